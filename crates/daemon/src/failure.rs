@@ -1,4 +1,4 @@
 //! The error type of the daemon.
 
-/// What ends a command or the program: said in one line. The program's exit status is 1 then.
+/// An error that ends a command or the program, in which case the exit status is 1. Its text is one line.
 pub type Failure = Box<dyn std::error::Error>;

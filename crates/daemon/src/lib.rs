@@ -1,34 +1,37 @@
-//! The daemon behind the program: state, the actions that change it, and the faces through which they are asked for.
+//! The daemon: its state, the actions that change it, and the interfaces that call them.
 //!
 //! Imports point down in this list:
-//! - `run`: a process from its start to its orderly end;
-//! - faces: `monitor` (QMP), and in `control` the monitors' sockets, `metrics` (served by `openmetrics`) and the service manager;
-//! - `actions`: typed changes of the state; `jobs`: those that have to wait for a disk;
-//! - `control`: the main thread, which does one thing after the other;
+//! - `run`: the daemon from its start to its orderly end;
+//! - `monitor`: QMP commands;
+//! - `actions`: typed changes of the state; `jobs`: commands that wait for a disk;
+//! - `control`: the main thread, which owns the state, the monitors, the metrics and the connection to the service manager;
+//! - `metrics`, served by `openmetrics`: Prometheus metrics;
 //! - `state`: iothreads, nodes, exports and chardevs by name;
-//! - `devices`: what front-ends connect to; `disk`: parts of disks;
-//! - `process`, `upgrade`, `service`: the process, its channel to a successor, and the service manager.
+//! - `devices`: devices and servers of exports; `disk`: what nodes and exports share of disks;
+//! - `process`, `upgrade`, `service`: privileges and signals, the channel between two versions of the daemon, and the service
+//!   manager.
 
 mod actions;
 mod control;
 mod devices;
 mod disk;
+mod errno_text;
 mod failure;
 mod jobs;
 mod metrics;
 mod monitor;
 mod openmetrics;
 pub mod process;
-mod reason;
+
 pub mod run;
 pub mod service;
 mod state;
 pub mod upgrade;
 
-pub use devices::unit::world_wide_name;
+pub use devices::scsi_unit::world_wide_name;
 pub use failure::Failure;
 
-/// What monitors can be asked, as `query-qmp-schema` answers.
+/// The QMP schema, as `query-qmp-schema` returns it.
 #[must_use]
 pub fn schema() -> serde_json::Value {
     monitor::interface().schema()

@@ -1,4 +1,4 @@
-//! The drop-in face: objects, nodes and exports in the order of the command line.
+//! The daemon from its start to its orderly end: creates objects, nodes and exports in the order of the command line, and serves.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use options::{Daemon, Directive, ObjectOptions, Sandbox};
 
 use crate::actions;
 use crate::control::Control;
-use crate::disk::handover::Handover;
+use crate::disk::lock_retry::LockRetry;
 use crate::failure::Failure;
 use crate::monitor;
 use crate::process::daemonize::{self, Daemonized};
@@ -17,12 +17,12 @@ use crate::service::Service;
 use crate::upgrade;
 use crate::upgrade::launcher::{Launcher, Program};
 
-/// The drop-in face.
+/// Runs the daemon with the options of `qemu-storage-daemon`.
 ///
 /// # Errors
-/// What cannot be made, or the last flush that failed.
+/// An object cannot be created, or the last flush failed.
 pub fn run(options: &Daemon, service: Service) -> Result<(), Failure> {
-    // Whoever takes over from a daemon is in the background already.
+    // After a live upgrade the process is in the background already.
     let forks = options.daemonize && !upgrade::is_wanted();
     let daemonized = forks.then(daemonize::fork).transpose()?;
     run_until_signalled(
@@ -40,11 +40,11 @@ pub fn run(options: &Daemon, service: Service) -> Result<(), Failure> {
     )
 }
 
-/// Makes everything, says so, and ends it when a signal comes, or a monitor's client says so. Exit status 0 means that every
+/// Creates everything, calls `announce`, and serves until a signal or a monitor's client stops it. `Ok` means that every
 /// acknowledged write is on stable storage.
 ///
 /// # Errors
-/// What cannot be made, or the last flush that failed.
+/// An object cannot be created, or the last flush failed.
 pub fn run_process(
     process: Process<'_>,
     service: Service,
@@ -69,36 +69,36 @@ fn run_until_signalled(
     })?;
     control.launcher = launcher;
     let outcome = if upgrade::is_wanted() {
-        take_over(&process, &mut control)
+        restore(&process, &mut control)
     } else {
-        begin(&process, &mut control, daemonized, announce)
+        start(&process, &mut control, daemonized, announce)
     };
     let outcome = outcome.map(|in_background| {
         control.run(in_background);
         if control.upgraded.is_none() {
-            tracing::info!("stopping: no more requests, waiting for those in flight");
+            tracing::info!("stopping: accepting no more requests, waiting for those in flight");
         }
     });
     if control.upgraded.is_some() {
         control.exit_after_upgrade();
     }
-    // It goes when all is done.
+    // Removed at the end of this function, when everything is done.
     let _pidfile = control.pidfile.take();
-    // Whatever went wrong: what was acknowledged meanwhile is made stable.
+    // Also after an error: acknowledged writes are flushed.
     let ended = control.shut_down();
     outcome?;
     ended
 }
 
-/// Makes everything and says so. True: it was started in the background.
-fn begin(
+/// Creates everything and announces it. True: the daemon runs in the background.
+fn start(
     process: &Process<'_>,
     control: &mut Control,
     daemonized: Option<Daemonized>,
     announce: impl FnOnce(),
 ) -> Result<bool, Failure> {
     create(process, control)?;
-    // A daemon's path is meant from where it was started, and its process id is the child's.
+    // The path is relative to the folder that the daemon was started in; the process id is that of the forked child.
     let pidfile = process.pidfile.map(std::path::absolute).transpose()?;
     control.pidfile = pidfile.as_deref().map(PidFile::create).transpose()?;
     let in_background = daemonized.is_some();
@@ -109,8 +109,8 @@ fn begin(
     Ok(in_background)
 }
 
-/// Goes on for another process, which has told the service manager.
-fn take_over(process: &Process<'_>, control: &mut Control) -> Result<bool, Failure> {
+/// Takes over from the old process of a live upgrade.
+fn restore(process: &Process<'_>, control: &mut Control) -> Result<bool, Failure> {
     actions::upgrade::restore::restore(process, control);
     if process.background {
         rustix::process::chdir("/")?;
@@ -118,7 +118,7 @@ fn take_over(process: &Process<'_>, control: &mut Control) -> Result<bool, Failu
     Ok(false)
 }
 
-/// What can start another program later. Without it all works but an upgrade.
+/// The process that starts another program for an upgrade. Without it everything else works.
 fn launcher(process: &Process<'_>, service: &Service) -> Option<Arc<Launcher>> {
     let program = Program {
         environment: service.environment(),
@@ -131,22 +131,23 @@ fn launcher(process: &Process<'_>, service: &Service) -> Option<Arc<Launcher>> {
         tracing::warn!(
             %error,
             advice = "see TasksMax= and `ulimit -u`",
-            "no process can be made that starts programs: the daemon cannot be upgraded in place"
+            "cannot create the process that starts programs: the daemon cannot be upgraded in place"
         );
     }
     launcher.ok().map(Arc::new)
 }
 
+/// Creates what the command line describes, in its order.
 fn create(process: &Process<'_>, control: &mut Control) -> Result<(), Failure> {
     if let Some(addr) = process.metrics {
         control.serve_metrics(addr)?;
     }
-    let mut handover = Handover::default();
+    let mut lock_retry = LockRetry::default();
     for directive in process.directives {
         let objects = &mut control.objects;
         match directive {
             Directive::Object(ObjectOptions::Iothread(options)) => objects.add_iothread(options)?,
-            Directive::Blockdev(options) => actions::node::open(options, objects, &mut handover)?,
+            Directive::Blockdev(options) => actions::node::open(options, objects, &mut lock_retry)?,
             Directive::Export(options) => actions::export::start(options, objects)?,
             Directive::Chardev(options) => control
                 .add_chardev(options)

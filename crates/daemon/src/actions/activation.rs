@@ -1,7 +1,7 @@
 //! Active and inactive nodes.
 //!
-//! An active node has its image's locks and may be used. An inactive one leaves the image to another program. Nodes below an active
-//! one are active: they are activated first. An export makes its nodes active, and they stay so while it is there.
+//! An active node holds its image's locks and may be used. An inactive node leaves the image to another program. The nodes below an
+//! active node are active, too. An export activates its nodes, and they stay active as long as it exists.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::state::node::OpenNode;
 use crate::state::objects::Objects;
 
 impl Objects {
-    /// The node of this name, for an export.
+    /// Activates the node of this name for an export, and returns it.
     pub fn active_node(&mut self, name: &str) -> Result<Arc<Node>, Failure> {
         let node = self.node(name)?;
         self.activate(name)?;
         Ok(node)
     }
 
-    /// A node becomes active, those below it first. Those that are so already stay as they are.
+    /// Activates a node, those below it first. Nodes that are active already do not change.
     pub fn activate(&mut self, name: &str) -> Result<(), Failure> {
         let open = self.named_node(name)?;
         open.check_free()?;
@@ -37,39 +37,39 @@ impl Objects {
                     .lock(&file.filename, node::locking(file.locking))?;
             }
             open.options.settings.active = true;
-            tracing::info!(node = name, "active");
+            tracing::info!(node = name, "node activated");
         }
         Ok(())
     }
 
-    /// All nodes become active.
+    /// Activates all nodes.
     pub fn activate_all(&mut self) -> Result<(), Failure> {
         let names = self.nodes.iter().map(|open| open.node.name().to_owned());
         let names: Vec<String> = names.collect();
         names.iter().try_for_each(|name| self.activate(name))
     }
 
-    /// What becomes inactive with a node, itself first: nodes below it that no other active node is in front of. They are
-    /// reserved, to be flushed. Nothing, if it is inactive already.
+    /// Reserves a node to be flushed and inactivated, and with it the nodes below that no other active node uses. Returns their
+    /// names, the node itself first; none if it is inactive already.
     pub fn begin_inactivate(&mut self, name: &str) -> Result<Vec<String>, Failure> {
         let open = self.named_node(name)?;
         if !open.options.settings.active {
             return Ok(Vec::new());
         }
         self.check_unused(name, &[])?;
-        let mut goes = vec![name.to_owned()];
+        let mut names = vec![name.to_owned()];
         let mut below = open.below();
         while let Some(name) = below
-            && self.check_unused(name, &goes).is_ok()
+            && self.check_unused(name, &names).is_ok()
         {
-            goes.push(name.to_owned());
+            names.push(name.to_owned());
             below = self.find_node(name).and_then(OpenNode::below);
         }
-        self.reserve(&goes, "blockdev-set-active")?;
-        Ok(goes)
+        self.reserve(&names, "blockdev-set-active")?;
+        Ok(names)
     }
 
-    /// The same of all nodes that are active.
+    /// Reserves all active nodes to be flushed and inactivated.
     pub fn begin_inactivate_all(&mut self) -> Result<Vec<String>, Failure> {
         let active = self
             .nodes
@@ -83,19 +83,19 @@ impl Objects {
         Ok(names)
     }
 
-    /// Nodes that were reserved for it, and have been flushed, become inactive.
+    /// Inactivates nodes that were reserved for it and have been flushed.
     pub fn inactivate(&mut self, names: &[String]) {
         self.release(names);
         for open in &mut self.nodes {
             if names.iter().any(|name| open.node.name() == name) {
                 open.node.unlock();
                 open.options.settings.active = false;
-                tracing::info!(node = open.node.name(), "inactive");
+                tracing::info!(node = open.node.name(), "node inactivated");
             }
         }
     }
 
-    /// Refuses an active node in front of an inactive one.
+    /// Refuses an active node above an inactive one.
     pub fn check_active_below(&self, active: bool, below: &str) -> Result<(), Failure> {
         match self.find_node(below) {
             Some(open) if active && !open.options.settings.active => Err(format!(
@@ -106,11 +106,11 @@ impl Objects {
         }
     }
 
-    /// Refuses while an export shows the node, or an active node is in front of it that does not `go` as well.
-    fn check_unused(&self, name: &str, go: &[String]) -> Result<(), Failure> {
+    /// Refuses a node that an export uses, or an active node above it that is not among `inactivated`.
+    fn check_unused(&self, name: &str, inactivated: &[String]) -> Result<(), Failure> {
         let is_above = |open: &&OpenNode| {
-            let goes = go.iter().any(|name| open.node.name() == name);
-            open.options.settings.active && !goes && open.below() == Some(name)
+            let stays = inactivated.iter().all(|name| open.node.name() != name);
+            open.options.settings.active && stays && open.below() == Some(name)
         };
         if let Some(above) = self.nodes.iter().find(is_above) {
             let above = above.node.name();

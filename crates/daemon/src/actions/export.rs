@@ -1,4 +1,4 @@
-//! An export: a node shown to front-ends as a virtio-blk device over vhost-user, or several as a SCSI controller's disks.
+//! Creation of exports: a node as a virtio-blk device over vhost-user, or several nodes as the disks of a SCSI controller.
 
 mod lsi53c895a;
 mod virtio_scsi;
@@ -12,8 +12,8 @@ use unix_socket::listener::{Listener, Peers};
 use virtio_blk::{Device, DeviceOptions, MergeLimits};
 
 use crate::devices::export_server::ExportServer;
-use crate::devices::queues::Queues;
-use crate::devices::unit::check_writable;
+use crate::devices::queues::ExportQueues;
+use crate::devices::scsi_unit::check_writable;
 use crate::devices::virtio_blk::BlkTarget;
 use crate::disk::export_stats::ExportStats;
 use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot};
@@ -21,10 +21,10 @@ use crate::failure::Failure;
 use crate::state::export::{Export, ExportState};
 use crate::state::objects::Objects;
 
-/// What `GET_ID` answers when no serial was given: the same as the field's server.
+/// The reply to `GET_ID` without a `serial`, the same as that of QEMU's vhost-user-blk server.
 const DEFAULT_SERIAL: &str = "vhost_user_blk";
 
-/// Starts serving an export.
+/// Creates an export and starts its server.
 pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<(), Failure> {
     match &options.kind {
         ExportKind::VhostUserBlk(kind) => start_blk(options, kind, objects),
@@ -67,7 +67,7 @@ fn start_blk(
     let iothreads = objects.iothreads_of(&options.iothreads)?;
     node.use_block_size(device.logical_block_size)?;
     let reports = ExportReports::new(objects.reports.clone(), &options.id, &options.node_name);
-    let reports = Arc::new(reports.with_policy(policy(kind)));
+    let reports = Arc::new(reports.with_policy(error_policy(kind)));
     let stats = ExportStats::new(device.num_queues, device.queue_size, &iothreads);
     let stats = Arc::new(stats);
     let device = Arc::new(Device::new(device, node.geometry())?);
@@ -78,7 +78,7 @@ fn start_blk(
         node: node.clone(),
         packed: kind.packed,
         stop_timeout: (!timeout.is_zero()).then_some(timeout),
-        queues: Queues {
+        queues: ExportQueues {
             export: options.id.clone(),
             iothreads,
             fixed_buffers: kind.fixed_buffers,
@@ -107,9 +107,9 @@ fn start_blk(
     Ok(())
 }
 
-/// What becomes of requests that the disk fails.
-fn policy(kind: &VhostUserBlkOptions) -> ErrorPolicy {
-    let on_error = |said| match said {
+/// The policy for requests that fail on the disk.
+fn error_policy(kind: &VhostUserBlkOptions) -> ErrorPolicy {
+    let on_error = |option| match option {
         options::OnError::Report => OnError::Report,
         options::OnError::Ignore => OnError::Ignore,
         options::OnError::NoSpace => OnError::NoSpace,
@@ -121,7 +121,7 @@ fn policy(kind: &VhostUserBlkOptions) -> ErrorPolicy {
     }
 }
 
-/// What becomes one request.
+/// Limits for merging adjacent requests.
 pub(crate) fn merge_limits(kind: &VhostUserBlkOptions) -> MergeLimits {
     match kind.request_merging {
         true => MergeLimits {

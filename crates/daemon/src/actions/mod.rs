@@ -1,4 +1,4 @@
-//! Changes of the state: typed arguments in, what happened out. The monitor, configurations and live upgrades call them.
+//! Changes of the state, with typed arguments and results. Monitors, the command line and live upgrades call them.
 
 pub(crate) mod activation;
 pub(crate) mod export;

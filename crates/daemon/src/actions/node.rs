@@ -1,7 +1,7 @@
-//! Nodes from their options.
+//! Opening of nodes.
 //!
-//! OpenPlan a file may take as long as its disk or its server likes. What a monitor asks for is opened on a thread of
-//! its own ([`OpenPlan`]), which touches nothing of what runs.
+//! Opening a file may block for as long as its disk or its server does not answer. A job of its own therefore opens the nodes of a
+//! `blockdev-add` ([`OpenPlan`]); it does not touch the state.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -14,57 +14,57 @@ use rustix::fs::OFlags;
 
 use crate::disk::aio::AioChoices;
 use crate::disk::faults;
-use crate::disk::handover::Handover;
+use crate::disk::lock_retry::LockRetry;
 use crate::failure::Failure;
 use crate::state::node::OpenNode;
 use crate::state::objects::Objects;
 
-/// Opens a node when the program starts, and those written in place below it: all of them or none.
+/// Opens a node of the command line, with the nodes that are defined inside it: all of them or none.
 pub(crate) fn open(
     options: &BlockdevOptions,
     objects: &mut Objects,
-    handover: &mut Handover,
+    lock_retry: &mut LockRetry,
 ) -> Result<(), Failure> {
     let opened = loop {
-        match OpenPlan::plan(options, objects)?.open() {
-            Err(error) if handover.waits_for(&error) => {}
+        match OpenPlan::new(options, objects)?.open() {
+            Err(error) if lock_retry.wait_and_retry(&error) => {}
             opened => break opened?,
         }
     };
-    opened.finish(objects);
+    opened.add_to(objects);
     Ok(())
 }
 
-/// The same of a node that the process before has opened.
+/// Restores a node from the descriptors of the old process in a live upgrade.
 pub(crate) fn restore(options: &BlockdevOptions, objects: &mut Objects) -> Result<(), Failure> {
-    let mut opening = OpenPlan::plan(options, objects)?;
-    opening.handed = std::mem::take(&mut objects.handed);
-    let opened = opening.open_all();
-    // Those of nodes to come.
-    objects.handed = opening.handed;
+    let mut plan = OpenPlan::new(options, objects)?;
+    plan.handover_fds = std::mem::take(&mut objects.handover_fds);
+    let opened = plan.open_all();
+    // The rest belongs to other nodes.
+    objects.handover_fds = plan.handover_fds;
     OpenedNodes {
         nodes: opened?,
-        aio: opening.aio,
+        aio: plan.aio,
     }
-    .finish(objects);
+    .add_to(objects);
     Ok(())
 }
 
-/// A node that is to be opened, with all that this takes.
+/// A node to open, with everything that this needs, so that it can be done on any thread.
 pub(crate) struct OpenPlan {
     options: BlockdevOptions,
-    /// The node that is there already, if it is the one below all.
+    /// The existing node at the bottom, if its options name one.
     below: Option<Arc<Node>>,
-    /// What the process before has opened of it.
-    handed: HashMap<String, OwnedFd>,
+    /// Descriptors of a live upgrade, by node.
+    handover_fds: HashMap<String, OwnedFd>,
     aio: AioChoices,
 }
 
 impl OpenPlan {
-    /// What there has to be is there.
-    pub fn plan(options: &BlockdevOptions, objects: &Objects) -> Result<Self, Failure> {
+    /// Checks that the nodes it refers to exist.
+    pub fn new(options: &BlockdevOptions, objects: &Objects) -> Result<Self, Failure> {
         let below = match bottom_node(options) {
-            BottomNode::There { below, active } => {
+            BottomNode::Existing { below, active } => {
                 objects.check_active_below(active, below)?;
                 Some(objects.node(below)?)
             }
@@ -73,17 +73,17 @@ impl OpenPlan {
         Ok(OpenPlan {
             options: options.clone(),
             below,
-            handed: HashMap::new(),
+            handover_fds: HashMap::new(),
             aio: objects.aio.clone(),
         })
     }
 
-    /// Whether a disk is asked, and may be slow to answer.
+    /// Whether a file or device is opened, which may block.
     pub fn may_block(&self) -> bool {
         matches!(bottom_node(&self.options), BottomNode::File)
     }
 
-    /// The nodes that there will be.
+    /// Names of all nodes that it opens.
     pub fn names(&self) -> Vec<String> {
         let mut names = vec![self.options.node_name.clone()];
         let mut options = &self.options;
@@ -94,7 +94,7 @@ impl OpenPlan {
         names
     }
 
-    /// Opens them.
+    /// Opens the nodes.
     pub fn open(mut self) -> Result<OpenedNodes, NodeError> {
         let nodes = self.open_all()?;
         let aio = self.aio;
@@ -103,31 +103,31 @@ impl OpenPlan {
 
     fn open_all(&mut self) -> Result<Vec<OpenNode>, NodeError> {
         let mut nodes = Vec::new();
-        self.open_below(&self.options.clone(), None, &mut nodes)?;
+        self.open_chain(&self.options.clone(), None, &mut nodes)?;
         Ok(nodes)
     }
 }
 
-/// Nodes that were opened, and what was learnt of the host.
+/// Nodes that were opened, and the backends that were probed for them.
 pub(crate) struct OpenedNodes {
     nodes: Vec<OpenNode>,
     aio: AioChoices,
 }
 
 impl OpenedNodes {
-    /// They are there from now on.
-    pub fn finish(self, objects: &mut Objects) {
+    /// Adds the nodes to the state.
+    pub fn add_to(self, objects: &mut Objects) {
         objects.nodes.extend(self.nodes);
-        objects.aio.learn(self.aio);
+        objects.aio.merge(self.aio);
     }
 }
 
-/// What a node and all those that are written into it are made of.
+/// The bottom of a chain of nodes that are defined inside each other.
 enum BottomNode<'a> {
     File,
     Null,
-    /// A node that is there already; whether the one in front of it is active.
-    There {
+    /// An existing node; `active` is that of the node above it.
+    Existing {
         below: &'a str,
         active: bool,
     },
@@ -135,7 +135,7 @@ enum BottomNode<'a> {
 
 fn bottom_node(options: &BlockdevOptions) -> BottomNode<'_> {
     match options.driver.child() {
-        Some((_, NodeRef::Name(below))) => BottomNode::There {
+        Some((_, NodeRef::Name(below))) => BottomNode::Existing {
             below,
             active: options.settings.active,
         },
@@ -145,9 +145,9 @@ fn bottom_node(options: &BlockdevOptions) -> BottomNode<'_> {
     }
 }
 
-/// Opens a node of any driver. `below` is the node below it, if it has one; `file` opens a file or device; `faults` are those
-/// that a filter had before, if it is opened anew.
-pub(crate) fn open_one(
+/// Opens a node of any driver. `below` is the node below it, if it has one; `file` opens a file or device; `faults` are the
+/// faults of a filter that is being reopened.
+pub(crate) fn open_node(
     options: &BlockdevOptions,
     below: Option<&Arc<Node>>,
     faults: Option<&Arc<Faults>>,
@@ -160,8 +160,8 @@ pub(crate) fn open_one(
     let unmap = options.settings.discard == Discard::Unmap;
     let below = || below.unwrap_or_else(|| unreachable!("a node with a child has one"));
     match &options.driver {
-        Driver::File(of_file) => file(of_file, NodeOptions::File),
-        Driver::HostDevice(of_device) => file(of_device, NodeOptions::HostDevice),
+        Driver::File(options) => file(options, NodeOptions::File),
+        Driver::HostDevice(options) => file(options, NodeOptions::HostDevice),
         Driver::NullCo(null) => {
             let null = NodeOptions::Null(block::NullOptions {
                 size: null.size,
@@ -194,8 +194,8 @@ pub(crate) fn open_one(
 }
 
 impl OpenPlan {
-    /// Opens a node that was written into `parent`, behind those that were written into it.
-    fn open_below(
+    /// Opens a node that is defined inside `parent`, after the nodes that are defined inside it.
+    fn open_chain(
         &mut self,
         options: &BlockdevOptions,
         parent: Option<&str>,
@@ -205,12 +205,17 @@ impl OpenPlan {
             Some((_, child)) => Some(self.below(&options.node_name, child, opened)?),
             None => None,
         };
-        let handed = self.handed.remove(&options.node_name);
+        let handover_fd = self.handover_fds.remove(&options.node_name);
         let aio = &mut self.aio;
-        let node = open_one(options, below.as_ref(), None, |file, driver| match handed {
-            None => open_fd(options, file, driver, aio),
-            Some(fd) => take_over_fd(options, file, driver, aio, fd),
-        })?;
+        let node = open_node(
+            options,
+            below.as_ref(),
+            None,
+            |file, driver| match handover_fd {
+                None => open_fd(options, file, driver, aio),
+                Some(fd) => restore_fd(options, file, driver, aio, fd),
+            },
+        )?;
         opened.push(OpenNode {
             options: options.clone(),
             node: node.clone(),
@@ -228,7 +233,7 @@ impl OpenPlan {
         opened: &mut Vec<OpenNode>,
     ) -> Result<Arc<Node>, NodeError> {
         match (below, &self.below) {
-            (NodeRef::Inline(inside), _) => self.open_below(inside, Some(parent), opened),
+            (NodeRef::Inline(inside), _) => self.open_chain(inside, Some(parent), opened),
             (NodeRef::Name(_), Some(below)) => Ok(below.clone()),
             (NodeRef::Name(_), None) => unreachable!("planned with the node below"),
         }
@@ -242,38 +247,39 @@ pub(crate) fn open_fd(
     driver: fn(block::FileOptions) -> NodeOptions,
     aio: &mut AioChoices,
 ) -> Result<Arc<Node>, NodeError> {
-    let mut how = how(
+    let mut file_options = file_options(
         options,
         file,
         options.settings.cache_direct != Some(false),
         aio,
     );
     let name = &options.node_name;
-    let open =
-        |how: &block::FileOptions, read_only| Node::open(name, read_only, &driver(how.clone()));
-    let mut opened = open(&how, options.settings.read_only);
+    let open = |file_options: &block::FileOptions, read_only| {
+        Node::open(name, read_only, &driver(file_options.clone()))
+    };
+    let mut opened = open(&file_options, options.settings.read_only);
     if let (Err(NodeError::NoDirectIo { path }), None) = (&opened, options.settings.cache_direct) {
         tracing::warn!(
             node = name, path = %path.display(),
             advice = "move the image to a file system with direct I/O, or set cache.direct=off",
-            "this file system has no direct I/O: the page cache is used"
+            "this file system does not support direct I/O: using the page cache"
         );
-        how.direct = false;
-        how.aio = aio.choose(file.aio, &file.filename, false);
-        opened = open(&how, options.settings.read_only);
+        file_options.direct = false;
+        file_options.aio = aio.choose(file.aio, &file.filename, false);
+        opened = open(&file_options, options.settings.read_only);
     }
     match opened {
         Err(NodeError::ReadOnlyMedium { .. } | NodeError::Open { .. })
             if options.settings.auto_read_only && !options.settings.read_only =>
         {
-            open(&how, true)
+            open(&file_options, true)
         }
         opened => opened,
     }
 }
 
-/// Goes on with what the process before has opened, as it has.
-fn take_over_fd(
+/// Makes a node of a file that the old process has opened in a live upgrade, with the flags that it was opened with.
+fn restore_fd(
     options: &BlockdevOptions,
     file: &FileOptions,
     driver: fn(block::FileOptions) -> NodeOptions,
@@ -285,13 +291,13 @@ fn take_over_fd(
         what: "fcntl",
         error: error.into(),
     })?;
-    let how = how(options, file, flags.contains(OFlags::DIRECT), aio);
+    let file_options = file_options(options, file, flags.contains(OFlags::DIRECT), aio);
     let read_only = flags & OFlags::RWMODE == OFlags::RDONLY;
-    Node::take_over(&options.node_name, read_only, &driver(how), fd)
+    Node::take_over(&options.node_name, read_only, &driver(file_options), fd)
 }
 
-/// How it is opened, with or without direct I/O.
-fn how(
+/// Options for opening a file, with or without direct I/O.
+fn file_options(
     options: &BlockdevOptions,
     file: &FileOptions,
     direct: bool,
@@ -311,6 +317,7 @@ fn how(
     }
 }
 
+/// The locking mode as the block layer has it.
 pub(crate) fn locking(locking: options::Locking) -> block::Locking {
     match locking {
         options::Locking::Auto => block::Locking::Auto,

@@ -1,8 +1,8 @@
-//! Nodes that are opened anew with other options, or put in front of others, while guests use them.
+//! Reopening of nodes with other options, or above other nodes, while guests use them.
 //!
-//! Everything that can fail comes first: the new openings are made beside the old ones, by a thread of their own
-//! ([`ReopenPlan`]), since a disk or its server may take its time; and they take over the image locks. Then they take the
-//! old ones' places, one export after the other: its queues finish what they have taken, and go on with the new one.
+//! Everything that can fail comes first: a job opens the new nodes beside the old ones ([`ReopenPlan`]), since a disk or its server
+//! may be slow, and transfers the image locks to them. Then they replace the old nodes in one export after the other: its queues
+//! complete their requests in flight, and use the new node for the next.
 
 use std::sync::Arc;
 
@@ -19,52 +19,51 @@ use crate::state::export::Export;
 use crate::state::node::OpenNode;
 use crate::state::objects::Objects;
 
-/// Nodes that are to be opened anew: all of them or none. Nothing has changed yet.
+/// Nodes to reopen, all of them or none. Nothing has changed yet.
 pub(crate) struct ReopenPlan {
-    planned: Vec<PlannedNode>,
-    /// All nodes of their disks: nothing else changes them until it is done.
+    nodes: Vec<PlannedNode>,
+    /// Names of all nodes of their disks, which are reserved until it is done.
     reserved: Vec<String>,
     aio: AioChoices,
 }
 
-/// A node that is to get another opening.
+/// A node to reopen.
 struct PlannedNode {
     options: BlockdevOptions,
-    /// These are other options than before, perhaps.
-    described: bool,
+    /// The command gives these options, and does not only reopen it because a node below it is reopened.
+    has_new_options: bool,
     old: Arc<Node>,
-    had_locking: Locking,
-    /// The node below it, if that is not opened anew.
+    old_locking: Locking,
+    /// The node below it, if that is not reopened.
     below: Option<Arc<Node>>,
-    exports: Vec<Shows>,
+    users: Vec<NodeUser>,
 }
 
-/// Nodes that were opened anew, beside the old ones.
+/// New nodes, opened beside the old ones that they are to replace.
 pub(crate) struct ReopenedNodes {
-    renewed: Vec<Renewed>,
+    nodes: Vec<ReopenedNode>,
     aio: AioChoices,
 }
 
-/// A node that takes the place of one.
-struct Renewed {
+/// A new node, and the old one that it replaces.
+struct ReopenedNode {
     options: BlockdevOptions,
-    described: bool,
+    has_new_options: bool,
     old: Arc<Node>,
-    had_locking: Locking,
+    old_locking: Locking,
     node: Arc<Node>,
-    exports: Vec<Shows>,
+    users: Vec<NodeUser>,
 }
 
-/// An export that shows it to guests.
-struct Shows {
-    node: NodeSlot,
+/// An exported disk of a node.
+struct NodeUser {
+    slot: NodeSlot,
     guest_device: GuestDevice,
-    /// None any more of one that ends.
+    /// `None` if the export is ending.
     front_ends: Option<ExportFrontEnds>,
 }
 
-/// Finds what there is to open, and reserves the nodes. All options are as given; what a node's options do not say
-/// has its default.
+/// Plans what to open, and reserves the nodes. Options of a node that are not given have their defaults, not their old values.
 pub(crate) fn plan(
     objects: &mut Objects,
     wanted: &[BlockdevOptions],
@@ -72,83 +71,86 @@ pub(crate) fn plan(
     for options in wanted {
         if let Some(open) = objects.find_node(&options.node_name) {
             open.check_free()?;
-            check_unchanged(&open.options.driver, &options.driver)?;
+            check_fixed_options(&open.options.driver, &options.driver)?;
         }
     }
-    let planned = plan_all(objects, wanted)?;
-    let of_these = |node: &Node| planned.iter().any(|new| new.old.shares_disk_with(node));
+    let planned = plan_nodes(objects, wanted)?;
+    let is_affected = |node: &Node| planned.iter().any(|new| new.old.shares_disk_with(node));
     let nodes = objects.nodes.iter().map(|open| &open.node);
-    let nodes = nodes.filter(|node| of_these(node));
+    let nodes = nodes.filter(|node| is_affected(node));
     let mut reserved: Vec<String> = nodes.map(|node| node.name().to_owned()).collect();
     let below = planned.iter().filter_map(|new| new.below.as_ref());
     reserved.extend(below.map(|below| below.name().to_owned()));
     objects.reserve(&reserved, "blockdev-reopen")?;
     Ok(ReopenPlan {
-        planned,
+        nodes: planned,
         reserved,
         aio: objects.aio.clone(),
     })
 }
 
 impl ReopenPlan {
-    /// The nodes that are reserved for it.
+    /// Names of the nodes that are reserved for it.
     pub fn reserved(&self) -> &[String] {
         &self.reserved
     }
 
-    /// Makes the new openings, if the exports can be with them. This waits for the disks.
+    /// Opens the new nodes, and checks that they fit their exports. This waits for the disks.
     pub fn open(mut self) -> Result<ReopenedNodes, Failure> {
-        let mut renewed: Vec<Renewed> = Vec::new();
-        for planned in self.planned {
-            let node = planned.open(&renewed, &mut self.aio)?;
-            planned.check_size(&node, &renewed)?;
-            // What the file has become outside is block_resize's to take over.
+        let mut reopened: Vec<ReopenedNode> = Vec::new();
+        for planned in self.nodes {
+            let node = planned.open(&reopened, &mut self.aio)?;
+            planned.check_size(&node, &reopened)?;
+            // Only block_resize adopts a size that the file was given outside.
             node.set_size(planned.old.size());
-            renewed.push(Renewed {
+            reopened.push(ReopenedNode {
                 options: planned.options,
-                described: planned.described,
+                has_new_options: planned.has_new_options,
                 old: planned.old,
-                had_locking: planned.had_locking,
+                old_locking: planned.old_locking,
                 node,
-                exports: planned.exports,
+                users: planned.users,
             });
         }
-        for Renewed { node, exports, .. } in &renewed {
-            if node.read_only() && exports.iter().any(|export| export.guest_device.writable()) {
+        for ReopenedNode { node, users, .. } in &reopened {
+            if node.read_only() && users.iter().any(|user| user.guest_device.writable()) {
                 let name = node.name();
                 return Err(format!(
                     "Read-only block node '{name}' cannot support read-write users"
                 )
                 .into());
             }
-            for export in exports {
-                node.use_block_size(export.guest_device.logical_block_size())?;
+            for user in users {
+                node.use_block_size(user.guest_device.logical_block_size())?;
             }
         }
         let aio = self.aio;
-        Ok(ReopenedNodes { renewed, aio })
+        Ok(ReopenedNodes {
+            nodes: reopened,
+            aio,
+        })
     }
 }
 
 impl PlannedNode {
-    /// The new node; a window onto one that is opened anew is onto that.
-    fn open(&self, renewed: &[Renewed], aio: &mut AioChoices) -> Result<Arc<Node>, Failure> {
+    /// Opens the new node. If the node below is reopened as well, it is opened above the new one.
+    fn open(&self, reopened: &[ReopenedNode], aio: &mut AioChoices) -> Result<Arc<Node>, Failure> {
         let options = &self.options;
         let child = options.driver.child();
-        let below = child.map(|(_, child)| self.below(renewed, child.node_name()));
+        let below = child.map(|(_, child)| self.below(reopened, child.node_name()));
         let faults = self.old.faults();
-        let node = node::open_one(options, below, faults, |file, driver| {
+        let node = node::open_node(options, below, faults, |file, driver| {
             open_unlocked(options, file, driver, aio)
         })?;
         Ok(node)
     }
 
-    /// A node that gets another one below it keeps its size.
-    fn check_size(&self, node: &Node, renewed: &[Renewed]) -> Result<(), Failure> {
+    /// Refuses another node below if that would change the size.
+    fn check_size(&self, node: &Node, reopened: &[ReopenedNode]) -> Result<(), Failure> {
         let Some((option, child)) = self.options.driver.child() else {
             return Ok(());
         };
-        let below = self.below(renewed, child.node_name());
+        let below = self.below(reopened, child.node_name());
         if self.old.shares_disk_with(below) || node.size() == self.old.size() {
             return Ok(());
         }
@@ -162,11 +164,11 @@ impl PlannedNode {
         .into())
     }
 
-    /// The node of that name, below this one.
-    fn below<'a>(&'a self, renewed: &'a [Renewed], name: &str) -> &'a Arc<Node> {
-        let mut anew = renewed.iter().map(|new| &new.node);
-        let anew = anew.find(|node| node.name() == name);
-        let Some(below) = anew.or(self.below.as_ref()) else {
+    /// The node below of that name: the new one if it is reopened.
+    fn below<'a>(&'a self, reopened: &'a [ReopenedNode], name: &str) -> &'a Arc<Node> {
+        let mut nodes = reopened.iter().map(|new| &new.node);
+        let below = nodes.find(|node| node.name() == name);
+        let Some(below) = below.or(self.below.as_ref()) else {
             unreachable!("planned with the node below");
         };
         below
@@ -174,35 +176,33 @@ impl PlannedNode {
 }
 
 impl ReopenedNodes {
-    /// Lets the new openings take the old ones' places. This waits for requests in flight.
+    /// Replaces the old nodes in all exports. This waits for requests in flight.
     pub fn replace_old(&self) -> Result<(), Failure> {
-        for Renewed { old, .. } in self
-            .renewed
-            .iter()
-            .filter(|new| new.options.settings.active)
+        for ReopenedNode { old, .. } in self.nodes.iter().filter(|new| new.options.settings.active)
         {
-            // Whoever reads only from now on will not flush it at the end.
+            // A node that is read-only from now on is not flushed at shutdown.
             old.flush_blocking()
                 .map_err(|error| format!("{}: flushing it failed: {error}", old.name()))?;
         }
-        take_locks(&self.renewed)?;
-        // What hangs would not settle, in filters that are taken away as in others. Queues take more until they are told.
-        let filters = self.renewed.iter().flat_map(|Renewed { old, .. }| {
+        transfer_locks(&self.nodes)?;
+        // Requests that a filter makes hang would never complete, also in filters that are removed. Queues keep admitting requests
+        // until their node is replaced, so the filters let requests pass until then.
+        let filters = self.nodes.iter().flat_map(|ReopenedNode { old, .. }| {
             let own = old.faults().into_iter();
             own.chain(old.filters_below())
         });
         let released: Vec<Released> = filters.map(Faults::release).collect();
-        for Renewed { node, exports, .. } in &self.renewed {
-            for export in exports {
-                match &export.front_ends {
-                    Some(front_ends) => front_ends.exchange(&export.node, node),
-                    // What it still has to do it does with the old one.
-                    None => export.node.set(node.clone()),
+        for ReopenedNode { node, users, .. } in &self.nodes {
+            for user in users {
+                match &user.front_ends {
+                    Some(front_ends) => front_ends.exchange(&user.slot, node),
+                    // Its requests in flight keep the old node.
+                    None => user.slot.set(node.clone()),
                 }
             }
-            tracing::info!(node = node.name(), "opened anew");
+            tracing::info!(node = node.name(), "node reopened");
         }
-        for new in self.renewed.iter().filter(|new| new.described) {
+        for new in self.nodes.iter().filter(|new| new.has_new_options) {
             if let (Driver::Blkdebug { injected, .. }, Some(faults)) =
                 (&new.options.driver, new.node.faults())
             {
@@ -213,30 +213,30 @@ impl ReopenedNodes {
         Ok(())
     }
 
-    /// The old openings are closed.
+    /// Puts the new nodes into the state, and closes the old ones.
     pub fn finish(self, objects: &mut Objects) {
-        objects.aio.learn(self.aio);
-        for Renewed { options, node, .. } in self.renewed {
+        objects.aio.merge(self.aio);
+        for ReopenedNode { options, node, .. } in self.nodes {
             let mut nodes = objects.nodes.iter_mut();
             if let Some(open) = nodes.find(|open| open.node.name() == node.name()) {
                 (open.options, open.node) = (options, node);
             }
         }
-        // A node may be in front of a younger one now, and a program that takes over opens them in this order.
-        let order = in_order(&objects.nodes, |open| open.below().map(str::to_owned));
+        // Nodes are described in this order in a live upgrade, and one may be above a younger one now.
+        let order = bottom_up(&objects.nodes, |open| open.below().map(str::to_owned));
         if let Ok(order) = order {
             let names: Vec<String> = order
                 .iter()
                 .map(|open| open.node.name().to_owned())
                 .collect();
-            let place = |open: &OpenNode| names.iter().position(|name| name == open.node.name());
-            objects.nodes.sort_by_key(place);
+            let index = |open: &OpenNode| names.iter().position(|name| name == open.node.name());
+            objects.nodes.sort_by_key(index);
         }
     }
 }
 
-/// The disks that exports show of a node.
-fn shown<'a>(
+/// The exported disks of a node.
+fn exported_disks<'a>(
     objects: &'a Objects,
     node: &'a Node,
 ) -> impl Iterator<Item = (&'a Export, &'a ExportedDisk)> {
@@ -247,8 +247,8 @@ fn shown<'a>(
     })
 }
 
-/// Some options make a node what it is.
-fn check_unchanged(old: &Driver, new: &Driver) -> Result<(), Failure> {
+/// Refuses changes of options that are fixed for the life of a node.
+fn check_fixed_options(old: &Driver, new: &Driver) -> Result<(), Failure> {
     let changed: &[(&str, bool)] = match (old, new) {
         (Driver::File(old), Driver::File(new))
         | (Driver::HostDevice(old), Driver::HostDevice(new)) => {
@@ -266,11 +266,11 @@ fn check_unchanged(old: &Driver, new: &Driver) -> Result<(), Failure> {
                 part: new_part,
             },
         ) => &[
-            ("file.driver", is_made_anew(old, new)),
+            ("file.driver", inline_child_changes(old, new)),
             ("size", part != new_part),
         ],
         (Driver::Blkdebug { image: old, .. }, Driver::Blkdebug { image: new, .. }) => {
-            &[("image.driver", is_made_anew(old, new))]
+            &[("image.driver", inline_child_changes(old, new))]
         }
         // All of them are named, so that a new driver needs a line above.
         (
@@ -288,71 +288,72 @@ fn check_unchanged(old: &Driver, new: &Driver) -> Result<(), Failure> {
     }
 }
 
-/// A child is named, or described in place; that one is made with its parent.
-fn is_made_anew(old: &NodeRef, new: &NodeRef) -> bool {
-    let was_in_place = matches!(old, NodeRef::Inline(_));
-    matches!(new, NodeRef::Inline(_)) || was_in_place && old.node_name() != new.node_name()
+/// Whether the change concerns a child that is defined inside the node: such a child is created with its parent, and cannot be
+/// replaced.
+fn inline_child_changes(old: &NodeRef, new: &NodeRef) -> bool {
+    let was_inline = matches!(old, NodeRef::Inline(_));
+    matches!(new, NodeRef::Inline(_)) || was_inline && old.node_name() != new.node_name()
 }
 
-/// The nodes that are described, and nodes in front of them: nodes come behind those that they are in front of.
-fn plan_all(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<PlannedNode>, Failure> {
+/// The nodes whose options are given, and all nodes above them, bottom up.
+fn plan_nodes(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<PlannedNode>, Failure> {
     let mut planned: Vec<PlannedNode> = Vec::new();
-    // Of two descriptions the last one counts.
-    let described = |name: &str| wanted.iter().rev().find(|new| new.node_name == name);
+    // If a node is given twice, the last options count.
+    let new_options = |name: &str| wanted.iter().rev().find(|new| new.node_name == name);
     let child = |open: &OpenNode| {
-        let options = described(open.node.name()).unwrap_or(&open.options);
+        let options = new_options(open.node.name()).unwrap_or(&open.options);
         let (_, child) = options.driver.child()?;
         Some(child.node_name().to_owned())
     };
-    for open in in_order(&objects.nodes, child)? {
+    for open in bottom_up(&objects.nodes, child)? {
         let old = open.node.clone();
-        let described = described(old.name());
+        let new_options = new_options(old.name());
         let below = child(open);
-        let is_onto = |new: &PlannedNode| below.as_deref() == Some(new.old.name());
-        let onto_these = planned.iter().any(is_onto);
-        if described.is_none() && !onto_these {
+        let is_below = |new: &PlannedNode| below.as_deref() == Some(new.old.name());
+        let below_is_reopened = planned.iter().any(is_below);
+        if new_options.is_none() && !below_is_reopened {
             continue;
         }
-        // As active as before, and so is the node below, opened anew or not.
+        // Reopening does not activate a node, nor the node below it.
         let active = open.options.settings.active;
         if let Some(below) = &below {
             objects.check_active_below(active, below)?;
         }
         let below = match below {
-            Some(below) if !onto_these => Some(objects.node(&below)?),
+            Some(below) if !below_is_reopened => Some(objects.node(&below)?),
             _ => None,
         };
-        let exports = shown(objects, &old).map(|(export, disk)| Shows {
-            node: disk.node.clone(),
+        let users = exported_disks(objects, &old).map(|(export, disk)| NodeUser {
+            slot: disk.node.clone(),
             guest_device: disk.guest_device.clone(),
             front_ends: export.front_ends(),
         });
-        let exports = exports.collect();
-        let mut options = described.unwrap_or(&open.options).clone();
+        let users = users.collect();
+        let mut options = new_options.unwrap_or(&open.options).clone();
         options.settings.active = active;
         planned.push(PlannedNode {
             options,
-            described: described.is_some(),
-            exports,
+            has_new_options: new_options.is_some(),
+            users,
             old,
-            had_locking: locking(&open.options),
+            old_locking: locking(&open.options),
             below,
         });
     }
     Ok(planned)
 }
 
-/// All nodes, each behind the one below it, else in the order that they have.
+/// All nodes, each after the one below it, otherwise in their present order.
 ///
 /// # Errors
 /// A node would be below itself.
-fn in_order(
+fn bottom_up(
     nodes: &[OpenNode],
     child: impl Fn(&OpenNode) -> Option<String>,
 ) -> Result<Vec<&OpenNode>, Failure> {
     let mut ordered: Vec<&OpenNode> = Vec::new();
     for open in nodes {
-        // It and what is below it, as far as that has no place yet.
+        // The node and those below it that are not in `ordered` yet.
         let mut chain: Vec<&OpenNode> = Vec::new();
         let mut next = Some(open);
         while let Some(open) = next
@@ -378,12 +379,13 @@ fn contains(nodes: &[&OpenNode], open: &OpenNode) -> bool {
     nodes.iter().any(|other| std::ptr::eq(*other, open))
 }
 
-/// The locks that a node has, which is no filter.
+/// The locks that a node holds: none if it has no file, or is inactive.
 fn locking(options: &BlockdevOptions) -> Locking {
     let file = options.driver.file().filter(|_| options.settings.active);
     file.map_or(Locking::Off, |file| file.locking)
 }
 
+/// Opens a file without its locks, which the old node still holds.
 fn open_unlocked(
     options: &BlockdevOptions,
     file: &FileOptions,
@@ -397,24 +399,24 @@ fn open_unlocked(
     node::open_fd(options, &file, driver, aio)
 }
 
-/// The new nodes get the old ones' locks: all of them or none.
-fn take_locks(renewed: &[Renewed]) -> Result<(), Failure> {
-    let files = renewed.iter().filter_map(|new| match &new.options.driver {
+/// Transfers the image locks from the old nodes to the new ones: all of them or none.
+fn transfer_locks(reopened: &[ReopenedNode]) -> Result<(), Failure> {
+    let files = reopened.iter().filter_map(|new| match &new.options.driver {
         Driver::File(file) | Driver::HostDevice(file) => Some((new, file)),
         _ => None,
     });
-    let mut taken: Vec<(&Renewed, &FileOptions)> = Vec::new();
+    let mut transferred: Vec<(&ReopenedNode, &FileOptions)> = Vec::new();
     for (new, file) in files {
-        let lockings = [locking(&new.options), new.had_locking].map(node::locking);
+        let lockings = [locking(&new.options), new.old_locking].map(node::locking);
         if let Err(error) = new.node.take_locks(&new.old, &file.filename, lockings) {
-            for (new, file) in taken {
-                let lockings = [new.had_locking, locking(&new.options)].map(node::locking);
-                // They had them a moment ago, and nobody else could take them, unless they were let go.
+            for (new, file) in transferred {
+                let lockings = [new.old_locking, locking(&new.options)].map(node::locking);
+                // The old nodes held them a moment ago. This fails only if another process got in between.
                 let _ = new.old.take_locks(&new.node, &file.filename, lockings);
             }
             return Err(error.into());
         }
-        taken.push((new, file));
+        transferred.push((new, file));
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! Disks that become larger or smaller while guests use them.
+//! Resizing of disks while guests use them.
 //!
-//! No request ever passes the end of the file. To grow, the file goes first, then what exports let through,
-//! then front-ends are told. To shrink, exports go first: then whatever their queues had taken before is
-//! waited for, and only then the file is cut.
+//! No request ever reaches past the end of the file. To grow, the file is extended first, then the limit of the exports, then
+//! front-ends are notified. To shrink, the limit of the exports comes first, then requests in flight complete, and only then the
+//! file is truncated.
 
 use std::sync::Arc;
 
@@ -14,34 +14,34 @@ use crate::failure::Failure;
 use crate::state::export::ExportState;
 use crate::state::objects::Objects;
 
-/// A node that gets another size, and with it all others that show the same disk to its end. They are reserved
-/// until it is done.
+/// A planned resize of a node, and of all other nodes of the same disk whose size follows. The nodes are reserved until it is
+/// done.
 pub(crate) struct Resize {
     node: Arc<Node>,
-    /// Where the disk ends then.
+    /// The new end of the disk.
     end: u64,
-    changes: Vec<Change>,
+    nodes: Vec<NodeResize>,
 }
 
-/// A node of the disk, and what its size becomes.
-struct Change {
+/// A node of the disk, its new size, and its users.
+struct NodeResize {
     node: Arc<Node>,
     size: u64,
-    exports: Vec<Shows>,
+    users: Vec<NodeUser>,
 }
 
-/// An export that shows it to guests.
-struct Shows {
+/// An exported disk of a node.
+struct NodeUser {
     guest_device: GuestDevice,
-    /// None any more of one that ends.
+    /// `None` if the export is ending.
     front_ends: Option<ExportFrontEnds>,
 }
 
-/// Finds what there is to do, and that it can be done.
+/// Checks that the resize is possible, and reserves the nodes.
 pub(crate) fn plan(objects: &mut Objects, node: Arc<Node>, size: u64) -> Result<Resize, Failure> {
     let end = node.end_for(size)?;
-    let changes = changes(objects, &node, end)?;
-    let resize = Resize { node, end, changes };
+    let nodes = node_resizes(objects, &node, end)?;
+    let resize = Resize { node, end, nodes };
     if resize.shrinks() {
         check_none_ends(objects, &resize)?;
     }
@@ -50,38 +50,33 @@ pub(crate) fn plan(objects: &mut Objects, node: Arc<Node>, size: u64) -> Result<
 }
 
 impl Resize {
-    /// All nodes that it changes.
+    /// Names of all nodes that it changes.
     pub fn names(&self) -> Vec<String> {
-        let names = self.changes.iter().map(|change| change.node.name());
+        let names = self.nodes.iter().map(|resize| resize.node.name());
         names.map(str::to_owned).collect()
     }
 
     fn shrinks(&self) -> bool {
-        let mut changes = self.changes.iter();
-        changes.any(|change| change.size < change.node.size())
+        let mut nodes = self.nodes.iter();
+        nodes.any(|resize| resize.size < resize.node.size())
     }
 
-    /// Does it. This may wait for requests in flight.
+    /// Resizes the disk and the nodes. To shrink, this waits for requests in flight.
     pub fn apply(&self) -> Result<(), ResizeError> {
         let shrinks = self.shrinks();
         if shrinks {
             self.shrink();
         }
         let moved = self.node.move_end(self.end);
-        for Change {
-            node,
-            size,
-            exports,
-        } in &self.changes
-        {
+        for NodeResize { node, size, users } in &self.nodes {
             if moved.is_ok() {
                 node.set_size(*size);
             }
-            for export in exports {
-                // As large as the node is: after a failure also what was to shrink.
-                let differs = export.guest_device.resize(node.size());
-                if let Some(front_ends) = &export.front_ends
-                    && export.guest_device.has_config()
+            for user in users {
+                // The node's size: after a failure this undoes the lower limit of `shrink`.
+                let differs = user.guest_device.resize(node.size());
+                if let Some(front_ends) = &user.front_ends
+                    && user.guest_device.has_config()
                     && (differs || shrinks)
                 {
                     front_ends.notify_config_changed();
@@ -90,48 +85,48 @@ impl Resize {
         }
         moved?;
         let (node, bytes) = (self.node.name(), self.node.size());
-        tracing::info!(node, bytes, "a node has another size");
+        tracing::info!(node, bytes, "node resized");
         Ok(())
     }
 
-    /// Lets nothing through behind the new ends any more, and returns when all that was let through is done.
+    /// Lowers the limit of the exports to the new sizes, and waits until all requests that were admitted before have completed.
     fn shrink(&self) {
-        for Change { size, exports, .. } in &self.changes {
-            for export in exports {
-                export.guest_device.resize(*size);
+        for NodeResize { size, users, .. } in &self.nodes {
+            for user in users {
+                user.guest_device.resize(*size);
             }
         }
-        let exports = self.changes.iter().flat_map(|change| &change.exports);
-        for front_ends in exports.filter_map(|export| export.front_ends.as_ref()) {
+        let users = self.nodes.iter().flat_map(|resize| &resize.users);
+        for front_ends in users.filter_map(|user| user.front_ends.as_ref()) {
             front_ends.settle();
         }
     }
 }
 
-/// What every node of the disk has when that ends at `end`.
-fn changes(objects: &Objects, node: &Node, end: u64) -> Result<Vec<Change>, ResizeError> {
+/// The nodes of a disk, and the size that each has when the disk ends at `end`.
+fn node_resizes(objects: &Objects, node: &Node, end: u64) -> Result<Vec<NodeResize>, ResizeError> {
     let nodes = objects.nodes.iter().map(|open| &open.node);
     nodes
         .filter(|other| other.shares_disk_with(node))
         .map(|node| {
-            let mut exports = Vec::new();
+            let mut users = Vec::new();
             for export in &objects.exports {
-                let shown = export.disks.iter().filter(|disk| disk.name == node.name());
-                exports.extend(shown.map(|disk| Shows {
+                let disks = export.disks.iter().filter(|disk| disk.name == node.name());
+                users.extend(disks.map(|disk| NodeUser {
                     guest_device: disk.guest_device.clone(),
                     front_ends: export.front_ends(),
                 }));
             }
-            Ok(Change {
+            Ok(NodeResize {
                 node: node.clone(),
                 size: node.size_within(end)?,
-                exports,
+                users,
             })
         })
         .collect()
 }
 
-/// What an export that ends still has in flight cannot be waited for.
+/// Refuses while an export of the disk is ending, since its requests in flight cannot be waited for.
 fn check_none_ends(objects: &Objects, resize: &Resize) -> Result<(), Failure> {
     let names = resize.names();
     let ending = objects.exports.iter().find(|export| {
@@ -141,7 +136,7 @@ fn check_none_ends(objects: &Objects, resize: &Resize) -> Result<(), Failure> {
     match ending {
         None => Ok(()),
         Some(export) => Err(format!(
-            "export '{}' still finishes what its front-end had asked for: try again after its \
+            "export '{}' is being removed and has requests in flight: try again after its \
              BLOCK_EXPORT_DELETED",
             export.options.id
         )

@@ -1,4 +1,4 @@
-//! The host adapter with its socket, as an iothread runs it.
+//! The LSI 53C895A with its socket, as a device of an iothread.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,68 +13,73 @@ use telemetry::queue::{Kind, QueueStats};
 use unix_socket::listener::Listener;
 use vfio_user::{PciDevice, Server};
 
-use super::queues::tell_connected;
-use super::requests::Requests;
+use super::in_flight::InFlightRequests;
+use super::queues::report_connected;
 use crate::disk::export_stats::ExportStats;
 
-// The places of what is watched.
+// Indices of the descriptors that the iothread watches.
 const LISTENER: usize = 0;
 const READ: usize = 1;
 const WRITE: usize = 2;
 const UNMASK: usize = 3;
 
-/// When a front-end could not be taken (too many files are open), how long it is before it is tried again.
-const ACCEPT_AGAIN_NS: u64 = 100_000_000;
+/// Delay after a failed `accept`, for instance because too many files are open.
+const ACCEPT_RETRY_NS: u64 = 100_000_000;
 
-/// Who is told what happens.
-pub(crate) struct Told {
+/// Events, counters and error reports of an export.
+pub(crate) struct ExportMonitoring {
     pub events: Handle,
     pub stats: Arc<ExportStats>,
-    /// Those of each disk.
+    /// Counters of each disk.
     pub disks: Vec<Arc<QueueStats>>,
-    /// Of each disk.
+    /// Error reports of each disk.
     pub reports: Vec<ExportReports>,
 }
 
-/// The adapter, its front-end, and where the next one comes from.
+/// The adapter, its front-end, and the listening socket.
 pub(crate) struct LsiController {
     server: Server<Adapter>,
     listener: Option<Listener>,
-    /// No front-end is taken: another process has the socket, or is about to.
+    /// During a live upgrade: accepts no front-end, since the other process has the socket, or is about to.
     parked: bool,
-    /// No front-end is taken before.
+    /// After a failed `accept`: when to try again.
     accept_from_ns: Option<u64>,
-    told: Told,
-    requests: Requests,
+    monitoring: ExportMonitoring,
+    in_flight: InFlightRequests,
 }
 
 impl LsiController {
-    pub fn new(adapter: Adapter, listener: Listener, parked: bool, told: Told) -> io::Result<Self> {
+    pub fn new(
+        adapter: Adapter,
+        listener: Listener,
+        parked: bool,
+        monitoring: ExportMonitoring,
+    ) -> io::Result<Self> {
         listener.socket().set_nonblocking(true)?;
-        let queue = told.stats.queues[0].stats.clone();
-        let requests = Requests::new(adapter.name(), queue, told.disks.clone());
+        let queue = monitoring.stats.queues[0].stats.clone();
+        let in_flight = InFlightRequests::new(adapter.name(), queue, monitoring.disks.clone());
         Ok(LsiController {
             server: Server::new(adapter),
             listener: Some(listener),
             parked,
             accept_from_ns: None,
-            told,
-            requests,
+            monitoring,
+            in_flight,
         })
     }
 
     fn stats(&self) -> &QueueStats {
-        &self.told.stats.queues[0].stats
+        &self.monitoring.stats.queues[0].stats
     }
 
-    /// Takes the next front-end.
+    /// Accepts the next front-end.
     fn accept(&mut self, now_ns: u64) {
         let Some(listener) = self.listener.as_ref().filter(|_| !self.parked) else {
             return;
         };
         match listener.socket().accept() {
             Ok((socket, _)) => {
-                // An error: it has gone already.
+                // Fails if the front-end has disconnected already.
                 let _ = self.server.connect(socket);
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -84,19 +89,19 @@ impl LsiController {
                     export,
                     %error,
                     advice = "if too many files are open, raise `ulimit -n` (`LimitNOFILE=`)",
-                    "no front-end can be taken; it is tried again"
+                    "cannot accept a front-end; trying again"
                 );
-                self.accept_from_ns = Some(now_ns.saturating_add(ACCEPT_AGAIN_NS));
+                self.accept_from_ns = Some(now_ns.saturating_add(ACCEPT_RETRY_NS));
             }
         }
     }
 
-    /// Monitors hear of front-ends that come and go.
-    fn tell_connected(&mut self) {
+    /// Sends an event if a front-end has connected or disconnected.
+    fn report_connected(&mut self) {
         let connected = self.server.socket().is_some();
         let name = self.server.device().0.name();
-        let Told { events, stats, .. } = &self.told;
-        if tell_connected(name, connected, stats, events) {
+        let ExportMonitoring { events, stats, .. } = &self.monitoring;
+        if report_connected(name, connected, stats, events) {
             let size = match connected {
                 true => stats.queue_size,
                 false => 0,
@@ -106,22 +111,22 @@ impl LsiController {
     }
 }
 
-/// The disks, and what is kept of each request.
-struct Counted<'a> {
+/// Access to the disks that counts requests.
+struct CountingDiskIo<'a> {
     io: &'a mut dyn DiskIo,
-    requests: &'a mut Requests,
+    in_flight: &'a mut InFlightRequests,
     /// In ticks.
     now: u64,
 }
 
-impl DiskIo for Counted<'_> {
+impl DiskIo for CountingDiskIo<'_> {
     fn room(&self, disk: u32) -> usize {
         self.io.room(disk)
     }
 
     unsafe fn submit(&mut self, disk: u32, request: Request) {
-        self.requests.submitted(disk, &request, self.now);
-        // SAFETY: as promised to us.
+        self.in_flight.submitted(disk, &request, self.now);
+        // SAFETY: as the caller promises.
         unsafe { self.io.submit(disk, request) };
     }
 
@@ -169,7 +174,7 @@ impl SocketDevice for LsiController {
         self.accept_from_ns = self.accept_from_ns.filter(|from| *from > now_ns);
         self.server.device().0.set_now(now_ns);
         let more = self.server.run(now_ns);
-        self.tell_connected();
+        self.report_connected();
         more
     }
 
@@ -180,29 +185,29 @@ impl SocketDevice for LsiController {
     }
 
     fn submit(&mut self, io: &mut dyn DiskIo) -> bool {
-        let now = self.requests.now();
-        let stats = &self.told.stats.queues[0].stats;
+        let now = self.in_flight.now();
+        let stats = &self.monitoring.stats.queues[0].stats;
         let adapter = self.server.device().0;
         if !adapter.wants_submit() {
             return true;
         }
-        let all = adapter.submit(&mut Counted {
+        let submitted_all = adapter.submit(&mut CountingDiskIo {
             io,
-            requests: &mut self.requests,
+            in_flight: &mut self.in_flight,
             now,
         });
         stats.turns().add(1);
         stats.in_flight().set(adapter.in_flight() as u64);
-        all
+        submitted_all
     }
 
     fn complete(&mut self, done: &[Completion]) {
         let adapter = self.server.device().0;
         for &Completion { token, result } in done {
             let slot = token::number(token);
-            let asked = self.requests.completed(slot, result.is_ok());
-            if let (Some(asked), Err(errno)) = (asked, result) {
-                self.told.reports[asked.disk].failed(asked.kind == Kind::Read, errno);
+            let request = self.in_flight.completed(slot, result.is_ok());
+            if let (Some(request), Err(errno)) = (request, result) {
+                self.monitoring.reports[request.disk].failed(request.kind == Kind::Read, errno);
             }
             adapter.completed(slot, result);
         }
@@ -224,7 +229,7 @@ impl SocketDevice for LsiController {
 
     fn disconnect(&mut self) {
         self.server.disconnect();
-        self.tell_connected();
+        self.report_connected();
     }
 
     fn stop(&mut self) {

@@ -1,4 +1,4 @@
-//! Virtqueues of an export on its iothreads, whichever device they belong to.
+//! Virtqueues of an export on its iothreads, for all devices.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,8 +13,8 @@ use virtqueue::control::{QueueCommand, QueueSetup, StartError};
 
 use crate::disk::export_stats::ExportStats;
 
-/// Where an export's queues run, and who hears of them.
-pub(crate) struct Queues {
+/// What starting the queues of an export needs: its iothreads, counters and error reports.
+pub(crate) struct ExportQueues {
     pub export: String,
     pub iothreads: Vec<Arc<DataThread>>,
     pub fixed_buffers: bool,
@@ -23,9 +23,8 @@ pub(crate) struct Queues {
     pub reports: Arc<ExportReports>,
 }
 
-impl Queues {
-    /// Starts a queue of this device. `switch_node` is called when something else stands behind the
-    /// device than before.
+impl ExportQueues {
+    /// Starts a queue of this device. `switch_node` is called to send the queue the present nodes, after one was replaced.
     pub fn start(
         &self,
         index: u16,
@@ -33,33 +32,33 @@ impl Queues {
         device: DeviceSetup,
         switch_node: impl Fn(&VringHandle) -> Receiver<()> + Send + 'static,
     ) -> Result<Box<dyn StartedQueue>, StartError> {
-        let place = usize::from(index);
-        let iothread = &self.iothreads[place % self.iothreads.len()];
+        let position = usize::from(index);
+        let iothread = &self.iothreads[position % self.iothreads.len()];
         let handle = iothread.start_vring(VringSetup {
             name: QueueName::new(&self.export, index),
             device,
             queue,
             fixed_buffers: self.fixed_buffers,
-            stats: self.stats.queues[place].stats.clone(),
+            stats: self.stats.queues[position].stats.clone(),
             reports: Some(QueueReports {
                 export: self.reports.clone(),
                 queue: index,
             }),
         })?;
-        Ok(Box::new(Queue {
+        Ok(Box::new(RunningQueue {
             handle,
             switch_node,
         }))
     }
 
-    /// A front-end has come or gone.
+    /// Called when a front-end connects or disconnects.
     pub fn connected(&self, connected: bool) {
-        tell_connected(&self.export, connected, &self.stats, &self.events);
+        report_connected(&self.export, connected, &self.stats, &self.events);
     }
 }
 
-/// Shows whether an export has a front-end, and tells monitors of it. False: nothing has changed.
-pub(crate) fn tell_connected(
+/// Records whether an export has a front-end, and sends an event if that has changed. Returns whether it has.
+pub(crate) fn report_connected(
     export: &str,
     connected: bool,
     stats: &ExportStats,
@@ -76,13 +75,13 @@ pub(crate) fn tell_connected(
     changed
 }
 
-/// A queue on its iothread, as the transport sees it.
-struct Queue<R> {
+/// A queue that runs on an iothread, for the vhost-user server.
+struct RunningQueue<R> {
     handle: VringHandle,
     switch_node: R,
 }
 
-impl<R: Fn(&VringHandle) -> Receiver<()> + Send> StartedQueue for Queue<R> {
+impl<R: Fn(&VringHandle) -> Receiver<()> + Send> StartedQueue for RunningQueue<R> {
     fn send(&self, command: QueueCommand) {
         self.handle.send(command);
     }

@@ -8,30 +8,30 @@ use vhost_user::{StartedQueue, Target};
 use virtio_blk::Device;
 use virtqueue::control::{QueueSetup, StartError};
 
-use super::queues::Queues;
+use super::queues::ExportQueues;
 use crate::disk::exported_disk::NodeSlot;
 
-/// A virtio-blk device and where its queues run.
+/// A virtio-blk device and its queues.
 pub(crate) struct BlkTarget {
     pub device: Arc<Device>,
     pub node: NodeSlot,
     pub packed: bool,
     pub stop_timeout: Option<Duration>,
-    pub queues: Queues,
+    pub queues: ExportQueues,
 }
 
 impl BlkTarget {
-    /// Without a write cache all that was written counts as stable, also what was written with it, and
-    /// what was under way: that is waited for first.
-    fn flushed(&self, settle: &dyn Fn()) -> bool {
+    /// Flushes the disk after the write cache was turned off, since from then on the guest takes all its writes as stable. This
+    /// includes writes in flight, which complete first. Returns whether it succeeded.
+    fn flush(&self, settle: &dyn Fn()) -> bool {
         settle();
         let flushed = self.node.get().flush_blocking();
         if let Err(error) = &flushed {
             tracing::error!(
                 export = self.queues.export,
                 %error,
-                advice = "look for errors of the disk below (dmesg); what the guest wrote may not be stable",
-                "the flush failed with which the guest turns the write cache off"
+                advice = "look for errors of the disk below (dmesg); writes of the guest may not be on stable storage",
+                "flushing the disk failed while the guest turned the write cache off"
             );
         }
         flushed.is_ok()
@@ -54,8 +54,8 @@ impl Target for BlkTarget {
     fn set_features(&self, acked: u64, settle: &dyn Fn()) {
         self.device.set_features(acked);
         if !self.device.write_cache() {
-            // A driver that cannot flush follows one that could.
-            self.flushed(settle);
+            // The previous driver may have left unflushed writes, and this one cannot flush.
+            self.flush(settle);
         }
     }
 
@@ -84,14 +84,14 @@ impl Target for BlkTarget {
         if !self.device.write_config(offset, bytes) {
             return false;
         }
-        if self.device.write_cache() || self.flushed(settle) {
+        if self.device.write_cache() || self.flush(settle) {
             return true;
         }
-        // What was written before is not stable: the cache stays on, and the driver hears it.
+        // Earlier writes are not stable: the cache stays on, and the driver reads that.
         let restored = self
             .device
             .write_config(offset, &before[offset..offset + bytes.len()]);
-        debug_assert!(restored, "it was there before");
+        debug_assert!(restored, "it was valid before");
         false
     }
 

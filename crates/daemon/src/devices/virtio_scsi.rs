@@ -1,4 +1,4 @@
-//! A virtio SCSI controller over vhost-user, and the nodes behind its units.
+//! A virtio-scsi controller over vhost-user, and the nodes behind its units.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,31 +11,31 @@ use vhost_user::{StartedQueue, Target};
 use virtio_scsi::{Address, Device, DeviceOptions, FIXED_QUEUES};
 use virtqueue::control::{QueueSetup, StartError};
 
-use super::queues::Queues;
-use super::unit::{unit, world_wide_name};
+use super::queues::ExportQueues;
+use super::scsi_unit::{create_unit, world_wide_name};
 use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot, unit_stats};
 use crate::disk::pr_file::PrFile;
 use crate::failure::Failure;
 
-/// A controller, whoever is connected to it.
+/// A controller. It lives as long as its export, while front-ends come and go.
 pub(crate) struct ScsiController {
     name: String,
     device: Arc<Device>,
     write_through: bool,
-    /// How many run its queues.
+    /// Number of iothreads that run its queues.
     iothreads: usize,
     reports: Reports,
-    disks: Mutex<Vec<Disk>>,
+    disks: Mutex<Vec<ControllerDisk>>,
 }
 
-/// A unit, and the node that it shows.
+/// A unit and its node.
 #[derive(Clone)]
-pub(crate) struct Disk {
+pub(crate) struct ControllerDisk {
     address: Address,
     unit: Arc<Unit>,
-    name: String,
+    node_name: String,
     node: NodeSlot,
-    /// By iothread.
+    /// One for each iothread.
     stats: Vec<Arc<QueueStats>>,
     reports: Arc<ExportReports>,
     pr_file: Option<Arc<PrFile>>,
@@ -63,15 +63,15 @@ impl ScsiController {
         })
     }
 
-    fn disks(&self) -> MutexGuard<'_, Vec<Disk>> {
+    fn disks(&self) -> MutexGuard<'_, Vec<ControllerDisk>> {
         self.disks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its disks, for those who change them.
+    /// Its disks, for changes of their nodes.
     pub fn exported_disks(&self) -> Vec<ExportedDisk> {
         let disks = self.disks();
         let disks = disks.iter().map(|disk| ExportedDisk {
-            name: disk.name.clone(),
+            name: disk.node_name.clone(),
             guest_device: GuestDevice::VirtioScsi {
                 device: self.device.clone(),
                 address: disk.address,
@@ -84,8 +84,8 @@ impl ScsiController {
         disks.collect()
     }
 
-    /// Its disks, for a queue.
-    fn served(&self, queue: u16) -> Vec<ScsiDisk> {
+    /// Its disks, as a queue gets them.
+    fn queue_disks(&self, queue: u16) -> Vec<ScsiDisk> {
         let iothread = usize::from(queue) % self.iothreads;
         let disks = self.disks();
         let disks = disks.iter().map(|disk| ScsiDisk {
@@ -97,24 +97,25 @@ impl ScsiController {
         disks.collect()
     }
 
-    /// What the driver sees of all of them.
+    /// The device that the driver sees.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// A disk that shows a node, if it can. One that is `awaited` is another process's still.
+    /// Creates a disk for a node; [`insert`](Self::insert) adds it. For `handover_pending` see [`create_unit`].
     pub fn create_disk(
         &self,
         lun: &LunOptions,
         node: Arc<Node>,
-        awaited: bool,
-    ) -> Result<Disk, Failure> {
-        let (unit, pr_file) = unit(&self.name, lun, &node, self.write_through, awaited)?;
+        handover_pending: bool,
+    ) -> Result<ControllerDisk, Failure> {
+        let (unit, pr_file) =
+            create_unit(&self.name, lun, &node, self.write_through, handover_pending)?;
         let reports = ExportReports::new(self.reports.clone(), &self.name, &lun.node_name);
-        Ok(Disk {
+        Ok(ControllerDisk {
             address: address(lun)?,
             unit,
-            name: lun.node_name.clone(),
+            node_name: lun.node_name.clone(),
             node: NodeSlot::new(node),
             stats: unit_stats(self.iothreads),
             reports: Arc::new(reports),
@@ -122,10 +123,10 @@ impl ScsiController {
         })
     }
 
-    /// Adds a disk that was made for it. No queue runs, or all are at rest and will be told of their disks.
-    pub fn insert(&self, disk: Disk) -> Result<(), Failure> {
+    /// Adds a disk. No queue runs, or all are stopped and get their disks again before they resume.
+    pub fn insert(&self, disk: ControllerDisk) -> Result<(), Failure> {
         let (address, unit) = (disk.address, disk.unit.clone());
-        // The driver asks for it as soon as it hears of it.
+        // Added first, since the driver sends commands as soon as it has received the event.
         self.disks().push(disk);
         let added = self.device.add(address, unit);
         if added.is_err() {
@@ -134,7 +135,7 @@ impl ScsiController {
         Ok(added?)
     }
 
-    /// Removes a disk. All queues are at rest and will be told of their disks.
+    /// Removes a disk. All queues are stopped and get their disks again before they resume.
     pub fn remove(&self, lun: &LunOptions) -> Result<(), Failure> {
         let address = address(lun)?;
         self.device.remove(address);
@@ -143,7 +144,7 @@ impl ScsiController {
     }
 }
 
-/// Where a unit is.
+/// The address of a unit.
 fn address(lun: &LunOptions) -> Result<Address, Failure> {
     Ok(Address {
         target: lun.target.try_into()?,
@@ -151,11 +152,11 @@ fn address(lun: &LunOptions) -> Result<Address, Failure> {
     })
 }
 
-/// A controller and where its queues run.
+/// A controller and its queues, as the vhost-user server sees them.
 pub(crate) struct ScsiTarget {
     pub controller: Arc<ScsiController>,
     pub packed: bool,
-    pub queues: Queues,
+    pub queues: ExportQueues,
 }
 
 impl ScsiTarget {
@@ -214,10 +215,11 @@ impl Target for ScsiTarget {
         let device = DeviceSetup::Scsi(ScsiSetup {
             device: self.device().clone(),
             index,
-            disks: controller.served(index),
+            disks: controller.queue_disks(index),
         });
         self.queues.start(index, setup, device, move |queue| {
-            queue.begin_device(|reply| DeviceCommand::SetDisks(controller.served(index), reply))
+            queue
+                .begin_device(|reply| DeviceCommand::SetDisks(controller.queue_disks(index), reply))
         })
     }
 }

@@ -1,29 +1,29 @@
-//! Choice of the backend for each disk: as configured or as this host allows, logged once.
+//! Choice of the I/O backend for each disk, as configured or as this host allows. Each choice is logged once.
 
 use std::path::Path;
 
 use block::{Aio, AioChoice, AioProbe};
 use options::AioMode;
 
-/// The choices so far.
+/// The choices so far, and what the host was found to support.
 #[derive(Clone, Default)]
 pub(crate) struct AioChoices {
     probe: AioProbe,
-    said: Vec<AioChoice>,
+    logged: Vec<AioChoice>,
 }
 
 impl AioChoices {
-    /// What a copy of it has found out since.
-    pub fn learn(&mut self, copy: Self) {
+    /// Merges the results of a copy that a job has used.
+    pub fn merge(&mut self, copy: Self) {
         self.probe.learn(copy.probe);
-        for choice in copy.said {
-            if !self.said.contains(&choice) {
-                self.said.push(choice);
+        for choice in copy.logged {
+            if !self.logged.contains(&choice) {
+                self.logged.push(choice);
             }
         }
     }
 
-    /// For the disk at `path`, with or without direct I/O.
+    /// Chooses the backend for the disk at `path`, with or without direct I/O.
     pub fn choose(&mut self, wanted: Option<AioMode>, path: &Path, direct: bool) -> Aio {
         let wanted = wanted.map(|mode| match mode {
             AioMode::Threads => Aio::Threads,
@@ -31,19 +31,19 @@ impl AioChoices {
             AioMode::IoUring => Aio::IoUring,
         });
         let choice = self.probe.choose(wanted, path, direct);
-        if !self.said.contains(&choice) {
-            say(wanted, &choice);
-            self.said.push(choice.clone());
+        if !self.logged.contains(&choice) {
+            log_choice(wanted, &choice);
+            self.logged.push(choice.clone());
         }
         choice.aio
     }
 }
 
-fn say(wanted: Option<Aio>, choice: &AioChoice) {
+fn log_choice(wanted: Option<Aio>, choice: &AioChoice) {
     let AioChoice { aio, why, instead } = choice;
     match wanted {
         Some(wanted) if *instead => {
-            tracing::warn!("aio={wanted} cannot be had: {why}; aio={aio} is used instead");
+            tracing::warn!("aio={wanted} is not available: {why}; using aio={aio} instead");
         }
         Some(_) => {}
         None => tracing::info!("aio={aio}: {why}"),

@@ -1,10 +1,10 @@
-//! Faults of `blkdebug` nodes, from their options.
+//! Fault rules of `blkdebug` nodes, from their options.
 
 use block::{FaultAction, FaultRule, FaultRules, Op};
 use options::{InjectAction, InjectError, Injected, IoType};
 use rustix::io::Errno;
 
-/// What the block layer is told of them.
+/// The rules as the block layer has them.
 pub(crate) fn rules(injected: &Injected) -> FaultRules {
     FaultRules {
         rules: injected.errors.iter().map(rule).collect(),

@@ -1,8 +1,8 @@
-//! The parts of disks that nodes and exports share: openings, counters, reservations, faults.
+//! What nodes and exports share of disks: backends, counters, faults, reservations, retries of locks.
 
 pub(crate) mod aio;
 pub(crate) mod export_stats;
 pub(crate) mod exported_disk;
 pub(crate) mod faults;
-pub(crate) mod handover;
+pub(crate) mod lock_retry;
 pub(crate) mod pr_file;

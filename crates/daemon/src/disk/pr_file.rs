@@ -1,8 +1,8 @@
-//! The file that keeps a unit's persistent reservations (`pr-file`).
+//! The file that stores a unit's persistent reservations (`pr-file`).
 //!
-//! A change is written beside it, made stable, and renamed over it: whenever the program or the host ends, the file is whole.
-//! It is locked while it is in use, so that no two units keep theirs in it. The lock is on what the name leads to,
-//! and moves on with each change: who gets one looks whether the name still leads there.
+//! A change is written to a temporary file, synced, and renamed over it, so that the file is complete at any crash. It is locked while
+//! it is in use, so that no two units share it. The lock is on the inode, which each change replaces: after locking, the inode of the
+//! name is checked again.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -15,111 +15,111 @@ use iothread::Errno;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 use scsi::{Keeper, NO_RESERVATIONS, SavedError, Unit};
 
-/// Far more than any unit's reservations have.
+/// Upper limit of the size, far more than the reservations of any unit take.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PrFileError {
-    /// The kernel says no.
+    /// A system call failed.
     #[error(
         "pr-file: cannot use {path}: {error}; its folder must exist, and both must be writable"
     )]
     Io { path: PathBuf, error: io::Error },
-    /// A pipe, a device.
-    #[error("pr-file: {0} is no regular file; choose another path")]
+    /// It is a pipe, a device or another special file.
+    #[error("pr-file: {0} is not a regular file; choose another path")]
     Kind(PathBuf),
-    /// It was not written here.
-    #[error("pr-file: {path} has {bytes} bytes, which no reservations have; choose another path")]
+    /// It is too large to have been written by this program.
+    #[error("pr-file: {path} has {bytes} bytes, too many for reservations; choose another path")]
     TooLarge { path: PathBuf, bytes: u64 },
     /// Another unit uses it.
     #[error(
         "pr-file: {0} is in use by another disk, or another process; give each disk a file of its own"
     )]
     Locked(PathBuf),
-    /// What it says is no reservations.
+    /// Its content does not describe reservations.
     #[error("pr-file: {path}: {error}")]
     Saved { path: PathBuf, error: SavedError },
 }
 
-/// A file of ours.
+/// A file of persistent reservations.
 #[derive(Debug)]
 pub(crate) struct PrFile {
     path: PathBuf,
-    /// `None` as long as another process has it.
+    /// `None` while the file belongs to the old process of a live upgrade.
     inner: Mutex<Option<Inner>>,
 }
 
 #[derive(Debug)]
 struct Inner {
     opened: OpenedPrFile,
-    /// Where a change is written.
-    beside: OsString,
-    /// The last change could not be saved, which was said.
+    /// Name of the temporary file.
+    temporary: OsString,
+    /// The last change could not be saved, and that was logged.
     failing: bool,
 }
 
-/// What a file is found by.
+/// An opened and locked file, its folder, and its name in it.
 #[derive(Debug)]
 pub(crate) struct OpenedPrFile {
     pub folder: OwnedFd,
     pub name: OsString,
-    /// What the name leads to, locked.
+    /// The locked file.
     pub file: OwnedFd,
 }
 
 impl Inner {
     fn new(opened: OpenedPrFile) -> Self {
-        let mut beside = opened.name.clone();
-        beside.push(".new");
+        let mut temporary = opened.name.clone();
+        temporary.push(".new");
         Inner {
             opened,
-            beside,
+            temporary,
             failing: false,
         }
     }
 
     fn replace(&mut self, text: &str) -> Result<(), Errno> {
         let OpenedPrFile { folder, name, file } = &mut self.opened;
-        let new = write(folder, &self.beside, text)?;
-        if let Err(error) = rustix::fs::renameat(&*folder, &self.beside, &*folder, &*name) {
-            let _ = rustix::fs::unlinkat(&*folder, &self.beside, AtFlags::empty());
+        let new = write(folder, &self.temporary, text)?;
+        if let Err(error) = rustix::fs::renameat(&*folder, &self.temporary, &*folder, &*name) {
+            let _ = rustix::fs::unlinkat(&*folder, &self.temporary, AtFlags::empty());
             return Err(error);
         }
         *file = new.into();
-        // Whoever restarts after an error here finds the one or the other.
+        // If this fails, a crash leaves the old or the new file.
         rustix::fs::fsync(folder)
     }
 }
 
 impl PrFile {
-    /// Opens it, or makes it. The text is what it keeps.
+    /// Opens the file, or creates it. Returns its text as well.
     pub(crate) fn open(path: &Path) -> Result<(Self, String), PrFileError> {
         let failed = |error: io::Error| PrFileError::Io {
             path: path.to_owned(),
             error,
         };
-        let (folder, name) = place(path).map_err(failed)?;
-        let mut beside = name.clone();
-        beside.push(".new");
+        let (folder, name) = folder_and_name(path).map_err(failed)?;
+        let mut temporary = name.clone();
+        temporary.push(".new");
         loop {
-            let found = match open(&folder, &name, path) {
+            let opened = match open(&folder, &name, path) {
                 Err(PrFileError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
-                    let made = write(&folder, &beside, NO_RESERVATIONS);
-                    let made = made.and_then(|file| {
-                        first(&folder, &beside, &name)?;
+                    let created = write(&folder, &temporary, NO_RESERVATIONS);
+                    let created = created.and_then(|file| {
+                        rename_if_absent(&folder, &temporary, &name)?;
                         rustix::fs::fsync(&folder)?;
                         Ok((file, NO_RESERVATIONS.to_owned()))
                     });
-                    match made {
-                        // Somebody else was faster.
+                    match created {
+                        // Another process has created it in the meantime.
                         Err(Errno::EXIST) => continue,
-                        made => Some(made.map_err(|error| failed(error.into()))?),
+                        created => Some(created.map_err(|error| failed(error.into()))?),
                     }
                 }
-                found => found?,
+                opened => opened?,
             };
-            if let Some((file, text)) = found {
+            if let Some((file, text)) = opened {
                 let file = file.into();
                 let opened = OpenedPrFile { folder, name, file };
                 let this = PrFile {
@@ -131,7 +131,7 @@ impl PrFile {
         }
     }
 
-    /// A unit begins with what the file keeps.
+    /// Restores the reservations of a unit from the text of the file.
     pub(crate) fn restore(path: &Path, text: &str, unit: &Unit) -> Result<(), PrFileError> {
         let restored = unit.restore_reservations(text);
         restored.map_err(|error| PrFileError::Saved {
@@ -140,19 +140,19 @@ impl PrFile {
         })
     }
 
-    /// One that another process has, and hands over: nothing is kept before.
-    pub fn awaited(path: &Path) -> Self {
+    /// A file that the old process of a live upgrade will hand over. Until then nothing can be saved.
+    pub fn without_file(path: &Path) -> Self {
         PrFile {
             path: path.to_owned(),
             inner: Mutex::default(),
         }
     }
 
-    /// For the process that goes on with it: the lock goes along.
+    /// Descriptors for the new process of a live upgrade, which share the lock.
     ///
     /// # Errors
     /// Too many files are open.
-    pub fn hand_over(&self) -> io::Result<Option<OpenedPrFile>> {
+    pub fn duplicate(&self) -> io::Result<Option<OpenedPrFile>> {
         let inner = self.inner();
         let Some(Inner { opened, .. }) = &*inner else {
             return Ok(None);
@@ -164,7 +164,7 @@ impl PrFile {
         }))
     }
 
-    /// It is ours from now on.
+    /// Takes over the file from the old process of a live upgrade.
     pub fn take_over(&self, opened: OpenedPrFile) {
         *self.inner() = Some(Inner::new(opened));
     }
@@ -181,13 +181,13 @@ impl Keeper for PrFile {
         let replaced = inner.replace(text);
         match &replaced {
             Ok(()) if inner.failing => {
-                tracing::info!(file = %self.path.display(), "reservations are saved again");
+                tracing::info!(file = %self.path.display(), "reservations can be saved again");
             }
             Err(error) if !inner.failing => tracing::warn!(
                 file = %self.path.display(),
                 %error,
                 advice = "free space on its file system, or look for errors of its disk (dmesg)",
-                "reservations cannot be saved: the guest is refused what would change them"
+                "cannot save reservations: commands of the guest that change them fail"
             ),
             _ => {}
         }
@@ -196,8 +196,8 @@ impl Keeper for PrFile {
     }
 }
 
-/// The folder, and the name in it, behind symbolic links: a name is replaced, not what it leads to.
-fn place(path: &Path) -> io::Result<(OwnedFd, OsString)> {
+/// The folder and the name of a file after resolving symbolic links, since renaming would replace the link and not its target.
+fn folder_and_name(path: &Path) -> io::Result<(OwnedFd, OsString)> {
     let path = match path.canonicalize() {
         Ok(path) => path,
         Err(_) => path.to_owned(),
@@ -212,7 +212,7 @@ fn place(path: &Path) -> io::Result<(OwnedFd, OsString)> {
     Ok((folder, name))
 }
 
-/// Opens, locks and reads what is there. `None`: it was replaced meanwhile.
+/// Opens, locks and reads an existing file. `None` if it was replaced meanwhile.
 fn open(
     folder: &OwnedFd,
     name: &OsStr,
@@ -222,7 +222,7 @@ fn open(
         path: path.to_owned(),
         error,
     };
-    // Whatever it is, opening it does not wait.
+    // NONBLOCK: opening a pipe or a device does not block.
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = rustix::fs::openat(folder, name, flags, Mode::empty());
     let file = file.map_err(|error| failed(error.into()))?;
@@ -249,14 +249,14 @@ fn open(
     let mut text = Vec::new();
     let read = (&mut file).take(MAX_BYTES).read_to_end(&mut text);
     read.map_err(failed)?;
-    // What is not text is found where lines are read.
+    // The parser of the reservations refuses invalid text.
     let text = String::from_utf8_lossy(&text).into_owned();
     Ok(Some((file, text)))
 }
 
-/// A new file of this name that is stable, and locked.
+/// Creates a locked file of this name, and syncs it.
 fn write(folder: &OwnedFd, name: &OsStr, text: &str) -> Result<File, Errno> {
-    // What an end in the midst of a change has left.
+    // Left behind by a crash during a change.
     match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(error) => return Err(error),
@@ -277,11 +277,11 @@ fn write(folder: &OwnedFd, name: &OsStr, text: &str) -> Result<File, Errno> {
     Ok(file)
 }
 
-/// Gives a new file its name, if nothing has it.
-fn first(folder: &OwnedFd, beside: &OsStr, name: &OsStr) -> Result<(), Errno> {
-    match rustix::fs::renameat_with(folder, beside, folder, name, RenameFlags::NOREPLACE) {
-        // Not every file system can look at the same time.
-        Err(Errno::INVAL) => rustix::fs::renameat(folder, beside, folder, name),
+/// Renames a new file, unless the name exists.
+fn rename_if_absent(folder: &OwnedFd, temporary: &OsStr, name: &OsStr) -> Result<(), Errno> {
+    match rustix::fs::renameat_with(folder, temporary, folder, name, RenameFlags::NOREPLACE) {
+        // Some file systems cannot check and rename in one step.
+        Err(Errno::INVAL) => rustix::fs::renameat(folder, temporary, folder, name),
         renamed => renamed,
     }
 }

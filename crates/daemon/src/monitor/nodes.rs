@@ -113,7 +113,7 @@ fn add(control: &mut Control, arguments: &Arguments, reply: Reply) {
     let may_wait = opening.may_block();
     let open = move || opening.open().map_err(|error| failed(&error.into()));
     if !may_wait {
-        let opened = open().map(|opened| opened.finish(&mut control.objects));
+        let opened = open().map(|opened| opened.add_to(&mut control.objects));
         return reply.send(opened.map(|()| json!({})));
     }
     let thread = format!("add {}", names[0]);
@@ -128,7 +128,7 @@ fn add(control: &mut Control, arguments: &Arguments, reply: Reply) {
             objects
                 .opening_nodes
                 .retain(|opening| !names.contains(opening));
-            opened.map(|opened: OpenedNodes| opened.finish(objects))
+            opened.map(|opened: OpenedNodes| opened.add_to(objects))
         },
     );
 }
@@ -137,7 +137,7 @@ fn plan(objects: &Objects, arguments: &Arguments) -> Result<OpenPlan, Error> {
     let json = Value::Object(arguments.clone()).to_string();
     let options = live(objects)?.blockdev(&json);
     let options = options.map_err(|problem| refused(&problem))?;
-    OpenPlan::plan(&options, objects).map_err(|failure| failed(&failure))
+    OpenPlan::new(&options, objects).map_err(|failure| failed(&failure))
 }
 
 /// It is flushed before it is closed, which may take long; if that fails it stays.

@@ -1,4 +1,4 @@
-//! Sockets that monitors are reached by: those of the command line, and those that come while it runs.
+//! Character devices: the sockets of monitors, from the command line or `chardev-add`.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,24 +11,25 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use unix_socket::listener::{Listener, Peers};
 
+use crate::errno_text::errno_text;
 use crate::failure::Failure;
-use crate::reason::reason;
 use crate::service::Inherited;
 
-/// All of them, in the order they were made.
+/// All character devices, in the order in which they were added.
 #[derive(Default)]
 pub(crate) struct Chardevs(Vec<Chardev>);
 
-/// One socket.
+/// A character device.
 pub(crate) struct Chardev {
     options: ChardevOptions,
-    user: User,
+    state: ChardevState,
 }
 
-/// Who has it.
-enum User {
-    Nobody(Endpoint),
-    Monitor(ClientCount),
+/// Whether a monitor uses it.
+enum ChardevState {
+    Unused(Endpoint),
+    /// Counts the clients of the monitor.
+    InUse(ClientCount),
 }
 
 impl Chardev {
@@ -36,33 +37,33 @@ impl Chardev {
         &self.options.settings.id
     }
 
-    /// How it was made.
+    /// The options that it was added with.
     pub fn options(&self) -> &ChardevOptions {
         &self.options
     }
 
-    /// In use by a monitor.
+    /// Whether a monitor uses it.
     pub fn is_used(&self) -> bool {
-        matches!(self.user, User::Monitor(_))
+        matches!(self.state, ChardevState::InUse(_))
     }
 
-    /// Where it is, as the field writes it.
+    /// Its address as QEMU writes it.
     pub fn filename(&self) -> String {
-        let connected = match &self.user {
-            User::Nobody(Endpoint::Connected(_)) => true,
-            User::Nobody(Endpoint::Listening(_, first)) => first.is_some(),
-            User::Monitor(clients) => clients.get() > 0,
+        let connected = match &self.state {
+            ChardevState::Unused(Endpoint::Connected(_)) => true,
+            ChardevState::Unused(Endpoint::Listening(_, first)) => first.is_some(),
+            ChardevState::InUse(clients) => clients.get() > 0,
         };
-        let state = if connected { "" } else { "disconnected:" };
+        let prefix = if connected { "" } else { "disconnected:" };
         let server = if self.options.settings.server {
             ",server=on"
         } else {
             ""
         };
         match &self.options.addr {
-            SocketAddr::Unix { path } => format!("{state}unix:{}{server}", path.display()),
-            SocketAddr::Fd { fd } => format!("{state}fd:{fd}{server}"),
-            SocketAddr::FdName { name } => format!("{state}fd:{name}{server}"),
+            SocketAddr::Unix { path } => format!("{prefix}unix:{}{server}", path.display()),
+            SocketAddr::Fd { fd } => format!("{prefix}fd:{fd}{server}"),
+            SocketAddr::FdName { name } => format!("{prefix}fd:{name}{server}"),
         }
     }
 }
@@ -76,49 +77,49 @@ impl Chardevs {
         self.0.iter().find(|chardev| chardev.id() == id)
     }
 
-    /// Listens or connects; with `wait` until somebody has come, or `end` is readable.
+    /// Listens or connects. With `wait`, it waits until a client has connected or `stop_fd` is readable.
     pub fn add(
         &mut self,
         options: &ChardevOptions,
         inherited: &mut Inherited,
-        end: BorrowedFd<'_>,
+        stop_fd: BorrowedFd<'_>,
     ) -> Result<(), Failure> {
-        self.0.push(open(options, inherited, end)?);
+        self.0.push(open(options, inherited, stop_fd)?);
         Ok(())
     }
 
-    /// Another one of that name takes its place, which nobody uses.
+    /// Replaces an unused character device by a new one of the same name.
     pub fn change(
         &mut self,
         options: &ChardevOptions,
         inherited: &mut Inherited,
-        end: BorrowedFd<'_>,
+        stop_fd: BorrowedFd<'_>,
     ) -> Result<(), Failure> {
-        let new = open(options, inherited, end)?;
+        let new = open(options, inherited, stop_fd)?;
         self.remove(&options.settings.id);
         self.0.push(new);
         Ok(())
     }
 
-    /// Closes one that nobody uses.
+    /// Closes an unused character device.
     pub fn remove(&mut self, id: &str) {
         self.0.retain(|chardev| chardev.id() != id);
     }
 
-    /// A monitor takes one, and says who is there.
+    /// Passes the socket to a monitor, which returns its count of clients.
     pub fn attach_monitor(
         &mut self,
         id: &str,
         open: impl FnOnce(Endpoint) -> ClientCount,
     ) -> Result<(), Failure> {
-        let place = self.0.iter().position(|chardev| chardev.id() == id);
-        let place = place.ok_or_else(|| format!("there is no chardev '{id}'"))?;
-        let Chardev { options, user } = self.0.remove(place);
-        let user = match user {
-            User::Nobody(door) => User::Monitor(open(door)),
-            used @ User::Monitor(_) => used,
+        let index = self.0.iter().position(|chardev| chardev.id() == id);
+        let index = index.ok_or_else(|| format!("there is no chardev '{id}'"))?;
+        let Chardev { options, state } = self.0.remove(index);
+        let state = match state {
+            ChardevState::Unused(door) => ChardevState::InUse(open(door)),
+            in_use @ ChardevState::InUse(_) => in_use,
         };
-        self.0.insert(place, Chardev { options, user });
+        self.0.insert(index, Chardev { options, state });
         Ok(())
     }
 }
@@ -126,7 +127,7 @@ impl Chardevs {
 fn open(
     options: &ChardevOptions,
     inherited: &mut Inherited,
-    end: BorrowedFd<'_>,
+    stop_fd: BorrowedFd<'_>,
 ) -> Result<Chardev, Failure> {
     let peers = match (&options.settings.users, &options.addr) {
         (Some(users), _) => Peers::Users(users.clone()),
@@ -135,51 +136,55 @@ fn open(
     };
     let door = match (&options.addr, options.settings.server) {
         (SocketAddr::Unix { path }, false) => {
-            let stream = connected(path).map_err(|error| {
+            let stream = connect_without_waiting(path).map_err(|error| {
                 format!(
                     "Failed to connect to '{}': {}",
                     path.display(),
-                    reason(&error)
+                    errno_text(&error)
                 )
             });
             Endpoint::Connected(stream?)
         }
-        (addr, _) => listening(inherited.listen(addr, peers)?, options, end)?,
+        (addr, _) => wait_for_first_client(inherited.listen(addr, peers)?, options, stop_fd)?,
     };
     Ok(Chardev {
         options: options.clone(),
-        user: User::Nobody(door),
+        state: ChardevState::Unused(door),
     })
 }
 
-/// Connects, and does not wait for somebody who is slow to accept.
-fn connected(path: &Path) -> io::Result<UnixStream> {
+/// Connects without waiting for a server that is slow to accept.
+fn connect_without_waiting(path: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(UnixStream::from(socket))
 }
 
-fn listening(
+/// A listening socket, after its first client has connected if the options wait for that.
+fn wait_for_first_client(
     listener: Listener,
     options: &ChardevOptions,
-    end: BorrowedFd<'_>,
+    stop_fd: BorrowedFd<'_>,
 ) -> Result<Endpoint, Failure> {
     listener.socket().set_nonblocking(true)?;
     let first = match options.waits() {
-        true => first_client(&listener, end)?,
+        true => accept_first(&listener, stop_fd)?,
         false => None,
     };
     Ok(Endpoint::Listening(listener, first))
 }
 
-/// Waits for a client; `None` when the program is to end before one has come.
-fn first_client(listener: &Listener, end: BorrowedFd<'_>) -> Result<Option<UnixStream>, Failure> {
-    tracing::info!("waiting for a client of a monitor (wait=off: go on without)");
+/// Waits for a client; `None` if the daemon is to stop before one has connected.
+fn accept_first(
+    listener: &Listener,
+    stop_fd: BorrowedFd<'_>,
+) -> Result<Option<UnixStream>, Failure> {
+    tracing::info!("waiting for a client of a monitor (wait=off: do not wait)");
     loop {
         let mut fds = [
             PollFd::from_borrowed_fd(listener.socket().as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(end, PollFlags::IN),
+            PollFd::from_borrowed_fd(stop_fd, PollFlags::IN),
         ];
         match poll(&mut fds, None) {
             Ok(_) => {}
@@ -192,7 +197,7 @@ fn first_client(listener: &Listener, end: BorrowedFd<'_>) -> Result<Option<UnixS
         match listener.accept() {
             Ok(Some(stream)) => return Ok(Some(stream)),
             Ok(None) => {}
-            // It has left again.
+            // The client has disconnected again.
             Err(error)
                 if matches!(
                     error.kind(),

@@ -1,4 +1,4 @@
-//! An export: its options, its disks, and its server.
+//! An export: its options, its disks, its counters and its server.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -13,27 +13,27 @@ use crate::disk::exported_disk::ExportedDisk;
 
 /// An export.
 pub(crate) struct Export {
-    /// As they are now, also those that were changed since.
+    /// Its present options, with all changes since it was added.
     pub options: ExportOptions,
-    /// What its guest sees.
+    /// The disks that its guest sees.
     pub disks: Vec<ExportedDisk>,
-    /// Of virtio SCSI: where disks are added and removed.
+    /// For virtio-scsi: disks are added and removed here.
     pub controller: Option<Arc<ScsiController>>,
     pub stats: Arc<ExportStats>,
-    /// Of virtio-blk: what becomes of requests that the disk fails.
+    /// For virtio-blk: error policy and parked requests.
     pub reports: Option<Arc<ExportReports>>,
     pub state: ExportState,
 }
 
-/// What becomes of an export.
+/// The life cycle of an export.
 pub(crate) enum ExportState {
     Serving(ExportServer),
-    /// A thread waits for its queues to drain.
+    /// It was removed, and a thread waits for its queues to drain.
     Ending(JoinHandle<()>),
 }
 
 impl Export {
-    /// To reach its front-ends, unless it ends.
+    /// Access to its front-ends; `None` if it is ending.
     pub fn front_ends(&self) -> Option<ExportFrontEnds> {
         match &self.state {
             ExportState::Serving(server) => Some(server.front_ends()),

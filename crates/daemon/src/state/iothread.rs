@@ -1,4 +1,4 @@
-//! An iothread and its options, which may change while it works.
+//! An iothread and its options, which may change while it runs.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use crate::failure::Failure;
 
 /// An iothread.
 pub(crate) struct Iothread {
-    /// As they are now, also those that were changed since.
+    /// Its present options, with all changes since it was added.
     pub options: IothreadOptions,
     pub thread: Arc<DataThread>,
 }
 
 impl Iothread {
-    /// Takes over other options while it works. Nearly all of it takes effect in its next iteration.
+    /// Applies new options while it runs. Most of them take effect in its next iteration.
     pub fn apply(&mut self, new: IothreadOptions) -> Result<(), Failure> {
         let Iothread { options, thread } = self;
         thread.set_polling(polling(&new))?;
@@ -33,7 +33,7 @@ impl Iothread {
         if workers(options) != workers(&new) {
             let set = thread.set_thread_pool(new.thread_pool_min, new.thread_pool_max);
             if let Err(error) = set {
-                // The threads of a minimum that cannot be had are not wanted any more.
+                // The new minimum of threads could not be started: restore the old limits.
                 thread.set_thread_pool(options.thread_pool_min, options.thread_pool_max)?;
                 return Err(error.into());
             }
@@ -43,7 +43,7 @@ impl Iothread {
     }
 }
 
-/// How an iothread with these options polls.
+/// The polling settings of these options.
 pub(crate) fn polling(options: &IothreadOptions) -> iothread::event_loop::PollSettings {
     iothread::event_loop::PollSettings {
         max_ns: options.poll_max_ns,

@@ -1,4 +1,4 @@
-//! The state of the daemon: what runs, by name. It knows nothing of who changes it.
+//! The state of the daemon: iothreads, nodes, exports and chardevs by name. It does not know its callers.
 
 pub(crate) mod chardev;
 pub(crate) mod export;

@@ -7,37 +7,37 @@ use options::BlockdevOptions;
 
 use crate::failure::Failure;
 
-/// A node.
+/// An open node.
 pub(crate) struct OpenNode {
     pub options: BlockdevOptions,
     pub node: Arc<Node>,
-    /// The node that it was written into, and goes with.
+    /// The node whose options define this one; it is removed with that.
     pub parent: Option<String>,
-    /// The command that is at work on it, and waits for the disk.
+    /// The command that has reserved it, and waits for the disk.
     pub busy: Option<&'static str>,
 }
 
 impl OpenNode {
-    /// No command is at work on it.
+    /// Refuses a node that a command has reserved.
     pub fn check_free(&self) -> Result<(), Failure> {
         let name = self.node.name();
         match self.busy {
             None => Ok(()),
-            Some(command) => Err(busy(name, command)),
+            Some(command) => Err(busy_error(name, command)),
         }
     }
 
-    /// The node that this one is a part of.
+    /// Name of the node below.
     pub fn below(&self) -> Option<&str> {
         let (_, child) = self.options.driver.child()?;
         Some(child.node_name())
     }
 }
 
-/// Why a node cannot be used while another command is at work on it.
-pub(crate) fn busy(name: &str, command: &str) -> Failure {
+/// The error for a node that another command has reserved.
+pub(crate) fn busy_error(name: &str, command: &str) -> Failure {
     format!(
-        "Node '{name}' is busy: a {command} waits for its disk; try again when that is answered"
+        "Node '{name}' is busy: a {command} waits for its disk; try again when that command is done"
     )
     .into()
 }

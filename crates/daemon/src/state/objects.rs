@@ -1,6 +1,6 @@
-//! Iothreads, nodes and exports by name, and the order in which they end.
+//! Iothreads, nodes and exports by name, and the order in which they are shut down.
 //!
-//! What refers to what is looked up here when something is to be removed: nothing that is in use goes.
+//! An object that another one uses cannot be removed.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,48 +17,48 @@ use vhost_user::{Server, Target};
 
 use super::export::{Export, ExportState};
 use super::iothread::{Iothread, polling};
-use super::node::{OpenNode, busy};
+use super::node::{OpenNode, busy_error};
 use super::slow_requests::SlowRequestWatchdog;
 use crate::devices::export_server::ExportServer;
 use crate::disk::aio::AioChoices;
 use crate::failure::Failure;
 use crate::service::Inherited;
 
-/// Name of the iothread of exports that name none. It is made for the first of them, unless there is one.
-const OWN_IOTHREAD: &str = "main";
+/// Name of the iothread of exports that name none. The first of them creates it, unless it exists.
+const DEFAULT_IOTHREAD: &str = "main";
 
-/// Everything that was made from the options.
+/// All iothreads, nodes and exports, and what creating them needs.
 pub(crate) struct Objects {
-    /// How requests to the disks reach the kernel.
+    /// The I/O backends that were chosen for disks so far.
     pub aio: AioChoices,
-    /// Tells monitors of events.
+    /// Sends events to monitors.
     pub events: Handle,
-    /// Sockets that we were started with.
+    /// Sockets that the process was started with.
     pub inherited: Inherited,
-    /// Files and devices of nodes to be, which the process before has opened.
-    pub handed: HashMap<String, OwnedFd>,
-    /// Exports serve nobody yet.
+    /// During a live upgrade: files and devices that the old process has opened, by node.
+    pub handover_fds: HashMap<String, OwnedFd>,
+    /// During a live upgrade: exports are created parked, without serving front-ends.
     pub parked: bool,
-    /// Hears of what goes wrong on iothreads.
+    /// Error reports of iothreads are sent here.
     pub reports: Reports,
-    /// Hears of exports whose requests may not take for ever.
+    /// Watches exports that have a `request-timeout`.
     pub slow_requests: SlowRequestWatchdog,
-    /// Called with the id of an export that was ended, when its queues have drained.
-    drained: Arc<dyn Fn(String) + Send + Sync>,
+    /// Called with the id of a removed export when its queues have drained.
+    on_drained: Arc<dyn Fn(String) + Send + Sync>,
     pub exports: Vec<Export>,
     pub nodes: Vec<OpenNode>,
-    /// Names of nodes that are being opened: they are taken, and nothing is there yet.
+    /// Names of nodes that jobs are opening: no other node may have them.
     pub opening_nodes: Vec<String>,
     pub iothreads: Vec<Iothread>,
 }
 
 impl Objects {
-    /// Nothing yet.
+    /// Without any objects.
     pub fn new(
         events: Handle,
         reports: Reports,
         slow_requests: SlowRequestWatchdog,
-        drained: Arc<dyn Fn(String) + Send + Sync>,
+        on_drained: Arc<dyn Fn(String) + Send + Sync>,
         inherited: Inherited,
     ) -> Self {
         Objects {
@@ -67,9 +67,9 @@ impl Objects {
             reports,
             slow_requests,
             inherited,
-            handed: HashMap::new(),
+            handover_fds: HashMap::new(),
             parked: false,
-            drained,
+            on_drained,
             exports: Vec::new(),
             nodes: Vec::new(),
             opening_nodes: Vec::new(),
@@ -80,7 +80,7 @@ impl Objects {
     pub fn add_iothread(&mut self, options: &IothreadOptions) -> Result<(), Failure> {
         if self.iothread(&options.id).is_some() {
             return Err(format!(
-                "--object: iothread '{0}' was made for exports that name none; define it before \
+                "--object: iothread '{0}' was created for exports that name none; define it before \
                  them, or give it another id",
                 options.id
             )
@@ -103,15 +103,15 @@ impl Objects {
         Ok(())
     }
 
-    /// The iothreads of an export, in its order; [`OWN_IOTHREAD`] when it names none.
+    /// The iothreads of an export, in its order; [`DEFAULT_IOTHREAD`] when it names none.
     pub fn iothreads_of(&mut self, names: &[String]) -> Result<Vec<Arc<DataThread>>, Failure> {
-        let own = [OWN_IOTHREAD.to_owned()];
+        let default = [DEFAULT_IOTHREAD.to_owned()];
         let names = match names {
-            [] => &own,
+            [] => &default,
             names => names,
         };
-        if names == own && self.iothread(OWN_IOTHREAD).is_none() {
-            self.add_iothread(&IothreadOptions::new(OWN_IOTHREAD))?;
+        if names == default && self.iothread(DEFAULT_IOTHREAD).is_none() {
+            self.add_iothread(&IothreadOptions::new(DEFAULT_IOTHREAD))?;
         }
         let find = |name: &String| {
             let found = self.iothread(name).map(|iothread| iothread.thread.clone());
@@ -120,7 +120,7 @@ impl Objects {
         names.iter().map(find).collect()
     }
 
-    /// DeviceSetup front-ends that connect to a socket.
+    /// Starts the vhost-user server of an export.
     pub fn spawn_server(&self, listener: Listener, target: Arc<dyn Target>) -> io::Result<Server> {
         match self.parked {
             true => Server::spawn_parked(listener, target),
@@ -136,15 +136,15 @@ impl Objects {
         self.nodes.iter().find(|found| found.node.name() == name)
     }
 
-    /// No node of that name is being opened.
+    /// Refuses the name of a node that is being opened.
     pub fn check_not_opening(&self, name: &str) -> Result<(), Failure> {
         match self.opening_nodes.iter().any(|opening| opening == name) {
-            true => Err(busy(name, "blockdev-add")),
+            true => Err(busy_error(name, "blockdev-add")),
             false => Ok(()),
         }
     }
 
-    /// A node to be used for something.
+    /// The node of this name, unless a command has reserved it.
     pub fn node(&self, name: &str) -> Result<Arc<Node>, Failure> {
         self.check_not_opening(name)?;
         let found = self.find_node(name);
@@ -153,7 +153,7 @@ impl Objects {
         Ok(found.node.clone())
     }
 
-    /// Keeps other commands from nodes until they are [released](Objects::release): all of them or none.
+    /// Reserves nodes for a command until they are [released](Objects::release): all of them or none.
     pub fn reserve(&mut self, names: &[String], command: &'static str) -> Result<(), Failure> {
         let named = |open: &OpenNode| names.iter().any(|name| open.node.name() == name);
         for open in self.nodes.iter().filter(|open| named(open)) {
@@ -165,7 +165,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Other commands may use them again.
+    /// Releases nodes that were reserved.
     pub fn release(&mut self, names: &[String]) {
         for open in &mut self.nodes {
             if names.iter().any(|name| open.node.name() == name) {
@@ -174,12 +174,12 @@ impl Objects {
         }
     }
 
-    /// Ends an iothread that nothing runs on.
+    /// Ends an iothread that no export runs on.
     pub fn remove_iothread(&mut self, id: &str) -> Result<(), Failure> {
         let index = self.iothreads.iter().position(|i| i.options.id == id);
         let index = index.ok_or_else(|| format!("object '{id}' not found"))?;
         let runs_on = |export: &&Export| match export.options.iothreads.as_slice() {
-            [] => id == OWN_IOTHREAD,
+            [] => id == DEFAULT_IOTHREAD,
             names => names.iter().any(|name| name == id),
         };
         if let Some(export) = self.exports.iter().find(runs_on) {
@@ -193,13 +193,14 @@ impl Objects {
         Ok(())
     }
 
-    /// The node of this name, for commands that say so in QEMU's words if there is none.
+    /// The node of this name; otherwise an error with QEMU's text.
     pub fn named_node(&self, name: &str) -> Result<&OpenNode, Failure> {
         let found = self.find_node(name);
         found.ok_or_else(|| format!("Failed to find node with node-name='{name}'").into())
     }
 
-    /// What goes with a node, itself first, if nothing uses any of it; it is reserved.
+    /// Reserves a node to be flushed and removed, with the nodes defined inside it, if nothing uses any of them. Returns their names,
+    /// the node itself first.
     pub fn begin_remove_node(&mut self, name: &str) -> Result<Vec<String>, Failure> {
         self.check_not_opening(name)?;
         let found = self.named_node(name)?;
@@ -209,10 +210,11 @@ impl Objects {
             )
             .into());
         }
-        let goes = self.with_inside(name);
-        for name in &goes {
+        let names = self.with_inner_nodes(name);
+        for name in &names {
             let is_above = |open: &&OpenNode| {
-                open.below() == Some(name) && goes.iter().all(|goes| open.node.name() != goes)
+                open.below() == Some(name)
+                    && names.iter().all(|removed| open.node.name() != removed)
             };
             if let Some(above) = self.nodes.iter().find(is_above) {
                 let above = above.node.name();
@@ -226,31 +228,31 @@ impl Objects {
                 return Err(format!("Node {name} is in use: export '{export}' shows it").into());
             }
         }
-        self.reserve(&goes, "blockdev-del")?;
-        Ok(goes)
+        self.reserve(&names, "blockdev-del")?;
+        Ok(names)
     }
 
-    /// A node, and those that were written into it.
-    fn with_inside(&self, name: &str) -> Vec<String> {
+    /// Names of a node, and of those that are defined inside it.
+    fn with_inner_nodes(&self, name: &str) -> Vec<String> {
         let mut names = vec![name.to_owned()];
         let mut index = 0;
         while let Some(name) = names.get(index).cloned() {
-            let inside = self.nodes.iter();
-            let inside = inside.filter(|open| open.parent.as_ref() == Some(&name));
-            names.extend(inside.map(|open| open.node.name().to_owned()));
+            let inner = self.nodes.iter();
+            let inner = inner.filter(|open| open.parent.as_ref() == Some(&name));
+            names.extend(inner.map(|open| open.node.name().to_owned()));
             index += 1;
         }
         names
     }
 
-    /// Closes nodes that were to be removed, and have been flushed.
+    /// Closes nodes that were reserved for removal and have been flushed.
     pub fn remove_nodes(&mut self, names: &[String]) {
         self.nodes
             .retain(|open| names.iter().all(|name| open.node.name() != name));
     }
 
-    /// Ends an export: at once when no front-end is connected, else with `hard` as soon as its
-    /// queues have drained.
+    /// Removes an export: at once if no front-end is connected, otherwise only with `hard`, as soon as its queues have
+    /// drained.
     pub fn remove_export(&mut self, id: &str, hard: bool) -> Result<(), Failure> {
         let index = self.exports.iter().position(|e| e.options.id == id);
         let index = index.ok_or_else(|| format!("Export '{id}' is not found"))?;
@@ -259,7 +261,7 @@ impl Objects {
         };
         if server.stop_if_idle() {
             self.exports.remove(index);
-            self.export_gone(id);
+            self.emit_export_deleted(id);
             return Ok(());
         }
         if !hard {
@@ -268,36 +270,39 @@ impl Objects {
             )
             .into());
         }
-        let (drained, name) = (self.drained.clone(), id.to_owned());
-        let (hand_over, taken) = std::sync::mpsc::channel::<ExportServer>();
-        let waiting = std::thread::Builder::new()
+        let (on_drained, name) = (self.on_drained.clone(), id.to_owned());
+        let (server_sender, server_receiver) = std::sync::mpsc::channel::<ExportServer>();
+        let draining = std::thread::Builder::new()
             .name(format!("end {id}"))
             .spawn(move || {
-                if let Ok(server) = taken.recv() {
+                if let Ok(server) = server_receiver.recv() {
                     server.drain();
                 }
-                drained(name);
+                on_drained(name);
             })?;
         server.begin_stop();
-        let state = std::mem::replace(&mut self.exports[index].state, ExportState::Ending(waiting));
+        let state = std::mem::replace(
+            &mut self.exports[index].state,
+            ExportState::Ending(draining),
+        );
         if let ExportState::Serving(server) = state {
-            // Cannot fail: the thread waits for it.
-            let _ = hand_over.send(server);
+            // Cannot fail: the thread is receiving.
+            let _ = server_sender.send(server);
         }
         Ok(())
     }
 
-    /// The queues of an export that was ended have drained.
+    /// Removes an export whose queues have drained.
     pub fn remove_drained_export(&mut self, id: &str) {
         self.exports.retain(|export| export.options.id != id);
-        self.export_gone(id);
+        self.emit_export_deleted(id);
     }
 
-    fn export_gone(&self, id: &str) {
+    fn emit_export_deleted(&self, id: &str) {
         self.events.emit("BLOCK_EXPORT_DELETED", json!({"id": id}));
     }
 
-    /// Exports send their front-ends away and take no others.
+    /// All exports disconnect their front-ends and accept no others.
     pub fn begin_stop(&self) {
         for export in &self.exports {
             if let ExportState::Serving(server) = &export.state {
@@ -306,7 +311,7 @@ impl Objects {
         }
     }
 
-    /// The orderly end: no more requests, all in flight done, all on stable storage.
+    /// The orderly shutdown: accepts no more requests, waits for those in flight, and flushes all nodes.
     pub fn shut_down(mut self) -> Result<(), Failure> {
         self.begin_stop();
         for export in self.exports.drain(..) {
@@ -316,8 +321,8 @@ impl Objects {
                     if thread.join().is_err() {
                         tracing::error!(
                             export = export.options.id,
-                            advice = "this is a mistake in blockplane: report it",
-                            "its end panicked"
+                            advice = "this is a bug in blockplane: report it",
+                            "the thread that drained it panicked"
                         );
                     }
                 }

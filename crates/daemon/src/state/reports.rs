@@ -1,6 +1,6 @@
-//! Tells monitors of what went wrong on iothreads, errors of a disk at most once per second.
+//! Error reporting from iothreads to monitors and the log. Errors of a disk are reported at most once per second.
 //!
-//! A thread of its own, since nobody else may wait for the second to pass.
+//! A thread of its own, since no other thread may wait for the second to pass.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,30 +13,33 @@ use qmp::Handle;
 use serde_json::{Value, json};
 use telemetry::counters::Scale;
 
-use crate::reason::reason;
+use crate::errno_text::errno_text;
 
-/// How long an error of a node and direction keeps the next from being told, as in the field.
+/// Minimum interval between two reported errors of a node and direction, as in QEMU.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// How often it is said at most that there was no room for reports.
-const LOST_PERIOD: Duration = Duration::from_secs(60);
+/// Minimum interval between two log lines about dropped reports.
+const DROPPED_PERIOD: Duration = Duration::from_secs(60);
 
-/// Starts it. It ends with the last who could report something.
+/// Starts the thread. It ends when the last sender is dropped.
 pub(crate) fn spawn(events: Handle) -> io::Result<Reports> {
     let (reports, mailbox) = iothread::mailbox();
-    let lost = reports.lost();
+    let dropped = reports.lost();
     std::thread::Builder::new()
         .name("reports".into())
-        .spawn(move || run(&mailbox, &lost, &events))?;
+        .spawn(move || run(&mailbox, &dropped, &events))?;
     Ok(reports)
 }
 
-fn run(mailbox: &Receiver<Report>, lost: &DroppedReports, events: &Handle) {
-    let mut errors = Throttle::default();
-    let mut losses = Losses::default();
+fn run(mailbox: &Receiver<Report>, dropped: &DroppedReports, events: &Handle) {
+    let mut errors = ErrorThrottle::default();
+    let mut dropped_throttle = DroppedThrottle::default();
     loop {
-        // Where there was no room there is something to take out: losses are seen behind it.
-        let next = [errors.next(), losses.next(lost.count())];
+        // Reports are dropped only when the mailbox is full, so there is one to receive, and the count is looked at after it.
+        let next = [
+            errors.next_due(),
+            dropped_throttle.next_due(dropped.count()),
+        ];
         let report = match next.into_iter().flatten().min() {
             None => mailbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(at) => mailbox.recv_timeout(at.saturating_duration_since(Instant::now())),
@@ -63,7 +66,7 @@ fn run(mailbox: &Receiver<Report>, lost: &DroppedReports, events: &Handle) {
                     queue,
                     requests,
                     oldest_seconds = seconds,
-                    advice = "look at the disk below, as with dmesg; they go on, and nothing was done about them",
+                    advice = "look for errors of the disk below, as with dmesg; the requests stay in flight",
                     "requests take longer than request-timeout"
                 );
                 let data =
@@ -74,53 +77,54 @@ fn run(mailbox: &Receiver<Report>, lost: &DroppedReports, events: &Handle) {
             Err(RecvTimeoutError::Disconnected) => return,
         }
         let now = Instant::now();
-        errors.tell(now, |cell, error| {
+        errors.report_due(now, |cell, error| {
             log(cell, error);
             events.emit("BLOCK_IO_ERROR", io_error(cell, error));
         });
-        if let Some(more) = losses.tell(now, lost.count()) {
+        if let Some(more) = dropped_throttle.take_due(now, dropped.count()) {
             tracing::warn!(
                 reports = more,
-                advice = "query-blockstats has all requests that failed, this log all queues that were broken",
-                "monitors were not told of everything: more went wrong at once than could be told"
+                advice = "query-blockstats counts all failed requests, and this log has all broken queues",
+                "events were not sent to monitors: more errors occurred at once than could be reported"
             );
         }
     }
 }
 
-/// As seldom as the event: the first of a second, and the last.
+/// Logs an error, as rarely as the event is sent.
 fn log(cell: &IoErrors, (errno, action): (Errno, ErrorAction)) {
     if errno == Errno::FAULT {
-        // The guest's memory has gone, and no disk has failed.
+        // The guest has removed its memory; no disk has failed.
         return;
     }
     let advice = match (action, errno) {
         (ErrorAction::Report, Errno::NOSPC) => {
-            "make space where the image lies: the guest was told of an error, and may try again"
+            "free space on the image's file system: the guest got an error, and may try again"
         }
         (ErrorAction::Report, _) => {
-            "look at the disk below, as with dmesg: the guest was told of an error"
+            "look for errors of the disk below, as with dmesg: the guest got an error"
         }
         (ErrorAction::Stop, Errno::NOSPC) => {
-            "make space where the image lies, and then say block-export-resume: the request waits for that"
+            "free space on the image's file system, then send block-export-resume: the request waits for it"
         }
         (ErrorAction::Stop, _) => {
-            "mend the disk below, and then say block-export-resume: the request waits for that"
+            "repair the disk below, then send block-export-resume: the request waits for it"
         }
         (ErrorAction::Ignore, _) => {
-            "the guest was told that it succeeded, as rerror or werror have it: data may be lost"
+            "reported to the guest as a success, as rerror or werror require: data may be lost"
         }
     };
     tracing::warn!(
         export = cell.export,
         node = cell.node,
         operation = if cell.reads { "read" } else { "write" },
-        error = reason(&errno.into()),
+        error = errno_text(&errno.into()),
         advice,
         "a request to the disk has failed"
     );
 }
 
+/// The data of a `BLOCK_IO_ERROR` event.
 fn io_error(cell: &IoErrors, (errno, action): (Errno, ErrorAction)) -> Value {
     json!({
         "device": "",
@@ -129,78 +133,84 @@ fn io_error(cell: &IoErrors, (errno, action): (Errno, ErrorAction)) -> Value {
         "operation": if cell.reads { "read" } else { "write" },
         "action": action.name(),
         "nospace": errno == Errno::NOSPC,
-        "reason": reason(&errno.into()),
+        "reason": errno_text(&errno.into()),
     })
 }
 
-/// Errors that wait until they may be told.
+/// Limit of one report per second for each node and direction.
 #[derive(Default)]
-struct Throttle {
-    waiting: Vec<Arc<IoErrors>>,
-    /// When the next one of a node and direction may be told.
-    closed_until: HashMap<(String, bool), Instant>,
+struct ErrorThrottle {
+    pending: Vec<Arc<IoErrors>>,
+    /// When the next error of a node and direction may be reported.
+    blocked_until: HashMap<(String, bool), Instant>,
 }
 
-impl Throttle {
+impl ErrorThrottle {
     fn add(&mut self, cell: Arc<IoErrors>) {
-        self.waiting.push(cell);
+        self.pending.push(cell);
     }
 
-    /// When something is to be told.
-    fn next(&self) -> Option<Instant> {
+    /// When the next error is due.
+    fn next_due(&self) -> Option<Instant> {
         let times = self
-            .waiting
+            .pending
             .iter()
-            .map(|cell| self.closed_until.get(&key(cell)));
-        // (One that may be told at once was told.)
+            .map(|cell| self.blocked_until.get(&key(cell)));
+        // (Errors that are not blocked have been reported already.)
         times.flatten().min().copied()
     }
 
-    /// Tells those whose time has come, each with its last error.
-    fn tell(&mut self, now: Instant, mut tell: impl FnMut(&IoErrors, (Errno, ErrorAction))) {
-        let Throttle {
-            waiting,
-            closed_until,
+    /// Reports all errors that are due; of several errors of an export, the last one.
+    fn report_due(
+        &mut self,
+        now: Instant,
+        mut report: impl FnMut(&IoErrors, (Errno, ErrorAction)),
+    ) {
+        let ErrorThrottle {
+            pending,
+            blocked_until,
         } = self;
-        closed_until.retain(|_, until| *until > now);
-        waiting.retain(|cell| {
-            if closed_until.contains_key(&key(cell)) {
+        blocked_until.retain(|_, until| *until > now);
+        pending.retain(|cell| {
+            if blocked_until.contains_key(&key(cell)) {
                 return true;
             }
             if let Some(error) = cell.take() {
-                tell(cell, error);
-                closed_until.insert(key(cell), now + PERIOD);
+                report(cell, error);
+                blocked_until.insert(key(cell), now + PERIOD);
             }
             false
         });
     }
 }
 
-/// What was said of reports that found no room.
+/// Limit of one log line per minute for reports that were dropped because the mailbox was full.
 #[derive(Default)]
-struct Losses {
-    said: u64,
-    /// When the next may be said.
-    closed_until: Option<Instant>,
+struct DroppedThrottle {
+    /// How many have been logged.
+    logged: u64,
+    /// When the next line may be logged.
+    blocked_until: Option<Instant>,
 }
 
-impl Losses {
-    /// When more is to be said, `lost` being how many there are.
-    fn next(&self, lost: u64) -> Option<Instant> {
-        self.closed_until.filter(|_| lost > self.said)
+impl DroppedThrottle {
+    /// When the next line is due, if `dropped` reports have been dropped so far.
+    fn next_due(&self, dropped: u64) -> Option<Instant> {
+        self.blocked_until.filter(|_| dropped > self.logged)
     }
 
-    /// How many are to be said to be lost, if it is time to.
-    fn tell(&mut self, now: Instant, lost: u64) -> Option<u64> {
-        let open = self.closed_until.is_none_or(|until| until <= now);
-        if lost == self.said || !open {
+    /// The number of dropped reports to log now, if a line is due.
+    fn take_due(&mut self, now: Instant, dropped: u64) -> Option<u64> {
+        let blocked = self.blocked_until.is_some_and(|until| until > now);
+        if dropped == self.logged || blocked {
             return None;
         }
-        self.closed_until = Some(now + LOST_PERIOD);
-        Some(lost - std::mem::replace(&mut self.said, lost))
+        self.blocked_until = Some(now + DROPPED_PERIOD);
+        Some(dropped - std::mem::replace(&mut self.logged, dropped))
     }
 }
 
+/// Node and direction of an error.
 fn key(cell: &IoErrors) -> (String, bool) {
     (cell.node.clone(), cell.reads)
 }
@@ -211,22 +221,22 @@ mod tests {
     use iothread::ExportReports;
 
     #[test]
-    fn one_per_second_node_and_direction_and_the_last_of_them() {
+    fn errors_are_reported_once_per_second_node_and_direction() {
         let (reports, mailbox) = iothread::mailbox();
         let exports = [("e", "n"), ("f", "n"), ("g", "m")]
             .map(|(export, node)| ExportReports::new(reports.clone(), export, node));
-        let mut throttle = Throttle::default();
-        let mut told = |now: Instant| {
+        let mut throttle = ErrorThrottle::default();
+        let mut reported = |now: Instant| {
             for report in mailbox.try_iter() {
                 if let Report::Failed(cell) = report {
                     throttle.add(cell);
                 }
             }
-            let mut told = Vec::new();
-            throttle.tell(now, |cell, (errno, _)| {
-                told.push((cell.export.clone(), cell.reads, errno));
+            let mut reported = Vec::new();
+            throttle.report_due(now, |cell, (errno, _)| {
+                reported.push((cell.export.clone(), cell.reads, errno));
             });
-            (told, throttle.next())
+            (reported, throttle.next_due())
         };
         let start = Instant::now();
         let entry = |export: &str, reads, errno| (export.to_owned(), reads, errno);
@@ -234,7 +244,7 @@ mod tests {
         exports[2].failed(true, Errno::IO);
         exports[0].failed(false, Errno::IO);
         let all = ["e", "g"].map(|export| entry(export, true, Errno::IO));
-        let (first, next) = told(start);
+        let (first, next) = reported(start);
         assert_eq!(first[..2], all);
         assert_eq!(first[2], entry("e", false, Errno::IO));
         assert_eq!(next, None);
@@ -244,24 +254,33 @@ mod tests {
         }
         exports[1].failed(true, Errno::IO);
         let later = start + PERIOD;
-        assert_eq!(told(start + PERIOD / 2), (vec![], Some(later)));
+        assert_eq!(reported(start + PERIOD / 2), (vec![], Some(later)));
         let after = vec![entry("e", true, Errno::NOSPC)];
-        assert_eq!(told(later), (after, Some(later + PERIOD)));
+        assert_eq!(reported(later), (after, Some(later + PERIOD)));
         let last = vec![entry("f", true, Errno::IO)];
-        assert_eq!(told(later + PERIOD), (last, None));
+        assert_eq!(reported(later + PERIOD), (last, None));
     }
 
     #[test]
-    fn what_found_no_room_is_said_at_once_and_then_once_per_minute() {
-        let mut losses = Losses::default();
+    fn dropped_reports_are_logged_at_once_and_then_once_per_minute() {
+        let mut throttle = DroppedThrottle::default();
         let start = Instant::now();
-        assert_eq!((losses.tell(start, 0), losses.next(0)), (None, None));
-        assert_eq!((losses.tell(start, 3), losses.next(3)), (Some(3), None));
-        let later = start + LOST_PERIOD;
-        let soon = start + LOST_PERIOD / 2;
-        assert_eq!(losses.tell(soon, 10), None);
-        assert_eq!(losses.next(10), Some(later));
-        assert_eq!((losses.tell(later, 12), losses.next(12)), (Some(9), None));
-        assert_eq!(losses.tell(later + 2 * LOST_PERIOD, 12), None);
+        assert_eq!(
+            (throttle.take_due(start, 0), throttle.next_due(0)),
+            (None, None)
+        );
+        assert_eq!(
+            (throttle.take_due(start, 3), throttle.next_due(3)),
+            (Some(3), None)
+        );
+        let later = start + DROPPED_PERIOD;
+        let soon = start + DROPPED_PERIOD / 2;
+        assert_eq!(throttle.take_due(soon, 10), None);
+        assert_eq!(throttle.next_due(10), Some(later));
+        assert_eq!(
+            (throttle.take_due(later, 12), throttle.next_due(12)),
+            (Some(9), None)
+        );
+        assert_eq!(throttle.take_due(later + 2 * DROPPED_PERIOD, 12), None);
     }
 }

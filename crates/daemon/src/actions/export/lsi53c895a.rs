@@ -1,4 +1,4 @@
-//! An export as an LSI 53C895A: a PCI device for a vfio-user front-end, with SCSI disks behind it.
+//! Creation of an export as an LSI 53C895A: a PCI device for a vfio-user front-end, with SCSI disks behind it.
 
 use std::sync::Arc;
 
@@ -8,18 +8,18 @@ use options::{ExportOptions, LunOptions};
 use unix_socket::listener::Listener;
 
 use crate::devices::export_server::ExportServer;
-use crate::devices::lsi53c895a::{LsiController, Told};
-use crate::devices::unit::unit;
+use crate::devices::lsi53c895a::{ExportMonitoring, LsiController};
+use crate::devices::scsi_unit::create_unit;
 use crate::disk::export_stats::ExportStats;
 use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot, unit_stats};
 use crate::failure::Failure;
 use crate::state::export::{Export, ExportState};
 use crate::state::objects::Objects;
 
-/// Tasks that the chip has at a time.
+/// Maximum number of tasks of the chip.
 const TASKS: u16 = 256;
 
-/// Starts serving it.
+/// Creates the export and starts its server.
 pub(crate) fn start(
     options: &ExportOptions,
     luns: &[LunOptions],
@@ -29,12 +29,12 @@ pub(crate) fn start(
 ) -> Result<(), Failure> {
     let mut disks = Vec::new();
     let mut nodes = Vec::new();
-    let mut shown = Vec::new();
+    let mut exported_disks = Vec::new();
     let mut reports = Vec::new();
     let mut disk_stats = Vec::new();
     for lun in luns {
         let node = objects.active_node(&lun.node_name)?;
-        let (unit, pr_file) = unit(
+        let (unit, pr_file) = create_unit(
             &options.id,
             lun,
             &node,
@@ -49,7 +49,7 @@ pub(crate) fn start(
         });
         let stats = unit_stats(1);
         disk_stats.push(stats[0].clone());
-        shown.push(ExportedDisk {
+        exported_disks.push(ExportedDisk {
             name: lun.node_name.clone(),
             guest_device: GuestDevice::Scsi(unit),
             node: NodeSlot::new(node.clone()),
@@ -64,7 +64,7 @@ pub(crate) fn start(
         nodes.push(node);
     }
     let stats = Arc::new(ExportStats::new(1, TASKS, std::slice::from_ref(iothread)));
-    let told = Told {
+    let monitoring = ExportMonitoring {
         events: objects.events.clone(),
         stats: stats.clone(),
         disks: disk_stats,
@@ -74,12 +74,12 @@ pub(crate) fn start(
         Adapter::new(&options.id, &disks)?,
         listener,
         objects.parked,
-        told,
+        monitoring,
     )?;
     let handle = iothread.start_socket_device(Box::new(controller), nodes)?;
     objects.exports.push(Export {
         options: options.clone(),
-        disks: shown,
+        disks: exported_disks,
         controller: None,
         stats,
         reports: None,

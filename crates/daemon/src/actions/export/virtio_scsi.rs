@@ -1,4 +1,4 @@
-//! Starts an export as a virtio SCSI controller.
+//! Creation of an export as a virtio-scsi controller.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use virtio_scsi::FIXED_QUEUES;
 
 use super::listener;
 use crate::devices::export_server::ExportServer;
-use crate::devices::queues::Queues;
+use crate::devices::queues::ExportQueues;
 use crate::devices::virtio_scsi::{ScsiController, ScsiTarget};
 use crate::disk::export_stats::ExportStats;
 use crate::failure::Failure;
 use crate::state::export::{Export, ExportState};
 use crate::state::objects::Objects;
 
-/// Starts serving a controller.
+/// Creates the export and starts its server.
 pub(crate) fn start(
     options: &ExportOptions,
     kind: &VhostUserScsiOptions,
@@ -36,7 +36,7 @@ pub(crate) fn start(
     let target = ScsiTarget {
         controller: controller.clone(),
         packed: kind.packed,
-        queues: Queues {
+        queues: ExportQueues {
             export: options.id.clone(),
             iothreads,
             fixed_buffers: false,

@@ -144,7 +144,7 @@ impl Control {
     fn hand_over(&mut self, started: &Started, launcher: &Launcher) -> Result<Upgrade, String> {
         // Other commands were executed while the process started.
         self.check_can_hand_over()?;
-        // Before guests have to wait, since this takes a while.
+        // Before the exports are quiesced, so that it adds nothing to the pause of guests.
         self.pause_monitors(true);
         let mut quiesced = self.quiesce_exports()?;
         let upgrade = self.hand_over_quiesced(&mut quiesced, started, launcher);
@@ -196,7 +196,7 @@ impl Control {
             std::process::exit(1);
         };
         self.service.main_process(started.pid);
-        // The service manager knows the new process now. (It may have exited meanwhile.)
+        // Confirms that the service manager knows the new process. (That may have exited; ignore the error.)
         let _ = channel.send(&Said::Go, &[]);
         Ok(Upgrade {
             pid: started.pid,

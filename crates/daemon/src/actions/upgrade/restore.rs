@@ -77,7 +77,7 @@ fn prepare(
     for node in state::list(&state["nodes"])? {
         if let Some(fd) = node.get("fd") {
             let name = node["name"].as_str().ok_or(UNCLEAR)?;
-            objects.handed.insert(name.to_owned(), fds.take(fd)?);
+            objects.handover_fds.insert(name.to_owned(), fds.take(fd)?);
         }
     }
     objects.parked = true;

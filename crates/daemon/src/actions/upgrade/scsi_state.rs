@@ -53,7 +53,7 @@ pub(crate) fn restore(
 }
 
 fn pr_file(file: &PrFile, fds: &mut Outgoing) -> Result<Value, String> {
-    let opened = file.hand_over().map_err(|error| error.to_string())?;
+    let opened = file.duplicate().map_err(|error| error.to_string())?;
     let OpenedPrFile { folder, name, file } = opened.ok_or_else(|| Errno::BADF.to_string())?;
     let name = name.into_string();
     let name = name.map_err(|_| "its name is not UTF-8: restart instead".to_owned())?;

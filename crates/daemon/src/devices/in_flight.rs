@@ -1,6 +1,6 @@
-//! Requests of a host adapter that an engine has: what they count as, and what tracers see of them.
+//! Requests of a host adapter that are in flight: their statistics and tracepoints.
 //!
-//! The adapter has no queues. It is counted as one, which a request's slot names a request of.
+//! The adapter has no virtqueues. It is counted as one queue, in which a request is identified by its slot.
 
 use std::sync::Arc;
 
@@ -9,47 +9,48 @@ use telemetry::counters::{Clock, Scale};
 use telemetry::queue::{Kind, QueueName, QueueStats, Tally};
 use telemetry::tracepoints::{request_complete, request_submit};
 
-/// A request that an engine has.
+/// A request in flight.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked {
+pub(crate) struct InFlightRequest {
     pub disk: usize,
     pub kind: Kind,
     op: Op,
     bytes: u64,
-    /// In ticks.
-    since: u64,
+    /// When it was submitted, in ticks.
+    submitted_at: u64,
 }
 
-/// All of them.
-pub(crate) struct Requests {
+/// All requests of an adapter that are in flight.
+pub(crate) struct InFlightRequests {
     name: QueueName,
+    /// Counters of the adapter.
     queue: Arc<QueueStats>,
-    /// ExportStats of each disk.
+    /// Counters of each disk.
     disks: Vec<Arc<QueueStats>>,
     /// By slot.
-    asked: Vec<Option<Asked>>,
+    slots: Vec<Option<InFlightRequest>>,
     tally: Tally,
     clock: Clock,
 }
 
-impl Requests {
+impl InFlightRequests {
     pub fn new(export: &str, queue: Arc<QueueStats>, disks: Vec<Arc<QueueStats>>) -> Self {
-        Requests {
+        InFlightRequests {
             name: QueueName::new(export, 0),
             queue,
             disks,
-            asked: Vec::new(),
+            slots: Vec::new(),
             tally: Tally::default(),
             clock: Clock::new(),
         }
     }
 
-    /// In ticks.
+    /// The time in ticks.
     pub fn now(&self) -> u64 {
         self.clock.now()
     }
 
-    /// One goes to its disk, `now` in ticks.
+    /// Records a request that is submitted at `now`, in ticks.
     pub fn submitted(&mut self, disk: u32, request: &Request, now: u64) {
         let (disk, slot) = (disk as usize, token::number(request.token));
         let kind = request.op.kind();
@@ -61,15 +62,15 @@ impl Requests {
             stats.highest_offset().raise(end);
         }
         let index = slot as usize;
-        if self.asked.len() <= index {
-            self.asked.resize(index + 1, None);
+        if self.slots.len() <= index {
+            self.slots.resize(index + 1, None);
         }
-        self.asked[index] = Some(Asked {
+        self.slots[index] = Some(InFlightRequest {
             disk,
             kind,
             op: request.op,
             bytes: request.len,
-            since: now,
+            submitted_at: now,
         });
         if request_submit::enabled() {
             request_submit::fire(
@@ -83,13 +84,13 @@ impl Requests {
         }
     }
 
-    /// One is done, which is returned; `None`: nobody asked for it.
-    pub fn completed(&mut self, slot: u32, succeeded: bool) -> Option<Asked> {
-        let asked = self.asked.get_mut(slot as usize)?.take()?;
-        let Asked { kind, bytes, .. } = asked;
+    /// Counts and returns the completed request of a slot; `None` if the slot has none.
+    pub fn completed(&mut self, slot: u32, succeeded: bool) -> Option<InFlightRequest> {
+        let request = self.slots.get_mut(slot as usize)?.take()?;
+        let InFlightRequest { kind, bytes, .. } = request;
         let now = self.clock.now();
-        let ticks = now.saturating_sub(asked.since);
-        let disk = &self.disks[asked.disk];
+        let ticks = now.saturating_sub(request.submitted_at);
+        let disk = &self.disks[request.disk];
         disk.in_flight()
             .set(disk.in_flight().get().saturating_sub(1));
         if succeeded {
@@ -106,11 +107,11 @@ impl Requests {
                 self.name.export(),
                 self.name.index().into(),
                 slot.into(),
-                asked.op.request_type().into(),
+                request.op.request_type().into(),
                 telemetry::tracepoints::status(succeeded),
                 Scale::new().to_ns(ticks),
             );
         }
-        Some(asked)
+        Some(request)
     }
 }
