@@ -5,15 +5,19 @@ use std::io::{Read, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use daemon::process::Process;
-use daemon::service::Service;
+use daemon::process::ProcessOptions;
+use daemon::service::ServiceManager;
 use daemon::{Failure, run, upgrade};
 use options::{ConfigError, Configured, LogFormat, LogLevel};
 
 use crate::log;
 use crate::summary::Summary;
 
-pub(crate) fn run(options: Configured, format: LogFormat, service: Service) -> Result<(), Failure> {
+pub(crate) fn run(
+    options: Configured,
+    format: LogFormat,
+    service: ServiceManager,
+) -> Result<(), Failure> {
     let asked = options.log_level;
     let bytes = read(&options.path)?;
     let path = shown(&options.path).to_owned();
@@ -37,12 +41,12 @@ pub(crate) fn run(options: Configured, format: LogFormat, service: Service) -> R
             );
         }
     };
-    let process = Process {
+    let process = ProcessOptions {
         directives: &options.directives,
         pidfile: options.pidfile.as_deref(),
         metrics: options.metrics.as_ref(),
         confinement: &options.confinement,
-        made: &[],
+        created_files: &[],
         background: false,
     };
     run::run_process(process, service, announce)
@@ -73,7 +77,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     };
     let mut bytes = Vec::new();
     let read = if path == Path::new(STANDARD_INPUT) {
-        if upgrade::is_wanted() {
+        if upgrade::has_predecessor() {
             return Err(failed(
                 &"standard input was read by the previous process; restart instead",
             )

@@ -13,18 +13,18 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use daemon::Failure;
-use daemon::service::Service;
+use daemon::service::ServiceManager;
 use options::{Generate, Invocation, LogFormat};
 
 fn main() -> ExitCode {
-    daemon::process::survive_file_size_limit();
+    daemon::process::ignore_sigxfsz();
     // SAFETY: no thread was started yet.
-    unsafe { daemon::upgrade::look_for_predecessor() };
+    unsafe { daemon::upgrade::connect_to_predecessor() };
     let mut format = LogFormat::default();
     match run(&mut format) {
         Ok(status) => status,
         Err(error) => {
-            daemon::upgrade::tell_failed(error.as_ref());
+            daemon::upgrade::report_failure(error.as_ref());
             log::fatal(error.as_ref(), format);
             ExitCode::FAILURE
         }
@@ -77,9 +77,9 @@ fn protocol() -> manual::Protocol {
 }
 
 /// The service manager's settings in the environment; only before other threads are started.
-fn service() -> Result<Service, Failure> {
+fn service() -> Result<ServiceManager, Failure> {
     // SAFETY: no thread was started yet.
-    unsafe { Service::take() }
+    unsafe { ServiceManager::from_environment() }
 }
 
 fn print(text: &str) -> Result<(), Failure> {

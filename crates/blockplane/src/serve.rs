@@ -11,8 +11,8 @@ use options::{
     VhostUserBlkOptions, VhostUserScsiOptions,
 };
 
-use daemon::process::Process;
-use daemon::service::Service;
+use daemon::process::ProcessOptions;
+use daemon::service::ServiceManager;
 use daemon::{Failure, run, upgrade};
 
 use crate::announcement;
@@ -25,20 +25,20 @@ const MONITOR: &str = "monitor";
 
 const SECTOR_BYTES: u32 = 512;
 
-pub(crate) fn run(options: &Serve, service: Service) -> Result<(), Failure> {
-    let new = match upgrade::is_wanted() {
+pub(crate) fn run(options: &Serve, service: ServiceManager) -> Result<(), Failure> {
+    let new = match upgrade::has_predecessor() {
         // The previous process created them.
         true => vec![false; options.disks.len()],
         false => created(options)?,
     };
     let mut served = false;
     let ended = run::run_process(
-        Process {
+        ProcessOptions {
             directives: &directives(options),
             pidfile: options.pidfile.as_deref(),
             metrics: options.metrics.as_ref(),
             confinement: &options.confinement,
-            made: &made(options, &new),
+            created_files: &made(options, &new),
             background: false,
         },
         service,

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::metrics::Metrics;
 use crate::process::pidfile::PidFile;
 use crate::process::signals::Signals;
-use crate::service::{Service, Watchdog};
+use crate::service::{ServiceManager, Watchdog};
 use crate::state::chardev::Chardevs;
 use crate::state::objects::Objects;
 use crate::state::reports;
@@ -43,7 +43,7 @@ pub(crate) struct Control {
     pub objects: Objects,
     /// A client has sent `quit`.
     pub quit: bool,
-    pub service: Service,
+    pub service: ServiceManager,
     /// Starts the program of an upgrade; `None` if its process could not be made.
     pub launcher: Option<Arc<Launcher>>,
     /// An upgrade is in progress.
@@ -72,7 +72,7 @@ impl Control {
     /// SIGUSR2.
     pub fn new(
         signals: Signals,
-        mut service: Service,
+        mut service: ServiceManager,
         interface: fn() -> Interface<Control>,
         upgrade: fn(&mut Control),
     ) -> Result<Self, Failure> {
@@ -92,7 +92,7 @@ impl Control {
                 reports,
                 slow_requests,
                 Arc::new(move |id| drop(drained.send(Message::ExportDrained(id)))),
-                service.take_inherited(),
+                service.take_inherited_sockets(),
             ),
             quit: false,
             service,
@@ -174,7 +174,7 @@ impl Control {
     /// Handles messages until the daemon is to stop or has been upgraded. Notifies the service manager of readiness, and of
     /// the beginning of the shutdown.
     pub fn run(&mut self, in_background: bool) {
-        self.service.ready(in_background);
+        self.service.notify_ready(in_background);
         let mut watchdog = self.service.watchdog();
         let mut changed = true;
         while !self.quit && self.upgraded.is_none() {
@@ -192,7 +192,7 @@ impl Control {
             }
         }
         if self.upgraded.is_none() {
-            self.service.stopping();
+            self.service.notify_stopping();
         }
     }
 
@@ -211,7 +211,7 @@ impl Control {
     /// Updates what the service manager and the metrics show of exports and iothreads.
     fn publish_state(&mut self) {
         let (exports, iothreads) = (self.objects.exports.len(), self.objects.iothreads.len());
-        self.service.status(exports, iothreads);
+        self.service.notify_status(exports, iothreads);
         if let Some(metrics) = &self.metrics {
             metrics.update(&self.objects);
         }
@@ -225,7 +225,9 @@ impl Control {
         };
         loop {
             // Checked before the inbox, so that many messages do not delay it.
-            let left = watchdog.next().saturating_duration_since(Instant::now());
+            let left = watchdog
+                .next_check()
+                .saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let iothreads = self
                     .objects
@@ -233,8 +235,8 @@ impl Control {
                     .iter()
                     .map(|iothread| &iothread.thread);
                 let ping_all = || iothreads.map(|t| (t.id().to_owned(), t.ping())).collect();
-                if watchdog.turn(ping_all) {
-                    self.service.alive();
+                if watchdog.check(ping_all) {
+                    self.service.keep_alive();
                 }
                 continue;
             }

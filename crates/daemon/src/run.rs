@@ -9,29 +9,29 @@ use crate::control::Control;
 use crate::disk::lock_retry::LockRetry;
 use crate::failure::Failure;
 use crate::monitor;
-use crate::process::daemonize::{self, Daemonized};
+use crate::process::daemonize::{self, DaemonizedChild};
 use crate::process::pidfile::PidFile;
 use crate::process::signals::Signals;
-use crate::process::{Process, confine, raise_descriptor_limit};
-use crate::service::Service;
+use crate::process::{ProcessOptions, confine, raise_descriptor_limit};
+use crate::service::ServiceManager;
 use crate::upgrade;
-use crate::upgrade::launcher::{Launcher, Program};
+use crate::upgrade::launcher::{LaunchOptions, Launcher};
 
 /// Runs the daemon with the options of `qemu-storage-daemon`.
 ///
 /// # Errors
 /// An object cannot be created, or the last flush failed.
-pub fn run(options: &Daemon, service: Service) -> Result<(), Failure> {
+pub fn run(options: &Daemon, service: ServiceManager) -> Result<(), Failure> {
     // After a live upgrade the process is in the background already.
-    let forks = options.daemonize && !upgrade::is_wanted();
+    let forks = options.daemonize && !upgrade::has_predecessor();
     let daemonized = forks.then(daemonize::fork).transpose()?;
     run_until_signalled(
-        Process {
+        ProcessOptions {
             directives: &options.directives,
             pidfile: options.pidfile.as_deref(),
             metrics: options.metrics.as_ref(),
             confinement: &options.confinement,
-            made: &[],
+            created_files: &[],
             background: options.daemonize,
         },
         daemonized,
@@ -46,17 +46,17 @@ pub fn run(options: &Daemon, service: Service) -> Result<(), Failure> {
 /// # Errors
 /// An object cannot be created, or the last flush failed.
 pub fn run_process(
-    process: Process<'_>,
-    service: Service,
+    process: ProcessOptions<'_>,
+    service: ServiceManager,
     announce: impl FnOnce(),
 ) -> Result<(), Failure> {
     run_until_signalled(process, None, service, announce)
 }
 
 fn run_until_signalled(
-    process: Process<'_>,
-    daemonized: Option<Daemonized>,
-    service: Service,
+    process: ProcessOptions<'_>,
+    daemonized: Option<DaemonizedChild>,
+    service: ServiceManager,
     announce: impl FnOnce(),
 ) -> Result<(), Failure> {
     raise_descriptor_limit();
@@ -68,7 +68,7 @@ fn run_until_signalled(
         control.upgrade(None, |_| ());
     })?;
     control.launcher = launcher;
-    let outcome = if upgrade::is_wanted() {
+    let outcome = if upgrade::has_predecessor() {
         restore(&process, &mut control)
     } else {
         start(&process, &mut control, daemonized, announce)
@@ -92,9 +92,9 @@ fn run_until_signalled(
 
 /// Creates everything and announces it. True: the daemon runs in the background.
 fn start(
-    process: &Process<'_>,
+    process: &ProcessOptions<'_>,
     control: &mut Control,
-    daemonized: Option<Daemonized>,
+    daemonized: Option<DaemonizedChild>,
     announce: impl FnOnce(),
 ) -> Result<bool, Failure> {
     create(process, control)?;
@@ -110,7 +110,7 @@ fn start(
 }
 
 /// Takes over from the old process of a live upgrade.
-fn restore(process: &Process<'_>, control: &mut Control) -> Result<bool, Failure> {
+fn restore(process: &ProcessOptions<'_>, control: &mut Control) -> Result<bool, Failure> {
     actions::upgrade::restore::restore(process, control);
     if process.background {
         rustix::process::chdir("/")?;
@@ -119,11 +119,11 @@ fn restore(process: &Process<'_>, control: &mut Control) -> Result<bool, Failure
 }
 
 /// The process that starts another program for an upgrade. Without it everything else works.
-fn launcher(process: &Process<'_>, service: &Service) -> Option<Arc<Launcher>> {
-    let program = Program {
+fn launcher(process: &ProcessOptions<'_>, service: &ServiceManager) -> Option<Arc<Launcher>> {
+    let program = LaunchOptions {
         environment: service.environment(),
-        any: process.confinement.sandbox == Sandbox::Off,
-        silent: process.background,
+        any_program: process.confinement.sandbox == Sandbox::Off,
+        background: process.background,
     };
     // SAFETY: the process has one thread.
     let launcher = unsafe { Launcher::fork(&program) };
@@ -138,7 +138,7 @@ fn launcher(process: &Process<'_>, service: &Service) -> Option<Arc<Launcher>> {
 }
 
 /// Creates what the command line describes, in its order.
-fn create(process: &Process<'_>, control: &mut Control) -> Result<(), Failure> {
+fn create(process: &ProcessOptions<'_>, control: &mut Control) -> Result<(), Failure> {
     if let Some(addr) = process.metrics {
         control.serve_metrics(addr)?;
     }

@@ -63,7 +63,7 @@ fn a_socket_serves_one_thing_also_under_two_names() {
     let process = activated(&folder, TWO, &line);
     process
         .ended()
-        .failed_naming(&["descriptor 4", "used already"]);
+        .failed_naming(&["descriptor 4", "already in use"]);
 }
 
 #[test]

@@ -85,6 +85,6 @@ fn a_device_is_no_pidfile() {
     let folder = Folder::new();
     folder
         .run("serve null-co: --socket s --pidfile /dev/null")
-        .failed_naming(&["--pidfile", "/dev/null", "no regular file"]);
+        .failed_naming(&["--pidfile", "/dev/null", "not a regular file"]);
     assert!(std::path::Path::new("/dev/null").exists());
 }

@@ -253,7 +253,7 @@ fn the_watchdog_hears_nothing_while_an_iothread_is_stuck() {
     // An answer may have been under way; then there is one more round.
     let log = process.stderr_file();
     process.until("the log names it", || {
-        crate::process::text(&log).contains("does not answer")
+        crate::process::text(&log).contains("does not respond")
     });
     manager.heard();
     std::thread::sleep(std::time::Duration::from_millis(300));

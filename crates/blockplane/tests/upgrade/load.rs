@@ -67,7 +67,7 @@ fn a_program_that_cannot_take_over_leaves_the_old_one_at_work() {
         daemon.replace_program("exit 7");
         let said = daemon.fails_to_upgrade();
         assert!(
-            said.contains("ended before it took over (exit status: 7)"),
+            said.contains("exited before it took over (exit status: 7)"),
             "{said}"
         );
         // An option that it does not know.
@@ -116,7 +116,7 @@ fn a_program_that_hangs_is_not_waited_for_forever() {
     let mut daemon = Daemon::with_image(Folder::new(), "num-queues=1", "");
     daemon.replace_program("exec sleep 1000");
     let said = daemon.fails_to_upgrade_slowly();
-    assert!(said.contains("has said nothing for 60 s"), "{said}");
+    assert!(said.contains("did not respond for 60 s"), "{said}");
     daemon.restore_program();
     let load = daemon.load(1, 1);
     daemon.upgrade();

@@ -19,7 +19,7 @@ use unix_socket::listener::Peers;
 
 use crate::failure::Failure;
 use crate::openmetrics::{Format, HttpListener, Pages, Server};
-use crate::service::Inherited;
+use crate::service::InheritedSockets;
 use crate::state::objects::Objects;
 
 /// The running metrics endpoint.
@@ -37,7 +37,7 @@ impl Metrics {
     pub fn start(
         addr: &MetricsAddr,
         handed_over: Option<OwnedFd>,
-        inherited: &mut Inherited,
+        inherited: &mut InheritedSockets,
     ) -> Result<Self, Failure> {
         let listener = match handed_over {
             Some(fd) => HttpListener::from_tcp_fd(fd).map_err(Failure::from),
@@ -59,7 +59,7 @@ impl Metrics {
         })
     }
 
-    /// The listening socket, if it is a TCP socket. Inherited Unix sockets are handed over by `Inherited`.
+    /// The listening socket, if it is a TCP socket. Unix sockets are handed over with those of the service manager.
     pub fn tcp_listener(&self) -> Option<BorrowedFd<'_>> {
         self.tcp_listener.as_ref().map(AsFd::as_fd)
     }
@@ -71,7 +71,7 @@ impl Metrics {
     }
 }
 
-fn listen(addr: &MetricsAddr, inherited: &mut Inherited) -> Result<HttpListener, Failure> {
+fn listen(addr: &MetricsAddr, inherited: &mut InheritedSockets) -> Result<HttpListener, Failure> {
     let listener = match addr {
         MetricsAddr::Tcp(addr) => return Ok(HttpListener::tcp(*addr)?),
         MetricsAddr::Socket(addr) => inherited.listen(addr, Peers::AsUmask)?,

@@ -1,4 +1,4 @@
-//! Dropped privileges, before the process has threads and opens disks: `--user`, `--sandbox`.
+//! `--user` and `--sandbox`: drops privileges before the process starts threads and opens disks.
 
 use std::path::{Path, PathBuf};
 
@@ -8,29 +8,29 @@ use options::{
 use sandbox::{Access, Files, Rule};
 
 use crate::failure::Failure;
-use crate::process::Process;
+use crate::process::ProcessOptions;
 
-/// Becomes who the user wants.
-pub(crate) fn become_user(process: &Process<'_>) -> Result<(), Failure> {
+/// Switches to the user of `--user`.
+pub(crate) fn become_user(process: &ProcessOptions<'_>) -> Result<(), Failure> {
     if let Some(user) = &process.confinement.user {
         sandbox::become_user(user)?;
     }
     Ok(())
 }
 
-/// Gives away what `process` does not need.
-pub(crate) fn confine(process: &Process<'_>) -> Result<(), Failure> {
-    let (linked, rules);
+/// Enters the sandbox: drops all privileges that the process does not need.
+pub(crate) fn confine(process: &ProcessOptions<'_>) -> Result<(), Failure> {
+    let (link_targets, rules);
     let files = match process.confinement.sandbox {
         Sandbox::Off => {
             tracing::debug!("sandbox: off");
             return Ok(());
         }
-        // It may add disks, and nobody knows yet where they are.
+        // Clients of monitors may add disks, whose paths are not known yet.
         Sandbox::On if has_monitor(process) => Files::Any,
         Sandbox::On | Sandbox::Strict => {
-            linked = linked_folders(process);
-            rules = rules_of(process, &linked);
+            link_targets = folders_of_link_targets(process);
+            rules = file_rules(process, &link_targets);
             Files::Only(&rules)
         }
     };
@@ -43,17 +43,16 @@ pub(crate) fn confine(process: &Process<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn has_monitor(process: &Process<'_>) -> bool {
+fn has_monitor(process: &ProcessOptions<'_>) -> bool {
     let mut directives = process.directives.iter();
     directives.any(|directive| matches!(directive, Directive::Monitor(_)))
 }
 
-/// What a process has to do with files. What it finds out about descriptors, memory and devices stands in
-/// /proc and /sys.
-fn rules_of<'a>(process: &Process<'a>, linked: &'a [PathBuf]) -> Vec<Rule<'a>> {
+/// Files that the process needs. /proc and /sys are read for information about descriptors, memory and devices.
+fn file_rules<'a>(process: &ProcessOptions<'a>, link_targets: &'a [PathBuf]) -> Vec<Rule<'a>> {
     let mut rules = Vec::new();
     let mut allow = |path: &'a Path, access| rules.push(Rule { path, access });
-    for folder in linked {
+    for folder in link_targets {
         allow(folder, Access::Files);
     }
     for path in ["/proc", "/sys"] {
@@ -63,8 +62,8 @@ fn rules_of<'a>(process: &Process<'a>, linked: &'a [PathBuf]) -> Vec<Rule<'a>> {
     if let Some(pidfile) = process.pidfile {
         allow(folder_of(pidfile), Access::Files);
     }
-    for made in process.made {
-        allow(folder_of(made), Access::Sockets);
+    for file in process.created_files {
+        allow(folder_of(file), Access::Sockets);
     }
     if let Some(MetricsAddr::Socket(SocketAddr::Unix { path })) = process.metrics {
         allow(folder_of(path), Access::Sockets);
@@ -72,7 +71,7 @@ fn rules_of<'a>(process: &Process<'a>, linked: &'a [PathBuf]) -> Vec<Rule<'a>> {
     for directive in process.directives {
         match directive {
             Directive::Blockdev(node) => {
-                if let Some((path, access)) = disk_of(node) {
+                if let Some((path, access)) = disk_file(node) {
                     allow(path, access);
                 }
             }
@@ -95,14 +94,14 @@ fn rules_of<'a>(process: &Process<'a>, linked: &'a [PathBuf]) -> Vec<Rule<'a>> {
     rules
 }
 
-/// What keeps the reservations of an export's units.
+/// Files with persistent reservations of an export's LUNs.
 fn pr_files(export: &ExportOptions) -> impl Iterator<Item = &Path> {
     let luns = export.kind.luns().into_iter().flatten();
     luns.filter_map(|lun| lun.device.pr_file.as_deref())
 }
 
-/// Such a file is replaced where its name leads to, which may be another folder.
-fn linked_folders(process: &Process<'_>) -> Vec<PathBuf> {
+/// Folders of reservation files that are symbolic links: such a file is replaced where the link points to.
+fn folders_of_link_targets(process: &ProcessOptions<'_>) -> Vec<PathBuf> {
     let exports = process
         .directives
         .iter()
@@ -115,8 +114,8 @@ fn linked_folders(process: &Process<'_>) -> Vec<PathBuf> {
     files.map(|file| folder_of(&file).to_owned()).collect()
 }
 
-/// What a node opens, itself or as one that is written in place below it.
-fn disk_of(node: &BlockdevOptions) -> Option<(&Path, Access)> {
+/// The file that a node or its inline child opens.
+fn disk_file(node: &BlockdevOptions) -> Option<(&Path, Access)> {
     match &node.driver {
         Driver::File(file) | Driver::HostDevice(file) => {
             let access = if node.settings.read_only {
@@ -127,7 +126,7 @@ fn disk_of(node: &BlockdevOptions) -> Option<(&Path, Access)> {
             Some((&file.filename, access))
         }
         _ => match node.driver.child()? {
-            (_, NodeRef::Inline(below)) => disk_of(below),
+            (_, NodeRef::Inline(below)) => disk_file(below),
             (_, NodeRef::Name(_)) => None,
         },
     }

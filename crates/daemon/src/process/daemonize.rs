@@ -1,47 +1,47 @@
-//! `--daemonize`: to the background once everything is started.
+//! `--daemonize`: runs in the background.
 //!
-//! The process forks before it has threads. The parent stays until the child says that it is
-//! ready, so that a script may go on when the command returns, and fails when the child fails.
+//! The process forks before it has threads. The parent waits until the child is ready, so that scripts can rely on the
+//! daemon when the command returns, and fails if the child fails.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::mem::ManuallyDrop;
 
-/// The child's side: to be told when all is ready.
-pub(crate) struct Daemonized {
-    /// Closed by [`Daemonized::ready`] or else by the end of the process: the parent leaves when it
-    /// is, and must not before it is said what was wrong.
+/// The child's connection to the waiting parent.
+pub(crate) struct DaemonizedChild {
+    /// Pipe to the parent, which exits when it is closed. Closed only by [`DaemonizedChild::ready`] or by the end of the
+    /// process: the parent must not exit before the child has printed its error.
     parent: ManuallyDrop<File>,
 }
 
-/// What the child writes when it is ready.
+/// Written to the pipe when the child is ready.
 const READY: [u8; 1] = [1];
 
-/// Forks. Returns in the child; the parent leaves with the child's success or failure.
-pub(crate) fn fork() -> io::Result<Daemonized> {
+/// Forks. Returns in the child; the parent exits with the child's success or failure.
+pub(crate) fn fork() -> io::Result<DaemonizedChild> {
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    // SAFETY: the process has one thread, so the child's memory is whole.
+    // SAFETY: the process has one thread, so no lock is held in the child's copy of the memory.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             drop(reader);
             rustix::process::setsid()?;
-            Ok(Daemonized {
+            Ok(DaemonizedChild {
                 parent: ManuallyDrop::new(writer.into()),
             })
         }
         _ => {
             drop(writer);
-            let mut answer = [0];
-            let ready = File::from(reader).read_exact(&mut answer).is_ok() && answer == READY;
-            // The child has said on stderr what was wrong.
+            let mut status = [0];
+            let ready = File::from(reader).read_exact(&mut status).is_ok() && status == READY;
+            // On failure the child has printed an error on stderr.
             std::process::exit(i32::from(!ready));
         }
     }
 }
 
-impl Daemonized {
-    /// All is started: lets go of the terminal and of the folder, and the parent go.
+impl DaemonizedChild {
+    /// Reports success to the parent, after detaching from the terminal and the working directory.
     pub fn ready(mut self) -> io::Result<()> {
         let null = File::options().read(true).write(true).open("/dev/null")?;
         rustix::stdio::dup2_stdin(&null)?;

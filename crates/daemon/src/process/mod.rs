@@ -1,4 +1,4 @@
-//! The process: what it is to do, its privileges, signals, and pidfile.
+//! The process: its options, privileges, signals, and pidfile.
 
 pub(crate) mod confine;
 pub(crate) mod daemonize;
@@ -9,30 +9,30 @@ use std::path::Path;
 
 use options::{Confinement, Directive, MetricsAddr};
 
-pub use signals::survive_file_size_limit;
+pub use signals::ignore_sigxfsz;
 
-/// What a process is to do, whichever command asks for it.
-pub struct Process<'a> {
-    /// What is made.
+/// Options of a daemon process, common to all commands that run one.
+pub struct ProcessOptions<'a> {
+    /// Objects to create, in this order.
     pub directives: &'a [Directive],
-    /// Where it writes its number.
+    /// Path of the pidfile.
     pub pidfile: Option<&'a Path>,
-    /// Where figures are served.
+    /// Address of the metrics endpoint.
     pub metrics: Option<&'a MetricsAddr>,
-    /// The privileges that it drops before.
+    /// How it drops privileges before it creates objects.
     pub confinement: &'a Confinement,
-    /// Files that were made for it, and that are removed if it comes to nothing.
-    pub made: &'a [&'a Path],
-    /// It is in the background.
+    /// Images that were created for it, and are removed if it fails to start.
+    pub created_files: &'a [&'a Path],
+    /// It runs in the background.
     pub background: bool,
 }
 
-/// Every queue has three descriptors; the usual soft limit of 1024 is for programs that use
-/// select(2).
+/// Raises the soft limit of descriptors to the hard limit: every queue has three, and the usual soft limit of 1024 only
+/// protects programs that use select(2).
 pub(crate) fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // Fails only where the limit is what it may be at most already.
+    // An error leaves the limit as it is.
     let _ = setrlimit(
         Resource::Nofile,
         Rlimit {

@@ -1,4 +1,4 @@
-//! `--pidfile`: written when everything is started, locked while we run, removed at the end.
+//! `--pidfile`: written when everything is started, locked while the process runs, removed at the end.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 
-/// A pidfile of ours.
+/// The pidfile of this process. Dropping it removes the file.
 pub(crate) struct PidFile {
     path: PathBuf,
     file: File,
 }
 
 impl PidFile {
+    /// Locks the file and writes the PID.
     pub fn create(path: &Path) -> Result<Self, String> {
         let failed = |error: &dyn std::fmt::Display| {
             let path = path.display();
@@ -27,22 +28,22 @@ impl PidFile {
             .truncate(false)
             .open(path)
             .map_err(|error| failed(&error))?;
-        // It is removed at the end, and a device is not ours to remove.
-        let is_file = file.metadata().is_ok_and(|is| is.is_file());
+        // It is removed at the end, which must not happen to a device.
+        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
         if !is_file {
             return Err(failed(
-                &"it is there and no regular file; choose another path",
+                &"it exists and is not a regular file; choose another path",
             ));
         }
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(failed(&"another process that runs holds it"));
+            return Err(failed(&"it is locked by another running process"));
         }
-        // In one piece: whoever waits for it reads all of it.
+        // One write, so that a reader never sees a part of it.
         let line = format!("{}\n", std::process::id());
         let written = file
             .set_len(0)
             .and_then(|()| file.write_all(line.as_bytes()));
-        // From here on it is ours, and is removed also if nothing can be written to it.
+        // From here on the file belongs to this process, and is removed even if writing to it has failed.
         let this = PidFile {
             path: path.to_owned(),
             file,
@@ -52,7 +53,8 @@ impl PidFile {
 }
 
 impl PidFile {
-    /// Goes on with one that another process has: its lock goes with the descriptor. At no time is it empty.
+    /// Takes over the pidfile of the predecessor. The lock belongs to the open file, which both share. The file is never
+    /// empty.
     pub fn take_over(path: &Path, fd: OwnedFd) -> Result<Self, String> {
         let line = format!("{}\n", std::process::id());
         let file = File::from(fd);
@@ -68,15 +70,15 @@ impl PidFile {
             .map_err(|error| format!("--pidfile: cannot write {}: {error}", path.display()))
     }
 
-    /// Where it is, and another descriptor of it.
-    pub fn shared(&self) -> io::Result<(&Path, OwnedFd)> {
+    /// Its path, and a duplicate of its descriptor.
+    pub fn duplicate(&self) -> io::Result<(&Path, OwnedFd)> {
         Ok((&self.path, self.file.try_clone()?.into()))
     }
 }
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // Gone already is as good.
+        // It may have been removed already.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -1,28 +1,27 @@
-//! SIGTERM, SIGINT and SIGHUP, which end the program, and SIGUSR2, which upgrades it: waited for instead of handled.
-//! SIGXFSZ, ignored.
+//! Signals: SIGTERM, SIGINT and SIGHUP end the daemon, SIGUSR2 starts a live upgrade, SIGXFSZ is ignored.
 //!
-//! The first four are blocked before the first thread starts, so that all threads inherit that and
-//! only the one that waits gets them.
+//! The first four have no handlers: a thread waits for them with sigwait(3). They are blocked before the first thread
+//! starts, so that all threads inherit the mask.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// A write beyond the limit on file sizes (`ulimit -f`) is to fail, as the one write that it is, and
-/// not to end the program: a guest that fills its disk would end every other guest's disk as well.
-pub fn survive_file_size_limit() {
-    // SAFETY: nobody else sets what this signal does, and no handler is installed.
+/// Ignores SIGXFSZ, so that a write beyond the file size limit (`ulimit -f`) fails instead of killing the daemon: a guest
+/// that fills its disk must not end the disks of all other guests.
+pub fn ignore_sigxfsz() {
+    // SAFETY: no other code changes the disposition of this signal, and no handler is installed.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// The signals that end the program in good order, or let another one take over.
+/// The blocked signals that end the daemon in an orderly way, or start a live upgrade.
 pub(crate) struct Signals {
     set: libc::sigset_t,
 }
 
 impl Signals {
-    /// Blocks them; to be called while there is one thread.
+    /// Blocks the signals. Must be called while the process has one thread.
     pub fn block() -> io::Result<Self> {
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: sigemptyset makes the set valid before anything reads it; the calls get valid
@@ -42,10 +41,10 @@ impl Signals {
         }
     }
 
-    /// Waits for the first on a thread of its own, and calls `end`, or `upgrade`; what is returned is
-    /// readable then. From then on a signal ends the program at once: whoever sends a second one
-    /// does not want to wait for the disks. One that comes right behind the first is the same one:
-    /// timeout(1), for example, tells the process and then its group.
+    /// Starts a thread that waits for signals: calls `upgrade` for each SIGUSR2, and `end` for the first of the others,
+    /// for which it also makes the returned eventfd readable. After that, a second signal ends the program at once, without
+    /// waiting for the disks. A signal that closely follows the first is ignored: timeout(1), for example, signals the
+    /// process and then its group.
     pub fn watch(
         self,
         end: impl FnOnce() + Send + 'static,
@@ -61,7 +60,7 @@ impl Signals {
             // Cannot fail: the counter is written once.
             let _ = rustix::io::write(&theirs, &1u64.to_ne_bytes());
             end();
-            std::thread::sleep(SAME_SIGNAL);
+            std::thread::sleep(REPEAT_INTERVAL);
             self.discard_pending();
             while self.wait() == libc::SIGUSR2 {}
             tracing::warn!("second signal: exit without waiting for requests in flight");
@@ -72,7 +71,7 @@ impl Signals {
 
     fn wait(&self) -> libc::c_int {
         let mut signal = 0;
-        // SAFETY: both pointers are valid. An error could only mean an invalid set.
+        // SAFETY: both pointers are valid. The only possible error is an invalid set.
         unsafe { libc::sigwait(&raw const self.set, &raw mut signal) };
         signal
     }
@@ -82,7 +81,7 @@ impl Signals {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // SAFETY: the pointers are valid, or null where that means that nothing is wanted.
+        // SAFETY: the pointers are valid, or null where information is not needed.
         while unsafe {
             libc::sigtimedwait(&raw const self.set, std::ptr::null_mut(), &raw const now)
         } > 0
@@ -90,5 +89,5 @@ impl Signals {
     }
 }
 
-/// How far apart two deliveries of what somebody meant as one signal may be.
-const SAME_SIGNAL: std::time::Duration = std::time::Duration::from_millis(100);
+/// Time in which a further signal counts as a repeated delivery of the first.
+const REPEAT_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);

@@ -1,10 +1,10 @@
-//! The service manager that started us, if one did: what it handed over, and what it is told.
+//! Interface to a service manager: socket activation, notifications and watchdog.
 //!
-//! The protocols are systemd's (sd_notify(3), sd_listen_fds(3), sd_watchdog_enabled(3)), which others speak
-//! too. They are variables of the environment and datagrams of text, so no library is needed. Without
-//! the variables nothing happens: no socket is made, and nothing wakes up.
+//! The protocols are systemd's (sd_listen_fds(3), sd_notify(3), sd_watchdog_enabled(3)), which other managers support
+//! too. They are environment variables and datagrams of text, so no library is needed. Without the variables nothing
+//! happens: no socket is created, and nothing wakes up.
 
-mod inherited;
+mod inherited_sockets;
 mod notify;
 mod watchdog;
 
@@ -12,46 +12,46 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use crate::failure::Failure;
-pub(crate) use inherited::Inherited;
+pub(crate) use inherited_sockets::InheritedSockets;
 use notify::Notifier;
 pub(crate) use watchdog::Watchdog;
 
-/// The service manager, as the main thread sees it.
-pub struct Service {
+/// The service manager that started the daemon, if any. Used by the main thread.
+pub struct ServiceManager {
     notifier: Option<Notifier>,
-    watchdog: Option<Duration>,
-    /// What it was told last.
+    watchdog_period: Option<Duration>,
+    /// The status that was sent last.
     status: String,
-    /// What was taken out of the environment, for whoever takes over.
+    /// Variables that were removed from the environment, for the successor in a live upgrade.
     environment: Vec<(String, OsString)>,
-    inherited: Inherited,
+    inherited: InheritedSockets,
 }
 
-impl Service {
-    /// Reads what concerns us out of the environment, and takes it away: what we start has another
-    /// relation to whoever set it.
+impl ServiceManager {
+    /// Reads the variables of the protocols and removes them from the environment: they are meant for this process
+    /// only, not for its children.
     ///
     /// # Safety
     /// The process has one thread.
-    pub unsafe fn take() -> Result<Self, Failure> {
-        // SAFETY: as our caller says.
+    pub unsafe fn from_environment() -> Result<Self, Failure> {
+        // SAFETY: guaranteed by the caller.
         let take = |name: &str| unsafe { take_variable(name) };
         let socket = take("NOTIFY_SOCKET");
         let notifier = Notifier::new(socket.as_deref().unwrap_or_default())?;
         let (usec, pid) = (take("WATCHDOG_USEC"), take("WATCHDOG_PID"));
         let watchdog = watchdog::period(usec.clone(), pid)?;
-        let of_both = [
+        let for_successor = [
             ("NOTIFY_SOCKET", socket),
             ("WATCHDOG_USEC", usec.filter(|_| watchdog.is_some())),
         ];
         let set = |(name, value): (&str, Option<OsString>)| Some((name.to_owned(), value?));
-        let environment = of_both.into_iter().filter_map(set).collect();
-        Ok(Service {
-            watchdog: watchdog.filter(|_| notifier.is_some()),
+        let environment = for_successor.into_iter().filter_map(set).collect();
+        Ok(ServiceManager {
+            watchdog_period: watchdog.filter(|_| notifier.is_some()),
             notifier,
             status: String::new(),
             environment,
-            inherited: Inherited::new(
+            inherited: InheritedSockets::new(
                 take("LISTEN_FDS"),
                 take("LISTEN_PID"),
                 take("LISTEN_FDNAMES"),
@@ -59,33 +59,33 @@ impl Service {
         })
     }
 
-    /// The sockets that it handed over, which can be had once.
-    pub(crate) fn take_inherited(&mut self) -> Inherited {
+    /// Takes the sockets that the service manager passed; empty from the second call on.
+    pub(crate) fn take_inherited_sockets(&mut self) -> InheritedSockets {
         std::mem::take(&mut self.inherited)
     }
 
-    /// What a process needs that takes over, to speak with it.
+    /// Environment variables that a successor in a live upgrade needs.
     pub(crate) fn environment(&self) -> Vec<(String, OsString)> {
         self.environment.clone()
     }
 
-    /// Another process goes on.
-    pub(crate) fn main_process(&self, pid: i64) {
-        self.tell(&format!("MAINPID={pid}"));
+    /// Reports that another process has taken over.
+    pub(crate) fn notify_main_pid(&self, pid: i64) {
+        self.notify(&format!("MAINPID={pid}"));
     }
 
-    /// All sockets are listened on. In the background we are another process than the one that was
-    /// started.
-    pub(crate) fn ready(&self, in_background: bool) {
+    /// Reports that all sockets are listening. In the background it also sends the PID, which is not that of the
+    /// process that the service manager started.
+    pub(crate) fn notify_ready(&self, in_background: bool) {
         let mut state = "READY=1".to_owned();
         if in_background {
             state.push_str(&format!("\nMAINPID={}", std::process::id()));
         }
-        self.tell(&state);
+        self.notify(&state);
     }
 
-    /// What `systemctl status` shows; told when it has changed.
-    pub(crate) fn status(&mut self, exports: usize, iothreads: usize) {
+    /// Sends the text that `systemctl status` shows, if it has changed.
+    pub(crate) fn notify_status(&mut self, exports: usize, iothreads: usize) {
         let Some(notifier) = &self.notifier else {
             return;
         };
@@ -94,32 +94,32 @@ impl Service {
             count(exports, "export"),
             count(iothreads, "iothread")
         );
-        if status != self.status && notifier.offer(&status) {
+        if status != self.status && notifier.try_send(&status) {
             self.status = status;
         }
     }
 
-    /// The end has begun.
-    pub(crate) fn stopping(&self) {
-        self.tell("STOPPING=1\nSTATUS=finishing requests in flight, and flushing disks");
+    /// Reports that shutdown has begun.
+    pub(crate) fn notify_stopping(&self) {
+        self.notify("STOPPING=1\nSTATUS=finishing requests in flight, and flushing disks");
     }
 
-    /// What is to be asked whether it lives, if that is wanted.
+    /// The watchdog, if the service manager has enabled it.
     pub(crate) fn watchdog(&self) -> Option<Watchdog> {
-        self.watchdog.map(Watchdog::new)
+        self.watchdog_period.map(Watchdog::new)
     }
 
-    /// Everything answers.
-    pub(crate) fn alive(&self) {
+    /// Sends the keep-alive ping of the watchdog.
+    pub(crate) fn keep_alive(&self) {
         if let Some(notifier) = &self.notifier {
-            // One who does not read it cannot be helped.
-            notifier.offer("WATCHDOG=1");
+            // If the service manager does not read its socket, nothing can be done.
+            notifier.try_send("WATCHDOG=1");
         }
     }
 
-    fn tell(&self, state: &str) {
+    fn notify(&self, state: &str) {
         if let Some(notifier) = &self.notifier {
-            notifier.tell(state);
+            notifier.send(state);
         }
     }
 }
@@ -129,11 +129,13 @@ fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{plural}")
 }
 
+/// Reads a variable and removes it from the environment.
+///
 /// # Safety
 /// The process has one thread.
 unsafe fn take_variable(name: &str) -> Option<OsString> {
     let value = std::env::var_os(name)?;
-    // SAFETY: nobody else reads or writes the environment, as our caller says.
+    // SAFETY: no other thread reads or writes the environment, as the caller guarantees.
     unsafe { std::env::remove_var(name) };
     Some(value)
 }

@@ -1,9 +1,9 @@
-//! Watchdog of the service manager: the main thread asks every iothread, and each has to answer.
+//! Watchdog of the service manager: the main thread pings every iothread, and each has to reply.
 //!
-//! An iothread is asked by a message like any other, so an answer means that its loop goes round. One
-//! that is stuck keeps the answer back, the service manager hears nothing, and ends and starts us:
-//! that is what it is for. In a period there are two rounds of a question and, a quarter later, a look
-//! at the answers; without a watchdog there is none of it, and an idle daemon sleeps.
+//! A ping is a message like any other, so a reply means that the event loop runs. If an iothread is stuck, its reply is
+//! missing, the service manager gets no keep-alive and restarts the daemon, which is the purpose of a watchdog. In each
+//! period all iothreads are pinged twice, and replies are checked a quarter of the period later. Without a watchdog
+//! there are no pings, and an idle daemon sleeps.
 
 use std::ffi::OsString;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -11,11 +11,10 @@ use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 
-/// The shortest period that is kept. In a shorter one an iothread may be late only because others run.
-const SHORTEST: Duration = Duration::from_millis(100);
+/// Shortest supported period. In a shorter one an iothread may be late only because other threads run.
+const MIN_PERIOD: Duration = Duration::from_millis(100);
 
-/// The period within which the service manager wants to hear from us; none when it does not, or means
-/// another process.
+/// Period in which the service manager expects a keep-alive; `None` if it expects none, or from another process.
 pub(crate) fn period(
     usec: Option<OsString>,
     pid: Option<OsString>,
@@ -27,81 +26,82 @@ pub(crate) fn period(
     match usec.to_str().and_then(|usec| usec.parse().ok()) {
         Some(usec) if usec > 0 => {
             let period = Duration::from_micros(usec);
-            if period < SHORTEST {
+            if period < MIN_PERIOD {
                 tracing::warn!(
                     usec,
-                    advice = "set WatchdogSec= to some seconds",
-                    "WATCHDOG_USEC is too short: a period of 100 ms is kept, and the service manager may end the daemon"
+                    advice = "set WatchdogSec= to several seconds",
+                    "WATCHDOG_USEC is too short: using 100 ms, and the service manager may end the daemon"
                 );
             }
-            Ok(Some(period.max(SHORTEST)))
+            Ok(Some(period.max(MIN_PERIOD)))
         }
         _ => Err(format!(
-            "WATCHDOG_USEC cannot be '{}': a number of microseconds above 0 is expected",
+            "WATCHDOG_USEC cannot be '{}': a positive number of microseconds is expected",
             usec.to_string_lossy()
         )
         .into()),
     }
 }
 
-/// Asks, and looks at the answers.
+/// Pings iothreads and checks their replies.
 pub(crate) struct Watchdog {
-    quarter: Duration,
-    next: Instant,
-    /// Those that were asked, with where they answer; `None` when the next thing is to ask.
-    asked: Option<Vec<Asked>>,
+    interval: Duration,
+    next_check: Instant,
+    /// Pings without a reply; `None` when the next step is to send pings.
+    pending: Option<Vec<PendingPing>>,
 }
 
-struct Asked {
-    name: String,
-    answer: Receiver<()>,
-    /// Its silence was logged.
-    told: bool,
+/// A ping to an iothread that has not replied yet.
+struct PendingPing {
+    iothread: String,
+    reply: Receiver<()>,
+    /// The missing reply was logged.
+    logged: bool,
 }
 
 impl Watchdog {
     pub(crate) fn new(period: Duration) -> Self {
         Watchdog {
-            quarter: period / 4,
-            next: Instant::now(),
-            asked: None,
+            interval: period / 4,
+            next_check: Instant::now(),
+            pending: None,
         }
     }
 
-    /// When it is to be called next.
-    pub fn next(&self) -> Instant {
-        self.next
+    /// When [`Watchdog::check`] is due.
+    pub fn next_check(&self) -> Instant {
+        self.next_check
     }
 
-    /// Does what is next. True when all have answered: the service manager may hear so. `ask` asks
-    /// all iothreads that there are, by name.
-    pub fn turn(&mut self, ask: impl FnOnce() -> Vec<(String, Receiver<()>)>) -> bool {
-        self.next = Instant::now() + self.quarter;
-        let Some(asked) = &mut self.asked else {
-            let asked = ask().into_iter().map(|(name, answer)| Asked {
-                name,
-                answer,
-                told: false,
+    /// Sends pings, or checks the replies to the last ones. True if all iothreads have replied and a keep-alive is due.
+    /// `ping` sends a ping to every iothread and returns their names.
+    pub fn check(&mut self, ping: impl FnOnce() -> Vec<(String, Receiver<()>)>) -> bool {
+        self.next_check = Instant::now() + self.interval;
+        let Some(pending) = &mut self.pending else {
+            let pings = ping().into_iter().map(|(iothread, reply)| PendingPing {
+                iothread,
+                reply,
+                logged: false,
             });
-            self.asked = Some(asked.collect());
+            self.pending = Some(pings.collect());
             return false;
         };
-        // One that has ended since was removed: had it failed, we were not there.
-        asked.retain(|asked| matches!(asked.answer.try_recv(), Err(TryRecvError::Empty)));
-        for silent in asked.iter_mut().filter(|silent| !silent.told) {
-            silent.told = true;
+        // A closed channel is as good as a reply: the iothread was removed. (A failed one would have ended the process.)
+        pending.retain(|ping| matches!(ping.reply.try_recv(), Err(TryRecvError::Empty)));
+        for ping in pending.iter_mut().filter(|ping| !ping.logged) {
+            ping.logged = true;
             tracing::error!(
-                iothread = silent.name,
-                advice = "look for a disk that hangs (dmesg, /proc/PID/task/*/stack); unless it answers, \
-                    the service manager ends the daemon and starts it again",
-                "an iothread does not answer"
+                iothread = ping.iothread,
+                advice = "look for a disk that hangs (dmesg, /proc/PID/task/*/stack); unless it responds, \
+                    the service manager restarts the daemon",
+                "an iothread does not respond"
             );
         }
-        let all = asked.is_empty();
-        if all {
-            self.asked = None;
+        let all_replied = pending.is_empty();
+        if all_replied {
+            self.pending = None;
         }
-        all
+        all_replied
     }
 }
 
@@ -116,38 +116,38 @@ mod tests {
     }
 
     #[test]
-    fn all_have_to_answer_and_a_late_answer_counts() {
+    fn keep_alive_waits_for_all_replies_even_late_ones() {
         let mut watchdog = watchdog();
-        let (sender, answer) = channel();
-        let (other, late) = channel();
-        let ask = || vec![("io0".to_owned(), answer), ("io1".to_owned(), late)];
-        assert!(!watchdog.turn(ask), "nobody has answered yet");
+        let (sender, reply) = channel();
+        let (late_sender, late_reply) = channel();
+        let ping = || vec![("io0".to_owned(), reply), ("io1".to_owned(), late_reply)];
+        assert!(!watchdog.check(ping), "only pings so far");
         sender.send(()).unwrap();
-        assert!(!watchdog.turn(Vec::new), "one is silent");
+        assert!(!watchdog.check(Vec::new), "one reply is missing");
         assert!(
-            !watchdog.turn(Vec::new),
-            "and still is: it is not asked again"
+            !watchdog.check(Vec::new),
+            "it is still missing, and no new ping was sent"
         );
-        other.send(()).unwrap();
-        assert!(watchdog.turn(Vec::new));
-        assert!(!watchdog.turn(Vec::new), "asks anew");
+        late_sender.send(()).unwrap();
+        assert!(watchdog.check(Vec::new));
+        assert!(!watchdog.check(Vec::new), "sends pings again");
         assert!(
-            watchdog.turn(Vec::new),
-            "nobody to ask is the main thread alone"
+            watchdog.check(Vec::new),
+            "without iothreads the main thread is enough"
         );
     }
 
     #[test]
-    fn one_that_was_removed_is_not_waited_for() {
+    fn removed_iothread_is_not_waited_for() {
         let mut watchdog = watchdog();
-        let (sender, answer) = channel();
-        watchdog.turn(|| vec![("io0".to_owned(), answer)]);
+        let (sender, reply) = channel();
+        watchdog.check(|| vec![("io0".to_owned(), reply)]);
         drop(sender);
-        assert!(watchdog.turn(Vec::new));
+        assert!(watchdog.check(Vec::new));
     }
 
     #[test]
-    fn a_period_is_for_the_process_that_it_names() {
+    fn watchdog_period_of_another_process_is_ignored() {
         let period = |usec: &str, pid: Option<u32>| {
             period(Some(usec.into()), pid.map(|pid| pid.to_string().into()))
         };
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(period("1000000", None).unwrap(), second);
         assert_eq!(period("1000000", Some(own)).unwrap(), second);
         assert_eq!(period("1000000", Some(own + 1)).unwrap(), None);
-        assert_eq!(period("1", None).unwrap(), Some(SHORTEST));
+        assert_eq!(period("1", None).unwrap(), Some(MIN_PERIOD));
         for wrong in ["", "0", "-1", "1s"] {
             let error = period(wrong, None).unwrap_err().to_string();
             assert!(error.contains("WATCHDOG_USEC"), "{error}");

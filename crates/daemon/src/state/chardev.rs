@@ -13,7 +13,7 @@ use unix_socket::listener::{Listener, Peers};
 
 use crate::errno_text::errno_text;
 use crate::failure::Failure;
-use crate::service::Inherited;
+use crate::service::InheritedSockets;
 
 /// All character devices, in the order in which they were added.
 #[derive(Default)]
@@ -81,7 +81,7 @@ impl Chardevs {
     pub fn add(
         &mut self,
         options: &ChardevOptions,
-        inherited: &mut Inherited,
+        inherited: &mut InheritedSockets,
         stop_fd: BorrowedFd<'_>,
     ) -> Result<(), Failure> {
         self.0.push(open(options, inherited, stop_fd)?);
@@ -92,7 +92,7 @@ impl Chardevs {
     pub fn change(
         &mut self,
         options: &ChardevOptions,
-        inherited: &mut Inherited,
+        inherited: &mut InheritedSockets,
         stop_fd: BorrowedFd<'_>,
     ) -> Result<(), Failure> {
         let new = open(options, inherited, stop_fd)?;
@@ -126,7 +126,7 @@ impl Chardevs {
 
 fn open(
     options: &ChardevOptions,
-    inherited: &mut Inherited,
+    inherited: &mut InheritedSockets,
     stop_fd: BorrowedFd<'_>,
 ) -> Result<Chardev, Failure> {
     let peers = match (&options.settings.users, &options.addr) {

@@ -22,7 +22,7 @@ use super::slow_requests::SlowRequestWatchdog;
 use crate::devices::export_server::ExportServer;
 use crate::disk::aio::AioChoices;
 use crate::failure::Failure;
-use crate::service::Inherited;
+use crate::service::InheritedSockets;
 
 /// Name of the iothread of exports that name none. The first of them creates it, unless it exists.
 const DEFAULT_IOTHREAD: &str = "main";
@@ -34,7 +34,7 @@ pub(crate) struct Objects {
     /// Sends events to monitors.
     pub events: Handle,
     /// Sockets that the process was started with.
-    pub inherited: Inherited,
+    pub inherited: InheritedSockets,
     /// During a live upgrade: files and devices that the old process has opened, by node.
     pub handover_fds: HashMap<String, OwnedFd>,
     /// During a live upgrade: exports are created parked, without serving front-ends.
@@ -59,7 +59,7 @@ impl Objects {
         reports: Reports,
         slow_requests: SlowRequestWatchdog,
         on_drained: Arc<dyn Fn(String) + Send + Sync>,
-        inherited: Inherited,
+        inherited: InheritedSockets,
     ) -> Self {
         Objects {
             aio: AioChoices::default(),

@@ -1,4 +1,4 @@
-//! A pair of sockets between two programs: messages in JSON, with descriptors.
+//! Channel between the two processes of a live upgrade: JSON messages with descriptors over a socket pair.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -13,118 +13,119 @@ use rustix::net::{
 };
 use serde_json::{Value, json};
 
-/// How long the new program may take to say that it has started, and that it has everything. Nothing stands still
-/// meanwhile.
-pub(crate) const START_TIME: Duration = Duration::from_secs(60);
-/// How often the service manager hears of us meanwhile.
-pub(crate) const ALIVE: Duration = Duration::from_secs(1);
+/// Time in which the new program must send its next message. Guests are served while it starts and prepares.
+pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often the service manager gets a keep-alive meanwhile.
+pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Most descriptors that one call passes (`SCM_MAX_FD` is 253).
+/// Maximum number of descriptors in one call (`SCM_MAX_FD` is 253).
 const FDS_AT_ONCE: usize = 128;
-/// Most bytes of a message: ten thousand disks have some millions.
+/// Maximum size of a message: ten thousand disks need a few million bytes.
 const MAX_BYTES: usize = 64 << 20;
-/// Most descriptors of a message.
+/// Maximum number of descriptors in a message.
 const MAX_FDS: usize = 1 << 20;
 
-/// One end.
+/// One end of the channel.
 #[derive(Debug)]
 pub(crate) struct Channel(UnixStream);
 
-/// What the programs say to each other, in this order but for [`Said::Failed`].
+/// Messages of a live upgrade, in the order in which they are sent, except for [`UpgradeMessage::Failed`]. "Old" and
+/// "new" are the senders.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Said {
-    /// New: it has started, and read its options.
+pub(crate) enum UpgradeMessage {
+    /// New: the process has started and has read its options.
     Hello,
-    /// Old: this is what runs.
+    /// Old: description of all objects, with their descriptors.
     State(Value),
-    /// New: all of it is there.
+    /// New: all objects are created.
     Prepared,
-    /// Old: the queues have stopped, and stand there; what else changes until then; by export.
+    /// Old: queues are stopped; by export, their positions and other state that was changing until then.
     Stopped(Value),
-    /// New: they are started, and take nothing yet.
+    /// New: queues are started, but do not admit requests yet.
     Started,
-    /// Old: all of it is yours.
+    /// Old: the new process owns everything from now on. Sent again after the service manager was notified.
     Go,
-    /// New: the queues go on, since this time (`CLOCK_MONOTONIC`, in nanoseconds).
-    Gone(u64),
-    /// New: why it cannot.
+    /// New: queues have resumed at this time (`CLOCK_MONOTONIC`, in nanoseconds).
+    Resumed(u64),
+    /// New: the reason why it cannot take over.
     Failed(String),
 }
 
-impl Said {
+impl UpgradeMessage {
     fn to_json(&self) -> Value {
         match self {
-            Said::Hello => json!({"hello": env!("CARGO_PKG_VERSION")}),
-            Said::State(state) => json!({"state": state}),
-            Said::Prepared => json!({"prepared": true}),
-            Said::Stopped(bases) => json!({"stopped": bases}),
-            Said::Started => json!({"started": true}),
-            Said::Go => json!({"go": true}),
-            Said::Gone(at_ns) => json!({"gone": at_ns}),
-            Said::Failed(why) => json!({"failed": why}),
+            UpgradeMessage::Hello => json!({"hello": env!("CARGO_PKG_VERSION")}),
+            UpgradeMessage::State(state) => json!({"state": state}),
+            UpgradeMessage::Prepared => json!({"prepared": true}),
+            UpgradeMessage::Stopped(bases) => json!({"stopped": bases}),
+            UpgradeMessage::Started => json!({"started": true}),
+            UpgradeMessage::Go => json!({"go": true}),
+            UpgradeMessage::Resumed(at_ns) => json!({"gone": at_ns}),
+            UpgradeMessage::Failed(reason) => json!({"failed": reason}),
         }
     }
 
-    fn of_json(json: &mut Value) -> Option<Self> {
+    fn from_json(json: &mut Value) -> Option<Self> {
         let (name, value) = json.as_object_mut()?.iter_mut().next()?;
         Some(match name.as_str() {
-            "hello" => Said::Hello,
-            "state" => Said::State(value.take()),
-            "prepared" => Said::Prepared,
-            "stopped" => Said::Stopped(value.take()),
-            "started" => Said::Started,
-            "go" => Said::Go,
-            "gone" => Said::Gone(value.as_u64()?),
-            "failed" => Said::Failed(value.as_str()?.to_owned()),
+            "hello" => UpgradeMessage::Hello,
+            "state" => UpgradeMessage::State(value.take()),
+            "prepared" => UpgradeMessage::Prepared,
+            "stopped" => UpgradeMessage::Stopped(value.take()),
+            "started" => UpgradeMessage::Started,
+            "go" => UpgradeMessage::Go,
+            "gone" => UpgradeMessage::Resumed(value.as_u64()?),
+            "failed" => UpgradeMessage::Failed(value.as_str()?.to_owned()),
             _ => return None,
         })
     }
 }
 
 impl Channel {
+    /// Creates both ends of a channel.
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = UnixStream::pair()?;
         Ok((Channel(one), Channel(other)))
     }
 
-    /// Whoever stops in the middle of a message, or does not take one, is waited for no longer than this.
-    pub fn limit_waiting(&self, time: Duration) -> io::Result<()> {
-        self.0.set_read_timeout(Some(time))?;
-        self.0.set_write_timeout(Some(time))
+    /// Sets the timeout for a peer that stops in the middle of a message, or does not read one.
+    pub fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.0.set_read_timeout(Some(timeout))?;
+        self.0.set_write_timeout(Some(timeout))
     }
 
-    /// One with this number that we were started with, if it is one.
+    /// The channel on an inherited descriptor; `None` if it is not a Unix socket.
     pub fn inherit(number: RawFd) -> Option<Self> {
         if number <= 2 {
             return None;
         }
-        // SAFETY: it is not -1, and only asked whether it is a socket.
+        // SAFETY: it is not -1, and it is only used to query its type.
         let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
         if sockopt::socket_domain(borrowed) != Ok(AddressFamily::UNIX) {
             return None;
         }
-        // Children have no business with it.
+        // Children must not inherit it.
         rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC).ok()?;
-        // SAFETY: it is open, and the variable says that it was made for us.
+        // SAFETY: it is open, and the variable says that it was opened for this process.
         let owned = unsafe { OwnedFd::from_raw_fd(number) };
         Some(Channel(UnixStream::from(owned)))
     }
 
-    /// Says something, with descriptors.
-    pub fn send(&self, said: &Said, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-        self.send_json(&said.to_json(), fds)
+    /// Sends a message with descriptors.
+    pub fn send(&self, message: &UpgradeMessage, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.send_json(&message.to_json(), fds)
     }
 
-    /// What the other side says.
-    pub fn recv(&self) -> io::Result<(Said, Vec<OwnedFd>)> {
+    /// Receives a message with its descriptors.
+    pub fn recv(&self) -> io::Result<(UpgradeMessage, Vec<OwnedFd>)> {
         let (mut json, fds) = self.recv_json()?;
-        let said = Said::of_json(&mut json);
-        let said =
-            said.ok_or_else(|| io::Error::other("it says what this version does not know"))?;
-        Ok((said, fds))
+        let message = UpgradeMessage::from_json(&mut json);
+        let message = message
+            .ok_or_else(|| io::Error::other("it sent a message that this version does not know"))?;
+        Ok((message, fds))
     }
 
-    /// Whether it says something, or has gone, within this time.
+    /// Waits until there is a message or the peer has closed its end; false after the timeout.
     pub fn is_readable_within(&self, time: Duration) -> io::Result<bool> {
         let timeout = Timespec::try_from(time).map_err(io::Error::other)?;
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
@@ -207,27 +208,27 @@ mod tests {
         file.set_len(7).unwrap();
         let fds = vec![file.as_fd(); 3 * FDS_AT_ONCE + 1];
         let state = json!({"text": "x".repeat(100_000)});
-        let said = Said::State(state);
+        let message = UpgradeMessage::State(state);
         std::thread::scope(|scope| {
-            scope.spawn(|| one.send(&said, &fds).unwrap());
-            let (heard, found) = other.recv().unwrap();
-            assert_eq!(heard, said);
-            assert_eq!(found.len(), fds.len());
-            for fd in found {
+            scope.spawn(|| one.send(&message, &fds).unwrap());
+            let (received, received_fds) = other.recv().unwrap();
+            assert_eq!(received, message);
+            assert_eq!(received_fds.len(), fds.len());
+            for fd in received_fds {
                 assert_eq!(rustix::fs::fstat(fd).unwrap().st_size, 7);
             }
         });
-        for said in [
-            Said::Hello,
-            Said::Prepared,
-            Said::Stopped(json!([])),
-            Said::Started,
-            Said::Go,
-            Said::Gone(7),
-            Said::Failed("why".into()),
+        for message in [
+            UpgradeMessage::Hello,
+            UpgradeMessage::Prepared,
+            UpgradeMessage::Stopped(json!([])),
+            UpgradeMessage::Started,
+            UpgradeMessage::Go,
+            UpgradeMessage::Resumed(7),
+            UpgradeMessage::Failed("why".into()),
         ] {
-            one.send(&said, &[]).unwrap();
-            assert_eq!(other.recv().unwrap().0, said);
+            one.send(&message, &[]).unwrap();
+            assert_eq!(other.recv().unwrap().0, message);
         }
         drop(one);
         assert!(other.recv().is_err());

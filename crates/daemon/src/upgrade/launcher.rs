@@ -1,8 +1,8 @@
-//! A process that can start a program when this one no longer may.
+//! Launcher: a helper process that starts the new program of a live upgrade, which the sandboxed daemon cannot do.
 //!
-//! It is forked before the daemon gives its rights away (docs/security.md) and waits, without a thread, for a word on a
-//! socket that nobody else has. It starts the program that it was made from, with the same arguments, environment and folder,
-//! and nothing else: another program only where the daemon is not confined. It ends with the daemon.
+//! It is forked before the daemon drops privileges (docs/security.md) and waits for commands on a socket that only the
+//! daemon has. It starts the program that it was forked from, with the same arguments, environment and working directory.
+//! Any other program is refused if the daemon is sandboxed. It exits with the daemon.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -16,46 +16,46 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
-use super::VARIABLE;
-use super::channel::{Channel, START_TIME};
+use super::CHANNEL_VARIABLE;
+use super::channel::{Channel, RESPONSE_TIMEOUT};
 
-/// The name that ps(1) shows.
-const NAME: &std::ffi::CStr = c"bp-launcher";
+/// Process name that ps(1) shows.
+const PROCESS_NAME: &std::ffi::CStr = c"bp-launcher";
 
-/// What is to be started.
+/// Settings of the launcher.
 #[derive(Clone, Debug)]
-pub(crate) struct Program {
-    /// What was taken out of the environment, and is to be there again.
+pub(crate) struct LaunchOptions {
+    /// Variables that the daemon removed from its environment, to be set again for the new program.
     pub environment: Vec<(String, OsString)>,
-    /// Any other program may be started as well.
-    pub any: bool,
-    /// Nothing is written to where the daemon writes: it is in the background.
-    pub silent: bool,
+    /// Programs other than the daemon's own may be started.
+    pub any_program: bool,
+    /// Standard input and output are /dev/null: the daemon is in the background.
+    pub background: bool,
 }
 
-/// The way to that process.
+/// Connection to the launcher process.
 pub(crate) struct Launcher(Mutex<Channel>);
 
-/// The other end of its channel is a program that was started.
-pub(crate) struct Started {
+/// A new program, and the channel to it.
+pub(crate) struct StartedProgram {
     pub pid: i64,
     pub channel: Channel,
 }
 
 impl Launcher {
-    /// Forks.
+    /// Forks the launcher process.
     ///
     /// # Safety
     /// The process has one thread.
-    pub unsafe fn fork(program: &Program) -> io::Result<Self> {
+    pub unsafe fn fork(options: &LaunchOptions) -> io::Result<Self> {
         let path = own_path()?;
         let (ours, theirs) = Channel::pair()?;
-        // SAFETY: the process has one thread, so the child's memory is whole.
+        // SAFETY: the process has one thread, so no lock is held in the child's copy of the memory.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 drop(ours);
-                serve(&theirs, &path, program);
+                serve(&theirs, &path, options);
                 std::process::exit(0);
             }
             _ => Ok(Launcher(Mutex::new(ours))),
@@ -66,72 +66,70 @@ impl Launcher {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the program, or another one.
-    pub(crate) fn start(&self, other: Option<&Path>) -> Result<Started, String> {
+    /// Starts the daemon's own program, or `other`.
+    pub(crate) fn start(&self, other: Option<&Path>) -> Result<StartedProgram, String> {
         let gone = |error: io::Error| {
-            format!(
-                "the process that starts programs has gone ({error}): start the daemon anew instead"
-            )
+            format!("the launcher process is gone ({error}): restart the daemon instead")
         };
         let path = match other {
             None => Value::Null,
             Some(path) => {
                 let text = path.to_str();
-                text.ok_or("the program's path is not UTF-8: give it another name")?
+                text.ok_or("the program's path is not UTF-8: rename it")?
                     .into()
             }
         };
         let pair = Channel::pair().and_then(|(ours, theirs)| {
-            ours.limit_waiting(START_TIME)?;
+            ours.set_timeout(RESPONSE_TIMEOUT)?;
             Ok((ours, theirs))
         });
         let (ours, theirs) = pair.map_err(|error| {
-            format!("no channel to a new program: {error}; see `ulimit -n` and `LimitNOFILE=`")
+            format!("cannot create a channel to the new program: {error}; see `ulimit -n` and `LimitNOFILE=`")
         })?;
         let channel = self.channel();
         channel
             .send_json(&json!({"start": path}), &[theirs.as_fd()])
             .map_err(gone)?;
-        let (answer, _) = channel.recv_json().map_err(gone)?;
-        match (answer["started"].as_i64(), answer["failed"].as_str()) {
-            (Some(pid), _) => Ok(Started { pid, channel: ours }),
-            (None, why) => Err(why.unwrap_or("it was not started").to_owned()),
+        let (reply, _) = channel.recv_json().map_err(gone)?;
+        match (reply["started"].as_i64(), reply["failed"].as_str()) {
+            (Some(pid), _) => Ok(StartedProgram { pid, channel: ours }),
+            (None, reason) => Err(reason.unwrap_or("it was not started").to_owned()),
         }
     }
 
-    /// Ends the program that was started last, and says how it has ended.
-    pub(crate) fn end(&self) -> Option<String> {
+    /// Kills the program that was started last, and returns its exit status as text.
+    pub(crate) fn kill(&self) -> Option<String> {
         let channel = self.channel();
         channel.send_json(&json!({"end": true}), &[]).ok()?;
-        let (answer, _) = channel.recv_json().ok()?;
-        Some(answer["ended"].as_str()?.to_owned())
+        let (reply, _) = channel.recv_json().ok()?;
+        Some(reply["ended"].as_str()?.to_owned())
     }
 }
 
-/// All that the process does.
-fn serve(channel: &Channel, path: &Path, program: &Program) {
-    prepare(channel, program.silent);
+/// Main loop of the launcher process.
+fn serve(channel: &Channel, path: &Path, options: &LaunchOptions) {
+    release_daemon_resources(channel, options.background);
     let mut child = None;
-    // An error: the daemon has gone.
-    while let Ok((asked, fds)) = channel.recv_json() {
-        let answer = match asked.get("start") {
+    // On an error the daemon has exited.
+    while let Ok((command, fds)) = channel.recv_json() {
+        let reply = match command.get("start") {
             Some(other) => match fds.into_iter().next() {
-                Some(fd) => start(other.as_str(), fd, path, program, &mut child),
-                None => json!({"failed": "no channel came with the word to start"}),
+                Some(fd) => start(other.as_str(), fd, path, options, &mut child),
+                None => json!({"failed": "the start command came without a channel"}),
             },
-            None => json!({"ended": end(child.take())}),
+            None => json!({"ended": kill(child.take())}),
         };
-        if channel.send_json(&answer, &[]).is_err() {
+        if channel.send_json(&reply, &[]).is_err() {
             return;
         }
     }
 }
 
-/// Lets go of everything that is the daemon's.
-fn prepare(channel: &Channel, silent: bool) {
-    // SAFETY: the name lives as long as the call takes.
-    unsafe { libc::prctl(libc::PR_SET_NAME, NAME.as_ptr()) };
-    // Who tells all processes of the daemon's name to be upgraded does not mean this one.
+/// Renames the process, blocks SIGUSR2, and closes what was inherited from the daemon by the fork.
+fn release_daemon_resources(channel: &Channel, background: bool) {
+    // SAFETY: the name is static.
+    unsafe { libc::prctl(libc::PR_SET_NAME, PROCESS_NAME.as_ptr()) };
+    // A `pkill -USR2 blockplane` is meant for the daemon.
     // SAFETY: the set is made valid before it is used, and the signal exists.
     unsafe {
         let mut set = std::mem::zeroed();
@@ -143,10 +141,10 @@ fn prepare(channel: &Channel, silent: bool) {
     let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
     let open = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok());
     for fd in open.filter(|fd| *fd > 2 && *fd != own).collect::<Vec<_>>() {
-        // SAFETY: nothing in this process uses it from here on; an error says that it is closed already.
+        // SAFETY: nothing in this process uses it from here on; an error means that it is closed already.
         unsafe { libc::close(fd) };
     }
-    if silent
+    if background
         && let Ok(null) = std::fs::File::options()
             .read(true)
             .write(true)
@@ -162,22 +160,22 @@ fn start(
     other: Option<&str>,
     fd: OwnedFd,
     path: &Path,
-    program: &Program,
+    options: &LaunchOptions,
     child: &mut Option<Child>,
 ) -> Value {
-    end(child.take());
+    kill(child.take());
     let path = match other {
-        Some(_) if !program.any => {
-            let why = "in the sandbox only the daemon's own program can be started: put the new one in its place \
-                (mv), or start the daemon with --sandbox off";
-            return json!({"failed": why});
+        Some(_) if !options.any_program => {
+            let reason = "in the sandbox only the daemon's own program can be started: replace its file with the new \
+                program (mv), or start the daemon with --sandbox off";
+            return json!({"failed": reason});
         }
         Some(other) => Path::new(other),
         None => path,
     };
     let number = fd.as_raw_fd();
     if rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::empty()).is_err() {
-        return json!({"failed": "its channel cannot be handed over"});
+        return json!({"failed": "cannot pass the channel to the new program"});
     }
     let mut args = std::env::args_os();
     let name = args.next();
@@ -185,14 +183,14 @@ fn start(
     if let (Some(name), None) = (name, other) {
         command.arg0(name);
     }
-    let environment = program
+    let environment = options
         .environment
         .iter()
         .map(|(name, value)| (name, value));
     command
         .args(args)
         .envs(environment)
-        .env(VARIABLE, number.to_string());
+        .env(CHANNEL_VARIABLE, number.to_string());
     match command.spawn() {
         Ok(started) => {
             let pid = started.id();
@@ -203,11 +201,12 @@ fn start(
     }
 }
 
-fn end(child: Option<Child>) -> String {
+/// Kills the child and returns its exit status as text.
+fn kill(child: Option<Child>) -> String {
     let Some(mut child) = child else {
         return "it was not started".to_owned();
     };
-    // An error: it has ended already.
+    // An error means that it has already exited.
     let _ = child.kill();
     match child.wait() {
         Ok(status) => status.to_string(),
@@ -215,8 +214,8 @@ fn end(child: Option<Child>) -> String {
     }
 }
 
-/// Where this program was found, as whoever started it named it: a link of that name may lead to a newer version by
-/// then.
+/// Path of this program, as it was given when it was started: by the time of an upgrade, a link of that name may point to
+/// a newer version.
 fn own_path() -> io::Result<PathBuf> {
     let resolved = std::env::current_exe()?;
     let id = |path: &Path| {

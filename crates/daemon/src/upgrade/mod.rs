@@ -1,67 +1,67 @@
-//! Upgrade in place: another program, most often a newer version of this one, goes on with everything that this process
-//! has: listening sockets, front-ends with their queues, disks with their locks. docs/upgrade.md has the order.
+//! Live upgrade: a new process, usually of a newer version, takes over everything that this process has: listening
+//! sockets, front-ends with their queues, disks with their locks. docs/upgrade.md describes the protocol.
 //!
-//! This is what the two programs need to reach each other:
+//! Here is the transport between the two processes:
 //!
-//! - [`launcher`]: a process that was made before this one gave its rights away, and can start the new program;
-//! - [`channel`]: the messages between the two; [`hear`] waits for one;
-//! - [`state`]: descriptors and places of queues in them.
+//! - [`launcher`]: a helper process, forked before the daemon drops privileges, that can start the new program;
+//! - [`channel`]: messages between the two; [`wait`] receives them with a timeout;
+//! - [`state_json`]: conversion of the state in these messages.
 //!
-//! What each of them does is in [`crate::actions::upgrade`].
+//! The steps of both sides are in [`crate::actions::upgrade`].
 
 pub(crate) mod channel;
-pub(crate) mod hear;
 pub(crate) mod launcher;
-pub(crate) mod state;
+pub(crate) mod state_json;
+pub(crate) mod wait;
 
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use channel::Channel;
 
-/// The variable that tells a new program the number of its channel.
-const VARIABLE: &str = "BLOCKPLANE_TAKE_OVER";
+/// Environment variable with the descriptor number of the new program's channel.
+const CHANNEL_VARIABLE: &str = "BLOCKPLANE_TAKE_OVER";
 
-/// The process that we are to go on for, if there is one.
+/// Channel to the process that this one replaces, if there is one.
 pub(crate) static PREDECESSOR: OnceLock<Channel> = OnceLock::new();
 
-/// Looks whether there is one.
+/// Opens the channel to the predecessor, if this process was started for a live upgrade.
 ///
 /// # Safety
 /// The process has one thread.
-pub unsafe fn look_for_predecessor() {
-    let Some(number) = std::env::var_os(VARIABLE) else {
+pub unsafe fn connect_to_predecessor() {
+    let Some(number) = std::env::var_os(CHANNEL_VARIABLE) else {
         return;
     };
-    // SAFETY: nobody else reads or writes the environment, as our caller says.
-    unsafe { std::env::remove_var(VARIABLE) };
+    // SAFETY: no other thread reads or writes the environment, as the caller guarantees.
+    unsafe { std::env::remove_var(CHANNEL_VARIABLE) };
     if let Some(number) = number.to_str().and_then(|number| number.parse().ok())
         && let Some(channel) = Channel::inherit(number)
     {
-        // It is looked for once.
+        // Not set before: the variable is removed by the first call.
         let _ = PREDECESSOR.set(channel);
     }
 }
 
-/// Whether we are to go on for another process.
+/// Whether this process was started for a live upgrade.
 #[must_use]
-pub fn is_wanted() -> bool {
+pub fn has_predecessor() -> bool {
     PREDECESSOR.get().is_some()
 }
 
-/// Tells the other process, if there is one, why it has to go on itself.
-pub fn tell_failed(error: &dyn std::error::Error) {
+/// Sends the predecessor, if there is one, the reason why this process cannot take over.
+pub fn report_failure(error: &dyn std::error::Error) {
     if let Some(channel) = PREDECESSOR.get() {
-        // It sees our end as well.
-        let _ = channel.send(&channel::Said::Failed(error.to_string()), &[]);
+        // If sending fails, the predecessor still sees that the channel is closed.
+        let _ = channel.send(&channel::UpgradeMessage::Failed(error.to_string()), &[]);
     }
 }
 
-/// Another process has everything.
+/// A completed live upgrade.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Upgrade {
-    /// Its number.
+    /// PID of the new process.
     pub pid: i64,
-    /// From the first queue that took no more to the last that goes on.
+    /// Time from when the first queue stopped admitting requests until the last one resumed.
     pub pause: Duration,
 }

@@ -19,10 +19,10 @@ use crate::jobs::OnShutdown;
 use crate::state::export::{Export, ExportState};
 use crate::state::node::OpenNode;
 use crate::upgrade::Upgrade;
-use crate::upgrade::channel::{Channel, Said};
-use crate::upgrade::hear::{expect, gone, hear};
-use crate::upgrade::launcher::{Launcher, Started};
-use crate::upgrade::state::{self, Outgoing};
+use crate::upgrade::channel::{Channel, UpgradeMessage};
+use crate::upgrade::launcher::{Launcher, StartedProgram};
+use crate::upgrade::state_json::{self, OutgoingFds};
+use crate::upgrade::wait::{exit_error, expect_message, recv_with_timeout};
 
 /// The time of `CLOCK_MONOTONIC`, which is the same in both processes.
 pub(crate) fn monotonic_ns() -> u64 {
@@ -56,7 +56,7 @@ impl Control {
                 if let Ok(upgrade) = &outcome {
                     control.upgraded = Some(*upgrade);
                 } else {
-                    launcher.end();
+                    launcher.kill();
                     control.pause_monitors(false);
                 }
                 report_outcome(outcome, on_outcome);
@@ -141,7 +141,11 @@ impl Control {
     }
 
     /// Hands everything over to a new process that has started.
-    fn hand_over(&mut self, started: &Started, launcher: &Launcher) -> Result<Upgrade, String> {
+    fn hand_over(
+        &mut self,
+        started: &StartedProgram,
+        launcher: &Launcher,
+    ) -> Result<Upgrade, String> {
         // Other commands were executed while the process started.
         self.check_can_hand_over()?;
         // Before the exports are quiesced, so that it adds nothing to the pause of guests.
@@ -150,7 +154,7 @@ impl Control {
         let upgrade = self.hand_over_quiesced(&mut quiesced, started, launcher);
         if upgrade.is_err() {
             // The new process may use the queues already: it must be gone before they resume here.
-            launcher.end();
+            launcher.kill();
         }
         upgrade
     }
@@ -158,46 +162,50 @@ impl Control {
     fn hand_over_quiesced(
         &mut self,
         quiesced: &mut Vec<QuiescedExport>,
-        started: &Started,
+        started: &StartedProgram,
         launcher: &Launcher,
     ) -> Result<Upgrade, String> {
         let channel = &started.channel;
-        let mut fds = Outgoing::default();
+        let mut fds = OutgoingFds::default();
         let state = self.state(quiesced, &mut fds)?;
-        let lost = |error| gone(&error, launcher);
-        fds.send(channel, &Said::State(state)).map_err(lost)?;
-        self.expect(channel, &Said::Prepared, launcher)?;
+        let lost = |error| exit_error(&error, launcher);
+        fds.send(channel, &UpgradeMessage::State(state))
+            .map_err(lost)?;
+        self.expect_message(channel, &UpgradeMessage::Prepared, launcher)?;
 
         let begin_ns = monotonic_ns();
-        quiesced_export::drain(quiesced, || self.service.alive())?;
+        quiesced_export::drain(quiesced, || self.service.keep_alive())?;
         // Requests that were in flight may have failed and be parked now.
         self.check_can_hand_over()?;
-        let mut fds = Outgoing::default();
+        let mut fds = OutgoingFds::default();
         let stopped = self.stopped(quiesced, &mut fds)?;
-        fds.send(channel, &Said::Stopped(stopped)).map_err(lost)?;
-        self.expect(channel, &Said::Started, launcher)?;
+        fds.send(channel, &UpgradeMessage::Stopped(stopped))
+            .map_err(lost)?;
+        self.expect_message(channel, &UpgradeMessage::Started, launcher)?;
         if self.stop_requested() {
             return Err("a signal asks the daemon to stop".to_owned());
         }
-        channel.send(&Said::Go, &[]).map_err(lost)?;
+        channel.send(&UpgradeMessage::Go, &[]).map_err(lost)?;
 
         for export in quiesced.drain(..) {
             export.leave();
         }
         block::leave_locks(true);
-        self.objects.inherited.leave(true);
-        let Ok(Some(Said::Gone(end_ns))) = hear(channel, || self.service.alive()) else {
+        self.objects.inherited.keep_files_on_close(true);
+        let Ok(Some(UpgradeMessage::Resumed(end_ns))) =
+            recv_with_timeout(channel, || self.service.keep_alive())
+        else {
             // A process that hangs is killed as well: front-ends reconnect to the next one.
-            launcher.end();
+            launcher.kill();
             tracing::error!(
                 advice = "start the daemon again; see the log of the new process, and report it to its makers",
                 "the new process ended, or hung, right after it had taken over: its state is unknown, so this one ends as well"
             );
             std::process::exit(1);
         };
-        self.service.main_process(started.pid);
+        self.service.notify_main_pid(started.pid);
         // Confirms that the service manager knows the new process. (That may have exited; ignore the error.)
-        let _ = channel.send(&Said::Go, &[]);
+        let _ = channel.send(&UpgradeMessage::Go, &[]);
         Ok(Upgrade {
             pid: started.pid,
             pause: Duration::from_nanos(end_ns.saturating_sub(begin_ns)),
@@ -208,12 +216,18 @@ impl Control {
     fn quiesce_exports(&self) -> Result<Vec<QuiescedExport>, String> {
         let exports = self.objects.exports.iter();
         exports
-            .filter_map(|export| QuiescedExport::new(export, || self.service.alive()).transpose())
+            .filter_map(|export| {
+                QuiescedExport::new(export, || self.service.keep_alive()).transpose()
+            })
             .collect()
     }
 
     /// Description of everything but the queues, with descriptors.
-    fn state(&self, quiesced: &mut [QuiescedExport], fds: &mut Outgoing) -> Result<Value, String> {
+    fn state(
+        &self,
+        quiesced: &mut [QuiescedExport],
+        fds: &mut OutgoingFds,
+    ) -> Result<Value, String> {
         let too_many = |error: std::io::Error| {
             format!("cannot hand descriptors over: {error}; see `ulimit -n` and `LimitNOFILE=`")
         };
@@ -229,7 +243,7 @@ impl Control {
         }
         let mut sockets = Vec::new();
         for (addr, fd) in self.objects.inherited.duplicate().map_err(too_many)? {
-            sockets.push(json!({"addr": state::addr(&addr)?, "fd": fds.add(fd)}));
+            sockets.push(json!({"addr": state_json::addr_to_json(&addr)?, "fd": fds.add(fd)}));
         }
         let mut exports = Vec::new();
         for export in quiesced {
@@ -259,8 +273,8 @@ impl Control {
         let pidfile = match &self.pidfile {
             None => Value::Null,
             Some(pidfile) => {
-                let (path, fd) = pidfile.shared().map_err(too_many)?;
-                json!({"path": state::text(path)?, "fd": fds.add(fd)})
+                let (path, fd) = pidfile.duplicate().map_err(too_many)?;
+                json!({"path": state_json::path_text(path)?, "fd": fds.add(fd)})
             }
         };
         Ok(json!({
@@ -278,11 +292,11 @@ impl Control {
     fn stopped(
         &self,
         quiesced: &mut [QuiescedExport],
-        fds: &mut Outgoing,
+        fds: &mut OutgoingFds,
     ) -> Result<Value, String> {
         let mut exports = serde_json::Map::new();
         for export in &mut *quiesced {
-            let queues = state::bases(&export.stop());
+            let queues = state_json::bases_to_json(&export.stop());
             exports.insert(export.id.clone(), json!({"queues": queues}));
         }
         for export in &self.objects.exports {
@@ -294,15 +308,20 @@ impl Control {
     }
 
     /// Waits for this message from the new process.
-    fn expect(&self, channel: &Channel, what: &Said, launcher: &Launcher) -> Result<(), String> {
-        expect(channel, what, launcher, || self.service.alive())
+    fn expect_message(
+        &self,
+        channel: &Channel,
+        what: &UpgradeMessage,
+        launcher: &Launcher,
+    ) -> Result<(), String> {
+        expect_message(channel, what, launcher, || self.service.keep_alive())
     }
 }
 
 /// Starts the new process, and waits for its first message.
-fn start_process(launcher: &Launcher, other: Option<PathBuf>) -> Result<Started, String> {
+fn start_process(launcher: &Launcher, other: Option<PathBuf>) -> Result<StartedProgram, String> {
     let started = launcher.start(other.as_deref())?;
-    expect(&started.channel, &Said::Hello, launcher, || ())?;
+    expect_message(&started.channel, &UpgradeMessage::Hello, launcher, || ())?;
     Ok(started)
 }
 

@@ -12,7 +12,7 @@ use virtio_scsi::CONTROL_QUEUE;
 use crate::devices::export_server::ExportServer;
 use crate::devices::virtio_scsi::ScsiController;
 use crate::state::export::{Export, ExportState};
-use crate::upgrade::channel::ALIVE;
+use crate::upgrade::channel::KEEP_ALIVE_INTERVAL;
 
 /// Time limit for a front-end to finish sending a message that it has begun.
 const MESSAGE_TIME: Duration = Duration::from_secs(10);
@@ -109,7 +109,7 @@ impl QuiescedExport {
 fn park(server: &Server, keep_alive: impl Fn()) -> Option<ParkedServer> {
     (0..MESSAGE_TIME.as_secs()).find_map(|_| {
         keep_alive();
-        server.park(ALIVE)
+        server.park(KEEP_ALIVE_INTERVAL)
     })
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn drain(exports: &mut [QuiescedExport], keep_alive: impl Fn()) -> Re
     };
     let wait_drained = |drained: &Receiver<()>| loop {
         let left = until.saturating_duration_since(Instant::now());
-        match drained.recv_timeout(left.min(ALIVE)) {
+        match drained.recv_timeout(left.min(KEEP_ALIVE_INTERVAL)) {
             Ok(()) | Err(RecvTimeoutError::Disconnected) => break true,
             Err(RecvTimeoutError::Timeout) if left.is_zero() => break false,
             Err(RecvTimeoutError::Timeout) => keep_alive(),

@@ -18,14 +18,14 @@ use crate::control::Control;
 use crate::devices::export_server::ExportServer;
 use crate::disk::exported_disk::GuestDevice;
 use crate::failure::Failure;
-use crate::process::Process;
+use crate::process::ProcessOptions;
 use crate::process::pidfile::PidFile;
 use crate::state::export::{Export, ExportState};
 use crate::state::node::OpenNode;
 use crate::state::objects::Objects;
 use crate::upgrade::PREDECESSOR;
-use crate::upgrade::channel::{Channel, Said};
-use crate::upgrade::state::{self, Incoming, UNCLEAR};
+use crate::upgrade::channel::{Channel, UpgradeMessage};
+use crate::upgrade::state_json::{self, INVALID_STATE, IncomingFds};
 
 /// Time limit for the old process to announce this one to the service manager.
 const SERVICE_MANAGER_TIME: Duration = Duration::from_secs(5);
@@ -41,7 +41,7 @@ struct DeferredParts {
 }
 
 /// Takes over from the process that has started this one. Exits if that fails.
-pub(crate) fn restore(process: &Process<'_>, control: &mut Control) {
+pub(crate) fn restore(process: &ProcessOptions<'_>, control: &mut Control) {
     let Some(channel) = PREDECESSOR.get() else {
         return;
     };
@@ -50,7 +50,7 @@ pub(crate) fn restore(process: &Process<'_>, control: &mut Control) {
     match prepare(channel, control) {
         Ok((connections, deferred)) => finish(channel, process, control, connections, deferred),
         Err(error) => {
-            crate::upgrade::tell_failed(error.as_ref());
+            crate::upgrade::report_failure(error.as_ref());
             tracing::error!(%error, "cannot take over from the running process");
             // Without dropping anything: all of it still belongs to the old process.
             std::process::exit(1);
@@ -63,34 +63,37 @@ fn prepare(
     channel: &Channel,
     control: &mut Control,
 ) -> Result<(Connections, DeferredParts), Failure> {
-    channel.send(&Said::Hello, &[])?;
-    let (Said::State(state), fds) = channel.recv()? else {
-        return Err(UNCLEAR.into());
+    channel.send(&UpgradeMessage::Hello, &[])?;
+    let (UpgradeMessage::State(state), fds) = channel.recv()? else {
+        return Err(INVALID_STATE.into());
     };
-    let mut fds = Incoming::new(fds);
+    let mut fds = IncomingFds::new(fds);
     let mut sockets = Vec::new();
-    for socket in state::list(&state["sockets"])? {
-        sockets.push((state::read_addr(&socket["addr"])?, fds.take(&socket["fd"])?));
+    for socket in state_json::list(&state["sockets"])? {
+        sockets.push((
+            state_json::read_addr(&socket["addr"])?,
+            fds.take(&socket["fd"])?,
+        ));
     }
     let objects = &mut control.objects;
-    objects.inherited.hand(sockets);
-    for node in state::list(&state["nodes"])? {
+    objects.inherited.add_handed_over(sockets);
+    for node in state_json::list(&state["nodes"])? {
         if let Some(fd) = node.get("fd") {
-            let name = node["name"].as_str().ok_or(UNCLEAR)?;
+            let name = node["name"].as_str().ok_or(INVALID_STATE)?;
             objects.handover_fds.insert(name.to_owned(), fds.take(fd)?);
         }
     }
     objects.parked = true;
     let mut sizes = HashMap::new();
-    for node in state::list(&state["nodes"])? {
-        let name = node["name"].as_str().ok_or(UNCLEAR)?;
-        sizes.insert(name, state::number(&node["size"])?);
+    for node in state_json::list(&state["nodes"])? {
+        let name = node["name"].as_str().ok_or(INVALID_STATE)?;
+        sizes.insert(name, state_json::number(&node["size"])?);
     }
     let monitors = create(&state["options"], &sizes, control)?;
     let objects = &control.objects;
     let mut connections = Connections::new();
-    for described in state::list(&state["exports"])? {
-        let id = described["id"].as_str().ok_or(UNCLEAR)?;
+    for described in state_json::list(&state["exports"])? {
+        let id = described["id"].as_str().ok_or(INVALID_STATE)?;
         if let Some(taken) = restore_export(id, described, objects, &mut fds)? {
             connections.push((id.to_owned(), taken));
         }
@@ -102,28 +105,28 @@ fn prepare(
     let pidfile = match &state["pidfile"] {
         Value::Null => None,
         pidfile => {
-            let path = pidfile["path"].as_str().ok_or(UNCLEAR)?;
+            let path = pidfile["path"].as_str().ok_or(INVALID_STATE)?;
             Some((path.into(), fds.take(&pidfile["fd"])?))
         }
     };
-    channel.send(&Said::Prepared, &[])?;
-    let (Said::Stopped(stopped), fds) = channel.recv()? else {
-        return Err(UNCLEAR.into());
+    channel.send(&UpgradeMessage::Prepared, &[])?;
+    let (UpgradeMessage::Stopped(stopped), fds) = channel.recv()? else {
+        return Err(INVALID_STATE.into());
     };
-    let mut fds = Incoming::new(fds);
+    let mut fds = IncomingFds::new(fds);
     for export in &control.objects.exports {
         let stopped = &stopped[export.options.id.as_str()];
         scsi_state::restore(export, &stopped["scsi"], &mut fds)?;
     }
     for (id, taken) in &mut connections {
-        let bases = state::read_bases(&stopped[id.as_str()]["queues"])?;
+        let bases = state_json::read_bases(&stopped[id.as_str()]["queues"])?;
         taken
             .start(&bases)
             .map_err(|error| format!("export '{id}': {error}"))?;
     }
-    channel.send(&Said::Started, &[])?;
-    let (Said::Go, _) = channel.recv()? else {
-        return Err(UNCLEAR.into());
+    channel.send(&UpgradeMessage::Started, &[])?;
+    let (UpgradeMessage::Go, _) = channel.recv()? else {
+        return Err(INVALID_STATE.into());
     };
     tracing::debug!(pid = state["pid"].as_u64(), "everything is restored");
     Ok((
@@ -143,15 +146,15 @@ fn create(
     sizes: &HashMap<&str, u64>,
     control: &mut Control,
 ) -> Result<Vec<options::MonitorOptions>, Failure> {
-    let arguments = state::list(options)?.iter();
+    let arguments = state_json::list(options)?.iter();
     let arguments: Vec<_> = arguments
-        .map(|argument| argument.as_str().ok_or(UNCLEAR))
+        .map(|argument| argument.as_str().ok_or(INVALID_STATE))
         .collect::<Result<_, _>>()?;
     if arguments.is_empty() {
         return Ok(Vec::new());
     }
     let Invocation::Daemon(daemon) = options::parse(arguments.into_iter().map(Into::into))? else {
-        return Err(UNCLEAR.into());
+        return Err(INVALID_STATE.into());
     };
     let mut monitors = Vec::new();
     for directive in daemon.directives {
@@ -165,7 +168,7 @@ fn create(
                 node::restore(&options, objects)?;
                 // Exports take their size from their nodes.
                 for OpenNode { node, .. } in &objects.nodes[first..] {
-                    node.set_size(*sizes.get(node.name()).ok_or(UNCLEAR)?);
+                    node.set_size(*sizes.get(node.name()).ok_or(INVALID_STATE)?);
                 }
             }
             Directive::Export(options) => export::start(&options, objects)?,
@@ -181,13 +184,13 @@ fn restore_export(
     id: &str,
     described: &Value,
     objects: &Objects,
-    fds: &mut Incoming,
+    fds: &mut IncomingFds,
 ) -> Result<Option<vhost_user::RestoredConnection>, Failure> {
     let found = objects
         .exports
         .iter()
         .find(|export| export.options.id == id);
-    let Export { disks, state, .. } = found.ok_or(UNCLEAR)?;
+    let Export { disks, state, .. } = found.ok_or(INVALID_STATE)?;
     if let (Some(disk), Some(mode)) = (disks.first(), described["write-cache"].as_bool())
         && let GuestDevice::Blk(device) = &disk.guest_device
     {
@@ -198,7 +201,7 @@ fn restore_export(
         connection => fds.connection(connection)?,
     };
     let ExportState::Serving(ExportServer::VhostUser(server)) = state else {
-        return Err(UNCLEAR.into());
+        return Err(INVALID_STATE.into());
     };
     let taken = server.take_over(connection);
     let taken = taken.map_err(|error| format!("the front-end of export '{id}': {error}"))?;
@@ -208,7 +211,7 @@ fn restore_export(
 /// Begins to serve: from here on everything belongs to this process.
 fn finish(
     channel: &Channel,
-    process: &Process<'_>,
+    process: &ProcessOptions<'_>,
     control: &mut Control,
     connections: Connections,
     deferred: DeferredParts,
@@ -222,7 +225,7 @@ fn finish(
     block::leave_locks(false);
     let objects = &mut control.objects;
     objects.parked = false;
-    objects.inherited.leave(false);
+    objects.inherited.keep_files_on_close(false);
     for export in &objects.exports {
         match &export.state {
             ExportState::Serving(ExportServer::VhostUser(server)) => server.resume(),
@@ -240,7 +243,7 @@ fn finish(
             }
         }
     }
-    let sent = channel.send(&Said::Gone(since_ns), &[]);
+    let sent = channel.send(&UpgradeMessage::Resumed(since_ns), &[]);
     // The service manager accepts messages of this process after the old one has announced it.
     if sent.is_ok() {
         let _ = channel.is_readable_within(SERVICE_MANAGER_TIME);

@@ -8,10 +8,10 @@ use virtio_scsi::{Address, DeviceState, Event};
 
 use crate::disk::pr_file::{OpenedPrFile, PrFile};
 use crate::state::export::Export;
-use crate::upgrade::state::{Incoming, Outgoing, UNCLEAR, list, number};
+use crate::upgrade::state_json::{INVALID_STATE, IncomingFds, OutgoingFds, list, number};
 
 /// Describes the SCSI state of an export whose queues have stopped. Without a controller `device` is null.
-pub(crate) fn describe(export: &Export, fds: &mut Outgoing) -> Result<Value, String> {
+pub(crate) fn describe(export: &Export, fds: &mut OutgoingFds) -> Result<Value, String> {
     let mut units = Vec::new();
     for disk in &export.disks {
         if let Some(unit) = disk.unit() {
@@ -32,7 +32,7 @@ pub(crate) fn describe(export: &Export, fds: &mut Outgoing) -> Result<Value, Str
 pub(crate) fn restore(
     export: &Export,
     json: &Value,
-    fds: &mut Incoming,
+    fds: &mut IncomingFds,
 ) -> Result<(), &'static str> {
     if let Some(controller) = &export.controller {
         let device = read_device(&json["device"])?;
@@ -41,9 +41,9 @@ pub(crate) fn restore(
     let mut described = list(&json["units"])?.iter();
     for disk in &export.disks {
         if let Some(unit) = disk.unit() {
-            let json = described.next().ok_or(UNCLEAR)?;
+            let json = described.next().ok_or(INVALID_STATE)?;
             let state = read_unit(json)?;
-            unit.take_over(&state).map_err(|_| UNCLEAR)?;
+            unit.take_over(&state).map_err(|_| INVALID_STATE)?;
             if let Some(file) = &disk.pr_file {
                 file.take_over(read_pr_file(&json["pr-file"], fds)?);
             }
@@ -52,7 +52,7 @@ pub(crate) fn restore(
     Ok(())
 }
 
-fn pr_file(file: &PrFile, fds: &mut Outgoing) -> Result<Value, String> {
+fn pr_file(file: &PrFile, fds: &mut OutgoingFds) -> Result<Value, String> {
     let opened = file.duplicate().map_err(|error| error.to_string())?;
     let OpenedPrFile { folder, name, file } = opened.ok_or_else(|| Errno::BADF.to_string())?;
     let name = name.into_string();
@@ -60,10 +60,10 @@ fn pr_file(file: &PrFile, fds: &mut Outgoing) -> Result<Value, String> {
     Ok(json!({"folder": fds.add(folder), "name": name, "file": fds.add(file)}))
 }
 
-fn read_pr_file(json: &Value, fds: &mut Incoming) -> Result<OpenedPrFile, &'static str> {
+fn read_pr_file(json: &Value, fds: &mut IncomingFds) -> Result<OpenedPrFile, &'static str> {
     Ok(OpenedPrFile {
         folder: fds.take(&json["folder"])?,
-        name: json["name"].as_str().ok_or(UNCLEAR)?.into(),
+        name: json["name"].as_str().ok_or(INVALID_STATE)?.into(),
         file: fds.take(&json["file"])?,
     })
 }
@@ -120,7 +120,7 @@ fn read_unit(json: &Value) -> Result<UnitState, &'static str> {
             Value::Null => None,
             nexus => Some(Nexus(number(nexus)?)),
         },
-        persistent: json["persistent"].as_str().ok_or(UNCLEAR)?.to_owned(),
+        persistent: json["persistent"].as_str().ok_or(INVALID_STATE)?.to_owned(),
         persists: flag("persists")?,
         generation: number(&json["generation"])?,
     })
@@ -160,7 +160,7 @@ fn read_device(json: &Value) -> Result<DeviceState, &'static str> {
             Some("added") => Ok(Event::Added(address)),
             Some("removed") => Ok(Event::Removed(address)),
             Some("resized") => Ok(Event::Resized(address)),
-            _ => Err(UNCLEAR),
+            _ => Err(INVALID_STATE),
         }
     });
     Ok(DeviceState {
@@ -172,7 +172,7 @@ fn read_device(json: &Value) -> Result<DeviceState, &'static str> {
 }
 
 fn flag(json: &Value, name: &str) -> Result<bool, &'static str> {
-    json[name].as_bool().ok_or(UNCLEAR)
+    json[name].as_bool().ok_or(INVALID_STATE)
 }
 
 #[cfg(test)]
@@ -243,8 +243,8 @@ mod tests {
     fn a_missing_field_or_an_unknown_event_is_refused() {
         let mut json = unit_json(&UnitState::default());
         json.as_object_mut().unwrap().remove("generation");
-        assert_eq!(read_unit(&json), Err(UNCLEAR));
+        assert_eq!(read_unit(&json), Err(INVALID_STATE));
         let event = json!({"events": [{"what": "moved", "target": 0, "lun": 0}]});
-        assert_eq!(read_device(&event), Err(UNCLEAR));
+        assert_eq!(read_device(&event), Err(INVALID_STATE));
     }
 }

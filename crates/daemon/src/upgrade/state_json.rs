@@ -1,4 +1,4 @@
-//! State of a handover as JSON: descriptors are numbers of those that come with it.
+//! Conversion of handed-over state to and from JSON. A descriptor is written as its index among those of the message.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,25 +7,26 @@ use options::SocketAddr;
 use serde_json::{Value, json};
 use vhost_user::{ConnectionHandover, Message};
 
-use super::channel::{Channel, Said};
+use super::channel::{Channel, UpgradeMessage};
 
-/// Descriptors that go with a message.
+/// Descriptors to send with a message.
 #[derive(Default)]
-pub(crate) struct Outgoing(Vec<OwnedFd>);
+pub(crate) struct OutgoingFds(Vec<OwnedFd>);
 
-impl Outgoing {
-    /// Its number.
+impl OutgoingFds {
+    /// Adds a descriptor and returns its index as JSON.
     pub fn add(&mut self, fd: OwnedFd) -> Value {
         self.0.push(fd);
         (self.0.len() - 1).into()
     }
 
-    /// Says something, and they go with it.
-    pub fn send(self, channel: &Channel, said: &Said) -> io::Result<()> {
+    /// Sends a message with these descriptors.
+    pub fn send(self, channel: &Channel, message: &UpgradeMessage) -> io::Result<()> {
         let fds: Vec<BorrowedFd<'_>> = self.0.iter().map(AsFd::as_fd).collect();
-        channel.send(said, &fds)
+        channel.send(message, &fds)
     }
 
+    /// Converts a vhost-user connection, and adds its descriptors.
     pub fn connection(&mut self, connection: ConnectionHandover) -> Value {
         let stream = self.add(connection.stream);
         let messages = connection.messages.into_iter().map(|message| {
@@ -43,32 +44,34 @@ impl Outgoing {
     }
 }
 
-/// Descriptors that have come with a message: each is taken once.
-pub(crate) struct Incoming(Vec<Option<OwnedFd>>);
+/// Descriptors that were received with a message. Each can be taken once.
+pub(crate) struct IncomingFds(Vec<Option<OwnedFd>>);
 
-/// What cannot be understood.
-pub(crate) const UNCLEAR: &str =
-    "the other program describes its state in a way that this version does not understand";
+/// Error for state that cannot be read.
+pub(crate) const INVALID_STATE: &str =
+    "the other program sent its state in a form that this version does not support";
 
-impl Incoming {
+impl IncomingFds {
     pub fn new(fds: Vec<OwnedFd>) -> Self {
-        Incoming(fds.into_iter().map(Some).collect())
+        IncomingFds(fds.into_iter().map(Some).collect())
     }
 
+    /// Takes the descriptor with an index.
     pub fn take(&mut self, number: &Value) -> Result<OwnedFd, &'static str> {
         let number = number
             .as_u64()
             .and_then(|number| usize::try_from(number).ok());
         let fd = number.and_then(|number| self.0.get_mut(number)?.take());
-        fd.ok_or(UNCLEAR)
+        fd.ok_or(INVALID_STATE)
     }
 
+    /// Reads a vhost-user connection, and takes its descriptors.
     pub fn connection(&mut self, json: &Value) -> Result<ConnectionHandover, &'static str> {
         let mut messages = Vec::new();
         for message in list(&json["messages"])? {
             let bytes = list(&message["bytes"])?.iter().map(|byte| {
                 let byte = byte.as_u64().and_then(|byte| u8::try_from(byte).ok());
-                byte.ok_or(UNCLEAR)
+                byte.ok_or(INVALID_STATE)
             });
             let bytes = bytes.collect::<Result<_, _>>()?;
             let fds = list(&message["fds"])?.iter().map(|fd| self.take(fd));
@@ -91,8 +94,8 @@ impl Incoming {
     }
 }
 
-/// Where the queues of one export stand.
-pub(crate) fn bases(bases: &[(u16, u32)]) -> Value {
+/// Converts the ring positions (`VHOST_USER_GET_VRING_BASE`) of an export's queues.
+pub(crate) fn bases_to_json(bases: &[(u16, u32)]) -> Value {
     bases
         .iter()
         .map(|(queue, base)| json!({"queue": queue, "base": base}))
@@ -102,13 +105,13 @@ pub(crate) fn bases(bases: &[(u16, u32)]) -> Value {
 pub(crate) fn read_bases(json: &Value) -> Result<Vec<(u16, u32)>, &'static str> {
     let bases = list(json)?.iter();
     bases
-        .map(|of| Ok((number(&of["queue"])?, number(&of["base"])?)))
+        .map(|entry| Ok((number(&entry["queue"])?, number(&entry["base"])?)))
         .collect()
 }
 
-pub(crate) fn addr(addr: &SocketAddr) -> Result<Value, String> {
+pub(crate) fn addr_to_json(addr: &SocketAddr) -> Result<Value, String> {
     Ok(match addr {
-        SocketAddr::Unix { path } => json!({"path": text(path)?}),
+        SocketAddr::Unix { path } => json!({"path": path_text(path)?}),
         SocketAddr::Fd { fd } => json!({"fd": fd}),
         SocketAddr::FdName { name } => json!({"name": name}),
     })
@@ -126,21 +129,21 @@ pub(crate) fn read_addr(json: &Value) -> Result<SocketAddr, &'static str> {
     }
 }
 
-/// A path as text, which is all that JSON has.
-pub(crate) fn text(path: &std::path::Path) -> Result<&str, String> {
+/// A path as UTF-8 text, since JSON has no byte strings.
+pub(crate) fn path_text(path: &std::path::Path) -> Result<&str, String> {
     path.to_str().ok_or_else(|| {
         format!(
-            "the path {} is not UTF-8, and cannot be handed over: restart instead",
+            "the path {} is not UTF-8 and cannot be handed over: restart instead",
             path.display()
         )
     })
 }
 
 pub(crate) fn list(json: &Value) -> Result<&Vec<Value>, &'static str> {
-    json.as_array().ok_or(UNCLEAR)
+    json.as_array().ok_or(INVALID_STATE)
 }
 
 pub(crate) fn number<T: TryFrom<u64>>(json: &Value) -> Result<T, &'static str> {
     let number = json.as_u64().and_then(|number| T::try_from(number).ok());
-    number.ok_or(UNCLEAR)
+    number.ok_or(INVALID_STATE)
 }

@@ -1,0 +1,172 @@
+//! Listening sockets that the process did not open itself: descriptors by number, sockets of the service manager by name
+//! (`LISTEN_FDS`, `LISTEN_PID`, `LISTEN_FDNAMES`), and in a live upgrade those of the predecessor. Each can be used once.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+
+use options::SocketAddr;
+use unix_socket::listener::{Listener, Peers, WeakListener};
+
+use crate::failure::Failure;
+
+/// First descriptor that a service manager passes (`SD_LISTEN_FDS_START`).
+const LISTEN_FDS_START: RawFd = 3;
+
+/// Inherited sockets, and the sockets that are in use.
+#[derive(Default)]
+pub(crate) struct InheritedSockets {
+    /// Sockets of the service manager.
+    named: Vec<(String, RawFd)>,
+    /// Inherited descriptors that are or were in use. The kernel reuses numbers, so a number in this set may by now be
+    /// another file.
+    used: HashSet<RawFd>,
+    /// Sockets of the predecessor that are not in use yet.
+    handed_over: Vec<(SocketAddr, OwnedFd)>,
+    /// All sockets in use, inherited or not.
+    listening: Vec<(SocketAddr, WeakListener)>,
+}
+
+impl InheritedSockets {
+    /// Reads the values of the service manager's variables; ignores them if they are for another process.
+    pub(crate) fn new(
+        fds: Option<OsString>,
+        pid: Option<OsString>,
+        names: Option<OsString>,
+    ) -> Result<Self, Failure> {
+        let mut inherited = InheritedSockets::default();
+        let Some(fds) = fds else { return Ok(inherited) };
+        if pid.is_none_or(|pid| pid != *std::process::id().to_string()) {
+            return Ok(inherited);
+        }
+        let end = fds.to_str().and_then(|fds| fds.parse::<u16>().ok());
+        let Some(end) = end.map(|count| LISTEN_FDS_START + RawFd::from(count)) else {
+            let shown = fds.to_string_lossy();
+            return Err(format!(
+                "LISTEN_FDS cannot be '{shown}': a number of descriptors is expected"
+            )
+            .into());
+        };
+        for fd in LISTEN_FDS_START..end {
+            // SAFETY: it is only used to set a flag, which fails if it is not open.
+            let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+            // Children must not inherit it.
+            let _ = rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC);
+        }
+        if let Some(names) = names.as_deref().map(|names| names.to_string_lossy()) {
+            inherited.named = names
+                .split(':')
+                .map(str::to_owned)
+                .zip(LISTEN_FDS_START..end)
+                .collect();
+        }
+        Ok(inherited)
+    }
+
+    /// Adds sockets that the predecessor listened on, by their addresses.
+    pub fn add_handed_over(&mut self, sockets: Vec<(SocketAddr, OwnedFd)>) {
+        for (addr, fd) in sockets {
+            if let SocketAddr::Fd { fd: number } = addr {
+                // In this process the number may be another file.
+                self.used.insert(number);
+            }
+            self.handed_over.push((addr, fd));
+        }
+    }
+
+    /// A socket that listens on an address: an inherited one, or a new one for a path.
+    pub fn listen(&mut self, addr: &SocketAddr, peers: Peers) -> Result<Listener, Failure> {
+        let handed_over = self.handed_over.iter().position(|(known, _)| known == addr);
+        let listener = match (handed_over, addr) {
+            (Some(index), _) => {
+                let (_, fd) = self.handed_over.swap_remove(index);
+                let path = match addr {
+                    SocketAddr::Unix { path } => Some(&**path),
+                    SocketAddr::Fd { .. } | SocketAddr::FdName { .. } => None,
+                };
+                Listener::take_over(fd, path, peers)
+            }
+            (None, SocketAddr::Unix { path }) => Listener::bind_for(path, peers)?,
+            (None, SocketAddr::Fd { fd }) => self.take_by_number(*fd)?.for_peers(peers),
+            (None, SocketAddr::FdName { name }) => self.take_by_name(name)?.for_peers(peers),
+        };
+        self.listening.retain(|(_, known)| known.is_open());
+        self.listening.push((addr.clone(), listener.downgrade()));
+        Ok(listener)
+    }
+
+    /// Sets whether closing sockets leaves their files in place, since another process listens on them as well.
+    pub fn keep_files_on_close(&self, keep: bool) {
+        for (_, known) in &self.listening {
+            known.set_keep_path(keep);
+        }
+    }
+
+    /// Duplicates the descriptors of all sockets, including those that are not in use yet.
+    pub fn duplicate(&self) -> io::Result<Vec<(SocketAddr, OwnedFd)>> {
+        let mut all = Vec::new();
+        for (addr, known) in &self.listening {
+            if let Some(fd) = known.duplicate()? {
+                all.push((addr.clone(), fd));
+            }
+        }
+        for (addr, fd) in &self.handed_over {
+            all.push((addr.clone(), fd.try_clone()?));
+        }
+        let unused = self.named.iter();
+        for (name, fd) in unused.filter(|(_, fd)| !self.used.contains(fd)) {
+            // SAFETY: it was passed to this process, and is still open since it was never used.
+            let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
+            let name = name.clone();
+            all.push((SocketAddr::FdName { name }, fd.try_clone_to_owned()?));
+        }
+        Ok(all)
+    }
+
+    /// Takes the socket that the service manager gave this name.
+    fn take_by_name(&mut self, name: &str) -> Result<Listener, Failure> {
+        let mut found = self.named.iter().filter(|(known, _)| known == name);
+        match (found.next(), found.next()) {
+            (Some((_, fd)), None) => {
+                let fd = *fd;
+                self.take_by_number(fd)
+            }
+            (Some(_), Some(_)) => Err(format!(
+                "several descriptors are named '{name}': give each socket its own name (FileDescriptorName= of \
+                 systemd.socket(5)), or use its number"
+            )
+            .into()),
+            (None, _) => Err(self.unknown_name(name).into()),
+        }
+    }
+
+    /// Takes the socket with this descriptor number.
+    fn take_by_number(&mut self, fd: RawFd) -> Result<Listener, Failure> {
+        if self.used.contains(&fd) {
+            return Err(format!(
+                "descriptor {fd} is already in use: each socket serves one export or one monitor"
+            )
+            .into());
+        }
+        // SAFETY: the user says that this descriptor was passed to this process, and it was not taken before. Nothing
+        // else in this process owns it: all other descriptors are owned by values that opened them.
+        let listener = unsafe { Listener::inherit(fd) }?;
+        self.used.insert(fd);
+        Ok(listener)
+    }
+
+    fn unknown_name(&self, name: &str) -> String {
+        if self.named.is_empty() {
+            return format!(
+                "no descriptor is named '{name}': no named sockets were inherited; start the daemon with a .socket unit \
+                 with FileDescriptorName={name}, or use a path (addr.type=unix,addr.path=PATH)"
+            );
+        }
+        let known: Vec<&str> = self.named.iter().map(|(name, _)| &**name).collect();
+        format!(
+            "no descriptor is named '{name}': inherited sockets are {}",
+            known.join(", ")
+        )
+    }
+}

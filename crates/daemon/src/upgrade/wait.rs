@@ -1,0 +1,63 @@
+//! Receiving messages of the new program with a timeout.
+
+use std::io;
+use std::time::Instant;
+
+use super::channel::{Channel, KEEP_ALIVE_INTERVAL, RESPONSE_TIMEOUT, UpgradeMessage};
+use super::launcher::Launcher;
+
+/// Receives a message that must be `expected`. Calls `keep_alive` regularly meanwhile.
+pub(crate) fn expect_message(
+    channel: &Channel,
+    expected: &UpgradeMessage,
+    launcher: &Launcher,
+    keep_alive: impl Fn(),
+) -> Result<(), String> {
+    match recv_with_timeout(channel, keep_alive) {
+        Ok(Some(message)) if message == *expected => Ok(()),
+        Ok(Some(UpgradeMessage::Failed(reason))) => {
+            Err(format!("the new program cannot take over: {reason}"))
+        }
+        Ok(Some(_)) => Err(
+            "the new program sent a message that this version does not expect: restart instead"
+                .to_owned(),
+        ),
+        Ok(None) => Err(format!(
+            "the new program did not respond for {} s and was killed: find out what it waits for",
+            RESPONSE_TIMEOUT.as_secs()
+        )),
+        Err(error) => Err(exit_error(&error, launcher)),
+    }
+}
+
+/// Receives a message; `None` after the timeout. Calls `keep_alive` regularly meanwhile.
+pub(crate) fn recv_with_timeout(
+    channel: &Channel,
+    keep_alive: impl Fn(),
+) -> io::Result<Option<UpgradeMessage>> {
+    let deadline = Instant::now() + RESPONSE_TIMEOUT;
+    while !channel.is_readable_within(KEEP_ALIVE_INTERVAL)? {
+        keep_alive();
+        if Instant::now() >= deadline {
+            return Ok(None);
+        }
+    }
+    let (message, _) = channel.recv()?;
+    Ok(Some(message))
+}
+
+/// Error message for a broken channel. Kills the new program if it has not exited.
+pub(crate) fn exit_error(error: &io::Error, launcher: &Launcher) -> String {
+    let status = launcher
+        .kill()
+        .unwrap_or_else(|| "its exit status is unknown".to_owned());
+    if error.kind() == io::ErrorKind::WouldBlock {
+        let seconds = RESPONSE_TIMEOUT.as_secs();
+        return format!(
+            "the new program stalled in the middle of a message for {seconds} s and was killed: find out what it waits for"
+        );
+    }
+    format!(
+        "the new program exited before it took over ({status}): run it with --version, and see its log"
+    )
+}
