@@ -35,7 +35,7 @@ fn an_export_comes_and_goes_by_a_monitor() {
     assert_eq!(exports[0]["socket"], json!(folder.join("e.sock")));
     for node in ["a", "b"] {
         let refused = client.fails("blockdev-del", json!({"node-name": node}));
-        assert!(refused.contains("export 'e' shows it"), "{refused}");
+        assert!(refused.contains("by export 'e'"), "{refused}");
     }
     let mut driver = plug(&folder, &[(0, 0), (0, 1)]);
     assert_eq!(client.told("BLOCK_EXPORT_CONNECTED"), json!({"id": "e"}));

@@ -73,7 +73,7 @@ fn a_node_stays_active_while_something_uses_it() {
     Guest::connect(&folder.join("e.sock"), 1).request(0, IN, 0, 0);
     for (node, reason) in [
         ("d", "Node 'd' has active parent node 'r'"),
-        ("r", "Node 'r' is in use: export 'e' shows it"),
+        ("r", "Node 'r' is in use by export 'e'"),
         ("nope", "Failed to find node with node-name='nope'"),
     ] {
         let error = client.fails("blockdev-set-active", set_active(node, false));

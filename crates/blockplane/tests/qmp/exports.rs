@@ -29,7 +29,7 @@ fn an_export_is_added_served_and_removed() {
         "id": "e", "socket": "e.sock", "io-status": "ok", "waiting-requests": 0, "late-requests": 0}]);
     assert_eq!(exports(&mut client), shown);
     let used = client.fails("blockdev-del", json!({"node-name": "d"}));
-    assert_eq!(used, "Node d is in use: export 'e' shows it");
+    assert_eq!(used, "Node d is in use by export 'e'");
 
     let mut guest = Guest::connect(&folder.join("e.sock"), 1);
     client.event("BLOCK_EXPORT_CONNECTED", "e");

@@ -46,7 +46,7 @@ fn units_of_a_virtio_controller_come_and_go_beside_another_controller() {
         json!({"id": "v", "node-name": "b", "target": 1}),
     );
     let used = client.fails("blockdev-del", json!({"node-name": "a"}));
-    assert_eq!(used, "Node a is in use: export 'v' shows it");
+    assert_eq!(used, "Node a is in use by export 'v'");
     for (options, expected) in [
         (
             json!({"id": "v", "node-name": "a", "target": 1, "lun": 1}),
@@ -76,7 +76,7 @@ fn units_of_a_virtio_controller_come_and_go_beside_another_controller() {
     client.done("blockdev-del", json!({"node-name": "a"}));
     client.done("scsi-lun-del", json!({"id": "v", "target": 1, "lun": 1}));
     let used = client.fails("blockdev-del", json!({"node-name": "b"}));
-    assert_eq!(used, "Node b is in use: export 'l' shows it");
+    assert_eq!(used, "Node b is in use by export 'l'");
     for id in ["l", "v"] {
         client.done("block-export-del", json!({"id": id}));
         client.event("BLOCK_EXPORT_DELETED", id);

@@ -59,10 +59,10 @@ fn what_is_used_stays_and_what_was_written_in_place_goes_along() {
         );
     }
     for (name, reason) in [
-        ("n", "Block device n is in use: node 'r1' is on it"),
+        ("n", "Block device n is in use by node 'r1'"),
         (
             "inner",
-            "Node inner is not owned by the monitor: it goes with node 'r2'",
+            "Node inner is not owned by the monitor: it belongs to node 'r2'",
         ),
         ("nope", "Failed to find node with node-name='nope'"),
     ] {

@@ -141,7 +141,7 @@ fn what_goes_with_a_node_is_not_in_use() {
     let (program, mut client) = start(&folder, line);
     let top = json!({"node-name": "top"});
     let text = client.fails("blockdev-del", top.clone());
-    assert_eq!(text, "Node inside is in use: export 'e' shows it");
+    assert_eq!(text, "Node inside is in use by export 'e'");
     client.done("block-export-del", json!({"id": "e"}));
     client.done("blockdev-del", top);
     assert_eq!(client.done("query-named-block-nodes", json!({})), json!([]));

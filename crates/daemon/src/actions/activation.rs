@@ -122,7 +122,7 @@ impl Objects {
             .find(|export| export.options.shows(name))
         {
             let export = &export.options.id;
-            return Err(format!("Node '{name}' is in use: export '{export}' shows it").into());
+            return Err(format!("Node '{name}' is in use by export '{export}'").into());
         }
         Ok(())
     }

@@ -206,7 +206,7 @@ impl Objects {
         let found = self.named_node(name)?;
         if let Some(parent) = &found.parent {
             return Err(format!(
-                "Node {name} is not owned by the monitor: it goes with node '{parent}'"
+                "Node {name} is not owned by the monitor: it belongs to node '{parent}'"
             )
             .into());
         }
@@ -219,13 +219,13 @@ impl Objects {
             if let Some(above) = self.nodes.iter().find(is_above) {
                 let above = above.node.name();
                 return Err(
-                    format!("Block device {name} is in use: node '{above}' is on it").into(),
+                    format!("Block device {name} is in use by node '{above}'").into(),
                 );
             }
             let shows = |export: &&Export| export.options.shows(name);
             if let Some(export) = self.exports.iter().find(shows) {
                 let export = &export.options.id;
-                return Err(format!("Node {name} is in use: export '{export}' shows it").into());
+                return Err(format!("Node {name} is in use by export '{export}'").into());
             }
         }
         self.reserve(&names, "blockdev-del")?;
