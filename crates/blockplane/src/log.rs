@@ -79,7 +79,7 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
             // Each message is one line, a panic too.
             std::panic::set_hook(Box::new(|panic| {
                 tracing::error!(
-                    advice = "this is a mistake in blockplane: report it",
+                    advice = "this is a bug in blockplane: report it",
                     "{panic}"
                 );
             }));

@@ -138,7 +138,7 @@ impl Drop for Server {
             && thread.join().is_err()
         {
             tracing::error!(
-                advice = "this is a mistake in blockplane: report it",
+                advice = "this is a bug in blockplane: report it",
                 "the monitors' thread panicked"
             );
         }

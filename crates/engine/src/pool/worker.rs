@@ -14,7 +14,7 @@ pub(super) fn run<J: Job>(shared: &Shared<J>) {
         let completion = catch_unwind(AssertUnwindSafe(|| job.run())).unwrap_or_else(|_| {
             tracing::error!(
                 token,
-                advice = "this is a mistake in blockplane: report it",
+                advice = "this is a bug in blockplane: report it",
                 "a job of the worker pool panicked: its request fails with EIO"
             );
             Completion {
