@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use daemon::Failure;
+use daemon::BoxError;
 use options::{
     BlockdevOptions, Check, ConfigError, Configured, Daemon, Directive, NodeRef, ObjectOptions,
 };
@@ -17,7 +17,7 @@ use crate::summary::Summary;
 use crate::{config_file, print};
 
 /// Prints the problems of a configuration, or a summary and hints.
-pub(crate) fn run(options: &Check) -> Result<ExitCode, Failure> {
+pub(crate) fn run(options: &Check) -> Result<ExitCode, BoxError> {
     let bytes = config_file::read(&options.path)?;
     let path = config_file::shown(&options.path);
     let outcome =

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use daemon::process::ProcessOptions;
 use daemon::service::ServiceManager;
-use daemon::{Failure, run, upgrade};
+use daemon::{BoxError, run, upgrade};
 use options::{ConfigError, Configured, LogFormat, LogLevel};
 
 use crate::log;
@@ -17,7 +17,7 @@ pub(crate) fn run(
     options: Configured,
     format: LogFormat,
     service: ServiceManager,
-) -> Result<(), Failure> {
+) -> Result<(), BoxError> {
     let asked = options.log_level;
     let bytes = read(&options.path)?;
     let path = shown(&options.path).to_owned();
@@ -68,7 +68,7 @@ pub(crate) fn shown(path: &Path) -> &Path {
 }
 
 /// Reads a configuration; refuses pipes and input without end.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, BoxError> {
     let failed = |error: &dyn std::fmt::Display| {
         format!(
             "cannot read the configuration {}: {error}; blockplane.toml(5) describes its format",

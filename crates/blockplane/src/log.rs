@@ -13,7 +13,7 @@ use tracing::Level;
 use tracing::dispatcher::{Dispatch, with_default};
 use tracing_subscriber::util::SubscriberInitExt;
 
-use daemon::Failure;
+use daemon::BoxError;
 use journal::WithPriority;
 
 /// Environment variable for the log level, unless `serve` has an option for it.
@@ -23,7 +23,7 @@ const FORMAT_VARIABLE: &str = "BLOCKPLANE_LOG_FORMAT";
 
 /// The log level of the daemon, from the environment: its command line is that of qemu-storage-daemon, which has no
 /// option for it. Scripts expect a storage daemon to be silent without errors.
-pub(crate) fn level_of_daemon() -> Result<LogLevel, Failure> {
+pub(crate) fn level_of_daemon() -> Result<LogLevel, BoxError> {
     Ok(variable(
         LEVEL_VARIABLE,
         LogLevel::named,
@@ -33,7 +33,7 @@ pub(crate) fn level_of_daemon() -> Result<LogLevel, Failure> {
 }
 
 /// The log format that the environment sets.
-pub(crate) fn format_of_environment() -> Result<LogFormat, Failure> {
+pub(crate) fn format_of_environment() -> Result<LogFormat, BoxError> {
     Ok(variable(FORMAT_VARIABLE, LogFormat::named, "text or json")?.unwrap_or_default())
 }
 
@@ -41,7 +41,7 @@ fn variable<T>(
     name: &str,
     read: fn(&str) -> Option<T>,
     expected: &str,
-) -> Result<Option<T>, Failure> {
+) -> Result<Option<T>, BoxError> {
     let Some(value) = std::env::var_os(name) else {
         return Ok(None);
     };
@@ -78,10 +78,7 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
         (LogFormat::Json, _) => {
             // Each message is one line, a panic too.
             std::panic::set_hook(Box::new(|panic| {
-                tracing::error!(
-                    advice = "this is a bug in blockplane: report it",
-                    "{panic}"
-                );
+                tracing::error!(advice = "this is a bug in blockplane: report it", "{panic}");
             }));
             json(level).init();
         }

@@ -12,7 +12,7 @@ mod summary;
 use std::io::Write;
 use std::process::ExitCode;
 
-use daemon::Failure;
+use daemon::BoxError;
 use daemon::service::ServiceManager;
 use options::{Generate, Invocation, LogFormat};
 
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
 }
 
 /// Executes the command line; sets `format` to the log format in which to report an error.
-fn run(format: &mut LogFormat) -> Result<ExitCode, Failure> {
+fn run(format: &mut LogFormat) -> Result<ExitCode, BoxError> {
     *format = log::format_of_environment()?;
     match options::parse(std::env::args_os().skip(1))? {
         Invocation::Help(text) | Invocation::Version(text) => print(&text)?,
@@ -77,12 +77,12 @@ fn protocol() -> manual::Protocol {
 }
 
 /// The service manager's settings in the environment; only before other threads are started.
-fn service() -> Result<ServiceManager, Failure> {
+fn service() -> Result<ServiceManager, BoxError> {
     // SAFETY: no thread was started yet.
     unsafe { ServiceManager::from_environment() }
 }
 
-fn print(text: &str) -> Result<(), Failure> {
+fn print(text: &str) -> Result<(), BoxError> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // The reader of a pipe, such as `head`, may end first.

@@ -13,7 +13,7 @@ use options::{
 
 use daemon::process::ProcessOptions;
 use daemon::service::ServiceManager;
-use daemon::{Failure, run, upgrade};
+use daemon::{BoxError, run, upgrade};
 
 use crate::announcement;
 
@@ -25,7 +25,7 @@ const MONITOR: &str = "monitor";
 
 const SECTOR_BYTES: u32 = 512;
 
-pub(crate) fn run(options: &Serve, service: ServiceManager) -> Result<(), Failure> {
+pub(crate) fn run(options: &Serve, service: ServiceManager) -> Result<(), BoxError> {
     let new = match upgrade::has_predecessor() {
         // The previous process created them.
         true => vec![false; options.disks.len()],
@@ -66,7 +66,7 @@ fn made<'a>(options: &'a Serve, new: &[bool]) -> Vec<&'a Path> {
 }
 
 /// Creates missing disks if a size is given; returns for each disk whether it is new.
-fn created(options: &Serve) -> Result<Vec<bool>, Failure> {
+fn created(options: &Serve) -> Result<Vec<bool>, BoxError> {
     let mut new = Vec::new();
     for disk in &options.disks {
         let created = match (disk, options.size) {

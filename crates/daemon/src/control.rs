@@ -10,7 +10,7 @@ use options::{ChardevOptions, MetricsAddr, MonitorOptions};
 use qmp::{Call, Handle, Interface, Server};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::failure::Failure;
+use crate::error::BoxError;
 use crate::metrics::Metrics;
 use crate::process::pidfile::PidFile;
 use crate::process::signals::Signals;
@@ -75,7 +75,7 @@ impl Control {
         mut service: ServiceManager,
         interface: fn() -> Interface<Control>,
         upgrade: fn(&mut Control),
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, BoxError> {
         let (messages, inbox) = channel();
         // Sending fails only when the main thread is exiting already.
         let (stop, start_upgrade, drained) = (messages.clone(), messages.clone(), messages.clone());
@@ -113,20 +113,20 @@ impl Control {
     }
 
     /// Adds a socket for a monitor.
-    pub fn add_chardev(&mut self, options: &ChardevOptions) -> Result<(), Failure> {
+    pub fn add_chardev(&mut self, options: &ChardevOptions) -> Result<(), BoxError> {
         let inherited = &mut self.objects.inherited;
         self.chardevs.add(options, inherited, self.stop_fd.as_fd())
     }
 
     /// Replaces an unused socket by another of the same name.
-    pub fn change_chardev(&mut self, options: &ChardevOptions) -> Result<(), Failure> {
+    pub fn change_chardev(&mut self, options: &ChardevOptions) -> Result<(), BoxError> {
         let inherited = &mut self.objects.inherited;
         self.chardevs
             .change(options, inherited, self.stop_fd.as_fd())
     }
 
     /// Adds a monitor. Its commands become messages.
-    pub fn add_monitor(&mut self, options: &MonitorOptions) -> Result<(), Failure> {
+    pub fn add_monitor(&mut self, options: &MonitorOptions) -> Result<(), BoxError> {
         if self.monitors.is_none() {
             let messages = self.messages.clone();
             let deliver = move |call| {
@@ -156,7 +156,7 @@ impl Control {
     }
 
     /// Starts to serve metrics at this address.
-    pub fn serve_metrics(&mut self, addr: &MetricsAddr) -> Result<(), Failure> {
+    pub fn serve_metrics(&mut self, addr: &MetricsAddr) -> Result<(), BoxError> {
         self.serve_metrics_on(addr, None)
     }
 
@@ -165,7 +165,7 @@ impl Control {
         &mut self,
         addr: &MetricsAddr,
         listener: Option<OwnedFd>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), BoxError> {
         let metrics = Metrics::start(addr, listener, &mut self.objects.inherited)?;
         self.metrics = Some(metrics);
         Ok(())
@@ -250,7 +250,7 @@ impl Control {
 
     /// The orderly shutdown. Jobs that are changing a disk are finished first; commands that have not begun are refused by
     /// dropping them. Connections of monitors are closed last.
-    pub fn shut_down(mut self) -> Result<(), Failure> {
+    pub fn shut_down(mut self) -> Result<(), BoxError> {
         // Some jobs wait for requests that a filter delays until their queue stops.
         self.objects.begin_stop();
         while self.pending_jobs > 0 {

@@ -16,7 +16,7 @@ mod control;
 mod devices;
 mod disk;
 mod errno_text;
-mod failure;
+mod error;
 mod jobs;
 mod metrics;
 mod monitor;
@@ -29,7 +29,7 @@ mod state;
 pub mod upgrade;
 
 pub use devices::scsi_unit::world_wide_name;
-pub use failure::Failure;
+pub use error::BoxError;
 
 /// The QMP schema, as `query-qmp-schema` returns it.
 #[must_use]

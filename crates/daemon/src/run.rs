@@ -7,7 +7,7 @@ use options::{Daemon, Directive, ObjectOptions, Sandbox};
 use crate::actions;
 use crate::control::Control;
 use crate::disk::lock_retry::LockRetry;
-use crate::failure::Failure;
+use crate::error::BoxError;
 use crate::monitor;
 use crate::process::daemonize::{self, DaemonizedChild};
 use crate::process::pidfile::PidFile;
@@ -21,7 +21,7 @@ use crate::upgrade::launcher::{LaunchOptions, Launcher};
 ///
 /// # Errors
 /// An object cannot be created, or the last flush failed.
-pub fn run(options: &Daemon, service: ServiceManager) -> Result<(), Failure> {
+pub fn run(options: &Daemon, service: ServiceManager) -> Result<(), BoxError> {
     // After a live upgrade the process is in the background already.
     let forks = options.daemonize && !upgrade::has_predecessor();
     let daemonized = forks.then(daemonize::fork).transpose()?;
@@ -49,7 +49,7 @@ pub fn run_process(
     process: ProcessOptions<'_>,
     service: ServiceManager,
     announce: impl FnOnce(),
-) -> Result<(), Failure> {
+) -> Result<(), BoxError> {
     run_until_signalled(process, None, service, announce)
 }
 
@@ -58,7 +58,7 @@ fn run_until_signalled(
     daemonized: Option<DaemonizedChild>,
     service: ServiceManager,
     announce: impl FnOnce(),
-) -> Result<(), Failure> {
+) -> Result<(), BoxError> {
     raise_descriptor_limit();
     confine::become_user(&process)?;
     let launcher = launcher(&process, &service);
@@ -96,7 +96,7 @@ fn start(
     control: &mut Control,
     daemonized: Option<DaemonizedChild>,
     announce: impl FnOnce(),
-) -> Result<bool, Failure> {
+) -> Result<bool, BoxError> {
     create(process, control)?;
     // The path is relative to the folder that the daemon was started in; the process id is that of the forked child.
     let pidfile = process.pidfile.map(std::path::absolute).transpose()?;
@@ -110,7 +110,7 @@ fn start(
 }
 
 /// Takes over from the old process of a live upgrade.
-fn restore(process: &ProcessOptions<'_>, control: &mut Control) -> Result<bool, Failure> {
+fn restore(process: &ProcessOptions<'_>, control: &mut Control) -> Result<bool, BoxError> {
     actions::upgrade::restore::restore(process, control);
     if process.background {
         rustix::process::chdir("/")?;
@@ -138,7 +138,7 @@ fn launcher(process: &ProcessOptions<'_>, service: &ServiceManager) -> Option<Ar
 }
 
 /// Creates what the command line describes, in its order.
-fn create(process: &ProcessOptions<'_>, control: &mut Control) -> Result<(), Failure> {
+fn create(process: &ProcessOptions<'_>, control: &mut Control) -> Result<(), BoxError> {
     if let Some(addr) = process.metrics {
         control.serve_metrics(addr)?;
     }

@@ -8,20 +8,20 @@ use std::sync::Arc;
 use block::Node;
 
 use crate::actions::node;
-use crate::failure::Failure;
+use crate::error::BoxError;
 use crate::state::node::OpenNode;
 use crate::state::objects::Objects;
 
 impl Objects {
     /// Activates the node of this name for an export, and returns it.
-    pub fn active_node(&mut self, name: &str) -> Result<Arc<Node>, Failure> {
+    pub fn active_node(&mut self, name: &str) -> Result<Arc<Node>, BoxError> {
         let node = self.node(name)?;
         self.activate(name)?;
         Ok(node)
     }
 
     /// Activates a node, those below it first. Nodes that are active already do not change.
-    pub fn activate(&mut self, name: &str) -> Result<(), Failure> {
+    pub fn activate(&mut self, name: &str) -> Result<(), BoxError> {
         let open = self.named_node(name)?;
         open.check_free()?;
         if open.options.settings.active {
@@ -43,7 +43,7 @@ impl Objects {
     }
 
     /// Activates all nodes.
-    pub fn activate_all(&mut self) -> Result<(), Failure> {
+    pub fn activate_all(&mut self) -> Result<(), BoxError> {
         let names = self.nodes.iter().map(|open| open.node.name().to_owned());
         let names: Vec<String> = names.collect();
         names.iter().try_for_each(|name| self.activate(name))
@@ -51,7 +51,7 @@ impl Objects {
 
     /// Reserves a node to be flushed and inactivated, and with it the nodes below that no other active node uses. Returns their
     /// names, the node itself first; none if it is inactive already.
-    pub fn begin_inactivate(&mut self, name: &str) -> Result<Vec<String>, Failure> {
+    pub fn begin_inactivate(&mut self, name: &str) -> Result<Vec<String>, BoxError> {
         let open = self.named_node(name)?;
         if !open.options.settings.active {
             return Ok(Vec::new());
@@ -70,7 +70,7 @@ impl Objects {
     }
 
     /// Reserves all active nodes to be flushed and inactivated.
-    pub fn begin_inactivate_all(&mut self) -> Result<Vec<String>, Failure> {
+    pub fn begin_inactivate_all(&mut self) -> Result<Vec<String>, BoxError> {
         let active = self
             .nodes
             .iter()
@@ -96,7 +96,7 @@ impl Objects {
     }
 
     /// Refuses an active node above an inactive one.
-    pub fn check_active_below(&self, active: bool, below: &str) -> Result<(), Failure> {
+    pub fn check_active_below(&self, active: bool, below: &str) -> Result<(), BoxError> {
         match self.find_node(below) {
             Some(open) if active && !open.options.settings.active => Err(format!(
                 "Inactive '{below}' can't be below an active node: activate it by blockdev-set-active, or add the node with active=off"
@@ -107,7 +107,7 @@ impl Objects {
     }
 
     /// Refuses a node that an export uses, or an active node above it that is not among `inactivated`.
-    fn check_unused(&self, name: &str, inactivated: &[String]) -> Result<(), Failure> {
+    fn check_unused(&self, name: &str, inactivated: &[String]) -> Result<(), BoxError> {
         let is_above = |open: &&OpenNode| {
             let stays = inactivated.iter().all(|name| open.node.name() != name);
             open.options.settings.active && stays && open.below() == Some(name)

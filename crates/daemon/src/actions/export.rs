@@ -17,7 +17,7 @@ use crate::devices::scsi_unit::check_writable;
 use crate::devices::virtio_blk::BlkTarget;
 use crate::disk::export_stats::ExportStats;
 use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot};
-use crate::failure::Failure;
+use crate::error::BoxError;
 use crate::state::export::{Export, ExportState};
 use crate::state::objects::Objects;
 
@@ -25,7 +25,7 @@ use crate::state::objects::Objects;
 const DEFAULT_SERIAL: &str = "vhost_user_blk";
 
 /// Creates an export and starts its server.
-pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<(), Failure> {
+pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<(), BoxError> {
     match &options.kind {
         ExportKind::VhostUserBlk(kind) => start_blk(options, kind, objects),
         ExportKind::VhostUserScsi { queues, luns } => {
@@ -39,7 +39,7 @@ pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<()
     }
 }
 
-fn listener(addr: &SocketAddr, objects: &mut Objects) -> Result<Listener, Failure> {
+fn listener(addr: &SocketAddr, objects: &mut Objects) -> Result<Listener, BoxError> {
     objects.inherited.listen(addr, Peers::AsUmask)
 }
 
@@ -47,7 +47,7 @@ fn start_blk(
     options: &ExportOptions,
     kind: &VhostUserBlkOptions,
     objects: &mut Objects,
-) -> Result<(), Failure> {
+) -> Result<(), BoxError> {
     let node = objects.active_node(&options.node_name)?;
     check_writable(&node, options.settings.writable)?;
     let device = DeviceOptions {

@@ -15,7 +15,7 @@ use rustix::fs::OFlags;
 use crate::disk::aio::AioChoices;
 use crate::disk::faults;
 use crate::disk::lock_retry::LockRetry;
-use crate::failure::Failure;
+use crate::error::BoxError;
 use crate::state::node::OpenNode;
 use crate::state::objects::Objects;
 
@@ -24,7 +24,7 @@ pub(crate) fn open(
     options: &BlockdevOptions,
     objects: &mut Objects,
     lock_retry: &mut LockRetry,
-) -> Result<(), Failure> {
+) -> Result<(), BoxError> {
     let opened = loop {
         match OpenPlan::new(options, objects)?.open() {
             Err(error) if lock_retry.wait_and_retry(&error) => {}
@@ -36,7 +36,7 @@ pub(crate) fn open(
 }
 
 /// Restores a node from the descriptors of the old process in a live upgrade.
-pub(crate) fn restore(options: &BlockdevOptions, objects: &mut Objects) -> Result<(), Failure> {
+pub(crate) fn restore(options: &BlockdevOptions, objects: &mut Objects) -> Result<(), BoxError> {
     let mut plan = OpenPlan::new(options, objects)?;
     plan.handover_fds = std::mem::take(&mut objects.handover_fds);
     let opened = plan.open_all();
@@ -62,7 +62,7 @@ pub(crate) struct OpenPlan {
 
 impl OpenPlan {
     /// Checks that the nodes it refers to exist.
-    pub fn new(options: &BlockdevOptions, objects: &Objects) -> Result<Self, Failure> {
+    pub fn new(options: &BlockdevOptions, objects: &Objects) -> Result<Self, BoxError> {
         let below = match bottom_node(options) {
             BottomNode::Existing { below, active } => {
                 objects.check_active_below(active, below)?;

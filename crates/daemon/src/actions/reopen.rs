@@ -14,7 +14,7 @@ use crate::devices::export_server::ExportFrontEnds;
 use crate::disk::aio::AioChoices;
 use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot};
 use crate::disk::faults;
-use crate::failure::Failure;
+use crate::error::BoxError;
 use crate::state::export::Export;
 use crate::state::node::OpenNode;
 use crate::state::objects::Objects;
@@ -67,7 +67,7 @@ struct NodeUser {
 pub(crate) fn plan(
     objects: &mut Objects,
     wanted: &[BlockdevOptions],
-) -> Result<ReopenPlan, Failure> {
+) -> Result<ReopenPlan, BoxError> {
     for options in wanted {
         if let Some(open) = objects.find_node(&options.node_name) {
             open.check_free()?;
@@ -96,7 +96,7 @@ impl ReopenPlan {
     }
 
     /// Opens the new nodes, and checks that they fit their exports. This waits for the disks.
-    pub fn open(mut self) -> Result<ReopenedNodes, Failure> {
+    pub fn open(mut self) -> Result<ReopenedNodes, BoxError> {
         let mut reopened: Vec<ReopenedNode> = Vec::new();
         for planned in self.nodes {
             let node = planned.open(&reopened, &mut self.aio)?;
@@ -134,7 +134,7 @@ impl ReopenPlan {
 
 impl PlannedNode {
     /// Opens the new node. If the node below is reopened as well, it is opened above the new one.
-    fn open(&self, reopened: &[ReopenedNode], aio: &mut AioChoices) -> Result<Arc<Node>, Failure> {
+    fn open(&self, reopened: &[ReopenedNode], aio: &mut AioChoices) -> Result<Arc<Node>, BoxError> {
         let options = &self.options;
         let child = options.driver.child();
         let below = child.map(|(_, child)| self.below(reopened, child.node_name()));
@@ -146,7 +146,7 @@ impl PlannedNode {
     }
 
     /// Refuses another node below if that would change the size.
-    fn check_size(&self, node: &Node, reopened: &[ReopenedNode]) -> Result<(), Failure> {
+    fn check_size(&self, node: &Node, reopened: &[ReopenedNode]) -> Result<(), BoxError> {
         let Some((option, child)) = self.options.driver.child() else {
             return Ok(());
         };
@@ -177,7 +177,7 @@ impl PlannedNode {
 
 impl ReopenedNodes {
     /// Replaces the old nodes in all exports. This waits for requests in flight.
-    pub fn replace_old(&self) -> Result<(), Failure> {
+    pub fn replace_old(&self) -> Result<(), BoxError> {
         for ReopenedNode { old, .. } in self.nodes.iter().filter(|new| new.options.settings.active)
         {
             // A node that is read-only from now on is not flushed at shutdown.
@@ -248,7 +248,7 @@ fn exported_disks<'a>(
 }
 
 /// Refuses changes of options that are fixed for the life of a node.
-fn check_fixed_options(old: &Driver, new: &Driver) -> Result<(), Failure> {
+fn check_fixed_options(old: &Driver, new: &Driver) -> Result<(), BoxError> {
     let changed: &[(&str, bool)] = match (old, new) {
         (Driver::File(old), Driver::File(new))
         | (Driver::HostDevice(old), Driver::HostDevice(new)) => {
@@ -296,7 +296,7 @@ fn inline_child_changes(old: &NodeRef, new: &NodeRef) -> bool {
 }
 
 /// The nodes whose options are given, and all nodes above them, bottom up.
-fn plan_nodes(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<PlannedNode>, Failure> {
+fn plan_nodes(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<PlannedNode>, BoxError> {
     let mut planned: Vec<PlannedNode> = Vec::new();
     // If a node is given twice, the last options count.
     let new_options = |name: &str| wanted.iter().rev().find(|new| new.node_name == name);
@@ -350,7 +350,7 @@ fn plan_nodes(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Plann
 fn bottom_up(
     nodes: &[OpenNode],
     child: impl Fn(&OpenNode) -> Option<String>,
-) -> Result<Vec<&OpenNode>, Failure> {
+) -> Result<Vec<&OpenNode>, BoxError> {
     let mut ordered: Vec<&OpenNode> = Vec::new();
     for open in nodes {
         // The node and those below it that are not in `ordered` yet.
@@ -400,7 +400,7 @@ fn open_unlocked(
 }
 
 /// Transfers the image locks from the old nodes to the new ones: all of them or none.
-fn transfer_locks(reopened: &[ReopenedNode]) -> Result<(), Failure> {
+fn transfer_locks(reopened: &[ReopenedNode]) -> Result<(), BoxError> {
     let files = reopened.iter().filter_map(|new| match &new.options.driver {
         Driver::File(file) | Driver::HostDevice(file) => Some((new, file)),
         _ => None,

@@ -10,7 +10,7 @@ use block::{Node, ResizeError};
 
 use crate::devices::export_server::ExportFrontEnds;
 use crate::disk::exported_disk::GuestDevice;
-use crate::failure::Failure;
+use crate::error::BoxError;
 use crate::state::export::ExportState;
 use crate::state::objects::Objects;
 
@@ -38,7 +38,7 @@ struct NodeUser {
 }
 
 /// Checks that the resize is possible, and reserves the nodes.
-pub(crate) fn plan(objects: &mut Objects, node: Arc<Node>, size: u64) -> Result<Resize, Failure> {
+pub(crate) fn plan(objects: &mut Objects, node: Arc<Node>, size: u64) -> Result<Resize, BoxError> {
     let end = node.end_for(size)?;
     let nodes = node_resizes(objects, &node, end)?;
     let resize = Resize { node, end, nodes };
@@ -127,7 +127,7 @@ fn node_resizes(objects: &Objects, node: &Node, end: u64) -> Result<Vec<NodeResi
 }
 
 /// Refuses while an export of the disk is ending, since its requests in flight cannot be waited for.
-fn check_none_ends(objects: &Objects, resize: &Resize) -> Result<(), Failure> {
+fn check_none_ends(objects: &Objects, resize: &Resize) -> Result<(), BoxError> {
     let names = resize.names();
     let ending = objects.exports.iter().find(|export| {
         matches!(export.state, ExportState::Ending(_))

@@ -7,7 +7,7 @@ use options::LunOptions;
 use scsi::{Identity, Keeper, Unit, UnitOptions};
 
 use crate::disk::pr_file::PrFile;
-use crate::failure::Failure;
+use crate::error::BoxError;
 
 /// A unit, and the file of its persistent reservations if it has one.
 pub(crate) type UnitAndPrFile = (Arc<Unit>, Option<Arc<PrFile>>);
@@ -20,7 +20,7 @@ pub(crate) fn create_unit(
     node: &Node,
     write_through: bool,
     handover_pending: bool,
-) -> Result<UnitAndPrFile, Failure> {
+) -> Result<UnitAndPrFile, BoxError> {
     check_writable(node, lun.writable)?;
     node.use_block_size(lun.device.logical_block_size)?;
     let (pr_file, text) = match &lun.device.pr_file {
@@ -83,7 +83,7 @@ pub fn world_wide_name(text: &[u8]) -> u64 {
 }
 
 /// Refuses a read-only node for a writable disk.
-pub(crate) fn check_writable(node: &Node, writable: bool) -> Result<(), Failure> {
+pub(crate) fn check_writable(node: &Node, writable: bool) -> Result<(), BoxError> {
     if writable && node.read_only() {
         let name = node.name();
         return Err(

@@ -15,7 +15,7 @@ use super::queues::ExportQueues;
 use super::scsi_unit::{create_unit, world_wide_name};
 use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot, unit_stats};
 use crate::disk::pr_file::PrFile;
-use crate::failure::Failure;
+use crate::error::BoxError;
 
 /// A controller. It lives as long as its export, while front-ends come and go.
 pub(crate) struct ScsiController {
@@ -47,7 +47,7 @@ impl ScsiController {
         kind: &VhostUserScsiOptions,
         iothreads: usize,
         reports: Reports,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, BoxError> {
         let device = DeviceOptions {
             request_queues: kind.num_queues,
             queue_size: kind.queue_size,
@@ -108,7 +108,7 @@ impl ScsiController {
         lun: &LunOptions,
         node: Arc<Node>,
         handover_pending: bool,
-    ) -> Result<ControllerDisk, Failure> {
+    ) -> Result<ControllerDisk, BoxError> {
         let (unit, pr_file) =
             create_unit(&self.name, lun, &node, self.write_through, handover_pending)?;
         let reports = ExportReports::new(self.reports.clone(), &self.name, &lun.node_name);
@@ -124,7 +124,7 @@ impl ScsiController {
     }
 
     /// Adds a disk. No queue runs, or all are stopped and get their disks again before they resume.
-    pub fn insert(&self, disk: ControllerDisk) -> Result<(), Failure> {
+    pub fn insert(&self, disk: ControllerDisk) -> Result<(), BoxError> {
         let (address, unit) = (disk.address, disk.unit.clone());
         // Added first, since the driver sends commands as soon as it has received the event.
         self.disks().push(disk);
@@ -136,7 +136,7 @@ impl ScsiController {
     }
 
     /// Removes a disk. All queues are stopped and get their disks again before they resume.
-    pub fn remove(&self, lun: &LunOptions) -> Result<(), Failure> {
+    pub fn remove(&self, lun: &LunOptions) -> Result<(), BoxError> {
         let address = address(lun)?;
         self.device.remove(address);
         self.disks().retain(|disk| disk.address != address);
@@ -145,7 +145,7 @@ impl ScsiController {
 }
 
 /// The address of a unit.
-fn address(lun: &LunOptions) -> Result<Address, Failure> {
+fn address(lun: &LunOptions) -> Result<Address, BoxError> {
     Ok(Address {
         target: lun.target.try_into()?,
         lun: lun.lun,

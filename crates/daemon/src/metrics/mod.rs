@@ -17,7 +17,7 @@ use options::MetricsAddr;
 use snapshot::Snapshot;
 use unix_socket::listener::Peers;
 
-use crate::failure::Failure;
+use crate::error::BoxError;
 use crate::openmetrics::{Format, HttpListener, Pages, Server};
 use crate::service::InheritedSockets;
 use crate::state::objects::Objects;
@@ -38,9 +38,9 @@ impl Metrics {
         addr: &MetricsAddr,
         handed_over: Option<OwnedFd>,
         inherited: &mut InheritedSockets,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, BoxError> {
         let listener = match handed_over {
-            Some(fd) => HttpListener::from_tcp_fd(fd).map_err(Failure::from),
+            Some(fd) => HttpListener::from_tcp_fd(fd).map_err(BoxError::from),
             None => listen(addr, inherited),
         };
         let listener = listener.map_err(|failure| format!("--metrics: {failure}"))?;
@@ -71,7 +71,7 @@ impl Metrics {
     }
 }
 
-fn listen(addr: &MetricsAddr, inherited: &mut InheritedSockets) -> Result<HttpListener, Failure> {
+fn listen(addr: &MetricsAddr, inherited: &mut InheritedSockets) -> Result<HttpListener, BoxError> {
     let listener = match addr {
         MetricsAddr::Tcp(addr) => return Ok(HttpListener::tcp(*addr)?),
         MetricsAddr::Socket(addr) => inherited.listen(addr, Peers::AsUmask)?,

@@ -4,12 +4,12 @@ use options::Problem;
 use options::live::Live;
 use qmp::Error;
 
-use crate::failure::Failure;
+use crate::error::BoxError;
 use crate::state::node::OpenNode;
 use crate::state::objects::Objects;
 
 /// Why something could not be made or removed.
-pub(super) fn failed(failure: &Failure) -> Error {
+pub(super) fn failed(failure: &BoxError) -> Error {
     Error::generic(failure.to_string())
 }
 

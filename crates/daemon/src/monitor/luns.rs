@@ -14,7 +14,7 @@ use super::{text, types};
 use crate::control::Control;
 use crate::devices::export_server;
 use crate::devices::virtio_scsi::ScsiController;
-use crate::failure::Failure;
+use crate::error::BoxError;
 use crate::jobs::OnShutdown;
 use crate::state::export::{Export, ExportState};
 use crate::state::objects::Objects;
@@ -102,7 +102,10 @@ fn show(export: &mut Export) {
 }
 
 /// Changes the units while no queue uses them.
-fn exchange(front_ends: &FrontEnds, change: impl Fn() -> Result<(), Failure>) -> Result<(), Error> {
+fn exchange(
+    front_ends: &FrontEnds,
+    change: impl Fn() -> Result<(), BoxError>,
+) -> Result<(), Error> {
     let done = Mutex::new(Ok(()));
     front_ends.exchange(|| *done.lock().unwrap_or_else(PoisonError::into_inner) = change());
     let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);

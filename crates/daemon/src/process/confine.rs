@@ -7,11 +7,11 @@ use options::{
 };
 use sandbox::{Access, Files, Rule};
 
-use crate::failure::Failure;
+use crate::error::BoxError;
 use crate::process::ProcessOptions;
 
 /// Switches to the user of `--user`.
-pub(crate) fn become_user(process: &ProcessOptions<'_>) -> Result<(), Failure> {
+pub(crate) fn become_user(process: &ProcessOptions<'_>) -> Result<(), BoxError> {
     if let Some(user) = &process.confinement.user {
         sandbox::become_user(user)?;
     }
@@ -19,7 +19,7 @@ pub(crate) fn become_user(process: &ProcessOptions<'_>) -> Result<(), Failure> {
 }
 
 /// Enters the sandbox: drops all privileges that the process does not need.
-pub(crate) fn confine(process: &ProcessOptions<'_>) -> Result<(), Failure> {
+pub(crate) fn confine(process: &ProcessOptions<'_>) -> Result<(), BoxError> {
     let (link_targets, rules);
     let files = match process.confinement.sandbox {
         Sandbox::Off => {

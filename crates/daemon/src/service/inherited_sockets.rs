@@ -9,7 +9,7 @@ use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use options::SocketAddr;
 use unix_socket::listener::{Listener, Peers, WeakListener};
 
-use crate::failure::Failure;
+use crate::error::BoxError;
 
 /// First descriptor that a service manager passes (`SD_LISTEN_FDS_START`).
 const LISTEN_FDS_START: RawFd = 3;
@@ -34,7 +34,7 @@ impl InheritedSockets {
         fds: Option<OsString>,
         pid: Option<OsString>,
         names: Option<OsString>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, BoxError> {
         let mut inherited = InheritedSockets::default();
         let Some(fds) = fds else { return Ok(inherited) };
         if pid.is_none_or(|pid| pid != *std::process::id().to_string()) {
@@ -76,7 +76,7 @@ impl InheritedSockets {
     }
 
     /// A socket that listens on an address: an inherited one, or a new one for a path.
-    pub fn listen(&mut self, addr: &SocketAddr, peers: Peers) -> Result<Listener, Failure> {
+    pub fn listen(&mut self, addr: &SocketAddr, peers: Peers) -> Result<Listener, BoxError> {
         let handed_over = self.handed_over.iter().position(|(known, _)| known == addr);
         let listener = match (handed_over, addr) {
             (Some(index), _) => {
@@ -125,7 +125,7 @@ impl InheritedSockets {
     }
 
     /// Takes the socket that the service manager gave this name.
-    fn take_by_name(&mut self, name: &str) -> Result<Listener, Failure> {
+    fn take_by_name(&mut self, name: &str) -> Result<Listener, BoxError> {
         let mut found = self.named.iter().filter(|(known, _)| known == name);
         match (found.next(), found.next()) {
             (Some((_, fd)), None) => {
@@ -142,7 +142,7 @@ impl InheritedSockets {
     }
 
     /// Takes the socket with this descriptor number.
-    fn take_by_number(&mut self, fd: RawFd) -> Result<Listener, Failure> {
+    fn take_by_number(&mut self, fd: RawFd) -> Result<Listener, BoxError> {
         if self.used.contains(&fd) {
             return Err(format!(
                 "descriptor {fd} is already in use: each socket serves one export or one monitor"

@@ -11,7 +11,7 @@ mod watchdog;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use crate::failure::Failure;
+use crate::error::BoxError;
 pub(crate) use inherited_sockets::InheritedSockets;
 use notify::Notifier;
 pub(crate) use watchdog::Watchdog;
@@ -33,7 +33,7 @@ impl ServiceManager {
     ///
     /// # Safety
     /// The process has one thread.
-    pub unsafe fn from_environment() -> Result<Self, Failure> {
+    pub unsafe fn from_environment() -> Result<Self, BoxError> {
         // SAFETY: guaranteed by the caller.
         let take = |name: &str| unsafe { take_variable(name) };
         let socket = take("NOTIFY_SOCKET");

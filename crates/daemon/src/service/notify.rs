@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-use crate::failure::Failure;
+use crate::error::BoxError;
 
 /// How long [`Notifier::send`] waits for a manager that does not read its socket.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
@@ -21,7 +21,7 @@ pub(crate) struct Notifier {
 impl Notifier {
     /// Creates a notifier for an address: an absolute path, or `@` and an abstract name. `None` with a warning for other
     /// kinds, such as `vsock:` (sd_notify(3)): disks must be served all the same.
-    pub fn new(address: &OsStr) -> Result<Option<Self>, Failure> {
+    pub fn new(address: &OsStr) -> Result<Option<Self>, BoxError> {
         let manager = match address.as_bytes() {
             // Empty is the same as unset.
             [] => return Ok(None),

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use crate::failure::Failure;
+use crate::error::BoxError;
 
 /// Shortest supported period. In a shorter one an iothread may be late only because other threads run.
 const MIN_PERIOD: Duration = Duration::from_millis(100);
@@ -18,7 +18,7 @@ const MIN_PERIOD: Duration = Duration::from_millis(100);
 pub(crate) fn period(
     usec: Option<OsString>,
     pid: Option<OsString>,
-) -> Result<Option<Duration>, Failure> {
+) -> Result<Option<Duration>, BoxError> {
     let Some(usec) = usec else { return Ok(None) };
     if pid.is_some_and(|pid| pid != *std::process::id().to_string()) {
         return Ok(None);

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use unix_socket::listener::{Listener, Peers};
 
 use crate::errno_text::errno_text;
-use crate::failure::Failure;
+use crate::error::BoxError;
 use crate::service::InheritedSockets;
 
 /// All character devices, in the order in which they were added.
@@ -83,7 +83,7 @@ impl Chardevs {
         options: &ChardevOptions,
         inherited: &mut InheritedSockets,
         stop_fd: BorrowedFd<'_>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), BoxError> {
         self.0.push(open(options, inherited, stop_fd)?);
         Ok(())
     }
@@ -94,7 +94,7 @@ impl Chardevs {
         options: &ChardevOptions,
         inherited: &mut InheritedSockets,
         stop_fd: BorrowedFd<'_>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), BoxError> {
         let new = open(options, inherited, stop_fd)?;
         self.remove(&options.settings.id);
         self.0.push(new);
@@ -111,7 +111,7 @@ impl Chardevs {
         &mut self,
         id: &str,
         open: impl FnOnce(Endpoint) -> ClientCount,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), BoxError> {
         let index = self.0.iter().position(|chardev| chardev.id() == id);
         let index = index.ok_or_else(|| format!("there is no chardev '{id}'"))?;
         let Chardev { options, state } = self.0.remove(index);
@@ -128,7 +128,7 @@ fn open(
     options: &ChardevOptions,
     inherited: &mut InheritedSockets,
     stop_fd: BorrowedFd<'_>,
-) -> Result<Chardev, Failure> {
+) -> Result<Chardev, BoxError> {
     let peers = match (&options.settings.users, &options.addr) {
         (Some(users), _) => Peers::Users(users.clone()),
         (None, SocketAddr::Unix { .. }) => Peers::User,
@@ -166,7 +166,7 @@ fn wait_for_first_client(
     listener: Listener,
     options: &ChardevOptions,
     stop_fd: BorrowedFd<'_>,
-) -> Result<Endpoint, Failure> {
+) -> Result<Endpoint, BoxError> {
     listener.socket().set_nonblocking(true)?;
     let first = match options.waits() {
         true => accept_first(&listener, stop_fd)?,
@@ -179,7 +179,7 @@ fn wait_for_first_client(
 fn accept_first(
     listener: &Listener,
     stop_fd: BorrowedFd<'_>,
-) -> Result<Option<UnixStream>, Failure> {
+) -> Result<Option<UnixStream>, BoxError> {
     tracing::info!("waiting for a client of a monitor (wait=off: do not wait)");
     loop {
         let mut fds = [

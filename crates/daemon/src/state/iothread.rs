@@ -5,7 +5,7 @@ use std::sync::Arc;
 use iothread::DataThread;
 use options::IothreadOptions;
 
-use crate::failure::Failure;
+use crate::error::BoxError;
 
 /// An iothread.
 pub(crate) struct Iothread {
@@ -16,7 +16,7 @@ pub(crate) struct Iothread {
 
 impl Iothread {
     /// Applies new options while it runs. Most of them take effect in its next iteration.
-    pub fn apply(&mut self, new: IothreadOptions) -> Result<(), Failure> {
+    pub fn apply(&mut self, new: IothreadOptions) -> Result<(), BoxError> {
         let Iothread { options, thread } = self;
         thread.set_polling(polling(&new))?;
         if options.aio_max_batch != new.aio_max_batch {

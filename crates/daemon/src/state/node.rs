@@ -5,7 +5,7 @@ use std::sync::Arc;
 use block::Node;
 use options::BlockdevOptions;
 
-use crate::failure::Failure;
+use crate::error::BoxError;
 
 /// An open node.
 pub(crate) struct OpenNode {
@@ -19,7 +19,7 @@ pub(crate) struct OpenNode {
 
 impl OpenNode {
     /// Refuses a node that a command has reserved.
-    pub fn check_free(&self) -> Result<(), Failure> {
+    pub fn check_free(&self) -> Result<(), BoxError> {
         let name = self.node.name();
         match self.busy {
             None => Ok(()),
@@ -35,7 +35,7 @@ impl OpenNode {
 }
 
 /// The error for a node that another command has reserved.
-pub(crate) fn busy_error(name: &str, command: &str) -> Failure {
+pub(crate) fn busy_error(name: &str, command: &str) -> BoxError {
     format!(
         "Node '{name}' is busy: a {command} waits for its disk; try again when that command is done"
     )

@@ -21,7 +21,7 @@ use super::node::{OpenNode, busy_error};
 use super::slow_requests::SlowRequestWatchdog;
 use crate::devices::export_server::ExportServer;
 use crate::disk::aio::AioChoices;
-use crate::failure::Failure;
+use crate::error::BoxError;
 use crate::service::InheritedSockets;
 
 /// Name of the iothread of exports that name none. The first of them creates it, unless it exists.
@@ -77,7 +77,7 @@ impl Objects {
         }
     }
 
-    pub fn add_iothread(&mut self, options: &IothreadOptions) -> Result<(), Failure> {
+    pub fn add_iothread(&mut self, options: &IothreadOptions) -> Result<(), BoxError> {
         if self.iothread(&options.id).is_some() {
             return Err(format!(
                 "--object: iothread '{0}' was created for exports that name none; define it before \
@@ -104,7 +104,7 @@ impl Objects {
     }
 
     /// The iothreads of an export, in its order; [`DEFAULT_IOTHREAD`] when it names none.
-    pub fn iothreads_of(&mut self, names: &[String]) -> Result<Vec<Arc<DataThread>>, Failure> {
+    pub fn iothreads_of(&mut self, names: &[String]) -> Result<Vec<Arc<DataThread>>, BoxError> {
         let default = [DEFAULT_IOTHREAD.to_owned()];
         let names = match names {
             [] => &default,
@@ -137,7 +137,7 @@ impl Objects {
     }
 
     /// Refuses the name of a node that is being opened.
-    pub fn check_not_opening(&self, name: &str) -> Result<(), Failure> {
+    pub fn check_not_opening(&self, name: &str) -> Result<(), BoxError> {
         match self.opening_nodes.iter().any(|opening| opening == name) {
             true => Err(busy_error(name, "blockdev-add")),
             false => Ok(()),
@@ -145,7 +145,7 @@ impl Objects {
     }
 
     /// The node of this name, unless a command has reserved it.
-    pub fn node(&self, name: &str) -> Result<Arc<Node>, Failure> {
+    pub fn node(&self, name: &str) -> Result<Arc<Node>, BoxError> {
         self.check_not_opening(name)?;
         let found = self.find_node(name);
         let found = found.ok_or_else(|| format!("there is no node '{name}'"))?;
@@ -154,7 +154,7 @@ impl Objects {
     }
 
     /// Reserves nodes for a command until they are [released](Objects::release): all of them or none.
-    pub fn reserve(&mut self, names: &[String], command: &'static str) -> Result<(), Failure> {
+    pub fn reserve(&mut self, names: &[String], command: &'static str) -> Result<(), BoxError> {
         let named = |open: &OpenNode| names.iter().any(|name| open.node.name() == name);
         for open in self.nodes.iter().filter(|open| named(open)) {
             open.check_free()?;
@@ -175,7 +175,7 @@ impl Objects {
     }
 
     /// Ends an iothread that no export runs on.
-    pub fn remove_iothread(&mut self, id: &str) -> Result<(), Failure> {
+    pub fn remove_iothread(&mut self, id: &str) -> Result<(), BoxError> {
         let index = self.iothreads.iter().position(|i| i.options.id == id);
         let index = index.ok_or_else(|| format!("object '{id}' not found"))?;
         let runs_on = |export: &&Export| match export.options.iothreads.as_slice() {
@@ -194,14 +194,14 @@ impl Objects {
     }
 
     /// The node of this name; otherwise an error with QEMU's text.
-    pub fn named_node(&self, name: &str) -> Result<&OpenNode, Failure> {
+    pub fn named_node(&self, name: &str) -> Result<&OpenNode, BoxError> {
         let found = self.find_node(name);
         found.ok_or_else(|| format!("Failed to find node with node-name='{name}'").into())
     }
 
     /// Reserves a node to be flushed and removed, with the nodes defined inside it, if nothing uses any of them. Returns their names,
     /// the node itself first.
-    pub fn begin_remove_node(&mut self, name: &str) -> Result<Vec<String>, Failure> {
+    pub fn begin_remove_node(&mut self, name: &str) -> Result<Vec<String>, BoxError> {
         self.check_not_opening(name)?;
         let found = self.named_node(name)?;
         if let Some(parent) = &found.parent {
@@ -218,9 +218,7 @@ impl Objects {
             };
             if let Some(above) = self.nodes.iter().find(is_above) {
                 let above = above.node.name();
-                return Err(
-                    format!("Block device {name} is in use by node '{above}'").into(),
-                );
+                return Err(format!("Block device {name} is in use by node '{above}'").into());
             }
             let shows = |export: &&Export| export.options.shows(name);
             if let Some(export) = self.exports.iter().find(shows) {
@@ -253,7 +251,7 @@ impl Objects {
 
     /// Removes an export: at once if no front-end is connected, otherwise only with `hard`, as soon as its queues have
     /// drained.
-    pub fn remove_export(&mut self, id: &str, hard: bool) -> Result<(), Failure> {
+    pub fn remove_export(&mut self, id: &str, hard: bool) -> Result<(), BoxError> {
         let index = self.exports.iter().position(|e| e.options.id == id);
         let index = index.ok_or_else(|| format!("Export '{id}' is not found"))?;
         let ExportState::Serving(server) = &self.exports[index].state else {
@@ -312,7 +310,7 @@ impl Objects {
     }
 
     /// The orderly shutdown: accepts no more requests, waits for those in flight, and flushes all nodes.
-    pub fn shut_down(mut self) -> Result<(), Failure> {
+    pub fn shut_down(mut self) -> Result<(), BoxError> {
         self.begin_stop();
         for export in self.exports.drain(..) {
             match export.state {

@@ -12,7 +12,7 @@ use crate::devices::lsi53c895a::{ExportMonitoring, LsiController};
 use crate::devices::scsi_unit::create_unit;
 use crate::disk::export_stats::ExportStats;
 use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot, unit_stats};
-use crate::failure::Failure;
+use crate::error::BoxError;
 use crate::state::export::{Export, ExportState};
 use crate::state::objects::Objects;
 
@@ -26,7 +26,7 @@ pub(crate) fn start(
     listener: Listener,
     iothread: &Arc<DataThread>,
     objects: &mut Objects,
-) -> Result<(), Failure> {
+) -> Result<(), BoxError> {
     let mut disks = Vec::new();
     let mut nodes = Vec::new();
     let mut exported_disks = Vec::new();

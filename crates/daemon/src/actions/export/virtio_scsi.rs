@@ -11,7 +11,7 @@ use crate::devices::export_server::ExportServer;
 use crate::devices::queues::ExportQueues;
 use crate::devices::virtio_scsi::{ScsiController, ScsiTarget};
 use crate::disk::export_stats::ExportStats;
-use crate::failure::Failure;
+use crate::error::BoxError;
 use crate::state::export::{Export, ExportState};
 use crate::state::objects::Objects;
 
@@ -21,7 +21,7 @@ pub(crate) fn start(
     kind: &VhostUserScsiOptions,
     luns: &[LunOptions],
     objects: &mut Objects,
-) -> Result<(), Failure> {
+) -> Result<(), BoxError> {
     let iothreads = objects.iothreads_of(&options.iothreads)?;
     let controller = ScsiController::new(options, kind, iothreads.len(), objects.reports.clone())?;
     let controller = Arc::new(controller);

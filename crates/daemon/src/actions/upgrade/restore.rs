@@ -17,7 +17,7 @@ use crate::actions::node;
 use crate::control::Control;
 use crate::devices::export_server::ExportServer;
 use crate::disk::exported_disk::GuestDevice;
-use crate::failure::Failure;
+use crate::error::BoxError;
 use crate::process::ProcessOptions;
 use crate::process::pidfile::PidFile;
 use crate::state::export::{Export, ExportState};
@@ -62,7 +62,7 @@ pub(crate) fn restore(process: &ProcessOptions<'_>, control: &mut Control) {
 fn prepare(
     channel: &Channel,
     control: &mut Control,
-) -> Result<(Connections, DeferredParts), Failure> {
+) -> Result<(Connections, DeferredParts), BoxError> {
     channel.send(&UpgradeMessage::Hello, &[])?;
     let (UpgradeMessage::State(state), fds) = channel.recv()? else {
         return Err(INVALID_STATE.into());
@@ -145,7 +145,7 @@ fn create(
     options: &Value,
     sizes: &HashMap<&str, u64>,
     control: &mut Control,
-) -> Result<Vec<options::MonitorOptions>, Failure> {
+) -> Result<Vec<options::MonitorOptions>, BoxError> {
     let arguments = state_json::list(options)?.iter();
     let arguments: Vec<_> = arguments
         .map(|argument| argument.as_str().ok_or(INVALID_STATE))
@@ -185,7 +185,7 @@ fn restore_export(
     described: &Value,
     objects: &Objects,
     fds: &mut IncomingFds,
-) -> Result<Option<vhost_user::RestoredConnection>, Failure> {
+) -> Result<Option<vhost_user::RestoredConnection>, BoxError> {
     let found = objects
         .exports
         .iter()

@@ -1,4 +1,4 @@
 //! The error type of the daemon.
 
 /// An error that ends a command or the program, in which case the exit status is 1. Its text is one line.
-pub type Failure = Box<dyn std::error::Error>;
+pub type BoxError = Box<dyn std::error::Error>;
