@@ -1,8 +1,8 @@
-//! Keys inside of options for bash; and their tables for whoever reads bash's.
+//! Completion of keys inside of options for bash, with tables that zsh reads as well.
 
-use crate::keys::{self, Offer};
+use crate::keys::{self, Candidates};
 
-/// Takes the word apart by the line: bash splits it at '=' and ':', which are in `COMP_WORDBREAKS`.
+/// Takes the word from the line, since bash splits words at '=' and ':' (`COMP_WORDBREAKS`).
 const FUNCTION: &str = r#"
 _blockplane_keys() {
     local line="${COMP_LINE:0:COMP_POINT}"
@@ -48,12 +48,12 @@ _blockplane_or_keys() {
 complete -F _blockplane_or_keys -o nosort -o bashdefault -o default blockplane
 "#;
 
-/// The script that `clap` makes, and ours that comes before it.
+/// The script of `clap`, followed by ours, which replaces its completion function.
 pub(crate) fn with_keys(script: &str) -> String {
     format!("{script}{}{FUNCTION}", tables())
 }
 
-/// Functions that tell what is offered: `_blockplane_words OPTION WORD`, `_blockplane_values OPTION KEY`.
+/// Shell functions that print candidates: `_blockplane_words OPTION WORD`, `_blockplane_values OPTION KEY`.
 pub(crate) fn tables() -> String {
     let mut out = String::new();
     out.push_str("\n# Inside of an option: kinds (before the first comma) and keys.\n");
@@ -63,11 +63,11 @@ pub(crate) fn tables() -> String {
     out
 }
 
-fn function(out: &mut String, name: &str, offers: &[Offer]) {
+fn function(out: &mut String, name: &str, candidates: &[Candidates]) {
     out.push_str(&format!("{name}() {{\n    case \"$1 $2\" in\n"));
-    for Offer { pattern, words } in offers {
+    for Candidates { pattern, words } in candidates {
         let pattern = format!("\"{}\"", pattern.replace('*', "\"*\""));
-        // A star at the end leaves nothing to quote.
+        // A star at the end leaves an empty string.
         let pattern = pattern.trim_end_matches("\"\"");
         let words = words.join(" ");
         out.push_str(&format!("        {pattern}) echo \"{words}\" ;;\n"));

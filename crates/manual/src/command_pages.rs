@@ -1,4 +1,4 @@
-//! Pages of commands, by `clap_mangen`.
+//! Manual pages of commands, by `clap_mangen`.
 
 use std::io;
 
@@ -7,11 +7,11 @@ use clap_mangen::Man;
 
 use crate::page::{MANUAL, Page, SOURCE, date, readable};
 
-/// What stands before the examples in helps.
+/// The heading of the examples in help texts.
 const EXAMPLES: &str = "Examples:\n";
 
-/// The page of a program or command, and those of the commands below it.
-pub(crate) fn with_those_below(
+/// The page of a program or command, and those of its subcommands, each with the name of its file.
+pub(crate) fn with_subcommands(
     program: &Command,
     see_also: &str,
 ) -> io::Result<Vec<(String, String)>> {
@@ -24,7 +24,7 @@ pub(crate) fn with_those_below(
     Ok(pages)
 }
 
-/// The page of a command in a grammar that is built, with the name of its file.
+/// The page of a command, with the name of its file. The grammar is built, see [`Command::build`].
 fn page(command: &Command, see_also: &str) -> io::Result<(String, String)> {
     let after = text(command.get_after_long_help().or(command.get_after_help()));
     let (remarks, examples) = after.split_once(EXAMPLES).unwrap_or((&after, ""));

@@ -1,4 +1,4 @@
-//! Completions. What `clap` does not know, the keys inside of options, each shell is told in its own language.
+//! Completion scripts. `clap` does not know the keys inside of options; each shell has a function of ours for them.
 
 use clap::{Arg, Command, ValueHint};
 use clap_complete::{Shell, generate};
@@ -7,7 +7,7 @@ use options::reference;
 use crate::names::short_name;
 use crate::{bash, fish, zsh};
 
-/// Every script with the name of its file.
+/// The scripts of blockplane, each with the name of its file.
 pub(crate) fn all(commands: &[Command]) -> Vec<(String, String)> {
     let script = |shell: Shell| {
         let mut out = Vec::new();
@@ -30,7 +30,7 @@ pub(crate) fn all(commands: &[Command]) -> Vec<(String, String)> {
     ]
 }
 
-/// The scripts of another program than blockplane.
+/// The scripts of another program, each with the name of its file.
 pub(crate) fn of_program(program: &Command) -> Vec<(String, String)> {
     let name = program.get_name();
     let script = |shell: Shell| {
@@ -48,7 +48,7 @@ pub(crate) fn of_program(program: &Command) -> Vec<(String, String)> {
     ]
 }
 
-/// Both faces of the program as one grammar.
+/// The whole command line of blockplane as one grammar: options without a command, and commands.
 pub(crate) fn program(commands: &[Command]) -> Command {
     let mut program = Command::new("blockplane").about("disks for virtual machines");
     // clap adds --help, to the commands as well.

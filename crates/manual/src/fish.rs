@@ -1,8 +1,8 @@
-//! Keys inside of options for fish.
+//! Completion of keys inside of options for fish.
 
 use clap::Command;
 
-use crate::keys::{self, Offer};
+use crate::keys::{self, Candidates};
 use crate::names::short_name;
 
 const FUNCTION: &str = r#"
@@ -24,7 +24,7 @@ end
 
 "#;
 
-/// The script that `clap` makes for a program with these commands, and ours.
+/// The script of `clap` for a program with these commands, followed by ours.
 pub(crate) fn with_keys(script: &str, commands: &[Command]) -> String {
     let names: Vec<String> = commands.iter().map(short_name).collect();
     let names = names.join(" ");
@@ -46,7 +46,7 @@ pub(crate) fn with_keys(script: &str, commands: &[Command]) -> String {
     function(&mut out, "__blockplane_values", &keys::values());
     out.push_str(FUNCTION);
     for option in keys::options() {
-        // What `clap` asks about commands has no answer while an option waits for its value.
+        // The condition that `clap` uses for commands fails while the value of an option is completed.
         out.push_str(&format!(
             "complete -c blockplane -n \"not __fish_seen_subcommand_from {names}\" -l {option} -x \
              -a '(__blockplane_keys --{option})'\n"
@@ -55,7 +55,7 @@ pub(crate) fn with_keys(script: &str, commands: &[Command]) -> String {
     out
 }
 
-/// `clap` leaves out what a command takes without a dash. It is one of `words`, once.
+/// Completes the positional argument of a command, which `clap` leaves out, with one of `words`.
 fn word(out: &mut String, command: &str, words: &str) {
     out.push_str(&format!(
         "complete -c blockplane -n \"__fish_blockplane_using_subcommand {command}; \
@@ -63,9 +63,9 @@ fn word(out: &mut String, command: &str, words: &str) {
     ));
 }
 
-fn function(out: &mut String, name: &str, offers: &[Offer]) {
+fn function(out: &mut String, name: &str, candidates: &[Candidates]) {
     out.push_str(&format!("function {name}\n    switch \"$argv[1]\"\n"));
-    for Offer { pattern, words } in offers {
+    for Candidates { pattern, words } in candidates {
         let words = words.join(" ");
         out.push_str(&format!(
             "        case '{pattern}'\n            printf '%s\\n' {words}\n"

@@ -1,64 +1,64 @@
-//! Completions inside of `--blockdev file,filename=…`, for all shells: kinds, keys, and the words that a value may be.
+//! Completions inside of an option such as `--blockdev file,filename=…`, for all shells: kinds, keys and values.
 
 use std::collections::BTreeMap;
 
 use options::reference::KEYS;
 
-/// What is offered where a pattern fits, in which `*` stands for anything.
-pub(crate) struct Offer {
+/// The candidates for text that matches a pattern, in which `*` stands for any text.
+pub(crate) struct Candidates {
     pub pattern: String,
     pub words: Vec<String>,
 }
 
-/// Instead of words: a file.
+/// Stands instead of words for the names of files.
 pub(crate) const PATH: &str = "PATH";
 
-/// The options that have keys.
+/// The options that take keys.
 pub(crate) fn options() -> impl Iterator<Item = &'static str> {
     kinds().into_keys()
 }
 
-/// What may begin after the last comma. Patterns are of the option, a blank and its value; the first that fits counts.
-pub(crate) fn words() -> Vec<Offer> {
-    let mut offers = Vec::new();
-    let mut offer = |pattern: String, words| offers.push(Offer { pattern, words });
+/// Candidates for the text after the last comma. Patterns match the option, a space and its value; the first match counts.
+pub(crate) fn words() -> Vec<Candidates> {
+    let mut candidates = Vec::new();
+    let mut add = |pattern: String, words| candidates.push(Candidates { pattern, words });
     for (option, kinds) in kinds() {
         for kind in &kinds {
             let keys = keys_of(option, Some(kind));
-            offer(format!("--{option} {kind},*"), keys.clone());
-            offer(format!("--{option} *={kind},*"), keys);
+            add(format!("--{option} {kind},*"), keys.clone());
+            add(format!("--{option} *={kind},*"), keys);
         }
         let all = keys_of(option, None);
-        offer(format!("--{option} *,*"), all.clone());
+        add(format!("--{option} *,*"), all.clone());
         let first = kinds.iter().map(|kind| format!("{kind},"));
-        offer(format!("--{option} *"), first.chain(all).collect());
+        add(format!("--{option} *"), first.chain(all).collect());
     }
-    offers
+    candidates
 }
 
-/// What may be the value of a key, or [`PATH`]. Patterns are of the option, a blank and the key.
-pub(crate) fn values() -> Vec<Offer> {
-    let mut offers: Vec<Offer> = Vec::new();
+/// Candidates for the value of a key, or [`PATH`]. Patterns match the option, a space and the key.
+pub(crate) fn values() -> Vec<Candidates> {
+    let mut candidates: Vec<Candidates> = Vec::new();
     for group in KEYS {
         for key in group.keys {
             let pattern = format!("--{} {}", group.option, key.name);
-            let is_known = offers.iter().any(|offer| offer.pattern == pattern);
+            let is_known = candidates.iter().any(|known| known.pattern == pattern);
             let words: Vec<String> = key.value.split('|').map(str::to_owned).collect();
             if !is_known && (key.value == PATH || words.iter().all(|word| is_fixed(word))) {
-                offers.push(Offer { pattern, words });
+                candidates.push(Candidates { pattern, words });
             }
         }
     }
-    offers
+    candidates
 }
 
-/// Whether it is a word to be written as it stands, and not the name of a kind of values.
+/// Whether it is a literal word, and not a placeholder such as `SIZE`.
 fn is_fixed(word: &str) -> bool {
     word.chars()
         .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c))
 }
 
-/// The kinds of each option that has keys.
+/// The options that take keys, each with its kinds.
 fn kinds() -> BTreeMap<&'static str, Vec<&'static str>> {
     let mut kinds: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for group in KEYS {

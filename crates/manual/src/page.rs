@@ -1,4 +1,4 @@
-//! Headings, paragraphs and items of a manual page: man(7), as far as the `roff` crate does not have it.
+//! A manual page of headings, paragraphs and items: the macros of man(7), which the `roff` crate does not have.
 
 use roff::{Roff, bold, roman};
 
@@ -7,12 +7,12 @@ pub(crate) const SOURCE: &str = concat!("blockplane ", env!("CARGO_PKG_VERSION")
 /// The manual that the pages belong to, at their head.
 pub(crate) const MANUAL: &str = "blockplane";
 
-/// A page, or the end of one that begins elsewhere.
+/// A manual page, or the last part of one.
 #[derive(Default)]
 pub(crate) struct Page(Roff);
 
 impl Page {
-    /// A page of this name and section, with what it is in a line.
+    /// A page with this name and section, and a one-line description.
     pub(crate) fn new(name: &str, section: &str, about: &str) -> Self {
         let mut page = Self::default();
         let title = [name, section, &date(), SOURCE, MANUAL];
@@ -22,23 +22,23 @@ impl Page {
         page
     }
 
-    /// A section.
+    /// Begins a section.
     pub(crate) fn heading(&mut self, title: &str) {
         self.0.control("SH", [title]);
     }
 
-    /// A section below it.
+    /// Begins a subsection.
     pub(crate) fn subheading(&mut self, title: &str) {
         // As text, which is escaped: titles name options.
         self.0.control("SS", []).text([roman(title)]);
     }
 
-    /// Paragraphs with blank lines between them.
+    /// Adds paragraphs, which blank lines separate.
     pub(crate) fn prose(&mut self, text: &str) {
         self.paragraphs("PP", text);
     }
 
-    /// Lines of a synopsis, or of examples.
+    /// Adds lines as they are: a synopsis, or examples.
     pub(crate) fn verbatim(&mut self, text: &str) {
         self.0.control("nf", []);
         for line in text.lines() {
@@ -47,7 +47,7 @@ impl Page {
         self.0.control("fi", []);
     }
 
-    /// An option or a key, and what it is.
+    /// Adds an option or a key with its description.
     pub(crate) fn item(&mut self, term: &str, text: &str) {
         self.0.control("TP", []).text([bold(term)]);
         self.paragraphs("IP", text);
@@ -68,14 +68,14 @@ impl Page {
     }
 }
 
-/// The text of a page, for terminals of any width and locale: names of options and keys are not hyphenated, lines not
-/// stretched, and three dots are three dots, which a terminal without Unicode has too.
+/// Prepares the text of a page for terminals of any width and locale: no hyphenation, which would break names of options, no
+/// justified lines, and three dots instead of an ellipsis.
 pub(crate) fn readable(page: &str) -> String {
     page.replacen(".SH NAME", ".nh\n.ad l\n.SH NAME", 1)
         .replace('…', "...")
 }
 
-/// When this version was made, as the package's changelog has it: `2026-11-21`.
+/// The date of this version in the package's changelog, such as `2026-11-21`.
 pub(crate) fn date() -> String {
     const MONTHS: [&str; 12] = [
         "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",

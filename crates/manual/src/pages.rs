@@ -1,4 +1,4 @@
-//! Every page of blockplane.
+//! All manual pages of blockplane.
 
 use std::io;
 
@@ -8,11 +8,11 @@ use options::reference::{self, KEYS, KeyGroup};
 use crate::page::Page;
 use crate::{Protocol, command_pages, completions};
 
-/// Every page with the name of its file.
+/// All pages, each with the name of its file.
 pub(crate) fn all(commands: &[Command], protocol: &Protocol) -> io::Result<Vec<(String, String)>> {
     let program = completions::program(commands);
-    let mut pages = command_pages::with_those_below(&program, "blockplane(1), blockplane.toml(5)")?;
-    // Of the program itself, there is more to say than its grammar does.
+    let mut pages = command_pages::with_subcommands(&program, "blockplane(1), blockplane.toml(5)")?;
+    // The page of the program itself has more than its grammar.
     pages[0].1 = overview(&program);
     pages.push(("blockplane.toml.5".to_owned(), configuration()));
     pages.push(("blockplane-qmp.7".to_owned(), monitors(protocol)));
@@ -30,10 +30,10 @@ fn overview(program: &Command) -> String {
     page.verbatim("blockplane COMMAND ...\nblockplane [OPTIONS]");
     page.heading("DESCRIPTION");
     page.prose(
-        "blockplane gives virtual machines their disks. The virtual machine monitor connects to a Unix socket and \
-         shares the guest's memory; blockplane carries out what the guest asks of its virtio disk, on a file or a block \
+        "blockplane serves disks to virtual machines. The virtual machine monitor connects to a Unix socket and \
+         shares the guest's memory; blockplane executes the requests of the guest's virtio disk on a file or a block \
          device.\n\n\
-         With a command it is for people. Without one it takes the options of qemu-storage-daemon, for scripts.",
+         The commands are for interactive use. Without a command, blockplane takes the options of qemu-storage-daemon, for scripts.",
     );
     page.heading("COMMANDS");
     for command in program.get_subcommands() {
@@ -60,14 +60,14 @@ fn overview(program: &Command) -> String {
     page.heading("ENVIRONMENT");
     page.item(
         "BLOCKPLANE_LOG",
-        "How much is logged without a command: error (errors and warnings, the default; also warn), info, debug or trace.",
+        "The log level without a command: error (errors and warnings, the default; also warn), info, debug or trace.",
     );
     page.item(
         "BLOCKPLANE_LOG_FORMAT",
-        "In which form: text (the default) or json.",
+        "The log format: text (the default) or json.",
     );
     page.heading("EXIT STATUS");
-    page.prose("0 after an orderly end (SIGTERM, SIGINT, SIGHUP): what a guest saw complete is on stable storage. 1 for any error.");
+    page.prose("0 after an orderly shutdown (SIGTERM, SIGINT, SIGHUP): writes that were completed to guests are on stable storage. 1 for any error.");
     let names = program.get_subcommands().map(Command::get_name);
     let mut pages: Vec<String> = names.map(|name| format!("blockplane-{name}(1)")).collect();
     pages.push("blockplane-bench(1)".to_owned());
@@ -85,16 +85,15 @@ fn keys(page: &mut Page, group: &KeyGroup) {
 }
 
 const RULES: &str = "\
-The file is TOML. A table is one thing with its name, such as [export.web] for an export called web. The keys are those of \
-the command line, with the same defaults.
+The file is TOML. A table describes one object and has its name, such as [export.web] for an export called web. The keys are \
+those of the command line, with the same defaults.
 
-What is nested with dots on the command line may be written with dots, or as a table. Lists are lists. Switches are true and \
+Keys that are nested with dots on the command line may be written with dots, or as a table. Lists are lists. Switches are true and \
 false, or \"on\" and \"off\". Sizes are bytes, or strings with a suffix: \"1.5G\". The order of tables does not matter.
 
-The command line comes after the file: what it gives a name that the file gives to a thing of the same kind replaces the \
-table.
+An option on the command line replaces the table of an object of the same kind and name.
 
-blockplane check FILE says all that is wrong with a file, or what it would run.";
+blockplane check FILE reports all errors of a file, or shows what it would create.";
 
 const EXAMPLE: &str = "\
 [blockdev.disk0]
@@ -108,7 +107,7 @@ num-queues = 4
 addr = { type = \"unix\", path = \"/run/web.sock\" }";
 
 fn configuration() -> String {
-    let mut page = Page::new("blockplane.toml", "5", "what blockplane is to run");
+    let mut page = Page::new("blockplane.toml", "5", "configuration of blockplane");
     page.heading("SYNOPSIS");
     page.verbatim(
         "blockplane --config FILE\nblockplane serve --config FILE\nblockplane check FILE",
@@ -127,7 +126,7 @@ fn configuration() -> String {
             page.item(&format!("{} = {}", key.name, key.value), key.help);
         }
     }
-    page.subheading("[metrics]: figures for Prometheus");
+    page.subheading("[metrics]: metrics for Prometheus");
     page.item(
         "listen = ADDRESS",
         "as --metrics: unix:PATH, tcp:IP:PORT or fd:FD in quotes",
@@ -138,23 +137,19 @@ fn configuration() -> String {
     page.done()
 }
 
-const ASKING: &str = "\
-A daemon listens for monitors where --monitor says, and serve --monitor. What goes over the socket is QMP, the JSON protocol \
-of QEMU's monitors: the daemon greets, the client sends {\"execute\": \"qmp_capabilities\"}, and then commands, each of \
-which is answered. blockplane qmp SOCKET sends them from a shell.
+const MONITORS: &str = "\
+A daemon listens for monitor clients on the sockets of --monitor, or serve --monitor. The protocol is QMP, the JSON protocol \
+of QEMU's monitors: the daemon sends a greeting, the client {\"execute\": \"qmp_capabilities\"}, and then commands, each of \
+which gets a response. blockplane qmp SOCKET sends commands from a shell.
 
-Names, arguments and answers are those of QEMU where it has them. Below stand the arguments, each with what it may be; \
-those in brackets may be left out. Dots stand for an object in an object. query-qmp-schema tells programs the same, and what \
-is answered.";
+Names, arguments and results are those of QEMU where it has them. The arguments below are listed with their types; \
+those in brackets are optional. A dot separates an object and its member. query-qmp-schema returns the same for programs, \
+with the types of results.";
 
 fn monitors(protocol: &Protocol) -> String {
-    let mut page = Page::new(
-        "blockplane-qmp",
-        "7",
-        "what the daemon's monitors can be asked",
-    );
+    let mut page = Page::new("blockplane-qmp", "7", "commands and events of the monitors");
     page.heading("DESCRIPTION");
-    page.prose(ASKING);
+    page.prose(MONITORS);
     for (heading, lines) in [
         ("COMMANDS", &protocol.commands),
         ("EVENTS", &protocol.events),
@@ -162,7 +157,7 @@ fn monitors(protocol: &Protocol) -> String {
         page.heading(heading);
         for line in lines {
             let (name, rest) = line.split_once([' ', '\n']).unwrap_or((line, "none"));
-            // What depends on an argument's value has paragraphs of its own.
+            // Arguments that depend on the value of another one have paragraphs of their own.
             page.item(name, &rest.replace('\n', "\n\n"));
         }
     }

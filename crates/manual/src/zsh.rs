@@ -1,8 +1,8 @@
-//! Keys inside of options for zsh.
+//! Completion of keys inside of options for zsh.
 
 use crate::{bash, keys};
 
-/// `_arguments` has taken the option and its '=' off what it calls `PREFIX`.
+/// `_arguments` has removed the option and its '=' from `PREFIX`.
 const FUNCTION: &str = r#"
 _blockplane_keys() {
     local option="$1" word="$PREFIX" words
@@ -22,10 +22,10 @@ _blockplane_keys() {
 
 "#;
 
-/// What ends the script that `clap` makes: there the completion begins.
+/// The last part of the script of `clap`, which runs the completion.
 const END: &str = "if [ \"$funcstack[1]\" = \"_blockplane\" ]; then";
 
-/// The script that `clap` makes, with ours in it.
+/// The script of `clap` with ours inserted.
 pub(crate) fn with_keys(script: &str) -> String {
     let mut out = script.to_owned();
     for option in keys::options() {
@@ -34,7 +34,7 @@ pub(crate) fn with_keys(script: &str) -> String {
         let Some(line) = line.map(str::to_owned) else {
             continue;
         };
-        // The blank before it: it is called without what `_arguments` would say of the tag.
+        // With the space before its name it is called without the tag arguments of `_arguments`.
         let action = format!(": : _blockplane_keys --{option}'");
         out = out.replacen(&line, &line.replace(": :_default'", &action), 1);
     }
