@@ -9,8 +9,8 @@ mod read;
 
 use std::path::PathBuf;
 
-pub(crate) use blkdebug::{BlkdebugKeys, InjectErrorKeys, injected};
-pub use blkdebug::{InjectAction, InjectError, Injected, IoType};
+pub(crate) use blkdebug::{BlkdebugKeys, InjectErrorKeys, read_blkdebug};
+pub use blkdebug::{BlkdebugOptions, InjectAction, InjectError, IoType};
 pub(crate) use read::{DRIVERS, Which, parse};
 
 use crate::{
@@ -112,7 +112,7 @@ pub enum Driver {
         /// `image`: the node below.
         image: NodeRef,
         /// `inject-error` and `seed`.
-        injected: Injected,
+        injected: BlkdebugOptions,
     },
 }
 

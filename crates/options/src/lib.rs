@@ -46,8 +46,8 @@ mod tree;
 use std::{ffi::OsString, os::unix::ffi::OsStrExt, path::PathBuf};
 
 pub use blockdev::{
-    AioMode, BlockdevOptions, DEFAULT_NULL_SIZE, Discard, Driver, FileOptions, InjectAction,
-    InjectError, Injected, IoType, Locking, NodeRef, NodeSettings, NullOptions, RawOptions,
+    AioMode, BlkdebugOptions, BlockdevOptions, DEFAULT_NULL_SIZE, Discard, Driver, FileOptions,
+    InjectAction, InjectError, IoType, Locking, NodeRef, NodeSettings, NullOptions, RawOptions,
 };
 pub use check::Check;
 pub use config::{ConfigError, Configured, Finding, Place};

@@ -4,9 +4,9 @@
 //! told, and forgotten when one set of options was read.
 
 use crate::{
-    BlockdevOptions, ExportOptions, Injected, IothreadOptions, Key, LunOptions, ObjectOptions,
-    Problem, SocketAddr, VhostUserBlkOptions, blockdev, export, fields::Fields, json, names::Names,
-    object, reference,
+    BlkdebugOptions, BlockdevOptions, ExportOptions, IothreadOptions, Key, LunOptions,
+    ObjectOptions, Problem, SocketAddr, VhostUserBlkOptions, blockdev, export, fields::Fields,
+    json, names::Names, object, reference,
 };
 
 /// What runs.
@@ -83,9 +83,9 @@ impl Live {
     ///
     /// # Errors
     /// What is wrong with them.
-    pub fn injected(json: &str) -> Result<Injected, Problem> {
+    pub fn blkdebug(json: &str) -> Result<BlkdebugOptions, Problem> {
         let mut fields = Fields::new(json::parse(json)?, "", &[blockdev::BlkdebugKeys::KEYS], &[])?;
-        let injected = blockdev::injected(&mut fields)?;
+        let injected = blockdev::read_blkdebug(&mut fields)?;
         fields.finish();
         Ok(injected)
     }

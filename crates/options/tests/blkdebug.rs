@@ -1,10 +1,11 @@
 //! `--blockdev driver=blkdebug`: which faults there are.
 
 use options::{
-    Directive, Driver, InjectAction, InjectError, Injected, Invocation, IoType, NodeRef, parse,
+    BlkdebugOptions, Directive, Driver, InjectAction, InjectError, Invocation, IoType, NodeRef,
+    parse,
 };
 
-fn read(rest: &str) -> Result<(NodeRef, Injected), String> {
+fn read(rest: &str) -> Result<(NodeRef, BlkdebugOptions), String> {
     let text = format!("blkdebug,node-name=b,{rest}");
     let words = ["--blockdev", "null-co,node-name=n", "--blockdev", &text];
     match parse(words.into_iter().map(Into::into)) {
@@ -20,7 +21,7 @@ fn read(rest: &str) -> Result<(NodeRef, Injected), String> {
     }
 }
 
-fn injected(rest: &str) -> Injected {
+fn injected(rest: &str) -> BlkdebugOptions {
     let read = read(&format!("image=n{rest}"));
     read.unwrap_or_else(|error| panic!("{error}")).1
 }
@@ -36,7 +37,7 @@ const ALWAYS: InjectError = InjectError {
 
 #[test]
 fn keys_of_the_field_mean_what_they_mean_there() {
-    assert_eq!(injected(""), Injected::default());
+    assert_eq!(injected(""), BlkdebugOptions::default());
     let text = ",inject-error.0.event=read_aio,inject-error.1.iotype=write-zeroes,inject-error.1.errno=28,\
                 inject-error.1.sector=8,inject-error.1.once=on,inject-error.1.immediately=on,inject-error.1.event=none";
     let expected = [
@@ -81,7 +82,7 @@ fn what_the_field_lacks_is_beside_them() {
             ..ALWAYS
         },
     ];
-    let Injected { errors, seed } = injected(text);
+    let BlkdebugOptions { errors, seed } = injected(text);
     assert_eq!((errors.as_slice(), seed), (&expected[..], 7));
 }
 

@@ -1,11 +1,11 @@
 //! Fault rules of `blkdebug` nodes, from their options.
 
 use block::{FaultAction, FaultRule, FaultRules, Op};
-use options::{InjectAction, InjectError, Injected, IoType};
+use options::{BlkdebugOptions, InjectAction, InjectError, IoType};
 use rustix::io::Errno;
 
 /// The rules as the block layer has them.
-pub(crate) fn rules(injected: &Injected) -> FaultRules {
+pub(crate) fn rules(injected: &BlkdebugOptions) -> FaultRules {
     FaultRules {
         rules: injected.errors.iter().map(rule).collect(),
         seed: injected.seed,

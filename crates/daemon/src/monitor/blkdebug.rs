@@ -46,7 +46,7 @@ fn set(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     }
     let mut options = arguments.clone();
     options.remove("node-name");
-    let new = Live::injected(&Value::Object(options).to_string());
+    let new = Live::blkdebug(&Value::Object(options).to_string());
     *injected = new.map_err(|problem| refused(&problem))?;
     faults.set(Some(faults::rules(injected)));
     Ok(json!({}))

@@ -168,7 +168,7 @@ pub enum InjectAction {
 
 /// All faults of a node, whose order counts, and the seed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Injected {
+pub struct BlkdebugOptions {
     /// `inject-error`.
     pub errors: Vec<InjectError>,
     /// `seed`. Default 0.
@@ -198,7 +198,7 @@ const EIO: u16 = 5;
 const MAX_SECTOR: u64 = i64::MAX.unsigned_abs() / 512;
 
 /// Takes `inject-error` and `seed`.
-pub(crate) fn injected(fields: &mut Fields) -> Result<Injected, Problem> {
+pub(crate) fn read_blkdebug(fields: &mut Fields) -> Result<BlkdebugOptions, Problem> {
     let BlkdebugKeys { seed } = BlkdebugKeys::read(fields, None)?;
     let path = fields.path("inject-error");
     let items = match fields.take("inject-error") {
@@ -226,7 +226,7 @@ pub(crate) fn injected(fields: &mut Fields) -> Result<Injected, Problem> {
         };
         errors.push(inject_error(object, &format!("{path}."))?);
     }
-    Ok(Injected { errors, seed })
+    Ok(BlkdebugOptions { errors, seed })
 }
 
 fn inject_error(object: Object, prefix: &str) -> Result<InjectError, Problem> {

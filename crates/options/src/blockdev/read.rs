@@ -114,7 +114,7 @@ fn node(
             file: child(&mut fields, "file")?,
         },
         Which::Blkdebug => Driver::Blkdebug {
-            injected: blkdebug::injected(&mut fields)?,
+            injected: blkdebug::read_blkdebug(&mut fields)?,
             image: child(&mut fields, "image")?,
         },
     };
