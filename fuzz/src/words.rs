@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 use options::live::Live;
-use options::{ConfigError, Configured, Invocation};
+use options::{ConfigError, ConfigFile, Invocation};
 
 /// Longer than any error needs to be that quotes what it is about.
 const LONG: usize = 4096;
@@ -45,8 +45,8 @@ pub fn command_line(bytes: &[u8]) {
     assert_eq!(parsed, options::parse(words.into_iter()));
     match parsed {
         Err(error) => check_text(&error.to_string()),
-        Ok(Invocation::Configured(configured)) => {
-            if let Err(error) = configured.with("") {
+        Ok(Invocation::ConfigFile(config)) => {
+            if let Err(error) = config.parse("") {
                 check_text(&error.to_string());
             }
         }
@@ -73,10 +73,10 @@ pub fn command_line(bytes: &[u8]) {
 
 /// A configuration file.
 pub fn configuration(bytes: &[u8]) {
-    let error = match ConfigError::unless_text("disks.toml".as_ref(), bytes.to_vec()) {
+    let error = match ConfigError::check_utf8("disks.toml".as_ref(), bytes.to_vec()) {
         Ok(text) => {
-            let read = Configured::of("disks.toml").with(&text);
-            assert_eq!(read, Configured::of("disks.toml").with(&text));
+            let read = ConfigFile::new("disks.toml").parse(&text);
+            assert_eq!(read, ConfigFile::new("disks.toml").parse(&text));
             read.err()
         }
         Err(error) => Some(error),

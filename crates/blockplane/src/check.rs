@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use daemon::BoxError;
 use options::{
-    BlockdevOptions, Check, ConfigError, Configured, Daemon, Directive, NodeRef, ObjectOptions,
+    BlockdevOptions, Check, ConfigError, ConfigFile, Daemon, Directive, NodeRef, ObjectOptions,
 };
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ pub(crate) fn run(options: &Check) -> Result<ExitCode, BoxError> {
     let bytes = config_file::read(&options.path)?;
     let path = config_file::shown(&options.path);
     let outcome =
-        ConfigError::unless_text(path, bytes).and_then(|text| Configured::of(path).with(&text));
+        ConfigError::check_utf8(path, bytes).and_then(|text| ConfigFile::new(path).parse(&text));
     let mut hints = Vec::new();
     if let Ok(daemon) = &outcome {
         unused(&daemon.directives, &mut hints);

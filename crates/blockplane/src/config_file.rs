@@ -8,21 +8,21 @@ use std::path::Path;
 use daemon::process::ProcessOptions;
 use daemon::service::ServiceManager;
 use daemon::{BoxError, run, upgrade};
-use options::{ConfigError, Configured, LogFormat, LogLevel};
+use options::{ConfigError, ConfigFile, LogFormat, LogLevel};
 
 use crate::log;
 use crate::summary::Summary;
 
 pub(crate) fn run(
-    options: Configured,
+    options: ConfigFile,
     format: LogFormat,
     service: ServiceManager,
 ) -> Result<(), BoxError> {
     let asked = options.log_level;
     let bytes = read(&options.path)?;
     let path = shown(&options.path).to_owned();
-    let text = ConfigError::unless_text(&path, bytes)?;
-    let options = options.named(&path).with(&text)?;
+    let text = ConfigError::check_utf8(&path, bytes)?;
+    let options = options.with_path(&path).parse(&text)?;
     let Some(level) = asked else {
         log::start(log::level_of_daemon()?, format);
         return run::run(&options, service);

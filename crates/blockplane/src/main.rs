@@ -45,7 +45,7 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, BoxError> {
             log::start(log::level_of_daemon()?, *format);
             daemon::run::run(&options, service()?)?;
         }
-        Invocation::Configured(options) => {
+        Invocation::ConfigFile(options) => {
             *format = options.log_format.unwrap_or(*format);
             config_file::run(options, *format, service()?)?;
         }

@@ -21,7 +21,7 @@ use crate::{Confinement, Daemon, LogFormat, LogLevel, MetricsAddr, directive::Wr
 
 /// A run that a configuration file describes, and options that add to it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Configured {
+pub struct ConfigFile {
     /// The file, as it is named in errors.
     pub path: PathBuf,
     /// `--daemonize`
@@ -40,10 +40,10 @@ pub struct Configured {
     pub(crate) written: Vec<Written>,
 }
 
-impl Configured {
+impl ConfigFile {
     /// What a file alone describes.
     #[must_use]
-    pub fn of(path: impl Into<PathBuf>) -> Self {
+    pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
             ..Self::default()
@@ -52,7 +52,7 @@ impl Configured {
 
     /// The same with another name in errors.
     #[must_use]
-    pub fn named(self, path: impl Into<PathBuf>) -> Self {
+    pub fn with_path(self, path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
             ..self
@@ -63,7 +63,7 @@ impl Configured {
     ///
     /// # Errors
     /// Everything that is wrong with them.
-    pub fn with(self, text: &str) -> Result<Daemon, ConfigError> {
+    pub fn parse(self, text: &str) -> Result<Daemon, ConfigError> {
         match read::all(text, self.written, self.metrics) {
             Ok((directives, metrics)) => Ok(Daemon {
                 daemonize: self.daemonize,
@@ -94,7 +94,7 @@ impl ConfigError {
     ///
     /// # Errors
     /// It is not UTF-8.
-    pub fn unless_text(path: &Path, bytes: Vec<u8>) -> Result<String, Self> {
+    pub fn check_utf8(path: &Path, bytes: Vec<u8>) -> Result<String, Self> {
         String::from_utf8(bytes).map_err(|error| {
             let at = error.utf8_error().valid_up_to();
             let byte = error.as_bytes()[at];
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn the_example_and_its_defaults_are_right() {
         for text in [EXAMPLE, &with_defaults()] {
-            let daemon = Configured::of("blockplane.toml").with(text);
+            let daemon = ConfigFile::new("blockplane.toml").parse(text);
             assert_eq!(daemon.map(|daemon| daemon.directives.len()), Ok(12));
         }
     }
@@ -176,14 +176,14 @@ mod tests {
             .filter(|line| !no_value.iter().any(|key| line.starts_with(key)))
             .map(|line| format!("{line}\n"))
             .collect();
-        let read = |text: &str| Configured::of("blockplane.toml").with(text);
+        let read = |text: &str| ConfigFile::new("blockplane.toml").parse(text);
         assert_eq!(read(&text), read(EXAMPLE));
     }
 
     #[test]
     fn control_characters_of_the_file_name_are_escaped_in_every_line() {
         let refused = |text: &str| {
-            let error = Configured::of("a\u{1b}[2J\u{7}\nb").with(text);
+            let error = ConfigFile::new("a\u{1b}[2J\u{7}\nb").parse(text);
             error.map(|_| ()).unwrap_err().to_string()
         };
         // In the heading, before a place in the file, and with several problems.

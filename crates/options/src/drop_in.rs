@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    Configured, Daemon, Invocation, MetricsAddr, Problem, Sandbox, UsageError, confinement,
+    ConfigFile, Daemon, Invocation, MetricsAddr, Problem, Sandbox, UsageError, confinement,
     directive::{Kind, Written},
     error::shown,
     getopt::{Item, Items, Opt},
@@ -81,7 +81,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
     }
     Ok(match config {
         None => Invocation::Daemon(daemon),
-        Some(path) => Invocation::Configured(Configured {
+        Some(path) => Invocation::ConfigFile(ConfigFile {
             path,
             daemonize: daemon.daemonize,
             pidfile: daemon.pidfile,

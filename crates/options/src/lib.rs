@@ -50,7 +50,7 @@ pub use blockdev::{
     InjectAction, InjectError, IoType, Locking, NodeRef, NodeSettings, NullOptions, RawOptions,
 };
 pub use check::Check;
-pub use config::{ConfigError, Configured, Finding, Place};
+pub use config::{ConfigError, ConfigFile, Finding, Place};
 pub use confinement::{Confinement, Sandbox};
 pub use cpus::MAX_CPUS;
 pub use daemon::Daemon;
@@ -86,7 +86,7 @@ pub enum Invocation {
     /// qemu-storage-daemon's options.
     Daemon(Daemon),
     /// `--config FILE`, of either face: the file is still to be read.
-    Configured(Configured),
+    ConfigFile(ConfigFile),
     /// `blockplane check FILE`
     Check(Check),
     /// `blockplane generate man|completions DIR`

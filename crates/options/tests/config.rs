@@ -4,13 +4,13 @@
     reason = "a test that unwraps an error fails, as it should"
 )]
 
-use options::{ConfigError, Configured, Daemon, Directive, Invocation, LogLevel, parse};
+use options::{ConfigError, ConfigFile, Daemon, Directive, Invocation, LogLevel, parse};
 
 /// The file `f.toml` beside these words.
 fn with(args: &[&str], text: &str) -> Result<Daemon, ConfigError> {
     let words = ["--config", "f.toml"].iter().chain(args);
     match parse(words.map(Into::into)).unwrap() {
-        Invocation::Configured(configured) => configured.with(text),
+        Invocation::ConfigFile(config) => config.parse(text),
         other => panic!("no configuration: {other:?}"),
     }
 }
@@ -359,12 +359,12 @@ fn one_file_whose_name_is_there() {
 #[test]
 fn serve_takes_a_file_instead_of_a_disk() {
     let words = ["serve", "--config", "f.toml", "-v", "--pidfile", "p"];
-    let Ok(Invocation::Configured(configured)) = parse(words.iter().map(Into::into)) else {
+    let Ok(Invocation::ConfigFile(config)) = parse(words.iter().map(Into::into)) else {
         panic!("not taken");
     };
-    assert_eq!(configured.log_level, Some(LogLevel::Debug));
-    assert_eq!(configured.path.to_str(), Some("f.toml"));
-    assert_eq!(configured.with("").unwrap().pidfile, Some("p".into()));
+    assert_eq!(config.log_level, Some(LogLevel::Debug));
+    assert_eq!(config.path.to_str(), Some("f.toml"));
+    assert_eq!(config.parse("").unwrap().pidfile, Some("p".into()));
     for also in ["disk.img", "--num-queues=2", "--packed"] {
         let error = error_of(&["serve", "--config", "f.toml", also]);
         assert!(error.contains("cannot be used with"), "{also}: {error}");
@@ -381,7 +381,7 @@ fn check_takes_a_file() {
     assert!(check.json && !check.open);
     assert_eq!(check.path.to_str(), Some("f.toml"));
     assert!(error_of(&["check"]).contains("<FILE>"));
-    assert_eq!(Configured::of("f.toml").path.to_str(), Some("f.toml"));
+    assert_eq!(ConfigFile::new("f.toml").path.to_str(), Some("f.toml"));
 }
 
 #[test]
@@ -557,13 +557,13 @@ fn a_table_of_nonsense_is_not_read_for_ever() {
 #[test]
 fn what_is_no_text_is_refused_with_its_place() {
     let bytes = b"a = 1\nb = \"\xc3\xa4 \xff\"\n".to_vec();
-    let error = ConfigError::unless_text("f.toml".as_ref(), bytes).unwrap_err();
+    let error = ConfigError::check_utf8("f.toml".as_ref(), bytes).unwrap_err();
     assert!(
         error.to_string().starts_with(
             "f.toml: one problem\nf.toml:2:8: not UTF-8: the byte 0xff begins no character"
         ),
         "{error}"
     );
-    let right = ConfigError::unless_text("f.toml".as_ref(), "ä".into()).unwrap();
+    let right = ConfigError::check_utf8("f.toml".as_ref(), "ä".into()).unwrap();
     assert_eq!(right, "ä");
 }

@@ -12,7 +12,7 @@ use super::values::{
     serial, switch,
 };
 use crate::{
-    AioMode, Configured, Confinement, DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX,
+    AioMode, ConfigFile, Confinement, DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX,
     DEFAULT_POLL_MAX_NS, DEFAULT_SERVE_QUEUES, Discard, Disk, Invocation, Locking, LogFormat,
     LogLevel, MAX_QUEUE_SIZE, MetricsAddr, Problem, Sandbox, Serve, ServeDevice, UsageError,
     command::{self, Answer},
@@ -299,7 +299,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
         Answer::Help(help) => return Ok(Invocation::Help(help)),
     };
     if let Some(path) = args.config {
-        return Ok(Invocation::Configured(Configured {
+        return Ok(Invocation::ConfigFile(ConfigFile {
             log_level: Some(log_level(args.quiet, args.verbose)),
             log_format: args.log_format.map(LogFormatArg::read),
             pidfile: args.pidfile,
@@ -308,7 +308,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
                 sandbox: args.sandbox,
                 user: args.user,
             },
-            ..Configured::of(path)
+            ..ConfigFile::new(path)
         }));
     }
     checked(args)
