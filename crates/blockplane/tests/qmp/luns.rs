@@ -71,7 +71,7 @@ fn units_of_a_virtio_controller_come_and_go_beside_another_controller() {
     client.done("scsi-lun-add", read_only);
 
     let none = client.fails("scsi-lun-del", json!({"id": "v", "target": 1, "lun": 2}));
-    assert!(none.contains("no unit 2 at target 1"), "{none}");
+    assert!(none.contains("no LUN 2 at target 1"), "{none}");
     client.done("scsi-lun-del", json!({"id": "v", "target": 1, "lun": 0}));
     client.done("blockdev-del", json!({"node-name": "a"}));
     client.done("scsi-lun-del", json!({"id": "v", "target": 1, "lun": 1}));

@@ -1,11 +1,11 @@
-//! `x-blkdebug-set`: other faults for a `blkdebug` node, at once.
+//! `x-blkdebug-set`: replaces the faults that a `blkdebug` node injects.
 
 use options::{Driver, live::Live};
 use qmp::{Arguments, Command, Error, Member, Object, Run, Type};
 use serde_json::{Value, json};
 
-use super::errors::refused;
-use super::text;
+use super::errors::from_problem;
+use super::str_arg;
 use crate::control::Control;
 use crate::disk::faults;
 
@@ -22,9 +22,10 @@ pub(super) fn commands() -> Vec<Command<Control>> {
     }]
 }
 
-/// Works while other commands wait for the node: it is what a disk that hangs is freed with.
+/// Replaces the rules. It must work while other commands wait for the node, since it is the only way to end an injected
+/// hang.
 fn set(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
-    let name = text(arguments, "node-name");
+    let name = str_arg(arguments, "node-name");
     let nodes = control.objects.nodes.iter_mut();
     let found = nodes.into_iter().find(|open| open.node.name() == name);
     let open = found
@@ -32,13 +33,13 @@ fn set(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let (Driver::Blkdebug { injected, .. }, Some(faults)) =
         (&mut open.options.driver, open.node.faults())
     else {
-        let text = format!("Node '{name}' injects no errors: its driver is not 'blkdebug'");
+        let text = format!("Node '{name}' cannot inject errors: its driver is not 'blkdebug'");
         return Err(Error::generic(text));
     };
     let given = |key: &str| arguments.contains_key(key);
     if !given("inject-error") {
         if given("seed") {
-            let text = "Parameter 'inject-error' is missing: 'seed' is for new rules";
+            let text = "Parameter 'inject-error' is missing: 'seed' applies to new rules";
             return Err(Error::generic(text));
         }
         faults.set(None);
@@ -47,7 +48,7 @@ fn set(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let mut options = arguments.clone();
     options.remove("node-name");
     let new = Live::blkdebug(&Value::Object(options).to_string());
-    *injected = new.map_err(|problem| refused(&problem))?;
+    *injected = new.map_err(|problem| from_problem(&problem))?;
     faults.set(Some(faults::rules(injected)));
     Ok(json!({}))
 }

@@ -1,6 +1,6 @@
-//! Sockets for monitors: added, removed, looked at. Those that a monitor has stay.
+//! Commands for chardevs: add, change, remove and query. Chardevs in use by a monitor cannot be changed.
 //!
-//! Only by paths: the number of a descriptor, other than when the program starts, would be anything's.
+//! Only sockets with paths are supported: descriptor numbers are known when the program starts, but not later.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use options::{ChardevOptions, ChardevSettings, SocketAddr};
 use qmp::{Arguments, Command, Definition, Error, Member, Object, Run, Type, Variants};
 use serde_json::{Value, json};
 
-use super::text;
+use super::str_arg;
 use crate::control::Control;
 
 pub(super) fn commands() -> Vec<Command<Control>> {
@@ -32,7 +32,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             arguments: Object::of(vec![id()]),
             returns: None,
             run: Run::InBand(|control, arguments| {
-                let id = text(arguments, "id");
+                let id = str_arg(arguments, "id");
                 if is_used(control, id, "not found")? {
                     return Err(Error::generic(format!("Chardev '{id}' is busy")));
                 }
@@ -44,9 +44,9 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             name: "chardev-send-break",
             arguments: Object::of(vec![id()]),
             returns: None,
-            // A socket has nothing to break.
+            // A socket has no break signal; accepted for compatibility.
             run: Run::InBand(|control, arguments| {
-                is_used(control, text(arguments, "id"), "not found")?;
+                is_used(control, str_arg(arguments, "id"), "not found")?;
                 Ok(json!({}))
             }),
         },
@@ -78,9 +78,9 @@ pub(super) fn commands() -> Vec<Command<Control>> {
 pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
     let object = |members: Vec<Member>| Definition::Object(Object::of(members));
     let one = |name, r#type| object(vec![Member::required(name, r#type)]);
-    let tagged = |words: &'static str, cases: Vec<(&'static str, &'static str)>| {
+    let tagged = |tag_type: &'static str, cases: Vec<(&'static str, &'static str)>| {
         Definition::Object(Object {
-            members: vec![Member::required("type", Type::Named(words))],
+            members: vec![Member::required("type", Type::Named(tag_type))],
             variants: Some(Variants { tag: "type", cases }),
         })
     };
@@ -131,40 +131,40 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
     ]
 }
 
-/// Whether a monitor has it; an error if it is not there.
+/// Whether a monitor uses a chardev; an error if there is no such chardev.
 fn is_used(control: &Control, id: &str, missing: &str) -> Result<bool, Error> {
     let found = control.chardevs.get(id).map(|chardev| chardev.is_used());
     found.ok_or_else(|| Error::generic(format!("Chardev '{id}' {missing}")))
 }
 
 fn add(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
-    let id = text(arguments, "id");
+    let id = str_arg(arguments, "id");
     if control.chardevs.get(id).is_some() {
         return Err(Error::generic(format!(
             "Chardev with id '{id}' already exists"
         )));
     }
     let failed = |reason: String| Error::generic(format!("Failed to add chardev '{id}': {reason}"));
-    let options = read(arguments).map_err(failed)?;
+    let options = read_options(arguments).map_err(failed)?;
     let added = control.add_chardev(&options);
     added.map_err(|failure| failed(failure.to_string()))?;
     Ok(json!({}))
 }
 
 fn change(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
-    let id = text(arguments, "id");
+    let id = str_arg(arguments, "id");
     if is_used(control, id, "does not exist")? {
         let text = "Chardev user does not support chardev hotswap";
         return Err(Error::generic(text));
     }
-    let options = read(arguments).map_err(Error::generic)?;
+    let options = read_options(arguments).map_err(Error::generic)?;
     let changed = control.change_chardev(&options);
     changed.map_err(|failure| Error::generic(failure.to_string()))?;
     Ok(json!({}))
 }
 
-/// Arguments that were checked. Unlike on the command line a socket listens unless told otherwise.
-fn read(arguments: &Arguments) -> Result<ChardevOptions, String> {
+/// Reads the options of a chardev. Unlike on the command line, `server` is on by default.
+fn read_options(arguments: &Arguments) -> Result<ChardevOptions, String> {
     let socket = &arguments["backend"]["data"];
     let path = socket["addr"]["data"]["path"].as_str();
     let server = socket["server"].as_bool().unwrap_or(true);
@@ -173,14 +173,14 @@ fn read(arguments: &Arguments) -> Result<ChardevOptions, String> {
             Err("'wait' option is incompatible with socket in client connect mode".to_owned())
         }
         (Some(true), true) => {
-            Err("'wait' would keep all monitors waiting for a client: leave it out".to_owned())
+            Err("'wait' would block all monitors until a client connects: leave it out".to_owned())
         }
         _ => Ok(ChardevOptions {
             addr: SocketAddr::Unix {
                 path: PathBuf::from(path.unwrap_or_default()),
             },
             settings: ChardevSettings {
-                id: text(arguments, "id").to_owned(),
+                id: str_arg(arguments, "id").to_owned(),
                 server,
                 wait: server.then_some(false),
                 ..ChardevSettings::defaults()

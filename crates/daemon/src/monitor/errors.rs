@@ -1,4 +1,4 @@
-//! Errors of commands, in QEMU's words where it has some.
+//! Errors of commands, with QEMU's messages where it has the same error.
 
 use options::Problem;
 use options::live::Live;
@@ -8,13 +8,13 @@ use crate::error::BoxError;
 use crate::state::node::OpenNode;
 use crate::state::objects::Objects;
 
-/// Why something could not be made or removed.
-pub(super) fn failed(failure: &BoxError) -> Error {
+/// Error of a failed action.
+pub(super) fn from_failure(failure: &BoxError) -> Error {
     Error::generic(failure.to_string())
 }
 
-/// What is wrong with the options of something new.
-pub(super) fn refused(problem: &Problem) -> Error {
+/// Error of invalid options.
+pub(super) fn from_problem(problem: &Problem) -> Error {
     Error::generic(match problem {
         Problem::Missing { key, .. } if key == "node-name" => {
             "'node-name' must be specified for the root node".to_owned()
@@ -35,7 +35,7 @@ pub(super) fn refused(problem: &Problem) -> Error {
             kind, name, key, ..
         } => match *kind {
             "iothread" => format!("iothread \"{name}\" not found"),
-            // The field's two ways to name a node's parent.
+            // QEMU has two forms of this message.
             _ if key == "node-name" => format!("Cannot find device='' nor node-name='{name}'"),
             _ => format!("Cannot find device='{name}' nor node-name='{name}'"),
         },
@@ -43,15 +43,15 @@ pub(super) fn refused(problem: &Problem) -> Error {
     })
 }
 
-/// What runs, to read options of more against.
-pub(super) fn live(objects: &Objects) -> Result<Live, Error> {
-    live_without(objects, "")
+/// All existing objects, against which options of new ones are validated.
+pub(super) fn existing_objects(objects: &Objects) -> Result<Live, Error> {
+    existing_objects_except(objects, "")
 }
 
-/// The same as if there were no node of that name: it is to be described anew.
-pub(super) fn live_without(objects: &Objects, name: &str) -> Result<Live, Error> {
+/// All existing objects except the node of this name, whose options are to be replaced.
+pub(super) fn existing_objects_except(objects: &Objects, name: &str) -> Result<Live, Error> {
     let mut live = Live::default();
-    let read = |problem: Problem| refused(&problem);
+    let read = |problem: Problem| from_problem(&problem);
     for iothread in &objects.iothreads {
         live.add_iothread(&iothread.options.id).map_err(read)?;
     }

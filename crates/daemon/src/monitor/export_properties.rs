@@ -1,4 +1,4 @@
-//! Properties of exports: their options. Those of merging can be changed while front-ends use the export, and count from the next
+//! QOM properties of exports: their options. Options of request merging can be changed at runtime, and apply from the next
 //! batch of each queue on.
 
 use options::ExportKind;
@@ -6,15 +6,15 @@ use options::live::{self, Live};
 use qmp::Error;
 use serde_json::Value;
 
-use super::errors::refused;
-use super::property::{Class, Tuned};
+use super::errors::from_problem;
+use super::property::{Class, HasProperties};
 use crate::actions::export::merge_limits;
 use crate::disk::exported_disk::GuestDevice;
 use crate::state::export::Export;
 
 const WRITABLE: [&str; 3] = ["request-merging", "max-merge-requests", "max-merge-bytes"];
 
-/// Keys that say where and under which name an export runs, and those that can have one value only.
+/// Keys that are not shown as properties: name, type and iothreads of an export, and options with only one possible value.
 const HIDDEN: [&str; 5] = [
     "type",
     "id",
@@ -31,7 +31,7 @@ pub(super) fn classes() -> impl Iterator<Item = Class> {
 fn class(r#type: &'static str) -> Class {
     let keys = live::export_keys_of(r#type);
     let has_luns = keys.iter().any(|key| key.name == "luns");
-    // Each of several disks has these for itself.
+    // On an export with LUNs these are options of each LUN.
     let of_luns: Vec<_> = live::lun_keys().iter().map(|key| key.name).collect();
     let keys = keys.into_iter().filter(|key| {
         let is_of_luns = has_luns && key.name != "writable" && of_luns.contains(&key.name);
@@ -40,7 +40,7 @@ fn class(r#type: &'static str) -> Class {
     Class::new(r#type, keys, |name| WRITABLE.contains(&name))
 }
 
-impl Tuned for Export {
+impl HasProperties for Export {
     fn class(&self) -> Class {
         class(self.options.kind.name())
     }
@@ -54,7 +54,7 @@ impl Tuned for Export {
         let ExportKind::VhostUserBlk(kind) = &mut self.options.kind else {
             unreachable!("no property of another kind can be changed");
         };
-        *kind = Live::vhost_user_blk(kind, json).map_err(|problem| refused(&problem))?;
+        *kind = Live::vhost_user_blk(kind, json).map_err(|problem| from_problem(&problem))?;
         let limits = merge_limits(kind);
         for disk in &self.disks {
             if let GuestDevice::Blk(device) = &disk.guest_device {

@@ -1,11 +1,11 @@
-//! Exports: added, removed, looked at; and what is told of them.
+//! Commands for exports: add, remove and query; and their events.
 
 use options::SocketAddr;
 use qmp::{Arguments, Command, Definition, Error, Event, Member, Object, Run, Type};
 use serde_json::{Value, json};
 
-use super::errors::{failed, live, refused};
-use super::{text, types};
+use super::errors::{existing_objects, from_failure, from_problem};
+use super::{str_arg, types};
 use crate::actions::export;
 use crate::control::Control;
 use crate::state::export::ExportState;
@@ -26,9 +26,11 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             ]),
             returns: None,
             run: Run::InBand(|control, arguments| {
-                let hard = text(arguments, "mode") == "hard";
-                let removed = control.objects.remove_export(text(arguments, "id"), hard);
-                removed.map_err(|failure| failed(&failure))?;
+                let hard = str_arg(arguments, "mode") == "hard";
+                let removed = control
+                    .objects
+                    .remove_export(str_arg(arguments, "id"), hard);
+                removed.map_err(|failure| from_failure(&failure))?;
                 Ok(json!({}))
             }),
         },
@@ -70,8 +72,7 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
     ]
 }
 
-/// An export is gone; a front-end has connected to one, or left with all its queues; requests failed; a
-/// guest broke a queue.
+/// Events of exports: removal, front-ends that connect and disconnect, failed and late requests, broken queues.
 pub(super) fn events() -> Vec<Event> {
     let id = || Member::required("id", Type::Str);
     let mut events: Vec<Event> = [
@@ -118,10 +119,10 @@ pub(super) fn events() -> Vec<Event> {
 
 fn add(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let json = Value::Object(arguments.clone()).to_string();
-    let options = live(&control.objects)?.export(&json);
-    let options = options.map_err(|problem| refused(&problem))?;
+    let options = existing_objects(&control.objects)?.export(&json);
+    let options = options.map_err(|problem| from_problem(&problem))?;
     let started = export::start(&options, &mut control.objects);
-    started.map_err(|failure| failed(&failure))?;
+    started.map_err(|failure| from_failure(&failure))?;
     Ok(json!({}))
 }
 

@@ -1,4 +1,4 @@
-//! `block-latency-histogram-set`, and how `query-blockstats` shows what it has set.
+//! Latency histograms: `block-latency-histogram-set`, and their members in `query-blockstats`.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use telemetry::counters::{Boundaries, Scale};
 use telemetry::queue::{Kind, QueueStats};
 
-use super::text;
+use super::str_arg;
 use crate::control::Control;
 use crate::state::objects::Objects;
 
-/// Kinds that have histograms, in the order in which they are set; the argument of each, and the member that
-/// shows it.
+/// Kinds of requests that have histograms, in the order in which they are set, each with its argument of the command and
+/// its member of `BlockDeviceStats`.
 const KINDS: [(Kind, &str, &str); 3] = [
     (Kind::Read, "boundaries-read", "rd_latency_histogram"),
     (Kind::Write, "boundaries-write", "wr_latency_histogram"),
@@ -42,13 +42,13 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
     vec![("BlockLatencyHistogramInfo", Definition::Object(object))]
 }
 
-/// What `BlockDeviceStats` has of them.
+/// Histogram members of `BlockDeviceStats`.
 pub(super) fn members() -> [Member; 3] {
-    KINDS.map(|(.., shown)| Member::optional(shown, Type::Named("BlockLatencyHistogramInfo")))
+    KINDS.map(|(.., member)| Member::optional(member, Type::Named("BlockLatencyHistogramInfo")))
 }
 
 fn set(objects: &Objects, arguments: &Arguments) -> Result<(), Error> {
-    let id = text(arguments, "id");
+    let id = str_arg(arguments, "id");
     let mut exports = objects.exports.iter();
     let export = exports
         .find(|export| export.options.id == id)
@@ -62,11 +62,11 @@ fn set(objects: &Objects, arguments: &Arguments) -> Result<(), Error> {
     }
     let scale = Scale::new();
     for (kind, argument, _) in KINDS {
-        let said = arguments.get(argument);
-        let Some(list) = said.or_else(|| arguments.get("boundaries")) else {
+        let own_list = arguments.get(argument);
+        let Some(list) = own_list.or_else(|| arguments.get("boundaries")) else {
             continue;
         };
-        // The field's sentence, and what is wrong.
+        // QEMU's message, with the cause.
         let boundaries = Boundaries::new(numbers(list), scale).map_err(|error| {
             let kind = kind.name();
             Error::generic(format!("Device '{id}' set {kind} boundaries fail: {error}"))
@@ -79,7 +79,7 @@ fn set(objects: &Objects, arguments: &Arguments) -> Result<(), Error> {
     Ok(())
 }
 
-/// A list of numbers, as they were checked to be.
+/// Reads a list of numbers, whose types were checked before.
 fn numbers(list: &Value) -> Vec<u64> {
     let items = list.as_array().into_iter().flatten();
     let number = |item: &Value| {
@@ -89,12 +89,12 @@ fn numbers(list: &Value) -> Vec<u64> {
     items.filter_map(number).collect()
 }
 
-/// Adds to the `stats` of some queues of one export what is set.
+/// Adds the histograms of queues of one export to their `stats`, if any are set.
 pub(super) fn describe<'a>(
     queues: impl Iterator<Item = &'a QueueStats> + Clone,
     stats: &mut Value,
 ) {
-    for (kind, _, shown) in KINDS {
+    for (kind, _, member) in KINDS {
         let queues = queues.clone();
         let bins: Vec<_> = queues.filter_map(|q| q.histograms().of(kind)).collect();
         let Some(first) = bins.first() else {
@@ -107,6 +107,6 @@ pub(super) fn describe<'a>(
                 *sum += count;
             }
         }
-        stats[shown] = json!({"boundaries": boundaries, "bins": sums});
+        stats[member] = json!({"boundaries": boundaries, "bins": sums});
     }
 }

@@ -1,17 +1,17 @@
-//! Properties of iothreads: all of their options, which can be changed while they work.
+//! QOM properties of iothreads: all of their options, which can be changed at runtime.
 
 use options::live::{self, Live};
 use options::{Key, Problem};
 use qmp::Error;
 use serde_json::Value;
 
-use super::errors::{failed, refused};
-use super::property::{Class, Tuned};
+use super::errors::{from_failure, from_problem};
+use super::property::{Class, HasProperties};
 use crate::state::iothread::Iothread;
 
 pub(super) const CLASS: &str = "iothread";
 
-/// The keys that an iothread has after it was made.
+/// Keys of options that are properties.
 pub(super) fn keys() -> impl Iterator<Item = Key> {
     let keys = live::iothread_keys().iter().copied();
     keys.filter(|key| !matches!(key.name, "qom-type" | "id"))
@@ -21,7 +21,7 @@ pub(super) fn class() -> Class {
     Class::new(CLASS, keys(), |_| true)
 }
 
-impl Tuned for Iothread {
+impl HasProperties for Iothread {
     fn class(&self) -> Class {
         class()
     }
@@ -36,8 +36,8 @@ impl Tuned for Iothread {
             Problem::Conflict { reason } => Error::generic(format!(
                 "bad thread-pool-min/thread-pool-max values: {reason}"
             )),
-            problem => refused(&problem),
+            problem => from_problem(&problem),
         })?;
-        self.apply(new).map_err(|failure| failed(&failure))
+        self.apply(new).map_err(|failure| from_failure(&failure))
     }
 }

@@ -1,6 +1,7 @@
-//! `scsi-lun-add`, `scsi-lun-del`: units of a controller that come and go while guests use the others.
+//! `scsi-lun-add`, `scsi-lun-del`: hot plug of LUNs while guests use the others.
 //!
-//! The controller's queues are at rest for a moment: what they have taken is finished, and they go on with other disks.
+//! The controller's queues are quiesced for a moment: requests in flight are finished, and the queues resume with the new
+//! set of disks.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,8 +10,8 @@ use qmp::{Arguments, Command, Error, Member, Object, Reply, Run, Type};
 use serde_json::Value;
 use vhost_user::FrontEnds;
 
-use super::errors::{failed, live, refused};
-use super::{text, types};
+use super::errors::{existing_objects, from_failure, from_problem};
+use super::{str_arg, types};
 use crate::control::Control;
 use crate::devices::export_server;
 use crate::devices::virtio_scsi::ScsiController;
@@ -42,15 +43,15 @@ pub(super) fn commands() -> Vec<Command<Control>> {
     ]
 }
 
-/// A controller that is served.
-struct Found {
+/// A virtio-scsi export in use.
+struct ScsiExport {
     controller: Arc<ScsiController>,
     front_ends: FrontEnds,
     writable: bool,
     luns: Vec<LunOptions>,
 }
 
-fn find(objects: &Objects, id: &str) -> Result<Found, Error> {
+fn find_scsi_export(objects: &Objects, id: &str) -> Result<ScsiExport, Error> {
     let mut exports = objects.exports.iter();
     let export = exports
         .find(|export| export.options.id == id)
@@ -68,88 +69,86 @@ fn find(objects: &Objects, id: &str) -> Result<Found, Error> {
             Some(controller),
             Some(export_server::ExportFrontEnds::VhostUser(front_ends)),
             ExportKind::VhostUserScsi { luns, .. },
-        ) => Ok(Found {
+        ) => Ok(ScsiExport {
             controller: controller.clone(),
             front_ends,
             writable: export.options.settings.writable,
             luns: luns.clone(),
         }),
         (_, _, kind) => Err(Error::generic(format!(
-            "Export '{id}' is of type '{}': only in one of type 'vhost-user-scsi' units come and go",
+            "Export '{id}' is of type '{}': LUNs can be added and removed only in one of type 'vhost-user-scsi'",
             kind.name()
         ))),
     }
 }
 
-/// What the options of the export say afterwards.
-fn change(control: &mut Control, id: &str, change: impl FnOnce(&mut Vec<LunOptions>)) {
+/// Updates the options of an export after a change of its LUNs.
+fn update_options(control: &mut Control, id: &str, update_luns: impl FnOnce(&mut Vec<LunOptions>)) {
     let mut exports = control.objects.exports.iter_mut();
     if let Some(export) = exports.find(|export| export.options.id == id)
         && let ExportKind::VhostUserScsi { luns, .. } = &mut export.options.kind
     {
-        change(luns);
+        update_luns(luns);
         let first = luns.first();
         export.options.node_name = first.map_or_else(String::new, |lun| lun.node_name.clone());
-        show(export);
+        refresh_disks(export);
     }
 }
 
-/// What is told of its disks is told of those that it has.
-fn show(export: &mut Export) {
+/// Updates the list of disks, from which statistics are read.
+fn refresh_disks(export: &mut Export) {
     if let Some(controller) = &export.controller {
         export.disks = controller.exported_disks();
     }
 }
 
-/// Changes the units while no queue uses them.
-fn exchange(
+/// Changes the controller's LUNs while its queues are quiesced.
+fn change_while_quiesced(
     front_ends: &FrontEnds,
     change: impl Fn() -> Result<(), BoxError>,
 ) -> Result<(), Error> {
     let done = Mutex::new(Ok(()));
     front_ends.exchange(|| *done.lock().unwrap_or_else(PoisonError::into_inner) = change());
     let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.map_err(|failure| failed(&failure))
+    done.map_err(|failure| from_failure(&failure))
 }
 
-/// What becomes of a controller's units.
-struct Changed<S> {
+/// Addition or removal of a LUN.
+struct LunChange<S> {
     command: &'static str,
-    /// The controller's.
-    id: String,
-    /// The unit's.
+    export_id: String,
     node_name: String,
-    /// How its options say so.
-    says: S,
+    /// Adds the LUN to the options of the export, or removes it.
+    update_luns: S,
 }
 
-/// Lets units come or go on a thread of its own, and then says so. The node is reserved until then: what is done to it
-/// meanwhile would be done to whatever comes to the same place.
-fn later(
+/// Carries out a change on a thread, and then updates the options of the export. The node is reserved until then, so that
+/// no other command uses it while it is being added or removed.
+fn run_change(
     control: &mut Control,
-    changed: Changed<impl FnOnce(&mut Vec<LunOptions>) + Send + 'static>,
+    change: LunChange<impl FnOnce(&mut Vec<LunOptions>) + Send + 'static>,
     reply: Reply,
     carry_out: impl FnOnce() -> Result<(), Error> + Send + 'static,
 ) {
-    let Changed {
+    let LunChange {
         command,
-        id,
+        export_id,
         node_name,
-        says,
-    } = changed;
+        update_luns,
+    } = change;
     let nodes = vec![node_name];
     if let Err(failure) = control.objects.reserve(&nodes, command) {
-        return reply.send(Err(failed(&failure)));
+        return reply.send(Err(from_failure(&failure)));
     }
     control.run_command_job(
-        format!("lun {id}"),
+        format!("lun {export_id}"),
         OnShutdown::Wait,
         reply,
         carry_out,
         move |control, done| {
             control.objects.release(&nodes);
             if done.is_ok() {
-                change(control, &id, says);
+                update_options(control, &export_id, update_luns);
             }
             done
         },
@@ -157,65 +156,70 @@ fn later(
 }
 
 fn add_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
-    let id = text(arguments, "id").to_owned();
-    let (found, lun) = match plan_add(control, &id, arguments) {
+    let id = str_arg(arguments, "id").to_owned();
+    let (export, lun) = match plan_add(control, &id, arguments) {
         Ok(planned) => planned,
         Err(error) => return reply.send(Err(error)),
     };
-    let made = control.objects.active_node(&lun.node_name);
-    let disk = match made.and_then(|node| found.controller.create_disk(&lun, node, false)) {
-        Ok(made) => made,
-        Err(failure) => return reply.send(Err(failed(&failure))),
+    let node = control.objects.active_node(&lun.node_name);
+    let disk = match node.and_then(|node| export.controller.create_disk(&lun, node, false)) {
+        Ok(disk) => disk,
+        Err(failure) => return reply.send(Err(from_failure(&failure))),
     };
-    let changed = Changed {
+    let change = LunChange {
         command: "scsi-lun-add",
-        id,
+        export_id: id,
         node_name: lun.node_name.clone(),
-        says: move |luns: &mut Vec<LunOptions>| luns.push(lun),
+        update_luns: move |luns: &mut Vec<LunOptions>| luns.push(lun),
     };
-    let carry_out = move || exchange(&found.front_ends, || found.controller.insert(disk.clone()));
-    later(control, changed, reply, carry_out);
+    let carry_out = move || {
+        change_while_quiesced(&export.front_ends, || {
+            export.controller.insert(disk.clone())
+        })
+    };
+    run_change(control, change, reply, carry_out);
 }
 
 fn plan_add(
     control: &Control,
     id: &str,
     arguments: &Arguments,
-) -> Result<(Found, LunOptions), Error> {
-    let found = find(&control.objects, id)?;
+) -> Result<(ScsiExport, LunOptions), Error> {
+    let export = find_scsi_export(&control.objects, id)?;
     let mut rest = arguments.clone();
     rest.remove("id");
     let json = Value::Object(rest).to_string();
-    let lun = live(&control.objects)?.lun(&json, found.writable, &found.luns);
-    let lun = lun.map_err(|problem| refused(&problem))?;
-    Ok((found, lun))
+    let lun = existing_objects(&control.objects)?.lun(&json, export.writable, &export.luns);
+    let lun = lun.map_err(|problem| from_problem(&problem))?;
+    Ok((export, lun))
 }
 
 fn delete_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
-    let id = text(arguments, "id").to_owned();
+    let id = str_arg(arguments, "id").to_owned();
     let number = |name: &str| arguments.get(name).and_then(Value::as_i64).unwrap_or(0);
     let (target, number) = (number("target"), number("lun"));
     let at = |lun: &LunOptions| (i64::from(lun.target), i64::from(lun.lun)) == (target, number);
-    let planned = find(&control.objects, &id).and_then(|found| {
-        let lun = found.luns.iter().find(|lun| at(lun)).cloned();
+    let planned = find_scsi_export(&control.objects, &id).and_then(|export| {
+        let lun = export.luns.iter().find(|lun| at(lun)).cloned();
         let lun = lun.ok_or_else(|| {
             Error::generic(format!(
-                "Export '{id}' has no unit {number} at target {target}"
+                "Export '{id}' has no LUN {number} at target {target}"
             ))
         })?;
-        Ok((found, lun))
+        Ok((export, lun))
     });
-    let (found, lun) = match planned {
+    let (export, lun) = match planned {
         Ok(planned) => planned,
         Err(error) => return reply.send(Err(error)),
     };
-    let gone = lun.clone();
-    let changed = Changed {
+    let removed = lun.clone();
+    let change = LunChange {
         command: "scsi-lun-del",
-        id,
+        export_id: id,
         node_name: lun.node_name.clone(),
-        says: move |luns: &mut Vec<LunOptions>| luns.retain(|lun| *lun != gone),
+        update_luns: move |luns: &mut Vec<LunOptions>| luns.retain(|lun| *lun != removed),
     };
-    let carry_out = move || exchange(&found.front_ends, || found.controller.remove(&lun));
-    later(control, changed, reply, carry_out);
+    let carry_out =
+        move || change_while_quiesced(&export.front_ends, || export.controller.remove(&lun));
+    run_change(control, change, reply, carry_out);
 }

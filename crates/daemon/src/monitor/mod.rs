@@ -6,7 +6,7 @@ mod errors;
 mod export_properties;
 mod exports;
 mod histograms;
-mod human;
+mod hmp;
 mod iothread_properties;
 mod luns;
 mod nodes;
@@ -25,7 +25,7 @@ use serde_json::json;
 
 use crate::control::Control;
 
-/// All commands and events.
+/// The QMP interface: all commands and events.
 pub(crate) fn interface() -> Interface<Control> {
     let mut commands = vec![quit()];
     commands.extend(objects::commands());
@@ -35,7 +35,7 @@ pub(crate) fn interface() -> Interface<Control> {
     commands.extend(luns::commands());
     commands.extend(resize::commands());
     commands.extend(chardevs::commands());
-    commands.extend(human::commands());
+    commands.extend(hmp::commands());
     commands.extend(stats::commands());
     commands.extend(histograms::commands());
     commands.extend(reopen::commands());
@@ -55,7 +55,7 @@ pub(crate) fn interface() -> Interface<Control> {
     Interface::new(product(), definitions, commands, exports::events())
 }
 
-/// Who we are: clients that look for a version of QEMU's find ours, and our name.
+/// Name and version, which clients find where QEMU has its own.
 fn product() -> Product {
     let part = |text: &str| text.parse().unwrap_or_default();
     Product {
@@ -74,15 +74,15 @@ fn quit() -> Command<Control> {
         arguments: Object::default(),
         returns: None,
         run: Run::InBand(|control, _| {
-            tracing::info!("a monitor's client ends the daemon");
+            tracing::info!("shutting down: a monitor client sent quit");
             control.quit = true;
             Ok(json!({}))
         }),
     }
 }
 
-/// A string among arguments that were checked; empty if it is not there.
-fn text<'a>(arguments: &'a qmp::Arguments, name: &str) -> &'a str {
+/// A string argument of a command, whose types were checked before; empty if it is missing.
+fn str_arg<'a>(arguments: &'a qmp::Arguments, name: &str) -> &'a str {
     arguments
         .get(name)
         .and_then(serde_json::Value::as_str)
@@ -93,7 +93,7 @@ fn text<'a>(arguments: &'a qmp::Arguments, name: &str) -> &'a str {
 mod tests {
     use expect_test::expect_file;
 
-    /// `UPDATE_EXPECT=1` writes the file anew.
+    /// `UPDATE_EXPECT=1` updates the file.
     #[test]
     fn the_schema_is_as_recorded() {
         let schema = super::interface().schema();

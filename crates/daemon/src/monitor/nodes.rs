@@ -1,11 +1,11 @@
-//! Nodes: opened, closed, looked at.
+//! Commands for block nodes: add, remove, activate and query.
 
 use options::{DEFAULT_NULL_SIZE, Driver};
 use qmp::{Arguments, Command, Definition, Error, Member, Object, Reply, Run, Type};
 use serde_json::{Value, json};
 
-use super::errors::{failed, live, refused};
-use super::{text, types};
+use super::errors::{existing_objects, from_failure, from_problem};
+use super::{str_arg, types};
 use crate::actions::node::{OpenPlan, OpenedNodes};
 use crate::control::Control;
 use crate::jobs::OnShutdown;
@@ -37,7 +37,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         },
         Command {
             name: "query-named-block-nodes",
-            // Without images over others, nothing is nested that could be left out.
+            // `flat` leaves out backing files, of which there are none.
             arguments: Object::of(vec![Member::optional("flat", Type::Bool)]),
             returns: Some(Type::list_of("BlockDeviceInfo")),
             run: Run::InBand(|control, _| {
@@ -49,7 +49,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         Command {
             name: "query-block",
             arguments: Object::default(),
-            // Devices of a machine, of which a storage daemon has none.
+            // A storage daemon has no devices.
             returns: Some(Type::List(Box::new(Type::Any))),
             run: Run::InBand(|_, _| Ok(json!([]))),
         },
@@ -102,7 +102,7 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
     .into()
 }
 
-/// Its disk may be slow to open, or its server gone. Its names are taken meanwhile, and the program's end does not
+/// Opens a node on a thread, since its disk may be slow or not respond. Its names are reserved meanwhile. Shutdown does not
 /// wait for it.
 fn add(control: &mut Control, arguments: &Arguments, reply: Reply) {
     let opening = match plan(&control.objects, arguments) {
@@ -110,9 +110,9 @@ fn add(control: &mut Control, arguments: &Arguments, reply: Reply) {
         Err(error) => return reply.send(Err(error)),
     };
     let names = opening.names();
-    let may_wait = opening.may_block();
-    let open = move || opening.open().map_err(|error| failed(&error.into()));
-    if !may_wait {
+    let may_block = opening.may_block();
+    let open = move || opening.open().map_err(|error| from_failure(&error.into()));
+    if !may_block {
         let opened = open().map(|opened| opened.add_to(&mut control.objects));
         return reply.send(opened.map(|()| json!({})));
     }
@@ -135,17 +135,17 @@ fn add(control: &mut Control, arguments: &Arguments, reply: Reply) {
 
 fn plan(objects: &Objects, arguments: &Arguments) -> Result<OpenPlan, Error> {
     let json = Value::Object(arguments.clone()).to_string();
-    let options = live(objects)?.blockdev(&json);
-    let options = options.map_err(|problem| refused(&problem))?;
-    OpenPlan::new(&options, objects).map_err(|failure| failed(&failure))
+    let options = existing_objects(objects)?.blockdev(&json);
+    let options = options.map_err(|problem| from_problem(&problem))?;
+    OpenPlan::new(&options, objects).map_err(|failure| from_failure(&failure))
 }
 
-/// It is flushed before it is closed, which may take long; if that fails it stays.
+/// Flushes a node on a thread and closes it. If flushing fails, the node stays.
 fn remove(control: &mut Control, arguments: &Arguments, reply: Reply) {
-    let name = text(arguments, "node-name").to_owned();
-    let goes = match control.objects.begin_remove_node(&name) {
-        Ok(goes) => goes,
-        Err(failure) => return reply.send(Err(failed(&failure))),
+    let name = str_arg(arguments, "node-name").to_owned();
+    let removed = match control.objects.begin_remove_node(&name) {
+        Ok(removed) => removed,
+        Err(failure) => return reply.send(Err(from_failure(&failure))),
     };
     let open = control.objects.find_node(&name);
     let node = open
@@ -155,11 +155,11 @@ fn remove(control: &mut Control, arguments: &Arguments, reply: Reply) {
         let flushed = node.map_or(Ok(()), |node| node.flush_blocking());
         flushed.map_err(|error| {
             Error::generic(format!(
-                "Node {name} is not closed, since flushing it failed and writes would be lost: {error}"
+                "Node {name} was not closed: flushing it failed, and writes would be lost: {error}"
             ))
         })
     };
-    let thread = format!("del {}", goes[0]);
+    let thread = format!("del {}", removed[0]);
     control.run_command_job(
         thread,
         OnShutdown::Wait,
@@ -167,15 +167,16 @@ fn remove(control: &mut Control, arguments: &Arguments, reply: Reply) {
         flush,
         move |control, flushed| {
             match flushed {
-                Ok(()) => control.objects.remove_nodes(&goes),
-                Err(_) => control.objects.release(&goes),
+                Ok(()) => control.objects.remove_nodes(&removed),
+                Err(_) => control.objects.release(&removed),
             }
             flushed
         },
     );
 }
 
-/// Activates a node or all nodes, or inactivates them, for which they are flushed first: if that fails they stay active.
+/// Activates or inactivates one node or all nodes. Nodes are flushed before they are inactivated; if that fails, they
+/// stay active.
 fn set_active(control: &mut Control, arguments: &Arguments, reply: Reply) {
     let objects = &mut control.objects;
     let name = arguments.get("node-name").and_then(Value::as_str);
@@ -184,7 +185,7 @@ fn set_active(control: &mut Control, arguments: &Arguments, reply: Reply) {
             Some(name) => objects.activate(name),
             None => objects.activate_all(),
         };
-        let activated = activated.map_err(|failure| failed(&failure));
+        let activated = activated.map_err(|failure| from_failure(&failure));
         return reply.send(activated.map(|()| json!({})));
     }
     let begun = match name {
@@ -193,7 +194,7 @@ fn set_active(control: &mut Control, arguments: &Arguments, reply: Reply) {
     };
     let names = match begun {
         Ok(names) => names,
-        Err(failure) => return reply.send(Err(failed(&failure))),
+        Err(failure) => return reply.send(Err(from_failure(&failure))),
     };
     let nodes = names.iter().filter_map(|name| objects.find_node(name));
     let nodes: Vec<_> = nodes.map(|open| open.node.clone()).collect();
@@ -222,8 +223,8 @@ fn set_active(control: &mut Control, arguments: &Arguments, reply: Reply) {
     );
 }
 
-/// A node. Nothing is throttled, encrypted or on top of another image here: the members that clients
-/// expect say so.
+/// `BlockDeviceInfo` of a node. Members about throttling, encryption and backing files, which clients expect, are
+/// constant.
 pub(super) fn describe(open: &OpenNode, objects: &Objects) -> Value {
     let OpenNode { options, node, .. } = open;
     let driver = options.driver.name();
@@ -270,7 +271,7 @@ pub(super) fn describe(open: &OpenNode, objects: &Objects) -> Value {
     })
 }
 
-/// What a node is made from: a path, or its options where these are more than a path can say.
+/// File name of a node in the form of QEMU: a path, or `json:` and its options if a path does not describe it.
 fn filename(open: &OpenNode, objects: &Objects) -> String {
     let described = match &open.options.driver {
         Driver::File(file) | Driver::HostDevice(file) => {

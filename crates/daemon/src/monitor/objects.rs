@@ -1,12 +1,12 @@
-//! Iothreads: made, removed, looked at.
+//! Commands for user-creatable objects, of which iothreads are the only type: add, remove and query.
 
 use iothread::{DataThread, IothreadTotals};
 use options::{ObjectOptions, ValueType};
 use qmp::{Arguments, Command, Definition, Error, Member, Object, Run, Type};
 use serde_json::{Value, json};
 
-use super::errors::{failed, live, refused};
-use super::{iothread_properties, text, types};
+use super::errors::{existing_objects, from_failure, from_problem};
+use super::{iothread_properties, str_arg, types};
 use crate::control::Control;
 use crate::state::iothread::Iothread;
 
@@ -23,8 +23,8 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             arguments: Object::of(vec![Member::required("id", Type::Str)]),
             returns: None,
             run: Run::InBand(|control, arguments| {
-                let removed = control.objects.remove_iothread(text(arguments, "id"));
-                removed.map_err(|failure| failed(&failure))?;
+                let removed = control.objects.remove_iothread(str_arg(arguments, "id"));
+                removed.map_err(|failure| from_failure(&failure))?;
                 Ok(json!({}))
             }),
         },
@@ -49,9 +49,9 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
             ValueType::Bool => Type::Bool,
             ValueType::Int => Type::Int,
             ValueType::Str => Type::Str,
-            // Defined by the name of the key, as `object-add` takes it.
+            // An enumeration with the name of its key, as in the arguments of `object-add`.
             ValueType::Words => Type::Named(key.name),
-            // Whichever way a set of CPUs was written.
+            // Sets of CPUs, shown as lists however they were written.
             ValueType::Named(_) | ValueType::ListOf(_) => Type::List(Box::new(Type::Int)),
         };
         Member::required(key.name, r#type)
@@ -69,14 +69,14 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
 
 fn add(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let json = Value::Object(arguments.clone()).to_string();
-    let options = live(&control.objects)?.object(&json);
-    let ObjectOptions::Iothread(options) = options.map_err(|problem| refused(&problem))?;
+    let options = existing_objects(&control.objects)?.object(&json);
+    let ObjectOptions::Iothread(options) = options.map_err(|problem| from_problem(&problem))?;
     let added = control.objects.add_iothread(&options);
-    added.map_err(|failure| failed(&failure))?;
+    added.map_err(|failure| from_failure(&failure))?;
     Ok(json!({}))
 }
 
-/// An iothread with its options and what it has done.
+/// `IOThreadInfo` of an iothread: its options and statistics.
 fn describe(iothread: &Iothread) -> Value {
     let mut described = iothread.options.describe().unwrap_or_default();
     if let Some(members) = described.as_object_mut() {
@@ -87,19 +87,19 @@ fn describe(iothread: &Iothread) -> Value {
     described
 }
 
-/// What an iothread has done so far.
+/// `IOThreadStats` of an iothread.
 fn stats(thread: &DataThread) -> Value {
     let IothreadTotals {
-        iterations: turns,
+        iterations,
         submits,
     } = thread.totals();
     let values = [
         thread.cpu_time_ns(),
-        turns.iterations(),
-        turns.sleeps(),
-        turns.polls(),
-        turns.poll_hits(),
-        turns.poll_time_ns(),
+        iterations.iterations(),
+        iterations.sleeps(),
+        iterations.polls(),
+        iterations.poll_hits(),
+        iterations.poll_time_ns(),
         submits.requests.get(),
         submits.calls.get(),
         submits.largest_batch.get(),

@@ -1,12 +1,12 @@
-//! Properties of objects that run: listed, read, and changed.
+//! QOM properties of objects: list, get and set.
 //!
-//! They are the keys that the object was made from, and have the values that those take.
+//! Properties are the options of an object, with the same keys and values.
 
 use options::{Key, ValueType};
 use qmp::Error;
 use serde_json::{Value, json};
 
-/// A type of objects, and its properties.
+/// A QOM class: a type of objects with its properties.
 pub(super) struct Class {
     pub name: &'static str,
     properties: Vec<Property>,
@@ -19,10 +19,10 @@ struct Property {
 }
 
 /// An object with properties.
-pub(super) trait Tuned {
+pub(super) trait HasProperties {
     fn class(&self) -> Class;
 
-    /// All options as they are now, by key.
+    /// Current values of all options, by key.
     fn describe(&self) -> Result<Value, Error>;
 
     /// Changes options: an object of keys with their new values.
@@ -30,7 +30,7 @@ pub(super) trait Tuned {
 }
 
 impl Class {
-    /// With a property for each key, which can be changed if its name `is_writable`.
+    /// Creates a class with a property for each key. `is_writable` gets its name.
     pub fn new(
         name: &'static str,
         keys: impl Iterator<Item = Key>,
@@ -50,7 +50,7 @@ impl Class {
         Class { name, properties }
     }
 
-    /// All properties.
+    /// `ObjectPropertyInfo` of all properties.
     pub fn list(&self) -> Value {
         let all = self.properties.iter();
         all.map(|property| info(property.name, property.r#type))
@@ -66,7 +66,7 @@ impl Class {
     }
 }
 
-/// The type of a property, in QOM's words.
+/// QOM's name for the type of a property.
 fn type_name(r#type: ValueType) -> &'static str {
     match r#type {
         ValueType::Bool => "bool",
@@ -77,12 +77,12 @@ fn type_name(r#type: ValueType) -> &'static str {
     }
 }
 
-/// A property as lists show it.
+/// `ObjectPropertyInfo` of a property.
 pub(super) fn info(name: &str, r#type: &str) -> Value {
     json!({"name": name, "type": r#type})
 }
 
-pub(super) fn get(of: &impl Tuned, name: &str) -> Result<Value, Error> {
+pub(super) fn get(of: &impl HasProperties, name: &str) -> Result<Value, Error> {
     let class = of.class();
     match class.property(name)?.name {
         "type" => Ok(class.name.into()),
@@ -90,7 +90,7 @@ pub(super) fn get(of: &impl Tuned, name: &str) -> Result<Value, Error> {
     }
 }
 
-pub(super) fn set(of: &mut impl Tuned, name: &str, value: &Value) -> Result<(), Error> {
+pub(super) fn set(of: &mut impl HasProperties, name: &str, value: &Value) -> Result<(), Error> {
     let class = of.class();
     let property = class.property(name)?;
     if !property.writable {

@@ -1,16 +1,16 @@
-//! Objects as a tree of properties: `/objects/ID` for iothreads, `/exports/ID` for exports.
+//! QOM commands: objects as a tree of properties, `/objects/ID` for iothreads and `/exports/ID` for exports.
 
 use qmp::{Arguments, Command, Definition, Error, Member, Object, Run, Type};
 use serde_json::{Value, json};
 
-use super::property::{self, Tuned, info, no_property, not_writable};
-use super::text;
+use super::property::{self, HasProperties, info, no_property, not_writable};
+use super::str_arg;
 use super::{export_properties, iothread_properties};
 use crate::control::Control;
 use crate::state::objects::Objects;
 
-/// What a path names.
-enum Place {
+/// The object that a path names.
+enum QomObject {
     Root,
     Objects,
     Exports,
@@ -52,7 +52,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             arguments: Object::of(vec![Member::required("typename", Type::Str)]),
             returns: info(),
             run: Run::InBand(|_, arguments| {
-                let name = text(arguments, "typename");
+                let name = str_arg(arguments, "typename");
                 let iothread = std::iter::once(iothread_properties::class());
                 let mut classes = iothread.chain(export_properties::classes());
                 match classes.find(|class| class.name == name) {
@@ -70,8 +70,8 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
     vec![("ObjectPropertyInfo", Definition::Object(info))]
 }
 
-/// Finds what a path names: from the root, or the last part of an iothread's alone.
-fn place(objects: &Objects, path: &str) -> Result<Place, Error> {
+/// Resolves an absolute path, or the name of an iothread alone.
+fn resolve(objects: &Objects, path: &str) -> Result<QomObject, Error> {
     let iothread = |id: &str| objects.iothreads.iter().position(|i| i.options.id == id);
     let export = |id: &str| {
         let mut exports = objects.exports.iter();
@@ -79,12 +79,12 @@ fn place(objects: &Objects, path: &str) -> Result<Place, Error> {
     };
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let found = match parts.as_slice() {
-        [] if path.starts_with('/') => Some(Place::Root),
-        ["objects"] => Some(Place::Objects),
-        ["exports"] => Some(Place::Exports),
-        ["objects", id] => iothread(id).map(Place::Iothread),
-        ["exports", id] => export(id).map(Place::Export),
-        [id] if !path.starts_with('/') => iothread(id).map(Place::Iothread),
+        [] if path.starts_with('/') => Some(QomObject::Root),
+        ["objects"] => Some(QomObject::Objects),
+        ["exports"] => Some(QomObject::Exports),
+        ["objects", id] => iothread(id).map(QomObject::Iothread),
+        ["exports", id] => export(id).map(QomObject::Export),
+        [id] if !path.starts_with('/') => iothread(id).map(QomObject::Iothread),
         _ => None,
     };
     found.ok_or_else(|| Error::device_not_found(format!("Device '{path}' not found")))
@@ -97,50 +97,50 @@ fn list(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
         children.extend(found.map(|(id, class)| info(id, &format!("child<{class}>"))));
         children.into()
     };
-    Ok(match place(objects, text(arguments, "path"))? {
-        Place::Root => json!([
+    Ok(match resolve(objects, str_arg(arguments, "path"))? {
+        QomObject::Root => json!([
             info("type", "string"),
             info("objects", "child<container>"),
             info("exports", "child<container>")
         ]),
-        Place::Objects => {
+        QomObject::Objects => {
             let all = objects.iothreads.iter();
             children(&mut all.map(|i| (&i.options.id, iothread_properties::CLASS)))
         }
-        Place::Exports => {
+        QomObject::Exports => {
             let all = objects.exports.iter();
             children(&mut all.map(|e| (&e.options.id, e.class().name)))
         }
-        Place::Iothread(index) => objects.iothreads[index].class().list(),
-        Place::Export(index) => objects.exports[index].class().list(),
+        QomObject::Iothread(index) => objects.iothreads[index].class().list(),
+        QomObject::Export(index) => objects.exports[index].class().list(),
     })
 }
 
 fn get(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let objects = &control.objects;
-    let name = text(arguments, "property");
+    let name = str_arg(arguments, "property");
     let has_export = || objects.exports.iter().any(|e| e.options.id == name);
-    match (place(objects, text(arguments, "path"))?, name) {
-        (Place::Iothread(index), _) => property::get(&objects.iothreads[index], name),
-        (Place::Export(index), _) => property::get(&objects.exports[index], name),
+    match (resolve(objects, str_arg(arguments, "path"))?, name) {
+        (QomObject::Iothread(index), _) => property::get(&objects.iothreads[index], name),
+        (QomObject::Export(index), _) => property::get(&objects.exports[index], name),
         (_, "type") => Ok("container".into()),
-        (Place::Root, "objects" | "exports") => Ok(format!("/{name}").into()),
-        (Place::Objects, id) if objects.iothread(id).is_some() => {
+        (QomObject::Root, "objects" | "exports") => Ok(format!("/{name}").into()),
+        (QomObject::Objects, id) if objects.iothread(id).is_some() => {
             Ok(format!("/objects/{id}").into())
         }
-        (Place::Exports, id) if has_export() => Ok(format!("/exports/{id}").into()),
+        (QomObject::Exports, id) if has_export() => Ok(format!("/exports/{id}").into()),
         _ => Err(no_property("container", name)),
     }
 }
 
 fn set(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let objects = &mut control.objects;
-    let name = text(arguments, "property");
+    let name = str_arg(arguments, "property");
     let value = arguments.get("value").cloned().unwrap_or_default();
-    match place(objects, text(arguments, "path"))? {
-        Place::Iothread(index) => property::set(&mut objects.iothreads[index], name, &value)?,
-        Place::Export(index) => property::set(&mut objects.exports[index], name, &value)?,
-        Place::Root | Place::Objects | Place::Exports => {
+    match resolve(objects, str_arg(arguments, "path"))? {
+        QomObject::Iothread(index) => property::set(&mut objects.iothreads[index], name, &value)?,
+        QomObject::Export(index) => property::set(&mut objects.exports[index], name, &value)?,
+        QomObject::Root | QomObject::Objects | QomObject::Exports => {
             return Err(not_writable("container", name));
         }
     }

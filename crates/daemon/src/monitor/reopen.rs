@@ -1,8 +1,8 @@
-//! `blockdev-reopen`.
+//! `blockdev-reopen`: changes options of nodes in use.
 
 use qmp::{Arguments, Command, Error, Member, Object, Reply, Run, Type};
 
-use super::errors::{failed, live_without, refused};
+use super::errors::{existing_objects_except, from_failure, from_problem};
 use crate::actions::reopen;
 use crate::actions::reopen::{ReopenPlan, ReopenedNodes};
 use crate::control::Control;
@@ -20,7 +20,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
     }]
 }
 
-/// Waits until the files are open, and the program's end does not wait for that: nothing has changed yet.
+/// First phase: opens the files on a thread. Shutdown does not wait for it, since nothing has changed yet.
 fn run(control: &mut Control, arguments: &Arguments, reply: Reply) {
     let opening = match plan(control, arguments) {
         Ok(opening) => opening,
@@ -30,9 +30,9 @@ fn run(control: &mut Control, arguments: &Arguments, reply: Reply) {
     control.run_job(
         "reopen".to_owned(),
         OnShutdown::Abandon,
-        move || opening.open().map_err(|failure| failed(&failure)),
+        move || opening.open().map_err(|failure| from_failure(&failure)),
         move |control, opened| match opened {
-            Ok(reopen) => exchange(control, reopen, reserved, reply),
+            Ok(reopen) => switch_files(control, reopen, reserved, reply),
             Err(error) => {
                 control.objects.release(&reserved);
                 reply.send(Err(error));
@@ -41,11 +41,11 @@ fn run(control: &mut Control, arguments: &Arguments, reply: Reply) {
     );
 }
 
-/// Waits for what guests have asked of the old openings.
-fn exchange(control: &mut Control, reopen: ReopenedNodes, reserved: Vec<String>, reply: Reply) {
+/// Second phase: switches the nodes to the new files, and waits for requests that use the old ones.
+fn switch_files(control: &mut Control, reopen: ReopenedNodes, reserved: Vec<String>, reply: Reply) {
     let carry_out = move || {
         let done = reopen.replace_old();
-        done.map_err(|failure| failed(&failure))?;
+        done.map_err(|failure| from_failure(&failure))?;
         Ok(reopen)
     };
     let finish = move |control: &mut Control, done: Result<ReopenedNodes, Error>| {
@@ -69,13 +69,13 @@ fn plan(control: &mut Control, arguments: &Arguments) -> Result<ReopenPlan, Erro
             .ok_or_else(|| Error::generic("node-name not specified".to_owned()))?;
         let objects = &control.objects;
         let opening = objects.check_not_opening(name);
-        opening.map_err(|failure| failed(&failure))?;
+        opening.map_err(|failure| from_failure(&failure))?;
         if objects.find_node(name).is_none() {
             let text = format!("Failed to find node with node-name='{name}'");
             return Err(Error::generic(text));
         }
-        let options = live_without(objects, name)?.blockdev(&node.to_string());
-        wanted.push(options.map_err(|problem| refused(&problem))?);
+        let options = existing_objects_except(objects, name)?.blockdev(&node.to_string());
+        wanted.push(options.map_err(|problem| from_problem(&problem))?);
     }
-    reopen::plan(&mut control.objects, &wanted).map_err(|failure| failed(&failure))
+    reopen::plan(&mut control.objects, &wanted).map_err(|failure| from_failure(&failure))
 }

@@ -1,9 +1,9 @@
-//! `block_resize`.
+//! `block_resize`: changes the size of a node.
 
 use qmp::{Arguments, Command, Error, Member, Object, Reply, Run, Type};
 
-use super::errors::failed;
-use super::text;
+use super::errors::from_failure;
+use super::str_arg;
 use crate::actions::resize;
 use crate::actions::resize::Resize;
 use crate::control::Control;
@@ -22,17 +22,17 @@ pub(super) fn commands() -> Vec<Command<Control>> {
     }]
 }
 
-/// Waits for what guests have asked for behind a new end.
+/// Resizes on a thread: when a node shrinks, it waits for requests beyond the new end.
 fn run(control: &mut Control, arguments: &Arguments, reply: Reply) {
     let resize = match plan(control, arguments) {
         Ok(resize) => resize,
         Err(error) => return reply.send(Err(error)),
     };
     let nodes = resize.names();
-    let thread = format!("resize {}", text(arguments, "node-name"));
+    let thread = format!("resize {}", str_arg(arguments, "node-name"));
     let carry_out = move || {
         let done = resize.apply();
-        done.map_err(|error| failed(&error.into()))
+        done.map_err(|error| from_failure(&error.into()))
     };
     control.run_command_job(
         thread,
@@ -46,14 +46,17 @@ fn run(control: &mut Control, arguments: &Arguments, reply: Reply) {
     );
 }
 
-/// `device` would be one of a machine, of which a storage daemon has none.
+/// Checks the arguments. `device` is accepted for compatibility: a storage daemon has no devices.
 fn plan(control: &mut Control, arguments: &Arguments) -> Result<Resize, Error> {
-    let (device, name) = (text(arguments, "device"), text(arguments, "node-name"));
+    let (device, name) = (
+        str_arg(arguments, "device"),
+        str_arg(arguments, "node-name"),
+    );
     let size = arguments["size"].as_i64().ok_or_else(|| {
         Error::generic("Invalid parameter type for 'size', expected: integer".to_owned())
     })?;
     let opening = control.objects.check_not_opening(name);
-    opening.map_err(|failure| failed(&failure))?;
+    opening.map_err(|failure| from_failure(&failure))?;
     let found = control.objects.find_node(name).ok_or_else(|| {
         Error::generic(format!(
             "Cannot find device='{device}' nor node-name='{name}'"
@@ -62,15 +65,15 @@ fn plan(control: &mut Control, arguments: &Arguments) -> Result<Resize, Error> {
     let size = u64::try_from(size)
         .map_err(|_| Error::generic("Parameter 'size' expects a >0 size".to_owned()))?;
     if size == 0 {
-        // The field's programs take it; here a disk without a sector could not be opened again.
+        // QEMU accepts 0; here a disk without a sector could not be opened again.
         let text =
             "Parameter 'size' expects a >0 size: a disk needs at least one sector of 512 bytes";
         return Err(Error::generic(text));
     }
     if !found.options.settings.active {
-        let text = format!("Node '{name}' is inactive: activate it by blockdev-set-active first");
+        let text = format!("Node '{name}' is inactive: activate it with blockdev-set-active first");
         return Err(Error::generic(text));
     }
     let node = found.node.clone();
-    resize::plan(&mut control.objects, node, size).map_err(|failure| failed(&failure))
+    resize::plan(&mut control.objects, node, size).map_err(|failure| from_failure(&failure))
 }

@@ -1,10 +1,10 @@
-//! `block-export-resume`: requests that wait after an error go on.
+//! `block-export-resume`: resumes requests that are parked after an error.
 
 use iothread::Resume;
 use qmp::{Arguments, Command, Definition, Error, Member, Object, Run, Type};
 use serde_json::{Value, json};
 
-use super::text;
+use super::str_arg;
 use crate::control::Control;
 
 pub(super) fn commands() -> Vec<Command<Control>> {
@@ -25,19 +25,21 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
 }
 
 fn resume(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
-    let id = text(arguments, "id");
+    let id = str_arg(arguments, "id");
     let mut exports = control.objects.exports.iter();
     let export = exports.find(|export| export.options.id == id);
     let export = export.ok_or_else(|| Error::generic(format!("Export '{id}' is not found")))?;
     let Some(reports) = &export.reports else {
         let text = format!(
-            "Export '{id}' has no requests that wait: only a 'vhost-user-blk' export has 'rerror' and 'werror'"
+            "Export '{id}' cannot park requests: only a 'vhost-user-blk' export has 'rerror' and 'werror'"
         );
         return Err(Error::generic(text));
     };
-    reports.waiting().resume(match text(arguments, "action") {
-        "report" => Resume::Report,
-        _ => Resume::Retry,
-    });
+    reports
+        .waiting()
+        .resume(match str_arg(arguments, "action") {
+            "report" => Resume::Report,
+            _ => Resume::Retry,
+        });
     Ok(json!({}))
 }

@@ -1,7 +1,7 @@
-//! Statistics: of exports, their queues, and nodes.
+//! `query-blockstats`: statistics of exports, their queues, LUNs, and nodes.
 
-mod figures;
 mod luns;
+mod totals;
 
 use std::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ use crate::control::Control;
 use crate::state::export::Export;
 use crate::state::node::OpenNode;
 use crate::state::objects::Objects;
-use figures::Sum;
+use totals::Totals;
 
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
@@ -49,7 +49,7 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
         Member::optional("luns", Type::list_of("BlockLunStats")),
         Member::optional("parent", Type::Named("BlockStats")),
     ]);
-    let mut definitions = figures::definitions();
+    let mut definitions = totals::definitions();
     definitions.push(("BlockQueueStats", Definition::Object(queue)));
     definitions.push(("BlockLunStats", Definition::Object(luns::definition())));
     definitions.push(("BlockStats", Definition::Object(entry)));
@@ -65,7 +65,7 @@ fn query(objects: &Objects, arguments: &Arguments) -> Value {
     exports(objects).into()
 }
 
-/// Each export, in the order of their making.
+/// `BlockStats` of all exports, in the order of their creation.
 pub(super) fn exports(objects: &Objects) -> Vec<Value> {
     let scale = Scale::new();
     let exports = objects.exports.iter();
@@ -88,7 +88,7 @@ fn export(export: &Export, scale: Scale) -> Value {
                 "turns": stats.turns().get(),
                 "notifications": stats.notifications().get(),
                 "stats": stats_of([&**stats].into_iter(), scale),
-                "latency": figures::latencies([&**stats].into_iter(), scale),
+                "latency": totals::latencies([&**stats].into_iter(), scale),
             })
         })
         .collect();
@@ -106,21 +106,21 @@ fn export(export: &Export, scale: Scale) -> Value {
     entry
 }
 
-/// Of queues of one export.
+/// `BlockDeviceStats` of some queues of one export.
 fn stats_of<'a>(queues: impl Iterator<Item = &'a QueueStats> + Clone, scale: Scale) -> Value {
-    let mut stats = Sum::of(queues.clone()).describe(scale);
+    let mut stats = Totals::of(queues.clone()).describe(scale);
     histograms::describe(queues, &mut stats);
     stats
 }
 
-/// A node, as the field shows it: with the node that it is a part of as its `parent`. Its figures are those
-/// of the exports and units that show it.
+/// `BlockStats` of a node, with its child as `parent`, as QEMU calls it. Counters are those of the exports and LUNs that
+/// use the node.
 fn node(open: &OpenNode, objects: &Objects, scale: Scale) -> Value {
     let name = open.node.name();
     let exports = objects.exports.iter();
     let stats = exports.flat_map(|export| luns::of_node(export, name));
     let mut entry = json!({
-        "stats": Sum::of(stats).describe(scale),
+        "stats": Totals::of(stats).describe(scale),
         "node-name": name,
     });
     let below = open.below().unwrap_or_default();

@@ -1,10 +1,10 @@
-//! Types of the options that commands take: made from the tables that the options are read by, so that
-//! what the schema says is what is taken.
+//! Schema types of options. They are generated from the tables with which options are parsed, so that the schema and the
+//! parser agree.
 
 use options::{Key, ValueType, live};
 use qmp::{Definition, Member, Object, Type, Variants};
 
-/// What options are made of. An enumerated type has the name of its key.
+/// Definitions of all types of options. An enumeration has the name of its key.
 pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
     let mut definitions = vec![
         ("qom-type", Definition::Enum(vec!["iothread"])),
@@ -29,34 +29,34 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
             ])),
         ),
     ];
-    let mut reader = Reader::default();
-    let object = reader.object(&live::lun_keys());
+    let mut builder = SchemaBuilder::default();
+    let object = builder.object(&live::lun_keys());
     definitions.push(("BlockExportLun", Definition::Object(object)));
-    let object = reader.object(live::inject_error_keys());
+    let object = builder.object(live::inject_error_keys());
     definitions.push(("BlkdebugInjectErrorOptions", Definition::Object(object)));
-    let object = reader.object(live::iothread_keys());
+    let object = builder.object(live::iothread_keys());
     definitions.push(("ObjectOptions", Definition::Object(object)));
-    let object = reader.object(&live::export_keys());
+    let object = builder.object(&live::export_keys());
     definitions.push(("BlockExportOptions", Definition::Object(object)));
 
     let drivers = live::drivers();
     let names = drivers.iter().map(|(name, _)| *name).collect();
     definitions.push(("driver", Definition::Enum(names)));
-    let mut options = reader.object(live::node_keys());
+    let mut options = builder.object(live::node_keys());
     options.variants = Some(Variants {
         tag: "driver",
         cases: drivers.iter().map(|(name, _)| (*name, *name)).collect(),
     });
     definitions.push(("BlockdevOptions", Definition::Object(options)));
     for (name, keys) in drivers {
-        let object = reader.object(keys);
+        let object = builder.object(keys);
         definitions.push((name, Definition::Object(object)));
     }
-    definitions.extend(reader.definitions);
+    definitions.extend(builder.definitions);
     definitions
 }
 
-/// The object of this name as arguments of a command.
+/// An object type, as the arguments of a command.
 pub(super) fn arguments(name: &str) -> Object {
     let found = definitions().into_iter().find(|(found, _)| *found == name);
     match found {
@@ -65,14 +65,14 @@ pub(super) fn arguments(name: &str) -> Object {
     }
 }
 
-/// Reads tables of keys.
+/// Converts tables of keys to schema types.
 #[derive(Default)]
-struct Reader {
-    /// Groups and enumerations found so far.
+struct SchemaBuilder {
+    /// Groups and enumerations that were found in the tables.
     definitions: Vec<(&'static str, Definition)>,
 }
 
-impl Reader {
+impl SchemaBuilder {
     fn object(&mut self, keys: &[Key]) -> Object {
         let mut members: Vec<Member> = Vec::new();
         for key in keys {
@@ -106,7 +106,7 @@ impl Reader {
         }
     }
 
-    /// The type of a key's value; one of words is defined by the name of the key.
+    /// The type of a key's value. Enumerations are defined under the name of the key.
     fn type_of(&mut self, key: &Key) -> Type {
         match key.r#type {
             ValueType::Bool => Type::Bool,
@@ -122,7 +122,7 @@ impl Reader {
     }
 
     fn define(&mut self, name: &'static str, definition: Definition) {
-        // Two drivers may share a key.
+        // It may be defined already: drivers share keys.
         if !self.definitions.iter().any(|(found, _)| *found == name) {
             self.definitions.push((name, definition));
         }
@@ -132,7 +132,7 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn all_names_are_defined() {
+    fn schema_defines_all_named_types() {
         let _ = crate::monitor::interface();
     }
 }

@@ -1,11 +1,11 @@
-//! `upgrade`: another program goes on with everything.
+//! `upgrade`: live upgrade to a new program.
 
 use std::path::PathBuf;
 
 use qmp::{Arguments, Command, Definition, Error, Member, Object, Reply, Run, Type};
 use serde_json::json;
 
-use super::text;
+use super::str_arg;
 use crate::control::Control;
 use crate::upgrade::Upgrade;
 
@@ -24,16 +24,16 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
     vec![("UpgradeInfo", info)]
 }
 
-/// The client hears before it is disconnected.
+/// Starts the upgrade. The client gets its response before it is disconnected.
 fn upgrade(control: &mut Control, arguments: &Arguments, reply: Reply) {
-    let binary = Some(text(arguments, "binary")).filter(|binary| !binary.is_empty());
+    let binary = Some(str_arg(arguments, "binary")).filter(|binary| !binary.is_empty());
     control.upgrade(binary.map(PathBuf::from), |outcome| {
         reply.send(match outcome {
             Ok(Upgrade { pid, pause }) => {
                 let pause_us = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
                 Ok(json!({"pid": pid, "pause-us": pause_us}))
             }
-            Err(why) => Err(Error::generic(why.clone())),
+            Err(reason) => Err(Error::generic(reason.clone())),
         });
     });
 }

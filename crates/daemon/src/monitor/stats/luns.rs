@@ -1,14 +1,14 @@
-//! Figures of the units of a SCSI controller, and of the nodes behind them.
+//! Statistics of the LUNs of a SCSI controller, and of their nodes.
 
 use qmp::{Member, Object, Type};
 use serde_json::{Value, json};
 use telemetry::counters::Scale;
 use telemetry::queue::QueueStats;
 
-use super::figures::{Sum, latencies};
+use super::totals::{Totals, latencies};
 use crate::state::export::Export;
 
-/// Those of each unit, where there are units.
+/// `BlockLunStats` of all LUNs; `None` for an export that has none.
 pub(super) fn luns(export: &Export, scale: Scale) -> Option<Vec<Value>> {
     let luns = export.options.kind.luns()?;
     let luns = luns.iter().zip(&export.disks).map(|(lun, disk)| {
@@ -19,7 +19,7 @@ pub(super) fn luns(export: &Export, scale: Scale) -> Option<Vec<Value>> {
             "lun": lun.lun,
             "node-name": lun.node_name,
             "depth": depth,
-            "stats": Sum::of(stats()).describe(scale),
+            "stats": Totals::of(stats()).describe(scale),
             "latency": latencies(stats(), scale),
         })
     });
@@ -37,7 +37,7 @@ pub(super) fn definition() -> Object {
     ])
 }
 
-/// Where an export counts what it does to a node.
+/// Counters of an export's requests to a node.
 pub(super) fn of_node<'a>(export: &'a Export, node: &str) -> Vec<&'a QueueStats> {
     match export.options.kind.luns() {
         None if export.options.shows(node) => {

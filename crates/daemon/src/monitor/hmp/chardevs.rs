@@ -1,9 +1,10 @@
-//! `info chardev`.
+//! `info chardev`: chardevs with their file names.
 
-use super::Words;
+use super::Args;
 use crate::control::Control;
 
-pub(super) fn chardevs(control: &Control, _: &Words<'_>) -> String {
+/// A line for each chardev.
+pub(super) fn list(control: &Control, _: &Args<'_>) -> String {
     let all = control.chardevs.iter();
     all.map(|chardev| format!("{}: filename={}\n", chardev.id(), chardev.filename()))
         .collect()

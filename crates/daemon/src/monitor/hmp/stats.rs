@@ -1,12 +1,12 @@
-//! `info blockstats`: what each export did.
+//! `info blockstats`: statistics of exports.
 
 use serde_json::Value;
 
-use super::Words;
+use super::Args;
 use crate::control::Control;
 use crate::monitor::stats;
 
-/// What is shown, in this order.
+/// Members of `BlockDeviceStats` to show, in this order.
 const NAMES: [&str; 11] = [
     "rd_bytes",
     "wr_bytes",
@@ -22,7 +22,7 @@ const NAMES: [&str; 11] = [
 ];
 
 /// A line for each export.
-pub(super) fn exports(control: &Control, _: &Words<'_>) -> String {
+pub(super) fn exports(control: &Control, _: &Args<'_>) -> String {
     let exports = stats::exports(&control.objects);
     exports.iter().map(line).collect()
 }
@@ -30,7 +30,7 @@ pub(super) fn exports(control: &Control, _: &Words<'_>) -> String {
 fn line(export: &Value) -> String {
     let mut line = format!("{}:", export["export"].as_str().unwrap_or_default());
     for name in NAMES {
-        // A time that has not begun is 0 there.
+        // `idle_time_ns` is missing before the first request; QEMU shows 0.
         let value = export["stats"][name].as_u64().unwrap_or_default();
         line += &format!(" {name}={value}");
     }

@@ -1,93 +1,93 @@
-//! `human-monitor-command`: what people and scripts ask QEMU's monitor, answered in its words.
+//! `human-monitor-command`: queries of QEMU's human monitor (HMP), with output in its format.
 //!
-//! Only what shows something. What changes something has its command in QMP.
+//! Only commands that show something are supported. For changes there are QMP commands.
 
+mod args;
 mod block;
-mod chars;
+mod chardevs;
 mod stats;
-mod words;
 
 use qmp::{Arguments, Command, Error, Member, Object, Run, Type};
 use serde_json::Value;
 
-use super::text;
+use super::str_arg;
 use crate::control::Control;
-use words::Words;
+use args::Args;
 
-/// A command for people.
-struct Human {
+/// An HMP command.
+struct HmpCommand {
     name: &'static str,
-    /// What it takes, as `help` shows it.
-    takes: &'static str,
+    /// Parameters, as `help` shows them.
+    params: &'static str,
     help: &'static str,
-    /// Flags of one letter.
+    /// Supported flags, one letter each.
     flags: &'static str,
-    /// How many other words it takes at most.
-    most: usize,
-    run: fn(&Control, &Words<'_>) -> String,
+    /// Maximum number of positional arguments.
+    max_positional: usize,
+    run: fn(&Control, &Args<'_>) -> String,
 }
 
-/// Those that are asked by `info NAME`.
-const INFO: &[Human] = &[
-    Human {
+/// Commands `info NAME`.
+const INFO: &[HmpCommand] = &[
+    HmpCommand {
         name: "block",
-        takes: "[-n] [-v] [device]",
+        params: "[-n] [-v] [device]",
         help: "show info of one block device or all block devices (-n: show named nodes; -v: show details)",
         flags: "nv",
-        most: 1,
+        max_positional: 1,
         run: block::nodes,
     },
-    Human {
+    HmpCommand {
         name: "blockstats",
-        takes: "",
+        params: "",
         help: "show block device statistics",
         flags: "",
-        most: 0,
+        max_positional: 0,
         run: stats::exports,
     },
-    Human {
+    HmpCommand {
         name: "chardev",
-        takes: "",
+        params: "",
         help: "show the character devices",
         flags: "",
-        most: 0,
-        run: chars::chardevs,
+        max_positional: 0,
+        run: chardevs::list,
     },
-    Human {
+    HmpCommand {
         name: "iothreads",
-        takes: "",
+        params: "",
         help: "show iothreads",
         flags: "",
-        most: 0,
+        max_positional: 0,
         run: |control, _| iothreads(control),
     },
-    Human {
+    HmpCommand {
         name: "version",
-        takes: "",
+        params: "",
         help: "show the version of blockplane",
         flags: "",
-        most: 0,
+        max_positional: 0,
         run: |_, _| concat!(env!("CARGO_PKG_VERSION"), "blockplane\n").to_owned(),
     },
 ];
 
-/// The others.
-const COMMANDS: &[Human] = &[
-    Human {
+/// All other commands.
+const COMMANDS: &[HmpCommand] = &[
+    HmpCommand {
         name: "help|?",
-        takes: "[cmd]",
+        params: "[cmd]",
         help: "show the help",
         flags: "",
-        // Whatever they say: the first two count.
-        most: usize::MAX,
-        run: |_, words| help(&words.others),
+        // All but the first two are ignored.
+        max_positional: usize::MAX,
+        run: |_, args| help(&args.positional),
     },
-    Human {
+    HmpCommand {
         name: "info",
-        takes: "[subcommand]",
+        params: "[subcommand]",
         help: "show various information about the system state",
         flags: "",
-        most: 0,
+        max_positional: 0,
         run: |_, _| list("info ", INFO),
     },
 ];
@@ -97,7 +97,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         name: "human-monitor-command",
         arguments: Object::of(vec![
             Member::required("command-line", Type::Str),
-            // There is no processor here; said by some.
+            // Accepted for compatibility; there are no processors.
             Member::optional("cpu-index", Type::Int),
         ]),
         returns: Some(Type::Str),
@@ -106,12 +106,12 @@ pub(super) fn commands() -> Vec<Command<Control>> {
 }
 
 fn run(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
-    let answer = answer(control, text(arguments, "command-line"));
-    // Lines end as on a terminal.
-    Ok(answer.replace('\n', "\r\n").into())
+    let output = run_line(control, str_arg(arguments, "command-line"));
+    // QEMU ends lines with CRLF.
+    Ok(output.replace('\n', "\r\n").into())
 }
 
-fn answer(control: &Control, line: &str) -> String {
+fn run_line(control: &Control, line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (found, path, rest) = match words.as_slice() {
         [] => return String::new(),
@@ -121,43 +121,43 @@ fn answer(control: &Control, line: &str) -> String {
     let Some(command) = found else {
         return format!("unknown command: '{path}'\n");
     };
-    match Words::read(rest, command.flags, command.most) {
-        Ok(words) => (command.run)(control, &words),
-        Err(wrong) => format!(
-            "{}: {wrong}\nTry \"help {path}\" for more information\n",
+    match Args::parse(rest, command.flags, command.max_positional) {
+        Ok(args) => (command.run)(control, &args),
+        Err(error) => format!(
+            "{}: {error}\nTry \"help {path}\" for more information\n",
             command.name
         ),
     }
 }
 
-fn find(commands: &'static [Human], name: &str) -> Option<&'static Human> {
+fn find(commands: &'static [HmpCommand], name: &str) -> Option<&'static HmpCommand> {
     let mut all = commands.iter();
     all.find(|command| command.name.split('|').any(|found| found == name))
 }
 
-fn help(words: &[&str]) -> String {
-    let (found, path) = match words {
+fn help(topic: &[&str]) -> String {
+    let (found, path) = match topic {
         [] => return list("", COMMANDS),
         ["info"] => return list("info ", INFO),
         ["info", name, ..] => (find(INFO, name), format!("info {name}")),
         [name, ..] => (find(COMMANDS, name), (*name).to_owned()),
     };
-    let prefix = if words[0] == "info" { "info " } else { "" };
+    let prefix = if topic[0] == "info" { "info " } else { "" };
     match found {
-        Some(command) => line(prefix, command),
+        Some(command) => help_line(prefix, command),
         None => format!("unknown command: '{path}'\n"),
     }
 }
 
-fn list(prefix: &str, commands: &[Human]) -> String {
-    let lines = commands.iter().map(|command| line(prefix, command));
+fn list(prefix: &str, commands: &[HmpCommand]) -> String {
+    let lines = commands.iter().map(|command| help_line(prefix, command));
     lines.collect()
 }
 
-fn line(prefix: &str, command: &Human) -> String {
+fn help_line(prefix: &str, command: &HmpCommand) -> String {
     format!(
         "{prefix}{} {} -- {}\n",
-        command.name, command.takes, command.help
+        command.name, command.params, command.help
     )
 }
 

@@ -1,4 +1,4 @@
-//! Figures of queues, added up and in the field's words.
+//! Sums of queue statistics, under QEMU's names.
 
 use qmp::{Definition, Member, Object, Type};
 use serde_json::{Map, Value, json};
@@ -7,7 +7,7 @@ use telemetry::queue::{Kind, QueueStats};
 
 use crate::monitor::histograms;
 
-/// What the field calls each kind of request, and what its members begin with.
+/// Prefix of QEMU's members for a kind of request.
 fn prefix(kind: Kind) -> &'static str {
     match kind {
         Kind::Read => "rd",
@@ -17,9 +17,9 @@ fn prefix(kind: Kind) -> &'static str {
     }
 }
 
-/// Requests of one kind.
+/// Sums for requests of one kind.
 #[derive(Clone, Copy, Default)]
-struct KindSum {
+struct KindTotals {
     operations: u64,
     bytes: u64,
     ticks: u64,
@@ -28,18 +28,18 @@ struct KindSum {
     invalid: u64,
 }
 
-/// Figures of some queues together.
+/// Sums over several queues.
 #[derive(Default)]
-pub(super) struct Sum {
-    kinds: [KindSum; 4],
+pub(super) struct Totals {
+    kinds: [KindTotals; 4],
     highest_offset: u64,
     last_ticks: u64,
 }
 
-impl Sum {
-    /// Of these queues.
+impl Totals {
+    /// Adds up the statistics of queues.
     pub fn of<'a>(queues: impl IntoIterator<Item = &'a QueueStats>) -> Self {
-        let mut sum = Sum::default();
+        let mut sum = Totals::default();
         for queue in queues {
             for (kind, sum) in Kind::ALL.into_iter().zip(&mut sum.kinds) {
                 let stats = queue.of(kind);
@@ -56,7 +56,7 @@ impl Sum {
         sum
     }
 
-    /// As `BlockDeviceStats`.
+    /// Converts the sums to `BlockDeviceStats`.
     pub fn describe(&self, scale: Scale) -> Value {
         let mut members = Map::new();
         for (kind, sum) in Kind::ALL.into_iter().zip(&self.kinds) {
@@ -64,7 +64,7 @@ impl Sum {
             let mut add = |name: String, value: u64| {
                 members.insert(name, value.into());
             };
-            // A flush has no bytes, and none is joined to another.
+            // Flushes have no bytes and are never merged.
             if kind != Kind::Flush {
                 add(format!("{prefix}_bytes"), sum.bytes);
                 add(format!("{prefix}_merged"), sum.merged);
@@ -86,7 +86,7 @@ impl Sum {
     }
 }
 
-/// How long requests of these queues took, by kind.
+/// `BlockLatencies` of queues: latency histograms by kind of request.
 pub(super) fn latencies<'a>(
     queues: impl Iterator<Item = &'a QueueStats> + Clone,
     scale: Scale,
@@ -139,7 +139,7 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
     ]
 }
 
-/// The numbers that [`Sum::describe`] always has.
+/// Integer members that [`Totals::describe`] always writes.
 const STATS: [&str; 23] = [
     "rd_bytes",
     "rd_merged",
@@ -171,9 +171,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_schema_has_what_is_said() {
-        let stats = Sum::default().describe(Scale::new());
-        let said: Vec<&str> = stats
+    fn described_members_are_those_of_the_schema() {
+        let stats = Totals::default().describe(Scale::new());
+        let described: Vec<&str> = stats
             .as_object()
             .unwrap()
             .keys()
@@ -181,6 +181,6 @@ mod tests {
             .collect();
         let others = ["account_invalid", "account_failed", "timed_stats"];
         let declared: Vec<&str> = STATS.into_iter().chain(others).collect();
-        assert_eq!(said, declared);
+        assert_eq!(described, declared);
     }
 }

@@ -1,37 +1,37 @@
-//! `info block`: exports as devices, and nodes.
+//! `info block`: exports, shown as devices, and nodes.
 
 use serde_json::Value;
 
-use super::Words;
+use super::Args;
 use crate::control::Control;
 use crate::monitor::nodes::describe;
 use crate::state::export::Export;
 use crate::state::node::OpenNode;
 
-/// Exports with the nodes that they show; with `-n` all nodes; with a name that one.
-pub(super) fn nodes(control: &Control, words: &Words<'_>) -> String {
+/// Exports with their nodes; with `-n` all nodes; with a name only that export or node.
+pub(super) fn nodes(control: &Control, args: &Args<'_>) -> String {
     let objects = &control.objects;
-    let verbose = words.has('v');
+    let verbose = args.has('v');
     let node = |node: &OpenNode| show(None, &describe(node, objects), verbose);
     let export = |export: &Export| {
         let mut nodes = objects.nodes.iter();
-        let shown = nodes.find(|node| node.node.name() == export.options.node_name);
-        shown.map(|node| show(Some(&export.options.id), &describe(node, objects), verbose))
+        let node = nodes.find(|node| node.node.name() == export.options.node_name);
+        node.map(|node| show(Some(&export.options.id), &describe(node, objects), verbose))
     };
-    let name = words.others.first();
+    let name = args.positional.first();
     let wanted = |found: &str| name.is_none_or(|name| found == *name);
     let exports = objects.exports.iter().rev();
     let exports = exports
-        .filter(|export| !words.has('n') && wanted(&export.options.id))
+        .filter(|export| !args.has('n') && wanted(&export.options.id))
         .filter_map(export);
     let nodes = objects.nodes.iter().rev();
     let nodes = nodes
-        .filter(|node| (words.has('n') || name.is_some()) && wanted(node.node.name()))
+        .filter(|node| (args.has('n') || name.is_some()) && wanted(node.node.name()))
         .map(node);
     exports.chain(nodes).collect::<Vec<String>>().join("\n")
 }
 
-/// One node, as seen through an export or by itself.
+/// Text of a node, alone or behind an export.
 fn show(export: Option<&str>, node: &Value, verbose: bool) -> String {
     let text = |of: &Value| of.as_str().unwrap_or_default().to_owned();
     let (name, file, driver) = (
@@ -44,33 +44,33 @@ fn show(export: Option<&str>, node: &Value, verbose: bool) -> String {
     } else {
         ""
     };
-    let mut shown = match export {
+    let mut out = match export {
         None => format!("{name}: {file} ({driver}{read_only})\n"),
         Some(id) => format!(
             "{id} ({name}): {file} ({driver}{read_only})\n    Attached to:      /exports/{id}\n"
         ),
     };
-    shown += "    Cache mode:       writeback";
-    for (key, said) in [("direct", ", direct"), ("no-flush", ", ignore flushes")] {
+    out += "    Cache mode:       writeback";
+    for (key, text) in [("direct", ", direct"), ("no-flush", ", ignore flushes")] {
         if node["cache"][key] == true {
-            shown += said;
+            out += text;
         }
     }
-    shown += "\n";
+    out += "\n";
     if verbose {
         let image = &node["image"];
         let bytes = |name: &str| image[name].as_u64().unwrap_or_default();
         let virtual_size = bytes("virtual-size");
-        shown += &format!(
+        out += &format!(
             "\nImages:\nimage: {file}\nfile format: {driver}\nvirtual size: {} ({virtual_size} bytes)\ndisk size: {}\n",
             size(virtual_size),
             size(bytes("actual-size")),
         );
     }
-    shown
+    out
 }
 
-/// Bytes with three digits: `1.5 GiB`.
+/// A size with three significant digits and a unit: `1.5 GiB`.
 fn size(bytes: u64) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     #[allow(clippy::cast_precision_loss, reason = "three digits are shown")]
@@ -100,8 +100,8 @@ mod tests {
     use super::size;
 
     #[test]
-    fn sizes_have_three_digits() {
-        for (bytes, shown) in [
+    fn sizes_have_three_significant_digits() {
+        for (bytes, text) in [
             (0, "0 B"),
             (512, "512 B"),
             (1000, "0.977 KiB"),
@@ -113,7 +113,7 @@ mod tests {
             (1_099_511_627_776, "1 TiB"),
             (u64::MAX, "16 EiB"),
         ] {
-            assert_eq!(size(bytes), shown);
+            assert_eq!(size(bytes), text);
         }
     }
 }
