@@ -23,7 +23,7 @@ impl Objects {
     /// Activates a node, those below it first. Nodes that are active already do not change.
     pub fn activate(&mut self, name: &str) -> Result<(), BoxError> {
         let open = self.named_node(name)?;
-        open.check_free()?;
+        open.check_not_reserved()?;
         if open.options.settings.active {
             return Ok(());
         }

@@ -220,7 +220,7 @@ impl OpenPlan {
             options: options.clone(),
             node: node.clone(),
             parent: parent.map(str::to_owned),
-            busy: None,
+            reserved_by: None,
         });
         Ok(node)
     }

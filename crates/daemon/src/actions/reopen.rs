@@ -59,7 +59,7 @@ struct ReopenedNode {
 struct NodeUser {
     slot: NodeSlot,
     guest_device: GuestDevice,
-    /// `None` if the export is ending.
+    /// `None` if the export is draining.
     front_ends: Option<ExportFrontEnds>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn plan(
 ) -> Result<ReopenPlan, BoxError> {
     for options in wanted {
         if let Some(open) = objects.find_node(&options.node_name) {
-            open.check_free()?;
+            open.check_not_reserved()?;
             check_fixed_options(&open.options.driver, &options.driver)?;
         }
     }

@@ -33,7 +33,7 @@ struct NodeResize {
 /// An exported disk of a node.
 struct NodeUser {
     guest_device: GuestDevice,
-    /// `None` if the export is ending.
+    /// `None` if the export is draining.
     front_ends: Option<ExportFrontEnds>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn plan(objects: &mut Objects, node: Arc<Node>, size: u64) -> Result<
     let nodes = node_resizes(objects, &node, end)?;
     let resize = Resize { node, end, nodes };
     if resize.shrinks() {
-        check_none_ends(objects, &resize)?;
+        check_none_drains(objects, &resize)?;
     }
     objects.reserve(&resize.names(), "block_resize")?;
     Ok(resize)
@@ -126,14 +126,14 @@ fn node_resizes(objects: &Objects, node: &Node, end: u64) -> Result<Vec<NodeResi
         .collect()
 }
 
-/// Refuses while an export of the disk is ending, since its requests in flight cannot be waited for.
-fn check_none_ends(objects: &Objects, resize: &Resize) -> Result<(), BoxError> {
+/// Refuses while an export of the disk is draining, since its requests in flight cannot be waited for.
+fn check_none_drains(objects: &Objects, resize: &Resize) -> Result<(), BoxError> {
     let names = resize.names();
-    let ending = objects.exports.iter().find(|export| {
-        matches!(export.state, ExportState::Ending(_))
+    let draining = objects.exports.iter().find(|export| {
+        matches!(export.state, ExportState::Draining(_))
             && names.iter().any(|name| export.options.shows(name))
     });
-    match ending {
+    match draining {
         None => Ok(()),
         Some(export) => Err(format!(
             "export '{}' is being removed and has requests in flight: try again after its \

@@ -1,4 +1,4 @@
-//! What nodes and exports share of disks: backends, counters, faults, reservations, retries of locks.
+//! Parts of disks that nodes and exports share: backends, counters, faults, reservations, retries of locks.
 
 pub(crate) mod aio;
 pub(crate) mod export_stats;

@@ -132,7 +132,7 @@ fn query(control: &Control) -> Value {
         .map(|export| {
             let mut info = json!({
                 "node-name": export.options.node_name,
-                "shutting-down": matches!(export.state, ExportState::Ending(_)),
+                "shutting-down": matches!(export.state, ExportState::Draining(_)),
                 "type": export.options.kind.name(),
                 "id": export.options.id,
             });

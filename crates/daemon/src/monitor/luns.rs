@@ -56,7 +56,7 @@ fn find_scsi_export(objects: &Objects, id: &str) -> Result<ScsiExport, Error> {
     let export = exports
         .find(|export| export.options.id == id)
         .ok_or_else(|| Error::generic(format!("Export '{id}' is not found")))?;
-    if matches!(export.state, ExportState::Ending(_)) {
+    if matches!(export.state, ExportState::Draining(_)) {
         let text = format!("Export '{id}' is already shutting down");
         return Err(Error::generic(text));
     }

@@ -29,15 +29,15 @@ pub(crate) struct Export {
 pub(crate) enum ExportState {
     Serving(ExportServer),
     /// It was removed, and a thread waits for its queues to drain.
-    Ending(JoinHandle<()>),
+    Draining(JoinHandle<()>),
 }
 
 impl Export {
-    /// Access to its front-ends; `None` if it is ending.
+    /// Access to its front-ends; `None` if it is draining.
     pub fn front_ends(&self) -> Option<ExportFrontEnds> {
         match &self.state {
             ExportState::Serving(server) => Some(server.front_ends()),
-            ExportState::Ending(_) => None,
+            ExportState::Draining(_) => None,
         }
     }
 }

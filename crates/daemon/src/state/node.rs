@@ -13,15 +13,15 @@ pub(crate) struct OpenNode {
     pub node: Arc<Node>,
     /// The node whose options define this one; it is removed with that.
     pub parent: Option<String>,
-    /// The command that has reserved it, and waits for the disk.
-    pub busy: Option<&'static str>,
+    /// The command that has reserved it.
+    pub reserved_by: Option<&'static str>,
 }
 
 impl OpenNode {
     /// Refuses a node that a command has reserved.
-    pub fn check_free(&self) -> Result<(), BoxError> {
+    pub fn check_not_reserved(&self) -> Result<(), BoxError> {
         let name = self.node.name();
-        match self.busy {
+        match self.reserved_by {
             None => Ok(()),
             Some(command) => Err(busy_error(name, command)),
         }

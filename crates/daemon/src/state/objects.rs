@@ -149,7 +149,7 @@ impl Objects {
         self.check_not_opening(name)?;
         let found = self.find_node(name);
         let found = found.ok_or_else(|| format!("there is no node '{name}'"))?;
-        found.check_free()?;
+        found.check_not_reserved()?;
         Ok(found.node.clone())
     }
 
@@ -157,10 +157,10 @@ impl Objects {
     pub fn reserve(&mut self, names: &[String], command: &'static str) -> Result<(), BoxError> {
         let named = |open: &OpenNode| names.iter().any(|name| open.node.name() == name);
         for open in self.nodes.iter().filter(|open| named(open)) {
-            open.check_free()?;
+            open.check_not_reserved()?;
         }
         for open in self.nodes.iter_mut().filter(|open| named(open)) {
-            open.busy = Some(command);
+            open.reserved_by = Some(command);
         }
         Ok(())
     }
@@ -169,7 +169,7 @@ impl Objects {
     pub fn release(&mut self, names: &[String]) {
         for open in &mut self.nodes {
             if names.iter().any(|name| open.node.name() == name) {
-                open.busy = None;
+                open.reserved_by = None;
             }
         }
     }
@@ -281,7 +281,7 @@ impl Objects {
         server.begin_stop();
         let state = std::mem::replace(
             &mut self.exports[index].state,
-            ExportState::Ending(draining),
+            ExportState::Draining(draining),
         );
         if let ExportState::Serving(server) = state {
             // Cannot fail: the thread is receiving.
@@ -315,7 +315,7 @@ impl Objects {
         for export in self.exports.drain(..) {
             match export.state {
                 ExportState::Serving(server) => server.drain(),
-                ExportState::Ending(thread) => {
+                ExportState::Draining(thread) => {
                     if thread.join().is_err() {
                         tracing::error!(
                             export = export.options.id,

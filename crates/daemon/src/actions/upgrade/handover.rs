@@ -85,7 +85,7 @@ impl Control {
         Ok(launcher)
     }
 
-    /// Refuses states that cannot be handed over: nodes in use by a command, exports that are ending, parked requests.
+    /// Refuses states that cannot be handed over: nodes in use by a command, exports that are draining, parked requests.
     fn check_can_hand_over(&self) -> Result<(), String> {
         let objects = &self.objects;
         if let Some(name) = objects.opening_nodes.first() {
@@ -93,8 +93,13 @@ impl Control {
                 "node '{name}' is being opened: try again when that is done"
             ));
         }
-        for OpenNode { options, busy, .. } in &objects.nodes {
-            if let Some(command) = busy {
+        for OpenNode {
+            options,
+            reserved_by,
+            ..
+        } in &objects.nodes
+        {
+            if let Some(command) = reserved_by {
                 let name = &options.node_name;
                 return Err(format!(
                     "node '{name}' is busy with a {command}: try again when that command is done"
@@ -110,7 +115,7 @@ impl Control {
                 ..
             } = export;
             let id = &options.id;
-            if matches!(state, ExportState::Ending(_)) {
+            if matches!(state, ExportState::Draining(_)) {
                 return Err(format!(
                     "export '{id}' is shutting down: try again when that is done"
                 ));

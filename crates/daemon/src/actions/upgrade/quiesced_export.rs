@@ -49,12 +49,12 @@ impl Drop for ParkedAdapter {
 }
 
 impl QuiescedExport {
-    /// Parks the server of an export between two messages of its front-end; `None` if the export is ending. Calls
+    /// Parks the server of an export between two messages of its front-end; `None` if the export is draining. Calls
     /// `keep_alive` regularly while it waits.
     pub fn new(export: &Export, keep_alive: impl Fn()) -> Result<Option<Self>, String> {
         let id = export.options.id.clone();
         let server = match &export.state {
-            ExportState::Ending(_) => return Ok(None),
+            ExportState::Draining(_) => return Ok(None),
             ExportState::Serving(ExportServer::VhostUser(server)) => QuiescedServer::VhostUser {
                 parked: park(server, keep_alive).ok_or_else(|| {
                     format!(

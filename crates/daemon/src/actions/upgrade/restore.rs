@@ -232,7 +232,7 @@ fn finish(
             ExportState::Serving(ExportServer::Adapter(adapter)) => {
                 adapter.send(SocketDeviceCommand::Unpark);
             }
-            ExportState::Ending(_) => {}
+            ExportState::Draining(_) => {}
         }
     }
     if let Some((path, fd)) = deferred.pidfile {
