@@ -28,7 +28,7 @@ mod json;
 mod key;
 mod keyval;
 mod limits;
-pub mod live;
+
 mod logging;
 mod metrics;
 mod monitor;
@@ -36,6 +36,7 @@ mod names;
 mod object;
 mod paths;
 pub mod reference;
+pub mod runtime;
 mod serve;
 mod settings;
 mod size;

@@ -1,6 +1,6 @@
 //! `x-blkdebug-set`: replaces the faults that a `blkdebug` node injects.
 
-use options::{Driver, live::Live};
+use options::{Driver, runtime::RunningObjects};
 use qmp::{Arguments, Command, Error, Member, Object, Run, Type};
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ fn set(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     }
     let mut options = arguments.clone();
     options.remove("node-name");
-    let new = Live::blkdebug(&Value::Object(options).to_string());
+    let new = RunningObjects::blkdebug(&Value::Object(options).to_string());
     *injected = new.map_err(|problem| from_problem(&problem))?;
     faults.set(Some(faults::rules(injected)));
     Ok(json!({}))

@@ -1,7 +1,7 @@
 //! Errors of commands, with QEMU's messages where it has the same error.
 
 use options::Problem;
-use options::live::Live;
+use options::runtime::RunningObjects;
 use qmp::Error;
 
 use crate::error::BoxError;
@@ -44,13 +44,16 @@ pub(super) fn from_problem(problem: &Problem) -> Error {
 }
 
 /// All existing objects, against which options of new ones are validated.
-pub(super) fn existing_objects(objects: &Objects) -> Result<Live, Error> {
+pub(super) fn existing_objects(objects: &Objects) -> Result<RunningObjects, Error> {
     existing_objects_except(objects, "")
 }
 
 /// All existing objects except the node of this name, whose options are to be replaced.
-pub(super) fn existing_objects_except(objects: &Objects, name: &str) -> Result<Live, Error> {
-    let mut live = Live::default();
+pub(super) fn existing_objects_except(
+    objects: &Objects,
+    name: &str,
+) -> Result<RunningObjects, Error> {
+    let mut live = RunningObjects::default();
     let read = |problem: Problem| from_problem(&problem);
     for iothread in &objects.iothreads {
         live.add_iothread(&iothread.options.id).map_err(read)?;

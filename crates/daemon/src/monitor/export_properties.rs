@@ -2,7 +2,7 @@
 //! batch of each queue on.
 
 use options::ExportKind;
-use options::live::{self, Live};
+use options::runtime::{self, RunningObjects};
 use qmp::Error;
 use serde_json::Value;
 
@@ -25,14 +25,14 @@ const HIDDEN: [&str; 5] = [
 
 /// The class of each type of exports.
 pub(super) fn classes() -> impl Iterator<Item = Class> {
-    live::export_types().into_iter().map(class)
+    runtime::export_types().into_iter().map(class)
 }
 
 fn class(r#type: &'static str) -> Class {
-    let keys = live::export_keys_of(r#type);
+    let keys = runtime::export_keys_of(r#type);
     let has_luns = keys.iter().any(|key| key.name == "luns");
     // On an export with LUNs these are options of each LUN.
-    let of_luns: Vec<_> = live::lun_keys().iter().map(|key| key.name).collect();
+    let of_luns: Vec<_> = runtime::lun_keys().iter().map(|key| key.name).collect();
     let keys = keys.into_iter().filter(|key| {
         let is_of_luns = has_luns && key.name != "writable" && of_luns.contains(&key.name);
         !is_of_luns && !HIDDEN.contains(&key.name) && !key.name.starts_with("addr.")
@@ -54,7 +54,8 @@ impl HasProperties for Export {
         let ExportKind::VhostUserBlk(kind) = &mut self.options.kind else {
             unreachable!("no property of another kind can be changed");
         };
-        *kind = Live::vhost_user_blk(kind, json).map_err(|problem| from_problem(&problem))?;
+        *kind =
+            RunningObjects::vhost_user_blk(kind, json).map_err(|problem| from_problem(&problem))?;
         let limits = merge_limits(kind);
         for disk in &self.disks {
             if let GuestDevice::Blk(device) = &disk.guest_device {

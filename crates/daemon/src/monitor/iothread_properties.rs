@@ -1,6 +1,6 @@
 //! QOM properties of iothreads: all of their options, which can be changed at runtime.
 
-use options::live::{self, Live};
+use options::runtime::{self, RunningObjects};
 use options::{Key, Problem};
 use qmp::Error;
 use serde_json::Value;
@@ -13,7 +13,7 @@ pub(super) const CLASS: &str = "iothread";
 
 /// Keys of options that are properties.
 pub(super) fn keys() -> impl Iterator<Item = Key> {
-    let keys = live::iothread_keys().iter().copied();
+    let keys = runtime::iothread_keys().iter().copied();
     keys.filter(|key| !matches!(key.name, "qom-type" | "id"))
 }
 
@@ -32,12 +32,13 @@ impl HasProperties for Iothread {
     }
 
     fn change(&mut self, json: &str) -> Result<(), Error> {
-        let new = Live::iothread(&self.options, json).map_err(|problem| match problem {
-            Problem::Conflict { reason } => Error::generic(format!(
-                "bad thread-pool-min/thread-pool-max values: {reason}"
-            )),
-            problem => from_problem(&problem),
-        })?;
+        let new =
+            RunningObjects::iothread(&self.options, json).map_err(|problem| match problem {
+                Problem::Conflict { reason } => Error::generic(format!(
+                    "bad thread-pool-min/thread-pool-max values: {reason}"
+                )),
+                problem => from_problem(&problem),
+            })?;
         self.apply(new).map_err(|failure| from_failure(&failure))
     }
 }

@@ -1,14 +1,14 @@
 //! Schema types of options. They are generated from the tables with which options are parsed, so that the schema and the
 //! parser agree.
 
-use options::{Key, ValueType, live};
+use options::{Key, ValueType, runtime};
 use qmp::{Definition, Member, Object, Type, Variants};
 
 /// Definitions of all types of options. An enumeration has the name of its key.
 pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
     let mut definitions = vec![
         ("qom-type", Definition::Enum(vec!["iothread"])),
-        ("type", Definition::Enum(live::export_types())),
+        ("type", Definition::Enum(runtime::export_types())),
         (
             "BlockdevRef",
             Definition::Alternate(vec![Type::Named("BlockdevOptions"), Type::Str]),
@@ -30,19 +30,19 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
         ),
     ];
     let mut builder = SchemaBuilder::default();
-    let object = builder.object(&live::lun_keys());
+    let object = builder.object(&runtime::lun_keys());
     definitions.push(("BlockExportLun", Definition::Object(object)));
-    let object = builder.object(live::inject_error_keys());
+    let object = builder.object(runtime::inject_error_keys());
     definitions.push(("BlkdebugInjectErrorOptions", Definition::Object(object)));
-    let object = builder.object(live::iothread_keys());
+    let object = builder.object(runtime::iothread_keys());
     definitions.push(("ObjectOptions", Definition::Object(object)));
-    let object = builder.object(&live::export_keys());
+    let object = builder.object(&runtime::export_keys());
     definitions.push(("BlockExportOptions", Definition::Object(object)));
 
-    let drivers = live::drivers();
+    let drivers = runtime::drivers();
     let names = drivers.iter().map(|(name, _)| *name).collect();
     definitions.push(("driver", Definition::Enum(names)));
-    let mut options = builder.object(live::node_keys());
+    let mut options = builder.object(runtime::node_keys());
     options.variants = Some(Variants {
         tag: "driver",
         cases: drivers.iter().map(|(name, _)| (*name, *name)).collect(),

@@ -1,6 +1,6 @@
 //! Options that come while the program runs: the same keys as on the command line, in JSON.
 //!
-//! What they may refer to, and which names are taken, is what runs at that moment: a [`Live`] is
+//! What they may refer to, and which names are taken, is what runs at that moment: a [`RunningObjects`] is
 //! told, and forgotten when one set of options was read.
 
 use crate::{
@@ -11,11 +11,11 @@ use crate::{
 
 /// What runs.
 #[derive(Debug, Default)]
-pub struct Live {
+pub struct RunningObjects {
     names: Names,
 }
 
-impl Live {
+impl RunningObjects {
     /// There is a node, which refuses writes or does not.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl Live {
 }
 
 /// A disk that is added to a virtio SCSI controller which has others.
-impl Live {
+impl RunningObjects {
     /// Reads its options. What they do not say about writing is as of the controller.
     ///
     /// # Errors
