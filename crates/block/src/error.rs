@@ -1,11 +1,11 @@
-//! Errors of opening a node, with the next step for an operator.
+//! Errors of opening a node, each with a remedy for the operator.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::SECTOR_BYTES;
 
-/// Why a node cannot be opened or used as asked.
+/// Why a node cannot be opened or used as requested.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// `open(2)` failed.
@@ -13,7 +13,7 @@ pub enum NodeError {
     Open {
         /// The image or device.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
     /// Direct I/O is not possible there.
@@ -25,31 +25,31 @@ pub enum NodeError {
         /// The image.
         path: PathBuf,
     },
-    /// A kind of file that the driver is not for.
+    /// The file is of a kind that the driver does not open.
     #[error("{} is {found}, driver {driver} needs {wanted}{}", path.display(), kind_hint(found))]
     WrongKind {
         /// The image or device.
         path: PathBuf,
-        /// The driver asked for.
+        /// The driver.
         driver: &'static str,
-        /// What the driver needs.
+        /// The kind of file that the driver needs.
         wanted: &'static str,
-        /// What it is.
+        /// The kind of file that it is.
         found: &'static str,
     },
-    /// Some other process (or node) has it.
+    /// Another process or node has a lock that conflicts.
     #[error(
         "{}: failed to get {}\"{permission}\" lock: {}",
-        path.display(), if *shared { "shared " } else { "" }, who_has_it(*here)
+        path.display(), if *shared { "shared " } else { "" }, lock_holder(*here)
     )]
     Locked {
         /// The image.
         path: PathBuf,
-        /// What somebody is in the way of: `write`, `resize`, `consistent read`.
+        /// The permission in conflict: `write`, `resize` or `consistent read`.
         permission: &'static str,
-        /// Somebody does it already, and we would not share it; else somebody does not let us.
+        /// True: the other one uses the permission, which we do not share. False: the other one does not share it.
         shared: bool,
-        /// This program has the image, as another node.
+        /// Another node of this process has the image.
         here: bool,
     },
     /// An operation on the opened file failed.
@@ -57,14 +57,14 @@ pub enum NodeError {
     Io {
         /// The image or device.
         path: PathBuf,
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// The disk to be created exists, with another size.
+    /// The disk to be created exists with another size.
     #[error(
-        "{} exists and has {found} bytes, not {wanted}: leave the size away to serve it as it is, \
+        "{} exists and has {found} bytes, not {wanted}: omit the size to serve it as it is, \
          or choose another file",
         path.display()
     )]
@@ -73,31 +73,31 @@ pub enum NodeError {
         path: PathBuf,
         /// Its size in bytes.
         found: u64,
-        /// The size asked for in bytes.
+        /// The requested size in bytes.
         wanted: u64,
     },
-    /// It does not exist, and no size says how large it should become.
+    /// The disk does not exist, and no size is given to create it.
     #[error(
-        "{0} does not exist: make it first (truncate -s 10G {0}), or let `blockplane serve` do so (--size 10G)",
+        "{0} does not exist: create it first (truncate -s 10G {0}), or let `blockplane serve` create it (--size 10G)",
         path.display()
     )]
     NoSuchDisk {
         /// The image.
         path: PathBuf,
     },
-    /// It has no byte.
+    /// The disk has no byte.
     #[error("{} is empty: a disk needs at least one sector of 512 bytes", path.display())]
     Empty {
         /// The image.
         path: PathBuf,
     },
-    /// A write to a medium that cannot be written.
+    /// The device is read-only, and is to be opened for writing.
     #[error("{}: the device is read-only; open it with read-only=on", path.display())]
     ReadOnlyMedium {
         /// The device.
         path: PathBuf,
     },
-    /// A window that cannot be.
+    /// The window does not lie within the node, or its offset or size is not a multiple of the block.
     #[error("{node}: {}", window_problem(*offset, *size, *available, *align))]
     Window {
         /// The node below.
@@ -111,7 +111,7 @@ pub enum NodeError {
         /// What the offset must be a multiple of.
         align: u32,
     },
-    /// Exports with small and with large blocks on one disk of large blocks.
+    /// Exports with small and with large blocks on one disk with large blocks.
     #[error(
         "{node} is exported with another logical block size already; on a disk with blocks of \
          {disk_block} bytes all exports must be below that size, or none"
@@ -161,13 +161,13 @@ fn window_problem(offset: u64, size: u64, available: u64, align: u32) -> String 
     }
 }
 
-/// And what to do about it.
-fn who_has_it(here: bool) -> &'static str {
+/// The holder of a conflicting lock, and the remedy.
+fn lock_holder(here: bool) -> &'static str {
     if here {
-        "another node of this program has the image (use that node, open the image read-only in both, or say locking=off \
+        "another node of this program has the image (use that node, open the image read-only in both, or set locking=off \
          when they are known to cooperate)"
     } else {
-        "is another process using the image? (stop it, open the image read-only in both, or say locking=off when they are \
+        "is another process using the image? (stop it, open the image read-only in both, or set locking=off when they are \
          known to cooperate)"
     }
 }

@@ -1,9 +1,8 @@
-//! Faults that a filter node (driver `blkdebug`) injects on purpose: which requests they hit, and what becomes of
-//! those.
+//! Faults that a filter node (driver `blkdebug`) injects: the rules that select requests, and the outcome of each.
 //!
-//! Rules belong to the control plane, which may change them at any time, and are looked at by every iothread
-//! that serves the node: under a lock, since whoever injects faults does not measure. Carrying the verdict out is
-//! a task's (`blkdebug.rs`).
+//! The control plane may change the rules at any time, and every iothread that serves the node reads them. They are under a
+//! lock, since performance does not matter where faults are injected. A task of the driver applies the decision
+//! (`drivers/blkdebug.rs`).
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,14 +13,14 @@ use engine::Errno;
 
 use engine::{Op, Request};
 
-/// What becomes of a request that a rule hits.
+/// The effect of a rule on a request that it hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultAction {
-    /// It fails, and the disk never sees it.
+    /// The request fails, and the disk never sees it.
     Error(Errno),
-    /// It waits so many nanoseconds. Later rules are asked as well.
+    /// The request waits so many nanoseconds. Later rules apply as well.
     Delay(u64),
-    /// It waits until it is [released](Faults::set), or its queue stops; then it is carried out.
+    /// The request waits until it is [released](Faults::set), or its queue stops; then it is carried out.
     Hang,
     /// Only so many bytes are transferred, and it fails.
     Short(u64, Errno),
@@ -29,25 +28,25 @@ pub enum FaultAction {
     Torn(u64),
 }
 
-/// Requests that are hit, and how.
+/// A rule: the requests that it hits, and its effect on them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultRule {
-    /// It begins with the first request of this kind; `None`: at once.
+    /// The rule takes effect with the first request of this kind; `None`: at once.
     pub begins: Option<Op>,
-    /// Only these, of write-zeroes with and without `unmap`; `None`: all.
+    /// The operation that it hits (write-zeroes: with and without `unmap`); `None`: all.
     pub op: Option<Op>,
-    /// Only what touches these bytes, which no flush does; `None`: everywhere.
+    /// The bytes that a request must touch, which no flush does; `None`: any.
     pub bytes: Option<Range<u64>>,
-    /// It hits so often, and never again; `None`: for ever.
+    /// How many more requests it hits; `None`: no limit.
     pub times: Option<u64>,
-    /// It hits one in so many, by chance; 1: each.
+    /// It hits one in so many requests at random; 1: each.
     pub one_in: u64,
-    /// What it does.
+    /// Its effect.
     pub action: FaultAction,
 }
 
 impl FaultRule {
-    /// Whether it is about such a request. `times` counts down.
+    /// Whether the rule applies to a request, apart from chance.
     fn matches(&self, request: &Request) -> bool {
         let touches = |bytes: &Range<u64>| {
             let some = request.len > 0;
@@ -64,40 +63,42 @@ impl FaultRule {
 /// The rules of a filter node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultRules {
-    /// The first that hits and is no delay decides.
+    /// The first rule that hits and is no delay decides.
     pub rules: Vec<FaultRule>,
-    /// The same seed and the same requests in the same order have the same faults.
+    /// Seed of the random numbers: the same requests in the same order get the same faults.
     pub seed: u64,
 }
 
-/// What is to become of one request.
+/// The faults that one request gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FaultDecision {
-    pub hold: FaultDelay,
+    pub delay: FaultDelay,
     pub outcome: FaultOutcome,
-    /// Of the rules that said so.
+    /// The count of releases when it was decided.
     pub release_count: u64,
 }
 
-/// How long a request is kept back.
+/// The time that a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultDelay {
-    /// So many nanoseconds, mostly none.
+    /// Nanoseconds, mostly 0.
     For(u64),
     /// Until it is released.
     UntilReleased,
 }
 
-/// How it ends.
+/// The end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultOutcome {
+    /// It is carried out.
     Pass,
+    /// It fails, and the disk never sees it.
     Fail(Errno),
-    /// So many bytes at most are carried out; if that succeeds, this is the result.
+    /// At most so many bytes are carried out; if that succeeds, this is the result.
     Partial(u64, Result<(), Errno>),
 }
 
-/// The rules of a filter node as they are now, shared by all its openings.
+/// The current rules of a filter node, shared by all its openings.
 pub struct Faults {
     state: Mutex<State>,
     /// Counts how often requests were released. It only changes with `state` locked.
@@ -109,35 +110,35 @@ pub struct Faults {
 struct State {
     rules: Vec<FaultRule>,
     random: u64,
-    /// So many want that nothing hangs.
-    released: usize,
+    /// How many guards keep requests from hanging.
+    release_guards: usize,
 }
 
-/// Nothing hangs, and what did is released, until this is dropped.
+/// Guard of a release: no request of the filter hangs until it is dropped.
 pub struct Released(Arc<Faults>);
 
 impl Drop for Released {
     fn drop(&mut self) {
-        lock(&self.0.state).released -= 1;
+        lock(&self.0.state).release_guards -= 1;
     }
 }
 
 impl Faults {
-    /// With these rules.
+    /// Faults with these rules.
     #[must_use]
     pub fn new(rules: FaultRules) -> Arc<Self> {
         Arc::new(Faults {
             state: Mutex::new(State {
                 rules: rules.rules,
                 random: rules.seed,
-                released: 0,
+                release_guards: 0,
             }),
             release_count: AtomicU64::new(0),
             hanging: Mutex::default(),
         })
     }
 
-    /// Releases all requests that hang. Requests that come from now on meet other rules, if there are some given.
+    /// Releases all requests that hang, and replaces the rules if new ones are given.
     pub fn set(&self, rules: Option<FaultRules>) {
         let mut state = lock(&self.state);
         if let Some(FaultRules { rules, seed }) = rules {
@@ -150,29 +151,29 @@ impl Faults {
         }
     }
 
-    /// Whoever waits for all requests that a queue has taken waits for none that hangs: those that come meanwhile are
-    /// released at once.
+    /// Releases all requests that hang, and lets none hang while the guard exists. A caller that waits for all requests of
+    /// a queue would otherwise wait for ever.
     #[must_use]
     pub fn release(self: &Arc<Self>) -> Released {
-        lock(&self.state).released += 1;
+        lock(&self.state).release_guards += 1;
         self.set(None);
         Released(self.clone())
     }
 
-    /// What becomes of a request.
+    /// Decides which faults a request gets.
     pub(crate) fn decide(&self, request: &Request) -> FaultDecision {
         let mut state = lock(&self.state);
         let State {
             rules,
             random,
-            released,
+            release_guards,
         } = &mut *state;
         let begins =
             |rule: &&mut FaultRule| rule.begins.is_some_and(|op| op.is_kind_of(request.op));
         for rule in rules.iter_mut().filter(begins) {
             rule.begins = None;
         }
-        let (mut hold, mut outcome, mut delay_ns) = (None, FaultOutcome::Pass, 0u64);
+        let (mut delay, mut outcome, mut delay_ns) = (None, FaultOutcome::Pass, 0u64);
         for rule in rules.iter_mut() {
             if !rule.matches(request) || !hits(random, rule.one_in) {
                 continue;
@@ -183,8 +184,8 @@ impl Faults {
                     delay_ns = delay_ns.saturating_add(ns);
                     continue;
                 }
-                FaultAction::Hang if *released > 0 => {}
-                FaultAction::Hang => hold = Some(FaultDelay::UntilReleased),
+                FaultAction::Hang if *release_guards > 0 => {}
+                FaultAction::Hang => delay = Some(FaultDelay::UntilReleased),
                 FaultAction::Error(errno) => outcome = FaultOutcome::Fail(errno),
                 FaultAction::Short(bytes, errno) => {
                     outcome = FaultOutcome::Partial(bytes, Err(errno))
@@ -194,18 +195,18 @@ impl Faults {
             break;
         }
         FaultDecision {
-            hold: hold.unwrap_or(FaultDelay::For(delay_ns)),
+            delay: delay.unwrap_or(FaultDelay::For(delay_ns)),
             outcome,
             release_count: self.release_count(),
         }
     }
 
-    /// Changes when requests are released.
+    /// How often requests were released.
     pub(crate) fn release_count(&self) -> u64 {
         self.release_count.load(Ordering::Acquire)
     }
 
-    /// Waits until requests that met the rules of this release_count are released.
+    /// Waits until the requests that were decided at this count are released.
     pub(crate) async fn released(&self, release_count: u64) {
         std::future::poll_fn(|cx| {
             let mut hanging = lock(&self.hanging);
@@ -221,12 +222,12 @@ impl Faults {
     }
 }
 
-/// By chance, one in so many.
+/// True at random, one time in `one_in`.
 fn hits(random: &mut u64, one_in: u64) -> bool {
     if one_in <= 1 {
         return true;
     }
-    // SplitMix64: a counter, well mixed.
+    // SplitMix64.
     *random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*random ^ (*random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_hits_what_it_is_about() {
+    fn a_rule_hits_the_requests_that_match() {
         let only_writes = FaultRule {
             op: Some(Op::Write),
             bytes: Some(1024..2048),
@@ -284,8 +285,8 @@ mod tests {
             (Op::Read, 1024, 512, false),
             (Op::Flush, 0, 0, false),
         ] {
-            let asked = request(op, offset, len);
-            assert_eq!(fails(&faults, &asked), hit, "{asked:?}");
+            let read = request(op, offset, len);
+            assert_eq!(fails(&faults, &read), hit, "{read:?}");
         }
     }
 
@@ -301,18 +302,24 @@ mod tests {
         };
         let rules = [twice, rule(FaultAction::Delay(7)), once, rule(EIO)];
         let faults = faults(&rules, 0);
-        let asked = request(Op::Read, 0, 512);
-        let said = || {
-            let FaultDecision { hold, outcome, .. } = faults.decide(&asked);
-            (hold, outcome)
+        let read = request(Op::Read, 0, 512);
+        let decision = || {
+            let FaultDecision { delay, outcome, .. } = faults.decide(&read);
+            (delay, outcome)
         };
-        assert_eq!(said(), (FaultDelay::UntilReleased, FaultOutcome::Pass));
-        assert_eq!(said(), (FaultDelay::For(12), FaultOutcome::Fail(Errno::IO)));
-        assert_eq!(said(), (FaultDelay::For(7), FaultOutcome::Fail(Errno::IO)));
+        assert_eq!(decision(), (FaultDelay::UntilReleased, FaultOutcome::Pass));
+        assert_eq!(
+            decision(),
+            (FaultDelay::For(12), FaultOutcome::Fail(Errno::IO))
+        );
+        assert_eq!(
+            decision(),
+            (FaultDelay::For(7), FaultOutcome::Fail(Errno::IO))
+        );
     }
 
     #[test]
-    fn a_rule_begins_with_what_it_waits_for() {
+    fn a_rule_takes_effect_with_the_first_request_of_its_kind() {
         let behind_a_flush = FaultRule {
             begins: Some(Op::Flush),
             op: Some(Op::Read),
@@ -321,21 +328,21 @@ mod tests {
         let faults = faults(&[behind_a_flush], 0);
         let (read, flush) = (request(Op::Read, 0, 512), request(Op::Flush, 0, 0));
         assert!(!fails(&faults, &read));
-        assert!(!fails(&faults, &flush), "it is not about flushes");
+        assert!(!fails(&faults, &flush), "it does not hit flushes");
         assert!(fails(&faults, &read));
     }
 
     #[test]
-    fn chance_is_repeatable_and_about_as_often_as_said() {
+    fn random_faults_are_repeatable_and_as_frequent_as_set() {
         let seldom = FaultRule {
             one_in: 10,
             ..rule(EIO)
         };
         let hits = |seed| {
             let faults = faults(std::slice::from_ref(&seldom), seed);
-            let asked = request(Op::Read, 0, 512);
+            let read = request(Op::Read, 0, 512);
             (0..10_000)
-                .map(|_| fails(&faults, &asked))
+                .map(|_| fails(&faults, &read))
                 .collect::<Vec<bool>>()
         };
         let one = hits(1);
@@ -346,17 +353,17 @@ mod tests {
     }
 
     #[test]
-    fn nothing_hangs_while_somebody_wants_it_released() {
+    fn no_request_hangs_while_a_release_guard_exists() {
         let faults = faults(&[rule(FaultAction::Hang)], 0);
-        let hold = || faults.decide(&request(Op::Read, 0, 512)).hold;
+        let delay = || faults.decide(&request(Op::Read, 0, 512)).delay;
         let before = faults.release_count();
         let [first, second] = [(); 2].map(|()| faults.release());
         assert_ne!(faults.release_count(), before);
         for released in [first, second] {
-            assert_eq!(hold(), FaultDelay::For(0));
+            assert_eq!(delay(), FaultDelay::For(0));
             drop(released);
         }
-        assert_eq!(hold(), FaultDelay::UntilReleased);
+        assert_eq!(delay(), FaultDelay::UntilReleased);
     }
 
     #[test]
@@ -371,17 +378,17 @@ mod tests {
         let waker = Waker::from(count.clone());
         let mut cx = std::task::Context::from_waker(&waker);
         let faults = faults(&[rule(EIO)], 0);
-        let asked = request(Op::Read, 0, 512);
+        let read = request(Op::Read, 0, 512);
         for rules in [None, Some(FaultRules::default())] {
             let mut released = Box::pin(faults.released(faults.release_count()));
             let woken = count.0.load(Ordering::Relaxed);
             assert!(released.as_mut().poll(&mut cx).is_pending());
             assert!(released.as_mut().poll(&mut cx).is_pending());
-            assert!(fails(&faults, &asked), "the rules are still there");
+            assert!(fails(&faults, &read), "the rules are still there");
             faults.set(rules);
             assert_eq!(count.0.load(Ordering::Relaxed), woken + 1);
             assert!(released.as_mut().poll(&mut cx).is_ready());
         }
-        assert!(!fails(&faults, &asked), "they were replaced");
+        assert!(!fails(&faults, &read), "they were replaced");
     }
 }

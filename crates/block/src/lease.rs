@@ -1,7 +1,7 @@
 //! Leases on places that a lookup has found.
 //!
-//! A request that goes to a place found by a [lookup](crate::route::Lookup) has a lease until it completes. A driver that
-//! is to free or move something takes it out of its mapping, and then waits until all leases are gone that there were.
+//! A request to a place found by a [lookup](crate::route::Lookup) has a lease until it completes. A driver that frees or
+//! moves a place first removes it from its mapping, and then waits until the leases that exist at that moment have ended.
 //! Leases are not counted by place but by generation: new requests, which do not find the place any more, do not prolong
 //! the wait, and one wait serves any number of places.
 
@@ -17,13 +17,13 @@ pub(crate) struct Leases {
     current: Mutex<Arc<Generation>>,
 }
 
-/// Lives as long as a lease of it, or of an earlier one.
+/// The leases between two waits. It lives as long as a lease of it, or of an earlier generation.
 #[derive(Default)]
 struct Generation {
     end: Mutex<End>,
 }
 
-/// What is there once a generation is not the current one.
+/// The successor of a generation that is not the current one, and the wait for its end.
 #[derive(Default)]
 struct End {
     next: Option<Arc<Generation>>,
@@ -42,7 +42,7 @@ struct WaiterState {
     waker: Option<Waker>,
 }
 
-/// Keeps what a lookup has found where it is.
+/// Keeps the place that a lookup has found from being freed or moved.
 pub(crate) struct Lease {
     _generation: Arc<Generation>,
 }
@@ -65,7 +65,7 @@ impl Waiter {
 }
 
 impl Drop for Generation {
-    /// In a loop: any number of later generations may end with it.
+    /// Ends later generations in a loop, since any number of them may end with this one.
     fn drop(&mut self) {
         let mut end = self.take_end();
         loop {
@@ -88,15 +88,15 @@ impl Generation {
 }
 
 impl Leases {
-    /// A lease on what was just found: the caller has its mapping locked.
+    /// A lease on a place that was just found. The caller has its mapping locked.
     pub fn lease(&self) -> Lease {
         Lease {
             _generation: lock(&self.current).clone(),
         }
     }
 
-    /// Waits until all leases are gone that there are now, on whatever iothread. What is to be freed or moved was taken
-    /// out of the mapping before.
+    /// Waits until all leases that exist now, on any iothread, have ended. The caller has removed the place from its
+    /// mapping before.
     pub fn settle(&self) -> impl Future<Output = ()> + use<> {
         let waiter = Arc::new(Waiter::default());
         let next = Arc::new(Generation::default());

@@ -1,11 +1,23 @@
-//! Block nodes, requests, and their way to an engine.
+//! Block nodes, their requests, and the I/O context that carries requests to an engine.
 //!
-//! A [`Node`] is an opened disk: a file, a block device, nothing at all. A [`Request`] is what a
-//! device wants of it. [`IoContext`] belongs to one iothread and takes requests to whatever can do
-//! them without blocking the loop: Linux AIO or io_uring where they are asynchronous, worker threads for
-//! the rest.
+//! A [`Node`] is an opened disk: a file, a block device, or a null disk. A [`Request`] is what a device wants of it. An
+//! [`IoContext`] belongs to one iothread and submits requests without blocking the loop: to Linux AIO or io_uring where
+//! these are asynchronous, to worker threads otherwise.
 //!
-//! What a guest is and which device asks is not known here.
+//! The crate knows nothing of guests and devices. Its modules, from the bottom up:
+//!
+//! | module | has |
+//! |---|---|
+//! | `aio` | the ways to the kernel, and the choice among them |
+//! | `disk_file` | an opened file or block device, with its locks and its blocking I/O |
+//! | `null_disk`, `faults` | null disks; faults that a filter injects |
+//! | `range_lock`, `lease` | locks of byte ranges; leases on places in a mapping |
+//! | `route` | what carries out each operation of a source, with gates, marks and tasks |
+//! | `io` | the I/O context: backends, and the submission of requests to them |
+//! | `node` | an opened disk, and the interface of drivers |
+//! | `drivers` | one file for each kind of node |
+//! | `source` | the disks of a queue or host adapter, as its device sees them |
+//! | `resize` | a change of a disk's size |
 
 mod aio;
 mod clock;
@@ -30,7 +42,7 @@ pub mod token;
 #[cfg(any(test, feature = "simulation"))]
 mod wrapped;
 
-/// The models of `interleavings/` have that of loom here.
+/// `lease`, `range_lock` and `woken` use this module: the models in `interleavings/` put loom's in its place.
 use std::sync;
 
 pub use aio::{Aio, AioChoice, AioProbe};
@@ -52,5 +64,5 @@ pub use null_disk::NullOptions;
 pub use resize::ResizeError;
 pub use source::{AllocationQuery, AttachedDisk, DiskCall, DiskIo, SourceIo};
 
-/// The unit in which virtio and SCSI count: 512 bytes, whatever the disk's own block is.
+/// Bytes of a sector, the unit in which virtio and SCSI count whatever the disk's own block is.
 pub const SECTOR_BYTES: u64 = 512;

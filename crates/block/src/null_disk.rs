@@ -8,19 +8,19 @@ use engine::{Completion, Full, IoBackend};
 use crate::clock::now_ns;
 use engine::{Op, Request};
 
-/// How a null disk behaves.
+/// Options of a null disk.
 #[derive(Clone, Copy, Debug)]
 pub struct NullOptions {
     /// Bytes, rounded up to sectors.
     pub size: u64,
-    /// Reads fill the buffer with zeroes; else they leave it as it is.
+    /// Whether reads fill the buffer with zeroes, or leave it unchanged.
     pub read_zeroes: bool,
-    /// How long a request takes, in nanoseconds.
+    /// Latency of a request, in nanoseconds.
     pub latency_ns: u64,
 }
 
 impl NullOptions {
-    /// What a request does to memory.
+    /// Carries out what a request does to memory.
     ///
     /// # Safety
     /// The segments of a read are valid and writable.
@@ -37,10 +37,10 @@ impl NullOptions {
 /// delayed requests take no room from those of other disks. As with Linux AIO, what exceeds it stays in the guest's ring.
 pub(crate) const CAPACITY: usize = 1024;
 
-/// The requests of all null disks of one iothread, and those of other disks that need nothing done.
+/// The queue of an iothread for requests of null disks, and for requests of other disks that need no I/O.
 pub(crate) struct NullQueue {
     done: Vec<Completion>,
-    /// When a request to a disk with a latency is complete, in the order of arrival where that is the same, and its token.
+    /// Requests to disks with a latency: deadline, number of arrival, token. The number orders equal deadlines.
     delayed: BinaryHeap<Reverse<(u64, u64, u64)>>,
     arrivals: u64,
 }
@@ -54,7 +54,7 @@ impl NullQueue {
         }
     }
 
-    /// How many requests to such a null disk are taken before the next reap.
+    /// How many requests to a null disk are taken before the next reap.
     #[inline]
     pub fn room_for(&self, options: &NullOptions) -> usize {
         let taken = match options.latency_ns {
@@ -72,7 +72,7 @@ impl NullQueue {
             .push(Reverse((deadline_ns, self.arrivals, token)));
     }
 
-    /// A request that needs nothing done is complete at the next reap.
+    /// Completes a request that needs no I/O at the next reap.
     pub fn complete(&mut self, token: u64) -> Result<(), Full> {
         if self.room() == 0 {
             return Err(Full);
@@ -95,7 +95,7 @@ impl NullQueue {
 impl IoBackend for NullQueue {
     type File = NullOptions;
 
-    /// For a request that needs nothing done.
+    /// The room for requests that need no I/O.
     #[inline]
     fn room(&self) -> usize {
         CAPACITY - self.done.len()
@@ -139,13 +139,15 @@ impl IoBackend for NullQueue {
     }
 }
 
+/// Fills the segments of a read with zeroes.
+///
 /// # Safety
 /// The list has so many segments, and they are valid and writable.
 #[cold]
 pub(crate) unsafe fn fill_with_zeroes(iov: *const libc::iovec, iov_count: u32) {
     for index in 0..iov_count as usize {
-        // SAFETY: the caller vouches for the list and for the memory it names; bytes have no alignment,
-        // and the guest who may write them meanwhile only harms itself.
+        // SAFETY: the caller promises that the list and the memory that it names are valid. Bytes have no alignment, and a
+        // guest that writes them meanwhile only harms itself.
         unsafe {
             let segment = *iov.add(index);
             std::ptr::write_bytes(segment.iov_base.cast::<u8>(), 0, segment.iov_len);
@@ -216,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn latency_delays_and_the_capacity_bounds() {
+    fn delayed_requests_are_bounded_and_do_not_take_room_from_others() {
         let mut queue = NullQueue::new();
         let slow = NullOptions {
             size: 1 << 20,

@@ -1,11 +1,11 @@
-//! Ranges that are being rewritten.
+//! Locks of byte ranges that are being rewritten.
 //!
-//! A write smaller than the disk's block is done by reading the block, changing it and writing it
-//! back. Two of them in one block, or one beside a plain write, would undo each other, so on disks
-//! where that can happen every write holds its range, rounded to blocks. Drivers that copy or move data have the same need.
+//! A write smaller than the disk's block reads the block, changes it and writes it back. Two such writes in one block, or
+//! one beside a plain write, would undo each other. So on disks where that can happen every write locks its range, rounded
+//! to blocks. Drivers that copy or move data need the same.
 //!
-//! Worker threads block until the range is theirs, tasks wait. Both stand in one line: the first to come goes first, and
-//! a long range is not starved by short ones that overlap it.
+//! Worker threads block until they have the range; tasks wait. Both are in one queue, first come, first served, so that
+//! short ranges cannot starve a long one that they overlap.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -23,14 +23,14 @@ pub(crate) struct RangeLock {
 #[derive(Default)]
 struct State {
     arrivals: u64,
-    /// Held and waited for alike, in order of arrival.
+    /// Ranges that are locked or waited for, in order of arrival.
     claims: Vec<Claim>,
 }
 
 struct Claim {
     arrival: u64,
     range: Range<u64>,
-    /// Of a task that waits.
+    /// The waker of a task that waits.
     waker: Option<Waker>,
 }
 
@@ -41,12 +41,12 @@ impl Claim {
 }
 
 impl State {
-    /// The place of a claim in the line.
+    /// The index of a claim in the queue.
     fn position(&self, arrival: u64) -> usize {
         self.claims.partition_point(|claim| claim.arrival < arrival)
     }
 
-    /// Whether a claim that came before has a byte of this one.
+    /// Whether an earlier claim overlaps this one.
     fn must_wait(&self, arrival: u64) -> bool {
         let position = self.position(arrival);
         let range = &self.claims[position].range;
@@ -55,14 +55,14 @@ impl State {
     }
 }
 
-/// Holds its range, or its place in the line, until dropped.
+/// A locked range, or a place in the queue for one, until dropped.
 pub(crate) struct RangeGuard<'a> {
     lock: &'a RangeLock,
     arrival: u64,
 }
 
 impl RangeLock {
-    /// Blocks until no earlier claim has a byte of the range.
+    /// Locks a range, and blocks until no earlier claim overlaps it.
     pub fn lock_blocking(&self, range: Range<u64>) -> RangeGuard<'_> {
         let guard = self.claim(range);
         let mut state = self.state();
@@ -74,8 +74,7 @@ impl RangeLock {
         guard
     }
 
-    /// The same for a task, on any iothread. Its place in the line is that of the first poll. It is left when the future is
-    /// dropped.
+    /// Locks a range for a task, on any iothread. The first poll takes a place in the queue; dropping the future leaves it.
     #[cfg_attr(
         not(any(test, feature = "simulation")),
         expect(dead_code, reason = "no driver that copies or moves data yet")
@@ -142,7 +141,7 @@ mod tests {
     use std::task::Wake;
     use std::time::{Duration, Instant};
 
-    /// For what happens at once unless it never does.
+    /// Longer than a test that succeeds takes.
     const DEADLINE: Duration = Duration::from_secs(20);
 
     impl RangeLock {
@@ -172,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_do_not_wait() {
+    fn adjacent_ranges_do_not_wait() {
         let lock = RangeLock::default();
         let _first = lock.lock_blocking(0..10);
         let _second = lock.lock_blocking(10..20);
     }
 
     #[test]
-    fn who_waits_is_not_overtaken() {
+    fn a_waiting_range_is_not_overtaken() {
         let lock = RangeLock::default();
         let (say, hear) = mpsc::channel();
         std::thread::scope(|scope| {
@@ -195,7 +194,7 @@ mod tests {
                 }
             };
             claim(0..100, "long");
-            // Nobody holds a byte of it, but the long range came first.
+            // It overlaps no locked range, but the long range came first.
             claim(50..60, "short");
             assert!(hear.try_recv().is_err(), "both have to wait");
             drop(first);
@@ -203,7 +202,7 @@ mod tests {
         assert_eq!(hear.try_iter().collect::<Vec<_>>(), ["long", "short"]);
     }
 
-    /// Runs a future on a thread, as an executor would; what a lost wake-up leaves behind fails the test.
+    /// Runs a future on a thread, as an executor would; a lost wake-up fails the test.
     fn run(future: impl Future<Output = ()>) {
         struct Unpark(std::thread::Thread, AtomicU32);
         impl Wake for Unpark {
@@ -273,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_does_not_wait_any_longer_lets_the_next_one_go() {
+    fn a_task_that_stops_waiting_leaves_the_queue() {
         let lock = RangeLock::default();
         let mut cx = Context::from_waker(Waker::noop());
         let first = lock.lock_blocking(0..10);
@@ -290,15 +289,15 @@ mod tests {
         assert_eq!(lock.claims(), 0);
     }
 
-    /// Iothreads that share a disk meet here only for parts of blocks.
+    /// Iothreads that share a disk use the lock only for partial blocks.
     #[test]
-    fn aligned_direct_requests_do_not_ask() {
+    fn aligned_direct_requests_take_no_lock() {
         for aio in [Aio::Native, Aio::IoUring] {
-            aligned_direct_requests_do_not_ask_with(aio);
+            aligned_direct_requests_take_no_lock_with(aio);
         }
     }
 
-    fn aligned_direct_requests_do_not_ask_with(aio: Aio) {
+    fn aligned_direct_requests_take_no_lock_with(aio: Aio) {
         // Beside the test program: a file system that direct I/O is known to work on.
         let folder = std::env::current_exe().unwrap();
         let folder = tempfile::tempdir_in(folder.parent().unwrap()).unwrap();

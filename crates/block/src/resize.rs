@@ -1,8 +1,8 @@
-//! Disks that become larger or smaller while they are open.
+//! Resizing of open disks.
 //!
-//! A resize has two halves: where the file ends, and what of it a node shows. Whoever resizes a node does
-//! both, in the order that keeps every request that was admitted inside of the file: a disk grows in
-//! its file first, and shrinks in its nodes first. Nothing here knows of requests.
+//! A resize has two steps: to move the end of the file, and to set the sizes of the nodes. The caller orders them so that
+//! every admitted request stays inside of the file: a disk grows in its file first, and shrinks in its nodes first. Nothing
+//! here knows of requests.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -11,10 +11,10 @@ use crate::SECTOR_BYTES;
 use crate::drivers::host_device;
 use crate::node::{Node, Span};
 
-/// The largest size that the field's programs take.
+/// The largest size that QEMU accepts.
 const MAX_SIZE: u64 = 0x7fff_ffff_c000_0000;
 
-/// Why a node cannot have another size. The texts are the field's, where it has one.
+/// Why a node cannot be resized. The texts are QEMU's, where it has one.
 #[derive(Debug, thiserror::Error)]
 pub enum ResizeError {
     /// It was opened for reading.
@@ -23,16 +23,16 @@ pub enum ResizeError {
     /// A null disk.
     #[error("Image format driver does not support resize")]
     Unsupported,
-    /// A window whose options say its size.
+    /// A window whose options set its size.
     #[error("Cannot resize fixed-size raw disks")]
     FixedSize,
-    /// No file is that large.
+    /// The size exceeds the largest one.
     #[error("offset({0}) exceeds maximum({MAX_SIZE})")]
     TooLarge(u64),
-    /// The window begins too far inside for that.
+    /// The window begins too far inside the disk for that size.
     #[error("Disk size too large for the chosen offset")]
     TooLargeForOffset,
-    /// A block device is as large as it is.
+    /// A block device would have to grow.
     #[error("Cannot grow device files: it has {found} bytes now, {wanted} are asked for")]
     GrowDevice {
         /// Where it ends.
@@ -40,10 +40,10 @@ pub enum ResizeError {
         /// Where it should end.
         wanted: u64,
     },
-    /// What the kernel says.
+    /// An error of the kernel.
     #[error("Could not resize file: {0}")]
     Io(#[from] std::io::Error),
-    /// A window would be cut.
+    /// A window would reach beyond the end.
     #[error(
         "node '{node}' shows bytes {start} to {end} of this disk, which would end at {new_end}: remove \
          that node first, or keep the disk larger"
@@ -61,8 +61,8 @@ pub enum ResizeError {
 }
 
 impl Node {
-    /// Where the file or device behind it has to end for it to have `size` bytes. A block device cannot
-    /// be changed: its end is where it is now.
+    /// The end that its file or device must have for the node to have `size` bytes. A block device cannot be changed: its
+    /// end is the current one.
     ///
     /// # Errors
     /// [`ResizeError`].
@@ -93,18 +93,18 @@ impl Node {
         }
     }
 
-    /// Whether both show parts of one opened disk.
+    /// Whether both nodes show parts of the same opened disk.
     #[must_use]
     pub fn shares_disk_with(&self, other: &Node) -> bool {
         std::ptr::eq(self.disk().0, other.disk().0)
     }
 
-    /// Its size when the disk ends at `end`.
+    /// The size that it would have on a disk that ends at `end`.
     ///
     /// # Errors
-    /// [`ResizeError::Cut`] for a window that does not lie within it then.
+    /// [`ResizeError::Cut`] for a window that would not lie within the disk.
     pub fn size_within(&self, end: u64) -> Result<u64, ResizeError> {
-        // As for a file that is opened: a last sector that is not whole counts.
+        // A partial last sector counts, as when a file is opened.
         let whole = end.next_multiple_of(SECTOR_BYTES);
         let (_, base) = self.disk();
         let size = match self.span {
@@ -119,16 +119,15 @@ impl Node {
         })
     }
 
-    /// What it shows from now on.
+    /// Sets its size.
     pub fn set_size(&self, size: u64) {
         self.size.store(size, Ordering::Relaxed);
     }
 
-    /// Moves the end of its file; of a block device nothing, it is there already. What is new reads as
-    /// zeroes and takes no space.
+    /// Moves the end of its file. The end of a block device does not move. New bytes read as zeroes and take no space.
     ///
     /// # Errors
-    /// What `ftruncate(2)` says.
+    /// The error of `ftruncate(2)`.
     pub fn move_end(&self, end: u64) -> Result<(), ResizeError> {
         match self.file() {
             Some(file) if file.device_block.is_none() => {

@@ -1,4 +1,4 @@
-//! Nodes and a loop for tests of this crate's parts.
+//! Nodes and a loop for unit tests of this crate.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) fn file(path: &Path, bytes: &[u8], aio: Aio) -> Arc<Node> {
     Node::open("file", false, &NodeOptions::File(options)).unwrap()
 }
 
-/// A null disk, which leaves memory as it is.
+/// A null disk that does not change memory.
 pub(crate) fn null() -> Arc<Node> {
     let options = NullOptions {
         size: 1 << 20,
@@ -36,7 +36,7 @@ pub(crate) fn null() -> Arc<Node> {
     Node::open("null", false, &NodeOptions::Null(options)).unwrap()
 }
 
-/// All of a file that is carried so.
+/// A target that is a whole file, with this carrier.
 pub(crate) fn target(path: &Path, carrier: Carrier) -> Target {
     let node = file(path, &[0; 8192], Aio::IoUring);
     Target {
@@ -81,7 +81,7 @@ pub(crate) fn submit(
         token,
     };
     assert!(io.room(disk) > 0);
-    // SAFETY: list and memory are kept; what writes to them is over when they are looked at.
+    // SAFETY: list and memory are never freed, and are read only after the completion.
     unsafe { io.submit(disk, request) }.unwrap();
     memory
 }

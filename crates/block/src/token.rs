@@ -1,9 +1,9 @@
-//! Tokens of requests: the place of their source among those of its iothread, and a number that the source has chosen.
+//! Tokens of requests: the place of the source on its iothread, and a number that the source has chosen.
 
-/// The place of I/O that tasks wait for: no source has it.
+/// The place for I/O that tasks wait for; no source has it.
 pub(crate) const TASKS: u32 = u32::MAX;
 
-/// The place of requests that are [tracked](crate::io), beside which their own token is kept.
+/// The place for requests that an I/O context tracks; their entry in its table has their own token.
 pub(crate) const TRACKED: u32 = u32::MAX - 1;
 
 /// The token of request `number` of the source at `place`.

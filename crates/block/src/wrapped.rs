@@ -1,4 +1,4 @@
-//! A node that adds gates or marks to the routes of another one, for tests and the simulator: no driver does so yet.
+//! A node that adds gates or marks to the routes of another one, for tests and the simulator. No driver does so yet.
 
 use std::sync::Arc;
 

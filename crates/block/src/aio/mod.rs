@@ -1,4 +1,4 @@
-//! The ways of requests to the kernel, and the choice among them.
+//! The choice of how a disk's requests reach the kernel: Linux AIO, io_uring or worker threads.
 
 pub(crate) mod nowait_probe;
 
@@ -11,9 +11,9 @@ use self::nowait_probe::supports_nowait;
 /// How requests reach the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Aio {
-    /// Linux AIO. With direct I/O only: through the page cache it blocks.
+    /// Linux AIO, for direct I/O only: through the page cache it blocks.
     Native,
-    /// A ring of the iothread's.
+    /// The io_uring of the iothread.
     IoUring,
     /// Blocking calls of worker threads.
     Threads,
@@ -29,34 +29,33 @@ impl std::fmt::Display for Aio {
     }
 }
 
-/// What this host has to offer, found out by trying when somebody wants to know.
+/// Linux AIO and io_uring on this host, each probed when it is first asked for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AioProbe {
     native: Option<Result<(), AioError>>,
     io_uring: Option<Result<(), UringError>>,
 }
 
-/// What was chosen for a disk.
+/// The choice for one disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AioChoice {
     /// How its requests reach the kernel.
     pub aio: Aio,
-    /// Why, for the log.
+    /// The reason, for the log.
     pub why: String,
-    /// Somebody asked for something else, and should hear of it.
+    /// Another one was requested and is not available: worth a warning.
     pub instead: bool,
 }
 
 impl AioProbe {
-    /// What another one has found out is so.
+    /// Merges another probe's results.
     pub fn learn(&mut self, other: Self) {
         self.native = self.native.or(other.native);
         self.io_uring = self.io_uring.or(other.io_uring);
     }
 
-    /// Chooses for the disk at `path`, with or without direct I/O. **The default is decided here**, for
-    /// whoever does not say what is `wanted`: the disk is then asked whether it can say that it would
-    /// have to wait.
+    /// Chooses for the disk at `path`, with or without direct I/O. Without a `wanted` one **the default is decided
+    /// here**: the disk is probed for `RWF_NOWAIT`.
     pub fn choose(&mut self, wanted: Option<Aio>, path: &Path, direct: bool) -> AioChoice {
         match wanted {
             Some(aio) => self.choose_requested(aio, direct),
@@ -88,13 +87,12 @@ impl AioProbe {
         }
     }
 
-    /// A ring first tries a request without waiting, and gives it to a worker of the kernel's when the
-    /// file system cannot do that: for each request on a tmpfs, say, where Linux AIO is twice as fast.
-    /// Elsewhere the ring costs less per request, and unlike io_submit(2) it does not block while a file
-    /// system looks for free blocks. See docs/performance.md for the figures.
+    /// A ring first tries a request without waiting. Where the file system cannot do that, as on a tmpfs, the ring
+    /// passes every request to a worker thread of the kernel, and Linux AIO is twice as fast. Elsewhere the ring costs
+    /// less per request, and unlike io_submit(2) it does not block while a file system allocates blocks. See
+    /// docs/performance.md for the figures.
     fn default_for(&mut self, direct: bool, supports_nowait: impl FnOnce() -> bool) -> AioChoice {
-        let says = supports_nowait();
-        let (aio, why) = if says && self.io_uring().is_ok() {
+        let (aio, why) = if supports_nowait() && self.io_uring().is_ok() {
             let why = "the ring is there, and the disk says when it would have to wait";
             (Aio::IoUring, why.to_owned())
         } else if !direct {
@@ -123,13 +121,13 @@ impl AioProbe {
         }
     }
 
-    /// Whether a context of Linux AIO can be had: one is made, and closed again.
+    /// Probes Linux AIO by making a context and closing it again.
     fn native(&mut self) -> Result<(), AioError> {
         let probe = || LinuxAio::new(AioSettings::default()).map(drop);
         *self.native.get_or_insert_with(probe)
     }
 
-    /// Whether a ring can be had: one is made, and closed again.
+    /// Probes io_uring by making a ring and closing it again.
     fn io_uring(&mut self) -> Result<(), UringError> {
         let probe = || Uring::new(UringSettings::default()).map(drop);
         *self.io_uring.get_or_insert_with(probe)
@@ -148,7 +146,7 @@ mod tests {
     const FORBIDDEN: Result<(), UringError> = Err(UringError::Disabled { level: 2 });
 
     #[test]
-    fn what_is_asked_for_is_chosen_where_it_can_be_had() {
+    fn an_available_request_is_chosen() {
         for aio in [Aio::Native, Aio::IoUring, Aio::Threads] {
             let choice = { ALL }.choose_requested(aio, true);
             assert_eq!((choice.aio, choice.instead), (aio, false));
@@ -160,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_replaced_with_the_reason_and_the_remedy() {
+    fn an_unavailable_request_is_replaced_and_the_reason_names_the_remedy() {
         let mut probe = AioProbe {
             io_uring: Some(FORBIDDEN),
             ..ALL
@@ -180,12 +178,12 @@ mod tests {
     }
 
     #[test]
-    fn the_default_takes_what_is_there() {
+    fn the_default_depends_on_the_disk_and_the_host() {
         let probe = |native, io_uring| AioProbe {
             native: Some(native),
             io_uring: Some(io_uring),
         };
-        for (mut probe, direct, says, aio) in [
+        for (mut probe, direct, nowait, aio) in [
             (ALL, true, true, Aio::IoUring),
             (ALL, true, false, Aio::Native),
             (ALL, false, true, Aio::IoUring),
@@ -195,14 +193,14 @@ mod tests {
             (probe(Ok(()), FORBIDDEN), false, true, Aio::Threads),
             (probe(NO_AIO, FORBIDDEN), true, true, Aio::Threads),
         ] {
-            let choice = probe.default_for(direct, || says);
+            let choice = probe.default_for(direct, || nowait);
             assert_eq!((choice.aio, choice.instead), (aio, false));
             assert!(!choice.why.is_empty());
         }
     }
 
     #[test]
-    fn nothing_is_tried_that_is_not_needed() {
+    fn only_the_engines_in_question_are_probed() {
         let mut probe = AioProbe::default();
         probe.choose_requested(Aio::Threads, true);
         probe.default_for(false, || false);

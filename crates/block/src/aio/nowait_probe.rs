@@ -1,8 +1,8 @@
-//! Probe for `RWF_NOWAIT` (preadv2(2)): a disk that has it says when a request would have to wait.
+//! Probe for `RWF_NOWAIT` (preadv2(2)): a disk that supports it reports that a request would have to wait.
 //!
-//! It decides what a ring does with a request: tries it at once and goes on, or hands it to a worker
-//! thread of the kernel's. And a disk that cannot say may be one that never waits, which Linux AIO then
-//! finds out. Only the file system knows, so it is asked: one block is read.
+//! With it, a ring tries a request at once and goes on; without it, the ring passes the request to a worker thread of the
+//! kernel. A disk without it may also be one that never waits, which Linux AIO then detects. Only the file system knows,
+//! so the probe reads one block.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -14,8 +14,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 #[repr(C, align(4096))]
 struct Block([u8; 4096]);
 
-/// Reads the beginning of the file or device at `path`. False when the kernel does not know how to do
-/// that without waiting, or the disk cannot be read: whoever opens it will say why.
+/// Whether the file or device at `path` supports `RWF_NOWAIT`. False also if it cannot be read: opening it reports why.
 pub(crate) fn supports_nowait(path: &Path, direct: bool) -> bool {
     let is_disk = |mode| {
         matches!(
@@ -26,22 +25,22 @@ pub(crate) fn supports_nowait(path: &Path, direct: bool) -> bool {
     if !rustix::fs::stat(path).is_ok_and(|found| is_disk(found.st_mode)) {
         return false;
     }
-    // Non-blocking, should a pipe have taken its place just now.
+    // Non-blocking, in case a pipe has just taken its place.
     let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     flags.set(OFlags::DIRECT, direct);
     let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else {
         return false;
     };
-    ask(file.as_fd()).is_ok()
+    read_nowait(file.as_fd()).is_ok()
 }
 
-/// Whether the kernel does not know how to read from the open file or device without waiting.
+/// Whether the open file or device has no `RWF_NOWAIT`.
 pub(crate) fn lacks_nowait(file: BorrowedFd<'_>) -> bool {
-    ask(file) == Err(Errno::OPNOTSUPP)
+    read_nowait(file) == Err(Errno::OPNOTSUPP)
 }
 
-/// Reads the beginning, but does not wait for it; `Ok` if that is a thing that can be asked for.
-fn ask(file: BorrowedFd<'_>) -> Result<(), Errno> {
+/// Reads the first block without waiting for it; `Ok` if the kernel supports that here.
+fn read_nowait(file: BorrowedFd<'_>) -> Result<(), Errno> {
     let mut block = Block([0; 4096]);
     let mut buffers = [std::io::IoSliceMut::new(&mut block.0)];
     match rustix::io::preadv2(file, &mut buffers, 0, ReadWriteFlags::NOWAIT) {
@@ -55,12 +54,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_disk_cannot_say_and_is_not_waited_for() {
+    fn the_probe_fails_on_what_is_no_disk_and_does_not_wait_for_it() {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();
         assert!(made.unwrap().success());
-        // The last has no read that could be asked not to wait.
+        // The last is a file whose reads have no `RWF_NOWAIT`.
         let places = [
             folder.path(),
             &pipe,

@@ -1,14 +1,13 @@
 //! Alignment of addresses, offsets and lengths for direct I/O.
 //!
-//! The kernel says it since 6.1 (`statx(2)`, `STATX_DIOALIGN`); where it does not, reads with
-//! growing alignment tell.
+//! Linux reports it since 6.1 (`statx(2)`, `STATX_DIOALIGN`). Elsewhere reads with growing alignment probe for it.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::{AtFlags, StatxFlags};
 
-/// Requirements of `O_DIRECT`, in bytes, powers of two.
+/// Alignment that `O_DIRECT` needs, in bytes, powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Alignment {
     /// Of a segment's address.
@@ -17,14 +16,14 @@ pub(crate) struct Alignment {
     pub offset: u32,
 }
 
-/// The alignments worth trying, and the largest that any disk is known to want.
+/// The alignments to probe, up to the largest that any disk is known to need.
 const CANDIDATES: [u32; 5] = [512, 1024, 2048, 4096, 8192];
 
-/// Largest alignment that a buffer of ours is made for.
+/// Alignment of our own buffers, the largest that is supported.
 pub(crate) const MAX_ALIGNMENT: usize = 8192;
 
 impl Alignment {
-    /// Asks the kernel. `None`: no direct I/O there.
+    /// The alignment of a file or device. `None`: it has no direct I/O.
     pub fn of(fd: BorrowedFd<'_>) -> io::Result<Option<Alignment>> {
         let dioalign = StatxFlags::from_bits_retain(libc::STATX_DIOALIGN);
         let statx = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, dioalign)?;
@@ -60,10 +59,10 @@ impl Alignment {
         })
     }
 
-    /// Whether a request can go to the kernel as it is.
+    /// Whether the kernel accepts the alignment of a request.
     #[inline]
     pub fn fits(self, offset: u64, len: u64, iov: &[libc::iovec]) -> bool {
-        // The lowest bits of all of them together: one look at the end.
+        // Combines the low bits of all values, so that one check at the end is enough.
         let mut lengths = offset | len;
         let mut addresses = 0;
         for segment in iov {
@@ -82,7 +81,7 @@ pub(crate) struct AlignedBuffer {
 }
 
 impl AlignedBuffer {
-    /// Zeroed.
+    /// A zeroed buffer.
     pub fn new(len: usize) -> Self {
         let mut memory = vec![0; len + MAX_ALIGNMENT];
         let start = memory.as_mut_ptr().addr().wrapping_neg() % MAX_ALIGNMENT;

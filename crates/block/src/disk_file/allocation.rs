@@ -1,4 +1,4 @@
-//! Allocated parts of a disk, for GET LBA STATUS.
+//! Allocated parts of a disk file, for the SCSI command GET LBA STATUS.
 
 use engine::Errno;
 use rustix::fs::SeekFrom;
@@ -6,17 +6,17 @@ use rustix::io::retry_on_intr;
 
 use crate::disk_file::DiskFile;
 
-/// A piece of a disk.
+/// A piece of a disk that is allocated, or is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocation {
     /// Bytes.
     pub len: u64,
-    /// It has space, or nobody knows; else it reads as zeroes.
+    /// It has space, or that is unknown. False: it reads as zeroes.
     pub allocated: bool,
 }
 
 impl DiskFile {
-    /// Data and holes in turn.
+    /// The pieces of a range, data and holes in turn.
     pub(crate) fn pieces(
         &self,
         start: u64,
@@ -29,7 +29,7 @@ impl DiskFile {
             let data = self.seek(SeekFrom::Data(at), end)?;
             let (next, allocated) = match data {
                 data if data > at => (data, false),
-                // A hole here as well: another request has just made it. The next look finds it.
+                // If it is a hole as well, another request has just punched it; the next round finds it.
                 _ => (self.seek(SeekFrom::Hole(at), end)?.max(at + 1), true),
             };
             pieces.push(Allocation {
@@ -41,7 +41,7 @@ impl DiskFile {
         Ok(pieces)
     }
 
-    /// Where the next of its kind begins, at most at `end`. There is a hole behind the file.
+    /// The beginning of the next data or hole, at most `end`. The kernel reports a hole behind the end of the file.
     fn seek(&self, from: SeekFrom, end: u64) -> Result<u64, Errno> {
         match retry_on_intr(|| rustix::fs::seek(&self.fd, from)) {
             Ok(found) => Ok(found.min(end)),

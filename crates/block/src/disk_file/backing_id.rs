@@ -1,10 +1,10 @@
-//! Small numbers for what is open, so that an iothread finds what it knows of it in a plain array.
+//! Small numbers for open files, so that iothreads can index arrays by them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The number of something that is open, its own until it is dropped. The smallest that is free.
+/// The number of an open file, unique until it is dropped. A new one is the smallest that is free.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BackingId(u32);
 
@@ -24,7 +24,7 @@ fn numbers() -> MutexGuard<'static, Numbers> {
 }
 
 impl BackingId {
-    /// For the control plane: takes a lock.
+    /// Takes the smallest free number. For the control plane: it takes a lock.
     pub fn new() -> Self {
         let mut numbers = numbers();
         if let Some(Reverse(number)) = numbers.free.pop() {
@@ -62,7 +62,7 @@ mod tests {
         numbers.sort_unstable();
         numbers.dedup();
         assert_eq!(numbers.len(), 100);
-        // Other tests open things meanwhile.
+        // Other tests open files meanwhile.
         for _ in 0..1000 {
             ids.pop();
             ids.push(BackingId::new());

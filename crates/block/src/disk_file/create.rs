@@ -1,4 +1,4 @@
-//! Making a disk that does not exist yet.
+//! Creation of disk images.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -6,21 +6,20 @@ use std::path::Path;
 
 use crate::error::NodeError;
 
-/// What came of it.
+/// Result of [`create_sparse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Created {
-    /// It was made.
+    /// The image was created.
     New,
-    /// It was there already, with the same size.
+    /// The image existed with the same size.
     Existed,
 }
 
-/// Makes a sparse image of `size` bytes, unless it exists with that size: an existing file is
-/// never changed.
+/// Creates a sparse image of `size` bytes unless it exists with that size. An existing file is never changed.
 ///
 /// # Errors
 /// [`NodeError::SizeDiffers`] when it exists with another size, [`NodeError::Empty`] for a size of 0;
-/// else what the kernel says.
+/// otherwise the kernel's error.
 pub fn create_sparse(path: &Path, size: u64) -> Result<Created, NodeError> {
     if size == 0 {
         return Err(NodeError::Empty {
@@ -73,7 +72,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     #[test]
-    fn a_new_disk_is_sparse_and_an_old_one_is_left_alone() {
+    fn a_new_disk_is_sparse_and_an_existing_one_is_not_changed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk.img");
         assert_eq!(create_sparse(&path, 10 << 30).unwrap(), Created::New);
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_disk_leaves_nothing_behind() {
+    fn a_disk_that_cannot_be_created_leaves_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk.img");
         let error = create_sparse(&path, 0).unwrap_err();

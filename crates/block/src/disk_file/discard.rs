@@ -1,4 +1,4 @@
-//! Discard and write-zeroes, by a worker thread: Linux AIO cannot carry them, and a ring not all.
+//! Discard and write-zeroes on worker threads: Linux AIO carries none of them, and a ring only some.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ const BLKDISCARD: libc::Ioctl = 0x1277;
 const BLKZEROOUT: libc::Ioctl = 0x127f;
 
 impl DiskFile {
-    /// Tells the disk that the range is not needed. A disk that cannot is no error.
+    /// Discards a range. A disk that does not support it is no error.
     pub(crate) fn discard(&self, offset: u64, len: u64) -> Result<(), Errno> {
         if len == 0 {
             return Ok(());
@@ -23,7 +23,7 @@ impl DiskFile {
         let done = match self.device_block {
             None => self.punch_hole(offset, len),
             Some(block) => {
-                // What is left of blocks at the edges keeps its space.
+                // Partial blocks at the edges keep their space.
                 let whole = whole_blocks(offset, len, block);
                 if whole.is_empty() {
                     return Ok(());
@@ -69,7 +69,7 @@ impl DiskFile {
             return Ok(());
         }
         if supported(self.punch_hole(offset, len))? {
-            // Zeroes are there; that they have space of their own is a wish.
+            // The range reads as zeroes; allocating its space is optional.
             let _ = self.fallocate(FallocateFlags::KEEP_SIZE, offset, len);
             return Ok(());
         }
@@ -85,7 +85,7 @@ impl DiskFile {
         if !unmapped && !supported(self.range_ioctl(BLKZEROOUT, &whole))? {
             self.write_zero_bytes(whole.clone())?;
         }
-        // Parts of blocks at the edges.
+        // Partial blocks at the edges.
         for edge in [offset..whole.start, whole.end..offset + len] {
             if !edge.is_empty() {
                 self.write_zero_bytes(edge)?;
@@ -121,7 +121,7 @@ pub(crate) fn whole_blocks(offset: u64, len: u64, block: u32) -> Range<u64> {
     start..((offset + len) / block * block).max(start)
 }
 
-/// Whether the kernel did it; `false` when this file cannot do it that way.
+/// `false` instead of an error where the file does not support the operation.
 fn supported(result: Result<(), Errno>) -> Result<bool, Errno> {
     match result {
         Ok(()) => Ok(true),
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_blocks_are_given_to_a_device() {
+    fn a_device_discards_whole_blocks_only() {
         assert_eq!(whole_blocks(0, 8192, 4096), 0..8192);
         assert_eq!(whole_blocks(512, 8192, 4096), 4096..8192);
         assert_eq!(whole_blocks(512, 3584, 4096), 4096..4096);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_disk_cannot_is_told_from_what_went_wrong() {
+    fn unsupported_operations_differ_from_failed_ones() {
         assert_eq!(supported(Ok(())), Ok(true));
         for cannot in [Errno::OPNOTSUPP, Errno::NOTTY, Errno::NOSYS] {
             assert_eq!(supported(Err(cannot)), Ok(false));

@@ -1,12 +1,11 @@
-//! Image locking, compatible with the field's: open-file-description locks on single bytes.
+//! Image locks, compatible with QEMU's: open-file-description locks on single bytes.
 //!
-//! Each permission has two bytes, far apart, whatever the image holds there: locks do not touch
-//! data, and may lie beyond the end. Whoever uses a permission holds a shared lock on byte 100 + bit;
-//! whoever does not let others use it holds a shared lock on byte 200 + bit. Both sides take their
-//! locks first and then look whether the other's byte is locked: if so, somebody is in the way. Locks
-//! belong to the open file, so two opens in one process see each other as well. They are released by
-//! hand: the open file may live on for a moment after we have closed it, in a ring that had it
-//! registered or in a child that has not yet called `execve(2)`.
+//! Each permission has two bytes. Locks do not touch data, and may lie beyond the end of the image. An opening that uses a
+//! permission has a shared lock on byte 100 + bit; one that does not share the permission has a shared lock on byte
+//! 200 + bit. Each side takes its locks first and then tests whether the other's byte is locked: if so, there is a
+//! conflict. Locks belong to the open file, so two openings in one process conflict as well. They are released explicitly,
+//! since the open file may outlive our descriptor for a moment: in a ring that had it registered, or in a child process
+//! that has not yet called `execve(2)`.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -16,15 +15,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::disk_file::locked_images::Image;
 use crate::error::NodeError;
 
-/// Whether an image is locked.
+/// The setting `locking`: whether an image is locked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Locking {
-    /// Where the filesystem can.
+    /// It is locked where the file system supports that.
     #[default]
     Auto,
-    /// Or not at all.
+    /// It is locked, and opening it fails where the file system does not support that.
     On,
-    /// Never.
+    /// It is not locked.
     Off,
 }
 
@@ -34,7 +33,7 @@ const UNSHARED_BASE: i64 = 200;
 const CONSISTENT_READ: i64 = 0;
 const WRITE: i64 = 1;
 const RESIZE: i64 = 3;
-/// Bytes that each side keeps for permissions, more than there are.
+/// Bytes reserved for permissions on each side, more than there are permissions.
 const PERMISSIONS: i64 = 64;
 
 fn permission_name(bit: i64) -> &'static str {
@@ -45,29 +44,28 @@ fn permission_name(bit: i64) -> &'static str {
     }
 }
 
-/// Locks stay when an image is closed.
+/// Images that are closed keep their locks.
 static KEEP_LOCKS: AtomicBool = AtomicBool::new(false);
 
-/// While `left` is true, images that are closed keep their locks: another process has the same open files, and with
-/// them the locks.
-pub fn leave_locks(left: bool) {
-    KEEP_LOCKS.store(left, Ordering::Relaxed);
+/// Sets whether images that are closed keep their locks. During a live upgrade another process has the same open files, and
+/// with them the locks.
+pub fn leave_locks(keep: bool) {
+    KEEP_LOCKS.store(keep, Ordering::Relaxed);
 }
 
 /// An open image with its locks. Dropping it releases them and closes the file.
 pub(crate) struct LockedFd {
     fd: OwnedFd,
     image: Image,
-    /// It is among those that the program has.
-    held: AtomicBool,
+    /// It counts among the images that this process has locked.
+    is_counted: AtomicBool,
 }
 
 impl LockedFd {
-    /// Takes the locks of a disk that a guest uses: it reads (and writes), and nobody else may write
-    /// or resize.
+    /// Takes the locks of a disk that a guest uses: the guest reads (and writes), and no other opening may write or resize.
     ///
     /// # Errors
-    /// [`NodeError::Locked`], or what the kernel says. The file is closed, with no lock left.
+    /// [`NodeError::Locked`], or the kernel's error. The file is closed then, and has no lock.
     pub fn acquire(
         fd: OwnedFd,
         path: &Path,
@@ -79,8 +77,12 @@ impl LockedFd {
             what: "fstat",
             error: error.into(),
         })?;
-        let held = AtomicBool::new(false);
-        let this = Self { fd, image, held };
+        let is_counted = AtomicBool::new(false);
+        let this = Self {
+            fd,
+            image,
+            is_counted,
+        };
         this.lock(path, locking, read_only)?;
         Ok(this)
     }
@@ -93,14 +95,14 @@ impl LockedFd {
         match locking {
             Locking::Off => Ok(()),
             _ => self
-                .hold(path, locking, read_only)
+                .acquire_and_count(path, locking, read_only)
                 .inspect_err(|_| self.release()),
         }
     }
 
-    /// Takes the locks over that `from` has on the same image: somebody holds them all the time. `from`
-    /// is left without, unless this fails. One that had none (`locking`, `read_only`: ours and `from`'s) has none to give, and
-    /// one that is to have none lets them go.
+    /// Takes over the locks that `from` has on the same image, which stays locked all the time. `from` then has none,
+    /// unless this fails. `locking` and `read_only` are the settings of this opening, and of `from`: with `locking=off`
+    /// for `from` the locks are taken anew, and with `locking=off` for this one they are released.
     ///
     /// # Errors
     /// As for [`LockedFd::acquire`]: for writing it may need what reading did not.
@@ -116,36 +118,42 @@ impl LockedFd {
             return Ok(());
         }
         if had == Locking::Off {
-            return self.hold(path, locking, read_only);
+            return self.acquire_and_count(path, locking, read_only);
         }
-        let hold = || self.hold(path, locking, read_only);
-        // Both have them for a moment, so that no one else gets in between; the other's are in its way.
-        let _ = hold();
+        let lock = || self.acquire_and_count(path, locking, read_only);
+        // Both have the locks for a moment, so that no third opening can take them; `from`'s may conflict with ours.
+        let _ = lock();
         from.release();
-        hold().inspect_err(|_| {
-            // What it had it gets again, also where ours, released next, are in its way: nobody else could take it meanwhile.
+        lock().inspect_err(|_| {
+            // `from` gets its locks again, even where they conflict with ours, which are released next: no other opening
+            // could take them meanwhile.
             let _ = acquire(from, path, locking, was_read_only);
-            from.mark_held();
+            from.count();
             self.release();
         })
     }
 
-    fn hold(&self, path: &Path, locking: Locking, read_only: bool) -> Result<(), NodeError> {
+    fn acquire_and_count(
+        &self,
+        path: &Path,
+        locking: Locking,
+        read_only: bool,
+    ) -> Result<(), NodeError> {
         acquire(self, path, locking, read_only)?;
-        self.mark_held();
+        self.count();
         Ok(())
     }
 
-    fn mark_held(&self) {
-        if !self.held.swap(true, Ordering::Relaxed) {
-            self.image.hold();
+    fn count(&self) {
+        if !self.is_counted.swap(true, Ordering::Relaxed) {
+            self.image.add();
         }
     }
 
-    /// Lets the locks go.
+    /// Releases the locks.
     pub fn release(&self) {
-        if self.held.swap(false, Ordering::Relaxed) {
-            self.image.release();
+        if self.is_counted.swap(false, Ordering::Relaxed) {
+            self.image.remove();
         }
         if KEEP_LOCKS.load(Ordering::Relaxed) {
             return;
@@ -198,12 +206,12 @@ fn acquire(
             path: path.to_owned(),
             permission: permission_name(conflict.bit),
             shared: conflict.shared,
-            here: opened.image.is_held(),
+            here: opened.image.is_locked(),
         }),
         Err(error) if locking == Locking::Auto && is_unsupported(&error) => {
             tracing::warn!(
                 path = %path.display(), %error,
-                advice = "see to it that nothing else writes this image, or set locking=off",
+                advice = "make sure that nothing else writes this image, or set locking=off",
                 "this filesystem has no open-file-description locks: the image is not locked"
             );
             Ok(())
@@ -216,21 +224,20 @@ fn acquire(
     }
 }
 
-/// A permission that somebody is in the way of.
+/// A permission that another opening denies.
 struct Conflict {
     bit: i64,
-    /// We would not share it, and somebody uses it; else somebody does not share it with us.
+    /// True: the other opening uses the permission, which we do not share. False: the other one does not share it.
     shared: bool,
 }
 
-/// Takes the locks, then looks for others'. What was taken before a conflict is released by the
-/// owner of the file.
+/// Takes the locks, then tests for those of other openings. After a conflict the caller releases what was taken.
 fn lock_all(fd: BorrowedFd<'_>, used: &[i64], unshared: &[i64]) -> io::Result<Option<Conflict>> {
     let used = || used.iter().map(|bit| (*bit, false));
     let unshared = || unshared.iter().map(|bit| (*bit, true));
     for (bit, shared) in used().chain(unshared()) {
         let base = if shared { UNSHARED_BASE } else { USED_BASE };
-        // Only a stranger to this protocol locks a byte exclusively.
+        // Only a program outside of this protocol locks a byte exclusively.
         if !lock_shared(fd, base + bit)? {
             return Ok(Some(Conflict { bit, shared }));
         }
@@ -261,7 +268,7 @@ fn byte_lock(kind: i32, start: i64) -> libc::flock {
     }
 }
 
-/// False when somebody holds it exclusively.
+/// Takes a shared lock of a byte. False: another opening has locked it exclusively.
 fn lock_shared(fd: BorrowedFd<'_>, start: i64) -> io::Result<bool> {
     let lock = byte_lock(libc::F_RDLCK, start);
     // SAFETY: F_OFD_SETLK reads the struct that the reference points to, and nothing else.
@@ -333,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_leaves_no_lock() {
+    fn a_refused_opening_leaves_no_lock() {
         let image = tempfile::NamedTempFile::new().unwrap();
         let reader = lock(open(image.path()), true).unwrap();
         let refused = open(image.path());
@@ -345,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_go_over_to_another_opening_of_the_image() {
+    fn locks_are_taken_over_by_another_opening_of_the_image() {
         let image = tempfile::NamedTempFile::new().unwrap();
         let unlocked =
             || LockedFd::acquire(open(image.path()), image.path(), Locking::Off, true).unwrap();
@@ -361,7 +368,7 @@ mod tests {
         take(&reader, &writer, [true, false]).unwrap();
         drop(writer);
         let other = lock(open(image.path()), true).unwrap();
-        // The other reader is in the way of a writer; the reader stays what it was.
+        // The other reader conflicts with a writer; the reader keeps its locks.
         let writer = unlocked();
         let refused = take(&writer, &reader, [false, true]);
         assert!(matches!(refused, Err(NodeError::Locked { .. })));
@@ -372,12 +379,12 @@ mod tests {
     }
 
     #[test]
-    fn an_image_whose_handover_failed_is_still_known_to_be_locked_here() {
+    fn an_image_whose_handover_failed_is_still_reported_as_locked_by_this_process() {
         let image = tempfile::NamedTempFile::new().unwrap();
         let path = image.path();
         let from = lock(open(path), false).unwrap();
         let to = LockedFd::acquire(open(path), path, Locking::Off, false).unwrap();
-        // Another program that is about to find out that the image is in use has this lock for a moment.
+        // Another program that tries to open the image has this lock for a moment, before it finds the conflict.
         let other = open(path);
         assert!(lock_shared(other.as_fd(), USED_BASE + WRITE).unwrap());
         let refused = to.take_over(&from, path, [Locking::On; 2], [false; 2]);
@@ -399,13 +406,13 @@ mod tests {
     }
 
     #[test]
-    fn locks_are_let_go_and_taken_by_another_opening_of_the_image() {
+    fn locks_move_with_a_migration_to_another_opening_of_the_image() {
         let image = tempfile::NamedTempFile::new().unwrap();
         let opened = |locking| LockedFd::acquire(open(image.path()), image.path(), locking, false);
         let take = |new: &LockedFd, old: &LockedFd, locking| {
             new.take_over(old, image.path(), locking, [false; 2])
         };
-        // Here a guest is, there it goes: two programs.
+        // A guest migrates from one program to another.
         let (here, there) = (opened(Locking::On).unwrap(), opened(Locking::Off).unwrap());
         let next_there = opened(Locking::Off).unwrap();
         let refused = take(&next_there, &there, [Locking::On, Locking::Off]);
@@ -420,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn off_means_off() {
+    fn locking_off_takes_no_lock() {
         let image = tempfile::NamedTempFile::new().unwrap();
         let _writer = lock(open(image.path()), false).unwrap();
         LockedFd::acquire(open(image.path()), image.path(), Locking::Off, false).unwrap();

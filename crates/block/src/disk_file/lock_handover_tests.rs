@@ -1,4 +1,4 @@
-//! Somebody else tries to get an image's lock, as often as it can, while the lock goes from one opening of the image to another.
+//! Tests that no other program can take an image's lock while it moves from one opening of the image to another.
 
 use std::cell::RefCell;
 use std::fs::OpenOptions;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// What has not happened after this time never will.
+/// A test that takes longer has failed.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 const HANDOVERS: u64 = 20_000;
-/// So that it was really tried meanwhile, also where threads take turns.
+/// Least attempts of the contender, for machines on which threads take turns.
 const ATTEMPTS: u64 = 5000;
 
 fn open(path: &Path) -> OwnedFd {
@@ -20,41 +20,42 @@ fn open(path: &Path) -> OwnedFd {
     file.unwrap().into()
 }
 
-/// Takes the lock of a byte for itself alone; true: nobody had it. It leaves nothing behind, and is in nobody's way.
-fn take_byte(fd: BorrowedFd<'_>, byte: i64) -> bool {
+/// Tries to lock a byte exclusively; true: it was free. Closing the descriptor releases the lock.
+fn lock_exclusively(fd: BorrowedFd<'_>, byte: i64) -> bool {
     let lock = byte_lock(libc::F_WRLCK, byte);
     // SAFETY: F_OFD_SETLK reads the struct that the reference points to, and nothing else.
     unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) == 0 }
 }
 
-/// What every user of an image has all the time, whether it writes or only reads.
+/// The bytes that every user of an image has locked all the time, whether it writes or only reads.
 const ALWAYS: [(&str, i64); 3] = [
     ("consistent read", USED_BASE + CONSISTENT_READ),
     ("no other writer", UNSHARED_BASE + WRITE),
     ("no resize", UNSHARED_BASE + RESIZE),
 ];
 
-/// A lock of those that nobody has.
+/// The name of one of these bytes that is free.
 fn free_byte(fd: BorrowedFd<'_>) -> Option<String> {
     let mut bytes = ALWAYS.iter();
-    let free = bytes.find(|(_, byte)| take_byte(fd, *byte));
+    let free = bytes.find(|(_, byte)| lock_exclusively(fd, *byte));
     free.map(|(name, _)| (*name).to_owned())
 }
 
 thread_local! {
-    /// Another opening of the image, for when one of this thread has just released its locks, and what was free then.
+    /// Another opening of the image, which tests for free bytes when one of this thread has released its locks.
     static STRANGER: RefCell<Option<OwnedFd>> = const { RefCell::new(None) };
+    /// The free bytes that it found.
     static FREE: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An opening of this thread has just released its locks.
+/// Called when an opening of this thread has released its locks.
 pub(super) fn released() {
-    let look = |stranger: &Option<OwnedFd>| free_byte(stranger.as_ref()?.as_fd());
-    let free = STRANGER.with_borrow(look);
+    let find = |stranger: &Option<OwnedFd>| free_byte(stranger.as_ref()?.as_fd());
+    let free = STRANGER.with_borrow(find);
     FREE.with_borrow_mut(|all| all.extend(free));
 }
 
-/// The moments at which a lock could be lost, without anybody who has to be quick.
+/// Tests at the moments at which a lock could be lost, so that no thread has to win a race.
 #[test]
 fn an_opening_releases_its_lock_when_another_one_has_it() {
     let image = tempfile::NamedTempFile::new().unwrap();
@@ -64,14 +65,14 @@ fn an_opening_releases_its_lock_when_another_one_has_it() {
     STRANGER.set(Some(open(path)));
     let take_over = |to: &LockedFd, from: &LockedFd, read_only| {
         let taken = to.take_over(from, path, [Locking::On; 2], read_only);
-        assert_eq!(FREE.take(), [""; 0], "nobody has these locks");
+        assert_eq!(FREE.take(), [""; 0], "these bytes are free");
         taken
     };
     for read_only in [[false, false], [true, false], [true, true], [false, true]] {
         take_over(&to, &from, read_only).unwrap();
         std::mem::swap(&mut from, &mut to);
     }
-    // Whoever is about to find out that the image is in use has this lock for a moment, and is in the way.
+    // Another program that tries to open the image has this lock for a moment, which conflicts.
     let other = open(path);
     assert!(lock_shared(other.as_fd(), USED_BASE + WRITE).unwrap());
     for _ in 0..2 {
@@ -83,12 +84,12 @@ fn an_opening_releases_its_lock_when_another_one_has_it() {
     STRANGER.set(None);
 }
 
-/// One that tries until the handovers are over.
+/// A thread that tries to take the lock until the handovers are over.
 #[derive(Default)]
 struct Contender {
     attempts: AtomicU64,
     over: AtomicBool,
-    /// What it got.
+    /// The lock that it took.
     got: OnceLock<String>,
 }
 
@@ -108,7 +109,7 @@ impl Contender {
         });
     }
 
-    /// Hands over until that, and attempts, have happened often enough. The handover hears its number.
+    /// Hands over until there were enough handovers and attempts. `hand_over` gets the number of the handover.
     fn watch(&self, mut hand_over: impl FnMut(u64) -> Result<(), NodeError>) {
         /// Ends the attempts also when a handover has failed.
         struct End<'a>(&'a Contender);
@@ -138,7 +139,7 @@ impl Contender {
 }
 
 #[test]
-fn nobody_gets_a_lock_that_goes_over_to_another_opening() {
+fn no_contender_gets_a_lock_during_a_handover() {
     let image = tempfile::NamedTempFile::new().unwrap();
     let path = image.path();
     let acquire = |locking| LockedFd::acquire(open(path), path, locking, false).unwrap();
@@ -161,10 +162,10 @@ fn nobody_gets_a_lock_that_goes_over_to_another_opening() {
     });
 }
 
-/// A writer that follows the protocol, as another program that opens the image does, is in the way of a handover for moments:
-/// that may fail, and whoever had the lock still has it.
+/// Another program that opens the image takes conflicting locks for moments. A handover may fail then, and the opening that
+/// had the lock keeps it.
 #[test]
-fn nobody_gets_a_lock_whose_handover_fails() {
+fn no_contender_gets_a_lock_whose_handover_fails() {
     let image = tempfile::NamedTempFile::new().unwrap();
     let path = image.path();
     let acquire = |locking| LockedFd::acquire(open(path), path, locking, false);

@@ -1,9 +1,9 @@
-//! Images that this program has locked: who is refused one of them hears that nobody else has it.
+//! Images that this process has locked, so that the error of a conflict can say that the process itself has the lock.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// An image, by whatever name.
+/// An image, identified by device and inode: the same one under any path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Image {
     device: u64,
@@ -12,13 +12,13 @@ pub(crate) struct Image {
 
 static LOCKED: Mutex<Vec<Image>> = Mutex::new(Vec::new());
 
-fn held() -> MutexGuard<'static, Vec<Image>> {
+fn locked() -> MutexGuard<'static, Vec<Image>> {
     // Nothing that can panic runs under the lock.
     LOCKED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Image {
-    /// What was opened.
+    /// The image of an open file.
     pub fn of(fd: BorrowedFd<'_>) -> rustix::io::Result<Self> {
         let stat = rustix::fs::fstat(fd)?;
         Ok(Image {
@@ -27,20 +27,21 @@ impl Image {
         })
     }
 
-    /// Once more.
-    pub fn hold(self) {
-        held().push(self);
+    /// Counts one more lock of the image.
+    pub fn add(self) {
+        locked().push(self);
     }
 
-    /// Once less.
-    pub fn release(self) {
-        let mut held = held();
-        if let Some(at) = held.iter().position(|image| *image == self) {
-            held.swap_remove(at);
+    /// Counts one lock less.
+    pub fn remove(self) {
+        let mut images = locked();
+        if let Some(at) = images.iter().position(|image| *image == self) {
+            images.swap_remove(at);
         }
     }
 
-    pub fn is_held(self) -> bool {
-        held().contains(&self)
+    /// Whether this process has locked the image.
+    pub fn is_locked(self) -> bool {
+        locked().contains(&self)
     }
 }

@@ -31,29 +31,29 @@ use crate::range_lock::RangeLock;
 /// An opened file or block device.
 pub(crate) struct DiskFile {
     pub fd: LockedFd,
-    /// What direct I/O wants of addresses, offsets and lengths; `None`: through the page cache.
+    /// The alignment that direct I/O needs; `None`: I/O through the page cache.
     pub direct: Option<Alignment>,
-    /// Bytes of a block device's own block; `None`: a file.
+    /// Bytes of a block device's logical block; `None`: a file.
     pub device_block: Option<u32>,
-    /// Its own, for tables of iothreads.
+    /// Its number, the index into tables of iothreads.
     pub id: BackingId,
-    /// How requests reach the kernel: what an iothread tries to have for it.
+    /// How requests reach the kernel, where the iothread has that engine.
     pub aio: Aio,
-    /// What is known not to work in a ring.
+    /// Operations that a ring has refused.
     pub unsupported: UnsupportedOps,
-    /// Requests to this node are submitted as soon as so many wait; 0: as the iothread says.
+    /// Requests to this node are submitted as soon as so many wait; 0: the iothread's limit.
     pub aio_max_batch: u32,
-    /// Flushes are left out (`cache.no-flush`): fast, and all is lost with the host.
+    /// Flushes are omitted (`cache.no-flush`): fast, and a crash of the host loses the data.
     pub no_flush: bool,
     pub block_mode: BlockMode,
     pub ranges: RangeLock,
-    /// What is there instead of a file.
+    /// The simulator's disk, in place of the file.
     #[cfg(feature = "simulation")]
     pub simulated: Option<std::sync::Arc<dyn SimulatedDisk>>,
 }
 
-/// Whether guests use blocks smaller than direct I/O's. If so every write goes through the range
-/// lock, since a small write rewrites its neighbours.
+/// Whether guests use blocks smaller than those of direct I/O. If so every write takes the range lock, since a small write
+/// rewrites the whole block around it.
 #[derive(Default)]
 pub(crate) struct BlockMode(AtomicU8);
 
@@ -66,7 +66,7 @@ impl BlockMode {
         self.0.load(Ordering::Relaxed) == PARTIAL_BLOCKS
     }
 
-    /// The first one decides; false if that was another one.
+    /// Sets the mode. False: it was set to the other one before.
     pub fn decide(&self, partial: bool) -> bool {
         let wanted = if partial {
             PARTIAL_BLOCKS

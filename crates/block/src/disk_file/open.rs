@@ -1,5 +1,4 @@
-//! Opening what the drivers `file` and `host_device` share: the path, its kind, its lock, and what
-//! direct I/O wants there.
+//! Opening of files and block devices: the path, the kind of file, its locks, and the alignment of direct I/O.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -16,35 +15,35 @@ use crate::disk_file::{BlockMode, DiskFile};
 use crate::error::NodeError;
 use crate::range_lock::RangeLock;
 
-/// How a file or block device is opened.
+/// Options for opening a file or block device.
 #[derive(Clone, Debug)]
 pub struct FileOptions {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// Around the page cache (`O_DIRECT`).
+    /// Whether I/O bypasses the page cache (`O_DIRECT`).
     pub direct: bool,
-    /// Flushes are left out.
+    /// Whether flushes are omitted.
     pub no_flush: bool,
-    /// Discards are passed on.
+    /// Whether discards reach the disk.
     pub unmap: bool,
-    /// How requests reach the kernel. Without direct I/O, Linux AIO means threads.
+    /// How requests reach the kernel. Without direct I/O, Linux AIO means worker threads.
     pub aio: Aio,
-    /// Submit as soon as so many requests wait (`aio-max-batch` of the node); 0: as the iothread says.
+    /// Requests are submitted as soon as so many wait (`aio-max-batch` of the node); 0: the iothread's limit.
     pub aio_max_batch: u32,
     /// Image locking.
     pub locking: Locking,
 }
 
-/// A driver, for what it opens.
+/// The kind of file that a driver opens.
 pub(crate) struct FileKind {
     pub name: &'static str,
     pub kind: FileType,
 }
 
-/// What somebody else has opened, or else what [`open_fd`] opens.
+/// Uses a descriptor that another process has opened, or opens the path.
 ///
 /// # Errors
-/// [`NodeError`]: it is something else, or the path cannot be opened.
+/// [`NodeError`]: the descriptor is of another kind, or the path cannot be opened.
 pub(crate) fn reuse_or_open(
     opened: Option<OwnedFd>,
     options: &FileOptions,
@@ -63,11 +62,10 @@ pub(crate) fn reuse_or_open(
     Ok((fd, stat))
 }
 
-/// Opens the path and says what it is. Nothing is opened that is not of the driver's kind: a pipe
-/// would hang, and opening a tape moves it.
+/// Opens the path. Files of other kinds than the driver's are not opened: a pipe would hang, and opening a tape moves it.
 ///
 /// # Errors
-/// [`NodeError`]: it is not there, is something else, may not be opened or has no direct I/O.
+/// [`NodeError`]: it does not exist, is of another kind, may not be opened or has no direct I/O.
 pub(crate) fn open_fd(
     options: &FileOptions,
     driver: &FileKind,
@@ -91,7 +89,7 @@ pub(crate) fn open_fd(
     } else {
         OFlags::RDWR
     };
-    // Non-blocking, should a pipe have taken its place just now; no matter for disks.
+    // Non-blocking, in case a pipe has just taken its place; disks ignore it.
     let mut flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
     flags.set(OFlags::DIRECT, options.direct);
     let open = || rustix::fs::open(path, flags, Mode::empty());
@@ -105,7 +103,7 @@ pub(crate) fn open_fd(
         error: error.into(),
     })?;
     check_kind(path, driver, &opened)?;
-    // A ring would take it as a wish not to wait for the disk.
+    // A ring would take the flag as a request not to wait for the disk.
     rustix::fs::fcntl_setfl(&fd, flags & !OFlags::NONBLOCK).map_err(|error| NodeError::Io {
         path: path.clone(),
         what: "fcntl",
@@ -114,11 +112,11 @@ pub(crate) fn open_fd(
     Ok((fd, opened))
 }
 
-/// Locks what was opened and makes a backing of it. `device_block`: the block of a block device, in
-/// bytes; `None` for a file.
+/// Locks an open file and makes a [`DiskFile`] of it. `device_block`: bytes of a block device's logical block; `None` for a
+/// file.
 ///
 /// # Errors
-/// [`NodeError::Locked`], [`NodeError::NoDirectIo`], or what the kernel says.
+/// [`NodeError::Locked`], [`NodeError::NoDirectIo`], or the kernel's error.
 pub(crate) fn finish_opening(
     options: &FileOptions,
     fd: OwnedFd,

@@ -1,9 +1,8 @@
-//! Reads and writes by a worker thread: whatever Linux AIO cannot do.
+//! Reads and writes on worker threads, for requests that Linux AIO or a ring cannot carry.
 //!
-//! - Through the page cache, the segments go to the kernel as they are.
-//! - With direct I/O and unaligned memory they go through an aligned buffer.
-//! - With direct I/O and a range smaller than the disk's blocks, a write reads the blocks at its
-//!   edges first.
+//! - Through the page cache, the kernel gets the segments as they are.
+//! - With direct I/O and unaligned memory, data goes through an aligned buffer.
+//! - With direct I/O and partial blocks at its edges, a write reads these blocks first.
 
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -15,11 +14,10 @@ use crate::disk_file::DiskFile;
 use crate::disk_file::alignment::AlignedBuffer;
 use crate::range_lock::RangeGuard;
 
-/// `preadv(2)` takes no more segments at once.
+/// The most segments that `preadv(2)` takes.
 pub(crate) const IOV_MAX: usize = 1024;
 
-/// Bytes that an aligned buffer holds at most: large enough for a disk's full speed, small enough
-/// for 64 workers.
+/// Most bytes of an aligned buffer: large enough for a disk's full speed, small enough for 64 workers.
 const BUFFER_BYTES: u64 = 1 << 20;
 
 /// Data segments in host memory.
@@ -27,8 +25,8 @@ pub(crate) struct Segments<'a>(&'a mut [libc::iovec]);
 
 impl<'a> Segments<'a> {
     /// # Safety
-    /// All segments are valid for reads and writes as long as this lives. (Others may write the
-    /// memory meanwhile: it is never looked at as a reference.)
+    /// All segments are valid for reads and writes as long as this lives. A guest may write the memory meanwhile: there
+    /// are never references to it.
     pub unsafe fn new(list: &'a mut [libc::iovec]) -> Self {
         Segments(list)
     }
@@ -37,7 +35,7 @@ impl<'a> Segments<'a> {
         self.0
     }
 
-    /// Takes `count` bytes off the front.
+    /// Removes `count` bytes from the front.
     fn advance(&mut self, mut count: usize) {
         let list = std::mem::take(&mut self.0);
         let mut done = 0;
@@ -53,11 +51,11 @@ impl<'a> Segments<'a> {
         self.0 = &mut list[done..];
     }
 
-    /// Copies from the front of the segments, and takes what was copied off them.
+    /// Copies from the front of the segments, and removes what was copied.
     fn read_into(&mut self, mut bytes: &mut [u8]) {
         while let (Some(segment), false) = (self.0.first(), bytes.is_empty()) {
             let count = segment.iov_len.min(bytes.len());
-            // SAFETY: `new`'s caller vouches for the segment; `bytes` is ours and has the room.
+            // SAFETY: `new`'s caller promises that the segment is valid; `bytes` is ours and has the room.
             unsafe {
                 std::ptr::copy_nonoverlapping(
                     segment.iov_base.cast::<u8>(),
@@ -70,7 +68,7 @@ impl<'a> Segments<'a> {
         }
     }
 
-    /// Copies to the front of the segments, and takes what was copied off them.
+    /// Copies to the front of the segments, and removes what was filled.
     fn write_from(&mut self, mut bytes: &[u8]) {
         while let (Some(segment), false) = (self.0.first(), bytes.is_empty()) {
             let count = segment.iov_len.min(bytes.len());
@@ -83,7 +81,7 @@ impl<'a> Segments<'a> {
         }
     }
 
-    /// Fills all that is left with zeroes.
+    /// Fills the remaining segments with zeroes.
     fn fill_zero(&mut self) {
         for segment in self.0.iter() {
             // SAFETY: as for `read_into`.
@@ -107,7 +105,7 @@ impl DiskFile {
         }
     }
 
-    /// Writes the segments, `len` bytes, at `offset`; stable when done if `fua`.
+    /// Writes `len` bytes at `offset` from the segments; stable when done if `fua`.
     pub(crate) fn write(
         &self,
         offset: u64,
@@ -129,10 +127,10 @@ impl DiskFile {
         }
     }
 
-    /// Holds the blocks that a write or a discard touches, where small writes rewrite neighbours.
+    /// Locks the blocks that a write or a discard touches, where small writes rewrite whole blocks.
     ///
     /// # Errors
-    /// What `fstat(2)` says.
+    /// The error of `fstat(2)`.
     pub(crate) fn lock_blocks(
         &self,
         offset: u64,
@@ -146,8 +144,8 @@ impl DiskFile {
         if range.end <= self.end()? {
             return Ok(Some(guard));
         }
-        // It may move the end of the file: whoever does holds everything behind as well, see
-        // `write_buffered`. (Looked at with the lock held: the end is where it stays.)
+        // It may move the end of the file, which takes a lock of everything behind as well, see `write_buffered`. (The end
+        // was read under the lock, so it could not move.)
         drop(guard);
         Ok(Some(self.ranges.lock_blocking(range.start..u64::MAX)))
     }
@@ -155,7 +153,7 @@ impl DiskFile {
     /// Writes all segments.
     fn write_all(&self, offset: u64, segments: &mut Segments<'_>, flags: i32) -> Result<(), Errno> {
         self.vectored(libc::pwritev2, offset, segments, flags)?;
-        // A write that stops without an error: the disk is full and does not say so.
+        // A write that stops without an error: the disk is full and does not report it.
         if segments.as_slice().is_empty() {
             Ok(())
         } else {
@@ -163,7 +161,7 @@ impl DiskFile {
         }
     }
 
-    /// Moves bytes until all is done or nothing moves any more.
+    /// Transfers bytes until the segments are done or nothing is transferred any more.
     fn vectored(
         &self,
         call: unsafe extern "C" fn(i32, *const libc::iovec, i32, libc::off_t, i32) -> isize,
@@ -178,16 +176,16 @@ impl DiskFile {
             let list = segments.as_slice();
             let count = i32::try_from(list.len().min(IOV_MAX)).map_err(|_| Errno::INVAL)?;
             let position = i64::try_from(offset).map_err(|_| Errno::INVAL)?;
-            // SAFETY: the list is ours and as long as said; `Segments::new`'s caller vouches for
-            // the memory that it names.
+            // SAFETY: the list is ours and has `count` entries; `Segments::new`'s caller promises that the memory that it
+            // names is valid.
             let moved = unsafe { call(self.raw_fd(), list.as_ptr(), count, position, flags) };
             match usize::try_from(moved) {
                 Ok(0) => break,
                 Ok(moved) => {
                     offset += moved as u64;
                     segments.advance(moved);
-                    // Direct I/O that ends within a block has met the end of the file, and cannot
-                    // go on from there.
+                    // Direct I/O that ends within a block has reached the end of the file, and cannot continue from
+                    // there.
                     if moved % block != 0 {
                         break;
                     }
@@ -239,8 +237,8 @@ impl DiskFile {
             let mut whole = unsafe { Segments::new(&mut list) };
             let end_before = self.end()?;
             self.write_all(around.start, &mut whole, flags)?;
-            // The file may have ended within the last block: it must not become longer for that, or
-            // the disk had another size when it is opened the next time.
+            // The file may have ended within the last block. It must not become longer by that, or the disk would have
+            // another size when it is opened the next time.
             let end_after = end_before.max(chunk.end);
             if around.end > end_after {
                 retry_on_intr(|| rustix::fs::ftruncate(&self.fd, end_after))?;
@@ -249,7 +247,7 @@ impl DiskFile {
         Ok(())
     }
 
-    /// Where the file ends now; nothing moves that of a device.
+    /// The current end of the file. That of a device does not move.
     fn end(&self) -> Result<u64, Errno> {
         if self.device_block.is_some() {
             return Ok(u64::MAX);
@@ -257,7 +255,7 @@ impl DiskFile {
         Ok(rustix::fs::fstat(&self.fd)?.st_size.unsigned_abs())
     }
 
-    /// Reads into a zeroed, aligned buffer, as far as the file goes.
+    /// Reads into a zeroed, aligned buffer, up to the end of the file.
     fn fill(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Errno> {
         let block = self.direct.map_or(1, |direct| direct.offset as usize);
         let mut done = 0;
@@ -274,7 +272,7 @@ impl DiskFile {
         Ok(())
     }
 
-    /// Writes zeroes the plain way, where the kernel has no better one.
+    /// Writes zeroes as data, where the kernel has no better operation.
     pub(crate) fn write_zero_bytes(&self, range: Range<u64>) -> Result<(), Errno> {
         let block = self.direct.map_or(1, |direct| u64::from(direct.offset));
         let mut zeroes = AlignedBuffer::new(to_usize(BUFFER_BYTES.min(range.end - range.start))?);

@@ -1,4 +1,4 @@
-//! Driver `blkdebug`: a node in front of another one, which lets some requests fail, wait, or do less than they say.
+//! Driver `blkdebug`: a filter that lets some requests fail, wait, or transfer less than they should.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::route::task::{LocalFuture, TaskContext, TaskNode};
 use crate::route::{Path, Route};
 use engine::{Op, Request};
 
-/// What stands behind a filter node.
+/// The driver of a filter node.
 pub(crate) struct Filter {
     pub below: Arc<Node>,
     pub faults: Arc<Faults>,
@@ -70,14 +70,14 @@ impl TaskNode for FilterTask {
         if let Op::WriteZeroes { unmap } = &mut request.op {
             *unmap &= self.unmap;
         }
-        // Here, so that the rules meet requests in the order in which they are admitted.
+        // Outside of the future, so that the rules see requests in the order in which they are admitted.
         let FaultDecision {
-            hold,
+            delay,
             outcome,
             release_count,
         } = self.faults.decide(&request);
         Box::pin(async move {
-            match hold {
+            match delay {
                 FaultDelay::For(0) => {}
                 FaultDelay::For(ns) => cx.unless_stopping(cx.sleep_ns(ns)).await,
                 FaultDelay::UntilReleased => {
@@ -92,7 +92,7 @@ impl TaskNode for FilterTask {
                     let len = bytes.min(request.len);
                     if len > 0 {
                         // SAFETY: the source keeps the segments until the task is complete.
-                        let mut segments = unsafe { beginning(&request, len) };
+                        let mut segments = unsafe { first_segments(&request, len) };
                         let part = Request {
                             len,
                             iov: segments.as_mut_ptr(),
@@ -108,11 +108,11 @@ impl TaskNode for FilterTask {
     }
 }
 
-/// The first `len` bytes of a request's segments, of which there are as many, or none at all.
+/// The segments of the first `len` bytes of a request; none if the request has none.
 ///
 /// # Safety
 /// The list of segments is valid.
-unsafe fn beginning(request: &Request, len: u64) -> Vec<libc::iovec> {
+unsafe fn first_segments(request: &Request, len: u64) -> Vec<libc::iovec> {
     let mut left = usize::try_from(len).unwrap_or(usize::MAX);
     let mut segments = Vec::new();
     for index in 0..request.iov_count as usize {

@@ -10,11 +10,11 @@ use crate::disk_file::open::{self, FileKind, FileOptions};
 use crate::error::NodeError;
 use crate::node::{DiscardLimits, Geometry};
 
-/// Fallback for the preferred block of a file system that does not say.
-const USUAL_BLOCK: u32 = 4096;
+/// Preferred block of a file system that does not report one.
+const DEFAULT_BLOCK: u32 = 4096;
 
-/// Largest discard that one request may be: the most sectors that virtio can say in 32 bits would
-/// be 2 TiB; a worker should come back earlier than after that, and every request fits 1 GiB well.
+/// Largest discard or write-zeroes of one request. virtio allows 2 TiB (32 bits of sectors), which would occupy a worker for
+/// too long.
 pub(crate) const MAX_DISCARD_BYTES: u64 = 1 << 30;
 
 const KIND: FileKind = FileKind {
@@ -38,12 +38,12 @@ pub(crate) fn open(
     let preferred = u32::try_from(stat.st_blksize)
         .ok()
         .filter(|size| size.is_power_of_two());
-    let preferred = preferred.unwrap_or(USUAL_BLOCK).max(logical_block_size);
+    let preferred = preferred.unwrap_or(DEFAULT_BLOCK).max(logical_block_size);
     let geometry = Geometry {
-        // A last sector that is not whole reads as padded with zeroes and becomes whole when written.
+        // A partial last sector reads as padded with zeroes, and becomes whole when written.
         size: bytes.next_multiple_of(SECTOR_BYTES),
         logical_block_size,
-        physical_block_size: preferred.min(USUAL_BLOCK).max(logical_block_size),
+        physical_block_size: preferred.min(DEFAULT_BLOCK).max(logical_block_size),
         min_io_size: 0,
         opt_io_size: 0,
         discard: DiscardLimits {

@@ -1,4 +1,4 @@
-//! Driver `host_device`: a block device. Its form is taken from the kernel.
+//! Driver `host_device`: a block device. The kernel reports its geometry.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -62,11 +62,10 @@ pub(crate) fn open(
     Ok((backing, geometry))
 }
 
-/// Where a device ends is its size. A last block that is not whole cannot be read or written alone: it is
-/// left out.
+/// The size of a device. A partial last block cannot be read or written alone, so it does not count.
 ///
 /// # Errors
-/// What `lseek(2)` says.
+/// The error of `lseek(2)`.
 pub(crate) fn end(device: BorrowedFd<'_>, logical_block_size: u32) -> std::io::Result<u64> {
     let end = rustix::fs::seek(device, rustix::fs::SeekFrom::End(0))?;
     Ok(end - end % u64::from(logical_block_size))
@@ -104,7 +103,7 @@ impl QueueLimits {
         QueueLimits(found)
     }
 
-    /// 0 where the kernel does not say.
+    /// The value of an attribute; 0 if the kernel does not report it.
     fn wide_number(&self, attribute: &str) -> u64 {
         let text = self
             .0

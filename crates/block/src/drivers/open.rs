@@ -13,22 +13,22 @@ use crate::faults::Faults;
 use crate::node::{Driver, Geometry, Node};
 use crate::null_disk::NullOptions;
 
-/// How a node is opened.
+/// Options for opening a node.
 #[derive(Clone, Debug)]
 pub enum NodeOptions {
     /// A raw image in a file.
     File(FileOptions),
     /// A block device.
     HostDevice(FileOptions),
-    /// Nothing: reads and writes succeed.
+    /// A null disk: reads and writes succeed.
     Null(NullOptions),
 }
 
 impl Node {
-    /// Opens a node. `name` is what other options and messages call it.
+    /// Opens a node with this `node-name`.
     ///
     /// # Errors
-    /// [`NodeError`]: what was wrong and what to do about it.
+    /// [`NodeError`], whose text names cause and remedy.
     pub fn open(
         name: &str,
         read_only: bool,
@@ -37,11 +37,11 @@ impl Node {
         Self::open_with(name, read_only, options, None)
     }
 
-    /// The same of a file or device that another process has opened, with the locks that it has. Its path is not looked
-    /// at: something else may stand there by now.
+    /// Opens a node on a file or device that another process has opened, with its locks. The path is not used, since it may
+    /// lead to another file by now.
     ///
     /// # Errors
-    /// As of [`Node::open`].
+    /// As for [`Node::open`].
     pub fn take_over(
         name: &str,
         read_only: bool,
@@ -77,12 +77,12 @@ impl Node {
         Ok(Node::new(name, geometry, read_only, unmap, driver))
     }
 
-    /// A window of `size` bytes (`None`: to the end) at `offset` of another node: what the `raw`
-    /// driver does. Discards are passed on if `unmap`.
+    /// A window of `size` bytes (`None`: to the end) at `offset` of another node: a node of the `raw`
+    /// driver. Discards reach the disk if `unmap`.
     ///
     /// # Errors
-    /// [`NodeError::Window`] when it has no byte or does not lie within the node, when its offset is not
-    /// a multiple of the node's block, or its size not one of 512.
+    /// [`NodeError::Window`]: it is empty or does not lie within the node, its offset is not a multiple of the node's block,
+    /// or its size is not a multiple of 512.
     pub fn window(
         name: &str,
         below: &Arc<Node>,
@@ -103,7 +103,7 @@ impl Node {
         ))
     }
 
-    /// A filter in front of another node, with these faults: what the `blkdebug` driver does. Discards are passed on if
+    /// A filter in front of another node, with these faults: a node of the `blkdebug` driver. Discards reach the disk if
     /// `unmap`.
     #[must_use]
     pub fn filtered(

@@ -17,12 +17,12 @@ use engine::{Op, Request};
 /// A window onto a node.
 pub(crate) struct Window {
     below: Arc<Node>,
-    /// Where it begins there, in bytes.
+    /// The byte of it at which the window begins.
     offset: u64,
 }
 
 impl Window {
-    /// Of `size` bytes (`None`: to the end) at `offset`; with the size that it has then, and what it follows.
+    /// A window of `size` bytes (`None`: to the end) at `offset`, with its resulting size and span.
     pub fn onto(
         below: &Arc<Node>,
         offset: u64,
@@ -74,7 +74,7 @@ impl Driver for Window {
 }
 
 impl Window {
-    /// A route to the node, from where the window begins.
+    /// The window's route, made of the route below.
     fn route(&self, below: Route, keeps_unmap: bool) -> Route {
         Route {
             read: self.path(below.read, true),
@@ -126,7 +126,7 @@ impl Window {
     }
 }
 
-/// A window onto a node whose operation is a lookup or a task.
+/// A lookup or task of the node below, with requests shifted by the window's offset.
 struct ShiftedNode<N: ?Sized> {
     node: Rc<N>,
     offset: u64,

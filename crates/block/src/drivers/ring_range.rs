@@ -1,7 +1,7 @@
-//! Discards and zeroes of a disk that a ring carries.
+//! Discards and write-zeroes on a disk that a ring carries.
 //!
-//! The ring makes the first attempt. Where the file or device says that it cannot, a worker does it all, as it does
-//! without a ring, and the next ones go to workers at once.
+//! The ring makes the first attempt. Where the file or device does not support the operation, a worker carries it out, as
+//! without a ring, and later requests of that kind go to workers at once.
 
 use std::rc::Rc;
 
@@ -12,17 +12,17 @@ use crate::disk_file::discard::whole_blocks;
 use crate::route::task::{LocalFuture, TaskContext, TaskNode};
 use crate::route::{Carrier, Target};
 
-/// What carries a discard or a write of zeroes out.
+/// How a discard or write-zeroes is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Method {
     Worker,
-    /// No whole block is in it.
+    /// Not at all: it contains no whole block.
     Nothing,
-    /// The ring does it, to so many bytes from an offset in the file.
+    /// By the ring: operation, offset in the file, bytes.
     Ring(Op, u64, u64),
 }
 
-/// Discards and zeroes of one file, on one route.
+/// The task for discards and write-zeroes of one file on one route.
 pub(crate) struct RingRanges {
     pub target: Target,
 }
@@ -30,7 +30,7 @@ pub(crate) struct RingRanges {
 impl RingRanges {
     fn method(&self, request: &Request) -> Method {
         let backing = &self.target.file;
-        // Small writes that rewrite their neighbours are kept away under a lock that blocks.
+        // Excluding small writes, which rewrite whole blocks, takes a lock that blocks.
         if request.len == 0 || backing.block_mode.partial() {
             return Method::Worker;
         }
@@ -38,7 +38,7 @@ impl RingRanges {
             op, offset, len, ..
         } = self.target.request(request);
         let (op, offset, len) = match (op, backing.device_block) {
-            // To a file this is the same.
+            // For a file the two are the same.
             (Op::Discard, None) => (Op::WriteZeroes { unmap: true }, offset, len),
             (Op::Discard, Some(block)) => {
                 let whole = whole_blocks(offset, len, block);
@@ -76,13 +76,13 @@ impl RingRanges {
         };
         match ring(op, offset, len).await {
             Ok(()) if request.fua && !backing.no_flush => ring(Op::Flush, 0, 0).await,
-            // A kernel without the operation calls it invalid, like one that does not like the range: the worker's
-            // attempt tells.
+            // A kernel without the operation returns EINVAL, as for a range that it refuses: the worker's attempt tells
+            // them apart.
             Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::NOSYS | Errno::INVAL) => {
                 backing.unsupported.insert(op);
                 cx.offload(&self.target, request).await
             }
-            // Another user of the page cache has the same pages: the ioctl waits for them.
+            // Another user of the page cache has the same pages; the worker's ioctl waits for them.
             Err(Errno::BUSY) if op == Op::Discard => cx.offload(&self.target, request).await,
             result => result,
         }
@@ -121,16 +121,16 @@ mod tests {
         }
     }
 
-    /// What is asked of the backends for a request, each answered with the next of `answers`, and its result.
-    fn carried_out(
+    /// Runs a request: the operations that it submits, each completed with the next of `results`, and its own result.
+    fn run_with(
         ranges: &Rc<RingRanges>,
         request: Request,
-        answers: &[Result<(), Errno>],
+        results: &[Result<(), Errno>],
     ) -> (Vec<&'static str>, Result<(), Errno>) {
         let mut tasks = Executor::new(Arc::new(|| ()));
         tasks.spawn(ranges.clone(), request, 0);
-        let (mut asked, mut out) = (Vec::new(), Vec::new());
-        for answer in answers.iter().copied().map(Some).chain([None]) {
+        let (mut submitted, mut out) = (Vec::new(), Vec::new());
+        for result in results.iter().copied().map(Some).chain([None]) {
             tasks.run();
             tasks.reap(&mut out);
             let Some(outgoing) = tasks.next_outgoing() else {
@@ -150,8 +150,8 @@ mod tests {
                 BackendRequest::Worker(_, request) => ("worker", request.token),
                 _ => panic!("neither the ring nor a worker"),
             };
-            asked.push(name);
-            let result = answer.expect("as many as are asked for");
+            submitted.push(name);
+            let result = result.expect("as many as are submitted");
             let mut done = vec![Completion { token, result }];
             tasks.take_io(&mut done);
             assert_eq!(done, [], "it was the task's");
@@ -160,11 +160,11 @@ mod tests {
         let [Completion { token: 77, result }] = out[..] else {
             panic!("not complete: {out:?}");
         };
-        (asked, result)
+        (submitted, result)
     }
 
     #[test]
-    fn the_ring_is_asked_and_fua_flushes_after_success() {
+    fn the_ring_carries_ranges_and_fua_flushes_after_success() {
         let folder = tempfile::tempdir().unwrap();
         let ranges = ranges(&folder);
         let zeroes = |unmap| Op::WriteZeroes { unmap };
@@ -173,33 +173,33 @@ mod tests {
             (zeroes(true), "punch"),
             (zeroes(false), "zero"),
         ] {
-            let done = carried_out(&ranges, request(op, false), &[Ok(())]);
+            let done = run_with(&ranges, request(op, false), &[Ok(())]);
             assert_eq!(done, (vec![name], Ok(())));
-            let failed = carried_out(&ranges, request(op, true), &[Err(Errno::IO)]);
+            let failed = run_with(&ranges, request(op, true), &[Err(Errno::IO)]);
             assert_eq!(failed, (vec![name], Err(Errno::IO)));
         }
-        let stable = carried_out(&ranges, request(zeroes(false), true), &[Ok(()), Ok(())]);
+        let stable = run_with(&ranges, request(zeroes(false), true), &[Ok(()), Ok(())]);
         assert_eq!(stable, (vec!["zero", "flush"], Ok(())));
         let unstable = [Ok(()), Err(Errno::IO)];
-        let failed = carried_out(&ranges, request(zeroes(false), true), &unstable);
+        let failed = run_with(&ranges, request(zeroes(false), true), &unstable);
         assert_eq!(failed, (vec!["zero", "flush"], Err(Errno::IO)));
     }
 
     #[test]
-    fn an_operation_that_a_file_lacks_goes_to_workers_from_then_on() {
+    fn an_unsupported_operation_goes_to_workers_from_then_on() {
         let folder = tempfile::tempdir().unwrap();
         let ranges = ranges(&folder);
         let zeroes = request(Op::WriteZeroes { unmap: false }, true);
         let lacks = [Err(Errno::OPNOTSUPP), Ok(())];
-        let done = carried_out(&ranges, zeroes, &lacks);
+        let done = run_with(&ranges, zeroes, &lacks);
         assert_eq!(done, (vec!["zero", "worker"], Ok(())));
-        let done = carried_out(&ranges, zeroes, &[Ok(())]);
+        let done = run_with(&ranges, zeroes, &[Ok(())]);
         assert_eq!(done, (vec!["worker"], Ok(())));
         let punch = request(Op::WriteZeroes { unmap: true }, false);
-        let done = carried_out(&ranges, punch, &[Ok(())]);
+        let done = run_with(&ranges, punch, &[Ok(())]);
         assert_eq!(done, (vec!["punch"], Ok(())), "another operation");
         let nothing = Request { len: 0, ..punch };
-        let done = carried_out(&ranges, nothing, &[Ok(())]);
+        let done = run_with(&ranges, nothing, &[Ok(())]);
         assert_eq!(done, (vec!["worker"], Ok(())));
     }
 }

@@ -1,4 +1,4 @@
-//! The files and guest memory of sources, which backends learn of when a source attaches, and forget when it detaches.
+//! Registration of a source's files and guest memory with the backends, from when it attaches until it detaches.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -36,7 +36,7 @@ impl IoContext {
         }
     }
 
-    /// Which backend carries a file that has no source on this iothread yet.
+    /// Chooses the backend of a file that has no source on this iothread yet.
     fn choose_carrier(&mut self, file: &DiskFile, watch: Watch<'_>) -> Carrier {
         let carrier = match file.aio {
             Aio::IoUring if self.make_ring(watch) => Carrier::Ring(self.register_file(file)),
@@ -89,30 +89,30 @@ impl IoContext {
         unsafe { self.registered_memory.join(ring, key, ranges) };
     }
 
-    /// A source has no request under way in that memory any more, and will have none.
+    /// Ends a use of guest memory. The source has no requests in flight in it, and will have none.
     pub fn leave_memory(&mut self, key: usize) {
         self.registered_memory.leave(self.ring.get_mut(), key);
     }
 
-    /// The source at this place, which is the upper half of its tokens, wants to end: nothing delays its requests any
-    /// longer, until [`source_ended`](Self::source_ended).
+    /// Stops the delays of the source at this place, which is the upper half of its tokens, because it is about to end. This
+    /// holds until [`source_ended`](Self::source_ended).
     pub fn stop_source(&mut self, place: u32) {
         self.tasks.stop_source(place);
     }
 
-    /// The source at this place waits for what it has asked for so far: none of that waits at a gate any longer.
+    /// Lets the current requests of the source at this place bypass their gates, because the source waits for them.
     pub fn open_gates(&mut self, place: u32) {
         self.tasks.open_gates(place);
     }
 
-    /// The source at this place has ended.
+    /// Notes that the source at this place has ended.
     pub fn source_ended(&mut self, place: u32) {
         self.tasks.source_ended(place);
     }
 
     fn make_aio(&mut self, watch: Watch<'_>) -> bool {
         let settings = self.aio_settings;
-        // Only if there is none: to end a context takes the kernel many milliseconds, in which this thread waits.
+        // Only if there is none: the kernel takes many milliseconds to end a context, and this thread waits for it.
         let make = || {
             #[cfg(feature = "simulation")]
             let made =
@@ -140,7 +140,7 @@ impl IoContext {
         self.ring.make(make, watch, without)
     }
 
-    /// How the ring is to call a file: by its place in the table, if that has one for it.
+    /// Registers a file with the ring, and returns the ring's name for it: its place in the table, if there is one.
     fn register_file(&mut self, file: &DiskFile) -> File {
         let (place, fd) = (file.id.number(), file.raw_fd());
         let ring = self.ring.get_mut();

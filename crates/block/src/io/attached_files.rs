@@ -1,4 +1,4 @@
-//! The files that have sources on an iothread, and which backend carries each.
+//! The files that have sources on an iothread, and the backend that carries each.
 
 use std::sync::Arc;
 
@@ -6,18 +6,18 @@ use crate::disk_file::DiskFile;
 use crate::route::Carrier;
 
 struct AttachedFile {
-    /// Keeps the file open, and its number taken.
+    /// Keeps the file open, and its number in use.
     _file: Arc<DiskFile>,
     sources: usize,
     carrier: Carrier,
 }
 
-/// By the number of the backing.
+/// The files with sources, indexed by their [`BackingId`](crate::disk_file::backing_id::BackingId).
 #[derive(Default)]
 pub(crate) struct AttachedFiles(Vec<Option<AttachedFile>>);
 
 impl AttachedFiles {
-    /// No file has a source on this iothread.
+    /// Whether no file has a source on this iothread.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(Option::is_none)
     }
@@ -29,7 +29,7 @@ impl AttachedFiles {
         Some(attachment.carrier)
     }
 
-    /// The first source of a file.
+    /// Adds a file with its first source.
     pub fn insert(&mut self, file: &Arc<DiskFile>, carrier: Carrier) {
         let index = file.id.index();
         if self.0.len() <= index {
@@ -42,7 +42,7 @@ impl AttachedFiles {
         });
     }
 
-    /// Counts one source less. If it was the last, the file is forgotten; what carried it.
+    /// Counts one source less. The last one removes the file and returns its backend.
     pub fn remove_source(&mut self, file: &DiskFile) -> Option<Carrier> {
         let entry = self.0.get_mut(file.id.index())?;
         let attachment = entry.as_mut()?;

@@ -1,4 +1,4 @@
-//! WorkerJob for a thread that may wait: a request, or something else.
+//! Jobs of worker threads: requests, and other blocking work.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use engine::{Completion, Errno, Op, Request};
 use crate::disk_file::DiskFile;
 use crate::disk_file::transfer::Segments;
 
-/// Most requests have no more.
+/// Most requests have no more segments.
 const FEW_SEGMENTS: usize = 8;
 
 const NOTHING: libc::iovec = libc::iovec {
@@ -15,10 +15,10 @@ const NOTHING: libc::iovec = libc::iovec {
     iov_len: 0,
 };
 
-/// Owns what it needs: the file stays open until the worker is done with it.
+/// A request for a worker thread. It keeps the file open until the worker has finished.
 pub(crate) struct FileJob {
     file: Arc<DiskFile>,
-    /// At its offset in the file.
+    /// The request, at its offset in the file.
     request: Request,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct FileJob {
 unsafe impl Send for FileJob {}
 
 impl FileJob {
-    /// Of a request at its offset in the file.
+    /// A job for a request at its offset in the file.
     ///
     /// # Safety
     /// As for [`crate::IoContext::submit`].
@@ -53,10 +53,10 @@ impl FileJob {
         } = self.request;
         let given = match iov_count {
             0 => &[][..],
-            // SAFETY: `new`'s caller vouches for the list, which nothing else touches meanwhile.
+            // SAFETY: `new`'s caller promises that the list is valid and not accessed by anything else.
             count => unsafe { std::slice::from_raw_parts(iov, count as usize) },
         };
-        // A copy, which is used up. The submitter's own says after an error what is left: all of it.
+        // A copy, which the transfer consumes. The submitter's own list stays whole.
         let (mut few, mut many) = ([NOTHING; FEW_SEGMENTS], Vec::new());
         let list = match few.get_mut(..given.len()) {
             Some(few) => few,
@@ -67,7 +67,7 @@ impl FileJob {
         };
         list.copy_from_slice(given);
         match op {
-            // SAFETY: and for the memory that it names.
+            // SAFETY: as above, also for the memory that the list names.
             Op::Read => file.read(offset, len, unsafe { Segments::new(list) }),
             // SAFETY: as above.
             Op::Write => file.write(offset, len, unsafe { Segments::new(list) }, fua),
@@ -78,10 +78,10 @@ impl FileJob {
     }
 }
 
-/// Something that is to be done on a thread that may wait.
+/// Blocking work that is no request, for a worker thread.
 pub type Call = Box<dyn FnOnce() -> Result<(), Errno> + Send>;
 
-/// What a worker does.
+/// A job of a worker thread.
 pub(crate) enum WorkerJob {
     Request(FileJob),
     Call(Call, u64),

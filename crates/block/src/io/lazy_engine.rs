@@ -1,19 +1,19 @@
-//! An engine that is made when the first disk wants it.
+//! An engine that is made when the first disk needs it.
 
 use std::io;
 
-/// An engine, or why there is none.
+/// An engine that is made on first use.
 pub(crate) enum LazyEngine<T> {
-    /// Not wanted yet.
+    /// Not needed yet.
     Unmade,
-    /// It cannot be had, which was said.
+    /// It could not be made; the log has the reason.
     Failed,
-    /// It is there, and its descriptor is watched.
+    /// It exists, and its descriptor is watched.
     Made(T),
 }
 
 impl<T> LazyEngine<T> {
-    /// The engine, if it is there.
+    /// The engine, if it exists.
     #[inline]
     pub fn get(&self) -> Option<&T> {
         match self {
@@ -22,7 +22,7 @@ impl<T> LazyEngine<T> {
         }
     }
 
-    /// The engine, if it is there.
+    /// The engine, if it exists.
     #[inline]
     pub fn get_mut(&mut self) -> Option<&mut T> {
         match self {
@@ -31,8 +31,8 @@ impl<T> LazyEngine<T> {
         }
     }
 
-    /// Makes it, unless that was tried before; whether it is there. `without` is what the operator
-    /// reads beside the error where it cannot be had.
+    /// Makes the engine unless that was tried before, and returns whether it exists. `without` is the log's text for the
+    /// case that it cannot be made.
     pub fn make(
         &mut self,
         make: impl FnOnce() -> Result<T, String>,

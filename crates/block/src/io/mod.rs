@@ -1,16 +1,16 @@
-//! The I/O context of one iothread: its backends, and the routes of its sources to them.
+//! The I/O context of one iothread: its backends, and the submission of requests to them.
 //!
-//! - Reads and writes that are aligned, or go through the page cache in a ring, and flushes: Linux AIO or the ring,
-//!   whichever carries the disk.
-//! - What that cannot do (page cache without a ring, unaligned memory, parts of blocks, more segments than one
-//!   system call takes): worker threads.
-//! - What a [lookup](crate::route::Lookup) finds at a place of a file: one of these, with a lease on the place.
-//! - What is more than one of these, and what waits at a [gate](crate::route::gate): a [task](crate::route::task).
-//! - What needs nothing done: complete at the next reap.
+//! | request | backend |
+//! |---|---|
+//! | aligned read or write, read or write through the page cache in a ring, flush | Linux AIO or the ring, whichever carries the disk |
+//! | what these cannot do (page cache without a ring, unaligned memory, partial blocks, more segments than one system call takes) | worker threads |
+//! | a request that a [lookup](crate::route::Lookup) has mapped to a place of a file | one of these, with a lease on the place |
+//! | a request of several steps, or one that waits at a [gate](crate::route::gate) | a [task](crate::route::task) |
+//! | a request that needs no I/O | none: it completes at the next reap |
 //!
-//! Nothing here takes a lock or allocates for a request that Linux AIO or the ring carries. A backend that is full
-//! says so, and the request stays in the guest's ring until something has completed: the ring is the queue. Linux AIO
-//! and the ring are made when the first disk wants them.
+//! Nothing here takes a lock or allocates for a request that Linux AIO or the ring carries. A full backend refuses a
+//! request, which then stays in the guest's ring until something has completed: the ring is the queue. Linux AIO and the
+//! ring are made when the first disk needs them.
 
 mod attach;
 mod attached_files;
@@ -61,22 +61,22 @@ pub struct IoContext {
     tracked: TrackedRequests,
     files: AttachedFiles,
     registered_memory: RegisteredMemory,
-    /// Counts of Linux AIO contexts and rings that are gone.
+    /// Counts of engines that have ended.
     ended: Submits,
     aio_settings: AioSettings,
     ring_settings: UringSettings,
-    /// The settings are others than those that Linux AIO and the ring were made with.
+    /// The settings have changed since Linux AIO and the ring were made.
     outdated: bool,
-    /// What Linux AIO is to be made on.
+    /// The simulator's kernel for Linux AIO.
     #[cfg(feature = "simulation")]
     pub(crate) kernel: Option<simulated::Kernel>,
-    /// And the ring.
+    /// The simulator's ring.
     #[cfg(feature = "simulation")]
     pub(crate) simulated_ring: Option<Box<dyn simulated::SimulatedRing>>,
 }
 
 impl IoContext {
-    /// Makes them. `wake` is called by workers when they finished something.
+    /// Makes a context. Workers call `wake` when they have finished something.
     ///
     /// # Errors
     /// When the limits of the worker threads contradict each other.
@@ -108,7 +108,7 @@ impl IoContext {
         })
     }
 
-    /// How many requests complete in one reap at most, those of worker threads not counted.
+    /// The most requests that complete in one reap, without those of worker threads.
     #[must_use]
     pub fn most_completions(&self) -> usize {
         let aio = self.aio.get().map_or(0, LinuxAio::max_events);
@@ -116,12 +116,12 @@ impl IoContext {
         aio as usize + ring as usize + 2 * null_disk::CAPACITY
     }
 
-    /// Has something done by a worker, which comes back as a request would. There is always room.
+    /// Runs blocking work on a worker thread. It completes as a request with this token does. There is always room.
     pub fn call(&mut self, call: Call, token: u64) {
         self.workers.add(WorkerJob::Call(call, token));
     }
 
-    /// The submit phase: hands pending requests to the kernel.
+    /// The submit phase: submits pending requests to the kernel.
     #[inline(always)]
     pub fn flush_batch(&mut self) {
         if !self.tasks.is_empty() {
@@ -135,14 +135,14 @@ impl IoContext {
         }
     }
 
-    /// Whether the submit phase may have something to do. Null disks and worker threads do without.
+    /// Whether the submit phase may have something to do. Null disks and worker threads do not need it.
     #[inline]
     #[must_use]
     pub fn submits_anything(&self) -> bool {
         self.aio.get().is_some() || self.ring.get().is_some() || !self.tasks.is_empty()
     }
 
-    /// The reap phase: takes what has finished.
+    /// The reap phase: takes completions.
     #[inline]
     pub fn reap(&mut self, out: &mut Vec<Completion>) {
         if let Some(aio) = self.aio.get_mut() {
@@ -180,8 +180,8 @@ impl IoContext {
             || self.tasks.has_work()
     }
 
-    /// The loop is about to block: from now to the next reap, the descriptors that `attach` handed
-    /// out tell of completions. True: something has finished already.
+    /// Prepares for the loop to block: until the next reap, completions signal the descriptors that `attach` passed on.
+    /// True: something has finished already.
     #[must_use]
     pub fn prepare_to_block(&mut self) -> bool {
         if let Some(ring) = self.ring.get_mut() {
@@ -190,34 +190,34 @@ impl IoContext {
         self.has_completions()
     }
 
-    /// When the next request completes by the clock alone (the loop's clock, nanoseconds).
+    /// The time at which the next request completes by the clock alone (the loop's clock, nanoseconds).
     #[must_use]
     pub fn next_deadline_ns(&self) -> Option<u64> {
         let deadlines = [self.null.deadline_ns(), self.tasks.next_deadline_ns()];
         deadlines.into_iter().flatten().min()
     }
 
-    /// Whether requests wait that no completion will set going. The loop comes back after a moment.
+    /// Whether requests wait that no completion will resume. The loop retries after a moment.
     #[must_use]
     pub fn needs_retry(&self) -> bool {
         self.aio.get().is_some_and(LinuxAio::needs_retry)
             || self.ring.get().is_some_and(|ring| ring.needs_retry())
     }
 
-    /// Counts of what Linux AIO and the ring have submitted to the kernel, together and since the beginning.
+    /// Counts of what Linux AIO and the ring together have submitted to the kernel since the context was made.
     #[inline]
     #[must_use]
     pub fn submits(&self) -> Submits {
-        self.ended.and(self.aio.get(), self.ring.get())
+        self.ended.plus(self.aio.get(), self.ring.get())
     }
 
-    /// What Linux AIO has counted, if there is one.
+    /// The counts of Linux AIO, if it is in use.
     #[must_use]
     pub fn aio_stats(&self) -> Option<AioStats> {
         self.aio.get().map(LinuxAio::stats)
     }
 
-    /// What the ring has counted, if there is one.
+    /// The counts of the ring, if there is one.
     #[must_use]
     pub fn ring_stats(&self) -> Option<UringStats> {
         self.ring.get().map(Uring::stats)

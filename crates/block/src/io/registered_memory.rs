@@ -1,16 +1,15 @@
-//! Guest memory that the ring of an iothread knows, as fixed buffers.
+//! Guest memory that is registered with the ring of an iothread (registered buffers, `fixed-buffers=on`).
 //!
-//! A memory map is made known when the first queue begins to use it, and given back when the last has
-//! no request in it any more: the queues say when that is. What the ring does not take stays
-//! unknown, which is said once, and its requests go as they would without all this.
+//! A memory map is registered when the first queue begins to use it, and unregistered when the last queue has no request in
+//! it any more; the queues report both. Where the ring refuses a range, the log says so once, and requests in it go without.
 
 use crate::io::Uring;
 
-/// One memory map.
+/// A memory map in use.
 struct Map {
     key: usize,
     users: usize,
-    /// Address and length of what the ring took.
+    /// Address and length of the ranges that the ring has registered.
     ranges: Vec<(usize, usize)>,
 }
 
@@ -18,11 +17,11 @@ struct Map {
 #[derive(Default)]
 pub(crate) struct RegisteredMemory {
     maps: Vec<Map>,
-    complained: bool,
+    has_warned: bool,
 }
 
 impl RegisteredMemory {
-    /// One more user of the map that `key` names.
+    /// Adds a user of the map that `key` names.
     ///
     /// # Safety
     /// Its ranges stay mapped until the last user has called [`leave`](Self::leave).
@@ -36,27 +35,27 @@ impl RegisteredMemory {
             map.users += 1;
             return;
         }
-        let mut known = Vec::new();
+        let mut registered = Vec::new();
         match ring {
             Some(ring) => {
                 for (start, len) in ranges {
                     // SAFETY: our caller promises the same.
                     match unsafe { ring.register_memory(start, len) } {
-                        Ok(()) => known.push((start, len)),
-                        Err(error) => self.complain(&error.to_string()),
+                        Ok(()) => registered.push((start, len)),
+                        Err(error) => self.warn_once(&error.to_string()),
                     }
                 }
             }
-            None => self.complain("io_uring does not carry this disk; set aio=io_uring"),
+            None => self.warn_once("io_uring does not carry this disk; set aio=io_uring"),
         }
         self.maps.push(Map {
             key,
             users: 1,
-            ranges: known,
+            ranges: registered,
         });
     }
 
-    /// One user less, with no request under way in the map.
+    /// Removes a user, which has no request in flight in the map.
     pub fn leave(&mut self, ring: Option<&mut Uring>, key: usize) {
         let Some(index) = self.maps.iter().position(|map| map.key == key) else {
             return;
@@ -68,15 +67,15 @@ impl RegisteredMemory {
         let map = self.maps.swap_remove(index);
         if let Some(ring) = ring {
             for (start, len) in map.ranges {
-                let given_back = ring.unregister_memory(start, len);
-                debug_assert!(given_back, "no request is under way in it");
+                let unregistered = ring.unregister_memory(start, len);
+                debug_assert!(unregistered, "no request is in flight in it");
             }
         }
     }
 
-    fn complain(&mut self, why: &str) {
-        if !self.complained {
-            self.complained = true;
+    fn warn_once(&mut self, why: &str) {
+        if !self.has_warned {
+            self.has_warned = true;
             tracing::warn!(
                 "fixed-buffers=on has no effect for some guest memory of this iothread: {why}"
             );

@@ -1,16 +1,16 @@
-//! Settings of an I/O context, when it is made and while it runs.
+//! Settings of an I/O context, and their changes while it runs.
 
 use engine::{AioSettings, PoolError, PoolSettings};
 use rustix::thread::CpuSet;
 
 use super::{IoContext, LazyEngine};
 
-/// How the backends of one iothread are made.
+/// Settings of the backends of one iothread.
 #[derive(Clone, Debug, Default)]
 pub struct IoSettings {
-    /// Linux AIO; its limits are the ring's as well.
+    /// Linux AIO; its limits apply to the ring as well.
     pub aio: AioSettings,
-    /// The worker threads; the kernel's own for the ring are at most as many.
+    /// The worker threads. The kernel's own workers for the ring are at most as many.
     pub pool: PoolSettings,
 }
 
@@ -27,17 +27,16 @@ impl IoContext {
         }
     }
 
-    /// Changes how many requests Linux AIO and the ring have in flight, each. One that is there
-    /// keeps its number until it [is made anew](Self::renew).
+    /// Changes the most requests that Linux AIO and the ring each have in flight. An engine that exists keeps its limit
+    /// until it [is recreated](Self::renew).
     pub fn set_aio_max_events(&mut self, max_events: u32) {
         self.outdated |= self.aio_settings.max_events != max_events;
         self.aio_settings.max_events = max_events;
         self.ring_settings.max_events = max_events;
     }
 
-    /// Ends Linux AIO and the ring if they are to be made anew, and no disk uses them: the next one that
-    /// [is attached](Self::attach) makes them. True: the descriptors that were watched are of no
-    /// use any more.
+    /// Ends Linux AIO and the ring if their settings have changed and no disk uses them: the next disk that
+    /// [is attached](Self::attach) makes them anew. True: the watched descriptors are closed.
     pub fn renew(&mut self) -> bool {
         if !self.outdated || !self.files.is_empty() {
             return false;
@@ -49,8 +48,8 @@ impl IoContext {
         true
     }
 
-    /// Changes how many worker threads stay, and are there at most; of the kernel's own for the ring
-    /// there are at most as many. Threads that are too many end with their job.
+    /// Changes the least and the most worker threads. The kernel's own workers for the ring are at most as many. Excess
+    /// threads end with their job.
     ///
     /// # Errors
     /// When the limits contradict each other (nothing changes then), or a thread cannot be started.
@@ -66,7 +65,7 @@ impl IoContext {
         set
     }
 
-    /// Where worker threads may run that are started from now on.
+    /// Sets the CPUs of worker threads that are started from now on.
     pub fn set_worker_cpus(&mut self, cpus: CpuSet) {
         self.workers.set_cpus(cpus);
     }

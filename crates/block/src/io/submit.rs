@@ -1,4 +1,4 @@
-//! The way of one request to the backend that carries it.
+//! Submission of a request to the backend that carries it.
 
 use std::rc::Rc;
 
@@ -54,7 +54,7 @@ impl IoContext {
         room.unwrap_or(0).saturating_sub(reserved)
     }
 
-    /// Takes a request for this path of a route.
+    /// Submits a request on a path of a route.
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).
@@ -172,7 +172,7 @@ impl IoContext {
         }
     }
 
-    /// Polls tasks that were woken, and submits their I/O. What a full backend refuses waits, in order.
+    /// Polls tasks that were woken, and submits their I/O. Requests that a full backend refuses wait, in order.
     #[inline(never)]
     pub(super) fn run_tasks(&mut self) {
         self.tasks.run();
@@ -182,8 +182,8 @@ impl IoContext {
             let Some(outgoing) = self.tasks.next_outgoing() else {
                 return;
             };
-            // SAFETY: a task is complete, and its source told so, only when this has been reaped; until then the
-            // source keeps the segments, and the route of the task the file.
+            // SAFETY: a task completes only when this has been reaped; until then its source keeps the segments, and the
+            // route of the task keeps the file.
             let taken = unsafe {
                 match &outgoing {
                     BackendRequest::Request(target, request) => {
@@ -191,7 +191,7 @@ impl IoContext {
                     }
                     BackendRequest::Ring(file, request) => match self.ring.get_mut() {
                         Some(ring) => ring.push(*file, request),
-                        None => unreachable!("a file is carried by the ring that there is"),
+                        None => unreachable!("a ring that carries a file exists"),
                     },
                     BackendRequest::Worker(file, request) => {
                         self.workers.push(file.clone(), request)
@@ -210,37 +210,37 @@ impl IoContext {
     }
 }
 
-/// Whether a node's own limit makes it time to submit.
+/// Whether the node's own batch limit is reached.
 #[inline]
 fn is_full_batch(file: &DiskFile, pending: usize) -> bool {
     let max_batch = file.aio_max_batch as usize;
     max_batch != 0 && pending >= max_batch
 }
 
-/// Whether Linux AIO or the ring takes a request, which is at its offset in the file. What they cannot do without blocking
-/// is for workers.
+/// Whether Linux AIO or the ring can carry a request, which is at its offset in the file. Otherwise a worker carries it,
+/// since it might block.
 #[inline]
 fn is_carried(file: &DiskFile, request: &Request) -> bool {
     match request.op {
         Op::Read => is_aligned(file, request),
-        // Beside writes of partial blocks every write is done by a worker, under the range lock.
+        // While there are writes of partial blocks, a worker does every write, under the range lock.
         Op::Write => !file.block_mode.partial() && is_aligned(file, request),
         Op::Flush => true,
         Op::Discard | Op::WriteZeroes { .. } => false,
     }
 }
 
-/// Whether the kernel takes a transfer as it is.
+/// Whether the kernel accepts the alignment and the number of a transfer's segments.
 #[inline]
 fn is_aligned(file: &DiskFile, request: &Request) -> bool {
     if !(1..=IOV_MAX).contains(&(request.iov_count as usize)) {
         return false;
     }
-    // Through the page cache (which only the ring does) everything fits.
+    // Through the page cache, which only the ring uses, any alignment fits.
     let Some(direct) = file.direct else {
         return true;
     };
-    // SAFETY: the caller of `IoContext::submit` vouches for the list.
+    // SAFETY: the caller of `IoContext::submit` promises that the list is valid.
     let iov = unsafe { std::slice::from_raw_parts(request.iov, request.iov_count as usize) };
     direct.fits(request.offset, request.len, iov)
 }

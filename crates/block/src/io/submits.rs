@@ -1,23 +1,23 @@
-//! Counts of what engines have submitted to the kernel, engines that are gone included.
+//! Counts of what engines have submitted to the kernel, including engines that have ended.
 
 use crate::io::{LinuxAio, Uring};
 
-/// Sums over engines.
+/// Counts of submissions, summed over engines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Submits {
-    /// Requests that the kernel took, those that go on after a short transfer again. What was carried out within
-    /// the call is not among them.
+    /// Requests that the kernel took; one that is resumed after a short transfer counts again. Transfers that the engine
+    /// carried out itself do not count.
     pub requests: u64,
-    /// Calls that handed something over, or tried to.
+    /// System calls that submitted something, or tried to.
     pub calls: u64,
-    /// Most requests in one of them.
+    /// Most requests in one call.
     pub largest_batch: u64,
 }
 
 impl Submits {
-    /// With those of the engines that are there.
+    /// Adds the counts of the current engines.
     #[inline]
-    pub(crate) fn and(self, aio: Option<&LinuxAio>, ring: Option<&Uring>) -> Self {
+    pub(crate) fn plus(self, aio: Option<&LinuxAio>, ring: Option<&Uring>) -> Self {
         let aio = aio.map(LinuxAio::stats).unwrap_or_default();
         let ring = ring.map(Uring::stats).unwrap_or_default();
         let largest_batch = aio.largest_batch.max(ring.largest_batch);

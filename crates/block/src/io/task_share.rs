@@ -1,31 +1,30 @@
 //! The tasks' share of a backend's room.
 //!
-//! Sources come first in an iteration: they are admitted before the submit phase drains the tasks' outbox. A source that
-//! always has more than there is room for would leave nothing to tasks. So what the backend has refused to tasks is
-//! remembered, and up to half of the room after the next reap is reserved for it. Not more, or many tasks would starve the
-//! sources.
+//! In an iteration, sources are admitted before the submit phase drains the tasks' outbox. A source that always has more
+//! requests than there is room for would leave no room for tasks. So the requests of tasks that the backend has refused are
+//! counted, and up to half of the room after the next reap is reserved for them. More would let tasks starve the sources.
 
 /// The share of one backend, Linux AIO or the ring.
 #[derive(Default)]
 pub(super) struct TaskShare {
-    /// What the last submit phase has left in the outbox for want of room.
+    /// Requests that the last submit phase left in the outbox for lack of room.
     refused: usize,
-    /// Places that sources leave free, from the reap phase to the submit phase.
+    /// Room that sources leave free, from the reap phase to the submit phase.
     reserved: usize,
-    /// The larger half of an odd room is reserved: every other time, so that sources and tasks have a single place in turn.
+    /// Whether the larger half of an odd room is reserved. It alternates, so that sources and tasks take turns at a single place.
     rounds_up: bool,
-    /// The room was odd.
+    /// Whether the room was odd.
     odd: bool,
 }
 
 impl TaskShare {
-    /// Places of the backend that are not for sources.
+    /// Room of the backend that is not for sources.
     #[inline]
     pub fn reserved(&self) -> usize {
         self.reserved
     }
 
-    /// The reap phase has left the backend with so much room.
+    /// Reserves part of the room that the backend has after the reap phase.
     pub fn reserve(&mut self, room: usize) {
         if self.refused == 0 {
             return;
@@ -38,14 +37,14 @@ impl TaskShare {
         self.odd = room % 2 == 1;
     }
 
-    /// The submit phase drains the outbox as far as there is room.
+    /// Ends the reservation: the submit phase drains the outbox as far as there is room.
     pub fn begin_submit(&mut self) {
         self.refused = 0;
         self.reserved = 0;
         self.rounds_up ^= std::mem::take(&mut self.odd);
     }
 
-    /// The backend had no room for something in the outbox.
+    /// Counts a request in the outbox that the backend had no room for.
     pub fn add_refused(&mut self) {
         self.refused += 1;
     }

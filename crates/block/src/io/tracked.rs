@@ -1,7 +1,8 @@
-//! Requests that hold a guard until they complete: a lease on the place that a lookup has found, or the mark that they leave.
+//! Requests with a guard that lasts until they complete: a lease on the place that a lookup has found, or a mark.
 //!
-//! Backends and tasks know them by a token with their place in this table in the lower half, and [`token::TRACKED`] in the upper
-//! one; neither sources nor backends know of leases and marks. A request behind several marks is tracked once for each.
+//! Such a request has another token below this layer: its index in this table in the lower half, and [`token::TRACKED`] in
+//! the upper one. Neither sources nor backends know of leases and marks. A request behind several marks has an entry for
+//! each.
 
 use engine::Completion;
 
@@ -9,20 +10,20 @@ use crate::lease::Lease;
 use crate::route::mark::PendingMark;
 use crate::token;
 
-/// Held while a request is in flight, and dropped when it completes.
+/// A guard that is dropped when its request completes.
 pub(super) enum RequestGuard {
     Lease(#[expect(dead_code, reason = "held, and dropped")] Lease),
     Mark(#[expect(dead_code, reason = "held, and dropped")] PendingMark),
 }
 
 struct Entry {
-    /// The token that the request came with: its source's, or that of another entry.
+    /// The request's own token: its source's, or that of another entry.
     token: u64,
-    /// `None`: the place is free.
+    /// `None`: the entry is free.
     guard: Option<RequestGuard>,
 }
 
-/// Those of an iothread.
+/// The tracked requests of an iothread.
 #[derive(Default)]
 pub(super) struct TrackedRequests {
     entries: Vec<Entry>,
@@ -30,13 +31,13 @@ pub(super) struct TrackedRequests {
 }
 
 impl TrackedRequests {
-    /// Whether there is none in flight.
+    /// Whether no tracked request is in flight.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.entries.len() == self.free.len()
     }
 
-    /// Tracks a request; returns the token that it goes by from now on.
+    /// Tracks a request, and returns the token to submit it with.
     pub fn begin(&mut self, token: u64, guard: RequestGuard) -> u64 {
         let entry = Entry {
             token,
@@ -54,8 +55,8 @@ impl TrackedRequests {
         )
     }
 
-    /// The token that a request came with; `None`: it is not tracked.
-    fn came_with(&self, token: u64) -> Option<u64> {
+    /// The own token of a tracked request; `None`: it is not tracked.
+    fn own_token(&self, token: u64) -> Option<u64> {
         let is_tracked = token::place(token) == token::TRACKED;
         let entry = is_tracked.then(|| self.entries.get(token::number(token) as usize));
         Some(entry??.token)
@@ -63,13 +64,13 @@ impl TrackedRequests {
 
     /// The place of a request's source.
     pub fn source(&self, mut token: u64) -> u32 {
-        while let Some(own) = self.came_with(token) {
+        while let Some(own) = self.own_token(token) {
             token = own;
         }
         token::place(token)
     }
 
-    /// A request has completed: drops its guards. Returns the token that its source gave it.
+    /// Drops the guards of a completed request, and returns its source's token.
     pub fn end(&mut self, mut token: u64) -> u64 {
         while let Some(own) = self.release(token) {
             token = own;
@@ -77,21 +78,21 @@ impl TrackedRequests {
         token
     }
 
-    /// A request was not taken: drops the guard of this token. Those of the token that it came with are its caller's to drop.
+    /// Drops the guard of a request that a backend has refused. Guards of outer entries are dropped by their own callers.
     pub fn cancel(&mut self, token: u64) {
         self.release(token);
     }
 
-    /// Drops the guard of this token; the token that the request came with.
+    /// Drops the guard of a token, and returns the request's own token.
     fn release(&mut self, token: u64) -> Option<u64> {
-        let own = self.came_with(token)?;
+        let own = self.own_token(token)?;
         let place = token::number(token);
         self.entries[place as usize].guard = None;
         self.free.push(place);
         Some(own)
     }
 
-    /// The same for completions, which get the tokens of their sources back.
+    /// Drops the guards of completed requests, and restores the tokens of their sources.
     pub fn end_completed(&mut self, completions: &mut [Completion]) {
         for completion in completions {
             completion.token = self.end(completion.token);
@@ -123,12 +124,12 @@ mod tests {
     const CLUSTER_BYTES: usize = 4096;
     const CLUSTER: u64 = CLUSTER_BYTES as u64;
 
-    /// Where a cluster is.
+    /// The place of a cluster.
     #[derive(Clone, Copy, PartialEq, Eq)]
     enum Place {
         At(u64),
         Zeroes,
-        /// There, when the mapping has been read.
+        /// At this place, which a task reads from the mapping.
         NotRead(u64),
     }
 
@@ -281,9 +282,9 @@ mod tests {
         }
     }
 
-    /// By itself, through a window that begins in it, and below a filter, which is a task.
+    /// Directly, through a window that begins inside, and below a filter, which is a task.
     #[test]
-    fn a_lookup_finds_a_place_or_zeroes_or_leaves_it_to_a_task() {
+    fn a_lookup_finds_a_place_or_zeroes_or_declines_to_a_task() {
         let places = [
             Place::NotRead(1),
             Place::At(5),
@@ -308,14 +309,14 @@ mod tests {
             assert_eq!(
                 map.tasks.swap(0, Ordering::Relaxed),
                 1,
-                "only what it declines"
+                "only the request that the lookup declines"
             );
             assert!(io.tracked.is_empty());
             io.detach(route);
         }
     }
 
-    /// As a discard does that frees what a request of another iothread is on its way to.
+    /// A discard frees a place that a request of another iothread is in flight to.
     #[test]
     fn settling_waits_for_mapped_requests_of_all_iothreads_and_no_later_ones() {
         let (image, map) = image(&[Place::At(3), Place::At(4)]);
@@ -352,7 +353,7 @@ mod tests {
         assert_eq!(later.byte(), 4);
     }
 
-    /// The backend still has the request, whatever the task does.
+    /// The backend still has the request.
     #[test]
     fn a_task_that_leaves_a_mapped_request_keeps_its_lease() {
         let (image, map) = image(&[Place::At(3)]);
@@ -373,7 +374,7 @@ mod tests {
 
     /// While one request is in flight, any number of places may be freed.
     #[test]
-    fn a_hundred_thousand_generations_end_at_once() {
+    fn a_hundred_thousand_generations_end_without_overflowing_the_stack() {
         let leases = Leases::default();
         let lease = leases.lease();
         let mut settled: Vec<_> = (0..100_000).map(|_| Box::pin(leases.settle())).collect();
@@ -398,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_refused_below_two_marks_gives_each_place_back_once() {
+    fn a_request_that_is_refused_below_two_marks_frees_each_entry_once() {
         let null = testing::null();
         let wrap = |below| Marked::route(Arc::new(NoMarks), below);
         let node = Node::wrapped("outer", &Node::wrapped("inner", &null, wrap), wrap);

@@ -11,33 +11,33 @@ use crate::disk_file::allocation::Allocation;
 use crate::faults::Faults;
 use crate::route::Route;
 
-/// The part of a node that its driver implements.
+/// A driver: the part of a node that differs between kinds of nodes.
 pub(crate) trait Driver: Send + Sync {
-    /// The node that this one shows a part of, or filters, and where it begins there in bytes.
+    /// The node below a filter or window, and the byte of it at which this node begins.
     fn below(&self) -> Option<(&Arc<Node>, u64)> {
         None
     }
 
-    /// The file or device, of a node that is one.
+    /// The file or device of a node that is one.
     fn file(&self) -> Option<&Arc<DiskFile>> {
         None
     }
 
-    /// What another process can take over.
+    /// The descriptor that another process can take over.
     fn opened(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// The faults, of a filter with faults.
+    /// The faults of a filter that injects them.
     fn faults(&self) -> Option<&Arc<Faults>> {
         None
     }
 
-    /// Which parts of a range have space of their own, in at most `most` pieces, which may be less than all; `None`: it
-    /// does not say, and counts as having space. It may wait for the disk.
+    /// The allocated parts of a range, in at most `most` pieces, which may be less than all. `None`: the disk does not
+    /// report it, and counts as allocated. It may wait for the disk.
     ///
     /// # Errors
-    /// What the disk says.
+    /// The disk's.
     fn allocations(
         &self,
         offset: u64,
@@ -50,6 +50,6 @@ pub(crate) trait Driver: Send + Sync {
         }
     }
 
-    /// The way of a source's requests to `node`, on the iothread of the source. The nodes below are attached by this.
+    /// The route of a source's requests to `node`, on the source's iothread. This attaches the nodes below.
     fn attach(&self, node: &Node, cx: &mut AttachContext<'_>) -> Route;
 }

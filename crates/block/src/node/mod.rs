@@ -1,7 +1,7 @@
-//! An opened disk.
+//! Nodes: opened disks, and filters and windows in front of them.
 //!
-//! A node is opened, shared and closed on the control plane; on a request's way it is only read.
-//! Requests in flight keep it alive through whoever submitted them.
+//! A node is opened, shared and closed on the control plane; the request path only reads it. The source of a request keeps
+//! the node open while the request is in flight.
 
 mod attach;
 mod driver;
@@ -24,16 +24,16 @@ use crate::disk_file::lock::Locking;
 use crate::error::NodeError;
 use crate::faults::Faults;
 
-/// What discard means on a node.
+/// The limits of discards on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiscardLimits {
-    /// Discards smaller than this, or not aligned to it, give no space back. In bytes.
+    /// Bytes; discards smaller than this, or not aligned to it, free no space.
     pub granularity: u32,
     /// The most bytes that one request should discard.
     pub max_bytes: u64,
 }
 
-/// The form of a disk, taken from the kernel.
+/// Size and block sizes of a disk, taken from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Bytes, a multiple of 512.
@@ -46,29 +46,29 @@ pub struct Geometry {
     pub min_io_size: u32,
     /// The best size of a request, in bytes; 0: not known.
     pub opt_io_size: u32,
-    /// What discard means; a node without one ignores discards.
+    /// The limits of discards.
     pub discard: DiscardLimits,
 }
 
-/// What a node shows of its disk.
+/// The part of its disk that a node shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Span {
-    /// All from its first byte on: its size follows the disk's.
+    /// From its first byte to the end: its size follows the disk's.
     ToEnd,
-    /// As much as its options say.
+    /// A fixed size, which its options set.
     Fixed,
 }
 
 /// An opened disk, or a node in front of one.
 pub struct Node {
     name: String,
-    /// As it was when the node was opened; its size may have changed since.
+    /// The geometry when the node was opened; the size may have changed since.
     geometry: Geometry,
     /// Its size now.
     pub(crate) size: AtomicU64,
     pub(crate) span: Span,
     read_only: bool,
-    /// Discards reach the disk; else they are accepted and do nothing.
+    /// Discards reach the disk. Otherwise they are accepted and do nothing.
     unmap: bool,
     pub(crate) driver: Box<dyn Driver>,
 }
@@ -92,7 +92,7 @@ impl Node {
         })
     }
 
-    /// A node in front of another one, which has what that has but for the size.
+    /// A node in front of another one, with the geometry of that one except for the size.
     pub(crate) fn above(
         name: &str,
         below: &Node,
@@ -112,7 +112,7 @@ impl Node {
         })
     }
 
-    /// The file or device behind it, for another process to take it over.
+    /// The descriptor of its file or device, for another process to take over.
     #[must_use]
     pub fn opened(&self) -> Option<BorrowedFd<'_>> {
         self.driver.opened()
@@ -133,7 +133,7 @@ impl Node {
         nodes.skip(1).filter_map(Node::faults)
     }
 
-    /// The disk that its requests end up at, whatever nodes are in between, and where it begins there, in bytes.
+    /// The disk below all filters and windows, and the byte of it at which this node begins.
     pub(crate) fn disk(&self) -> (&Node, u64) {
         let (mut node, mut base) = (self, 0);
         while let Some((below, offset)) = node.driver.below() {
@@ -143,24 +143,24 @@ impl Node {
         (node, base)
     }
 
-    /// The file or device that its requests end up at, whatever nodes are in between; `None`: a null disk.
+    /// The file or device below all filters and windows; `None`: a null disk.
     pub(crate) fn file(&self) -> Option<&Arc<DiskFile>> {
         self.disk().0.driver.file()
     }
 
-    /// What other options call it.
+    /// Its `node-name`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its size now, in bytes.
+    /// Its current size in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size.load(Ordering::Relaxed)
     }
 
-    /// Its form now.
+    /// Its current geometry.
     #[must_use]
     pub fn geometry(&self) -> Geometry {
         Geometry {
@@ -175,7 +175,7 @@ impl Node {
         self.read_only
     }
 
-    /// How its requests reach the kernel, as far as that takes them; `None` for a null disk.
+    /// How those of its requests reach the kernel that need no worker thread; `None` for a null disk.
     #[must_use]
     pub fn aio(&self) -> Option<Aio> {
         self.file().map(|file| file.aio)
@@ -187,8 +187,8 @@ impl Node {
         self.file().is_some_and(|file| file.direct.is_some())
     }
 
-    /// Bytes that its file has of the file system, as far as this host knows: a server that hangs is not waited for. 0
-    /// for what is no file, `None` if the kernel does not say.
+    /// Bytes that the file system has allocated to its file, as far as this host knows without asking a file server, which
+    /// might hang. 0 for what is no file, `None` if the kernel does not say.
     #[must_use]
     pub fn allocated_bytes(&self) -> Option<u64> {
         let Some(file) = self.file() else {
@@ -200,11 +200,11 @@ impl Node {
         stat.stx_blocks.checked_mul(512)
     }
 
-    /// What is known about `len` bytes at `offset`, in at most `most` pieces, which may be less than all. It may wait
-    /// for the disk. A block device does not say, and counts as having space, as a null disk does.
+    /// The allocation of `len` bytes at `offset`, in at most `most` pieces, which may be less than all. It may wait for the
+    /// disk. Block devices do not report it, and count as allocated, as null disks do.
     ///
     /// # Errors
-    /// What `lseek(2)` says, but for that it cannot.
+    /// The error of `lseek(2)`, unless the file system does not support it.
     pub fn allocations(
         &self,
         offset: u64,
@@ -225,24 +225,24 @@ impl Node {
     /// Takes the image locks of a file or device that was opened with [`Locking::Off`]. Other nodes have none.
     ///
     /// # Errors
-    /// [`NodeError::Locked`]: another program has it, or another node, in a way that leaves no place for this one.
+    /// [`NodeError::Locked`]: another process or node uses the image in a way that excludes this one.
     pub fn lock(&self, path: &Path, locking: Locking) -> Result<(), NodeError> {
         let file = self.driver.file();
         file.map_or(Ok(()), |file| file.fd.lock(path, locking, self.read_only))
     }
 
-    /// Lets its image locks go.
+    /// Releases its image locks.
     pub fn unlock(&self) {
         if let Some(file) = self.driver.file() {
             file.fd.release();
         }
     }
 
-    /// Takes over the image locks of another node, which is the same file, opened before. That is left without,
-    /// unless this fails. `locking` is ours and that one's.
+    /// Takes over the image locks of another node of the same file, which was opened before. That node then has no locks,
+    /// unless this fails. `locking` is this node's setting, and the other one's.
     ///
     /// # Errors
-    /// [`NodeError::Locked`]: somebody else has it in a way that leaves no place for this one.
+    /// [`NodeError::Locked`]: a third opening uses the image in a way that excludes this one.
     pub fn take_locks(
         &self,
         from: &Node,
@@ -256,10 +256,10 @@ impl Node {
         new.fd.take_over(&old.fd, path, locking, read_only)
     }
 
-    /// An export announces the block size that its guests will use, before its first request.
+    /// Sets the block size that the guests of an export use, before its first request.
     ///
     /// # Errors
-    /// [`NodeError::MixedBlockSizes`] when another export of this disk decided otherwise.
+    /// [`NodeError::MixedBlockSizes`] when it conflicts with that of another export of this disk.
     pub fn use_block_size(&self, logical_block_size: u32) -> Result<(), NodeError> {
         let Some(file) = self.file() else {
             return Ok(());
@@ -274,10 +274,10 @@ impl Node {
         })
     }
 
-    /// Makes all completed writes stable, waiting for it: for the orderly end of the daemon.
+    /// Makes all completed writes stable, and waits for that: for the orderly end of the daemon.
     ///
     /// # Errors
-    /// What `fdatasync(2)` says.
+    /// The error of `fdatasync(2)`.
     pub fn flush_blocking(&self) -> std::io::Result<()> {
         match self.file() {
             Some(file) if !self.read_only => Ok(file.flush()?),

@@ -1,8 +1,8 @@
-//! Gates, which decide when the requests of a source start, as a limit of requests per second does.
+//! Gates, which decide when requests start: the mechanism for a limit of requests per second.
 //!
-//! For a request that passes at once a gate is a function call. One that has to wait becomes a [task](crate::route::task), which
-//! waits at the gate and then goes the way of the route behind it. It waits before it starts, so a source that ends, or
-//! whose node is exchanged, does not wait for it: its gates let go what they have.
+//! For a request that passes at once a gate costs a function call. One that has to wait becomes a
+//! [task](crate::route::task), which waits at the gate and then continues on the route behind it. The request has not
+//! started while it waits, so a source that ends, or whose node is exchanged, does not wait for it: it bypasses the gate.
 
 use std::rc::Rc;
 
@@ -11,17 +11,17 @@ use engine::{Errno, Request};
 use crate::route::task::{LocalFuture, TaskContext, TaskNode};
 use crate::route::{Path, Route};
 
-/// Decides when requests start. There is one for each route.
+/// Decides when the requests of one route start.
 ///
-/// Each request is counted once: when it passes at once, when its wait ends, or when it is let go.
+/// Each request is counted once: when it passes at once, when its wait ends, or when it bypasses the gate.
 pub(crate) trait Gate {
-    /// Lets a request pass at once; false: it has to wait.
+    /// Lets a request pass at once. False: it has to wait.
     fn try_pass(&self, request: &Request) -> bool;
 
-    /// Waits until a request may pass. If the future is dropped before, the request has left the gate's line.
+    /// Waits until a request may pass. Dropping the future earlier removes the request from the gate's queue.
     fn pass(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<()>;
 
-    /// Lets a request go that cannot wait any longer.
+    /// Counts a request that starts without waiting any longer, because its source ends or waits for it.
     fn bypass(&self, request: &Request);
 }
 
@@ -52,7 +52,7 @@ impl Gated {
     }
 }
 
-/// A request that has to wait.
+/// The task of a request that has to wait.
 impl TaskNode for Gated {
     fn buffer_bytes(&self, request: &Request) -> usize {
         self.below.buffer_bytes(request)
@@ -81,7 +81,7 @@ mod tests {
     const LEN: usize = 8192;
     const SOURCE: u32 = 3;
 
-    /// What is seen at the gates of all routes.
+    /// State that the gates of all routes share.
     #[derive(Default)]
     struct Seen {
         is_open: AtomicBool,
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!((done[0].token, done[0].result), (2, Ok(())));
     }
 
-    /// As when a node is exchanged, and when a queue stops.
+    /// A node is exchanged, and then a queue stops.
     #[test]
     fn a_source_that_waits_for_its_requests_does_not_wait_for_a_gate() {
         let folder = tempfile::tempdir().unwrap();

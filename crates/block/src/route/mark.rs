@@ -1,8 +1,8 @@
-//! Marks of what may have changed on a disk, for a copy of it: the side of a dirty bitmap that requests write.
+//! Marks: byte ranges that may have changed on a disk, which requests set in a dirty bitmap for a copy of the disk.
 //!
-//! A request that changes data leaves its mark when it has ended, also if it has failed, and before its source gets the completion.
-//! So an acknowledged write is never without a mark, and a copy that takes a mark away and then reads finds what the
-//! mark was for. What a task asks of a marked route leaves its mark when the task is complete.
+//! A request that changes data sets its mark when it has ended, even if it failed, and before its source gets the
+//! completion. So an acknowledged write is never without a mark, and a copy that clears a mark and then reads finds the
+//! changed data. A request of a task sets its mark when the task is complete.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -12,13 +12,13 @@ use engine::Request;
 
 use crate::route::{Path, Route};
 
-/// Receives marks, from several iothreads.
+/// The receiver of marks, which several iothreads call.
 pub(crate) trait Mark: Send + Sync {
-    /// These bytes of the node may have changed.
+    /// Notes that these bytes of the node may have changed.
     fn mark(&self, bytes: Range<u64>);
 }
 
-/// A route whose requests leave marks.
+/// A route whose requests set marks.
 pub(crate) struct Marked {
     mark: Arc<dyn Mark>,
     /// Where the route begins in the node that is marked, in bytes.
@@ -27,7 +27,7 @@ pub(crate) struct Marked {
 }
 
 impl Marked {
-    /// The route, with a mark of each request that changes data.
+    /// A route that sets a mark for each request that changes data.
     #[cfg_attr(
         not(any(test, feature = "simulation")),
         expect(dead_code, reason = "no node with marks yet")
@@ -50,7 +50,7 @@ impl Marked {
         }
     }
 
-    /// The same as seen from a window that begins at `offset`, with the route of that.
+    /// The marked route as a window that begins at `offset` sees it; `below` is the window's route.
     pub fn shifted(&self, offset: u64, below: Route) -> Self {
         Marked {
             mark: self.mark.clone(),
@@ -59,7 +59,7 @@ impl Marked {
         }
     }
 
-    /// The mark of a request.
+    /// The mark that a request sets when it has ended.
     pub fn pending_mark(&self, request: &Request) -> PendingMark {
         let start = self.base + request.offset;
         PendingMark {
@@ -69,7 +69,7 @@ impl Marked {
     }
 }
 
-/// Marks what a request may have changed when it is dropped: when the request has ended.
+/// The mark of a request in flight. It is set when this is dropped: when the request has ended.
 pub(crate) struct PendingMark {
     mark: Arc<dyn Mark>,
     bytes: Range<u64>,
@@ -92,7 +92,7 @@ mod tests {
 
     const LEN: usize = 1 << 16;
 
-    /// The marks that were left, in order: first byte and end.
+    /// Marks in the order in which they were set: first byte and end.
     #[derive(Default)]
     struct Marks(Mutex<Vec<(u64, u64)>>);
 
@@ -132,9 +132,9 @@ mod tests {
         Node::filtered("filter", below, Faults::new(rules), false, true)
     }
 
-    /// By each backend, through a window, and as what a task asks for.
+    /// By each backend, through a window, and below a task.
     #[test]
-    fn a_change_leaves_its_mark_when_it_has_ended_and_before_its_source_is_told() {
+    fn a_change_sets_its_mark_when_it_has_ended_and_before_its_completion() {
         let folder = tempfile::tempdir().unwrap();
         for aio in [Aio::Threads, Aio::IoUring] {
             let file = testing::file(&folder.path().join("disk"), &[7; LEN], aio);
@@ -164,7 +164,7 @@ mod tests {
 
     /// A filter above that lets it do less, one below that lets it fail, and another mark.
     #[test]
-    fn a_change_that_fails_leaves_its_mark_too() {
+    fn a_change_that_fails_sets_its_mark() {
         let folder = tempfile::tempdir().unwrap();
         let file = testing::file(&folder.path().join("disk"), &[7; LEN], Aio::Threads);
         let (inner, outer) = (Arc::new(Marks::default()), Arc::new(Marks::default()));
@@ -184,7 +184,7 @@ mod tests {
 
     /// One filter cuts a write short, and one below it has a window onto what is marked, or is a window's.
     #[test]
-    fn a_change_that_is_cut_short_above_another_filter_leaves_its_mark() {
+    fn a_change_that_is_cut_short_above_another_filter_sets_its_mark() {
         let folder = tempfile::tempdir().unwrap();
         let file = testing::file(&folder.path().join("disk"), &[7; LEN], Aio::Threads);
         let marks = Arc::new(Marks::default());

@@ -1,8 +1,10 @@
-//! The way of a source's requests through the graph of nodes, resolved once.
+//! Routes: what carries out each operation of a source's requests, resolved once.
 //!
-//! A source (a queue, a host adapter) attaches to its node on its iothread and gets a [`Route`]: for each operation what
-//! carries it out. So nothing on a request's way walks the graph or asks what kind of node there is. A route lasts
-//! until it is [detached](crate::IoContext::detach); the nodes stay open at least as long.
+//! A source (a queue, a host adapter) attaches to its node on its iothread and gets a [`Route`]. So no request walks the
+//! graph of nodes or checks what kind a node is. A route lasts until it is [detached](crate::IoContext::detach); the nodes
+//! stay open at least as long.
+//!
+//! Gates, marks and tasks are part of a route, and tasks send requests down routes: these modules are one idea.
 
 pub(crate) mod gate;
 pub(crate) mod mark;
@@ -21,31 +23,31 @@ use crate::lease::Lease;
 use crate::null_disk::NullOptions;
 use engine::{Op, Request};
 
-/// Which backend carries what it can of a file's requests; the worker threads do the rest.
+/// The backend that carries the requests of a file on an iothread; worker threads carry those that it cannot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Carrier {
-    /// None: worker threads do it all.
+    /// None: worker threads carry all requests.
     Workers,
     /// Linux AIO.
     Native,
-    /// The ring, which knows the file as this.
+    /// The ring, with its name for the file.
     Ring(File),
 }
 
-/// A place on a file or block device, and how this iothread reaches it.
+/// A part of a file or block device, and the backend that carries its requests on this iothread.
 #[derive(Clone)]
 pub(crate) struct Target {
-    /// Kept open by this.
+    /// The file, which stays open while the target exists.
     pub file: Arc<DiskFile>,
     pub carrier: Carrier,
     /// Where the node begins there, in bytes.
     pub base: u64,
-    /// The space of zeroes may be given back.
+    /// Writing zeroes may free space.
     pub unmap: bool,
 }
 
 impl Target {
-    /// A request to the node, as it is at its offset in the file.
+    /// Translates a request to the node into one at its offset in the file.
     #[inline]
     pub fn request(&self, request: &Request) -> Request {
         let op = match request.op {
@@ -66,43 +68,43 @@ impl Target {
 /// What carries out an operation of a route.
 #[derive(Clone)]
 pub(crate) enum Path {
-    /// There is nothing to do: it completes at the next reap.
+    /// Nothing to do: the request completes at the next reap.
     Nothing,
     /// A null disk.
     Null(NullOptions),
     /// A backend, without anything in between: no allocation, no lock.
     File(Target),
-    /// A place that is found without I/O, or else an async function.
+    /// A lookup that finds the place without I/O, or else a task.
     #[cfg_attr(not(test), expect(dead_code, reason = "no driver with a mapping yet"))]
     Lookup(Rc<dyn Lookup>),
     /// An async function on the iothread.
     Task(Rc<dyn TaskNode>),
-    /// What another route says, once a gate lets the request pass.
+    /// The route behind a gate.
     Gated(Rc<Gated>),
-    /// What another route says, and a mark of what may have changed.
+    /// A route whose requests set marks.
     Marked(Rc<Marked>),
 }
 
-/// Where all of a request is found.
+/// The place of a whole request.
 #[cfg_attr(not(test), expect(dead_code, reason = "no driver with a mapping yet"))]
 pub(crate) enum LookupResult {
     /// At this offset of the target.
     At(u64, Lease),
-    /// Nowhere: it reads as zeroes.
+    /// No place: the range reads as zeroes.
     Zeroes,
 }
 
-/// A node with a mapping to places in a file. Its task is for what the lookup declines.
+/// A node with a mapping to places in a file. Its task runs the requests that the lookup declines.
 pub(crate) trait Lookup: TaskNode {
-    /// Where a read or write is found; `None`: not without I/O, or not in one piece. The lease is taken while the mapping
-    /// is locked.
+    /// Finds the place of a read or write. `None`: that takes I/O, or the request is not in one piece. The lease is taken
+    /// while the mapping is locked.
     fn lookup(&self, request: &Request) -> Option<LookupResult>;
 
-    /// What it finds is there.
+    /// The file in which the places are.
     fn target(&self) -> &Target;
 }
 
-/// The way of one source's requests, on the iothread of that.
+/// What carries out each operation of one source's requests, on the source's iothread.
 #[derive(Clone)]
 pub(crate) struct Route {
     pub(crate) read: Path,
@@ -110,9 +112,9 @@ pub(crate) struct Route {
     pub(crate) zeroes: Path,
     pub(crate) discard: Path,
     pub(crate) flush: Path,
-    /// Files that this route has attached, for the end of it.
+    /// Files that this route has attached, to be detached with it.
     pub(crate) files: Vec<Arc<DiskFile>>,
-    /// Whether one request costs less than two for neighbours: not where none costs anything.
+    /// Whether merging adjacent requests pays: not on a null disk, where no request costs anything.
     pub(crate) merging_helps: bool,
     /// The disk under all filters; `None`: a null disk.
     pub(crate) disk: Option<Target>,
@@ -130,7 +132,7 @@ impl Route {
         }
     }
 
-    /// Memory that tasks on the way of a request need, beside that of the request.
+    /// Bytes of buffer memory that tasks on this route need for a request.
     pub(crate) fn buffer_bytes(&self, request: &Request) -> usize {
         match self.path(request.op) {
             Path::Nothing | Path::Null(_) | Path::File(_) => 0,

@@ -13,7 +13,7 @@ use crate::route::gate::{Gate, Gated};
 use crate::route::mark::{Mark, Marked};
 use crate::route::task::{LocalFuture, TaskContext};
 
-/// Each second request waits for so many turns of its iothread.
+/// A gate at which each second request waits for so many iterations of its iothread.
 struct EachSecond {
     turns: u32,
     waits: Cell<bool>,
@@ -40,7 +40,7 @@ impl Gate for EachSecond {
 }
 
 impl Node {
-    /// A node in front of another one, at which each second request waits for so many turns of its iothread.
+    /// A node in front of another one, at which each second request waits for so many iterations of its iothread.
     #[must_use]
     pub fn gated(name: &str, below: &Arc<Node>, turns: u32) -> Arc<Node> {
         let wrap = move |below| {

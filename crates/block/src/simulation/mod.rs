@@ -20,10 +20,10 @@ use crate::node::{Geometry, Node};
 use crate::range_lock::RangeLock;
 
 impl Node {
-    /// A disk of this form without a file, which wants segments to be aligned to `memory_alignment` bytes, and is reached so.
+    /// A disk with this geometry without a file. Segments have to be aligned to `memory_alignment` bytes.
     ///
     /// # Errors
-    /// None of those that there are but for a lack of descriptors.
+    /// Only for lack of descriptors.
     pub fn simulated(
         geometry: Geometry,
         memory_alignment: u32,

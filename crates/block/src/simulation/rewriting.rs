@@ -1,8 +1,8 @@
-//! A driver that rewrites blocks: it needs what drivers that copy or move data need, before there is one of those.
+//! A driver that rewrites blocks, so that the simulator covers what drivers that copy or move data will need.
 //!
-//! A write that begins within a block reads the block up to there, and writes that back together with its own data. Two of them in
-//! one block would undo each other, so all that changes data holds its blocks in a range lock, which the routes of all
-//! iothreads share.
+//! A write that begins within a block reads the block up to there, and writes that back together with its own data. Two such
+//! writes in one block would undo each other, so every change of data locks its blocks in a range lock, which the routes of
+//! all iothreads share.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ impl TaskNode for RewriteTask {
     }
 }
 
-/// Bytes of the first block before a write.
+/// Bytes of the first block that precede a write.
 fn head_bytes(request: &Request) -> usize {
     match request.op {
         Op::Write => usize::try_from(request.offset % BLOCK).expect("less than a block"),

@@ -1,4 +1,4 @@
-//! WorkerJob for a thread that may wait which is no request: a device asks for it beside the requests to its disk.
+//! Blocking work of a device on its disk that is no request: queries of the allocation, and others.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,24 +9,24 @@ use crate::disk_file::allocation::Allocation;
 use crate::io::Call;
 use crate::node::Node;
 
-/// Something to be done for a unit that shows a disk.
+/// Blocking work of a unit on its disk.
 pub enum DiskCall {
-    /// Which parts of the disk have space?
+    /// Query of the allocated parts of the disk.
     Allocations(AllocationQuery),
-    /// Something that has nothing to do with the disk.
+    /// Work that does not use the disk.
     Other(Call),
 }
 
-/// A question about the space of a disk, and where the answer goes.
+/// Query of the allocation of a range, with the place for its result.
 #[derive(Clone, Debug)]
 pub struct AllocationQuery {
     /// First byte.
     pub offset: u64,
     /// Bytes.
     pub len: u64,
-    /// So many pieces are enough.
+    /// Most pieces of the result.
     pub most: usize,
-    /// The answer.
+    /// The result.
     pub found: Arc<Mutex<Vec<Allocation>>>,
 }
 
@@ -40,15 +40,15 @@ impl fmt::Debug for DiskCall {
 }
 
 impl DiskCall {
-    /// Does it, for this disk.
+    /// Runs the work on a disk.
     ///
     /// # Errors
-    /// The disk's, or of what was to be done.
+    /// The error of the disk, or of the other work.
     pub fn run(self, node: &Node) -> Result<(), Errno> {
         self.run_with(|offset, len, most| node.allocations(offset, len, most))
     }
 
-    /// The same with another function in the place of [`Node::allocations`].
+    /// Runs the work with another function in place of [`Node::allocations`].
     ///
     /// # Errors
     /// As for [`run`](Self::run).

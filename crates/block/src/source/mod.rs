@@ -1,4 +1,4 @@
-//! The disks of a source of requests, as its device sees them.
+//! The disks of a source (a queue, a host adapter), as its device sees them.
 
 mod disk_call;
 
@@ -13,14 +13,14 @@ use crate::node::{AttachContext, Node};
 use crate::route::Route;
 use crate::token;
 
-/// A disk that a source uses on its iothread, from [`IoContext::attach`] to [`IoContext::detach`].
+/// A disk that a source is attached to, from [`IoContext::attach`] to [`IoContext::detach`].
 pub struct AttachedDisk {
     pub(crate) node: Arc<Node>,
     pub(crate) route: Route,
 }
 
 impl AttachedDisk {
-    /// The disk.
+    /// The node of the disk.
     #[must_use]
     pub fn node(&self) -> &Arc<Node> {
         &self.node
@@ -70,10 +70,10 @@ impl IoContext {
         self.room_on_route(&disk.route)
     }
 
-    /// Takes a request. [`Full`]: come again after the next completion.
+    /// Submits a request. [`Full`]: retry after the next completion.
     ///
     /// # Errors
-    /// [`Full`], and nothing was taken.
+    /// [`Full`]; the request was not taken.
     ///
     /// # Safety
     /// Until the completion with the request's token has been reaped: the disk is kept attached, the list of segments
@@ -85,33 +85,33 @@ impl IoContext {
     }
 }
 
-/// The disks of a source, by their places among them. A source that has one disk has it at place 0.
+/// Access of a device to the disks of its source, by index. A source with one disk has it at index 0.
 ///
-/// [`SourceIo`] is what an iothread gives to its devices; other implementations are for tests of devices.
+/// Iothreads give [`SourceIo`] to their devices; tests of devices have other implementations.
 pub trait DiskIo {
-    /// How many requests this disk takes for sure before the next completion. A device asks before it takes a request off
-    /// its ring.
+    /// How many requests to a disk are certain to be taken before the next completion. A device calls this before it takes a
+    /// request off its ring.
     fn room(&self, disk: u32) -> usize;
 
-    /// Whether one request costs less than two for neighbours.
+    /// Whether merging adjacent requests pays on a disk.
     fn merging_helps(&self, _disk: u32) -> bool {
         true
     }
 
-    /// Takes a request; there was room. Its token is the device's number of it, below 2^32.
+    /// Submits a request, for which there is room. Its token is a number of the device's, below 2^32.
     ///
     /// # Safety
     /// Until the device gets the completion: the list of segments stays in place and is touched by nothing else, and
     /// the memory that it names stays mapped (writable, for reads).
     unsafe fn submit(&mut self, disk: u32, request: Request);
 
-    /// Has something done with a disk on a thread that may wait. It completes as a request with this number does.
+    /// Runs blocking work on a disk. It completes as a request with this number does.
     fn call(&mut self, disk: u32, call: DiskCall, number: u32);
 }
 
 /// The I/O of one source.
 pub struct SourceIo<'a> {
-    /// Of its iothread.
+    /// The I/O context of its iothread.
     pub io: &'a mut IoContext,
     /// Its disks. They are kept attached while requests are in flight.
     pub disks: &'a [AttachedDisk],

@@ -37,8 +37,8 @@ fn always(
 fn what_is_missing() {
     let folder = folder();
     let path = folder.path().join("none");
-    let file = "PATH does not exist: make it first (truncate -s 10G PATH), \
-        or let `blockplane serve` do so (--size 10G)";
+    let file = "PATH does not exist: create it first (truncate -s 10G PATH), \
+        or let `blockplane serve` create it (--size 10G)";
     assert_eq!(file_says(&path), file);
     let device = "cannot open PATH: No such file or directory (os error 2)";
     assert_eq!(device_says(&path), device);
@@ -158,7 +158,7 @@ fn disks_that_are_made() {
     assert_eq!(
         create_sparse(&path, 2 << 20).unwrap_err().to_string(),
         format!(
-            "{} exists and has 1048576 bytes, not 2097152: leave the size away to serve it as it \
+            "{} exists and has 1048576 bytes, not 2097152: omit the size to serve it as it \
              is, or choose another file",
             path.display()
         )

@@ -35,7 +35,7 @@ fn taken(path: &Path, what: &str) -> Option<String> {
 
 fn refused(path: &Path, what: &str, why: &str) -> Option<String> {
     Some(format!(
-        "{}: failed to get {what} lock: {why} open the image read-only in both, or say locking=off when they are known to \
+        "{}: failed to get {what} lock: {why} open the image read-only in both, or set locking=off when they are known to \
          cooperate)",
         path.display()
     ))

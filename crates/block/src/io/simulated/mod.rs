@@ -21,7 +21,7 @@ use crate::route::task::Wake;
 pub use ring::SimulatedRing;
 pub(crate) use ring::Uring;
 
-/// Linux AIO on whatever kernel there is.
+/// Linux AIO on the simulator's kernel.
 pub(crate) type LinuxAio = engine::LinuxAio<Kernel>;
 
 /// A kernel for Linux AIO.
@@ -70,7 +70,7 @@ unsafe impl AioKernel for Kernel {
     }
 }
 
-/// Worker threads whose work is done when the simulator says so.
+/// Worker threads that run a job when the simulator says so.
 pub(crate) struct Workers {
     jobs: Vec<WorkerJob>,
     finished: Vec<Completion>,

@@ -1,4 +1,4 @@
-//! io_uring on whatever kernel there is.
+//! io_uring on the simulator's kernel.
 
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
@@ -7,15 +7,15 @@ use engine::uring::{BufferError, Ring};
 use engine::{Errno, UringSettings, UringStats};
 use io_uring::squeue;
 
-/// A ring, as [`engine::uring::Ring`] has it.
+/// A ring of the simulator: [`engine::uring::Ring`] without types of the `io_uring` crate.
 ///
 /// # Safety
-/// As for that: every entry that was submitted completes once, with its own user data, and then nothing of what it names
-/// is touched.
+/// As for that trait: every submitted entry completes once, with its own user data, and after that nothing that it names is
+/// accessed.
 pub unsafe trait SimulatedRing {
-    /// Entries.
+    /// Entries of the submission queue.
     fn entries(&self) -> u32;
-    /// Writes an entry, as the kernel has it: `struct io_uring_sqe`.
+    /// Writes an entry in the kernel's format, `struct io_uring_sqe`.
     ///
     /// # Safety
     /// What it names is valid until its completion.
@@ -23,17 +23,17 @@ pub unsafe trait SimulatedRing {
     /// io_uring_enter(2) for the oldest `count` entries, which may finish completions as well.
     ///
     /// # Errors
-    /// Nothing was taken.
+    /// The kernel's error; no entry was taken.
     fn submit(&mut self, count: u32, finish: bool) -> Result<usize, Errno>;
     /// io_uring_enter(2) that makes completions visible, one at least with `wait`.
     fn finish(&mut self, wait: bool);
-    /// Whether some could be made so.
+    /// Whether there are completions that `finish` would make visible.
     fn unfinished(&self) -> bool;
-    /// How many are visible.
+    /// How many completions are visible.
     fn visible(&self) -> usize;
-    /// Takes the next one of these: user data and result.
+    /// Takes the next visible completion: user data and result.
     fn take(&mut self) -> Option<(u64, i32)>;
-    /// The descriptor is not written, or is from now on.
+    /// Switches writes to the eventfd off or on.
     fn set_quiet(&mut self, quiet: bool);
 }
 
@@ -85,7 +85,7 @@ unsafe impl Ring for Simulated {
     }
 }
 
-/// The engine, and what of it is the kernel's own ring's.
+/// The engine on a simulated ring, with the operations that only the kernel's ring has.
 pub(crate) struct Uring {
     engine: engine::Uring<Simulated>,
     eventfd: OwnedFd,
@@ -128,7 +128,7 @@ impl Uring {
 
     pub fn set_max_workers(&mut self, _: u32) {}
 
-    /// There is one file, whatever it is called.
+    /// There is one file, whatever its name.
     pub fn register_file(&mut self, _: u32, _: RawFd) -> bool {
         true
     }

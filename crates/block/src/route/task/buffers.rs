@@ -1,18 +1,18 @@
-//! Memory for I/O that tasks do on their own account.
+//! Memory for I/O of tasks' own.
 //!
-//! It belongs to the task and not to its future: it is freed when the task is complete, which it is not before all of its
-//! I/O is. A task has what it and the nodes below it need before it is polled for the first time. If nodes took it
-//! one by one, tasks that have some and wait for more would wait for each other.
+//! It belongs to the task and not to its future: it is freed when the task is complete, after all of its I/O. A task has the
+//! memory that it and the nodes below it need before its first poll. If nodes took it one by one, tasks that have some and
+//! wait for more would deadlock.
 
 use std::collections::VecDeque;
 
 use crate::disk_file::alignment::AlignedBuffer;
 use engine::{Op, Request};
 
-/// All tasks of an iothread have so many bytes at most, unless a single one needs more.
+/// Most bytes of all tasks of an iothread, unless a single task needs more.
 pub(super) const MAX_BYTES: usize = 16 << 20;
 
-/// What one task has.
+/// The memory of one task.
 #[derive(Default)]
 struct Reservation {
     bytes: usize,
@@ -21,22 +21,22 @@ struct Reservation {
 
 struct TakenBuffer {
     _memory: AlignedBuffer,
-    /// Its place is that of the request's list.
+    /// The list of segments of requests with the buffer; its address must not change.
     segment: Box<libc::iovec>,
 }
 
-/// Those of an iothread.
+/// The buffers of an iothread's tasks.
 #[derive(Default)]
 pub(super) struct TaskBuffers {
     reserved_bytes: usize,
-    /// By task.
+    /// Indexed by task.
     reservations: Vec<Reservation>,
-    /// Tasks that wait for so many bytes, in order.
+    /// Tasks that wait for memory, in order, with the bytes that they need.
     waiting: VecDeque<(u32, usize)>,
 }
 
 impl TaskBuffers {
-    /// Reserves memory for a task. False: it is to wait until [`next_ready`](Self::next_ready) says that it is its turn.
+    /// Reserves memory for a task. False: the task has to wait until [`next_ready`](Self::next_ready) returns it.
     pub fn reserve(&mut self, task: u32, bytes: usize) -> bool {
         if bytes == 0 {
             return true;
@@ -45,7 +45,7 @@ impl TaskBuffers {
         self.waiting.len() == 1 && self.next_ready().is_some()
     }
 
-    /// The next task that has waited and need not any more.
+    /// Reserves memory for the next waiting task, if there is enough, and returns the task.
     pub fn next_ready(&mut self) -> Option<u32> {
         let (task, bytes) = *self.waiting.front()?;
         if self.reserved_bytes > 0 && self.reserved_bytes.saturating_add(bytes) > MAX_BYTES {
@@ -62,7 +62,7 @@ impl TaskBuffers {
         Some(task)
     }
 
-    /// Memory out of what a task has reserved. Zeroed.
+    /// A zeroed buffer out of the memory that a task has reserved.
     pub fn take(&mut self, task: u32, len: usize) -> Buffer {
         let mut memory = AlignedBuffer::new(len);
         let mut segment = Box::new(libc::iovec {
@@ -84,7 +84,7 @@ impl TaskBuffers {
         buffer
     }
 
-    /// A task is complete.
+    /// Frees the memory of a task that is complete.
     pub fn release(&mut self, task: u32) {
         if let Some(reservation) = self.reservations.get_mut(task as usize) {
             self.reserved_bytes -= std::mem::take(&mut reservation.bytes);
@@ -93,7 +93,7 @@ impl TaskBuffers {
     }
 }
 
-/// Memory of the task that runs, until that is complete. Any direct I/O accepts it.
+/// A buffer of the running task, valid until the task is complete. Its alignment suits any direct I/O.
 pub(crate) struct Buffer {
     segment: *mut libc::iovec,
     len: u64,
@@ -133,7 +133,7 @@ mod tests {
     const BLOCK_BYTES: usize = 4096;
     const BLOCK: u64 = BLOCK_BYTES as u64;
 
-    /// Copies each block that is written to another node first.
+    /// Copies each block to another node before it is written.
     struct CopyBeforeWrite {
         below: Arc<Node>,
         copies: Arc<Node>,
@@ -194,9 +194,9 @@ mod tests {
         Node::new("copy", below.geometry(), false, true, driver)
     }
 
-    /// Two of them, below a filter and a window: what is reserved is enough for all.
+    /// Two such drivers below a filter and a window: the reservation is enough for all.
     #[test]
-    fn a_driver_copies_data_with_memory_that_the_topmost_task_has_reserved() {
+    fn the_topmost_task_reserves_memory_for_all_drivers_below() {
         let folder = tempfile::tempdir().unwrap();
         let old: Vec<u8> = (1..=4).flat_map(|block| [block; BLOCK_BYTES]).collect();
         let below = disk(&folder, "below", &old);

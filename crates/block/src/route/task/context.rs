@@ -17,21 +17,23 @@ use crate::null_disk::fill_with_zeroes;
 use crate::route::gate::Gate;
 use crate::route::{LookupResult, Path, Route, Target};
 
-/// The surroundings of one task.
+/// The interface of one task to its iothread.
 #[derive(Clone)]
 pub(crate) struct TaskContext {
     pub(super) shared: Rc<Shared>,
-    /// The place of the source of its request.
+    /// The place of its request's source.
     pub(super) source: u32,
     /// Tasks are numbered in the order in which they were spawned.
     pub(super) number: u64,
 }
 
 impl TaskContext {
-    /// Carries a request out by another node.
+    /// Carries out a request on another node.
     pub async fn child(&self, route: &Route, request: Request) -> Result<(), Errno> {
         match self.start(route, request).await {
-            Path::Gated(_) | Path::Marked(_) => unreachable!("the path is behind them"),
+            Path::Gated(_) | Path::Marked(_) => {
+                unreachable!("`start` returns the path behind these")
+            }
             Path::Nothing => Ok(()),
             Path::Null(null) => {
                 // SAFETY: the source of the request keeps its segments until the task has completed.
@@ -58,7 +60,7 @@ impl TaskContext {
         }
     }
 
-    /// Waits at the gates of a request's route, and has the task leave the marks of it. Returns the path behind these.
+    /// Waits at the gates of a request's route, and adds its marks to the task. Returns the path behind gates and marks.
     async fn start<'a>(&self, route: &'a Route, request: Request) -> &'a Path {
         let mut path = route.path(request.op);
         loop {
@@ -80,7 +82,7 @@ impl TaskContext {
         }
     }
 
-    /// Waits until a gate lets a request pass, or the source of the request cannot wait any longer.
+    /// Waits until a gate lets a request pass, or the request bypasses the gate because its source stops or waits for it.
     pub async fn wait_at(&self, gate: &Rc<dyn Gate>, request: Request) {
         let mut passes = gate.clone().pass(self.clone(), request);
         let is_past_gates = || {
@@ -101,7 +103,7 @@ impl TaskContext {
         }
     }
 
-    /// Carries a request out by whatever carries the file. Its memory stays in place until the task is complete.
+    /// Submits a request to the backend that carries the file. Its memory stays valid until the task is complete.
     pub async fn io(&self, target: &Target, request: Request) -> Result<(), Errno> {
         self.request(target, request, None).await
     }
@@ -118,14 +120,14 @@ impl TaskContext {
         unsafe { IoFuture::new(&self.shared, request, lease, outgoing) }.await
     }
 
-    /// Has the ring carry out a request without data, at its offset in the file.
+    /// Submits a request without data, at its offset in the file, to the ring.
     pub async fn ring(&self, file: File, request: Request) -> Result<(), Errno> {
         let outgoing = |request| BackendRequest::Ring(file, request);
         // SAFETY: there are no segments.
         unsafe { IoFuture::new(&self.shared, request, None, outgoing) }.await
     }
 
-    /// Has a worker carry a request out, which may block. Its memory stays in place until the task is complete.
+    /// Submits a request to a worker, which may block. Its memory stays valid until the task is complete.
     pub async fn offload(&self, target: &Target, request: Request) -> Result<(), Errno> {
         let (file, request) = (target.file.clone(), target.request(&request));
         let outgoing = |request| BackendRequest::Worker(file, request);
@@ -133,7 +135,7 @@ impl TaskContext {
         unsafe { IoFuture::new(&self.shared, request, None, outgoing) }.await
     }
 
-    /// Memory out of what the [node needs](super::TaskNode::buffer_bytes), for I/O of the task that runs.
+    /// A buffer of the running task, out of the [bytes that the node needs](super::TaskNode::buffer_bytes).
     #[cfg_attr(
         not(any(test, feature = "simulation")),
         expect(dead_code, reason = "no driver that copies or transforms data yet")
@@ -152,12 +154,12 @@ impl TaskContext {
         }
     }
 
-    /// Whether the source of the request wants to end: then nothing is to be waited for that may take for ever.
+    /// Whether the source of the request is about to end: then the task must not wait for anything that may take for ever.
     pub fn is_stopping(&self) -> bool {
         self.shared.stopping.borrow().contains(&self.source)
     }
 
-    /// Waits for a future, or until the source of the request wants to end.
+    /// Waits for a future, or until the source of the request is about to end.
     pub async fn unless_stopping(&self, future: impl Future<Output = ()>) {
         let mut future = pin!(future);
         std::future::poll_fn(|cx| {

@@ -1,4 +1,4 @@
-//! The tasks of an iothread.
+//! The executor: it runs the tasks of an iothread.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,41 +17,41 @@ use super::{LocalFuture, TaskNode, Wake};
 use crate::clock::now_ns;
 use engine::Request;
 
-/// Tasks of one iothread at most: what is over it stays in the guests' rings.
+/// Most tasks of one iothread. Requests beyond it stay in the guests' rings.
 const MAX_TASKS: u32 = 4096;
 
-/// Tasks that are polled in one phase at most, so that other queues have their turn.
+/// Most tasks that are polled in one phase, so that other queues get their turn.
 const POLL_BUDGET: usize = 256;
 
-/// No task runs.
+/// In place of a task: no task runs.
 const NONE: u32 = u32::MAX;
 
-/// What tasks and their executor share.
+/// State that tasks and their executor share.
 pub(super) struct Shared {
     /// The task that is polled.
     pub current: Cell<u32>,
     pub io: RefCell<IoTable>,
     pub timers: RefCell<Timers>,
     pub buffers: RefCell<TaskBuffers>,
-    /// Places of sources that want to end.
+    /// Places of sources that are about to end.
     pub stopping: RefCell<Vec<u32>>,
-    /// By place of the source: its tasks with smaller numbers wait at no gate.
+    /// By place of a source: its tasks with smaller numbers bypass their gates.
     pub past_gates: RefCell<BTreeMap<u32, u64>>,
 }
 
 enum State {
     Free,
-    /// It waits for memory.
+    /// The task waits for memory.
     Reserving(LocalFuture<Result<(), Errno>>),
     Running(LocalFuture<Result<(), Errno>>),
-    /// Its function has returned; some of its I/O is still out.
+    /// Its function has returned; some of its I/O is still in flight.
     Ended(Result<(), Errno>),
 }
 
 struct Task {
     state: State,
     waker: Waker,
-    /// Of its request.
+    /// The token of its request.
     token: u64,
     /// The place of its source.
     source: u32,
@@ -62,20 +62,20 @@ pub(crate) struct Executor {
     tasks: Vec<Task>,
     free: Vec<u32>,
     running: usize,
-    /// Tasks that were spawned so far: the number of the next one.
+    /// Number of tasks spawned so far, which is the number of the next one.
     spawned: u64,
     shared: Rc<Shared>,
     woken: Arc<WokenTasks>,
-    /// Where the next phase begins to look for woken tasks.
+    /// The word of `woken` with which the next phase begins.
     next: usize,
     /// Requests whose tasks have completed, for the next reap.
     completed: Vec<Completion>,
-    /// Scratch: tasks to be polled, or to be looked at.
+    /// Scratch: tasks to be polled, or tasks with completed I/O.
     batch: Vec<u32>,
 }
 
 impl Executor {
-    /// `wake` makes the loop look, from any thread.
+    /// `wake` wakes the loop, from any thread.
     pub fn new(wake: Wake) -> Self {
         Executor {
             tasks: Vec::new(),
@@ -97,7 +97,7 @@ impl Executor {
         }
     }
 
-    /// How many more tasks are taken.
+    /// How many more tasks can be spawned.
     pub fn room(&self) -> usize {
         MAX_TASKS as usize - self.running
     }
@@ -108,8 +108,8 @@ impl Executor {
         self.running == 0 && self.completed.is_empty()
     }
 
-    /// Takes a request of the source at this place, whose token completes when the task does. There is room. It is polled
-    /// in the next [`run`](Self::run).
+    /// Spawns a task for a request of the source at this place. There is room. The request completes when the task does. The
+    /// next [`run`](Self::run) polls it.
     pub fn spawn(&mut self, node: Rc<dyn TaskNode>, request: Request, source: u32) {
         debug_assert!(self.room() > 0, "the source has asked for room");
         let token = request.token;
@@ -145,13 +145,13 @@ impl Executor {
         }
     }
 
-    /// Whether a task is to be polled, or one has completed.
+    /// Whether a task has to be polled, or one has completed.
     pub fn has_work(&self) -> bool {
         let is_due = || self.next_deadline_ns().is_some_and(|due| due <= now_ns());
         !self.completed.is_empty() || self.running > 0 && (self.woken.any() || is_due())
     }
 
-    /// When the next task is woken by the clock.
+    /// The time at which the clock wakes the next task.
     pub fn next_deadline_ns(&self) -> Option<u64> {
         self.shared.timers.borrow().next_deadline_ns()
     }
@@ -186,7 +186,7 @@ impl Executor {
     }
 
     fn poll(&mut self, task: u32) {
-        // One that has ended meanwhile may be woken by what it has waited for.
+        // A task that has ended may still be woken, by something that it has waited for.
         let Some(Task {
             state: state @ State::Running(_),
             waker,
@@ -207,7 +207,7 @@ impl Executor {
         self.shared.current.set(NONE);
     }
 
-    /// Completes a task that has ended, if none of its I/O is out.
+    /// Completes a task that has ended, if none of its I/O is in flight.
     fn complete_if_idle(&mut self, task: u32) {
         if self.shared.io.borrow().in_flight_of(task) > 0 {
             return;
@@ -217,7 +217,7 @@ impl Executor {
             return;
         };
         slot.state = State::Free;
-        self.shared.io.borrow_mut().leave_marks(task);
+        self.shared.io.borrow_mut().set_marks(task);
         self.completed.push(Completion {
             token: slot.token,
             result,
@@ -227,7 +227,7 @@ impl Executor {
         self.release_buffers(task);
     }
 
-    /// The memory of a task goes to those that wait for it.
+    /// Frees the memory of a task, and starts tasks that wait for memory.
     fn release_buffers(&mut self, task: u32) {
         let mut buffers = self.shared.buffers.borrow_mut();
         buffers.release(task);
@@ -240,7 +240,7 @@ impl Executor {
         }
     }
 
-    /// Takes the completions of tasks' I/O out of what backends have completed, and wakes those tasks.
+    /// Removes the completions of tasks' I/O from `completions`, and wakes those tasks.
     pub fn take_io(&mut self, completions: &mut Vec<Completion>) {
         if !self.shared.io.borrow().any_in_flight() {
             return;
@@ -268,29 +268,29 @@ impl Executor {
         out.append(&mut self.completed);
     }
 
-    /// The next that tasks ask of the backends, in order.
+    /// The next request of a task to a backend, in order.
     pub fn next_outgoing(&mut self) -> Option<BackendRequest> {
         self.shared.io.borrow_mut().outbox.pop_front()
     }
 
-    /// How much is asked of backends.
+    /// Number of requests in the outbox.
     pub fn outgoing(&self) -> usize {
         self.shared.io.borrow().outbox.len()
     }
 
-    /// The backend had no room for it: it is asked again after all others.
+    /// Returns a request to the end of the outbox, since the backend had no room.
     pub fn put_back(&mut self, outgoing: BackendRequest) {
         self.shared.io.borrow_mut().outbox.push_back(outgoing);
     }
 
-    /// The source at this place wants to end: its tasks wait for nothing that may take for ever, until
+    /// Prepares for the end of the source at this place: its tasks wait for nothing that may take for ever, until
     /// [`source_ended`](Self::source_ended).
     pub fn stop_source(&mut self, place: u32) {
         self.shared.stopping.borrow_mut().push(place);
         self.wake_tasks_of(place);
     }
 
-    /// The tasks that the source at this place has now wait at no gate.
+    /// Lets the current tasks of the source at this place bypass their gates.
     pub fn open_gates(&mut self, place: u32) {
         let mut past_gates = self.shared.past_gates.borrow_mut();
         past_gates.insert(place, self.spawned);
@@ -306,7 +306,7 @@ impl Executor {
         }
     }
 
-    /// The source at this place has ended.
+    /// Notes that the source at this place has ended.
     pub fn source_ended(&mut self, place: u32) {
         self.shared
             .stopping

@@ -1,7 +1,7 @@
 //! I/O that tasks wait for.
 //!
-//! Each has a place in a table from when it is asked for until its result is taken. The backends know it by a token with
-//! that place in the lower half, and [`token::TASKS`] in the upper one, which no queue has.
+//! Each request has an entry in a table until its result is taken. Backends get a token with the index of the entry in the
+//! lower half, and [`token::TASKS`] in the upper one, which no source has.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -19,13 +19,13 @@ use crate::route::mark::PendingMark;
 use crate::route::{Carrier, Target};
 use crate::token;
 
-/// What a task asks of the backends.
+/// A request of a task to a backend.
 pub(crate) enum BackendRequest {
-    /// A request to a node's part of a file, by whatever carries that.
+    /// A request to a node's part of a file, for the backend that carries the file.
     Request(Target, Request),
-    /// A request at its offset in a file that the ring knows as this.
+    /// A request at its offset in a file, for the ring, with the ring's name for the file.
     Ring(File, Request),
-    /// A request at its offset in a file, by a worker, which may block.
+    /// A request at its offset in a file, for a worker.
     Worker(Arc<DiskFile>, Request),
 }
 
@@ -42,29 +42,29 @@ impl BackendRequest {
 
 enum State {
     Free,
-    /// It is out; whom to wake.
+    /// In flight; the waker of the task that waits.
     InFlight(Option<Waker>),
     Done(Result<(), Errno>),
-    /// It is out, and its future is gone.
+    /// In flight, and its future was dropped.
     Abandoned,
 }
 
 struct Entry {
     state: State,
     task: u32,
-    /// Of a request. A backend changes the list that it is given when a transfer falls short; the request's own stays
-    /// whole, for the task may send it once more.
+    /// A copy of the request's segments. A backend changes the list after a short transfer; the request's own list stays
+    /// whole, since the task may submit the request again.
     segments: Vec<libc::iovec>,
-    /// On the place that it goes to, until it is done.
+    /// A lease on the place of the request, until it is done.
     lease: Option<Lease>,
 }
 
-/// The state of one task.
+/// The I/O of one task.
 #[derive(Default)]
 struct TaskIo {
-    /// Its requests that are out.
+    /// Its requests in flight.
     in_flight: u32,
-    /// Dropped when it is complete.
+    /// Marks that are set when the task is complete.
     marks: Vec<PendingMark>,
 }
 
@@ -73,7 +73,7 @@ struct TaskIo {
 pub(super) struct IoTable {
     entries: Vec<Entry>,
     free: Vec<u32>,
-    /// Requests that are out, of all tasks.
+    /// Requests in flight, of all tasks.
     in_flight: usize,
     tasks: Vec<TaskIo>,
     /// Requests that no backend has taken yet, in order.
@@ -104,12 +104,12 @@ impl IoTable {
         self.free.push(place);
     }
 
-    /// Whether a backend may have something of a task.
+    /// Whether any request is in flight.
     pub fn any_in_flight(&self) -> bool {
         self.in_flight > 0
     }
 
-    /// How much of a task's is.
+    /// Number of a task's requests in flight.
     pub fn in_flight_of(&self, task: u32) -> u32 {
         self.tasks
             .get(task as usize)
@@ -124,19 +124,19 @@ impl IoTable {
         &mut self.tasks[index]
     }
 
-    /// A task is to leave this mark when it is complete.
+    /// Adds a mark, which is set when the task is complete.
     pub fn add_mark(&mut self, task: u32, mark: PendingMark) {
         self.task_mut(task).marks.push(mark);
     }
 
-    /// A task is complete.
-    pub fn leave_marks(&mut self, task: u32) {
+    /// Sets the marks of a task that is complete.
+    pub fn set_marks(&mut self, task: u32) {
         if let Some(task) = self.tasks.get_mut(task as usize) {
             task.marks.clear();
         }
     }
 
-    /// A backend has answered: the task, and whom to wake of it. `None`: it is nothing of a task's.
+    /// Records a completion: its task, and the waker. `None`: it is no task's.
     pub fn complete(&mut self, completion: Completion) -> Option<(u32, Option<Waker>)> {
         let Completion { token, result } = completion;
         let place = (token::place(token) == token::TASKS).then(|| token::number(token))?;
@@ -152,7 +152,7 @@ impl IoTable {
                 None
             }
             State::Free | State::Done(_) => {
-                debug_assert!(false, "a completion of nothing");
+                debug_assert!(false, "a completion of no request");
                 None
             }
         };
@@ -160,18 +160,18 @@ impl IoTable {
     }
 }
 
-/// One of them, to be awaited.
+/// The future of one request.
 pub(super) struct IoFuture {
     shared: Rc<Shared>,
     place: u32,
 }
 
 impl IoFuture {
-    /// Asks for it, in the name of the task that runs. `outgoing` makes what is asked for of the request with a token and
+    /// Puts a request of the running task into the outbox. `outgoing` makes a backend request of it, with a token and
     /// segments of its own: those of `request` are not used after this.
     ///
     /// # Safety
-    /// The list of segments has as many as it says.
+    /// The list of segments has `iov_count` entries.
     pub unsafe fn new(
         shared: &Rc<Shared>,
         request: Request,
@@ -181,7 +181,7 @@ impl IoFuture {
         let task = shared.current.get();
         let mut io = shared.io.borrow_mut();
         let place = io.begin(task);
-        // The list stays where it is until the place is used again, even if the table grows.
+        // The list keeps its address until the entry is used again, even if the table grows.
         let entry = &mut io.entries[place as usize];
         entry.lease = lease;
         let segments = &mut entry.segments;
@@ -270,9 +270,9 @@ mod tests {
         testing::file(&folder.path().join(name), &[byte; LEN], Aio::IoUring)
     }
 
-    /// A file that has shrunk ends the first read early, for which its backend changes the list of segments.
+    /// The first read is short, since the file has shrunk, and its backend changes the list of segments.
     #[test]
-    fn a_task_sends_a_request_again_after_a_short_transfer() {
+    fn a_task_can_submit_a_request_again_after_a_short_transfer() {
         let folder = tempfile::tempdir().unwrap();
         let [short, whole] =
             [("short", 1), ("whole", 2)].map(|(name, byte)| disk(&folder, name, byte));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::task::Waker;
 
-/// Names a timer; they are sorted by when they are due, and then by when they were added.
+/// The key of a timer. Timers are sorted by deadline, and then by the order in which they were added.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TimerKey {
     deadline_ns: u64,
@@ -18,7 +18,7 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    /// Wakes that task at `deadline_ns`, on the clock of the loop's timers, unless it is [removed](Self::remove) before.
+    /// Adds a timer that wakes a task at `deadline_ns`, unless it is [removed](Self::remove) before.
     pub fn add(&mut self, deadline_ns: u64, waker: Waker) -> TimerKey {
         self.arrivals += 1;
         let key = TimerKey {
@@ -29,18 +29,18 @@ impl Timers {
         key
     }
 
-    /// Its future is gone. It may have expired.
+    /// Removes a timer. It may have expired.
     pub fn remove(&mut self, key: TimerKey) {
         self.timers.remove(&key);
     }
 
-    /// When the next one is due.
+    /// The deadline of the next timer.
     pub fn next_deadline_ns(&self) -> Option<u64> {
         let (key, _) = self.timers.first_key_value()?;
         Some(key.deadline_ns)
     }
 
-    /// The next one that is due.
+    /// Takes the next timer that is due.
     pub fn take_due(&mut self, now_ns: u64) -> Option<Waker> {
         self.next_deadline_ns().filter(|due| *due <= now_ns)?;
         self.timers.pop_first().map(|(_, waker)| waker)

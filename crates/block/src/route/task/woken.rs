@@ -1,8 +1,8 @@
-//! The set of woken tasks, which any thread adds to.
+//! The set of woken tasks, to which any thread adds.
 //!
-//! A bit for each task, and a flag that one of them may be set, so that a loop without woken tasks looks at one
-//! word. A waker sets its bit, then the flag, then wakes the loop; the executor clears the flag, then takes the bits.
-//! So a bit that was set after it was taken is found by the next look, for which the flag is set again.
+//! There is a bit for each task, and a flag that one of them may be set, so that a loop without woken tasks reads one word. A
+//! waker sets its bit, then the flag, then wakes the loop; the executor clears the flag, then takes the bits.
+//! So a bit that is set after it was taken is found in the next phase, since the flag is set again.
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -36,7 +36,7 @@ impl Wake for TaskWaker {
 }
 
 impl WokenTasks {
-    /// For so many tasks. `wake_loop` makes the iothread's loop look, from any thread.
+    /// A set for so many tasks. `wake_loop` wakes the iothread's loop, from any thread.
     pub fn new(tasks: u32, wake_loop: WakeLoop) -> Arc<Self> {
         let words = tasks.div_ceil(u64::BITS);
         Arc::new(WokenTasks {
@@ -54,7 +54,7 @@ impl WokenTasks {
         }))
     }
 
-    /// Marks a task. False: it was marked already.
+    /// Adds a task. False: it was in the set already.
     pub fn set(&self, task: u32) -> bool {
         let bit = 1 << (task % u64::BITS);
         let word = &self.words[(task / u64::BITS) as usize];
@@ -65,19 +65,19 @@ impl WokenTasks {
         is_new
     }
 
-    /// Not a store: that would hide the flag of another waker from [`take`](Self::take), and with it, by the memory model
-    /// of the language, that one's bit. A swap passes both on.
+    /// Sets the flag. A store would hide the flag of another waker from [`take`](Self::take), and with it, by the memory
+    /// model of the language, the other one's bit. A swap passes both on.
     fn set_any(&self) {
         self.any.swap(true, Ordering::Release);
     }
 
-    /// Whether a task may be marked.
+    /// Whether a task may be in the set.
     pub fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Takes up to `budget` marked tasks into `out`, beginning with the word at `first`; returns the word to begin with
-    /// the next time.
+    /// Moves up to `budget` tasks into `out`, beginning with the word at `first`, and returns the word to begin with the
+    /// next time.
     pub fn take(&self, first: usize, budget: usize, out: &mut Vec<u32>) -> usize {
         if !self.any.swap(false, Ordering::AcqRel) {
             return first;
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_leaves_the_rest_for_the_next_look_which_begins_there() {
+    fn a_budget_leaves_the_rest_for_the_next_call_which_begins_there() {
         let (woken, _) = woken(256);
         for task in [3, 66, 67, 200] {
             woken.set(task);
