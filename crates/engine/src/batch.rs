@@ -23,7 +23,7 @@ pub const FIRST_BATCH: u32 = 4;
 /// The limit of one engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchLimit {
-    now: u32,
+    current: u32,
     /// What the engine has room for.
     room: u32,
 }
@@ -31,31 +31,31 @@ pub(crate) struct BatchLimit {
 impl BatchLimit {
     /// `wanted` as for [`set`](Self::set). `room`: as many requests as the engine has room for.
     pub(crate) fn new(wanted: u32, room: u32) -> Self {
-        let mut limit = Self { now: 0, room };
+        let mut limit = Self { current: 0, room };
         limit.set(wanted);
         limit
     }
 
     /// Another limit; 0: the default. More than there is room for is as much as there is room for.
     pub(crate) fn set(&mut self, wanted: u32) {
-        let now = if wanted == 0 {
+        let limit = if wanted == 0 {
             DEFAULT_MAX_BATCH
         } else {
             wanted
         };
-        self.now = now.min(self.room);
+        self.current = limit.min(self.room);
     }
 
     /// The limit while the disk has enough to do.
     #[inline]
-    pub(crate) fn now(&self) -> u32 {
-        self.now
+    pub(crate) fn current(&self) -> u32 {
+        self.current
     }
 
     /// The limit for the next call, when `in_flight` requests were handed over and are not taken back.
     #[inline]
-    pub(crate) fn of_call(&self, in_flight: usize) -> usize {
-        (self.now as usize).min(in_flight.max(FIRST_BATCH as usize))
+    pub(crate) fn for_call(&self, in_flight: usize) -> usize {
+        (self.current as usize).min(in_flight.max(FIRST_BATCH as usize))
     }
 }
 
@@ -68,25 +68,25 @@ mod tests {
         let limit = BatchLimit::new(32, 1024);
         let mut in_flight = 0;
         let calls = [(); 6].map(|()| {
-            let count = limit.of_call(in_flight);
+            let count = limit.for_call(in_flight);
             in_flight += count;
             count
         });
         assert_eq!(calls, [4, 4, 8, 16, 32, 32]);
         let small = BatchLimit::new(3, 1024);
-        assert_eq!(small.of_call(0), 3, "a limit that was set holds");
+        assert_eq!(small.for_call(0), 3, "a limit that was set holds");
     }
 
     #[test]
     fn a_limit_of_0_is_the_default_and_none_exceeds_the_room() {
         let mut limit = BatchLimit::new(0, 64);
-        assert_eq!(limit.now(), DEFAULT_MAX_BATCH);
+        assert_eq!(limit.current(), DEFAULT_MAX_BATCH);
         limit.set(5);
-        assert_eq!(limit.now(), 5);
+        assert_eq!(limit.current(), 5);
         limit.set(1000);
-        assert_eq!(limit.now(), 64);
+        assert_eq!(limit.current(), 64);
         limit.set(0);
-        assert_eq!(limit.now(), DEFAULT_MAX_BATCH);
-        assert_eq!(BatchLimit::new(0, 20).now(), 20);
+        assert_eq!(limit.current(), DEFAULT_MAX_BATCH);
+        assert_eq!(BatchLimit::new(0, 20).current(), 20);
     }
 }

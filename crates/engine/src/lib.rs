@@ -18,9 +18,9 @@ mod iov;
 mod model_test;
 pub mod pool;
 mod slots;
+mod submit_tracepoints;
 #[cfg(test)]
 mod testing;
-mod traced;
 mod transfer;
 pub mod uring;
 

@@ -81,7 +81,7 @@ impl<R> Slots<R> {
 
     /// Takes back from the kernel the record that an event names by its `data`; `None` if the
     /// kernel does not have it.
-    pub(crate) fn take_back(&mut self, data: u64) -> Option<(u32, &mut R)> {
+    pub(crate) fn take_completed(&mut self, data: u64) -> Option<(u32, &mut R)> {
         let index = u32::try_from(data).ok()?;
         let slot = self
             .slots
@@ -134,16 +134,16 @@ mod tests {
         let mut slots = Slots::new(2);
         let slot = slots.take(request).unwrap();
         assert!(
-            slots.take_back(u64::from(slot)).is_none(),
+            slots.take_completed(u64::from(slot)).is_none(),
             "not submitted yet"
         );
         slots.set_in_flight(slot);
         for wrong in [1, 2, u64::from(u32::MAX), u64::MAX] {
-            assert!(slots.take_back(wrong).is_none(), "{wrong}");
+            assert!(slots.take_completed(wrong).is_none(), "{wrong}");
         }
-        assert_eq!(*slots.take_back(u64::from(slot)).unwrap().1, 100);
+        assert_eq!(*slots.take_completed(u64::from(slot)).unwrap().1, 100);
         assert!(
-            slots.take_back(u64::from(slot)).is_none(),
+            slots.take_completed(u64::from(slot)).is_none(),
             "came back twice"
         );
     }

@@ -12,7 +12,7 @@ mod errors;
 mod filter;
 mod flush;
 mod harness;
-mod in_call;
+mod synchronous;
 mod io_context;
 mod locking;
 mod model;

@@ -11,7 +11,7 @@ pub enum AioError {
     #[error(
         "no room for an AIO context of {max_events} requests: {} of fs.aio-max-nr = {} are taken; \
          raise the limit with: sysctl fs.aio-max-nr={}",
-        Known(.aio_nr), Known(.aio_max_nr), .suggested_max_nr
+        OrUnknown(.aio_nr), OrUnknown(.aio_max_nr), .suggested_max_nr
     )]
     LimitReached {
         /// Requests asked for.
@@ -75,9 +75,9 @@ impl AioError {
 }
 
 /// Shows a number, or that nobody knows it.
-struct Known<'a>(&'a Option<u64>);
+struct OrUnknown<'a>(&'a Option<u64>);
 
-impl std::fmt::Display for Known<'_> {
+impl std::fmt::Display for OrUnknown<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             Some(value) => write!(f, "{value}"),

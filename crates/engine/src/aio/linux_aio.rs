@@ -18,12 +18,12 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use super::abi::{IoEvent, Iocb};
+use super::completion_source::CompletionSource;
 use super::error::AioError;
-use super::in_call::InCall;
 use super::kernel::{AioKernel, ContextId, Kernel};
 use super::request::Record;
 use super::settings::{AioSettings, AioStats, MAX_EVENTS_LIMIT};
-use super::source::Source;
+use super::synchronous::SyncDetector;
 use crate::Completion;
 use crate::backend::IoBackend;
 use crate::batch::BatchLimit;
@@ -42,7 +42,7 @@ use crate::transfer::Progress;
 pub struct LinuxAio<K: AioKernel = Kernel> {
     kernel: K,
     context: ContextId,
-    source: Source,
+    source: CompletionSource,
     event_fd: OwnedFd,
     slots: Slots<Record>,
     /// Slots that wait for io_submit(2), in order.
@@ -56,7 +56,7 @@ pub struct LinuxAio<K: AioKernel = Kernel> {
     iocbs: Vec<*mut Iocb>,
     in_flight: usize,
     batch: BatchLimit,
-    in_call: InCall,
+    synchronous: SyncDetector,
     max_events: u32,
     blocked: bool,
     fdsync: bool,
@@ -94,7 +94,7 @@ impl<K: AioKernel> LinuxAio<K> {
             .setup(max_events)
             .map_err(|errno| AioError::from_setup(errno, max_events))?;
         let fdsync = kernel.supports_fdsync(context);
-        let source = Source::new(&kernel, context, settings);
+        let source = CompletionSource::new(&kernel, context, settings);
         let capacity = max_events as usize;
         let batch = BatchLimit::new(settings.max_batch, max_events);
         let engine = Self {
@@ -109,7 +109,7 @@ impl<K: AioKernel> LinuxAio<K> {
             iocbs: Vec::with_capacity(capacity),
             in_flight: 0,
             batch,
-            in_call: InCall::default(),
+            synchronous: SyncDetector::default(),
             max_events,
             blocked: false,
             fdsync,
@@ -123,12 +123,12 @@ impl<K: AioKernel> LinuxAio<K> {
     /// request costs less. For files whose disk cannot say when it would have to wait; one that
     /// can is never synchronous for long. Needs the completion ring.
     pub fn watch(&mut self, fd: RawFd) {
-        self.in_call.watch(fd);
+        self.synchronous.watch(fd);
     }
 
     /// Ends that, before the file is closed.
     pub fn unwatch(&mut self, fd: RawFd) {
-        self.in_call.unwatch(fd);
+        self.synchronous.unwatch(fd);
     }
 
     /// Written by the kernel for every completion, for a poller that watches it for edges: then it
@@ -150,7 +150,7 @@ impl<K: AioKernel> LinuxAio<K> {
     /// Most requests in the next io_submit(2).
     #[must_use]
     pub fn max_batch(&self) -> u32 {
-        self.batch.now()
+        self.batch.current()
     }
 
     /// Changes the batch limit from the next call on; 0 means the default, and more
@@ -187,21 +187,21 @@ impl<K: AioKernel> LinuxAio<K> {
     /// Whether completions are read in user space.
     #[must_use]
     pub fn uses_completion_ring(&self) -> bool {
-        matches!(self.source, Source::Ring(_))
+        matches!(self.source, CompletionSource::Ring(_))
     }
 
     /// What was done so far.
     #[must_use]
     pub fn stats(&self) -> AioStats {
         AioStats {
-            max_batch: self.batch.now(),
+            max_batch: self.batch.current(),
             ..self.stats
         }
     }
 
     fn reap_events(&mut self, out: &mut Vec<Completion>) {
         match &mut self.source {
-            Source::Ring(ring) => {
+            CompletionSource::Ring(ring) => {
                 let ring = *ring;
                 let mut events = ring.events();
                 for event in events.by_ref() {
@@ -209,7 +209,7 @@ impl<K: AioKernel> LinuxAio<K> {
                 }
                 ring.commit(events);
             }
-            Source::Syscall(events) => {
+            CompletionSource::Syscall(events) => {
                 let mut events = mem::take(events);
                 // Bounded like the ring: what is in flight now cannot grow during the pass.
                 while self.in_flight > 0 {
@@ -225,13 +225,13 @@ impl<K: AioKernel> LinuxAio<K> {
                         break;
                     }
                 }
-                self.source = Source::Syscall(events);
+                self.source = CompletionSource::Syscall(events);
             }
         }
     }
 
     fn complete(&mut self, event: IoEvent, out: &mut Vec<Completion>) {
-        let Some((slot, request)) = self.slots.take_back(event.data) else {
+        let Some((slot, request)) = self.slots.take_completed(event.data) else {
             debug_assert!(
                 false,
                 "completion of a request that the kernel does not have: {event:?}"
@@ -314,8 +314,8 @@ impl<K: AioKernel> IoBackend for LinuxAio<K> {
 
     fn has_completions(&self) -> bool {
         let in_ring = match &self.source {
-            Source::Ring(ring) => ring.has_events(),
-            Source::Syscall(_) => false,
+            CompletionSource::Ring(ring) => ring.has_events(),
+            CompletionSource::Syscall(_) => false,
         };
         in_ring || !self.finished.is_empty()
     }

@@ -12,14 +12,14 @@
 //! | `linux_aio/submit` | the submit pass, the batch limit |
 
 pub mod abi;
+mod completion_source;
 mod error;
-mod in_call;
 mod kernel;
 mod linux_aio;
 mod request;
 mod ring;
 mod settings;
-mod source;
+mod synchronous;
 
 pub use error::AioError;
 pub use kernel::{AioKernel, ContextId, Kernel};

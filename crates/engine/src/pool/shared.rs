@@ -16,7 +16,7 @@ use crate::{Completion, Errno};
 pub(super) struct Shared<J> {
     work: Mutex<Work<J>>,
     /// Signalled when there is a job, or when an idle worker should look at the limits.
-    look: Condvar,
+    work_available: Condvar,
     finished: Mutex<Vec<Completion>>,
     /// `finished` is not empty; written under its lock.
     has_finished: AtomicBool,
@@ -55,7 +55,7 @@ impl<J: Job> Shared<J> {
                 max_threads,
                 closed: false,
             }),
-            look: Condvar::new(),
+            work_available: Condvar::new(),
             finished: Mutex::new(Vec::new()),
             has_finished: AtomicBool::new(false),
             wake,
@@ -72,7 +72,7 @@ impl<J: Job> Shared<J> {
             work.threads += 1;
         } else if work.idle > 0 {
             drop(work);
-            self.look.notify_one();
+            self.work_available.notify_one();
         }
         start
     }
@@ -109,7 +109,7 @@ impl<J: Job> Shared<J> {
         work.min_threads = min_threads;
         work.max_threads = max_threads;
         drop(work);
-        self.look.notify_all();
+        self.work_available.notify_all();
     }
 
     pub(super) fn threads(&self) -> u32 {
@@ -130,7 +130,7 @@ impl<J: Job> Shared<J> {
     /// Owner: workers end when all jobs are done.
     pub(super) fn close(&self) {
         lock(&self.work).closed = true;
-        self.look.notify_all();
+        self.work_available.notify_all();
     }
 
     /// Worker: the next job, after waiting for one. `None`: the worker is no longer counted, and
@@ -153,10 +153,12 @@ impl<J: Job> Shared<J> {
             work.idle += 1;
             // A worker of the minimum has no reason to wake up by itself.
             work = if work.threads > work.min_threads {
-                let wait = self.look.wait_timeout(work, left);
+                let wait = self.work_available.wait_timeout(work, left);
                 wait.unwrap_or_else(PoisonError::into_inner).0
             } else {
-                self.look.wait(work).unwrap_or_else(PoisonError::into_inner)
+                self.work_available
+                    .wait(work)
+                    .unwrap_or_else(PoisonError::into_inner)
             };
             work.idle -= 1;
         }
@@ -165,7 +167,7 @@ impl<J: Job> Shared<J> {
         drop(work);
         if pass_on {
             // The signal for that job may have been spent on this thread.
-            self.look.notify_one();
+            self.work_available.notify_one();
         }
         None
     }

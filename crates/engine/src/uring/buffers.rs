@@ -47,7 +47,7 @@ pub enum BufferError {
 }
 
 impl BufferError {
-    pub(super) fn of(errno: Errno, len: usize) -> Self {
+    pub(super) fn from_errno(errno: Errno, len: usize) -> Self {
         match errno {
             Errno::NOMEM => Self::Locked { len },
             Errno::FAULT | Errno::OPNOTSUPP => Self::Backing,
@@ -57,7 +57,7 @@ impl BufferError {
 }
 
 /// The table itself.
-pub(super) trait Table {
+pub(super) trait BufferTable {
     /// Makes memory known at a place.
     ///
     /// # Safety
@@ -88,7 +88,7 @@ impl Piece {
 
 /// What the table of a ring holds.
 #[derive(Debug)]
-pub(super) struct Buffers {
+pub(super) struct RegisteredBuffers {
     /// Sorted by address.
     pieces: Vec<Piece>,
     /// Where the last one was found.
@@ -99,7 +99,7 @@ pub(super) struct Buffers {
     places: u16,
 }
 
-impl Buffers {
+impl RegisteredBuffers {
     pub fn new(places: u16) -> Self {
         Self {
             pieces: Vec::new(),
@@ -146,7 +146,7 @@ impl Buffers {
         &mut self,
         start: usize,
         len: usize,
-        table: &mut impl Table,
+        table: &mut impl BufferTable,
     ) -> Result<(), BufferError> {
         let mut done = 0;
         for (piece_start, piece_len) in pieces_of(start, len) {
@@ -167,7 +167,7 @@ impl Buffers {
         &mut self,
         start: usize,
         len: usize,
-        table: &mut impl Table,
+        table: &mut impl BufferTable,
     ) -> Result<(), BufferError> {
         if let Some(piece) = self.exactly(start, len) {
             self.pieces[piece].users += 1;
@@ -205,14 +205,14 @@ impl Buffers {
         Ok(())
     }
 
-    /// One user less. What has none any more is taken out of the table if it `rests`: no request is
+    /// One user less. What has none any more is taken out of the table if it `is_idle`: no request is
     /// under way there. False if one was, and its piece stays.
     pub fn remove(
         &mut self,
         start: usize,
         len: usize,
-        table: &mut impl Table,
-        rests: impl Fn(u16) -> bool,
+        table: &mut impl BufferTable,
+        is_idle: impl Fn(u16) -> bool,
     ) -> bool {
         let mut all = true;
         for (start, len) in pieces_of(start, len) {
@@ -222,7 +222,7 @@ impl Buffers {
             let piece = &mut self.pieces[index];
             if piece.users > 1 {
                 piece.users -= 1;
-            } else if rests(piece.place) {
+            } else if is_idle(piece.place) {
                 table.unregister(piece.place);
                 self.free.push(piece.place);
                 self.pieces.remove(index);
@@ -266,7 +266,7 @@ mod tests {
         most: usize,
     }
 
-    impl Table for Counted {
+    impl BufferTable for Counted {
         unsafe fn register(&mut self, _: u16, _: &iovec) -> Result<(), BufferError> {
             if self.known == self.most {
                 return Err(BufferError::Backing);
@@ -281,12 +281,12 @@ mod tests {
     }
 
     /// The list and its table.
-    struct Both(Buffers, Counted);
+    struct Both(RegisteredBuffers, Counted);
 
     impl Both {
         fn new(places: u16) -> Self {
             let most = usize::MAX;
-            Both(Buffers::new(places), Counted { known: 0, most })
+            Both(RegisteredBuffers::new(places), Counted { known: 0, most })
         }
 
         fn add(&mut self, start: usize, len: usize) -> Result<(), BufferError> {
@@ -398,7 +398,7 @@ mod tests {
             (Errno::FAULT, "memfd"),
             (Errno::OPNOTSUPP, "memfd"),
         ] {
-            let text = BufferError::of(errno, 4096).to_string();
+            let text = BufferError::from_errno(errno, 4096).to_string();
             assert!(text.contains(remedy), "{text}");
         }
     }

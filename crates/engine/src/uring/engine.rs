@@ -17,9 +17,9 @@ use std::time::Duration;
 use rustix::io::Errno;
 use telemetry::tracepoints::IO_URING;
 
-use super::buffers::{BufferError, Buffers};
+use super::buffers::{BufferError, RegisteredBuffers};
 use super::error::UringError;
-use super::request::{File, Next, Record};
+use super::request::{File, NextStep, Record};
 use super::ring::{KernelRing, MAX_BUFFERS, Ring};
 use super::settings::{UringSettings, UringStats};
 use crate::Completion;
@@ -27,7 +27,7 @@ use crate::backend::IoBackend;
 use crate::batch::BatchLimit;
 use crate::io::{Full, Request};
 use crate::slots::Slots;
-use crate::traced;
+use crate::submit_tracepoints;
 
 /// How long `drop` waits before it asks a ring again that says it cannot wait now.
 const DROP_RETRY: Duration = Duration::from_millis(1);
@@ -44,9 +44,9 @@ pub struct Uring<R: Ring = KernelRing> {
     ring: R,
     slots: Slots<Record>,
     /// Slots to be submitted again; empty between calls.
-    again: Vec<u32>,
+    to_resubmit: Vec<u32>,
     /// The memory that the ring knows.
-    buffers: Buffers,
+    buffers: RegisteredBuffers,
     /// Requests with several buffers may name them by their place in it.
     vectored_fixed: bool,
     /// Entries in the submission queue.
@@ -57,7 +57,7 @@ pub struct Uring<R: Ring = KernelRing> {
     blocked: bool,
     /// The wake-up descriptor is on.
     armed: bool,
-    complained: bool,
+    has_warned: bool,
     stats: UringStats,
 }
 
@@ -136,8 +136,8 @@ impl<R: Ring> Uring<R> {
         Self {
             ring,
             slots: Slots::new(max_events),
-            again: Vec::with_capacity(max_events as usize),
-            buffers: Buffers::new(MAX_BUFFERS),
+            to_resubmit: Vec::with_capacity(max_events as usize),
+            buffers: RegisteredBuffers::new(MAX_BUFFERS),
             vectored_fixed: false,
             pending: 0,
             in_flight: 0,
@@ -145,7 +145,7 @@ impl<R: Ring> Uring<R> {
             max_events,
             blocked: false,
             armed: false,
-            complained: false,
+            has_warned: false,
             stats: UringStats::default(),
         }
     }
@@ -161,7 +161,7 @@ impl<R: Ring> Uring<R> {
     /// Most requests in the next io_uring_enter(2).
     #[must_use]
     pub fn max_batch(&self) -> u32 {
-        self.batch.now()
+        self.batch.current()
     }
 
     /// Changes the batch limit from the next call on; 0 means the default, and more
@@ -193,12 +193,12 @@ impl<R: Ring> Uring<R> {
     #[must_use]
     pub fn stats(&self) -> UringStats {
         UringStats {
-            max_batch: self.batch.now(),
+            max_batch: self.batch.current(),
             ..self.stats
         }
     }
 
-    fn place_of(&mut self, record: &Record) -> Option<u16> {
+    fn registered_place(&mut self, record: &Record) -> Option<u16> {
         let buffers = record.buffers();
         if buffers.len() > 1 && !self.vectored_fixed {
             return None;
@@ -221,7 +221,7 @@ impl<R: Ring> Uring<R> {
     /// The batch limit for the next call.
     #[inline]
     fn batch(&self) -> usize {
-        self.batch.of_call(self.in_flight)
+        self.batch.for_call(self.in_flight)
     }
 
     fn submit_pending(&mut self) {
@@ -233,9 +233,9 @@ impl<R: Ring> Uring<R> {
             self.stats.submit_calls += 1;
             // One call for both, where there is something to finish.
             let finish = self.ring.unfinished();
-            traced::begins(IO_URING, count);
+            submit_tracepoints::fire_begin(IO_URING, count);
             let submitted = self.ring.submit(wanted, finish);
-            traced::ended(IO_URING, count, submitted);
+            submit_tracepoints::fire_end(IO_URING, count, submitted);
             match submitted {
                 Ok(taken @ 1..) => {
                     let taken = taken.min(count);
@@ -248,7 +248,7 @@ impl<R: Ring> Uring<R> {
                 refused => {
                     self.stats.refused += 1;
                     self.blocked = true;
-                    self.complain_of(refused);
+                    self.log_refusal(refused);
                     return;
                 }
             }
@@ -257,10 +257,10 @@ impl<R: Ring> Uring<R> {
 
     /// Says once what should not be. (No memory for a request, or no room for its completion: that
     /// may be.)
-    fn complain_of(&mut self, refused: Result<usize, Errno>) {
+    fn log_refusal(&mut self, refused: Result<usize, Errno>) {
         let expected = matches!(refused, Ok(_) | Err(Errno::AGAIN | Errno::BUSY));
-        if !expected && !self.complained {
-            self.complained = true;
+        if !expected && !self.has_warned {
+            self.has_warned = true;
             tracing::error!(
                 ?refused,
                 advice = "look at free memory, and at limits of the control group",
@@ -289,7 +289,7 @@ impl<R: Ring> IoBackend for Uring<R> {
         // SAFETY: our caller's promise is the one that is wanted.
         let mut record = unsafe { Record::new(file, request) };
         if self.buffers.any() {
-            record.place = self.place_of(&record);
+            record.place = self.registered_place(&record);
         }
         let slot = self.slots.take(|_| record).ok_or(Full)?;
         self.enqueue(slot);
@@ -320,39 +320,39 @@ impl<R: Ring> IoBackend for Uring<R> {
         let Self {
             ring,
             slots,
-            again,
+            to_resubmit,
             in_flight,
             stats,
             blocked,
             ..
         } = self;
         ring.drain(|user_data, res| {
-            let Some((slot, record)) = slots.take_back(user_data) else {
+            let Some((slot, record)) = slots.take_completed(user_data) else {
                 debug_assert!(false, "a completion of nothing: {user_data}, {res}");
                 return;
             };
             *in_flight -= 1;
             *blocked = false;
             match record.advance(res) {
-                Next::Done(result) => {
+                NextStep::Done(result) => {
                     let token = slots.release(slot).token;
                     out.push(Completion { token, result });
                     stats.completed += 1;
                 }
-                Next::Resume => {
+                NextStep::Resume => {
                     stats.resumed += 1;
-                    again.push(slot);
+                    to_resubmit.push(slot);
                 }
-                Next::Retry => {
+                NextStep::Retry => {
                     stats.retried += 1;
-                    again.push(slot);
+                    to_resubmit.push(slot);
                 }
             }
         });
-        for index in 0..self.again.len() {
-            self.enqueue(self.again[index]);
+        for index in 0..self.to_resubmit.len() {
+            self.enqueue(self.to_resubmit[index]);
         }
-        self.again.clear();
+        self.to_resubmit.clear();
     }
 
     /// It may be that there is nothing: the kernel hands work over and sets its flag after that, when we

@@ -50,7 +50,7 @@ pub enum UringError {
 
 impl UringError {
     /// Reads errno of `call` for the operator.
-    pub(super) fn of(call: &'static str, max_events: u32, errno: Errno) -> Self {
+    pub(super) fn from_errno(call: &'static str, max_events: u32, errno: Errno) -> Self {
         match errno {
             Errno::PERM => match disabled_level() {
                 Some(level @ 1..) => Self::Disabled { level },
@@ -79,10 +79,10 @@ mod tests {
             (Errno::NOMEM, "ulimit -l"),
             (Errno::MFILE, "io_uring_setup failed"),
         ] {
-            let text = UringError::of("io_uring_setup", 8, errno).to_string();
+            let text = UringError::from_errno("io_uring_setup", 8, errno).to_string();
             assert!(text.contains(remedy), "{text}");
         }
-        let text = UringError::of("io_uring_setup", 8, Errno::PERM).to_string();
+        let text = UringError::from_errno("io_uring_setup", 8, Errno::PERM).to_string();
         assert!(
             text.contains("sysctl") || text.contains("seccomp"),
             "{text}"

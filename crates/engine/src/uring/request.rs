@@ -43,7 +43,7 @@ pub(super) struct Record {
 
 /// What becomes of a request after a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextStep {
     Done(Result<(), Errno>),
     /// The rest of it.
     Resume,
@@ -77,20 +77,20 @@ impl Record {
     }
 
     /// Takes what the kernel said.
-    pub(super) fn advance(&mut self, res: i32) -> Next {
+    pub(super) fn advance(&mut self, res: i32) -> NextStep {
         let again = [Errno::AGAIN, Errno::INTR].map(|errno| -errno.raw_os_error());
         if again.contains(&res) && self.retries < MAX_RETRIES {
             self.retries += 1;
-            return Next::Retry;
+            return NextStep::Retry;
         }
         match self.transfer.advance(res.into()) {
-            Progress::Done(result) => Next::Done(result),
+            Progress::Done(result) => NextStep::Done(result),
             Progress::Resume { moved } => {
                 // The end of the request was accepted by the kernel: no overflow.
                 self.offset = self.offset.wrapping_add(moved);
                 // It goes on: patience starts anew.
                 self.retries = 0;
-                Next::Resume
+                NextStep::Resume
             }
         }
     }

@@ -12,10 +12,10 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-use super::buffers::{BufferError, Table};
+use super::buffers::{BufferError, BufferTable};
 use super::error::UringError;
 use super::settings::UringSettings;
-use super::setup::{self, Kind, errno};
+use super::setup::{self, RingKind, errno};
 
 /// What the engine asks of a ring.
 ///
@@ -90,11 +90,11 @@ struct RsrcUpdate {
 /// The kernel's ring.
 pub struct KernelRing {
     ring: IoUring,
-    kind: Kind,
+    kind: RingKind,
     event_fd: OwnedFd,
     /// What io_uring_enter(2) calls the ring: a place in the thread's table of rings, or its
     /// descriptor, and the flag that says which.
-    name: (RawFd, u32),
+    handle: (RawFd, u32),
     files: u32,
     /// The table of memory is there.
     has_buffers: bool,
@@ -119,16 +119,16 @@ impl KernelRing {
     /// [`UringError`], whose text names cause and remedy.
     pub(super) fn new(settings: UringSettings) -> Result<Self, UringError> {
         let built = setup::build(settings.max_events)?;
-        Self::around(built, settings)
+        Self::set_up(built, settings)
     }
 
     /// Around a ring that was built: what it is to have beside it.
-    pub(super) fn around(
-        built: (IoUring, Kind),
+    pub(super) fn set_up(
+        built: (IoUring, RingKind),
         settings: UringSettings,
     ) -> Result<Self, UringError> {
         let (ring, kind) = built;
-        let call = |call| move |errno| UringError::of(call, settings.max_events, errno);
+        let call = |call| move |errno| UringError::from_errno(call, settings.max_events, errno);
         let event_fd =
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(call("eventfd"))?;
         let registered = ring.submitter().register_eventfd(event_fd.as_raw_fd());
@@ -140,7 +140,7 @@ impl KernelRing {
             ring,
             kind,
             event_fd,
-            name: (fd, 0),
+            handle: (fd, 0),
             _thread: PhantomData,
         };
         this.register_ring();
@@ -191,7 +191,7 @@ impl KernelRing {
         if self.update_rings(IORING_REGISTER_RING_FDS, &mut update)
             && let Ok(index) = RawFd::try_from(update.offset)
         {
-            self.name = (index, IORING_ENTER_REGISTERED_RING);
+            self.handle = (index, IORING_ENTER_REGISTERED_RING);
         }
     }
 
@@ -210,16 +210,16 @@ impl KernelRing {
     }
 
     fn enter(&mut self, count: u32, min_complete: u32, flags: u32) -> Result<usize, Errno> {
-        let (name, named) = self.name;
+        let (handle, registered) = self.handle;
         // SAFETY: without a signal mask or an extended argument the call reads nothing but the
         // entries of the ring, for which whoever pushed them vouches.
         let ret = unsafe {
             libc::syscall(
                 libc::SYS_io_uring_enter,
-                name,
+                handle,
                 count,
                 min_complete,
-                flags | named,
+                flags | registered,
                 std::ptr::null::<libc::c_void>(),
                 0_usize,
             )
@@ -228,7 +228,7 @@ impl KernelRing {
     }
 }
 
-impl Table for KernelRing {
+impl BufferTable for KernelRing {
     unsafe fn register(&mut self, place: u16, buffer: &libc::iovec) -> Result<(), BufferError> {
         let submitter = self.ring.submitter();
         if !self.has_buffers {
@@ -236,14 +236,14 @@ impl Table for KernelRing {
             let made = submitter.register_buffers_sparse(MAX_BUFFERS.into());
             made.map_err(|error| match errno(&error) {
                 Errno::INVAL => BufferError::TooOld,
-                errno => BufferError::of(errno, buffer.iov_len),
+                errno => BufferError::from_errno(errno, buffer.iov_len),
             })?;
             self.has_buffers = true;
         }
         let buffers = std::slice::from_ref(buffer);
         // SAFETY: our caller vouches for the memory.
         let registered = unsafe { submitter.register_buffers_update(place.into(), buffers, None) };
-        registered.map_err(|error| BufferError::of(errno(&error), buffer.iov_len))
+        registered.map_err(|error| BufferError::from_errno(errno(&error), buffer.iov_len))
     }
 
     fn unregister(&mut self, place: u16) {
@@ -317,7 +317,7 @@ unsafe impl Ring for KernelRing {
     /// Only where nobody but this thread makes completions visible (Linux 6.2; what is asked for
     /// here is of 6.6): else one may become visible without a look at the switch.
     fn can_be_quiet(&self) -> bool {
-        self.kind == Kind::Direct
+        self.kind == RingKind::Direct
     }
 
     fn set_quiet(&mut self, quiet: bool) {
@@ -339,7 +339,8 @@ unsafe impl Ring for KernelRing {
 impl Drop for KernelRing {
     fn drop(&mut self) {
         // The thread's table holds the ring, with its files, until the thread ends.
-        if let (Ok(index), IORING_ENTER_REGISTERED_RING) = (u32::try_from(self.name.0), self.name.1)
+        if let (Ok(index), IORING_ENTER_REGISTERED_RING) =
+            (u32::try_from(self.handle.0), self.handle.1)
         {
             let mut update = RsrcUpdate {
                 offset: index,

@@ -12,7 +12,7 @@ use super::settings::MAX_RING_EVENTS;
 
 /// What a ring is asked for, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum RingKind {
     /// Without the indirection of the submission array (Linux 6.6).
     Direct,
     /// Completions are finished by the submitting thread alone (6.1).
@@ -25,60 +25,66 @@ pub(super) enum Kind {
     Plain,
 }
 
-const KINDS: [Kind; 5] = [
-    Kind::Direct,
-    Kind::Deferred,
-    Kind::Cooperative,
-    Kind::SubmitAll,
-    Kind::Plain,
+const RING_KINDS: [RingKind; 5] = [
+    RingKind::Direct,
+    RingKind::Deferred,
+    RingKind::Cooperative,
+    RingKind::SubmitAll,
+    RingKind::Plain,
 ];
 
-impl Kind {
+impl RingKind {
     fn build(self, entries: u32) -> std::io::Result<IoUring> {
         let mut builder = IoUring::builder();
         // As many completions as there can be requests: the completion queue cannot overflow.
         builder.setup_clamp().setup_cqsize(entries);
-        if self != Kind::Plain {
+        if self != RingKind::Plain {
             builder.setup_submit_all();
         }
         match self {
-            Kind::Direct => {
+            RingKind::Direct => {
                 builder.setup_no_sqarray();
                 builder.setup_single_issuer().setup_defer_taskrun();
                 builder.setup_taskrun_flag();
             }
-            Kind::Deferred => {
+            RingKind::Deferred => {
                 builder.setup_single_issuer().setup_defer_taskrun();
                 builder.setup_taskrun_flag();
             }
-            Kind::Cooperative => {
+            RingKind::Cooperative => {
                 builder.setup_coop_taskrun().setup_taskrun_flag();
             }
-            Kind::SubmitAll | Kind::Plain => {}
+            RingKind::SubmitAll | RingKind::Plain => {}
         }
         builder.build(entries)
     }
 }
 
 /// The best ring for `max_events` requests that this kernel makes.
-pub(super) fn build(max_events: u32) -> Result<(IoUring, Kind), UringError> {
-    build_on(max_events, Kind::build)
+pub(super) fn build(max_events: u32) -> Result<(IoUring, RingKind), UringError> {
+    build_on(max_events, RingKind::build)
 }
 
 /// The same where `make` is the kernel, which refuses what it does not know with `EINVAL`.
 fn build_on(
     max_events: u32,
-    mut make: impl FnMut(Kind, u32) -> std::io::Result<IoUring>,
-) -> Result<(IoUring, Kind), UringError> {
+    mut make: impl FnMut(RingKind, u32) -> std::io::Result<IoUring>,
+) -> Result<(IoUring, RingKind), UringError> {
     let entries = max_events.min(MAX_RING_EVENTS).next_power_of_two();
-    for kind in KINDS {
+    for kind in RING_KINDS {
         match make(kind, entries) {
             Ok(ring) => {
                 check_operations(&ring, max_events)?;
                 return Ok((ring, kind));
             }
             Err(error) if errno(&error) == Errno::INVAL => {}
-            Err(error) => return Err(UringError::of("io_uring_setup", max_events, errno(&error))),
+            Err(error) => {
+                return Err(UringError::from_errno(
+                    "io_uring_setup",
+                    max_events,
+                    errno(&error),
+                ));
+            }
         }
     }
     Err(UringError::TooOld)
@@ -92,7 +98,11 @@ fn check_operations(ring: &IoUring, max_events: u32) -> Result<(), UringError> {
         Err(error) if errno(&error) == Errno::INVAL => return Err(UringError::TooOld),
         Err(error) => {
             let errno = errno(&error);
-            return Err(UringError::of("io_uring_register", max_events, errno));
+            return Err(UringError::from_errno(
+                "io_uring_register",
+                max_events,
+                errno,
+            ));
         }
     }
     let needed = [
@@ -126,8 +136,8 @@ mod tests {
     use crate::{Completion, IoBackend, Op, Request};
 
     /// A kernel that knows nothing better than `best`.
-    fn older(best: Kind) -> impl FnMut(Kind, u32) -> std::io::Result<IoUring> {
-        let better = KINDS.into_iter().take_while(move |kind| *kind != best);
+    fn older(best: RingKind) -> impl FnMut(RingKind, u32) -> std::io::Result<IoUring> {
+        let better = RING_KINDS.into_iter().take_while(move |kind| *kind != best);
         let better: Vec<_> = better.collect();
         move |kind, entries| {
             if better.contains(&kind) {
@@ -184,7 +194,7 @@ mod tests {
             return;
         }
         let (_, ours) = build(8).unwrap();
-        let known = KINDS.into_iter().skip_while(|kind| *kind != ours);
+        let known = RING_KINDS.into_iter().skip_while(|kind| *kind != ours);
         for best in known {
             let built = build_on(8, older(best)).unwrap();
             assert_eq!(built.1, best);
@@ -192,7 +202,7 @@ mod tests {
                 max_events: 8,
                 ..UringSettings::default()
             };
-            let ring = KernelRing::around(built, settings).unwrap();
+            let ring = KernelRing::set_up(built, settings).unwrap();
             let mut ring = Uring::with_ring(ring, settings);
             let file = tempfile::tempfile().unwrap();
             let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
@@ -228,7 +238,7 @@ mod tests {
     #[test]
     fn only_what_a_kernel_does_not_know_is_tried_with_less() {
         for (errno, calls, told) in [
-            (Errno::INVAL, KINDS.len(), UringError::TooOld),
+            (Errno::INVAL, RING_KINDS.len(), UringError::TooOld),
             (Errno::NOSYS, 1, UringError::NotSupported),
             (Errno::NOMEM, 1, UringError::Memory { max_events: 8 }),
         ] {
@@ -238,7 +248,7 @@ mod tests {
                 Err(errno.into())
             });
             assert_eq!(refused.err(), Some(told));
-            assert_eq!(tried, KINDS[..calls]);
+            assert_eq!(tried, RING_KINDS[..calls]);
         }
         let mut calls = 0;
         let refused = build_on(8, |_, _| {

@@ -6,17 +6,17 @@ use rustix::io::Errno;
 use telemetry::tracepoints::LINUX_AIO;
 
 use super::LinuxAio;
-use crate::aio::in_call::{STEP, Step};
+use crate::aio::completion_source::CompletionSource;
 use crate::aio::kernel::AioKernel;
-use crate::aio::source::Source;
-use crate::traced;
+use crate::aio::synchronous::{STEP, Step};
+use crate::submit_tracepoints;
 use crate::transfer::Progress;
 
 impl<K: AioKernel> LinuxAio<K> {
     /// The batch limit for the next call. The room of the context bounds it as well, but needs no
     /// look: a record is taken for every request that is pending or in flight.
     pub(super) fn batch(&self) -> usize {
-        self.batch.of_call(self.in_flight)
+        self.batch.for_call(self.in_flight)
     }
 
     #[inline(never)]
@@ -25,8 +25,8 @@ impl<K: AioKernel> LinuxAio<K> {
         while !self.blocked
             && let Some(&first) = self.pending.front()
         {
-            match self.at_once(first) {
-                Some(fd) => self.carry_out(fd),
+            match self.synchronous_file(first) {
+                Some(fd) => self.transfer_synchronously(fd),
                 None => self.submit_batch(),
             }
         }
@@ -34,10 +34,10 @@ impl<K: AioKernel> LinuxAio<K> {
 
     /// The file of a request that is to be carried out at once.
     #[inline]
-    fn at_once(&mut self, slot: u32) -> Option<RawFd> {
+    fn synchronous_file(&mut self, slot: u32) -> Option<RawFd> {
         let request = self.slots.get_mut(slot);
         let fd = request.fd();
-        (self.in_call.carries_out(fd) && request.is_plain_transfer()).then_some(fd)
+        (self.synchronous.allows_transfer(fd) && request.is_plain_transfer()).then_some(fd)
     }
 
     /// Fills the array of the next io_submit(2); how many requests are in it.
@@ -45,7 +45,7 @@ impl<K: AioKernel> LinuxAio<K> {
         self.iocbs.clear();
         for index in 0..self.pending.len().min(self.batch()) {
             let slot = self.pending[index];
-            if self.at_once(slot).is_some() {
+            if self.synchronous_file(slot).is_some() {
                 break;
             }
             self.iocbs.push(&raw mut self.slots.get_mut(slot).iocb);
@@ -58,11 +58,11 @@ impl<K: AioKernel> LinuxAio<K> {
     fn submit_batch(&mut self) {
         let count = self.collect_batch();
         self.stats.submit_calls += 1;
-        traced::begins(LINUX_AIO, count);
+        submit_tracepoints::fire_begin(LINUX_AIO, count);
         // SAFETY: the control blocks lie in `slots`, which nobody touches during the call;
         // for what they name, the submitters promised to keep it until completion.
         let submitted = unsafe { self.kernel.submit(self.context, &self.iocbs) };
-        traced::ended(LINUX_AIO, count, submitted);
+        submit_tracepoints::fire_end(LINUX_AIO, count, submitted);
         match submitted {
             // The kernel accepts at least one or says why not; were it to do neither, that
             // would be an EAGAIN.
@@ -77,12 +77,12 @@ impl<K: AioKernel> LinuxAio<K> {
 
     /// Transfers of one file, from the first pending request on, by read and write system calls. What is left of
     /// a short one stays the first.
-    fn carry_out(&mut self, fd: RawFd) {
+    fn transfer_synchronously(&mut self, fd: RawFd) {
         let begin_ns = self.kernel.now_ns();
         let mut step = Step::default();
         while step.requests < STEP
             && let Some(&slot) = self.pending.front()
-            && self.at_once(slot) == Some(fd)
+            && self.synchronous_file(slot) == Some(fd)
         {
             let request = self.slots.get_mut(slot);
             step.requests += 1;
@@ -99,17 +99,17 @@ impl<K: AioKernel> LinuxAio<K> {
         }
         self.stats.synchronous += u64::from(step.requests);
         step.took_ns = self.kernel.now_ns().saturating_sub(begin_ns);
-        self.in_call.carried_out(fd, step);
+        self.synchronous.observe_transfers(fd, step);
     }
 
     /// The kernel has taken so many requests, one at least.
     fn accepted(&mut self, count: usize) {
-        if let Source::Ring(ring) = self.source {
+        if let CompletionSource::Ring(ring) = self.source {
             let last = self.pending[count - 1];
             let request = self.slots.get_mut(last);
             if request.is_plain_transfer() {
                 let within = || ring.ends_with(u64::from(last));
-                self.in_call.submitted(request.fd(), within);
+                self.synchronous.observe_submit(request.fd(), within);
             }
         }
         for slot in self.pending.drain(..count) {

@@ -127,7 +127,7 @@ impl crate::model_test::Subject for Fake {
             ..AioSettings::default()
         };
         let mut aio = LinuxAio::with_kernel(kernel, settings).unwrap();
-        aio.in_call.watch_eagerly(3);
+        aio.synchronous.watch_eagerly(3);
         aio
     }
 
@@ -185,8 +185,8 @@ impl crate::model_test::Subject for Fake {
     }
 }
 
-mod in_call;
+mod completion_source;
 mod life;
-mod source;
 mod submit;
+mod synchronous;
 mod transfer;

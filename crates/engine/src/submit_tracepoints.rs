@@ -5,7 +5,7 @@ use telemetry::tracepoints::{submit_begin, submit_end};
 
 /// A call with so many requests is about to be made.
 #[inline(always)]
-pub(crate) fn begins(engine: u64, requests: usize) {
+pub(crate) fn fire_begin(engine: u64, requests: usize) {
     if submit_begin::enabled() {
         submit_begin::fire(engine, requests as u64);
     }
@@ -13,7 +13,7 @@ pub(crate) fn begins(engine: u64, requests: usize) {
 
 /// It has returned.
 #[inline(always)]
-pub(crate) fn ended(engine: u64, requests: usize, taken: Result<usize, Errno>) {
+pub(crate) fn fire_end(engine: u64, requests: usize, taken: Result<usize, Errno>) {
     if submit_end::enabled() {
         let taken = match taken {
             Ok(taken) => i64::try_from(taken).unwrap_or(i64::MAX),

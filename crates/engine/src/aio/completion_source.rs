@@ -11,14 +11,14 @@ const GETEVENTS_BATCH: usize = 128;
 
 /// Where completions come from.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(super) enum CompletionSource {
     /// The ring, in user space.
     Ring(CompletionRing),
     /// io_getevents(2), into this array.
     Syscall(Box<[IoEvent]>),
 }
 
-impl Source {
+impl CompletionSource {
     pub(super) fn new<K: AioKernel>(kernel: &K, context: ContextId, settings: AioSettings) -> Self {
         let fallback = || Self::Syscall(vec![IoEvent::default(); GETEVENTS_BATCH].into());
         // SAFETY: `AioKernel` vouches for the pointer until `destroy`, which only `drop` calls.

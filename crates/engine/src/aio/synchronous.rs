@@ -3,26 +3,26 @@
 //! On a tmpfs, say, the kernel carries out the whole transfer before io_submit(2) returns. Then
 //! nothing runs beside us, and a control block, an event and a write to an eventfd are only a detour:
 //! a read or write system call in the same place does the same work, and keeps the loop no longer.
-//! [`InCall`] decides for which files the engine takes that way. It is asked only about those
-//! that somebody [watches](InCall::watch), since a disk that may answer later must not stop the
+//! [`SyncDetector`] decides for which files the engine takes that way. It is asked only about those
+//! that somebody [watches](SyncDetector::watch), since a disk that may answer later must not stop the
 //! loop, nor the other disks that it serves:
 //!
-//! - *In*: a file must answer within [`ENTER_AFTER`] calls one after another.
+//! - *In*: a file must answer within [`CALLS_TO_ENTER`] calls one after another.
 //! - *Probes*: after [`PROBE_EVERY`] requests a batch goes by io_submit(2) again. If its last request
 //!   is not done when the call returns, the file is out.
 //! - *Clock*: each [`STEP`] requests are timed. If they took longer than a disk in memory can, the file
 //!   is out at once, and the rest of the batch goes by io_submit(2).
-//! - *Back again*: each time it was out, twice as many calls are wanted, up to [`ENTER_AT_MOST`].
+//! - *Back again*: each time it was out, twice as many calls are wanted, up to [`MAX_CALLS_TO_ENTER`].
 //!
 //! Flushes and durable writes always go by io_submit(2): they are for disks that can be waited for.
 
 use std::os::fd::RawFd;
 
 /// So many calls in a row a file must answer within.
-pub(super) const ENTER_AFTER: u32 = 64;
+pub(super) const CALLS_TO_ENTER: u32 = 64;
 
 /// The same for a file that was out again and again.
-const ENTER_AT_MOST: u32 = 1 << 16;
+const MAX_CALLS_TO_ENTER: u32 = 1 << 16;
 
 /// So many requests may be carried out until io_submit(2) is asked again.
 pub(super) const PROBE_EVERY: u32 = 2048;
@@ -39,9 +39,9 @@ const BYTE_LIMIT_NS: u64 = 1;
 
 /// What is known of the files of one engine.
 #[derive(Debug, Default)]
-pub(super) struct InCall {
+pub(super) struct SyncDetector {
     /// By descriptor, as far as they are watched.
-    files: Vec<Option<Judgement>>,
+    files: Vec<Option<SyncFileState>>,
 }
 
 /// Some requests that were carried out by read or write system calls.
@@ -52,7 +52,7 @@ pub(super) struct Step {
     pub(super) took_ns: u64,
 }
 
-impl InCall {
+impl SyncDetector {
     /// From now on, `fd` is watched.
     pub(super) fn watch(&mut self, fd: RawFd) {
         let Ok(index) = usize::try_from(fd) else {
@@ -61,15 +61,15 @@ impl InCall {
         if self.files.len() <= index {
             self.files.resize(index + 1, None);
         }
-        self.files[index] = Some(Judgement::new());
+        self.files[index] = Some(SyncFileState::new());
     }
 
     /// The same, but one call is enough.
     #[cfg(test)]
     pub(super) fn watch_eagerly(&mut self, fd: RawFd) {
         self.watch(fd);
-        if let Some(judgement) = self.judgement(fd) {
-            judgement.wanted = 1;
+        if let Some(state) = self.state(fd) {
+            state.wanted = 1;
         }
     }
 
@@ -85,19 +85,19 @@ impl InCall {
 
     /// Whether the next transfers of `fd` are to be carried out at once.
     #[inline]
-    pub(super) fn carries_out(&self, fd: RawFd) -> bool {
+    pub(super) fn allows_transfer(&self, fd: RawFd) -> bool {
         let entry = usize::try_from(fd).ok().and_then(|i| self.files.get(i));
-        matches!(entry, Some(Some(judgement)) if judgement.carries_out())
+        matches!(entry, Some(Some(state)) if state.allows_transfer())
     }
 
     /// Hears of each call whose last request was a transfer of `fd`, and looks at `within` if it
     /// wants to know whether that was done when the call returned.
     #[inline]
-    pub(super) fn submitted(&mut self, fd: RawFd, within: impl FnOnce() -> bool) {
-        if let Some(judgement) = self.judgement(fd) {
-            let before = judgement.is_in();
-            judgement.submitted(within());
-            if judgement.is_in() != before {
+    pub(super) fn observe_submit(&mut self, fd: RawFd, within: impl FnOnce() -> bool) {
+        if let Some(state) = self.state(fd) {
+            let before = state.is_synchronous();
+            state.observe_submit(within());
+            if state.is_synchronous() != before {
                 tracing::debug!(fd, within = !before, "a disk changed how it answers");
             }
         }
@@ -105,81 +105,81 @@ impl InCall {
 
     /// Hears of transfers of `fd` that were carried out.
     #[inline]
-    pub(super) fn carried_out(&mut self, fd: RawFd, step: Step) {
-        if let Some(judgement) = self.judgement(fd)
-            && !judgement.carried_out(step)
+    pub(super) fn observe_transfers(&mut self, fd: RawFd, step: Step) {
+        if let Some(state) = self.state(fd)
+            && !state.observe_transfers(step)
         {
             tracing::debug!(fd, took_ns = step.took_ns, "a disk in memory became slow");
         }
     }
 
-    fn judgement(&mut self, fd: RawFd) -> Option<&mut Judgement> {
+    fn state(&mut self, fd: RawFd) -> Option<&mut SyncFileState> {
         self.files.get_mut(usize::try_from(fd).ok()?)?.as_mut()
     }
 }
 
 /// What is known of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Judgement {
-    way: Way,
+struct SyncFileState {
+    mode: SubmitMode,
     /// So many calls in a row it must answer within.
     wanted: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum SubmitMode {
     /// By io_submit(2). It answered within so many calls in a row.
     Submit { within: u32 },
     /// At once. After so many requests a batch is submitted: the probe.
-    AtOnce { left: u32 },
+    Synchronous { left: u32 },
 }
 
-impl Judgement {
+impl SyncFileState {
     fn new() -> Self {
         Self {
-            way: Way::Submit { within: 0 },
-            wanted: ENTER_AFTER,
+            mode: SubmitMode::Submit { within: 0 },
+            wanted: CALLS_TO_ENTER,
         }
     }
 
-    fn is_in(&self) -> bool {
-        matches!(self.way, Way::AtOnce { .. })
+    fn is_synchronous(&self) -> bool {
+        matches!(self.mode, SubmitMode::Synchronous { .. })
     }
 
-    fn carries_out(&self) -> bool {
-        matches!(self.way, Way::AtOnce { left: 1.. })
+    fn allows_transfer(&self) -> bool {
+        matches!(self.mode, SubmitMode::Synchronous { left: 1.. })
     }
 
     /// A call was made; whether its last request was done `within` it.
-    fn submitted(&mut self, within: bool) {
-        match self.way {
-            Way::Submit { .. } if !within => self.way = Way::Submit { within: 0 },
-            Way::Submit { within } if within + 1 < self.wanted => {
-                self.way = Way::Submit { within: within + 1 };
+    fn observe_submit(&mut self, within: bool) {
+        match self.mode {
+            SubmitMode::Submit { .. } if !within => self.mode = SubmitMode::Submit { within: 0 },
+            SubmitMode::Submit { within } if within + 1 < self.wanted => {
+                self.mode = SubmitMode::Submit { within: within + 1 };
             }
-            Way::AtOnce { .. } if !within => self.out(),
-            Way::Submit { .. } | Way::AtOnce { .. } => {
-                self.way = Way::AtOnce { left: PROBE_EVERY };
+            SubmitMode::Synchronous { .. } if !within => self.leave(),
+            SubmitMode::Submit { .. } | SubmitMode::Synchronous { .. } => {
+                self.mode = SubmitMode::Synchronous { left: PROBE_EVERY };
             }
         }
     }
 
     /// False: that took too long, and the file is out.
-    fn carried_out(&mut self, step: Step) -> bool {
+    fn observe_transfers(&mut self, step: Step) -> bool {
         let limit_ns = u64::from(step.requests) * REQUEST_LIMIT_NS + step.bytes * BYTE_LIMIT_NS;
         if step.took_ns > limit_ns {
-            self.out();
+            self.leave();
             return false;
         }
-        if let Way::AtOnce { left } = &mut self.way {
+        if let SubmitMode::Synchronous { left } = &mut self.mode {
             *left = left.saturating_sub(step.requests);
         }
         true
     }
 
-    fn out(&mut self) {
-        self.way = Way::Submit { within: 0 };
-        self.wanted = (self.wanted * 2).min(ENTER_AT_MOST);
+    fn leave(&mut self) {
+        self.mode = SubmitMode::Submit { within: 0 };
+        self.wanted = (self.wanted * 2).min(MAX_CALLS_TO_ENTER);
     }
 }
 
@@ -194,10 +194,10 @@ mod tests {
     };
 
     /// How many calls in a row, each answered within, it takes until the file is in.
-    fn calls_until_in(judgement: &mut Judgement) -> u32 {
+    fn calls_until_synchronous(state: &mut SyncFileState) -> u32 {
         let mut calls = 0;
-        while !judgement.is_in() {
-            judgement.submitted(true);
+        while !state.is_synchronous() {
+            state.observe_submit(true);
             calls += 1;
         }
         calls
@@ -205,35 +205,35 @@ mod tests {
 
     #[test]
     fn a_file_is_in_after_many_calls_in_a_row() {
-        let mut judgement = Judgement::new();
-        for _ in 1..ENTER_AFTER {
-            judgement.submitted(true);
-            assert!(!judgement.carries_out());
+        let mut state = SyncFileState::new();
+        for _ in 1..CALLS_TO_ENTER {
+            state.observe_submit(true);
+            assert!(!state.allows_transfer());
         }
-        judgement.submitted(false);
+        state.observe_submit(false);
         assert_eq!(
-            calls_until_in(&mut judgement),
-            ENTER_AFTER,
+            calls_until_synchronous(&mut state),
+            CALLS_TO_ENTER,
             "from the beginning"
         );
-        assert!(judgement.carries_out());
+        assert!(state.allows_transfer());
     }
 
     #[test]
     fn a_probe_comes_after_so_many_requests_and_decides() {
-        let mut judgement = Judgement::new();
-        calls_until_in(&mut judgement);
+        let mut state = SyncFileState::new();
+        calls_until_synchronous(&mut state);
         for within in [true, true, false] {
             let mut requests = 0;
-            while judgement.carries_out() {
-                assert!(judgement.carried_out(QUICK));
+            while state.allows_transfer() {
+                assert!(state.observe_transfers(QUICK));
                 requests += QUICK.requests;
             }
             assert_eq!(requests, PROBE_EVERY);
-            assert!(judgement.is_in(), "the probe is still to come");
-            judgement.submitted(within);
+            assert!(state.is_synchronous(), "the probe is still to come");
+            state.observe_submit(within);
             assert_eq!(
-                (judgement.is_in(), judgement.carries_out()),
+                (state.is_synchronous(), state.allows_transfer()),
                 (within, within)
             );
         }
@@ -242,14 +242,14 @@ mod tests {
     #[test]
     fn who_is_too_slow_is_out() {
         let slow = |requests, bytes, took_ns| {
-            let mut judgement = Judgement::new();
-            calls_until_in(&mut judgement);
-            let stays = judgement.carried_out(Step {
+            let mut state = SyncFileState::new();
+            calls_until_synchronous(&mut state);
+            let stays = state.observe_transfers(Step {
                 requests,
                 bytes,
                 took_ns,
             });
-            assert_eq!(judgement.is_in(), stays);
+            assert_eq!(state.is_synchronous(), stays);
             !stays
         };
         assert!(!slow(1, 0, 50_000) && slow(1, 0, 50_001));
@@ -263,33 +263,33 @@ mod tests {
 
     #[test]
     fn who_was_out_must_be_good_for_longer() {
-        let mut judgement = Judgement::new();
-        let mut wanted = ENTER_AFTER;
+        let mut state = SyncFileState::new();
+        let mut wanted = CALLS_TO_ENTER;
         for _ in 0..20 {
-            assert_eq!(calls_until_in(&mut judgement), wanted);
-            judgement.submitted(false);
-            wanted = (wanted * 2).min(ENTER_AT_MOST);
+            assert_eq!(calls_until_synchronous(&mut state), wanted);
+            state.observe_submit(false);
+            wanted = (wanted * 2).min(MAX_CALLS_TO_ENTER);
         }
-        assert_eq!(wanted, ENTER_AT_MOST);
+        assert_eq!(wanted, MAX_CALLS_TO_ENTER);
     }
 
     #[test]
     fn nobody_else_is_judged() {
-        let mut in_call = InCall::default();
-        in_call.watch(5);
+        let mut detector = SyncDetector::default();
+        detector.watch(5);
         for fd in [-1, 0, 4, 6, i32::MAX] {
-            for _ in 0..2 * ENTER_AFTER {
-                in_call.submitted(fd, || panic!("nobody wants to know"));
+            for _ in 0..2 * CALLS_TO_ENTER {
+                detector.observe_submit(fd, || panic!("nobody wants to know"));
             }
-            in_call.carried_out(fd, QUICK);
-            in_call.unwatch(fd);
-            assert!(!in_call.carries_out(fd), "{fd}");
+            detector.observe_transfers(fd, QUICK);
+            detector.unwatch(fd);
+            assert!(!detector.allows_transfer(fd), "{fd}");
         }
-        (0..ENTER_AFTER).for_each(|_| in_call.submitted(5, || true));
-        assert!(in_call.carries_out(5));
-        in_call.unwatch(5);
-        assert!(!in_call.carries_out(5));
-        in_call.watch(5);
-        assert!(!in_call.carries_out(5), "another file has the number");
+        (0..CALLS_TO_ENTER).for_each(|_| detector.observe_submit(5, || true));
+        assert!(detector.allows_transfer(5));
+        detector.unwatch(5);
+        assert!(!detector.allows_transfer(5));
+        detector.watch(5);
+        assert!(!detector.allows_transfer(5), "another file has the number");
     }
 }

@@ -1,7 +1,7 @@
 //! Transfers that are carried out at once, because the disk answers within the call.
 
 use super::*;
-use crate::aio::in_call::{ENTER_AFTER, PROBE_EVERY, STEP};
+use crate::aio::synchronous::{CALLS_TO_ENTER, PROBE_EVERY, STEP};
 
 /// The file of all requests, see `Buffers::io`.
 const FD: i32 = 7;
@@ -15,10 +15,10 @@ fn watching(max_events: u32, max_batch: u32) -> Fake {
 }
 
 /// The same, with the file in the mode.
-fn at_once(max_events: u32, max_batch: u32) -> Fake {
+fn synchronous_file(max_events: u32, max_batch: u32) -> Fake {
     let mut aio = watching(max_events, max_batch);
-    (0..ENTER_AFTER).for_each(|_| one(&mut aio));
-    assert!(aio.in_call.carries_out(FD));
+    (0..CALLS_TO_ENTER).for_each(|_| one(&mut aio));
+    assert!(aio.synchronous.allows_transfer(FD));
     aio.kernel.calls.clear();
     aio.kernel.transferred.clear();
     aio
@@ -54,15 +54,15 @@ fn all_ok(count: u64) -> Vec<(u64, Result<(), Errno>)> {
 #[test]
 fn nothing_is_carried_out_before_so_many_calls() {
     let mut aio = watching(16, 0);
-    for calls in 1..=ENTER_AFTER {
-        assert!(!aio.in_call.carries_out(FD));
+    for calls in 1..=CALLS_TO_ENTER {
+        assert!(!aio.synchronous.allows_transfer(FD));
         one(&mut aio);
         assert_eq!(aio.kernel.calls.len(), calls as usize);
     }
     one(&mut aio);
-    assert_eq!(aio.kernel.calls.len(), ENTER_AFTER as usize);
+    assert_eq!(aio.kernel.calls.len(), CALLS_TO_ENTER as usize);
     assert_eq!(aio.stats().synchronous, 1);
-    assert_eq!(aio.stats().submitted, u64::from(ENTER_AFTER));
+    assert_eq!(aio.stats().submitted, u64::from(CALLS_TO_ENTER));
 }
 
 #[test]
@@ -71,10 +71,10 @@ fn a_disk_that_answers_later_and_one_that_nobody_watches_stay() {
     later.kernel.keeps = None;
     let mut unwatched = engine(16, 0);
     unwatched.kernel.keeps = Some(0);
-    let mut forgotten = at_once(16, 0);
+    let mut forgotten = synchronous_file(16, 0);
     forgotten.unwatch(FD);
     for aio in [&mut later, &mut unwatched, &mut forgotten] {
-        (0..3 * ENTER_AFTER).for_each(|_| one(aio));
+        (0..3 * CALLS_TO_ENTER).for_each(|_| one(aio));
         assert_eq!((aio.stats().synchronous, aio.kernel.calls.len()), (0, 192));
     }
 }
@@ -86,7 +86,7 @@ fn without_the_completion_ring_nothing_is_seen() {
     let settings = AioSettings::default();
     let mut aio = LinuxAio::with_kernel(kernel.without_ring(), settings).unwrap();
     aio.watch(FD);
-    (0..3 * ENTER_AFTER).for_each(|_| one(&mut aio));
+    (0..3 * CALLS_TO_ENTER).for_each(|_| one(&mut aio));
     assert_eq!(aio.stats().synchronous, 0);
 }
 
@@ -95,7 +95,7 @@ fn completions_of_other_disks_do_not_hide_that_it_answered() {
     let mut aio = watching(64, 0);
     let mut other = Buffers::sized(&[1], 0);
     aio.kernel.newest_first = true;
-    for _ in 0..ENTER_AFTER {
+    for _ in 0..CALLS_TO_ENTER {
         aio.kernel.keeps = None;
         let io = other.io(Op::Read, 0, 9);
         aio.put_to(3, io).unwrap();
@@ -106,12 +106,12 @@ fn completions_of_other_disks_do_not_hide_that_it_answered() {
         aio.submit();
         assert_eq!(aio.reaped(), [(5, Ok(())), (9, Ok(()))]);
     }
-    assert!(aio.in_call.carries_out(FD));
+    assert!(aio.synchronous.allows_transfer(FD));
 }
 
 #[test]
 fn what_is_carried_out_waits_for_the_reap_and_is_seen_without_a_system_call() {
-    let mut aio = at_once(64, 0);
+    let mut aio = synchronous_file(64, 0);
     let mut buffers = reads(&[4; 3]);
     put_reads(&mut aio, &mut buffers);
     assert_eq!((aio.pending(), aio.has_completions()), (3, false));
@@ -130,7 +130,7 @@ fn what_is_carried_out_waits_for_the_reap_and_is_seen_without_a_system_call() {
 
 #[test]
 fn a_full_batch_and_the_last_room_are_carried_out_at_once() {
-    let mut aio = at_once(6, 4);
+    let mut aio = synchronous_file(6, 4);
     let mut buffers = reads(&[4; 6]);
     put_reads(&mut aio, &mut buffers[..3]);
     assert!(aio.kernel.transferred.is_empty());
@@ -147,7 +147,7 @@ fn a_full_batch_and_the_last_room_are_carried_out_at_once() {
 
 #[test]
 fn writes_are_stored_and_flushes_and_durable_writes_are_submitted_in_their_place() {
-    let mut aio = at_once(16, 0);
+    let mut aio = synchronous_file(16, 0);
     let mut single = Buffers::sized(&[3], 1);
     let mut several = Buffers::sized(&[2, 0, 3], 2);
     let mut durable = Buffers::sized(&[2], 3);
@@ -164,12 +164,15 @@ fn writes_are_stored_and_flushes_and_durable_writes_are_submitted_in_their_place
     done.sort_unstable_by_key(|done| done.0);
     assert_eq!(done, all_ok(5));
     assert_eq!(aio.stats().synchronous, 3);
-    assert!(aio.in_call.carries_out(FD), "they say nothing about it");
+    assert!(
+        aio.synchronous.allows_transfer(FD),
+        "they say nothing about it"
+    );
 }
 
 #[test]
 fn other_files_are_submitted_in_between() {
-    let mut aio = at_once(16, 0);
+    let mut aio = synchronous_file(16, 0);
     aio.kernel.keeps = None;
     let mut buffers = reads(&[1; 6]);
     for (token, buffers) in (0..).zip(&mut buffers) {
@@ -189,7 +192,7 @@ fn other_files_are_submitted_in_between() {
 
 #[test]
 fn what_the_kernel_has_no_room_for_keeps_its_place() {
-    let mut aio = at_once(16, 0);
+    let mut aio = synchronous_file(16, 0);
     aio.kernel.script.push_back(Err(Errno::AGAIN));
     let mut buffers = reads(&[1; 3]);
     for (token, buffers) in (0..).zip(&mut buffers) {
@@ -209,7 +212,7 @@ fn what_the_kernel_has_no_room_for_keeps_its_place() {
 
 #[test]
 fn errors_are_those_of_their_request() {
-    let mut aio = at_once(16, 0);
+    let mut aio = synchronous_file(16, 0);
     aio.kernel.transfers = [Outcome::Whole, Outcome::Error(Errno::IO)].into();
     let mut buffers = reads(&[1; 3]);
     put_reads(&mut aio, &mut buffers);
@@ -221,7 +224,7 @@ fn errors_are_those_of_their_request() {
 
 #[test]
 fn a_short_transfer_is_resumed_and_its_end_is_the_files() {
-    let mut aio = at_once(16, 0);
+    let mut aio = synchronous_file(16, 0);
     aio.kernel.transfers = [Outcome::Short(1), Outcome::Short(4)].into();
     let mut short = Buffers::sized(&[3, 0, 5], 0xee);
     // The disk has 256 bytes.
@@ -240,7 +243,7 @@ fn a_short_transfer_is_resumed_and_its_end_is_the_files() {
 
 #[test]
 fn a_probe_that_is_not_answered_within_the_call_ends_it() {
-    let mut aio = at_once(16, 0);
+    let mut aio = synchronous_file(16, 0);
     for _ in 0..2 {
         (0..PROBE_EVERY).for_each(|_| one(&mut aio));
         assert!(aio.kernel.calls.is_empty());
@@ -250,22 +253,22 @@ fn a_probe_that_is_not_answered_within_the_call_ends_it() {
     }
     (0..PROBE_EVERY).for_each(|_| one(&mut aio));
     aio.kernel.keeps = None;
-    (0..ENTER_AFTER).for_each(|_| one(&mut aio));
-    assert_eq!(aio.kernel.calls.len(), ENTER_AFTER as usize);
+    (0..CALLS_TO_ENTER).for_each(|_| one(&mut aio));
+    assert_eq!(aio.kernel.calls.len(), CALLS_TO_ENTER as usize);
     aio.kernel.keeps = Some(0);
-    (0..2 * ENTER_AFTER).for_each(|_| one(&mut aio));
+    (0..2 * CALLS_TO_ENTER).for_each(|_| one(&mut aio));
     assert_eq!(
         aio.kernel.calls.len(),
-        3 * ENTER_AFTER as usize,
+        3 * CALLS_TO_ENTER as usize,
         "not so soon again"
     );
     one(&mut aio);
-    assert_eq!(aio.kernel.calls.len(), 3 * ENTER_AFTER as usize);
+    assert_eq!(aio.kernel.calls.len(), 3 * CALLS_TO_ENTER as usize);
 }
 
 #[test]
 fn a_disk_that_has_become_slow_keeps_the_loop_for_one_step() {
-    let mut aio = at_once(64, 0);
+    let mut aio = synchronous_file(64, 0);
     // Of another disk, so that a call may have as many.
     aio.kernel.keeps = None;
     let mut other = Buffers::sized(&[1], 0);
