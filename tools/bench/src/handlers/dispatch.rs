@@ -185,14 +185,14 @@ impl Dispatch {
                 .map_err(Error::io("run an iteration"))?;
         }
         cost.add(start.elapsed(), expected);
-        let plane = self.iothread.runner();
-        if let Some(failure) = plane.failure.take() {
+        let runner = self.iothread.runner();
+        if let Some(failure) = runner.failure.take() {
             return Err(Error::io("add a handler again")(failure));
         }
-        if plane.heard != expected {
+        if runner.heard != expected {
             return Err(Error::Unsuitable(format!(
                 "{} handlers ran where {expected} were ready: the event loop is broken",
-                plane.heard
+                runner.heard
             )));
         }
         Ok(cost.per_operation_ns())
