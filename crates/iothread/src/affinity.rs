@@ -1,4 +1,4 @@
-//! An iothread on chosen CPUs (`cpu-affinity`).
+//! CPU affinity of iothreads (`cpu-affinity`).
 //!
 //! Only the iothread is bound. Our worker threads run where the process may: each is there because
 //! something blocks or copies, and on the CPU of its iothread it would stand in the way of the one
@@ -16,7 +16,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// Reasons why an iothread cannot run on the CPUs that were set.
 #[derive(Debug, thiserror::Error)]
 pub enum AffinityError {
-    /// A CPU that is not there, or not for this process.
+    /// A CPU that is absent, or not allowed for this process.
     #[error(
         "iothread {iothread}: cpu-affinity: CPU {cpu} cannot be used; this process may use {allowed} (what is online and in its cpuset)"
     )]
@@ -25,28 +25,27 @@ pub enum AffinityError {
         iothread: String,
         /// The first such CPU.
         cpu: u16,
-        /// The CPUs that it could have, as ranges.
+        /// The allowed CPUs, as ranges.
         allowed: String,
     },
-    /// The kernel refuses for another reason.
+    /// Another error of the kernel.
     #[error("iothread {iothread}: cpu-affinity: {error}")]
     Kernel {
         /// The iothread.
         iothread: String,
-        /// What it said.
+        /// The kernel's error.
         error: io::Error,
     },
 }
 
-/// Binds the calling thread, an iothread of this name. The set is where it was allowed to run before:
-/// that is for its workers.
+/// Binds the calling thread, an iothread of this name. Returns the CPUs that it was allowed to use before, for its workers.
 pub(crate) fn bind(iothread: &str, cpus: &[u16]) -> Result<CpuSet, AffinityError> {
     let kernel = |error: rustix::io::Errno| AffinityError::Kernel {
         iothread: iothread.to_owned(),
         error: error.into(),
     };
     let before = sched_getaffinity(None).map_err(kernel)?;
-    // What is asked for may be more than what is usual, but not more than everything.
+    // The set may be larger than the present affinity, but not larger than what the cpuset allows.
     let everything = set(0..CpuSet::MAX_CPU);
     sched_setaffinity(None, &everything).map_err(kernel)?;
     let allowed = sched_getaffinity(None).map_err(kernel)?;
@@ -65,7 +64,7 @@ pub(crate) fn bind(iothread: &str, cpus: &[u16]) -> Result<CpuSet, AffinityError
     Ok(before)
 }
 
-/// The calling thread may run there again.
+/// Restores the affinity of the calling thread.
 pub(crate) fn unbind(iothread: &str, cpus: &CpuSet) -> Result<(), AffinityError> {
     sched_setaffinity(None, cpus).map_err(|error| AffinityError::Kernel {
         iothread: iothread.to_owned(),
@@ -116,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges() {
+    fn cpu_sets_are_shown_as_ranges() {
         for (cpus, shown) in [
             (&[][..], ""),
             (&[0], "0"),
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_bound_and_says_where_it_was() {
+    fn binding_returns_the_previous_affinity() {
         let usual = sched_getaffinity(None).unwrap();
         let cpu = (0..CpuSet::MAX_CPU).find(|cpu| usual.is_set(*cpu)).unwrap();
         let (before, bound) = on_a_thread(|| {
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_is_not_there_is_named_with_those_that_are() {
+    fn an_absent_cpu_is_reported_with_the_allowed_ones() {
         let usual = sched_getaffinity(None).unwrap();
         let cpu = (0..CpuSet::MAX_CPU).find(|cpu| usual.is_set(*cpu)).unwrap();
         // No machine that tests run on has that many.

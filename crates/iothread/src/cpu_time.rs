@@ -2,8 +2,8 @@
 
 use std::mem::MaybeUninit;
 
-/// What makes a clock's number one of a thread, by its scheduled time: see clock_gettime(2) and
-/// pthread_getcpuclockid(3), which wants a handle that the standard library's threads keep for themselves.
+/// Bits of a clock number for the scheduled time of a thread: see clock_gettime(2). pthread_getcpuclockid(3) needs a handle that the
+/// standard library does not give out.
 const THREAD_CLOCK: libc::clockid_t = 6;
 
 /// CPU time that the thread has taken, in nanoseconds; 0 if there is no such thread in this process.
@@ -26,17 +26,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_works_takes_time_and_one_that_waits_takes_none() {
-        let (tell, told) = std::sync::mpsc::channel();
+    fn a_working_thread_uses_cpu_time() {
+        let (send_id, ids) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let worker = std::thread::spawn(move || {
             let id = rustix::thread::gettid().as_raw_nonzero().get();
             let begin = thread_cpu_time_ns(id);
             while thread_cpu_time_ns(id) < begin + 2_000_000 {}
-            tell.send(id).unwrap();
+            send_id.send(id).unwrap();
             let _ = ended.recv();
         });
-        let id = told.recv().unwrap();
+        let id = ids.recv().unwrap();
         let worked = thread_cpu_time_ns(id);
         assert!(worked >= 2_000_000);
         drop(end);

@@ -1,4 +1,4 @@
-//! An iothread, as the control plane sees it.
+//! Handle of a running iothread, for the control plane.
 
 use std::io;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::queue_runner::QueueRunner;
 use crate::socket_device::SocketDevice;
 use crate::submits::SubmitTotals;
 
-/// How an iothread is made; the names are those of its options.
+/// Settings of an iothread, named like its options.
 #[derive(Clone, Debug)]
 pub struct DataThreadSettings {
     /// Its name.
@@ -31,7 +31,7 @@ pub struct DataThreadSettings {
     pub aio_max_events: u32,
     /// Requests in one submission at most (`aio-max-batch`), 0: the engine's default.
     pub aio_max_batch: u32,
-    /// Worker threads that stay (`thread-pool-min`).
+    /// Worker threads that are kept when idle (`thread-pool-min`).
     pub thread_pool_min: u32,
     /// Worker threads at most (`thread-pool-max`).
     pub thread_pool_max: u32,
@@ -40,7 +40,7 @@ pub struct DataThreadSettings {
 }
 
 impl DataThreadSettings {
-    /// Defaults under a name.
+    /// Default settings with this name.
     #[must_use]
     pub fn named(id: &str) -> Self {
         let (aio, pool) = (AioSettings::default(), PoolSettings::default());
@@ -56,41 +56,41 @@ impl DataThreadSettings {
     }
 }
 
-/// Why an iothread could not be started.
+/// Error at the start of an iothread, or of a command to it.
 #[derive(Debug, thiserror::Error)]
 pub enum DataThreadError {
-    /// No thread, or none of what it needs.
+    /// Its thread or its poller could not be created.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
-    /// Its worker threads' limits.
+    /// The limits of its worker threads are invalid.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// What its loop needs of the kernel.
+    /// Its event loop could not be created.
     #[error("cannot make its event loop: {0}")]
     Io(#[from] io::Error),
-    /// The CPUs that it was to run on.
+    /// It cannot run on its CPUs.
     #[error(transparent)]
     Affinity(#[from] AffinityError),
-    /// It is gone.
+    /// It has stopped.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
 
-/// Gives away what a thread of this kind does not need, if the process is confined.
+/// Drops privileges that a thread of this kind does not need, if the sandbox is on.
 fn confine(thread: Thread) {
     if let Err(error) = sandbox::enter(thread) {
-        // It must not go on with more rights than it is said to have.
+        // It must not continue with more privileges than configured.
         tracing::error!(%error, "a thread cannot be confined");
         std::process::abort();
     }
 }
 
-/// What an iothread has done since it was made.
+/// Counters of an iothread.
 #[derive(Clone, Debug)]
 pub struct IothreadTotals {
-    /// By its loop.
+    /// Of its loop.
     pub iterations: Arc<LoopTotals>,
-    /// By its engines.
+    /// Of its engines.
     pub submits: Arc<SubmitTotals>,
 }
 
@@ -104,7 +104,7 @@ pub struct DataThread {
 }
 
 impl DataThread {
-    /// Starts one.
+    /// Starts an iothread.
     ///
     /// # Errors
     /// [`DataThreadError`].
@@ -170,25 +170,25 @@ impl DataThread {
         &self.id
     }
 
-    /// The kernel's number of it, as `ps -T` and `taskset` have it.
+    /// Its thread ID, as `ps -T` and `taskset` show it.
     #[must_use]
     pub fn thread_id(&self) -> i32 {
         self.thread_id
     }
 
-    /// What it has done so far.
+    /// Its counters.
     #[must_use]
     pub fn totals(&self) -> &IothreadTotals {
         &self.totals
     }
 
-    /// CPU time that it has taken so far, in nanoseconds.
+    /// Its CPU time so far, in nanoseconds.
     #[must_use]
     pub fn cpu_time_ns(&self) -> u64 {
         thread_cpu_time_ns(self.thread_id)
     }
 
-    /// Changes how long it polls.
+    /// Changes its polling settings.
     ///
     /// # Errors
     /// [`Stopped`].
@@ -204,8 +204,8 @@ impl DataThread {
         self.remote.send(Message::SetAioMaxBatch(max_batch))
     }
 
-    /// Changes how many requests its Linux AIO context and its ring have in flight, each: when
-    /// the next queue starts while none of them is in use.
+    /// Changes the number of requests that its Linux AIO context and its ring may have in flight, each. Takes effect when the
+    /// next queue starts while neither is in use.
     ///
     /// # Errors
     /// [`Stopped`].
@@ -213,7 +213,7 @@ impl DataThread {
         self.remote.send(Message::SetAioMaxEvents(max_events))
     }
 
-    /// Changes how many worker threads stay, and are there at most.
+    /// Changes the limits of its worker threads.
     ///
     /// # Errors
     /// When the limits contradict each other (nothing changes then), or a thread cannot be started.
@@ -222,17 +222,16 @@ impl DataThread {
         Ok(ask(&self.remote, message)??)
     }
 
-    /// Runs it on these CPUs; on none: wherever the process may.
+    /// Binds it to these CPUs; none: to all that the process may use.
     ///
     /// # Errors
-    /// A CPU that cannot be used. It stays where it is then.
+    /// A CPU that cannot be used. The affinity does not change then.
     pub fn set_cpu_affinity(&self, cpus: &[u16]) -> Result<(), DataThreadError> {
         let message = |reply| Message::SetCpuAffinity(self.id.clone(), cpus.to_vec(), reply);
         Ok(ask(&self.remote, message)??)
     }
 
-    /// Asks whether it lives: it answers between two iterations. Without an answer to come, it has
-    /// ended.
+    /// Sends a ping, which is answered between two iterations. The sender is dropped if the iothread has ended.
     #[must_use]
     pub fn ping(&self) -> mpsc::Receiver<()> {
         let (reply, answer) = mpsc::channel();

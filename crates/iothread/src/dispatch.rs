@@ -7,7 +7,7 @@ use crate::queue_lists::QueueLists;
 use crate::trace::Trace;
 use crate::vrings::Vrings;
 
-/// Dispatches the completions of a phase.
+/// Dispatches completions to queues and socket devices.
 pub(crate) struct CompletionDispatcher<'a> {
     pub io: &'a mut IoContext,
     pub vrings: &'a mut Vrings,
@@ -16,7 +16,7 @@ pub(crate) struct CompletionDispatcher<'a> {
 }
 
 impl CompletionDispatcher<'_> {
-    /// Gives each run of completions of the same queue to that queue, `now` in ticks.
+    /// Passes each run of completions of the same queue to that queue, `now` in ticks.
     pub fn dispatch(&mut self, completions: &[Completion], now: u64) {
         for run in runs(completions) {
             let place = place_of(&run[0]);
@@ -27,18 +27,18 @@ impl CompletionDispatcher<'_> {
             vring.complete(run, self.io, now);
             self.trace.completed(place);
             if self.lists.unpublished.insert(place) {
-                // Its guest is likely to ask again: it need not kick for that.
+                // Its guest is likely to add a request: it need not kick for that.
                 self.lists.activate(vring, place);
             }
         }
     }
 
-    /// No queue has that place.
+    /// Passes completions to the socket device at a place where no queue is.
     fn dispatch_to_socket_device(&mut self, place: u32, run: &[Completion]) {
         let Some(running) = self.vrings.socket_devices.get_mut(place) else {
             debug_assert!(
                 false,
-                "what has requests in flight is kept until the last has completed"
+                "a place is kept until its last request has completed"
             );
             return;
         };
@@ -47,7 +47,7 @@ impl CompletionDispatcher<'_> {
     }
 }
 
-/// Cuts completions into runs of the same place.
+/// Splits completions into runs of the same place.
 fn runs(completions: &[Completion]) -> impl Iterator<Item = &[Completion]> {
     completions.chunk_by(|one, next| place_of(one) == place_of(next))
 }
@@ -64,7 +64,7 @@ mod tests {
     use super::runs;
 
     #[test]
-    fn completions_are_cut_where_the_queue_changes_and_only_there() {
+    fn completions_are_split_where_the_queue_changes_and_only_there() {
         let completion = |(place, slot, result)| Completion {
             token: token::new(place, slot),
             result,

@@ -1,7 +1,7 @@
-//! Memory maps and disks of a queue that requests in flight still use.
+//! Memory maps and disks of a queue that requests of older generations still use.
 //!
-//! A new memory map or disk begins a new generation of requests; those of older ones keep what they came with until they
-//! have left the queue.
+//! A new memory map or disk begins a new generation of requests; requests of older ones keep their map and disks until they have
+//! left the queue.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -13,7 +13,7 @@ use virtqueue::GuestMemory;
 /// Memory and disks that the requests of a generation use.
 pub(crate) struct Used {
     pub memory: Arc<GuestMemory>,
-    /// Those that the queue continues without.
+    /// Disks that the queue continues without.
     pub disks: Vec<AttachedDisk>,
 }
 
@@ -25,11 +25,11 @@ struct Epoch {
     used: Used,
 }
 
-/// Those of a queue, from old to young.
+/// Older generations of a queue, from old to young.
 #[derive(Default)]
 pub(crate) struct Epochs {
     older: Vec<Epoch>,
-    /// Each waits until no older generation has requests in flight but parked ones.
+    /// Senders to be notified when no older generation has requests in flight but parked ones.
     settling: Vec<Sender<()>>,
 }
 
@@ -39,7 +39,7 @@ impl Epochs {
         self.older.iter().map(|epoch| epoch.in_flight).sum()
     }
 
-    /// The current generation ends: its requests, `in_flight` many, use this, which is returned if there are none.
+    /// Ends the current generation, whose requests, `in_flight` many, use this. Returns it if there are none.
     pub fn begin(&mut self, end: AdmitTime, in_flight: u32, used: Used) -> Option<Used> {
         if in_flight == 0 {
             return Some(self.unused(self.older.len(), used));
@@ -52,7 +52,7 @@ impl Epochs {
         None
     }
 
-    /// Requests that were admitted then have left the queue. Returns what no request uses any more.
+    /// Counts requests with this admit time that have left the queue. Returns what no request uses any more.
     pub fn release(&mut self, admitted: AdmitTime, requests: u32) -> Option<Used> {
         let index = self.older.iter().position(|epoch| admitted < epoch.end)?;
         self.older[index].in_flight -= requests;
@@ -63,8 +63,8 @@ impl Epochs {
         Some(self.unused(index, used))
     }
 
-    /// No request of the generation at this place uses this any more. Its disks wait for the generations before it: later steps and
-    /// retries of their requests went the way that was current then.
+    /// What can be released of a generation without requests. Its disks pass to the generation before it, whose later steps and
+    /// retries may have gone to them.
     fn unused(&mut self, index: usize, mut used: Used) -> Used {
         if let Some(before) = self.older[..index].last_mut() {
             before.used.disks.append(&mut used.disks);
@@ -72,30 +72,30 @@ impl Epochs {
         used
     }
 
-    /// The disks of older generations, whose requests are all parked: those that are retried go to the current ones.
+    /// Takes the disks of older generations whose requests are all parked: retries go to the current disks.
     pub fn take_disks(&mut self) -> impl Iterator<Item = AttachedDisk> {
         self.older
             .iter_mut()
             .flat_map(|epoch| epoch.used.disks.drain(..))
     }
 
-    /// `reply` is sent to when no older generation has requests in flight but parked ones.
+    /// Notifies `reply` when no older generation has requests in flight but parked ones.
     pub fn settle(&mut self, reply: Sender<()>) {
         self.settling.push(reply);
     }
 
-    /// Nothing waits for requests of older generations, and there are none.
+    /// Whether there are no older generations, and no waits for them.
     #[inline]
     pub fn are_over(&self) -> bool {
         self.older.is_empty() && self.settling.is_empty()
     }
 
-    /// Something waits for requests of older generations.
+    /// Whether there are waits for older generations.
     pub fn are_settling(&self) -> bool {
         !self.settling.is_empty()
     }
 
-    /// So many requests of older generations are parked.
+    /// Ends the waits if the requests of older generations are all parked, `parked` many.
     pub fn end_settling(&mut self, parked: u32) {
         if self.in_flight() == parked {
             for reply in self.settling.drain(..) {

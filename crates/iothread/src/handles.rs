@@ -1,4 +1,4 @@
-//! Started queues and socket devices, as the control plane sees them.
+//! Handles of started queues and socket devices, for the control plane.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ pub(crate) fn ask<T>(
     answer.recv().map_err(|_| Stopped)
 }
 
-/// Lets what is at this place stop; where it says that it has. Its sender goes with the iothread.
+/// Stops what is at this place. Its base is received when it has stopped; the sender is dropped with the iothread.
 fn begin_stop(remote: &Remote<Message>, place: u32) -> Receiver<u32> {
     let (reply, answer) = mpsc::channel();
     // An error drops the reply, which ends the wait.
@@ -31,7 +31,7 @@ pub struct SocketDeviceHandle {
     remote: Remote<Message>,
     /// `None` once its stop was sent.
     place: Mutex<Option<u32>>,
-    /// Says that it has stopped.
+    /// Receives when it has stopped.
     ending: Mutex<Option<Receiver<u32>>>,
 }
 
@@ -46,14 +46,14 @@ impl SocketDeviceHandle {
 
     /// Sends it a command.
     pub fn send(&self, command: SocketDeviceCommand) {
-        // Under the lock: the place may be another device's as soon as the stop was sent.
+        // Under the lock: the place may be reused as soon as the stop was sent.
         if let Some(place) = *lock(&self.place) {
             // An iothread that is gone has taken the socket device with it.
             let _ = self.remote.send(Message::SocketDevice(place, command));
         }
     }
 
-    /// Sends it a command, and waits for the answer; `None`: it is gone. Others may stop it meanwhile.
+    /// Sends it a command and waits for the answer; `None`: it has stopped. Another thread may stop it meanwhile.
     pub fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> SocketDeviceCommand) -> Option<T> {
         let (reply, answer) = mpsc::channel();
         self.send(command(reply));
@@ -76,14 +76,14 @@ impl SocketDeviceHandle {
         idle
     }
 
-    /// Sends the front-end away and takes no other.
+    /// Begins to stop it: disconnects its front-end and accepts no other.
     pub fn begin_stop(&self) {
         if let Some(place) = lock(&self.place).take() {
             *lock(&self.ending) = Some(begin_stop(&self.remote, place));
         }
     }
 
-    /// The same, and waits for what is in flight.
+    /// Stops it and waits for requests in flight.
     pub fn stop(&self) {
         self.begin_stop();
         if let Some(ending) = lock(&self.ending).take() {
@@ -124,13 +124,13 @@ impl VringHandle {
         let _ = self.remote.send(Message::Queue(self.place, command));
     }
 
-    /// Sends it a command, and waits for the answer; `None`: it is gone.
+    /// Sends it a command and waits for the answer; `None`: it has stopped.
     pub fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> QueueCommand) -> Option<T> {
         let message = |reply| Message::Queue(self.place, command(reply));
         ask(&self.remote, message).ok()
     }
 
-    /// Sends its device a command. An answer comes, or its sender goes with the queue.
+    /// Sends its device a command. The answer is received, or its sender is dropped with the queue.
     #[must_use]
     pub fn begin_device<T>(&self, command: impl FnOnce(Sender<T>) -> DeviceCommand) -> Receiver<T> {
         let (reply, answer) = mpsc::channel();
@@ -141,15 +141,15 @@ impl VringHandle {
         answer
     }
 
-    /// Takes no more requests. When those in flight are done, the answer says where the queue stands, as `GET_VRING_BASE` wants it;
-    /// its sender goes with the iothread.
+    /// Begins to stop it. When the requests in flight are done, its base is received, as `GET_VRING_BASE` returns it; the sender is
+    /// dropped with the iothread.
     #[must_use]
     pub fn begin_stop(mut self) -> Receiver<u32> {
         self.stopped = true;
         begin_stop(&self.remote, self.place)
     }
 
-    /// The same, and waits; `None` when the iothread is gone.
+    /// Stops it and returns its base; `None` when the iothread has stopped.
     #[must_use]
     pub fn stop(self) -> Option<u32> {
         self.begin_stop().recv().ok()

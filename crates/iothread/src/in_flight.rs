@@ -1,30 +1,30 @@
 //! Requests of a socket device in flight, and the disks that older ones of them use.
 //!
-//! A request has a slot, and its slot the generation that it was submitted in. So a device need not stop for another node, or to
-//! learn when what it has submitted is done.
+//! The generation of a request is recorded by its slot. So a device need not stop when a node is replaced, or when another thread waits
+//! for its requests.
 
 use std::sync::mpsc::Sender;
 
 use block::{AttachedDisk, DiskCall, DiskIo, IoContext, Request, SourceIo, token};
 use engine::Completion;
 
-/// Those of one socket device.
+/// Requests in flight of one socket device.
 #[derive(Default)]
 pub(crate) struct InFlightRequests {
-    /// By slot.
+    /// Generations of requests, by slot.
     generations: Vec<u64>,
     current: u64,
     count: usize,
-    /// Those of older generations.
+    /// Number of requests of older generations.
     older: usize,
-    /// Older requests may use them.
+    /// Disks that requests of older generations may use.
     retired: Vec<AttachedDisk>,
-    /// Each waits until no older request is in flight.
+    /// Senders to be notified when no request of an older generation is in flight.
     settling: Vec<Sender<()>>,
 }
 
 impl InFlightRequests {
-    /// A request of this slot is in flight from now on.
+    /// Counts a request that is submitted.
     pub fn begin(&mut self, slot: u32) {
         let slot = slot as usize;
         if self.generations.len() <= slot {
@@ -34,7 +34,7 @@ impl InFlightRequests {
         self.count += 1;
     }
 
-    /// Requests are done.
+    /// Counts requests that are done.
     pub fn complete(&mut self, done: &[Completion]) {
         for completion in done {
             let slot = token::number(completion.token) as usize;
@@ -43,13 +43,13 @@ impl InFlightRequests {
         self.count -= done.len();
     }
 
-    /// What is in flight may use this disk, and what comes later does not.
+    /// Keeps a disk until the requests in flight, which may use it, are done.
     pub fn retire(&mut self, disk: AttachedDisk) {
         self.retired.push(disk);
         self.begin_generation();
     }
 
-    /// `reply` is sent to when what is in flight is done.
+    /// Notifies `reply` when the requests in flight are done.
     pub fn settle(&mut self, reply: Sender<()>) {
         self.settling.push(reply);
         self.begin_generation();
@@ -60,7 +60,7 @@ impl InFlightRequests {
         self.older = self.count;
     }
 
-    /// Ends what waits for older requests, if there are none.
+    /// Releases the disks of older generations and ends the waits for them, if they have no requests.
     pub fn end_older(&mut self, io: &mut IoContext) {
         if self.older > 0 {
             return;
@@ -75,7 +75,7 @@ impl InFlightRequests {
     }
 }
 
-/// The disks of a socket device, with a record of what it submits.
+/// The disks of a socket device; counts the requests that it submits.
 pub(crate) struct TrackedIo<'a> {
     pub io: SourceIo<'a>,
     pub in_flight: &'a mut InFlightRequests,

@@ -1,8 +1,8 @@
 //! A thread that runs queues: an [event loop](event_loop) of five phases, and on it rings, devices and backends.
 //!
 //! A [`QueueRunner`] is the `Runner` of an `IoThread`. It owns the thread's engines and the started
-//! virtqueues ([`vring`]) that are mapped to it; nothing on a request's way leaves the thread. The
-//! control plane reaches it by messages only, through [`DataThread`] and [`VringHandle`].
+//! virtqueues ([`vring`]) that are mapped to it; a request is processed on this thread alone. The
+//! control plane reaches it only by messages, through [`DataThread`] and [`VringHandle`].
 
 mod affinity;
 mod cpu_time;
@@ -26,7 +26,7 @@ mod trace;
 mod vring;
 mod vrings;
 
-/// The models of `interleavings/` have that of loom here.
+/// Replaced by loom's in the models of `interleavings/`.
 use std::sync;
 
 pub use affinity::AffinityError;

@@ -21,14 +21,14 @@ pub use reports::{
 };
 pub use setup::{DeviceSetup, ScsiDisk, ScsiMessage, ScsiSetup, VringSetup};
 
-/// A message to an iothread. A `u32` is the place of a started queue or socket device. Commands to a place where there is none are
-/// dropped, with the senders of their answers.
+/// A message to an iothread. A `u32` is the place of a queue or socket device. Commands to an empty place are
+/// dropped, with the senders for their answers.
 pub enum Message {
     /// Start a queue; the answer is its place.
     Start(Box<VringSetup>, Sender<Result<u32, StartError>>),
     /// Start a socket device with these disks; the answer is its place.
     StartSocketDevice(Box<dyn SocketDevice>, Vec<Arc<Node>>, Sender<u32>),
-    /// Stop a queue or a socket device: take no more requests, wait for those in flight; the answer is where it stands.
+    /// Stop a queue or a socket device: admit no more requests, wait for those in flight; the answer is its base.
     Stop(u32, Sender<u32>),
     /// A command for a queue.
     Queue(u32, QueueCommand),
@@ -38,43 +38,43 @@ pub enum Message {
     SocketDevice(u32, SocketDeviceCommand),
     /// Change the batch limit of Linux AIO.
     SetAioMaxBatch(u32),
-    /// Change how many requests an engine has in flight.
+    /// Change the number of requests that an engine may have in flight.
     SetAioMaxEvents(u32),
-    /// Change how many worker threads stay, and are there at most; the answer says whether that can be.
+    /// Change the least and the most worker threads; the answer is whether they are valid.
     SetThreadPool(u32, u32, Sender<Result<(), PoolError>>),
-    /// Run on these CPUs, or where the process may; the answer says whether that can be.
+    /// Run on these CPUs, or where the process may; the answer is whether that is possible.
     SetCpuAffinity(String, Vec<u16>, Sender<Result<(), AffinityError>>),
-    /// Answer, to show that the loop goes round.
+    /// Answer, to show that the loop is alive.
     Ping(Sender<()>),
 }
 
-/// A command that concerns the disks behind a queue's device; its front-end does not know of it.
+/// A command that concerns the disks behind a queue's device. It does not come from the front-end.
 pub enum DeviceCommand {
-    /// The queue goes on with another node in the place of its own. The answer says that all is done that it had taken before:
-    /// nothing uses the old node any more. It does not wait for what is taken later, which the new node may delay.
+    /// Replace the node of a queue. The answer comes when all requests that were admitted before are done, and nothing uses the old
+    /// node any more. It does not wait for later requests, which the new node may delay.
     SetNode(Arc<Node>, Sender<()>),
-    /// The same for the controller's disks. If units have come or gone, the queue is disabled and has nothing in flight.
+    /// The same for the disks of a controller. If units were added or removed, the queue is disabled and has nothing in flight.
     SetDisks(Vec<ScsiDisk>, Sender<()>),
     /// A message from another queue of the same SCSI controller.
     ToScsi(ScsiMessage),
-    /// Retry or answer parked requests.
+    /// Retry parked requests, or answer them as failed.
     Resume(Resume),
-    /// Report requests that were admitted before the second time, in ticks, and not before the first, and are not done.
+    /// Report unfinished requests that were admitted from the first time on and before the second, in ticks.
     ReportLate(u64, u64),
 }
 
 /// A command for a socket device.
 pub enum SocketDeviceCommand {
-    /// Submit requests to the engines, or do not.
+    /// Allow or forbid that it submits requests.
     Enable(bool),
-    /// Answer when all requests are done that were submitted so far.
+    /// Answer when all requests that were submitted so far are done.
     Settle(Sender<()>),
-    /// Go on with another node in the place of those that have its name. The answer says that all is done that was submitted before.
+    /// Replace nodes of the same name by this one. The answer comes when all requests that were submitted before are done.
     SetNode(Arc<Node>, Sender<()>),
-    /// Stop if no front-end is connected and nothing is in flight; the answer says whether that was so.
+    /// Stop if no front-end is connected and nothing is in flight; the answer is whether that was so.
     StopIfIdle(Sender<bool>),
-    /// Take no front-end if none is connected; the answer says whether none was.
+    /// Accept no front-end if none is connected; the answer is whether none was.
     Park(Sender<bool>),
-    /// Take front-ends again, or for the first time if it was made parked.
+    /// Accept front-ends again, or for the first time if it was created parked.
     Unpark,
 }

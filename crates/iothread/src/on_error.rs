@@ -2,7 +2,7 @@
 
 use engine::Errno;
 
-/// What is to be done about errors of one direction.
+/// Policy for errors of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
     /// The guest gets the error.
@@ -12,23 +12,23 @@ pub enum OnError {
     Ignore,
     /// As `Stop` where the disk is full, else as `Report`.
     NoSpace,
-    /// The request waits until an operator has put the disk right.
+    /// The request is parked until a client resumes it.
     Stop,
 }
 
-/// What is done about one error.
+/// Action on one error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorAction {
     /// The guest gets the error.
     Report,
     /// The guest gets a success.
     Ignore,
-    /// The request waits.
+    /// The request is parked.
     Stop,
 }
 
 impl ErrorAction {
-    /// As QEMU calls it.
+    /// QEMU's name for it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -42,7 +42,7 @@ impl ErrorAction {
 impl OnError {
     pub(crate) fn action(self, errno: Errno) -> ErrorAction {
         match self {
-            // The guest's own memory has gone. No repair of a disk helps.
+            // The guest's memory was unmapped. A retry cannot help.
             _ if errno == Errno::FAULT => ErrorAction::Report,
             OnError::Report => ErrorAction::Report,
             OnError::Ignore => ErrorAction::Ignore,
@@ -53,11 +53,11 @@ impl OnError {
     }
 }
 
-/// Of an export.
+/// Error policy of an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ErrorPolicy {
     /// Of reads (`rerror`).
     pub reads: OnError,
-    /// Of all others (`werror`).
+    /// Of all other requests (`werror`).
     pub writes: OnError,
 }

@@ -11,7 +11,7 @@ use super::{Broken, InFlight, QueueContext, QueueDevice, Stop};
 use crate::messages::{QueueReports, Resume};
 use crate::on_error::ErrorAction;
 
-/// The queue, its disk, and the requests that the disk has failed and the error policy keeps.
+/// A virtio-blk queue, its disk and its parked requests.
 pub(crate) struct BlkQueue {
     queue: virtio_blk::Queue,
     disk: [AttachedDisk; 1],
@@ -28,7 +28,7 @@ impl BlkQueue {
     }
 
     /// Retries as many parked requests as there is room for; true: all that are to be retried. None while the queue is
-    /// disabled: its disk may be about to be exchanged.
+    /// disabled: its disk may be about to be replaced.
     fn retry(&mut self, cx: &mut QueueContext<'_>) -> bool {
         while self.parked.wants_room() {
             if !cx.enabled {
@@ -63,7 +63,7 @@ impl BlkQueue {
     }
 }
 
-/// The disk has failed a block request: the status to answer with; `None`: it is parked.
+/// Handles a block request that the disk has failed. Returns the status to answer with; `None`: it is parked.
 fn failed(
     queue: &virtio_blk::Queue,
     parked: &mut ParkedRequests,
@@ -164,9 +164,8 @@ impl QueueDevice for BlkQueue {
         !self.parked.take_when_enabled() || self.resume_parked(Resume::Retry, cx)
     }
 
-    /// Parked requests that may stay in the record are found there by the next process. Else those that were popped last are given
-    /// back as if they had not been popped. If others were popped after the first of them, which the ring cannot say, they are
-    /// answered as failed.
+    /// Parked requests that may stay in the in-flight region are found there by the next process. Else they are returned to the ring
+    /// if no other requests were popped after the first of them, and are answered as failed if some were.
     fn stop(&mut self, how: Stop, mut cx: QueueContext<'_>) {
         let queue = &self.queue;
         let slots = self.parked.slots().flat_map(|slot| queue.merged(slot));
@@ -181,19 +180,19 @@ impl QueueDevice for BlkQueue {
             tracing::info!(
                 queue = queue.name().to_string(),
                 requests = chains.len(),
-                "requests that waited after an error stay in the front-end's record of what is in flight"
+                "parked requests stay in the front-end's in-flight region"
             );
         } else if !kept {
             tracing::warn!(
                 queue = queue.name().to_string(),
                 requests = chains.len(),
                 advice = "to keep such requests, resume or end them before their front-end stops the queue",
-                "requests that waited after an error are reported as failed: the queue stops"
+                "parked requests are reported as failed: the queue stops"
             );
         }
         while let Some(parked) = self.parked.pop(cx.reports) {
             if kept {
-                self.queue.take_back(parked.slot);
+                self.queue.release_unanswered(parked.slot);
             } else {
                 self.give_up(&parked, &mut cx);
             }

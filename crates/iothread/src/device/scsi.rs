@@ -1,7 +1,7 @@
-//! A virtio-scsi queue on an iothread: for commands, for control or for events.
+//! A virtio-scsi queue on an iothread: a request queue, the control queue or the event queue.
 //!
-//! Queues of one controller send each other messages, whichever threads they are on. A message comes through the mailbox of
-//! the iothread, as all messages to it do.
+//! Queues of one controller send each other messages, on whatever threads they run. A message arrives in the mailbox of the
+//! iothread, as all messages to it do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use super::{Broken, InFlight, QueueContext, QueueDevice};
 use crate::event_loop::Remote;
 use crate::messages::{DeviceCommand, ExportReports, Message, ScsiDisk, ScsiMessage, ScsiSetup};
 
-/// The way to a queue on an iothread.
+/// A port that leads to a queue on an iothread.
 struct RemoteQueuePort {
     remote: Remote<Message>,
     place: u32,
@@ -35,7 +35,7 @@ impl Port for RemoteQueuePort {
     }
 }
 
-/// Numbers of queues, for as long as the program runs.
+/// Number of the next queue, unique in this process.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// The kind of a queue.
@@ -63,7 +63,7 @@ pub(crate) struct ScsiQueue {
 }
 
 impl ScsiQueue {
-    /// For a ring of `size` entries, at this place of an iothread. `attach` makes the route to a disk.
+    /// A queue for a ring of `size` entries, at this place of an iothread.
     pub fn new(
         ScsiSetup {
             device,
@@ -89,7 +89,7 @@ impl ScsiQueue {
             _ => {
                 let (name, stats) = (name.clone(), stats.clone());
                 let mut queue = Queue::new(name, device, size, port, stats);
-                queue.set_disks(&counted(&disks));
+                queue.set_disks(&queue_disks(&disks));
                 Role::Commands {
                     queue,
                     reports: reports_of(&disks),
@@ -122,7 +122,7 @@ impl QueueDevice for ScsiQueue {
         }
     }
 
-    /// Requests that use the guest's memory. Functions on the control queue keep theirs themselves.
+    /// Requests that use the guest's memory. The control queue holds that of its functions itself.
     fn in_flight(&self) -> InFlight {
         let requests = match &self.role {
             Role::Commands { queue, .. } => queue.in_flight(),
@@ -235,8 +235,7 @@ impl QueueDevice for ScsiQueue {
         }
     }
 
-    /// What a command asks for next after this goes to the new disk: its steps are complete requests each, of which none needs to know
-    /// the way of the one before.
+    /// Later steps of commands in flight go to the new disks: each step is a complete request.
     fn set_disks(&mut self, new: Vec<ScsiDisk>, attached: Vec<AttachedDisk>) -> Vec<AttachedDisk> {
         match &mut self.role {
             Role::Commands {
@@ -244,7 +243,7 @@ impl QueueDevice for ScsiQueue {
                 disks,
                 reports,
             } => {
-                queue.set_disks(&counted(&new));
+                queue.set_disks(&queue_disks(&new));
                 *reports = reports_of(&new);
                 std::mem::replace(disks, attached)
             }
@@ -283,7 +282,7 @@ impl QueueDevice for ScsiQueue {
     }
 }
 
-fn counted(disks: &[ScsiDisk]) -> Vec<QueueDisk> {
+fn queue_disks(disks: &[ScsiDisk]) -> Vec<QueueDisk> {
     let disk = |disk: &ScsiDisk| QueueDisk {
         address: disk.address,
         stats: disk.stats.clone(),
@@ -295,7 +294,7 @@ fn reports_of(disks: &[ScsiDisk]) -> Vec<Option<Arc<ExportReports>>> {
     disks.iter().map(|disk| disk.reports.clone()).collect()
 }
 
-/// The disk has failed a block request.
+/// Reports a block request that the disk has failed.
 #[cold]
 fn report_failed(queue: &Queue, reports: &[Option<Arc<ExportReports>>], slot: u32, errno: Errno) {
     let reports = queue.disk(slot).and_then(|disk| reports.get(disk as usize));

@@ -1,4 +1,4 @@
-//! Parked and late requests of an export, as other threads see them, and the way to its queues.
+//! Parked and late requests of an export, for other threads, and the registry of its queues.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,28 +9,28 @@ use telemetry::queue::QueueStats;
 use super::{DeviceCommand, ExportReports, Message};
 use crate::event_loop::Remote;
 
-/// The way in which parked requests are resumed.
+/// How parked requests are resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resume {
-    /// They are tried once more, in the order in which they failed.
+    /// They are retried in the order in which they failed.
     Retry,
     /// They are completed with an error.
     Report,
 }
 
-/// How an export's disk does, as QEMU's `io-status` has it.
+/// I/O status of an export's disk, as QEMU's `io-status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoStatus {
-    /// No request waits.
+    /// No request is parked.
     Ok,
-    /// Requests wait because the disk is full, or was when the last of them failed.
+    /// Requests are parked because the disk is full, or was when the last of them failed.
     NoSpace,
-    /// They wait because of another error.
+    /// Requests are parked because of another error.
     Failed,
 }
 
 impl IoStatus {
-    /// As QEMU calls it.
+    /// QEMU's name for it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -41,21 +41,21 @@ impl IoStatus {
     }
 }
 
-/// A queue that runs.
+/// Address of a running queue.
 struct QueueAddress {
     remote: Remote<Message>,
     place: u32,
     stats: Arc<QueueStats>,
 }
 
-/// A queue is among those of its export until this is dropped.
+/// Registration of a queue with its export, which ends when this is dropped.
 pub(crate) struct QueueRegistration {
     export: Arc<ExportReports>,
     stats: Arc<QueueStats>,
 }
 
 impl QueueRegistration {
-    /// The queue with these figures is at that place of the iothread at the end of `remote`.
+    /// Registers the queue with these statistics, at this place of the iothread that `remote` leads to.
     pub fn new(
         export: Arc<ExportReports>,
         remote: &Remote<Message>,
@@ -78,7 +78,7 @@ impl Drop for QueueRegistration {
     }
 }
 
-/// Of all queues of an export.
+/// Parked and late requests of all queues of an export.
 #[derive(Default)]
 pub struct WaitingRequests {
     count: AtomicU64,
@@ -88,19 +88,19 @@ pub struct WaitingRequests {
 }
 
 impl WaitingRequests {
-    /// Requests that wait after an error.
+    /// Number of parked requests.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// How many have taken longer than they may, since the export was made.
+    /// Number of requests that took too long, since the export was created.
     #[must_use]
     pub fn late(&self) -> u64 {
         self.late.load(Ordering::Relaxed)
     }
 
-    /// How the disk does.
+    /// The I/O status.
     #[must_use]
     pub fn status(&self) -> IoStatus {
         match (self.count(), self.no_space.load(Ordering::Relaxed)) {
@@ -110,36 +110,43 @@ impl WaitingRequests {
         }
     }
 
-    /// Requests that wait at this moment are resumed, some time after this returns.
+    /// Resumes the requests that are parked now, some time after this returns.
     pub fn resume(&self, how: Resume) {
         self.send(|_| true, || DeviceCommand::Resume(how));
     }
 
-    /// Each queue with something in flight looks whether it has requests that were taken before `until`, in ticks, and not
-    /// before `after`.
+    /// Has each queue with requests in flight report those that were admitted from `after` on and before `until`, in ticks.
     pub fn look_for_late(&self, after: u64, until: u64) {
         let busy = |stats: &QueueStats| stats.in_flight().get() > 0;
         self.send(busy, || DeviceCommand::ReportLate(after, until));
     }
 
-    fn send(&self, is_meant: impl Fn(&QueueStats) -> bool, command: impl Fn() -> DeviceCommand) {
-        for queue in self.queues().iter().filter(|queue| is_meant(&queue.stats)) {
+    fn send(
+        &self,
+        is_addressed: impl Fn(&QueueStats) -> bool,
+        command: impl Fn() -> DeviceCommand,
+    ) {
+        for queue in self
+            .queues()
+            .iter()
+            .filter(|queue| is_addressed(&queue.stats))
+        {
             // An iothread that is gone has taken the queue with it.
             let _ = queue.remote.send(Message::Device(queue.place, command()));
         }
     }
 
-    pub(crate) fn found_late(&self, requests: u32) {
+    pub(crate) fn add_late(&self, requests: u32) {
         self.late.fetch_add(requests.into(), Ordering::Relaxed);
     }
 
-    pub(crate) fn more(&self, requests: u32, errno: Errno) {
+    pub(crate) fn add(&self, requests: u32, errno: Errno) {
         self.no_space
             .store(errno == Errno::NOSPC, Ordering::Relaxed);
         self.count.fetch_add(requests.into(), Ordering::Relaxed);
     }
 
-    pub(crate) fn less(&self, requests: u32) {
+    pub(crate) fn remove(&self, requests: u32) {
         self.count.fetch_sub(requests.into(), Ordering::Relaxed);
     }
 

@@ -1,10 +1,9 @@
 //! Error reporting from iothreads to monitors.
 //!
-//! The iothread never waits for them and never allocates for a request that failed. A dead disk fails
-//! requests by the thousand, so they are not reported one by one: for each export there is a cell for reads and one
-//! for what writes. The iothread leaves the last error there, and only where the cell was empty also
-//! word of it in a mailbox. The reader takes the error out when it is time to report it. The
-//! mailbox has a limit; what finds it full is counted, and that is all.
+//! The iothread never waits for monitors and never allocates for a failed request. A dead disk fails requests by the thousand,
+//! so they are not reported one by one: each export has a cell for reads and one for other requests. The iothread stores the
+//! last error there, and sends a report to a mailbox only if the cell was empty. The reader takes the error out when it reports it.
+//! The mailbox has a limit; reports that find it full are only counted.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -16,13 +15,13 @@ use engine::Errno;
 use super::WaitingRequests;
 use crate::on_error::{ErrorAction, ErrorPolicy};
 
-/// How many reports wait at most.
+/// Limit of reports in the mailbox.
 const MAX_WAITING: usize = 256;
 
-/// Something went wrong.
+/// Report of an error or of late requests.
 #[derive(Debug)]
 pub enum Report {
-    /// Requests have failed; [`IoErrors::take`] says how.
+    /// Requests have failed; [`IoErrors::take`] has the error.
     Failed(Arc<IoErrors>),
     /// A guest broke a queue.
     Broken {
@@ -30,23 +29,23 @@ pub enum Report {
         export: String,
         /// The queue's index.
         queue: u16,
-        /// What was wrong with it.
+        /// The error.
         reason: String,
     },
-    /// Requests take longer than they may.
+    /// Requests take too long.
     Late {
         /// The export.
         export: String,
         /// The queue's index.
         queue: u16,
-        /// Errors that were not reported before.
+        /// Number of requests that were not reported before.
         requests: u32,
-        /// How long ago the oldest of these was taken, in ticks.
+        /// Age of the oldest of these, in ticks.
         oldest_ticks: u64,
     },
 }
 
-/// Takes reports of any number of iothreads.
+/// Sender of reports, for any number of iothreads.
 #[derive(Clone, Debug)]
 pub struct Reports {
     to: SyncSender<Report>,
@@ -58,7 +57,7 @@ pub struct Reports {
 pub struct DroppedReports(Arc<AtomicU64>);
 
 impl DroppedReports {
-    /// Since the mailbox was made.
+    /// Number of dropped reports since the mailbox was created.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -74,13 +73,13 @@ pub fn mailbox() -> (Reports, Receiver<Report>) {
 }
 
 impl Reports {
-    /// How many found the mailbox full.
+    /// Counter of reports that found the mailbox full.
     #[must_use]
     pub fn lost(&self) -> DroppedReports {
         self.lost.clone()
     }
 
-    /// False when there is no room, or the reader is gone.
+    /// False when there is no room, or the receiver is gone.
     fn send(&self, report: Report) -> bool {
         let sent = self.to.try_send(report).is_ok();
         if !sent {
@@ -95,19 +94,19 @@ impl Reports {
 pub struct IoErrors {
     /// The export.
     pub export: String,
-    /// The node that it shows.
+    /// Its node.
     pub node: String,
-    /// Whether it is reads that failed.
+    /// Whether reads failed, or other requests.
     pub reads: bool,
-    /// With what was done about it above; 0: none.
+    /// The error, with the action in the bits above; 0: none.
     errno: AtomicI32,
 }
 
-/// Above all numbers of errors.
+/// Position of the action, above all error numbers.
 const ACTION_BIT: u32 = 16;
 
 impl IoErrors {
-    /// The last error since this was asked before, and what was done about it.
+    /// Takes the last error since the previous call, and the action on it.
     pub fn take(&self) -> Option<(Errno, ErrorAction)> {
         let left = self.errno.swap(0, Ordering::Relaxed);
         let action = match left >> ACTION_BIT {
@@ -119,8 +118,8 @@ impl IoErrors {
         (left != 0).then(|| (Errno::from_raw_os_error(errno), action))
     }
 
-    /// True where there was none.
-    fn leave(&self, errno: Errno, action: ErrorAction) -> bool {
+    /// Stores an error. True if there was none.
+    fn store(&self, errno: Errno, action: ErrorAction) -> bool {
         let action = match action {
             ErrorAction::Report => 0,
             ErrorAction::Ignore => 1,
@@ -131,7 +130,7 @@ impl IoErrors {
     }
 }
 
-/// What the queues of one export have to report.
+/// Reports of the queues of one export.
 pub struct ExportReports {
     reads: Arc<IoErrors>,
     writes: Arc<IoErrors>,
@@ -141,7 +140,7 @@ pub struct ExportReports {
 }
 
 impl ExportReports {
-    /// Of an export that shows a node.
+    /// Reports of an export with a node.
     #[must_use]
     pub fn new(reports: Reports, export: &str, node: &str) -> Self {
         let cell = |reads| {
@@ -161,13 +160,13 @@ impl ExportReports {
         }
     }
 
-    /// The same, with a policy of its own.
+    /// The same, with this error policy.
     #[must_use]
     pub fn with_policy(self, policy: ErrorPolicy) -> Self {
         ExportReports { policy, ..self }
     }
 
-    /// Its requests that wait or take too long.
+    /// Its parked and late requests.
     #[must_use]
     pub fn waiting(&self) -> &WaitingRequests {
         &self.waiting
@@ -179,7 +178,7 @@ impl ExportReports {
         &self.reads.export
     }
 
-    /// Reports a failed request. Returns what its policy does about it, if that can be done.
+    /// Reports a failed request. Returns the action of its policy.
     pub fn failed(&self, read: bool, errno: Errno) -> ErrorAction {
         let policy = if read {
             self.policy.reads
@@ -191,22 +190,22 @@ impl ExportReports {
         action
     }
 
-    /// Reports a failed request that its guest gets the error of.
+    /// Reports a failed request whose error the guest gets.
     pub fn reported(&self, read: bool, errno: Errno) {
         self.report(read, errno, ErrorAction::Report);
     }
 
     fn report(&self, read: bool, errno: Errno, action: ErrorAction) {
         let cell = if read { &self.reads } else { &self.writes };
-        if cell.leave(errno, action) && !self.reports.send(Report::Failed(cell.clone())) {
-            // The next one tries again.
+        if cell.store(errno, action) && !self.reports.send(Report::Failed(cell.clone())) {
+            // The next failed request tries again.
             cell.take();
         }
     }
 
-    /// Requests take longer than they may.
+    /// Requests take too long.
     pub(crate) fn late(&self, queue: u16, requests: u32, oldest_ticks: u64) {
-        self.waiting.found_late(requests);
+        self.waiting.add_late(requests);
         self.reports.send(Report::Late {
             export: self.reads.export.clone(),
             queue,
@@ -225,10 +224,10 @@ impl ExportReports {
     }
 }
 
-/// What one queue has to report.
+/// Reports of one queue.
 #[derive(Clone)]
 pub struct QueueReports {
-    /// Those of its export.
+    /// The reports of its export.
     pub export: Arc<ExportReports>,
     /// Its index.
     pub queue: u16,
@@ -245,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_errors_are_one_report_with_the_last_of_them() {
+    fn errors_of_one_direction_are_one_report_with_the_last_error() {
         let (reports, mailbox) = mailbox();
         let export = ExportReports::new(reports.clone(), "e", "n");
         for errno in [Errno::IO, Errno::IO, Errno::NOSPC] {
@@ -254,7 +253,7 @@ mod tests {
         export.failed(true, Errno::IO);
         for (reads, errno) in [(false, Errno::NOSPC), (true, Errno::IO)] {
             let Ok(Report::Failed(cell)) = mailbox.try_recv() else {
-                panic!("one for each direction");
+                panic!("one report for each direction");
             };
             let last = Some((errno, ErrorAction::Report));
             assert_eq!((cell.reads, cell.take()), (reads, last));
@@ -268,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_counted_and_told_later() {
+    fn a_report_without_room_is_counted_and_sent_with_the_next_error() {
         let (reports, mailbox) = mailbox();
         let export = ExportReports::new(reports.clone(), "e", "n");
         for queue in 0..300 {

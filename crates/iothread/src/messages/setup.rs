@@ -11,15 +11,15 @@ use super::reports::{ExportReports, QueueReports};
 
 /// Settings of a queue that is to be started.
 pub struct VringSetup {
-    /// What messages and tracers call it.
+    /// Its name in the log and in tracepoints.
     pub name: QueueName,
     /// The device that it is a queue of.
     pub device: DeviceSetup,
-    /// Its rings and what is around them.
+    /// Its rings, descriptors and memory.
     pub queue: QueueSetup,
     /// Whether the guest's memory is pinned and registered with the iothread's ring.
     pub fixed_buffers: bool,
-    /// Its statistics. No other running queue has them.
+    /// Its statistics, which no other running queue shares.
     pub stats: Arc<QueueStats>,
     /// Where failed requests and a broken queue are reported, beside the log.
     pub reports: Option<QueueReports>,
@@ -29,7 +29,7 @@ pub struct VringSetup {
 pub enum DeviceSetup {
     /// virtio-blk.
     Blk {
-        /// How its guest sees it.
+        /// The device.
         device: Arc<virtio_blk::Device>,
         /// The disk.
         node: Arc<Node>,
@@ -42,7 +42,7 @@ pub enum DeviceSetup {
 pub struct ScsiSetup {
     /// The controller.
     pub device: Arc<Device>,
-    /// Which of its queues.
+    /// Index of the queue.
     pub index: u16,
     /// Its units' disks.
     pub disks: Vec<ScsiDisk>,
@@ -51,18 +51,17 @@ pub struct ScsiSetup {
 /// A unit and the disk behind it.
 #[derive(Clone)]
 pub struct ScsiDisk {
-    /// Where the guest finds it.
+    /// Its SCSI address.
     pub address: Address,
     /// The disk.
     pub node: Arc<Node>,
-    /// What the queue's commands to it are counted in, beside the queue's own figures: other queues do so as well if they
-    /// run on the same iothread.
+    /// Statistics of commands to this disk, beside the queue's own. Queues on the same iothread share them.
     pub stats: Arc<QueueStats>,
     /// Where failed requests are reported, beside the log.
     pub reports: Option<Arc<ExportReports>>,
 }
 
-/// A message to a queue, with the queue's number: places are used again.
+/// A message to a queue, with the queue's number, since places are reused.
 pub struct ScsiMessage {
     pub(crate) queue: u64,
     pub(crate) message: QueueMessage,

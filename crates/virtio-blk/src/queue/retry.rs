@@ -82,7 +82,7 @@ impl Queue {
     }
 
     /// Takes a block request back, as if it had not been taken: its chains are the driver's again.
-    pub fn take_back(&mut self, slot: u32) {
+    pub fn release_unanswered(&mut self, slot: u32) {
         let admitted = self.slots.get(slot).admitted;
         let (mut next, mut requests) = (slot, 0);
         while next != NONE {
