@@ -1,4 +1,4 @@
-//! The share of a CPU that polling may use (`poll-cpu-max`).
+//! Limit of the CPU time that polling may use (`poll-cpu-max`).
 //!
 //! A leaky bucket on the loop's clock. All time spent polling flows in, successful or not: what an
 //! operator limits is what the thread is seen to use beyond its work. The bucket leaks at the share

@@ -9,7 +9,7 @@ use crate::event_loop::poller::{Interest, Poller};
 use crate::event_loop::timers::{TimerId, Timers};
 use crate::event_loop::totals::LoopTotals;
 
-/// The loop as its runner sees it, generic over the runner's tags for handlers and timers.
+/// Services of the loop for its runner, generic over the runner's tags for handlers and timers.
 pub struct Context<H, T> {
     pub(crate) poller: Box<dyn Poller>,
     pub(crate) handlers: Handlers<H>,
@@ -18,7 +18,7 @@ pub struct Context<H, T> {
 }
 
 impl<H: Copy, T: Copy> Context<H, T> {
-    /// Around a poller.
+    /// A context with this poller.
     #[must_use]
     pub fn new(poller: Box<dyn Poller>) -> Self {
         Context {
@@ -29,10 +29,10 @@ impl<H: Copy, T: Copy> Context<H, T> {
         }
     }
 
-    /// Watches `fd`, which the loop owns from now on; the runner hears `handler` when it is ready.
+    /// Watches `fd`, which the loop owns from now on; the runner is called with `handler` when it is ready.
     ///
     /// # Errors
-    /// What `epoll_ctl(2)` says; the descriptor is closed then.
+    /// The error of `epoll_ctl(2)`; the descriptor is closed then.
     pub fn add(&mut self, fd: OwnedFd, interest: Interest, handler: H) -> io::Result<HandlerId> {
         let id = self.handlers.insert(fd, handler);
         if let Some(fd) = self.handlers.fd(id)
@@ -44,10 +44,10 @@ impl<H: Copy, T: Copy> Context<H, T> {
         Ok(id)
     }
 
-    /// Watches a registered descriptor for something else.
+    /// Changes the events that a registered descriptor is watched for.
     ///
     /// # Errors
-    /// `ENOENT` when the handler was deleted; else what `epoll_ctl(2)` says.
+    /// `ENOENT` when the handler was deleted; else the error of `epoll_ctl(2)`.
     pub fn modify(&mut self, id: HandlerId, interest: Interest) -> io::Result<()> {
         let fd = self.handlers.fd(id).ok_or(rustix::io::Errno::NOENT)?;
         self.poller.modify(fd.as_fd(), interest, id.cookie())
@@ -60,10 +60,10 @@ impl<H: Copy, T: Copy> Context<H, T> {
     }
 
     /// Deletes a handler at any time, also from within itself or from within another one that is
-    /// ready in the same iteration. Gives the descriptor back; `None` when it was deleted before.
+    /// ready in the same iteration. Returns the descriptor; `None` when it was deleted before.
     pub fn delete(&mut self, id: HandlerId) -> Option<OwnedFd> {
         let fd = self.handlers.remove(id)?;
-        // The kernel knows the descriptor: it was added and nobody else could close it.
+        // The kernel knows the descriptor: it was added, and only this handler owns it.
         let deleted = self.poller.delete(fd.as_fd());
         debug_assert!(deleted.is_ok());
         Some(fd)
@@ -85,13 +85,13 @@ impl<H: Copy, T: Copy> Context<H, T> {
         self.poller.now_ns()
     }
 
-    /// What the loop has done so far: for other threads.
+    /// Counters of the loop, for other threads.
     #[must_use]
     pub fn totals(&self) -> Arc<LoopTotals> {
         self.totals.clone()
     }
 
-    /// How many handlers are registered.
+    /// Number of registered handlers.
     #[must_use]
     pub fn handler_count(&self) -> usize {
         self.handlers.len()

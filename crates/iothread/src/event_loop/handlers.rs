@@ -7,7 +7,7 @@
 
 use std::os::fd::OwnedFd;
 
-/// Names a registered handler: slot and generation.
+/// Identifier of a registered handler: slot and generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HandlerId {
     slot: u32,
@@ -15,13 +15,13 @@ pub struct HandlerId {
 }
 
 impl HandlerId {
-    /// The form in which the poller carries it.
+    /// The cookie for the poller.
     #[must_use]
     pub fn cookie(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.slot)
     }
 
-    /// Back from the poller.
+    /// The identifier from a cookie.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // the two halves of the cookie are taken apart
     pub fn from_cookie(cookie: u64) -> Self {
@@ -40,8 +40,8 @@ enum Slot<H, D> {
     Used { fd: D, handler: H },
 }
 
-/// The slab. `H` is a small copyable tag: what the runner wants to hear back when the descriptor
-/// is ready. `D` is the descriptor; only a measurement of the slab alone has another one.
+/// Slab of handlers. `H` is a small tag, with which the runner is called when the descriptor is ready. `D` is the descriptor;
+/// only a measurement of the slab alone uses another type.
 pub struct Handlers<H, D = OwnedFd> {
     slots: Vec<(u32, Slot<H, D>)>,
     first_free: u32,
@@ -59,7 +59,7 @@ impl<H: Copy, D> Default for Handlers<H, D> {
 }
 
 impl<H: Copy, D> Handlers<H, D> {
-    /// How many are registered.
+    /// Number of registered handlers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -71,7 +71,7 @@ impl<H: Copy, D> Handlers<H, D> {
         self.len == 0
     }
 
-    /// Takes the descriptor and its tag in.
+    /// Registers a descriptor and its tag.
     ///
     /// # Panics
     /// With 2^32 - 1 handlers, which no process has descriptors for.
@@ -110,7 +110,7 @@ impl<H: Copy, D> Handlers<H, D> {
         self.entry(id).map(|(fd, _)| fd)
     }
 
-    /// Deletes a handler and gives its descriptor back; `None` when it was deleted before.
+    /// Deletes a handler and returns its descriptor; `None` when it was deleted before.
     pub fn remove(&mut self, id: HandlerId) -> Option<D> {
         self.entry(id)?;
         let (generation, place) = &mut self.slots[id.slot as usize];

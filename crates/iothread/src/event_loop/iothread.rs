@@ -1,12 +1,12 @@
-//! The iteration.
+//! The event loop: one iteration after the other, in five phases.
 //!
 //! The order of the five phases is the design: a guest is signalled right after the last completion
 //! of a batch, never behind a submission syscall. A mechanism that wants to run "later" names the
 //! phase that it belongs to; there is no list of deferred callbacks.
 //!
 //! Between two iterations the loop, in this order: reads its mail, lets due timers expire, and, when
-//! the runner is not busy, polls for a while, then parks the runner (which asks its guests for kicks
-//! again and looks once more) and blocks.
+//! the runner is not busy, polls for a while, then parks the runner (which enables kicks and checks
+//! its queues once more) and blocks.
 
 use std::io;
 use std::sync::Arc;
@@ -20,31 +20,30 @@ use crate::event_loop::poller::{Event, Interest, MAX_EVENTS_PER_WAIT, Poller, Re
 use crate::event_loop::tracepoints;
 use crate::event_loop::wake::Wake;
 
-/// A busy loop looks at its descriptors every so many iterations: often enough that a kick of a
-/// quiet queue waits for a bounded amount of work, rarely enough that the syscall does not show.
-const BUSY_ITERATIONS_PER_LOOK: u32 = 16;
+/// Iterations between two checks of descriptors while the loop is busy: few enough that a kick of a
+/// quiet queue waits for a bounded amount of work, many enough that the system call does not show.
+const BUSY_ITERATIONS_PER_CHECK: u32 = 16;
 
-/// The same for a loop that polls: it has time to look, and others should not wait for the end of its
-/// window.
-const POLLING_LOOK_NS: u64 = 10_000;
+/// Time between two checks of descriptors while the loop polls: other sources do not wait for the end of the window.
+const POLLING_CHECK_NS: u64 = 10_000;
 
-/// How often a loop whose last polling was a success looks before it reads the clock: a guest that
-/// answers within a microsecond costs neither the clock nor the learning.
-const FREE_LOOKS: u32 = 16;
+/// Polls before the clock is read, if the last polling was a success: a guest that answers within a
+/// microsecond costs neither the clock nor the learning.
+const FREE_POLLS: u32 = 16;
 
-/// What runs on an [`IoThread`].
+/// The client of an [`IoThread`]: its callbacks and its five phases.
 ///
 /// All methods run on the loop's thread. The five phases are called once per iteration, in the
-/// order in which they stand here.
+/// order in which they are declared here.
 pub trait Runner {
-    /// What the runner wants to hear back of a ready descriptor.
+    /// Tag of a descriptor, which comes back when it is ready.
     type Handler: Copy;
-    /// What it wants to hear back of an expired timer.
+    /// Tag of a timer, which comes back when it expires.
     type Timer: Copy;
-    /// What other threads send it.
+    /// Message from other threads.
     type Message: Send;
 
-    /// A descriptor is ready.
+    /// Handles a ready descriptor.
     fn ready(
         &mut self,
         cx: &mut RunnerContext<Self>,
@@ -52,43 +51,42 @@ pub trait Runner {
         handler: Self::Handler,
         readiness: Readiness,
     );
-    /// A timer has expired.
+    /// Handles an expired timer.
     fn expired(&mut self, cx: &mut RunnerContext<Self>, timer: Self::Timer);
-    /// A control message.
+    /// Handles a message.
     fn message(&mut self, cx: &mut RunnerContext<Self>, message: Self::Message);
 
-    /// Phase 1: takes finished requests off the engines' completion rings.
+    /// Phase 1: reaps finished requests from the engines' completion rings.
     fn reap(&mut self, cx: &mut RunnerContext<Self>);
-    /// Phase 2: devices write status and data, used entries are filled.
+    /// Phase 2: completes requests: devices write statuses and fill used entries.
     fn complete(&mut self, cx: &mut RunnerContext<Self>);
-    /// Phase 3: each queue that completed something publishes once and signals at most once.
+    /// Phase 3: publishes used entries, once per queue, with at most one signal each.
     fn notify(&mut self, cx: &mut RunnerContext<Self>);
-    /// Phase 4: queues with new descriptors are drained into block requests.
+    /// Phase 4: admits requests from active queues.
     fn admit(&mut self, cx: &mut RunnerContext<Self>);
-    /// Phase 5: engines hand what is pending to the kernel.
+    /// Phase 5: submits pending requests to the kernel.
     fn submit(&mut self, cx: &mut RunnerContext<Self>);
 
-    /// Whether the next iteration has work for sure: then the loop neither polls nor blocks.
+    /// Whether the next iteration certainly has work: then the loop neither polls nor blocks.
     fn busy(&self) -> bool;
-    /// Looks, in user space only, whether anything that was lately active has work again.
+    /// Polls recently active sources, in user space only: whether any of them has work.
     fn poll(&mut self) -> bool;
-    /// The loop has run dry. Until when polling pays for any of what was lately active, as its
-    /// [`crate::event_loop::PollPredictor`] says; a time that has passed when it does not pay. Only called when polling is on.
+    /// The time until which polling pays for any recently active source, by its
+    /// [`crate::event_loop::PollPredictor`]; a time that has passed if it pays for none. Called when the loop has run dry and
+    /// polling is on.
     fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64;
-    /// The idle time after [`Runner::poll_until`] has ended, and one iteration has run since: what has
-    /// made progress in it can learn.
+    /// Learns from the idle time after [`Runner::poll_until`], which has ended, with one iteration since.
     fn learn(&mut self, settings: &PollSettings, idle: Idle);
-    /// The loop is about to block: asks the guests for kicks again. True when something came in
-    /// just before that: then the loop does not block.
+    /// Enables kicks before the loop blocks. True when a request came in just before that: then the loop does not block.
     fn park(&mut self, cx: &mut RunnerContext<Self>) -> bool;
-    /// The loop has ended and will not run again.
+    /// Handles the end of the loop.
     fn stopped(&mut self, cx: &mut RunnerContext<Self>);
 }
 
 /// The context of a runner.
 pub type RunnerContext<P> = Context<<P as Runner>::Handler, <P as Runner>::Timer>;
 
-/// One loop with its runner. [`IoThread::spawn`] gives it a thread; [`IoThread::iterate`] runs it
+/// An event loop with its runner. [`IoThread::spawn`] starts it on a thread; [`IoThread::iterate`] runs it
 /// step by step, for tests.
 pub struct IoThread<P: Runner> {
     runner: P,
@@ -99,24 +97,24 @@ pub struct IoThread<P: Runner> {
     budget: Budget,
     /// The last polling was a success.
     hot: bool,
-    /// How polling went since the loop ran dry.
+    /// Result of polling since the loop ran dry.
     polled: Polled,
-    /// The last idle time, if nobody has learnt from it yet.
+    /// The last idle time, until the runner has learnt from it.
     idle: Option<Idle>,
     events: Vec<Event>,
     busy_iterations: u32,
-    /// When a polling loop looked at its descriptors.
-    looked_ns: u64,
+    /// When descriptors were checked last while polling.
+    checked_ns: u64,
 }
 
 /// Cookie of the wake-up eventfd. No handler has it: a slab slot of this number does not exist.
 const WAKE_COOKIE: u64 = u64::MAX;
 
 impl<P: Runner> IoThread<P> {
-    /// A loop over `poller`. `make_runner` builds the runner, which may register handlers.
+    /// A loop on `poller`. `make_runner` creates the runner, which may register handlers.
     ///
     /// # Errors
-    /// When an eventfd cannot be had or watched, or `make_runner` fails.
+    /// When an eventfd cannot be created or watched, or `make_runner` fails.
     pub fn new<E: From<io::Error>>(
         poller: Box<dyn Poller>,
         polling: PollSettings,
@@ -140,11 +138,11 @@ impl<P: Runner> IoThread<P> {
             idle: None,
             events: Vec::with_capacity(MAX_EVENTS_PER_WAIT),
             busy_iterations: 0,
-            looked_ns: 0,
+            checked_ns: 0,
         })
     }
 
-    /// To reach this loop from other threads.
+    /// Sender of messages to this loop.
     #[must_use]
     pub fn remote(&self) -> Remote<P::Message> {
         Remote::new(self.mailbox.clone())
@@ -155,12 +153,12 @@ impl<P: Runner> IoThread<P> {
         &mut self.runner
     }
 
-    /// What the runner sees of this loop, for tests that run it step by step.
+    /// The context of the runner, for tests that run the loop step by step.
     pub fn context(&mut self) -> &mut RunnerContext<P> {
         &mut self.cx
     }
 
-    /// One iteration and the wait after it; false once the loop was told to stop.
+    /// Runs one iteration and the wait after it; false once a stop was requested.
     ///
     /// # Errors
     /// When the poller fails, which a working kernel does not.
@@ -190,7 +188,7 @@ impl<P: Runner> IoThread<P> {
         Ok(true)
     }
 
-    /// Iterates until told to stop.
+    /// Iterates until a stop is requested.
     ///
     /// # Errors
     /// As for [`IoThread::iterate`].
@@ -199,7 +197,7 @@ impl<P: Runner> IoThread<P> {
         Ok(())
     }
 
-    /// True when told to stop.
+    /// Handles messages. True when a stop was requested.
     fn read_mail(&mut self) -> bool {
         let mut stop = false;
         for mail in self.mailbox.take() {
@@ -226,11 +224,11 @@ impl<P: Runner> IoThread<P> {
         }
     }
 
-    /// More work is certain: only a look at the descriptors, and not every time.
+    /// Checks descriptors now and then while there is more work.
     fn busy(&mut self) -> io::Result<()> {
-        self.cx.totals.went_on.add(1);
+        self.cx.totals.busy.add(1);
         self.busy_iterations += 1;
-        if self.busy_iterations >= BUSY_ITERATIONS_PER_LOOK {
+        if self.busy_iterations >= BUSY_ITERATIONS_PER_CHECK {
             self.busy_iterations = 0;
             self.wait(Some(0))?;
         }
@@ -243,7 +241,7 @@ impl<P: Runner> IoThread<P> {
             return self.busy();
         }
         if self.runner.park(&mut self.cx) || !self.wake.prepare_sleep() {
-            // Not idle after all; descriptors are looked at all the same, now and then.
+            // Not idle after all; descriptors are still checked now and then.
             return self.busy();
         }
         self.sleep()?;
@@ -278,15 +276,15 @@ impl<P: Runner> IoThread<P> {
         self.idle = Some(Idle { woke_ns, polled });
     }
 
-    fn looks_alive(&mut self) -> bool {
+    fn has_work(&mut self) -> bool {
         self.runner.poll() || self.wake.is_notified()
     }
 
-    /// Polls for as long as what was lately active makes it worth while; true when there is work.
+    /// Polls for as long as it pays for recently active sources; true when there is work.
     fn poll(&mut self) -> io::Result<bool> {
         if self.hot && self.budget.is_unlimited() {
-            for _ in 0..FREE_LOOKS {
-                if self.looks_alive() {
+            for _ in 0..FREE_POLLS {
+                if self.has_work() {
                     self.cx.totals.polled(true);
                     tracepoints::poll_end(true, 0);
                     return Ok(true);
@@ -304,7 +302,7 @@ impl<P: Runner> IoThread<P> {
         Ok(self.hot)
     }
 
-    /// A window has ended.
+    /// Counts a polling window that has ended.
     fn window_ended(&mut self, spent_ns: u64, found: bool) {
         self.budget.spend(spent_ns);
         self.cx.totals.polled(found);
@@ -316,12 +314,12 @@ impl<P: Runner> IoThread<P> {
         let due_ns = self.cx.timers.next_deadline_ns().unwrap_or(u64::MAX);
         tracepoints::poll_begin(end_ns - start_ns);
         loop {
-            let found = self.looks_alive();
+            let found = self.has_work();
             let now_ns = self.cx.now_ns();
-            // A timer that is due is work as well, but says nothing of any source.
+            // A timer that is due is work as well, but no event of a source.
             if found || now_ns >= end_ns.min(due_ns) {
                 self.window_ended(now_ns.saturating_sub(start_ns), found);
-                // Found behind the end: while we did not run, on a CPU that somebody else wanted.
+                // Found after the end: this thread did not run meanwhile, since another one had the CPU.
                 self.polled = match (found, now_ns >= end_ns) {
                     (true, false) => Polled::Found,
                     (false, false) => Polled::Not,
@@ -330,10 +328,10 @@ impl<P: Runner> IoThread<P> {
                 self.woke_at(now_ns);
                 return Ok(found || now_ns >= due_ns);
             }
-            if now_ns.saturating_sub(self.looked_ns) >= POLLING_LOOK_NS {
-                self.looked_ns = now_ns;
+            if now_ns.saturating_sub(self.checked_ns) >= POLLING_CHECK_NS {
+                self.checked_ns = now_ns;
                 self.wait(Some(0))?;
-                // Not everything that a descriptor tells can be polled for as well: an iteration it is.
+                // Not every event of a descriptor can be polled for: run an iteration.
                 if !self.events.is_empty() {
                     self.window_ended(now_ns.saturating_sub(start_ns), true);
                     self.polled = Polled::Found;
@@ -351,11 +349,11 @@ impl<P: Runner> IoThread<P> {
         Ok(())
     }
 
-    /// Tells the runner of each ready descriptor whose handler still exists.
+    /// Calls the runner for each ready descriptor whose handler still exists.
     fn dispatch(&mut self) {
         for index in 0..self.events.len() {
             let Event { cookie, readiness } = self.events[index];
-            // The wake-up's own cookie is no handler's either: the mailbox is read anyway.
+            // The cookie of the wake-up eventfd is no handler's: the mailbox is read anyway.
             let id = HandlerId::from_cookie(cookie);
             if let Some(handler) = self.cx.handlers.get(id) {
                 self.runner.ready(&mut self.cx, id, handler, readiness);

@@ -1,14 +1,13 @@
-//! Control messages: how the control plane reaches a loop.
+//! Mailbox of a loop, for messages from the control plane.
 //!
-//! A lock and a vector, since nothing on a request's way comes through here: the loop takes the
-//! lock only after the wake flag said that there is mail.
+//! A lock and a vector, since no request passes through here: the loop takes the lock only after the wake flag was set.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::event_loop::poll_predictor::PollSettings;
 use crate::event_loop::wake::Wake;
 
-/// What can be in the mailbox: the runner's messages, and those for the loop itself.
+/// A message to the runner, or to the loop itself.
 pub(crate) enum Mail<M> {
     Message(M),
     Polling(PollSettings),
@@ -25,12 +24,12 @@ pub(crate) struct Mailbox<M> {
     wake: Arc<Wake>,
 }
 
-/// The loop has ended; the message was not delivered.
+/// Error of a message that was not delivered: the loop has ended.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("the iothread has stopped")]
 pub struct Stopped;
 
-/// A loop as other threads see it.
+/// Sender of messages to a loop.
 pub struct Remote<M> {
     mailbox: Arc<Mailbox<M>>,
 }
@@ -55,7 +54,7 @@ impl<M> Mailbox<M> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inbox<M>> {
-        // Nothing panics while holding the lock; a poisoned one is as good as any.
+        // No code panics while it holds the lock, so poisoning means nothing.
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -63,7 +62,7 @@ impl<M> Mailbox<M> {
         std::mem::take(&mut self.lock().mail)
     }
 
-    /// Refuses further mail and drops what is there, so that whoever waits for an answer hears.
+    /// Refuses further messages and drops those in it, with the senders that other threads wait on.
     pub(crate) fn close(&self) {
         let mut inbox = self.lock();
         inbox.closed = true;
@@ -86,7 +85,7 @@ impl<M: Send> Remote<M> {
         self.deliver(Mail::Message(message))
     }
 
-    /// Changes how long the loop polls.
+    /// Changes the loop's polling settings.
     ///
     /// # Errors
     /// [`Stopped`] when the loop has ended.
@@ -102,7 +101,7 @@ impl<M: Send> Remote<M> {
         self.deliver(Mail::Stop)
     }
 
-    /// Something that makes the loop run an iteration, for engines that finish work on threads.
+    /// Wakes the loop for an iteration, for engines that finish work on threads.
     #[must_use]
     pub fn waker(&self) -> Arc<Wake> {
         self.mailbox.wake.clone()

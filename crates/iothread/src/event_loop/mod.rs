@@ -1,13 +1,13 @@
 //! `IoThread`: one thread, one loop, five phases.
 //!
-//! What runs on the thread is a [`Runner`]; the loop knows nothing of storage. It brings
-//! - [`handlers`], registered descriptors in a slab; the poller's cookie is slot and generation,
-//!   so adding, deleting and dispatching one costs the same whether 10 or 100,000 are registered;
-//! - [`poller`], the seam to the kernel (`epoll`), small enough to put a fake under it;
-//! - [`timers`], deadlines;
-//! - [`wake`] and [`mailbox`], how other threads reach the loop, without a syscall while it is awake;
-//! - [`poll_predictor`], how long it is worth polling for a source, and [`budget`], how much in all;
-//! - [`iothread`], the iteration itself, and [`thread`], the thread that it runs on.
+//! A [`Runner`] runs on the thread; the loop knows nothing of storage. Its parts:
+//! - [`handlers`]: registered descriptors in a slab. The poller's cookie is slot and generation, so adding, deleting and
+//!   dispatching one costs the same whether 10 or 100,000 are registered.
+//! - [`poller`]: the interface to the kernel (`epoll`), which tests replace by a fake.
+//! - [`timers`]: deadlines.
+//! - [`wake`] and [`mailbox`]: messages from other threads, without a system call while the loop is awake.
+//! - [`poll_predictor`]: how long polling for a source pays; [`budget`]: the limit of polling in all.
+//! - [`iothread`]: the iteration; [`thread`]: the thread that it runs on.
 
 pub mod budget;
 mod context;

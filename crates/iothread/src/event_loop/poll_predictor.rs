@@ -1,9 +1,8 @@
 //! Adaptive polling: learns how long each source takes to become ready, and how long polling for it pays.
 //!
-//! A source is whatever the loop may be needed by again: a queue whose guest thinks, a queue whose
-//! disk works. Whenever the loop has run dry and was needed again, the time between is a sample for
-//! the source that ended it. A [`PollPredictor`] counts a source's samples in a small histogram that forgets,
-//! and answers with a window: the time to poll that gains most.
+//! A source is a queue whose guest may send a request, or a queue whose disk may complete one. When the loop has run dry and then
+//! has work again, the time between is a sample for the source that ended it. A [`PollPredictor`] counts a source's samples in a
+//! small histogram that forgets, and computes a window from it: the time to poll that gains most.
 //!
 //! The gain is counted in the operator's own currency. `poll-max-ns` is the CPU time that one
 //! spared wake-up is worth, so a window `w` gains `max * P(gap <= w) - E[min(gap, w)]` on average;
@@ -17,17 +16,17 @@
 //!
 //! Gaps alone would mislead where the guest's vCPU and this thread share a CPU: while we poll the guest
 //! cannot run, and as soon as we block it answers at once, which looks like a gap that is worth polling
-//! for. So a source also remembers misses: windows that passed in vain, the event coming soon after.
+//! for. So a source also counts misses: windows that passed in vain, the event coming soon after.
 //! Some are chance. After more than [`TOLERATED_MISSES`] the source is not polled for during twice as many
 //! gaps with each one more, up to [`MAX_SKIPPED`]; each window that catches its event halves their count.
 //!
 //! And a wake-up is worth sparing only where it shows: a disk with a long queue of requests takes so long for
 //! each that nothing is polled for (`LONG_FLIGHT`).
 //!
-//! What is not here: clocks, rings, the decision to poll at all ([`crate::event_loop::budget`]). All of it
-//! happens when the loop goes idle or was idle, and nothing per request.
+//! All of this runs when the loop goes idle or was idle, and nothing per request. The limit of polling in all is in
+//! [`crate::event_loop::budget`].
 
-/// What an operator may set.
+/// Polling settings of an iothread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PollSettings {
     /// Longest time to poll, in nanoseconds, and the CPU time that a spared wake-up is worth; 0 turns
@@ -72,11 +71,11 @@ const FULL: u16 = 16 * SAMPLE as u16;
 const ENOUGH: u8 = 3;
 
 /// Misses, less those that hits have made up for, that do not stop polling: a guest that has changed
-/// its pace causes as many until its histogram has noticed.
+/// its behaviour causes as many until its histogram has noticed.
 const TOLERATED_MISSES: u8 = 3;
 
-/// Gaps after which a source is tried again that polling never helps: a window of 200 us each thousand
-/// gaps does not show, and who has got a CPU of its own is noticed after so many.
+/// Gaps after which a source that polling never helps is tried again: a window of 200 us each thousand
+/// gaps does not show, and a guest that was moved to a CPU of its own is noticed after so many.
 pub const MAX_SKIPPED: u16 = 1024;
 
 /// The window that polling starts with where there is no history.
@@ -86,7 +85,7 @@ const FIRST_WINDOW_NS: u64 = 4_000;
 /// that is so many times `poll-max-ns`, a wake-up does not show in it and is not polled for.
 const LONG_FLIGHT: u64 = 2;
 
-/// The gaps of one kind of event.
+/// Statistics of the gaps of one kind of event.
 #[derive(Clone, Copy, Debug, Default)]
 struct Gaps {
     /// Mean of the last gaps, each cut off at where nothing is polled for any more.
@@ -96,9 +95,9 @@ struct Gaps {
     late: u8,
     /// How many samples there were, up to [`ENOUGH`].
     known: u8,
-    /// Windows in vain, as [`Gaps::judge`] counts them.
+    /// Windows in vain, as [`Gaps::count_miss`] counts them.
     misses: u8,
-    /// So many gaps are not polled for.
+    /// Number of further gaps that are not polled for.
     skip: u16,
     window_ns: u64,
 }
@@ -128,8 +127,8 @@ impl Gaps {
         if self.skip > 0 { 0 } else { self.window_ns }
     }
 
-    /// A gap has ended. Remembers whether polling for it was of use.
-    fn judge(&mut self, settings: &PollSettings, gap_ns: u64, polled: Polled) {
+    /// Counts whether polling for a gap that has ended was in vain.
+    fn count_miss(&mut self, settings: &PollSettings, gap_ns: u64, polled: Polled) {
         if self.skip > 0 {
             self.skip -= 1;
             return;
@@ -137,7 +136,7 @@ impl Gaps {
         let soon_ns = self.window_ns.saturating_add(settings.max_ns);
         match polled {
             Polled::Found => self.misses /= 2,
-            // What comes much later says nothing of the CPU: the histogram deals with it.
+            // An event that comes much later is no sign of a shared CPU: the histogram deals with it.
             Polled::InVain if self.window_ns > 0 && gap_ns <= soon_ns => {
                 let doublings = (self.misses + 1).saturating_sub(TOLERATED_MISSES);
                 if doublings > 0 {
@@ -158,8 +157,8 @@ impl Gaps {
 
     /// The window with the greatest gain, in parts of `poll-max-ns`; 0 when none gains anything.
     ///
-    /// The unit of the gain is a part too: who comes within it spares a wake-up, worth all
-    /// [`PARTS`]; who has not come before it costs one.
+    /// The unit of the gain is a part too: an event within it spares a wake-up, worth all
+    /// [`PARTS`]; an event that did not come before it costs one.
     fn best_parts(&self) -> u8 {
         let mut waiting = i32::from(self.total());
         let (mut gain, mut best_gain, mut best) = (0, 0, 0);
@@ -183,7 +182,7 @@ fn part_ns(settings: &PollSettings) -> u64 {
     settings.max_ns.div_ceil(PARTS.into()).max(1)
 }
 
-/// The window after a gap when there are too few samples to tell.
+/// The window after a gap when there are too few samples for the histogram.
 fn first_windows(settings: &PollSettings, window_ns: u64, gap_ns: u64) -> u64 {
     let PollSettings {
         max_ns,
@@ -201,7 +200,7 @@ fn first_windows(settings: &PollSettings, window_ns: u64, gap_ns: u64) -> u64 {
     }
 }
 
-/// How polling went in an idle time.
+/// Result of polling in an idle time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polled {
     /// It did not take place, or something else ended it.
@@ -215,27 +214,27 @@ pub enum Polled {
 /// An idle time that has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Idle {
-    /// When the loop was needed again, in nanoseconds on its clock.
+    /// When the loop had work again, in nanoseconds on its clock.
     pub woke_ns: u64,
-    /// Whether it polled before.
+    /// The result of polling.
     pub polled: Polled,
 }
 
-/// Whose turn it is at a source. Each has gaps of its own: a disk that answers within 60 us is worth
-/// polling for, also when its guest asks once a second.
+/// Side of a source that the next event is expected from. Each has gaps of its own: a disk that answers within 60 us is worth
+/// polling for, also when its guest sends a request once a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Turn {
-    /// Nothing is in flight: the guest's next request comes when it comes.
+    /// Nothing is in flight: the next event is a request of the guest.
     #[default]
     Guest,
     /// Requests are in flight: the next event is most likely a completion.
     Disk {
-        /// How many of the source's.
+        /// Number of requests in flight.
         in_flight: u32,
     },
 }
 
-/// One source.
+/// Predictor of one source.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PollPredictor {
     guest: Gaps,
@@ -250,8 +249,8 @@ pub struct PollPredictor {
 }
 
 impl PollPredictor {
-    /// The loop has run dry. `progress` is anything that changes with every event of the source.
-    /// Until when it is worth polling for the source: a time that has passed when it is not.
+    /// The time until which polling for the source pays; a time that has passed if it does not. Called when the loop has run dry.
+    /// `progress` is any number that changes with every event of the source.
     pub fn poll_until(
         &mut self,
         settings: &PollSettings,
@@ -277,14 +276,14 @@ impl PollPredictor {
         self.dry_ns.saturating_add(self.gaps().offer_ns())
     }
 
-    /// The loop was idle, was needed again, and has run one iteration since: if the source has made
-    /// progress, then that ended its gap.
+    /// Learns from an idle time of the loop, with one iteration since: if the source has made progress, then its gap has
+    /// ended.
     pub fn learn(&mut self, settings: &PollSettings, idle: Idle, progress: u64) {
         if self.progress == progress || self.dry_ns == 0 || self.max_ns != settings.max_ns {
             return;
         }
         let gap_ns = idle.woke_ns.saturating_sub(self.dry_ns);
-        self.gaps().judge(settings, gap_ns, idle.polled);
+        self.gaps().count_miss(settings, gap_ns, idle.polled);
         self.gaps().add(settings, gap_ns);
         // Until the loop runs dry again there is no gap to learn from.
         self.dry_ns = 0;

@@ -1,7 +1,7 @@
-//! The seam between the loop and the kernel.
+//! Interface between the loop and the kernel.
 //!
-//! [`Poller`] is all that the loop asks of an operating system: watch descriptors, wait, tell the
-//! time. [`Epoll`] is the real one; tests put a fake under the loop.
+//! [`Poller`] is all that the loop needs of an operating system: watch descriptors, wait, read the clock.
+//! [`Epoll`] is the real one; tests use a fake.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,23 +10,23 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll;
 
-/// How many ready descriptors one wait takes at most. The kernel keeps the rest, oldest first, for
-/// the next wait, so a bound starves nobody; it bounds how long completions wait behind dispatch.
+/// Limit of ready descriptors of one wait. The kernel keeps the rest, oldest first, for the next wait, so none starves. The limit
+/// bounds the time that completions wait for the dispatch.
 pub const MAX_EVENTS_PER_WAIT: usize = 128;
 
-/// What to watch a descriptor for.
+/// Events that a descriptor is watched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// Readable, told again at every wait until it has been read.
+    /// Readable, level-triggered: reported at every wait until it was read.
     Readable,
-    /// Told once per event. On an eventfd every write is an event, so that nobody ever needs to
-    /// read it: one syscall less per kick.
+    /// Readable, edge-triggered: reported once per event. On an eventfd every write is an event, so that it
+    /// need not be read: one system call less per kick.
     ReadableEdge,
-    /// Writable, told again at every wait.
+    /// Writable, level-triggered.
     Writable,
 }
 
-/// What a descriptor was found to be.
+/// Readiness of a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
     /// Can be read without blocking.
@@ -37,39 +37,39 @@ pub struct Readiness {
     pub hangup: bool,
 }
 
-/// A ready descriptor: the cookie it was added with and what it is ready for.
+/// A ready descriptor: its cookie and its readiness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// As given to [`Poller::add`].
     pub cookie: u64,
-    /// What the kernel saw.
+    /// Its readiness.
     pub readiness: Readiness,
 }
 
-/// What the loop needs of a kernel.
+/// Readiness notification and clock.
 pub trait Poller {
     /// Watches a descriptor.
     ///
     /// # Errors
-    /// What `epoll_ctl(2)` says; typically `EPERM` for a descriptor that cannot be polled.
+    /// The error of `epoll_ctl(2)`; typically `EPERM` for a descriptor that cannot be polled.
     fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest, cookie: u64) -> io::Result<()>;
-    /// Watches it for something else.
+    /// Changes the events that it is watched for.
     ///
     /// # Errors
     /// As for [`Poller::add`].
     fn modify(&mut self, fd: BorrowedFd<'_>, interest: Interest, cookie: u64) -> io::Result<()>;
-    /// Watches it no longer.
+    /// Stops watching it.
     ///
     /// # Errors
     /// As for [`Poller::add`].
     fn delete(&mut self, fd: BorrowedFd<'_>) -> io::Result<()>;
-    /// Waits for ready descriptors, at most `timeout_ns` (`None`: for ever, 0: only looks), and
+    /// Waits for ready descriptors, at most `timeout_ns` (`None`: without limit, 0: not at all), and
     /// puts at most [`MAX_EVENTS_PER_WAIT`] of them into `events`, which it clears first.
     ///
     /// # Errors
-    /// What `epoll_pwait2(2)` says. An interrupting signal is no error: no events.
+    /// The error of `epoll_pwait2(2)`. An interrupting signal is no error: no events.
     fn wait(&mut self, events: &mut Vec<Event>, timeout_ns: Option<u64>) -> io::Result<()>;
-    /// A clock that only goes forward, in nanoseconds.
+    /// A monotonic clock, in nanoseconds.
     fn now_ns(&self) -> u64;
 }
 
@@ -80,7 +80,7 @@ pub struct Epoll {
 }
 
 impl Epoll {
-    /// Makes one.
+    /// Creates an epoll instance.
     ///
     /// # Errors
     /// `EMFILE` or `ENFILE` when descriptors have run out.
@@ -201,7 +201,7 @@ mod tests {
             };
             (0..50).map(|_| once()).min()
         };
-        // The shortest of many: how long others may keep the processor does not matter.
+        // The shortest of many, since other threads may have the processor.
         assert!(shortest(50_000).map(|ns| 2 * ns) < shortest(1_000_000));
     }
 

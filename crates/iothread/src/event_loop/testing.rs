@@ -1,4 +1,4 @@
-//! A fake kernel to put under a loop: descriptors become ready when a test says so, and time
+//! Fake poller for tests: descriptors become ready when the test has them ready, and time
 //! passes only when the loop waits or reads the clock.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -8,20 +8,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::event_loop::poller::{Event, Interest, MAX_EVENTS_PER_WAIT, Poller, Readiness};
 
-/// What the fake kernel knows.
+/// State of the fake poller.
 #[derive(Default)]
 pub struct FakeState {
     /// Watched descriptors and their cookies.
     pub watched: BTreeMap<RawFd, (Interest, u64)>,
-    /// What the next waits return, oldest first.
+    /// Descriptors that the next waits return, oldest first.
     pub ready: VecDeque<RawFd>,
     /// The clock.
     pub now_ns: u64,
-    /// How far each reading of the clock moves it.
+    /// Time that passes with each reading of the clock.
     pub tick_ns: u64,
-    /// Descriptors that become ready at a time to come, soonest first.
+    /// Descriptors that become ready at a later time, soonest first.
     pub arrivals: VecDeque<(u64, RawFd)>,
-    /// How long a wait lasts beyond the arrival that ends it.
+    /// Time that a wait lasts beyond the arrival that ends it.
     pub wake_ns: u64,
     /// Time that passed in waits.
     pub slept_ns: u64,
@@ -29,19 +29,19 @@ pub struct FakeState {
     pub waits: Vec<Option<u64>>,
 }
 
-/// The fake; clones share their state, so that a test keeps one and the loop gets the other.
+/// The fake poller; clones share their state, so that a test keeps one and the loop gets the other.
 #[derive(Clone, Default)]
 pub struct FakePoller(Arc<Mutex<FakeState>>);
 
 impl FakePoller {
-    /// The state, to look at and to change.
+    /// The state, to be read and changed.
     pub fn state(&self) -> MutexGuard<'_, FakeState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl FakeState {
-    /// What has arrived by now is ready.
+    /// Makes descriptors ready whose time has come.
     fn arrive(&mut self) {
         while let Some((at_ns, fd)) = self.arrivals.front().copied() {
             if at_ns > self.now_ns {

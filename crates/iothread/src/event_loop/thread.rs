@@ -1,7 +1,6 @@
-//! The thread that a loop runs on: its start, its name, its end.
+//! Thread of a loop: start, name and end.
 //!
-//! The loop is built, run and dropped on that thread. What is not here: its CPUs, which whoever makes
-//! the runner may bind before anything else.
+//! The loop is created, run and dropped on that thread. The function that creates the runner may bind it to CPUs first.
 
 use std::io;
 use std::thread::JoinHandle;
@@ -11,31 +10,31 @@ use crate::event_loop::mailbox::Remote;
 use crate::event_loop::poll_predictor::PollSettings;
 use crate::event_loop::poller::Epoll;
 
-/// Why an iothread could not be started.
+/// Error at the start of an iothread's thread.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    /// No poller or eventfd.
+    /// The poller or the eventfd could not be created.
     #[error(
         "iothread {name}: cannot create its poller: {error} (too many open files? see `ulimit -n`)"
     )]
     Poller {
         /// The iothread.
         name: String,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// No thread.
+    /// The thread could not be started.
     #[error("iothread {name}: cannot start its thread: {error}")]
     Thread {
         /// The iothread.
         name: String,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
 }
 
-/// An iothread that panics has left requests that nobody will complete, and guests that wait for
-/// them: better that the process ends and is started again.
+/// Aborts the process if an iothread panics: its requests would never be completed, and its guests would wait for ever. A service
+/// manager starts the process again.
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
@@ -46,14 +45,14 @@ impl Drop for AbortOnPanic {
     }
 }
 
-/// A running iothread, as its owner holds it.
+/// Owner's handle of the thread of a running iothread.
 pub struct ThreadHandle<M> {
     remote: Remote<M>,
     thread: JoinHandle<()>,
 }
 
 impl<M: Send> ThreadHandle<M> {
-    /// To reach it with.
+    /// Sender of messages to it.
     #[must_use]
     pub fn remote(&self) -> &Remote<M> {
         &self.remote
@@ -64,7 +63,7 @@ impl<M: Send> ThreadHandle<M> {
     /// # Panics
     /// When the iothread itself had panicked: its queues' state is unknown then.
     pub fn stop(self) {
-        // An error says that it has ended already, which is what is wanted.
+        // An error means that it has ended already.
         let _ = self.remote.stop();
         self.thread.join().expect("the iothread did not panic");
     }
@@ -104,10 +103,10 @@ where
             .spawn(move || match build() {
                 Ok(mut iothread) => {
                     let _abort_on_panic = AbortOnPanic;
-                    // An error here says that nobody waits any more.
+                    // The receiver may be gone; ignore the error.
                     let _ = started.send(Ok(iothread.remote()));
                     if let Err(error) = iothread.run() {
-                        // Nobody would complete what is in flight, nor answer the control plane.
+                        // Requests in flight would never be completed, and the control plane not be answered.
                         tracing::error!(%error, "the poller failed");
                         std::process::abort();
                     }

@@ -1,6 +1,6 @@
 //! Deadlines, soonest first.
 //!
-//! A binary heap of (deadline, slot, generation) beside a slab of what to say when it expires.
+//! A binary heap of (deadline, slot, generation) beside a slab of tags.
 //! Cancelling frees the slot at once and leaves the heap entry behind, to be dropped when it
 //! surfaces; when such leftovers outnumber the living the heap is rebuilt, so that a timer that is
 //! set and cancelled for ever costs no memory.
@@ -8,17 +8,17 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Names a timer.
+/// Identifier of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TimerId {
     slot: u32,
     generation: u32,
 }
 
-/// Heap entries that may be dead before a rebuild is worth its while.
+/// Dead heap entries before a rebuild.
 const LEFTOVERS_TOLERATED: usize = 64;
 
-/// The timers of one loop; `T` is what the runner wants to hear back.
+/// The timers of one loop; `T` is the tag that the runner is called with.
 pub struct Timers<T> {
     heap: BinaryHeap<Reverse<(u64, TimerId)>>,
     slots: Vec<(u32, Option<T>)>,
@@ -68,7 +68,7 @@ impl<T: Copy> Timers<T> {
         cancelled
     }
 
-    /// When the next one is due.
+    /// Deadline of the next timer.
     #[must_use]
     pub fn next_deadline_ns(&mut self) -> Option<u64> {
         while let Some(Reverse((deadline_ns, id))) = self.heap.peek() {
@@ -80,7 +80,7 @@ impl<T: Copy> Timers<T> {
         None
     }
 
-    /// Takes one timer that is due at `now_ns`, the soonest first.
+    /// Removes one timer that is due at `now_ns`, the soonest first.
     pub fn pop_expired(&mut self, now_ns: u64) -> Option<T> {
         if self.next_deadline_ns()? > now_ns {
             return None;
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expire_in_order_and_not_before() {
+    fn timers_expire_in_order_and_not_before_their_deadlines() {
         let mut timers = Timers::default();
         timers.insert(30, 'c');
         timers.insert(10, 'a');

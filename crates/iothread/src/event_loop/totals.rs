@@ -1,6 +1,6 @@
 //! Counters of a loop.
 //!
-//! Each event is counted once, by what it ended in; sums are for who reads.
+//! Each event is counted once, by its result; readers make sums.
 
 use telemetry::counters::Counter;
 
@@ -9,46 +9,46 @@ use telemetry::counters::Counter;
 #[repr(align(128))]
 pub struct LoopTotals {
     pub(crate) sleeps: Counter,
-    /// Iterations that another followed at once.
-    pub(crate) went_on: Counter,
+    /// Iterations that were followed by another at once.
+    pub(crate) busy: Counter,
     pub(crate) poll_hits: Counter,
     pub(crate) poll_misses: Counter,
     pub(crate) poll_time_ns: Counter,
 }
 
 impl LoopTotals {
-    /// Iterations that have ended: where they block, or where the next one begins.
+    /// Number of iterations that have ended, by blocking or by the next one.
     #[must_use]
     pub fn iterations(&self) -> u64 {
-        self.sleeps.get() + self.went_on.get()
+        self.sleeps.get() + self.busy.get()
     }
 
-    /// How often it blocked.
+    /// Number of times that it blocked.
     #[must_use]
     pub fn sleeps(&self) -> u64 {
         self.sleeps.get()
     }
 
-    /// How often it polled before it blocked.
+    /// Number of times that it polled.
     #[must_use]
     pub fn polls(&self) -> u64 {
         self.poll_hits.get() + self.poll_misses.get()
     }
 
-    /// How often that found work.
+    /// Number of times that polling found work.
     #[must_use]
     pub fn poll_hits(&self) -> u64 {
         self.poll_hits.get()
     }
 
-    /// How long it polled, in nanoseconds. What is found within the first looks, before the clock is read,
+    /// Time spent polling, in nanoseconds. Work that is found by the first polls, before the clock is read,
     /// adds nothing.
     #[must_use]
     pub fn poll_time_ns(&self) -> u64 {
         self.poll_time_ns.get()
     }
 
-    /// A polling has ended.
+    /// Counts a polling that has ended.
     #[inline(always)]
     pub(crate) fn polled(&self, found: bool) {
         match found {

@@ -1,8 +1,8 @@
-//! Tracepoints of a loop that has run dry.
+//! Tracepoints of an idle loop.
 
 use telemetry::tracepoints::{poll_begin, poll_end, sleep, wake};
 
-/// It begins to poll.
+/// Fires when it begins to poll.
 #[inline(always)]
 pub(crate) fn poll_begin(window_ns: u64) {
     if poll_begin::enabled() {
@@ -10,7 +10,7 @@ pub(crate) fn poll_begin(window_ns: u64) {
     }
 }
 
-/// It has polled.
+/// Fires when it has polled.
 #[inline(always)]
 pub(crate) fn poll_end(found: bool, spent_ns: u64) {
     if poll_end::enabled() {
@@ -18,7 +18,7 @@ pub(crate) fn poll_end(found: bool, spent_ns: u64) {
     }
 }
 
-/// It is about to block.
+/// Fires before it blocks.
 #[inline(always)]
 pub(crate) fn sleep(timeout_ns: Option<u64>) {
     if sleep::enabled() {
@@ -27,7 +27,7 @@ pub(crate) fn sleep(timeout_ns: Option<u64>) {
     }
 }
 
-/// It has blocked, until this many descriptors were ready.
+/// Fires after it has blocked, until `events` descriptors were ready.
 #[inline(always)]
 pub(crate) fn wake(events: usize) {
     if wake::enabled() {

@@ -1,6 +1,6 @@
-//! Waking a loop from another thread, for nothing while it is awake.
+//! Wake-up of a loop by another thread, without a system call while it is awake.
 //!
-//! Two flags: `notified` (there is something to look at) and `sleeping` (the loop is in, or about
+//! Two flags: `notified` (there is work) and `sleeping` (the loop is in, or about
 //! to enter, its wait). A waker sets the first and then reads the second; the loop sets the second
 //! and then reads the first. With sequential consistency at least one of them sees the other, so
 //! either the loop does not sleep or the waker writes the eventfd. While the loop is awake a wake-up
@@ -13,7 +13,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-/// Shared by a loop and everybody who may wake it.
+/// Wake-up flags, shared by a loop and the threads that may wake it.
 pub struct Wake {
     notified: AtomicBool,
     sleeping: AtomicBool,
@@ -21,7 +21,7 @@ pub struct Wake {
 }
 
 impl Wake {
-    /// Makes one, with its eventfd.
+    /// Creates the flags and the eventfd.
     ///
     /// # Errors
     /// `EMFILE` or `ENFILE` when descriptors have run out.
@@ -39,10 +39,10 @@ impl Wake {
         self.event.as_fd()
     }
 
-    /// Any thread: makes the loop look. Costs a syscall only when the loop sleeps.
+    /// Any thread: wakes the loop. Makes a system call only when the loop sleeps.
     pub fn wake(&self) {
         if self.notified.swap(true, Ordering::SeqCst) {
-            // Somebody else notified and the loop has not looked yet: it will see ours as well.
+            // Another thread has notified it, and the loop has not taken that yet: it will see our work as well.
             return;
         }
         if self.sleeping.load(Ordering::SeqCst) {
@@ -51,20 +51,20 @@ impl Wake {
         }
     }
 
-    /// The loop: has anybody called since the last [`Wake::take`]?
+    /// The loop: whether it was notified since the last [`Wake::take`].
     #[must_use]
     pub fn is_notified(&self) -> bool {
         self.notified.load(Ordering::Relaxed)
     }
 
-    /// The loop: takes the notification, so that the next one counts anew.
+    /// The loop: takes the notification and resets it.
     pub fn take(&self) -> bool {
-        // The plain load keeps the cache line shared while nobody calls.
+        // The plain load keeps the cache line shared while no thread notifies.
         self.is_notified() && self.notified.swap(false, Ordering::SeqCst)
     }
 
-    /// The loop, before it waits: from now on a waker writes the eventfd. False when somebody has
-    /// called already: then do not wait.
+    /// The loop, before it waits: from now on a waker writes the eventfd. False when it was notified already: then it must not
+    /// wait.
     #[must_use]
     pub fn prepare_sleep(&self) -> bool {
         self.sleeping.store(true, Ordering::SeqCst);
