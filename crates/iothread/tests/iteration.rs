@@ -404,10 +404,7 @@ fn while_it_polls_a_descriptor_waits_ten_microseconds_and_gets_an_iteration() {
         bench.kernel.state().arrivals.push_back((at_ns, fd));
         let log = bench.iterate();
         assert_eq!(log.last().unwrap(), "ready 1");
-        assert!(
-            !log.contains(&"park".to_owned()),
-            "what it told would be lost"
-        );
+        assert!(!log.contains(&"park".to_owned()), "its event would be lost");
         let late_ns = bench.kernel.state().now_ns - at_ns;
         assert!(late_ns <= 11_000, "{late_ns}");
     }

@@ -1,5 +1,4 @@
-//! The configuration space. Every field of an offered feature has a value that makes sense: zeroes
-//! have blue-screened guests.
+//! The configuration space. Every field of an offered feature has a sensible value: zeroes have crashed Windows guests.
 
 use std::mem::{offset_of, size_of};
 
@@ -8,12 +7,12 @@ use block::SECTOR_BYTES;
 use crate::device::Device;
 use crate::wire::ConfigSpace;
 
-/// Bytes of the configuration space that are there; what a driver reads beyond is zero.
+/// Bytes of the configuration space; reads beyond it return zeroes.
 pub const CONFIG_BYTES: usize = size_of::<ConfigSpace>();
 
 const WCE_OFFSET: usize = offset_of!(ConfigSpace, wce);
 
-/// One segment per discard or write-zeroes request, as the field's servers announce it.
+/// Segments per discard or write-zeroes request: the value that comparable servers announce.
 const RANGE_SEGMENTS: u32 = 1;
 
 impl Device {
@@ -53,7 +52,7 @@ impl Device {
         space.to_bytes()
     }
 
-    /// The driver writes to the configuration space. False for anything but the write cache mode
+    /// Applies a write of the driver to the configuration space. False for anything but the write cache mode
     /// set to off or on: nothing else can be written.
     #[must_use]
     pub fn write_config(&self, offset: usize, bytes: &[u8]) -> bool {

@@ -12,35 +12,34 @@ use virtio_bindings::virtio_blk::{
 use crate::merge::MergeLimits;
 use crate::parse::Checks;
 
-/// Longest serial: the answer to `GET_ID` has 20 bytes.
+/// Longest serial: the response to `GET_ID` has 20 bytes.
 pub const SERIAL_BYTES: usize = 20;
 
-/// Largest logical block: what the field's servers take, and more than any disk has.
+/// Largest logical block: the limit of comparable servers, and more than any disk has.
 const MAX_BLOCK_BYTES: u32 = 32_768;
 
-/// Queue size of the field's front-ends unless told otherwise. A driver must not make a chain longer
-/// than its queue, and we do not know how long that will be: the number of segments that a request
-/// may have is announced to fit this.
+/// Default queue size of common front-ends. A driver must not make a chain longer than its queue, whose size is not known when the
+/// configuration space is read: the announced number of segments of a request fits this.
 const USUAL_QUEUE_SIZE: u16 = 128;
 
-/// How a device shows a node to its guest.
+/// Options of a device.
 #[derive(Clone, Debug)]
 pub struct DeviceOptions {
-    /// Bytes of the guest's block, a power of two.
+    /// Logical block size in bytes, a power of two.
     pub logical_block_size: u32,
-    /// Queues, 1 to 65535.
+    /// Number of queues, 1 to 65535.
     pub num_queues: u16,
-    /// Entries that a queue may have at most, a power of two.
+    /// Maximal queue size, a power of two.
     pub queue_size: u16,
-    /// What `GET_ID` answers, at most [`SERIAL_BYTES`].
+    /// Serial, the response to `GET_ID`, at most [`SERIAL_BYTES`].
     pub serial: String,
     /// The guest cannot write.
     pub read_only: bool,
     /// Every write is stable when it completes, unless the driver turns the write cache on.
     pub write_through: bool,
-    /// Adjacent requests of one batch become one,
+    /// Whether adjacent requests of one batch are merged.
     pub request_merging: bool,
-    /// as long as it does not grow beyond this.
+    /// Limits of a merged request.
     pub merge_limits: MergeLimits,
 }
 
@@ -68,16 +67,16 @@ impl DeviceOptions {
     }
 }
 
-/// Why options cannot be had.
+/// Error of invalid options.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum OptionsError {
     /// Not a power of two, or out of range.
     #[error("logical-block-size={0}: must be a power of two from 512 to {MAX_BLOCK_BYTES}")]
     BlockSize(u32),
-    /// Too long.
+    /// The serial is too long.
     #[error("serial has {0} bytes: at most {SERIAL_BYTES} fit")]
     Serial(usize),
-    /// None.
+    /// There are no queues.
     #[error("num-queues=0: a disk needs at least one queue")]
     NoQueues,
     /// Not a power of two, or out of range.
@@ -91,28 +90,28 @@ pub struct Device {
     options: DeviceOptions,
     geometry: Geometry,
     checks: Checks,
-    /// Bytes that the guest sees; those in `checks` are those that it saw first.
+    /// Capacity in bytes; `checks` has the first one.
     capacity_bytes: AtomicU64,
-    /// The cache mode in the configuration space: as made, or as a driver last set it.
+    /// The cache mode in the configuration space: as created, or as a driver last set it.
     cache_mode: AtomicBool,
     /// The driver's features.
     acked: AtomicU64,
-    /// What follows from both, for the queues to look at.
+    /// The write cache that follows from both, read by queues.
     write_cache: AtomicBool,
-    /// What becomes one request, in one word: [`MergeLimits::pack`].
+    /// The limits of merging, in one word: [`MergeLimits::pack`].
     merging: AtomicU64,
 }
 
-/// A guest sees no part of a block.
+/// Rounds down to whole blocks.
 fn whole_blocks(bytes: u64, block: u32) -> u64 {
     bytes - bytes % u64::from(block)
 }
 
-/// Features of a driver that flushes and sets the cache mode: assumed until one says otherwise.
+/// Features of a driver that flushes and sets the cache mode: assumed until a driver has chosen.
 const CACHE_FEATURES: u64 = 1 << VIRTIO_BLK_F_FLUSH | 1 << VIRTIO_BLK_F_CONFIG_WCE;
 
 impl Device {
-    /// Shows a node of this form to a guest.
+    /// A device for a node of this geometry.
     ///
     /// # Errors
     /// [`OptionsError`].
@@ -162,27 +161,26 @@ impl Device {
         &self.geometry
     }
 
-    /// Bytes that the guest sees.
+    /// The capacity that the guest sees, in bytes.
     #[must_use]
     #[inline]
     pub fn capacity_bytes(&self) -> u64 {
         self.capacity_bytes.load(Ordering::Relaxed)
     }
 
-    /// The node has `size` bytes now. Queues check against it from their next batch of requests on;
-    /// requests that they have taken go on. True if the guest sees another capacity than before.
+    /// Sets the size of the node. Queues check against it from their next batch of requests on; requests in flight continue. True
+    /// if the capacity that the guest sees has changed.
     pub fn resize(&self, size: u64) -> bool {
         let capacity = whole_blocks(size, self.options.logical_block_size);
         self.capacity_bytes.swap(capacity, Ordering::Relaxed) != capacity
     }
 
-    /// What requests are checked against. Only the capacity ever changes: see [`Device::resize`].
+    /// Limits that requests are checked against. Only the capacity ever changes: see [`Device::resize`].
     pub(crate) fn checks(&self) -> Checks {
         self.checks
     }
 
-    /// Segments of data that one request may have: what a chain as long as the queue has left beside
-    /// header and status.
+    /// Maximal number of data segments of a request: a chain as long as the queue, less header and status.
     #[must_use]
     pub fn max_segments(&self) -> u32 {
         u32::from(self.options.queue_size.min(USUAL_QUEUE_SIZE))
@@ -190,7 +188,7 @@ impl Device {
             .max(1)
     }
 
-    /// The device's own feature bits (those of the transport and the ring are not known here).
+    /// The device's own feature bits, without those of the transport and the ring.
     #[must_use]
     pub fn features(&self) -> u64 {
         let mut bits = vec![
@@ -210,38 +208,38 @@ impl Device {
             .fold(0, |features, bit| features | 1 << bit)
     }
 
-    /// The driver has chosen. Without `FLUSH` it cannot flush, so every write must be stable;
+    /// Sets the features that the driver has accepted. Without `FLUSH` it cannot flush, so every write must be stable;
     /// without `CONFIG_WCE` it does not know that there is a cache mode, and the device's own counts.
     pub fn set_features(&self, acked: u64) {
         self.acked.store(acked, Ordering::Relaxed);
         self.update_write_cache();
     }
 
-    /// Back to how it was made, until a driver says otherwise.
+    /// Resets the device.
     pub fn reset(&self) {
         self.acked.store(CACHE_FEATURES, Ordering::Relaxed);
         self.set_cache_mode(!self.options.write_through);
     }
 
-    /// The cache mode as the configuration space shows it. It outlives a connection: a front-end
-    /// that comes back does not say it again, while its guest relies on it.
+    /// The cache mode in the configuration space. It outlives a connection: a front-end that reconnects does not set it again,
+    /// while its guest relies on it.
     #[must_use]
     pub fn cache_mode(&self) -> bool {
         self.cache_mode.load(Ordering::Relaxed)
     }
 
-    /// The driver, or one that another process has served, has chosen this one.
+    /// Sets the cache mode, as the driver has chosen it here or in the process before a live upgrade.
     pub fn set_cache_mode(&self, write_back: bool) {
         self.cache_mode.store(write_back, Ordering::Relaxed);
         self.update_write_cache();
     }
 
-    /// Changes what becomes one request, from the next batch of each queue on.
+    /// Changes the limits of merging, from the next batch of each queue on.
     pub fn set_merging(&self, limits: MergeLimits) {
         self.merging.store(limits.pack(), Ordering::Relaxed);
     }
 
-    /// What becomes one request; queues look once per batch.
+    /// The limits of merging, read once per batch.
     #[inline]
     pub(crate) fn merging(&self) -> MergeLimits {
         MergeLimits::unpack(self.merging.load(Ordering::Relaxed))

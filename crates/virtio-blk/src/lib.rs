@@ -1,11 +1,11 @@
 //! The virtio block device (VIRTIO 1.2, section 5.2) as a pure state machine.
 //!
-//! A [`Queue`] takes descriptor chains off a virtqueue, turns them into block requests for a
-//! [disk](block::DiskIo), and turns completions into status bytes and used entries. It makes no syscall, reads
-//! no clock and knows no file, so that the same code runs on an iothread, in a unit test, under a
+//! A [`Queue`] pops descriptor chains from a virtqueue, turns them into block requests for a
+//! [disk](block::DiskIo), and turns completions into status bytes and used entries. It makes no system call, reads
+//! no clock and opens no file, so that the same code runs on an iothread, in a unit test, under a
 //! fuzzer and in a simulator.
 //!
-//! Who signals the guest, who maps its memory, and which thread all this runs on is decided above.
+//! The caller signals the guest, maps its memory, and chooses the thread that runs this.
 
 mod config;
 mod device;

@@ -1,8 +1,8 @@
-//! Adjacent requests of one batch become one.
+//! Merging of adjacent requests of one batch.
 //!
-//! Requests of one direction are held back until the batch ends, the direction changes, or a flush
-//! must come behind the writes before it; then they are sorted and neighbours are joined. Each
-//! member gets its own used entry, and an error is every member's. Requests that overlap within a
+//! Requests of one direction are collected until the batch ends, the direction changes, or a flush
+//! must come after the writes before it; then they are sorted and adjacent ones are merged. Each
+//! member gets its own used entry, and an error fails every member. Requests that overlap within a
 //! batch have no order among them, which a disk with several requests in flight never promises.
 
 use block::{Op, SECTOR_BYTES};
@@ -10,15 +10,15 @@ use virtqueue::MAX_QUEUE_SIZE;
 
 use crate::slots::{NONE, Slots};
 
-/// How many requests can become one at most, whatever is asked for.
+/// Upper bound of the number of requests that are merged into one.
 pub const MAX_MERGED_REQUESTS: usize = 64;
 
-/// What becomes one request.
+/// Limits of a merged request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MergeLimits {
-    /// How many requests, at most [`MAX_MERGED_REQUESTS`]; 0 or 1: each stays as it is.
+    /// Number of requests, at most [`MAX_MERGED_REQUESTS`]; 0 or 1: no merging.
     pub requests: usize,
-    /// How many bytes the merged request has at most.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
@@ -33,12 +33,12 @@ impl Default for MergeLimits {
     }
 }
 
-/// Bits of a packed limit that are its bytes: no disk is larger.
+/// Bits for the bytes in a packed limit: no disk is larger.
 const BYTES_BITS: u32 = 56;
 const BYTES_MASK: u64 = (1 << BYTES_BITS) - 1;
 
 impl MergeLimits {
-    /// Each request stays as it is.
+    /// No merging.
     pub const OFF: MergeLimits = MergeLimits {
         requests: 1,
         bytes: 0,
@@ -60,31 +60,31 @@ impl MergeLimits {
     }
 }
 
-/// Bits of a waiting request that name its slot.
+/// Bits for the slot in the sort key of a collected request.
 const SLOT_BITS: u32 = MAX_QUEUE_SIZE.trailing_zeros();
 const SLOT_MASK: u64 = (1 << SLOT_BITS) - 1;
 const _: () = assert!(MAX_QUEUE_SIZE.is_power_of_two());
 
-/// Requests that wait for neighbours.
+/// Collected requests that may be merged.
 pub(crate) struct MergeBuffer {
     limits: MergeLimits,
     op: Op,
-    /// First sector, and slot in the lower bits: one number to sort by. (A disk beyond 2^63 bytes would
-    /// lose upper bits of the sector here, and with them neighbours to join, nothing else.)
-    waiting: [u64; MAX_MERGED_REQUESTS],
+    /// Sort keys: first sector, and slot in the lower bits. (A disk beyond 2^63 bytes would
+    /// lose upper bits of the sector here, and so merge fewer requests, nothing else.)
+    collected: [u64; MAX_MERGED_REQUESTS],
     count: usize,
-    /// They came in the disk's order.
+    /// Whether they came in the disk's order.
     sorted: bool,
 }
 
 impl MergeBuffer {
-    /// For one batch.
+    /// An empty buffer for one batch.
     #[inline]
     pub fn new(limits: MergeLimits) -> Self {
         MergeBuffer {
             limits,
             op: Op::Read,
-            waiting: [0; MAX_MERGED_REQUESTS],
+            collected: [0; MAX_MERGED_REQUESTS],
             count: 0,
             sorted: true,
         }
@@ -95,19 +95,19 @@ impl MergeBuffer {
         self.count
     }
 
-    /// What all that wait ask for.
+    /// The operation of the collected requests.
     pub fn op(&self) -> Op {
         self.op
     }
 
-    /// Whether a request of this kind can wait with the others.
+    /// Whether a request of this operation can be collected with the others.
     #[inline]
     pub fn takes(&self, op: Op) -> bool {
         self.count == 0 || (self.op == op && self.count < MAX_MERGED_REQUESTS)
     }
 
-    /// Whether writes wait.
-    pub fn holds_writes(&self) -> bool {
+    /// Whether writes are collected.
+    pub fn has_writes(&self) -> bool {
         self.count > 0 && self.op == Op::Write
     }
 
@@ -119,51 +119,51 @@ impl MergeBuffer {
             self.op = op;
             self.sorted = true;
         } else {
-            self.sorted &= self.waiting[self.count - 1] <= entry;
+            self.sorted &= self.collected[self.count - 1] <= entry;
         }
-        self.waiting[self.count] = entry;
+        self.collected[self.count] = entry;
         self.count += 1;
     }
 
-    /// Empties the buffer: joins neighbours. Returns how many requests that makes, whose slots are [here](Self::joined).
+    /// Merges adjacent requests and empties the buffer. Returns the number of resulting requests, whose slots are [here](Self::merged).
     #[inline]
-    pub fn join(&mut self, slots: &mut Slots) -> usize {
+    pub fn merge(&mut self, slots: &mut Slots) -> usize {
         let count = std::mem::take(&mut self.count);
         if self.limits.requests <= 1 {
             return count;
         }
         if !self.sorted {
-            self.waiting[..count].sort_unstable();
+            self.collected[..count].sort_unstable();
         }
-        let (mut joined, mut last) = (0, NONE);
-        // Where the last of the requests ends, and its neighbour would begin; how many it was joined of.
+        let (mut merged, mut last) = (0, NONE);
+        // Where the last of the requests ends, and an adjacent one would begin; how many were merged into it.
         let (mut end, mut parts) = (0, 0);
         for index in 0..count {
-            let slot = (self.waiting[index] & SLOT_MASK) as u32;
+            let slot = (self.collected[index] & SLOT_MASK) as u32;
             let (offset, len) = {
                 let slot = slots.get(slot);
                 (slot.offset, slot.len)
             };
-            let is_neighbour = joined > 0 && offset == end && parts < self.limits.requests;
-            if is_neighbour && fits(self.limits, slots, self.joined(joined - 1), slot) {
-                slots.join(self.joined(joined - 1), slot);
+            let is_adjacent = merged > 0 && offset == end && parts < self.limits.requests;
+            if is_adjacent && fits(self.limits, slots, self.merged(merged - 1), slot) {
+                slots.merge(self.merged(merged - 1), slot);
                 slots.set_next(last, slot);
                 parts += 1;
             } else {
-                self.waiting[joined] = self.waiting[index];
-                joined += 1;
+                self.collected[merged] = self.collected[index];
+                merged += 1;
                 parts = 1;
             }
             end = offset + len;
             last = slot;
         }
-        joined
+        merged
     }
 
-    /// The slot of a request that [was joined](Self::join) of neighbours, or had none.
+    /// The slot of a request that results from [merging](Self::merge).
     #[inline]
-    pub fn joined(&self, index: usize) -> u32 {
-        (self.waiting[index] & SLOT_MASK) as u32
+    pub fn merged(&self, index: usize) -> u32 {
+        (self.collected[index] & SLOT_MASK) as u32
     }
 }
 

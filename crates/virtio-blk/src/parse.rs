@@ -1,7 +1,7 @@
-//! From a descriptor chain to a request.
+//! Parser of a request's descriptor chain.
 //!
-//! Framing is arbitrary: header, data and status may be cut into descriptors in any way. The header
-//! is the first 16 readable bytes, the status the last writable one, the data what lies between.
+//! Framing is arbitrary: header, data and status may be divided into descriptors in any way. The header
+//! is the first 16 readable bytes, the status the last writable one, and the data all between.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ use crate::wire::{
 };
 use telemetry::queue::Kind;
 
-/// A chain that is no request at all: there is nowhere to put a status. The queue is broken.
+/// Malformed chain that leaves no room for a status: the queue is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// Too short for a header.
@@ -29,10 +29,10 @@ pub enum RequestError {
     TooMany(u16),
 }
 
-/// What a request asks for that is neither a read nor a write.
+/// A request that is neither a read nor a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parsed {
-    /// Over already, with this status. What is of no kind counts nowhere.
+    /// It is done, with this status. A request without a kind is not counted.
     Done { kind: Option<Kind>, status: Status },
     /// `GET_ID`.
     GetId,
@@ -40,7 +40,7 @@ pub(crate) enum Parsed {
     NoData { op: Op, offset: u64, len: u64 },
 }
 
-/// A request as it stands in the guest's memory.
+/// The parts of a request in the guest's memory.
 pub(crate) struct Frame<'a> {
     pub header: RequestHeader,
     pub reply: Reply,
@@ -52,17 +52,17 @@ pub(crate) struct Frame<'a> {
     pub read_len: u64,
 }
 
-/// Where a request's answer goes.
+/// Place of a request's response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reply {
     /// The status byte.
     pub status: *mut u8,
-    /// Device-writable bytes, status included: what a used entry says was written.
+    /// Device-writable bytes, status included: the length in its used entry.
     pub writable: u32,
 }
 
 impl<'a> Frame<'a> {
-    /// Cuts header and status off a chain's data.
+    /// Divides a chain into header, data and status.
     #[inline(always)]
     pub fn of(chain: &'a mut Chain) -> Result<Self, RequestError> {
         let (readable_len, writable_len) = (chain.readable_len(), chain.writable_len());
@@ -91,18 +91,18 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// What of a device each of its requests is checked against.
+/// Limits of a device that each of its requests is checked against.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Checks {
     pub capacity_bytes: u64,
-    /// Bits that no offset and no length may have: the block, less one.
+    /// Bits that must be clear in offsets and lengths: the block size, less one.
     pub block_mask: u64,
     pub max_discard_bytes: u64,
     pub read_only: bool,
 }
 
 impl Checks {
-    /// What is asked for, if it is neither a read nor a write that is allowed.
+    /// Parses a request that is not a read or an allowed write.
     pub fn other(&self, kind: u32, readable: &[iovec], readable_len: u64) -> Parsed {
         match kind {
             T_OUT => done(Kind::Write, Status::IoErr),
@@ -131,7 +131,7 @@ impl Checks {
             return done(counts_as, Status::IoErr);
         }
         if len > RANGE_BYTES as u64 {
-            // One segment per request is what we announce.
+            // The configuration space announces one segment per request.
             return done(counts_as, Status::Unsupported);
         }
         let mut bytes = [0; RANGE_BYTES];
@@ -190,7 +190,7 @@ fn done(kind: Kind, status: Status) -> Parsed {
     }
 }
 
-/// The header, each byte of which is read once.
+/// Reads the header, each byte of it once.
 #[inline(always)]
 pub(crate) fn read_header(readable: &[iovec], len: u64) -> Result<RequestHeader, RequestError> {
     // Nearly every driver puts it into one buffer, aligned for its largest field.
@@ -200,7 +200,7 @@ pub(crate) fn read_header(readable: &[iovec], len: u64) -> Result<RequestHeader,
     {
         let words = first.iov_base.cast::<u64>();
         // SAFETY: the first 16 bytes of a segment of the chain, which is mapped guest memory, checked
-        // when the chain was popped; the map is held while we look. Aligned as just seen. Atomic
+        // when the chain was popped; the map is held during the read. Aligned as just checked. Atomic
         // because the guest may be writing it now.
         let [low, sector] = unsafe {
             [
@@ -241,7 +241,7 @@ pub(crate) fn without_header(readable: &mut [iovec]) -> &[iovec] {
     &readable[index..]
 }
 
-/// Copies bytes of the guest's, from `skip` on, and says how many there were.
+/// Copies bytes of the guest's memory, from `skip` on. Returns how many were copied.
 fn copy_from(segments: &[iovec], mut skip: usize, to: &mut [u8]) -> usize {
     let mut done = 0;
     for segment in segments {
@@ -249,7 +249,7 @@ fn copy_from(segments: &[iovec], mut skip: usize, to: &mut [u8]) -> usize {
         skip -= cut;
         let count = (segment.iov_len - cut).min(to.len() - done);
         // SAFETY: the segments of a chain are mapped guest memory, checked when the chain was
-        // popped, and the map is held while we look; `to` has room for `count` more.
+        // popped, and the map is held during the copy; `to` has room for `count` more.
         unsafe {
             let from = segment.iov_base.cast::<u8>().add(cut);
             std::ptr::copy_nonoverlapping(from, to.as_mut_ptr().add(done), count);
@@ -262,7 +262,7 @@ fn copy_from(segments: &[iovec], mut skip: usize, to: &mut [u8]) -> usize {
     done
 }
 
-/// Copies to the guest, as much as fits, and says how much that was.
+/// Copies as many bytes to the guest's memory as fit. Returns how many were copied.
 pub(crate) fn copy_to(segments: &[iovec], from: &[u8]) -> usize {
     let mut done = 0;
     for segment in segments {

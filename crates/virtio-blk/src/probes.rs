@@ -1,4 +1,4 @@
-//! Probes of a request: code that runs only while a tracer is attached.
+//! Tracepoints of requests: code that runs only while a tracer is attached.
 
 use block::{Op, SECTOR_BYTES};
 use telemetry::counters::Scale;
@@ -10,7 +10,7 @@ use crate::parse::read_header;
 use crate::slots::{NONE, Slots};
 use crate::wire::{HEADER_BYTES, Status, T_DISCARD, T_FLUSH, T_IN, T_OUT, T_WRITE_ZEROES};
 
-/// A chain was taken off the ring and not looked at yet. One without a header is about to break the queue.
+/// Fires for a popped chain, before it is parsed. One without a header is about to break the queue.
 #[cold]
 pub(crate) fn started(name: &QueueName, chain: &Chain, id: ChainId) {
     let Ok(header) = read_header(chain.readable(), chain.readable_len()) else {
@@ -28,7 +28,7 @@ pub(crate) fn started(name: &QueueName, chain: &Chain, id: ChainId) {
     );
 }
 
-/// It was answered by the device alone.
+/// Fires for a request that was answered without the disk.
 #[cold]
 pub(crate) fn answered(name: &QueueName, id: ChainId, status: Status) {
     request_answer::fire(
@@ -39,7 +39,7 @@ pub(crate) fn answered(name: &QueueName, id: ChainId, status: Status) {
     );
 }
 
-/// A block request goes to the disk.
+/// Fires for a block request that is submitted.
 #[cold]
 pub(crate) fn submitted(name: &QueueName, slots: &Slots, op: Op, index: u32) {
     let slot = slots.get(index);
@@ -53,7 +53,7 @@ pub(crate) fn submitted(name: &QueueName, slots: &Slots, op: Op, index: u32) {
     );
 }
 
-/// A block request is done: all requests that were joined to it are.
+/// Fires for each request that was merged into a completed block request.
 #[cold]
 pub(crate) fn completed(name: &QueueName, slots: &Slots, first: u32, status: Status, now: u64) {
     let scale = Scale::new();

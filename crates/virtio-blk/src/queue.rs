@@ -1,4 +1,4 @@
-//! One queue of the device: chains in, block requests out; completions in, used entries out.
+//! A queue of the device: chains in, block requests out; completions in, used entries out.
 
 mod retry;
 
@@ -19,26 +19,25 @@ use crate::wire::{HEADER_BYTES, Status, T_BARRIER, T_IN, T_OUT};
 
 pub use retry::Retried;
 
-/// Segments that a request may have beyond those that we announce: a buffer across the border of two
-/// memory regions is one descriptor of the guest's and two segments of ours. Few requests meet one
-/// border, hardly any meets more.
+/// Segments that a request may have beyond the announced number: a buffer across the border of two memory regions is one
+/// descriptor of the guest and two segments here. Few requests cross one border, hardly any crosses more.
 const BORDER_SEGMENTS: u32 = 8;
 
 /// The place of the disk among those of its queue, which has one.
 const DISK: u32 = 0;
 
-/// The guest broke the queue.
+/// Error of a guest that broke the queue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdmitError {
-    /// The ring itself.
+    /// Malformed ring.
     #[error(transparent)]
     Ring(#[from] RingError),
-    /// What stood in it.
+    /// Malformed request.
     #[error(transparent)]
     Request(#[from] RequestError),
 }
 
-/// The requests of one virtqueue.
+/// A queue of the device, without its ring.
 pub struct Queue {
     name: QueueName,
     checks: Checks,
@@ -46,9 +45,9 @@ pub struct Queue {
     /// Used entries were pushed by admitting.
     answered: bool,
     device: Arc<Device>,
-    /// When the present batch was admitted. It only grows.
+    /// When the current batch was admitted. It only grows.
     taken: AdmitTime,
-    /// The first of the current generation.
+    /// The admit time that the current generation begins with.
     generation: AdmitTime,
     /// Requests of older generations that have left the queue.
     old: Vec<(AdmitTime, u32)>,
@@ -65,7 +64,7 @@ struct Batch<'a, D> {
 }
 
 impl Queue {
-    /// Called `name`, for a ring of `size` entries. What it does is counted in `stats`, which no other running queue has.
+    /// A queue called `name`, for a ring of `size` entries. It counts in `stats`, which no other running queue has.
     #[must_use]
     pub fn new(name: QueueName, device: Arc<Device>, size: u16, stats: &QueueStats) -> Self {
         let slots = Slots::new(size, device.max_segments() + BORDER_SEGMENTS);
@@ -83,35 +82,34 @@ impl Queue {
         }
     }
 
-    /// Requests of the guest that are not finished.
+    /// Number of unfinished requests of the guest.
     #[must_use]
     #[inline]
     pub fn in_flight(&self) -> u32 {
         self.slots.in_flight()
     }
 
-    /// Whether admitting has answered requests by itself since this was last asked: then the ring
-    /// has entries to publish.
+    /// Whether requests were answered without the disk since the last call: then the ring has entries to publish.
     #[inline]
     pub fn take_answered(&mut self) -> bool {
         std::mem::take(&mut self.answered)
     }
 
-    /// What is admitted from here on is taken `now`, in [ticks](telemetry::counters::Clock).
+    /// Begins a batch that is admitted at `now`, in [ticks](telemetry::counters::Clock).
     #[inline]
     pub fn begin_batch(&mut self, now: u64) {
         let taken = AdmitTime::new(now);
-        // Whatever the clock does: generations are told apart by it.
+        // It never goes back, whatever the clock does: generations are distinguished by it.
         if taken > self.taken {
             self.taken = taken;
         }
     }
 
-    /// Takes up to `budget` chains off the ring. What can be answered at once is pushed to the
-    /// ring, the rest goes to the disk.
+    /// Admits up to `budget` requests from the ring. Requests that need no disk are pushed to the ring at once, the others go to
+    /// the disk.
     ///
     /// # Errors
-    /// When the guest broke the queue. Requests before the breaking one were submitted.
+    /// When the guest broke the queue. Requests before the malformed one were submitted.
     #[inline]
     pub fn admit(
         &mut self,
@@ -130,7 +128,7 @@ impl Queue {
         let merge = MergeBuffer::new(limits);
         let mut batch = Batch { ring, io, merge };
         let admission = self.drain(&mut batch, memory, chain, budget);
-        self.submit_waiting(&mut batch);
+        self.submit_collected(&mut batch);
         self.stats.end_turn(self.in_flight());
         admission
     }
@@ -143,8 +141,8 @@ impl Queue {
         chain: &mut Chain,
         budget: usize,
     ) -> Result<Admission, AdmitError> {
-        // What the disk takes for sure, beside what waits to be merged. A request takes one place at
-        // most, so that the disk is asked again only when all of it could be used up.
+        // What the disk has room for, beside the collected requests. A request needs one place at most, so the room is queried
+        // again only when all of it could be used up.
         let mut room = 0;
         for _ in 0..budget {
             if room == 0 {
@@ -188,7 +186,7 @@ impl Queue {
         }
     }
 
-    /// A read, or a write.
+    /// Begins a read or a write.
     #[inline(always)]
     fn transfer(
         &mut self,
@@ -200,7 +198,7 @@ impl Queue {
     ) -> Result<(), RequestError> {
         let kind = op.kind();
         let range = self.checks.checked_range(sector, len);
-        // More segments than we announce, and than borders explain, are refused.
+        // More segments than announced, and than borders explain, are refused.
         let fits = len > 0 && data.len() <= self.slots.max_segments();
         let Some(offset) = range.filter(|_| fits) else {
             let status = match range {
@@ -212,13 +210,13 @@ impl Queue {
         };
         let slot = self.take_slot(id, kind, reply, (offset, len), data)?;
         if !batch.merge.takes(op) {
-            self.submit_waiting(batch);
+            self.submit_collected(batch);
         }
         batch.merge.push(op, offset, slot);
         Ok(())
     }
 
-    /// Any other request.
+    /// Begins any other request.
     fn start_other(
         &mut self,
         batch: &mut Batch<'_, impl DiskIo>,
@@ -233,8 +231,8 @@ impl Queue {
                 if let Op::WriteZeroes { unmap } = op {
                     self.slots.get_mut(slot).set_unmap(unmap);
                 }
-                if batch.merge.holds_writes() {
-                    self.submit_waiting(batch);
+                if batch.merge.has_writes() {
+                    self.submit_collected(batch);
                 }
                 self.submit(op, slot, batch.io);
             }
@@ -247,7 +245,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Answers a request that needs no disk. It counts if it has a kind.
+    /// Answers a request that needs no disk. It is counted if it has a kind.
     fn answer(
         &mut self,
         ring: &mut virtqueue::Queue,
@@ -256,7 +254,7 @@ impl Queue {
         status: Status,
     ) {
         if let Some(kind) = kind {
-            self.counts(kind, status);
+            self.count_without_disk(kind, status);
         }
         if telemetry::tracepoints::request_answer::enabled() {
             probes::answered(&self.name, id, status);
@@ -266,9 +264,9 @@ impl Queue {
         self.answered = true;
     }
 
-    /// What has asked for no disk: it was refused, or for nothing.
+    /// Counts a request that needed no disk: it was invalid, or had no data.
     #[cold]
-    fn counts(&mut self, kind: Kind, status: Status) {
+    fn count_without_disk(&mut self, kind: Kind, status: Status) {
         match status {
             Status::Ok => self.group.enter_nothing(kind, &self.stats),
             Status::IoErr | Status::Unsupported => self.stats.of(kind).invalid.add(1),
@@ -285,7 +283,10 @@ impl Queue {
         data: &[iovec],
     ) -> Result<u32, RequestError> {
         let count = self.slots.count();
-        let (index, slot) = self.slots.take(data).ok_or(RequestError::TooMany(count))?;
+        let (index, slot) = self
+            .slots
+            .allocate(data)
+            .ok_or(RequestError::TooMany(count))?;
         slot.id = id;
         slot.status = reply.status;
         slot.written = reply.writable;
@@ -295,20 +296,20 @@ impl Queue {
         Ok(index)
     }
 
-    /// Submits what waits for neighbours.
-    fn submit_waiting(&mut self, batch: &mut Batch<'_, impl DiskIo>) {
+    /// Merges and submits the collected requests.
+    fn submit_collected(&mut self, batch: &mut Batch<'_, impl DiskIo>) {
         let Batch { io, merge, .. } = batch;
         if merge.len() == 0 {
             return;
         }
-        let (op, waited) = (merge.op(), merge.len());
-        let joined = merge.join(&mut self.slots);
-        for index in 0..joined {
-            self.submit(op, merge.joined(index), *io);
+        let (op, collected) = (merge.op(), merge.len());
+        let merged_count = merge.merge(&mut self.slots);
+        for index in 0..merged_count {
+            self.submit(op, merge.merged(index), *io);
         }
-        if joined < waited {
+        if merged_count < collected {
             let merged = &self.stats.of(op.kind()).merged;
-            merged.add((waited - joined) as u64);
+            merged.add((collected - merged_count) as u64);
         }
     }
 
@@ -323,11 +324,11 @@ impl Queue {
             self.stats.highest_offset().raise(end);
         }
         // SAFETY: the segments are checked guest memory, held until the request is finished; the list lies in the slot, which is
-        // not given back before `complete`.
+        // not released before `complete`.
         unsafe { io.submit(DISK, request) };
     }
 
-    /// What is asked of the disk for a slot.
+    /// The block request of a slot.
     #[inline(always)]
     fn request(&mut self, op: Op, slot: u32) -> Request {
         let fua = is_write(op) && !self.device.write_cache();
@@ -352,28 +353,28 @@ impl Queue {
         copy_to(data, &id[..SERIAL_BYTES.min(serial.len() + 1)]);
     }
 
-    /// Requests that are admitted from now on are of a new generation: none is stamped earlier than the time that is
-    /// returned, and all others are.
+    /// Begins a generation: requests admitted from now on have admit times from the returned one on, all others have earlier
+    /// ones.
     pub fn begin_generation(&mut self) -> AdmitTime {
         self.taken = self.taken.next();
         self.generation = self.taken;
         self.generation
     }
 
-    /// Requests of an older generation that have left the queue: when they were admitted, and how many.
+    /// The admit time and the number of requests of an older generation that have left the queue.
     #[inline]
     pub fn take_old(&mut self) -> Option<(AdmitTime, u32)> {
         self.old.pop()
     }
 
-    /// Whether a request that is not done is a read: the others have but a status for the guest.
+    /// Whether an unfinished request is a read: the others have only a status for the guest.
     #[must_use]
     pub fn is_read(&self, slot: u32) -> bool {
         self.slots.get(slot).written > 1
     }
 
-    /// Block requests of this queue are done `now`: answers the guest's requests that were merged into each. `failed` decides about
-    /// those that the disk has failed: the status to answer with, or `None`, which parks the request. Requests count at
+    /// Completes block requests at `now`: answers the guest's requests that were merged into each. `failed` is called for those that
+    /// the disk has failed, and returns the status to answer with, or `None` for a request that is parked. Requests count at
     /// the [end of the batch](Self::end_batch).
     pub fn complete(
         &mut self,
@@ -401,11 +402,11 @@ impl Queue {
             probes::completed(&self.name, &self.slots, first, status, now);
         }
         let slot = self.slots.get(first);
-        // The bytes of all that was merged into it are among these.
+        // These include the bytes of all requests that were merged into it.
         let (admitted, bytes) = (slot.admitted, slot.len);
         let (mut next, mut requests) = (first, 0);
         while next != NONE {
-            let done = self.slots.give_back(next);
+            let done = self.slots.release(next);
             requests += 1;
             next = done.next;
             write_status(done.slot.status, status);
@@ -417,31 +418,31 @@ impl Queue {
         } else {
             self.stats.of(admitted.kind()).failed.add(requests.into());
         }
-        self.left(admitted, requests);
+        self.count_released(admitted, requests);
     }
 
-    /// Requests have left their slots.
+    /// Counts requests of an older generation that have left their slots.
     #[inline]
-    fn left(&mut self, admitted: AdmitTime, requests: u32) {
+    fn count_released(&mut self, admitted: AdmitTime, requests: u32) {
         if admitted < self.generation {
             self.old.push((admitted, requests));
         }
     }
 
-    /// What was completed so far counts from now on.
+    /// Counts the requests that were completed so far.
     #[inline]
     pub fn end_batch(&mut self) {
         self.group.enter(&self.stats);
         self.stats.in_flight().set(self.in_flight().into());
     }
 
-    /// What it is called.
+    /// Its name.
     #[must_use]
     pub fn name(&self) -> &QueueName {
         &self.name
     }
 
-    /// What it counts in.
+    /// Its statistics.
     #[must_use]
     #[inline]
     pub fn stats(&self) -> &QueueStats {
@@ -457,6 +458,6 @@ fn is_write(op: Op) -> bool {
 #[inline]
 fn write_status(status: *mut u8, value: Status) {
     // SAFETY: `parse` found the byte in checked guest memory, and the map is held until the request
-    // is finished. The guest may look at any time: one volatile byte.
+    // is finished. The guest may read it at any time: one volatile byte.
     unsafe { status.write_volatile(value as u8) };
 }

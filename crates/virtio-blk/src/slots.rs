@@ -1,9 +1,8 @@
-//! Requests in flight: as many as the ring has entries.
+//! Slots of requests in flight, as many as the ring has entries.
 //!
-//! A slot has room for a few data segments in itself, which is where nearly all requests stay; the
-//! rest goes to the slot's row of a table beside. A request of one segment is one cache line. Slots
-//! are handed out last-in first-out, so that a queue only ever touches as much memory as it once had
-//! requests in flight.
+//! A slot has room for a few data segments, enough for nearly all requests; more of them go to the slot's row of a separate
+//! table. A request of one segment is one cache line. Slots are allocated last-in first-out, so that a queue touches only as much
+//! memory as it ever had requests in flight.
 
 use libc::iovec;
 use telemetry::queue::AdmitTime;
@@ -11,7 +10,7 @@ use telemetry::queue::zero_pages::{ZeroPages, Zeroed};
 use virtqueue::MAX_QUEUE_SIZE;
 use virtqueue::{ChainId, MAX_SEGMENTS};
 
-/// Segments that a slot holds in itself: what fits its two cache lines.
+/// Segments in a slot itself: as many as fit its two cache lines.
 const INLINE_SEGMENTS: usize = 5;
 
 /// No slot.
@@ -21,16 +20,16 @@ pub(crate) const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(crate) struct Slot {
-    /// Where the status byte goes.
+    /// Address of the status byte.
     pub status: *mut u8,
     /// Start of the request in the disk, and bytes.
     pub offset: u64,
     pub len: u64,
-    /// When it was admitted, and what it counts as.
+    /// When it was admitted, and the kind that it counts as.
     pub admitted: AdmitTime,
-    /// What the used entry says was written.
+    /// Written bytes in its used entry.
     pub written: u32,
-    /// What the ring calls its chain.
+    /// Its chain.
     pub id: ChainId,
     /// The next request merged into this one, or the next free slot, plus one; 0: none.
     link: u16,
@@ -46,12 +45,12 @@ const _: () = assert!(MAX_QUEUE_SIZE < u16::MAX && MAX_SEGMENTS < u16::MAX as us
 unsafe impl Zeroed for Slot {}
 
 impl Slot {
-    /// Of a request without data: whether the space of what it zeroes may be given back.
+    /// Sets whether a request without data may deallocate the space that it zeroes.
     pub fn set_unmap(&mut self, unmap: bool) {
         self.inline[0].iov_len = usize::from(unmap);
     }
 
-    /// As it was said.
+    /// Whether a request without data may deallocate the space that it zeroes.
     pub fn unmap(&self) -> bool {
         self.segments == 0 && self.inline[0].iov_len != 0
     }
@@ -69,8 +68,8 @@ pub(crate) struct Slots {
     in_flight: u32,
 }
 
-// SAFETY: the addresses in the slots are plain numbers to this type, and its pages belong to nobody
-// else.
+// SAFETY: the addresses in the slots are plain numbers to this type, and its pages have no other
+// owner.
 unsafe impl Send for Slots {}
 
 impl Slots {
@@ -91,8 +90,8 @@ impl Slots {
         self.in_flight
     }
 
-    /// Those that are in flight, in no order.
-    pub fn taken(&self) -> impl Iterator<Item = u32> {
+    /// The slots in flight, in no order.
+    pub fn used(&self) -> impl Iterator<Item = u32> {
         let mut free = vec![false; self.fresh as usize];
         let mut next = self.free;
         while next != 0 {
@@ -103,21 +102,21 @@ impl Slots {
         (0..self.fresh).filter(move |slot| !free[*slot as usize])
     }
 
-    /// How many slots there are.
+    /// Number of slots.
     pub fn count(&self) -> u16 {
         // Made from a u16.
         u16::try_from(self.slots.len()).unwrap_or(u16::MAX)
     }
 
-    /// Segments that a request may have.
+    /// Maximal number of segments of a request.
     pub fn max_segments(&self) -> usize {
         self.row
     }
 
-    /// A slot for a request with these data segments; `None`: all are in flight. The caller has seen
+    /// Allocates a slot for a request with these data segments; `None`: all are in flight. The caller has checked
     /// that there are at most [`max_segments`](Self::max_segments), and fills in the rest.
     #[inline(always)]
-    pub fn take(&mut self, data: &[iovec]) -> Option<(u32, &mut Slot)> {
+    pub fn allocate(&mut self, data: &[iovec]) -> Option<(u32, &mut Slot)> {
         let reused = self.free != 0;
         let index = if reused {
             slot_of(self.free)
@@ -147,9 +146,9 @@ impl Slots {
         Some((index, slot))
     }
 
-    /// Gives a slot back, which still holds what it held until the next is taken.
+    /// Releases a slot, whose content stays until it is allocated again.
     #[inline]
-    pub fn give_back(&mut self, index: u32) -> Finished<'_> {
+    pub fn release(&mut self, index: u32) -> Finished<'_> {
         let slot = &mut self.slots[index as usize];
         let next = slot_of(slot.link);
         slot.link = self.free;
@@ -168,17 +167,17 @@ impl Slots {
         &mut self.slots[slot as usize]
     }
 
-    /// The request merged behind this one, or [`NONE`].
+    /// The next request that was merged into the same one, or [`NONE`].
     pub fn next(&self, slot: u32) -> u32 {
         slot_of(self.get(slot).link)
     }
 
-    /// Names the request merged behind this one.
+    /// Sets the next request that was merged into the same one.
     pub fn set_next(&mut self, slot: u32, next: u32) {
         self.get_mut(slot).link = link_to(next);
     }
 
-    /// How many segments a request has.
+    /// Number of segments of a request.
     pub fn segment_count(&self, slot: u32) -> usize {
         self.get(slot).segments.into()
     }
@@ -198,9 +197,9 @@ impl Slots {
         (offset, len, segments)
     }
 
-    /// Joins a request to the one before it: its segments move behind those of `leader`, which have
-    /// room for them, and its bytes count there.
-    pub fn join(&mut self, leader: u32, from: u32) {
+    /// Merges a request into the one before it: its segments are appended to those of `leader`, which have
+    /// room for them, and its bytes are added.
+    pub fn merge(&mut self, leader: u32, from: u32) {
         let (have, more) = (self.segment_count(leader), self.segment_count(from));
         let (total, row) = (have + more, self.row);
         debug_assert!(total <= row);
@@ -225,7 +224,7 @@ impl Slots {
     }
 }
 
-/// A slot as a link, [`NONE`] as 0.
+/// A slot's index as a link, [`NONE`] as 0.
 #[inline(always)]
 #[allow(
     clippy::cast_possible_truncation,
@@ -235,7 +234,7 @@ fn link_to(slot: u32) -> u16 {
     slot.wrapping_add(1) as u16
 }
 
-/// Where a link leads.
+/// The slot that a link leads to.
 #[inline(always)]
 fn slot_of(link: u16) -> u32 {
     u32::from(link).wrapping_sub(1)
@@ -255,7 +254,7 @@ fn count_of(segments: usize) -> u16 {
 /// A request that has left its slot.
 pub(crate) struct Finished<'a> {
     pub slot: &'a Slot,
-    /// The request that was merged behind it, or [`NONE`].
+    /// The next request that was merged into the same one, or [`NONE`].
     pub next: u32,
 }
 
@@ -278,17 +277,17 @@ mod tests {
     }
 
     #[test]
-    fn segments_are_kept_however_many_and_however_joined() {
+    fn a_merged_request_has_the_segments_of_all_its_parts() {
         for have in 1..=10 {
             for more in 1..=20 - have {
                 let mut slots = Slots::new(3, 20);
-                // The first row is not the one that is looked at.
-                slots.take(&segments(1..=20)).unwrap();
-                let (leader, slot) = slots.take(&segments(1..=have)).unwrap();
+                // The merged requests are in other rows than the first.
+                slots.allocate(&segments(1..=20)).unwrap();
+                let (leader, slot) = slots.allocate(&segments(1..=have)).unwrap();
                 slot.len = 100;
-                let (next, slot) = slots.take(&segments(have + 1..=have + more)).unwrap();
+                let (next, slot) = slots.allocate(&segments(have + 1..=have + more)).unwrap();
                 slot.len = 10;
-                slots.join(leader, next);
+                slots.merge(leader, next);
                 let expected: Vec<_> = (1..=have + more).collect();
                 assert_eq!(lengths(&mut slots, leader), expected, "{have} + {more}");
                 assert_eq!(slots.get(leader).len, 110);
@@ -298,18 +297,14 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_reused_last_in_first_out_and_end() {
+    fn slots_are_reused_last_in_first_out_up_to_their_number() {
         let mut slots = Slots::new(2, 1);
-        let take = |slots: &mut Slots| slots.take(&[]).map(|(index, _)| index);
+        let take = |slots: &mut Slots| slots.allocate(&[]).map(|(index, _)| index);
         let (a, b) = (take(&mut slots).unwrap(), take(&mut slots).unwrap());
         assert_ne!(a, b);
         assert_eq!(take(&mut slots), None);
-        assert_eq!(slots.give_back(a).next, NONE);
-        assert_eq!(
-            slots.give_back(b).next,
-            NONE,
-            "a free slot is nobody's next"
-        );
+        assert_eq!(slots.release(a).next, NONE);
+        assert_eq!(slots.release(b).next, NONE, "a free slot is not linked");
         assert_eq!(slots.in_flight(), 0);
         assert_eq!(
             (take(&mut slots), take(&mut slots), take(&mut slots)),

@@ -11,7 +11,7 @@ pub(crate) struct RequestHeader {
 }
 
 impl RequestHeader {
-    /// From its two words as they lie in memory.
+    /// Decodes its two words.
     #[inline]
     pub fn from_words(low: u64, sector: u64) -> Self {
         let low = u64::from_le(low);
@@ -41,7 +41,7 @@ const _: () = assert!(offset_of!(RangeSegment, flags) == 12);
 
 pub(crate) const RANGE_BYTES: usize = size_of::<RangeSegment>();
 
-/// In the flags of a write-zeroes segment: the space may be given back.
+/// Flag of a write-zeroes segment: the space may be deallocated.
 pub(crate) const RANGE_FLAG_UNMAP: u32 = 1;
 
 pub(crate) const T_IN: u32 = 0;
@@ -50,18 +50,18 @@ pub(crate) const T_FLUSH: u32 = 4;
 pub(crate) const T_GET_ID: u32 = 8;
 pub(crate) const T_DISCARD: u32 = 11;
 pub(crate) const T_WRITE_ZEROES: u32 = 13;
-/// Set by very old drivers, without a meaning any more.
+/// Set by very old drivers; has no effect.
 pub(crate) const T_BARRIER: u32 = 1 << 31;
 
-/// The last byte that the device writes of each request.
+/// Status of a request, its last byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Status {
     /// Done.
     Ok = 0,
-    /// Failed, or not allowed as asked.
+    /// Failed or invalid.
     IoErr = 1,
-    /// The device does not do that.
+    /// Unsupported.
     Unsupported = 2,
 }
 

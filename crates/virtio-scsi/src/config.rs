@@ -14,10 +14,10 @@ pub const CONFIG_BYTES: usize = size_of::<ConfigSpace>();
 const SENSE_BYTES: std::ops::RangeInclusive<u32> = 18..=4096;
 const CDB_BYTES: std::ops::RangeInclusive<u32> = 16..=260;
 
-/// The largest transfer, in sectors: the value that QEMU announces.
+/// The largest transfer, in sectors: the value that comparable servers announce.
 const MAX_SECTORS: u32 = 0xffff;
 
-/// Commands in flight per unit: the value that QEMU announces.
+/// Commands in flight per unit: the value that comparable servers announce.
 const COMMANDS_PER_UNIT: u32 = 128;
 
 impl Device {

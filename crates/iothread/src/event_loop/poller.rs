@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edge_is_told_once_per_write_and_needs_no_read() {
+    fn an_edge_is_reported_once_per_write_without_a_read() {
         let mut poller = Epoll::new().unwrap();
         let fd = signalled();
         poller.add(fd.as_fd(), Interest::ReadableEdge, 7).unwrap();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn more_ready_than_one_batch_are_all_told_in_turn() {
+    fn more_ready_descriptors_than_one_wait_takes_are_reported_in_turn() {
         let mut poller = Epoll::new().unwrap();
         let count = 3 * MAX_EVENTS_PER_WAIT;
         let fds: Vec<_> = (0..count).map(|_| signalled()).collect();

@@ -239,7 +239,7 @@ fn it_settles_and_asks_for_nothing_while_it_is_disabled() {
     // Another opening of its disk.
     rig.handle
         .ask(|reply| SocketDeviceCommand::SetNode(slow_disk(0), reply));
-    assert!(rig.node.upgrade().is_none(), "nobody holds the old one");
+    assert!(rig.node.upgrade().is_none(), "the old one is not held");
     rig.handle.send(SocketDeviceCommand::Enable(true));
     rig.until(|rig| rig.done() == 16);
 }
@@ -288,7 +288,7 @@ fn its_end_waits_for_what_is_in_flight_and_lets_go_of_the_disk() {
 }
 
 #[test]
-fn it_stops_at_once_when_nobody_uses_it_and_not_when_somebody_does() {
+fn a_socket_device_stops_at_once_only_without_a_front_end() {
     let rig = Rig::new(1, 0);
     rig.seen.connected.store(1, Ordering::Relaxed);
     assert!(!rig.handle.stop_if_idle());

@@ -20,7 +20,7 @@ const LONG: usize = 300;
 /// How long a test waits for what must come: a bound on a hanging test, not a measure of speed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The kernel's epoll, which is only looked at: nobody would end a wait.
+/// The kernel's epoll without waits, which no event would end.
 struct Looks(Epoll);
 
 impl Poller for Looks {
@@ -113,7 +113,7 @@ fn an_idle_queue_leaves_the_busy_ones_alone_and_comes_back_when_kicked() {
         }
         for guest in &mut others {
             assert_eq!(guest.take_done().len(), 1);
-            assert!(asks_for_kicks(guest), "nobody looks at it any more");
+            assert!(asks_for_kicks(guest), "it is not polled any more");
             guest.read(round, 0);
             guest.submit();
         }

@@ -40,7 +40,7 @@ struct Slot {
     status: u64,
 }
 
-/// A request that was given back.
+/// A completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     pub tag: u64,

@@ -80,7 +80,7 @@ fn report_futexes() -> OwnedFd {
         "seccomp with user notification (Linux 5.5): {}",
         std::io::Error::last_os_error()
     );
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a new descriptor without another owner.
     unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).unwrap()) }
 }
 
@@ -148,9 +148,9 @@ fn iothread(shared: &Shared, remote: &Sender<Remote<Message>>) -> Measured {
     let raw = std::os::fd::AsRawFd::as_raw_fd(&listener);
     shared.listener.store(raw, Ordering::Release);
     // Both counters count.
-    let nobody = AtomicU32::new(0);
-    // SAFETY: wakes nobody at an address of our own.
-    unsafe { libc::syscall(libc::SYS_futex, nobody.as_ptr(), libc::FUTEX_WAKE, 1) };
+    let word = AtomicU32::new(0);
+    // SAFETY: an address of our own, where no thread waits.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
     assert_eq!(shared.futexes.load(Ordering::SeqCst), 1);
     let before = test_support::allocations::of_this_thread();
     drop(std::hint::black_box(vec![0_u8; 64]));
@@ -167,7 +167,7 @@ fn iothread(shared: &Shared, remote: &Sender<Remote<Message>>) -> Measured {
         workers: threads_named("pool quiet"),
     };
     drop(iothread);
-    // The supervisor uses it until this thread is gone, and longer than that nobody.
+    // Only the supervisor uses it, until this thread has ended.
     std::mem::forget(listener);
     measured
 }

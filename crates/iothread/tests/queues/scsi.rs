@@ -320,8 +320,8 @@ fn a_control_queue_that_stops_does_not_wait_for_others() {
     let asked = guest.ask(3, FIRST, &cdb(READ, 0, 1), &[], BLOCK);
     let answer = guest.manage(ABORT_TASK, FIRST, guest.tag);
     // What comes after it is answered at once: it was taken, then.
-    let nobody = Address { target: 77, lun: 0 };
-    guest.manage(ABORT_TASK, nobody, 0);
+    let absent = Address { target: 77, lun: 0 };
+    guest.manage(ABORT_TASK, absent, 0);
     guest.wait(0, 1);
     guest.good(2, FIRST, &cdb(READ, 0, 1), &[], BLOCK);
     vrings[3].ask(QueueCommand::Settle);
@@ -435,6 +435,10 @@ fn more_commands_than_an_engine_has_room_for_are_all_carried_out() {
         for asked in &asked {
             assert_eq!(guest.answer(asked), (0, 0));
         }
-        assert_eq!(counted(&guest.rings[0].call), 0, "nobody else is signalled");
+        assert_eq!(
+            counted(&guest.rings[0].call),
+            0,
+            "no other queue is signalled"
+        );
     }
 }

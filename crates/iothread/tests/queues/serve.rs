@@ -176,7 +176,7 @@ fn a_handle_that_is_dropped_stops_its_queue() {
 }
 
 #[test]
-fn a_thread_that_is_gone_says_so_and_answers_nobody_late() {
+fn commands_to_a_stopped_thread_fail_at_once() {
     let iothread = iothread();
     let mut guest = Guest::new(64, false);
     let disk = null_disk(20_000_000);

@@ -41,7 +41,11 @@ fn a_broken_queue_stands_still_alone() {
         good.submit();
         assert_eq!(good.wait_all().len(), 1);
     }
-    assert_eq!(crate::guest::counted(&broken.err), 0, "it is told once");
+    assert_eq!(
+        crate::guest::counted(&broken.err),
+        0,
+        "it is signalled once"
+    );
     assert_eq!(broken.driver.used_idx(), 10);
     assert_eq!(crate::guest::counted(&good.err), 0);
     assert_eq!(broken_vring.stop(), Some(10));
@@ -111,7 +115,7 @@ fn a_queue_without_end_leaves_others_their_turn() {
     for vring in vrings {
         assert_eq!(vring.stop(), Some(100));
     }
-    // Also the endless one stops when told to, while its guest goes on.
+    // Also the endless one stops, while its guest continues.
     assert!(endless_vring.stop().is_some());
     over.store(true, Ordering::Relaxed);
     feeder.join().unwrap();

@@ -66,7 +66,7 @@ fn a_guest_that_sleeps_is_always_woken_by_a_disk_too() {
 }
 
 #[test]
-fn a_call_descriptor_that_is_full_stops_nobody() {
+fn a_full_call_descriptor_does_not_block_the_iothread() {
     let iothread = iothread(0);
     let mut guest = Guest::new(128, false);
     let mut setup = guest.setup(&null_disk(0), 0);

@@ -17,7 +17,7 @@ use crate::guest::{
     GET_ID, Guest, IN, OUT, REQUEST_BYTES, counted, disk_by, event, file_disk, null_disk,
 };
 
-/// A loop that only moves when told to; its poller never blocks.
+/// A loop that a test runs step by step; its poller never blocks.
 pub struct Steps {
     pub iothread: IoThread<QueueRunner>,
     poller: FakePoller,

@@ -109,7 +109,7 @@ fn a_batch_limit_holds_for_the_next_submission() {
 }
 
 #[test]
-fn engines_that_nobody_uses_are_made_anew_with_other_events() {
+fn unused_engines_are_recreated_with_new_limits() {
     for aio in CARRIERS {
         if aio == Aio::IoUring && !test_support::report::has_io_uring() {
             continue;

@@ -1,5 +1,5 @@
-//! Parked requests: block requests that the disk has failed, and that are not answered yet. They keep their slots until they are
-//! submitted once more, answered, or taken back.
+//! Parked requests: block requests that the disk has failed and that are not answered yet. They keep their slots until they are
+//! retried, answered, or released without an answer.
 
 use block::{DiskIo, Op};
 use telemetry::queue::Kind;
@@ -9,12 +9,12 @@ use super::{DISK, Queue};
 use crate::slots::NONE;
 use crate::wire::Status;
 
-/// What became of a retry.
+/// Result of a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retried {
-    /// It is under way.
+    /// It was submitted.
     Submitted,
-    /// It is not: the disk has become smaller, and ends before it.
+    /// It was not: it lies beyond the end of the disk, which has become smaller.
     Beyond,
 }
 
@@ -29,7 +29,7 @@ impl Queue {
         })
     }
 
-    /// What the ring calls a request.
+    /// The chain of a request.
     #[must_use]
     pub fn chain(&self, slot: u32) -> ChainId {
         self.slots.get(slot).id
@@ -47,7 +47,7 @@ impl Queue {
         self.answered = true;
     }
 
-    /// Hands over what the disk has not done of a block request, which it has failed. There is room.
+    /// Submits the rest of a failed block request, which the disk has not transferred. There is room.
     pub fn retry(&mut self, slot: u32, io: &mut impl DiskIo) -> Retried {
         let op = self.op(slot);
         let mut request = self.request(op, slot);
@@ -56,13 +56,13 @@ impl Queue {
             return Retried::Beyond;
         }
         if matches!(op, Op::Read | Op::Write) {
-            // What is missing at the front is done.
+            // The segments before these were transferred.
             let (_, len, iov) = self.slots.with_segments(slot);
             request.len = iov.iter().map(|segment| segment.iov_len as u64).sum();
             request.offset += len - request.len;
         }
         // SAFETY: the segments are checked guest memory, held until the request is finished, which it is not
-        // yet; the list lies in the slot, which is not given back before `complete`.
+        // yet; the list lies in the slot, which is not released before `complete`.
         unsafe { io.submit(DISK, request) };
         Retried::Submitted
     }
@@ -81,24 +81,24 @@ impl Queue {
         }
     }
 
-    /// Takes a block request back, as if it had not been taken: its chains are the driver's again.
+    /// Releases a block request whose chains were returned to the ring.
     pub fn release_unanswered(&mut self, slot: u32) {
         let admitted = self.slots.get(slot).admitted;
         let (mut next, mut requests) = (slot, 0);
         while next != NONE {
-            next = self.slots.give_back(next).next;
+            next = self.slots.release(next).next;
             requests += 1;
         }
-        self.left(admitted, requests);
+        self.count_released(admitted, requests);
         self.end_batch();
     }
 
-    /// How many requests were taken off the ring from `after` to `until` (in [ticks](telemetry::counters::Clock)) and are not done yet,
-    /// and when the oldest of them was; those of which `waits` says that they wait do not count.
+    /// The number of unfinished requests that were admitted from `after` to `until` (in [ticks](telemetry::counters::Clock)), and the
+    /// admit time of the oldest of them, without those for which `waits` is true.
     #[must_use]
     pub fn older(&self, after: u64, until: u64, waits: impl Fn(u32) -> bool) -> (u32, u64) {
         let (mut count, mut oldest) = (0, u64::MAX);
-        for slot in self.slots.taken() {
+        for slot in self.slots.used() {
             let ticks = self.slots.get(slot).admitted.ticks();
             if (after..until).contains(&ticks) && !waits(slot) {
                 count += 1;

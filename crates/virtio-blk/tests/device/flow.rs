@@ -40,7 +40,7 @@ fn the_budget_bounds_a_batch() {
 }
 
 #[test]
-fn a_full_sink_stalls_the_queue_and_nothing_is_lost() {
+fn a_disk_without_room_stalls_the_queue_and_loses_no_request() {
     for request_merging in [true, false] {
         for room in 1..12 {
             let mut rig = rig(request_merging);
@@ -94,10 +94,10 @@ fn a_completion_finishes_all_requests_that_were_merged() {
     }
 }
 
-/// What was taken with one memory map is told from what is taken with the next, also when the clock stands still or
+/// Requests of one memory map are distinguished from those of the next, also when the clock stands still or
 /// runs backwards.
 #[test]
-fn generations_are_told_apart_whatever_the_clock_does() {
+fn generations_are_distinguished_whatever_the_clock_does() {
     let mut rig = Rig::new(DeviceOptions::default());
     let mut begins = Vec::new();
     for times in [[5000, 4000], [4000, 4000], [0, 0]] {
@@ -117,7 +117,7 @@ fn generations_are_told_apart_whatever_the_clock_does() {
         assert_eq!(
             old.is_some(),
             expected < 3,
-            "those of the current one are not told"
+            "those of the current one are not reported"
         );
         if let Some((admitted, requests)) = old {
             assert_eq!((generation(admitted), requests), (expected, 1));
@@ -194,7 +194,7 @@ fn a_broken_ring_breaks_the_queue() {
 }
 
 #[test]
-fn a_descriptor_that_is_still_in_flight_does_not_count_twice() {
+fn more_requests_in_flight_than_the_ring_has_entries_break_the_queue() {
     let memory = TestMemory::new(1 << 20);
     let mut rig = Rig::with(DeviceOptions::default(), memory, 4);
     let asked = rig.read(0, 1);

@@ -28,7 +28,7 @@ fn cut(whole: Buffer, places: &[u32]) -> Vec<Buffer> {
     pieces
 }
 
-/// Both ways to hand over a list of descriptors.
+/// Both ways to pass a list of descriptors.
 fn add(rig: &mut Rig, buffers: &[Buffer], indirect: bool) -> u16 {
     if indirect {
         rig.driver.add_indirect(buffers)
@@ -177,7 +177,7 @@ fn the_range_of_a_discard_and_the_serial_may_be_cut_as_well() {
 }
 
 #[test]
-fn data_is_handed_to_the_disk_where_it_lies() {
+fn data_is_passed_to_the_disk_without_a_copy() {
     for request_merging in [true, false] {
         let mut rig = Rig::new(DeviceOptions {
             request_merging,
@@ -214,7 +214,7 @@ fn many_segments(rig: &mut Rig, count: u32, first: Option<Buffer>) -> Asked {
 }
 
 #[test]
-fn too_many_segments_are_refused_and_the_queue_goes_on() {
+fn a_request_with_too_many_segments_fails_and_the_queue_continues() {
     for request_merging in [true, false] {
         let mut rig = Rig::new(DeviceOptions {
             request_merging,

@@ -20,7 +20,7 @@ fn reached(rig: &Rig) -> Vec<(Op, u64, u64)> {
 }
 
 #[test]
-fn neighbours_are_joined_in_any_order() {
+fn adjacent_requests_are_merged_in_any_order() {
     let orders: [[u64; 4]; 4] = [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1], [1, 3, 0, 2]];
     for order in orders {
         for write in [false, true] {
@@ -61,7 +61,7 @@ fn neighbours_are_joined_in_any_order() {
 }
 
 #[test]
-fn gaps_and_overlaps_are_not_joined() {
+fn requests_with_gaps_or_overlaps_are_not_merged() {
     let mut rig = rig();
     rig.read(0, 2);
     rig.read(3, 1);
@@ -72,7 +72,7 @@ fn gaps_and_overlaps_are_not_joined() {
 }
 
 #[test]
-fn an_error_is_every_members() {
+fn an_error_fails_every_merged_request() {
     let mut rig = rig();
     let joined = [rig.write(0, 1, 1), rig.write(1, 1, 2), rig.write(2, 1, 3)];
     let apart = rig.write(9, 1, 4);
@@ -87,7 +87,7 @@ fn an_error_is_every_members() {
 }
 
 #[test]
-fn only_so_many_become_one() {
+fn merging_stops_at_the_limit_of_requests() {
     let mut rig = rig();
     for sector in 0..65 {
         rig.read(sector, 1);
@@ -115,7 +115,7 @@ fn lengths_with(limits: MergeLimits, count: u64) -> Vec<u64> {
 }
 
 #[test]
-fn limits_are_kept_up_to_what_is_possible() {
+fn limits_apply_up_to_the_maximum() {
     let bytes = MergeLimits::default().bytes;
     for requests in [0, 1] {
         let off = MergeLimits { requests, bytes };
@@ -150,7 +150,7 @@ fn limits_are_kept_up_to_what_is_possible() {
 }
 
 #[test]
-fn nothing_is_joined_or_sorted_where_it_does_not_help() {
+fn requests_are_neither_merged_nor_sorted_where_it_does_not_help() {
     let mut rig = rig();
     rig.sink.merging_helps = false;
     rig.write(2, 1, 1);
@@ -262,7 +262,7 @@ fn limits_change_from_one_batch_to_the_next() {
 }
 
 #[test]
-fn what_must_come_behind_writes_does() {
+fn flushes_discards_and_zeroes_are_submitted_after_earlier_writes() {
     let unmap = Op::WriteZeroes { unmap: false };
     let rows = [
         (FLUSH, Vec::new(), (Op::Flush, 0, 0)),
@@ -281,7 +281,7 @@ fn what_must_come_behind_writes_does() {
 }
 
 #[test]
-fn what_needs_no_disk_does_not_end_a_batch() {
+fn requests_without_the_disk_do_not_end_a_batch() {
     let mut rig = rig();
     rig.write(0, 1, 1);
     rig.ask(GET_ID, 0, &[], 20);
@@ -297,7 +297,7 @@ fn what_needs_no_disk_does_not_end_a_batch() {
 }
 
 #[test]
-fn batches_are_not_joined_with_each_other() {
+fn requests_of_different_batches_are_not_merged() {
     let mut rig = rig();
     rig.write(0, 1, 1);
     rig.admit_all();

@@ -86,7 +86,7 @@ fn completions_of_one_batch_count_each_by_its_kind() {
 }
 
 #[test]
-fn requests_that_were_joined_count_each_and_their_bytes_once() {
+fn merged_requests_count_each_and_their_bytes_once() {
     let mut rig = Rig::new(DeviceOptions::default());
     for sector in [4, 0, 2, 100] {
         rig.write(sector, 2, 1);
@@ -97,7 +97,7 @@ fn requests_that_were_joined_count_each_and_their_bytes_once() {
 }
 
 #[test]
-fn what_fails_and_what_is_refused_is_told_apart_and_does_not_count_as_done() {
+fn failed_and_invalid_requests_are_counted_apart_and_not_as_done() {
     let mut rig = Rig::new(DeviceOptions::default());
     rig.read(0, 1);
     rig.read(1, 1);
@@ -111,7 +111,7 @@ fn what_fails_and_what_is_refused_is_told_apart_and_does_not_count_as_done() {
     rig.used();
     assert_eq!(figures(&rig, Kind::Read), [1, 512, 500, 1, 2, 0]);
 
-    // Beyond the end, by kind; half a sector; what nobody knows.
+    // Beyond the end, by kind; half a sector; an unknown type.
     rig.ask(IN, CAPACITY_SECTORS, &[], 512);
     rig.ask(OUT, CAPACITY_SECTORS, &[0; 512], 0);
     rig.ask(OUT, 0, &[0; 100], 0);
@@ -127,7 +127,7 @@ fn what_fails_and_what_is_refused_is_told_apart_and_does_not_count_as_done() {
 }
 
 #[test]
-fn failures_among_what_succeeds_are_in_no_group() {
+fn failed_requests_among_successful_ones_are_in_no_group() {
     let mut rig = Rig::new(DeviceOptions::default());
     for sector in [0, 10, 20, 30, 40] {
         rig.read(sector, 1);
@@ -145,7 +145,7 @@ fn failures_among_what_succeeds_are_in_no_group() {
 }
 
 #[test]
-fn requests_that_are_taken_before_others_are_published_are_not_among_the_finished() {
+fn requests_admitted_before_others_are_published_are_not_counted_as_finished() {
     let mut rig = Rig::new(DeviceOptions::default());
     rig.read(0, 1);
     rig.read(10, 1);
@@ -167,7 +167,7 @@ fn requests_that_are_taken_before_others_are_published_are_not_among_the_finishe
 }
 
 #[test]
-fn a_request_for_nothing_is_done_at_once() {
+fn a_request_without_data_is_done_at_once() {
     let mut rig = Rig::new(DeviceOptions::default());
     rig.ask(IN, 3, &[], 0);
     run(&mut rig, 100, 200);
@@ -175,7 +175,7 @@ fn a_request_for_nothing_is_done_at_once() {
 }
 
 #[test]
-fn chosen_histograms_have_what_is_done_once_and_between_its_boundaries() {
+fn a_histogram_has_each_request_once_between_its_boundaries() {
     let mut rig = Rig::new(DeviceOptions::default());
     let scale = Scale::new();
     let ends = [1000, 4000].map(|ticks| scale.to_ns(ticks)).to_vec();
@@ -209,7 +209,7 @@ fn chosen_histograms_have_what_is_done_once_and_between_its_boundaries() {
 }
 
 #[test]
-fn what_is_in_flight_is_seen_and_does_not_count_before_its_batch_ends() {
+fn requests_in_flight_are_shown_and_count_when_their_batch_ends() {
     let mut rig = Rig::new(DeviceOptions::default());
     rig.read(0, 1);
     rig.read(10, 1);

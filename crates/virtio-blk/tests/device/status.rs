@@ -69,7 +69,7 @@ fn transfers_within_the_disk_reach_it_and_no_others() {
         (u64::MAX, 0, refused),
     ];
     for &(sector, bytes, (status, reached)) in rows {
-        // Memory is not given back by the test allocator.
+        // The test allocator does not free memory.
         let mut rig = rig();
         let op = |op| reached.map(|(offset, len)| (op, offset, len));
         expect(&mut rig, IN, sector, &[], bytes, status, op(Op::Read));
@@ -106,7 +106,7 @@ fn transfers_are_whole_blocks_of_the_guest() {
 }
 
 #[test]
-fn a_failed_transfer_says_so() {
+fn a_failed_transfer_has_an_error_status() {
     let mut rig = rig();
     let (read, write) = (rig.read(0, 1), rig.write(8, 1, 1));
     rig.admit_all();
@@ -183,7 +183,7 @@ fn discard_and_write_zeroes_take_one_good_segment() {
 }
 
 #[test]
-fn what_we_do_not_know_is_unsupported() {
+fn an_unknown_request_type_is_unsupported() {
     let mut rig = rig();
     let known = [IN, OUT, FLUSH, GET_ID, DISCARD, WRITE_ZEROES];
     let others = (0..=40).filter(|kind| !known.contains(kind)).chain([
@@ -323,7 +323,7 @@ fn writes_are_stable_on_completion_when_there_is_no_write_cache() {
 }
 
 #[test]
-fn another_size_counts_from_the_next_batch_on() {
+fn a_new_size_applies_from_the_next_batch_on() {
     let mut rig = rig();
     expect(&mut rig, IN, END, &[], 512, IOERR, None);
     rig.sink.disk_bytes += 512;
