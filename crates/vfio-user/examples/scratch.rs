@@ -1,4 +1,4 @@
-//! Serves the device of `vfio_user::testing` on a socket, for a virtual machine monitor to be tried with:
+//! Serves the device of `vfio_user::testing` on a socket, to try a virtual machine monitor:
 //!
 //! ```sh
 //! cargo run -p vfio-user --example scratch /tmp/scratch.sock
@@ -6,8 +6,7 @@
 //!   -device '{"driver":"vfio-user-pci","socket":{"type":"unix","path":"/tmp/scratch.sock"}}'
 //! ```
 //!
-//! What comes over the socket is written to standard output, a line for each call that reaches the device.
-//! It ends when standard input does.
+//! Each call of the device writes a line to standard output. The program ends when standard input does.
 
 use std::io::Read;
 
@@ -16,7 +15,7 @@ use unix_socket::listener::Listener;
 use vfio_user::testing::Scratch;
 use vfio_user::{DmaId, Driver, Host, PciDevice};
 
-/// Says what is done to the device.
+/// A device that prints its calls.
 #[derive(Default)]
 struct Loud(Scratch);
 

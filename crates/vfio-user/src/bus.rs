@@ -1,4 +1,4 @@
-//! The bus of a device, through its [`Host`]: the interrupt line, and memory.
+//! The bus of a device: its interrupt line and its access to memory, as the device's [`Host`].
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::intx::Intx;
 use crate::maps::DmaMaps;
 use crate::wire::{DMA_READ_ALLOWED, DMA_WRITE_ALLOWED};
 
-/// The device's side of a connection; while there is none there is no memory, and nobody hears the line.
+/// The device's side of a connection. Without one there is no memory, and the interrupt line is not connected.
 pub(crate) struct Bus {
     pub intx: Intx,
     pub dma: Dma,
@@ -34,8 +34,8 @@ impl Bus {
         }
     }
 
-    /// After [`Bus::maps`] has changed.
-    pub fn renew_memory(&mut self) {
+    /// Updates the memory after a change of [`Bus::maps`].
+    pub fn update_memory(&mut self) {
         self.memory = self.maps.memory();
     }
 }

@@ -1,26 +1,26 @@
-//! Commands of a front-end; those for registers and interrupts have files of their own.
+//! Execution of a front-end's commands. `registers` and `irqs` have those for registers and interrupts.
 
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 
 use crate::device::PciDevice;
-use crate::error::Refused;
+use crate::error::CommandError;
 use crate::irqs::irqs_of_kind;
-use crate::limits::MAX_HELD;
+use crate::limits::MAX_DELAYED_REPLIES;
 use crate::payload::payload;
-use crate::session::{Held, Outcome, Session};
+use crate::session::{DelayedReply, Outcome, Session};
 use crate::version;
 use crate::wire::{
     self, DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, NUM_IRQS, NUM_REGIONS, RegionInfo, command,
 };
 
-pub(crate) type Carried = Result<Outcome, Refused>;
+pub(crate) type CommandResult = Result<Outcome, CommandError>;
 
-/// A reply that the front-end has no room for.
-fn check_room(argsz: u32, needed: usize) -> Result<(), Refused> {
+/// Checks that the front-end has room for a reply.
+fn check_room(argsz: u32, needed: usize) -> Result<(), CommandError> {
     if (argsz as usize) < needed {
-        return Err(Refused::invalid(format!(
+        return Err(CommandError::invalid(format!(
             "argsz is {argsz}, the reply needs {needed}"
         )));
     }
@@ -28,26 +28,26 @@ fn check_room(argsz: u32, needed: usize) -> Result<(), Refused> {
 }
 
 impl Session {
-    pub(crate) fn carry_out(
+    pub(crate) fn execute(
         &mut self,
         header: &Header,
         payload: &[u8],
         fds: Vec<OwnedFd>,
         device: &mut dyn PciDevice,
-    ) -> Carried {
+    ) -> CommandResult {
         if !fds.is_empty() && !matches!(header.command, command::DMA_MAP | command::DEVICE_SET_IRQS)
         {
-            return Err(Refused::invalid(format!(
+            return Err(CommandError::invalid(format!(
                 "{} descriptors, none are expected",
                 fds.len()
             )));
         }
         if matches!(header.command, command::DMA_UNMAP | command::DEVICE_RESET)
-            && self.held.len() >= MAX_HELD
+            && self.delayed_replies.len() >= MAX_DELAYED_REPLIES
         {
-            return Err(Refused::new(
+            return Err(CommandError::new(
                 Errno::BUSY,
-                format!("{MAX_HELD} replies wait for the device already"),
+                format!("{MAX_DELAYED_REPLIES} replies wait for the device already"),
             ));
         }
         match header.command {
@@ -60,31 +60,31 @@ impl Session {
             command::DEVICE_SET_IRQS => {
                 self.set_irqs(payload, fds)?;
                 self.reply(header, 0);
-                Ok(Outcome::Answered)
+                Ok(Outcome::Replied)
             }
             command::REGION_READ => self.region_read(header, payload, device),
             command::REGION_WRITE => self.region_write(header, payload, device),
             command::REGION_WRITE_MULTI => self.write_multi(header, payload, device),
             command::DEVICE_RESET => {
                 device.reset(&mut self.bus);
-                Ok(Outcome::Held(Held::Reset))
+                Ok(Outcome::Delayed(DelayedReply::Reset))
             }
-            other => Err(Refused::new(
+            other => Err(CommandError::new(
                 Errno::NOTSUP,
-                format!("command {other} is not known"),
+                format!("command {other} is unknown"),
             )),
         }
     }
 
-    fn version(&mut self, header: &Header, payload: &[u8]) -> Carried {
-        if self.agreed.is_some() {
-            return Err(Refused::invalid("a version was agreed on already"));
+    fn version(&mut self, header: &Header, payload: &[u8]) -> CommandResult {
+        if self.negotiated.is_some() {
+            return Err(CommandError::invalid("a version was negotiated already"));
         }
-        let (agreed, reply) = version::negotiate(payload)?;
-        self.agreed = Some(agreed);
+        let (limits, reply) = version::negotiate(payload)?;
+        self.negotiated = Some(limits);
         self.reply(header, reply.len());
         self.outgoing.bytes.extend_from_slice(&reply);
-        Ok(Outcome::Answered)
+        Ok(Outcome::Replied)
     }
 
     fn dma_map(
@@ -93,25 +93,25 @@ impl Session {
         payload: &[u8],
         mut fds: Vec<OwnedFd>,
         device: &mut dyn PciDevice,
-    ) -> Carried {
+    ) -> CommandResult {
         let request = payload!(DmaMap, exactly payload);
         if fds.len() > 1 {
-            return Err(Refused::invalid(format!(
+            return Err(CommandError::invalid(format!(
                 "DMA_MAP with {} descriptors, one is expected at most",
                 fds.len()
             )));
         }
-        let max = self.agreed.map_or(0, |agreed| agreed.max_dma_maps);
+        let max = self.negotiated.map_or(0, |limits| limits.max_dma_maps);
         let is_mapped_here = self.bus.maps.map(&request, fds.pop(), max)?;
         if is_mapped_here {
-            self.bus.renew_memory();
+            self.bus.update_memory();
             device.memory_changed(&mut self.bus);
         }
         self.reply(header, 0);
-        Ok(Outcome::Answered)
+        Ok(Outcome::Replied)
     }
 
-    fn dma_unmap(&mut self, payload: &[u8], device: &mut dyn PciDevice) -> Carried {
+    fn dma_unmap(&mut self, payload: &[u8], device: &mut dyn PciDevice) -> CommandResult {
         let request = payload!(DmaUnmap, exactly payload);
         let DmaUnmap {
             flags,
@@ -123,7 +123,7 @@ impl Session {
             0 => self.bus.maps.unmap(address, size)?.into_iter().collect(),
             wire::DMA_UNMAP_ALL if address == 0 && size == 0 => self.bus.maps.unmap_all(),
             _ => {
-                return Err(Refused::invalid(format!(
+                return Err(CommandError::invalid(format!(
                     "DMA_UNMAP of {size:#x} bytes at {address:#x} with flags {flags:#x}: flags are 0, or \
                      {:#x} with address and size 0",
                     wire::DMA_UNMAP_ALL
@@ -131,16 +131,16 @@ impl Session {
             }
         };
         if !in_use.is_empty() {
-            self.bus.renew_memory();
+            self.bus.update_memory();
             device.memory_changed(&mut self.bus);
         }
-        Ok(Outcome::Held(Held::Unmap {
+        Ok(Outcome::Delayed(DelayedReply::Unmap {
             reply: request,
             in_use,
         }))
     }
 
-    fn device_info(&mut self, header: &Header, payload: &[u8]) -> Carried {
+    fn device_info(&mut self, header: &Header, payload: &[u8]) -> CommandResult {
         let request = payload!(DeviceInfo, exactly payload);
         check_room(request.argsz, DeviceInfo::BYTES)?;
         self.reply(header, DeviceInfo::BYTES);
@@ -151,7 +151,7 @@ impl Session {
             num_irqs: NUM_IRQS,
         }
         .encode(&mut self.outgoing.bytes);
-        Ok(Outcome::Answered)
+        Ok(Outcome::Replied)
     }
 
     fn region_info(
@@ -159,11 +159,11 @@ impl Session {
         header: &Header,
         payload: &[u8],
         device: &mut dyn PciDevice,
-    ) -> Carried {
+    ) -> CommandResult {
         let RegionInfo { argsz, index, .. } = payload!(RegionInfo, exactly payload);
         check_room(argsz, RegionInfo::BYTES)?;
         if index >= NUM_REGIONS {
-            return Err(Refused::invalid(format!(
+            return Err(CommandError::invalid(format!(
                 "region {index}, there are {NUM_REGIONS}"
             )));
         }
@@ -181,22 +181,22 @@ impl Session {
             offset: 0,
         }
         .encode(&mut self.outgoing.bytes);
-        Ok(Outcome::Answered)
+        Ok(Outcome::Replied)
     }
 
-    fn irq_info(&mut self, header: &Header, payload: &[u8]) -> Carried {
+    fn irq_info(&mut self, header: &Header, payload: &[u8]) -> CommandResult {
         let IrqInfo { argsz, index, .. } = payload!(IrqInfo, exactly payload);
         check_room(argsz, IrqInfo::BYTES)?;
         if index >= NUM_IRQS {
-            return Err(Refused::invalid(format!(
+            return Err(CommandError::invalid(format!(
                 "interrupts of kind {index}, there are {NUM_IRQS} kinds"
             )));
         }
         if index == wire::IRQ_ERROR {
-            // As for a device in the machine that is not PCI Express. (QEMU warns of one that has none.)
-            let refused = Refused::invalid("no PCI Express, and so no errors of it");
-            return Err(Refused {
-                is_usual: true,
+            // As VFIO does for a device that is not PCI Express. (QEMU would warn if the count was 0.)
+            let refused = CommandError::invalid("no PCI Express, and so no errors of it");
+            return Err(CommandError {
+                is_expected: true,
                 ..refused
             });
         }
@@ -211,6 +211,6 @@ impl Session {
             count: irqs_of_kind(index),
         }
         .encode(&mut self.outgoing.bytes);
-        Ok(Outcome::Answered)
+        Ok(Outcome::Replied)
     }
 }

@@ -1,7 +1,7 @@
 //! The configuration space of a PCI device: a header of type 0 without capabilities.
 //!
-//! 256 bytes, of which each bit can be written or cannot. A BAR's size shows in which of its bits stay zero when ones
-//! are written. Section numbers are those of the PCI Local Bus Specification 3.0.
+//! It has 256 bytes, each bit of which is writable or read-only. The guest finds a BAR's size by writing ones: the low bits
+//! stay zero. Section numbers are those of the PCI Local Bus Specification 3.0.
 
 const BYTES: usize = 256;
 
@@ -16,7 +16,7 @@ const COMMAND_IO: u16 = 1;
 const COMMAND_MEMORY: u16 = 1 << 1;
 const COMMAND_BUS_MASTER: u16 = 1 << 2;
 const COMMAND_INTX_DISABLE: u16 = 1 << 10;
-/// 6.2.2: with memory write and invalidate, parity errors and SERR#, which change nothing here.
+/// 6.2.2: these include memory write and invalidate, parity errors and SERR#, which have no effect.
 const COMMAND_WRITABLE: u16 = COMMAND_IO
     | COMMAND_MEMORY
     | COMMAND_BUS_MASTER
@@ -25,48 +25,48 @@ const COMMAND_WRITABLE: u16 = COMMAND_IO
     | 1 << 8
     | COMMAND_INTX_DISABLE;
 
-/// 6.2.3: the line is up, whether or not it is let through.
+/// 6.2.3: the device asserts its interrupt, even if INTx is disabled.
 const STATUS_INTERRUPT: u8 = 1 << 3;
 
-/// What a device is (6.2.1, 6.2.4).
+/// Identification of a device (6.2.1, 6.2.4).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Identity {
-    /// Who made it.
+    /// Vendor ID.
     pub vendor: u16,
-    /// What it is.
+    /// Device ID.
     pub device: u16,
-    /// Its revision.
+    /// Revision ID.
     pub revision: u8,
     /// Class, subclass and programming interface, in 24 bits.
     pub class: u32,
-    /// Who made the card.
+    /// Subsystem vendor ID.
     pub subsystem_vendor: u16,
-    /// What card it is.
+    /// Subsystem ID.
     pub subsystem: u16,
     /// 0: no interrupts, 1: INTA#.
     pub interrupt_pin: u8,
-    /// How many 250 ns it needs the bus for at once.
+    /// Length of its bursts, in units of 250 ns.
     pub min_grant: u8,
-    /// How often it needs it.
+    /// How often it needs the bus, in units of 250 ns.
     pub max_latency: u8,
-    /// What the latency timer begins with.
+    /// Initial value of the latency timer.
     pub latency_timer: u8,
 }
 
 /// A base address register (6.2.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Bar {
-    /// There is none.
+    /// No region.
     #[default]
     None,
     /// I/O ports.
     Io {
-        /// How many: a power of two, 4 to 256.
+        /// Their number: a power of two, 4 to 256.
         bytes: u32,
     },
     /// Memory below 4 GiB.
     Memory {
-        /// How much: a power of two, 16 at least.
+        /// Its size: a power of two, 16 at least.
         bytes: u32,
     },
 }
@@ -82,7 +82,7 @@ impl Bar {
     }
 }
 
-/// The configuration space.
+/// The contents of a configuration space.
 pub struct ConfigSpace {
     now: [u8; BYTES],
     at_reset: [u8; BYTES],
@@ -94,10 +94,10 @@ impl ConfigSpace {
     /// Its size.
     pub const BYTES: u64 = BYTES as u64;
 
-    /// Of a device that was just switched on.
+    /// The configuration space of a device after power-on.
     ///
     /// # Panics
-    /// When a BAR's size is not one that it can have.
+    /// When a BAR's size is invalid.
     #[must_use]
     pub fn new(identity: &Identity, bars: [Bar; 6]) -> Self {
         let mut at_reset = [0; BYTES];
@@ -145,7 +145,7 @@ impl ConfigSpace {
         }
     }
 
-    /// Reads; what lies behind the end is zero.
+    /// Reads bytes; those behind the end are zero.
     pub fn read(&self, offset: u64, data: &mut [u8]) {
         data.fill(0);
         let from = &self.now[usize::try_from(offset).map_or(BYTES, |offset| offset.min(BYTES))..];
@@ -153,7 +153,7 @@ impl ConfigSpace {
         data[..len].copy_from_slice(&from[..len]);
     }
 
-    /// Writes what can be written.
+    /// Writes the writable bits.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         let Ok(offset) = usize::try_from(offset) else {
             return;
@@ -164,7 +164,7 @@ impl ConfigSpace {
         }
     }
 
-    /// As at the beginning.
+    /// Restores the state after power-on.
     pub fn reset(&mut self) {
         self.now = self.at_reset;
     }
@@ -173,7 +173,7 @@ impl ConfigSpace {
         u16::from_le_bytes([self.now[COMMAND], self.now[COMMAND + 1]])
     }
 
-    /// Where the guest has put a BAR; `None` while it does not answer there.
+    /// The address of a BAR; `None` while the guest has disabled it.
     #[must_use]
     pub fn bar(&self, index: usize) -> Option<u32> {
         let needed = match self.bars.get(index)? {
@@ -201,7 +201,7 @@ impl ConfigSpace {
         self.command() & COMMAND_BUS_MASTER != 0
     }
 
-    /// Shows the interrupt in the status register; gives the level that the line has, which the guest can hold down.
+    /// Sets the interrupt bit of the status register. Returns the level of the line: low while the guest disables INTx.
     pub fn interrupt(&mut self, level: bool) -> bool {
         self.now[STATUS] &= !STATUS_INTERRUPT;
         self.now[STATUS] |= u8::from(level) * STATUS_INTERRUPT;
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_tells_its_size_and_keeps_its_address() {
+    fn a_bar_shows_its_size_and_keeps_its_address() {
         let mut config = config();
         for offset in (0x10..0x28).step_by(4).chain([0x30]) {
             put(&mut config, offset, u32::MAX);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_register_has_its_bits_and_no_others() {
+    fn only_defined_bits_of_the_command_register_are_writable() {
         let mut config = config();
         assert!(!config.bus_master());
         put(&mut config, 4, u32::MAX);

@@ -1,56 +1,56 @@
-//! The seam to the device: what it is, and what it may ask for.
+//! The interface between the transport and a device.
 
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use virtqueue::GuestMemory;
 
-/// Names an access to memory that is not mapped, from [`Host::dma_read`] or [`Host::dma_write`] to
-/// [`PciDevice::dma_done`]. Never used twice.
+/// The number of an access to memory that is not mapped, from [`Host::dma_read`] or [`Host::dma_write`] to
+/// [`PciDevice::dma_done`]. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DmaId(pub(crate) u64);
 
 /// A PCI device with an interrupt line, and without MSI.
 ///
-/// All calls come from one thread. None of them may block. An access to a register is answered when the call
-/// returns, before anything else is done: what takes longer belongs into [`PciDevice::run`]. (A front-end may
-/// serve no memory until its access is answered.)
+/// All calls come from one thread. None of them may block. The reply to a register access is sent when the call
+/// returns, before anything else is done: longer work belongs in [`PciDevice::run`]. (A front-end may
+/// serve no memory until it has the reply.)
 pub trait PciDevice {
-    /// What messages call it.
+    /// Its name in messages.
     fn name(&self) -> &str;
-    /// Bytes of a region, 0 if it is not there: 0 to 5 are the BARs, 7 is the configuration space
+    /// Bytes of a region, 0 if there is none: 0 to 5 are the BARs, 7 is the configuration space
     /// ([`crate::ConfigSpace`]).
     fn region_bytes(&self, region: u32) -> u64;
     /// The guest reads. The range is in the region.
     fn read(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &mut [u8]);
     /// The guest writes. The range is in the region.
     fn write(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &[u8]);
-    /// Back to how it was made. What is under way need not be over: see [`PciDevice::settled`].
+    /// Resets the device to its initial state. Requests may still be in flight: see [`PciDevice::settled`].
     fn reset(&mut self, host: &mut dyn Host);
-    /// Whether all is over that was under way at the last reset. The guest hears of the reset then.
+    /// Whether all requests are done that were in flight at the last reset. The reset command is answered then.
     fn settled(&self) -> bool;
-    /// [`Host::memory`] is another one now; the old one must be let go as soon as nothing under way uses it. Also when
-    /// the front-end has gone, with all of its memory.
+    /// [`Host::memory`] has changed; the device must release the old memory as soon as no request uses it. Also called when
+    /// the front-end has disconnected, which unmaps all memory.
     fn memory_changed(&mut self, host: &mut dyn Host);
-    /// An access to memory has come to its end: what was read, or the buffer that was written. Errors are those of
-    /// the front-end; or `EFAULT`: the device may not access this memory; `ENOTCONN`: the front-end has gone;
-    /// `ETIMEDOUT`: it does not answer; `EBUSY`: nor has it answered 256 others.
+    /// An access to memory has finished, with the data that were read, or the buffer that was written. Errors are those of
+    /// the front-end; or `EFAULT`: the device may not access this memory; `ENOTCONN`: the front-end has disconnected;
+    /// `ETIMEDOUT`: it does not reply; `EBUSY`: 256 accesses are pending already.
     fn dma_done(&mut self, host: &mut dyn Host, id: DmaId, result: Result<Vec<u8>, Errno>);
-    /// Does for a bounded time what is to be done. True: there is more, call again soon.
+    /// Does pending work for a bounded time. True: there is more, call again soon.
     fn run(&mut self, host: &mut dyn Host) -> bool;
 }
 
-/// What a device may ask for.
+/// Functions of the bus that a device may use.
 pub trait Host {
-    /// Whether there is a front-end. What a guest's program does without one, nobody sees.
+    /// Whether a front-end is connected.
     fn is_connected(&self) -> bool;
-    /// The level of the interrupt line.
+    /// Sets the level of the interrupt line.
     fn set_irq(&mut self, level: bool);
-    /// The memory of the guest that can be used where it is.
+    /// The guest's memory that is mapped in this process.
     fn memory(&self) -> &Arc<GuestMemory>;
-    /// Reads memory by a message to the front-end, also such as is not in [`Host::memory`]. The data come by
-    /// [`PciDevice::dma_done`], never before this returns.
+    /// Reads memory by a message to the front-end, also memory that is not in [`Host::memory`]. [`PciDevice::dma_done`] gets
+    /// the data, never before this returns.
     fn dma_read(&mut self, address: u64, len: usize) -> DmaId;
-    /// Writes it, as above.
+    /// Writes memory by a message, in the same way.
     fn dma_write(&mut self, address: u64, data: Vec<u8>) -> DmaId;
 }

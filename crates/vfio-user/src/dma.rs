@@ -1,8 +1,8 @@
-//! Memory by messages: `VFIO_USER_DMA_READ` and `VFIO_USER_DMA_WRITE`.
+//! Access to memory by messages: `VFIO_USER_DMA_READ` and `VFIO_USER_DMA_WRITE`.
 //!
-//! A transfer is cut into messages of the size that the front-end takes, a few of which are under way at a time.
-//! Replies come in any order, or never: then the transfer fails, and its messages stay known until the front-end
-//! goes, so that no late reply is taken for another one's.
+//! A transfer is split into messages of the size that the front-end accepts, a few of which are in flight at a time.
+//! Replies come in any order, or never: then the transfer fails, but its messages stay pending until the front-end
+//! disconnects, so that a late reply is not taken for that of another message.
 
 use std::collections::VecDeque;
 
@@ -10,11 +10,11 @@ use rustix::io::Errno;
 
 use crate::device::DmaId;
 use crate::error::Violation;
-use crate::limits::{DMA_TIMEOUT_NS, MAX_ASKED, MAX_TRANSFERS};
+use crate::limits::{DMA_TIMEOUT_NS, MAX_PENDING_MESSAGES, MAX_TRANSFERS};
 use crate::outgoing::Outgoing;
 use crate::wire::{self, DmaAccess, Header, command};
 
-/// Which way data go, seen from the device.
+/// The direction of a transfer, seen from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Read,
@@ -35,8 +35,8 @@ struct Transfer {
     direction: Direction,
     address: u64,
     data: Vec<u8>,
-    /// Bytes that were asked for, or sent.
-    asked: usize,
+    /// Bytes for which messages were sent.
+    requested: usize,
     /// Messages without a reply.
     unanswered: usize,
     error: Option<Errno>,
@@ -44,13 +44,13 @@ struct Transfer {
 }
 
 impl Transfer {
-    fn is_over(&self) -> bool {
-        self.unanswered == 0 && (self.error.is_some() || self.asked == self.data.len())
+    fn is_finished(&self) -> bool {
+        self.unanswered == 0 && (self.error.is_some() || self.requested == self.data.len())
     }
 }
 
-/// A message that waits for its reply.
-struct Asked {
+/// A message that was sent and has no reply yet.
+struct PendingMessage {
     message_id: u16,
     direction: Direction,
     transfer: DmaId,
@@ -58,12 +58,12 @@ struct Asked {
     len: usize,
 }
 
-/// All transfers, in the order in which they were begun.
+/// All transfers, in the order in which they began.
 #[derive(Default)]
 pub(crate) struct Dma {
     transfers: VecDeque<Transfer>,
-    asked: Vec<Asked>,
-    over: VecDeque<(DmaId, Result<Vec<u8>, Errno>)>,
+    pending: Vec<PendingMessage>,
+    finished: VecDeque<(DmaId, Result<Vec<u8>, Errno>)>,
     last_id: u64,
     last_message_id: u16,
 }
@@ -74,14 +74,14 @@ impl Dma {
         DmaId(self.last_id)
     }
 
-    /// A transfer that fails.
+    /// Adds a transfer that fails at once.
     pub fn refuse(&mut self, error: Errno) -> DmaId {
         let id = self.new_id();
-        self.over.push_back((id, Err(error)));
+        self.finished.push_back((id, Err(error)));
         id
     }
 
-    /// Begins a transfer, of as many bytes as `data` has.
+    /// Begins a transfer of as many bytes as `data` has.
     pub fn begin(
         &mut self,
         direction: Direction,
@@ -94,14 +94,14 @@ impl Dma {
         }
         let id = self.new_id();
         if data.is_empty() {
-            self.over.push_back((id, Ok(data)));
+            self.finished.push_back((id, Ok(data)));
         } else {
             self.transfers.push_back(Transfer {
                 id,
                 direction,
                 address,
                 data,
-                asked: 0,
+                requested: 0,
                 unanswered: 0,
                 error: None,
                 deadline_ns: now_ns.saturating_add(DMA_TIMEOUT_NS),
@@ -110,20 +110,21 @@ impl Dma {
         id
     }
 
-    /// Asks for as much as may be under way, in messages with at most `max_bytes` of data.
-    pub fn ask(&mut self, out: &mut Outgoing, max_bytes: usize) {
+    /// Sends as many messages as may be pending, with at most `max_bytes` of data each.
+    pub fn send_messages(&mut self, out: &mut Outgoing, max_bytes: usize) {
         for transfer in &mut self.transfers {
-            while transfer.error.is_none() && transfer.asked < transfer.data.len() {
-                if self.asked.len() >= MAX_ASKED {
+            while transfer.error.is_none() && transfer.requested < transfer.data.len() {
+                if self.pending.len() >= MAX_PENDING_MESSAGES {
                     return;
                 }
-                let offset = transfer.asked;
+                let offset = transfer.requested;
                 let len = max_bytes.min(transfer.data.len() - offset);
-                // No other message that is under way has the same: they are few.
+                // The next number that no pending message has.
                 while {
                     self.last_message_id = self.last_message_id.wrapping_add(1);
-                    let same = |asked: &Asked| asked.message_id == self.last_message_id;
-                    self.asked.iter().any(same)
+                    let same =
+                        |message: &PendingMessage| message.message_id == self.last_message_id;
+                    self.pending.iter().any(same)
                 } {}
                 let header = Header {
                     id: self.last_message_id,
@@ -143,9 +144,9 @@ impl Dma {
                 }
                 .encode(&mut out.bytes);
                 out.bytes.extend_from_slice(data);
-                transfer.asked += len;
+                transfer.requested += len;
                 transfer.unanswered += 1;
-                self.asked.push(Asked {
+                self.pending.push(PendingMessage {
                     message_id: header.id,
                     direction: transfer.direction,
                     transfer: transfer.id,
@@ -156,16 +157,16 @@ impl Dma {
         }
     }
 
-    /// Takes a reply.
+    /// Handles a reply.
     ///
     /// # Errors
-    /// [`Violation::NotAsked`].
-    pub fn answered(&mut self, header: &Header, payload: &[u8]) -> Result<(), Violation> {
-        let asked = self.asked.iter().position(|asked| {
-            (asked.message_id, asked.direction.command()) == (header.id, header.command)
+    /// [`Violation::UnknownReply`].
+    pub fn handle_reply(&mut self, header: &Header, payload: &[u8]) -> Result<(), Violation> {
+        let message = self.pending.iter().position(|message| {
+            (message.message_id, message.direction.command()) == (header.id, header.command)
         });
-        let Some(asked) = asked.map(|index| self.asked.swap_remove(index)) else {
-            return Err(Violation::NotAsked {
+        let Some(message) = message.map(|index| self.pending.swap_remove(index)) else {
+            return Err(Violation::UnknownReply {
                 id: header.id,
                 command: header.command,
             });
@@ -173,67 +174,72 @@ impl Dma {
         let index = self
             .transfers
             .iter()
-            .position(|transfer| transfer.id == asked.transfer);
-        // It may have timed out.
+            .position(|transfer| transfer.id == message.transfer);
+        // The transfer may have timed out.
         if let Some(index) = index {
             let transfer = &mut self.transfers[index];
             transfer.unanswered -= 1;
-            let to = &mut transfer.data[asked.offset..asked.offset + asked.len];
-            if let Err(error) = take_reply(header, payload, &asked, to) {
+            let to = &mut transfer.data[message.offset..message.offset + message.len];
+            if let Err(error) = take_reply(header, payload, &message, to) {
                 transfer.error.get_or_insert(error);
             }
-            if transfer.is_over() {
-                self.end(index);
+            if transfer.is_finished() {
+                self.finish(index);
             }
         }
         Ok(())
     }
 
-    fn end(&mut self, index: usize) {
+    fn finish(&mut self, index: usize) {
         if let Some(transfer) = self.transfers.remove(index) {
             let result = transfer.error.map_or(Ok(transfer.data), Err);
-            self.over.push_back((transfer.id, result));
+            self.finished.push_back((transfer.id, result));
         }
     }
 
-    /// When [`Dma::expire`] has something to do.
+    /// When the next transfer times out: call [`Dma::expire`] then.
     pub fn deadline_ns(&self) -> Option<u64> {
-        // Each has the same time, so the first one's ends first.
+        // All have the same timeout, so the first one ends first.
         self.transfers.front().map(|transfer| transfer.deadline_ns)
     }
 
-    /// What has waited too long fails.
+    /// Fails transfers that have timed out.
     pub fn expire(&mut self, now_ns: u64) {
         while self
             .deadline_ns()
             .is_some_and(|deadline| deadline <= now_ns)
         {
             self.transfers[0].error = Some(Errno::TIMEDOUT);
-            self.end(0);
+            self.finish(0);
         }
     }
 
-    /// The front-end has gone: all fails.
+    /// Fails all transfers, since the front-end has disconnected.
     pub fn disconnect(&mut self) {
-        self.asked.clear();
+        self.pending.clear();
         while let Some(transfer) = self.transfers.front_mut() {
             transfer.error = Some(Errno::NOTCONN);
-            self.end(0);
+            self.finish(0);
         }
     }
 
-    /// How many the device has to hear of.
-    pub fn count_over(&self) -> usize {
-        self.over.len()
+    /// The number of finished transfers that were not passed to the device yet.
+    pub fn finished_count(&self) -> usize {
+        self.finished.len()
     }
 
-    /// The next of them.
-    pub fn next_over(&mut self) -> Option<(DmaId, Result<Vec<u8>, Errno>)> {
-        self.over.pop_front()
+    /// The next finished transfer.
+    pub fn next_finished(&mut self) -> Option<(DmaId, Result<Vec<u8>, Errno>)> {
+        self.finished.pop_front()
     }
 }
 
-fn take_reply(header: &Header, payload: &[u8], asked: &Asked, to: &mut [u8]) -> Result<(), Errno> {
+fn take_reply(
+    header: &Header,
+    payload: &[u8],
+    message: &PendingMessage,
+    to: &mut [u8],
+) -> Result<(), Errno> {
     if header.flags & wire::ERROR != 0 {
         let errno = i32::try_from(header.errno).unwrap_or(0);
         return Err(match errno {
@@ -241,11 +247,11 @@ fn take_reply(header: &Header, payload: &[u8], asked: &Asked, to: &mut [u8]) -> 
             _ => Errno::IO,
         });
     }
-    match asked.direction {
+    match message.direction {
         Direction::Read => {
             let access = DmaAccess::decode(payload).ok_or(Errno::PROTO)?;
             let data = &payload[DmaAccess::BYTES..];
-            if access.count != asked.len as u64 || data.len() != asked.len {
+            if access.count != message.len as u64 || data.len() != message.len {
                 return Err(Errno::PROTO);
             }
             to.copy_from_slice(data);
@@ -256,7 +262,7 @@ fn take_reply(header: &Header, payload: &[u8], asked: &Asked, to: &mut [u8]) -> 
                 [a, b, c, d] => u64::from(u32::from_ne_bytes([a, b, c, d])),
                 _ => DmaAccess::decode(payload).ok_or(Errno::PROTO)?.count,
             };
-            if count != asked.len as u64 {
+            if count != message.len as u64 {
                 return Err(Errno::PROTO);
             }
         }

@@ -1,4 +1,4 @@
-//! A thread for a device that needs nothing but its front-end: for tests, and to try a device out.
+//! A thread that serves one device, for tests and examples.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,11 +12,10 @@ use unix_socket::listener::Listener;
 use crate::device::PciDevice;
 use crate::server::Server;
 
-/// How long nobody is accepted after that has failed: most likely descriptors have run out.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+/// The pause after a failed accept: most likely descriptors have run out.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Serves front-ends that connect to a socket, one after the other; the next one waits until the one before has gone.
-/// Dropping it stops it.
+/// A thread that serves front-ends of a socket, one after the other. Dropping it stops it.
 pub struct Driver {
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -55,7 +54,7 @@ impl Drop for Driver {
         // Cannot fail: the counter is written once.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
-            // It has said by itself that it panicked.
+            // A panic was logged already.
             let _ = thread.join();
         }
     }
@@ -117,7 +116,7 @@ fn serve<D: PciDevice>(
         if server.socket().is_none() && readable {
             match listener.socket().accept() {
                 Ok((socket, _)) => {
-                    // There is none, so an error is the socket's.
+                    // No front-end is connected, so an error is the socket's.
                     let _ = server.connect(socket);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -125,9 +124,9 @@ fn serve<D: PciDevice>(
                     tracing::warn!(
                         %error,
                         advice = "if too many files are open, raise `ulimit -n` (`LimitNOFILE=`)",
-                        "cannot accept a front-end; it is tried again"
+                        "cannot accept a front-end; trying again"
                     );
-                    std::thread::sleep(ACCEPT_AGAIN);
+                    std::thread::sleep(ACCEPT_RETRY_DELAY);
                 }
             }
         } else if readable {

@@ -1,9 +1,9 @@
-//! Bytes and descriptors become messages.
+//! Received bytes and descriptors, split into messages.
 //!
-//! As much is read as is there: a guest rings its doorbells faster than they are heard, and a system call takes longer than what
-//! each asks for. Descriptors still belong to one message. The kernel ends a read with the bytes that descriptors were
-//! sent with (unix(7)), so they are those of the message that has the last byte of that read, however the sender has cut
-//! it. Who sends several messages and descriptors in one call has them with the last.
+//! A read takes all that the socket has: a guest writes doorbells faster than they are handled, and a system call takes longer
+//! than handling one. Descriptors still belong to one message: the kernel ends a read with the bytes that descriptors were
+//! sent with (unix(7)), so they belong to the message that has the last byte of that read, wherever the sender has split
+//! the stream. If several messages and descriptors are sent in one call, the last message gets the descriptors.
 
 use std::os::fd::OwnedFd;
 
@@ -11,19 +11,19 @@ use crate::error::Violation;
 use crate::limits::{MAX_FDS, MAX_MESSAGE_BYTES, READ_AHEAD_BYTES};
 use crate::wire::Header;
 
-/// What was read and is not yet a message.
+/// A buffer of received bytes and descriptors that were not returned as messages yet.
 #[derive(Default)]
 pub(crate) struct Incoming {
     /// Grows to the longest message so far.
     bytes: Vec<u8>,
-    /// Of these, what is not dealt with.
+    /// The unread part of the bytes.
     start: usize,
     end: usize,
     /// Each with the end of the read that brought it.
     fds: Vec<(usize, OwnedFd)>,
 }
 
-/// A message; its payload stays in a buffer to be given back by [`Incoming::reuse`].
+/// A message; [`Incoming::reuse`] returns its buffer.
 pub(crate) struct Message {
     pub header: Header,
     buffer: Vec<u8>,
@@ -38,12 +38,12 @@ impl Message {
 }
 
 impl Incoming {
-    /// Of the message that comes next, if so much of it is there.
+    /// The header of the next message, if all of it was received.
     fn header(&self) -> Option<Header> {
         Header::decode(&self.bytes[self.start..self.end])
     }
 
-    /// Where the next bytes belong; never empty. All messages that are whole have been taken.
+    /// The buffer for the next read; never empty. All complete messages must have been taken.
     pub fn room(&mut self) -> &mut [u8] {
         self.bytes.copy_within(self.start..self.end, 0);
         for (end, _) in &mut self.fds {
@@ -59,7 +59,7 @@ impl Incoming {
         &mut self.bytes[self.end..]
     }
 
-    /// The first `count` bytes of the room are filled, and these descriptors came with them.
+    /// Adds the first `count` bytes of the room and the descriptors that came with them.
     ///
     /// # Errors
     /// [`Violation`].
@@ -72,14 +72,14 @@ impl Incoming {
         Ok(())
     }
 
-    /// Whether [`Incoming::next`] has something to say.
+    /// Whether [`Incoming::next`] has a message.
     pub fn is_ready(&self) -> bool {
-        let there = self.end - self.start;
+        let received = self.end - self.start;
         self.header()
-            .is_some_and(|header| header.size as usize <= there)
+            .is_some_and(|header| header.size as usize <= received)
     }
 
-    /// The next message that is whole.
+    /// The next complete message.
     ///
     /// # Errors
     /// [`Violation`].
@@ -99,7 +99,7 @@ impl Incoming {
             return Ok(None);
         }
         self.start = end;
-        // Those of messages before this one have been taken with them.
+        // Descriptors of previous messages have been taken with those.
         let count = self.fds.partition_point(|(fds_end, _)| *fds_end <= end);
         let fds = self.fds.drain(..count).map(|(_, fd)| fd).collect();
         Ok(Some(Message {
@@ -110,7 +110,7 @@ impl Incoming {
         }))
     }
 
-    /// Takes the buffer of a message back that was dealt with.
+    /// Reuses the buffer of a message that was handled.
     pub fn reuse(&mut self, message: Message) {
         self.bytes = message.buffer;
     }

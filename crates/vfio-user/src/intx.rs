@@ -1,12 +1,12 @@
-//! The interrupt line, as front-ends use it.
+//! The interrupt line (INTx).
 //!
-//! A line has a level, but an eventfd only tells of moments. So an interrupt that was told masks itself; whoever
-//! has dealt with it unmasks it, by a message or by another eventfd, and is told again if the level is still up.
-//! QEMU does the first without KVM, at any access of the guest to a BAR, and has the kernel do the second with it.
+//! The line is level-triggered, but an eventfd signals edges. So a signalled interrupt is masked automatically. When the
+//! front-end has handled it, it unmasks it by a message or by another eventfd, and is signalled again if the level is
+//! still high. QEMU sends the message without KVM, at each access of the guest to a BAR; with KVM the kernel signals the eventfd.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The line and what is connected to it.
+/// The line and its eventfds.
 #[derive(Default)]
 pub(crate) struct Intx {
     level: bool,
@@ -18,24 +18,24 @@ pub(crate) struct Intx {
 }
 
 impl Intx {
-    /// The device raises the line or lets it fall.
+    /// Raises or lowers the line.
     pub fn set_level(&mut self, level: bool) {
         self.level = level;
-        self.tell();
+        self.signal_if_pending();
     }
 
-    /// Holds interrupts back.
+    /// Masks the interrupt.
     pub fn mask(&mut self) {
         self.masked = true;
     }
 
-    /// Lets interrupts through.
+    /// Unmasks the interrupt.
     pub fn unmask(&mut self) {
         self.masked = false;
-        self.tell();
+        self.signal_if_pending();
     }
 
-    /// The front-end wants to be told without the device's doing.
+    /// Signals an interrupt once, whatever the level.
     pub fn trigger_once(&self) {
         if let Some(trigger) = &self.trigger {
             // A full counter is a signal already.
@@ -43,24 +43,24 @@ impl Intx {
         }
     }
 
-    /// Interrupts are told there from now on.
+    /// Sets the eventfd that interrupts are signalled by.
     pub fn set_trigger(&mut self, trigger: Option<OwnedFd>) {
         self.trigger = trigger;
-        self.tell();
+        self.signal_if_pending();
     }
 
-    /// A signal there unmasks from now on.
+    /// Sets the eventfd by which the front-end unmasks the interrupt.
     pub fn set_unmask(&mut self, unmask: Option<OwnedFd>) {
         self.unmask = unmask;
         self.generation += 1;
     }
 
-    /// To be watched: when it is readable, [`Intx::unmask_signalled`].
+    /// The eventfd for unmasking. When it is readable, call [`Intx::unmask_signalled`].
     pub fn unmask_fd(&self) -> Option<BorrowedFd<'_>> {
         self.unmask.as_ref().map(AsFd::as_fd)
     }
 
-    /// The eventfd for unmasking may have been signalled.
+    /// Unmasks the interrupt if the eventfd for that was signalled.
     pub fn unmask_signalled(&mut self) {
         let mut count = [0; 8];
         if let Some(unmask) = &self.unmask
@@ -70,7 +70,7 @@ impl Intx {
         }
     }
 
-    /// Nothing is connected any more; the device keeps its level.
+    /// Drops the eventfds and unmasks the interrupt; the line keeps its level.
     pub fn disconnect(&mut self) {
         *self = Intx {
             level: self.level,
@@ -79,7 +79,7 @@ impl Intx {
         };
     }
 
-    fn tell(&mut self) {
+    fn signal_if_pending(&mut self) {
         if self.level && !self.masked && self.trigger.is_some() {
             self.masked = true;
             self.trigger_once();
@@ -97,7 +97,7 @@ mod tests {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
     }
 
-    fn told(fd: &OwnedFd) -> u64 {
+    fn take_signals(fd: &OwnedFd) -> u64 {
         let mut count = [0; 8];
         match rustix::io::read(fd, &mut count) {
             Ok(_) => u64::from_ne_bytes(count),
@@ -132,9 +132,9 @@ mod tests {
     }
 
     proptest! {
-        /// The model is the sentence in the module's comment, with numbers instead of descriptors.
+        /// The model is the module's comment, with numbers instead of descriptors.
         #[test]
-        fn it_does_what_the_model_says(steps in proptest::collection::vec(step(), 0..40)) {
+        fn the_line_behaves_like_its_model(steps in proptest::collection::vec(step(), 0..40)) {
             let (trigger, unmask) = (new_eventfd(), new_eventfd());
             let mut line = Intx::default();
             line.set_unmask(Some(unmask.try_clone().unwrap()));
@@ -158,7 +158,7 @@ mod tests {
                         masked &= !has_unmask;
                         rustix::io::write(&unmask, &1u64.to_ne_bytes()).unwrap();
                         line.unmask_signalled();
-                        prop_assert_eq!(told(&unmask), u64::from(!has_unmask), "it is read");
+                        prop_assert_eq!(take_signals(&unmask), u64::from(!has_unmask), "it is read");
                     }
                     Step::Connect(new) => {
                         connected = new;
@@ -177,13 +177,13 @@ mod tests {
                     signals += 1;
                     masked = true;
                 }
-                prop_assert_eq!(told(&trigger), signals, "{:?}", step);
+                prop_assert_eq!(take_signals(&trigger), signals, "{:?}", step);
             }
         }
     }
 
     #[test]
-    fn a_full_or_silent_eventfd_holds_nobody_up() {
+    fn full_and_unsignalled_eventfds_do_not_block() {
         let full = new_eventfd();
         rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         let mut line = Intx::default();

@@ -1,13 +1,13 @@
-//! `VFIO_USER_DEVICE_SET_IRQS`: what is connected to the interrupt line.
+//! `VFIO_USER_DEVICE_SET_IRQS`: set-up of the interrupt line.
 
 use std::os::fd::OwnedFd;
 
-use crate::error::Refused;
+use crate::error::CommandError;
 use crate::payload::payload;
 use crate::session::Session;
 use crate::wire::{self, NUM_IRQS, SetIrqs};
 
-/// There is one interrupt line and nothing else.
+/// The number of interrupts of a kind: there is one INTx line and no other.
 pub(crate) fn irqs_of_kind(index: u32) -> u32 {
     u32::from(index == wire::IRQ_INTX)
 }
@@ -17,7 +17,7 @@ impl Session {
         &mut self,
         payload: &[u8],
         mut fds: Vec<OwnedFd>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), CommandError> {
         let request = payload!(SetIrqs, first of payload);
         let booleans = &payload[SetIrqs::BYTES..];
         let SetIrqs {
@@ -28,7 +28,7 @@ impl Session {
             ..
         } = request;
         let wrong = || {
-            Refused::invalid(format!(
+            CommandError::invalid(format!(
                 "SET_IRQS of kind {index}, {count} from {start} on, with flags {flags:#x}, {} bytes and {} \
                  descriptors",
                 booleans.len(),
@@ -65,7 +65,7 @@ impl Session {
             }
             let eventfd =
                 unix_socket::passed_fds::check_eventfd("interrupt", fds.pop().map(Into::into))
-                    .map_err(|error| Refused::invalid(format!("SET_IRQS with {error}")))?;
+                    .map_err(|error| CommandError::invalid(format!("SET_IRQS with {error}")))?;
             if action == wire::IRQ_ACTION_TRIGGER {
                 intx.set_trigger(eventfd);
             } else {

@@ -1,19 +1,18 @@
 //! The vfio-user transport, server side: a PCI device behind a Unix socket.
 //!
-//! The front-end, a virtual machine monitor, gives the device to its guest: it forwards what the guest does to registers,
-//! shares the guest's memory, and takes interrupts. What the device does with that is behind [`PciDevice`], and
-//! not known here.
+//! The front-end, a virtual machine monitor, passes the device to its guest: it forwards the guest's register accesses,
+//! shares the guest's memory, and receives interrupts. The device implements [`PciDevice`].
 //!
-//! - [`Server`]: a device and its front-end's socket, never blocking: it shares an iothread with whatever the
-//!   device needs; [`Watches`] tells the iothread's loop what to watch. [`Driver`] gives it a thread of its own.
-//! - [`ConfigSpace`]: what every PCI device has.
+//! - [`Server`]: a device and its front-end's socket. It never blocks, so that it can share an iothread with the disks of the
+//!   device; [`Watches`] registers its descriptors with the iothread's loop. [`Driver`] runs it on a thread of its own.
+//! - [`ConfigSpace`]: the configuration space of a PCI device.
 //! - [`wire`]: the messages.
-//! - [`testing`]: a device to test with.
+//! - [`testing`]: a device for tests.
 //!
-//! A front-end may send anything. A message that makes no sense ends its connection, one that cannot be carried out
-//! is answered with an error, and neither does anything else.
+//! A front-end may send anything. A malformed message ends its connection, a command that cannot be executed
+//! gets an error reply, and neither has any other effect.
 //!
-//! Not here: regions that the front-end maps, MSI, migration, a second socket for what the device asks.
+//! Not implemented: regions that the front-end maps, MSI, migration, a second socket for messages of the device.
 
 mod bus;
 mod commands;

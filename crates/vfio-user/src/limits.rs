@@ -1,45 +1,45 @@
 //! Limits of a connection.
 
-/// Data of one message, as we say in the version's capabilities: the protocol's default.
+/// Most data of one message, announced in the version's capabilities: the protocol's default.
 pub(crate) const MAX_DATA_BYTES: u32 = 1 << 20;
 
-/// A message with the most data and the longest fields before it.
+/// Most bytes of a message: the most data and the longest fields before them.
 pub(crate) const MAX_MESSAGE_BYTES: u32 = MAX_DATA_BYTES + 32;
 
-/// Text of a version's capabilities; QEMU's has 200 bytes.
+/// Longest text of a version's capabilities; QEMU's has 200 bytes.
 pub(crate) const MAX_VERSION_BYTES: usize = 4096;
 
-/// Descriptors of one message.
+/// Most descriptors of one message.
 pub(crate) const MAX_FDS: usize = 16;
 
-/// Pieces of memory that are mapped at the same time. A machine has a dozen; a guest that drives an
+/// Most memory regions that are mapped at the same time. A machine has a dozen; a guest that uses an
 /// IOMMU has one for each buffer.
 pub(crate) const MAX_DMA_MAPS: u32 = 4096;
 
-/// The only size of pages in mappings.
+/// The only supported page size of mappings.
 pub(crate) const PAGE_BYTES: u64 = 4096;
 
-/// `VFIO_USER_DMA_READ` and `VFIO_USER_DMA_WRITE` that wait for their replies: enough that the front-end
+/// Most `VFIO_USER_DMA_READ` and `VFIO_USER_DMA_WRITE` that wait for their replies: enough that the front-end
 /// always has the next one.
-pub(crate) const MAX_ASKED: usize = 4;
+pub(crate) const MAX_PENDING_MESSAGES: usize = 4;
 
-/// Transfers that are not over, of which a device needs few: one that it gives up takes up room until it is answered, or too old.
+/// Most unfinished transfers. A device needs few, but a transfer that it abandons stays until the reply or the timeout.
 pub(crate) const MAX_TRANSFERS: usize = 256;
 
-/// Replies that wait for the device: all memory may go away at once. Further such commands are refused.
-pub(crate) const MAX_HELD: usize = 2 * MAX_DMA_MAPS as usize;
+/// Most replies that wait for the device: all memory may be unmapped at once. Further such commands are refused.
+pub(crate) const MAX_DELAYED_REPLIES: usize = 2 * MAX_DMA_MAPS as usize;
 
-/// Answers that wait to be read by the front-end; with more it is not read. What we ask, which
-/// [`MAX_ASKED`] bounds, is less in any case: else both sides could wait for each other.
-pub(crate) const FULL_OUTPUT_BYTES: usize = 2 * MAX_ASKED * MAX_MESSAGE_BYTES as usize;
+/// Unsent bytes above which no more messages are read from the front-end. It exceeds the size of our own commands, which
+/// [`MAX_PENDING_MESSAGES`] bounds: otherwise both sides could wait for each other.
+pub(crate) const FULL_OUTPUT_BYTES: usize = 2 * MAX_PENDING_MESSAGES * MAX_MESSAGE_BYTES as usize;
 
-/// What is read at once, unless a message is longer: of writes to registers, which are what guests do most, as many as
-/// [`MESSAGE_BUDGET`] and some more.
+/// Size of a read, unless a message is longer: somewhat more than [`MESSAGE_BUDGET`] register writes, which are the most
+/// frequent messages.
 pub(crate) const READ_AHEAD_BYTES: usize = 4096;
 
-/// Messages that are carried out before the device gets its turn.
+/// Messages that are handled before the device gets its turn.
 pub(crate) const MESSAGE_BUDGET: usize = 64;
 
-/// How long a front-end may take to answer for its memory. QEMU is silent while it is stopped by a signal, or
-/// while its own main loop waits for something; a guest's driver gives up after half a minute, too.
+/// Timeout of an access to the front-end's memory. QEMU does not reply while it is stopped by a signal or its
+/// main loop blocks; a guest's driver gives up after half a minute, too.
 pub(crate) const DMA_TIMEOUT_NS: u64 = 30_000_000_000;

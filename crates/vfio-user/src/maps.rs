@@ -1,7 +1,7 @@
-//! The memory that the front-end lets the device use.
+//! DMA mappings: the memory that the front-end lets the device use.
 //!
-//! What comes with a descriptor is mapped, and is part of the [`GuestMemory`]. What comes without one, or may only be
-//! read or only be written, is a range of addresses that the device may ask the front-end for.
+//! Memory with a descriptor is mapped, and is part of the [`GuestMemory`]. Memory without one, or that is read-only or
+//! write-only, is a range of addresses that the device accesses by messages to the front-end.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use unix_socket::passed_fds::{MAX_TOTAL_BYTES, MapError, Mapping};
 use virtqueue::{GuestMemory, Region};
 
-use crate::error::Refused;
+use crate::error::CommandError;
 use crate::limits::PAGE_BYTES;
 use crate::wire::{DMA_READ_ALLOWED, DMA_WRITE_ALLOWED, DmaMap};
 
@@ -23,20 +23,20 @@ struct Map {
     mapping: Option<Arc<Mapping>>,
 }
 
-/// All of it, by address. Nothing overlaps.
+/// All mappings, by address. They do not overlap.
 #[derive(Default)]
 pub(crate) struct DmaMaps {
     maps: BTreeMap<u64, Map>,
 }
 
 impl DmaMaps {
-    /// One piece more, of `max`; true if it is mapped here. On an error nothing has changed.
+    /// Adds a mapping, of `max` at most; true if it is mapped in this process. On an error nothing has changed.
     pub fn map(
         &mut self,
         request: &DmaMap,
         fd: Option<OwnedFd>,
         max: u32,
-    ) -> Result<bool, Refused> {
+    ) -> Result<bool, CommandError> {
         let DmaMap {
             address,
             size,
@@ -45,22 +45,24 @@ impl DmaMaps {
         } = *request;
         let both = DMA_READ_ALLOWED | DMA_WRITE_ALLOWED;
         if flags & both == 0 || flags & !both != 0 {
-            return Err(Refused::invalid(format!("DMA_MAP with flags {flags:#x}")));
+            return Err(CommandError::invalid(format!(
+                "DMA_MAP with flags {flags:#x}"
+            )));
         }
         if size == 0 || !address.is_multiple_of(PAGE_BYTES) || !size.is_multiple_of(PAGE_BYTES) {
-            return Err(Refused::invalid(format!(
+            return Err(CommandError::invalid(format!(
                 "DMA_MAP of {size:#x} bytes at {address:#x}: whole pages of {PAGE_BYTES} bytes are expected"
             )));
         }
         let last = address.checked_add(size - 1).ok_or_else(|| {
-            Refused::invalid(format!(
+            CommandError::invalid(format!(
                 "DMA_MAP of {size:#x} bytes at {address:#x} ends behind the last address"
             ))
         })?;
         if let Some((other, map)) = self.maps.range(..=last).next_back()
             && address - (*other).min(address) < map.size
         {
-            return Err(Refused::new(
+            return Err(CommandError::new(
                 Errno::EXIST,
                 format!(
                     "DMA_MAP of {size:#x} bytes at {address:#x}: {:#x} bytes at {other:#x} are mapped already",
@@ -69,9 +71,9 @@ impl DmaMaps {
             ));
         }
         if self.maps.len() >= max as usize {
-            return Err(Refused::new(
+            return Err(CommandError::new(
                 Errno::NOSPC,
-                format!("DMA_MAP: {max} pieces of memory are mapped, more were not agreed on"),
+                format!("DMA_MAP: {max} regions are mapped, which is the negotiated maximum"),
             ));
         }
         let mapping = match fd {
@@ -91,26 +93,31 @@ impl DmaMaps {
         Ok(is_mapped_here)
     }
 
-    /// One piece less, named as it was mapped. Gives what is to go away, if it was mapped here.
-    pub fn unmap(&mut self, address: u64, size: u64) -> Result<Option<Weak<Mapping>>, Refused> {
+    /// Removes a mapping, which must be given as it was added. Returns a reference to its memory, if it was mapped in this
+    /// process: requests may still use it.
+    pub fn unmap(
+        &mut self,
+        address: u64,
+        size: u64,
+    ) -> Result<Option<Weak<Mapping>>, CommandError> {
         if self.maps.get(&address).is_none_or(|map| map.size != size) {
-            return Err(Refused::new(
+            return Err(CommandError::new(
                 Errno::NOENT,
-                format!("DMA_UNMAP of {size:#x} bytes at {address:#x}, which were not mapped so"),
+                format!("DMA_UNMAP of {size:#x} bytes at {address:#x}: there is no such mapping"),
             ));
         }
         let map = self.maps.remove(&address);
         Ok(map.and_then(|map| map.mapping.as_ref().map(Arc::downgrade)))
     }
 
-    /// Nothing is left. Gives what is to go away.
+    /// Removes all mappings. Returns references to the memory that was mapped in this process.
     pub fn unmap_all(&mut self) -> Vec<Weak<Mapping>> {
         let maps = std::mem::take(&mut self.maps).into_values();
         maps.filter_map(|map| map.mapping.as_ref().map(Arc::downgrade))
             .collect()
     }
 
-    /// Whether the device may read (or write) all of these bytes. They may lie in several pieces.
+    /// Whether the device may read (or write) all of these bytes. They may lie in several mappings.
     pub fn allows(&self, address: u64, len: u64, flag: u32) -> bool {
         let Some(len) = len.checked_sub(1) else {
             return true;
@@ -135,30 +142,30 @@ impl DmaMaps {
         }
     }
 
-    /// What of it is mapped here.
+    /// The memory that is mapped in this process.
     pub fn memory(&self) -> Arc<GuestMemory> {
         let regions = self.maps.iter().filter_map(|(address, map)| {
             let mapping = map.mapping.as_ref()?;
             Some(Region {
                 guest_addr: *address,
-                // Nothing is named by the front-end's own addresses here.
+                // vfio-user does not use the front-end's own addresses.
                 user_addr: *address,
                 len: map.size,
                 host: mapping.host(),
                 owner: mapping.clone(),
             })
         });
-        // SAFETY: each mapping is readable, writable and `len` long while its owner lives, and nobody makes
-        // references into it.
+        // SAFETY: each mapping is readable, writable and `len` long while its owner lives, and no Rust
+        // reference into it exists.
         let memory = unsafe { GuestMemory::new(regions.collect()) };
-        Arc::new(memory.expect("pieces that neither overlap nor wrap around"))
+        Arc::new(memory.expect("mappings that neither overlap nor wrap around"))
     }
 
-    fn check_total(&self, size: u64) -> Result<(), Refused> {
+    fn check_total(&self, size: u64) -> Result<(), CommandError> {
         let mapped = self.maps.values().filter(|map| map.mapping.is_some());
         let total = mapped.map(|map| map.size).fold(size, u64::saturating_add);
         if total > MAX_TOTAL_BYTES {
-            return Err(Refused::new(
+            return Err(CommandError::new(
                 Errno::NOMEM,
                 format!(
                     "DMA_MAP: {total} bytes of guest memory, at most {MAX_TOTAL_BYTES} are mapped for one front-end"
@@ -169,13 +176,13 @@ impl DmaMaps {
     }
 }
 
-fn mapped(fd: OwnedFd, request: &DmaMap) -> Result<Mapping, Refused> {
+fn mapped(fd: OwnedFd, request: &DmaMap) -> Result<Mapping, CommandError> {
     Mapping::new(File::from(fd), request.offset, request.size).map_err(|error| {
         let errno = match &error {
             MapError::Refused { .. } => Errno::INVAL,
             MapError::TooManyRegions { .. } => Errno::NOSPC,
         };
-        Refused::new(errno, format!("DMA_MAP: {error}"))
+        CommandError::new(errno, format!("DMA_MAP: {error}"))
     })
 }
 
@@ -201,7 +208,7 @@ mod tests {
         Some(file.into())
     }
 
-    fn errno(result: Result<bool, Refused>) -> Errno {
+    fn errno(result: Result<bool, CommandError>) -> Errno {
         result.unwrap_err().errno
     }
 
@@ -249,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_device_may_both_read_and_write_is_mapped_here() {
+    fn only_memory_that_is_readable_and_writable_is_mapped() {
         let mut maps = DmaMaps::default();
         maps.map(&request(0, 0x1000, DMA_READ_ALLOWED), file(0x1000), 9)
             .unwrap();
@@ -267,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unmapped_goes_when_the_last_user_has_gone() {
+    fn unmapped_memory_is_released_after_its_last_user() {
         let mut maps = DmaMaps::default();
         maps.map(&request(0x1000, 0x1000, BOTH), file(0x1000), 9)
             .unwrap();
@@ -284,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_without_that_memory_is_refused() {
+    fn a_descriptor_of_a_shorter_file_is_refused() {
         let mut maps = DmaMaps::default();
         let mapped = maps.map(&request(0, 0x2000, BOTH), file(0x1000), 9);
         assert_eq!(errno(mapped), Errno::INVAL);

@@ -1,11 +1,11 @@
-//! Messages to be sent: replies, and what we ask.
+//! Messages to be sent: replies, and commands of the device.
 
 use crate::wire::Header;
 
-/// Bytes that are sent leave the buffer when they are so many, or all.
+/// Sent bytes are removed from the buffer when there are so many of them, or no others.
 const DRAIN_BYTES: usize = 64 << 10;
 
-/// What is to be sent, in order.
+/// The buffer of bytes to send.
 #[derive(Default)]
 pub(crate) struct Outgoing {
     pub bytes: Vec<u8>,
@@ -13,12 +13,12 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    /// What is still to be sent.
+    /// Bytes that are still to be sent.
     pub fn unsent(&self) -> &[u8] {
         &self.bytes[self.sent..]
     }
 
-    /// So much of [`Outgoing::unsent`] is sent.
+    /// Removes sent bytes from [`Outgoing::unsent`].
     pub fn sent(&mut self, count: usize) {
         self.sent += count;
         if self.sent == self.bytes.len() {

@@ -1,8 +1,8 @@
-//! Payloads of commands, which have the size that they should.
+//! Decoding of payloads, whose size is checked.
 
-use crate::error::Refused;
+use crate::error::CommandError;
 
-/// A payload that is exactly that, or that and more.
+/// Decodes a payload that is exactly one struct, or begins with it.
 macro_rules! payload {
     ($type:ident, exactly $bytes:expr) => {
         $type::decode($bytes)
@@ -18,8 +18,8 @@ macro_rules! payload {
     };
 }
 
-pub(crate) fn wrong_size(what: &str, expected: usize, found: usize) -> Refused {
-    Refused::invalid(format!(
+pub(crate) fn wrong_size(what: &str, expected: usize, found: usize) -> CommandError {
+    CommandError::invalid(format!(
         "{what}: a payload of {expected} bytes is expected instead of {found}"
     ))
 }

@@ -1,8 +1,8 @@
-//! Register accesses of the guest.
+//! Commands for the guest's register accesses.
 
-use crate::commands::Carried;
+use crate::commands::CommandResult;
 use crate::device::PciDevice;
-use crate::error::Refused;
+use crate::error::CommandError;
 use crate::limits::MAX_DATA_BYTES;
 use crate::payload::{payload, wrong_size};
 use crate::session::{Outcome, Session};
@@ -14,7 +14,7 @@ impl Session {
         header: &Header,
         payload: &[u8],
         device: &mut dyn PciDevice,
-    ) -> Carried {
+    ) -> CommandResult {
         let access = payload!(RegionAccess, exactly payload);
         check_access(&access, device)?;
         let count = access.count as usize;
@@ -24,7 +24,7 @@ impl Session {
         self.outgoing.bytes.resize(start + count, 0);
         let data = &mut self.outgoing.bytes[start..];
         device.read(&mut self.bus, access.region, access.offset, data);
-        Ok(Outcome::Answered)
+        Ok(Outcome::Replied)
     }
 
     pub(crate) fn region_write(
@@ -32,7 +32,7 @@ impl Session {
         header: &Header,
         payload: &[u8],
         device: &mut dyn PciDevice,
-    ) -> Carried {
+    ) -> CommandResult {
         let access = payload!(RegionAccess, first of payload);
         let data = &payload[RegionAccess::BYTES..];
         check_access(&access, device)?;
@@ -46,7 +46,7 @@ impl Session {
         device.write(&mut self.bus, access.region, access.offset, data);
         self.reply(header, RegionAccess::BYTES);
         access.encode(&mut self.outgoing.bytes);
-        Ok(Outcome::Answered)
+        Ok(Outcome::Replied)
     }
 
     pub(crate) fn write_multi(
@@ -54,14 +54,14 @@ impl Session {
         header: &Header,
         payload: &[u8],
         device: &mut dyn PciDevice,
-    ) -> Carried {
+    ) -> CommandResult {
         let many = payload!(WriteMulti, first of payload);
         let writes = &payload[WriteMulti::BYTES..];
         if u64::try_from(writes.len() / SmallWrite::BYTES) != Ok(many.count)
             || !writes.len().is_multiple_of(SmallWrite::BYTES)
         {
-            return Err(Refused::invalid(format!(
-                "{} writes in {} bytes, {} bytes each are expected",
+            return Err(CommandError::invalid(format!(
+                "{} writes in {} bytes: {} bytes for each are expected",
                 many.count,
                 writes.len(),
                 SmallWrite::BYTES
@@ -76,8 +76,8 @@ impl Session {
             } = payload!(SmallWrite, exactly write);
             let data = data.to_ne_bytes();
             let data = data.get(..count as usize).ok_or_else(|| {
-                Refused::invalid(format!(
-                    "one of many writes has {count} bytes, 8 are the most"
+                CommandError::invalid(format!(
+                    "one of several writes has {count} bytes, the most are 8"
                 ))
             })?;
             let access = RegionAccess {
@@ -90,11 +90,11 @@ impl Session {
         }
         self.reply(header, WriteMulti::BYTES);
         many.encode(&mut self.outgoing.bytes);
-        Ok(Outcome::Answered)
+        Ok(Outcome::Replied)
     }
 }
 
-fn check_access(access: &RegionAccess, device: &dyn PciDevice) -> Result<(), Refused> {
+fn check_access(access: &RegionAccess, device: &dyn PciDevice) -> Result<(), CommandError> {
     let RegionAccess {
         offset,
         region,
@@ -106,7 +106,7 @@ fn check_access(access: &RegionAccess, device: &dyn PciDevice) -> Result<(), Ref
     };
     let end = offset.checked_add(count.into());
     if count == 0 || count > MAX_DATA_BYTES || end.is_none_or(|end| end > bytes) {
-        return Err(Refused::invalid(format!(
+        return Err(CommandError::invalid(format!(
             "an access to {count} bytes at {offset:#x} of region {region}, which has {bytes}"
         )));
     }

@@ -1,7 +1,7 @@
-//! A device and the socket of its front-end, as one thing that never blocks.
+//! A device and the socket of its front-end, without blocking calls.
 //!
-//! Whoever runs it watches the descriptors that it names, and calls what has become ready: an iothread's event
-//! loop, beside everything else that the device needs, or a [`crate::Driver`].
+//! An event loop watches the server's descriptors and calls the methods for those that are ready: an iothread's,
+//! which also serves the disks of the device, or a [`crate::Driver`]'s.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -18,9 +18,9 @@ use crate::error::Violation;
 use crate::limits::{MAX_FDS, MESSAGE_BUDGET};
 use crate::session::Session;
 
-/// A device that one front-end at a time may be connected to.
+/// The server of a device, for one front-end at a time.
 ///
-/// Times are those of any clock that only goes forward, always the same.
+/// Times are those of one monotonic clock.
 pub struct Server<D> {
     device: D,
     session: Session,
@@ -29,7 +29,7 @@ pub struct Server<D> {
 }
 
 impl<D: PciDevice> Server<D> {
-    /// Nobody is connected yet.
+    /// A server without a front-end.
     #[must_use]
     pub fn new(device: D) -> Self {
         Server {
@@ -40,10 +40,10 @@ impl<D: PciDevice> Server<D> {
         }
     }
 
-    /// A front-end has connected.
+    /// Serves a front-end that has connected.
     ///
     /// # Errors
-    /// Gives the socket back if there is a front-end already, or if it cannot be made non-blocking.
+    /// Returns the socket if there is a front-end already, or if it cannot be made non-blocking.
     pub fn connect(&mut self, socket: UnixStream) -> Result<(), UnixStream> {
         if self.socket.is_some() || socket.set_nonblocking(true).is_err() {
             return Err(socket);
@@ -55,7 +55,7 @@ impl<D: PciDevice> Server<D> {
         Ok(())
     }
 
-    /// Ends the connection, if there is one. What the device has under way goes on.
+    /// Ends the connection, if there is one. Requests of the device that are in flight go on.
     pub fn disconnect(&mut self) {
         if self.socket.is_some() {
             self.session.disconnect(&mut self.device);
@@ -65,86 +65,88 @@ impl<D: PciDevice> Server<D> {
         }
     }
 
-    /// The socket, if a front-end is connected. To be watched for what [`Server::wants_read`] and
+    /// The socket to watch, if a front-end is connected, as [`Server::wants_read`] and
     /// [`Server::wants_write`] say.
     pub fn socket(&self) -> Option<BorrowedFd<'_>> {
         self.socket.as_ref().map(AsFd::as_fd)
     }
 
-    /// Whether [`Server::readable`] is to be called when the socket is readable.
+    /// Whether to call [`Server::readable`] when the socket is readable.
     #[must_use]
     pub fn wants_read(&self) -> bool {
         self.socket.is_some() && self.session.wants_input()
     }
 
-    /// Whether [`Server::writable`] is to be called when the socket is writable.
+    /// Whether to call [`Server::writable`] when the socket is writable.
     #[must_use]
     pub fn wants_write(&self) -> bool {
         self.socket.is_some() && !self.session.outgoing.unsent().is_empty()
     }
 
-    /// If there is one, [`Server::unmasked`] is to be called when it is readable.
+    /// The eventfd to watch for [`Server::unmasked`], if there is one.
     pub fn unmask_fd(&self) -> Option<BorrowedFd<'_>> {
         self.session.bus.intx.unmask_fd()
     }
 
-    /// Another number when [`Server::socket`] or [`Server::unmask_fd`] have changed.
+    /// A number that changes when [`Server::socket`] or [`Server::unmask_fd`] change.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.connections + self.session.bus.intx.generation
     }
 
-    /// When [`Server::run`] is to be called even if nothing happens.
+    /// When to call [`Server::run`] even if no descriptor is ready.
     #[must_use]
     pub fn deadline_ns(&self) -> Option<u64> {
         self.session.bus.dma.deadline_ns()
     }
 
-    /// The device, and what it can reach. [`Server::run`] is to be called afterwards.
+    /// The device and its bus. Call [`Server::run`] afterwards.
     pub fn device(&mut self) -> (&mut D, &mut dyn Host) {
         (&mut self.device, &mut self.session.bus)
     }
 
-    /// Reads, carries out and answers a bounded number of messages. [`Server::run`] is to be called afterwards.
+    /// Reads and handles a bounded number of messages. Call [`Server::run`] afterwards.
     pub fn readable(&mut self, now_ns: u64) {
         self.session.bus.now_ns = now_ns;
         let mut left = MESSAGE_BUDGET;
         loop {
-            left = self.carry_out(left);
-            // Also after a message that has ended the connection.
+            left = self.handle_messages(left);
+            // `wants_read` is also false after a message that has ended the connection.
             if left == 0 || !self.wants_read() {
                 return;
             }
             match self.read() {
-                There::Nothing => return,
-                There::More => {}
-                // A socket that has more is readable again.
-                There::All => {
-                    self.carry_out(left);
+                ReadResult::Nothing => return,
+                ReadResult::MayHaveMore => {}
+                // If more bytes come, the socket becomes readable again.
+                ReadResult::Drained => {
+                    self.handle_messages(left);
                     return;
                 }
             }
         }
     }
 
-    /// Looks whether the front-end has said something: it is read, and carried out by [`Server::run`]. For whoever expects a
-    /// message soon, and would have to be woken for it.
+    /// Polls the socket: true if there are messages, which [`Server::run`] handles. For an event loop that expects a
+    /// message soon and does not sleep.
     pub fn look(&mut self) -> bool {
         if !self.wants_read() {
             return false;
         }
-        // What is there already is carried out first.
-        self.session.incoming.is_ready() || self.read() != There::Nothing || self.socket.is_none()
+        // Messages that were received already are handled first.
+        self.session.incoming.is_ready()
+            || self.read() != ReadResult::Nothing
+            || self.socket.is_none()
     }
 
-    /// Carries out and answers what has been read, so many messages at most. How many more there might have been.
-    fn carry_out(&mut self, mut left: usize) -> usize {
+    /// Handles up to `left` messages that were received. Returns how many more it could have handled.
+    fn handle_messages(&mut self, mut left: usize) -> usize {
         while left > 0 && self.wants_read() {
-            match self.session.carry_out_next(&mut self.device) {
+            match self.session.handle_next(&mut self.device) {
                 Ok(true) => left -= 1,
                 Ok(false) => break,
                 Err(error) => {
-                    self.refuse(&error);
+                    self.disconnect_violator(&error);
                     break;
                 }
             }
@@ -153,7 +155,7 @@ impl<D: PciDevice> Server<D> {
         left
     }
 
-    /// Sends what waits to be sent, as much as the socket takes.
+    /// Sends as much as the socket takes.
     pub fn writable(&mut self) {
         let Some(socket) = &self.socket else {
             return;
@@ -173,28 +175,28 @@ impl<D: PciDevice> Server<D> {
         }
     }
 
-    /// The front-end may have unmasked the interrupt.
+    /// Unmasks the interrupt if its eventfd was signalled.
     pub fn unmasked(&mut self) {
         self.session.bus.intx.unmask_signalled();
     }
 
-    /// Gives the device its turn, and sends what comes of that. To be called after anything else that is called
-    /// here, and after anything that the device may have waited for. True: there is more to do at once.
+    /// Runs the device, and sends its messages. Call it after any other method, and after any event
+    /// that the device may have waited for. True: there is more to do at once.
     pub fn run(&mut self, now_ns: u64) -> bool {
-        // What was read and had to wait: its socket does not become readable for it.
+        // Messages that were received and had to wait: the socket does not become readable for them.
         self.session.bus.now_ns = now_ns;
-        self.carry_out(MESSAGE_BUDGET);
+        self.handle_messages(MESSAGE_BUDGET);
         let more = self.session.run(&mut self.device, now_ns);
         self.writable();
         more || (self.wants_read() && self.session.incoming.is_ready())
     }
 
-    /// Reads what is there, if there is a connection.
-    fn read(&mut self) -> There {
+    /// Reads from the socket once, if there is a connection.
+    fn read(&mut self) -> ReadResult {
         let mut fds = Vec::new();
         loop {
             let Some(socket) = &self.socket else {
-                return There::Nothing;
+                return ReadResult::Nothing;
             };
             let room = self.session.incoming.room();
             let wanted = room.len();
@@ -202,52 +204,58 @@ impl<D: PciDevice> Server<D> {
                 Ok((0, _)) => break,
                 Ok(received) => received,
                 Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => return There::Nothing,
+                Err(Errno::AGAIN) => return ReadResult::Nothing,
                 Err(_) => break,
             };
             if lost {
                 tracing::warn!(
                     export = self.device.name(),
                     advice = "if too many files are open, raise `ulimit -n` (`LimitNOFILE=`)",
-                    "a message with more descriptors than the {MAX_FDS} that may be, or than there is room for; the \
+                    "a message with more than {MAX_FDS} descriptors, or with more than this process may open; the \
                      front-end is disconnected"
                 );
                 break;
             }
-            // Descriptors end a read early.
+            // A read that brings descriptors ends before the next message.
             let all = count < wanted && fds.is_empty();
             if let Err(error) = self.session.incoming.received(count, &mut fds) {
-                self.refuse(&error);
-                return There::Nothing;
+                self.disconnect_violator(&error);
+                return ReadResult::Nothing;
             }
-            return if all { There::All } else { There::More };
+            return if all {
+                ReadResult::Drained
+            } else {
+                ReadResult::MayHaveMore
+            };
         }
         self.disconnect();
-        There::Nothing
+        ReadResult::Nothing
     }
 
-    /// The front-end does not keep to the protocol.
-    fn refuse(&mut self, error: &Violation) {
+    /// Disconnects a front-end that violates the protocol.
+    fn disconnect_violator(&mut self, error: &Violation) {
         tracing::warn!(
             export = self.device.name(),
             %error,
-            advice = "see what connects to this socket: it does not keep to vfio-user",
+            advice = "check which program connects to this socket: it does not keep to vfio-user",
             "bad message; the front-end is disconnected"
         );
         self.disconnect();
     }
 }
 
-/// What a read has found.
+/// The result of a read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum There {
+enum ReadResult {
+    /// No bytes, or the end of the connection.
     Nothing,
-    All,
-    /// There may be more.
-    More,
+    /// All bytes of the socket.
+    Drained,
+    /// Some bytes; there may be more.
+    MayHaveMore,
 }
 
-/// Reads bytes and descriptors; says how many bytes, and whether descriptors were lost.
+/// Reads bytes and descriptors. Returns the number of bytes, and whether descriptors were lost.
 fn receive(
     socket: &UnixStream,
     to: &mut [u8],

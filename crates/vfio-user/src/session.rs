@@ -1,8 +1,8 @@
-//! The protocol without a socket: bytes and descriptors in, bytes out, calls to the device between them.
+//! The protocol without a socket: bytes and descriptors in, bytes out, calls of the device between them.
 //!
-//! Commands are carried out in the order in which they come. Their replies are in that order too, but for those
-//! that have to wait for the device: memory that goes away while it is used, and a reset. All others pass
-//! them. An access to a register is never held back.
+//! Commands are executed in the order in which they come. Their replies have the same order, except those
+//! that wait for the device: of memory that is unmapped while it is used, and of a reset. Other replies overtake
+//! them. The reply to a register access never waits.
 
 use std::os::fd::OwnedFd;
 use std::sync::Weak;
@@ -11,48 +11,48 @@ use unix_socket::passed_fds::Mapping;
 
 use crate::bus::Bus;
 use crate::device::PciDevice;
-use crate::error::{Refused, Violation};
+use crate::error::{CommandError, Violation};
 use crate::incoming::{Incoming, Message};
 use crate::limits::FULL_OUTPUT_BYTES;
 use crate::outgoing::Outgoing;
-use crate::version::Agreed;
+use crate::version::NegotiatedLimits;
 use crate::wire::{self, DmaUnmap, Header, command};
 
-/// What became of a command.
+/// The result of a command that was executed.
 pub(crate) enum Outcome {
     /// Its reply is written.
-    Answered,
+    Replied,
     /// Its reply waits.
-    Held(Held),
+    Delayed(DelayedReply),
 }
 
 /// A reply that waits.
-pub(crate) enum Held {
-    /// Until nobody uses this memory any more.
+pub(crate) enum DelayedReply {
+    /// Until this memory has no more users.
     Unmap {
         reply: DmaUnmap,
         in_use: Vec<Weak<Mapping>>,
     },
-    /// Until the device has let go of what was under way.
+    /// Until the requests are done that were in flight at the reset.
     Reset,
 }
 
-impl Held {
+impl DelayedReply {
     fn waits(&self, settled: bool) -> bool {
         match self {
-            Held::Unmap { in_use, .. } => in_use.iter().any(|map| map.strong_count() > 0),
-            Held::Reset => !settled,
+            DelayedReply::Unmap { in_use, .. } => in_use.iter().any(|map| map.strong_count() > 0),
+            DelayedReply::Reset => !settled,
         }
     }
 }
 
-/// One connection after the other; the device's line has a level between them, too.
+/// The state of the protocol, for one connection after the other; the device's line has a level between them, too.
 pub(crate) struct Session {
     pub incoming: Incoming,
     pub outgoing: Outgoing,
     pub bus: Bus,
-    pub agreed: Option<Agreed>,
-    pub held: Vec<(Header, Held)>,
+    pub negotiated: Option<NegotiatedLimits>,
+    pub delayed_replies: Vec<(Header, DelayedReply)>,
 }
 
 impl Session {
@@ -61,21 +61,21 @@ impl Session {
             incoming: Incoming::default(),
             outgoing: Outgoing::default(),
             bus: Bus::new(),
-            agreed: None,
-            held: Vec::new(),
+            negotiated: None,
+            delayed_replies: Vec::new(),
         }
     }
 
-    /// Whether messages are to be read: not while nobody reads the answers.
+    /// Whether to read messages: not while the front-end does not read the replies.
     pub fn wants_input(&self) -> bool {
         self.outgoing.unsent().len() < FULL_OUTPUT_BYTES
     }
 
-    /// Carries out the next message that has been read. False: there is none.
+    /// Handles the next message that was received. False: there is none.
     ///
     /// # Errors
     /// [`Violation`]: the connection has to end.
-    pub fn carry_out_next(&mut self, device: &mut dyn PciDevice) -> Result<bool, Violation> {
+    pub fn handle_next(&mut self, device: &mut dyn PciDevice) -> Result<bool, Violation> {
         let Some(mut message) = self.incoming.next()? else {
             return Ok(false);
         };
@@ -94,23 +94,23 @@ impl Session {
         let header = message.header;
         match header.flags & wire::TYPE_MASK {
             wire::TYPE_COMMAND => {}
-            wire::TYPE_REPLY => return self.bus.dma.answered(&header, message.payload()),
+            wire::TYPE_REPLY => return self.bus.dma.handle_reply(&header, message.payload()),
             _ => {
                 return Err(Violation::Type {
                     flags: header.flags,
                 });
             }
         }
-        if self.agreed.is_none() && header.command != command::VERSION {
+        if self.negotiated.is_none() && header.command != command::VERSION {
             return Err(Violation::NoVersion {
                 command: header.command,
             });
         }
         let start = self.outgoing.bytes.len();
-        let outcome = self.carry_out(&header, message.payload(), fds, device);
+        let outcome = self.execute(&header, message.payload(), fds, device);
         let no_reply = header.flags & wire::NO_REPLY != 0;
         if let Err(refused) = &outcome
-            && !refused.is_usual
+            && !refused.is_expected
         {
             tracing::info!(
                 export = device.name(),
@@ -121,8 +121,8 @@ impl Session {
         }
         match outcome {
             _ if no_reply => self.outgoing.bytes.truncate(start),
-            Ok(Outcome::Answered) => {}
-            Ok(Outcome::Held(held)) => self.held.push((header, held)),
+            Ok(Outcome::Replied) => {}
+            Ok(Outcome::Delayed(reply)) => self.delayed_replies.push((header, reply)),
             Err(refused) => {
                 self.outgoing.bytes.truncate(start);
                 self.fail(&header, &refused);
@@ -141,7 +141,7 @@ impl Session {
         self.outgoing.begin(header, payload);
     }
 
-    fn fail(&mut self, to: &Header, refused: &Refused) {
+    fn fail(&mut self, to: &Header, refused: &CommandError) {
         let header = Header {
             flags: wire::TYPE_REPLY | wire::ERROR,
             errno: refused.errno.raw_os_error().unsigned_abs(),
@@ -150,57 +150,59 @@ impl Session {
         self.outgoing.begin(header, 0);
     }
 
-    /// Gives the device its turn, and what it has waited for; asks the front-end for what it wants now. True:
+    /// Runs the device, passes it the transfers that have finished, and sends its new ones to the front-end. True:
     /// there is more to do at once.
     pub fn run(&mut self, device: &mut dyn PciDevice, now_ns: u64) -> bool {
         self.bus.now_ns = now_ns;
         self.bus.dma.expire(now_ns);
         let mut more = device.run(&mut self.bus);
-        // What is over at once, because it was refused, waits for the next turn: it may be asked for again.
-        for _ in 0..self.bus.dma.count_over() {
-            if let Some((id, result)) = self.bus.dma.next_over() {
+        // A transfer that was refused has finished at once. It waits for the next turn, since the device may repeat it.
+        for _ in 0..self.bus.dma.finished_count() {
+            if let Some((id, result)) = self.bus.dma.next_finished() {
                 device.dma_done(&mut self.bus, id, result);
                 more = true;
             }
         }
-        if let Some(agreed) = self.agreed {
+        if let Some(limits) = self.negotiated {
             self.bus
                 .dma
-                .ask(&mut self.outgoing, agreed.max_data_bytes as usize);
+                .send_messages(&mut self.outgoing, limits.max_data_bytes as usize);
         }
-        self.answer_held(device);
+        self.send_ready_replies(device);
         more
     }
 
-    /// Sends the replies that have waited long enough.
-    fn answer_held(&mut self, device: &dyn PciDevice) {
-        if self.held.is_empty() {
+    /// Sends the delayed replies that need not wait any more.
+    fn send_ready_replies(&mut self, device: &dyn PciDevice) {
+        if self.delayed_replies.is_empty() {
             return;
         }
         let settled = device.settled();
-        let ready = self.held.extract_if(.., |(_, held)| !held.waits(settled));
-        for (header, held) in ready.collect::<Vec<_>>() {
-            match held {
-                Held::Unmap { reply, .. } => {
+        let ready = self
+            .delayed_replies
+            .extract_if(.., |(_, reply)| !reply.waits(settled));
+        for (header, delayed) in ready.collect::<Vec<_>>() {
+            match delayed {
+                DelayedReply::Unmap { reply, .. } => {
                     self.reply(&header, DmaUnmap::BYTES);
                     reply.encode(&mut self.outgoing.bytes);
                 }
-                Held::Reset => self.reply(&header, 0),
+                DelayedReply::Reset => self.reply(&header, 0),
             }
         }
     }
 
-    /// The front-end has gone. The device keeps its state, as the protocol wants it: memory and
-    /// interrupts are set up anew by whoever comes next.
+    /// Ends a connection. The device keeps its state, as the protocol requires: the next front-end sets up memory and
+    /// interrupts again.
     pub fn disconnect(&mut self, device: &mut dyn PciDevice) {
         self.incoming = Incoming::default();
         self.outgoing = Outgoing::default();
-        self.agreed = None;
-        self.held.clear();
+        self.negotiated = None;
+        self.delayed_replies.clear();
         self.bus.connected = false;
         self.bus.intx.disconnect();
         self.bus.maps.unmap_all();
-        self.bus.renew_memory();
+        self.bus.update_memory();
         device.memory_changed(&mut self.bus);
         self.bus.dma.disconnect();
     }

@@ -1,6 +1,6 @@
-//! A device to test with: registers that keep what is written, memory, and a few registers that do something.
+//! A device for tests: plain registers, memory, and a few registers with functions.
 //!
-//! It looks like the SCSI host adapter that guests without virtio get, so that a monitor treats it as one.
+//! It has the IDs of the SCSI host adapter for guests without virtio, so that a monitor treats it as one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use crate::config_space::{Bar, ConfigSpace, Identity};
 use crate::device::{DmaId, Host, PciDevice};
 use crate::wire::CONFIG_REGION;
 
-/// Bytes of registers, in BAR 0 and, again and again, in BAR 1.
+/// Bytes of registers, in BAR 0 and repeatedly in BAR 1.
 const REGISTERS: usize = 256;
 /// Bytes of memory in BAR 2.
 const RAM: usize = 8192;
 
-/// Any write: reads 16 bytes at the address in [`ADDRESS`] where they are mapped, into [`DATA`].
+/// Any write: reads 16 bytes at the address in [`ADDRESS`] from mapped memory, into [`DATA`].
 pub const MAPPED_READ: u64 = 0x59;
-/// Any write: writes 4 bytes of [`DATA`] to the address in [`ADDRESS`] where it is mapped.
+/// Any write: writes 4 bytes of [`DATA`] to the address in [`ADDRESS`] in mapped memory.
 pub const MAPPED_WRITE: u64 = 0x5a;
-/// While it is not 0, the device keeps the guest's memory that it had when it was written.
+/// While it is not 0, the device keeps a reference to the guest's memory at the time of the write.
 pub const KEEP: u64 = 0x5b;
 /// Any write: reads 16 bytes at the address in [`ADDRESS`] by a message, into [`DATA`].
 pub const DMA_READ: u64 = 0x5c;
@@ -29,24 +29,24 @@ pub const DMA_READ: u64 = 0x5c;
 pub const DMA_WRITE: u64 = 0x5d;
 /// The level of the interrupt line is its lowest bit.
 pub const LEVEL: u64 = 0x5e;
-/// The last access to memory has ended: 0 well, else with this errno.
+/// The errno of the last access to memory, 0 for success.
 pub const RESULT: u64 = 0x5f;
 /// An address of four bytes, little endian.
 pub const ADDRESS: u64 = 0x60;
 /// Sixteen bytes.
 pub const DATA: u64 = 0x70;
 
-/// The device.
+/// The test device.
 pub struct Scratch {
     config: ConfigSpace,
     registers: [u8; REGISTERS],
     ram: Vec<u8>,
     kept: Option<Arc<GuestMemory>>,
-    /// What to do at the next turn.
+    /// Registers with functions that were written, for the next turn.
     commands: VecDeque<u64>,
     reads: Vec<DmaId>,
-    /// Accesses that have come to their end.
-    pub over: u64,
+    /// Accesses that have finished.
+    pub finished: u64,
     /// Resets so far.
     pub resets: u64,
 }
@@ -78,7 +78,7 @@ impl Default for Scratch {
             kept: None,
             commands: VecDeque::new(),
             reads: Vec::new(),
-            over: 0,
+            finished: 0,
             resets: 0,
         };
         scratch.registers[0x18] = 0xff;
@@ -105,9 +105,9 @@ impl Scratch {
         data
     }
 
-    /// An access to memory is over; data are those that were read.
-    fn end(&mut self, result: Result<&[u8], Errno>) {
-        self.over += 1;
+    /// Finishes an access to memory, with the data that were read.
+    fn finish(&mut self, result: Result<&[u8], Errno>) {
+        self.finished += 1;
         let errno = result.err().map_or(0, Errno::raw_os_error);
         *self.register(RESULT) = u8::try_from(errno).unwrap_or(u8::MAX);
         for (byte, register) in result.unwrap_or(&[]).iter().zip(DATA..) {
@@ -185,7 +185,7 @@ impl PciDevice for Scratch {
     fn memory_changed(&mut self, _: &mut dyn Host) {}
 
     fn dma_done(&mut self, _: &mut dyn Host, id: DmaId, result: Result<Vec<u8>, Errno>) {
-        self.over += 1;
+        self.finished += 1;
         let errno = result
             .as_ref()
             .err()
@@ -217,7 +217,7 @@ impl PciDevice for Scratch {
                     MAPPED_READ => host.memory().read(self.address(), &mut data),
                     _ => host.memory().write(self.address(), &data[..4]),
                 };
-                self.end(done.then_some(&data[..]).ok_or(Errno::FAULT));
+                self.finish(done.then_some(&data[..]).ok_or(Errno::FAULT));
             }
             None => return false,
         }

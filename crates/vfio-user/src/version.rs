@@ -1,9 +1,9 @@
-//! `VFIO_USER_VERSION`: what both sides can.
+//! `VFIO_USER_VERSION`: negotiation of the version and of limits.
 
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 
-use crate::error::Refused;
+use crate::error::CommandError;
 use crate::limits::{MAX_DATA_BYTES, MAX_DMA_MAPS, MAX_FDS, MAX_VERSION_BYTES, PAGE_BYTES};
 use crate::wire::Version;
 
@@ -11,27 +11,27 @@ use crate::wire::Version;
 const MAJOR: u16 = 0;
 const MINOR: u16 = 0;
 
-/// A front-end that takes less data at once than this has us ask for a guest's memory byte by byte.
+/// Least `max_data_xfer_size` that is accepted: a smaller one would split accesses to memory into single bytes.
 const MIN_DATA_BYTES: u64 = 64;
 
-/// What was agreed on.
+/// Limits that both sides keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Agreed {
-    /// Data in a message to the front-end.
+pub(crate) struct NegotiatedLimits {
+    /// Most data in a message to the front-end.
     pub max_data_bytes: u32,
-    /// Pieces of memory at the same time.
+    /// Most memory regions at the same time.
     pub max_dma_maps: u32,
 }
 
-/// Reads the front-end's proposal; gives what is agreed on, and the payload of the reply.
+/// Reads the front-end's proposal, and returns the limits and the payload of the reply.
 ///
 /// # Errors
-/// [`Refused`]: another version, or capabilities that say nothing.
-pub(crate) fn negotiate(payload: &[u8]) -> Result<(Agreed, Vec<u8>), Refused> {
-    let version =
-        Version::decode(payload).ok_or_else(|| Refused::invalid("VERSION without a version"))?;
+/// [`CommandError`]: another version, or malformed capabilities.
+pub(crate) fn negotiate(payload: &[u8]) -> Result<(NegotiatedLimits, Vec<u8>), CommandError> {
+    let version = Version::decode(payload)
+        .ok_or_else(|| CommandError::invalid("VERSION without a version"))?;
     if version.major != MAJOR {
-        return Err(Refused::new(
+        return Err(CommandError::new(
             Errno::NOTSUP,
             format!(
                 "the front-end speaks vfio-user {}.{}, we speak {MAJOR}.{MINOR}",
@@ -43,19 +43,19 @@ pub(crate) fn negotiate(payload: &[u8]) -> Result<(Agreed, Vec<u8>), Refused> {
     let max_data_bytes =
         number(&proposed, "max_data_xfer_size", MAX_DATA_BYTES.into())?.min(MAX_DATA_BYTES.into());
     if max_data_bytes < MIN_DATA_BYTES {
-        return Err(Refused::invalid(format!(
+        return Err(CommandError::invalid(format!(
             "max_data_xfer_size is {max_data_bytes}, it has to be {MIN_DATA_BYTES} at least"
         )));
     }
     let pgsizes = number(&proposed, "pgsizes", PAGE_BYTES)?;
     if pgsizes & PAGE_BYTES == 0 {
-        return Err(Refused::invalid(format!(
+        return Err(CommandError::invalid(format!(
             "pgsizes is {pgsizes:#x}, it has to have {PAGE_BYTES:#x}"
         )));
     }
     let max_dma_maps =
         number(&proposed, "max_dma_maps", MAX_DMA_MAPS.into())?.min(MAX_DMA_MAPS.into());
-    // Not needed, since we pass no descriptors, but it should be what it says.
+    // Not needed, since we pass no descriptors, but it should be a number.
     number(&proposed, "max_msg_fds", 1)?;
     let mut ours = json!({
         "max_msg_fds": MAX_FDS,
@@ -76,31 +76,31 @@ pub(crate) fn negotiate(payload: &[u8]) -> Result<(Agreed, Vec<u8>), Refused> {
     reply.extend_from_slice(json!({ "capabilities": ours }).to_string().as_bytes());
     reply.push(0);
     let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-    let agreed = Agreed {
+    let limits = NegotiatedLimits {
         max_data_bytes: small(max_data_bytes),
         max_dma_maps: small(max_dma_maps),
     };
-    Ok((agreed, reply))
+    Ok((limits, reply))
 }
 
-/// The object of that name in a text that may be missing, as may the object.
-fn capabilities(text: &[u8]) -> Result<Map<String, Value>, Refused> {
+/// The object `capabilities` of the JSON text. Both may be missing.
+fn capabilities(text: &[u8]) -> Result<Map<String, Value>, CommandError> {
     let Some((end, text)) = text.split_last() else {
         return Ok(Map::new());
     };
     if text.len() >= MAX_VERSION_BYTES {
-        return Err(Refused::invalid(format!(
+        return Err(CommandError::invalid(format!(
             "{} bytes of capabilities, at most {MAX_VERSION_BYTES} are read",
             text.len()
         )));
     }
     if *end != 0 {
-        return Err(Refused::invalid("capabilities do not end with a NUL"));
+        return Err(CommandError::invalid("capabilities do not end with a NUL"));
     }
-    let no_json = |error| Refused::invalid(format!("capabilities are no JSON: {error}"));
+    let no_json = |error| CommandError::invalid(format!("capabilities are no JSON: {error}"));
     let object = |value| match value {
         Value::Object(object) => Ok(object),
-        other => Err(Refused::invalid(format!(
+        other => Err(CommandError::invalid(format!(
             "capabilities: an object is expected instead of {other}"
         ))),
     };
@@ -110,11 +110,15 @@ fn capabilities(text: &[u8]) -> Result<Map<String, Value>, Refused> {
         .map_or_else(|| Ok(Map::new()), object)
 }
 
-fn number(capabilities: &Map<String, Value>, name: &str, default: u64) -> Result<u64, Refused> {
+fn number(
+    capabilities: &Map<String, Value>,
+    name: &str,
+    default: u64,
+) -> Result<u64, CommandError> {
     match capabilities.get(name) {
         None => Ok(default),
         Some(value) => value.as_u64().ok_or_else(|| {
-            Refused::invalid(format!("{name} is {value}, a whole number is expected"))
+            CommandError::invalid(format!("{name} is {value}, a whole number is expected"))
         }),
     }
 }
@@ -134,16 +138,16 @@ mod tests {
     }
 
     #[test]
-    fn less_is_agreed_on_and_what_was_not_proposed_is_not_offered() {
-        let (agreed, reply) = negotiate(&payload(
+    fn lower_limits_are_accepted_and_only_proposed_capabilities_are_offered() {
+        let (limits, reply) = negotiate(&payload(
             "{\"capabilities\":{\"max_data_xfer_size\":4096,\"max_dma_maps\":10}}\0",
         ))
         .unwrap();
-        let expected = Agreed {
+        let expected = NegotiatedLimits {
             max_data_bytes: 4096,
             max_dma_maps: 10,
         };
-        assert_eq!(agreed, expected);
+        assert_eq!(limits, expected);
         assert_eq!(&reply[..4], [0; 4], "the minor version is the lower one");
         let text = std::str::from_utf8(&reply[4..reply.len() - 1]).unwrap();
         let text: Value = serde_json::from_str(text).unwrap();
@@ -154,8 +158,8 @@ mod tests {
     }
 
     #[test]
-    fn all_of_it_may_be_missing() {
-        let default = Agreed {
+    fn missing_capabilities_have_defaults() {
+        let default = NegotiatedLimits {
             max_data_bytes: 1 << 20,
             max_dma_maps: MAX_DMA_MAPS,
         };
@@ -165,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_name_their_cause() {
         assert!(negotiate(&[]).is_err());
         assert!(
             negotiate(&[1, 0, 0, 0])

@@ -1,9 +1,9 @@
-//! A server's descriptors as handlers of an event loop.
+//! Registration of a server's descriptors with an event loop.
 //!
-//! They come and go with front-ends, and with what those connect; a socket is watched for writing only while something
-//! waits to be sent. So after each call of a [`Server`]'s methods the loop is told what has changed, which is
-//! mostly nothing. The loop owns what it watches, so it gets duplicates; a front-end hears that its
-//! connection has ended when the loop's is closed, too.
+//! The descriptors change when front-ends connect, disconnect and set interrupts up, and a socket is watched for writing only
+//! while there are bytes to send. So the registration is updated after each call of a [`Server`]'s methods, which mostly
+//! changes nothing. The loop owns the descriptors that it watches, so it gets duplicates: a front-end sees the end of its
+//! connection when the loop's duplicate is closed, too.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use iothread::event_loop::{Context, HandlerId, Interest};
 use crate::device::PciDevice;
 use crate::server::Server;
 
-/// What became ready, and so which method is to be called.
+/// The descriptor that became ready, and so the method to call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watched {
     /// [`Server::readable`].
@@ -23,10 +23,10 @@ pub enum Watched {
     Unmask,
 }
 
-/// What a loop watches for one server.
+/// The handlers of one server in a loop.
 #[derive(Default)]
 pub struct Watches {
-    /// That of the server, when the loop was told last.
+    /// The server's generation at the last update.
     generation: u64,
     read: Option<HandlerId>,
     write: Option<HandlerId>,
@@ -34,11 +34,11 @@ pub struct Watches {
 }
 
 impl Watches {
-    /// Has the loop watch what the server wants watched now; `handler` is what the plane hears back.
+    /// Makes the loop watch the server's present descriptors; `handler` makes the value that the loop passes back.
     ///
     /// # Errors
-    /// When descriptors have run out. What could not be watched is tried again at the next call; to go on
-    /// without it makes no sense: [`Server::disconnect`].
+    /// When descriptors have run out. Missing handlers are added at the next call, but the server cannot work
+    /// without them: call [`Server::disconnect`].
     pub fn update<D: PciDevice, H: Copy, T: Copy>(
         &mut self,
         cx: &mut Context<H, T>,
@@ -83,7 +83,7 @@ impl Watches {
         Ok(())
     }
 
-    /// Has the loop watch nothing any more.
+    /// Removes all handlers from the loop.
     pub fn remove<H: Copy, T: Copy>(&mut self, cx: &mut Context<H, T>) {
         for watching in [&mut self.read, &mut self.write, &mut self.unmask] {
             if let Some(id) = watching.take() {

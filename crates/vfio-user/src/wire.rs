@@ -1,16 +1,15 @@
-//! Wire format: headers and payloads, in the byte order of the host, as the protocol has it.
+//! Wire format: headers and payloads, in the byte order of the host.
 //!
-//! Names are those of the specification, "vfio-user Protocol Specification", version 0.0; sections are
-//! its commands. A message is a [`Header`] and a payload.
+//! Names are those of the "vfio-user Protocol Specification", version 0.0. A message is a [`Header`] and a payload.
 
-/// Takes the next `N` bytes off the front.
+/// Takes the next `N` bytes.
 fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     let (first, rest) = bytes.split_first_chunk()?;
     *bytes = rest;
     Some(*first)
 }
 
-/// A struct without padding whose size is asserted, with its way from bytes and to bytes.
+/// Defines a struct without padding of an asserted size, with functions to decode and encode it.
 macro_rules! wire_struct {
     ($(#[$doc:meta])* $name:ident: $size:literal { $($(#[$about:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$doc])*
@@ -27,13 +26,13 @@ macro_rules! wire_struct {
             /// The same, as fields of messages hold it.
             pub const SIZE: u32 = $size;
 
-            /// From the first bytes of `bytes`; `None` when there are too few.
+            /// Decodes the first bytes of `bytes`; `None` when there are too few.
             #[must_use]
             pub fn decode(mut bytes: &[u8]) -> Option<Self> {
                 Some($name { $($field: <$type>::from_ne_bytes(take(&mut bytes)?),)* })
             }
 
-            /// Behind what is in `out`.
+            /// Appends the struct to `out`.
             pub fn encode(&self, out: &mut Vec<u8>) {
                 $(out.extend_from_slice(&self.$field.to_ne_bytes());)*
             }
@@ -42,9 +41,9 @@ macro_rules! wire_struct {
 }
 
 wire_struct! {
-    /// "Header": before every message.
+    /// The header of every message.
     Header: 16 {
-        /// Chosen by who asks, repeated by who answers.
+        /// Chosen by the sender of a command, and repeated in its reply.
         id: u16,
         /// One of [`command`].
         command: u16,
@@ -52,7 +51,7 @@ wire_struct! {
         size: u32,
         /// [`TYPE_MASK`], [`NO_REPLY`], [`ERROR`].
         flags: u32,
-        /// In a reply with [`ERROR`]: why.
+        /// The errno of a reply with [`ERROR`].
         errno: u32,
     }
 }
@@ -60,9 +59,9 @@ wire_struct! {
 wire_struct! {
     /// `VFIO_USER_VERSION`, both ways; JSON and a NUL follow.
     Version: 4 {
-        /// Both sides' must be the same.
+        /// Must be the same on both sides.
         major: u16,
-        /// The lower one of both sides is used.
+        /// Both sides use the lower one.
         minor: u16,
     }
 }
@@ -74,9 +73,9 @@ wire_struct! {
         argsz: u32,
         /// [`DMA_READ_ALLOWED`], [`DMA_WRITE_ALLOWED`].
         flags: u32,
-        /// Where in the file of the descriptor it begins.
+        /// Offset in the file of the descriptor.
         offset: u64,
-        /// Where the device sees it.
+        /// Address for the device.
         address: u64,
         /// Bytes.
         size: u64,
@@ -90,9 +89,9 @@ wire_struct! {
         argsz: u32,
         /// [`DMA_UNMAP_ALL`].
         flags: u32,
-        /// As it was mapped.
+        /// The address of the mapping.
         address: u64,
-        /// As it was mapped.
+        /// The size of the mapping.
         size: u64,
     }
 }
@@ -104,9 +103,9 @@ wire_struct! {
         argsz: u32,
         /// [`DEVICE_RESET`], [`DEVICE_PCI`].
         flags: u32,
-        /// Regions, those of size 0 too.
+        /// Regions, including those of size 0.
         num_regions: u32,
-        /// Kinds of interrupts, those without any too.
+        /// Kinds of interrupts, including those without any.
         num_irqs: u32,
     }
 }
@@ -118,13 +117,13 @@ wire_struct! {
         argsz: u32,
         /// [`REGION_READ_ALLOWED`], [`REGION_WRITE_ALLOWED`].
         flags: u32,
-        /// Which one.
+        /// The region.
         index: u32,
         /// 0: no capabilities follow.
         cap_offset: u32,
-        /// Bytes; 0: there is none.
+        /// Bytes; 0 if there is no such region.
         size: u64,
-        /// For regions that can be mapped, which ours cannot.
+        /// For regions that can be mapped; ours cannot.
         offset: u64,
     }
 }
@@ -136,7 +135,7 @@ wire_struct! {
         argsz: u32,
         /// [`IRQ_EVENTFD`], [`IRQ_MASKABLE`], [`IRQ_AUTOMASKED`].
         flags: u32,
-        /// Which kind: [`IRQ_INTX`] and others.
+        /// The kind: [`IRQ_INTX`] and others.
         index: u32,
         /// Interrupts of that kind.
         count: u32,
@@ -146,15 +145,15 @@ wire_struct! {
 wire_struct! {
     /// `VFIO_USER_DEVICE_SET_IRQS`; a byte for each interrupt follows with [`IRQ_DATA_BOOL`].
     SetIrqs: 20 {
-        /// The size of this struct and of what follows.
+        /// The size of this struct and of the data that follow.
         argsz: u32,
         /// One of the `IRQ_DATA_…` and one of the `IRQ_ACTION_…`.
         flags: u32,
-        /// Which kind.
+        /// The kind.
         index: u32,
-        /// The first one.
+        /// The first interrupt.
         start: u32,
-        /// How many.
+        /// The number of interrupts.
         count: u32,
     }
 }
@@ -163,9 +162,9 @@ wire_struct! {
     /// `VFIO_USER_REGION_READ` and `VFIO_USER_REGION_WRITE`, and their replies; data follow a write and the
     /// reply to a read.
     RegionAccess: 16 {
-        /// Where in the region.
+        /// Offset in the region.
         offset: u64,
-        /// Which region.
+        /// The region.
         region: u32,
         /// Bytes of data.
         count: u32,
@@ -175,7 +174,7 @@ wire_struct! {
 wire_struct! {
     /// `VFIO_USER_REGION_WRITE_MULTI`, and its reply; as many [`SmallWrite`] follow the command.
     WriteMulti: 8 {
-        /// Writes; in the reply those that were done.
+        /// The number of writes; in the reply, of those that were done.
         count: u64,
     }
 }
@@ -183,13 +182,13 @@ wire_struct! {
 wire_struct! {
     /// One write of `VFIO_USER_REGION_WRITE_MULTI`.
     SmallWrite: 24 {
-        /// Where in the region.
+        /// Offset in the region.
         offset: u64,
-        /// Which region.
+        /// The region.
         region: u32,
-        /// How many bytes of `data` are meant: 8 at most.
+        /// Bytes of `data` to write, from its start in memory: 8 at most.
         count: u32,
-        /// They come first in memory.
+        /// The data.
         data: u64,
     }
 }
@@ -197,7 +196,7 @@ wire_struct! {
 wire_struct! {
     /// `VFIO_USER_DMA_READ` and `VFIO_USER_DMA_WRITE`, which we send; data follow a write and the reply to a read.
     DmaAccess: 16 {
-        /// Where the device sees the memory.
+        /// Address for the device.
         address: u64,
         /// Bytes of data.
         count: u64,
@@ -206,19 +205,19 @@ wire_struct! {
 
 /// Numbers of commands.
 pub mod command {
-    /// The first message.
+    /// Version and capabilities: the first message.
     pub const VERSION: u16 = 1;
-    /// Memory that the device may use.
+    /// Adds memory that the device may use.
     pub const DMA_MAP: u16 = 2;
-    /// Memory that it must not use any more.
+    /// Removes memory.
     pub const DMA_UNMAP: u16 = 3;
-    /// What kind of device it is.
+    /// Queries the kind of the device.
     pub const DEVICE_GET_INFO: u16 = 4;
-    /// What a region is.
+    /// Queries a region.
     pub const DEVICE_GET_REGION_INFO: u16 = 5;
-    /// How many interrupts there are of a kind.
+    /// Queries a kind of interrupts.
     pub const DEVICE_GET_IRQ_INFO: u16 = 7;
-    /// Where interrupts go, and what holds them back.
+    /// Connects, masks, unmasks or triggers interrupts.
     pub const DEVICE_SET_IRQS: u16 = 8;
     /// The guest reads a register.
     pub const REGION_READ: u16 = 9;
@@ -228,9 +227,9 @@ pub mod command {
     pub const DMA_READ: u16 = 11;
     /// From us: writes memory that is not mapped.
     pub const DMA_WRITE: u16 = 12;
-    /// The device begins anew.
+    /// Resets the device.
     pub const DEVICE_RESET: u16 = 13;
-    /// Many small writes of registers.
+    /// Several small writes of registers.
     pub const REGION_WRITE_MULTI: u16 = 15;
 }
 
@@ -240,19 +239,19 @@ pub const TYPE_MASK: u32 = 0xf;
 pub const TYPE_COMMAND: u32 = 0;
 /// See [`TYPE_MASK`].
 pub const TYPE_REPLY: u32 = 1;
-/// A command that is not to be answered.
+/// A command without a reply.
 pub const NO_REPLY: u32 = 1 << 4;
 /// A reply to a command that failed.
 pub const ERROR: u32 = 1 << 5;
 
-/// The device may read there.
+/// The device may read the memory.
 pub const DMA_READ_ALLOWED: u32 = 1;
-/// The device may write there.
+/// The device may write the memory.
 pub const DMA_WRITE_ALLOWED: u32 = 2;
-/// All that is mapped; as in `linux/vfio.h`.
+/// Unmaps all memory, as in `linux/vfio.h`.
 pub const DMA_UNMAP_ALL: u32 = 2;
 
-/// `VFIO_USER_DEVICE_RESET` does something.
+/// The device supports `VFIO_USER_DEVICE_RESET`.
 pub const DEVICE_RESET: u32 = 1;
 /// It is a PCI device.
 pub const DEVICE_PCI: u32 = 2;
@@ -262,27 +261,27 @@ pub const REGION_READ_ALLOWED: u32 = 1;
 /// The front-end may write it.
 pub const REGION_WRITE_ALLOWED: u32 = 2;
 
-/// An interrupt is told by an eventfd.
+/// The interrupt is signalled by an eventfd.
 pub const IRQ_EVENTFD: u32 = 1;
-/// It can be masked and unmasked.
+/// The interrupt can be masked and unmasked.
 pub const IRQ_MASKABLE: u32 = 2;
-/// It is masked when it was told, until it is unmasked.
+/// The interrupt is masked when it is signalled, until it is unmasked.
 pub const IRQ_AUTOMASKED: u32 = 4;
 
-/// No data: the action is carried out.
+/// No data: the action applies to all interrupts of the command.
 pub const IRQ_DATA_NONE: u32 = 1;
-/// A byte each says whether it is.
+/// A byte for each interrupt: whether the action applies to it.
 pub const IRQ_DATA_BOOL: u32 = 2;
-/// A descriptor each is what will carry it out, or tell of it.
+/// An eventfd for each interrupt: it triggers the action, or is signalled by it.
 pub const IRQ_DATA_EVENTFD: u32 = 4;
-/// Hold interrupts back.
+/// Mask interrupts.
 pub const IRQ_ACTION_MASK: u32 = 8;
-/// Let them through.
+/// Unmask interrupts.
 pub const IRQ_ACTION_UNMASK: u32 = 0x10;
-/// Raise them.
+/// Trigger interrupts.
 pub const IRQ_ACTION_TRIGGER: u32 = 0x20;
 
-/// Interrupt lines, as [`IrqInfo::index`] counts kinds.
+/// Interrupt lines, a kind of [`IrqInfo::index`].
 pub const IRQ_INTX: u32 = 0;
 /// Errors of PCI Express.
 pub const IRQ_ERROR: u32 = 3;

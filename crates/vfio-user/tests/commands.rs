@@ -1,4 +1,4 @@
-//! Each command, as it should be and as it should not.
+//! Each command, well-formed and malformed.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -20,14 +20,14 @@ use vfio_user::wire::{
 };
 
 #[test]
-fn nothing_goes_before_the_version() {
+fn the_version_must_be_the_first_message() {
     let mut rig = Rig::new();
     rig.begin(command::DEVICE_RESET, 0, &[], &[]);
     assert!(rig.is_hung_up());
 }
 
 #[test]
-fn a_version_that_cannot_be_is_refused_and_another_one_may_follow() {
+fn an_unsupported_version_is_refused_and_another_may_follow() {
     let mut rig = Rig::new();
     for payload in [
         &b"\0\0\0\0{\"capabilities\":\0"[..],
@@ -47,7 +47,7 @@ fn a_version_that_cannot_be_is_refused_and_another_one_may_follow() {
 }
 
 #[test]
-fn the_device_is_described() {
+fn info_commands_describe_the_device() {
     let mut rig = Rig::ready();
     let ask = |rig: &mut Rig, argsz| {
         let mut payload = Vec::new();
@@ -59,7 +59,7 @@ fn the_device_is_described() {
         rig.call(command::DEVICE_GET_INFO, &payload, &[])
     };
     assert_eq!(ask(&mut rig, 15), Err(Errno::INVAL), "no room");
-    // A client that counts the header in.
+    // A client that includes the header in the size.
     let info = DeviceInfo::decode(&ask(&mut rig, 32).unwrap()).unwrap();
     assert_eq!((info.argsz, info.flags), (16, 3));
     assert_eq!((info.num_regions, info.num_irqs), (9, 5));
@@ -184,7 +184,7 @@ fn many(count: u64, writes: &[SmallWrite]) -> Vec<u8> {
 }
 
 #[test]
-fn many_writes_come_in_one_message() {
+fn one_message_may_have_several_writes() {
     let mut rig = Rig::ready();
     let write = |offset, count, data| SmallWrite {
         offset,
@@ -213,7 +213,7 @@ fn many_writes_come_in_one_message() {
 }
 
 #[test]
-fn a_command_that_wants_no_reply_gets_none() {
+fn commands_with_no_reply_set_get_no_reply() {
     let mut rig = Rig::ready();
     rig.begin(
         command::REGION_WRITE,
@@ -238,7 +238,7 @@ fn a_command_that_wants_no_reply_gets_none() {
 }
 
 #[test]
-fn shared_memory_is_seen_where_the_guest_has_it() {
+fn the_device_accesses_mapped_memory_at_guest_addresses() {
     let mut rig = Rig::ready();
     let memory = memory(0x4000);
     file(&memory).write_all_at(b"guest", 0x2010).unwrap();
@@ -277,7 +277,7 @@ fn shared_memory_is_seen_where_the_guest_has_it() {
 }
 
 #[test]
-fn memory_in_use_holds_its_own_reply_back_and_nothing_else() {
+fn unmapping_memory_in_use_delays_only_its_own_reply() {
     let mut rig = Rig::ready();
     let memory = memory(0x1000);
     rig.map(0x1000, 0x1000, Some(&memory)).unwrap();
@@ -325,7 +325,7 @@ fn all_memory_is_unmapped_at_once() {
 }
 
 #[test]
-fn a_reset_is_over_when_the_device_has_let_go() {
+fn a_reset_is_answered_when_the_device_has_settled() {
     let mut rig = Rig::ready();
     rig.write(2, 0, b"kept by a reset, as it is memory")
         .unwrap();
@@ -348,7 +348,7 @@ fn a_reset_is_over_when_the_device_has_let_go() {
 }
 
 #[test]
-fn replies_that_wait_are_bounded_and_all_come() {
+fn delayed_replies_are_bounded_and_all_are_sent() {
     let mut rig = Rig::ready();
     rig.write(0, KEEP, &[1]).unwrap();
     let resets = 10_000;
@@ -377,7 +377,7 @@ fn replies_that_wait_are_bounded_and_all_come() {
 }
 
 #[test]
-fn interrupts_are_connected_as_the_protocol_has_it() {
+fn interrupts_are_signalled_masked_and_unmasked() {
     let mut rig = Rig::ready();
     let call = |rig: &mut Rig, payload: Vec<u8>| rig.call(command::DEVICE_SET_IRQS, &payload, &[]);
     let trigger = event();
@@ -385,7 +385,7 @@ fn interrupts_are_connected_as_the_protocol_has_it() {
     let (mask, unmask, trigger_now) = (8, 0x10, 0x20);
     rig.set_irqs(data_eventfd | trigger_now, 1, Some(&trigger))
         .unwrap();
-    // The front-end tries its own eventfd.
+    // The front-end tests its own eventfd.
     call(&mut rig, set_irqs(0, data_none | trigger_now, 1, &[])).unwrap();
     call(&mut rig, set_irqs(0, data_bool | trigger_now, 1, &[1])).unwrap();
     call(&mut rig, set_irqs(0, data_bool | trigger_now, 1, &[0])).unwrap();
@@ -435,7 +435,7 @@ fn interrupts_are_connected_as_the_protocol_has_it() {
 }
 
 #[test]
-fn a_header_that_makes_no_sense_ends_the_connection_and_the_next_one_is_served() {
+fn a_malformed_header_ends_the_connection_and_the_next_one_is_served() {
     let sizes = [0, 15, (1 << 20) + 33, u32::MAX].map(|size| Header {
         id: 1,
         command: command::REGION_READ,
@@ -457,7 +457,7 @@ fn a_header_that_makes_no_sense_ends_the_connection_and_the_next_one_is_served()
 }
 
 #[test]
-fn a_front_end_that_goes_takes_its_memory_and_its_eventfds_along() {
+fn disconnecting_drops_memory_and_eventfds() {
     let mut rig = Rig::ready();
     let memory = memory(0x1000);
     let trigger = event();
@@ -480,7 +480,7 @@ fn a_front_end_that_goes_takes_its_memory_and_its_eventfds_along() {
 }
 
 #[test]
-fn one_front_end_at_a_time() {
+fn only_one_front_end_may_be_connected() {
     let mut rig = Rig::ready();
     let (_other, socket) = std::os::unix::net::UnixStream::pair().unwrap();
     assert!(rig.server.connect(socket).is_err());

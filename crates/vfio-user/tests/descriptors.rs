@@ -1,4 +1,5 @@
-//! No descriptor stays behind, whatever it came with. The only test of its program, since it counts all descriptors.
+//! Descriptors are closed with their connection, whichever message brought them. This is the only test of its program, since
+//! it counts all descriptors.
 #![allow(
     clippy::unwrap_used,
     reason = "a test that cannot go on fails where it is"
@@ -29,7 +30,7 @@ fn map(address: u64) -> Vec<u8> {
     payload
 }
 
-/// A front-end that passes descriptors wherever it can, and goes.
+/// A front-end that passes descriptors in all messages, and disconnects.
 fn session(end: &dyn Fn(&mut Rig, &OwnedFd)) {
     let (memory, eventfd) = (memory(0x1000), event());
     let mut rig = Rig::ready();
@@ -60,8 +61,8 @@ fn session(end: &dyn Fn(&mut Rig, &OwnedFd)) {
 }
 
 #[test]
-fn no_descriptor_stays_behind() {
-    // Whatever is opened once and kept.
+fn no_descriptor_outlives_its_connection() {
+    // Descriptors that are opened once and kept.
     session(&|_, _| {});
     let before = open_descriptors();
     let message = Message::command(1, command::DMA_MAP, 0, &map(0x10_0000)).bytes();
@@ -90,18 +91,18 @@ fn no_descriptor_stays_behind() {
         assert!(rig.is_hung_up());
     });
     session(&|rig, memory| {
-        // More than the socket gives away before the connection ends.
+        // The connection ends before all descriptors are received.
         rig.send(&[0; 16], &[memory.as_fd()]);
         rig.send(&message, &[memory.as_fd()]);
         assert!(rig.is_hung_up());
     });
     assert_eq!(open_descriptors(), before);
 
-    // There is room for one of two.
+    // This process may open one of two descriptors.
     session(&|rig, memory| {
         let mut limit = getrlimit(Resource::Nofile);
         let current = limit.current;
-        // The kernel gives the lowest number that is free; this is it.
+        // The kernel uses the lowest free number, which is this one.
         let lowest = memory.try_clone().unwrap().as_raw_fd();
         limit.current = Some(u64::try_from(lowest).unwrap() + 1);
         setrlimit(Resource::Nofile, limit).unwrap();
@@ -109,7 +110,7 @@ fn no_descriptor_stays_behind() {
         let hung_up = rig.is_hung_up();
         limit.current = current;
         setrlimit(Resource::Nofile, limit).unwrap();
-        assert!(hung_up, "and it does not look as if there were one");
+        assert!(hung_up, "lost descriptors are not ignored");
     });
     assert_eq!(open_descriptors(), before);
 }

@@ -1,4 +1,4 @@
-//! Memory that the device asks the front-end for.
+//! Memory that the device accesses by messages to the front-end.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -11,8 +11,8 @@ use test_support::vfio_user::{Message, access};
 use vfio_user::testing::{ADDRESS, DATA, DMA_READ, DMA_WRITE, RESULT};
 use vfio_user::wire::{self, DmaAccess, DmaMap, command};
 
-/// A front-end with a page that it does not share, and a device that has asked for some of it.
-fn asked(register: u64) -> (Rig, Message) {
+/// A front-end with a page that it does not share, and the message of a device that accesses it.
+fn device_request(register: u64) -> (Rig, Message) {
     let mut rig = Rig::ready();
     rig.map(0x1000, 0x1000, None).unwrap();
     rig.write(0, DATA, b"disk").unwrap();
@@ -34,33 +34,33 @@ fn reply(rig: &mut Rig, to: &Message, flags: u32, errno: u32, data: &[u8]) {
     rig.turn();
 }
 
-fn over(rig: &mut Rig) -> u64 {
-    rig.server.device().0.over
+fn finished(rig: &mut Rig) -> u64 {
+    rig.server.device().0.finished
 }
 
 fn errno(rig: &mut Rig) -> i32 {
-    assert_eq!(over(rig), 1);
+    assert_eq!(finished(rig), 1);
     rig.read(0, RESULT, 1).unwrap()[0].into()
 }
 
 #[test]
-fn what_is_read_comes_later_and_registers_go_on_meanwhile() {
-    let (mut rig, question) = asked(DMA_READ);
+fn registers_are_accessible_during_a_dma_read() {
+    let (mut rig, question) = device_request(DMA_READ);
     assert_eq!(question.header.command, command::DMA_READ);
     assert_eq!(question.header.flags, wire::TYPE_COMMAND);
     let access = DmaAccess::decode(&question.payload).unwrap();
     assert_eq!((access.address, access.count), (0x1010, 16));
     assert_eq!(rig.read(0, DATA, 4).unwrap(), b"disk", "answered before");
     rig.write(2, 0, b"too").unwrap();
-    assert_eq!(over(&mut rig), 0);
+    assert_eq!(finished(&mut rig), 0);
     reply(&mut rig, &question, 0, 0, b"sixteen bytes...");
     assert_eq!(errno(&mut rig), 0);
     assert_eq!(rig.read(0, DATA, 16).unwrap(), b"sixteen bytes...");
 }
 
 #[test]
-fn what_is_written_is_sent() {
-    let (mut rig, question) = asked(DMA_WRITE);
+fn a_dma_write_sends_its_data() {
+    let (mut rig, question) = device_request(DMA_WRITE);
     assert_eq!(question.header.command, command::DMA_WRITE);
     assert_eq!(question.payload[DmaAccess::BYTES..], *b"disk");
     reply(&mut rig, &question, 0, 0, &[]);
@@ -69,19 +69,19 @@ fn what_is_written_is_sent() {
 
 #[test]
 fn errors_of_the_front_end_reach_the_device() {
-    let (mut rig, question) = asked(DMA_WRITE);
+    let (mut rig, question) = device_request(DMA_WRITE);
     let fault = Errno::FAULT.raw_os_error();
     reply(&mut rig, &question, wire::ERROR, fault.cast_unsigned(), &[]);
     assert_eq!(errno(&mut rig), fault);
     for silly in [0, u32::MAX, 5000] {
-        let (mut rig, question) = asked(DMA_READ);
+        let (mut rig, question) = device_request(DMA_READ);
         reply(&mut rig, &question, wire::ERROR, silly, &[]);
         assert_eq!(errno(&mut rig), Errno::IO.raw_os_error());
     }
 }
 
 #[test]
-fn memory_that_was_not_announced_is_not_asked_for() {
+fn the_device_cannot_access_unmapped_addresses() {
     let (read, write) = (wire::DMA_READ_ALLOWED, wire::DMA_WRITE_ALLOWED);
     for (register, flags, address) in [
         (DMA_READ, read | write, 0x1ff1u32),
@@ -108,19 +108,19 @@ fn memory_that_was_not_announced_is_not_asked_for() {
 }
 
 #[test]
-fn a_front_end_that_is_silent_or_gone_fails_what_waits() {
-    let (mut rig, question) = asked(DMA_READ);
+fn dma_fails_when_the_front_end_is_silent_or_disconnects() {
+    let (mut rig, question) = device_request(DMA_READ);
     rig.now_ns = rig.server.deadline_ns().expect("not for ever");
     rig.turn();
     assert_eq!(rig.server.deadline_ns(), None);
     assert_eq!(errno(&mut rig), Errno::TIMEDOUT.raw_os_error());
     reply(&mut rig, &question, 0, 0, b"sixteen bytes...");
-    assert_eq!(over(&mut rig), 1, "too late");
+    assert_eq!(finished(&mut rig), 1, "too late");
     assert_eq!(rig.read(0, DATA, 4).unwrap(), b"disk");
 
-    let (mut rig, question) = asked(DMA_READ);
+    let (mut rig, question) = device_request(DMA_READ);
     rig.reconnect();
-    assert_eq!(over(&mut rig), 1);
+    assert_eq!(finished(&mut rig), 1);
     rig.agree();
     assert_eq!(errno(&mut rig), Errno::NOTCONN.raw_os_error());
     let bytes = Message::command(question.header.id, command::DMA_READ, wire::TYPE_REPLY, &[]);
@@ -129,7 +129,7 @@ fn a_front_end_that_is_silent_or_gone_fails_what_waits() {
 }
 
 #[test]
-fn a_front_end_that_does_not_read_is_not_read_and_loses_nothing() {
+fn messages_are_not_read_while_the_front_end_does_not_read_replies() {
     let mut rig = Rig::ready();
     let reads = 3000;
     let messages: Vec<u8> = (0..reads)

@@ -1,4 +1,4 @@
-//! Front-ends that say anything: the server stays, and serves the next one.
+//! Front-ends that send anything: the server goes on, and serves the next one.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -17,7 +17,7 @@ use vfio_user::testing::KEEP;
 use vfio_user::testing::Scratch;
 use vfio_user::wire::{self, command};
 
-/// A well-formed message with a payload that need not make sense.
+/// A well-formed message with any payload.
 #[derive(Clone, Debug)]
 struct Wild {
     command: u16,
@@ -26,7 +26,7 @@ struct Wild {
     fds: Vec<u8>,
 }
 
-/// Fields as they are at borders, rather than anywhere.
+/// Numbers near limits.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![
         0..10u64,
@@ -87,14 +87,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn each_command_has_one_reply_unless_it_wants_none(messages in vec(wild(), 0..30)) {
+    fn each_command_gets_one_reply_unless_it_has_no_reply_set(messages in vec(wild(), 0..30)) {
         let mut rig = Rig::ready();
         let mut expected = BTreeMap::new();
         let check = |rig: &mut Rig, expected: &mut BTreeMap<u16, u16>| {
             while let Some(reply) = rig.receive() {
                 let header = reply.header;
                 if header.flags == wire::TYPE_COMMAND {
-                    // The device asks, since its registers were written.
+                    // A message of the device, since its registers were written.
                     assert!(matches!(header.command, command::DMA_READ | command::DMA_WRITE));
                     continue;
                 }
@@ -115,7 +115,7 @@ proptest! {
             rig.turn();
             check(&mut rig, &mut expected);
         }
-        // What is held back is so since the device keeps the memory.
+        // Replies are delayed since the device keeps the memory.
         let release = access(0, KEEP, 1, &[0]);
         let release = Message::command(0, command::REGION_WRITE, wire::NO_REPLY, &release);
         prop_assert!(rig.send(&release.bytes(), &[]));
@@ -126,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_at_all_are_survived(
+    fn arbitrary_bytes_are_survived(
         ready in any::<bool>(),
         pieces in vec((vec(any::<u8>(), 1..200), vec(0..3u8, 0..3)), 0..10),
     ) {
@@ -143,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn a_message_whose_size_lies_is_survived(
+    fn a_message_with_a_wrong_size_is_survived(
         message in wild(),
         size in prop_oneof![0..200u32, Just(1 << 20), Just(u32::MAX)],
         flags in any::<u32>(),

@@ -1,4 +1,4 @@
-//! A device on an iothread of the event loop: its socket and its eventfd are handlers beside any others.
+//! A device on an iothread, whose event loop watches its socket and its eventfd.
 #![allow(
     clippy::unwrap_used,
     reason = "a test that cannot go on fails where it is"
@@ -19,7 +19,7 @@ use vfio_user::testing::{LEVEL, Scratch};
 use vfio_user::wire::{self, command};
 use vfio_user::{Server, Watched, Watches};
 
-/// One device and what is watched for it.
+/// A device and its handlers.
 struct Devices {
     server: Server<Scratch>,
     watches: Watches,
@@ -28,7 +28,7 @@ struct Devices {
 }
 
 impl Devices {
-    /// Watches what is to be watched now.
+    /// Updates the handlers.
     fn watch(&mut self, cx: &mut RunnerContext<Self>) {
         self.watches
             .update(cx, &self.server, |watched| watched)
@@ -151,13 +151,13 @@ fn a_device_shares_a_thread_with_an_event_loop() {
         front_end.send(command::REGION_WRITE, &access(0, LEVEL, 1, &[1]), &[]);
         front_end.reply();
         assert_eq!(wait(), 1);
-        // One eventfd, and another one in its place.
+        // An eventfd, and another one that replaces it.
         for unmask in [event(), event()] {
             connect(wire::IRQ_ACTION_UNMASK, &unmask);
             rustix::io::write(&unmask, &1u64.to_ne_bytes()).unwrap();
             assert_eq!(wait(), 1, "unmasked while the line is up");
         }
-        // More than a socket holds: the answers are sent when it is writable again.
+        // More than a socket holds: the replies are sent when it is writable again.
         for _ in 0..200 {
             front_end.send(command::REGION_READ, &access(2, 0, 8192, &[]), &[]);
         }

@@ -13,12 +13,12 @@ use test_support::vfio_user::{Message, access};
 use vfio_user::wire::{Header, NO_REPLY, command};
 use vfio_user::{DmaId, Host, PciDevice};
 
-/// Reads its own socket's other end, to see what was sent.
+/// A device that reads the front-end's end of the socket, to count the bytes that were sent.
 #[derive(Default)]
 struct Spy {
     front_end: Option<UnixStream>,
     writes: usize,
-    /// For each turn: writes so far, and bytes that the front-end has got.
+    /// For each turn: writes so far, and bytes that the front-end has received.
     turns: Vec<(usize, usize)>,
 }
 
@@ -57,7 +57,7 @@ impl PciDevice for Spy {
 }
 
 #[test]
-fn replies_go_before_the_device_has_its_turn() {
+fn replies_are_sent_before_the_device_runs() {
     let mut rig = Rig::around(Spy::default());
     rig.agree();
     let front_end = rig.front_end.try_clone().unwrap();
@@ -70,9 +70,9 @@ fn replies_go_before_the_device_has_its_turn() {
     assert_eq!(rig.server.device().0.turns, [(2, replies)]);
 }
 
-/// All were read, so that the socket does not become readable for those that wait.
+/// All messages were read, so the socket does not become readable for those that wait.
 #[test]
-fn what_was_read_and_not_carried_out_comes_before_the_next_turn() {
+fn received_messages_are_handled_without_the_socket_becoming_readable() {
     let mut rig = Rig::around(Spy::default());
     rig.agree();
     let payload = access(0, 0, 1, b"x");
@@ -87,14 +87,14 @@ fn what_was_read_and_not_carried_out_comes_before_the_next_turn() {
 
 /// For an iothread that polls.
 #[test]
-fn a_look_reads_what_is_there_and_carries_nothing_out() {
+fn polling_the_socket_reads_messages_but_does_not_handle_them() {
     let mut rig = Rig::around(Spy::default());
     rig.agree();
     assert!(!rig.server.look());
     let write = Message::command(1, command::REGION_WRITE, 0, &access(0, 0, 1, b"x"));
     rig.send(&write.bytes().repeat(2), &[]);
     assert!(rig.server.look());
-    assert!(rig.server.look(), "as long as it waits for its turn");
+    assert!(rig.server.look(), "until the messages are handled");
     assert_eq!(rig.server.device().0.writes, 0);
     assert!(rig.receive().is_none());
     rig.server.run(0);
@@ -102,6 +102,6 @@ fn a_look_reads_what_is_there_and_carries_nothing_out() {
     assert!(rig.receive().is_some());
     assert!(!rig.server.look());
     rig.front_end.shutdown(std::net::Shutdown::Both).unwrap();
-    assert!(rig.server.look(), "it has gone");
+    assert!(rig.server.look(), "disconnected");
     assert!(!rig.is_connected());
 }

@@ -1,4 +1,4 @@
-//! Messages of QEMU, replayed: whole, and cut at every place where the kernel may cut them.
+//! Replayed messages of QEMU: whole, and split wherever the kernel may split them.
 #![allow(
     clippy::unwrap_used,
     reason = "a test that cannot go on fails where it is"
@@ -24,7 +24,7 @@ fn a_session_with_qemu_is_answered_byte_for_byte() {
 }
 
 #[test]
-fn a_device_is_plugged_in_again_after_a_session() {
+fn a_device_can_be_reset_and_used_in_the_next_session() {
     let mut rig = Rig::new();
     replay(&mut rig, Q35);
     rig.reconnect();
@@ -41,10 +41,10 @@ fn replay_from_reset(rig: &mut Rig) {
 }
 
 #[test]
-fn kvm_takes_the_interrupt_line_over_and_moves_it() {
+fn kvm_replaces_the_eventfd_of_a_masked_line() {
     let mut rig = Rig::ready();
     replay(&mut rig, KVM);
-    // The transcript ends where the line is masked.
+    // At the end of the transcript the line is masked.
     let trigger = event();
     let (eventfd, none) = (wire::IRQ_DATA_EVENTFD, wire::IRQ_DATA_NONE);
     rig.set_irqs(eventfd | wire::IRQ_ACTION_TRIGGER, 1, Some(&trigger))
@@ -57,7 +57,7 @@ fn kvm_takes_the_interrupt_line_over_and_moves_it() {
 }
 
 #[test]
-fn the_kernel_unmasks_and_is_told_again_while_the_line_is_up() {
+fn an_unmasked_interrupt_is_signalled_again_while_the_line_is_high() {
     let mut rig = Rig::ready();
     let (trigger, unmask) = (event(), event());
     let (eventfd, none) = (wire::IRQ_DATA_EVENTFD, wire::IRQ_DATA_NONE);
@@ -82,7 +82,7 @@ fn the_kernel_unmasks_and_is_told_again_while_the_line_is_up() {
     assert_eq!(take(&trigger), 0, "down");
     rig.write(0, LEVEL, &[1]).unwrap();
     assert_eq!(take(&trigger), 1);
-    // Without KVM, it is taken away with all that belongs to it.
+    // Without KVM, QEMU removes both eventfds.
     rig.set_irqs(none | wire::IRQ_ACTION_TRIGGER, 0, None)
         .unwrap();
     assert!(rig.server.unmask_fd().is_none());
@@ -123,7 +123,7 @@ fn short_session() -> Vec<(Vec<u8>, usize)> {
     .collect()
 }
 
-/// Sends a stream cut before the bytes at `cuts`; gives all that is answered, and whether memory came along.
+/// Sends a stream that is split before the bytes at `cuts`. Returns the replies, and whether memory was mapped.
 fn answers(messages: &[(Vec<u8>, usize)], cuts: &dyn Fn(usize) -> bool) -> (Vec<Message>, bool) {
     let (memory, eventfd) = (memory(0x1000), event());
     let mut rig = Rig::new();
@@ -153,7 +153,7 @@ fn answers(messages: &[(Vec<u8>, usize)], cuts: &dyn Fn(usize) -> bool) -> (Vec<
 }
 
 #[test]
-fn it_does_not_matter_where_the_stream_is_cut() {
+fn messages_may_be_split_anywhere() {
     let messages = short_session();
     let whole = answers(&messages, &|_| false);
     assert_eq!(whole.0.len(), 6);

@@ -1,4 +1,4 @@
-//! A session with a client that is not ours: rust-vmm's, which Cloud Hypervisor uses.
+//! A session with an independent client: rust-vmm's, which Cloud Hypervisor uses.
 #![allow(
     clippy::unwrap_used,
     reason = "a test that cannot go on fails where it is"
@@ -22,7 +22,7 @@ fn wait(fd: &OwnedFd) -> u64 {
 }
 
 #[test]
-fn cloud_hypervisors_client_is_served_and_comes_again() {
+fn cloud_hypervisors_client_can_connect_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("device.sock");
     let listener = Listener::bind(&path).unwrap();
@@ -46,7 +46,7 @@ fn cloud_hypervisors_client_is_served_and_comes_again() {
         client.region_write(0, ADDRESS, &[0, 0, 8, 0]).unwrap();
         client.region_write(0, DATA, &[session + 1; 4]).unwrap();
         client.region_write(0, MAPPED_WRITE, &[1]).unwrap();
-        // The write was answered first, and carried out after that.
+        // The reply to the write was sent before the access to memory.
         eventually("what was written is in memory", || {
             let mut written = [0; 4];
             file(&memory).read_exact_at(&mut written, 0x8_0000).unwrap();
@@ -73,7 +73,7 @@ fn cloud_hypervisors_client_is_served_and_comes_again() {
 }
 
 #[test]
-fn a_second_front_end_waits_for_the_first_one_to_go() {
+fn a_second_front_end_waits_until_the_first_disconnects() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("device.sock");
     let listener = Listener::bind(&path).unwrap();

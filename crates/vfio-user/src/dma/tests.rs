@@ -1,8 +1,8 @@
-//! Transfers cut into messages, and replies of all kinds.
+//! Tests of transfers: splitting into messages, and replies of all kinds.
 
 use super::*;
 
-/// Takes the messages that are to be sent apart.
+/// Decodes and removes the messages to send.
 fn messages(out: &mut Outgoing) -> Vec<(Header, DmaAccess, Vec<u8>)> {
     let mut rest = out.unsent();
     let mut messages = Vec::new();
@@ -29,30 +29,30 @@ fn reply(header: &Header, access: DmaAccess, data: &[u8]) -> (Header, Vec<u8>) {
 }
 
 #[test]
-fn a_long_read_is_cut_and_put_together_in_any_order() {
+fn a_long_read_is_split_and_its_replies_come_in_any_order() {
     let (mut dma, mut out) = (Dma::default(), Outgoing::default());
     let id = dma.begin(Direction::Read, 0x1000, vec![0; 650], 0);
-    dma.ask(&mut out, 100);
+    dma.send_messages(&mut out, 100);
     let mut asked = messages(&mut out);
-    assert_eq!(asked.len(), MAX_ASKED, "a few at a time");
+    assert_eq!(asked.len(), MAX_PENDING_MESSAGES, "a few at a time");
     let mut seen = 0;
     while let Some((header, access, data)) = asked.pop() {
         assert!(data.is_empty());
         let byte = u8::try_from((access.address - 0x1000) / 100).unwrap();
         let data = vec![byte; usize::try_from(access.count).unwrap()];
         let (header, payload) = reply(&header, access, &data);
-        dma.answered(&header, &payload).unwrap();
-        dma.ask(&mut out, 100);
+        dma.handle_reply(&header, &payload).unwrap();
+        dma.send_messages(&mut out, 100);
         asked.extend(messages(&mut out));
         seen += 1;
     }
     assert_eq!(seen, 7);
-    let (over, data) = dma.next_over().unwrap();
+    let (finished, data) = dma.next_finished().unwrap();
     let expected: Vec<u8> = (0..650)
         .map(|byte| u8::try_from(byte / 100).unwrap())
         .collect();
-    assert_eq!((over, data.unwrap()), (id, expected));
-    assert!(dma.next_over().is_none());
+    assert_eq!((finished, data.unwrap()), (id, expected));
+    assert!(dma.next_finished().is_none());
 }
 
 #[test]
@@ -60,12 +60,12 @@ fn a_write_is_acknowledged_with_either_width_of_the_count() {
     for bytes in [12, 16] {
         let (mut dma, mut out) = (Dma::default(), Outgoing::default());
         let id = dma.begin(Direction::Write, 0, vec![7; 10], 0);
-        dma.ask(&mut out, 100);
+        dma.send_messages(&mut out, 100);
         let (header, access, data) = messages(&mut out).remove(0);
         assert_eq!((header.command, data), (command::DMA_WRITE, vec![7; 10]));
         let (header, payload) = reply(&header, access, &[]);
-        dma.answered(&header, &payload[..bytes]).unwrap();
-        assert_eq!(dma.next_over(), Some((id, Ok(vec![7; 10]))));
+        dma.handle_reply(&header, &payload[..bytes]).unwrap();
+        assert_eq!(dma.next_finished(), Some((id, Ok(vec![7; 10]))));
     }
 }
 
@@ -73,7 +73,7 @@ fn a_write_is_acknowledged_with_either_width_of_the_count() {
 fn an_error_ends_a_transfer_when_all_its_messages_are_answered() {
     let (mut dma, mut out) = (Dma::default(), Outgoing::default());
     let id = dma.begin(Direction::Read, 0, vec![0; 1000], 0);
-    dma.ask(&mut out, 100);
+    dma.send_messages(&mut out, 100);
     let mut asked = messages(&mut out);
     let (first, access, _) = asked.remove(0);
     let (first, _) = reply(&first, access, &[]);
@@ -82,17 +82,17 @@ fn an_error_ends_a_transfer_when_all_its_messages_are_answered() {
         errno: 14,
         ..first
     };
-    dma.answered(&first, &[]).unwrap();
-    dma.ask(&mut out, 100);
+    dma.handle_reply(&first, &[]).unwrap();
+    dma.send_messages(&mut out, 100);
     assert!(messages(&mut out).is_empty(), "nothing more is asked");
     for (header, access, _) in asked {
-        assert!(dma.next_over().is_none());
+        assert!(dma.next_finished().is_none());
         let (header, payload) = reply(&header, access, &[0; 100]);
-        dma.answered(&header, &payload).unwrap();
+        dma.handle_reply(&header, &payload).unwrap();
     }
-    assert_eq!(dma.next_over(), Some((id, Err(Errno::FAULT))));
-    let unknown = dma.answered(&first, &[]);
-    assert!(matches!(unknown, Err(Violation::NotAsked { .. })));
+    assert_eq!(dma.next_finished(), Some((id, Err(Errno::FAULT))));
+    let unknown = dma.handle_reply(&first, &[]);
+    assert!(matches!(unknown, Err(Violation::UnknownReply { .. })));
 }
 
 #[test]
@@ -106,59 +106,59 @@ fn replies_that_do_not_fit_fail_the_transfer_only() {
     for wrong in [&short as &dyn Fn(DmaAccess) -> Vec<u8>, &other, &none] {
         let (mut dma, mut out) = (Dma::default(), Outgoing::default());
         let id = dma.begin(Direction::Read, 0, vec![0; 10], 0);
-        dma.ask(&mut out, 100);
+        dma.send_messages(&mut out, 100);
         let (header, access, _) = messages(&mut out).remove(0);
-        dma.answered(&header, &wrong(access)).unwrap();
-        assert_eq!(dma.next_over(), Some((id, Err(Errno::PROTO))));
+        dma.handle_reply(&header, &wrong(access)).unwrap();
+        assert_eq!(dma.next_finished(), Some((id, Err(Errno::PROTO))));
     }
-    // A write of which a part, or more than there was, is acknowledged; or that is not at all.
+    // The reply to a write has a smaller or larger count, or none.
     for (count, bytes) in [(9, 16), (11, 16), (9, 12), (10, 8), (10, 0)] {
         let (mut dma, mut out) = (Dma::default(), Outgoing::default());
         let id = dma.begin(Direction::Write, 0, vec![0; 10], 0);
-        dma.ask(&mut out, 100);
+        dma.send_messages(&mut out, 100);
         let (header, access, _) = messages(&mut out).remove(0);
         let (header, payload) = reply(&header, DmaAccess { count, ..access }, &[]);
-        dma.answered(&header, &payload[..bytes]).unwrap();
-        assert_eq!(dma.next_over(), Some((id, Err(Errno::PROTO))));
+        dma.handle_reply(&header, &payload[..bytes]).unwrap();
+        assert_eq!(dma.next_finished(), Some((id, Err(Errno::PROTO))));
     }
 }
 
 #[test]
-fn a_front_end_that_does_not_answer_fails_what_waits_and_is_heard_later_without_harm() {
+fn a_transfer_times_out_and_its_late_reply_is_ignored() {
     let (mut dma, mut out) = (Dma::default(), Outgoing::default());
     let id = dma.begin(Direction::Read, 0, vec![0; 10], 5);
-    dma.ask(&mut out, 100);
+    dma.send_messages(&mut out, 100);
     let (header, access, _) = messages(&mut out).remove(0);
     let deadline_ns = dma.deadline_ns().unwrap();
     assert_eq!(deadline_ns, 5 + DMA_TIMEOUT_NS);
     dma.expire(deadline_ns - 1);
-    assert!(dma.next_over().is_none());
+    assert!(dma.next_finished().is_none());
     dma.expire(deadline_ns);
-    assert_eq!(dma.next_over(), Some((id, Err(Errno::TIMEDOUT))));
+    assert_eq!(dma.next_finished(), Some((id, Err(Errno::TIMEDOUT))));
     assert_eq!(dma.deadline_ns(), None);
     let (header, payload) = reply(&header, access, &[1; 10]);
-    dma.answered(&header, &payload).unwrap();
-    assert!(dma.next_over().is_none());
+    dma.handle_reply(&header, &payload).unwrap();
+    assert!(dma.next_finished().is_none());
 }
 
 #[test]
-fn a_front_end_that_does_not_answer_has_so_many_transfers_and_no_more() {
+fn the_number_of_unanswered_transfers_is_limited() {
     let mut dma = Dma::default();
     for _ in 0..MAX_TRANSFERS {
         dma.begin(Direction::Write, 0, vec![0; 10], 5);
     }
-    assert_eq!(dma.next_over(), None);
+    assert_eq!(dma.next_finished(), None);
     let id = dma.begin(Direction::Write, 0, vec![0; 10], 5);
-    assert_eq!(dma.next_over(), Some((id, Err(Errno::BUSY))));
+    assert_eq!(dma.next_finished(), Some((id, Err(Errno::BUSY))));
     dma.expire(5 + DMA_TIMEOUT_NS);
-    while dma.next_over().is_some() {}
+    while dma.next_finished().is_some() {}
     dma.begin(Direction::Write, 0, vec![0; 10], 6);
-    assert_eq!(dma.next_over(), None, "there is room again");
+    assert_eq!(dma.next_finished(), None, "there is room again");
 }
 
 #[test]
-fn nothing_is_nothing_to_wait_for() {
+fn an_empty_transfer_finishes_at_once() {
     let mut dma = Dma::default();
     let id = dma.begin(Direction::Write, 0, Vec::new(), 0);
-    assert_eq!(dma.next_over(), Some((id, Ok(Vec::new()))));
+    assert_eq!(dma.next_finished(), Some((id, Ok(Vec::new()))));
 }

@@ -1,8 +1,8 @@
-//! A transcript of QEMU's messages, in lines, and the answers that it must get.
+//! A transcript of QEMU's messages, in lines, and the expected replies.
 //!
-//! `COMMAND name value name value …`, numbers in hexadecimal, data as bytes in hexadecimal. What stands behind `->` is
-//! expected of the reply, which is compared byte by byte; `error` and an errno (decimal) is a refusal. `ASKS`: the server
-//! asks for memory now; `GIVES`: the answer to the oldest of that.
+//! `COMMAND name value name value …`, numbers in hexadecimal, data as bytes in hexadecimal. Behind `->` are the expected
+//! fields of the reply, which is compared byte by byte; `error` and an errno (decimal) mean a refusal. `ASKS`: the server
+//! sends a message for memory now; `GIVES`: the reply to the oldest of those.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,7 +15,7 @@ use vfio_user::wire::{
     self, DeviceInfo, DmaAccess, DmaMap, Header, IrqInfo, RegionInfo, SetIrqs, Version, command,
 };
 
-/// Says all lines of a transcript.
+/// Sends all messages of a transcript, and checks the replies.
 pub fn replay(rig: &mut Rig, transcript: &str) {
     let mut asked = VecDeque::new();
     let mut id = 0;
@@ -45,10 +45,10 @@ pub fn replay(rig: &mut Rig, transcript: &str) {
                 assert!(rig.send(&reply.bytes(), &[]));
                 rig.turn();
             }
-            _ => line.say(rig, id),
+            _ => line.send(rig, id),
         }
     }
-    assert_eq!(rig.receive(), None, "nothing else is said");
+    assert_eq!(rig.receive(), None, "no other message is sent");
 }
 
 struct Line<'a> {
@@ -93,7 +93,7 @@ impl<'a> Line<'a> {
         hex(self.words.get(name).unwrap_or(&""))
     }
 
-    /// The command's number and payload, and what its reply must have for a payload.
+    /// The command's number and payload, and the expected payload of its reply.
     fn payloads(&self) -> (u16, Vec<u8>, Vec<u8>) {
         let (mut payload, mut reply) = (Vec::new(), Vec::new());
         let command = match self.command {
@@ -191,7 +191,7 @@ impl<'a> Line<'a> {
         (command, payload, reply)
     }
 
-    fn say(&self, rig: &mut Rig, id: u16) {
+    fn send(&self, rig: &mut Rig, id: u16) {
         let (command, payload, mut reply) = self.payloads();
         let posted = self.words.get("posted") == Some(&"1");
         let flags = if posted { wire::NO_REPLY } else { 0 };
