@@ -1,17 +1,17 @@
-//! The seam between an iothread and what carries its requests out.
+//! The interface between an iothread and its backends.
 
 use crate::{Completion, Full, Request};
 
 /// A backend that carries requests out: Linux AIO, the ring, worker threads, null disks. It belongs to one iothread.
 ///
-/// A backend keeps a record of each request that it has taken, in a bounded table of its own, and says when it has no room.
+/// A backend keeps a record of each request that it has taken, in a bounded table, and refuses requests when that is full.
 /// Its completions carry the tokens of the requests. An iteration of the loop calls [`reap`](Self::reap) and then
 /// [`submit`](Self::submit) once, and no call waits.
 pub trait IoBackend {
     /// A file, as its requests name it.
     type File;
 
-    /// How many requests are taken for sure before the next reap.
+    /// How many requests are certain to be taken before the next reap.
     fn room(&self) -> usize;
 
     /// Takes a request, which is at its offset in the file.
@@ -27,28 +27,28 @@ pub trait IoBackend {
     /// backend. Buffers that lie in guest memory may be accessed by the guest at any time.
     unsafe fn push(&mut self, file: Self::File, request: &Request) -> Result<(), Full>;
 
-    /// The submit phase: hands over what was taken.
+    /// The submit phase: submits pending requests to the kernel.
     fn submit(&mut self);
 
-    /// The reap phase: appends what has finished to `out`. Nothing is submitted here.
+    /// The reap phase: appends completions to `out`. Nothing is submitted here.
     fn reap(&mut self, out: &mut Vec<Completion>);
 
-    /// Whether [`reap`](Self::reap) may find something; no system call, made for polling.
+    /// Whether [`reap`](Self::reap) may find something; without a system call, for polling.
     fn has_completions(&self) -> bool;
 
-    /// The loop is about to block: from now to the next reap, completions are told of by a descriptor or a wake-up. True:
+    /// Prepares for the loop to block: until the next reap, completions signal a descriptor or wake the loop. True:
     /// something has finished already.
     fn prepare_to_block(&mut self) -> bool {
         self.has_completions()
     }
 
-    /// When the next request completes by the clock alone (the loop's clock, nanoseconds).
+    /// The time at which the next request completes by the clock alone (the loop's clock, nanoseconds).
     fn deadline_ns(&self) -> Option<u64> {
         None
     }
 
-    /// Whether requests wait that no completion will set going: the kernel was short of memory when nothing was in flight.
-    /// The loop comes back to [`submit`](Self::submit) after a moment.
+    /// Whether requests wait that no completion will resume: the kernel was short of memory when nothing was in flight.
+    /// The loop calls [`submit`](Self::submit) again after a moment.
     fn needs_retry(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! Requests: what is asked of a backend, and the refusal of it.
+//! Requests to a backend, and the refusal of one.
 
 use libc::iovec;
 use telemetry::queue::Kind;
@@ -16,7 +16,7 @@ pub enum Op {
     Discard,
     /// The range reads as zeroes afterwards, on stable storage with `fua`.
     WriteZeroes {
-        /// The space may be given back.
+        /// The operation may free the space.
         unmap: bool,
     },
 }
@@ -34,7 +34,7 @@ impl Op {
         }
     }
 
-    /// The kind that a request counts as.
+    /// The kind of the request in statistics.
     #[inline]
     #[must_use]
     pub fn kind(self) -> Kind {
@@ -46,17 +46,17 @@ impl Op {
         }
     }
 
-    /// Whether both ask for the same, but for its details.
+    /// Whether both are the same operation, apart from `unmap`.
     #[must_use]
     pub fn is_kind_of(self, other: Op) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
 }
 
-/// One request, from a source of requests to the backend that carries it out. Layers between the two change the offset.
+/// A request, from its source to the backend that carries it out. Layers between the two change the offset.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// What to do.
+    /// The operation.
     pub op: Op,
     /// Force unit access: stable when complete (`RWF_DSYNC`). For writes and write-zeroes.
     pub fua: bool,
@@ -65,13 +65,12 @@ pub struct Request {
     /// Bytes; for reads and writes the sum of the segments, at most 2^32 - 1. The kernel moves at most 0x7ffff000 at once;
     /// more takes several rounds.
     pub len: u64,
-    /// Data segments in host memory, for reads and writes; may dangle if there are none. A backend may change the list itself
-    /// (not what it points to, but for reads) until the request completes. After an error the segments are those that are
-    /// left: what is missing at their beginning was transferred.
+    /// Data segments in host memory, for reads and writes; may dangle if there are none. A backend may change the list until
+    /// the request completes. After an error the list has the segments that were not transferred.
     pub iov: *mut iovec,
-    /// How many segments; the kernel takes up to 1024 (`UIO_MAXIOV`).
+    /// Number of segments; the kernel takes up to 1024 (`UIO_MAXIOV`).
     pub iov_count: u32,
-    /// The submitter's name for it, given back with its completion.
+    /// A number that the submitter chooses, and that the completion has.
     pub token: u64,
 }
 
@@ -91,7 +90,7 @@ impl Request {
     }
 }
 
-/// Refusal of a push: no record is free. The request was not taken; push it again after a reap.
+/// Refusal of a request: no record is free. The request was not taken; push it again after a reap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the engine has no room for another request")]
 pub struct Full;

@@ -1,13 +1,12 @@
-//! Walking a request's buffers after a short transfer: skip what is done, zero what lies past the
-//! end of the file.
+//! Changes of a request's buffer list after a short transfer: skip what is done, zero what lies past the end of the file.
 //!
-//! The array is the submitter's, lent until completion; it is changed in place because a copy
-//! would be an allocation. What the buffers hold is never read.
+//! The list belongs to the submitter, who lends it until completion. It is changed in place because a copy would be an
+//! allocation.
 
 use libc::iovec;
 
-/// Skips `done` bytes, in place: empties the buffers that they fill, trims the one in which they end, and returns how
-/// many come before that. Empty buffers before the rest are skipped as well. So all buffers together are what is left.
+/// Skips `done` bytes in place: empties the buffers that they fill, trims the one in which they end, and returns the index of
+/// that one. Empty buffers before it are skipped as well. All buffers together are then what remains.
 pub(crate) fn advance(iov: &mut [iovec], mut done: u64) -> usize {
     for (index, buffer) in iov.iter_mut().enumerate() {
         let len = buffer.iov_len as u64;
@@ -29,12 +28,11 @@ pub(crate) fn advance(iov: &mut [iovec], mut done: u64) -> usize {
 /// Fills the buffers with zeros.
 ///
 /// # Safety
-/// Every buffer is valid for writes. Someone else (a guest) may access it at the same time; no
-/// reference to it is made.
+/// Every buffer is valid for writes. A guest may access it at the same time; there are no references to it.
 pub(crate) unsafe fn zero_fill(iov: &[iovec]) {
     for buffer in iov {
         if buffer.iov_len > 0 {
-            // SAFETY: the caller vouches for the buffer.
+            // SAFETY: the caller promises that the buffer is valid.
             unsafe { buffer.iov_base.cast::<u8>().write_bytes(0, buffer.iov_len) };
         }
     }

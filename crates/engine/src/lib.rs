@@ -1,13 +1,12 @@
 //! Linux AIO, io_uring and the worker pool: submit I/O to the kernel and reap its completions.
 //!
-//! An engine belongs to one `IoThread`, and everything here is built around the two phases in
-//! which that thread meets the kernel: *reap* (phase 1, finished requests are taken) and *submit*
-//! (phase 5, waiting requests are handed over). [`LinuxAio`] carries reads, writes and flushes
-//! that the kernel can run by itself; [`Uring`] carries those, and what the kernel can do in threads of its
-//! own; [`Pool`] carries whatever would block.
+//! An engine belongs to one `IoThread`, and is built around the two phases in which that thread calls the kernel: *reap*
+//! (phase 1, completions are taken) and *submit* (phase 5, pending requests are submitted). [`LinuxAio`] carries reads,
+//! writes and flushes that the kernel does asynchronously; [`Uring`] carries those, and others that the kernel does in
+//! threads of its own; [`Pool`] carries what would block.
 //!
-//! The crate knows descriptors, offsets and buffers. It knows nothing of block nodes, guests or
-//! event loops: it hands out a descriptor to wait on and a peek to poll, and never waits itself.
+//! The crate knows descriptors, offsets and buffers. It knows nothing of block nodes, guests or event loops: it provides a
+//! descriptor to wait on and a check to poll, and never waits itself.
 
 pub mod aio;
 mod backend;
@@ -33,10 +32,10 @@ pub use pool::{Job, Pool, PoolError, PoolSettings, RequestJob};
 pub use rustix::io::Errno;
 pub use uring::{Uring, UringError, UringSettings, UringStats};
 
-/// What came of one request.
+/// The completion of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The submitter's own name for the request, unchanged.
+    /// The token of the request, which its submitter has chosen.
     pub token: u64,
     /// Success means that the whole request was done; there is no partial success.
     pub result: Result<(), Errno>,

@@ -1,20 +1,20 @@
-//! The records of all requests, allocated once.
+//! The table of request records, allocated once.
 //!
-//! A record's index travels through the kernel and back, so finding the request of an event is an
-//! array access. Free records are taken last-in first-out: the ones used last are in the cache.
-//! Records that were never needed are never written, so an idle engine does not touch its memory.
+//! The kernel returns a record's index with its completion, so finding the request is an array access. Free records are
+//! reused last in, first out: the ones used last are in the cache. Records that were never needed are never written, so an
+//! idle engine does not touch its memory.
 
 #[derive(Clone, Copy, Debug)]
 struct Slot<R> {
     request: R,
-    /// The kernel has it; an event for any other slot is none of ours.
+    /// The kernel has the request; events for other slots are ignored.
     in_flight: bool,
 }
 
-/// A fixed number of records, named by their index.
+/// A fixed number of records, identified by their index.
 #[derive(Debug)]
 pub(crate) struct Slots<R> {
-    /// Reserved for `max` records and never more: they do not move.
+    /// Has the capacity for `max` records from the beginning, so that they do not move.
     slots: Vec<Slot<R>>,
     free: Vec<u32>,
     max: u32,
@@ -30,7 +30,7 @@ impl<R> Slots<R> {
         }
     }
 
-    /// How many records can still be taken.
+    /// Number of records that can still be taken.
     pub(crate) fn room(&self) -> usize {
         self.max as usize - self.slots.len() + self.free.len()
     }
@@ -55,7 +55,7 @@ impl<R> Slots<R> {
         Some(index)
     }
 
-    /// Gives a record back; returns what was in it.
+    /// Frees a record, and returns its request.
     pub(crate) fn release(&mut self, index: u32) -> &R {
         let slot = &mut self.slots[index as usize];
         slot.in_flight = false;
@@ -68,19 +68,18 @@ impl<R> Slots<R> {
         &mut self.slots[index as usize].request
     }
 
-    /// Whether the kernel has a request like this.
+    /// Whether the kernel has a request for which `like` is true.
     pub(crate) fn any_in_flight(&self, mut like: impl FnMut(&R) -> bool) -> bool {
         let mut slots = self.slots.iter();
         slots.any(|slot| slot.in_flight && like(&slot.request))
     }
 
-    /// The kernel has the record.
+    /// Notes that the kernel has the request of a record.
     pub(crate) fn set_in_flight(&mut self, index: u32) {
         self.slots[index as usize].in_flight = true;
     }
 
-    /// Takes back from the kernel the record that an event names by its `data`; `None` if the
-    /// kernel does not have it.
+    /// The record of a completion, by the event's `data`; `None` if the kernel does not have such a request.
     pub(crate) fn take_completed(&mut self, data: u64) -> Option<(u32, &mut R)> {
         let index = u32::try_from(data).ok()?;
         let slot = self
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_kernel_has_can_come_back() {
+    fn only_requests_in_flight_can_complete() {
         let mut slots = Slots::new(2);
         let slot = slots.take(request).unwrap();
         assert!(
@@ -144,7 +143,7 @@ mod tests {
         assert_eq!(*slots.take_completed(u64::from(slot)).unwrap().1, 100);
         assert!(
             slots.take_completed(u64::from(slot)).is_none(),
-            "came back twice"
+            "completed twice"
         );
     }
 }

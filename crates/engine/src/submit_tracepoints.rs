@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use telemetry::tracepoints::{submit_begin, submit_end};
 
-/// A call with so many requests is about to be made.
+/// Fires `submit_begin`: a call with so many requests is about to be made.
 #[inline(always)]
 pub(crate) fn fire_begin(engine: u64, requests: usize) {
     if submit_begin::enabled() {
@@ -11,7 +11,7 @@ pub(crate) fn fire_begin(engine: u64, requests: usize) {
     }
 }
 
-/// It has returned.
+/// Fires `submit_end`: the call has returned.
 #[inline(always)]
 pub(crate) fn fire_end(engine: u64, requests: usize, taken: Result<usize, Errno>) {
     if submit_end::enabled() {

@@ -1,4 +1,4 @@
-//! Progress of one request: from the kernel's result to what is left of it.
+//! Progress of one request: the buffers that remain after a result of the kernel.
 
 use std::slice;
 
@@ -8,30 +8,30 @@ use rustix::io::Errno;
 use crate::io::{Op, Request};
 use crate::iov;
 
-/// What to do with a request that the kernel has ended.
+/// The state of a request after a result of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// It is done.
     Done(Result<(), Errno>),
-    /// There is a rest; the buffers now describe it.
+    /// Part of it remains, which the buffers now describe.
     Resume {
-        /// Bytes by which it starts further on in the file.
+        /// Bytes that were transferred.
         moved: u64,
     },
 }
 
-/// The buffers of a request, as far as they are not done.
+/// The remaining buffers of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer {
     iov: *mut iovec,
     iov_count: u32,
     write: bool,
-    /// Bytes that are still to be moved.
+    /// Bytes that remain.
     remaining: u64,
 }
 
 impl Transfer {
-    /// All of a request.
+    /// The buffers of a whole request.
     ///
     /// # Safety
     /// As for [`push`](crate::LinuxAio::push); the promise then holds for the request's life.
@@ -57,17 +57,16 @@ impl Transfer {
         transfer
     }
 
-    /// Its buffers, to look at.
+    /// The remaining buffers.
     pub(crate) fn iovecs(&self) -> &[iovec] {
         if self.iov_count == 0 {
             return &[];
         }
-        // SAFETY: the submitter's promise in `push`: the array is valid, and nobody else's, until
-        // completion.
+        // SAFETY: the submitter's promise in `push`: the array is valid, and not accessed by others, until completion.
         unsafe { slice::from_raw_parts(self.iov, self.iov_count as usize) }
     }
 
-    /// No data: done with any success.
+    /// A request without data: any success completes it.
     fn nothing() -> Self {
         Self {
             iov: std::ptr::null_mut(),
@@ -77,7 +76,7 @@ impl Transfer {
         }
     }
 
-    /// Takes what the kernel said: a negative error number, or how many bytes were moved.
+    /// Applies a result of the kernel: a negative error number, or how many bytes were transferred.
     #[inline(always)]
     pub(crate) fn advance(&mut self, res: i64) -> Progress {
         match u64::try_from(res) {
@@ -90,12 +89,12 @@ impl Transfer {
         }
     }
 
-    /// The kernel moved less than all that remained.
+    /// Handles a short transfer.
     #[cold]
     fn fell_short(&mut self, moved: u64) -> Progress {
         if moved == 0 {
             if self.write {
-                // The file cannot take it, and said so without an error.
+                // The file has no space, and the kernel did not report an error.
                 return Progress::Done(Err(Errno::NOSPC));
             }
             // SAFETY: the submitter's promise in `push`: the buffers are valid for writes until
@@ -110,7 +109,7 @@ impl Transfer {
             .saturating_sub(u32::try_from(skipped).unwrap_or(u32::MAX));
         self.remaining -= moved;
         if self.iov_count == 0 {
-            // Only a wrong `len` gets here: there is a rest, but no buffer for it.
+            // Only a wrong `len` gets here: bytes remain, but no buffer.
             return Progress::Done(Err(Errno::IO));
         }
         Progress::Resume { moved }
@@ -120,22 +119,22 @@ impl Transfer {
         self.write
     }
 
-    /// Bytes that are still to be moved.
+    /// Bytes that remain.
     pub(crate) fn remaining(&self) -> u64 {
         self.remaining
     }
 
-    /// Where the array is now.
+    /// The array of remaining buffers.
     pub(crate) fn iov(&self) -> *mut iovec {
         self.iov
     }
 
-    /// How many buffers there are now.
+    /// Number of remaining buffers.
     pub(crate) fn iov_count(&self) -> u32 {
         self.iov_count
     }
 
-    /// The buffer, if there is exactly one: it can go without its array.
+    /// The buffer, if exactly one remains: it can be submitted without an array.
     pub(crate) fn single(&mut self) -> Option<iovec> {
         match *self.buffers() {
             [buffer] => Some(buffer),

@@ -1,8 +1,7 @@
 //! The kernel's AIO structures and numbers, exactly as `linux/aio_abi.h` has them.
 //!
-//! They are ours rather than a crate's because the completion ring is in no header at all: user
-//! space learns its layout from the kernel's `fs/aio.c`, where it has not changed since it was
-//! given a magic number. Nothing but layout lives here.
+//! They are not taken from a crate because the completion ring is in no header: its layout is that of the kernel's
+//! `fs/aio.c`, where it has not changed since it was given a magic number. Nothing but layout is here.
 
 use std::mem::{align_of, offset_of, size_of};
 use std::sync::atomic::AtomicU32;
@@ -11,7 +10,7 @@ use std::sync::atomic::AtomicU32;
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Iocb {
-    /// Handed back in [`IoEvent::data`].
+    /// Returned in [`IoEvent::data`].
     pub data: u64,
     /// Written by the kernel while it submits.
     pub key: u32,

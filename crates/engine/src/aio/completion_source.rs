@@ -1,15 +1,15 @@
-//! Source of completions: the ring in user space, or the system call where the
-//! ring cannot be read. Decided once, when the engine is made.
+//! Source of completions: the ring in user space, or the system call where the ring cannot be read. The choice is made once,
+//! with the engine.
 
 use super::abi::IoEvent;
 use super::kernel::{AioKernel, ContextId};
 use super::ring::CompletionRing;
 use super::settings::AioSettings;
 
-/// Events taken by one io_getevents(2) where the ring cannot be read.
+/// Most events of one io_getevents(2).
 const GETEVENTS_BATCH: usize = 128;
 
-/// Where completions come from.
+/// The source of completions.
 #[derive(Debug)]
 pub(super) enum CompletionSource {
     /// The ring, in user space.
@@ -21,7 +21,7 @@ pub(super) enum CompletionSource {
 impl CompletionSource {
     pub(super) fn new<K: AioKernel>(kernel: &K, context: ContextId, settings: AioSettings) -> Self {
         let fallback = || Self::Syscall(vec![IoEvent::default(); GETEVENTS_BATCH].into());
-        // SAFETY: `AioKernel` vouches for the pointer until `destroy`, which only `drop` calls.
+        // SAFETY: `AioKernel` promises that the pointer is valid until `destroy`, which only `drop` calls.
         let checked = kernel
             .ring(context)
             .and_then(|header| unsafe { CompletionRing::new(header, settings.max_events) });

@@ -1,20 +1,20 @@
-//! Errors of making a Linux AIO context, with the remedy.
+//! Errors of making a Linux AIO context, each with a remedy.
 
 use rustix::io::Errno;
 
 use super::settings::MAX_EVENTS_LIMIT;
 
-/// Why there is no engine.
+/// Why a Linux AIO engine cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AioError {
-    /// io_setup(2) said `EAGAIN`: all contexts of the machine together are at their limit.
+    /// io_setup(2) returned `EAGAIN`: all contexts of the machine together are at their limit.
     #[error(
         "no room for an AIO context of {max_events} requests: {} of fs.aio-max-nr = {} are taken; \
          raise the limit with: sysctl fs.aio-max-nr={}",
         OrUnknown(.aio_nr), OrUnknown(.aio_max_nr), .suggested_max_nr
     )]
     LimitReached {
-        /// Requests asked for.
+        /// The requested number of requests.
         max_events: u32,
         /// `fs.aio-max-nr` as it stands, where it can be read.
         aio_max_nr: Option<u64>,
@@ -23,33 +23,33 @@ pub enum AioError {
         /// A value of `fs.aio-max-nr` that leaves room for this engine and as many again.
         suggested_max_nr: u64,
     },
-    /// io_setup(2) said `ENOSYS`.
+    /// io_setup(2) returned `ENOSYS`.
     #[error("this kernel has no Linux AIO (built without CONFIG_AIO): use the worker pool instead")]
     NotSupported,
     /// io_setup(2) failed in another way; see its manual page.
     #[error("io_setup for {max_events} requests failed: {errno}")]
     Setup {
-        /// Requests asked for.
+        /// The requested number of requests.
         max_events: u32,
-        /// What the kernel said.
+        /// The kernel's error.
         errno: Errno,
     },
     /// `max_events` is zero or over [`MAX_EVENTS_LIMIT`].
     #[error("an AIO context of {max_events} requests: must be in range [1, {MAX_EVENTS_LIMIT}]")]
     MaxEvents {
-        /// Requests asked for.
+        /// The requested number of requests.
         max_events: u32,
     },
     /// eventfd(2) failed.
     #[error("no eventfd for AIO completions: {errno}")]
     EventFd {
-        /// What the kernel said.
+        /// The kernel's error.
         errno: Errno,
     },
 }
 
 impl AioError {
-    /// Reads errno of io_setup(2) for the operator.
+    /// The error for an errno of io_setup(2).
     pub(super) fn from_setup(errno: Errno, max_events: u32) -> Self {
         match errno {
             Errno::AGAIN => {
@@ -74,7 +74,7 @@ impl AioError {
     }
 }
 
-/// Shows a number, or that nobody knows it.
+/// Displays a number, or that it is unknown.
 struct OrUnknown<'a>(&'a Option<u64>);
 
 impl std::fmt::Display for OrUnknown<'_> {

@@ -1,7 +1,7 @@
-//! The AIO system calls, and the seam that lets tests put another kernel under the engine.
+//! The AIO system calls, and the trait that lets tests put another kernel under the engine.
 //!
-//! libaio is not used: it is five system calls (and those that read and write at once), and its own completion ring reader would have to
-//! be bypassed anyway. Nothing here decides anything; errors come back as the kernel gave them.
+//! libaio is not used: there are only five system calls (and those that read and write), and its reader of the completion
+//! ring would have to be bypassed anyway. Nothing here decides anything; errors are returned as the kernel reports them.
 
 use std::ffi::c_long;
 use std::fmt;
@@ -27,7 +27,7 @@ impl fmt::Debug for ContextId {
     }
 }
 
-/// What the engine asks of the kernel.
+/// A kernel under the engine.
 ///
 /// # Safety
 /// The engine reads memory by what an implementation returns. [`ring`](Self::ring) is `None` or
@@ -42,7 +42,7 @@ pub unsafe trait AioKernel {
     /// `EAGAIN` over `fs.aio-max-nr`, `ENOSYS` without AIO, and others of the manual page.
     fn setup(&mut self, max_events: u32) -> Result<ContextId, Errno>;
 
-    /// io_submit(2): how many of `iocbs`, from the first on, were accepted.
+    /// io_submit(2); returns how many of `iocbs`, from the first on, were accepted.
     ///
     /// # Errors
     /// Those of the manual page; they concern the first request, and none was accepted.
@@ -51,17 +51,17 @@ pub unsafe trait AioKernel {
     /// The control blocks are valid for the call, and what they name is valid until completion.
     unsafe fn submit(&mut self, context: ContextId, iocbs: &[*mut Iocb]) -> Result<usize, Errno>;
 
-    /// What a control block without flags describes, by pread(2), pwrite(2), preadv(2) or pwritev(2):
-    /// bytes transferred, or a negative error number, as in [`IoEvent::res`].
+    /// Carries out a control block without flags by pread(2), pwrite(2), preadv(2) or pwritev(2). Returns the bytes
+    /// transferred, or a negative error number, as in [`IoEvent::res`].
     ///
     /// # Safety
     /// What the control block names is valid for the call.
     unsafe fn transfer(&mut self, iocb: &Iocb) -> i64;
 
-    /// A clock that never goes back, nanoseconds.
+    /// A monotonic clock, in nanoseconds.
     fn now_ns(&self) -> u64;
 
-    /// io_getevents(2) that never waits: how many of `events` were filled.
+    /// io_getevents(2) without waiting; returns how many of `events` were filled.
     ///
     /// # Errors
     /// Those of the manual page.
@@ -73,7 +73,7 @@ pub unsafe trait AioKernel {
     /// The completion ring of `context`, if it is mapped in this process.
     fn ring(&self, context: ContextId) -> Option<NonNull<RingHeader>>;
 
-    /// Whether `IOCB_CMD_FDSYNC` is known; asked once, before the first request.
+    /// Whether `IOCB_CMD_FDSYNC` is supported; called once, before the first request.
     fn supports_fdsync(&mut self, context: ContextId) -> bool;
 }
 
@@ -102,7 +102,7 @@ unsafe impl AioKernel for Kernel {
     }
 
     unsafe fn submit(&mut self, context: ContextId, iocbs: &[*mut Iocb]) -> Result<usize, Errno> {
-        // SAFETY: the caller vouches for the control blocks and what they name.
+        // SAFETY: the caller promises that the control blocks and what they name are valid.
         let ret =
             unsafe { libc::syscall(libc::SYS_io_submit, context.0, iocbs.len(), iocbs.as_ptr()) };
         count(ret)
@@ -117,7 +117,7 @@ unsafe impl AioKernel for Kernel {
             _ => return -i64::from(Errno::INVAL.raw_os_error()),
         };
         loop {
-            // SAFETY: the caller vouches for what the control block names. All four take the same
+            // SAFETY: the caller promises that what the control block names is valid. All four take the same
             // arguments; the vectored ones have a second half of the offset, for 32-bit machines.
             let ret = unsafe {
                 let (fd, at) = (iocb.fildes, iocb.offset);
@@ -152,8 +152,8 @@ unsafe impl AioKernel for Kernel {
     }
 
     fn supports_fdsync(&mut self, context: ContextId) -> bool {
-        // The descriptor's own fsync must exist, or EINVAL would say nothing about the kernel;
-        // memory files have one, and it touches no disk.
+        // The file must support fsync, or EINVAL would not tell anything about the kernel. Memory files do, and it touches
+        // no disk.
         let Ok(file) = memfd_create("aio-fdsync-probe", MemfdFlags::CLOEXEC) else {
             return false;
         };
@@ -165,14 +165,14 @@ unsafe impl AioKernel for Kernel {
         // SAFETY: one control block, alive for the call, without buffers.
         let accepted = unsafe { self.submit(context, &[&raw mut iocb]) } == Ok(1);
         if accepted {
-            // Taken here, so that the first reap does not meet a request it never made.
+            // Takes the completion, so that the first reap does not find it.
             while getevents(context, 1, &mut [IoEvent::default()]) == Err(Errno::INTR) {}
         }
         accepted
     }
 }
 
-/// io_getevents(2), waiting until at least `min` events are there; zero never waits.
+/// io_getevents(2), which waits for at least `min` events; with zero it does not wait.
 fn getevents(context: ContextId, min: usize, events: &mut [IoEvent]) -> Result<usize, Errno> {
     let now = libc::timespec {
         tv_sec: 0,

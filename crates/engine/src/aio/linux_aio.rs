@@ -1,14 +1,13 @@
-//! The engine: a queue in front of io_submit(2), and the reap pass behind it.
+//! The Linux AIO engine: a queue in front of io_submit(2), and the reap pass behind it.
 //!
-//! Requests wait in `pending` until the submit phase, or until there are as many as one call may
-//! take (the batch limit): then they go at once. The batch limit exists because io_submit(2)
-//! works through its array before it returns: with hundreds in it, the first are long finished
-//! before anybody can look.
+//! Requests wait in `pending` until the submit phase, or until there are as many as one call may take (the batch limit):
+//! then they are submitted at once. The batch limit exists because io_submit(2) processes its whole array before it
+//! returns: with hundreds of requests, the first have long finished before their completions can be reaped.
 //!
 //! Order: requests reach the kernel in the order in which they were pushed; what is left of a
-//! short transfer goes before them. The kernel completes in any order.
+//! short transfer is submitted before them. The kernel completes in any order.
 //!
-//! It never waits, except in `drop`, and never retries what failed with an error.
+//! The engine never waits, except in `drop`, and never retries a request that failed.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -33,8 +32,8 @@ use crate::transfer::Progress;
 
 /// One AIO context with its queue. Belongs to one thread at a time.
 ///
-/// A loop calls [`reap`](IoBackend::reap) and [`submit`](IoBackend::submit) once per iteration, and before
-/// it blocks, it looks at [`blocked`](Self::blocked).
+/// A loop calls [`reap`](IoBackend::reap) and [`submit`](IoBackend::submit) once per iteration, and checks
+/// [`blocked`](Self::blocked) before it blocks.
 ///
 /// Dropping the engine waits in io_destroy(2) until the kernel has ended every request in flight;
 /// buffers may be freed afterwards. Requests that were not reaped have no completion then.
@@ -49,8 +48,7 @@ pub struct LinuxAio<K: AioKernel = Kernel> {
     pending: VecDeque<u32>,
     /// Slots with a rest after a short transfer; empty between calls.
     resumed: Vec<u32>,
-    /// Slots that ended without an event, refused or carried out at once, in order; they wait for the
-    /// next reap.
+    /// Slots that completed without an event, refused or synchronous, in order; they wait for the next reap.
     finished: Vec<(u32, Result<(), Errno>)>,
     /// The array that io_submit(2) reads; meaningless between calls.
     iocbs: Vec<*mut Iocb>,
@@ -118,29 +116,27 @@ impl<K: AioKernel> LinuxAio<K> {
         Ok(engine)
     }
 
-    /// Looks from now on whether the disk in file `fd` answers within io_submit(2), and while it does,
-    /// carries out its reads and writes at once: the submit phase blocks as long as before, and each
-    /// request costs less. For files whose disk cannot say when it would have to wait; one that
-    /// can is never synchronous for long. Needs the completion ring.
+    /// Watches whether requests to file `fd` complete within io_submit(2). While they do, reads and writes are done by system
+    /// calls: the submit phase blocks as long as before, and each request costs less. For files without `RWF_NOWAIT`; those
+    /// with it are never synchronous for long. Needs the completion ring.
     pub fn watch(&mut self, fd: RawFd) {
         self.synchronous.watch(fd);
     }
 
-    /// Ends that, before the file is closed.
+    /// Stops watching a file, before it is closed.
     pub fn unwatch(&mut self, fd: RawFd) {
         self.synchronous.unwatch(fd);
     }
 
-    /// Written by the kernel for every completion, for a poller that watches it for edges: then it
-    /// never needs to be read. Non-blocking.
+    /// The eventfd that the kernel writes for every completion. A poller that watches it for edges never needs to read it.
+    /// Non-blocking.
     #[must_use]
     pub fn eventfd(&self) -> BorrowedFd<'_> {
         self.event_fd.as_fd()
     }
 
-    /// Whether the kernel said `EAGAIN` and requests wait for it to accept more. While
-    /// [`in_flight`](Self::in_flight) is not zero, the next completion sets them going; at zero
-    /// nothing will, and the loop must come back to [`submit`](IoBackend::submit) by itself, for
+    /// Whether the kernel returned `EAGAIN` and requests wait for it to accept more. While [`in_flight`](Self::in_flight) is
+    /// not zero, the next completion resumes them; at zero the loop must call [`submit`](IoBackend::submit) by itself, for
     /// instance after a short timer.
     #[must_use]
     pub fn blocked(&self) -> bool {
@@ -165,13 +161,13 @@ impl<K: AioKernel> LinuxAio<K> {
         self.max_events
     }
 
-    /// Requests that the kernel has.
+    /// Number of requests that the kernel has.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Requests that wait for io_submit(2).
+    /// Number of requests that wait for io_submit(2).
     #[must_use]
     pub fn pending(&self) -> usize {
         self.pending.len()
@@ -190,7 +186,7 @@ impl<K: AioKernel> LinuxAio<K> {
         matches!(self.source, CompletionSource::Ring(_))
     }
 
-    /// What was done so far.
+    /// The counts so far.
     #[must_use]
     pub fn stats(&self) -> AioStats {
         AioStats {
@@ -255,15 +251,15 @@ impl<K: AioKernel> LinuxAio<K> {
 }
 
 /// Requests are reads, writes and flushes. If a push makes a full batch, or takes the last room, then everything
-/// pending is submitted at once, unless the kernel said `EAGAIN` and has not completed anything since.
+/// pending is submitted at once, unless the kernel returned `EAGAIN` and has not completed anything since.
 ///
 /// After an `EAGAIN` the submit phase does nothing until a completion was reaped, unless nothing is in
 /// flight: then it tries again. A request that the kernel refuses with any other error is
 /// completed with it by the next reap; the others go on. The rest of a short transfer, and after a completion what `EAGAIN` had
 /// blocked, goes with the next submit phase.
 ///
-/// A loop that [watches](LinuxAio::watch) a file must look for completions before it blocks: requests that were carried
-/// out at once write no eventfd. Without the completion ring `has_completions` only knows of refused requests.
+/// A loop that [watches](LinuxAio::watch) a file must check for completions before it blocks: synchronous requests do not
+/// write the eventfd. Without the completion ring `has_completions` only knows of refused requests.
 impl<K: AioKernel> IoBackend for LinuxAio<K> {
     type File = RawFd;
 

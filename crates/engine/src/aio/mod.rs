@@ -3,11 +3,11 @@
 //! | file | mechanism |
 //! |---|---|
 //! | `abi` | the kernel's structures and numbers |
-//! | `kernel` | the system calls, behind the seam [`AioKernel`] |
+//! | `kernel` | the system calls, behind the interface [`AioKernel`] |
 //! | `ring` | the completion ring that the kernel shares with us |
-//! | `source` | which of ring and system call completions come from |
-//! | `request` | one request: from [`Io`](crate::Io) to a kernel control block, and on after a short transfer |
-//! | `in_call` | which disks answer within io_submit(2), so that a read or write system call does the same |
+//! | `completion_source` | the choice of ring or system call for completions |
+//! | `request` | one request: its control block, and its rest after a short transfer |
+//! | `synchronous` | detection of files whose requests complete within io_submit(2) |
 //! | `linux_aio` | [`LinuxAio`]: the queue, the reap pass |
 //! | `linux_aio/submit` | the submit pass, the batch limit |
 

@@ -1,4 +1,4 @@
-//! The record of one request: the kernel's control block, and where a short transfer has ended.
+//! The record of one request: its control block, and its rest after a short transfer.
 
 use std::os::fd::RawFd;
 
@@ -9,7 +9,7 @@ use super::abi::{
 use crate::io::{Op, Request};
 use crate::transfer::{Progress, Transfer};
 
-/// A request that was taken, and its control block.
+/// A request with its control block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     pub(super) iocb: Iocb,
@@ -60,12 +60,12 @@ impl Record {
         self.iocb.opcode != IOCB_CMD_FDSYNC && self.iocb.rw_flags == 0
     }
 
-    /// Bytes that are still to be moved.
+    /// Bytes that remain.
     pub(super) fn remaining(&self) -> u64 {
         self.transfer.remaining()
     }
 
-    /// Takes what the kernel said; the control block then describes the rest, if there is one.
+    /// Applies a result of the kernel. The control block then describes what remains, if anything does.
     pub(super) fn advance(&mut self, res: i64) -> Progress {
         let progress = self.transfer.advance(res);
         if let Progress::Resume { moved } = progress {
@@ -75,7 +75,7 @@ impl Record {
         progress
     }
 
-    /// Points the control block at the buffers as they are now.
+    /// Points the control block to the remaining buffers.
     #[inline(always)]
     fn aim(&mut self, offset: i64) {
         self.iocb.offset = offset;

@@ -1,5 +1,4 @@
-//! The completion ring that the kernel shares with user space: finished requests without a
-//! system call.
+//! The completion ring that the kernel shares with user space: completions without a system call.
 //!
 //! The protocol is that of `fs/aio.c`: the kernel writes an event, then advances `tail`; we read
 //! events up to `tail`, then advance `head`. One thread reads, and it never mixes this with
@@ -12,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::abi::{AIO_RING_MAGIC, IoEvent, RingHeader};
 
-/// Other disks may answer just then: so many events are looked at for one that should be the last.
+/// How many of the last events are searched for one request, since other disks may have completed after it.
 const LAST_FEW: usize = 8;
 
 /// A view of one context's ring. Valid as long as the context.
@@ -23,7 +22,7 @@ pub(super) struct CompletionRing {
     nr: u32,
 }
 
-/// Events seen by one look at the ring; both indices are below the ring's size.
+/// The events in the ring at one moment; both indices are below the ring's size.
 #[derive(Debug)]
 pub(super) struct Events {
     ring: CompletionRing,
@@ -56,12 +55,12 @@ impl CompletionRing {
         sane.then_some(Self { header, nr })
     }
 
-    /// Whether an event waits: two loads, no system call, nothing taken.
+    /// Whether there is an event: two loads, no system call.
     pub(super) fn has_events(self) -> bool {
         self.head().load(Ordering::Relaxed) != self.tail().load(Ordering::Relaxed)
     }
 
-    /// Whether the request that `data` names is among the last few events that wait.
+    /// Whether the request with this `data` is among the last few events.
     pub(super) fn ends_with(self, data: u64) -> bool {
         let Events { next, tail, .. } = self.events();
         let mut index = tail;
@@ -89,8 +88,7 @@ impl CompletionRing {
         }
     }
 
-    /// The events that are there now. Later ones wait for the next look, so that a fast disk
-    /// cannot keep the caller in one pass.
+    /// The current events. Later ones wait for the next call, so that a fast disk cannot keep the caller in one pass.
     pub(super) fn events(self) -> Events {
         let next = self.head().load(Ordering::Relaxed);
         // Acquire: the events before `tail` are visible. Pairs with the kernel's barrier.
@@ -106,7 +104,7 @@ impl CompletionRing {
         }
     }
 
-    /// Gives the events before `events`' position back to the kernel.
+    /// Frees the events before the position of `events` for the kernel.
     pub(super) fn commit(self, events: Events) {
         // Release: our reads of the events are done before the kernel may overwrite them.
         self.head().store(events.next, Ordering::Release);

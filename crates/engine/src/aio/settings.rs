@@ -1,13 +1,13 @@
 //! Settings and counters of a Linux AIO engine.
 
-/// Requests in flight and pending, unless told otherwise.
+/// Default of the most requests in flight and pending.
 pub const DEFAULT_MAX_EVENTS: u32 = 1024;
 
 /// Most requests that one engine may be made for: the default of `fs.aio-max-nr`, which all
 /// processes of the machine share.
 pub const MAX_EVENTS_LIMIT: u32 = 65_536;
 
-/// How an engine is made.
+/// Settings of a Linux AIO engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AioSettings {
     /// Requests in flight and pending together, `1..=MAX_EVENTS_LIMIT`.
@@ -25,15 +25,15 @@ impl Default for AioSettings {
     }
 }
 
-/// What an engine did since it was made.
+/// Counts of an engine since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AioStats {
     /// Requests that the kernel accepted; a resumed request counts again.
     pub submitted: u64,
     /// Calls of io_submit(2), refused ones too.
     pub submit_calls: u64,
-    /// Transfers that were carried out at once, by a read or write system call, because the disk
-    /// answers within io_submit(2) anyway; a resumed one counts again. Not part of `submitted`.
+    /// Synchronous transfers, by a read or write system call, because the disk answers within io_submit(2) anyway; a resumed
+    /// one counts again. Not part of `submitted`.
     pub synchronous: u64,
     /// Requests in the largest accepted call.
     pub largest_batch: u64,
@@ -41,11 +41,11 @@ pub struct AioStats {
     pub max_batch: u32,
     /// Calls that the kernel refused with `EAGAIN`.
     pub eagain: u64,
-    /// Requests that the kernel refused for good; they count as completed too.
+    /// Requests that the kernel refused with an error; they count as completed too.
     pub refused: u64,
     /// Short transfers that were resumed.
     pub resumed: u64,
-    /// Completions handed out.
+    /// Completions that were reaped.
     pub completed: u64,
     /// Calls of io_getevents(2); zero with the completion ring.
     pub getevents_calls: u64,

@@ -1,50 +1,48 @@
-//! Detection of disks that answer within io_submit(2), and so need no completion.
+//! Detection of files whose requests complete within io_submit(2).
 //!
-//! On a tmpfs, say, the kernel carries out the whole transfer before io_submit(2) returns. Then
-//! nothing runs beside us, and a control block, an event and a write to an eventfd are only a detour:
-//! a read or write system call in the same place does the same work, and keeps the loop no longer.
-//! [`SyncDetector`] decides for which files the engine takes that way. It is asked only about those
-//! that somebody [watches](SyncDetector::watch), since a disk that may answer later must not stop the
-//! loop, nor the other disks that it serves:
+//! On a tmpfs, say, the kernel carries out the whole transfer before io_submit(2) returns. Then nothing runs in parallel,
+//! and a control block, an event and a write to an eventfd are only overhead: a read or write system call in the same place
+//! does the same work, and keeps the loop no longer. The [`SyncDetector`] decides for which files the engine transfers
+//! *synchronously*. It considers only files that are [watched](SyncDetector::watch), since a disk that may answer later
+//! must not stop the loop, nor the other disks that the loop serves:
 //!
-//! - *In*: a file must answer within [`CALLS_TO_ENTER`] calls one after another.
-//! - *Probes*: after [`PROBE_EVERY`] requests a batch goes by io_submit(2) again. If its last request
-//!   is not done when the call returns, the file is out.
-//! - *Clock*: each [`STEP`] requests are timed. If they took longer than a disk in memory can, the file
-//!   is out at once, and the rest of the batch goes by io_submit(2).
-//! - *Back again*: each time it was out, twice as many calls are wanted, up to [`MAX_CALLS_TO_ENTER`].
+//! - *Entry*: a file must answer within [`CALLS_TO_ENTER`] calls in a row.
+//! - *Probe*: after [`PROBE_EVERY`] requests a batch goes by io_submit(2) again. If its last request is not done when the
+//!   call returns, the file leaves synchronous mode.
+//! - *Clock*: each [`STEP`] requests are timed. If they took longer than a disk in memory can, the file leaves at once, and
+//!   the rest of the batch goes by io_submit(2).
+//! - *Re-entry*: each time a file leaves, the next entry takes twice as many calls, up to [`MAX_CALLS_TO_ENTER`].
 //!
-//! Flushes and durable writes always go by io_submit(2): they are for disks that can be waited for.
+//! Flushes and durable writes always go by io_submit(2), for disks that take time for them.
 
 use std::os::fd::RawFd;
 
-/// So many calls in a row a file must answer within.
+/// Calls in a row within which a file must answer to enter synchronous mode.
 pub(super) const CALLS_TO_ENTER: u32 = 64;
 
-/// The same for a file that was out again and again.
+/// The same for a file that has left several times, at most.
 const MAX_CALLS_TO_ENTER: u32 = 1 << 16;
 
-/// So many requests may be carried out until io_submit(2) is asked again.
+/// Synchronous requests between two probes by io_submit(2).
 pub(super) const PROBE_EVERY: u32 = 2048;
 
-/// So many requests are carried out between two looks at the clock: what a disk that has become slow
-/// can keep the loop for, once.
+/// Synchronous requests between two readings of the clock. A disk that becomes slow delays the loop by so many, once.
 pub(super) const STEP: u32 = 8;
 
-/// What one request may take, apart from its data.
+/// Time limit of a request, apart from its data.
 const REQUEST_LIMIT_NS: u64 = 50_000;
 
-/// What a byte may take: several times a copy, with a page to be found and cleared for it.
+/// Time limit of a byte: several times that of a copy, including the allocation and clearing of a page.
 const BYTE_LIMIT_NS: u64 = 1;
 
-/// What is known of the files of one engine.
+/// The states of the watched files of one engine.
 #[derive(Debug, Default)]
 pub(super) struct SyncDetector {
-    /// By descriptor, as far as they are watched.
+    /// Indexed by descriptor; `None`: not watched.
     files: Vec<Option<SyncFileState>>,
 }
 
-/// Some requests that were carried out by read or write system calls.
+/// A number of requests that were carried out by read or write system calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Step {
     pub(super) requests: u32,
@@ -53,7 +51,7 @@ pub(super) struct Step {
 }
 
 impl SyncDetector {
-    /// From now on, `fd` is watched.
+    /// Watches `fd`.
     pub(super) fn watch(&mut self, fd: RawFd) {
         let Ok(index) = usize::try_from(fd) else {
             return;
@@ -64,7 +62,7 @@ impl SyncDetector {
         self.files[index] = Some(SyncFileState::new());
     }
 
-    /// The same, but one call is enough.
+    /// Watches `fd`, and one call is enough to enter.
     #[cfg(test)]
     pub(super) fn watch_eagerly(&mut self, fd: RawFd) {
         self.watch(fd);
@@ -73,7 +71,7 @@ impl SyncDetector {
         }
     }
 
-    /// `fd` is not watched any more, and goes by io_submit(2).
+    /// Stops watching `fd`: its requests go by io_submit(2).
     pub(super) fn unwatch(&mut self, fd: RawFd) {
         if let Some(entry) = usize::try_from(fd)
             .ok()
@@ -83,15 +81,15 @@ impl SyncDetector {
         }
     }
 
-    /// Whether the next transfers of `fd` are to be carried out at once.
+    /// Whether the next transfers of `fd` are to be synchronous.
     #[inline]
     pub(super) fn allows_transfer(&self, fd: RawFd) -> bool {
         let entry = usize::try_from(fd).ok().and_then(|i| self.files.get(i));
         matches!(entry, Some(Some(state)) if state.allows_transfer())
     }
 
-    /// Hears of each call whose last request was a transfer of `fd`, and looks at `within` if it
-    /// wants to know whether that was done when the call returned.
+    /// Observes a call of io_submit(2) whose last request was a transfer of `fd`. `within` tells whether that request was
+    /// done when the call returned; it is called for watched files only.
     #[inline]
     pub(super) fn observe_submit(&mut self, fd: RawFd, within: impl FnOnce() -> bool) {
         if let Some(state) = self.state(fd) {
@@ -103,7 +101,7 @@ impl SyncDetector {
         }
     }
 
-    /// Hears of transfers of `fd` that were carried out.
+    /// Observes synchronous transfers of `fd`.
     #[inline]
     pub(super) fn observe_transfers(&mut self, fd: RawFd, step: Step) {
         if let Some(state) = self.state(fd)
@@ -118,19 +116,19 @@ impl SyncDetector {
     }
 }
 
-/// What is known of one file.
+/// The state of one watched file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SyncFileState {
     mode: SubmitMode,
-    /// So many calls in a row it must answer within.
+    /// Calls in a row within which it must answer to enter.
     wanted: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SubmitMode {
-    /// By io_submit(2). It answered within so many calls in a row.
+    /// By io_submit(2). The file has answered within so many calls in a row.
     Submit { within: u32 },
-    /// At once. After so many requests a batch is submitted: the probe.
+    /// By read and write system calls. After so many more requests a batch is submitted as a probe.
     Synchronous { left: u32 },
 }
 
@@ -150,7 +148,7 @@ impl SyncFileState {
         matches!(self.mode, SubmitMode::Synchronous { left: 1.. })
     }
 
-    /// A call was made; whether its last request was done `within` it.
+    /// Observes a call; `within`: its last request was done when it returned.
     fn observe_submit(&mut self, within: bool) {
         match self.mode {
             SubmitMode::Submit { .. } if !within => self.mode = SubmitMode::Submit { within: 0 },
@@ -164,7 +162,7 @@ impl SyncFileState {
         }
     }
 
-    /// False: that took too long, and the file is out.
+    /// False: the transfers took too long, and the file leaves synchronous mode.
     fn observe_transfers(&mut self, step: Step) -> bool {
         let limit_ns = u64::from(step.requests) * REQUEST_LIMIT_NS + step.bytes * BYTE_LIMIT_NS;
         if step.took_ns > limit_ns {
@@ -193,7 +191,7 @@ mod tests {
         took_ns: 10_000,
     };
 
-    /// How many calls in a row, each answered within, it takes until the file is in.
+    /// How many calls in a row, each answered within, it takes to enter.
     fn calls_until_synchronous(state: &mut SyncFileState) -> u32 {
         let mut calls = 0;
         while !state.is_synchronous() {
@@ -204,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_in_after_many_calls_in_a_row() {
+    fn a_file_becomes_synchronous_after_many_calls_in_a_row() {
         let mut state = SyncFileState::new();
         for _ in 1..CALLS_TO_ENTER {
             state.observe_submit(true);
@@ -220,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_comes_after_so_many_requests_and_decides() {
+    fn a_probe_after_so_many_requests_decides_whether_a_file_stays() {
         let mut state = SyncFileState::new();
         calls_until_synchronous(&mut state);
         for within in [true, true, false] {
@@ -240,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_too_slow_is_out() {
+    fn a_file_that_is_too_slow_leaves() {
         let slow = |requests, bytes, took_ns| {
             let mut state = SyncFileState::new();
             calls_until_synchronous(&mut state);
@@ -256,13 +254,13 @@ mod tests {
         assert!(!slow(8, 0, 400_000) && slow(8, 0, 400_001));
         assert!(
             !slow(1, 1 << 20, 1_000_000),
-            "large requests have their time"
+            "large requests may take longer"
         );
         assert!(slow(1, 1 << 20, 1_200_000));
     }
 
     #[test]
-    fn who_was_out_must_be_good_for_longer() {
+    fn a_file_that_has_left_needs_more_calls_to_enter() {
         let mut state = SyncFileState::new();
         let mut wanted = CALLS_TO_ENTER;
         for _ in 0..20 {
@@ -274,12 +272,12 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_is_judged() {
+    fn files_that_are_not_watched_have_no_state() {
         let mut detector = SyncDetector::default();
         detector.watch(5);
         for fd in [-1, 0, 4, 6, i32::MAX] {
             for _ in 0..2 * CALLS_TO_ENTER {
-                detector.observe_submit(fd, || panic!("nobody wants to know"));
+                detector.observe_submit(fd, || panic!("it is not watched"));
             }
             detector.observe_transfers(fd, QUICK);
             detector.unwatch(fd);

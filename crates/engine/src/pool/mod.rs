@@ -1,12 +1,11 @@
 //! The worker pool: threads for what the kernel cannot do asynchronously.
 //!
-//! A discard, a misaligned write or an open may block for as long as the storage likes; on the
-//! `IoThread` that would stop every guest it serves. Here a thread blocks instead. The pool is
-//! generic and knows nothing of what a job does; it has no priorities, no cancelling, and no order
-//! between jobs other than that they *start* first in, first out.
+//! A discard, a misaligned write or an open may block for an arbitrary time; on the `IoThread` that would stop every guest
+//! that it serves. Here a worker thread blocks instead. The pool is generic and knows nothing of what a job does; it has no
+//! priorities and no cancellation. Jobs *start* first in, first out, and have no other order.
 //!
-//! One `IoThread` owns the pool. Handing over a job takes a lock, and that is accepted: whatever
-//! needs a thread costs more than a lock. Looking for completions does not take it.
+//! One `IoThread` owns the pool. Adding a job takes a lock, which is acceptable: a job that needs a thread costs more than a
+//! lock. Checking for completions takes no lock.
 
 mod error;
 mod shared;
@@ -22,27 +21,24 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::{Completion, Errno, Full, IoBackend, Request};
 use shared::Shared;
 
-/// Most threads of a pool, unless told otherwise.
+/// Default of the most threads of a pool.
 pub const DEFAULT_MAX_THREADS: u32 = 64;
 
-/// Most threads that a pool may be told to have: far over what any storage can use, and under
-/// what would exhaust a process.
+/// Largest maximum of threads of a pool: far above what any storage can use, and below what would exhaust a process.
 pub const MAX_THREADS_LIMIT: u32 = 4096;
 
-/// Stack of a worker, bytes. Jobs are system calls and a little around them; the room is for the
-/// report of a panic.
+/// Bytes of a worker's stack. Jobs are system calls and little else; the room is for the report of a panic.
 const STACK_BYTES: usize = 512 << 10;
 
 /// How long a thread over the minimum waits for work before it ends.
 const IDLE_TIME: Duration = Duration::from_secs(10);
 
-/// Something to do that may block.
+/// Work that may block.
 pub trait Job: Send + 'static {
-    /// The submitter's name for the job, for when [`run`](Self::run) cannot say it any more. Must
-    /// not panic.
+    /// The token of the job, for its completion if [`run`](Self::run) panics or is not called. Must not panic.
     fn token(&self) -> u64;
 
-    /// Does it, on a worker. If it panics, the completion is [`Errno::IO`].
+    /// Runs the job, on a worker. If it panics, the job completes with [`Errno::IO`].
     fn run(self) -> Completion;
 }
 
@@ -51,14 +47,14 @@ pub trait RequestJob: Job {
     /// A file, as its requests name it.
     type File;
 
-    /// Of a request at its offset in the file.
+    /// A job for a request at its offset in the file.
     ///
     /// # Safety
     /// As for [`IoBackend::push`].
     unsafe fn of_request(file: Self::File, request: Request) -> Self;
 }
 
-/// Worker threads take everything, and are told at once. Their list is bounded by what sources have in flight.
+/// Worker threads take every request, and start at once. Their queue is bounded by what sources have in flight.
 impl<J: RequestJob> IoBackend for Pool<J> {
     type File = J::File;
 
@@ -85,21 +81,21 @@ impl<J: RequestJob> IoBackend for Pool<J> {
     }
 }
 
-/// Called by a worker when the list of completions stops being empty.
+/// The owner's wake-up, which a worker calls when it adds the first completion to an empty list.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// How a pool is made.
+/// Settings of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolSettings {
-    /// Threads that stay when there is nothing to do.
+    /// Threads that stay when there are no jobs.
     pub min_threads: u32,
     /// Most threads, `1..=MAX_THREADS_LIMIT`.
     pub max_threads: u32,
     /// Name of the threads; the kernel shows the first 15 bytes.
     pub name: String,
-    /// The CPUs that the threads may run on; `None`: those of the owner.
+    /// The CPUs on which the threads may run; `None`: those of the owner.
     pub cpus: Option<CpuSet>,
-    /// What each thread does before its first job.
+    /// A function that each thread calls before its first job.
     pub begin: fn(),
 }
 
@@ -117,12 +113,11 @@ impl Default for PoolSettings {
 
 /// A pool of threads, owned by one thread.
 ///
-/// Dropping it runs what was pushed to its end, and joins the threads; completions that were not
-/// reaped are lost then.
+/// Dropping it runs all jobs that were added, and joins the threads; completions that were not reaped are lost.
 #[derive(Debug)]
 pub struct Pool<J: Job> {
     shared: Arc<Shared<J>>,
-    /// Threads that may still run; ended ones are cleared out when another is started.
+    /// Threads that may still run. Those that have ended are removed when another one is started.
     threads: Vec<JoinHandle<()>>,
     /// Empty between reaps; swapped with the list that workers append to.
     spare: Vec<Completion>,
@@ -134,12 +129,11 @@ pub struct Pool<J: Job> {
 }
 
 impl<J: Job> Pool<J> {
-    /// A pool with its `min_threads` running. `wake` must be cheap and must not panic: it makes
-    /// the owner come to [`take_finished`](Self::take_finished), for instance through an eventfd. The owner itself
-    /// may be the caller.
+    /// A pool with its `min_threads` running. `wake` must be cheap and must not panic: it makes the owner call
+    /// [`take_finished`](Self::take_finished), for instance through an eventfd. The owner itself may be the caller.
     ///
     /// # Errors
-    /// [`PoolError`]: limits that cannot be, or a thread that could not be started.
+    /// [`PoolError`]: invalid limits, or a thread that could not be started.
     pub fn new(settings: PoolSettings, wake: Wake) -> Result<Self, PoolError> {
         Self::with_idle_time(settings, wake, IDLE_TIME)
     }
@@ -182,8 +176,7 @@ impl<J: Job> Pool<J> {
         }
     }
 
-    /// Appends all completions that are there to `out` and returns how many. Without any, this is
-    /// one atomic load.
+    /// Appends all completions to `out` and returns how many. Without any, this is one atomic load.
     pub fn take_finished(&mut self, out: &mut Vec<Completion>) -> usize {
         if !self.has_finished() {
             return 0;
@@ -195,13 +188,13 @@ impl<J: Job> Pool<J> {
         count
     }
 
-    /// Whether [`take_finished`](Self::take_finished) would find something: one atomic load, made for polling.
+    /// Whether [`take_finished`](Self::take_finished) would find something: one atomic load, for polling.
     #[must_use]
     pub fn has_finished(&self) -> bool {
         self.shared.has_finished()
     }
 
-    /// Jobs pushed and not reaped.
+    /// Number of jobs that were added and not reaped.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.in_flight
@@ -210,20 +203,20 @@ impl<J: Job> Pool<J> {
     /// Changes the limits. Threads over the new maximum end with their job.
     ///
     /// # Errors
-    /// [`PoolError`]: limits that cannot be (then nothing changes), or a thread that could not be
-    /// started to reach the new minimum (then the limits hold, and jobs will start it).
+    /// [`PoolError`]: invalid limits (then nothing changes), or a thread that could not be started to reach the new minimum
+    /// (then the limits hold, and jobs will start it).
     pub fn set_limits(&mut self, min_threads: u32, max_threads: u32) -> Result<(), PoolError> {
         check_limits(min_threads, max_threads)?;
         self.shared.set_limits(min_threads, max_threads);
         self.start_min()
     }
 
-    /// Where threads may run that are started from now on.
+    /// Sets the CPUs of threads that are started from now on.
     pub fn set_cpus(&mut self, cpus: CpuSet) {
         self.cpus = Some(cpus);
     }
 
-    /// Threads that run or wait for work.
+    /// Number of threads that run or wait for work.
     #[must_use]
     pub fn threads(&self) -> u32 {
         self.shared.threads()
@@ -251,7 +244,7 @@ impl<J: Job> Pool<J> {
             .stack_size(self.stack_bytes)
             .spawn(move || {
                 if let Some(cpus) = &cpus {
-                    // If these CPUs are gone meanwhile, those of the owner have to do.
+                    // If these CPUs do not exist any more, the thread runs on those of the owner.
                     let _ = sched_setaffinity(None, cpus);
                 }
                 begin();

@@ -1,8 +1,8 @@
-//! State shared by the owner and the workers of a pool: the jobs on the way in, the completions on the
-//! way out, and the count of threads, on which all decisions about starting and ending rest.
+//! State shared by the owner and the workers of a pool: jobs, completions, and the count of threads, which decides when
+//! threads start and end.
 //!
-//! Two locks, never held together: jobs and counts under one, completions under the other, so
-//! that a worker which finishes does not meet one that looks for work.
+//! There are two locks, never held together: one for jobs and counts, one for completions, so that a worker that finishes
+//! does not contend with one that takes a job.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::{Completion, Errno};
 
 pub(super) struct Shared<J> {
     work: Mutex<Work<J>>,
-    /// Signalled when there is a job, or when an idle worker should look at the limits.
+    /// Signalled when there is a job, or when idle workers have to check the limits.
     work_available: Condvar,
     finished: Mutex<Vec<Completion>>,
     /// `finished` is not empty; written under its lock.
@@ -27,9 +27,9 @@ pub(super) struct Shared<J> {
 
 struct Work<J> {
     jobs: VecDeque<J>,
-    /// Threads that exist, or are about to.
+    /// Threads that exist or are being started.
     threads: u32,
-    /// Of those, the ones that wait on `look`.
+    /// Threads that wait on `work_available`.
     idle: u32,
     min_threads: u32,
     max_threads: u32,
@@ -37,8 +37,8 @@ struct Work<J> {
 }
 
 impl<J> Work<J> {
-    /// There are more jobs than idle threads to take them, and room for another thread. Counted
-    /// against the queue, because an idle thread that was signalled is idle until it runs.
+    /// Whether there are more jobs than idle threads, and room for another thread. It compares with the queue because an idle
+    /// thread that was signalled stays idle until it runs.
     fn wants_thread(&self) -> bool {
         self.jobs.len() > self.idle as usize && self.threads < self.max_threads
     }
@@ -85,8 +85,7 @@ impl<J: Job> Shared<J> {
         start
     }
 
-    /// Owner: the thread that was counted could not be started. Jobs that nobody is left to run
-    /// complete with `EAGAIN`.
+    /// Owner: the thread that was counted could not be started. If there is no other thread, the jobs complete with `EAGAIN`.
     pub(super) fn start_failed(&self) {
         let mut work = lock(&self.work);
         work.threads -= 1;
@@ -133,13 +132,12 @@ impl<J: Job> Shared<J> {
         self.work_available.notify_all();
     }
 
-    /// Worker: the next job, after waiting for one. `None`: the worker is no longer counted, and
-    /// must end.
+    /// Worker: waits for the next job. `None`: the worker is no longer counted, and must end.
     pub(super) fn next_job(&self) -> Option<J> {
         let mut work = lock(&self.work);
         let give_up = Instant::now() + self.idle_time;
         loop {
-            // Before looking for a job: the others, at least one of them, take what is left.
+            // Before taking a job: at least one other thread takes the jobs that are left.
             if work.threads > work.max_threads {
                 break;
             }
@@ -151,7 +149,7 @@ impl<J: Job> Shared<J> {
                 break;
             }
             work.idle += 1;
-            // A worker of the minimum has no reason to wake up by itself.
+            // A worker of the minimum does not wake up by itself.
             work = if work.threads > work.min_threads {
                 let wait = self.work_available.wait_timeout(work, left);
                 wait.unwrap_or_else(PoisonError::into_inner).0
@@ -166,13 +164,13 @@ impl<J: Job> Shared<J> {
         let pass_on = !work.jobs.is_empty();
         drop(work);
         if pass_on {
-            // The signal for that job may have been spent on this thread.
+            // This thread may have consumed the signal for that job.
             self.work_available.notify_one();
         }
         None
     }
 
-    /// Hands a completion to the owner.
+    /// Adds a completion for the owner.
     pub(super) fn finish(&self, completion: Completion) {
         let mut finished = lock(&self.finished);
         let first = finished.is_empty();

@@ -1,5 +1,4 @@
-//! A worker: it takes a job, runs it, and returns the completion, until there is nothing left
-//! to do for it.
+//! The loop of a worker thread: it takes jobs, runs them, and returns their completions.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,7 +9,7 @@ use crate::{Completion, Errno};
 pub(super) fn run<J: Job>(shared: &Shared<J>) {
     while let Some(job) = shared.next_job() {
         let token = job.token();
-        // A job is consumed whether it returns or panics: nothing of it is seen afterwards.
+        // A job is consumed whether it returns or panics, so no broken state of it remains.
         let completion = catch_unwind(AssertUnwindSafe(|| job.run())).unwrap_or_else(|_| {
             tracing::error!(
                 token,

@@ -1,11 +1,10 @@
-//! Memory that a ring knows: its pages are pinned once, and not for every request.
+//! Registered buffers: memory whose pages are pinned once, instead of for every request.
 //!
-//! The table of the kernel's has places, each for a piece of at most 1 GiB; a longer range takes
-//! several. Which place a request's buffers are in is a look at the last hit, else a search in a
-//! sorted list. A request that no piece holds in full names its memory by address, as without all this.
+//! The kernel's table has places, each for a piece of at most 1 GiB; a longer range takes several. The place of a request's
+//! buffers is that of the last hit, or is found in a sorted list. A request that is not within one piece names its memory by
+//! address, as without registered buffers.
 //!
-//! Whoever wants a range counts as a user of it; it is forgotten with the last. It is not asked here
-//! who that is, and when.
+//! Each range has a count of users; the last one unregisters it.
 
 use libc::iovec;
 use rustix::io::Errno;
@@ -13,10 +12,10 @@ use rustix::io::Errno;
 /// Most bytes of one place in the table: the kernel's limit.
 const PIECE_BYTES: usize = 1 << 30;
 
-/// Why memory could not be made known to a ring, in words that name the remedy.
+/// Why memory could not be registered with a ring, with the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BufferError {
-    /// The kernel said `ENOMEM`.
+    /// The kernel returned `ENOMEM`.
     #[error(
         "pinning {len} bytes of memory takes more than the limit of locked memory allows; \
          raise it (ulimit -l, LimitMEMLOCK=), which each iothread needs for itself, or give the \
@@ -26,22 +25,22 @@ pub enum BufferError {
         /// Bytes of the range.
         len: usize,
     },
-    /// The kernel said `EFAULT` or `EOPNOTSUPP`.
+    /// The kernel returned `EFAULT` or `EOPNOTSUPP`.
     #[error(
         "memory in a file cannot be pinned, nor can what its file is too short for; \
          let the VMM take it from memfd, tmpfs or hugetlbfs"
     )]
     Backing,
-    /// The table has no place left.
+    /// The table has no free place.
     #[error("all {places} places of 1 GiB of the ring's table are taken; use more iothreads")]
     Full {
-        /// Places in all.
+        /// Places of the table.
         places: u16,
     },
-    /// The kernel has no table to fill in later.
+    /// The kernel has no sparse table.
     #[error("this kernel is too old: Linux 5.19 is needed")]
     TooOld,
-    /// Something else.
+    /// The kernel returned another error.
     #[error("io_uring_register failed: {0}")]
     Call(Errno),
 }
@@ -56,19 +55,19 @@ impl BufferError {
     }
 }
 
-/// The table itself.
+/// The kernel's table.
 pub(super) trait BufferTable {
-    /// Makes memory known at a place.
+    /// Registers memory at a place.
     ///
     /// # Safety
-    /// It is mapped.
+    /// The memory is mapped.
     unsafe fn register(&mut self, place: u16, buffer: &iovec) -> Result<(), BufferError>;
 
     /// Empties a place.
     fn unregister(&mut self, place: u16);
 }
 
-/// One place in the table.
+/// A piece of memory at one place in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     start: usize,
@@ -80,21 +79,21 @@ struct Piece {
 impl Piece {
     #[inline]
     fn holds(&self, buffer: &iovec) -> bool {
-        // Of nothing the kernel says that it lies outside.
+        // The kernel treats an empty buffer as outside.
         let (addr, len) = (buffer.iov_base as usize, buffer.iov_len);
         addr >= self.start && len > 0 && len <= self.len && addr - self.start <= self.len - len
     }
 }
 
-/// What the table of a ring holds.
+/// The registered pieces of a ring's table.
 #[derive(Debug)]
 pub(super) struct RegisteredBuffers {
     /// Sorted by address.
     pieces: Vec<Piece>,
-    /// Where the last one was found.
+    /// Index of the piece that was found last.
     hint: usize,
     free: Vec<u16>,
-    /// Places that were never taken, from this one up.
+    /// The first place that was never used.
     fresh: u16,
     places: u16,
 }
@@ -110,13 +109,13 @@ impl RegisteredBuffers {
         }
     }
 
-    /// Whether there is anything to be found.
+    /// Whether any memory is registered.
     #[inline]
     pub fn any(&self) -> bool {
         !self.pieces.is_empty()
     }
 
-    /// The place that holds all of these buffers.
+    /// The place of a piece that holds all of these buffers.
     #[inline]
     pub fn find(&mut self, buffers: &[iovec]) -> Option<u16> {
         let (first, others) = buffers.split_first()?;
@@ -138,10 +137,10 @@ impl RegisteredBuffers {
         Some(piece)
     }
 
-    /// One more user of a range. If it cannot be made known in full, none of it is.
+    /// Adds a user of a range, and registers the range for the first one. Either all of it is registered or nothing.
     ///
     /// # Safety
-    /// It is mapped, and stays so until it has no users any more.
+    /// The range is mapped, and stays so until it has no users any more.
     pub unsafe fn add(
         &mut self,
         start: usize,
@@ -205,8 +204,8 @@ impl RegisteredBuffers {
         Ok(())
     }
 
-    /// One user less. What has none any more is taken out of the table if it `is_idle`: no request is
-    /// under way there. False if one was, and its piece stays.
+    /// Removes a user of a range. A piece without users is unregistered if it `is_idle`, which means that no request in it is
+    /// in flight. False: a piece was not idle, and stays.
     pub fn remove(
         &mut self,
         start: usize,
@@ -260,7 +259,7 @@ mod tests {
         }
     }
 
-    /// Counts what is known; knows no more than it may.
+    /// A table that counts what is registered, and refuses more than `most`.
     struct Counted {
         known: usize,
         most: usize,
@@ -290,7 +289,7 @@ mod tests {
         }
 
         fn add(&mut self, start: usize, len: usize) -> Result<(), BufferError> {
-            // SAFETY: nobody looks at the memory.
+            // SAFETY: the memory is not accessed.
             unsafe { self.0.add(start, len, &mut self.1) }
         }
 
@@ -304,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_holds_what_is_inside_of_it_in_full() {
+    fn a_place_is_found_for_buffers_inside_of_its_piece() {
         let mut both = Both::new(8);
         assert_eq!(both.find(&[iov(0x1000, 1)]), None);
         for start in [0x9000, 0x2000, 0x3000] {
@@ -324,7 +323,7 @@ mod tests {
             (0x9800, usize::MAX, None),
             (usize::MAX, 1, None),
         ] {
-            // Whatever was found before.
+            // The result does not depend on what was found before.
             for before in [0x2000, 0x3000, 0x9000] {
                 both.find(&[iov(before, 1)]);
                 let found = both.find(&[iov(start, len)]);
@@ -354,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_user_empties_the_place_for_the_next() {
+    fn the_last_user_frees_the_place() {
         let mut both = Both::new(1);
         both.add(0x1000, 0x1000).unwrap();
         both.add(0x1000, 0x1000).unwrap();
@@ -369,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_leaves_nothing_behind() {
+    fn a_range_that_does_not_fit_leaves_nothing_registered() {
         let mut both = Both::new(2);
         let full = Err(BufferError::Full { places: 2 });
         assert_eq!(both.add(0, 3 * GIB), full);
@@ -392,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_what_to_do() {
+    fn refusals_name_the_remedy() {
         for (errno, remedy) in [
             (Errno::NOMEM, "ulimit -l"),
             (Errno::FAULT, "memfd"),

@@ -1,14 +1,13 @@
-//! The engine: requests in front of io_uring_enter(2), and the reap pass behind it.
+//! The io_uring engine: submission by io_uring_enter(2), and the reap pass.
 //!
 //! A request is written into the submission queue when it is pushed, and submitted with the others
 //! in the submit phase, or as soon as there are as many as one call may take (the batch limit).
 //!
-//! Completions are finished by the kernel only inside of our own calls; a flag in the ring says that
-//! there are some. So polling is two loads, and a call is made when it is known to give something.
-//! The descriptor to wait on is switched off as long as the loop is awake.
+//! The kernel finishes completions only inside of our own calls; a flag in the ring says that there are some. So polling is
+//! two loads, and a call is made only when it will find something. The eventfd is off while the loop is awake.
 //!
-//! Order: requests reach the kernel in the order in which they were pushed, what is left of a short
-//! transfer behind what waits. The kernel completes in any order. It never waits, except in `drop`.
+//! Order: requests reach the kernel in the order in which they were pushed; the rest of a short transfer follows those that
+//! wait. The kernel completes in any order. The engine never waits, except in `drop`.
 
 use std::os::fd::{BorrowedFd, RawFd};
 use std::thread;
@@ -29,13 +28,13 @@ use crate::io::{Full, Request};
 use crate::slots::Slots;
 use crate::submit_tracepoints;
 
-/// How long `drop` waits before it asks a ring again that says it cannot wait now.
+/// How long `drop` waits before it retries a ring that cannot wait now.
 const DROP_RETRY: Duration = Duration::from_millis(1);
 
 /// One ring with its requests. Belongs to the thread that made it.
 ///
 /// A loop calls [`reap`](IoBackend::reap) and [`submit`](IoBackend::submit) once per iteration. Before it
-/// blocks it calls [`arm`](IoBackend::prepare_to_block), and looks at [`blocked`](Self::blocked).
+/// blocks it calls [`arm`](IoBackend::prepare_to_block), and checks [`blocked`](Self::blocked).
 ///
 /// Dropping the engine waits until the kernel has ended every request in flight; buffers may be
 /// freed afterwards. Requests that were not reaped have no completion then.
@@ -45,9 +44,9 @@ pub struct Uring<R: Ring = KernelRing> {
     slots: Slots<Record>,
     /// Slots to be submitted again; empty between calls.
     to_resubmit: Vec<u32>,
-    /// The memory that the ring knows.
+    /// Registered memory.
     buffers: RegisteredBuffers,
-    /// Requests with several buffers may name them by their place in it.
+    /// Whether requests with several buffers may use registered memory.
     vectored_fixed: bool,
     /// Entries in the submission queue.
     pending: usize,
@@ -55,7 +54,7 @@ pub struct Uring<R: Ring = KernelRing> {
     batch: BatchLimit,
     max_events: u32,
     blocked: bool,
-    /// The wake-up descriptor is on.
+    /// The eventfd is on.
     armed: bool,
     has_warned: bool,
     stats: UringStats,
@@ -77,45 +76,44 @@ impl Uring<KernelRing> {
         Ok(engine)
     }
 
-    /// Becomes readable when something has completed since [`arm`](IoBackend::prepare_to_block), for a poller that
+    /// The eventfd. It becomes readable when something has completed since [`arm`](IoBackend::prepare_to_block), for a poller that
     /// watches it for edges: then it never needs to be read. Non-blocking.
     #[must_use]
     pub fn eventfd(&self) -> BorrowedFd<'_> {
         self.ring.event_fd()
     }
 
-    /// Changes how many worker threads the kernel starts for what would block, 1 or more (Linux 5.15;
-    /// before that the kernel's own bounds hold). Those that are there stay until they are idle.
+    /// Changes the most worker threads that the kernel starts for requests that would block, 1 or more (Linux 5.15; older
+    /// kernels have their own bounds). Existing workers stay until they are idle.
     pub fn set_max_workers(&mut self, max_workers: u32) {
         self.ring.set_max_workers(max_workers);
     }
 
-    /// Makes a file known to the ring, to be named by [`File::Registered`] until it is taken out
-    /// again. False when the table has no such place: then it is named by its descriptor.
+    /// Registers a file, which [`File::Registered`] then names until it is unregistered. False: the table has no such place,
+    /// and the file is named by its descriptor.
     pub fn register_file(&mut self, index: u32, fd: RawFd) -> bool {
         self.ring.register_file(index, fd)
     }
 
-    /// Takes a file out of the table, which holds it open till then.
+    /// Unregisters a file, which the table keeps open until then.
     pub fn unregister_file(&mut self, index: u32) {
         self.ring.register_file(index, -1);
     }
 
-    /// Makes `len` bytes of memory at `start` known to the ring, until it is given back as often as it was made known. It is
-    /// pinned: all of it is there, and stays where it is. Requests whose buffers are in it then save
-    /// the kernel the search for its pages.
+    /// Registers `len` bytes of memory at `start`, until it is unregistered as often as it was registered. Its pages are
+    /// pinned, which saves the kernel the look-up of pages for requests with buffers in it.
     ///
     /// # Errors
-    /// [`BufferError`]. Nothing was made known, and requests go as before.
+    /// [`BufferError`]. Nothing was registered, and requests go as before.
     ///
     /// # Safety
-    /// The memory is mapped now, and stays so until it is given back.
+    /// The memory is mapped now, and stays so until it is unregistered.
     pub unsafe fn register_memory(&mut self, start: usize, len: usize) -> Result<(), BufferError> {
         // SAFETY: our caller promises the same.
         unsafe { self.buffers.add(start, len, &mut self.ring) }
     }
 
-    /// Gives memory back. False, and it stays known, if requests with buffers in it are under way.
+    /// Unregisters memory. False: it stays registered, since requests with buffers in it are in flight.
     pub fn unregister_memory(&mut self, start: usize, len: usize) -> bool {
         let Self {
             ring,
@@ -150,9 +148,9 @@ impl<R: Ring> Uring<R> {
         }
     }
 
-    /// Whether the kernel refused for now and requests wait for it to accept more. While
-    /// [`in_flight`](Self::in_flight) is not zero, the next completion sets them going; at zero
-    /// nothing will, and the loop must come back to [`submit`](IoBackend::submit) by itself.
+    /// Whether the kernel has refused temporarily and requests wait for it to accept more. While
+    /// [`in_flight`](Self::in_flight) is not zero, the next completion resumes them; at zero the loop must call
+    /// [`submit`](IoBackend::submit) by itself.
     #[must_use]
     pub fn blocked(&self) -> bool {
         self.blocked
@@ -176,20 +174,20 @@ impl<R: Ring> Uring<R> {
         self.max_events
     }
 
-    /// Requests that the kernel has.
+    /// Number of requests that the kernel has.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Requests that wait for io_uring_enter(2).
+    /// Number of requests that wait for io_uring_enter(2).
     #[inline]
     #[must_use]
     pub fn pending(&self) -> usize {
         self.pending
     }
 
-    /// What was done so far.
+    /// The counts so far.
     #[must_use]
     pub fn stats(&self) -> UringStats {
         UringStats {
@@ -211,8 +209,8 @@ impl<R: Ring> Uring<R> {
     #[inline]
     fn enqueue(&mut self, slot: u32) {
         let entry = self.slots.get_mut(slot).entry(slot);
-        // SAFETY: there are no more slots than entries, and each slot has at most one; for what it
-        // names the submitter of the request promised to keep it.
+        // SAFETY: there are no more slots than entries, and each slot has at most one; the submitter of the request promised
+        // to keep what it names.
         unsafe { self.ring.push(&entry) };
         self.slots.set_in_flight(slot);
         self.pending += 1;
@@ -231,7 +229,7 @@ impl<R: Ring> Uring<R> {
             // At most the limit.
             let wanted = u32::try_from(count).unwrap_or(u32::MAX);
             self.stats.submit_calls += 1;
-            // One call for both, where there is something to finish.
+            // The same call finishes completions, if there are any.
             let finish = self.ring.unfinished();
             submit_tracepoints::fire_begin(IO_URING, count);
             let submitted = self.ring.submit(wanted, finish);
@@ -255,24 +253,23 @@ impl<R: Ring> Uring<R> {
         }
     }
 
-    /// Says once what should not be. (No memory for a request, or no room for its completion: that
-    /// may be.)
+    /// Logs an unexpected refusal once. (Lack of memory for a request, or of room for its completion, is expected.)
     fn log_refusal(&mut self, refused: Result<usize, Errno>) {
         let expected = matches!(refused, Ok(_) | Err(Errno::AGAIN | Errno::BUSY));
         if !expected && !self.has_warned {
             self.has_warned = true;
             tracing::error!(
                 ?refused,
-                advice = "look at free memory, and at limits of the control group",
-                "io_uring_enter refuses to submit: requests wait and are tried again"
+                advice = "check free memory, and the limits of the control group",
+                "io_uring_enter refuses to submit: requests wait and are retried"
             );
         }
     }
 }
 
 /// If a push makes a full batch, or takes the last room, then everything pending is submitted at once, unless the kernel has
-/// refused for now and has not completed anything since. A discard is that of a block device (Linux 6.12); a file's is to write
-/// zeroes and unmap them.
+/// refused temporarily and has not completed anything since. A discard is for a block device (Linux 6.12); for a file
+/// it is write-zeroes with unmap.
 ///
 /// After a refusal the submit phase does nothing until a completion was reaped, unless nothing is in flight:
 /// then it tries again.
@@ -286,7 +283,7 @@ impl<R: Ring> IoBackend for Uring<R> {
 
     #[inline]
     unsafe fn push(&mut self, file: File, request: &Request) -> Result<(), Full> {
-        // SAFETY: our caller's promise is the one that is wanted.
+        // SAFETY: our caller promises the same.
         let mut record = unsafe { Record::new(file, request) };
         if self.buffers.any() {
             record.place = self.registered_place(&record);
@@ -314,7 +311,7 @@ impl<R: Ring> IoBackend for Uring<R> {
         }
         if self.in_flight > 0 && self.ring.unfinished() {
             self.stats.getevents_calls += 1;
-            // What fails leaves the flag, and is tried again at the next reap.
+            // After a failure the flag stays set, and the next reap retries.
             let _ = self.ring.finish(false);
         }
         let Self {
@@ -328,7 +325,7 @@ impl<R: Ring> IoBackend for Uring<R> {
         } = self;
         ring.drain(|user_data, res| {
             let Some((slot, record)) = slots.take_completed(user_data) else {
-                debug_assert!(false, "a completion of nothing: {user_data}, {res}");
+                debug_assert!(false, "a completion of no request: {user_data}, {res}");
                 return;
             };
             *in_flight -= 1;
@@ -355,15 +352,14 @@ impl<R: Ring> IoBackend for Uring<R> {
         self.to_resubmit.clear();
     }
 
-    /// It may be that there is nothing: the kernel hands work over and sets its flag after that, when we
-    /// may have taken the work already. Only the next work clears the flag then, so that it says nothing
-    /// while there is none.
+    /// May be true without a completion: the kernel queues its work and sets the flag afterwards, when we may have run that
+    /// work already. Only the next work clears the flag, so it is ignored while nothing is in flight.
     #[inline]
     fn has_completions(&self) -> bool {
         self.ring.has_completions() || self.in_flight > 0 && self.ring.unfinished()
     }
 
-    /// From now to the next reap, completions are told of at the descriptor.
+    /// Switches the eventfd on: until the next reap, completions write it.
     fn prepare_to_block(&mut self) -> bool {
         if !self.armed && self.in_flight > 0 && self.ring.can_be_quiet() {
             self.armed = true;
@@ -383,8 +379,8 @@ impl<R: Ring> IoBackend for Uring<R> {
 
 impl<R: Ring> Drop for Uring<R> {
     fn drop(&mut self) {
-        // Closing the ring would end requests some time later, with their buffers gone. What was
-        // not submitted is not seen by the kernel any more.
+        // Closing the ring would end requests some time later, when their buffers are freed. The kernel does not see requests
+        // that were not submitted.
         while self.in_flight > 0 {
             if let Err(error) = self.ring.finish(true)
                 && error != Errno::INTR

@@ -1,8 +1,8 @@
-//! Errors of making a ring, with the remedy.
+//! Errors of making a ring, each with a remedy.
 
 use rustix::io::Errno;
 
-/// Why there is no ring.
+/// Why a ring cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UringError {
     /// The administrator has switched io_uring off.
@@ -11,45 +11,45 @@ pub enum UringError {
          allow it with: sysctl kernel.io_uring_disabled=0"
     )]
     Disabled {
-        /// The sysctl: 1 leaves it to one group and to administrators, 2 to nobody.
+        /// The sysctl: 1 allows one group and administrators, 2 forbids it to all.
         level: u64,
     },
-    /// The kernel said `EPERM`, and not because of the sysctl.
+    /// The kernel returned `EPERM`, and not because of the sysctl.
     #[error(
         "io_uring is forbidden to this process, most likely by a seccomp filter of its container \
          or service; allow io_uring_setup, io_uring_enter and io_uring_register there"
     )]
     Forbidden,
-    /// The kernel said `ENOSYS`.
+    /// The kernel returned `ENOSYS`.
     #[error("this kernel has no io_uring (before Linux 5.1, or built without CONFIG_IO_URING)")]
     NotSupported,
-    /// The kernel has io_uring without an operation that is needed.
+    /// The kernel's io_uring lacks an operation that is needed.
     #[error("this kernel's io_uring is too old: Linux 5.6 is needed")]
     TooOld,
-    /// The kernel said `ENOMEM`.
+    /// The kernel returned `ENOMEM`.
     #[error(
         "no memory for an io_uring of {max_events} requests; the kernel may count it as locked \
          memory: raise the limit (ulimit -l, LimitMEMLOCK=) or lower aio-max-events"
     )]
     Memory {
-        /// Requests asked for.
+        /// The requested number of requests.
         max_events: u32,
     },
     /// `max_events` or `max_workers` is zero.
-    #[error("an io_uring of no requests, or with no workers")]
+    #[error("an io_uring needs at least one request and one worker")]
     Nothing,
     /// A system call failed in another way.
     #[error("{call} failed: {errno}")]
     Call {
-        /// Which.
+        /// The system call.
         call: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         errno: Errno,
     },
 }
 
 impl UringError {
-    /// Reads errno of `call` for the operator.
+    /// The error for an errno of `call`.
     pub(super) fn from_errno(call: &'static str, max_events: u32, errno: Errno) -> Self {
         match errno {
             Errno::PERM => match disabled_level() {
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_refusal_names_what_to_do() {
+    fn every_refusal_names_the_remedy() {
         for (errno, remedy) in [
             (Errno::NOSYS, "CONFIG_IO_URING"),
             (Errno::NOMEM, "ulimit -l"),

@@ -1,17 +1,17 @@
-//! io_uring: requests written into a ring that the kernel reads, completions read from another.
+//! io_uring: requests are written into a ring that the kernel reads, and completions are read from another.
 //!
 //! | file | mechanism |
 //! |---|---|
-//! | `settings` | what an engine can be told, and what it counts |
-//! | `error` | why there is none, in words that name the remedy |
-//! | `setup` | a ring with as much as this kernel has |
-//! | `ring` | the ring, behind the seam [`Ring`] |
-//! | `request` | one request: from [`Io`](crate::Io) to a submission entry, and on after a short transfer |
-//! | `buffers` | memory that the ring knows, and in which place of its table |
+//! | `settings` | settings and counters of an engine |
+//! | `error` | why a ring cannot be made, with the remedy |
+//! | `setup` | a ring with the best features of this kernel |
+//! | `ring` | the ring, behind the interface [`Ring`] |
+//! | `request` | one request: its submission entry, and its rest after a short transfer |
+//! | `buffers` | registered buffers, and their places in the ring's table |
 //! | `engine` | [`Uring`]: the queue, the batch limit, the reap pass |
 //!
-//! Beside what Linux AIO does it carries discards and zeroes, works through the page cache, and
-//! never blocks in a submission: what would block goes to a worker thread of the kernel's.
+//! Beside what Linux AIO does it carries discards and write-zeroes, works through the page cache, and never blocks in a
+//! submission: a request that would block goes to a worker thread of the kernel.
 
 mod buffers;
 mod engine;

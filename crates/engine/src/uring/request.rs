@@ -1,4 +1,4 @@
-//! The record of one request: what its submission entry says, and where a short transfer has ended.
+//! The record of one request: its submission entry, and its rest after a short transfer.
 
 use std::os::fd::RawFd;
 
@@ -9,23 +9,23 @@ use rustix::io::Errno;
 use crate::io::{Op, Request};
 use crate::transfer::{Progress, Transfer};
 
-/// A file as a ring knows it.
+/// A ring's name for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum File {
-    /// By its descriptor.
+    /// Its descriptor.
     Descriptor(RawFd),
-    /// By its place in the ring's table: the kernel need not look the descriptor up.
+    /// Its place in the ring's table, which saves the kernel the look-up of the descriptor.
     Registered(u32),
 }
 
-/// How often a request that the kernel gives back undone (`EAGAIN`, `EINTR`) is submitted again.
+/// How often a request that completes with `EAGAIN` or `EINTR` is submitted again.
 const MAX_RETRIES: u8 = 16;
 
-/// Most bytes that the kernel moves at once (`MAX_RW_COUNT`); a single buffer is cut down to it
-/// where its length would not fit an entry.
+/// Most bytes that the kernel transfers at once (`MAX_RW_COUNT`). A single buffer whose length does not fit an entry is cut to
+/// it.
 const MAX_RW_COUNT: u32 = 0x7fff_f000;
 
-/// A request that is under way.
+/// A request in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     pub(super) token: u64,
@@ -33,21 +33,21 @@ pub(super) struct Record {
     op: Op,
     fua: bool,
     offset: u64,
-    /// Of what has no data.
+    /// Bytes of a request without data.
     len: u64,
     file: File,
-    /// The place in the ring's table of the memory that all its buffers are in.
+    /// The place of the registered memory that contains all its buffers.
     pub(super) place: Option<u16>,
     retries: u8,
 }
 
-/// What becomes of a request after a completion.
+/// The next step of a request after a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextStep {
     Done(Result<(), Errno>),
-    /// The rest of it.
+    /// Submit the rest.
     Resume,
-    /// All of it once more.
+    /// Submit all of it again.
     Retry,
 }
 
@@ -76,7 +76,7 @@ impl Record {
         self.transfer.iovecs()
     }
 
-    /// Takes what the kernel said.
+    /// Applies a result of the kernel.
     pub(super) fn advance(&mut self, res: i32) -> NextStep {
         let again = [Errno::AGAIN, Errno::INTR].map(|errno| -errno.raw_os_error());
         if again.contains(&res) && self.retries < MAX_RETRIES {
@@ -88,14 +88,14 @@ impl Record {
             Progress::Resume { moved } => {
                 // The end of the request was accepted by the kernel: no overflow.
                 self.offset = self.offset.wrapping_add(moved);
-                // It goes on: patience starts anew.
+                // Progress resets the limit of retries.
                 self.retries = 0;
                 NextStep::Resume
             }
         }
     }
 
-    /// The submission entry for what is left of the request; `slot` comes back in the completion.
+    /// The submission entry for what remains of the request. The completion has `slot`.
     #[inline]
     pub(super) fn entry(&mut self, slot: u32) -> squeue::Entry {
         let entry = match self.file {
@@ -155,7 +155,7 @@ impl Record {
 }
 
 impl Record {
-    /// A transfer whose buffers are in memory that the ring knows.
+    /// The submission entry of a transfer with registered buffers.
     fn fixed_entry(&mut self, file: Fd, place: u16) -> Option<squeue::Entry> {
         let (single, offset) = (self.transfer.single(), self.offset);
         let (iov, count) = (self.transfer.iov(), self.transfer.iov_count());
@@ -188,8 +188,8 @@ fn len(buffer: &libc::iovec) -> u32 {
     u32::try_from(buffer.iov_len).unwrap_or(MAX_RW_COUNT)
 }
 
-/// `BLOCK_URING_CMD_DISCARD`, `_IO(0x12, 0)` of `linux/blkdev.h`: the range is where other commands
-/// have an address and their own data, which the crate's builder does not offer.
+/// `BLOCK_URING_CMD_DISCARD`, `_IO(0x12, 0)` of `linux/blkdev.h`. The range is in fields that the crate's builder does not
+/// offer.
 fn discard_entry(fd: i32, start: u64, len: u64) -> squeue::Entry {
     const BLOCK_URING_CMD_DISCARD: u64 = 0x1200;
     let mut words = [0_u64; 8];

@@ -1,5 +1,4 @@
-//! The two queues that are shared with the kernel, and the seam that lets tests put another kernel
-//! under the engine.
+//! The two queues that are shared with the kernel, and the trait that lets tests put another kernel under the engine.
 //!
 //! A ring belongs to the thread that made it: no other may submit to it or finish its completions.
 
@@ -17,65 +16,63 @@ use super::error::UringError;
 use super::settings::UringSettings;
 use super::setup::{self, RingKind, errno};
 
-/// What the engine asks of a ring.
+/// A ring under the engine.
 ///
 /// # Safety
-/// The engine gives buffers back to their owners by what an implementation says: every entry that
-/// was submitted completes exactly once with its own user data, and once it has, nothing of what
-/// it names is touched.
+/// The engine releases buffers to their owners according to an implementation: every submitted entry completes exactly once
+/// with its own user data, and after that nothing that it names is accessed.
 pub unsafe trait Ring {
-    /// How many entries it holds, submitted or not.
+    /// How many entries it has room for, submitted or not.
     fn entries(&self) -> u32;
 
-    /// Writes an entry behind those that are not submitted yet.
+    /// Appends an entry to those that are not submitted yet.
     ///
     /// # Safety
     /// There is room: fewer than [`entries`](Self::entries) are pushed and not completed. What the
     /// entry names is valid until its completion.
     unsafe fn push(&mut self, entry: &squeue::Entry);
 
-    /// io_uring_enter(2): submits the `count` oldest entries; says how many were taken. Finishes
-    /// completions as well, if it is to.
+    /// io_uring_enter(2): submits the `count` oldest entries, and returns how many were taken. With `finish` it finishes
+    /// completions as well.
     ///
     /// # Errors
     /// Those of the manual page; nothing was taken.
     fn submit(&mut self, count: u32, finish: bool) -> Result<usize, Errno>;
 
-    /// io_uring_enter(2) that finishes completions, so that they can be seen. With `wait`, not
-    /// before there is one.
+    /// io_uring_enter(2) that finishes completions, which makes them visible. With `wait` it waits for one.
     ///
     /// # Errors
     /// Those of the manual page.
     fn finish(&mut self, wait: bool) -> Result<(), Errno>;
 
-    /// Whether there are completions that only [`finish`](Self::finish) makes visible: a load.
+    /// Whether there are completions that only [`finish`](Self::finish) makes visible: one load.
     fn unfinished(&self) -> bool;
 
     /// Whether there are visible completions: two loads.
     fn has_completions(&self) -> bool;
 
-    /// Takes the completions that are visible now: user data and result.
+    /// Takes the visible completions: user data and result.
     fn drain(&mut self, each: impl FnMut(u64, i32));
 
-    /// Whether the wake-up descriptor can be switched off and on without losing a completion.
+    /// Whether the eventfd can be switched off and on without losing a completion.
     fn can_be_quiet(&self) -> bool;
 
-    /// Switches the wake-up descriptor off or on, where that can be. Whoever switches it on has to
-    /// [`finish`](Self::finish) afterwards, or a completion from before may go unheard.
+    /// Switches the eventfd off or on, where that is possible. After switching it on the caller has to
+    /// [`finish`](Self::finish), or it may miss an earlier completion.
     fn set_quiet(&mut self, quiet: bool);
 }
 
-/// Files that a ring knows at the same time, at most; the others are named by their descriptors.
+/// Most registered files of a ring; others are named by their descriptors.
 const MAX_FILES: u32 = 1024;
 
-/// Places for memory, each of 1 GiB at most. The table is made when it is wanted, and takes the kernel a
-/// pointer for each.
+/// Places for registered memory, each of at most 1 GiB. The table is made on first use, and takes the kernel a pointer for
+/// each place.
 pub(super) const MAX_BUFFERS: u16 = 4096;
 
-/// io_uring_register(2); not in the crate in a form that outlives a borrow of the ring.
+/// Operations of io_uring_register(2), which the crate offers only for the time of a borrow of the ring.
 const IORING_REGISTER_RING_FDS: u32 = 20;
 const IORING_UNREGISTER_RING_FDS: u32 = 21;
-/// io_uring_enter(2).
+/// Flags of io_uring_enter(2).
 const IORING_ENTER_GETEVENTS: u32 = 1;
 const IORING_ENTER_REGISTERED_RING: u32 = 1 << 4;
 
@@ -92,13 +89,13 @@ pub struct KernelRing {
     ring: IoUring,
     kind: RingKind,
     event_fd: OwnedFd,
-    /// What io_uring_enter(2) calls the ring: a place in the thread's table of rings, or its
-    /// descriptor, and the flag that says which.
+    /// The ring for io_uring_enter(2): a place in the thread's table of rings, or its descriptor, and the flag that says
+    /// which.
     handle: (RawFd, u32),
     files: u32,
-    /// The table of memory is there.
+    /// The table of registered memory exists.
     has_buffers: bool,
-    /// Not for other threads.
+    /// Makes the type `!Send`.
     _thread: PhantomData<*const ()>,
 }
 
@@ -113,7 +110,7 @@ impl std::fmt::Debug for KernelRing {
 }
 
 impl KernelRing {
-    /// A ring of this thread's.
+    /// A ring for the calling thread.
     ///
     /// # Errors
     /// [`UringError`], whose text names cause and remedy.
@@ -122,7 +119,7 @@ impl KernelRing {
         Self::set_up(built, settings)
     }
 
-    /// Around a ring that was built: what it is to have beside it.
+    /// Completes a ring that was built: eventfd, tables, workers.
     pub(super) fn set_up(
         built: (IoUring, RingKind),
         settings: UringSettings,
@@ -146,19 +143,19 @@ impl KernelRing {
         this.register_ring();
         this.set_max_workers(settings.max_workers);
         this.set_quiet(true);
-        // A filter may let a ring be made and not be used.
+        // A seccomp filter may allow io_uring_setup and forbid io_uring_enter.
         this.finish(false).map_err(call("io_uring_enter"))?;
         Ok(this)
     }
 
-    /// Written by the kernel for completions, for a poller that watches it for edges.
+    /// The eventfd that the kernel writes for completions, for a poller that watches it for edges.
     pub(super) fn event_fd(&self) -> BorrowedFd<'_> {
         self.event_fd.as_fd()
     }
 
-    /// How many threads the kernel starts for what would block, of either of its two kinds.
+    /// Sets the most threads that the kernel starts for requests that would block, for each of its two kinds.
     pub(super) fn set_max_workers(&mut self, max_workers: u32) {
-        // Linux 5.15; before that the kernel's own bounds hold.
+        // Linux 5.15; older kernels have their own bounds.
         let mut workers = [max_workers; 2];
         let _ = self
             .ring
@@ -166,14 +163,13 @@ impl KernelRing {
             .register_iowq_max_workers(&mut workers);
     }
 
-    /// Makes `fd` known to the ring at place `index`; false when there is no such place or the kernel
-    /// refuses.
+    /// Registers `fd` at place `index`. False: there is no such place, or the kernel refuses.
     pub(super) fn register_file(&mut self, index: u32, fd: RawFd) -> bool {
         let submitter = self.ring.submitter();
         index < self.files && submitter.register_files_update(index, &[fd]).is_ok()
     }
 
-    /// Whether requests with several buffers may name them by place (Linux 6.15).
+    /// Whether requests with several buffers may use registered memory (Linux 6.15).
     pub(super) fn has_vectored_fixed(&self) -> bool {
         let mut probe = Probe::new();
         let probed = self.ring.submitter().register_probe(&mut probe);
@@ -181,7 +177,7 @@ impl KernelRing {
         probed.is_ok() && codes.into_iter().all(|code| probe.is_supported(code))
     }
 
-    /// Spares each system call the search for its descriptor (Linux 5.18).
+    /// Registers the ring with the thread, which saves each system call the look-up of the descriptor (Linux 5.18).
     fn register_ring(&mut self) {
         let mut update = RsrcUpdate {
             offset: u32::MAX,
@@ -196,7 +192,7 @@ impl KernelRing {
     }
 
     fn update_rings(&mut self, operation: u32, update: &mut RsrcUpdate) -> bool {
-        // SAFETY: both operations read and write one structure of this form.
+        // SAFETY: both operations read and write one structure of this type.
         let ret = unsafe {
             libc::syscall(
                 libc::SYS_io_uring_register,
@@ -212,7 +208,7 @@ impl KernelRing {
     fn enter(&mut self, count: u32, min_complete: u32, flags: u32) -> Result<usize, Errno> {
         let (handle, registered) = self.handle;
         // SAFETY: without a signal mask or an extended argument the call reads nothing but the
-        // entries of the ring, for which whoever pushed them vouches.
+        // entries of the ring, which are valid by the promise of `push`'s callers.
         let ret = unsafe {
             libc::syscall(
                 libc::SYS_io_uring_enter,
@@ -241,7 +237,7 @@ impl BufferTable for KernelRing {
             self.has_buffers = true;
         }
         let buffers = std::slice::from_ref(buffer);
-        // SAFETY: our caller vouches for the memory.
+        // SAFETY: our caller promises that the memory is mapped.
         let registered = unsafe { submitter.register_buffers_update(place.into(), buffers, None) };
         registered.map_err(|error| BufferError::from_errno(errno(&error), buffer.iov_len))
     }
@@ -258,20 +254,20 @@ impl BufferTable for KernelRing {
     }
 }
 
-/// An empty table of files, as large as it may be; how large.
+/// Makes an empty table of files, as large as allowed, and returns its size.
 fn register_file_table(ring: &IoUring) -> u32 {
     // The kernel allows as many as the process may have open.
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let files = u32::try_from(limit).unwrap_or(u32::MAX).min(MAX_FILES);
     let submitter = ring.submitter();
-    // Linux 5.19; before that, a table of nothing.
+    // Sparse tables need Linux 5.19; before that, a table of -1 does the same.
     let table = || submitter.register_files(&vec![-1; files as usize]);
     let made = submitter.register_files_sparse(files).or_else(|_| table());
     made.map_or(0, |()| files)
 }
 
-// SAFETY: the kernel completes what it took exactly once (completions that find no room wait in
-// the kernel and are told of by a flag), and touches no buffer afterwards.
+// SAFETY: the kernel completes what it took exactly once (completions that find no room wait in the kernel, which sets a
+// flag), and accesses no buffer afterwards.
 unsafe impl Ring for KernelRing {
     fn entries(&self) -> u32 {
         self.ring.params().sq_entries()
@@ -279,7 +275,7 @@ unsafe impl Ring for KernelRing {
 
     #[inline]
     unsafe fn push(&mut self, entry: &squeue::Entry) {
-        // SAFETY: the caller vouches for what the entry names.
+        // SAFETY: the caller promises that what the entry names is valid.
         let pushed = unsafe { self.ring.submission().push(entry) };
         debug_assert!(pushed.is_ok(), "there are no more requests than entries");
     }
@@ -314,8 +310,8 @@ unsafe impl Ring for KernelRing {
         }
     }
 
-    /// Only where nobody but this thread makes completions visible (Linux 6.2; what is asked for
-    /// here is of 6.6): else one may become visible without a look at the switch.
+    /// Only where no other thread makes completions visible (Linux 6.2; the kind that is required here is of 6.6). Otherwise
+    /// one may become visible without a check of the switch.
     fn can_be_quiet(&self) -> bool {
         self.kind == RingKind::Direct
     }
@@ -329,8 +325,8 @@ unsafe impl Ring for KernelRing {
             queue.disable_eventfd();
         } else {
             queue.enable_eventfd();
-            // The kernel puts a completion on its list and then looks at the switch. We move the
-            // switch and then let the kernel look at its list.
+            // The kernel puts a completion on its list and then reads the switch. We set the switch and then let the
+            // kernel read its list.
             fence(Ordering::SeqCst);
         }
     }
@@ -338,7 +334,7 @@ unsafe impl Ring for KernelRing {
 
 impl Drop for KernelRing {
     fn drop(&mut self) {
-        // The thread's table holds the ring, with its files, until the thread ends.
+        // Otherwise the thread's table would keep the ring, with its files, until the thread ends.
         if let (Ok(index), IORING_ENTER_REGISTERED_RING) =
             (u32::try_from(self.handle.0), self.handle.1)
         {

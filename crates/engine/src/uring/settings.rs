@@ -3,13 +3,13 @@
 use crate::aio::DEFAULT_MAX_EVENTS;
 use crate::pool::DEFAULT_MAX_THREADS;
 
-/// Most requests that one ring is made for: the kernel's own limit. More are cut down to it.
+/// Most requests of one ring: the kernel's own limit. Larger settings are reduced to it.
 pub const MAX_RING_EVENTS: u32 = 32_768;
 
-/// How an engine is made.
+/// Settings of an io_uring engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UringSettings {
-    /// Requests in flight and pending together, 1 or more; over [`MAX_RING_EVENTS`] means that.
+    /// Requests in flight and pending together, 1 or more, reduced to [`MAX_RING_EVENTS`].
     pub max_events: u32,
     /// Most requests in one io_uring_enter(2); 0 means [`DEFAULT_MAX_BATCH`](crate::DEFAULT_MAX_BATCH).
     pub max_batch: u32,
@@ -27,10 +27,10 @@ impl Default for UringSettings {
     }
 }
 
-/// What an engine did since it was made.
+/// Counts of an engine since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UringStats {
-    /// Requests that the kernel took; a resumed or repeated request counts again.
+    /// Requests that the kernel took; a resumed or retried request counts again.
     pub submitted: u64,
     /// Calls of io_uring_enter(2) that submitted something, or tried to.
     pub submit_calls: u64,
@@ -38,16 +38,16 @@ pub struct UringStats {
     pub largest_batch: u64,
     /// Most requests in the next call.
     pub max_batch: u32,
-    /// Submissions that the kernel refused for now.
+    /// Submissions that the kernel refused temporarily.
     pub refused: u64,
     /// Calls of io_uring_enter(2) that only let the kernel finish completions.
     pub getevents_calls: u64,
     /// Short transfers that were resumed.
     pub resumed: u64,
-    /// Requests that the kernel gave back undone and that were submitted once more.
+    /// Requests that completed with `EAGAIN` or `EINTR` and were submitted again.
     pub retried: u64,
-    /// Requests whose buffers were in memory that the ring knew.
+    /// Requests with registered buffers.
     pub fixed: u64,
-    /// Completions handed out.
+    /// Completions that were reaped.
     pub completed: u64,
 }

@@ -1,8 +1,8 @@
-//! A ring with as much as this kernel has.
+//! Setup of a ring with the best features of this kernel.
 //!
-//! What is wanted: only one thread submits, and only that thread, inside of its own system calls,
-//! finishes completions. Then the kernel needs no locks and no interrupts for it, and a flag in
-//! the ring says when there is something to finish. Older kernels get a ring with less.
+//! The best kind of ring is used by one thread only, which finishes completions inside of its own system calls. The kernel
+//! then needs no locks and no interrupts for it, and a flag in the ring says when there are completions to finish. Older
+//! kernels get a ring with fewer features.
 
 use io_uring::{IoUring, Probe, opcode};
 use rustix::io::Errno;
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::error::UringError;
 use super::settings::MAX_RING_EVENTS;
 
-/// What a ring is asked for, the best first.
+/// Kinds of rings, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RingKind {
     /// Without the indirection of the submission array (Linux 6.6).
@@ -21,7 +21,7 @@ pub(super) enum RingKind {
     Cooperative,
     /// One bad request does not stop a batch (5.18).
     SubmitAll,
-    /// A completion queue of our size (5.6).
+    /// The size of the completion queue can be set (5.6).
     Plain,
 }
 
@@ -60,12 +60,12 @@ impl RingKind {
     }
 }
 
-/// The best ring for `max_events` requests that this kernel makes.
+/// Builds the best ring for `max_events` requests that this kernel supports.
 pub(super) fn build(max_events: u32) -> Result<(IoUring, RingKind), UringError> {
     build_on(max_events, RingKind::build)
 }
 
-/// The same where `make` is the kernel, which refuses what it does not know with `EINVAL`.
+/// The same on another kernel, `make`, which refuses unknown features with `EINVAL`.
 fn build_on(
     max_events: u32,
     mut make: impl FnMut(RingKind, u32) -> std::io::Result<IoUring>,
@@ -90,7 +90,7 @@ fn build_on(
     Err(UringError::TooOld)
 }
 
-/// Everything that is used without asking again.
+/// Checks that the kernel has all operations that are used without a further check.
 fn check_operations(ring: &IoUring, max_events: u32) -> Result<(), UringError> {
     let mut probe = Probe::new();
     match ring.submitter().register_probe(&mut probe) {
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use crate::{Completion, IoBackend, Op, Request};
 
-    /// A kernel that knows nothing better than `best`.
+    /// A kernel without the kinds of rings that are better than `best`.
     fn older(best: RingKind) -> impl FnMut(RingKind, u32) -> std::io::Result<IoUring> {
         let better = RING_KINDS.into_iter().take_while(move |kind| *kind != best);
         let better: Vec<_> = better.collect();
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// Does one request as a loop does that sleeps until it is told.
+    /// Runs one request, like a loop that sleeps until the eventfd is written.
     fn run(ring: &mut Uring, (op, fua): (Op, bool), fd: i32, memory: &mut [u8]) -> Vec<Completion> {
         let mut iov = libc::iovec {
             iov_base: memory.as_mut_ptr().cast(),
@@ -173,12 +173,12 @@ mod tests {
                     tv_sec: 60,
                     tv_nsec: 0,
                 };
-                let told = poll(
+                let polled = poll(
                     &mut [PollFd::new(&ring.eventfd(), PollFlags::IN)],
                     Some(&minute),
                 );
-                assert!(matches!(told, Ok(1) | Err(Errno::INTR)), "never told of it");
-                // The next wait is for the next time.
+                assert!(matches!(polled, Ok(1) | Err(Errno::INTR)), "no signal");
+                // Resets the eventfd for the next wait.
                 let _ = rustix::io::read(ring.eventfd(), &mut [0; 8]);
             }
             ring.reap(&mut out);
@@ -187,9 +187,9 @@ mod tests {
         out
     }
 
-    /// The kernel that runs this may be one of the older ones itself.
+    /// The kernel that runs this test may be an older one itself.
     #[test]
-    fn an_older_kernel_gives_the_best_ring_that_it_has_and_that_works() {
+    fn an_older_kernel_gets_its_best_ring_and_that_works() {
         if !test_support::report::has_io_uring() {
             return;
         }
@@ -236,8 +236,8 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_kernel_does_not_know_is_tried_with_less() {
-        for (errno, calls, told) in [
+    fn only_unknown_features_are_retried_with_fewer() {
+        for (errno, calls, error) in [
             (Errno::INVAL, RING_KINDS.len(), UringError::TooOld),
             (Errno::NOSYS, 1, UringError::NotSupported),
             (Errno::NOMEM, 1, UringError::Memory { max_events: 8 }),
@@ -247,7 +247,7 @@ mod tests {
                 tried.push(kind);
                 Err(errno.into())
             });
-            assert_eq!(refused.err(), Some(told));
+            assert_eq!(refused.err(), Some(error));
             assert_eq!(tried, RING_KINDS[..calls]);
         }
         let mut calls = 0;

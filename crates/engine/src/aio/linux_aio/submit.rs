@@ -1,4 +1,4 @@
-//! The submit pass: what is pending goes to the kernel, in order, one way or the other.
+//! The submit pass: pending requests go to the kernel in order, by io_submit(2) or synchronously.
 
 use std::os::fd::RawFd;
 
@@ -13,8 +13,8 @@ use crate::submit_tracepoints;
 use crate::transfer::Progress;
 
 impl<K: AioKernel> LinuxAio<K> {
-    /// The batch limit for the next call. The room of the context bounds it as well, but needs no
-    /// look: a record is taken for every request that is pending or in flight.
+    /// The batch limit for the next call. The room of the context needs no check: every request that is pending or in flight
+    /// has a record.
     pub(super) fn batch(&self) -> usize {
         self.batch.for_call(self.in_flight)
     }
@@ -32,7 +32,7 @@ impl<K: AioKernel> LinuxAio<K> {
         }
     }
 
-    /// The file of a request that is to be carried out at once.
+    /// The file of a request that is to be carried out synchronously; `None`: it is submitted.
     #[inline]
     fn synchronous_file(&mut self, slot: u32) -> Option<RawFd> {
         let request = self.slots.get_mut(slot);
@@ -40,7 +40,7 @@ impl<K: AioKernel> LinuxAio<K> {
         (self.synchronous.allows_transfer(fd) && request.is_plain_transfer()).then_some(fd)
     }
 
-    /// Fills the array of the next io_submit(2); how many requests are in it.
+    /// Fills the array of the next io_submit(2), and returns how many requests are in it.
     fn collect_batch(&mut self) -> usize {
         self.iocbs.clear();
         for index in 0..self.pending.len().min(self.batch()) {
@@ -54,18 +54,17 @@ impl<K: AioKernel> LinuxAio<K> {
         self.iocbs.len()
     }
 
-    /// One io_submit(2), up to the next request that goes the other way.
+    /// Calls io_submit(2) once, for the requests before the next synchronous one.
     fn submit_batch(&mut self) {
         let count = self.collect_batch();
         self.stats.submit_calls += 1;
         submit_tracepoints::fire_begin(LINUX_AIO, count);
-        // SAFETY: the control blocks lie in `slots`, which nobody touches during the call;
-        // for what they name, the submitters promised to keep it until completion.
+        // SAFETY: the control blocks lie in `slots`, which is not accessed during the call; the submitters promised to keep
+        // what they name until completion.
         let submitted = unsafe { self.kernel.submit(self.context, &self.iocbs) };
         submit_tracepoints::fire_end(LINUX_AIO, count, submitted);
         match submitted {
-            // The kernel accepts at least one or says why not; were it to do neither, that
-            // would be an EAGAIN.
+            // The kernel accepts at least one request or returns an error. 0 would be treated as EAGAIN.
             Ok(0) | Err(Errno::AGAIN) => {
                 self.stats.eagain += 1;
                 self.blocked = true;
@@ -75,8 +74,8 @@ impl<K: AioKernel> LinuxAio<K> {
         }
     }
 
-    /// Transfers of one file, from the first pending request on, by read and write system calls. What is left of
-    /// a short one stays the first.
+    /// Carries out transfers of one file by read and write system calls, from the first pending request on. The rest of a
+    /// short transfer stays first.
     fn transfer_synchronously(&mut self, fd: RawFd) {
         let begin_ns = self.kernel.now_ns();
         let mut step = Step::default();
@@ -102,7 +101,7 @@ impl<K: AioKernel> LinuxAio<K> {
         self.synchronous.observe_transfers(fd, step);
     }
 
-    /// The kernel has taken so many requests, one at least.
+    /// Notes that the kernel has taken so many requests, at least one.
     fn accepted(&mut self, count: usize) {
         if let CompletionSource::Ring(ring) = self.source {
             let last = self.pending[count - 1];
@@ -120,7 +119,7 @@ impl<K: AioKernel> LinuxAio<K> {
         self.stats.largest_batch = self.stats.largest_batch.max(count as u64);
     }
 
-    /// An error of io_submit(2) concerns the first request only.
+    /// Completes the first request with an error of io_submit(2), which concerns that one only.
     fn refuse_first(&mut self, errno: Errno) {
         if let Some(slot) = self.pending.pop_front() {
             self.finished.push((slot, Err(errno)));
