@@ -332,7 +332,7 @@ impl Machine {
         assert!(self.front_end.is_connected());
         assert_eq!(self.front_end.waiting(), 0, "all commands have their reply");
         let adapter = self.front_end.server.device().0;
-        assert!(adapter.settled() && adapter.in_flight() == 0);
+        assert!(adapter.is_reset_done() && adapter.in_flight() == 0);
 
         self.front_end.unmap(0, MEMORY as u64);
         self.turn();

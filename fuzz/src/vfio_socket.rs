@@ -116,7 +116,7 @@ impl Rig {
             }
             14 => front_end.agree(),
             _ => {
-                front_end.server.unmasked();
+                front_end.server.handle_unmask();
                 front_end.server.run(front_end.now_ns);
                 front_end.receive();
             }

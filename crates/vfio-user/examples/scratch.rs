@@ -13,7 +13,7 @@ use std::io::Read;
 use rustix::io::Errno;
 use unix_socket::listener::Listener;
 use vfio_user::testing::Scratch;
-use vfio_user::{DmaId, Driver, Host, PciDevice};
+use vfio_user::{DmaId, Host, PciDevice, ServerThread};
 
 /// A device that prints its calls.
 #[derive(Default)]
@@ -44,8 +44,8 @@ impl PciDevice for Loud {
         self.0.reset(host);
     }
 
-    fn settled(&self) -> bool {
-        self.0.settled()
+    fn is_reset_done(&self) -> bool {
+        self.0.is_reset_done()
     }
 
     fn memory_changed(&mut self, host: &mut dyn Host) {
@@ -70,7 +70,7 @@ impl PciDevice for Loud {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args_os().nth(1).ok_or("name a socket")?;
     let listener = Listener::bind(path.as_ref())?;
-    let _driver = Driver::spawn(listener, Loud::default())?;
+    let _driver = ServerThread::spawn(listener, Loud::default())?;
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
 }

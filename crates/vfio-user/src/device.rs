@@ -25,10 +25,10 @@ pub trait PciDevice {
     fn read(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &mut [u8]);
     /// The guest writes. The range is in the region.
     fn write(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &[u8]);
-    /// Resets the device to its initial state. Requests may still be in flight: see [`PciDevice::settled`].
+    /// Resets the device to its initial state. Requests may still be in flight: see [`PciDevice::is_reset_done`].
     fn reset(&mut self, host: &mut dyn Host);
     /// Whether all requests are done that were in flight at the last reset. The reset command is answered then.
-    fn settled(&self) -> bool;
+    fn is_reset_done(&self) -> bool;
     /// [`Host::memory`] has changed; the device must release the old memory as soon as no request uses it. Also called when
     /// the front-end has disconnected, which unmaps all memory.
     fn memory_changed(&mut self, host: &mut dyn Host);

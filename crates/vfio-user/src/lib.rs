@@ -4,7 +4,7 @@
 //! shares the guest's memory, and receives interrupts. The device implements [`PciDevice`].
 //!
 //! - [`Server`]: a device and its front-end's socket. It never blocks, so that it can share an iothread with the disks of the
-//!   device; [`Watches`] registers its descriptors with the iothread's loop. [`Driver`] runs it on a thread of its own.
+//!   device; [`Watches`] registers its descriptors with the iothread's loop. [`ServerThread`] runs it on a thread of its own.
 //! - [`ConfigSpace`]: the configuration space of a PCI device.
 //! - [`wire`]: the messages.
 //! - [`testing`]: a device for tests.
@@ -19,7 +19,6 @@ mod commands;
 mod config_space;
 mod device;
 mod dma;
-mod driver;
 mod error;
 mod incoming;
 mod intx;
@@ -30,6 +29,7 @@ mod outgoing;
 mod payload;
 mod registers;
 mod server;
+mod server_thread;
 mod session;
 pub mod testing;
 mod version;
@@ -38,6 +38,6 @@ pub mod wire;
 
 pub use config_space::{Bar, ConfigSpace, Identity};
 pub use device::{DmaId, Host, PciDevice};
-pub use driver::Driver;
 pub use server::Server;
-pub use watches::{Watched, Watches};
+pub use server_thread::ServerThread;
+pub use watches::{ServerEvent, Watches};

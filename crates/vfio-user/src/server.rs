@@ -1,7 +1,7 @@
 //! A device and the socket of its front-end, without blocking calls.
 //!
 //! An event loop watches the server's descriptors and calls the methods for those that are ready: an iothread's,
-//! which also serves the disks of the device, or a [`crate::Driver`]'s.
+//! which also serves the disks of the device, or a [`crate::ServerThread`]'s.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -83,7 +83,7 @@ impl<D: PciDevice> Server<D> {
         self.socket.is_some() && !self.session.outgoing.unsent().is_empty()
     }
 
-    /// The eventfd to watch for [`Server::unmasked`], if there is one.
+    /// The eventfd to watch for [`Server::handle_unmask`], if there is one.
     pub fn unmask_fd(&self) -> Option<BorrowedFd<'_>> {
         self.session.bus.intx.unmask_fd()
     }
@@ -129,7 +129,7 @@ impl<D: PciDevice> Server<D> {
 
     /// Polls the socket: true if there are messages, which [`Server::run`] handles. For an event loop that expects a
     /// message soon and does not sleep.
-    pub fn look(&mut self) -> bool {
+    pub fn poll_socket(&mut self) -> bool {
         if !self.wants_read() {
             return false;
         }
@@ -176,7 +176,7 @@ impl<D: PciDevice> Server<D> {
     }
 
     /// Unmasks the interrupt if its eventfd was signalled.
-    pub fn unmasked(&mut self) {
+    pub fn handle_unmask(&mut self) {
         self.session.bus.intx.unmask_signalled();
     }
 

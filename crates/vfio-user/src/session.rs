@@ -177,7 +177,7 @@ impl Session {
         if self.delayed_replies.is_empty() {
             return;
         }
-        let settled = device.settled();
+        let settled = device.is_reset_done();
         let ready = self
             .delayed_replies
             .extract_if(.., |(_, reply)| !reply.waits(settled));

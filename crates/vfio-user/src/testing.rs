@@ -178,7 +178,7 @@ impl PciDevice for Scratch {
         self.update_line(host);
     }
 
-    fn settled(&self) -> bool {
+    fn is_reset_done(&self) -> bool {
         self.kept.is_none()
     }
 

@@ -14,12 +14,12 @@ use crate::server::Server;
 
 /// The descriptor that became ready, and so the method to call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Watched {
+pub enum ServerEvent {
     /// [`Server::readable`].
     Read,
     /// [`Server::writable`].
     Write,
-    /// [`Server::unmasked`].
+    /// [`Server::handle_unmask`].
     Unmask,
 }
 
@@ -43,7 +43,7 @@ impl Watches {
         &mut self,
         cx: &mut Context<H, T>,
         server: &Server<D>,
-        handler: impl Fn(Watched) -> H,
+        handler: impl Fn(ServerEvent) -> H,
     ) -> io::Result<()> {
         if self.generation != server.generation() {
             self.remove(cx);
@@ -53,22 +53,22 @@ impl Watches {
         let all = [
             (
                 &mut self.read,
-                Watched::Read,
+                ServerEvent::Read,
                 socket.filter(|_| server.wants_read()),
             ),
             (
                 &mut self.write,
-                Watched::Write,
+                ServerEvent::Write,
                 socket.filter(|_| server.wants_write()),
             ),
-            (&mut self.unmask, Watched::Unmask, unmask),
+            (&mut self.unmask, ServerEvent::Unmask, unmask),
         ];
         for (watching, watched, wanted) in all {
             match (*watching, wanted) {
                 (None, Some(fd)) => {
                     let interest = match watched {
-                        Watched::Read | Watched::Unmask => Interest::Readable,
-                        Watched::Write => Interest::Writable,
+                        ServerEvent::Read | ServerEvent::Unmask => Interest::Readable,
+                        ServerEvent::Write => Interest::Writable,
                     };
                     let fd = fd.try_clone_to_owned()?;
                     *watching = Some(cx.add(fd, interest, handler(watched))?);

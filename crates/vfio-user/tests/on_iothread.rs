@@ -17,7 +17,7 @@ use test_support::vfio_user::connection::Connection;
 use test_support::vfio_user::{access, set_irqs};
 use vfio_user::testing::{LEVEL, Scratch};
 use vfio_user::wire::{self, command};
-use vfio_user::{Server, Watched, Watches};
+use vfio_user::{Server, ServerEvent, Watches};
 
 /// A device and its handlers.
 struct Devices {
@@ -44,7 +44,7 @@ impl Devices {
 }
 
 impl Runner for Devices {
-    type Handler = Watched;
+    type Handler = ServerEvent;
     type Timer = ();
     type Message = UnixStream;
 
@@ -52,13 +52,13 @@ impl Runner for Devices {
         &mut self,
         cx: &mut RunnerContext<Self>,
         _: HandlerId,
-        watched: Watched,
+        watched: ServerEvent,
         _: Readiness,
     ) {
         match watched {
-            Watched::Read => self.server.readable(cx.now_ns()),
-            Watched::Write => self.server.writable(),
-            Watched::Unmask => self.server.unmasked(),
+            ServerEvent::Read => self.server.readable(cx.now_ns()),
+            ServerEvent::Write => self.server.writable(),
+            ServerEvent::Unmask => self.server.handle_unmask(),
         }
         self.more = true;
     }

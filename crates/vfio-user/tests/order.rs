@@ -39,7 +39,7 @@ impl PciDevice for Spy {
 
     fn reset(&mut self, _: &mut dyn Host) {}
 
-    fn settled(&self) -> bool {
+    fn is_reset_done(&self) -> bool {
         true
     }
 
@@ -90,18 +90,18 @@ fn received_messages_are_handled_without_the_socket_becoming_readable() {
 fn polling_the_socket_reads_messages_but_does_not_handle_them() {
     let mut rig = Rig::around(Spy::default());
     rig.agree();
-    assert!(!rig.server.look());
+    assert!(!rig.server.poll_socket());
     let write = Message::command(1, command::REGION_WRITE, 0, &access(0, 0, 1, b"x"));
     rig.send(&write.bytes().repeat(2), &[]);
-    assert!(rig.server.look());
-    assert!(rig.server.look(), "until the messages are handled");
+    assert!(rig.server.poll_socket());
+    assert!(rig.server.poll_socket(), "until the messages are handled");
     assert_eq!(rig.server.device().0.writes, 0);
     assert!(rig.receive().is_none());
     rig.server.run(0);
     assert_eq!(rig.server.device().0.writes, 2);
     assert!(rig.receive().is_some());
-    assert!(!rig.server.look());
+    assert!(!rig.server.poll_socket());
     rig.front_end.shutdown(std::net::Shutdown::Both).unwrap();
-    assert!(rig.server.look(), "disconnected");
+    assert!(rig.server.poll_socket(), "disconnected");
     assert!(!rig.is_connected());
 }

@@ -12,7 +12,7 @@ use test_support::deadline::eventually;
 use test_support::events::{becomes_readable, event, take};
 use test_support::vfio_user::{file, memory};
 use unix_socket::listener::Listener;
-use vfio_user::Driver;
+use vfio_user::ServerThread;
 use vfio_user::testing::{ADDRESS, DATA, LEVEL, MAPPED_WRITE, Scratch};
 use vfio_user::wire::{IRQ_ACTION_TRIGGER, IRQ_ACTION_UNMASK, IRQ_DATA_EVENTFD, IRQ_DATA_NONE};
 
@@ -26,7 +26,7 @@ fn cloud_hypervisors_client_can_connect_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("device.sock");
     let listener = Listener::bind(&path).unwrap();
-    let _driver = Driver::spawn(listener, Scratch::default()).unwrap();
+    let _driver = ServerThread::spawn(listener, Scratch::default()).unwrap();
     for session in 0..3u8 {
         let mut client = Client::new(&path).unwrap();
         let sizes: Vec<_> = (0..9)
@@ -77,7 +77,7 @@ fn a_second_front_end_waits_until_the_first_disconnects() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("device.sock");
     let listener = Listener::bind(&path).unwrap();
-    let driver = Driver::spawn(listener, Scratch::default()).unwrap();
+    let driver = ServerThread::spawn(listener, Scratch::default()).unwrap();
     let mut first = Client::new(&path).unwrap();
     let second = {
         let path = path.clone();

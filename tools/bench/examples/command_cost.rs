@@ -94,7 +94,7 @@ impl Device {
 
     /// Turns, until there is nothing to do.
     fn turns(&mut self) {
-        self.server.look();
+        self.server.poll_socket();
         loop {
             self.now_ns += 1000;
             self.server.device().0.set_now(self.now_ns);

@@ -162,12 +162,12 @@ impl SocketDevice for LsiController {
             LISTENER => self.accept(now_ns),
             READ => self.server.readable(now_ns),
             WRITE => self.server.writable(),
-            _ => self.server.unmasked(),
+            _ => self.server.handle_unmask(),
         }
     }
 
     fn poll_socket(&mut self) -> bool {
-        self.server.look()
+        self.server.poll_socket()
     }
 
     fn run(&mut self, now_ns: u64) -> bool {

@@ -182,7 +182,7 @@ impl PciDevice for Adapter {
         self.update_line(host);
     }
 
-    fn settled(&self) -> bool {
+    fn is_reset_done(&self) -> bool {
         !self.resets && self.chip.draining() == 0
     }
 

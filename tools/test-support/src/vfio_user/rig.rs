@@ -95,7 +95,7 @@ impl<D: PciDevice> Rig<D> {
         for _ in 0..4 {
             self.server.readable(self.now_ns);
             self.server.writable();
-            self.server.unmasked();
+            self.server.handle_unmask();
             while self.server.run(self.now_ns) {
                 deadline.check("the device has nothing more to do");
             }

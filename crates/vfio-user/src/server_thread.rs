@@ -16,12 +16,12 @@ use crate::server::Server;
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// A thread that serves front-ends of a socket, one after the other. Dropping it stops it.
-pub struct Driver {
+pub struct ServerThread {
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Driver {
+impl ServerThread {
     /// Starts the thread.
     ///
     /// # Errors
@@ -29,7 +29,7 @@ impl Driver {
     pub fn spawn(
         listener: Listener,
         device: impl PciDevice + Send + 'static,
-    ) -> io::Result<Driver> {
+    ) -> io::Result<ServerThread> {
         listener.socket().set_nonblocking(true)?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let thread = {
@@ -42,14 +42,14 @@ impl Driver {
                     }
                 })?
         };
-        Ok(Driver {
+        Ok(ServerThread {
             stop,
             thread: Some(thread),
         })
     }
 }
 
-impl Drop for Driver {
+impl Drop for ServerThread {
     fn drop(&mut self) {
         // Cannot fail: the counter is written once.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
@@ -136,7 +136,7 @@ fn serve<D: PciDevice>(
             server.writable();
         }
         if unmasked {
-            server.unmasked();
+            server.handle_unmask();
         }
         busy = server.run(now_ns());
     }
