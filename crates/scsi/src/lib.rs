@@ -31,7 +31,6 @@
 //! # }
 //! ```
 
-mod asked;
 mod attention;
 mod buffer;
 mod bytes;
@@ -45,6 +44,7 @@ mod hand_over;
 mod identity;
 mod inquiry;
 mod keeper;
+mod medium_access;
 mod mode_select;
 mod mode_sense;
 mod modes;
@@ -69,11 +69,11 @@ mod transfer;
 mod unit;
 mod vpd;
 
-pub use asked::Asked;
 pub use exclusive::{Resume, Waker};
 pub use hand_over::UnitState;
 pub use identity::{Identity, IdentityError, MAX_SERIAL_BYTES};
 pub use keeper::Keeper;
+pub use medium_access::MediumAccess;
 pub use nexus::{Nexus, Ports, TransportId};
 pub use saved::{NO_RESERVATIONS, SavedError};
 pub use sense::{Key, MAX_SENSE_BYTES, Sense, SenseData, Specific};

@@ -1,7 +1,7 @@
 //! Tracepoints of commands: code that runs only while a tracer is attached.
 
 use block::{Request, SECTOR_BYTES};
-use scsi::{Asked, Status};
+use scsi::{MediumAccess, Status};
 use telemetry::counters::Scale;
 use telemetry::queue::{Kind, QueueName};
 use telemetry::tracepoints::{
@@ -31,7 +31,7 @@ pub(super) fn wanted() -> bool {
 pub(super) fn started(name: &QueueName, slot: &Slot) {
     let (queue, head) = (name.index().into(), slot.id.id.into());
     let opcode = u64::from(slot.cdb[0]);
-    let asked = Asked::by(&slot.cdb);
+    let asked = MediumAccess::of_cdb(&slot.cdb);
     let kind = asked.map_or(OTHER | opcode, |asked| asked.op.request_type().into());
     let lba = asked.map_or(0, |asked| asked.lba);
     request_start::fire(name.export(), queue, head, kind, lba, slot.data_len);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use block::Request;
-use scsi::{Asked, Status};
+use scsi::{MediumAccess, Status};
 use telemetry::queue::{Kind, QueueStats, Tally};
 
 use super::runs::CompletionRun;
@@ -92,7 +92,7 @@ impl Counts {
     /// Counts a command that was answered without its disk: as invalid, or as done in no time.
     #[cold]
     fn count_without_disk(&mut self, slot: &Slot) {
-        let (None, Some(asked)) = (slot.cancelled, Asked::by(&slot.cdb)) else {
+        let (None, Some(asked)) = (slot.cancelled, MediumAccess::of_cdb(&slot.cdb)) else {
             return;
         };
         let kind = asked.op.kind();

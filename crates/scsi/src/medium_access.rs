@@ -6,17 +6,17 @@ use crate::cdb::Cdb;
 
 /// Before anything is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct MediumAccess {
     /// What to do.
     pub op: Op,
     /// The first logical block; 0 where a command names none, or several.
     pub lba: u64,
 }
 
-impl Asked {
+impl MediumAccess {
     /// Of the commands that disks have. `None`: it asks nothing of the medium, as far as the operation code says.
     #[must_use]
-    pub fn by(cdb: &[u8]) -> Option<Self> {
+    pub fn of_cdb(cdb: &[u8]) -> Option<Self> {
         let cdb = Cdb::new(cdb);
         let op = match cdb.opcode() {
             // READ, VERIFY
@@ -37,7 +37,7 @@ impl Asked {
             Op::Discard => 0,
             _ => cdb.range().lba,
         };
-        Some(Asked { op, lba })
+        Some(MediumAccess { op, lba })
     }
 }
 
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn commands_are_told_by_their_codes() {
-        let asked = |op, lba| Some(Asked { op, lba });
+        let asked = |op, lba| Some(MediumAccess { op, lba });
         let zeroes = Op::WriteZeroes { unmap: true };
         for (cdb, expected) in [
             (&[0x28, 0, 0, 0, 1, 2, 0, 0, 8, 0][..], asked(Op::Read, 258)),
@@ -58,7 +58,7 @@ mod tests {
             (&[0x12, 0, 0, 0, 36, 0], None),
             (&[], None),
         ] {
-            assert_eq!(Asked::by(cdb), expected, "{cdb:x?}");
+            assert_eq!(MediumAccess::of_cdb(cdb), expected, "{cdb:x?}");
         }
     }
 }
