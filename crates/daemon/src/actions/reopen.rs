@@ -101,7 +101,7 @@ impl ReopenPlan {
         for planned in self.nodes {
             let node = planned.open(&reopened, &mut self.aio)?;
             planned.check_size(&node, &reopened)?;
-            // Only block_resize adopts a size that the file was given outside.
+            // If another program has resized the file, only block_resize adopts the new size.
             node.set_size(planned.old.size());
             reopened.push(ReopenedNode {
                 options: planned.options,

@@ -173,9 +173,9 @@ impl Control {
         let channel = &started.channel;
         let mut fds = OutgoingFds::default();
         let state = self.state(quiesced, &mut fds)?;
-        let lost = |error| exit_error(&error, launcher);
+        let process_gone = |error| exit_error(&error, launcher);
         fds.send(channel, &UpgradeMessage::State(state))
-            .map_err(lost)?;
+            .map_err(process_gone)?;
         self.expect_message(channel, &UpgradeMessage::Prepared, launcher)?;
 
         let begin_ns = monotonic_ns();
@@ -185,12 +185,14 @@ impl Control {
         let mut fds = OutgoingFds::default();
         let stopped = self.stopped(quiesced, &mut fds)?;
         fds.send(channel, &UpgradeMessage::Stopped(stopped))
-            .map_err(lost)?;
+            .map_err(process_gone)?;
         self.expect_message(channel, &UpgradeMessage::Started, launcher)?;
         if self.stop_requested() {
             return Err("a signal asks the daemon to stop".to_owned());
         }
-        channel.send(&UpgradeMessage::Go, &[]).map_err(lost)?;
+        channel
+            .send(&UpgradeMessage::Go, &[])
+            .map_err(process_gone)?;
 
         for export in quiesced.drain(..) {
             export.leave();

@@ -47,8 +47,10 @@ pub(crate) fn restore(process: &ProcessOptions<'_>, control: &mut Control) {
     };
     // Locks and sockets still belong to the old process.
     block::leave_locks(true);
-    match prepare(channel, control) {
-        Ok((connections, deferred)) => finish(channel, process, control, connections, deferred),
+    match restore_state(channel, control) {
+        Ok((connections, deferred)) => {
+            begin_serving(channel, process, control, connections, deferred)
+        }
         Err(error) => {
             crate::upgrade::report_failure(error.as_ref());
             tracing::error!(%error, "cannot take over from the running process");
@@ -59,7 +61,7 @@ pub(crate) fn restore(process: &ProcessOptions<'_>, control: &mut Control) {
 }
 
 /// Restores everything, up to the message `Go`.
-fn prepare(
+fn restore_state(
     channel: &Channel,
     control: &mut Control,
 ) -> Result<(Connections, DeferredParts), BoxError> {
@@ -94,8 +96,8 @@ fn prepare(
     let mut connections = Connections::new();
     for described in state_json::list(&state["exports"])? {
         let id = described["id"].as_str().ok_or(INVALID_STATE)?;
-        if let Some(taken) = restore_export(id, described, objects, &mut fds)? {
-            connections.push((id.to_owned(), taken));
+        if let Some(connection) = restore_export(id, described, objects, &mut fds)? {
+            connections.push((id.to_owned(), connection));
         }
     }
     let metrics = match &state["metrics"] {
@@ -118,9 +120,9 @@ fn prepare(
         let stopped = &stopped[export.options.id.as_str()];
         scsi_state::restore(export, &stopped["scsi"], &mut fds)?;
     }
-    for (id, taken) in &mut connections {
+    for (id, connection) in &mut connections {
         let bases = state_json::read_bases(&stopped[id.as_str()]["queues"])?;
-        taken
+        connection
             .start(&bases)
             .map_err(|error| format!("export '{id}': {error}"))?;
     }
@@ -203,21 +205,22 @@ fn restore_export(
     let ExportState::Serving(ExportServer::VhostUser(server)) = state else {
         return Err(INVALID_STATE.into());
     };
-    let taken = server.take_over(connection);
-    let taken = taken.map_err(|error| format!("the front-end of export '{id}': {error}"))?;
-    Ok(Some(taken))
+    let connection = server.take_over(connection);
+    let connection =
+        connection.map_err(|error| format!("the front-end of export '{id}': {error}"))?;
+    Ok(Some(connection))
 }
 
 /// Begins to serve: from here on everything belongs to this process.
-fn finish(
+fn begin_serving(
     channel: &Channel,
     process: &ProcessOptions<'_>,
     control: &mut Control,
     connections: Connections,
     deferred: DeferredParts,
 ) {
-    for (id, taken) in connections {
-        if let Err(error) = taken.resume() {
+    for (id, connection) in connections {
+        if let Err(error) = connection.resume() {
             tracing::error!(export = id, %error, "the front-end is disconnected");
         }
     }
