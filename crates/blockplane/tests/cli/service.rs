@@ -162,7 +162,7 @@ fn a_manager_that_cannot_be_told_is_no_reason_not_to_serve() {
     assert_eq!(log_with(""), "", "as good as not there");
     for address in ["vsock:2:1234", "relative"] {
         let log = log_with(address);
-        for word in ["NOTIFY_SOCKET is not understood", address, "Type=exec"] {
+        for word in ["unsupported NOTIFY_SOCKET", address, "Type=exec"] {
             assert!(log.contains(word), "no '{word}' in: {log}");
         }
     }

@@ -36,7 +36,7 @@ impl PidFile {
             ));
         }
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(failed(&"it is locked by another running process"));
+            return Err(failed(&"it is locked by another process"));
         }
         // One write, so that a reader never sees a part of it.
         let line = format!("{}\n", std::process::id());
