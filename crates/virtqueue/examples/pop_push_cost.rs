@@ -1,5 +1,5 @@
 //! Cost of a request in the queue: nanoseconds per pop and push, for the three descriptors of a
-//! small disk request, in both forms of a ring. Prints; judges nothing. The driver's part is not
+//! small disk request, in both formats of a ring. It prints numbers and checks none. The driver's part is not
 //! counted.
 //!
 //! `cargo run --release -p virtqueue --example pop_push_cost`

@@ -1,8 +1,7 @@
-//! Bytes of the guest's memory by their address, wherever they are: for devices that follow the guest's pointers
-//! themselves, without a virtqueue.
+//! Reads and writes of guest memory by address, for devices that follow the guest's pointers without a virtqueue.
 //!
-//! The guest may change them at any time: what was read is a copy, and what it says is checked on the copy. Aligned words are
-//! read and written as words, and once: a guest that takes a word out of memory while we put it there (a mailbox, a queue's entry)
+//! The guest may change memory at any time: a read makes a copy, and checks are made on the copy. Aligned words are read and written as
+//! words, and once: a guest that takes a word out of memory while we write it (a mailbox, a queue's entry)
 //! would find it again if a copy wrote it twice, which `memcpy` does with short lengths.
 
 use std::ptr::{NonNull, copy_nonoverlapping};
@@ -11,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::memory::GuestMemory;
 
 impl GuestMemory {
-    /// The first piece of `len` bytes at `guest_addr`: where it is in our address space, and how many of the bytes are
+    /// The first piece of `len` bytes at `guest_addr`: its host address, and how many of the bytes are
     /// there, at least one. The rest begins behind it, in the next region if there is one. `None` when `guest_addr` is in no region,
     /// or `len` is 0.
     ///
@@ -59,7 +58,7 @@ impl GuestMemory {
         mut piece: impl FnMut(NonNull<u8>, usize, usize),
     ) -> bool {
         match self.piece(guest_addr, len as u64) {
-            // Nearly always.
+            // The usual case.
             Some((host, here)) if here == len as u64 => {
                 piece(host, 0, len);
                 true
@@ -90,13 +89,13 @@ impl GuestMemory {
     }
 }
 
-/// These bytes as a word, if they are an aligned one.
+/// These bytes as an atomic word, if they are an aligned one.
 ///
 /// # Safety
 /// There are `count` bytes at `host`, for as long as the word is used.
 unsafe fn word_at<'a>(host: NonNull<u8>, count: usize) -> Option<&'a AtomicU32> {
     let word = host.cast::<u32>();
-    // SAFETY: as promised to us, aligned, and any bits are a word; what the guest does there is to us what another thread does.
+    // SAFETY: by the caller's promise, aligned, and any bits are a word; the guest is to us like another thread.
     (count == size_of::<u32>() && word.is_aligned())
         .then(|| unsafe { AtomicU32::from_ptr(word.as_ptr()) })
 }
@@ -122,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_it_or_nothing() {
+    fn a_range_that_is_not_all_in_memory_is_neither_read_nor_written() {
         let test = TestMemory::with_regions(&[(0x1000, 0x1000), (u64::MAX - 0xfff, 0x1000)]);
         let memory = test.guest_memory();
         for addr in [0, 0xfff, 0x1ffe, 0x2000, u64::MAX - 1] {

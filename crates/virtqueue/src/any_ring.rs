@@ -72,7 +72,7 @@ impl AnyRing {
         }
     }
 
-    /// Reads a chain once more that was popped and is not pushed; false if the ring may not have it any more.
+    /// Reads a chain again that was popped and is not pushed; false if the ring may not have it any more.
     pub fn read_again(&mut self, memory: &GuestMemory, id: ChainId, chain: &mut Chain) -> bool {
         match self {
             AnyRing::Split(ring) => ring.pop_again(memory, id.id, chain).is_ok(),
@@ -163,7 +163,7 @@ impl AnyRing {
         }
     }
 
-    /// Where the device writes beside the buffers of chains: guest addresses and lengths. The front-end calls the part that
+    /// Calls `range` with guest address and length of each part of the ring that the device writes. The front-end calls the part that
     /// only the device writes `used`.
     pub fn written_ring(&self, used: u64, mut range: impl FnMut(u64, u64)) {
         match self {

@@ -1,8 +1,7 @@
-//! From the buffers that descriptors name to host segments, and to the descriptors of indirect
-//! tables: what split and packed queues have in common.
+//! Translation of the buffers of descriptors to host segments, and access to indirect tables, for both ring formats.
 //!
-//! Buffers of zero bytes pass and leave no segment: the specification does not forbid them, their
-//! meaning is plain, and breaking a guest's disk over one would help nobody.
+//! Buffers of zero bytes are accepted and leave no segment: the specification does not forbid them, their
+//! meaning is plain, and an error would only break a guest's disk.
 
 use std::ptr::NonNull;
 
@@ -12,9 +11,8 @@ use crate::error::RingError;
 use crate::layout::MAX_CHAIN_DESCRIPTORS;
 use crate::memory::{GuestMemory, Span};
 
-/// Looks the buffers of one chain up. Those of a guest are nearly always in the same region, which is
-/// kept at hand. A plain value: as nothing but the rare cases takes its address, a walk has it in
-/// registers.
+/// Translates the buffers of one chain. Those of a guest are nearly always in the same region, which is
+/// cached here.
 #[derive(Clone, Copy)]
 pub(crate) struct Buffers<'a> {
     memory: &'a GuestMemory,
@@ -24,7 +22,7 @@ pub(crate) struct Buffers<'a> {
 }
 
 impl<'a> Buffers<'a> {
-    /// In `memory`, beginning with the region that the last chain ended in; any number is allowed.
+    /// A translation in `memory` that begins with the region that the last chain ended in; any number is allowed.
     #[inline]
     pub fn new(memory: &'a GuestMemory, region: usize) -> Buffers<'a> {
         Buffers {
@@ -46,25 +44,25 @@ impl<'a> Buffers<'a> {
         writable: bool,
         chain: &mut Chain,
     ) -> Result<(), RingError> {
-        self.shape.announce(index, len, writable)?;
+        self.shape.add_buffer(index, len, writable)?;
         if let Some(host) = self.near.whole(start, len) {
             return chain.append(&mut self.shape, host, len, writable);
         }
-        // What has its address taken is a copy.
+        // A copy, so that this value stays in registers.
         let mut buffers = *self;
         buffers.append_pieces(index, start, len, writable, chain)?;
         *self = buffers;
         Ok(())
     }
 
-    /// The chain is complete. Returns the region to begin the next one in.
+    /// Completes the chain. Returns the region to begin the next one in.
     #[inline]
     pub fn finish(self, chain: &mut Chain) -> Result<usize, RingError> {
         chain.finish(self.shape)?;
         Ok(self.region)
     }
 
-    /// Where `len` bytes are, if one region has them all. The region at hand stays that of the buffers.
+    /// The host address of `len` bytes, if one region has them all. The cached region does not change.
     #[inline]
     fn find_whole(self, addr: u64, len: u32) -> Option<NonNull<u8>> {
         match self.near.whole(addr, len) {
@@ -73,7 +71,7 @@ impl<'a> Buffers<'a> {
         }
     }
 
-    /// The rare buffers: empty, in another region than the last one, or in several.
+    /// Appends a rare buffer: empty, in another region than the last one, or in several.
     #[cold]
     fn append_pieces(
         &mut self,
@@ -120,12 +118,12 @@ impl<'a> Buffers<'a> {
 pub(crate) struct Table {
     addr: u64,
     size: u16,
-    /// Where it is when it is inside one region; looked up piece by piece when not.
+    /// Its host address if it is inside one region; else each descriptor is looked up.
     whole: Option<NonNull<u8>>,
 }
 
 impl Table {
-    /// The table of `len` bytes at `addr`.
+    /// Looks up the table of `len` bytes at `addr`.
     #[inline]
     pub fn find(buffers: Buffers<'_>, addr: u64, len: u32) -> Result<Table, RingError> {
         let bad_length = || RingError::IndirectLength {
@@ -145,12 +143,12 @@ impl Table {
         Ok(Table { addr, size, whole })
     }
 
-    /// How many descriptors it has.
+    /// Number of descriptors.
     pub fn size(&self) -> u16 {
         self.size
     }
 
-    /// Descriptor `index`, which is inside the table, as it lies in memory.
+    /// The words of descriptor `index`, which is inside the table.
     #[inline]
     pub fn words(&self, memory: &GuestMemory, index: u16) -> Result<[u64; 2], RingError> {
         debug_assert!(index < self.size);
@@ -162,7 +160,7 @@ impl Table {
         self.words_piecewise(memory, index, offset as u64)
     }
 
-    /// A table across regions: nothing that a sane driver does.
+    /// Reads a descriptor of a table across regions, which no sane driver has.
     #[cold]
     fn words_piecewise(
         &self,

@@ -1,8 +1,7 @@
 //! The host ranges of one descriptor chain.
 //!
-//! A [`Chain`] is scratch: made once, filled by every pop, read before the next one. It is in the
-//! form that the kernel takes (`struct iovec`), so that a request's data goes down without being
-//! translated again. It owns no memory of the guest and keeps none alive; whoever starts I/O on
+//! A [`Chain`] is scratch memory: allocated once, filled by every pop, read before the next one. Its segments are
+//! `struct iovec`, as the kernel takes them. It owns no memory of the guest and keeps none alive; the code that starts I/O on
 //! a segment holds the `GuestMemory` it came from until that I/O is over.
 
 use std::ptr;
@@ -18,18 +17,18 @@ use crate::layout::MAX_CHAIN_DESCRIPTORS;
 /// a guest that exceeds it does so on purpose.
 pub const MAX_SEGMENTS: usize = MAX_CHAIN_DESCRIPTORS as usize + 64;
 
-/// The name of a chain between its pop and its push.
+/// Identifier of a chain between its pop and its push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainId {
     /// Split: the first descriptor. Packed: the driver's name for the buffer, any number; in a queue
     /// with an [in-flight recorder](crate::InflightRegion), where the chain is recorded.
     pub id: u16,
-    /// Packed: how many descriptors of the ring the chain takes. Split: 0, not needed.
+    /// Packed: number of descriptors of the ring in the chain. Split: 0, not needed.
     pub descriptors: u16,
 }
 
 impl ChainId {
-    /// In a split queue.
+    /// The identifier of a chain in a split queue.
     #[inline]
     #[must_use]
     pub fn split(head: u16) -> ChainId {
@@ -44,12 +43,12 @@ impl ChainId {
 /// that it may write, each in the driver's order. Allocated once per thread and reused.
 #[derive(Debug)]
 pub struct Chain {
-    /// What lies behind the chain's own is left over from earlier ones.
+    /// Segments after the chain's own are left over from earlier chains.
     segments: Box<[iovec; MAX_SEGMENTS]>,
     shape: Shape,
 }
 
-/// How a chain's segments are divided. Apart from them so that a walk has it in registers.
+/// Counts of a chain's segments and bytes, readable and writable.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shape {
     count: usize,
@@ -60,9 +59,9 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Counts a buffer of `len` bytes, whose segments follow. `index` is for an error to name.
+    /// Counts a buffer of `len` bytes, whose segments follow. `index` is its descriptor, for an error.
     #[inline(always)]
-    pub fn announce(&mut self, index: u16, len: u32, writable: bool) -> Result<(), RingError> {
+    pub fn add_buffer(&mut self, index: u16, len: u32, writable: bool) -> Result<(), RingError> {
         let before = self.len;
         // A chain has too few descriptors for the sum to overflow.
         self.len += u64::from(len);
@@ -80,7 +79,7 @@ impl Shape {
 unsafe impl Send for Chain {}
 
 impl Chain {
-    /// An empty chain with room for [`MAX_SEGMENTS`]. The only allocation that it ever makes.
+    /// An empty chain with room for [`MAX_SEGMENTS`], its only allocation.
     pub fn new() -> Chain {
         let none = iovec {
             iov_base: ptr::null_mut(),
@@ -92,35 +91,35 @@ impl Chain {
         }
     }
 
-    /// The device-readable segments: what the driver wrote for us. None is empty.
+    /// The device-readable segments. None is empty.
     #[inline]
     pub fn readable(&self) -> &[iovec] {
         &self.segments[..self.shape.readable_count]
     }
 
-    /// The device-writable segments: where our answer goes. None is empty.
+    /// The device-writable segments. None is empty.
     #[inline]
     pub fn writable(&self) -> &[iovec] {
         &self.segments[self.shape.readable_count..self.shape.count]
     }
 
-    /// The device-readable segments, to be cut in place.
+    /// The device-readable segments, to be shortened in place.
     ///
-    /// A caller who changes them keeps them inside the ranges that they had; the lengths told by
-    /// [`readable_len`](Self::readable_len) stay as the driver gave them.
+    /// A caller that changes them keeps them inside the ranges that they had;
+    /// [`readable_len`](Self::readable_len) stays as the driver gave it.
     #[inline]
     pub fn readable_mut(&mut self) -> &mut [iovec] {
         &mut self.segments[..self.shape.readable_count]
     }
 
-    /// The device-writable segments, to be cut in place, as for
+    /// The device-writable segments, to be shortened in place, as for
     /// [`readable_mut`](Self::readable_mut).
     #[inline]
     pub fn writable_mut(&mut self) -> &mut [iovec] {
         &mut self.segments[self.shape.readable_count..self.shape.count]
     }
 
-    /// Both at once, to be cut in place: the device-readable segments and the device-writable ones.
+    /// The device-readable and the device-writable segments, to be shortened in place.
     #[inline]
     pub fn parts_mut(&mut self) -> (&mut [iovec], &mut [iovec]) {
         self.segments[..self.shape.count].split_at_mut(self.shape.readable_count)
@@ -139,13 +138,13 @@ impl Chain {
         self.shape.len - self.shape.readable_len
     }
 
-    /// Forgets all segments.
+    /// Removes all segments.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.shape = Shape::default();
     }
 
-    /// Writes a segment of an announced buffer behind those of `shape`, which counts it.
+    /// Appends a segment of a counted buffer to those of `shape`, which counts it.
     #[inline(always)]
     pub(crate) fn append(
         &mut self,
@@ -168,7 +167,7 @@ impl Chain {
         Ok(())
     }
 
-    /// The chain is what was appended to `shape`.
+    /// Completes the chain, with the segments that `shape` counts.
     #[inline(always)]
     pub(crate) fn finish(&mut self, shape: Shape) -> Result<(), RingError> {
         self.shape = shape;

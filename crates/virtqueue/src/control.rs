@@ -1,7 +1,7 @@
 //! Set-up of a queue, and commands for one that runs.
 //!
-//! The transport that has a front-end's connection sends them, and the iothread that runs the queue carries them out. Neither
-//! knows the other.
+//! The transport of a front-end's connection sends them, and the iothread that runs the queue executes them. Neither depends on the
+//! other.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,26 +14,26 @@ use crate::{GuestMemory, InflightRegion, QueueLog, RingError, RingFeatures, Ring
 pub struct QueueSetup {
     /// The guest's memory.
     pub memory: Arc<GuestMemory>,
-    /// Where its rings are.
+    /// The addresses of its rings.
     pub layout: RingLayout,
-    /// What the driver chose.
+    /// The negotiated features.
     pub features: RingFeatures,
-    /// Where it stands, as `SET_VRING_BASE` says.
+    /// Its base, as in `SET_VRING_BASE`.
     pub base: u32,
-    /// Where it records what is in flight, and what was in flight when another process had it; `None`: nowhere.
+    /// Its in-flight region, which may have requests of an earlier process; `None`: requests are not recorded.
     pub inflight: Option<InflightRegion>,
-    /// Where it logs what it writes to the guest's memory; `None`: nowhere.
+    /// Its dirty log; `None`: writes are not logged.
     pub log: Option<QueueLog>,
     /// Its descriptors.
     pub descriptors: Descriptors,
-    /// Whether requests are taken from the start.
+    /// Whether it is enabled from the start.
     pub enabled: bool,
 }
 
-/// Descriptors that a queue is kicked with and signals with.
+/// Descriptors for the kicks and signals of a queue.
 #[derive(Debug, Default)]
 pub struct Descriptors {
-    /// Readable when the guest has added something; `None`: it will not kick.
+    /// Readable when the guest has kicked; `None`: it does not kick.
     pub kick: Option<OwnedFd>,
     /// To signal the guest with, an eventfd that is set not to block; `None`: the guest polls.
     pub call: Option<OwnedFd>,
@@ -41,13 +41,13 @@ pub struct Descriptors {
     pub err: Option<OwnedFd>,
 }
 
-/// Why a queue could not be started, or goes on with its old kick descriptor.
+/// Error at the start of a queue, or at the change of its kick descriptor, which it keeps then.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The driver put its rings where they cannot be used: the queue is broken, its connection is not.
+    /// The driver's rings are unusable: the queue is broken, its connection is not.
     #[error(transparent)]
     Ring(#[from] RingError),
-    /// The front-end did something that it must not.
+    /// The front-end broke the protocol.
     #[error("{0}")]
     FrontEnd(String),
     /// Its kick descriptor cannot be watched.
@@ -58,26 +58,26 @@ pub enum StartError {
     Stopped,
 }
 
-/// A command for a queue. The sender of an answer is dropped if the queue is gone.
+/// A command for a queue. The sender for its answer is dropped if the queue has stopped.
 pub enum QueueCommand {
-    /// Take requests, or do not.
+    /// Enable or disable the queue.
     Enable(bool),
-    /// The guest's memory is mapped anew; the answer says that the queue uses the new map for all that it takes from now on. The
-    /// old one is kept as long as requests in flight need it.
+    /// Replace the map of the guest's memory. The answer comes when the queue uses the new map for all requests that it admits from
+    /// now on. The old one is kept as long as requests in flight need it.
     SetMemory(Arc<GuestMemory>, Sender<()>),
-    /// Log what the queue writes to the guest's memory there, or do not; the answer says that it is so.
+    /// Set or remove the dirty log. The answer comes when that is done.
     SetLog(Option<QueueLog>, Sender<()>),
-    /// Answer when all that was taken so far is done. The queue takes more meanwhile.
+    /// Answer when all requests that were admitted so far are done. The queue admits more meanwhile.
     Settle(Sender<()>),
     /// Answer with duplicates of the queue's descriptors, unless too many files are open.
     Descriptors(Sender<io::Result<Descriptors>>),
-    /// Listen for kicks there; the answer says whether that is possible. The old descriptor is still watched if not.
+    /// Replace the kick descriptor; the answer is whether that is possible. The old one is still watched if not.
     SetKick(Option<OwnedFd>, Sender<Result<(), StartError>>),
-    /// Signal the guest there.
+    /// Replace the descriptor that signals the guest.
     SetCall(Option<OwnedFd>),
-    /// Signal a broken queue there.
+    /// Replace the descriptor that signals a broken queue.
     SetErr(Option<OwnedFd>),
-    /// Requests that wait after an error stay in the queue's record when it stops, if it has one: they are taken again when the
+    /// Leave parked requests in the in-flight region when the queue stops, if it has one: they are resubmitted when the
     /// queue is started next.
     LeaveParked,
 }

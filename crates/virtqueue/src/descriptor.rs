@@ -1,8 +1,7 @@
-//! One descriptor of a split queue (section 2.7.5), and how to read one of either kind: both have
+//! Descriptor of a split queue (section 2.7.5), and reads of descriptors of either format: both have
 //! 16 bytes, which begin with the address of the buffer and its length.
 //!
-//! A descriptor is read once, into a value of ours; everything after works on that value. The guest
-//! may change the original in between and gains nothing by it.
+//! A descriptor is read once, into a copy, and all checks use the copy: the guest may change the original meanwhile, without effect.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -36,7 +35,7 @@ pub(crate) unsafe fn read_words(at: NonNull<u8>) -> [u64; 2] {
         // SAFETY: the caller's promise, and aligned as just seen.
         unsafe { read_aligned_words(at) }
     } else {
-        // An indirect table may be anywhere: no section asks for its alignment.
+        // An indirect table may be at any address: the specification requires no alignment.
         let mut words = [[0u8; 8]; 2];
         for (offset, byte) in words.as_flattened_mut().iter_mut().enumerate() {
             // SAFETY: within the 16 bytes that the caller promised; a byte is always aligned.
@@ -46,7 +45,7 @@ pub(crate) unsafe fn read_words(at: NonNull<u8>) -> [u64; 2] {
     }
 }
 
-/// As [`read_words`], for one that is in a ring.
+/// As [`read_words`], for a descriptor in a ring.
 ///
 /// # Safety
 /// As for [`read_words`], and `at` is aligned to eight bytes.
@@ -64,7 +63,7 @@ pub(crate) unsafe fn read_aligned_words(at: NonNull<u8>) -> [u64; 2] {
 }
 
 impl Descriptor {
-    /// Takes the descriptor's two little-endian words apart.
+    /// Decodes the descriptor's two little-endian words.
     #[inline]
     pub fn from_words(words: [u64; 2]) -> Descriptor {
         let rest = u64::from_le(words[1]);

@@ -1,9 +1,9 @@
 //! Dirty log: the pages of the guest's memory that were written, for a front-end that copies them while the guest runs.
 //!
 //! A bit for each page of 4096 bytes, from guest address 0 on, in memory that the front-end shares. The device sets bits,
-//! the front-end takes them out and copies those pages. A page is marked after it was written and before the guest is told: who
-//! takes the bit finds in the page what was written, and who looked too early finds the bit the next time. What is to be marked is
-//! decided in `dirty_tracker.rs`.
+//! the front-end clears them and copies those pages. A page is marked after it was written and before the guest is notified: a
+//! front-end that clears the bit finds the written data in the page, and one that copied the page too early finds the bit the next
+//! time. `dirty_tracker.rs` decides which pages are marked.
 
 use std::any::Any;
 use std::fmt;
@@ -46,7 +46,7 @@ impl DirtyLog {
     /// A log of `len_bytes` at `host`.
     ///
     /// # Safety
-    /// So many bytes stay mapped there, readable and writable, as long as `owner` lives, and nobody in this process holds a Rust
+    /// So many bytes stay mapped there, readable and writable, as long as `owner` lives, and no code in this process holds a Rust
     /// reference to them.
     pub unsafe fn new(
         host: NonNull<u8>,
@@ -60,7 +60,7 @@ impl DirtyLog {
         }
     }
 
-    /// Bytes that a log needs which has all pages of `memory`.
+    /// Bytes of a log for all pages of `memory`.
     pub fn needed_bytes(memory: &GuestMemory) -> u64 {
         let last = memory.regions().last();
         last.map_or(0, |region| {
@@ -69,12 +69,12 @@ impl DirtyLog {
         })
     }
 
-    /// Bytes that it has.
+    /// Its length in bytes.
     pub fn len_bytes(&self) -> u64 {
         self.len_bytes
     }
 
-    /// Marks the pages of `len` bytes at `guest_addr`. Pages that the log does not have are not the front-end's concern.
+    /// Marks the pages of `len` bytes at `guest_addr`. Pages beyond the log are ignored.
     pub fn mark(&self, guest_addr: u64, len: u64) {
         let Some(last_addr) = len.checked_sub(1) else {
             return;
@@ -96,14 +96,14 @@ impl DirtyLog {
         }
     }
 
-    /// Sets bits of a byte inside the log. What was written to the pages before is seen by who finds them.
+    /// Sets bits of a byte inside the log. Release: a front-end that reads them sees what was written to the pages before.
     fn mark_byte(&self, byte: u64, bits: u8) {
         debug_assert!(byte < self.len_bytes);
         before_store();
         // Inside of what is mapped, and so fits.
         let offset = usize::try_from(byte).unwrap_or(usize::MAX);
         let at = self.host.as_ptr().wrapping_add(offset);
-        // SAFETY: inside the log, which stays mapped as long as `self`; everybody accesses it with atomics.
+        // SAFETY: inside the log, which stays mapped as long as `self`; all accesses are atomic.
         let byte = unsafe { AtomicU8::from_ptr(at) };
         if bits == 0xff {
             byte.store(bits, Ordering::Release);

@@ -1,9 +1,9 @@
-//! The dirty tracker of a queue: marks the pages that the device writes, while the guest is migrated to another host.
+//! Dirty tracker of a queue: marks the pages that the device writes while the guest is migrated to another host.
 //!
-//! The pages that the device writes for a chain are known when the chain is popped: those of its writable buffers. They are
-//! marked when the chain is pushed, all of them, when the data is there; those of the ring when it was written. Chains that were
-//! popped before the log was set are found in the ring once more, as their descriptors are the device's until it gives them back. In a
-//! packed ring used entries may lie over them: then all memory is marked, which is when everything is copied anyway.
+//! The pages that the device may write for a chain are known when the chain is popped: those of its writable buffers. They are all
+//! marked when the chain is pushed, after the data was written; those of the ring after it was written. Chains that were
+//! popped before the log was set are read from the ring again, since their descriptors belong to the device until it pushes them. In a
+//! packed ring used entries may have overwritten them: then all memory is marked, which costs little, as all is copied then anyway.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,14 +32,14 @@ struct Writable {
     ranges: Vec<(u64, u64)>,
 }
 
-/// Marks what a queue writes.
+/// Marks the pages that a queue writes.
 #[derive(Debug)]
 pub(crate) struct DirtyTracker {
     log: QueueLog,
     memory: Arc<GuestMemory>,
-    /// The chains that were popped since the log was set, by name.
+    /// Chains that were popped since the log was set, by name.
     popped: BTreeMap<u16, Writable>,
-    /// Chains were pushed whose buffers are not known.
+    /// Whether chains were pushed whose buffers are not known.
     unknown: bool,
     /// Scratch.
     chain: Chain,
@@ -64,14 +64,14 @@ impl DirtyTracker {
         self.memory = memory;
     }
 
-    /// Remembers what the device may write for a chain.
+    /// Records the buffers that the device may write for a chain.
     pub fn popped(&mut self, id: ChainId, memory: &GuestMemory, chain: &Chain) {
         let writable = self.popped.entry(id.id).or_default();
         writable.chains += 1;
         for_writable(memory, chain, |addr, len| writable.ranges.push((addr, len)));
     }
 
-    /// The data of a chain was written.
+    /// Marks the buffers of a chain, whose data was written.
     pub fn mark_chain(&mut self, id: ChainId, ring: &mut AnyRing) {
         let log = &self.log.log;
         if let Some(writable) = self.popped.get_mut(&id.id) {
@@ -98,7 +98,7 @@ impl DirtyTracker {
         }
     }
 
-    /// The ring was written.
+    /// Marks the ring, which was written.
     pub fn mark_ring(&self, ring: &AnyRing) {
         if let Some(used) = self.log.used {
             ring.written_ring(used, |addr, len| self.log.log.mark(addr, len));
@@ -109,7 +109,7 @@ impl DirtyTracker {
 /// Calls `range` with guest address and length of each buffer that the device may write.
 fn for_writable(memory: &GuestMemory, chain: &Chain, mut range: impl FnMut(u64, u64)) {
     for segment in chain.writable() {
-        // It was found there.
+        // The segment was translated in this memory.
         if let Some(addr) = memory.host_to_guest(segment.iov_base.cast_const().cast()) {
             range(addr, segment.iov_len as u64);
         }

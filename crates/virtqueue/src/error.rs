@@ -1,7 +1,7 @@
 //! Errors of a virtqueue.
 //!
 //! One variant per malformation, each with the numbers that were found and the bound that they
-//! broke, because the operator who reads it has a guest driver to fix and nothing else to go by.
+//! broke, since an operator has only this message to find the fault in a guest's driver.
 
 use std::fmt;
 
@@ -38,37 +38,37 @@ impl fmt::Display for Ring {
     }
 }
 
-/// Why a virtqueue cannot be used, or cannot be used any further. Addresses are guest physical,
+/// Error that breaks a virtqueue. Addresses are guest physical,
 /// lengths in bytes.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum RingError {
-    /// The number of entries is no power of two, zero, or more than we take.
+    /// The number of entries is no power of two, zero, or above the maximum.
     #[error("queue size {size}: expected a power of two from 1 to {max}")]
     BadSize {
-        /// The size asked for.
+        /// The requested size.
         size: u16,
-        /// The largest size that is taken.
+        /// The largest valid size.
         max: u16,
     },
-    /// The number of descriptors of a packed queue is zero, or more than we take.
+    /// The number of descriptors of a packed queue is zero, or above the maximum.
     #[error("queue size {size}: expected 1 to {max}")]
     BadPackedSize {
-        /// The size asked for.
+        /// The requested size.
         size: u16,
-        /// The largest size that is taken.
+        /// The largest valid size.
         max: u16,
     },
-    /// A packed queue is to start behind its end.
+    /// The base of a packed queue lies beyond its end.
     #[error(
         "base {base:#x}: expected an index below the queue size {size} in bits 0 to 14 (15: wrap counter)"
     )]
     BadBase {
-        /// What the front-end said, lower half.
+        /// The lower half of the front-end's base.
         base: u16,
         /// The queue's size.
         size: u16,
     },
-    /// A ring's guest address is not aligned as section 2.7 or 2.8 wants it.
+    /// A ring's guest address is not aligned as section 2.7 or 2.8 requires.
     #[error("{ring} at {addr:#x}: expected an address aligned to {align} bytes")]
     Misaligned {
         /// Which ring.
@@ -78,8 +78,8 @@ pub enum RingError {
         /// The alignment it needs.
         align: u64,
     },
-    /// A ring's guest address is aligned, but the front-end shared the memory at an odd file offset
-    /// so that our address is not.
+    /// A ring's guest address is aligned, but the front-end shared the memory at an odd file offset,
+    /// so that the host address is not.
     #[error(
         "{ring} at {addr:#x} is mapped at {host:#x}: expected a mapping aligned to {align} bytes"
     )]
@@ -110,7 +110,7 @@ pub enum RingError {
     AvailIndexTooFarAhead {
         /// The index found in the available ring.
         avail_idx: u16,
-        /// The index that we take next.
+        /// The index that is popped next.
         next_avail: u16,
         /// The distance between the two, modulo 2^16.
         ahead: u16,
@@ -157,13 +157,13 @@ pub enum RingError {
         /// The descriptor.
         index: u16,
     },
-    /// A packed chain goes on, after a direct descriptor, with an indirect one.
+    /// A packed chain continues, after a direct descriptor, with an indirect one.
     #[error("descriptor {index} is indirect, but not the only one of its chain")]
     IndirectInChain {
         /// The descriptor.
         index: u16,
     },
-    /// A packed chain goes on with a descriptor that was not made available.
+    /// A packed chain continues with a descriptor that was not made available.
     #[error(
         "descriptor {index} belongs to a chain, but its AVAIL and USED flags do not say available"
     )]
@@ -178,7 +178,7 @@ pub enum RingError {
     TooManyDescriptors {
         /// The queue's size.
         size: u16,
-        /// Descriptors that the device had before.
+        /// Descriptors that the device has.
         taken: u16,
     },
     /// An indirect table refers to a further one.
@@ -187,7 +187,7 @@ pub enum RingError {
         /// The descriptor's index in the indirect table.
         index: u16,
     },
-    /// An indirect table is empty, has a broken number of descriptors, or is longer than we take.
+    /// An indirect table is empty, has a fraction of a descriptor, or is too long.
     #[error(
         "indirect table at {addr:#x} of {len} bytes: expected 1 to {max_descriptors} descriptors of 16 bytes"
     )]
@@ -196,7 +196,7 @@ pub enum RingError {
         addr: u64,
         /// The table's length.
         len: u32,
-        /// The most descriptors that are taken.
+        /// The most valid descriptors.
         max_descriptors: u16,
     },
     /// A descriptor of an indirect table is not inside one memory region.
@@ -227,30 +227,30 @@ pub enum RingError {
         /// The buffer's length.
         len: u32,
     },
-    /// The buffers of a chain are longer together than a used length can tell.
+    /// The buffers of a chain are longer together than a used length can express.
     #[error("descriptor chain of at least {len} bytes: expected at most {max}", max = u32::MAX)]
     ChainTooLong {
-        /// The sum when we stopped adding.
+        /// The sum of the lengths.
         len: u64,
     },
-    /// The chain falls into more pieces of host memory than we take.
+    /// The chain needs too many host segments.
     #[error("descriptor chain needs more than {max} host segments")]
     TooManySegments {
-        /// The most segments that are taken.
+        /// The most segments.
         max: usize,
     },
-    /// What is recorded of the queue cannot be used.
+    /// The in-flight region is invalid.
     #[error(transparent)]
     Inflight(#[from] InflightError),
 }
 
-/// Why what is recorded of a queue cannot be used.
+/// Error of an invalid in-flight region.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum InflightError {
-    /// Somebody else's form, or no record at all.
+    /// Unknown version, or no record at all.
     #[error("the record of requests in flight has version {version}: expected 0 (new) or 1")]
     Version {
-        /// What it says.
+        /// The number found.
         version: u16,
     },
     /// The record is of another queue.
@@ -258,22 +258,22 @@ pub enum InflightError {
         "the record of requests in flight is for {found} descriptors: expected {expected}, as the buffer is laid out"
     )]
     Entries {
-        /// What it says.
+        /// The number found.
         found: u16,
-        /// As many each region of the buffer has.
+        /// The number of entries of each region in the buffer.
         expected: u16,
     },
-    /// The queue has more entries than the record.
+    /// The queue has more entries than the region.
     #[error(
         "the record of requests in flight has {entries} entries: expected at least the queue size {size}"
     )]
     TooFew {
-        /// Those of the record.
+        /// Entries of the region.
         entries: u16,
-        /// Those of the queue.
+        /// Entries of the queue.
         size: u16,
     },
-    /// The rings are not those that the record is of.
+    /// The rings are not those of the record.
     #[error(
         "the used index is {used_idx}, and {recorded} in the record of requests in flight: expected at most \
          the queue size {size} in between; the front-end has to pass a new record after a reset"
@@ -286,12 +286,12 @@ pub enum InflightError {
         /// The queue's size.
         size: u16,
     },
-    /// A link leads out of the record, or a position out of the ring.
+    /// A link leads out of the region, or a position out of the ring.
     #[error("the record of requests in flight names descriptor {index}: expected one below {size}")]
     OutOfRange {
-        /// Where it leads.
+        /// The index found.
         index: u16,
-        /// As many there are.
+        /// The number of entries.
         size: u16,
     },
     /// A chain contradicts the others, or is longer than the ring.
@@ -300,9 +300,9 @@ pub enum InflightError {
          expected chains without common descriptors, together at most as long as the ring"
     )]
     Chain {
-        /// Where it begins.
+        /// Its first entry.
         entry: u16,
-        /// How long it is said to be.
+        /// Its number of descriptors.
         descriptors: u16,
     },
 }

@@ -7,21 +7,20 @@ use std::sync::Arc;
 use crate::error::{Ring, RingError};
 use crate::memory::GuestMemory;
 
-/// The largest queue that is taken. The specification allows 32768, but the servers of this field
-/// stop at 1024 and so do the front-ends that drivers are tested with; it is also what one kernel
-/// call takes in segments, so a chain that fills its queue is still one request.
+/// The largest queue. The specification allows 32768, but comparable servers stop at 1024, and so do the front-ends that drivers are
+/// tested with; one system call takes as many segments, so a chain that fills its queue is still one request.
 pub const MAX_QUEUE_SIZE: u16 = 1024;
 
-/// The most descriptors of one chain, which is also the longest indirect table. The specification
+/// The most descriptors of one chain, and of an indirect table. The specification
 /// limits a chain to the queue size (section 2.7.5.3.1), Linux guests go beyond it in indirect
-/// tables, and 1024 is both the largest queue that we take and the most segments that the kernel
-/// takes in one call (`UIO_MAXIOV`), so a longer chain could not be carried out as one request.
+/// tables, and 1024 is both the largest queue and the most segments that the kernel
+/// takes in one call (`UIO_MAXIOV`), so a longer chain could not be submitted as one request.
 pub const MAX_CHAIN_DESCRIPTORS: u16 = 1024;
 
 // A chain without an indirect table may use the whole queue.
 const _: () = assert!(MAX_QUEUE_SIZE <= MAX_CHAIN_DESCRIPTORS);
 
-/// Where the driver put the rings. A packed queue has other parts with as many addresses.
+/// Size and addresses of a queue. A packed queue has other parts with as many addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingLayout {
     /// Entries per ring, 1 to [`MAX_QUEUE_SIZE`]; a power of two, unless packed.
@@ -36,18 +35,18 @@ pub struct RingLayout {
     pub used: u64,
 }
 
-/// What was negotiated about the ring.
+/// Negotiated features of a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingFeatures {
-    /// `VIRTIO_F_EVENT_IDX`: notifications are asked for by index instead of by flag.
+    /// `VIRTIO_F_EVENT_IDX`: notifications are enabled by index instead of by flag.
     pub event_idx: bool,
     /// `VIRTIO_F_INDIRECT_DESC`: a chain may end in an indirect table.
     pub indirect: bool,
-    /// `VIRTIO_F_RING_PACKED`: the queue has the packed form.
+    /// `VIRTIO_F_RING_PACKED`: the queue has the packed format.
     pub packed: bool,
 }
 
-/// One ring's host address and what keeps it mapped.
+/// Looks up one part of a queue: its host address, and the owner that keeps it mapped.
 pub(crate) fn find(
     memory: &GuestMemory,
     ring: Ring,

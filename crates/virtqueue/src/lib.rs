@@ -1,20 +1,20 @@
 //! Virtqueues over checked guest memory.
 //!
 //! The guest and the device share a queue in the guest's own memory: the guest may write anything
-//! there, at any time, also while we read it. This crate is the border. Behind it, a request is a
-//! list of host ranges that are known to be mapped, with lengths that are known to add up; in front
-//! of it, nothing is believed. A malformed queue is an error value of that queue, never more.
+//! there, at any time, also while we read it. This crate is the trust boundary. Its callers get a request as a
+//! list of host ranges that are known to be mapped, with lengths that are known to add up; nothing that
+//! the guest wrote is trusted before. A malformed queue is an error of that queue and nothing else.
 //!
 //! - [`Queue`]: a virtqueue, as devices use it: pop, push, publish, kicks.
 //! - [`split`] and [`packed`]: its two formats.
-//! - [`InflightRegion`]: where a queue records what is in flight, for recovery after a crash.
+//! - [`InflightRegion`]: the record of requests in flight, for recovery after a crash.
 //! - [`DirtyLog`]: a bitmap of written pages, for live migration.
-//! - [`memory`]: the regions that the front-end shared, and the way from a guest address to ours.
+//! - [`memory`]: the regions that the front-end shared, and the translation of guest addresses.
 //! - [`chain`]: the host ranges of one descriptor chain.
 //! - [`control`]: set-up of a queue, and commands for one that runs.
 //! - [`testing`]: the guest's side of a queue, for tests of this crate and of its users.
 //!
-//! What the bytes of a request mean, who kicks and who calls is not decided here.
+//! Devices interpret the bytes of a request; iothreads wait for kicks and signal the guest.
 //!
 //! Sections are those of the Virtual I/O Device (VIRTIO) specification, version 1.2.
 

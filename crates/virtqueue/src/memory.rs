@@ -1,9 +1,7 @@
-//! The guest's memory as the front-end shared it.
+//! Guest memory that the front-end shared, and the lookup of guest addresses.
 //!
-//! A guest address is only a number until it was looked up here; what comes back lies inside one
-//! mapped region, in full. The table never changes: a new memory map is a new [`GuestMemory`], and
-//! whoever still works with the old one keeps it alive. Mapping and unmapping is done elsewhere, by
-//! the `owner` of each region.
+//! A lookup checks an address, and returns memory that lies inside one mapped region, in full. The table never changes: a new memory map
+//! is a new [`GuestMemory`], and users of the old one keep it alive. The `owner` of each region maps and unmaps it.
 
 use std::any::Any;
 use std::fmt;
@@ -15,14 +13,14 @@ use thiserror::Error;
 /// One mapped region of guest memory.
 #[derive(Clone)]
 pub struct Region {
-    /// Where the guest sees the region: its guest physical address.
+    /// Its guest physical address.
     pub guest_addr: u64,
-    /// Where the front-end sees the region: an address in the front-end's own address space, which
+    /// Its address in the front-end's own address space, which
     /// the vhost-user protocol uses to name rings.
     pub user_addr: u64,
     /// Length in bytes, at least 1.
     pub len: u64,
-    /// Where we see the region.
+    /// Its address in this process.
     pub host: *mut u8,
     /// Keeps the mapping alive.
     pub owner: Arc<dyn Any + Send + Sync>,
@@ -45,10 +43,10 @@ impl fmt::Debug for Region {
     }
 }
 
-/// Why a memory table or an address in it was refused. Addresses and lengths in bytes.
+/// Error of an invalid memory table, or of an address outside it. Addresses and lengths in bytes.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum MemoryError {
-    /// A region without a byte.
+    /// An empty region.
     #[error("memory region at {guest_addr:#x} has length zero")]
     ZeroLength {
         /// The region's guest address.
@@ -87,9 +85,9 @@ pub enum MemoryError {
     /// An address range that is not inside one region.
     #[error("{len:#x} bytes at guest address {guest_addr:#x} are not inside one memory region")]
     Outside {
-        /// First byte asked for.
+        /// First byte of the range.
         guest_addr: u64,
-        /// How many bytes were asked for.
+        /// Length of the range.
         len: u64,
     },
 }
@@ -101,10 +99,10 @@ pub struct GuestMemory {
 }
 
 impl GuestMemory {
-    /// Takes the regions of one memory table, in any order. An empty list is a guest without memory:
-    /// every look-up in it fails.
+    /// The memory of these regions, in any order. An empty list is a guest without memory:
+    /// every lookup fails.
     ///
-    /// Regions may repeat front-end addresses (a front-end may show one piece of memory at two
+    /// Regions may repeat front-end addresses (a front-end may map one piece of memory at two
     /// guest addresses), but not guest addresses.
     ///
     /// # Errors
@@ -113,7 +111,7 @@ impl GuestMemory {
     ///
     /// # Safety
     /// For each region, the bytes `host..host + len` stay mapped, readable and writable, as long as
-    /// `owner` (or a clone of it) lives, and nobody in this process holds a Rust reference to them.
+    /// `owner` (or a clone of it) lives, and no code in this process holds a Rust reference to them.
     pub unsafe fn new(mut regions: Vec<Region>) -> Result<GuestMemory, MemoryError> {
         for region in &regions {
             check(region)?;
@@ -132,8 +130,8 @@ impl GuestMemory {
         Ok(GuestMemory { regions })
     }
 
-    /// Where `len` bytes at `guest_addr` are in our address space, all of them inside one region.
-    /// For what must be contiguous, such as rings.
+    /// The host address of `len` bytes at `guest_addr`, all of them inside one region.
+    /// For memory that must be contiguous, such as rings.
     ///
     /// The pointer is good as long as the region's owner lives.
     ///
@@ -143,7 +141,7 @@ impl GuestMemory {
         Ok(self.owned_range(guest_addr, len)?.0)
     }
 
-    /// As [`host_range`](Self::host_range), with the region's owner for those who keep the pointer.
+    /// As [`host_range`](Self::host_range), with the region's owner, for callers that keep the pointer.
     pub(crate) fn owned_range(
         &self,
         guest_addr: u64,
@@ -157,7 +155,7 @@ impl GuestMemory {
     }
 
     /// The guest address that the front-end knows as `user_addr`, or `None` when no region has it.
-    /// Where several regions have it, the one with the lowest guest address answers.
+    /// Of several regions that have it, the one with the lowest guest address counts.
     pub fn user_to_guest(&self, user_addr: u64) -> Option<u64> {
         self.regions.iter().find_map(|region| {
             let offset = user_addr.checked_sub(region.user_addr)?;
@@ -165,7 +163,7 @@ impl GuestMemory {
         })
     }
 
-    /// The guest address of what is at `host`, which is in a region; or `None`.
+    /// The guest address of a host address, or `None` if it is in no region.
     pub(crate) fn host_to_guest(&self, host: *const u8) -> Option<u64> {
         self.regions.iter().find_map(|region| {
             let offset = host.addr().checked_sub(region.host.addr())? as u64;
@@ -178,7 +176,7 @@ impl GuestMemory {
         &self.regions
     }
 
-    /// Region `index`, at hand for many look-ups; any index is allowed.
+    /// Region `index`, for many lookups; any index is allowed.
     #[inline]
     pub(crate) fn span(&self, index: usize) -> Span {
         self.regions
@@ -190,11 +188,11 @@ impl GuestMemory {
             })
     }
 
-    /// The first piece of a buffer of `len` bytes at `guest_addr`: where it is in our address space
-    /// and how many of the `len` bytes are there. What remains begins at `guest_addr` plus that
+    /// The first piece of a buffer of `len` bytes at `guest_addr`: its host address
+    /// and how many of the `len` bytes are there. The rest begins at `guest_addr` plus that
     /// number, in the next region if there is one. `None` when `guest_addr` is in no region.
     ///
-    /// `hint` is the index of the region that answered last time, which usually answers again. Any
+    /// `hint` is the index of the region that the last lookup found, which is usually found again. Any
     /// value is allowed.
     #[inline]
     pub(crate) fn slice_at(
@@ -219,7 +217,7 @@ impl GuestMemory {
     }
 }
 
-/// Where a region is, for look-ups in registers.
+/// Addresses of a region, for fast lookups.
 #[derive(Clone, Copy)]
 pub(crate) struct Span {
     guest_addr: u64,
@@ -228,14 +226,14 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// A region in which nothing is.
+    /// An empty region.
     const NOTHING: Span = Span {
         guest_addr: 0,
         len: 0,
         host: std::ptr::null_mut(),
     };
 
-    /// Where `len` bytes at `guest_addr` are, if there is at least one and they are all in here.
+    /// The host address of `len` bytes at `guest_addr`, if there is at least one and all are in this region.
     #[inline]
     pub fn whole(self, guest_addr: u64, len: u32) -> Option<*mut u8> {
         let offset = guest_addr.wrapping_sub(self.guest_addr);
@@ -269,7 +267,7 @@ fn slice_in(region: &Region, guest_addr: u64, len: u64) -> Option<(NonNull<u8>, 
     Some((host, len.min(region.len - offset)))
 }
 
-/// Refuses a region that cannot exist.
+/// Checks that a region can exist.
 fn check(region: &Region) -> Result<(), MemoryError> {
     let Region {
         guest_addr,

@@ -1,15 +1,15 @@
-//! Callbacks at the border between a queue and its device, for fuzzing: which chains the device has, and so where it may write.
+//! Callbacks between a queue and its device, for fuzzing: which chains the device has, and so which memory it may write.
 
 use std::fmt;
 
 use crate::chain::{Chain, ChainId};
 
-/// What a fuzz target does with chains that go to a device and come back.
+/// Callbacks of a fuzz target for chains that are popped and pushed.
 pub trait Observer: Send {
     /// A chain was popped, and the device is about to see it.
     fn popped(&mut self, id: ChainId, chain: &Chain);
 
-    /// The device gives a chain back.
+    /// The device pushes a chain.
     fn pushed(&mut self, id: ChainId, written_bytes: u32);
 }
 

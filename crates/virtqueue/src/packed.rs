@@ -1,14 +1,13 @@
 //! The device's side of a packed virtqueue (section 2.8).
 //!
 //! One ring of descriptors serves both ways: the driver marks a descriptor as available, and the
-//! device overwrites the next one in turn with a used entry. Bits that change with every lap tell
-//! which is which. The interface and its use are those of [`split`](crate::split): pop, push,
+//! device overwrites the next one in turn with a used entry. Bits that change with every lap distinguish the two.
+//! The interface and its use are those of [`split`](crate::split): pop, push,
 //! publish, kicks; the first used entry of a batch is stored last, so that the guest sees all of the
 //! batch or nothing.
 //!
-//! Names of buffers are the driver's: any 16 bits, handed back as they came, and not even distinct
-//! as far as we care. Nothing here is looked up by them; the length of a chain, which the ring's
-//! next used entry needs, travels with the request in its [`ChainId`].
+//! Buffer IDs are the driver's: any 16 bits, returned as they came, and not necessarily distinct. No lookup uses them; the length of a
+//! chain, which the ring's next used entry needs, is part of its [`ChainId`].
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -44,34 +43,34 @@ pub struct PackedRing {
     ring: PackedView,
     layout: RingLayout,
     features: RingFeatures,
-    /// The descriptor that the driver makes available next.
+    /// The position of the next chain to pop.
     next_avail: Position,
-    /// Where the next used entry goes.
+    /// The position of the next used entry.
     next_used: Position,
-    /// Where the guest looks for its next used entry: those from here on are not published.
+    /// The position of the guest's next used entry: entries from here on are not published.
     published: Position,
-    /// What goes to `published` when the batch is published.
+    /// The entry for `published`, which is stored when the batch is published.
     first_used: UsedEntry,
     /// Descriptors from `published` to `next_used`.
     unpublished: u16,
-    /// Descriptors from `published` to `next_avail`: those that the driver cannot have again.
+    /// Descriptors from `published` to `next_avail`, which the driver cannot reuse yet.
     taken: u16,
-    /// Nothing was published since the start: see `publish`.
+    /// Whether nothing was published since the start: see `publish`.
     first_publish: bool,
     /// The region of guest memory that held the last buffer.
     region_hint: usize,
 }
 
 impl PackedRing {
-    /// Starts a queue at `base`, the lower half of what `VHOST_USER_SET_VRING_BASE` says of a packed
+    /// Starts a queue at `base`, the lower half of `VHOST_USER_SET_VRING_BASE` of a packed
     /// queue: index in bits 0 to 14, wrap counter in bit 15. The upper half, the same for used
     /// entries, is always equal, since a queue starts and ends with nothing in flight.
     ///
-    /// A base of 0 is also what front-ends give for a new queue that know split ones only, where it
-    /// should be `0x8000`. The ring tells which is meant: only one that has seen a whole lap has
-    /// descriptors with the USED flag, and it has.
+    /// Front-ends that know split queues only pass a base of 0 for a new queue, where it
+    /// should be `0x8000`. The ring shows which is meant: only one that has seen a whole lap has
+    /// descriptors with the USED flag.
     ///
-    /// The ring is not written. Kicks are in the state that the last user left them in: call
+    /// The ring is not written. Kicks are enabled or disabled as the last user left them: call
     /// [`enable_kicks`](Self::enable_kicks) or [`disable_kicks`](Self::disable_kicks).
     ///
     /// # Errors
@@ -107,7 +106,7 @@ impl PackedRing {
         })
     }
 
-    /// Finds the ring again after the memory map changed, as
+    /// Looks up the ring again after the memory map has changed, as
     /// [`SplitRing::remap`](crate::SplitRing::remap).
     ///
     /// # Errors
@@ -125,14 +124,14 @@ impl PackedRing {
         self.next_avail.is_available(flags)
     }
 
-    /// Takes the next chain into `chain` and returns how it is called in [`push`](Self::push).
+    /// Pops the next chain into `chain` and returns its identifier for [`push`](Self::push).
     /// `Ok(None)` when there is none.
     ///
     /// `memory` is what the segments point into: the caller keeps it until the request is over.
     ///
     /// # Errors
-    /// [`RingError`] for everything a driver must not do. The queue is then broken: it has not
-    /// moved on and would say the same again. What `chain` holds is then of no use.
+    /// [`RingError`] for everything a driver must not do. The queue is then broken: its position has not
+    /// changed, and another call returns the same. The content of `chain` is then undefined.
     pub fn pop(
         &mut self,
         memory: &GuestMemory,
@@ -157,7 +156,7 @@ impl PackedRing {
         Ok(Some(ChainId { id, descriptors }))
     }
 
-    /// Takes a chain once more, which was popped by a server that is gone, from a copy of its descriptors.
+    /// Pops a chain again that an earlier process had popped, from a copy of its descriptors.
     pub(crate) fn pop_again(
         &mut self,
         memory: &GuestMemory,
@@ -177,9 +176,8 @@ impl PackedRing {
         Ok(())
     }
 
-    /// The guest finds its next used entry at `used`, and the `taken` descriptors from there on were
-    /// taken by a server that is gone. Used entries that it had written among them, and that
-    /// the guest does not see yet, are not there any more.
+    /// Continues where an earlier process has stopped: the guest's next used entry is at `used`, and the `taken` descriptors from
+    /// there on were popped. Used entries among them, which the guest does not see yet, are removed.
     pub(crate) fn seek(&mut self, used: Position, taken: u16) {
         (self.next_used, self.published) = (used, used);
         self.taken = taken;
@@ -192,19 +190,19 @@ impl PackedRing {
         self.next_avail = at;
     }
 
-    /// The ring.
+    /// Its view of guest memory.
     #[inline]
     pub(crate) fn ring(&self) -> &PackedView {
         &self.ring
     }
 
-    /// Where the guest will look for its next used entry once all that was pushed is published.
+    /// The position of the guest's next used entry once all pushed entries are published.
     #[inline]
     pub(crate) fn used_position(&self) -> Position {
         self.next_used
     }
 
-    /// Fills a used entry: the chain is done, and `written_bytes` were written to the beginning of
+    /// Pushes a used entry: the chain is done, and `written_bytes` were written to the beginning of
     /// its writable segments. The guest does not see it yet.
     #[inline]
     pub fn push(&mut self, chain: ChainId, written_bytes: u32) {
@@ -227,11 +225,11 @@ impl PackedRing {
         self.next_used = self.next_used.advance(descriptors, self.ring.size());
     }
 
-    /// Shows the guest all entries pushed since the last time, and tells whether it is to be
+    /// Publishes all entries pushed since the last time, and returns whether the guest is to be
     /// signalled for them (section 2.8.10). False when there were none.
     ///
     /// When the driver waits for a certain descriptor, the first batch after the start is signalled
-    /// in any case: entries from before the start, by a server that is gone, may never have been.
+    /// in any case: the guest may not have been signalled for entries of an earlier process.
     #[inline]
     pub fn publish(&mut self) -> bool {
         if self.unpublished == 0 {
@@ -244,8 +242,8 @@ impl PackedRing {
         self.taken -= self.unpublished;
         let passed = std::mem::take(&mut self.unpublished);
         let first_publish = std::mem::take(&mut self.first_publish);
-        // The driver first says what it waits for and then looks at the ring once more; we first
-        // store to the ring and then look at what it waits for. The fence keeps our two in order,
+        // The driver first stores the event that it waits for and then reads the ring once more; we first
+        // store to the ring and then read the event. The fence keeps our two in order,
         // so that at least one of the sides sees the other.
         fence(Ordering::SeqCst);
         let event = self.ring.driver_event();
@@ -255,12 +253,12 @@ impl PackedRing {
                 let awaited = Position::from_bits(event.position);
                 first_publish || old.distance(awaited, self.ring.size()) < passed
             }
-            // Also for what means nothing: a signal too many is harmless.
+            // Also for reserved values: a signal too many is harmless.
             _ => true,
         }
     }
 
-    /// Asks the guest not to kick while we look at the ring anyway. A kick may still come.
+    /// Disables kicks while the ring is polled. A kick may still come.
     #[inline]
     pub fn disable_kicks(&mut self) {
         self.ring.store_device_event(EventArea {
@@ -269,8 +267,7 @@ impl PackedRing {
         });
     }
 
-    /// Asks the guest to kick for the next chain, and looks once more: true means that a chain is
-    /// there already, for which no kick may come.
+    /// Enables kicks, and checks the ring once more: true means that there is a chain already, for which no kick may come.
     #[inline]
     pub fn enable_kicks(&mut self) -> bool {
         before_store();
@@ -286,27 +283,27 @@ impl PackedRing {
         self.has_available()
     }
 
-    /// Where the device writes beside the buffers of chains: its used entries into the ring, and its event area, which the
-    /// front-end calls `used`. Guest addresses and lengths.
+    /// Calls `range` with guest address and length of each part of the ring that the device writes: the ring with its used
+    /// entries, and its event area, which the front-end calls `used`.
     pub(crate) fn written_ring(&self, used: u64, mut range: impl FnMut(u64, u64)) {
         let entries = u64::from(self.layout.size);
         range(self.layout.desc, entries * u64::from(DESCRIPTOR_LEN_BYTES));
         range(used, ring::EVENT_LEN_BYTES as u64);
     }
 
-    /// Where the next chain is taken, in the form that [`new`](Self::new) takes.
+    /// The position of the next chain, in the format of [`new`](Self::new).
     #[inline]
     pub fn next_avail(&self) -> u16 {
         self.next_avail.to_bits()
     }
 
-    /// Where the guest will look for its next used entry once all that was pushed is published, in the same form.
+    /// The position of the guest's next used entry once all pushed entries are published, in the same format.
     #[inline]
     pub(crate) fn next_used(&self) -> u16 {
         self.next_used.to_bits()
     }
 
-    /// Where the guest finds its next used entry, in the same form.
+    /// The position of the guest's next used entry, in the same format.
     #[inline]
     pub fn published(&self) -> u16 {
         self.published.to_bits()

@@ -1,12 +1,12 @@
-//! A virtqueue, as devices use it.
+//! A virtqueue of either format, with its in-flight recorder and its dirty tracker.
 //!
-//! A queue has a ring in split or packed format, and two optional parts: an in-flight recorder, which writes what is in flight into memory
-//! that outlives this process, and a dirty tracker, which marks the pages of guest memory that were written while a front-end
-//! migrates the guest. The order of the steps matters to both, and stands here alone:
+//! A queue has a ring in split or packed format, and two optional parts: an in-flight recorder, which records the chains in flight in
+//! memory that outlives this process, and a dirty tracker, which marks the pages of guest memory that were written while a front-end
+//! migrates the guest. The order of the steps matters to both, and is defined here alone:
 //!
-//! - pop, record that the chain was taken, let the device see it;
+//! - pop, record the chain, return it to the device;
 //! - write the data, mark its pages, push;
-//! - link the batch in the record, publish it, strike it out of the record, mark the pages of the ring.
+//! - link the batch in the record, publish it, remove it from the record, mark the pages of the ring.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl Queue {
     /// (see [`PackedRing::new`](crate::PackedRing::new)); the upper half is not needed.
     ///
     /// # Errors
-    /// [`RingError`] for what cannot be started.
+    /// [`RingError`] for an invalid layout or base.
     pub fn new(
         memory: &GuestMemory,
         layout: RingLayout,
@@ -63,12 +63,12 @@ impl Queue {
         Ok(Queue::plain(ring))
     }
 
-    /// Starts a queue that records what is in flight in `region`. If that has a record already, the queue continues from
+    /// Starts a queue that records its chains in flight in `region`. If that has a record already, the queue continues from
     /// it: the chains that were in flight are popped first, in their order, and the position in the ring comes from the record,
     /// whatever `base` is.
     ///
     /// # Errors
-    /// [`RingError`] for what cannot be started, and for a record that contradicts the rings.
+    /// [`RingError`] for an invalid layout or base, and for a record that contradicts the rings.
     pub fn with_recorder(
         memory: &GuestMemory,
         layout: RingLayout,
@@ -84,8 +84,8 @@ impl Queue {
         })
     }
 
-    /// Marks the pages that the queue writes in this log from now on, or in none. `memory` is what the queue uses. Chains that are
-    /// in flight are marked when they are pushed.
+    /// Sets or removes the dirty log, in which the queue marks the pages that it writes from now on. `memory` is the memory of the
+    /// queue. Chains that are in flight are marked when they are pushed.
     pub fn set_log(&mut self, log: Option<QueueLog>, memory: &Arc<GuestMemory>) {
         match (&mut self.dirty, log) {
             (Some(dirty), Some(log)) => dirty.set_log(log),
@@ -93,11 +93,11 @@ impl Queue {
                 *dirty = log.map(|log| Box::new(DirtyTracker::new(log, memory.clone())));
             }
         }
-        // It may have been written before.
+        // The ring may have been written before.
         self.mark_ring();
     }
 
-    /// Takes the next chain into `chain`: one that was recovered, or the next that the driver made available. `Ok(None)` when
+    /// Pops the next chain into `chain`: a recovered one, or the next that the driver made available. `Ok(None)` when
     /// there is none.
     ///
     /// `memory` is what the segments point into: the caller keeps it until the request is over.
@@ -127,8 +127,8 @@ impl Queue {
         Ok(Some(id))
     }
 
-    /// Gives a chain back, with `written_bytes` written to the beginning of its writable segments. The driver does not see it
-    /// before [`publish`](Self::publish).
+    /// Pushes a chain that is done, with `written_bytes` written to the beginning of its writable segments. The driver does not see
+    /// it before [`publish`](Self::publish).
     #[inline(always)]
     pub fn push(&mut self, chain: ChainId, written_bytes: u32) {
         #[cfg(feature = "observer")]
@@ -145,7 +145,7 @@ impl Queue {
         self.ring.push(chain, written_bytes);
     }
 
-    /// Shows the guest all that was pushed; true if the guest is to be signalled for it.
+    /// Publishes all pushed chains; true if the guest is to be signalled for them.
     #[inline]
     pub fn publish(&mut self) -> bool {
         if let Some(dirty) = &mut self.dirty {
@@ -162,23 +162,23 @@ impl Queue {
         signal
     }
 
-    /// Gives back chains that were taken last, as if they had not been taken: whoever continues with the ring pops them again.
-    /// False, and nothing has changed, if others were taken after the first of them, or if the recorder does not allow
+    /// Reverts the pop of chains that were popped last: the next user of the ring pops them again.
+    /// False, and nothing has changed, if others were popped after the first of them, or if the recorder does not allow
     /// it. All other chains are published.
     #[must_use]
     pub fn unpop_all(&mut self, chains: &[ChainId]) -> bool {
-        let given_back = match &mut self.recorder {
+        let returned = match &mut self.recorder {
             None => self.ring.unpop_all(chains).is_some(),
             Some(recorder) => recorder.unpop_all(&mut self.ring, chains),
         };
-        if given_back {
+        if returned {
             self.leave(chains);
         }
-        given_back
+        returned
     }
 
-    /// Leaves chains that are not pushed, in the ring or in the in-flight region: what was read into their buffers before they failed is
-    /// there, and its pages are marked.
+    /// Leaves chains unpushed, in the ring or in the in-flight region. The pages of their buffers are marked, since the device may
+    /// have written to them before it failed.
     pub fn leave(&mut self, chains: &[ChainId]) {
         if let Some(dirty) = &mut self.dirty {
             for chain in chains {
@@ -188,15 +188,14 @@ impl Queue {
         }
     }
 
-    /// Asks the guest not to kick while the queue is looked at anyway. A kick may still come.
+    /// Disables kicks while the queue is polled. A kick may still come.
     #[inline]
     pub fn disable_kicks(&mut self) {
         self.ring.disable_kicks();
         self.mark_ring();
     }
 
-    /// Asks the guest to kick for the next chain, and looks once more: true means that a chain is
-    /// there already, for which no kick may come.
+    /// Enables kicks, and checks the ring once more: true means that there is a chain already, for which no kick may come.
     #[inline]
     pub fn enable_kicks(&mut self) -> bool {
         let available = self.ring.enable_kicks();
@@ -204,7 +203,7 @@ impl Queue {
         available || self.has_recovered()
     }
 
-    /// Whether there is a chain to pop: cheap, for polling. Also true when the available index is nonsense, so that
+    /// Whether there is a chain to pop: cheap, for polling. Also true when the available index is invalid, so that
     /// [`pop`](Self::pop) reports it.
     #[inline]
     pub fn has_available(&self) -> bool {
@@ -214,26 +213,26 @@ impl Queue {
         }
     }
 
-    /// Takes nothing from the ring any more, but what was recovered.
+    /// Stops popping the ring: only recovered chains are popped from now on.
     pub fn finish(&mut self) {
         if let Some(recorder) = &mut self.recorder {
             recorder.finish();
         }
     }
 
-    /// Whether there are chains that were in flight when the queue was started, and were not popped again yet.
+    /// Whether there are recovered chains, in flight when the queue was started, that were not popped yet.
     pub fn has_recovered(&self) -> bool {
         let recorder = self.recorder.as_ref();
         recorder.is_some_and(|recorder| recorder.recovered() > 0)
     }
 
-    /// Whether what is in flight is recorded.
+    /// Whether chains in flight are recorded.
     #[must_use]
     pub fn has_recorder(&self) -> bool {
         self.recorder.is_some()
     }
 
-    /// Finds the rings again after the memory map changed.
+    /// Looks up the rings again after the memory map has changed.
     ///
     /// # Errors
     /// [`RingError`] when they are no longer inside one region each; the old memory stays in use.
@@ -254,7 +253,7 @@ impl Queue {
         }
     }
 
-    /// The position to start from next time, as `VHOST_USER_GET_VRING_BASE` answers: the available index, or, for
+    /// The position to start from next time, as `VHOST_USER_GET_VRING_BASE` returns it: the available index, or, for
     /// a packed queue, index and wrap counter of available and, in the upper half, used
     /// descriptors.
     pub fn base(&self) -> u32 {
@@ -267,7 +266,7 @@ impl Queue {
         self.observer = Some(observer);
     }
 
-    /// The device has written to the ring.
+    /// Marks the pages of the ring, which was written.
     #[inline]
     fn mark_ring(&self) {
         if let Some(dirty) = &self.dirty {
@@ -276,14 +275,14 @@ impl Queue {
     }
 }
 
-/// A ring without recorder and dirty tracker.
+/// A queue without recorder and dirty tracker.
 impl From<SplitRing> for Queue {
     fn from(ring: SplitRing) -> Queue {
         Queue::plain(AnyRing::Split(ring))
     }
 }
 
-/// As above.
+/// A queue without recorder and dirty tracker.
 impl From<PackedRing> for Queue {
     fn from(ring: PackedRing) -> Queue {
         Queue::plain(AnyRing::Packed(ring))

@@ -1,15 +1,15 @@
 //! The device's side of a split virtqueue (section 2.7).
 //!
-//! Knows where we stand in the two rings and when the guest wants to hear of it. Popping takes
-//! chains off the available ring; pushing fills used entries, which the guest sees, all at once,
-//! when the batch is published. It never waits, signals nobody itself and makes no system call: the
-//! caller owns the event descriptors.
+//! It keeps the positions in the two rings, and decides when the guest is signalled. A pop takes a
+//! chain off the available ring; a push fills a used entry; the guest sees all of them at once,
+//! when the batch is published. It never waits and makes no system call: the
+//! caller owns the event descriptors and signals the guest.
 //!
 //! ```text
 //! queue.disable_kicks();
 //! loop {
 //!     while let Some(head) = queue.pop(&memory, &mut chain)? { /* start the request */ }
-//!     if !queue.enable_kicks() { break }      // true: something came in between, look again
+//!     if !queue.enable_kicks() { break }      // true: a chain came in between, pop again
 //!     queue.disable_kicks();
 //! }
 //! /* later, once per batch of completions */
@@ -44,27 +44,27 @@ pub struct SplitRing {
     rings: RingView,
     layout: RingLayout,
     features: RingFeatures,
-    /// The index of the available ring that is taken next.
+    /// The index of the available ring that is popped next.
     next_avail: u16,
-    /// `avail.idx` when we last looked, checked. The entries before it need no further look at the
+    /// `avail.idx` when it was last read, checked. Entries before it are popped without another read of the
     /// cache line that the guest keeps writing.
     avail_idx: u16,
     /// The index of the used ring that is filled next.
     next_used: u16,
     /// `used.idx` as the guest sees it: entries from here to `next_used` are not yet published.
     published: u16,
-    /// Nothing was published since the start: see `publish`.
+    /// Whether nothing was published since the start: see `publish`.
     first_publish: bool,
     /// The region of guest memory that held the last buffer.
     region_hint: usize,
 }
 
 impl SplitRing {
-    /// Starts a queue: `base` is the available index to take next (`VHOST_USER_SET_VRING_BASE`),
-    /// the used index is what guest memory says, as the front-end expects after a reconnection.
+    /// Starts a queue: `base` is the available index to pop next (`VHOST_USER_SET_VRING_BASE`),
+    /// the used index is read from guest memory, as the front-end expects after a reconnection.
     ///
-    /// The rings are not written. Kicks are in the state that the last user of the rings left them
-    /// in: call [`enable_kicks`](Self::enable_kicks) or [`disable_kicks`](Self::disable_kicks).
+    /// The rings are not written. Kicks are enabled or disabled as the last user of the rings left them:
+    /// call [`enable_kicks`](Self::enable_kicks) or [`disable_kicks`](Self::disable_kicks).
     ///
     /// # Errors
     /// [`RingError`] for a bad size, a misaligned ring, or one that is not inside one region.
@@ -89,9 +89,9 @@ impl SplitRing {
         })
     }
 
-    /// Finds the rings again after the memory map changed: same guest addresses, new host
+    /// Looks up the rings again after the memory map has changed: same guest addresses, new host
     /// addresses. Indices, and entries pushed but not published, are kept. Chains popped before
-    /// still point into the old memory, which their holder keeps alive.
+    /// still point into the old memory, which the caller keeps alive.
     ///
     /// # Errors
     /// [`RingError`] when a ring is no longer inside one region. The queue then still uses (and
@@ -102,20 +102,20 @@ impl SplitRing {
     }
 
     /// Whether the driver made a chain available that was not popped: cheap, for polling. Also true
-    /// when the available index is nonsense, so that [`pop`](Self::pop) gets to say so.
+    /// when the available index is invalid, so that [`pop`](Self::pop) reports it.
     #[inline]
     pub fn has_available(&self) -> bool {
         self.rings.avail_idx() != self.next_avail
     }
 
-    /// Takes the next chain off the available ring into `chain` and returns its head, which names
+    /// Pops the next chain from the available ring into `chain` and returns its head, which identifies
     /// it in [`push`](Self::push). `Ok(None)` when the ring is empty.
     ///
     /// `memory` is what the segments point into: the caller keeps it until the request is over.
     ///
     /// # Errors
-    /// [`RingError`] for everything a driver must not do. The queue is then broken: it has not
-    /// moved on and would say the same again. What `chain` holds is then of no use.
+    /// [`RingError`] for everything a driver must not do. The queue is then broken: its position has not
+    /// changed, and another call returns the same. The content of `chain` is then undefined.
     #[inline(always)]
     pub fn pop(
         &mut self,
@@ -123,7 +123,7 @@ impl SplitRing {
         chain: &mut Chain,
     ) -> Result<Option<u16>, RingError> {
         chain.clear();
-        if self.avail_idx == self.next_avail && !self.look()? {
+        if self.avail_idx == self.next_avail && !self.read_avail_idx()? {
             return Ok(None);
         }
         let size = self.rings.size();
@@ -142,7 +142,7 @@ impl SplitRing {
         Ok(Some(head))
     }
 
-    /// Takes a chain once more, which was popped by a server that is gone. `head` is below the queue size.
+    /// Pops a chain again that an earlier process had popped. `head` is below the queue size.
     pub(crate) fn pop_again(
         &mut self,
         memory: &GuestMemory,
@@ -160,7 +160,7 @@ impl SplitRing {
         Ok(())
     }
 
-    /// The available index is where it was after `taken` chains that are not given back.
+    /// Continues where an earlier process has stopped, which had `taken` chains in flight.
     pub(crate) fn seek(&mut self, taken: u16) {
         self.next_avail = self.published.wrapping_add(taken);
         self.avail_idx = self.next_avail;
@@ -172,7 +172,7 @@ impl SplitRing {
         self.published
     }
 
-    /// `used.idx` once all that was pushed is published.
+    /// `used.idx` once all pushed entries are published.
     #[inline]
     pub(crate) fn next_used(&self) -> u16 {
         self.next_used
@@ -180,7 +180,7 @@ impl SplitRing {
 
     /// Reads the available index. True when there are chains before it.
     #[inline]
-    fn look(&mut self) -> Result<bool, RingError> {
+    fn read_avail_idx(&mut self) -> Result<bool, RingError> {
         let (avail_idx, next_avail, size) =
             (self.rings.avail_idx(), self.next_avail, self.rings.size());
         let ahead = avail_idx.wrapping_sub(next_avail);
@@ -196,7 +196,7 @@ impl SplitRing {
         Ok(ahead != 0)
     }
 
-    /// Fills a used entry: the chain that began at `head` is done, and `written_bytes` were written
+    /// Pushes a used entry: the chain that began at `head` is done, and `written_bytes` were written
     /// to the beginning of its writable segments. The guest does not see it yet.
     #[inline]
     pub fn push(&mut self, head: u16, written_bytes: u32) {
@@ -205,11 +205,11 @@ impl SplitRing {
         self.next_used = self.next_used.wrapping_add(1);
     }
 
-    /// Shows the guest all entries pushed since the last time, and tells whether it is to be
+    /// Publishes all entries pushed since the last time, and returns whether the guest is to be
     /// signalled for them (sections 2.7.7 and 2.7.10). False when there were none.
     ///
-    /// With `VIRTIO_F_EVENT_IDX` the first batch after the start is always signalled: entries from
-    /// before the start, by a server that is gone, may never have been.
+    /// With `VIRTIO_F_EVENT_IDX` the first batch after the start is always signalled: the guest may not
+    /// have been signalled for entries of an earlier process.
     #[inline]
     pub fn publish(&mut self) -> bool {
         let (old, new) = (self.published, self.next_used);
@@ -219,8 +219,8 @@ impl SplitRing {
         before_store();
         self.rings.store_used_idx(new);
         self.published = new;
-        // The driver first says what it waits for and then looks at the index once more; we first
-        // store the index and then look at what it waits for. The fence keeps our two in order, so
+        // The driver first stores the event that it waits for and then reads the index once more; we first
+        // store the index and then read the event. The fence keeps our two in order, so
         // that at least one of the sides sees the other.
         fence(Ordering::SeqCst);
         if !self.features.event_idx {
@@ -233,10 +233,10 @@ impl SplitRing {
         event_passed(self.rings.used_event(), old, new)
     }
 
-    /// Asks the guest not to kick while we look at the ring anyway. A kick may still come.
+    /// Disables kicks while the ring is polled. A kick may still come.
     ///
-    /// With `VIRTIO_F_EVENT_IDX` nothing is written: the index at which the guest was to kick lies
-    /// behind as soon as it is passed, and is not met again for 65536 chains.
+    /// With `VIRTIO_F_EVENT_IDX` nothing is written: once the index at which the guest was to kick is
+    /// passed, it does not come again for 65536 chains.
     #[inline]
     pub fn disable_kicks(&mut self) {
         if !self.features.event_idx {
@@ -244,8 +244,7 @@ impl SplitRing {
         }
     }
 
-    /// Asks the guest to kick for the next chain, and looks once more: true means that a chain is
-    /// there already, for which no kick may come.
+    /// Enables kicks, and checks the ring once more: true means that there is a chain already, for which no kick may come.
     #[inline]
     pub fn enable_kicks(&mut self) -> bool {
         before_store();
@@ -259,18 +258,18 @@ impl SplitRing {
         self.has_available()
     }
 
-    /// How many bytes the device writes beside those of chains: the used ring.
+    /// Bytes of the used ring, which the device writes.
     pub(crate) fn used_len_bytes(&self) -> usize {
         used_len_bytes(self.layout.size, self.features.event_idx)
     }
 
-    /// The available index that is taken next (`VHOST_USER_GET_VRING_BASE`).
+    /// The available index that is popped next (`VHOST_USER_GET_VRING_BASE`).
     #[inline]
     pub fn next_avail(&self) -> u16 {
         self.next_avail
     }
 
-    /// How many entries the queue has.
+    /// Number of entries.
     #[inline]
     pub fn size(&self) -> u16 {
         self.rings.size()
@@ -290,7 +289,7 @@ mod tests {
     use super::event_passed;
 
     #[test]
-    fn an_event_is_passed_when_it_is_among_the_entries_added() {
+    fn an_event_is_passed_if_it_is_among_the_added_entries() {
         // Every event against every batch length up to a full queue, around the wrap.
         for old in [0u16, 1, 0x7fff, 0xfc00, 0xfff8, 0xffff] {
             for batch in [0u16, 1, 2, 7, 1024] {

@@ -1,12 +1,12 @@
-//! Places where a process may end, and where a guest may come in between: before every store that others see.
+//! Hook before every store that is visible outside this process, for crash tests and for the simulator.
 //!
-//! Nothing, but for this crate's own tests, which end at each of these points once, and for the simulator, which
-//! also lets its guest run there.
+//! This crate's tests end the device before each store once, and the simulator also runs its guest there. Without the feature
+//! `simulation` there is no hook.
 
 #[cfg(any(test, feature = "simulation"))]
 use std::cell::RefCell;
 
-/// What is done before a store.
+/// Function that is called before a store.
 #[cfg(any(test, feature = "simulation"))]
 pub type StoreHook = Box<dyn FnMut()>;
 
@@ -15,7 +15,7 @@ thread_local! {
     static HOOK: RefCell<Option<StoreHook>> = const { RefCell::new(None) };
 }
 
-/// A store comes next that outlives the process.
+/// Calls the hook. A store that outlives the process follows.
 #[inline(always)]
 pub(crate) fn before_store() {
     #[cfg(any(test, feature = "simulation"))]
@@ -24,7 +24,7 @@ pub(crate) fn before_store() {
 
 #[cfg(any(test, feature = "simulation"))]
 fn run_hook() {
-    // Not there while it runs, nor after it has ended the process.
+    // Removed while it runs, and for good once it has ended the process.
     let hook = HOOK.with_borrow_mut(Option::take);
     if let Some(mut hook) = hook {
         hook();
@@ -32,7 +32,7 @@ fn run_hook() {
     }
 }
 
-/// The process has ended.
+/// Panic payload of a process that was ended.
 #[cfg(any(test, feature = "simulation"))]
 pub struct ProcessEnded;
 
@@ -42,7 +42,7 @@ pub fn end_process() -> ! {
     std::panic::resume_unwind(Box::new(ProcessEnded));
 }
 
-/// Runs `device`, and `hook` on this thread before each store. `None`: it was ended by [`end_process`].
+/// Runs `device`, and calls `hook` on this thread before each store. `None`: it was ended by [`end_process`].
 #[cfg(any(test, feature = "simulation"))]
 pub fn run_with_hook<T>(hook: StoreHook, device: impl FnOnce() -> T) -> Option<T> {
     HOOK.set(Some(hook));
@@ -55,7 +55,7 @@ pub fn run_with_hook<T>(hook: StoreHook, device: impl FnOnce() -> T) -> Option<T
     }
 }
 
-/// Runs `device`, and ends it before the store after `stores` more. `None`: it ended so.
+/// Runs `device`, and ends it after `stores` stores, before the next one. `None`: it was ended so.
 #[cfg(test)]
 pub(crate) fn ended_after_stores<T>(stores: u32, device: impl FnOnce() -> T) -> Option<T> {
     let mut left = stores;

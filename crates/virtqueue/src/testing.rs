@@ -1,8 +1,8 @@
-//! The guest's side of a queue, for tests: memory to put things in, and a driver that builds rings.
+//! Guest driver and guest memory for tests.
 //!
 //! [`TestMemory`] is guest memory without a guest: shared anonymous memory, as one region or several,
 //! with unmapped pages around each so that an access outside ends the test. [`DriverRing`] lays out
-//! a split virtqueue in it and does what a guest driver does; it also does what a driver must not,
+//! a split virtqueue in it and acts as a guest driver; it can also break the rules,
 //! through raw writes of descriptors and indices. [`PackedDriverRing`] is the same for a packed one.
 //!
 //! For tests only: it panics on misuse and on exhaustion, and it is not fast.

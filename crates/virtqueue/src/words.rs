@@ -1,6 +1,6 @@
-//! Single words of the guest's memory, for devices that follow the guest's pointers from word to word.
+//! Access to single words of guest memory, for devices that follow the guest's pointers from word to word.
 //!
-//! They are nearly always in the region where the last one was, which is kept at hand. As in `access.rs`, a word is read and
+//! A word is nearly always in the region of the last one, which is cached. As in `access.rs`, a word is read and
 //! written as one, and once.
 
 use std::sync::Arc;
@@ -11,38 +11,38 @@ use crate::memory::{GuestMemory, Span};
 /// Bytes of a word.
 const WORD: u32 = 4;
 
-/// Memory, and where in it the last word was.
+/// Guest memory, with a cache of the region of the last word.
 pub struct Words {
     memory: Arc<GuestMemory>,
     near: Span,
 }
 
-// SAFETY: what is at hand is an address in a region of the memory, which may be used by any thread.
+// SAFETY: the cached address is in a region of the memory, which may be used by any thread.
 unsafe impl Send for Words {}
 
 impl Words {
-    /// Of this memory.
+    /// Access to this memory.
     #[must_use]
     pub fn new(memory: Arc<GuestMemory>) -> Words {
         let near = memory.span(0);
         Words { memory, near }
     }
 
-    /// All of it.
+    /// The memory.
     #[must_use]
     pub fn memory(&self) -> &Arc<GuestMemory> {
         &self.memory
     }
 
-    /// The little endian word at `guest_addr`. `None` if it is in no region, or not aligned where we have it:
-    /// [`GuestMemory::read`] may have its bytes.
+    /// Reads the little endian word at `guest_addr`. `None` if it is in no region, or not aligned on the host:
+    /// [`GuestMemory::read`] may read its bytes.
     #[inline]
     pub fn read(&mut self, guest_addr: u64) -> Option<u32> {
         let word = self.at(guest_addr)?.load(Ordering::Acquire);
         Some(u32::from_le(word))
     }
 
-    /// Writes it. False, and nothing written, where [`Words::read`] has nothing.
+    /// Writes the word. False, and nothing written, where [`Words::read`] returns `None`.
     #[inline]
     #[must_use]
     pub fn write(&mut self, guest_addr: u64, word: u32) -> bool {
@@ -60,8 +60,8 @@ impl Words {
             None => self.find(guest_addr)?,
         };
         let host = host.cast::<u32>();
-        // SAFETY: looked up in a region of our memory, which lives as long as we; aligned, and any bits are a word; what the guest
-        // does there is to us what another thread does.
+        // SAFETY: looked up in a region of the memory, which lives as long as `self`; aligned, and any bits are a word; the guest
+        // is to us like another thread.
         host.is_aligned()
             .then(|| unsafe { AtomicU32::from_ptr(host) })
     }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn without_memory_there_are_none() {
+    fn no_word_is_read_without_memory() {
         let test = TestMemory::with_regions(&[]);
         assert_eq!(Words::new(test.guest_memory()).read(0), None);
     }

@@ -21,7 +21,7 @@ fn region(guest_addr: u64, user_addr: u64, len: u64, host: usize) -> Region {
 }
 
 fn table(regions: Vec<Region>) -> Result<GuestMemory, MemoryError> {
-    // SAFETY: nobody in this file looks at the memory behind the addresses.
+    // SAFETY: no code in this file accesses the memory at the addresses.
     unsafe { GuestMemory::new(regions) }
 }
 

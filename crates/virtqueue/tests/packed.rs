@@ -264,7 +264,7 @@ fn a_batch_appears_at_once() {
 }
 
 #[test]
-fn only_what_was_taken_last_goes_back_together() {
+fn only_chains_that_were_popped_last_can_be_returned() {
     let buffers = [Buffer::writable(0, 4), Buffer::writable(8, 4)];
     let memory = test_memory();
     let guest_memory = memory.guest_memory();
@@ -312,7 +312,7 @@ fn only_what_was_taken_last_goes_back_together() {
     }
 }
 
-/// What a front-end is told on a stop and tells the next server.
+/// The base that a front-end gets at a stop and passes to the next process.
 #[test]
 fn a_base_survives_a_stop_at_every_place_of_both_laps() {
     for size in [1u16, 3, 5, 8] {
@@ -414,7 +414,7 @@ fn the_new_map_is_used_after_a_remap_also_for_what_was_pushed_before() {
     assert_eq!(popped.id, id);
 }
 
-/// Both sides go to sleep as they should, on two threads: nobody sleeps for ever.
+/// Both sides wait, on two threads, and neither waits for ever.
 #[test]
 fn no_kick_and_no_signal_is_lost() {
     const REQUESTS: u32 = 20_000;

@@ -1,5 +1,5 @@
-//! A well-behaved driver and the queue: what is popped, what the driver gets back, and who has to be
-//! told.
+//! A well-behaved driver and the queue: what is popped, what the driver gets back, and which side has to be
+//! notified.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
 
@@ -290,7 +290,7 @@ fn an_indirect_table_may_be_at_any_address_and_its_write_flag_means_nothing() {
 }
 
 #[test]
-fn only_what_was_taken_last_goes_back_together() {
+fn only_chains_that_were_popped_last_can_be_returned() {
     for base in [0, 0xfffe] {
         let mut both = Both::new(EVENT_IDX, base);
         let added = both.add(4);
@@ -315,7 +315,7 @@ fn only_what_was_taken_last_goes_back_together() {
 }
 
 #[test]
-fn a_restarted_queue_goes_on_where_the_guest_is() {
+fn a_restarted_queue_continues_at_the_guests_position() {
     let mut both = Both::new(EVENT_IDX, 0xfffe);
     let added = both.add(4);
     both.driver.publish();
@@ -324,7 +324,7 @@ fn a_restarted_queue_goes_on_where_the_guest_is() {
         both.queue.push(head, 0);
     }
     both.queue.publish();
-    // The server is replaced: it is told the available index, and finds the used index itself.
+    // The process is replaced: it gets the available index, and reads the used index from memory.
     let layout = both.driver.layout();
     let base = both.queue.next_avail();
     let memory = both.memory.guest_memory();
@@ -341,7 +341,7 @@ fn a_restarted_queue_goes_on_where_the_guest_is() {
 }
 
 #[test]
-fn a_remapped_queue_goes_on_in_the_new_memory() {
+fn a_remapped_queue_continues_in_the_new_memory() {
     let mut both = Both::new(EVENT_IDX, 0xffff);
     let added = both.add(3);
     both.driver.publish();
@@ -382,7 +382,7 @@ fn a_queue_outlives_a_memory_map_without_it() {
 }
 
 #[test]
-fn publishing_nothing_signals_nobody() {
+fn publishing_nothing_does_not_signal() {
     for features in [FLAGS, EVENT_IDX] {
         let mut both = Both::new(features, 0);
         assert!(!both.queue.publish());
@@ -461,7 +461,7 @@ fn kicks_are_switched_by_flag_without_event_idx() {
     both.add(1);
     assert!(
         both.driver.publish(),
-        "kicks are on when nobody switched them off"
+        "kicks are enabled until they are disabled"
     );
     both.queue.disable_kicks();
     both.add(1);
@@ -500,7 +500,7 @@ fn kicks_are_switched_by_index_with_event_idx() {
 }
 
 #[test]
-fn enabling_kicks_tells_of_what_came_before() {
+fn enabling_kicks_reports_chains_that_came_before() {
     for features in [FLAGS, EVENT_IDX] {
         let mut both = Both::new(features, 0);
         both.queue.disable_kicks();

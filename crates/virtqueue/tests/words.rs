@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use virtqueue::testing::TestMemory;
 
-/// What the other process ends with where nobody may look on.
+/// Exit status of the other process where tracing is not allowed.
 const MAY_NOT: i32 = 77;
 
 /// What became of a process that was waited for.

@@ -1,13 +1,12 @@
-//! The record of a packed queue.
+//! In-flight record of a packed queue.
 //!
-//! Used entries overwrite descriptors of chains that are still in flight, so that a record has copies of all
-//! descriptors of each. Entries are handed out from a list of free ones; the entries of a chain stay
-//! linked as they were in that list. What changes when a batch is published, the free list and the used
-//! position, is there twice: as it will be, and as it was. Which of them counts is told by the
-//! descriptor at the old position, in which the guest sees the batch or does not.
+//! Used entries overwrite descriptors of chains that are still in flight, so the record has copies of all
+//! descriptors of each. Entries are allocated from a free list; the entries of a chain stay
+//! linked as they were in that list. The free list and the used position change when a batch is published, and are stored twice: as
+//! they will be, and as they were. The descriptor at the old position decides which of them counts: it shows whether the guest sees the
+//! batch.
 //!
-//! All of the links that matter here are kept in this process as well; those in the region are
-//! written only.
+//! This process also has its own copy of the links; those in the region are only written.
 
 use super::region::PACKED_BYTES;
 use super::{InflightRegion, RecoveredChain};
@@ -21,38 +20,38 @@ const POSITIONS: usize = 16;
 // Of an entry. Its first word: in flight, next, last, number of descriptors.
 const NEXT: usize = 2;
 const COUNTER: usize = 8;
-/// Name, flags and length.
+/// Buffer ID, flags and length.
 const REST: usize = 16;
 const ADDR: usize = 24;
 
-/// What is known of an entry without a look at the region.
+/// Own copy of an entry's links.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
-    /// The entry behind it, in the list of free ones or in its chain.
+    /// The next entry, in the free list or in its chain.
     next: u16,
-    /// Of a head: the last entry of its chain.
+    /// In a head: the last entry of its chain.
     last: u16,
-    /// Of a head: how the driver calls its chain.
+    /// In a head: the driver's buffer ID of its chain.
     id: u16,
-    /// Of a head: its chain was in flight when the record was gone on with.
+    /// In a head: its chain was in flight when this process started the queue.
     recovered: bool,
 }
 
-/// Writes the record.
+/// Writer of the record.
 #[derive(Debug)]
 pub(crate) struct PackedRecord {
     region: InflightRegion,
     entries: Box<[Entry]>,
-    /// The first free entry; as many as there are entries: none.
+    /// The first free entry; the number of entries: none.
     free: u16,
     used: Position,
-    /// Of the chain that is taken next.
+    /// Counter for the next chain.
     counter: u64,
 }
 
 impl PackedRecord {
-    /// Goes on with what the region has, or begins a new record, for a queue whose used position is `used`.
-    /// Also returns the chains in flight, in the order in which they were taken; `None` for a
+    /// Continues the record in the region, or begins a new one, for a queue whose used position is `used`.
+    /// Also returns the chains in flight, in the order in which they were popped; `None` for a
     /// new record.
     pub fn start(
         region: InflightRegion,
@@ -60,7 +59,7 @@ impl PackedRecord {
         used: Position,
     ) -> Result<(Self, Option<Vec<RecoveredChain>>), InflightError> {
         assert!(region.is_packed(), "the region has the queue's form");
-        let was_used = region.was_used(ring.size())?;
+        let had_record = region.has_record(ring.size())?;
         let entries = vec![Entry::default(); region.entries().into()].into();
         let mut tracker = PackedRecord {
             region,
@@ -69,7 +68,7 @@ impl PackedRecord {
             used,
             counter: 0,
         };
-        if was_used {
+        if had_record {
             let chains = tracker.recover(ring)?;
             return Ok((tracker, Some(chains)));
         }
@@ -77,12 +76,12 @@ impl PackedRecord {
             tracker.region.set_in_flight(tracker.offset(entry), false);
         }
         tracker.store_positions(used, used);
-        // With its last step the record counts.
+        // The record is valid with the last store.
         tracker.link_free(&vec![true; tracker.entries.len()]);
         Ok((tracker, None))
     }
 
-    /// Where the guest finds its next used entry.
+    /// The position of the guest's next used entry.
     pub fn used(&self) -> Position {
         self.used
     }
@@ -101,10 +100,10 @@ impl PackedRecord {
         let (used, old) = (position(used, wrap)?, position(old_used, old_wrap)?);
         self.used = old;
         if used != old && !old.is_available(ring.flags(old.index)) {
-            // The guest sees the last batch: what was to be then is so.
+            // The guest sees the last batch: the new state counts.
             (self.used, old_free) = (used, free);
         }
-        // What is free is not in flight. A list that leads nowhere is noticed below.
+        // Free entries are not in flight. A broken list is noticed below.
         let mut at = old_free;
         for _ in 0..entries {
             if at >= entries {
@@ -133,7 +132,7 @@ impl PackedRecord {
         Ok(chains.into_iter().map(|(_, chain)| chain).collect())
     }
 
-    /// The chain whose record begins at `entry`; `left` more descriptors may be in flight.
+    /// Reads the chain whose record begins at `entry`; `left` more descriptors may be in flight.
     fn chain(
         &mut self,
         entry: u16,
@@ -178,13 +177,13 @@ impl PackedRecord {
         Ok(RecoveredChain { entry, descriptors })
     }
 
-    /// Where an entry begins.
+    /// Offset of an entry.
     #[inline]
     fn offset(&self, entry: u16) -> usize {
         self.region.entry::<PACKED_BYTES>(entry)
     }
 
-    /// Makes the list of free entries anew. Until it is whole, the old one leads to free entries only.
+    /// Rebuilds the free list. Until it is complete, the old one leads to free entries only.
     fn link_free(&mut self, is_free: &[bool]) {
         let end = self.region.entries();
         self.free = end;
@@ -195,8 +194,7 @@ impl PackedRecord {
         self.store_lists(self.free, self.free);
     }
 
-    /// A chain of `descriptors` descriptors was taken off the ring at `at`, and nothing was done with it
-    /// yet. Returns how it is called here.
+    /// Records a chain of `descriptors` descriptors that was popped at `at` and not processed yet. Returns its first entry.
     #[inline]
     pub fn taken(&mut self, ring: &PackedView, mut at: Position, descriptors: u16) -> u16 {
         let head = self.free;
@@ -219,35 +217,35 @@ impl PackedRecord {
         self.counter = self.counter.wrapping_add(1);
         let word = word([1, first.next, last, descriptors]);
         self.region.store_u64(offset, word);
-        // Until here it is free.
+        // Until here the entry is free.
         self.free = entry;
         self.store_lists(entry, entry);
         head
     }
 
-    /// How the driver calls a chain.
+    /// The driver's buffer ID of a chain.
     #[inline]
     pub fn id(&self, entry: u16) -> u16 {
         self.entries[usize::from(entry)].id
     }
 
-    /// Whether a chain was in flight when the record was gone on with. Whoever took it off the ring may have written used entries
-    /// over its descriptors that nobody has seen.
+    /// Whether a chain was in flight when this process started the queue. The process that popped it may have overwritten its
+    /// descriptors with used entries that the guest has not seen.
     pub fn was_recovered(&self, entry: u16) -> bool {
         self.entries[usize::from(entry)].recovered
     }
 
-    /// These were taken last, and are not any more.
+    /// Removes chains that were popped last and are returned to the ring.
     pub fn untaken(&mut self, heads: &[u16]) {
         self.free_chains(heads);
-        // All of them at once: what is free is not in flight.
+        // All of them at once: free entries are not in flight.
         self.store_lists(self.free, self.free);
         for &head in heads {
             self.region.set_in_flight(self.offset(head), false);
         }
     }
 
-    /// Puts the entries of chains at the begin of the list of free ones, which is not stored.
+    /// Puts the entries of chains at the beginning of the free list, whose head is not stored yet.
     #[inline]
     fn free_chains(&mut self, heads: &[u16]) {
         for &head in heads {
@@ -257,7 +255,7 @@ impl PackedRecord {
         }
     }
 
-    /// These are done, and the guest is about to see it, and to look for its next used entry at `used`.
+    /// Prepares the publication of a batch, after which the guest's next used entry is at `used`.
     #[inline]
     pub fn link(&mut self, batch: &[u16], used: Position) {
         let old = self.free;
@@ -267,14 +265,14 @@ impl PackedRecord {
         self.used = used;
     }
 
-    /// The guest sees that these are done.
+    /// Removes a batch that was published.
     #[inline]
     pub fn seen(&mut self, batch: &[u16]) {
         for &head in batch {
             self.region.set_in_flight(self.offset(head), false);
         }
         self.store_lists(self.free, self.free);
-        // The last step: as long as the positions differ, the ring is asked.
+        // The last step: as long as the positions differ, the ring decides.
         self.store_positions(self.used, self.used);
     }
 
@@ -304,7 +302,7 @@ fn fields(word: u64) -> [u16; 4] {
     [0, 16, 32, 48].map(|bit| (word >> bit & 0xffff) as u16)
 }
 
-/// The other way round.
+/// The word of four fields.
 #[inline]
 fn word([a, b, c, d]: [u16; 4]) -> u64 {
     u64::from(a) | u64::from(b) << 16 | u64::from(c) << 32 | u64::from(d) << 48

@@ -1,4 +1,4 @@
-//! The in-flight recorder of a queue: writes the record, and supplies the chains that an earlier process left in it.
+//! In-flight recorder of a queue: writes the record, and returns the chains that an earlier process left in it.
 
 use super::{InflightRegion, PackedRecord, SplitRecord};
 use crate::any_ring::AnyRing;
@@ -12,9 +12,9 @@ use crate::split::SplitRing;
 /// A chain that was in flight when the process before this one ended.
 #[derive(Debug)]
 pub(crate) struct RecoveredChain {
-    /// Where it is recorded. Split: its head.
+    /// Its entry in the record. Split: its head.
     pub entry: u16,
-    /// Packed: as the driver made them available. Split: none, they are still in the table.
+    /// Packed: its descriptors as the driver made them available. Split: none, they are still in the table.
     pub descriptors: Vec<PackedDescriptor>,
 }
 
@@ -25,7 +25,7 @@ enum Record {
     Packed(PackedRecord),
 }
 
-/// Records what a queue has in flight. Chains of its queue are named by their entries in the record.
+/// Records the chains that a queue has in flight. They are identified by their entries in the record.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     record: Record,
@@ -33,12 +33,12 @@ pub(crate) struct Recorder {
     recovered: Vec<RecoveredChain>,
     /// Entries of chains that were pushed and are not published.
     batch: Vec<u16>,
-    /// Nothing is popped from the ring any more.
+    /// Whether the ring is not popped any more.
     finishing: bool,
 }
 
 impl Recorder {
-    /// Starts a ring and its record, which continues what the region has.
+    /// Starts a ring and its record, which continues the one in the region.
     pub fn start(
         memory: &GuestMemory,
         layout: RingLayout,
@@ -47,7 +47,7 @@ impl Recorder {
         region: InflightRegion,
     ) -> Result<(AnyRing, Recorder), RingError> {
         let (ring, record, mut recovered) = if features.packed {
-            // The base of a front-end that was not told where the queue had stopped may be anything.
+            // A front-end that does not know where the queue had stopped passes any base.
             let base = match region.is_recorded() {
                 true => Position::START.to_bits(),
                 false => base,
@@ -108,7 +108,7 @@ impl Recorder {
         Ok(Some(self.taken(ring, at, id)))
     }
 
-    /// Records a chain that was taken off the ring at `at`. Returns its name from now on.
+    /// Records a chain that was popped at `at`. Returns its identifier from now on.
     fn taken(&mut self, ring: &AnyRing, at: u16, id: ChainId) -> ChainId {
         match (&mut self.record, ring) {
             (Record::Split(record), _) => {
@@ -123,7 +123,7 @@ impl Recorder {
         }
     }
 
-    /// A chain is about to be pushed: returns the driver's name of it.
+    /// Adds a chain to the batch that is published next. Returns the driver's identifier of it.
     pub fn pushed(&mut self, chain: ChainId) -> ChainId {
         self.batch.push(chain.id);
         self.driver_name(chain)
@@ -139,7 +139,7 @@ impl Recorder {
         }
     }
 
-    /// What was pushed is about to be published.
+    /// Prepares the publication of the batch.
     pub fn link(&mut self, ring: &AnyRing) {
         if self.batch.is_empty() {
             return;
@@ -152,7 +152,7 @@ impl Recorder {
         }
     }
 
-    /// The guest sees what was pushed.
+    /// Removes the batch, which was published.
     pub fn seen(&mut self, ring: &AnyRing) {
         if self.batch.is_empty() {
             return;
@@ -164,7 +164,7 @@ impl Recorder {
         self.batch.clear();
     }
 
-    /// Gives back what was popped last, and strikes it out of the record. All else is published.
+    /// Reverts the pop of chains that were popped last, and removes them from the record. All others are published.
     pub fn unpop_all(&mut self, ring: &mut AnyRing, chains: &[ChainId]) -> bool {
         // Recovered chains are in the ring before the others. And of those that were popped again, a packed ring may not have
         // the descriptors any more.
@@ -190,12 +190,12 @@ impl Recorder {
         !self.recovered.is_empty() || !self.finishing && ring.has_available()
     }
 
-    /// Pops nothing from the ring any more.
+    /// Stops popping the ring.
     pub fn finish(&mut self) {
         self.finishing = true;
     }
 
-    /// How many chains are to be popped again.
+    /// Number of chains that are still to be popped again.
     pub fn recovered(&self) -> u16 {
         at_most(self.recovered.len(), u16::MAX)
     }

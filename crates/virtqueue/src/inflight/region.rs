@@ -1,7 +1,7 @@
-//! One queue's part of the buffer, as words.
+//! In-flight region of one queue: access to its fields.
 //!
-//! Layouts: `QueueRegionSplit` and `QueueRegionPacked` of the vhost-user specification, little-endian as
-//! everything around them. Only back-ends on the same host read them.
+//! Layouts: `QueueRegionSplit` and `QueueRegionPacked` of the vhost-user specification, little-endian. Only back-ends on the same
+//! host read them.
 
 use std::any::Any;
 use std::fmt;
@@ -17,14 +17,14 @@ const ALIGN_BYTES: usize = 64;
 
 const VERSION: usize = 8;
 const DESC_NUM: usize = InflightRegion::DESC_NUM;
-/// The only form that there is. 0: nothing was recorded yet.
+/// The only version. 0: nothing was recorded yet.
 const VERSION_1: u16 = 1;
 
-/// Bytes of a region before its entries, and of an entry: of split queues, and of packed ones.
+/// Bytes of a region's header, and of an entry: of split queues, and of packed ones.
 pub(super) const SPLIT_BYTES: usize = 16;
 pub(super) const PACKED_BYTES: usize = 32;
 
-/// Where what is in flight in one queue is recorded.
+/// Memory with the record of chains in flight of one queue.
 #[derive(Clone)]
 pub struct InflightRegion {
     host: NonNull<u8>,
@@ -52,10 +52,10 @@ impl fmt::Debug for InflightRegion {
 }
 
 impl InflightRegion {
-    /// Where `desc_num` is in the header of either form, in bytes.
+    /// Offset of `desc_num` in the header of either format, in bytes.
     pub const DESC_NUM: usize = 10;
 
-    /// Bytes of the region of a queue of either form with `entries` descriptors: where the next one
+    /// Bytes of the region of a queue of either format with `entries` descriptors: where the next one
     /// begins.
     #[must_use]
     pub fn len_bytes(packed: bool, entries: u16) -> usize {
@@ -70,7 +70,7 @@ impl InflightRegion {
     ///
     /// # Safety
     /// [`len_bytes`](Self::len_bytes) bytes at `host` stay mapped, readable and writable, as long as
-    /// `owner` lives, and nobody in this process holds a Rust reference to them.
+    /// `owner` lives, and no code in this process holds a Rust reference to them.
     #[must_use]
     pub unsafe fn new(
         host: NonNull<u8>,
@@ -87,7 +87,7 @@ impl InflightRegion {
         }
     }
 
-    /// Nothing is recorded any more, if nothing is in flight: the next start is where the front-end says.
+    /// Clears the record if nothing is in flight: the next start uses the front-end's base.
     pub fn forget(&self) {
         let in_flight = |index| {
             self.in_flight(match self.packed {
@@ -100,29 +100,29 @@ impl InflightRegion {
         }
     }
 
-    /// The number of descriptors that the header says; 0: none was written.
+    /// The number of descriptors in the header; 0: none was written.
     #[must_use]
     pub fn desc_num(&self) -> u16 {
         self.u16(DESC_NUM)
     }
 
-    /// Whether something says that it is recorded here.
+    /// Whether there is a record, valid or not.
     pub(crate) fn is_recorded(&self) -> bool {
         self.u16(VERSION) != 0
     }
 
-    /// Entries.
+    /// Number of entries.
     pub(super) fn entries(&self) -> u16 {
         self.entries
     }
 
-    /// Whether it is of a packed queue.
+    /// Whether it belongs to a packed queue.
     pub(crate) fn is_packed(&self) -> bool {
         self.packed
     }
 
-    /// Whether something was recorded here before, by whoever keeps to the same form.
-    pub(super) fn was_used(&self, size: u16) -> Result<bool, InflightError> {
+    /// Whether there is a valid record for a queue of this size.
+    pub(super) fn has_record(&self, size: u16) -> Result<bool, InflightError> {
         let (version, found, entries) = (self.u16(VERSION), self.u16(DESC_NUM), self.entries);
         if size > entries {
             return Err(InflightError::TooFew { entries, size });
@@ -138,8 +138,8 @@ impl InflightRegion {
         }
     }
 
-    /// What is recorded counts from now on. The last step of making a new region.
-    pub(super) fn use_it(&self) {
+    /// Makes the record valid, as the last step of a new record.
+    pub(super) fn validate(&self) {
         self.store_u16(DESC_NUM, self.entries);
         self.store_u16(VERSION, VERSION_1);
     }
@@ -149,10 +149,13 @@ impl InflightRegion {
         u64::from(VERSION_1) | u64::from(self.entries) << 16
     }
 
-    /// Where an entry begins, in a form whose entries (and header) have `BYTES`.
+    /// Offset of an entry, in a format whose entries (and header) have `BYTES`.
     #[inline(always)]
     pub(super) fn entry<const BYTES: usize>(&self, index: u16) -> usize {
-        assert!(index < self.entries, "what is read is checked");
+        assert!(
+            index < self.entries,
+            "entries are checked when they are read"
+        );
         BYTES * (1 + usize::from(index))
     }
 
@@ -161,7 +164,7 @@ impl InflightRegion {
         self.u8_at(offset).load(Ordering::Acquire) == 1
     }
 
-    /// The chain whose head has the entry at `offset` is in flight, or is not.
+    /// Sets whether the chain whose head has the entry at `offset` is in flight.
     #[inline]
     pub(super) fn set_in_flight(&self, offset: usize, in_flight: bool) {
         before_store();
@@ -179,8 +182,8 @@ impl InflightRegion {
         u64::from_le(self.u64_at(offset).load(Ordering::Acquire))
     }
 
-    // Release keeps a store behind all before it in the program, those to the rings included: that order is
-    // what counts here.
+    // Release keeps a store after all stores before it in the program, those to the rings included: that order is
+    // what recovery relies on.
 
     #[inline]
     pub(super) fn store_u16(&self, offset: usize, value: u16) {

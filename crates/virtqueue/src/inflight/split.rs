@@ -1,8 +1,8 @@
-//! The record of a split queue.
+//! In-flight record of a split queue.
 //!
-//! Each head has an entry: whether its chain is in flight, and which one it was in the order of taking.
-//! The chains of the batch that is being published are in a list besides, for the moment in which
-//! the guest sees that they are done and their entries still say that they are in flight.
+//! Each head has an entry: whether its chain is in flight, and a counter for the order of the pops.
+//! The chains of the batch that is being published are also in a list, for the moment in which
+//! the guest sees that they are done and their entries are not cleared yet.
 
 use super::region::SPLIT_BYTES;
 use super::{InflightRegion, RecoveredChain};
@@ -14,18 +14,18 @@ const USED_IDX: usize = 14;
 const NEXT: usize = 6;
 const COUNTER: usize = 8;
 
-/// Writes the record.
+/// Writer of the record.
 #[derive(Debug)]
 pub(crate) struct SplitRecord {
     region: InflightRegion,
-    /// Of the chain that is taken next.
+    /// Counter for the next chain.
     counter: u64,
     last_batch_head: u16,
 }
 
 impl SplitRecord {
-    /// Goes on with what the region has, or begins a new record, for a queue of `size` whose used index is
-    /// `used_idx`. Also returns the chains in flight, in the order in which they were taken; `None`
+    /// Continues the record in the region, or begins a new one, for a queue of `size` whose used index is
+    /// `used_idx`. Also returns the chains in flight, in the order in which they were popped; `None`
     /// for a new record.
     pub fn start(
         region: InflightRegion,
@@ -33,13 +33,13 @@ impl SplitRecord {
         used_idx: u16,
     ) -> Result<(Self, Option<Vec<RecoveredChain>>), InflightError> {
         assert!(!region.is_packed(), "the region has the queue's form");
-        let used = region.was_used(size)?;
+        let had_record = region.has_record(size)?;
         let mut tracker = SplitRecord {
             region,
             counter: 0,
             last_batch_head: 0,
         };
-        if used {
+        if had_record {
             let chains = tracker.recover(size, used_idx)?;
             return Ok((tracker, Some(chains)));
         }
@@ -49,14 +49,14 @@ impl SplitRecord {
         }
         region.store_u16(LAST_BATCH_HEAD, 0);
         region.store_u16(USED_IDX, used_idx);
-        region.use_it();
+        region.validate();
         Ok((tracker, None))
     }
 
     fn recover(&mut self, size: u16, used_idx: u16) -> Result<Vec<RecoveredChain>, InflightError> {
         let region = &self.region;
         let recorded = region.u16(USED_IDX);
-        // The guest saw the last batch, and not all of it was struck out.
+        // The guest saw the last batch, and not all of it was removed.
         let batch = used_idx.wrapping_sub(recorded);
         if batch > size {
             return Err(InflightError::UsedIndex {
@@ -98,7 +98,7 @@ impl SplitRecord {
         Ok(heads.into_iter().map(chain).collect())
     }
 
-    /// A chain was taken, and nothing was done with it yet.
+    /// Records a chain that was popped and not processed yet.
     #[inline]
     pub fn taken(&mut self, head: u16) {
         let entry = self.region.entry::<SPLIT_BYTES>(head);
@@ -107,16 +107,16 @@ impl SplitRecord {
         self.region.set_in_flight(entry, true);
     }
 
-    /// These were taken last, in this order, and are not any more. Nothing else is in flight.
+    /// Removes chains that were popped last, in this order, and are returned to the ring. Nothing else is in flight.
     pub fn untaken(&mut self, heads: &[u16]) {
-        // From the last one, since the queue stands behind as many as are in flight.
+        // From the last one, since the base of the queue follows from the number of chains in flight.
         for &head in heads.iter().rev() {
             let entry = self.region.entry::<SPLIT_BYTES>(head);
             self.region.set_in_flight(entry, false);
         }
     }
 
-    /// These are done, and the guest is about to see it.
+    /// Prepares the publication of a batch.
     #[inline]
     pub fn link(&mut self, batch: &[u16]) {
         for &head in batch {
@@ -127,7 +127,7 @@ impl SplitRecord {
         }
     }
 
-    /// The guest sees that these are done: the used index is `used_idx`.
+    /// Removes a batch that was published, with `used_idx` as the used index.
     #[inline]
     pub fn seen(&mut self, batch: &[u16], used_idx: u16) {
         for &head in batch {

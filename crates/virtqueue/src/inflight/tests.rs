@@ -1,10 +1,10 @@
-//! A device that is killed before any of its stores, and what the next one finds.
+//! Crash tests: a device is killed before any of its stores, and another one continues.
 //!
-//! Whatever the device was at: all that the guest has made available and does not see as done is taken
-//! again, in the order in which it was made available, and given back once.
+//! In each case, all chains that the guest has made available and does not see as done are popped
+//! again, in the order in which they were made available, and pushed once.
 
-mod given_back;
 mod records;
+mod unpop;
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -195,7 +195,7 @@ impl Device {
         Some(number)
     }
 
-    fn give_back(&mut self, which: u64) {
+    fn push(&mut self, which: u64) {
         if !self.held.is_empty() {
             let (id, number) = self
                 .held
@@ -211,7 +211,7 @@ fn run(outside: &mut Outside, device: &mut Device, random: &mut Random, steps: u
         match random.below(8) {
             0..3 => outside.ask(random.below(6)),
             3..5 => drop(device.take(outside)),
-            5..6 => device.give_back(random.below(64)),
+            5..6 => device.push(random.below(64)),
             6 => drop(device.queue.publish()),
             _ => outside.look(),
         }
@@ -221,7 +221,7 @@ fn run(outside: &mut Outside, device: &mut Device, random: &mut Random, steps: u
 /// The next device finds what it has to, and can do it.
 fn recovered(outside: &mut Outside, random: &mut Random) -> Device {
     // What the front-end says of a device that could not say it: for a split queue the used index, for a
-    // packed one what it was told long ago.
+    // packed one an old base.
     let base = match &outside.driver {
         Driver::Split(ring) => ring.used_idx(),
         Driver::Packed(_) => 0x8000,
@@ -251,7 +251,7 @@ fn recovered(outside: &mut Outside, random: &mut Random) -> Device {
 fn finish(outside: &mut Outside, device: &mut Device, random: &mut Random) {
     while device.take(outside).is_some() {}
     while !device.held.is_empty() {
-        device.give_back(random.below(64));
+        device.push(random.below(64));
         if random.below(3) == 0 {
             device.queue.publish();
             outside.look();
@@ -259,7 +259,7 @@ fn finish(outside: &mut Outside, device: &mut Device, random: &mut Random) {
     }
     device.queue.publish();
     outside.look();
-    assert!(outside.waiting.is_empty(), "each was given back");
+    assert!(outside.waiting.is_empty(), "each was pushed");
 }
 
 /// Kills the device before each of its stores in turn.

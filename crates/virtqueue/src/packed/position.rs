@@ -1,7 +1,7 @@
-//! A place in a packed queue's descriptor ring, and in which lap (section 2.8.1).
+//! Position in a packed queue's descriptor ring: index and wrap counter (section 2.8.1).
 //!
-//! Laps are told apart by a wrap counter of one bit, which is 1 in the first, so a position is one of
-//! `2 * size`: two laps later it is the same again.
+//! A wrap counter of one bit distinguishes laps. It is 1 in the first, so a position is one of `2 * size`: two laps later it is the same
+//! again.
 
 use super::ring::{F_AVAIL, F_USED};
 
@@ -16,13 +16,13 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// Where driver and device begin.
+    /// The position in which driver and device begin.
     pub const START: Position = Position {
         index: 0,
         wrap: true,
     };
 
-    /// From bits 0 to 14 and 15. The index may be anything.
+    /// Decodes bits 0 to 14 and 15. The index may be anything.
     #[inline]
     pub fn from_bits(bits: u16) -> Position {
         Position {
@@ -37,7 +37,7 @@ impl Position {
         self.index | if self.wrap { WRAP_BIT } else { 0 }
     }
 
-    /// `count` descriptors on, at most `size`, in a ring of `size`.
+    /// The position `count` descriptors later, at most `size`, in a ring of `size`.
     #[inline]
     pub fn advance(self, count: u16, size: u16) -> Position {
         let index = self.index.wrapping_add(count);
@@ -51,7 +51,7 @@ impl Position {
         }
     }
 
-    /// How many descriptors `to` is ahead of this position, modulo two laps. Any index of `to`
+    /// Number of descriptors that `to` is ahead of this position, modulo two laps. Any index of `to`
     /// gives some number.
     #[inline]
     pub fn distance(self, to: Position, size: u16) -> u16 {
@@ -71,7 +71,7 @@ impl Position {
         flags & (F_AVAIL | F_USED) == self.available_flags()
     }
 
-    /// The flags, of those two, of a descriptor that was made available at this position.
+    /// The AVAIL and USED flags of a descriptor that was made available at this position.
     #[inline]
     pub fn available_flags(self) -> u16 {
         if self.wrap { F_AVAIL } else { F_USED }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_bits_hold_a_position() {
+    fn a_position_survives_its_sixteen_bits() {
         assert_eq!(Position::START.to_bits(), 0x8000);
         for bits in 0..=u16::MAX {
             assert_eq!(Position::from_bits(bits).to_bits(), bits);

@@ -1,8 +1,6 @@
 //! The descriptor ring and the two event areas of a packed virtqueue as host pointers.
 //!
-//! For a packed queue what `ring.rs` is for a split one: the only place that reads those words, and
-//! the only one that writes them, through [`PackedView::store_used`], its releasing sister and
-//! [`PackedView::store_device_event`]. What comes next in the ring is not known here.
+//! The only code that reads and writes those words, as `split/ring.rs` is for a split queue. It keeps no position in the ring.
 
 use std::any::Any;
 use std::ptr::NonNull;
@@ -33,7 +31,7 @@ pub(crate) struct PackedDescriptor {
 }
 
 impl PackedDescriptor {
-    /// Takes the descriptor's two little-endian words apart.
+    /// Decodes the descriptor's two little-endian words.
     #[inline]
     pub fn from_words(words: [u64; 2]) -> PackedDescriptor {
         let rest = u64::from_le(words[1]);
@@ -46,7 +44,7 @@ impl PackedDescriptor {
     }
 }
 
-/// What a used entry says: the second word of a descriptor. The first is not looked at.
+/// A used entry: the second word of a descriptor. The guest ignores the first.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct UsedEntry {
     pub len: u32,
@@ -62,7 +60,7 @@ impl UsedEntry {
     }
 }
 
-/// What one side asks of the other: when to be notified.
+/// Event suppression area: when one side wants to be notified by the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EventArea {
     /// A position, for [`FLAGS_DESC`](super::FLAGS_DESC).
@@ -71,7 +69,7 @@ pub(crate) struct EventArea {
     pub flags: u16,
 }
 
-/// Checked host addresses, and what keeps them mapped.
+/// Checked host addresses, and the owners that keep them mapped.
 #[derive(Clone, Debug)]
 pub(crate) struct PackedView {
     desc: NonNull<u8>,
@@ -86,7 +84,7 @@ pub(crate) struct PackedView {
 unsafe impl Send for PackedView {}
 
 impl PackedView {
-    /// Checks the layout and finds the ring and the areas in `memory`.
+    /// Checks the layout and looks up the ring and the areas in `memory`.
     pub fn new(memory: &GuestMemory, layout: RingLayout) -> Result<PackedView, RingError> {
         let size = layout.size;
         if size == 0 || size > MAX_QUEUE_SIZE {
@@ -111,13 +109,13 @@ impl PackedView {
         })
     }
 
-    /// How many descriptors the ring has.
+    /// Number of descriptors.
     #[inline]
     pub fn size(&self) -> u16 {
         self.size
     }
 
-    /// The flags of descriptor `index`, for a look.
+    /// The flags of descriptor `index`.
     #[inline]
     pub fn flags(&self, index: u16) -> u16 {
         let rest = self.word(index, 1).load(Ordering::Relaxed);
@@ -132,22 +130,22 @@ impl PackedView {
         PackedDescriptor::from_words([self.word(index, 0).load(Ordering::Relaxed), rest])
     }
 
-    /// Makes descriptor `index` a used one. Not ordered: for all but the first of a batch, behind
-    /// which the guest does not look.
+    /// Stores a used entry in descriptor `index`. Relaxed: for all but the first of a batch, beyond which the guest does not read
+    /// before that one is used.
     #[inline]
     pub fn store_used(&self, index: u16, entry: UsedEntry) {
         self.word(index, 1)
             .store(entry.to_word(), Ordering::Relaxed);
     }
 
-    /// The same for the first of a batch. Release: the others, and all data, are seen with it.
+    /// The same for the first of a batch. Release: the others, and all data, are visible with it.
     #[inline]
     pub fn store_first_used(&self, index: u16, entry: UsedEntry) {
         self.word(index, 1)
             .store(entry.to_word(), Ordering::Release);
     }
 
-    /// Makes a descriptor what it was before a used entry overwrote it, as far as the guest looks at it.
+    /// Restores the flags that a descriptor had before a used entry overwrote it.
     pub fn make_available(&self, at: Position) {
         let word = self.word(at.index, 1);
         let rest = u64::from_le(word.load(Ordering::Relaxed));
@@ -156,11 +154,11 @@ impl PackedView {
         word.store(rest.to_le(), Ordering::Release);
     }
 
-    /// When the driver wants to be signalled.
+    /// The driver's event suppression: when it wants to be signalled.
     #[inline]
     pub fn driver_event(&self) -> EventArea {
         // SAFETY: four bytes that `new` looked up, aligned to four, which stay mapped as long as
-        // `self` and are accessed by nobody but with atomics or from outside this program.
+        // `self` and are accessed with atomics only, or from outside this program.
         let word = unsafe { AtomicU32::from_ptr(self.driver.cast().as_ptr()) };
         let word = u32::from_le(word.load(Ordering::Relaxed));
         EventArea {
@@ -169,7 +167,7 @@ impl PackedView {
         }
     }
 
-    /// Tells the driver when we want to be kicked.
+    /// Stores the device's event suppression: when it wants to be kicked.
     #[inline]
     pub fn store_device_event(&self, event: EventArea) {
         let word = u32::from(event.position) | u32::from(event.flags) << 16;

@@ -1,17 +1,17 @@
-//! Chains that go back: taken off the ring, and not done by the time that the queue stops.
+//! Return of popped chains to the ring, when a queue stops before they are done.
 //!
-//! Used entries are only written before the place where the guest looks for its next one. So the descriptors of what was taken
-//! last are as the driver has left them, if all else is published. Not so after a crash: a queue with a record knows which chains
-//! another one had taken before it, and gives none of those back.
+//! Used entries are only written before the position of the guest's next one. So the descriptors of the chains that were popped
+//! last are as the driver has left them, if all others are published. Not so after a crash: a recorder knows which chains an earlier
+//! process had popped, and returns none of those.
 
 use super::PackedRing;
 use crate::chain::ChainId;
 use crate::descriptor::F_NEXT;
 
 impl PackedRing {
-    /// Gives back what was taken last, if that is these chains, in whatever order, and all others are published: whoever goes on
-    /// with the queue takes them again, in the order in which they are returned. `None`, and nothing has changed, if others were taken
-    /// after the first of them. They are compared by their names, which a driver uses for one chain at a time.
+    /// Reverts the pop of these chains, in any order, if they were popped last and all others are published. Returns them in the
+    /// order of the ring, in which they are popped again. `None`, and nothing has changed, if others were popped after the first of
+    /// them. They are compared by buffer ID, which a driver uses for one chain at a time.
     #[must_use]
     pub fn unpop_all(&mut self, chains: &[ChainId]) -> Option<Vec<ChainId>> {
         let by_name = |chain: &ChainId| (chain.id, chain.descriptors);
@@ -28,8 +28,8 @@ impl PackedRing {
         Some(in_order)
     }
 
-    /// The chains from the place on where the guest looks for its next used entry. The ring is the driver's: what it says now only
-    /// decides whether they can be given back.
+    /// The chains from the position of the guest's next used entry on. The driver may change the ring: its content only decides
+    /// whether the chains can be returned.
     fn taken_last(&self) -> Vec<ChainId> {
         let mut chains = Vec::new();
         let (mut at, mut descriptors) = (self.published, 0);

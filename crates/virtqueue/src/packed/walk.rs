@@ -1,8 +1,8 @@
-//! From the first descriptor of a packed queue's chain to host segments.
+//! Walk of a packed queue's descriptor chain, to host segments.
 //!
 //! A chain is one indirect descriptor, or descriptors that follow each other in the ring
-//! (section 2.8.6); an indirect table's stand in order and need no flags (section 2.8.7). There is no
-//! way to run in a circle, only one to run on into descriptors that the device has already.
+//! (section 2.8.6); those of an indirect table are in order and need no flags (section 2.8.7). A chain cannot have a loop; it can only
+//! run into descriptors that the device has already.
 
 use super::position::Position;
 use super::ring::{PackedDescriptor, PackedView};
@@ -12,7 +12,7 @@ use crate::descriptor::{F_INDIRECT, F_NEXT, F_WRITE};
 use crate::error::RingError;
 use crate::memory::GuestMemory;
 
-/// Reads chains.
+/// Reader of chains.
 pub(super) struct Walk<'a> {
     pub ring: &'a PackedView,
     pub memory: &'a GuestMemory,
@@ -24,7 +24,7 @@ pub(super) struct Walk<'a> {
 
 impl Walk<'_> {
     /// Appends the segments of the chain that begins at `start` with the descriptor `first`. Returns
-    /// the buffer's name, which its last descriptor has, and how many descriptors the chain takes.
+    /// the buffer ID, which its last descriptor has, and the number of its descriptors.
     #[inline(always)]
     pub fn chain(
         &mut self,
@@ -51,7 +51,7 @@ impl Walk<'_> {
             }
             at = at.advance(1, size);
             count += 1;
-            // Written before the first one was made available: no need to wait for anything.
+            // Written before the first one was made available: no ordering is needed.
             descriptor = self.ring.descriptor(at.index);
             let index = at.index;
             if !at.is_available(descriptor.flags) {
@@ -63,7 +63,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Appends the segments of a chain from a copy of its descriptors, which may be anybody's.
+    /// Appends the segments of a chain from a copy of its descriptors, which is not trusted.
     pub fn recorded(
         &mut self,
         descriptors: &[PackedDescriptor],

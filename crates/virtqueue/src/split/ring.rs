@@ -1,7 +1,6 @@
 //! The three rings of a split virtqueue as host pointers.
 //!
-//! The only place that reads these rings' words, and, with `packed/ring.rs`, the only one that writes
-//! into guest memory. Which index comes next is not known here.
+//! The only code that reads and writes these rings' words. It keeps no index.
 
 use std::any::Any;
 use std::ptr::NonNull;
@@ -22,7 +21,7 @@ const AVAIL_ENTRY_LEN_BYTES: usize = 2;
 const USED_ENTRY_LEN_BYTES: usize = 8;
 const EVENT_LEN_BYTES: usize = 2;
 
-/// Checked host addresses of the three rings, and what keeps them mapped.
+/// Checked host addresses of the three rings, and the owners that keep them mapped.
 #[derive(Clone, Debug)]
 pub(crate) struct RingView {
     desc: NonNull<u8>,
@@ -38,7 +37,7 @@ pub(crate) struct RingView {
 unsafe impl Send for RingView {}
 
 impl RingView {
-    /// Checks the layout and finds the rings in `memory`.
+    /// Checks the layout and looks up the rings in `memory`.
     pub fn new(
         memory: &GuestMemory,
         layout: RingLayout,
@@ -75,19 +74,19 @@ impl RingView {
         })
     }
 
-    /// How many entries each ring has.
+    /// Number of entries of each ring.
     #[inline]
     pub fn size(&self) -> u16 {
         self.mask + 1
     }
 
-    /// `avail.idx`. Acquire: the entries and descriptors before it are seen afterwards.
+    /// `avail.idx`. Acquire: reads after it see the entries and descriptors before it.
     #[inline]
     pub fn avail_idx(&self) -> u16 {
         u16::from_le(self.avail_word(IDX).load(Ordering::Acquire))
     }
 
-    /// The head in the available ring's entry for `index`: whatever the guest put there.
+    /// The head in the available ring's entry for `index`, unchecked.
     #[inline]
     pub fn avail_entry(&self, index: u16) -> u16 {
         let offset = ENTRIES + AVAIL_ENTRY_LEN_BYTES * usize::from(index & self.mask);
@@ -107,8 +106,8 @@ impl RingView {
         u16::from_le(self.avail_word(offset).load(Ordering::Relaxed))
     }
 
-    /// Descriptor `index` of the table. Indices are the caller's to check: beyond the table they
-    /// wrap, so that no index leads outside it.
+    /// Descriptor `index` of the table. The caller checks the index: beyond the table it
+    /// wraps, so that no index leads outside it.
     #[inline]
     pub fn descriptor(&self, index: u16) -> Descriptor {
         let offset = usize::from(DESCRIPTOR_LEN_BYTES) * usize::from(index & self.mask);
@@ -123,12 +122,12 @@ impl RingView {
         u16::from_le(self.used_word(IDX).load(Ordering::Relaxed))
     }
 
-    /// Fills the used ring's entry for `index`. The guest does not look at it before the index.
+    /// Fills the used ring's entry for `index`. The guest does not read it before the index is stored.
     #[inline]
     pub fn store_used(&self, index: u16, head: u16, written_bytes: u32) {
         let offset = ENTRIES + USED_ENTRY_LEN_BYTES * usize::from(index & self.mask);
         // SAFETY: the eight bytes are below `4 + 8 * size`, which `new` looked up, and aligned to
-        // four since the ring is; nobody borrows guest memory.
+        // four since the ring is; guest memory is never borrowed.
         unsafe {
             let id = self.used.add(offset).cast::<u32>();
             AtomicU32::from_ptr(id.as_ptr()).store(u32::from(head).to_le(), Ordering::Relaxed);
@@ -136,7 +135,7 @@ impl RingView {
         }
     }
 
-    /// Stores `used.idx`. Release: the entries before it, and all data, are seen with it.
+    /// Stores `used.idx`. Release: the entries before it, and all data, are visible with it.
     #[inline]
     pub fn store_used_idx(&self, index: u16) {
         self.used_word(IDX).store(index.to_le(), Ordering::Release);
@@ -162,7 +161,7 @@ impl RingView {
     fn avail_word(&self, offset: usize) -> &AtomicU16 {
         // SAFETY: the offsets used above are even and within the length that `new` looked up (the
         // event index only with the feature); the ring is aligned to two bytes, stays mapped as
-        // long as `self`, and is accessed by nobody but with atomics or from outside this program.
+        // long as `self`, and is accessed with atomics only, or from outside this program.
         unsafe { AtomicU16::from_ptr(self.avail.add(offset).cast().as_ptr()) }
     }
 
@@ -173,7 +172,7 @@ impl RingView {
     }
 }
 
-/// Bytes of a used ring: what the device writes (section 2.7.8), with the event index if there is one.
+/// Bytes of a used ring, which the device writes (section 2.7.8), with the event index if there is one.
 pub(crate) fn used_len_bytes(size: u16, event_idx: bool) -> usize {
     let event = if event_idx { EVENT_LEN_BYTES } else { 0 };
     ENTRIES + USED_ENTRY_LEN_BYTES * usize::from(size) + event

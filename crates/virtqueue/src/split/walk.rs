@@ -1,9 +1,8 @@
-//! From the head of a split queue's descriptor chain to host segments.
+//! Walk of a split queue's descriptor chain, to host segments.
 //!
 //! Follows a chain through the descriptor table and, where negotiated, through one indirect table
-//! at its end (sections 2.7.5 and 2.7.5.3), and refuses whatever a driver must not build. It ends
-//! after as many steps as its tables have descriptors, whatever the guest does meanwhile. What is the
-//! same for a packed queue's chains is in `buffers`.
+//! at its end (sections 2.7.5 and 2.7.5.3), and refuses everything that a driver must not build. It ends
+//! after as many steps as its tables have descriptors, whatever the guest does meanwhile.
 
 use super::ring::RingView;
 use crate::buffers::{Buffers, Table};
@@ -12,7 +11,7 @@ use crate::descriptor::{Descriptor, F_INDIRECT, F_NEXT, F_WRITE};
 use crate::error::RingError;
 use crate::memory::GuestMemory;
 
-/// Reads chains.
+/// Reader of chains.
 pub(crate) struct Walk<'a> {
     pub rings: &'a RingView,
     pub memory: &'a GuestMemory,
@@ -21,7 +20,7 @@ pub(crate) struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Takes the chain that begins at `head`, which is below the queue size, into `chain`. Returns the
+    /// Reads the chain that begins at `head`, which is below the queue size, into `chain`. Returns the
     /// region to begin the next one in.
     #[inline(always)]
     pub fn chain(mut self, head: u16, chain: &mut Chain) -> Result<usize, RingError> {
@@ -47,7 +46,7 @@ impl Walk<'_> {
         Err(RingError::ChainLoop { table_size })
     }
 
-    /// Appends the segments of an indirect table. Its own WRITE flag means nothing
+    /// Appends the segments of an indirect table. The WRITE flag of its descriptor has no meaning
     /// (section 2.7.5.3.2).
     #[inline(always)]
     fn indirect_table(
@@ -85,7 +84,7 @@ impl Walk<'_> {
     }
 }
 
-/// The descriptor that follows, checked against its table; `None` at the end of the chain.
+/// The next descriptor, checked against its table; `None` at the end of the chain.
 #[inline]
 fn next(index: u16, descriptor: &Descriptor, table_size: u16) -> Result<Option<u16>, RingError> {
     if descriptor.flags & F_NEXT == 0 {

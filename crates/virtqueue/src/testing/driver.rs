@@ -209,7 +209,7 @@ impl DriverRing {
         }
     }
 
-    /// The requests that the device has given back since the last time, as head and number of
+    /// The requests that the device has published since the last time, as head and number of
     /// bytes written, in its order. Their descriptors are free again. Panics when the device names
     /// a chain that it does not have.
     pub fn take_used(&mut self) -> Vec<(u16, u32)> {

@@ -318,7 +318,7 @@ fn memory_file(len: u64) -> File {
     // SAFETY: a valid name; the result is checked.
     let fd = unsafe { libc::memfd_create(c"test-memory".as_ptr(), libc::MFD_CLOEXEC) };
     assert!(fd >= 0, "memfd_create: {}", io::Error::last_os_error());
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a new descriptor without another owner.
     let file = unsafe { File::from_raw_fd(fd) };
     let whole = len.next_multiple_of(page_size() as u64);
     file.set_len(whole).expect("memory for a test");

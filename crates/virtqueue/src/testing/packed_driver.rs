@@ -235,7 +235,7 @@ impl PackedDriverRing {
         }
     }
 
-    /// The requests that the device has given back since the last time, as name and number of bytes
+    /// The requests that the device has published since the last time, as name and number of bytes
     /// written, in its order. Panics when the device names a request that it does not have.
     pub fn take_used(&mut self) -> Vec<(u16, u32)> {
         let mut taken = Vec::new();

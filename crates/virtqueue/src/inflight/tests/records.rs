@@ -97,7 +97,7 @@ fn a_packed_record_with_chains_that_cannot_be_is_refused() {
 }
 
 #[test]
-fn any_record_at_all_harms_nobody() {
+fn a_random_record_is_refused_or_recovered_without_harm() {
     let mut started = [0; 2];
     for seed in 0..3000 {
         let mut random = Random(seed);
@@ -128,7 +128,7 @@ fn any_record_at_all_harms_nobody() {
         for _ in 0..40 {
             match device.queue.pop(&memory, &mut device.chain) {
                 Ok(Some(id)) => device.held.push((id, 0)),
-                Ok(None) => device.give_back(random.below(64)),
+                Ok(None) => device.push(random.below(64)),
                 Err(_) => break,
             }
             if random.below(4) == 0 {
@@ -144,7 +144,7 @@ fn any_record_at_all_harms_nobody() {
 }
 
 #[test]
-fn what_is_forgotten_begins_where_the_front_end_says() {
+fn a_queue_with_a_cleared_record_starts_at_the_front_ends_base() {
     for (features, base, other) in [(SPLIT, 100, 7), (PACKED, 0x8003, 0x0002)] {
         let mut outside = Outside::new(features, 8, base);
         let mut device = outside.device(base).unwrap();
@@ -162,7 +162,7 @@ fn what_is_forgotten_begins_where_the_front_end_says() {
 }
 
 #[test]
-fn a_queue_that_finishes_takes_what_was_in_flight_and_nothing_else() {
+fn a_finishing_queue_pops_recovered_chains_only() {
     for (features, base) in [(SPLIT, 9), (PACKED, 0x8003)] {
         let mut outside = Outside::new(features, 8, base);
         let mut device = outside.device(base).unwrap();

@@ -1,8 +1,8 @@
-//! Chains that a queue gives back when it stops, and a device that is killed while it does.
+//! Crash tests of the return of popped chains when a queue stops.
 
 use super::*;
 
-/// A device that has taken four requests, and given back and published the first of them.
+/// A device that has popped four requests, and pushed and published the first of them.
 fn taken(outside: &mut Outside, base: u16) -> Device {
     let mut device = outside.device(base).unwrap();
     for request in 0..4 {
@@ -14,7 +14,7 @@ fn taken(outside: &mut Outside, base: u16) -> Device {
         });
         device.take(outside);
     }
-    device.give_back(0);
+    device.push(0);
     device.queue.publish();
     outside.look();
     device
@@ -37,7 +37,7 @@ const FORMS: [(RingFeatures, u16, u16, u16); 4] = [
 ];
 
 #[test]
-fn what_is_given_back_is_taken_again_wherever_the_device_is_killed() {
+fn returned_chains_are_popped_again_wherever_the_device_is_killed() {
     for (features, size, begin, stands) in FORMS {
         for stores in 0.. {
             let mut outside = Outside::new(features, size, begin);
@@ -66,14 +66,14 @@ fn what_is_given_back_is_taken_again_wherever_the_device_is_killed() {
 }
 
 #[test]
-fn only_what_was_taken_last_is_given_back() {
+fn only_chains_that_were_popped_last_are_returned() {
     for (features, size, begin, stands) in FORMS {
         let mut outside = Outside::new(features, size, begin);
         let mut device = taken(&mut outside, begin);
         let chains = held(&device);
         assert!(!device.queue.unpop_all(&chains[..2]));
         // One that was taken later is done, and all of that is published.
-        device.give_back(2);
+        device.push(2);
         device.queue.publish();
         assert!(!device.queue.unpop_all(&held(&device)));
         assert!(outside.region().is_recorded());
