@@ -74,7 +74,7 @@ impl<T: Copy + PartialEq> TaskSet<T> {
 
     /// Whether nobody waits for those that go.
     #[must_use]
-    pub fn nobody_waits(&self) -> bool {
+    pub fn none_waiting(&self) -> bool {
         self.waiting.is_empty()
     }
 

@@ -71,7 +71,7 @@ impl Queue {
     #[inline(never)]
     pub(super) fn begin_completion_run(&mut self, stamp: AdmitTime, disk: u32, now: u64) -> bool {
         self.end_completion_run();
-        if !self.table.tasks_of(disk).nobody_waits() {
+        if !self.table.tasks_of(disk).none_waiting() {
             return false;
         }
         (
