@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use block::{Allocation, DiscardLimits, Geometry, Op, Request};
 use engine::Errno;
-use scsi::{Keeper, Unit, UnitOptions};
+use scsi::{ReservationStore, Unit, UnitOptions};
 
 /// Its bytes.
 pub const DISK: usize = 64 << 10;
@@ -118,8 +118,8 @@ pub fn allocations(offset: u64, len: u64, most: usize) -> Result<Vec<Allocation>
 #[derive(Debug)]
 pub struct Kept;
 
-impl Keeper for Kept {
-    fn keep(&self, text: &str) -> Result<(), Errno> {
+impl ReservationStore for Kept {
+    fn save(&self, text: &str) -> Result<(), Errno> {
         let unit = Unit::new(UnitOptions::default(), geometry()).expect("options");
         unit.restore_reservations(text).expect("what was saved");
         Ok(())
@@ -129,7 +129,7 @@ impl Keeper for Kept {
 /// A unit that keeps reservations.
 pub fn keeping() -> UnitOptions {
     UnitOptions {
-        keeper: Some(Arc::new(Kept)),
+        reservation_store: Some(Arc::new(Kept)),
         ..UnitOptions::default()
     }
 }

@@ -83,7 +83,7 @@ impl Rig {
             read_only: flags & 2 != 0,
             write_through: flags & 4 != 0,
             thin: flags & 8 == 0,
-            keeper: keeping().keeper.filter(|_| flags & 16 != 0),
+            reservation_store: keeping().reservation_store.filter(|_| flags & 16 != 0),
             ..UnitOptions::default()
         };
         let units = [(options, flags & 2 != 0), (keeping(), false)];

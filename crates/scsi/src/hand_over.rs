@@ -24,9 +24,9 @@ pub struct UnitState {
     pub attentions: Vec<(Nexus, Vec<u16>)>,
     /// Who has reserved it by RESERVE.
     pub reserved: Option<Nexus>,
-    /// Persistent reservations, as a [`Keeper`](crate::Keeper) would keep them.
+    /// Persistent reservations, as a [`ReservationStore`](crate::ReservationStore) would keep them.
     pub persistent: String,
-    /// APTPL: a keeper does.
+    /// APTPL: a reservation_store does.
     pub persists: bool,
     /// PRGENERATION.
     pub generation: u32,

@@ -11,7 +11,7 @@ const REPORT_CAPABILITIES: u8 = 0x02;
 
 /// Answers into `out`; says how much of it was asked for. The table has but the four service actions.
 pub(crate) fn persistent_in(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> u64 {
-    let keeps = unit.options.keeper.is_some();
+    let keeps = unit.options.reservation_store.is_some();
     unit.look(|state| match cdb.service_action() {
         READ_KEYS => keys(&state.persistent, out),
         READ_RESERVATION => reservation(&state.persistent, out),

@@ -72,7 +72,7 @@ pub(crate) struct Change {
 
 /// Says what a command changes. Nobody else changes anything meanwhile.
 pub(crate) fn decide(cdb: &Cdb, unit: &Unit, nexus: Nexus, list: &[u8]) -> Result<Change, Refusal> {
-    let keeps = unit.options.keeper.is_some();
+    let keeps = unit.options.reservation_store.is_some();
     unit.look(|state| {
         // Nobody introduced this one: it cannot be registered.
         let ports = state.ports(nexus).ok_or(Refusal::Conflict)?.clone();

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use crate::nexus::{Ports, TransportId};
 use crate::reservations::{Kind, MAX_REGISTRATIONS, Registration, Reservation, Reservations};
 
-/// What a [`Keeper`](crate::Keeper) keeps when there is nothing to keep.
+/// What a [`ReservationStore`](crate::ReservationStore) keeps when there is nothing to keep.
 pub const NO_RESERVATIONS: &str = "blockplane persistent reservations 1\nend\n";
 
 const HEADER: &str = "blockplane persistent reservations 1";

@@ -10,9 +10,9 @@ use crate::cdb::Range;
 use crate::exclusive::Lines;
 use crate::gate::{Gate, Word};
 use crate::identity::{Identity, IdentityError};
-use crate::keeper::Keeper;
 use crate::modes::Modes;
 use crate::nexus::{Nexus, Ports};
+use crate::reservation_store::ReservationStore;
 use crate::reservations::Reservations;
 use crate::sense::Sense;
 use crate::state::State;
@@ -39,7 +39,7 @@ pub struct UnitOptions {
     /// Rounds per minute; 1: it does not turn; 0: nobody knows.
     pub rotation_rate: u16,
     /// Who keeps reservations across restarts, if initiators wish so.
-    pub keeper: Option<Arc<dyn Keeper>>,
+    pub reservation_store: Option<Arc<dyn ReservationStore>>,
 }
 
 impl Default for UnitOptions {
@@ -51,7 +51,7 @@ impl Default for UnitOptions {
             write_through: false,
             thin: true,
             rotation_rate: 1,
-            keeper: None,
+            reservation_store: None,
         }
     }
 }
@@ -231,7 +231,7 @@ impl Unit {
         self.change(|state| state.forget(nexus, code::LUNS_CHANGED));
     }
 
-    /// Takes back what a [`Keeper`] has kept, before the first initiator comes.
+    /// Takes back what a [`ReservationStore`] has kept, before the first initiator comes.
     ///
     /// # Errors
     /// [`SavedError`](crate::SavedError) when it is nothing that was saved.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use block::Node;
 use options::LunOptions;
-use scsi::{Identity, Keeper, Unit, UnitOptions};
+use scsi::{Identity, ReservationStore, Unit, UnitOptions};
 
 use crate::disk::pr_file::PrFile;
 use crate::error::BoxError;
@@ -23,7 +23,7 @@ pub(crate) fn create_unit(
 ) -> Result<UnitAndPrFile, BoxError> {
     check_writable(node, lun.writable)?;
     node.use_block_size(lun.device.logical_block_size)?;
-    let (pr_file, text) = match &lun.device.pr_file {
+    let (reservation_store, text) = match &lun.device.pr_file {
         None => (None, None),
         Some(path) if handover_pending => (Some(PrFile::without_file(path)), None),
         Some(path) => {
@@ -31,7 +31,7 @@ pub(crate) fn create_unit(
             (Some(file), Some(text))
         }
     };
-    let pr_file = pr_file.map(Arc::new);
+    let reservation_store = reservation_store.map(Arc::new);
     let options = UnitOptions {
         identity: identity(controller, lun),
         logical_block_size: lun.device.logical_block_size,
@@ -39,7 +39,9 @@ pub(crate) fn create_unit(
         write_through,
         thin: node.unmap(),
         rotation_rate: lun.device.rotation_rate,
-        keeper: pr_file.clone().map(|file| file as Arc<dyn Keeper>),
+        reservation_store: reservation_store
+            .clone()
+            .map(|file| file as Arc<dyn ReservationStore>),
     };
     let name = node.name();
     let unit = Unit::new(options, node.geometry());
@@ -47,7 +49,7 @@ pub(crate) fn create_unit(
     if let (Some(text), Some(path)) = (text, &lun.device.pr_file) {
         PrFile::restore(path, &text, &unit)?;
     }
-    Ok((Arc::new(unit), pr_file))
+    Ok((Arc::new(unit), reservation_store))
 }
 
 /// Names and numbers of a unit. Its world wide name is derived from its serial number, or from its address if it has none, unless

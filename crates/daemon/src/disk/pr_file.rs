@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use iothread::Errno;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
-use scsi::{Keeper, NO_RESERVATIONS, SavedError, Unit};
+use scsi::{NO_RESERVATIONS, ReservationStore, SavedError, Unit};
 
 /// Upper limit of the size, far more than the reservations of any unit take.
 const MAX_BYTES: u64 = 1 << 20;
@@ -174,8 +174,8 @@ impl PrFile {
     }
 }
 
-impl Keeper for PrFile {
-    fn keep(&self, text: &str) -> Result<(), Errno> {
+impl ReservationStore for PrFile {
+    fn save(&self, text: &str) -> Result<(), Errno> {
         let mut inner = self.inner();
         let inner = inner.as_mut().ok_or(Errno::BADF)?;
         let replaced = inner.replace(text);

@@ -55,7 +55,9 @@ impl Reserve {
                 let decided = persistent_out::decide(&self.cdb, io.unit, self.nexus, &self.list);
                 match decided {
                     Err(refusal) => Next::Refused(refusal),
-                    Ok(change) if change.is_kept() && io.unit.options.keeper.is_some() => {
+                    Ok(change)
+                        if change.is_kept() && io.unit.options.reservation_store.is_some() =>
+                    {
                         self.stage = Stage::Saves(change);
                         Next::Call
                     }
@@ -82,9 +84,11 @@ impl Reserve {
         let Stage::Saves(change) = &self.stage else {
             return None;
         };
-        let keeper = unit.options.keeper.clone()?;
+        let reservation_store = unit.options.reservation_store.clone()?;
         let text = change.text();
-        Some(DiskCall::Other(Box::new(move || keeper.keep(&text))))
+        Some(DiskCall::Other(Box::new(move || {
+            reservation_store.save(&text)
+        })))
     }
 
     /// It was saved, and nobody wants to hear of it any more: so it is, nevertheless.

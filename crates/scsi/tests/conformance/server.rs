@@ -6,7 +6,7 @@ use std::thread;
 
 use block::{Allocation, DiscardLimits, Geometry, Op, Request};
 use engine::Errno;
-use scsi::{Identity, Keeper, Nexus, Target, Unit, UnitOptions};
+use scsi::{Identity, Nexus, ReservationStore, Target, Unit, UnitOptions};
 
 use crate::session::Session;
 
@@ -27,7 +27,7 @@ pub struct Server {
 #[derive(Debug)]
 struct Nowhere;
 
-impl Keeper for Nowhere {
+impl ReservationStore for Nowhere {
     fn keep(&self, _: &str) -> Result<(), Errno> {
         Ok(())
     }
@@ -53,7 +53,7 @@ impl Server {
                 naa: Some(0x5000_0000_0000_0001),
                 ..Identity::default()
             },
-            keeper: Some(Arc::new(Nowhere)),
+            reservation_store: Some(Arc::new(Nowhere)),
             ..options
         };
         let unit = Arc::new(Unit::new(options, geometry).unwrap());

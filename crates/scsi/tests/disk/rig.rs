@@ -6,8 +6,8 @@ use block::{Allocation, DiscardLimits, DiskCall, Geometry, Op, Request};
 use engine::Errno;
 use libc::iovec;
 use scsi::{
-    Identity, Keeper, Nexus, Phase, Ports, Resume, Status, Step, Target, Task, TransportId, Unit,
-    UnitOptions, View, Waker,
+    Identity, Nexus, Phase, Ports, ReservationStore, Resume, Status, Step, Target, Task,
+    TransportId, Unit, UnitOptions, View, Waker,
 };
 
 pub const BLOCK: usize = 512;
@@ -34,8 +34,8 @@ pub struct Kept {
     pub error: Mutex<Option<Errno>>,
 }
 
-impl Keeper for Kept {
-    fn keep(&self, text: &str) -> Result<(), Errno> {
+impl ReservationStore for Kept {
+    fn save(&self, text: &str) -> Result<(), Errno> {
         self.error.lock().unwrap().map_or(Ok(()), Err)?;
         self.texts.lock().unwrap().push(text.to_owned());
         Ok(())
@@ -155,7 +155,7 @@ impl Rig {
     pub fn keeping() -> Self {
         let kept = Arc::new(Kept::default());
         let options = UnitOptions {
-            keeper: Some(kept.clone()),
+            reservation_store: Some(kept.clone()),
             ..options()
         };
         Rig {
