@@ -61,7 +61,7 @@ fn run_until_signalled(
 ) -> Result<(), BoxError> {
     raise_descriptor_limit();
     confine::become_user(&process)?;
-    let launcher = launcher(&process, &service);
+    let launcher = fork_launcher(&process, &service);
     confine::confine(&process)?;
     let signals = Signals::block()?;
     let mut control = Control::new(signals, service, monitor::interface, |control| {
@@ -97,7 +97,7 @@ fn start(
     daemonized: Option<DaemonizedChild>,
     announce: impl FnOnce(),
 ) -> Result<bool, BoxError> {
-    create(process, control)?;
+    create_objects(process, control)?;
     // The path is relative to the folder that the daemon was started in; the process id is that of the forked child.
     let pidfile = process.pidfile.map(std::path::absolute).transpose()?;
     control.pidfile = pidfile.as_deref().map(PidFile::create).transpose()?;
@@ -119,7 +119,7 @@ fn restore(process: &ProcessOptions<'_>, control: &mut Control) -> Result<bool, 
 }
 
 /// The process that starts another program for an upgrade. Without it everything else works.
-fn launcher(process: &ProcessOptions<'_>, service: &ServiceManager) -> Option<Arc<Launcher>> {
+fn fork_launcher(process: &ProcessOptions<'_>, service: &ServiceManager) -> Option<Arc<Launcher>> {
     let program = LaunchOptions {
         environment: service.environment(),
         any_program: process.confinement.sandbox == Sandbox::Off,
@@ -138,7 +138,7 @@ fn launcher(process: &ProcessOptions<'_>, service: &ServiceManager) -> Option<Ar
 }
 
 /// Creates what the command line describes, in its order.
-fn create(process: &ProcessOptions<'_>, control: &mut Control) -> Result<(), BoxError> {
+fn create_objects(process: &ProcessOptions<'_>, control: &mut Control) -> Result<(), BoxError> {
     if let Some(addr) = process.metrics {
         control.serve_metrics(addr)?;
     }

@@ -33,13 +33,13 @@ pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<()
         }
         ExportKind::VfioUserLsi53c895a { luns } => {
             let iothreads = objects.iothreads_of(&options.iothreads)?;
-            let listener = listener(&options.addr, objects)?;
+            let listener = listen(&options.addr, objects)?;
             lsi53c895a::start(options, luns, listener, &iothreads[0], objects)
         }
     }
 }
 
-fn listener(addr: &SocketAddr, objects: &mut Objects) -> Result<Listener, BoxError> {
+fn listen(addr: &SocketAddr, objects: &mut Objects) -> Result<Listener, BoxError> {
     objects.inherited.listen(addr, Peers::AsUmask)
 }
 
@@ -63,7 +63,7 @@ fn start_blk(
         merge_limits: merge_limits(kind),
         ..DeviceOptions::default()
     };
-    let listener = listener(&options.addr, objects)?;
+    let listener = listen(&options.addr, objects)?;
     let iothreads = objects.iothreads_of(&options.iothreads)?;
     node.use_block_size(device.logical_block_size)?;
     let reports = ExportReports::new(objects.reports.clone(), &options.id, &options.node_name);

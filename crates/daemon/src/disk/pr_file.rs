@@ -81,7 +81,7 @@ impl Inner {
 
     fn replace(&mut self, text: &str) -> Result<(), Errno> {
         let OpenedPrFile { folder, name, file } = &mut self.opened;
-        let new = write(folder, &self.temporary, text)?;
+        let new = create_synced(folder, &self.temporary, text)?;
         if let Err(error) = rustix::fs::renameat(&*folder, &self.temporary, &*folder, &*name) {
             let _ = rustix::fs::unlinkat(&*folder, &self.temporary, AtFlags::empty());
             return Err(error);
@@ -105,7 +105,7 @@ impl PrFile {
         loop {
             let opened = match open(&folder, &name, path) {
                 Err(PrFileError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
-                    let created = write(&folder, &temporary, NO_RESERVATIONS);
+                    let created = create_synced(&folder, &temporary, NO_RESERVATIONS);
                     let created = created.and_then(|file| {
                         rename_if_absent(&folder, &temporary, &name)?;
                         rustix::fs::fsync(&folder)?;
@@ -255,7 +255,7 @@ fn open(
 }
 
 /// Creates a locked file of this name, and syncs it.
-fn write(folder: &OwnedFd, name: &OsStr, text: &str) -> Result<File, Errno> {
+fn create_synced(folder: &OwnedFd, name: &OsStr, text: &str) -> Result<File, Errno> {
     // Left behind by a crash during a change.
     match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}

@@ -145,7 +145,7 @@ fn open(
             });
             Endpoint::Connected(stream?)
         }
-        (addr, _) => wait_for_first_client(inherited.listen(addr, peers)?, options, stop_fd)?,
+        (addr, _) => listen_and_wait(inherited.listen(addr, peers)?, options, stop_fd)?,
     };
     Ok(Chardev {
         options: options.clone(),
@@ -162,21 +162,21 @@ fn connect_without_waiting(path: &Path) -> io::Result<UnixStream> {
 }
 
 /// A listening socket, after its first client has connected if the options wait for that.
-fn wait_for_first_client(
+fn listen_and_wait(
     listener: Listener,
     options: &ChardevOptions,
     stop_fd: BorrowedFd<'_>,
 ) -> Result<Endpoint, BoxError> {
     listener.socket().set_nonblocking(true)?;
     let first = match options.waits() {
-        true => accept_first(&listener, stop_fd)?,
+        true => accept_first_client(&listener, stop_fd)?,
         false => None,
     };
     Ok(Endpoint::Listening(listener, first))
 }
 
 /// Waits for a client; `None` if the daemon is to stop before one has connected.
-fn accept_first(
+fn accept_first_client(
     listener: &Listener,
     stop_fd: BorrowedFd<'_>,
 ) -> Result<Option<UnixStream>, BoxError> {

@@ -16,7 +16,7 @@ use unix_socket::listener::Listener;
 use vhost_user::{Server, Target};
 
 use super::export::{Export, ExportState};
-use super::iothread::{Iothread, polling};
+use super::iothread::{Iothread, poll_settings};
 use super::node::{OpenNode, busy_error};
 use super::slow_requests::SlowRequestWatchdog;
 use crate::devices::export_server::ExportServer;
@@ -88,7 +88,7 @@ impl Objects {
         }
         let settings = DataThreadSettings {
             id: options.id.clone(),
-            polling: polling(options),
+            polling: poll_settings(options),
             aio_max_events: options.aio_max_events,
             aio_max_batch: options.aio_max_batch,
             thread_pool_min: options.thread_pool_min,

@@ -78,7 +78,7 @@ fn run(mailbox: &Receiver<Report>, dropped: &DroppedReports, events: &Handle) {
         }
         let now = Instant::now();
         errors.report_due(now, |cell, error| {
-            log(cell, error);
+            log_error(cell, error);
             events.emit("BLOCK_IO_ERROR", io_error(cell, error));
         });
         if let Some(more) = dropped_throttle.take_due(now, dropped.count()) {
@@ -92,7 +92,7 @@ fn run(mailbox: &Receiver<Report>, dropped: &DroppedReports, events: &Handle) {
 }
 
 /// Logs an error, as rarely as the event is sent.
-fn log(cell: &IoErrors, (errno, action): (Errno, ErrorAction)) {
+fn log_error(cell: &IoErrors, (errno, action): (Errno, ErrorAction)) {
     if errno == Errno::FAULT {
         // The guest has removed its memory; no disk has failed.
         return;

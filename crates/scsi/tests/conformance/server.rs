@@ -28,7 +28,7 @@ pub struct Server {
 struct Nowhere;
 
 impl ReservationStore for Nowhere {
-    fn keep(&self, _: &str) -> Result<(), Errno> {
+    fn save(&self, _: &str) -> Result<(), Errno> {
         Ok(())
     }
 }

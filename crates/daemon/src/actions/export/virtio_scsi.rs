@@ -6,7 +6,7 @@ use iothread::ExportReports;
 use options::{ExportOptions, LunOptions, VhostUserScsiOptions};
 use virtio_scsi::FIXED_QUEUES;
 
-use super::listener;
+use super::listen;
 use crate::devices::export_server::ExportServer;
 use crate::devices::queues::ExportQueues;
 use crate::devices::virtio_scsi::{ScsiController, ScsiTarget};
@@ -29,7 +29,7 @@ pub(crate) fn start(
         let node = objects.active_node(&lun.node_name)?;
         controller.insert(controller.create_disk(lun, node, objects.parked)?)?;
     }
-    let listener = listener(&options.addr, objects)?;
+    let listener = listen(&options.addr, objects)?;
     let queues = kind.num_queues + FIXED_QUEUES;
     let stats = Arc::new(ExportStats::new(queues, kind.queue_size, &iothreads));
     let reports = ExportReports::new(objects.reports.clone(), &options.id, &options.node_name);

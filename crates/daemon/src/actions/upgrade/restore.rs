@@ -91,7 +91,7 @@ fn restore_state(
         let name = node["name"].as_str().ok_or(INVALID_STATE)?;
         sizes.insert(name, state_json::number(&node["size"])?);
     }
-    let monitors = create(&state["options"], &sizes, control)?;
+    let monitors = create_objects(&state["options"], &sizes, control)?;
     let objects = &control.objects;
     let mut connections = Connections::new();
     for described in state_json::list(&state["exports"])? {
@@ -143,7 +143,7 @@ fn restore_state(
 
 /// Creates all objects of the old process, nodes with the sizes that their guests know. Returns the monitors, which are opened
 /// later.
-fn create(
+fn create_objects(
     options: &Value,
     sizes: &HashMap<&str, u64>,
     control: &mut Control,
