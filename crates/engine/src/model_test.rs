@@ -1,6 +1,5 @@
-//! Random requests on a random kernel against a model of the disk: whatever the kernel does,
-//! every request completes exactly once, and all data is where it should be. For every engine that
-//! reads and writes.
+//! Model test of the engines: random requests on a kernel with random behaviour, compared with a model of the disk. Every
+//! request completes exactly once, and all data is at its place.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,19 +9,19 @@ use crate::aio::LinuxAio;
 use crate::testing::{FakeKernel, FakeRing, Outcome};
 use crate::{Completion, Errno, IoBackend, Op, Request, Uring};
 
-/// What the model knows of an engine and the kernel under it.
+/// An engine under test, with the kernel under it.
 pub(crate) trait Subject: IoBackend<File: Copy> {
-    /// An engine with room for `max_events` requests over this disk; `plain` is one of its two forms.
+    /// An engine with room for `max_events` requests over this disk; `plain` selects one of its two variants.
     fn new(disk: Vec<u8>, max_events: u32, plain: bool) -> Self;
     /// Whether an error of a submission is one of its first request.
     const ERRORS_REFUSE: bool;
-    /// A file that it knows.
+    /// The file of its requests.
     const FILE: Self::File;
-    /// Reaps until there is nothing more.
+    /// Reaps until there are no more completions.
     fn reap_all(&mut self, out: &mut Vec<Completion>) {
         self.reap(out);
     }
-    /// Whether polling sees completions that are there.
+    /// Whether polling sees completions that exist.
     fn sees_completions(&self) -> bool {
         self.has_completions()
     }
@@ -30,10 +29,9 @@ pub(crate) trait Subject: IoBackend<File: Copy> {
     fn pending(&self) -> usize;
     fn in_flight(&self) -> usize;
     fn blocked(&self) -> bool;
-    /// From now on the disk answers within the submission, or no longer; transfers that need no
-    /// completion then end as `outcome` says.
+    /// Sets whether the disk answers within the submission. Synchronous transfers then end with `outcome`.
     fn answer_within(&mut self, within: bool, outcome: Outcome);
-    /// Requests resumed, and completed.
+    /// Counts of requests that were resumed, and completed.
     fn counts(&self) -> (u64, u64);
 
     fn script(&mut self) -> &mut VecDeque<Result<usize, Errno>>;
@@ -50,7 +48,7 @@ const REGION_BYTES: usize = 48;
 /// The last region ends past the end of the disk.
 const DISK_BYTES: usize = REGIONS * REGION_BYTES - 29;
 const MAX_EVENTS: u32 = 8;
-/// Between and around buffers; nothing may change it.
+/// The byte between and around buffers, which must not change.
 const GUARD: u8 = 0xee;
 
 #[derive(Clone, Debug)]
@@ -114,8 +112,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-/// A request on its way.
-struct OnItsWay {
+/// A request in flight.
+struct InFlightRequest {
     kind: Kind,
     region: usize,
     /// Buffers and the guards around them.
@@ -125,7 +123,7 @@ struct OnItsWay {
     _iov: Vec<libc::iovec>,
 }
 
-impl OnItsWay {
+impl InFlightRequest {
     /// Cuts a region into buffers with guards between them.
     fn new(kind: Kind, region: usize, mut cuts: Vec<usize>, token: u64) -> (Self, Request) {
         cuts.extend([0, REGION_BYTES]);
@@ -204,9 +202,9 @@ fn pattern(seed: u8) -> Vec<u8> {
 struct World<S> {
     aio: S,
     model: Vec<u8>,
-    requests: BTreeMap<u64, OnItsWay>,
+    requests: BTreeMap<u64, InFlightRequest>,
     next_token: u64,
-    /// Errors that the kernel was told to give, by kind; each must come out once.
+    /// Scripted errors of the kernel, by kind; each must appear once.
     io_errors: usize,
     bad_fds: usize,
 }
@@ -256,7 +254,7 @@ impl<S: Subject> World<S> {
             return;
         }
         let token = self.next_token;
-        let (request, io) = OnItsWay::new(kind, region, cuts, token);
+        let (request, io) = InFlightRequest::new(kind, region, cuts, token);
         let room = self.aio.room();
         self.counting_bad_fds(|aio| {
             // SAFETY: `requests` keeps the buffers until the completion was seen.
@@ -271,7 +269,7 @@ impl<S: Subject> World<S> {
 
     fn submit(&mut self) {
         self.counting_bad_fds(S::submit);
-        // Whoever still waits has a reason, and the loop can see it.
+        // Requests that still wait have a reason, which the loop can see.
         assert!(self.aio.pending() == 0 || self.aio.blocked());
     }
 
@@ -302,7 +300,7 @@ impl<S: Subject> World<S> {
         }
     }
 
-    fn check(&mut self, request: &OnItsWay, result: Result<(), Errno>) {
+    fn check(&mut self, request: &InFlightRequest, result: Result<(), Errno>) {
         let start = request.region * REGION_BYTES;
         let range = start..DISK_BYTES.min(start + REGION_BYTES);
         match result {
@@ -333,7 +331,7 @@ impl<S: Subject> World<S> {
         }
     }
 
-    /// Counts the hard errors that the script gives during `act`.
+    /// Counts the hard errors that the script has during `act`.
     fn counting_bad_fds(&mut self, act: impl FnOnce(&mut S)) {
         let scripted = |aio: &mut S| {
             aio.script()

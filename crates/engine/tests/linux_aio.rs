@@ -1,4 +1,4 @@
-//! The engine on the real kernel, with files: what a fake cannot vouch for.
+//! Tests of Linux AIO on the real kernel, with files.
 #![allow(clippy::unwrap_used)] // a failed set-up is a failed test
 
 #[path = "support/kernel.rs"]
@@ -33,7 +33,7 @@ fn push(aio: &mut Engine, (fd, request): (RawFd, Request)) {
     unsafe { aio.push(fd, &request) }.unwrap();
 }
 
-/// Submits and waits like an event loop that does not poll, until nothing is under way.
+/// Submits and waits like an event loop that does not poll, until nothing is in flight.
 fn run(aio: &mut Engine) -> Vec<Completion> {
     let mut out = Vec::new();
     loop {
@@ -49,7 +49,7 @@ fn run(aio: &mut Engine) -> Vec<Completion> {
         );
         let fd = aio.eventfd();
         poll(&mut [PollFd::new(&fd, PollFlags::IN)], None).unwrap();
-        // Level-triggered here: it is read before the next look at the ring.
+        // The poll here is level-triggered, so the eventfd is read before the next reap.
         let _ = rustix::io::read(fd, &mut [0; 8]);
     }
 }
@@ -216,7 +216,7 @@ fn a_bad_request_fails_alone() {
 }
 
 #[test]
-fn dropping_the_engine_waits_for_what_is_in_flight() {
+fn dropping_the_engine_waits_for_requests_in_flight() {
     const REQUESTS: u64 = 256;
     let temp = TempFile::new(REQUESTS * BLOCK as u64);
     let mut aio = engine(true);
@@ -230,7 +230,7 @@ fn dropping_the_engine_waits_for_what_is_in_flight() {
     aio.submit();
     assert_eq!(aio.in_flight(), 256);
     drop(aio);
-    // Had a write been under way still, this could reach the disk.
+    // If a write were still in flight, this could reach the disk.
     for buffers in &mut buffers {
         buffers.blocks[0].0.fill(0);
     }

@@ -1,4 +1,4 @@
-//! The data path does not allocate: from the first request on, not merely after a warm-up.
+//! Tests that the request path does not allocate, from the first request on.
 #![allow(clippy::unwrap_used)] // a failed set-up is a failed test
 
 #[path = "support/kernel.rs"]

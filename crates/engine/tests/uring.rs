@@ -1,4 +1,4 @@
-//! The ring on the real kernel, with files: what a fake cannot vouch for.
+//! Tests of io_uring on the real kernel, with files.
 #![allow(clippy::unwrap_used)] // a failed set-up is a failed test
 
 mod support;
@@ -45,7 +45,7 @@ impl Loop {
         Self { epoll, waits: 0 }
     }
 
-    /// Runs until nothing is under way.
+    /// Runs until nothing is in flight.
     fn run(&mut self, ring: &mut Uring) -> Vec<Completion> {
         let mut out = Vec::new();
         let mut events = Vec::with_capacity(4);
@@ -66,7 +66,7 @@ impl Loop {
                 match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&minute)) {
                     // The kernel wants the thread for a moment, to start a worker.
                     Err(Errno::INTR) => {}
-                    told => assert_eq!(told, Ok(1), "a completion was not told of"),
+                    polled => assert_eq!(polled, Ok(1), "a completion was not signalled"),
                 }
             }
         }
@@ -278,7 +278,7 @@ fn a_bad_request_fails_alone() {
 }
 
 #[test]
-fn holes_are_punched_and_a_file_that_cannot_says_so() {
+fn holes_are_punched_or_the_file_reports_that_it_cannot() {
     if !has_io_uring() {
         return;
     }
@@ -319,7 +319,7 @@ fn holes_are_punched_and_a_file_that_cannot_says_so() {
 }
 
 #[test]
-fn dropping_the_engine_waits_for_what_is_in_flight() {
+fn dropping_the_engine_waits_for_requests_in_flight() {
     if !has_io_uring() {
         return;
     }
@@ -338,7 +338,7 @@ fn dropping_the_engine_waits_for_what_is_in_flight() {
     ring.submit();
     assert_eq!(ring.in_flight(), 256);
     drop(ring);
-    // Had a write been under way still, this could reach the disk.
+    // If a write were still in flight, this could reach the disk.
     for buffers in &mut buffers {
         buffers.blocks[0].0.fill(0);
     }
@@ -354,9 +354,9 @@ fn dropping_the_engine_waits_for_what_is_in_flight() {
     }
 }
 
-/// What was pushed and never submitted is not done behind the back of whoever owns the buffers.
+/// Requests that were pushed and never submitted do not run, since the owner may free their buffers.
 #[test]
-fn dropping_the_engine_forgets_what_was_not_submitted() {
+fn dropping_the_engine_discards_requests_that_were_not_submitted() {
     if !has_io_uring() {
         return;
     }
@@ -376,7 +376,7 @@ fn dropping_the_engine_forgets_what_was_not_submitted() {
 }
 
 #[test]
-fn the_table_of_files_is_bounded_and_lets_go() {
+fn the_table_of_files_is_bounded_and_releases_files() {
     if !has_io_uring() {
         return;
     }
@@ -392,12 +392,12 @@ fn the_table_of_files_is_bounded_and_lets_go() {
     let read = || rustix::io::read(&reader, &mut [0; 1]);
     assert_eq!(read(), Err(Errno::AGAIN), "the table holds it open");
     ring.unregister_file(1);
-    assert_eq!(read(), Ok(0), "nobody does");
+    assert_eq!(read(), Ok(0), "it is closed");
     assert!(ring.register_file(1, reader.as_raw_fd()));
     drop(ring);
 }
 
-/// From now on, the calling thread may not make this system call.
+/// Forbids a system call to the calling thread.
 fn forbid(call: i64) {
     let statement = |code: u32, jump_if_not: u8, k: u32| libc::sock_filter {
         code: u16::try_from(code).unwrap(),
@@ -428,7 +428,7 @@ fn forbid(call: i64) {
 }
 
 #[test]
-fn a_filter_against_any_of_its_calls_is_told_from_a_kernel_without_it() {
+fn a_seccomp_filter_is_reported_differently_from_a_kernel_without_io_uring() {
     if !has_io_uring() {
         return;
     }
@@ -450,7 +450,7 @@ fn a_filter_against_any_of_its_calls_is_told_from_a_kernel_without_it() {
 }
 
 #[test]
-fn a_ring_of_nothing_is_refused_and_a_large_one_cut_down() {
+fn a_ring_without_requests_is_refused_and_a_large_one_is_reduced() {
     if !has_io_uring() {
         return;
     }
@@ -474,9 +474,9 @@ fn a_ring_of_nothing_is_refused_and_a_large_one_cut_down() {
     assert_eq!(Uring::new(settings).unwrap().room(), 100);
 }
 
-/// Makes blocks known to the ring.
+/// Registers blocks with the ring.
 fn register(ring: &mut Uring, blocks: &[Block]) -> Result<(), BufferError> {
-    // SAFETY: every test keeps its blocks until the engine is dropped, or gives them back before.
+    // SAFETY: every test keeps its blocks until the engine is dropped, or unregisters them before.
     unsafe { ring.register_memory(blocks.as_ptr() as usize, size_of_val(blocks)) }
 }
 
@@ -485,7 +485,7 @@ fn unregister(ring: &mut Uring, blocks: &[Block]) -> bool {
 }
 
 #[test]
-fn known_memory_is_written_and_read_in_place() {
+fn registered_memory_is_written_and_read_in_place() {
     if !has_io_uring() {
         return;
     }
@@ -498,7 +498,7 @@ fn known_memory_is_written_and_read_in_place() {
         assert!(ring.register_file(3, fd));
         let file = File::Registered(3);
         let offset = |token: u64| token * 7 % REQUESTS * (BLOCKS * BLOCK) as u64;
-        // One to five buffers; every third request's memory is not known.
+        // One to five buffers; every third request's memory is not registered.
         let mut all: Vec<_> = (0..REQUESTS)
             .map(|token| {
                 let parts = 1 + usize::try_from(token % 5).unwrap();
@@ -535,7 +535,7 @@ fn known_memory_is_written_and_read_in_place() {
 }
 
 #[test]
-fn memory_is_not_forgotten_under_a_request() {
+fn memory_with_requests_in_flight_is_not_unregistered() {
     if !has_io_uring() {
         return;
     }
@@ -554,7 +554,7 @@ fn memory_is_not_forgotten_under_a_request() {
 }
 
 #[test]
-fn short_reads_of_known_memory_end_in_zeros() {
+fn short_reads_into_registered_memory_end_in_zeros() {
     if !has_io_uring() {
         return;
     }
@@ -598,7 +598,7 @@ fn memory_in_a_file_on_a_disk_is_refused_with_the_remedy() {
     let mut ring = engine();
     // SAFETY: it stays mapped.
     let refused = unsafe { ring.register_memory(map as usize, BLOCK) };
-    // Where the build is on tmpfs, its memory is as good as any.
+    // If the build is on tmpfs, its memory can be pinned.
     let tmpfs = magic == 0x0102_1994;
     let expected = if tmpfs {
         Ok(())

@@ -1,4 +1,4 @@
-//! The pool's promises, with jobs that wait for each other instead of for time.
+//! Tests of the pool, with jobs that wait for each other instead of for time.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,11 +10,11 @@ use super::*;
 enum Task {
     /// Returns this.
     Return(Result<(), Errno>),
-    /// Blocks until somebody sends or hangs up.
+    /// Blocks until the test sends, or drops the channel.
     Wait(Receiver<()>),
     /// Needs as many threads at once as the barrier has.
     Meet(Arc<Barrier>),
-    /// Writes its token down.
+    /// Records its token.
     Note(Arc<Mutex<Vec<u64>>>),
     Panic,
 }
@@ -50,7 +50,7 @@ impl Job for TestJob {
     }
 }
 
-/// A pool and the wake-ups that it gave.
+/// A pool, and the wake-ups that it has sent.
 struct Fixture {
     pool: Pool<TestJob>,
     woken: Receiver<()>,
@@ -286,7 +286,7 @@ fn limits_can_be_changed_while_jobs_run() {
 }
 
 #[test]
-fn limits_that_cannot_be_are_refused_and_change_nothing() {
+fn invalid_limits_are_refused_and_change_nothing() {
     let make = |min_threads, max_threads| {
         let settings = PoolSettings {
             min_threads,
@@ -353,7 +353,7 @@ fn without_any_thread_a_job_completes_with_eagain() {
 }
 
 #[test]
-fn drop_runs_what_was_pushed() {
+fn drop_runs_all_jobs() {
     let mut fixture = pool(2);
     let list = Arc::new(Mutex::new(Vec::new()));
     let (release, until) = channel();

@@ -1,7 +1,7 @@
-//! Linux AIO for tests: it does what the test says, when the test says it.
+//! A kernel with Linux AIO that tests control.
 //!
 //! Requests are held until [`FakeKernel::complete`] ends them, in any order, whole, short or with
-//! an error; answers of io_submit(2) can be scripted. The completion ring is real memory with the
+//! an error; results of io_submit(2) can be scripted. The completion ring is real memory with the
 //! real layout. Transfers happen at completion, on a disk of fixed size.
 
 use std::cell::Cell;
@@ -55,29 +55,28 @@ impl Held {
 
 pub(crate) struct FakeKernel {
     pub(crate) disk: Vec<u8>,
-    /// Answers to the next io_submit(2) calls; without one everything is accepted.
+    /// Results of the next io_submit(2) calls; without one everything is accepted.
     pub(crate) script: VecDeque<Result<usize, Errno>>,
     /// How many requests each io_submit(2) was given.
     pub(crate) calls: Vec<usize>,
     /// Accepted and not completed, in order.
     pub(crate) held: Vec<Held>,
-    /// How many requests the disk has at the same time, if it works by itself: one more, and the
-    /// oldest is completed, while the submission goes on.
+    /// The most requests in flight, if the disk works by itself: one more completes the oldest during the submission.
     pub(crate) keeps: Option<usize>,
-    /// Not the oldest, but the newest is.
+    /// It completes the newest instead of the oldest.
     pub(crate) newest_first: bool,
-    /// Ends of the next transfers by read and write system calls; without one they are whole.
+    /// Outcomes of the next synchronous transfers; without one they are whole.
     pub(crate) transfers: VecDeque<Outcome>,
-    /// The names ([`Iocb::data`]) of what was transferred that way, in order.
+    /// [`Iocb::data`] of synchronous transfers, in order.
     pub(crate) transferred: Vec<u64>,
-    /// How long each takes; nothing else takes any time.
+    /// The time that each takes; nothing else takes any time.
     pub(crate) transfer_ns: u64,
     /// The clock.
     pub(crate) now_ns: u64,
-    /// What io_setup(2) answers, if not success.
+    /// The error of io_setup(2), if any.
     pub(crate) setup_error: Option<Errno>,
     pub(crate) fdsync: bool,
-    /// The ring's header as the engine will find it; `None` hides the ring.
+    /// The header of the ring that the engine finds; `None` hides the ring.
     pub(crate) header: Option<RingHeader>,
     /// Completions go to io_getevents(2) instead of the ring.
     pub(crate) ring_unused: bool,
@@ -122,7 +121,7 @@ impl FakeKernel {
         }
     }
 
-    /// One whose ring cannot be read.
+    /// A kernel whose ring cannot be read.
     pub(crate) fn without_ring(mut self) -> Self {
         self.header = None;
         self.ring_unused = true;
@@ -198,7 +197,7 @@ unsafe impl AioKernel for FakeKernel {
         if let Some(errno) = self.setup_error {
             return Err(errno);
         }
-        // The smallest ring that can be: every test wraps it.
+        // The smallest possible ring, so that every test wraps it.
         let nr = max_events + 1;
         self.ring = (0..=nr).map(|_| RingWord([0; 32])).collect();
         if let Some(header) = &mut self.header {
@@ -237,7 +236,7 @@ unsafe impl AioKernel for FakeKernel {
     }
 
     unsafe fn transfer(&mut self, iocb: &Iocb) -> i64 {
-        assert_eq!(iocb.rw_flags, 0, "these calls know no flags");
+        assert_eq!(iocb.rw_flags, 0, "these calls have no flags");
         self.now_ns += self.transfer_ns;
         self.transferred.push(iocb.data);
         // SAFETY: our caller's promise.

@@ -1,4 +1,4 @@
-//! Kernels for tests: they do what the test says, when the test says it.
+//! Kernels that tests control.
 
 mod aio;
 mod uring;
@@ -8,19 +8,19 @@ pub(crate) use uring::FakeRing;
 
 use rustix::io::Errno;
 
-/// How a request ends.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Outcome {
-    /// As far as the disk goes.
+    /// It is transferred up to the end of the disk.
     Whole,
-    /// After at most so many bytes.
+    /// It is cut after at most so many bytes.
     Short(usize),
-    /// With this error, nothing transferred.
+    /// It fails with this error, and nothing is transferred.
     Error(Errno),
 }
 
-/// Moves at most `max` bytes between the buffers (address, bytes) and the disk from `offset` on, as
-/// far as that goes; how many. Byte by byte: slow, and nothing to get wrong.
+/// Transfers at most `max` bytes between the buffers (address, bytes) and the disk from `offset` on, up to the end of the disk,
+/// and returns how many. It goes byte by byte, which is slow and simple.
 fn transfer(
     disk: &mut [u8],
     write: bool,

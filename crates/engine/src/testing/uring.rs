@@ -1,8 +1,8 @@
-//! A ring for tests: it does what the test says, when the test says it.
+//! A ring that tests control.
 //!
 //! Requests are held until [`FakeRing::complete`] ends them, in any order, whole, short or with an
-//! error; answers of io_uring_enter(2) can be scripted. A completion is invisible until the engine
-//! lets the kernel finish it, and the visible ones have few places.
+//! error; results of io_uring_enter(2) can be scripted. A completion is invisible until the engine
+//! lets the kernel finish it, and few can be visible at once.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::{Outcome, transfer};
 use crate::uring::Ring;
 
-/// Visible completions at most, unless told otherwise: every test overflows it.
+/// Default of the most visible completions, which every test exceeds.
 const VISIBLE: usize = 3;
 
 /// A request that the kernel took.
@@ -29,21 +29,20 @@ pub(crate) struct Held {
 #[derive(Debug)]
 pub(crate) struct FakeRing {
     pub(crate) disk: Vec<u8>,
-    /// Answers to the next submissions; without one everything is taken.
+    /// Results of the next submissions; without one everything is taken.
     pub(crate) script: VecDeque<Result<usize, Errno>>,
     /// How many requests each submission was given.
     pub(crate) calls: Vec<usize>,
     /// Taken and not completed, in order.
     pub(crate) held: Vec<Held>,
-    /// How many requests the disk has at the same time, if it works by itself: one more, and the
-    /// oldest is completed, while the submission goes on.
+    /// The most requests in flight, if the disk works by itself: one more completes the oldest during the submission.
     pub(crate) keeps: Option<usize>,
     /// Calls that finished completions.
     pub(crate) finishes: usize,
-    /// The wake-up descriptor, if it was written since the test looked.
+    /// Whether the eventfd was written since the test checked.
     pub(crate) woken: bool,
     pub(crate) can_be_quiet: bool,
-    /// The kernel has set its flag behind the work that it was for.
+    /// The kernel sets its flag after the work was done.
     pub(crate) stale: bool,
     quiet: bool,
     entries: u32,
@@ -82,7 +81,7 @@ impl FakeRing {
             Outcome::Whole => i32::try_from(run(usize::MAX)).unwrap(),
             Outcome::Short(max) => i32::try_from(run(max)).unwrap(),
         };
-        // Like the kernel: only the first on the list says so, and only if it is to.
+        // Like the kernel: only the first on the list writes the eventfd, and only if that is on.
         if self.unfinished.is_empty() && !(self.quiet && self.can_be_quiet) {
             self.woken = true;
         }
@@ -99,7 +98,7 @@ impl FakeRing {
     }
 }
 
-/// What an entry says, by the layout of `struct io_uring_sqe`.
+/// Parses an entry, by the layout of `struct io_uring_sqe`.
 fn read(entry: &squeue::Entry) -> Held {
     // SAFETY: an entry is 64 bytes that the kernel would read.
     let words = unsafe { std::ptr::from_ref(entry).cast::<[u64; 8]>().read() };

@@ -1,4 +1,4 @@
-//! The kernel, with its completion ring or without one.
+//! The real kernel, with its completion ring or without one.
 
 use std::ptr::NonNull;
 
@@ -6,7 +6,7 @@ use engine::aio::ContextId;
 use engine::aio::abi::{IoEvent, Iocb, RingHeader};
 use engine::{AioKernel, Errno, Kernel};
 
-/// The kernel that this process runs on. Without the ring it is one whose ring cannot be read.
+/// The kernel that this process runs on, optionally with a ring that cannot be read.
 #[derive(Clone, Copy)]
 pub struct MaybeRing {
     pub ring: bool,

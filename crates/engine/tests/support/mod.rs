@@ -19,8 +19,8 @@ pub struct TempFile {
 }
 
 impl TempFile {
-    /// Without the page cache where the file system can do that: only then is the kernel
-    /// asynchronous. The results are the same.
+    /// Opens the file with direct I/O where the file system supports it, since only then the kernel is asynchronous. The
+    /// results are the same.
     pub fn new(bytes: u64) -> Self {
         let name = tempfile::NamedTempFile::new().unwrap();
         name.as_file().set_len(bytes).unwrap();

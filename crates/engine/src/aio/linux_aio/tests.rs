@@ -1,4 +1,4 @@
-//! Every rule of the engine, one by one, on a kernel that does what it is told.
+//! Tests of each rule of the engine, on a kernel that tests control.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use crate::testing::{FakeKernel, Outcome};
 
 const WRITE: Op = Op::Write;
 
-/// The file of requests unless a test says otherwise.
+/// The default file of requests.
 const FILE: RawFd = 7;
 
 type Fake = LinuxAio<FakeKernel>;
@@ -94,14 +94,14 @@ impl Fake {
         out.iter().map(|c| (c.token, c.result)).collect()
     }
 
-    /// Slots that the kernel holds, which are the tokens where every request is a first one.
-    /// The two phases of an iteration.
+    /// Runs the two phases of an iteration.
     fn iterate(&mut self) -> Vec<(u64, Result<(), Errno>)> {
         let done = self.reaped();
         self.submit();
         done
     }
 
+    /// Slots that the kernel has, which are the tokens where every request is the first in its slot.
     fn held(&self) -> Vec<u64> {
         self.kernel.held.iter().map(|h| h.iocb.data).collect()
     }

@@ -1,4 +1,4 @@
-//! Every rule of the engine, one by one, on a ring that does what it is told.
+//! Tests of each rule of the engine, on a ring that tests control.
 
 use std::collections::VecDeque;
 
@@ -101,9 +101,9 @@ fn no_call_is_larger_than_the_batch() {
     }
 }
 
-/// The first few are there at once, also while more are being pushed.
+/// The first few are submitted at once, also while more are being pushed.
 #[test]
-fn a_disk_with_nothing_to_do_gets_a_few_first() {
+fn an_idle_disk_gets_a_few_requests_first() {
     let settings = UringSettings {
         max_events: 128,
         ..UringSettings::default()
@@ -127,7 +127,7 @@ fn a_full_engine_refuses_and_submits_what_it_has() {
     assert_eq!(ring.put_flush(3), Ok(()));
 }
 
-/// What the kernel refuses waits in order for a completion; with nothing in flight, for the loop.
+/// Refused requests wait in order for a completion or, with nothing in flight, for the loop.
 #[test]
 fn a_refusal_blocks_until_a_completion() {
     for refusal in [Err(Errno::AGAIN), Err(Errno::BUSY), Ok(0)] {
@@ -154,7 +154,7 @@ fn a_refusal_blocks_until_a_completion() {
 }
 
 #[test]
-fn what_the_kernel_gives_back_is_submitted_again_in_order_and_not_for_ever() {
+fn requests_that_complete_with_eagain_are_retried_in_order_and_not_for_ever() {
     let mut ring = engine(8, 0);
     let mut buffers: Vec<_> = (0..3).map(|_| Buffer::new(4)).collect();
     for (token, buffer) in (0..).zip(&mut buffers) {
@@ -223,7 +223,7 @@ fn ranges_complete_as_other_requests_do() {
 }
 
 #[test]
-fn completions_beyond_the_places_of_the_queue_are_all_found() {
+fn completions_that_overflow_the_queue_are_all_found() {
     let mut ring = engine(16, 0);
     (0..16).for_each(|token| ring.put_flush(token).unwrap());
     (0..16).for_each(|_| ring.ring.complete(0, Outcome::Whole));
@@ -234,9 +234,9 @@ fn completions_beyond_the_places_of_the_queue_are_all_found() {
     assert_eq!(seen, (0..16).collect::<Vec<_>>());
 }
 
-/// The loop that blocks is woken, or told not to block; the loop that is awake is not disturbed.
+/// A loop that blocks is woken, or does not block; a loop that is awake gets no signal.
 #[test]
-fn a_completion_wakes_whoever_blocks_and_nobody_else() {
+fn a_completion_signals_a_blocked_loop_only() {
     for can_be_quiet in [true, false] {
         let mut ring = engine(8, 0);
         ring.ring.can_be_quiet = can_be_quiet;
@@ -245,7 +245,7 @@ fn a_completion_wakes_whoever_blocks_and_nobody_else() {
         // Awake.
         ring.ring.complete(0, Outcome::Whole);
         assert_eq!(ring.ring.woken, !can_be_quiet);
-        assert!(ring.prepare_to_block(), "there is one already");
+        assert!(ring.prepare_to_block(), "there is a completion already");
         assert_eq!(ring.reaped().len(), 1);
         // About to block.
         ring.ring.woken = false;
@@ -258,7 +258,7 @@ fn a_completion_wakes_whoever_blocks_and_nobody_else() {
         ring.ring.complete(0, Outcome::Whole);
         assert_eq!(ring.ring.woken, !can_be_quiet);
         assert_eq!(ring.reaped().len(), 1);
-        // Nothing in flight: nothing to be told.
+        // Nothing in flight: no signal.
         let finishes = ring.ring.finishes;
         assert!(!ring.prepare_to_block());
         assert_eq!(ring.ring.finishes, finishes);
@@ -266,7 +266,7 @@ fn a_completion_wakes_whoever_blocks_and_nobody_else() {
 }
 
 #[test]
-fn a_flag_that_was_set_too_late_keeps_no_idle_loop_awake() {
+fn a_late_flag_does_not_keep_an_idle_loop_awake() {
     let mut engine = engine(4, 0);
     engine.put_flush(1).unwrap();
     engine.submit();
@@ -282,7 +282,7 @@ fn a_flag_that_was_set_too_late_keeps_no_idle_loop_awake() {
 }
 
 #[test]
-fn no_call_is_made_for_nothing() {
+fn no_call_is_made_without_work() {
     let mut ring = engine(8, 0);
     ring.put_flush(0).unwrap();
     ring.submit();
@@ -314,7 +314,7 @@ impl crate::model_test::Subject for Fake {
     const FILE: File = File::Descriptor(3);
     const ERRORS_REFUSE: bool = false;
 
-    /// To the last: what overflowed is there after another look.
+    /// Repeats, since completions that overflowed appear at the next reap.
     fn reap_all(&mut self, out: &mut Vec<Completion>) {
         while self.has_completions() {
             self.reap(out);
@@ -337,7 +337,7 @@ impl crate::model_test::Subject for Fake {
         self.blocked()
     }
 
-    /// A ring says nothing of that.
+    /// A ring has no synchronous mode.
     fn answer_within(&mut self, _: bool, _: Outcome) {}
 
     fn counts(&self) -> (u64, u64) {

@@ -1,4 +1,4 @@
-//! Taking completions: from the ring, and without it.
+//! Tests of reaping, from the ring and without it.
 
 use super::*;
 

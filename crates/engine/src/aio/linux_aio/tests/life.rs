@@ -1,11 +1,11 @@
-//! Making and dropping an engine.
+//! Tests of making and dropping an engine.
 
 use std::rc::Rc;
 
 use super::*;
 
 #[test]
-fn fdsync_is_what_the_kernel_says() {
+fn supports_fdsync_is_the_kernels_answer() {
     for fdsync in [true, false] {
         let mut kernel = FakeKernel::new(Vec::new());
         kernel.fdsync = fdsync;

@@ -1,4 +1,4 @@
-//! Handing requests to the kernel: batches, room, order, refusals.
+//! Tests of submission: batches, room, order, refusals.
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn no_call_is_larger_than_the_batch() {
 }
 
 #[test]
-fn a_full_batch_goes_at_once_and_the_rest_waits() {
+fn a_full_batch_is_submitted_at_once_and_the_rest_waits() {
     let mut aio = engine(128, 4);
     for token in 0..3 {
         aio.put_flush(token).unwrap();
@@ -47,9 +47,9 @@ fn a_full_batch_goes_at_once_and_the_rest_waits() {
     assert_eq!(aio.kernel.calls, [4, 2], "nothing to submit, no call");
 }
 
-/// The first few are there at once, also while more are being pushed.
+/// The first few are submitted at once, also while more are being pushed.
 #[test]
-fn a_disk_with_nothing_to_do_gets_a_few_first() {
+fn an_idle_disk_gets_a_few_requests_first() {
     let settings = AioSettings {
         max_events: 128,
         ..AioSettings::default()
@@ -77,7 +77,7 @@ fn the_batch_can_be_changed_while_running() {
 }
 
 #[test]
-fn room_bounds_what_is_taken_and_the_last_room_submits() {
+fn taking_the_last_room_submits() {
     let mut aio = engine(4, 32);
     assert_eq!(aio.room(), 4);
     for token in 0..3 {
@@ -109,7 +109,7 @@ fn eagain_keeps_the_order_and_is_retried_after_a_completion() {
     aio.submit();
     assert!(aio.blocked());
     let calls = aio.kernel.calls.len();
-    // Neither the submit phase nor a full batch asks again before something has changed.
+    // Neither the submit phase nor a full batch retries before something has changed.
     aio.submit();
     (5..9).for_each(|token| aio.put_flush(token).unwrap());
     assert_eq!(aio.reaped(), []);
@@ -145,7 +145,7 @@ fn eagain_with_nothing_in_flight_is_retried_by_the_submit_phase() {
 }
 
 #[test]
-fn a_partial_accept_goes_on_with_the_rest() {
+fn after_a_partial_submission_the_rest_is_submitted() {
     let mut aio = engine(16, 4);
     aio.kernel.script.extend([Ok(1), Ok(2)]);
     (0..4).for_each(|token| aio.put_flush(token).unwrap());

@@ -1,4 +1,4 @@
-//! Transfers that are carried out at once, because the disk answers within the call.
+//! Tests of synchronous transfers, for disks that answer within the call.
 
 use super::*;
 use crate::aio::synchronous::{CALLS_TO_ENTER, PROBE_EVERY, STEP};
@@ -14,7 +14,7 @@ fn watching(max_events: u32, max_batch: u32) -> Fake {
     aio
 }
 
-/// The same, with the file in the mode.
+/// The same, with the file in synchronous mode.
 fn synchronous_file(max_events: u32, max_batch: u32) -> Fake {
     let mut aio = watching(max_events, max_batch);
     (0..CALLS_TO_ENTER).for_each(|_| one(&mut aio));
@@ -24,7 +24,7 @@ fn synchronous_file(max_events: u32, max_batch: u32) -> Fake {
     aio
 }
 
-/// One read, from begin to end.
+/// Runs one read to its completion.
 fn one(aio: &mut Fake) {
     let mut buffers = Buffers::sized(&[4], 0xee);
     aio.put(buffers.io(Op::Read, 20, 5)).unwrap();
@@ -52,7 +52,7 @@ fn all_ok(count: u64) -> Vec<(u64, Result<(), Errno>)> {
 }
 
 #[test]
-fn nothing_is_carried_out_before_so_many_calls() {
+fn no_transfer_is_synchronous_before_so_many_calls() {
     let mut aio = watching(16, 0);
     for calls in 1..=CALLS_TO_ENTER {
         assert!(!aio.synchronous.allows_transfer(FD));
@@ -66,7 +66,7 @@ fn nothing_is_carried_out_before_so_many_calls() {
 }
 
 #[test]
-fn a_disk_that_answers_later_and_one_that_nobody_watches_stay() {
+fn disks_that_answer_later_or_are_not_watched_stay_asynchronous() {
     let mut later = watching(16, 0);
     later.kernel.keeps = None;
     let mut unwatched = engine(16, 0);
@@ -80,7 +80,7 @@ fn a_disk_that_answers_later_and_one_that_nobody_watches_stay() {
 }
 
 #[test]
-fn without_the_completion_ring_nothing_is_seen() {
+fn without_the_completion_ring_no_file_becomes_synchronous() {
     let mut kernel = FakeKernel::new((0..=255).collect());
     kernel.keeps = Some(0);
     let settings = AioSettings::default();
@@ -91,7 +91,7 @@ fn without_the_completion_ring_nothing_is_seen() {
 }
 
 #[test]
-fn completions_of_other_disks_do_not_hide_that_it_answered() {
+fn completions_of_other_disks_do_not_hide_an_answer_within_the_call() {
     let mut aio = watching(64, 0);
     let mut other = Buffers::sized(&[1], 0);
     aio.kernel.newest_first = true;
@@ -110,7 +110,7 @@ fn completions_of_other_disks_do_not_hide_that_it_answered() {
 }
 
 #[test]
-fn what_is_carried_out_waits_for_the_reap_and_is_seen_without_a_system_call() {
+fn synchronous_transfers_wait_for_the_reap_and_polling_sees_them() {
     let mut aio = synchronous_file(64, 0);
     let mut buffers = reads(&[4; 3]);
     put_reads(&mut aio, &mut buffers);
@@ -129,7 +129,7 @@ fn what_is_carried_out_waits_for_the_reap_and_is_seen_without_a_system_call() {
 }
 
 #[test]
-fn a_full_batch_and_the_last_room_are_carried_out_at_once() {
+fn a_full_batch_and_the_last_room_are_transferred_at_once() {
     let mut aio = synchronous_file(6, 4);
     let mut buffers = reads(&[4; 6]);
     put_reads(&mut aio, &mut buffers[..3]);
@@ -146,7 +146,7 @@ fn a_full_batch_and_the_last_room_are_carried_out_at_once() {
 }
 
 #[test]
-fn writes_are_stored_and_flushes_and_durable_writes_are_submitted_in_their_place() {
+fn flushes_and_durable_writes_are_submitted_in_their_order() {
     let mut aio = synchronous_file(16, 0);
     let mut single = Buffers::sized(&[3], 1);
     let mut several = Buffers::sized(&[2, 0, 3], 2);
@@ -171,7 +171,7 @@ fn writes_are_stored_and_flushes_and_durable_writes_are_submitted_in_their_place
 }
 
 #[test]
-fn other_files_are_submitted_in_between() {
+fn requests_of_other_files_are_submitted_in_their_order() {
     let mut aio = synchronous_file(16, 0);
     aio.kernel.keeps = None;
     let mut buffers = reads(&[1; 6]);
@@ -191,7 +191,7 @@ fn other_files_are_submitted_in_between() {
 }
 
 #[test]
-fn what_the_kernel_has_no_room_for_keeps_its_place() {
+fn requests_refused_with_eagain_keep_their_order() {
     let mut aio = synchronous_file(16, 0);
     aio.kernel.script.push_back(Err(Errno::AGAIN));
     let mut buffers = reads(&[1; 3]);
@@ -211,7 +211,7 @@ fn what_the_kernel_has_no_room_for_keeps_its_place() {
 }
 
 #[test]
-fn errors_are_those_of_their_request() {
+fn an_error_of_a_transfer_fails_its_request_only() {
     let mut aio = synchronous_file(16, 0);
     aio.kernel.transfers = [Outcome::Whole, Outcome::Error(Errno::IO)].into();
     let mut buffers = reads(&[1; 3]);
@@ -223,7 +223,7 @@ fn errors_are_those_of_their_request() {
 }
 
 #[test]
-fn a_short_transfer_is_resumed_and_its_end_is_the_files() {
+fn a_short_synchronous_transfer_is_resumed_up_to_the_end_of_the_file() {
     let mut aio = synchronous_file(16, 0);
     aio.kernel.transfers = [Outcome::Short(1), Outcome::Short(4)].into();
     let mut short = Buffers::sized(&[3, 0, 5], 0xee);
@@ -242,7 +242,7 @@ fn a_short_transfer_is_resumed_and_its_end_is_the_files() {
 }
 
 #[test]
-fn a_probe_that_is_not_answered_within_the_call_ends_it() {
+fn a_probe_that_is_not_answered_within_the_call_ends_synchronous_mode() {
     let mut aio = synchronous_file(16, 0);
     for _ in 0..2 {
         (0..PROBE_EVERY).for_each(|_| one(&mut aio));
@@ -267,9 +267,9 @@ fn a_probe_that_is_not_answered_within_the_call_ends_it() {
 }
 
 #[test]
-fn a_disk_that_has_become_slow_keeps_the_loop_for_one_step() {
+fn a_disk_that_has_become_slow_delays_the_loop_for_one_step() {
     let mut aio = synchronous_file(64, 0);
-    // Of another disk, so that a call may have as many.
+    // In flight on another disk, so that a call may have as many.
     aio.kernel.keeps = None;
     let mut other = Buffers::sized(&[1], 0);
     for token in 100..130 {

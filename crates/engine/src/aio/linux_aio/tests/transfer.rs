@@ -1,4 +1,4 @@
-//! System calls of a request, and the rest of a transfer that ended early.
+//! Tests of control blocks, and of short transfers.
 
 use super::*;
 use crate::aio::abi::{
@@ -7,7 +7,7 @@ use crate::aio::abi::{
 };
 
 #[test]
-fn control_blocks_say_what_the_kernel_expects() {
+fn control_blocks_have_the_fields_that_the_kernel_expects() {
     let mut aio = engine(16, 0);
     let mut one = Buffers::sized(&[8], 0);
     let mut two = Buffers::sized(&[8, 4], 0);
@@ -92,7 +92,7 @@ fn a_short_write_is_resumed_wherever_it_ended_with_its_flags() {
 }
 
 #[test]
-fn what_is_resumed_goes_first_and_in_its_order() {
+fn resumed_requests_are_submitted_first_and_in_order() {
     let mut aio = engine(16, 4);
     let mut buffers: Vec<_> = (0..3).map(|_| Buffers::sized(&[4, 4], 0)).collect();
     for (token, buffers) in (0..).zip(&mut buffers) {
