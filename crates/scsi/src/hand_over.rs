@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use crate::nexus::Nexus;
+use crate::reservation_text::ReservationTextError;
 use crate::reservations::Reservations;
-use crate::saved::SavedError;
 use crate::unit::Unit;
 
 /// What initiators would miss of a unit.
@@ -54,8 +54,8 @@ impl Unit {
     /// Stands as another one did. The same initiators were introduced, and none has asked anything.
     ///
     /// # Errors
-    /// [`SavedError`] when its reservations cannot be understood.
-    pub fn take_over(&self, handed: &UnitState) -> Result<(), SavedError> {
+    /// [`ReservationTextError`] when its reservations cannot be understood.
+    pub fn take_over(&self, handed: &UnitState) -> Result<(), ReservationTextError> {
         let persistent = Reservations {
             persist: handed.persists,
             generation: handed.generation,

@@ -234,8 +234,8 @@ impl Unit {
     /// Takes back what a [`ReservationStore`] has kept, before the first initiator comes.
     ///
     /// # Errors
-    /// [`SavedError`](crate::SavedError) when it is nothing that was saved.
-    pub fn restore_reservations(&self, text: &str) -> Result<(), crate::SavedError> {
+    /// [`ReservationTextError`](crate::ReservationTextError) when it is nothing that was saved.
+    pub fn restore_reservations(&self, text: &str) -> Result<(), crate::ReservationTextError> {
         let persistent = Reservations::from_text(text)?;
         self.change(|state| state.persistent = persistent);
         Ok(())

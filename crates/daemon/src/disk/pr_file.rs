@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use iothread::Errno;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
-use scsi::{NO_RESERVATIONS, ReservationStore, SavedError, Unit};
+use scsi::{NO_RESERVATIONS, ReservationStore, ReservationTextError, Unit};
 
 /// Upper limit of the size, far more than the reservations of any unit take.
 const MAX_BYTES: u64 = 1 << 20;
@@ -39,7 +39,10 @@ pub(crate) enum PrFileError {
     Locked(PathBuf),
     /// Its content does not describe reservations.
     #[error("pr-file: {path}: {error}")]
-    Saved { path: PathBuf, error: SavedError },
+    Saved {
+        path: PathBuf,
+        error: ReservationTextError,
+    },
 }
 
 /// A file of persistent reservations.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use engine::Errno;
-use scsi::{NO_RESERVATIONS, Nexus, Ports, SavedError, Status, Step, TransportId, Unit};
+use scsi::{NO_RESERVATIONS, Nexus, Ports, ReservationTextError, Status, Step, TransportId, Unit};
 
 use crate::persistent::{
     CLEAR, PREEMPT, PREEMPT_AND_ABORT, REGISTER, REGISTER_AND_MOVE, RELEASE, RESERVE,
@@ -83,7 +83,7 @@ fn what_is_kept_is_there_after_a_restart() {
     );
     assert_eq!(
         rig.unit.restore_reservations("nonsense"),
-        Err(SavedError::Header)
+        Err(ReservationTextError::Header)
     );
 }
 
@@ -215,6 +215,6 @@ fn another_process_goes_on_where_one_has_stopped() {
         persistent: "something".to_owned(),
         ..state.clone()
     };
-    assert_eq!(unit.take_over(&nothing), Err(SavedError::Header));
+    assert_eq!(unit.take_over(&nothing), Err(ReservationTextError::Header));
     assert_eq!(unit.hand_over(), state, "nothing has changed");
 }

@@ -1,7 +1,7 @@
 //! Many initiators of one unit: more than the 16 that have a bit of their own in the word that reads and writes look at, up to as
 //! many as can register, and one more.
 
-use scsi::{Nexus, Reset, SavedError, Status, Unit};
+use scsi::{Nexus, ReservationTextError, Reset, Status, Unit};
 
 use crate::persistent::{
     CLEAR, EXCLUSIVE_ACCESS, PREEMPT, PREEMPT_AND_ABORT, REGISTER, REGISTER_AND_IGNORE,
@@ -328,7 +328,10 @@ fn as_many_as_can_register_are_kept_and_no_more_are_taken_back() {
             assert_ne!(other, line, "another target port");
             let more = text.replacen(line, &format!("{line}\n{other}"), 1);
             let error = restored.restore_reservations(&more);
-            assert_eq!(error, Err(SavedError::Line(usize::from(MOST) + 2)));
+            assert_eq!(
+                error,
+                Err(ReservationTextError::Line(usize::from(MOST) + 2))
+            );
             assert_eq!(restored.hand_over(), kept, "nothing has changed");
         }
     }

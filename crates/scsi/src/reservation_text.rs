@@ -16,7 +16,7 @@ const END: &str = "end";
 
 /// A text that was not saved here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SavedError {
+pub enum ReservationTextError {
     /// Of another kind altogether, or version.
     #[error("these are no saved reservations: the first line must be \"{HEADER}\"")]
     Header,
@@ -90,19 +90,19 @@ impl Reservations {
         text + END + "\n"
     }
 
-    pub(crate) fn from_text(text: &str) -> Result<Self, SavedError> {
+    pub(crate) fn from_text(text: &str) -> Result<Self, ReservationTextError> {
         let lines = text
             .strip_prefix(HEADER)
             .and_then(|rest| rest.strip_prefix('\n'));
-        let lines = lines.ok_or(SavedError::Header)?;
+        let lines = lines.ok_or(ReservationTextError::Header)?;
         let lines = lines
             .strip_suffix('\n')
             .and_then(|rest| rest.strip_suffix(END));
         let lines = lines.filter(|rest| rest.is_empty() || rest.ends_with('\n'));
-        let lines = lines.ok_or(SavedError::End)?;
+        let lines = lines.ok_or(ReservationTextError::End)?;
         let mut all = Reservations::default();
         for (number, line) in (2..).zip(lines.lines()) {
-            all.line(line).ok_or(SavedError::Line(number))?;
+            all.line(line).ok_or(ReservationTextError::Line(number))?;
         }
         all.persist = !all.registrations.is_empty();
         Ok(all)
@@ -185,7 +185,10 @@ mod tests {
 
     #[test]
     fn what_cannot_be_understood_is_named() {
-        assert_eq!(Reservations::from_text(""), Err(SavedError::Header));
+        assert_eq!(
+            Reservations::from_text(""),
+            Err(ReservationTextError::Header)
+        );
         let text = reserved(Kind::WriteExclusive).to_text();
         let lines: Vec<&str> = text.lines().collect();
         let with = |lines: &[&str]| Reservations::from_text(&(lines.join("\n") + "\n"));
@@ -196,24 +199,33 @@ mod tests {
         for (wrong, error) in [
             (
                 vec![header, first, "registration 0x1 1 zz", end],
-                SavedError::Line(3),
+                ReservationTextError::Line(3),
             ),
             (
                 vec![header, first, "registration 0x0 1 zz", end],
-                SavedError::Line(3),
+                ReservationTextError::Line(3),
             ),
-            (vec![header, first, first, end], SavedError::Line(3)),
-            (vec![header, first, held, end], SavedError::Line(3)),
+            (
+                vec![header, first, first, end],
+                ReservationTextError::Line(3),
+            ),
+            (
+                vec![header, first, held, end],
+                ReservationTextError::Line(3),
+            ),
             (
                 vec![header, first, second, held, held, end],
-                SavedError::Line(5),
+                ReservationTextError::Line(5),
             ),
-            (vec![header, "reservation 7 all", end], SavedError::Line(2)),
-            (vec![header, "", end], SavedError::Line(2)),
-            (vec![header, first, second], SavedError::End),
+            (
+                vec![header, "reservation 7 all", end],
+                ReservationTextError::Line(2),
+            ),
+            (vec![header, "", end], ReservationTextError::Line(2)),
+            (vec![header, first, second], ReservationTextError::End),
             (
                 vec!["blockplane persistent reservations 2", end],
-                SavedError::Header,
+                ReservationTextError::Header,
             ),
         ] {
             assert_eq!(with(&wrong), Err(error), "{wrong:?}");
