@@ -197,14 +197,14 @@ fn another_process_goes_on_where_one_has_stopped() {
     rig.by(Nexus(1), &[0x16, 0, 0, 0, 0, 0]);
     rig.unit.resize(100 * 512);
     rig.by(Nexus(2), &[0; 6]);
-    let state = rig.unit.hand_over();
+    let state = rig.unit.save_state();
 
     let unit = Unit::new(options(), geometry()).unwrap();
     for nexus in [0, 1, 2].map(Nexus) {
         unit.attach(nexus, ports(nexus));
     }
-    unit.take_over(&state).unwrap();
-    assert_eq!(unit.hand_over(), state);
+    unit.restore_state(&state).unwrap();
+    assert_eq!(unit.save_state(), state);
     assert_eq!(state.blocks, 100);
     assert!(state.stopped);
     let heard = state.attentions.iter().map(|(_, codes)| codes.clone());
@@ -215,6 +215,9 @@ fn another_process_goes_on_where_one_has_stopped() {
         persistent: "something".to_owned(),
         ..state.clone()
     };
-    assert_eq!(unit.take_over(&nothing), Err(ReservationTextError::Header));
-    assert_eq!(unit.hand_over(), state, "nothing has changed");
+    assert_eq!(
+        unit.restore_state(&nothing),
+        Err(ReservationTextError::Header)
+    );
+    assert_eq!(unit.save_state(), state, "nothing has changed");
 }

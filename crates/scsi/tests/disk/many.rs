@@ -317,7 +317,7 @@ fn as_many_as_can_register_are_kept_and_no_more_are_taken_back() {
         for nexus in (0..count).map(Nexus) {
             restored.attach(nexus, ports(nexus));
         }
-        let kept = restored.hand_over();
+        let kept = restored.save_state();
         assert_eq!(kept.persistent, text);
 
         let registrations = text.lines().filter(|line| line.starts_with("registration"));
@@ -332,7 +332,7 @@ fn as_many_as_can_register_are_kept_and_no_more_are_taken_back() {
                 error,
                 Err(ReservationTextError::Line(usize::from(MOST) + 2))
             );
-            assert_eq!(restored.hand_over(), kept, "nothing has changed");
+            assert_eq!(restored.save_state(), kept, "nothing has changed");
         }
     }
 }
@@ -347,13 +347,13 @@ fn another_process_goes_on_with_all_of_them() {
         for nexus in (0..count).filter(|nexus| nexus % 2 == 0) {
             assert_eq!(heard(&mut rig, nexus), (6, 0x2a09));
         }
-        let state = rig.unit.hand_over();
+        let state = rig.unit.save_state();
         assert_eq!(state.attentions.len(), usize::from(count));
 
         let mut next = Rig::plain();
         join(&mut next, count);
-        next.unit.take_over(&state).unwrap();
-        assert_eq!(next.unit.hand_over(), state);
+        next.unit.restore_state(&state).unwrap();
+        assert_eq!(next.unit.save_state(), state);
         assert_eq!(keys(&mut next).len(), usize::from(count));
         // READY is for everyone, and a reservation is no reason not to hear.
         all_hear(&mut next, count, |nexus| u16::from(nexus % 2 == 1) * 0x2a09);

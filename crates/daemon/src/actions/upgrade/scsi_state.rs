@@ -15,7 +15,7 @@ pub(crate) fn describe(export: &Export, fds: &mut OutgoingFds) -> Result<Value, 
     let mut units = Vec::new();
     for disk in &export.disks {
         if let Some(unit) = disk.unit() {
-            let mut json = unit_json(&unit.hand_over());
+            let mut json = unit_json(&unit.save_state());
             if let Some(file) = &disk.pr_file {
                 json["pr-file"] = pr_file(file, fds)
                     .map_err(|why| format!("export '{}': pr-file: {why}", export.options.id))?;
@@ -43,7 +43,7 @@ pub(crate) fn restore(
         if let Some(unit) = disk.unit() {
             let json = described.next().ok_or(INVALID_STATE)?;
             let state = read_unit(json)?;
-            unit.take_over(&state).map_err(|_| INVALID_STATE)?;
+            unit.restore_state(&state).map_err(|_| INVALID_STATE)?;
             if let Some(file) = &disk.pr_file {
                 file.take_over(read_pr_file(&json["pr-file"], fds)?);
             }

@@ -35,7 +35,7 @@ pub struct UnitState {
 impl Unit {
     /// How it stands. No command is under way.
     #[must_use]
-    pub fn hand_over(&self) -> UnitState {
+    pub fn save_state(&self) -> UnitState {
         let blocks = self.blocks();
         self.look(|state| UnitState {
             blocks,
@@ -55,7 +55,7 @@ impl Unit {
     ///
     /// # Errors
     /// [`ReservationTextError`] when its reservations cannot be understood.
-    pub fn take_over(&self, handed: &UnitState) -> Result<(), ReservationTextError> {
+    pub fn restore_state(&self, handed: &UnitState) -> Result<(), ReservationTextError> {
         let persistent = Reservations {
             persist: handed.persists,
             generation: handed.generation,
