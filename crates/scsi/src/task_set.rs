@@ -68,7 +68,7 @@ impl<T: Copy + PartialEq> TaskSet<T> {
     }
 
     /// So many simple tasks went while it [was open](Self::is_open).
-    pub fn went(&mut self, tasks: u32) {
+    pub fn started(&mut self, tasks: u32) {
         self.under_way += tasks;
     }
 
@@ -79,7 +79,7 @@ impl<T: Copy + PartialEq> TaskSet<T> {
     }
 
     /// So many simple tasks are over, while nobody waited.
-    pub fn ended(&mut self, tasks: u32) {
+    pub fn finished(&mut self, tasks: u32) {
         debug_assert!(self.waiting.is_empty(), "who waits is told");
         self.under_way = self.under_way.saturating_sub(tasks);
     }

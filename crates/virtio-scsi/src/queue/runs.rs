@@ -62,7 +62,7 @@ impl Queue {
         } = std::mem::take(&mut self.submission_run);
         if lun != 0 {
             let commands = room_before - room;
-            self.table.tasks_of(disk).went(commands);
+            self.table.tasks_of(disk).started(commands);
             self.counts.ask(disk, commands);
         }
     }
@@ -86,7 +86,7 @@ impl Queue {
     pub(super) fn end_completion_run(&mut self) {
         let done = std::mem::take(&mut self.completion_run);
         if done.commands > 0 {
-            self.table.tasks_of(done.disk).ended(done.commands);
+            self.table.tasks_of(done.disk).finished(done.commands);
             self.counts.succeeded(&done);
         }
     }
