@@ -46,7 +46,7 @@ pub(super) fn write(snapshot: &Snapshot, format: Format) -> String {
         "blockplane_reports_lost",
         MetricType::Counter,
         None,
-        "Error reports that were dropped since the queue of reports to monitors was full.",
+        "Error reports that were dropped because the queue of reports to monitors was full.",
     ));
     out.integer(&[], snapshot.dropped_reports.count());
     exports(snapshot, &mut out);

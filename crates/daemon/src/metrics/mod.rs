@@ -59,7 +59,8 @@ impl Metrics {
         })
     }
 
-    /// The listening socket, if it is a TCP socket. Unix sockets are handed over with those of the service manager.
+    /// The listening socket, if it is a TCP socket. In a live upgrade, Unix sockets are handed over by
+    /// [`InheritedSockets`].
     pub fn tcp_listener(&self) -> Option<BorrowedFd<'_>> {
         self.tcp_listener.as_ref().map(AsFd::as_fd)
     }

@@ -22,8 +22,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
     }]
 }
 
-/// Replaces the rules. It must work while other commands wait for the node, since it is the only way to end an injected
-/// hang.
+/// Replaces the rules. It must work while other commands wait for the node, since it can end an injected hang.
 fn set(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let name = str_arg(arguments, "node-name");
     let nodes = control.objects.nodes.iter_mut();

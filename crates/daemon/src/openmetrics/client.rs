@@ -16,6 +16,7 @@ use crate::openmetrics::limits::{
 };
 use crate::openmetrics::pages::Pages;
 
+/// A connected client.
 pub(crate) struct Client {
     socket: OwnedFd,
     state: State,
@@ -26,6 +27,7 @@ pub(crate) struct Client {
     idle_since: Instant,
 }
 
+/// Stage of the connection.
 enum State {
     ReadingRequest,
     WritingResponse {

@@ -165,12 +165,12 @@ mod tests {
     fn pipelined_requests_are_parsed_one_by_one() {
         let mut input =
             b"GET /metrics?x=1 HTTP/1.1\r\nHost: h\r\n\r\nHEAD / HTTP/1.1\r\n\r\nGET".to_vec();
-        let figures = Request {
+        let metrics = Request {
             kind: RequestKind::Metrics(Format::OpenMetrics),
             head_only: false,
             close: false,
         };
-        assert_eq!(Request::parse_next(&mut input), Some(figures));
+        assert_eq!(Request::parse_next(&mut input), Some(metrics));
         let index = Request {
             kind: RequestKind::Index,
             head_only: true,

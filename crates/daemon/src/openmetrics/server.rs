@@ -80,7 +80,7 @@ impl<P: Pages> Endpoint<P> {
     fn run(mut self) {
         loop {
             let now = Instant::now();
-            self.accept_paused_until = self.accept_paused_until.filter(|again| *again > now);
+            self.accept_paused_until = self.accept_paused_until.filter(|until| *until > now);
             self.clients.retain(|client| !client.is_closed(now));
             let ready = match self.wait(now) {
                 Ok(ready) => ready,
@@ -107,19 +107,19 @@ impl<P: Pages> Endpoint<P> {
 
     /// Waits for events: of the stop eventfd, of the listener, then of each client.
     fn wait(&self, now: Instant) -> rustix::io::Result<Vec<PollFlags>> {
-        let listener = match self.accept_paused_until {
+        let listener_events = match self.accept_paused_until {
             None => PollFlags::IN,
             Some(_) => PollFlags::empty(),
         };
         let mut fds = vec![
             PollFd::new(&*self.stop, PollFlags::IN),
-            PollFd::new(&self.listener, listener),
+            PollFd::new(&self.listener, listener_events),
         ];
         let clients = self.clients.iter();
         fds.extend(clients.map(|client| PollFd::new(client, client.poll_events())));
         let deadlines = self.clients.iter().map(Client::deadline);
-        let until = deadlines.chain(self.accept_paused_until).min();
-        let timeout = until.and_then(|until| Timespec::try_from(until - now).ok());
+        let deadline = deadlines.chain(self.accept_paused_until).min();
+        let timeout = deadline.and_then(|deadline| Timespec::try_from(deadline - now).ok());
         poll(&mut fds, timeout.as_ref())?;
         Ok(fds.iter().map(PollFd::revents).collect())
     }

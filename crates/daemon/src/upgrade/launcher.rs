@@ -84,7 +84,9 @@ impl Launcher {
             Ok((ours, theirs))
         });
         let (ours, theirs) = pair.map_err(|error| {
-            format!("cannot create a channel to the new program: {error}; see `ulimit -n` and `LimitNOFILE=`")
+            format!(
+                "cannot create a channel to the new program: {error}; see `ulimit -n` and `LimitNOFILE=`"
+            )
         })?;
         let channel = self.channel();
         channel
