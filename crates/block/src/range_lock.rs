@@ -224,7 +224,7 @@ mod tests {
                     return;
                 }
             } else {
-                assert!(begin.elapsed() < DEADLINE, "nobody has woken it");
+                assert!(begin.elapsed() < DEADLINE, "it was not woken");
                 std::thread::park_timeout(Duration::from_millis(100));
             }
         }

@@ -1,4 +1,4 @@
-//! Counters, statistics of queues, and tracepoints: everything that is measured on the way of a request.
+//! Counters, statistics of queues, and tracepoints: all measurements on the request path.
 //!
 //! - [`counters`]: numbers and histograms with one writer, and a clock for durations;
 //! - [`queue`]: names, statistics and admissions that the queues of all devices share;

@@ -17,7 +17,7 @@ fn pieces(node: &Arc<Node>, offset: u64, len: u64, most: usize) -> Vec<(u64, boo
 }
 
 #[test]
-fn holes_of_a_file_have_none() {
+fn holes_of_a_file_are_not_allocated() {
     let folder = folder();
     let path = image(&folder, "disk", 8 * MIB);
     let image = File::options().write(true).open(&path).unwrap();
@@ -50,7 +50,7 @@ fn holes_of_a_file_have_none() {
 }
 
 #[test]
-fn a_disk_that_does_not_say_has_space() {
+fn a_disk_that_does_not_report_it_counts_as_allocated() {
     let null = NullOptions {
         size: MIB,
         read_zeroes: true,

@@ -1,5 +1,5 @@
-//! IoContext and nodes in the daemon's sandbox: what iothreads, their workers and control threads do with disks, under the filter
-//! of each kind of thread.
+//! Tests of IoContext and nodes in the daemon's sandbox: everything that iothreads, their workers and control threads do with
+//! disks, under the seccomp filter of each kind of thread.
 
 use std::fs;
 use std::io::Write;
@@ -95,7 +95,7 @@ fn rig() -> Rig {
     Rig::with_settings(settings())
 }
 
-/// All that is done by workers.
+/// Disks whose requests workers carry out.
 fn threads(path: &Path) -> Vec<FileOptions> {
     let threads = [options(path), cached(path)].map(|how| FileOptions {
         aio: block::Aio::Threads,
@@ -285,7 +285,7 @@ fn workers_come_and_go() {
     );
 }
 
-/// Memory is taken from the kernel and given back, in small pieces and large ones.
+/// Memory is allocated from the kernel and freed, in small pieces and large ones.
 fn workers_use_memory() {
     on_an_iothread(
         || (),
@@ -305,7 +305,7 @@ fn workers_use_memory() {
     );
 }
 
-/// A mistake fails its request, and is said on standard error with a backtrace, if that is wanted.
+/// A panic fails its request, and is reported on standard error, with a backtrace if that is enabled.
 fn workers_fail() {
     on_an_iothread(
         || (),
@@ -323,7 +323,7 @@ fn workers_fail() {
     );
 }
 
-/// What cannot go on ends the process by SIGABRT, which leaves a core dump.
+/// A fatal error ends the process by SIGABRT, which leaves a core dump.
 fn workers_abort() {
     on_an_iothread(
         || (),

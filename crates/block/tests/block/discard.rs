@@ -1,4 +1,4 @@
-//! Discards give space back, where that was asked for.
+//! Tests of discards: they free space, if `unmap` is on.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use crate::storage::{
 const LEN: usize = 1 << 20;
 
 #[test]
-fn files_shrink_by_what_is_discarded() {
+fn discards_free_the_space_of_files() {
     let folders = [Some(folder()), tmpfs_folder()];
     for folder in folders.iter().flatten() {
         let path = folder.path().join("disk");
@@ -55,7 +55,7 @@ fn without_unmap_a_discard_does_nothing() {
 }
 
 #[test]
-fn devices_are_told_of_whole_blocks_only() {
+fn devices_get_discards_of_whole_blocks_only() {
     for block in [512, 4096] {
         let Some(disk) = LoopDevice::new(LEN as u64, block) else {
             return;
@@ -76,7 +76,7 @@ fn devices_are_told_of_whole_blocks_only() {
             model[edge..end].fill(0);
             assert!(rig.read(&node, 0, LEN) == model, "edges keep their data");
 
-            // Less than a block is nothing to a device of large blocks.
+            // A discard of less than a block does nothing on a device with large blocks.
             let before = disk.discards();
             rig.ok(&node, Call::discard(LEN as u64 - 1024, 512));
             assert_eq!(disk.discards() > before, block == 512);
@@ -86,7 +86,7 @@ fn devices_are_told_of_whole_blocks_only() {
 }
 
 #[test]
-fn a_device_that_cannot_discard_takes_discards() {
+fn a_device_without_discards_accepts_them() {
     // Files on a ramfs cannot have holes punched.
     let Some((folder, _mount)) = mount(&["-t", "ramfs", "ramfs"]) else {
         return;
@@ -111,7 +111,7 @@ fn a_device_that_cannot_discard_takes_discards() {
 }
 
 #[test]
-fn an_error_is_told_from_a_disk_that_cannot() {
+fn a_failed_discard_differs_from_an_unsupported_one() {
     let Some(disk) = LoopDevice::with(LEN as u64, 512, &["--read-only"]) else {
         return;
     };

@@ -1,4 +1,4 @@
-//! Tests of the messages that an operator reads when a disk cannot be opened.
+//! Tests of the error messages for disks that cannot be opened.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -34,7 +34,7 @@ fn always(
 }
 
 #[test]
-fn what_is_missing() {
+fn missing_disks() {
     let folder = folder();
     let path = folder.path().join("none");
     let file = "PATH does not exist: create it first (truncate -s 10G PATH), \
@@ -45,7 +45,7 @@ fn what_is_missing() {
 }
 
 #[test]
-fn what_is_something_else() {
+fn files_of_another_kind() {
     let folder = folder();
     let empty = folder.path().join("empty");
     fs::write(&empty, "").unwrap();
@@ -109,7 +109,7 @@ fn a_device_ends_with_its_last_whole_block() {
 }
 
 #[test]
-fn who_may_not() {
+fn missing_permissions() {
     let folder = folder();
     let path = image(&folder, "disk", 512);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
@@ -131,7 +131,7 @@ fn who_may_not() {
 }
 
 #[test]
-fn where_direct_io_cannot_be() {
+fn no_direct_io() {
     // Whatever the kernel shows there goes through its own functions, never around a cache.
     let path = Path::new("/sys/kernel/mm/transparent_hugepage/enabled");
     if !path.exists() {
@@ -149,7 +149,7 @@ fn where_direct_io_cannot_be() {
 }
 
 #[test]
-fn disks_that_are_made() {
+fn created_disks() {
     let folder = folder();
     let path = folder.path().join("disk");
     assert_eq!(create_sparse(&path, 1 << 20).unwrap(), Created::New);

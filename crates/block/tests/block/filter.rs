@@ -1,4 +1,4 @@
-//! Filters: which requests have faults, and what is on the disk afterwards.
+//! Tests of filters: the requests that get faults, and the content of the disk afterwards.
 
 use std::fs;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ fn a_filter_without_rules_is_the_node_below() {
 }
 
 #[test]
-fn errors_hit_what_rules_say_and_reach_no_disk() {
+fn errors_hit_matching_requests_which_do_not_reach_the_disk() {
     let folder = folder();
     let path = image(&folder, "disk", LEN as u64);
     for below in disks(&path).chain(std::iter::once_with(null)) {
@@ -122,7 +122,7 @@ fn errors_hit_what_rules_say_and_reach_no_disk() {
 }
 
 #[test]
-fn cut_short_is_so_much_and_no_more() {
+fn short_and_torn_requests_transfer_only_their_beginning() {
     let folder = folder();
     let path = image(&folder, "disk", LEN as u64);
     for below in disks(&path) {
@@ -167,7 +167,7 @@ fn cut_short_is_so_much_and_no_more() {
 }
 
 #[test]
-fn a_delay_is_no_hurry_and_nobody_waits_for_it() {
+fn a_delay_takes_its_time_and_does_not_delay_others() {
     let delay = rule(Op::Write, FaultAction::Delay(20_000_000));
     let faults = Faults::new(rules(&[delay]));
     let (below, mut rig) = (null(), Rig::new());
@@ -184,7 +184,7 @@ fn a_delay_is_no_hurry_and_nobody_waits_for_it() {
 }
 
 #[test]
-fn what_hangs_is_carried_out_when_it_is_released() {
+fn a_hanging_request_is_carried_out_when_it_is_released() {
     let folder = folder();
     let path = image(&folder, "disk", LEN as u64);
     for below in disks(&path).chain(std::iter::once_with(null)) {
@@ -217,15 +217,15 @@ fn what_hangs_is_carried_out_when_it_is_released() {
     }
 }
 
-/// A request that is held back, with the memory that it names.
-struct Held {
+/// A request that hangs, with its memory.
+struct HangingRequest {
     route: AttachedDisk,
     _bytes: Vec<u8>,
     _iov: Box<libc::iovec>,
 }
 
-/// Submits a write of the queue at `place`, which is held back.
-fn hold(rig: &mut Rig, node: &Arc<Node>, place: u32) -> Held {
+/// Submits a write of the queue at `place`, which hangs.
+fn hold(rig: &mut Rig, node: &Arc<Node>, place: u32) -> HangingRequest {
     let route = rig.attach(node);
     let mut bytes = vec![0; 8192];
     let start = bytes.as_mut_ptr().align_offset(4096);
@@ -248,7 +248,7 @@ fn hold(rig: &mut Rig, node: &Arc<Node>, place: u32) -> Held {
     rig.io.flush_batch();
     rig.io.reap(&mut out);
     assert!(out.is_empty() && !rig.io.has_completions());
-    Held {
+    HangingRequest {
         route,
         _bytes: bytes,
         _iov: iov,
@@ -256,7 +256,7 @@ fn hold(rig: &mut Rig, node: &Arc<Node>, place: u32) -> Held {
 }
 
 /// The queue at place 7 ends, and the one request that it has in flight with it.
-fn end(mut rig: Rig, held: Held) {
+fn end(mut rig: Rig, held: HangingRequest) {
     rig.io.stop_source(8);
     let mut out = Vec::new();
     rig.io.reap(&mut out);
@@ -273,9 +273,9 @@ fn end(mut rig: Rig, held: Held) {
     rig.io.detach(held.route);
 }
 
-/// Errors by chance: what failed is not on the disk, all else is, and nothing is lost.
+/// With random errors, failed writes are not on the disk, all others are, and every request completes.
 #[test]
-fn errors_by_chance_leave_what_a_model_says() {
+fn random_errors_leave_the_content_that_a_model_predicts() {
     const BLOCKS: usize = 64;
     let folder = folder();
     let path = image(&folder, "disk", LEN as u64);

@@ -1,6 +1,6 @@
-//! A flush and a FUA write reach the disk, and are left out where that was asked for.
+//! Tests that flushes and FUA writes reach the disk, and that `cache.no-flush` omits them.
 //!
-//! A loop device counts the flushes that it was sent.
+//! A loop device counts its flushes.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::harness::{Call, Rig, pattern};
 use crate::storage::{LoopDevice, device, file, large_block_folder, options, try_device, ways};
 
 #[test]
-fn what_is_flushed_is_sent_to_the_disk() {
+fn flushes_reach_the_disk() {
     let Some(disk) = LoopDevice::new(1 << 20, 512) else {
         return;
     };
@@ -47,8 +47,7 @@ fn what_is_flushed_is_sent_to_the_disk() {
     }
 }
 
-/// What was answered on one iothread is stable when another one's flush is answered, which has written
-/// nothing itself.
+/// A write that has completed on one iothread is stable after a flush of another one, which has not written itself.
 #[test]
 fn a_flush_covers_what_other_iothreads_have_written() {
     let Some(disk) = LoopDevice::new(1 << 20, 512) else {
@@ -87,7 +86,7 @@ fn a_small_write_with_fua_is_stable_as_well() {
 }
 
 #[test]
-fn who_cannot_write_has_nothing_to_flush() {
+fn a_read_only_node_is_not_flushed() {
     let Some(disk) = LoopDevice::new(1 << 20, 512) else {
         return;
     };

@@ -1,4 +1,4 @@
-//! Requests with memory of their own, and something that plays the iothread.
+//! Requests with memory of their own, and a loop in place of an iothread.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -25,11 +25,11 @@ pub struct Call {
     bytes: Vec<u8>,
 }
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub struct Outcome {
     pub result: Result<(), Errno>,
-    /// What a read put into the segments, in their order.
+    /// Data of a read, in the order of the segments.
     pub data: Vec<u8>,
 }
 
@@ -272,7 +272,7 @@ impl Rig {
         }
         // A ring may say that there is something to finish when that has just been done.
         self.io.reap(&mut out);
-        assert!(out.is_empty(), "a completion of nothing: {out:?}");
+        assert!(out.is_empty(), "a completion of no request: {out:?}");
         for route in routes {
             self.io.detach(route);
         }
@@ -282,7 +282,7 @@ impl Rig {
             .collect()
     }
 
-    /// Has something done by a worker, and waits for it.
+    /// Runs blocking work on a worker, and waits for it.
     pub fn call(
         &mut self,
         call: impl FnOnce() -> Result<(), Errno> + Send + 'static,
@@ -313,7 +313,7 @@ impl Rig {
             .map(|fd| PollFd::new(fd, PollFlags::IN))
             .collect();
         match poll(&mut polled, Some(&timeout)) {
-            // The kernel wants the thread for a moment, to start a worker for its ring.
+            // The kernel interrupts the thread to start a worker for its ring.
             Err(Errno::INTR) => {}
             ready => assert!(by_clock || ready.unwrap() > 0, "a request was lost"),
         }

@@ -32,9 +32,9 @@ fn nodes(path: &std::path::Path) -> Vec<Arc<Node>> {
     ]
 }
 
-/// Room for n means that n requests are taken, whatever they are; then it says that there is none.
+/// Room for n means that n requests are taken, whatever they are; then there is none.
 #[test]
-fn room_keeps_its_word() {
+fn as_many_requests_are_taken_as_there_is_room_for() {
     let folder = folder();
     let path = image(&folder, "disk", 1 << 20);
     let mut memory = vec![0u8; 8192];
@@ -69,7 +69,7 @@ fn room_keeps_its_word() {
                     token: index as u64,
                 };
                 // SAFETY: lists and memory outlive the loop below, which reaps every request;
-                // that all read into the same memory is no matter, nobody looks at it.
+                // that all read into the same memory does not matter, since it is not read.
                 unsafe { rig.io.submit(&route, request) }.unwrap();
             }
             let mut seen = vec![false; room];
@@ -89,7 +89,7 @@ fn room_keeps_its_word() {
     }
 }
 
-/// A disk that asks for an engine is served where none can be had or watched.
+/// A disk that asks for an engine is served where none can be made or watched.
 #[test]
 fn without_an_engine_workers_carry_the_requests() {
     let folder = folder();
@@ -110,7 +110,7 @@ fn without_an_engine_workers_carry_the_requests() {
 
 /// A queue that is the last of its disk leaves nothing behind: the file is closed with the node.
 #[test]
-fn an_iothread_lets_go_of_a_disk_with_its_last_queue() {
+fn a_disk_is_closed_with_its_last_queue() {
     let folder = folder();
     let path = image(&folder, "disk", 1 << 20);
     let open = || {

@@ -1,4 +1,4 @@
-//! Image locking, among ourselves and with QEMU's tools.
+//! Tests of image locks, among nodes and with QEMU's tools.
 
 use std::path::Path;
 use std::process::{Child, Command};
@@ -57,7 +57,7 @@ fn one_writer_or_many_readers() {
 }
 
 #[test]
-fn off_means_off_and_on_is_as_auto() {
+fn locking_off_takes_no_lock_and_on_is_as_auto() {
     let folder = folder();
     let path = image(&folder, "disk", LEN);
     let with = |locking| FileOptions {
@@ -70,7 +70,7 @@ fn off_means_off_and_on_is_as_auto() {
     assert!(try_file(&with(Locking::Auto), false).is_err());
 }
 
-/// Also when a worker has just used it: it lets go before it says that it is done.
+/// Also when a worker has just used it: the worker releases it before the completion.
 #[test]
 fn the_lock_is_gone_with_the_node() {
     let folder = folder();
@@ -84,7 +84,7 @@ fn the_lock_is_gone_with_the_node() {
     }
 }
 
-/// What a tool of QEMU's says; `None` when it is content.
+/// The error of one of QEMU's tools; `None`: it succeeds.
 fn qemu(tool: &str, arguments: &[&str]) -> Option<String> {
     let done = Command::new(tool).args(arguments).output().unwrap();
     (!done.status.success()).then(|| String::from_utf8_lossy(&done.stderr).into_owned())
@@ -104,13 +104,13 @@ fn write(path: &Path) -> Option<String> {
     qemu("qemu-io", &["-f", "raw", "-c", "write 0 512", path])
 }
 
-/// Whether a tool becomes content, see [`patient`].
-fn content(tool: fn(&Path) -> Option<String>, path: &Path) -> bool {
+/// Whether a tool succeeds after some time, see [`patient`].
+fn succeeds(tool: fn(&Path) -> Option<String>, path: &Path) -> bool {
     (0..20).any(|_| tool(path).is_none())
 }
 
 #[test]
-fn our_writer_is_in_the_way_of_qemu() {
+fn our_writer_excludes_qemu() {
     if !installed("qemu-img") || !installed("qemu-io") {
         return;
     }
@@ -125,10 +125,10 @@ fn our_writer_is_in_the_way_of_qemu() {
         "{text}"
     );
     drop(node);
-    assert!(content(read, &path) && content(write, &path));
+    assert!(succeeds(read, &path) && succeeds(write, &path));
 
     let reader = reader(&options(&path));
-    assert!(content(read, &path));
+    assert!(succeeds(read, &path));
     let text = write(&path).unwrap();
     assert!(text.contains("Failed to get \"write\" lock"), "{text}");
     drop(reader);
@@ -137,7 +137,7 @@ fn our_writer_is_in_the_way_of_qemu() {
         locking: Locking::Off,
         ..options(&path)
     });
-    assert!(content(read, &path) && content(write, &path));
+    assert!(succeeds(read, &path) && succeeds(write, &path));
 }
 
 /// QEMU's storage daemon with an export of the image.
@@ -183,7 +183,7 @@ impl Drop for Theirs {
 }
 
 #[test]
-fn qemus_writer_and_reader_are_in_our_way() {
+fn qemus_writer_and_reader_exclude_us() {
     if !installed("qemu-storage-daemon") {
         return;
     }

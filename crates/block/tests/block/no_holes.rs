@@ -1,4 +1,4 @@
-//! Files that cannot have holes: zeroes are written, and a discard does nothing.
+//! Tests of files that cannot have holes: zeroes are written, and a discard does nothing.
 //!
 //! Two seams make the kernel say so. A filter of system calls does for everything that worker threads do, on any file
 //! system and without privileges. What the ring asks of the kernel passes no such filter: its requests need a file system that

@@ -17,7 +17,7 @@ fn null(latency_ns: u64, read_zeroes: bool) -> Arc<Node> {
 }
 
 #[test]
-fn everything_succeeds() {
+fn requests_to_a_null_disk_succeed() {
     for latency_ns in [0, 1000] {
         let node = null(latency_ns, true);
         assert_eq!(node.geometry().size, 1 << 20);
@@ -44,7 +44,7 @@ fn request(token: u64) -> Request {
 }
 
 #[test]
-fn the_soonest_completes_first_and_equals_in_order() {
+fn requests_complete_in_order_of_their_deadlines() {
     let mut rig = Rig::new();
     let [fast, slow, never] = [1_000_000, 50_000_000, 3_600_000_000_000]
         .map(|latency_ns| rig.attach(&null(latency_ns, false)));

@@ -1,5 +1,5 @@
-//! Guests with sectors of 512 bytes on disks whose blocks have 4096: no acknowledged write is lost
-//! to a neighbour in the same block.
+//! Tests of guests with sectors of 512 bytes on disks with blocks of 4096 bytes: no acknowledged write is lost to another one
+//! in the same block.
 
 use std::fs;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ fn hammer(node: &Arc<Node>, sectors: usize) -> Vec<u8> {
 }
 
 #[test]
-fn neighbours_on_a_device_do_not_lose_writes() {
+fn writes_to_one_block_of_a_device_do_not_undo_each_other() {
     let Some(disk) = LoopDevice::new(1 << 20, 4096) else {
         return;
     };
@@ -80,7 +80,7 @@ fn neighbours_on_a_device_do_not_lose_writes() {
 
 /// Whole blocks, parts of them and unaligned memory at once: overlapping in blocks, not in sectors.
 #[test]
-fn whole_blocks_beside_parts_of_blocks() {
+fn whole_and_partial_blocks_do_not_undo_each_other() {
     let Some(disk) = LoopDevice::new(1 << 20, 4096) else {
         return;
     };
@@ -111,7 +111,7 @@ fn whole_blocks_beside_parts_of_blocks() {
 /// A whole block and one of its sectors in flight together have no order, but what only one of them
 /// writes is there in the end.
 #[test]
-fn a_part_does_not_undo_the_whole() {
+fn a_partial_write_does_not_undo_a_whole_one() {
     let Some(disk) = LoopDevice::new(1 << 20, 4096) else {
         return;
     };
@@ -143,7 +143,7 @@ fn a_part_does_not_undo_the_whole() {
 }
 
 #[test]
-fn neighbours_in_a_file_do_not_lose_writes_and_its_end_stays() {
+fn writes_to_one_block_of_a_file_do_not_undo_each_other_and_its_end_stays() {
     let Some((folder, _mount, _disk)) = large_block_folder() else {
         return;
     };
@@ -163,8 +163,8 @@ fn neighbours_in_a_file_do_not_lose_writes_and_its_end_stays() {
     assert!(fs::read(&path).unwrap() == model);
 }
 
-/// A sparse image that somebody has shortened grows again as guests write, several at once: each
-/// puts the end of the file where it belongs, and none behind another's back.
+/// A sparse image that was shortened from outside grows again while guests write, several at once: each moves the end of the
+/// file forward only.
 #[test]
 fn a_shortened_file_does_not_lose_writes_beyond_its_end() {
     let Some((folder, _mount, _disk)) = large_block_folder() else {

@@ -1,4 +1,4 @@
-//! Guest memory that a ring knows, with several queues, maps and disks of one iothread.
+//! Tests of registered guest memory, with several queues, maps and disks of one iothread.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,8 +36,8 @@ fn join(rig: &mut Rig, route: &AttachedDisk, key: usize, pages: &[&Page]) {
     unsafe { rig.io.join_memory(route, key, ranges) };
 }
 
-/// Reads a page of a disk into memory, where it must be right; whether the ring knew the memory.
-fn known(rig: &mut Rig, route: &AttachedDisk, seed: u64, page: &mut Page) -> bool {
+/// Reads a page of a disk into memory and checks it; whether the memory was registered.
+fn is_registered(rig: &mut Rig, route: &AttachedDisk, seed: u64, page: &mut Page) -> bool {
     page.0.fill(0xee);
     let fixed = |rig: &Rig| rig.io.ring_stats().unwrap().fixed;
     let before = fixed(rig);
@@ -68,7 +68,7 @@ fn known(rig: &mut Rig, route: &AttachedDisk, seed: u64, page: &mut Page) -> boo
 }
 
 #[test]
-fn each_guests_memory_is_known_as_long_as_its_queues_use_it() {
+fn memory_of_a_guest_is_registered_while_its_queues_use_it() {
     if !test_support::report::has_io_uring() {
         return;
     }
@@ -80,25 +80,31 @@ fn each_guests_memory_is_known_as_long_as_its_queues_use_it() {
     // Two queues of the first, one of the second.
     join(&mut rig, &disks[0], 1, &[&one]);
     join(&mut rig, &disks[0], 1, &[&one]);
-    assert!(!known(&mut rig, &disks[1], 2, &mut two));
+    assert!(!is_registered(&mut rig, &disks[1], 2, &mut two));
     join(&mut rig, &disks[1], 2, &[&two]);
-    assert!(known(&mut rig, &disks[0], 1, &mut one));
-    assert!(known(&mut rig, &disks[1], 2, &mut two));
+    assert!(is_registered(&mut rig, &disks[0], 1, &mut one));
+    assert!(is_registered(&mut rig, &disks[1], 2, &mut two));
     rig.io.leave_memory(1);
-    assert!(known(&mut rig, &disks[0], 1, &mut one), "it has a user");
+    assert!(
+        is_registered(&mut rig, &disks[0], 1, &mut one),
+        "it has a user"
+    );
     rig.io.leave_memory(1);
-    assert!(!known(&mut rig, &disks[0], 1, &mut one), "it has none");
-    assert!(known(&mut rig, &disks[1], 2, &mut two), "another's");
+    assert!(
+        !is_registered(&mut rig, &disks[0], 1, &mut one),
+        "it has none"
+    );
+    assert!(is_registered(&mut rig, &disks[1], 2, &mut two), "another's");
     rig.io.leave_memory(2);
-    assert!(!known(&mut rig, &disks[1], 2, &mut two));
+    assert!(!is_registered(&mut rig, &disks[1], 2, &mut two));
     // And once more, in the places that are free again.
     join(&mut rig, &disks[1], 3, &[&two]);
-    assert!(known(&mut rig, &disks[1], 2, &mut two));
+    assert!(is_registered(&mut rig, &disks[1], 2, &mut two));
 }
 
 /// A new map has most regions of the old one, and both are in use for a while.
 #[test]
-fn a_region_of_two_maps_is_known_until_both_are_gone() {
+fn a_region_of_two_maps_is_registered_until_both_are_gone() {
     if !test_support::report::has_io_uring() {
         return;
     }
@@ -110,9 +116,9 @@ fn a_region_of_two_maps_is_known_until_both_are_gone() {
     join(&mut rig, &route, 1, &[&shared]);
     join(&mut rig, &route, 2, &[&shared, &new]);
     rig.io.leave_memory(1);
-    assert!(known(&mut rig, &route, 1, &mut shared));
-    assert!(known(&mut rig, &route, 1, &mut new));
+    assert!(is_registered(&mut rig, &route, 1, &mut shared));
+    assert!(is_registered(&mut rig, &route, 1, &mut new));
     rig.io.leave_memory(2);
-    assert!(!known(&mut rig, &route, 1, &mut shared));
-    assert!(!known(&mut rig, &route, 1, &mut new));
+    assert!(!is_registered(&mut rig, &route, 1, &mut shared));
+    assert!(!is_registered(&mut rig, &route, 1, &mut new));
 }

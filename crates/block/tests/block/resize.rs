@@ -1,4 +1,4 @@
-//! Disks that become larger and smaller while they are open.
+//! Tests of resizing open disks.
 
 use std::fs;
 use std::process::Command;
@@ -11,7 +11,7 @@ use crate::storage::{LoopDevice, device, file, folder, image, options, try_file,
 
 const LEN: u64 = 1 << 20;
 
-/// Both halves of it, without a guest to think of.
+/// Both steps of a resize.
 fn resize(node: &Arc<Node>, size: u64) -> Result<(), ResizeError> {
     let end = node.end_for(size)?;
     let size = node.size_within(end)?;
@@ -41,7 +41,7 @@ fn a_file_grows_with_zeroes_and_shrinks_for_good() {
 }
 
 #[test]
-fn a_last_sector_that_is_not_whole_counts() {
+fn a_partial_last_sector_counts() {
     let folder = folder();
     let path = image(&folder, "disk", LEN);
     let node = file(&options(&path));
@@ -55,7 +55,7 @@ fn a_last_sector_that_is_not_whole_counts() {
 }
 
 #[test]
-fn what_a_file_has_become_outside_is_taken_over() {
+fn a_size_that_was_changed_from_outside_is_taken_over() {
     let folder = folder();
     let path = image(&folder, "disk", LEN);
     let node = file(&options(&path));
@@ -67,7 +67,7 @@ fn what_a_file_has_become_outside_is_taken_over() {
 }
 
 #[test]
-fn windows_to_the_end_follow_and_no_other_is_cut() {
+fn windows_to_the_end_follow_a_resize_and_fixed_ones_are_not_cut() {
     let folder = folder();
     let path = image(&folder, "disk", LEN);
     let node = file(&options(&path));
@@ -104,7 +104,7 @@ fn windows_to_the_end_follow_and_no_other_is_cut() {
 }
 
 #[test]
-fn what_cannot_be_resized_says_so() {
+fn nodes_that_cannot_be_resized_report_why() {
     const MOST: u64 = 0x7fff_ffff_c000_0000;
     let folder = folder();
     let path = image(&folder, "disk", LEN);
@@ -146,14 +146,14 @@ fn what_cannot_be_resized_says_so() {
 }
 
 #[test]
-fn a_block_device_is_as_large_as_it_is() {
+fn a_block_device_cannot_be_resized() {
     let Some(disk) = LoopDevice::new(LEN, 512) else {
         return;
     };
     let node = device(&options(&disk.path));
     let error = node.end_for(LEN + 512).unwrap_err().to_string();
     assert!(error.starts_with("Cannot grow device files"), "{error}");
-    // As in the field a smaller size means the real one.
+    // As in QEMU a smaller size means the real one.
     resize(&node, 512).unwrap();
     assert_eq!(node.size(), LEN);
     let image = fs::OpenOptions::new().write(true).open(&disk.image);

@@ -1,4 +1,4 @@
-//! Disks of the tests: files on a real filesystem, files on tmpfs, loop devices.
+//! Disks for tests: files on a real filesystem, files on tmpfs, loop devices.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -137,12 +137,12 @@ pub fn ways(path: &Path) -> [FileOptions; 5] {
     ]
 }
 
-/// Opens a file that nobody has.
+/// Opens a file that no other process uses.
 pub fn file(options: &FileOptions) -> Arc<Node> {
     patient(|| try_file(options, false))
 }
 
-/// Opens what nobody has any more. A process that another test starts holds copies of our files,
+/// Opens a disk that was just closed. A process that another test starts holds copies of our files,
 /// and so of their locks, for the moment until it executes its program.
 pub fn patient(open: impl Fn() -> Result<Arc<Node>, NodeError>) -> Arc<Node> {
     for _ in 0..5000 {
@@ -158,7 +158,7 @@ pub fn try_file(options: &FileOptions, read_only: bool) -> Result<Arc<Node>, Nod
     Node::open("disk", read_only, &NodeOptions::File(options.clone()))
 }
 
-/// Opens a device that nobody has.
+/// Opens a device that no other process uses.
 pub fn device(options: &FileOptions) -> Arc<Node> {
     patient(|| try_device(options, false))
 }

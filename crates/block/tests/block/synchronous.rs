@@ -1,4 +1,4 @@
-//! Linux AIO on disks that answer within the call, and on those that do not.
+//! Tests of Linux AIO on disks that answer within the call, and on others.
 
 use std::fs::OpenOptions;
 use std::path::Path;
@@ -65,7 +65,7 @@ fn truncate(path: &Path, bytes: u64) {
 }
 
 #[test]
-fn a_disk_in_memory_is_carried_out_at_once_with_the_same_bytes() {
+fn a_disk_in_memory_is_synchronous_with_the_same_bytes() {
     let Some((_folder, _, node, mut rig, route)) = in_memory() else {
         return;
     };
@@ -84,7 +84,7 @@ fn a_disk_in_memory_is_carried_out_at_once_with_the_same_bytes() {
 }
 
 #[test]
-fn what_a_truncated_disk_in_memory_has_lost_reads_as_zeroes() {
+fn the_lost_end_of_a_truncated_disk_in_memory_reads_as_zeroes() {
     let Some((_folder, path, node, mut rig, _route)) = in_memory() else {
         return;
     };
@@ -98,7 +98,7 @@ fn what_a_truncated_disk_in_memory_has_lost_reads_as_zeroes() {
 }
 
 #[test]
-fn a_disk_that_can_say_that_it_would_wait_is_left_to_the_kernel() {
+fn a_disk_with_rwf_nowait_stays_asynchronous() {
     let folder = folder();
     let (path, node) = disk(&folder);
     let direct = OpenOptions::new().read(true).open(&path).unwrap();

@@ -155,7 +155,7 @@ fn what_is_wrong_is_said_as_in_the_field_and_kinds_before_it_are_set() {
         (
             json!(many),
             "flush",
-            "there are 1025 of them, at most 1024 can be had",
+            "there are 1025 of them, at most 1024 are supported",
         ),
     ] {
         let mut arguments = json!({"id": "e"});

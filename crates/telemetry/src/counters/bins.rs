@@ -1,29 +1,29 @@
-//! Durations between boundaries that somebody chose, with one writer.
+//! Histograms of durations with configured boundaries, with one writer.
 //!
-//! [`Histogram`](crate::counters::Histogram) has its buckets once and for all, and finds one without a search. Here it takes a binary
-//! search, and the boundaries are the chooser's own: in nanoseconds as they were said, in ticks to be compared with.
+//! [`Histogram`](crate::counters::Histogram) has fixed buckets, and finds one without a search. Here it takes a binary search.
+//! The boundaries are kept in nanoseconds, as they were configured, and in ticks, for the comparison.
 
 use std::sync::Arc;
 
 use crate::counters::{Counter, Scale};
 
-/// Boundaries at most: with their counts they take 16 KiB, half of what a processor has at hand.
+/// Most boundaries: with their counts they take 16 KiB, half of a first-level cache.
 pub const MAX_BOUNDARIES: usize = 1024;
 
-/// Where each bin ends and the next begins.
+/// The boundaries between bins.
 #[derive(Debug)]
 pub struct Boundaries {
     ns: Box<[u64]>,
     ticks: Box<[u64]>,
 }
 
-/// Why boundaries cannot be had.
+/// Why boundaries are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BoundariesError {
     /// There are more than [`MAX_BOUNDARIES`].
-    #[error("there are {0} of them, at most {MAX_BOUNDARIES} can be had")]
+    #[error("there are {0} of them, at most {MAX_BOUNDARIES} are supported")]
     TooMany(usize),
-    /// One is not behind the one before it.
+    /// One is not larger than the one before it.
     #[error("{next} follows {before}: they must grow, from above 0")]
     Order {
         /// The one before; 0 before the first.
@@ -34,7 +34,7 @@ pub enum BoundariesError {
 }
 
 impl Boundaries {
-    /// These, in nanoseconds; `scale` says how many ticks they are.
+    /// Boundaries in nanoseconds; `scale` converts them into ticks.
     ///
     /// # Errors
     /// [`BoundariesError`].
@@ -54,15 +54,15 @@ impl Boundaries {
         Ok(Boundaries { ns, ticks })
     }
 
-    /// In nanoseconds.
+    /// The boundaries in nanoseconds.
     #[must_use]
     pub fn ns(&self) -> &[u64] {
         &self.ns
     }
 }
 
-/// Counts of durations: one more than there are boundaries. A duration that is just a boundary counts in the bin that
-/// begins with it.
+/// Counts of durations, one more than there are boundaries. A duration equal to a boundary counts in the bin that begins
+/// there.
 #[derive(Debug)]
 pub struct Bins {
     boundaries: Arc<Boundaries>,
@@ -70,7 +70,7 @@ pub struct Bins {
 }
 
 impl Bins {
-    /// Empty ones.
+    /// Empty bins.
     #[must_use]
     pub fn new(boundaries: Arc<Boundaries>) -> Self {
         let counts = (0..=boundaries.ns.len()).map(|_| Counter::default());
@@ -86,7 +86,7 @@ impl Bins {
         self.counts[ends.partition_point(|&end| end <= ticks)].add(count);
     }
 
-    /// What they were made with.
+    /// The boundaries of the bins.
     #[must_use]
     pub fn boundaries(&self) -> &Boundaries {
         &self.boundaries

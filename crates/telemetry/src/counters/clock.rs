@@ -1,47 +1,46 @@
-//! Time for durations.
+//! A clock for durations.
 //!
-//! A null disk answers in half a microsecond. Two calls of clock_gettime(2) for its latency would be a tenth
-//! of that, two looks at the processor's own counter are a thirtieth. So where the kernel takes
-//! that counter for its clock (it tests whether it runs evenly, and alike on all processors), we read it
-//! ourselves. Durations are kept in its ticks; who looks at them turns them into nanoseconds
-//! by a [`Scale`]. Elsewhere a tick is a nanosecond.
+//! A null disk answers in half a microsecond. Two calls of clock_gettime(2) for its latency would take a tenth of that, two
+//! readings of the processor's counter take a thirtieth. So where the kernel uses that counter for its clock (it checks that
+//! it runs evenly, and alike on all processors), we read it directly. Durations are kept in its ticks; readers convert them
+//! into nanoseconds by a [`Scale`]. Elsewhere a tick is a nanosecond.
 //!
-//! It does not tell the time of anything; readings of two processes, or of two machines, are unrelated.
+//! Readings of two processes, or of two machines, are unrelated.
 
 use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Where the kernel says what its clock is.
+/// The file that names the kernel's clock source.
 const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
-/// From a time of this length on, a scale is exact to less than a part in a million, and stays.
+/// A scale taken over this time is exact to less than a part in a million, and is final.
 const LONG_ENOUGH: Duration = Duration::from_secs(1);
 
-/// The least that a scale is taken from: exact to some parts in a million.
+/// The shortest time over which a scale is taken: exact to some parts in a million.
 const LEAST: Duration = Duration::from_millis(10);
 
-/// A clock for durations. Copy it to where it is read.
+/// A clock for durations.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     counter: bool,
 }
 
 impl Clock {
-    /// The one of this process.
+    /// The clock of this process.
     #[must_use]
     pub fn new() -> Self {
         origin().clock
     }
 
-    /// Now, in ticks.
+    /// The current time in ticks.
     #[inline(always)]
     #[must_use]
     pub fn now(self) -> u64 {
         self.counter().unwrap_or_else(now_ns)
     }
 
-    /// The same where the processor's counter tells it; `None`: the kernel has to be asked. For who has another reason
-    /// to take another way, and one comparison for both.
+    /// The current time in ticks, if it is the processor's counter; `None`: it takes a call of the kernel. For callers that
+    /// combine this with another reason for their slow path.
     #[inline(always)]
     #[must_use]
     pub fn counter(self) -> Option<u64> {
@@ -52,14 +51,14 @@ impl Clock {
         None
     }
 
-    /// Both clocks at the same moment: what the counter was read between, at its closest.
-    fn pair(self) -> Pair {
+    /// Reads both clocks at the same moment: the closest of several tries.
+    fn pair(self) -> ClockReading {
         let tries = (0..8).map(|_| {
             let before = self.now();
             let ns = now_ns();
             let took = self.now().saturating_sub(before);
             let ticks = before + took / 2;
-            (took, Pair { ticks, ns })
+            (took, ClockReading { ticks, ns })
         });
         let closest = tries.min_by_key(|(took, _)| *took);
         closest.map(|(_, pair)| pair).unwrap_or_default()
@@ -72,16 +71,16 @@ impl Default for Clock {
     }
 }
 
-/// The same moment in ticks and in nanoseconds.
+/// One moment in ticks and in nanoseconds.
 #[derive(Clone, Copy, Default)]
-struct Pair {
+struct ClockReading {
     ticks: u64,
     ns: u64,
 }
 
 struct Origin {
     clock: Clock,
-    begin: Pair,
+    begin: ClockReading,
 }
 
 fn origin() -> &'static Origin {
@@ -95,8 +94,7 @@ fn origin() -> &'static Origin {
     })
 }
 
-/// The processor's counter. The compiler's own function for it is said to touch memory: whatever was known before, such as
-/// what made the caller come here, would be looked at once more.
+/// The processor's counter. The compiler's intrinsic is declared to access memory, which would make callers reload values.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn counter() -> u64 {
@@ -114,7 +112,7 @@ fn counter() -> u64 {
     upper << 32 | lower
 }
 
-/// The kernel's clock, since we first looked. Out of line: who reads the counter has the registers.
+/// Nanoseconds on the kernel's clock since the first call. Cold path.
 #[cold]
 #[inline(never)]
 fn now_ns() -> u64 {
@@ -122,7 +120,7 @@ fn now_ns() -> u64 {
     u64::try_from(BEGIN.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How long a tick is.
+/// The length of a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
     /// Nanoseconds per 2^32 ticks.
@@ -130,8 +128,8 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Of this process's clock. In its first 10 ms it waits for their end; after a second it is the same for
-    /// ever, so that two looks at a figure can be subtracted.
+    /// The scale of this process's clock. In the first 10 ms of the process it waits for their end. After a second it does
+    /// not change any more, so that two readings of a statistic can be subtracted.
     #[must_use]
     pub fn new() -> Self {
         static FINAL: OnceLock<Scale> = OnceLock::new();
@@ -154,7 +152,7 @@ impl Scale {
         }
     }
 
-    fn between(begin: Pair, end: Pair) -> Self {
+    fn between(begin: ClockReading, end: ClockReading) -> Self {
         let ticks = u128::from(end.ticks.saturating_sub(begin.ticks).max(1));
         let ns = u128::from(end.ns.saturating_sub(begin.ns)) << 32;
         let ns = u64::try_from(ns / ticks).unwrap_or(u64::MAX).max(1);
@@ -202,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_scale_is_exact_and_does_not_overflow() {
-        let at = |ticks, ns| Pair { ticks, ns };
+        let at = |ticks, ns| ClockReading { ticks, ns };
         let scale = Scale::between(at(500, 1_000), at(500 + 2_500_000_000, 1_000_001_000));
         assert_eq!(scale.to_ns(2_500_000_000), 999_999_999);
         let century = 100 * 365 * 86_400 * 2_500_000_000;
@@ -216,7 +214,7 @@ mod tests {
 
     #[test]
     fn ticks_of_a_time_are_the_first_that_take_it() {
-        let at = |ticks, ns| Pair { ticks, ns };
+        let at = |ticks, ns| ClockReading { ticks, ns };
         for ticks_per_us in [300, 1000, 2500] {
             let scale = Scale::between(at(0, 0), at(ticks_per_us * 1_000_000, 1_000_000_000));
             for ns in [1, 2, 3, 999, 1000, 1001, 123_456_789, 86_400_000_000_000] {

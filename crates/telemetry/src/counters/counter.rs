@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A number that one thread changes, and any thread reads at any time.
 ///
-/// Since nobody else writes, a change is a plain addition in memory. A reader sees some moment of it; two
-/// counters that are read one after the other may be of two moments. All-zero bytes are zero.
+/// Since there is one writer, a change is a plain addition in memory. Two counters that are read one after the other may be of
+/// two moments. All-zero bytes are zero.
 ///
-/// Should two threads ever write at once, one of the changes is lost, and nothing worse happens. Whoever
-/// hands the writing over to another thread orders the two.
+/// If two threads wrote at the same time, one of the changes would be lost, and nothing worse would happen. To change the
+/// writer, the threads have to synchronize.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Counter(AtomicU64);
@@ -34,7 +34,7 @@ impl Counter {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// What it is.
+    /// Its value.
     #[inline(always)]
     #[must_use]
     pub fn get(&self) -> u64 {
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_writes_and_others_see_it_grow() {
+    fn readers_see_a_counter_grow() {
         let counter = Counter::default();
         std::thread::scope(|scope| {
             scope.spawn(|| (0..100_000).for_each(|_| counter.add(3)));

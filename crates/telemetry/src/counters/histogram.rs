@@ -1,11 +1,11 @@
-//! Durations on a logarithmic scale, with one writer.
+//! Histograms of durations on a logarithmic scale, with one writer.
 //!
 //! Each power of two has 16 buckets of one width, so that a value in the middle of its bucket is within 3 % of
 //! any in it. Below 256 ticks buckets have 16 ticks. Finding a bucket takes no loop and no branch.
 
 use crate::counters::counter::Counter;
 
-/// How many buckets there are: the last ends at 2^38 ticks, which are minutes, and has all that took longer.
+/// Number of buckets. The last ends at 2^38 ticks, which are minutes, and also counts all longer durations.
 pub const BUCKETS: usize = 31 * PER_POWER;
 
 /// Buckets for each power of two.
@@ -35,21 +35,21 @@ impl Histogram {
         bucket.add(count);
     }
 
-    /// All counts together.
+    /// The sum of all counts.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().map(Counter::get).fold(0, u64::wrapping_add)
     }
 
-    /// The buckets that are not empty: the first duration that is too long for each, in ticks, and how many it
-    /// has. From short to long.
+    /// The buckets that are not empty, from short to long: the first duration that is too long for the bucket, in ticks, and
+    /// its count.
     pub fn counts(&self) -> impl Iterator<Item = (u64, u64)> {
         let counts = self.0.iter().map(Counter::get);
         let ends = (0..).map(end);
         ends.zip(counts).filter(|(_, count)| *count > 0)
     }
 
-    /// The same of several together.
+    /// The same for the sum of several histograms.
     pub fn sum<'a>(all: impl Iterator<Item = &'a Histogram>) -> Vec<(u64, u64)> {
         let mut sums = [0_u64; BUCKETS];
         for histogram in all {
@@ -68,17 +68,16 @@ impl Default for Histogram {
     }
 }
 
-/// Where a duration counts, behind the first power of two that has all its buckets; far away if it does not
-/// reach that.
+/// The bucket of a duration, counted from the first power of two that has all its buckets; a huge number for shorter
+/// durations.
 ///
-/// The upper bits of a floating-point number are a logarithm with a linear fraction, and the processor makes one
-/// in two instructions.
+/// The upper bits of a floating-point number are a logarithm with a linear fraction.
 #[inline]
 fn behind_linear(ticks: u64) -> u64 {
     const SHIFT: u32 = f64::MANTISSA_DIGITS - 1 - PER_POWER_BITS;
     let upper_bits = |number: f64| number.to_bits() >> SHIFT;
     let first = upper_bits(f64::from(1_u32 << (PER_POWER_BITS + NARROWEST_BITS)));
-    // Signed numbers are what processors convert; one that was too large for them is far away as well.
+    // Signed, since processors convert those; a number too large for it gives a huge result as well.
     #[allow(clippy::cast_precision_loss)]
     let ticks = upper_bits(ticks.cast_signed() as f64);
     ticks.wrapping_sub(first)

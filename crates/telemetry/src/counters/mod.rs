@@ -1,11 +1,11 @@
-//! Figures that one thread writes at the cost of an addition, and any thread reads at any time.
+//! Counters, histograms and a clock: one thread writes a number at the cost of an addition, and any thread reads it.
 //!
-//! - [`Counter`], a number with one writer: no lock prefix, no lock, nobody is asked;
+//! - [`Counter`], a number with one writer: no lock prefix and no lock;
 //! - [`Clock`], time for durations: a reading costs a fraction of clock_gettime(2);
 //! - [`Histogram`], durations on a logarithmic scale;
-//! - [`Bins`], durations between boundaries that somebody chose.
+//! - [`Bins`], durations between configured boundaries.
 //!
-//! What is counted is not known here.
+//! Nothing here knows what is counted.
 
 mod bins;
 mod clock;

@@ -1,14 +1,14 @@
-//! The end of an admission.
+//! Results of admissions.
 
-/// The end of an admission.
+/// The result of an admission: why it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// The ring is empty.
     Drained,
     /// The budget is used up and there may be more.
     Budget,
-    /// The device takes nothing until it is told of an event.
+    /// The device admits nothing until an event arrives.
     Waits,
-    /// A disk takes no more requests now: come again after a completion.
+    /// A disk has no room for more requests until a completion.
     Stalled,
 }

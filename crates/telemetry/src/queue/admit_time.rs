@@ -2,8 +2,8 @@
 
 use crate::queue::Kind;
 
-/// When a request was admitted, and its kind, in one number: what a [group](crate::queue::Group) has in common. (The kind is in the lowest
-/// bits of the time.) A later admission of a queue never has an earlier one.
+/// The time at which a request was admitted, and its kind, in one number, which the requests of a
+/// [group](crate::queue::Group) have in common. The kind is in the lowest bits of the time. Times of a queue never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct AdmitTime(u64);
@@ -11,40 +11,40 @@ pub struct AdmitTime(u64);
 impl AdmitTime {
     const KIND: u64 = 3;
 
-    /// Of requests that are admitted at `ticks`.
+    /// The time of requests that are admitted at `ticks`.
     #[must_use]
     pub fn new(ticks: u64) -> Self {
         AdmitTime(ticks & !Self::KIND)
     }
 
-    /// Later than this one, of whatever kind.
+    /// The next later time, for any kind.
     #[must_use]
     pub fn next(self) -> Self {
         AdmitTime((self.0 | Self::KIND) + 1)
     }
 
-    /// One of this kind among them.
+    /// The same time with this kind.
     #[inline]
     #[must_use]
     pub fn of(self, kind: Kind) -> Self {
         AdmitTime(self.0 | kind as u64)
     }
 
-    /// The kind that it is [of](Self::of).
+    /// The kind of the request, see [`of`](Self::of).
     #[inline]
     #[must_use]
     pub fn kind(self) -> Kind {
         Kind::ALL[(self.0 & Self::KIND) as usize]
     }
 
-    /// When that was.
+    /// The time in ticks.
     #[inline]
     #[must_use]
     pub fn ticks(self) -> u64 {
         self.0 & !Self::KIND
     }
 
-    /// Time since then. The clocks of two processors may differ by a little: never less than nothing.
+    /// The ticks from then to `now`, never negative although the clocks of two processors may differ a little.
     #[inline]
     #[must_use]
     pub fn ticks_until(self, now: u64) -> u64 {
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_was_behind_is_no_eternity() {
+    fn a_clock_that_is_behind_gives_a_duration_of_zero() {
         let taken = AdmitTime::new(1007).of(Kind::Unmap);
         assert_eq!(taken.kind(), Kind::Unmap);
         assert_eq!(taken.ticks_until(1000), 0);

@@ -1,23 +1,23 @@
-//! Completed requests that are entered into the statistics together.
+//! Groups of completed requests that are entered into the statistics together.
 //!
-//! Requests that were admitted together and complete together took the same time: they are summed up, and each group is entered once.
+//! Requests that were admitted together and complete together took the same time, so they are summed up and entered once.
 
 use crate::queue::{AdmitTime, Kind, QueueStats, Tally};
 
-/// Successful requests of one admission and kind that are not entered yet.
+/// Successful requests of one admission and kind that are not yet in the statistics.
 #[derive(Debug, Default)]
 pub struct Group {
     admitted: AdmitTime,
     requests: u64,
     bytes: u64,
-    /// When they completed, in ticks.
+    /// The time of their completion, in ticks.
     now: u64,
     tally: Tally,
 }
 
 impl Group {
-    /// Requests of so many bytes in all, which were admitted together, have completed `now`. If others are in the group, these
-    /// are entered first.
+    /// Adds requests of so many bytes in all, which were admitted together and have completed `now`. Requests of another
+    /// admission or kind are entered first.
     #[inline]
     pub fn add(
         &mut self,
@@ -47,13 +47,13 @@ impl Group {
         (self.admitted, self.requests, self.bytes) = (AdmitTime::default(), 0, 0);
     }
 
-    /// Whether nothing waits to be entered.
+    /// Whether the group has no requests.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.requests == 0
     }
 
-    /// A request has succeeded that asked nothing of the disk, and took no time.
+    /// Enters a request that has succeeded without the disk, in no time.
     pub fn enter_nothing(&mut self, kind: Kind, stats: &QueueStats) {
         self.tally.add(stats, kind, 1, 0, 0);
     }

@@ -1,9 +1,9 @@
-//! Latency histograms of a queue with boundaries that a user chose, while there are any.
+//! Latency histograms of a queue with boundaries that a user has configured.
 //!
-//! Counts are written by the queue's iothread, like all its [figures](crate::queue::QueueStats). But bins come and go while it
-//! runs, and it must never wait for a monitor that changes them. So the queue has its own handles of them in [`HeldBins`], and looks at one
-//! number for whether they are still the ones: 0 when there is nothing to hold. If they are not, it gets the new ones when
-//! the lock happens to be free, and goes on with the old ones if it is not.
+//! The queue's iothread writes the counts, like all its [statistics](crate::queue::QueueStats). But a monitor adds and removes
+//! histograms while the queue runs, and the queue must never wait for the monitor. So the queue has its own references in
+//! [`QueueBins`], and compares one number to see whether they are current: 0 when there are no histograms. If they are not
+//! current, it updates them when the lock is free, and goes on with the old ones if it is not.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,32 +16,35 @@ type KindBins = [Option<Arc<Bins>>; Kind::ALL.len()];
 /// The histograms of a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Histograms<'a> {
-    /// Which choice the queue has to hold; 0: none. Only changed under the lock.
+    /// The current version; 0: there are no histograms. It only changes under the lock.
     current: &'a Counter,
-    chosen: &'a Mutex<Chosen>,
+    configured: &'a Mutex<ConfiguredBins>,
 }
 
-/// What was chosen for a queue.
+/// The configured histograms of a queue.
 #[derive(Debug, Default)]
-pub(crate) struct Chosen {
-    /// How often anything was chosen.
-    choices: u64,
+pub(crate) struct ConfiguredBins {
+    /// Count of changes, the version of the next one.
+    changes: u64,
     bins: KindBins,
 }
 
 impl<'a> Histograms<'a> {
     #[inline]
-    pub(crate) fn new(current: &'a Counter, chosen: &'a Mutex<Chosen>) -> Self {
-        Histograms { current, chosen }
+    pub(crate) fn new(current: &'a Counter, configured: &'a Mutex<ConfiguredBins>) -> Self {
+        Histograms {
+            current,
+            configured,
+        }
     }
 
-    /// Requests of a kind count in new, empty bins from now on, or in none. What other kinds have stays.
+    /// Replaces the bins of a kind of requests by new, empty ones, or removes them. Other kinds keep theirs.
     pub fn set(self, kind: Kind, boundaries: Option<Arc<Boundaries>>) {
         let bins = boundaries.map(|boundaries| Arc::new(Bins::new(boundaries)));
-        let mut chosen = self.lock();
-        chosen.bins[kind as usize] = bins;
-        chosen.choices += 1;
-        self.current.set(chosen.choices);
+        let mut configured = self.lock();
+        configured.bins[kind as usize] = bins;
+        configured.changes += 1;
+        self.current.set(configured.changes);
     }
 
     /// The bins that requests of a kind count in.
@@ -50,29 +53,31 @@ impl<'a> Histograms<'a> {
         self.lock().bins[kind as usize].clone()
     }
 
-    /// Whether a queue has anything to do here: to count in bins, or to give them up.
+    /// Whether the queue has to count in bins, or to drop the last ones.
     #[inline]
-    pub(crate) fn wanted(self) -> bool {
+    pub(crate) fn is_configured(self) -> bool {
         self.current.get() != 0
     }
 
-    fn lock(self) -> MutexGuard<'a, Chosen> {
-        self.chosen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(self) -> MutexGuard<'a, ConfiguredBins> {
+        self.configured
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a queue holds of its [`Histograms`].
+/// A queue's references to the bins of its [`Histograms`].
 #[derive(Debug, Default)]
-pub(crate) struct HeldBins {
-    /// Which choice it is.
-    choice: u64,
+pub(crate) struct QueueBins {
+    /// The version of the bins.
+    version: u64,
     bins: KindBins,
 }
 
-impl HeldBins {
-    /// So many requests of a kind took so many ticks. Only called while it is [wanted](Histograms::wanted).
+impl QueueBins {
+    /// Counts requests of a kind that took so many ticks. Only called while histograms [are configured](Histograms::is_configured).
     pub fn add(&mut self, from: Histograms<'_>, kind: Kind, ticks: u64, requests: u64) {
-        if self.choice != from.current.get() {
+        if self.version != from.current.get() {
             self.update(from);
         }
         if let Some(bins) = &self.bins[kind as usize] {
@@ -81,15 +86,15 @@ impl HeldBins {
     }
 
     fn update(&mut self, from: Histograms<'_>) {
-        // Whoever has it holds it for a moment: there is a next time.
-        let Ok(chosen) = from.chosen.try_lock() else {
+        // The lock is taken for moments only, so the next request will get it.
+        let Ok(configured) = from.configured.try_lock() else {
             return;
         };
-        self.bins.clone_from(&chosen.bins);
-        let any = chosen.bins.iter().any(Option::is_some);
-        self.choice = if any { chosen.choices } else { 0 };
-        // The last ones are given up: from now on it is not asked for.
-        from.current.set(self.choice);
+        self.bins.clone_from(&configured.bins);
+        let any = configured.bins.iter().any(Option::is_some);
+        self.version = if any { configured.changes } else { 0 };
+        // Without bins the version becomes 0, and this is not called any more.
+        from.current.set(self.version);
     }
 }
 
@@ -110,11 +115,11 @@ mod tests {
 
     #[test]
     fn a_kind_counts_from_when_it_is_set_to_when_it_is_not() {
-        let (current, chosen) = Default::default();
-        let (histograms, mut held) = (Histograms::new(&current, &chosen), HeldBins::default());
-        assert!(!histograms.wanted());
+        let (current, configured) = Default::default();
+        let (histograms, mut held) = (Histograms::new(&current, &configured), QueueBins::default());
+        assert!(!histograms.is_configured());
         histograms.set(Kind::Read, boundaries(&[1_000_000]));
-        assert!(histograms.wanted());
+        assert!(histograms.is_configured());
         held.add(histograms, Kind::Read, 0, 2);
         held.add(histograms, Kind::Write, 0, 2);
         histograms.set(Kind::Write, boundaries(&[]));
@@ -131,9 +136,9 @@ mod tests {
         let bins = histograms.of(Kind::Read).unwrap();
         histograms.set(Kind::Read, None);
         histograms.set(Kind::Write, None);
-        assert!(histograms.wanted(), "it is still held");
+        assert!(histograms.is_configured(), "it is still held");
         held.add(histograms, Kind::Read, 0, 1);
-        assert!(!histograms.wanted());
+        assert!(!histograms.is_configured());
         assert_eq!(Arc::strong_count(&bins), 1);
         assert!(histograms.of(Kind::Read).is_none());
 
@@ -143,9 +148,9 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_does_not_wait_for_who_changes_them() {
-        let (current, chosen) = Default::default();
-        let (histograms, mut held) = (Histograms::new(&current, &chosen), HeldBins::default());
+    fn a_queue_does_not_wait_for_a_thread_that_changes_its_histograms() {
+        let (current, configured) = Default::default();
+        let (histograms, mut held) = (Histograms::new(&current, &configured), QueueBins::default());
         histograms.set(Kind::Flush, boundaries(&[]));
         held.add(histograms, Kind::Flush, 0, 1);
         histograms.set(Kind::Unmap, boundaries(&[]));
@@ -161,11 +166,11 @@ mod tests {
     /// A queue that is started anew holds nothing yet.
     #[test]
     fn the_next_to_hold_them_goes_on_where_the_last_one_was() {
-        let (current, chosen) = Default::default();
-        let histograms = Histograms::new(&current, &chosen);
+        let (current, configured) = Default::default();
+        let histograms = Histograms::new(&current, &configured);
         histograms.set(Kind::Read, boundaries(&[]));
         for _ in 0..3 {
-            HeldBins::default().add(histograms, Kind::Read, 0, 1);
+            QueueBins::default().add(histograms, Kind::Read, 0, 1);
         }
         assert_eq!(counts(histograms, Kind::Read), [3]);
     }

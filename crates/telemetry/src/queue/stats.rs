@@ -7,15 +7,15 @@
 use std::sync::{Arc, Mutex};
 
 use crate::counters::{Counter, Histogram};
-use crate::queue::histograms::{Chosen, Histograms};
+use crate::queue::histograms::{ConfiguredBins, Histograms};
 use crate::queue::zero_pages::{ZeroPage, Zeroed};
 
-/// Kinds of requests that are counted apart.
+/// Kinds of requests that have separate statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Reads.
     Read,
-    /// Writes, and zeroes that are written.
+    /// Writes and write-zeroes.
     Write,
     /// Flushes.
     Flush,
@@ -27,7 +27,7 @@ impl Kind {
     /// All of them.
     pub const ALL: [Kind; 4] = [Kind::Read, Kind::Write, Kind::Flush, Kind::Unmap];
 
-    /// Its name in figures that are read elsewhere: in metrics, and in latencies from a monitor.
+    /// Its name in metrics, and in latencies from a monitor.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -39,43 +39,43 @@ impl Kind {
     }
 }
 
-/// Requests of one kind.
+/// Statistics of one kind of requests.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct KindStats {
-    /// Bytes of those that succeeded.
+    /// Bytes of requests that succeeded.
     pub bytes: Counter,
-    /// Their latencies in sum, in [ticks](crate::counters::Clock), from when they were taken off the ring.
+    /// The sum of their latencies since admission, in [ticks](crate::counters::Clock).
     pub ticks: Counter,
-    /// Requests that were joined to another before they went to the disk.
+    /// Requests that were merged into another one.
     pub merged: Counter,
-    /// Requests that the disk failed.
+    /// Requests that failed on the disk.
     pub failed: Counter,
-    /// Requests that were refused without asking the disk.
+    /// Requests that were refused before they reached the disk.
     pub invalid: Counter,
-    /// How long each took that succeeded: in sum, how many there were.
+    /// Latencies of requests that succeeded; its total is their number.
     pub latency: Histogram,
 }
 
-/// Of the queue, whatever the requests are.
+/// Statistics of the queue for all kinds of requests.
 #[derive(Debug)]
 #[repr(C, align(64))]
-struct OwnStats {
+struct QueueCounters {
     size: Counter,
     in_flight: Counter,
     turns: Counter,
     notifications: Counter,
     highest_offset: Counter,
     last_ticks: Counter,
-    /// Which choice of histograms is to be held. Here, since it is looked at whenever these change.
-    choice: Counter,
+    /// The version of the configured histograms. It is here since it is read whenever these counters change.
+    version: Counter,
 }
 
-/// In memory, one for each kind. The queue's own figures are in the first, with those of reads.
+/// A page of memory, one for each kind. The queue's own counters are in the first, with those of reads.
 #[derive(Debug)]
 #[repr(C, align(4096))]
 struct Page {
-    queue: OwnStats,
+    queue: QueueCounters,
     kind: KindStats,
 }
 
@@ -86,20 +86,20 @@ const _: () = assert!(size_of::<Page>() == 4096);
 // SAFETY: counters, which are zero when all their bytes are.
 unsafe impl Zeroed for Pages {}
 
-/// All figures of a queue. A clone is another handle of the same ones.
+/// All statistics of a queue. A clone is another handle to the same statistics.
 #[derive(Clone)]
 pub struct QueueStats {
     pages: ZeroPage<Pages>,
-    chosen: Arc<Mutex<Chosen>>,
+    configured: Arc<Mutex<ConfiguredBins>>,
 }
 
 impl QueueStats {
-    /// Nothing done yet.
+    /// Statistics that are all zero.
     #[must_use]
     pub fn new() -> Self {
         QueueStats {
             pages: ZeroPage::new(),
-            chosen: Arc::default(),
+            configured: Arc::default(),
         }
     }
 
@@ -109,19 +109,19 @@ impl QueueStats {
         &self.pages[0].queue.size
     }
 
-    /// Requests in flight, as of the last batch that was taken or finished.
+    /// Requests in flight after the last batch that was admitted or completed.
     #[must_use]
     pub fn in_flight(&self) -> &Counter {
         &self.pages[0].queue.in_flight
     }
 
-    /// How often it had its turn, with requests waiting.
+    /// Number of turns with requests in the ring.
     #[must_use]
     pub fn turns(&self) -> &Counter {
         &self.pages[0].queue.turns
     }
 
-    /// It had its turn, and so many requests are in flight now.
+    /// Counts a turn of the queue, with so many requests in flight after it.
     #[inline]
     pub fn end_turn(&self, in_flight: u32) {
         let queue = &self.pages[0].queue;
@@ -135,26 +135,26 @@ impl QueueStats {
         &self.pages[0].queue.notifications
     }
 
-    /// Where the write that reached furthest ended, in bytes.
+    /// The highest end of a write, in bytes.
     #[must_use]
     pub fn highest_offset(&self) -> &Counter {
         &self.pages[0].queue.highest_offset
     }
 
-    /// When requests last succeeded, in ticks; 0: never.
+    /// The time at which requests last succeeded, in ticks; 0: never.
     #[must_use]
     pub fn last_ticks(&self) -> &Counter {
         &self.pages[0].queue.last_ticks
     }
 
-    /// Those of latencies with chosen boundaries.
+    /// Histograms of latencies with configured boundaries.
     #[inline]
     #[must_use]
     pub fn histograms(&self) -> Histograms<'_> {
-        Histograms::new(&self.pages[0].queue.choice, &self.chosen)
+        Histograms::new(&self.pages[0].queue.version, &self.configured)
     }
 
-    /// Requests of a kind.
+    /// Statistics of a kind of requests.
     #[inline]
     #[must_use]
     pub fn of(&self, kind: Kind) -> &KindStats {

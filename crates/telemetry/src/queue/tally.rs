@@ -1,32 +1,32 @@
 //! Counting of completed requests.
 
-use crate::queue::histograms::HeldBins;
+use crate::queue::histograms::QueueBins;
 use crate::queue::stats::{Kind, KindStats, QueueStats};
 
-/// What a running queue needs to count its requests: handles of the histograms that a user chose.
+/// The counting of a running queue, with its references to configured histograms.
 #[derive(Debug, Default)]
 pub struct Tally {
-    held: HeldBins,
+    bins: QueueBins,
 }
 
 impl Tally {
-    /// Requests have succeeded after so many ticks each.
+    /// Counts requests that have succeeded after so many ticks each.
     #[inline]
     pub fn add(&mut self, stats: &QueueStats, kind: Kind, requests: u64, bytes: u64, ticks: u64) {
         stats.of(kind).succeeded(requests, bytes, ticks);
-        if stats.histograms().wanted() {
-            self.add_chosen(stats, kind, requests, ticks);
+        if stats.histograms().is_configured() {
+            self.add_configured(stats, kind, requests, ticks);
         }
     }
 
     #[cold]
-    fn add_chosen(&mut self, stats: &QueueStats, kind: Kind, requests: u64, ticks: u64) {
-        self.held.add(stats.histograms(), kind, ticks, requests);
+    fn add_configured(&mut self, stats: &QueueStats, kind: Kind, requests: u64, ticks: u64) {
+        self.bins.add(stats.histograms(), kind, ticks, requests);
     }
 }
 
 impl KindStats {
-    /// Requests of so many bytes in all have succeeded after so many ticks each.
+    /// Counts requests of so many bytes in all that have succeeded after so many ticks each.
     #[inline]
     pub fn succeeded(&self, requests: u64, bytes: u64, ticks: u64) {
         self.bytes.add(bytes);
@@ -42,17 +42,17 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn what_is_tallied_is_in_the_figures_and_in_chosen_bins() {
+    fn tallied_requests_are_in_the_statistics_and_in_configured_bins() {
         let (stats, mut tally) = (QueueStats::new(), Tally::default());
         tally.add(&stats, Kind::Write, 2, 4096, 100);
         let boundaries = Boundaries::new(vec![u64::MAX], Scale::new()).unwrap();
-        let chosen = Some(Arc::new(boundaries));
-        stats.histograms().set(Kind::Write, chosen);
+        let configured = Some(Arc::new(boundaries));
+        stats.histograms().set(Kind::Write, configured);
         tally.add(&stats, Kind::Write, 1, 512, 50);
         let write = stats.of(Kind::Write);
         assert_eq!((write.bytes.get(), write.ticks.get()), (4608, 250));
         assert_eq!(write.latency.total(), 3);
         let bins = stats.histograms().of(Kind::Write).unwrap();
-        assert_eq!(bins.counts().sum::<u64>(), 1, "since it was chosen");
+        assert_eq!(bins.counts().sum::<u64>(), 1, "since it was configured");
     }
 }

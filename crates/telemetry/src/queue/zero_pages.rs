@@ -1,9 +1,8 @@
 //! Memory that costs nothing until it is used.
 //!
-//! A queue has room for as many requests as its ring has entries, and most queues never have more
-//! than a few. An allocator's zeroed memory is touched from end to end when it was used before;
-//! pages mapped afresh are there when they are first written, one by one. Nothing is ever given
-//! back before the whole is dropped.
+//! A queue has room for as many requests as its ring has entries, and most queues never have more than a few. An allocator
+//! clears reused memory from end to end; the pages of a new mapping exist when they are first written, one by one. No page is
+//! freed before the whole is dropped.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
@@ -11,7 +10,7 @@ use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
 
-/// A slice of zero bytes, each page of which exists once it was touched.
+/// A slice of zero bytes, each page of which exists once it was written.
 pub struct ZeroPages<T: Zeroed> {
     start: NonNull<T>,
     count: usize,
@@ -20,7 +19,7 @@ pub struct ZeroPages<T: Zeroed> {
 /// All-zero bytes are a valid value, which needs no drop.
 ///
 /// # Safety
-/// As it says; and the alignment is at most a page's.
+/// All-zero bytes are valid, and the alignment is at most that of a page.
 pub unsafe trait Zeroed {}
 
 // SAFETY: a raw pointer and a length.

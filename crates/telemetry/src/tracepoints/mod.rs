@@ -1,8 +1,7 @@
 //! Static tracepoints (USDT) of provider `blockplane`: what `perf` and `bpftrace` attach to in a running daemon.
 //!
-//! A probe costs a look at a 16-bit number while nobody is attached. The kernel counts that number up for each tracer
-//! (a *semaphore*), so arguments are put together only for somebody who wants them, and the code for that lies out of
-//! the way:
+//! While no tracer is attached, a probe costs the comparison of a 16-bit number. The kernel increments that number for each
+//! tracer (a *semaphore*), so arguments are computed only while one is attached, on a cold path:
 //!
 //! ```
 //! if telemetry::tracepoints::reap::enabled() {
@@ -10,8 +9,8 @@
 //! }
 //! ```
 //!
-//! They carry no name of the iothread: the thread has it. What they mean to a user, with examples: `docs/tracing.md`.
-//! How tools find them: the `note` module. Elsewhere than on x86-64 nothing is ever enabled.
+//! Probes do not have the name of the iothread: it is the thread's. `docs/tracing.md` describes them for users, with examples;
+//! the `note` module has the format by which tools find them. On other processors than x86-64 no probe is ever enabled.
 
 mod note;
 
@@ -21,55 +20,55 @@ probes! {
     /// The guest kicked a queue.
     kick(export: str, queue: u64);
 
-    /// A request was taken off its ring: what its header asks for, checked or not. `head` is the descriptor that it
+    /// A request was popped from its ring: the fields of its header, checked or not. `head` is the descriptor that it
     /// begins with (packed rings: the driver's name for it), and no other request's until this one is finished. `bytes`
     /// are those of the data, without header and status.
     request_start(export: str, queue: u64, head: u64, kind: u64, sector: u64, bytes: u64);
 
-    /// A request goes to the disk, together with those that were joined to it.
+    /// A request is submitted to the disk, together with those that were merged into it.
     request_submit(export: str, queue: u64, head: u64, kind: u64, sector: u64, bytes: u64);
 
-    /// The disk has carried a request out. `latency_ns` is from when it was taken off the ring.
+    /// The disk has completed a request. `latency_ns` is the time since it was popped from the ring.
     request_complete(export: str, queue: u64, head: u64, kind: u64, status: u64, latency_ns: u64);
 
-    /// A request was answered without asking the disk.
+    /// A request was answered without the disk.
     request_answer(export: str, queue: u64, head: u64, status: u64);
 
-    /// A SCSI command was taken off its ring, right after its `request_start`: whom it is for, and its operation code.
+    /// A SCSI command was popped from its ring, right after its `request_start`: its target, LUN and operation code.
     scsi_command(export: str, queue: u64, head: u64, target: u64, lun: u64, opcode: u64);
 
-    /// It is over: the controller's response, the unit's status, and its sense data as `0xKKCCQQ` (key, code, qualifier).
+    /// A SCSI command has completed: the controller's response, the unit's status, and its sense data as `0xKKCCQQ` (key, code, qualifier).
     scsi_status(export: str, queue: u64, head: u64, response: u64, status: u64, sense: u64);
 
-    /// A queue shows its guest so many used entries, and signals it or not.
+    /// A queue publishes so many used entries to its guest, and signals the guest or not.
     notify(export: str, queue: u64, completions: u64, signalled: u64);
 
-    /// Requests are about to be handed to the kernel, by io_submit(2) or io_uring_enter(2).
+    /// Requests are about to be submitted to the kernel, by io_submit(2) or io_uring_enter(2).
     submit_begin(engine: u64, requests: u64);
 
-    /// The kernel took so many of them, or a negative error number says why none.
+    /// The kernel took so many of them, or none with a negative error number.
     submit_end(engine: u64, requests: u64, taken: i64);
 
-    /// So many block requests have finished and were collected.
+    /// So many completions of block requests were reaped.
     reap(completions: u64);
 
     /// An iothread begins to poll, for so long at most.
     poll_begin(window_ns: u64);
 
-    /// It has ended, with work or without.
+    /// Polling has ended, with work or without.
     poll_end(found: u64, spent_ns: u64);
 
-    /// An iothread blocks; -1: until something comes.
+    /// An iothread blocks; -1: without a timeout.
     sleep(timeout_ns: i64);
 
-    /// It runs again, with so many descriptors ready.
+    /// The iothread runs again, with so many descriptors ready.
     wake(events: u64);
 }
 
-/// What `submit_begin` and `submit_end` call Linux AIO.
+/// Linux AIO in `submit_begin` and `submit_end`.
 pub const LINUX_AIO: u64 = 0;
 
-/// What they call io_uring.
+/// io_uring in `submit_begin` and `submit_end`.
 pub const IO_URING: u64 = 1;
 
 /// The status of a request that succeeded, or not: `VIRTIO_BLK_S_OK` and `VIRTIO_BLK_S_IOERR` (VIRTIO, section 5.2.6).

@@ -5,15 +5,15 @@
 //! since it was linked), and of the semaphore; then provider, name and arguments as strings. An argument is
 //! its size, negative if signed, and the register that holds it at the `nop`, in the assembler's AT&T spelling.
 //!
-//! That byte lies among the instructions, so that both move alike (`perf` takes it for granted), and linkers are told to keep
+//! That byte lies among the instructions, so that both move alike (`perf` takes it for granted), and linkers have to keep
 //! it. `bpftrace` knows six arguments at most.
 //!
-//! One function for each probe, never inlined, so that there is one note and one `nop`. Strings are addresses
-//! of bytes that end with a zero.
+//! Each probe is one function that is never inlined, so that there is one note and one `nop`. Strings are addresses of bytes
+//! that end with a zero.
 
 use std::sync::atomic::AtomicU16;
 
-/// How many tracers are attached. The kernel writes to it, in a section of the program's own file.
+/// The number of attached tracers. The kernel writes to it.
 #[repr(transparent)]
 pub(crate) struct Semaphore {
     #[allow(dead_code, reason = "read by the instruction in `is_raised!`")]
@@ -28,7 +28,7 @@ impl Semaphore {
     }
 }
 
-/// Whether somebody is attached: two instructions and no register, where a load of an atomic takes three and one.
+/// Whether a tracer is attached, in two instructions: a load of an atomic would take three.
 macro_rules! is_raised {
     ($semaphore:ident) => {{
         // SAFETY: it compares an aligned static with zero, and goes on at one of two places.
@@ -55,14 +55,14 @@ macro_rules! probes {
                 #[unsafe(link_section = ".probes")]
                 static SEMAPHORE: $crate::tracepoints::note::Semaphore = $crate::tracepoints::note::Semaphore::new();
 
-                /// Whether anybody is attached.
+                /// Whether a tracer is attached.
                 #[inline(always)]
                 #[must_use]
                 pub fn enabled() -> bool {
                     $crate::tracepoints::note::is_raised!(SEMAPHORE)
                 }
 
-                /// The probe itself: to be called if it is enabled.
+                /// Fires the probe. To be called if it is enabled.
                 #[cold]
                 #[inline(never)]
                 #[allow(clippy::too_many_arguments, reason = "each is the probe's own")]
@@ -74,7 +74,7 @@ macro_rules! probes {
     };
 }
 
-/// What an argument is to Rust, and to tools.
+/// The type of an argument in Rust, and its description for tools.
 macro_rules! argument {
     (type str) => {
         &std::ffi::CStr
