@@ -1,4 +1,4 @@
-//! A set of places in insertion order, with a test for membership that takes no search.
+//! Set of places in insertion order, with a membership test in constant time.
 
 /// Places of queues, each at most once.
 #[derive(Default)]
@@ -9,7 +9,7 @@ pub(crate) struct PlaceSet {
 }
 
 impl PlaceSet {
-    /// There are so many places: the set has room for all of them.
+    /// Makes room for so many places.
     pub fn make_room(&mut self, places: usize) {
         self.order.reserve(places.saturating_sub(self.order.len()));
         if self.members.len() < places {
@@ -47,7 +47,7 @@ impl PlaceSet {
         was
     }
 
-    /// Takes the youngest member out.
+    /// Removes the member that was inserted last.
     #[inline]
     pub fn pop(&mut self) -> Option<u32> {
         let place = self.order.pop()?;
@@ -55,7 +55,7 @@ impl PlaceSet {
         Some(place)
     }
 
-    /// Keeps the members for which this is true, which is called in their order.
+    /// Keeps the members for which `keep` returns true, which is called in their order.
     #[inline]
     pub fn retain(&mut self, mut keep: impl FnMut(u32) -> bool) {
         let PlaceSet { order, members } = self;

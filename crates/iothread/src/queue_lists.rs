@@ -1,12 +1,12 @@
-//! The lists of queues that an iteration looks at.
+//! Lists of queues with work: active, stalled, unpublished.
 //!
 //! Places of queues are in three lists, each at most once:
-//! - *active*: was kicked, has completed something, or was found non-empty; looked at in every
-//!   iteration, its kicks suppressed, until the loop is about to block and finds it empty, or it was
-//!   found empty [`EMPTY_LOOKS`](crate::vring::EMPTY_LOOKS) times in a row while others kept the loop busy;
-//! - *stalled*: an engine had no room; becomes active when something has completed, ahead of those
-//!   that did not wait. The list is in two parts: queues that got nothing at all go before those that got some;
-//! - *unpublished*: has used entries that the guest does not see yet, or an end.
+//! - *active*: was kicked, has completed a request, or was found non-empty. It is polled in every
+//!   iteration, with kicks disabled, until the loop is about to block and finds it empty, or it was
+//!   found empty [`EMPTY_POLLS`](crate::vring::EMPTY_POLLS) times in a row while others kept the loop busy.
+//! - *stalled*: an engine had no room. It becomes active when a request has completed, ahead of queues
+//!   that did not wait. The list has two parts: queues that got no room at all go before those that got some.
+//! - *unpublished*: has used entries that the guest does not see yet, or is about to end.
 //!
 //! Socket devices have places as well, and are in the last two.
 
@@ -28,7 +28,7 @@ pub(crate) struct QueueLists {
 }
 
 impl QueueLists {
-    /// Every place may be in every list: none of them grows on a request's way.
+    /// Makes room for every place in every list, so that none grows while requests are processed.
     pub fn make_room(&mut self, places: usize) {
         for list in [
             &mut self.active,
@@ -44,31 +44,31 @@ impl QueueLists {
         self.stalled.contains(place) || self.stalled_served.contains(place)
     }
 
-    /// Puts a queue among those that are looked at, if requests may be taken from it.
+    /// Makes a queue active, if requests may be admitted from it.
     #[inline]
     pub fn activate(&mut self, vring: &mut Vring, place: u32) {
         if self.active.contains(place) || self.is_stalled(place) || !vring.runs() {
             return;
         }
         self.active.insert(place);
-        vring.empty_looks = 0;
+        vring.empty_polls = 0;
         vring.disable_kicks();
     }
 
-    /// No requests are taken from this queue any more.
+    /// Removes a queue from which no requests are admitted any more.
     pub fn remove(&mut self, place: u32) {
         self.stalled.remove(place);
         self.stalled_served.remove(place);
         self.active.remove(place);
     }
 
-    /// There is nothing at this place any more.
+    /// Removes a place that has become empty.
     pub fn forget(&mut self, place: u32) {
         self.remove(place);
         self.unpublished.remove(place);
     }
 
-    /// Has requests that wait for room in an engine.
+    /// Makes a queue stalled, which has requests that wait for room in an engine.
     #[cold]
     pub fn stall(&mut self, place: u32) {
         if !self.is_stalled(place) {
@@ -77,8 +77,7 @@ impl QueueLists {
         }
     }
 
-    /// Something has completed, so there is room again: what waited for it goes first. True when
-    /// something did.
+    /// Submits requests of stalled queues first, now that requests have completed and there is room. True if there were any.
     #[inline]
     pub fn resume_stalled(&mut self, vrings: &mut Vrings, io: &mut IoContext, now: u64) -> bool {
         let waited = !self.stalled.is_empty() || !self.stalled_served.is_empty();
@@ -104,7 +103,7 @@ impl QueueLists {
             };
             let stays = !vring.submit_deferred(io, now);
             if !stays && vring.runs() {
-                vring.empty_looks = 0;
+                vring.empty_polls = 0;
                 active.insert(place);
                 resumed += 1;
             }
@@ -115,7 +114,7 @@ impl QueueLists {
         active.move_to_front(resumed);
     }
 
-    /// Looks at each active queue in order, so that the one that waited longest takes what room there is.
+    /// Admits requests from each active queue in order, so that the one that waited longest gets the room there is.
     /// True when a queue was left with work because its budget was used up.
     #[inline]
     pub fn admit(
@@ -135,7 +134,7 @@ impl QueueLists {
             }
             let took = vring.next_avail() != first;
             if took {
-                vring.empty_looks = 0;
+                vring.empty_polls = 0;
             }
             match admission {
                 Some(Admission::Drained) => took || !vring.deactivate_if_idle(),
@@ -161,7 +160,7 @@ impl QueueLists {
         more
     }
 
-    /// Asks the guests of all active queues for kicks again, and keeps those that have something.
+    /// Enables the kicks of all active queues, and keeps those active that have requests.
     pub fn park(&mut self, vrings: &mut Vrings) -> Parked {
         let mut parked = Parked::default();
         self.active.retain(|place| {
@@ -181,11 +180,11 @@ impl QueueLists {
     }
 }
 
-/// What was found when the loop was about to block.
+/// Result of parking the queues before the loop blocks.
 #[derive(Default)]
 pub(crate) struct Parked {
-    /// There is work.
+    /// Whether there is work.
     pub found: bool,
-    /// There are queues whose guests do not kick.
+    /// Whether there are queues whose guests do not kick.
     pub unkicked: bool,
 }

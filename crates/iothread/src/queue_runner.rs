@@ -1,4 +1,4 @@
-//! The five phases over rings, devices and engines. Which queues they look at: [`crate::queue_lists`].
+//! Runner of the queues and socket devices of an iothread: the five phases over rings, devices and engines.
 
 mod phases;
 mod queue_commands;
@@ -26,29 +26,28 @@ use crate::vring::Vring;
 use crate::vrings::Vrings;
 use queue_commands::set_kick;
 
-/// Time until a request is submitted again for which the kernel had no memory, with none in flight.
+/// Delay before the retry of a request for which the kernel had no memory, with none in flight.
 const RETRY_NS: u64 = 1_000_000;
 
-/// How often a queue is looked at whose front-end will not kick (it said so instead of giving a
-/// descriptor): a compromise between its latency and a core.
-const UNKICKED_LOOK_NS: u64 = 100_000;
+/// Polling interval of a queue whose front-end does not kick (it passed no descriptor): a compromise between its latency and CPU time.
+const UNKICKED_POLL_NS: u64 = 100_000;
 
 /// Room for the completions of worker threads in one reap, beside those of the other engines: as many
-/// as a thread pool that is busy everywhere could have finished at once. (With more the list grows.)
+/// as a fully busy thread pool could have finished at once. (With more the list grows.)
 const WORKER_COMPLETIONS: usize = 4096;
 
-/// Completions dispatched between two notify phases, at most: how long one queue's flood of them
-/// delays another's signal. What eight busy queues take in one iteration, so that it seldom cuts.
+/// Limit of completions dispatched between two notify phases: it bounds how long one queue's completions
+/// delay another's signal. As many as eight busy queues admit in one iteration, so that it seldom applies.
 const COMPLETE_BUDGET: usize = 512;
 
-/// A descriptor of the runner.
+/// Tag of a descriptor that the runner watches.
 #[derive(Clone, Copy)]
 pub enum Handler {
-    /// Linux AIO or the ring has completed something.
+    /// The eventfd of Linux AIO or of the io_uring.
     Engine,
-    /// The guest kicked the queue at this place.
+    /// The kick descriptor of the queue at this place.
     Kick(u32),
-    /// A descriptor of the socket device at this place, and which one.
+    /// A descriptor of the socket device at this place, and its index.
     SocketDevice(u32, u8),
 }
 
@@ -57,32 +56,32 @@ pub struct QueueRunner {
     // First, so that it is dropped first: it waits for what is in flight in the queues' memory.
     io: IoContext,
     vrings: Vrings,
-    /// The way to itself, for messages between queues.
+    /// Sender of messages to itself, for messages between queues.
     remote: Remote<Message>,
     lists: QueueLists,
     completions: Vec<Completion>,
-    /// How many of these were dispatched already.
+    /// Number of completions that were dispatched already.
     dispatched: usize,
     chain: Chain,
     clock: Clock,
     /// Counts of what was submitted to the kernel, for other threads.
     submits: Arc<SubmitTotals>,
-    /// This iteration has dispatched completions already: more of them wait for the next one.
+    /// Whether this iteration has dispatched completions already: more of them wait for the next one.
     has_dispatched: bool,
-    /// A queue was left with work because its budget was used up.
+    /// Whether a queue was left with work because its budget was used up.
     more: bool,
     trace: Trace,
     /// The descriptors of the engines.
     engine_handlers: Vec<HandlerId>,
-    /// Where its thread may run when it is bound to nothing, once it was bound.
+    /// The affinity of its thread before it was bound, if it was.
     unbound: Option<CpuSet>,
     timer: Option<(u64, TimerId)>,
-    /// Looks at what is polled for, while there are socket devices.
-    looks: u32,
+    /// Number of polls, while there are socket devices.
+    polls: u32,
 }
 
 impl QueueRunner {
-    /// Around its engines, at the end of `remote`.
+    /// A runner with these engines, to which `remote` leads.
     #[must_use]
     pub fn new(remote: &Remote<Message>, io: IoContext) -> Self {
         QueueRunner {
@@ -101,29 +100,29 @@ impl QueueRunner {
             engine_handlers: Vec::new(),
             unbound: None,
             timer: None,
-            looks: 0,
+            polls: 0,
         }
     }
 
-    /// Its engines, for tests to ask what they have counted.
+    /// Its engines, for tests that read their counters.
     #[must_use]
     pub fn io(&self) -> &IoContext {
         &self.io
     }
 
-    /// Its engines, for the simulator to be their worker threads.
+    /// Its engines, for the simulator, which acts as their worker threads.
     #[cfg(feature = "simulation")]
     pub fn io_mut(&mut self) -> &mut IoContext {
         &mut self.io
     }
 
-    /// Counts of what it has submitted to the kernel so far.
+    /// Counters of requests submitted to the kernel.
     #[must_use]
     pub fn submits(&self) -> Arc<SubmitTotals> {
         self.submits.clone()
     }
 
-    /// Its thread is bound to CPUs, and was allowed to run there before.
+    /// Sets the affinity that its thread had before it was bound.
     pub(crate) fn set_unbound(&mut self, unbound: Option<CpuSet>) {
         self.unbound = unbound;
     }
@@ -151,27 +150,27 @@ impl QueueRunner {
             self.completions.clear();
             self.dispatched = 0;
         }
-        // Behind the admissions it is the next iteration that has work.
+        // After the admissions, the next iteration has this work.
         self.more |= self
             .lists
             .resume_stalled(&mut self.vrings, &mut self.io, now);
     }
 
-    /// What was carried out while it was submitted is answered without another iteration.
+    /// Answers requests that completed while they were submitted, without another iteration.
     #[inline(never)]
-    fn answer_at_once(&mut self) {
+    fn complete_after_submit(&mut self) {
         self.io.reap(&mut self.completions);
         self.dispatch_completions();
         self.publish();
-        // Reaping may have found what is to go on: a short transfer, a flush behind a discard. If the next iteration has work,
-        // it goes then: tasks would take the room that stalled queues are to share with them.
+        // Reaping may have found requests to continue: a short transfer, a flush after a discard. If the next iteration has work,
+        // they are submitted then: tasks would take the room that stalled queues are to share with them.
         if !self.more {
             self.flush_batch();
         }
     }
 
-    /// Submits what is pending to the kernel, if anything does that here, and updates the counts, also for full batches that were
-    /// submitted before.
+    /// Submits pending requests to the kernel, if a backend of this thread does that, and updates the counters, also for full batches
+    /// that were submitted before.
     fn flush_batch(&mut self) {
         if self.io.submits_anything() {
             self.io.flush_batch();
@@ -179,7 +178,7 @@ impl QueueRunner {
         }
     }
 
-    /// Each queue with something to publish does so once, and signals at most once.
+    /// Publishes the used entries of each queue once, with at most one signal.
     fn publish(&mut self) {
         while let Some(place) = self.lists.unpublished.pop() {
             if let Some(vring) = self.vrings.get_mut(place) {
@@ -233,7 +232,7 @@ impl QueueRunner {
         }
     }
 
-    /// The controls for a command to this place, and all that commands go to.
+    /// The controls for a command to this place, and the queues and socket devices that commands go to.
     fn controls<'a>(
         &'a mut self,
         cx: &'a mut RunnerContext<Self>,
@@ -251,7 +250,7 @@ impl QueueRunner {
         (&mut self.vrings, controls)
     }
 
-    /// Carries out a command for a queue, if there is one.
+    /// Runs a command for the queue at a place, if there is one.
     fn control(
         &mut self,
         cx: &mut RunnerContext<Self>,
@@ -264,14 +263,14 @@ impl QueueRunner {
         }
     }
 
-    /// A queue ends, with nothing in flight.
+    /// Detaches the disks of a queue that has ended, with nothing in flight.
     fn detach(&mut self, vring: Vring) {
         for disk in vring.into_disks() {
             self.io.detach(disk);
         }
     }
 
-    /// Worker threads are where the thread was before it was bound for the first time.
+    /// Binds the thread. Its worker threads keep the affinity that it had before it was bound for the first time.
     fn set_cpu_affinity(&mut self, iothread: &str, cpus: &[u16]) -> Result<(), AffinityError> {
         match (cpus, &self.unbound) {
             ([], None) => {}
@@ -312,7 +311,7 @@ impl QueueRunner {
         }
     }
 
-    /// A queue that was stopped and has nothing in flight is gone.
+    /// Removes a queue that was stopped and has nothing in flight.
     #[cold]
     fn end_if_drained(&mut self, place: u32) {
         let Some(vring) = self.vrings.get_mut(place) else {
@@ -336,7 +335,7 @@ impl QueueRunner {
         }
     }
 
-    /// A timer for what no descriptor will announce.
+    /// Arms a timer for deadlines and retries, which no descriptor announces.
     fn arm_timer(&mut self, cx: &mut RunnerContext<Self>) {
         let retry = || cx.now_ns() + RETRY_NS;
         let deadline = match (self.io.next_deadline_ns(), self.io.needs_retry()) {
@@ -348,7 +347,7 @@ impl QueueRunner {
         }
     }
 
-    /// Sees to it that an iteration runs at `deadline_ns` at the latest.
+    /// Arms the timer, so that an iteration runs at `deadline_ns` at the latest.
     fn arm_timer_for(&mut self, cx: &mut RunnerContext<Self>, deadline_ns: u64) {
         if let Some((armed_ns, timer)) = self.timer {
             if armed_ns <= deadline_ns {
@@ -362,9 +361,9 @@ impl QueueRunner {
 
 /// The parts of an iothread that commands use.
 pub(crate) struct Controls<'a> {
-    /// The place of what they are for.
+    /// The place that the command is for.
     pub place: u32,
-    /// In ticks.
+    /// The current time, in ticks.
     pub now: u64,
     pub cx: &'a mut RunnerContext<QueueRunner>,
     pub io: &'a mut IoContext,
@@ -374,9 +373,9 @@ pub(crate) struct Controls<'a> {
 }
 
 impl Controls<'_> {
-    /// Makes what requests to a node need, and room for their completions.
+    /// Attaches a node, and makes room for the completions of its requests.
     pub fn attach(&mut self, node: &Arc<Node>) -> AttachedDisk {
-        // Settings that only new engines can have become those of the next ones.
+        // New settings that only new engines can have apply now.
         if self.io.renew() {
             for handler in self.engine_handlers.drain(..) {
                 self.cx.delete(handler);

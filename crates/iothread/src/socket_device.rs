@@ -1,4 +1,4 @@
-//! A device that has no virtqueues and speaks to its front-end by itself, as an iothread sees it.
+//! Interface between an iothread and a device without virtqueues, which has its own socket to its front-end.
 
 use std::os::fd::BorrowedFd;
 
@@ -7,57 +7,56 @@ use engine::Completion;
 
 use crate::event_loop::Interest;
 
-/// Descriptors that a socket device may have watched.
+/// Number of descriptors that a socket device may have watched.
 pub const SOURCES: usize = 4;
 
-/// A device that an iothread runs beside queues: sockets and registers are its own, its requests go to the iothread's engines.
+/// A device that an iothread runs beside queues. It has sockets and registers of its own, and submits requests to the iothread's engines.
 ///
 /// All calls come from the iothread, and none may block.
 pub trait SocketDevice: Send {
-    /// What is to be watched now, each always at the same place. This is looked at after each turn: a descriptor that comes or goes
-    /// is noticed.
+    /// The descriptors to watch now, each always at the same index. This is checked after each turn, so added and removed descriptors
+    /// are noticed.
     fn sources(&self) -> [Option<(BorrowedFd<'_>, Interest)>; SOURCES];
 
-    /// Another number when one of the [sources](SocketDevice::sources) is another descriptor than before at the same place.
+    /// A number that changes when one of the [sources](SocketDevice::sources) is replaced by another descriptor at the same index.
     fn generation(&self) -> u64;
 
-    /// The descriptor at this place is ready. Its turn comes next.
+    /// Handles that the descriptor at this index is ready. Its turn follows.
     fn ready(&mut self, source: usize, now_ns: u64);
 
-    /// Looks, by one system call that does not wait, whether the front-end has said something. True: its turn comes next. Nothing
-    /// is carried out before that. Without it an iothread that polls learns of messages from its descriptors alone.
+    /// Polls the socket by one system call that does not wait. True: there is a message, which is handled in its turn, which
+    /// follows. By default, a polling iothread learns of messages from the descriptors alone.
     fn poll_socket(&mut self) -> bool {
         false
     }
 
-    /// Does for a bounded time what is to be done. True: there is more.
+    /// Works for a bounded time. True: there is more work.
     fn run(&mut self, now_ns: u64) -> bool;
 
-    /// When its turn is to come even if nothing happens, on the loop's clock.
+    /// Deadline of its next turn, on the loop's clock, if nothing happens before.
     fn deadline_ns(&mut self) -> Option<u64> {
         None
     }
 
-    /// Submits the requests that it has to its disks, which are numbered in the order of its nodes. False: some wait for room, and
+    /// Submits its requests to its disks, which are numbered in the order of its nodes. False: some wait for room, and
     /// this is called again.
     fn submit(&mut self, io: &mut dyn DiskIo) -> bool;
 
-    /// Requests are done, named by the lower halves of their tokens. Its turn comes next.
+    /// Completes requests, identified by the lower halves of their tokens. Its turn follows.
     fn complete(&mut self, done: &[Completion]);
 
-    /// Requests that were submitted and are not done: its end waits for them.
+    /// Number of requests in flight, which its end waits for.
     fn in_flight(&mut self) -> usize;
 
-    /// Whether a front-end is there.
+    /// Whether a front-end is connected.
     fn is_connected(&self) -> bool;
 
-    /// No front-end is taken, or one is again. While a new version of the daemon takes over, each process has it parked until the
-    /// socket is its own.
+    /// Accepts no front-end, or accepts one again. During a live upgrade, each process has it parked until it owns the socket.
     fn park(&mut self, parked: bool);
 
-    /// The front-end, if there is one, is sent away.
+    /// Disconnects the front-end, if there is one.
     fn disconnect(&mut self);
 
-    /// The same, and no other is taken. No request is asked for any more.
+    /// Disconnects the front-end and accepts no other. No more requests are submitted.
     fn stop(&mut self);
 }

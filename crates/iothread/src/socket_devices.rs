@@ -1,11 +1,11 @@
-//! The socket devices of an iothread, among its queues.
+//! Socket devices of an iothread.
 //!
-//! A socket device has a place as a queue has, where there is no queue: completions for it, and its turn among those that
-//! have something to publish, are found by that. So queues do not pay for it. What needs the loop (watching
-//! other descriptors, timers) is done at the end of the iteration: those that want it are in a list.
+//! A socket device has a place of its own among those of queues: completions for it, and its turn in the notify phase, are found by
+//! that, so queues do not pay for it. Changes of watched descriptors and timers are made at the end of the iteration, for the socket
+//! devices in a list.
 //!
-//! A socket device is polled for as a queue is, as its pace says. But a look at its socket is a system call, where one at a ring is
-//! a load: so it is looked at only while it was active lately, one socket device at a time, and seldom beside rings.
+//! A socket device is polled as a queue is, with a poll predictor. But a poll of its socket is a system call, where that of a ring is
+//! a load: so it is polled only while it was active lately, one socket device at a time, and seldom beside rings.
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
@@ -17,29 +17,29 @@ use crate::event_loop::{HandlerId, Idle, Interest, PollPredictor, PollSettings, 
 use crate::in_flight::{InFlightRequests, TrackedIo};
 use crate::socket_device::{SOURCES, SocketDevice};
 
-/// Turns of a socket device in a row, before others have theirs.
+/// Limit of turns of a socket device in a row.
 const TURNS: usize = 4;
 
-/// A socket device and what is watched for it.
+/// A socket device, its disks and its watched descriptors.
 pub(crate) struct RunningSocketDevice {
     device: Box<dyn SocketDevice>,
     disks: Vec<AttachedDisk>,
     place: u32,
     generation: u64,
     handlers: [Option<HandlerId>; SOURCES],
-    /// When the loop's timer brings its turn.
+    /// Deadline that the loop's timer was armed for.
     armed_ns: Option<u64>,
-    /// Its last turn has left something to do.
+    /// Whether its last turn has left work.
     more: bool,
     predictor: PollPredictor,
-    /// Counts what its front-end and its disks have said.
+    /// Counts messages of its front-end and completions of its disks.
     progress: u64,
-    /// It is polled for: its socket is looked at.
+    /// Whether its socket is polled.
     polled: bool,
-    /// No requests are submitted.
+    /// Whether requests may not be submitted.
     pub disabled: bool,
     in_flight: InFlightRequests,
-    /// Waits for its end.
+    /// To be notified when it has ended.
     pub stopping: Option<Sender<u32>>,
 }
 
@@ -75,12 +75,12 @@ impl RunningSocketDevice {
         self.device.disconnect();
     }
 
-    /// No front-end is connected, and nothing is in flight.
+    /// Whether no front-end is connected and nothing is in flight.
     pub fn is_idle(&mut self) -> bool {
         !self.device.is_connected() && self.device.in_flight() == 0
     }
 
-    /// Takes no front-end any more, if it is idle; false if it is not.
+    /// Accepts no front-end any more, if it is idle; false if it is not.
     pub fn park(&mut self) -> bool {
         let idle = self.is_idle();
         if idle {
@@ -89,25 +89,25 @@ impl RunningSocketDevice {
         idle
     }
 
-    /// Takes front-ends again.
+    /// Accepts front-ends again.
     pub fn unpark(&mut self) {
         self.device.park(false);
     }
 
-    /// One of its descriptors is ready.
+    /// Handles that one of its descriptors is ready.
     pub fn ready(&mut self, source: u8, now_ns: u64) {
         self.progress += 1;
         self.device.ready(source.into(), now_ns);
     }
 
-    /// Requests are done. Its turn comes next.
+    /// Completes requests. Its turn follows.
     pub fn complete(&mut self, done: &[Completion]) {
         self.progress += 1;
         self.in_flight.complete(done);
         self.device.complete(done);
     }
 
-    /// Looks at its socket. True: its turn comes next.
+    /// Polls its socket. True: its turn follows.
     pub fn poll_socket(&mut self) -> bool {
         let found = self.device.poll_socket();
         self.progress += u64::from(found);
@@ -137,7 +137,7 @@ impl RunningSocketDevice {
         self.predictor.learn(settings, idle, self.progress);
     }
 
-    /// Its turn. False: requests wait for room.
+    /// Runs its turn. False: requests wait for room.
     pub fn run(&mut self, io: &mut IoContext, now_ns: u64) -> bool {
         let mut has_room = true;
         for _ in 0..TURNS {
@@ -150,7 +150,7 @@ impl RunningSocketDevice {
         has_room
     }
 
-    /// Submits what one turn has brought, before the next one brings more. False: requests wait for room.
+    /// Submits the requests of one turn. False: requests wait for room.
     fn submit(&mut self, io: &mut IoContext) -> bool {
         self.in_flight.end_older(io);
         if self.disabled || self.stopping.is_some() {
@@ -166,13 +166,13 @@ impl RunningSocketDevice {
         })
     }
 
-    /// Its last turn has left something to do.
+    /// Whether its last turn has left work.
     pub fn has_more(&self) -> bool {
         self.more
     }
 
-    /// After a turn: the loop is to look after it.
-    pub fn wants_loop(&mut self) -> bool {
+    /// Whether its watches or its timer have to be updated after a turn, or it is to end.
+    pub fn needs_update(&mut self) -> bool {
         let deadline_ns = self.device.deadline_ns();
         self.more
             || self.stopping.is_some()
@@ -192,7 +192,7 @@ impl RunningSocketDevice {
         self.generation != self.device.generation() || self.handlers.iter().zip(&wanted).any(other)
     }
 
-    /// Watches what is to be watched now: `add` and `delete` are the loop's.
+    /// Updates its watched descriptors, by `add` and `delete` of the loop.
     pub fn watch(
         &mut self,
         mut add: impl FnMut(OwnedFd, Interest, u8) -> std::io::Result<HandlerId>,
@@ -214,18 +214,18 @@ impl RunningSocketDevice {
         Ok(())
     }
 
-    /// When its turn is to come at the latest, for the loop's timer.
+    /// Deadline of its next turn, for the loop's timer.
     pub fn deadline_ns(&mut self) -> Option<u64> {
         self.armed_ns = self.device.deadline_ns();
         self.armed_ns
     }
 
-    /// The answer comes when all is done that was submitted so far.
+    /// Notifies `reply` when all requests submitted so far are done.
     pub fn settle(&mut self, reply: Sender<()>) {
         self.in_flight.settle(reply);
     }
 
-    /// Disks that are this node, or another opening of it, are replaced. Requests in flight use the old ones to their ends.
+    /// Replaces the disks of this node, or of an earlier one of its name. Requests in flight use the old ones until they are done.
     pub fn set_node(&mut self, node: &Node, mut attach: impl FnMut() -> AttachedDisk) {
         for disk in &mut self.disks {
             if disk.node().name() == node.name() {
@@ -239,7 +239,7 @@ impl RunningSocketDevice {
         self.stopping = Some(reply);
     }
 
-    /// It was stopped, and nothing is in flight: what waits for that.
+    /// The sender to notify of its end, if it was stopped and nothing is in flight.
     pub fn ended(&mut self) -> Option<Sender<u32>> {
         if self.stopping.is_none() || self.device.in_flight() > 0 {
             return None;
@@ -247,22 +247,22 @@ impl RunningSocketDevice {
         self.stopping.take()
     }
 
-    /// What is watched for it.
+    /// Its watched descriptors.
     pub fn handlers(&self) -> impl Iterator<Item = HandlerId> {
         self.handlers.iter().copied().flatten()
     }
 }
 
-/// All of an iothread's, by place.
+/// All socket devices of an iothread, by place.
 #[derive(Default)]
 pub(crate) struct SocketDevices {
     places: Vec<Option<Box<RunningSocketDevice>>>,
-    /// The places of those that there are.
+    /// The places in use.
     used: Vec<u32>,
-    /// Which of these was looked at last.
-    looked_at: usize,
-    /// Those that the loop is to look after.
-    wanting: Vec<u32>,
+    /// The one whose socket was polled last, as an index in `used`.
+    last_polled: usize,
+    /// Places whose watches or timers have to be updated.
+    to_update: Vec<u32>,
 }
 
 impl SocketDevices {
@@ -272,20 +272,20 @@ impl SocketDevices {
             self.places.resize_with(place + 1, || None);
         }
         self.used.push(running.place);
-        self.wanting.reserve(self.used.len());
+        self.to_update.reserve(self.used.len());
         self.places[place] = Some(Box::new(running));
     }
 
-    /// Whether there are none.
+    /// Whether there are no socket devices.
     pub fn is_empty(&self) -> bool {
         self.used.is_empty()
     }
 
-    /// The next one that is polled for, in turn.
+    /// The next one whose socket is polled, in turn.
     pub fn next_polled(&mut self) -> Option<&mut RunningSocketDevice> {
         for _ in 0..self.used.len() {
-            self.looked_at = (self.looked_at + 1) % self.used.len();
-            let place = self.used[self.looked_at];
+            self.last_polled = (self.last_polled + 1) % self.used.len();
+            let place = self.used[self.last_polled];
             if self.get_mut(place).is_some_and(|running| running.polled) {
                 return self.get_mut(place);
             }
@@ -293,22 +293,22 @@ impl SocketDevices {
         None
     }
 
-    /// The loop is to look after this one before the iteration ends.
-    pub fn want_loop(&mut self, place: u32) {
-        if !self.wanting.contains(&place) {
-            self.wanting.push(place);
+    /// Has the watches and the timer of this one updated before the iteration ends.
+    pub fn schedule_update(&mut self, place: u32) {
+        if !self.to_update.contains(&place) {
+            self.to_update.push(place);
         }
     }
 
-    /// Whether the loop is to look after any.
+    /// Whether any is to be updated.
     #[inline]
-    pub fn any_wants_loop(&self) -> bool {
-        !self.wanting.is_empty()
+    pub fn any_needs_update(&self) -> bool {
+        !self.to_update.is_empty()
     }
 
-    /// The next one that the loop is to look after.
-    pub fn next_wanting(&mut self) -> Option<u32> {
-        self.wanting.pop()
+    /// The next one to update.
+    pub fn next_update(&mut self) -> Option<u32> {
+        self.to_update.pop()
     }
 
     pub fn get_mut(&mut self, place: u32) -> Option<&mut RunningSocketDevice> {
@@ -321,7 +321,7 @@ impl SocketDevices {
         Some(running)
     }
 
-    /// All of them.
+    /// All socket devices.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut RunningSocketDevice> {
         self.places.iter_mut().flatten().map(Box::as_mut)
     }

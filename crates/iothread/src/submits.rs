@@ -1,23 +1,22 @@
-//! Counts of what an iothread submits to the kernel.
+//! Counters of an iothread's submissions to the kernel.
 
 use block::{IoContext, Submits};
 use telemetry::counters::Counter;
 
-/// Kept by the iothread, read by any thread: as of the last submit phase. On cache lines of its own.
+/// Counters as of the last submit phase, written by the iothread and read by any thread. On cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct SubmitTotals {
-    /// Requests that were submitted, those that go on after a short transfer again. What a disk carries out
-    /// within the call is not among them.
+    /// Submitted requests, including continuations of short transfers. Requests that a disk completes within the call are not counted.
     pub requests: Counter,
-    /// Calls that did it.
+    /// System calls that submitted them.
     pub calls: Counter,
-    /// Most requests in one of them.
+    /// Most requests in one call.
     pub largest_batch: Counter,
 }
 
 impl SubmitTotals {
-    /// As the engines have it now.
+    /// Updates the counters from the engines.
     #[inline]
     pub(crate) fn update(&self, io: &IoContext) {
         let Submits {

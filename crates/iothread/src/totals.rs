@@ -2,7 +2,7 @@
 
 use block::IoContext;
 
-/// Both engines count the same; `$also` are names that only this one has.
+/// Logs the counters of an engine; `$also` are those that only this one has.
 macro_rules! log {
     ($stats:expr, $engine:literal $(, $also:ident)*) => {
         if let Some(stats) = $stats {
@@ -20,7 +20,7 @@ macro_rules! log {
     };
 }
 
-/// One line for each engine that was made.
+/// Logs one line for each engine that was created.
 pub fn log(io: &IoContext) {
     log!(io.aio_stats(), "Linux AIO", synchronous);
     log!(io.ring_stats(), "io_uring", retried, fixed);

@@ -1,8 +1,8 @@
-//! The distance from the last completion of a batch to the guest's signal.
+//! Latency trace: the time from the last completion of a batch to the guest's signal.
 //!
 //! Compiled in with the feature `latency-trace` only; without it [`Trace`] is empty and its methods do
-//! nothing. A completion reads the clock then, which no build for use should pay for. What a device
-//! answers by itself, without a completion, is not counted.
+//! nothing. Each completion reads the clock then, which production builds should not pay for. Requests that a device
+//! answers without a completion are not counted.
 
 #[cfg(not(feature = "latency-trace"))]
 pub(crate) use off::Trace;
@@ -28,7 +28,7 @@ mod off {
 mod on {
     use std::time::Instant;
 
-    /// One iothread's.
+    /// Trace of one iothread.
     #[derive(Default)]
     pub(crate) struct Trace {
         /// By place: the last completion that was not signalled yet.
@@ -53,7 +53,7 @@ mod on {
             }
         }
 
-        /// What was seen since the iothread began.
+        /// Logs the distances since the iothread began.
         pub fn print(&self) {
             let thread = std::thread::current();
             let name = thread.name().unwrap_or_default();
@@ -68,7 +68,7 @@ mod on {
         }
     }
 
-    /// The last one also counts all beyond it: four seconds and more.
+    /// Number of counts; the last one also counts all longer times: four seconds and more.
     const POWERS: usize = 32;
 
     /// A histogram: one count per power of two.

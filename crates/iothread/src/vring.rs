@@ -1,4 +1,4 @@
-//! A started virtqueue: its ring, the device behind it, the descriptors around it.
+//! A started virtqueue: its ring, its device and its descriptors.
 
 mod generations;
 
@@ -19,25 +19,25 @@ use crate::epochs::Epochs;
 use crate::event_loop::{HandlerId, Idle, PollPredictor, PollSettings, Remote, Turn};
 use crate::messages::{Message, QueueRegistration, QueueReports, Resume, ScsiMessage, VringSetup};
 
-/// Requests admitted from one queue per iteration, at most. It bounds how long the other queues of
+/// Limit of requests admitted from one queue per iteration. It bounds how long the other queues of
 /// the iothread wait for their turn, and the guest for its completions.
 pub(crate) const ADMIT_BUDGET: usize = 64;
 
-/// How often in a row an active queue is found empty before it has to kick again. So many looks cost
-/// about as much as the kick that they spare, which is the best that one can do without knowing when
+/// Number of polls in a row that find an active queue empty before its kicks are enabled again. So many polls cost
+/// about as much as the kick that they spare, which is the best choice without knowing when
 /// the next request comes.
-pub(crate) const EMPTY_LOOKS: u16 = 256;
+pub(crate) const EMPTY_POLLS: u16 = 256;
 
-/// A started queue. Two cache lines apart from any other's: a processor fetches them in pairs.
+/// A started queue. Aligned to two cache lines, which a processor fetches in pairs.
 #[repr(align(128))]
 pub(crate) struct Vring {
     ring: virtqueue::Queue,
     device: Box<dyn QueueDevice>,
-    /// On its iothread.
+    /// Its place on its iothread.
     place: u32,
     memory: Arc<GuestMemory>,
     epochs: Epochs,
-    /// Its memory is registered with the iothread's ring, each generation for itself.
+    /// Whether its memory is registered with the iothread's io_uring, each generation separately.
     fixed_buffers: bool,
     reports: Option<QueueReports>,
     pub kick: Option<HandlerId>,
@@ -45,21 +45,20 @@ pub(crate) struct Vring {
     err: Option<OwnedFd>,
     pub enabled: bool,
     broken: bool,
-    /// Waits for the queue to have drained; where it stands then is sent here.
+    /// Receives the base of the queue once it has drained.
     pub stopping: Option<Sender<u32>>,
-    /// What becomes of its parked requests when it stops.
+    /// Handling of its parked requests when it stops.
     stop: Stop,
-    /// How often in a row nothing was found in it while it was active.
-    pub empty_looks: u16,
-    /// How long it keeps the loop waiting.
+    /// Number of polls in a row that found it empty while it was active.
+    pub empty_polls: u16,
+    /// Predicts whether polling for it pays.
     predictor: PollPredictor,
-    /// Other threads reach it, as one of its export's.
+    /// Its registration with its export, for other threads.
     pub registration: Option<QueueRegistration>,
 }
 
 impl Vring {
-    /// A queue that is not in any list yet. `place` is its place among the runner's, which `remote` leads to. `attach` makes the
-    /// route to a disk.
+    /// A queue that is in no list yet, and its kick descriptor. `place` is its place on the iothread that `remote` leads to.
     pub fn new(
         setup: VringSetup,
         place: u32,
@@ -109,14 +108,14 @@ impl Vring {
             broken: false,
             stopping: None,
             stop: Stop::Return,
-            empty_looks: 0,
+            empty_polls: 0,
             predictor: PollPredictor::default(),
             registration: None,
         };
         Ok((vring, kick))
     }
 
-    /// The device, and what it works with.
+    /// The device, and the context for its calls.
     #[inline]
     fn device<'a>(
         &'a mut self,
@@ -135,12 +134,12 @@ impl Vring {
         (&mut *self.device, cx)
     }
 
-    /// Logs what the queue writes to the guest's memory there, or does not.
+    /// Sets or removes its dirty log.
     pub fn set_log(&mut self, log: Option<QueueLog>) {
         self.ring.set_log(log, &self.memory);
     }
 
-    /// Signals the guest there from now on.
+    /// Replaces the descriptor that signals the guest.
     pub fn set_call(&mut self, call: Option<OwnedFd>) {
         self.call = call;
         // A driver that waits on the new descriptor may not have seen a signal on the old one:
@@ -150,7 +149,7 @@ impl Vring {
         }
     }
 
-    /// Signals a broken queue there.
+    /// Replaces the descriptor that signals a broken queue.
     pub fn set_err(&mut self, err: Option<OwnedFd>) {
         self.err = err;
     }
@@ -174,7 +173,7 @@ impl Vring {
         self.device.into_disks()
     }
 
-    /// Whether requests may be taken from it.
+    /// Whether requests may be admitted from it.
     pub fn runs(&self) -> bool {
         !self.broken
             && if self.stopping.is_none() {
@@ -184,30 +183,30 @@ impl Vring {
             }
     }
 
-    /// What was in flight when the queue was started is carried out before it stops: the next process that uses the rings may
-    /// not know of the record. Front-ends disable a queue before they stop it, so that does not count; but of one that is left
-    /// disabled the record is.
+    /// Whether there are recovered requests to admit before the queue stops. They are, since the next process that uses the rings may
+    /// not know of the in-flight region; also if the queue is disabled, as front-ends disable a queue before they stop it, unless its
+    /// parked requests are to stay in the region.
     #[cold]
     fn has_recovered_requests(&self) -> bool {
         let stays = self.stop == Stop::Record && !self.enabled;
         self.device.has_requests() && !stays && self.ring.has_recovered()
     }
 
-    /// It takes nothing new any more. Where it stands once it has drained is sent to `reply`.
+    /// Begins to stop it: no new requests are admitted. Its base is sent to `reply` once it has drained.
     pub fn begin_stop(&mut self, reply: Sender<u32>) {
         self.stopping = Some(reply);
         self.ring.finish();
         self.end_admissions_if_finished();
     }
 
-    /// A queue that stops has taken the last that it still takes.
+    /// Ends the admissions of a queue that stops, after its last recovered request.
     pub fn end_admissions_if_finished(&mut self) {
         if self.stopping.is_some() && !self.has_recovered_requests() {
             self.device.end_admissions(&mut self.ring);
         }
     }
 
-    /// It was stopped, and has nothing in flight but parked requests.
+    /// Whether it was stopped and has nothing in flight but parked requests.
     pub fn has_drained(&self) -> bool {
         let in_flight = self.device.in_flight();
         self.stopping.is_some() && in_flight.requests == in_flight.parked && !self.runs()
@@ -222,7 +221,7 @@ impl Vring {
         self.ring.disable_kicks();
     }
 
-    /// Asks for kicks. False, and still not kicked, when there is something already.
+    /// Enables kicks. False, and kicks stay disabled, when there is a request already.
     pub fn arm_kick(&mut self) -> bool {
         let found = self.ring.enable_kicks();
         if found {
@@ -231,19 +230,18 @@ impl Vring {
         !found
     }
 
-    /// Nothing was found in it once more. True when that is the case for so long that it has to kick
-    /// again, and it was asked to.
+    /// Counts a poll that found it empty. True when there were so many of them that its kicks were enabled again.
     #[inline]
     pub fn deactivate_if_idle(&mut self) -> bool {
-        self.empty_looks = self.empty_looks.wrapping_add(1);
-        if self.empty_looks < EMPTY_LOOKS {
+        self.empty_polls = self.empty_polls.wrapping_add(1);
+        if self.empty_polls < EMPTY_POLLS {
             return false;
         }
-        self.empty_looks = 0;
+        self.empty_polls = 0;
         self.kick.is_some() && self.arm_kick()
     }
 
-    /// Until when it is worth polling for its next request or completion.
+    /// The time until which polling for its next request or completion pays.
     pub fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
         let in_flight = self.device.in_flight().requests;
         let turn = match in_flight {
@@ -254,13 +252,13 @@ impl Vring {
         self.predictor.poll_until(settings, now_ns, progress, turn)
     }
 
-    /// The idle time after [`Vring::poll_until`] has ended.
+    /// Learns from the idle time after [`Vring::poll_until`], which has ended.
     pub fn learn(&mut self, settings: &PollSettings, idle: Idle) {
         let progress = self.progress(self.device.in_flight().requests);
         self.predictor.learn(settings, idle, progress);
     }
 
-    /// Changes with every request that is taken and every completion.
+    /// A number that changes with every admitted request and every completion.
     fn progress(&self, in_flight: u32) -> u64 {
         u64::from(self.next_avail()) << 32 | u64::from(in_flight)
     }
@@ -269,14 +267,14 @@ impl Vring {
         self.ring.next_avail()
     }
 
-    /// Phase 4 of one queue, of up to [`ADMIT_BUDGET`] requests. `None`: the guest broke it, which was reported.
+    /// Phase 4: admits up to [`ADMIT_BUDGET`] requests. `None`: the guest broke the queue, which was reported.
     pub fn admit(
         &mut self,
         chain: &mut Chain,
         io: &mut IoContext,
         now: impl FnOnce() -> u64,
     ) -> Option<Admission> {
-        // An active queue is empty in every other iteration: one load.
+        // An active queue is often empty: this check is one load.
         if !self.ring.has_available() {
             return Some(Admission::Drained);
         }
@@ -287,27 +285,27 @@ impl Vring {
         admission.map_err(|error| self.break_down(&error)).ok()
     }
 
-    /// Whether the device has answered something but by completions.
+    /// Whether the device has pushed used entries other than by completions.
     #[inline]
     pub fn take_answered(&mut self) -> bool {
         self.device.take_answered()
     }
 
-    /// Phase 2: block requests of this queue are done, `now` in ticks.
+    /// Phase 2: completes block requests of this queue, `now` in ticks.
     pub fn complete(&mut self, done: &[Completion], io: &mut IoContext, now: u64) {
         let (device, cx) = self.device(io, now);
         device.complete(done, cx);
         self.release_old(io);
     }
 
-    /// Phase 3 of one queue: one index, at most one signal. `signals` is called before that. True if requests wait for room in an
-    /// engine.
+    /// Phase 3: publishes used entries, with at most one signal. `signals` is called before that. True if requests wait for room in
+    /// an engine.
     pub fn publish(&mut self, signals: impl FnOnce()) -> bool {
         let signal = self.ring.publish() && self.call.is_some();
         if telemetry::tracepoints::notify::enabled() {
             self.trace_notify(signal);
         }
-        // The statistics are up to date when the guest is signalled. One that polls does not wait for them.
+        // The statistics are updated before the signal. A guest that polls may see its used entries earlier.
         let deferred = self.device.end_batch();
         if signal && let Some(call) = &self.call {
             signals();
@@ -317,7 +315,7 @@ impl Vring {
         deferred
     }
 
-    /// For tracers: what the disk has completed since this was last counted.
+    /// Fires the tracepoint of a notification, with the completions since the last count.
     #[cold]
     fn trace_notify(&self, signalled: bool) {
         let name = self.device.name();
@@ -331,14 +329,14 @@ impl Vring {
         );
     }
 
-    /// For tracers: the guest has kicked.
+    /// Fires the tracepoint of a kick.
     #[cold]
     pub fn trace_kick(&self) {
         let name = self.device.name();
         telemetry::tracepoints::kick::fire(name.export(), name.index().into());
     }
 
-    /// Another queue of its device has sent a message. False: it was for an earlier queue.
+    /// Handles a message of another queue of its device. False: it was for an earlier queue.
     pub fn handle_queue_message(
         &mut self,
         message: ScsiMessage,
@@ -357,7 +355,7 @@ impl Vring {
         handled
     }
 
-    /// Submits what waited for room in an engine. True: nothing waits any more.
+    /// Submits requests that waited for room in an engine. True: none waits any more.
     pub fn submit_deferred(&mut self, io: &mut IoContext, now: u64) -> bool {
         let (device, cx) = self.device(io, now);
         let done = device.submit_deferred(cx);
@@ -365,7 +363,7 @@ impl Vring {
         done
     }
 
-    /// Parked requests are retried or answered. True: all of them were, or wait for the queue to be enabled.
+    /// Retries or answers parked requests. True: all of them, or they wait for the queue to be enabled.
     #[must_use]
     pub fn resume_parked(&mut self, how: Resume, io: &mut IoContext, now: u64) -> bool {
         let (device, cx) = self.device(io, now);
@@ -374,7 +372,7 @@ impl Vring {
         done
     }
 
-    /// The queue may have been enabled. As for [`resume_parked`](Self::resume_parked).
+    /// Retries parked requests that waited for the queue to be enabled. As for [`resume_parked`](Self::resume_parked).
     #[must_use]
     pub fn resume_if_enabled(&mut self, io: &mut IoContext, now: u64) -> bool {
         if !self.enabled {
@@ -386,7 +384,7 @@ impl Vring {
         done
     }
 
-    /// Parked requests were answered: seldom enough to be published at once, in whatever phase the loop is.
+    /// Publishes answers to parked requests at once, in any phase, since they are rare.
     fn publish_answers(&mut self, io: &mut IoContext) {
         if self.take_answered() {
             self.publish(|| ());
@@ -394,15 +392,15 @@ impl Vring {
         self.release_old(io);
     }
 
-    /// Reports requests that were admitted in this time and are not done.
+    /// Reports unfinished requests that were admitted in this period.
     pub fn report_late(&self, after: u64, until: u64, now: u64) {
         if let Some(reports) = &self.reports {
             self.device.report_late(after, until, now, reports);
         }
     }
 
-    /// It has [drained](Self::has_drained): its parked requests leave it, and its memory and disk are not used any more. Returns where
-    /// it stands.
+    /// Ends a queue that has [drained](Self::has_drained): its parked requests leave it, and its memory and disk are not used any
+    /// more. Returns its base.
     pub fn end(&mut self, io: &mut IoContext, now: u64) -> u32 {
         let how = self.stop;
         let (device, cx) = self.device(io, now);
@@ -416,7 +414,7 @@ impl Vring {
         self.ring.base()
     }
 
-    /// The guest broke the queue: it alone stops here.
+    /// Stops a queue that the guest broke, and reports it.
     fn break_down(&mut self, error: &dyn Display) {
         if self.broken {
             return;
@@ -436,13 +434,13 @@ impl Vring {
     }
 }
 
-/// A full counter (EAGAIN) is a signal that is pending already; any other error is the front-end's
-/// own doing.
+/// Writes to an eventfd. A full counter (EAGAIN) is a signal that is pending already; any other error is the front-end's
+/// fault.
 fn send_signal(fd: &OwnedFd) {
     let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }
 
-/// Another descriptor of the same file.
+/// Duplicates a descriptor.
 fn duplicate(fd: Option<impl AsFd>) -> io::Result<Option<OwnedFd>> {
     fd.map(|fd| fd.as_fd().try_clone_to_owned()).transpose()
 }

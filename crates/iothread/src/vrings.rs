@@ -1,4 +1,4 @@
-//! The started queues of an iothread, by place. A place is the upper half of every token of the
+//! Started queues of an iothread, by place. A place is the upper half of every token of the
 //! queue's block requests; it is free again only when the last of them has completed.
 
 use crate::socket_devices::SocketDevices;
@@ -6,14 +6,14 @@ use crate::vring::Vring;
 
 #[derive(Default)]
 pub(crate) struct Vrings {
-    /// What has a place, and is no queue.
+    /// The socket devices, which share the places.
     pub socket_devices: SocketDevices,
     places: Vec<Option<Box<Vring>>>,
     free: Vec<u32>,
 }
 
 impl Vrings {
-    /// A place for a queue to come.
+    /// Reserves a place.
     pub fn reserve(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             self.places.push(None);
@@ -21,7 +21,7 @@ impl Vrings {
         })
     }
 
-    /// How many places there are: at least as many as queues.
+    /// Number of places, at least that of queues.
     pub fn count(&self) -> usize {
         self.places.len()
     }
@@ -31,7 +31,7 @@ impl Vrings {
         self.places[place as usize] = Some(Box::new(vring));
     }
 
-    /// Gives a place back; returns the queue in it.
+    /// Frees a place; returns the queue in it.
     pub fn remove(&mut self, place: u32) -> Option<Box<Vring>> {
         self.free.push(place);
         self.places[place as usize].take()

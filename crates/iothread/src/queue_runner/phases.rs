@@ -1,6 +1,6 @@
 //! The five phases of an iteration, and the messages between iterations.
 
-use super::{Handler, QueueRunner, UNKICKED_LOOK_NS};
+use super::{Handler, QueueRunner, UNKICKED_POLL_NS};
 use crate::event_loop::iothread::RunnerContext;
 use crate::event_loop::{HandlerId, Idle, PollSettings, Readiness, Runner};
 use crate::messages::Message;
@@ -14,7 +14,7 @@ impl Runner for QueueRunner {
 
     fn ready(&mut self, _: &mut RunnerContext<Self>, _: HandlerId, handler: Handler, _: Readiness) {
         match handler {
-            // The reap phase looks at the ring anyway.
+            // The reap phase reads the completion ring anyway.
             Handler::Engine => {}
             Handler::Kick(place) => self.kicked(place),
             Handler::SocketDevice(place, source) => self.socket_device_ready(place, source),
@@ -23,7 +23,7 @@ impl Runner for QueueRunner {
 
     fn expired(&mut self, cx: &mut RunnerContext<Self>, (): ()) {
         self.timer = None;
-        self.tend_all(cx);
+        self.run_all_socket_devices(cx);
     }
 
     fn message(&mut self, cx: &mut RunnerContext<Self>, message: Message) {
@@ -90,10 +90,10 @@ impl Runner for QueueRunner {
     fn submit(&mut self, cx: &mut RunnerContext<Self>) {
         self.flush_batch();
         if !self.has_dispatched && self.io.has_completions() {
-            self.answer_at_once();
+            self.complete_after_submit();
         }
-        if self.vrings.socket_devices.any_wants_loop() {
-            self.tend_waiting_socket_devices(cx);
+        if self.vrings.socket_devices.any_needs_update() {
+            self.update_socket_devices(cx);
         }
         self.arm_timer(cx);
     }
@@ -118,8 +118,8 @@ impl Runner for QueueRunner {
     fn park(&mut self, cx: &mut RunnerContext<Self>) -> bool {
         let parked = self.lists.park(&mut self.vrings);
         if parked.unkicked {
-            let look_ns = cx.now_ns() + UNKICKED_LOOK_NS;
-            self.arm_timer_for(cx, look_ns);
+            let poll_ns = cx.now_ns() + UNKICKED_POLL_NS;
+            self.arm_timer_for(cx, poll_ns);
         }
         self.io.prepare_to_block() || parked.found
     }

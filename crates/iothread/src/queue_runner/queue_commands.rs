@@ -26,7 +26,7 @@ impl Controls<'_> {
                 vring.enabled = enabled;
                 lists.activate(vring, place);
                 if vring.stopping.is_some() {
-                    // Requests that it was still to take may stay in its record: it may have drained then.
+                    // Recovered requests may stay in its in-flight region: it may have drained then.
                     vring.end_admissions_if_finished();
                     lists.unpublished.insert(place);
                 } else if !vring.resume_if_enabled(io, now) {
@@ -75,7 +75,7 @@ impl Controls<'_> {
             }
             DeviceCommand::ToScsi(message) => {
                 if vring.handle_queue_message(message, self.io, now) {
-                    // It may have answered something by itself.
+                    // It may have pushed used entries without completions.
                     self.lists.unpublished.insert(place);
                     self.lists.activate(vring, place);
                 }

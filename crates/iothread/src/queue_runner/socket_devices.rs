@@ -1,4 +1,4 @@
-//! Socket devices in the phases of an iothread. None of it is on the way of a queue's request.
+//! Socket devices in the phases of an iothread. Requests of queues use none of this code.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -11,8 +11,8 @@ use crate::messages::SocketDeviceCommand;
 use crate::socket_device::SocketDevice;
 use crate::socket_devices::{RunningSocketDevice, now_ns};
 
-/// While rings are polled for, one of so many looks at them is at a socket as well: it costs about as much as they do.
-const RING_LOOKS: u32 = 8;
+/// While rings are polled, one of so many polls also polls a socket: it costs about as much as they do.
+const RING_POLLS_PER_SOCKET_POLL: u32 = 8;
 
 impl QueueRunner {
     pub(super) fn start_socket_device(
@@ -28,11 +28,11 @@ impl QueueRunner {
         self.vrings.socket_devices.put(running);
         self.lists.make_room(self.vrings.count());
         self.trace.make_room(self.vrings.count());
-        self.tend(cx, place);
+        self.run_and_update(cx, place);
         place
     }
 
-    /// Its turn, among what has something to publish.
+    /// Runs a socket device, in the notify phase.
     #[cold]
     pub(super) fn run_socket_device(&mut self, place: u32) {
         let Some(running) = self.vrings.socket_devices.get_mut(place) else {
@@ -41,23 +41,23 @@ impl QueueRunner {
         if !running.run(&mut self.io, now_ns()) {
             self.lists.stall(place);
         }
-        if running.wants_loop() {
-            self.vrings.socket_devices.want_loop(place);
+        if running.needs_update() {
+            self.vrings.socket_devices.schedule_update(place);
         }
     }
 
-    /// Its turn comes next.
+    /// Schedules a socket device for the next notify phase.
     fn schedule_socket_device(&mut self, place: u32) {
         if self.vrings.socket_devices.get_mut(place).is_some() {
             self.lists.unpublished.insert(place);
         }
     }
 
-    /// Looks at the socket of one that is polled for.
+    /// Polls the socket of one socket device, in turn.
     #[cold]
     pub(super) fn poll_next_socket(&mut self) -> bool {
-        self.looks = self.looks.wrapping_add(1);
-        if !self.lists.active.is_empty() && !self.looks.is_multiple_of(RING_LOOKS) {
+        self.polls = self.polls.wrapping_add(1);
+        if !self.lists.active.is_empty() && !self.polls.is_multiple_of(RING_POLLS_PER_SOCKET_POLL) {
             return false;
         }
         let Some(running) = self.vrings.socket_devices.next_polled() else {
@@ -71,7 +71,7 @@ impl QueueRunner {
         found
     }
 
-    /// A descriptor of a socket device's is ready.
+    /// Handles a ready descriptor of a socket device.
     #[cold]
     pub(super) fn socket_device_ready(&mut self, place: u32, source: u8) {
         if let Some(running) = self.vrings.socket_devices.get_mut(place) {
@@ -80,21 +80,21 @@ impl QueueRunner {
         }
     }
 
-    /// Its turn, and then what it needs of the loop.
-    fn tend(&mut self, cx: &mut RunnerContext<Self>, place: u32) {
+    /// Runs a socket device, and updates its watches and its timer.
+    fn run_and_update(&mut self, cx: &mut RunnerContext<Self>, place: u32) {
         self.run_socket_device(place);
-        self.look_after(cx, place);
+        self.update_watches(cx, place);
     }
 
-    /// What socket devices need of the loop.
+    /// Updates the watches and timers of socket devices that need it.
     #[cold]
-    pub(super) fn tend_waiting_socket_devices(&mut self, cx: &mut RunnerContext<Self>) {
-        while let Some(place) = self.vrings.socket_devices.next_wanting() {
-            self.look_after(cx, place);
+    pub(super) fn update_socket_devices(&mut self, cx: &mut RunnerContext<Self>) {
+        while let Some(place) = self.vrings.socket_devices.next_update() {
+            self.update_watches(cx, place);
         }
     }
 
-    fn look_after(&mut self, cx: &mut RunnerContext<Self>, place: u32) {
+    fn update_watches(&mut self, cx: &mut RunnerContext<Self>, place: u32) {
         let Some(running) = self.vrings.socket_devices.get_mut(place) else {
             return;
         };
@@ -114,7 +114,7 @@ impl QueueRunner {
             tracing::error!(
                 %error,
                 advice = "raise `ulimit -n` (`LimitNOFILE=`)",
-                "a device's socket cannot be watched: its front-end is sent away"
+                "a device's socket cannot be watched: its front-end is disconnected"
             );
             self.disconnect_socket_device(place);
         }
@@ -132,11 +132,11 @@ impl QueueRunner {
         }
     }
 
-    /// The runner's timer has expired, which is one for all.
+    /// Runs all socket devices, after the timer, which they share, has expired.
     #[cold]
-    pub(super) fn tend_all(&mut self, cx: &mut RunnerContext<Self>) {
+    pub(super) fn run_all_socket_devices(&mut self, cx: &mut RunnerContext<Self>) {
         for place in self.vrings.socket_devices.places() {
-            self.tend(cx, place);
+            self.run_and_update(cx, place);
         }
     }
 
@@ -149,11 +149,11 @@ impl QueueRunner {
         if let Some(running) = self.vrings.socket_devices.get_mut(place) {
             running.stop(reply);
             self.io.stop_source(place);
-            self.tend(cx, place);
+            self.run_and_update(cx, place);
         }
     }
 
-    /// A command for one, if there is one.
+    /// Runs a command for a socket device, if there is one.
     #[cold]
     pub(super) fn control_socket_device(
         &mut self,
@@ -169,18 +169,18 @@ impl QueueRunner {
         match command {
             SocketDeviceCommand::Enable(enabled) => {
                 running.disabled = !enabled;
-                self.tend(cx, place);
+                self.run_and_update(cx, place);
             }
             SocketDeviceCommand::Settle(reply) => {
                 running.settle(reply);
                 controls.io.open_gates(place);
-                self.tend(cx, place);
+                self.run_and_update(cx, place);
             }
             SocketDeviceCommand::SetNode(node, reply) => {
                 running.set_node(&node, || controls.attach(&node));
                 running.settle(reply);
                 controls.io.open_gates(place);
-                self.tend(cx, place);
+                self.run_and_update(cx, place);
             }
             SocketDeviceCommand::StopIfIdle(reply) => {
                 let idle = running.is_idle();
@@ -192,11 +192,11 @@ impl QueueRunner {
             }
             SocketDeviceCommand::Park(reply) => {
                 let _ = reply.send(running.park());
-                self.look_after(cx, place);
+                self.update_watches(cx, place);
             }
             SocketDeviceCommand::Unpark => {
                 running.unpark();
-                self.look_after(cx, place);
+                self.update_watches(cx, place);
             }
         }
     }
@@ -209,7 +209,7 @@ impl QueueRunner {
             cx.delete(handler);
         }
         self.lists.forget(place);
-        // Before the answer: its receiver may close the disk then, and finds that nothing else holds it.
+        // Before the answer: its receiver may close the disk then, which nothing else may hold.
         for disk in running.into_disks() {
             self.io.detach(disk);
         }

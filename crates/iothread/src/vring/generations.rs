@@ -1,4 +1,4 @@
-//! Generations of requests: a queue goes on when its memory or its disk changes, and releases the old ones when their last
+//! Generations of requests: a queue continues when its memory or its disk changes, and releases the old ones when their last
 //! request has left.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::epochs::Used;
 use crate::messages::ScsiDisk;
 
 impl Vring {
-    /// The guest's memory is mapped anew. Requests in flight keep the map that they came with.
+    /// Replaces the map of the guest's memory. Requests in flight keep the old map.
     pub fn set_memory(&mut self, memory: Arc<GuestMemory>, io: &mut IoContext) {
         let remapped = self.ring.remap(&memory);
         let old = std::mem::replace(&mut self.memory, memory);
@@ -22,13 +22,13 @@ impl Vring {
         }
     }
 
-    /// What it takes from now on goes to this disk. What it has taken goes to the old one, to its end.
+    /// Replaces its disk. Requests in flight use the old one until they are done.
     pub fn set_disk(&mut self, new: AttachedDisk, io: &mut IoContext) {
         let old = self.device.set_disk(new);
         self.retire(vec![old], io);
     }
 
-    /// The same for all disks of a controller. If units have come or gone, nothing is in flight.
+    /// The same for all disks of a controller. If units were added or removed, nothing is in flight.
     pub fn set_disks(
         &mut self,
         disks: Vec<ScsiDisk>,
@@ -39,11 +39,11 @@ impl Vring {
         self.retire(old, io);
     }
 
-    /// Requests in flight use these disks to their ends.
+    /// Keeps disks until the requests in flight are done.
     fn retire(&mut self, mut disks: Vec<AttachedDisk>, io: &mut IoContext) {
         let in_flight = self.device.in_flight();
         if in_flight.requests == in_flight.parked {
-            // Parked requests go to the new ones, if they are retried.
+            // Retries of parked requests go to the new disks.
             for disk in self.epochs.take_disks().chain(disks.drain(..)) {
                 io.detach(disk);
             }
@@ -51,15 +51,15 @@ impl Vring {
         self.begin_generation(self.memory.clone(), disks, io);
     }
 
-    /// The answer comes when all that was taken so far is done. The queue continues meanwhile.
+    /// Notifies `reply` when all requests admitted so far are done. The queue continues meanwhile.
     pub fn settle(&mut self, reply: Sender<()>, io: &mut IoContext) {
         self.begin_generation(self.memory.clone(), Vec::new(), io);
         self.epochs.settle(reply);
         self.release_old(io);
     }
 
-    /// Begins to use its memory for what is admitted from now on. What is in flight is of an older generation, which uses `memory`
-    /// and the `disks` that the queue continues without.
+    /// Begins a generation, which uses the present memory. Requests in flight belong to an older one, which uses `memory`
+    /// and the `disks` that were replaced.
     fn begin_generation(
         &mut self,
         memory: Arc<GuestMemory>,
@@ -75,7 +75,7 @@ impl Vring {
         }
     }
 
-    /// No request uses this any more.
+    /// Releases memory and disks that no request uses any more.
     fn leave(&self, unused: Used, io: &mut IoContext) {
         self.leave_memory(&unused.memory, io);
         for disk in unused.disks {
@@ -83,7 +83,7 @@ impl Vring {
         }
     }
 
-    /// Requests of older generations may have left the queue, or been parked.
+    /// Releases what older generations do not use any more, since requests may have left the queue or been parked.
     #[inline]
     pub(super) fn release_old(&mut self, io: &mut IoContext) {
         if !self.epochs.are_over() {
@@ -99,12 +99,12 @@ impl Vring {
         }
         self.epochs.end_settling(self.device.parked_of_old());
         if self.epochs.are_settling() {
-            // Each time: a later step of a request, or a retry, may have come to a gate meanwhile.
+            // Each time: a later step of a request, or a retry, may have reached a gate meanwhile.
             io.open_gates(self.place);
         }
     }
 
-    /// The current generation begins to use its memory.
+    /// Registers the memory of the current generation.
     pub fn join_memory(&self, io: &mut IoContext) {
         let Some(disk) = self.device.registered_disk() else {
             return;
@@ -128,7 +128,7 @@ impl Vring {
     }
 }
 
-/// A map's name, as long as it is kept.
+/// Key of a memory map, as long as it is kept.
 fn key(memory: &Arc<GuestMemory>) -> usize {
     Arc::as_ptr(memory) as usize
 }
