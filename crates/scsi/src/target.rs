@@ -180,7 +180,7 @@ impl View {
     }
 
     /// Takes the unit of this number to hand, as it is now. False: there is none.
-    pub fn look_at(&mut self, lun: u16) -> bool {
+    pub fn select_unit(&mut self, lun: u16) -> bool {
         self.refresh();
         self.take(lun).is_some()
     }

@@ -117,7 +117,7 @@ impl Transfer {
 }
 
 impl View {
-    /// A command to the unit that was [looked at](Self::look_at), if it is a plain read, or write, with nothing in its way.
+    /// A command to the unit that was [looked at](Self::select_unit), if it is a plain read, or write, with nothing in its way.
     #[inline(always)]
     #[must_use]
     pub fn transfer<const WRITES: bool>(&self, nexus: Nexus, cdb: CdbWords) -> Option<Transfer> {

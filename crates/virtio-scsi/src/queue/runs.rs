@@ -36,7 +36,7 @@ impl Queue {
         let Some((place, disk)) = self.table.disk(lun) else {
             return false;
         };
-        if !disk.view.look_at(disk.address.lun) || !disk.tasks.is_open() {
+        if !disk.view.select_unit(disk.address.lun) || !disk.tasks.is_open() {
             return false;
         }
         let room = u32::try_from(io.room(place)).unwrap_or(u32::MAX);
