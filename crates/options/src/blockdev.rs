@@ -1,8 +1,7 @@
-//! `--blockdev`: the nodes that hold a disk's data.
+//! `--blockdev`: nodes, which hold the data of disks.
 //!
-//! Defaults are those of qemu-storage-daemon, with one exception: nodes bypass the host's page cache
-//! unless told otherwise, since a guest has a page cache of its own, and how their requests reach the
-//! kernel is left to what the host has.
+//! Defaults are those of qemu-storage-daemon, with two exceptions: nodes bypass the host's page cache, since a guest has a page
+//! cache of its own, and the I/O backend is chosen by probing.
 
 mod blkdebug;
 mod read;
@@ -11,103 +10,103 @@ use std::path::PathBuf;
 
 pub(crate) use blkdebug::{BlkdebugKeys, InjectErrorKeys, read_blkdebug};
 pub use blkdebug::{BlkdebugOptions, InjectAction, InjectError, IoType};
-pub(crate) use read::{DRIVERS, Which, parse};
+pub(crate) use read::{DRIVERS, DriverKind, parse};
 
 use crate::{
     form::{Choice, FilePath, OnlyOff, Switch, number, size},
-    key::{NotYet, ValueType},
+    key::{UnsupportedName, ValueType},
     settings::{settings, words},
 };
 
-/// `--blockdev …`: one node, with its children inside if they were written in place.
+/// `--blockdev …`: a node, with child nodes that are written inside of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockdevOptions {
-    /// `node-name`: the name exports and other nodes refer to it by, at most 31 characters. A
-    /// child written in place without a name gets one that starts with `#`, which no user can write.
+    /// `node-name`: its name for exports and other nodes, at most 31 characters. A child node that is written inside of it may have
+    /// a generated name, which begins with `#`.
     pub node_name: String,
-    /// What every driver takes.
+    /// Options of every driver.
     pub settings: NodeSettings,
-    /// What is behind the node, with the driver's own options.
+    /// The driver with its options.
     pub driver: Driver,
 }
 
 settings! {
-    /// Options of every node. A child written in place has those of its parent where it says nothing itself, but for `discard`: the
-    /// parent decides what reaches it.
+    /// Options of every node. A child node that is written inside of another one inherits them, except `discard`, which the parent
+    /// decides.
     pub struct NodeSettings {
         /// refuse writes (default off)
         pub read_only: bool = "read-only", Switch, default(false);
         /// become read-only if it cannot be opened for writing (default off)
         pub auto_read_only: bool = "auto-read-only", Switch, default(false);
-        /// free the space a guest discards, or not (default ignore)
+        /// free the space that a guest discards, or ignore discards (default ignore)
         pub discard: Discard = "discard", Discard::FORM, default(Discard::Ignore);
         /// bypass the host's page cache, O_DIRECT (default on where the file system can)
         pub cache_direct: Option<bool> = "cache.direct", Switch, optional;
         /// ignore flushes; loses data when the host stops (default off)
         pub cache_no_flush: bool = "cache.no-flush", Switch, default(false);
-        /// lock the image and use it, or leave it to another program until an export or blockdev-set-active needs it (default on)
+        /// lock and use the image, or leave it to another program until an export or blockdev-set-active needs it (default on)
         pub active: bool = "active", Switch, default(true);
     }
     accepts {
         /// only off for now
         "detect-zeroes", ZEROES_NOT_DETECTED;
         /// only off for now
-        "force-share", OnlyOff { instead: "use locking=off to open a file that somebody else writes" };
+        "force-share", OnlyOff { instead: "use locking=off to open a file that another program writes" };
     }
     beside {
-        /// what is behind the node; may be written without its key
+        /// the kind of node; its key may be omitted
         "driver", "DRIVER", ValueType::Named("driver"), required;
-        /// the name exports and other nodes refer to it by
+        /// its name, for exports and other nodes
         "node-name", "NAME", ValueType::Str;
     }
 }
 
 const ZEROES_NOT_DETECTED: Choice<()> = {
-    let instead = "leave it out: zeroes are written as they are";
+    let instead = "leave it out: zeroes are written as data";
     Choice {
         words: &[("off", ())],
-        not_yet: &[
-            NotYet {
+        unsupported: &[
+            UnsupportedName {
                 name: "on",
                 instead,
             },
-            NotYet {
+            UnsupportedName {
                 name: "unmap",
                 instead,
             },
         ],
-        shown: "off",
+        placeholder: "off",
     }
 };
 
 words! {
-    /// What a discard request from the guest does.
+    /// The effect of a discard request of the guest.
     pub enum Discard {
-        /// Free the space below.
+        /// Free the space.
         Unmap = "unmap",
-        /// Nothing, successfully.
+        /// No effect; it succeeds.
         Ignore = "ignore",
     }
     also "on" => Unmap, "off" => Ignore;
 }
 
-/// What is behind a node.
+/// A driver with its options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Driver {
     /// `file`: a regular file.
     File(FileOptions),
     /// `host_device`: a block device of the host.
     HostDevice(FileOptions),
-    /// `null-co`: nothing; writes vanish. For measuring everything around the storage.
+    /// `null-co`: no storage; writes are dropped. For benchmarks of everything but the storage.
     NullCo(NullOptions),
-    /// `raw`: another node as it is, or a part of it.
+    /// `raw`: another node, or a part of it.
     Raw {
         /// `file`: the node below.
         file: NodeRef,
-        /// Which part of it.
+        /// The part of it.
         part: RawOptions,
     },
-    /// `blkdebug`: another node, with faults on purpose.
+    /// `blkdebug`: a filter that injects faults into requests to another node.
     Blkdebug {
         /// `image`: the node below.
         image: NodeRef,
@@ -129,7 +128,7 @@ impl Driver {
         }
     }
 
-    /// The node below, if there is one, and what it is called there.
+    /// The node below, if there is one, with the key that names it.
     #[must_use]
     pub fn child(&self) -> Option<(&'static str, &NodeRef)> {
         match self {
@@ -139,7 +138,7 @@ impl Driver {
         }
     }
 
-    /// The options of the file or device, of a driver for these.
+    /// The options of the file or device, if the driver has one.
     #[must_use]
     pub fn file(&self) -> Option<&FileOptions> {
         match self {
@@ -154,7 +153,7 @@ settings! {
     pub struct FileOptions {
         /// the file or device
         pub filename: PathBuf = "filename", FilePath, required("write filename=PATH");
-        /// how requests reach the kernel (default found by trying: io_uring, else native, with cache.direct=off threads)
+        /// the I/O backend (default: chosen by probing: io_uring, else native, with cache.direct=off threads)
         pub aio: Option<AioMode> = "aio", AioMode::FORM, optional;
         /// lock it against other writers (default auto)
         pub locking: Locking = "locking", Locking::FORM, default(Locking::Auto);
@@ -164,13 +163,13 @@ settings! {
 }
 
 words! {
-    /// How requests reach the kernel.
+    /// The I/O backend, which submits requests to the kernel.
     pub enum AioMode {
         /// Blocking calls on worker threads.
         Threads = "threads",
         /// Linux AIO. Not possible with `cache.direct=off`: on buffered files submission blocks.
         Native = "native",
-        /// A ring of io_uring per iothread.
+        /// One io_uring per iothread.
         IoUring = "io_uring",
     }
 }
@@ -187,7 +186,7 @@ words! {
     }
 }
 
-/// Largest offset that the kernel's file interface has (`off_t`).
+/// Largest file offset of the kernel (`off_t`).
 const MAX_DISK_BYTES: u64 = i64::MAX.unsigned_abs();
 
 settings! {
@@ -195,10 +194,10 @@ settings! {
     pub struct NullOptions {
         /// size of the disk (default 1G)
         pub size: u64 = "size", size(0, MAX_DISK_BYTES), default(DEFAULT_NULL_SIZE);
-        /// reads return zeroes instead of whatever is in the buffer (default off)
+        /// reads return zeroes instead of leaving the buffer unchanged (default off)
         pub read_zeroes: bool = "read-zeroes", Switch, default(false);
         /// how long each request takes (default 0)
-        pub latency_ns: u64 = "latency-ns", number(0, u64::MAX).shown("NS"), default(0);
+        pub latency_ns: u64 = "latency-ns", number(0, u64::MAX).placeholder("NS"), default(0);
     }
 }
 
@@ -212,7 +211,7 @@ settings! {
             size(0, MAX_DISK_BYTES).check(is_in_sectors, "a multiple of 512 bytes"), optional;
     }
     beside {
-        /// the node below: its node-name, or its own keys as file.driver=…,file.…
+        /// the node below: its node-name, or its keys as file.driver=…,file.…
         "file", "NODE", ValueType::Named("BlockdevRef"), required;
     }
 }
@@ -221,17 +220,17 @@ fn is_in_sectors(bytes: u64) -> bool {
     bytes.is_multiple_of(512)
 }
 
-/// A node named or written in place.
+/// A reference to a node, or a node that is written inside of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeRef {
-    /// The `node-name` of an earlier `--blockdev`; checked to exist.
+    /// The `node-name` of an earlier `--blockdev`. It exists.
     Name(String),
-    /// A node of its own.
+    /// A node that is written inside of another.
     Inline(Box<BlockdevOptions>),
 }
 
 impl NodeRef {
-    /// The name of the node, in either case.
+    /// The name of the node.
     #[must_use]
     pub fn node_name(&self) -> &str {
         match self {

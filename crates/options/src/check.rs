@@ -1,4 +1,4 @@
-//! `blockplane check FILE`: is a configuration right?
+//! `blockplane check FILE`: validates a configuration file.
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -6,24 +6,24 @@ use clap::{CommandFactory, Parser};
 
 use crate::{
     Invocation, UsageError,
-    command::{self, Answer},
+    command::{self, ParsedCommand},
 };
 
-/// Check a configuration file without starting anything
+/// Validate a configuration file without starting anything
 ///
-/// Everything that is wrong is said at once, each with its line. What would run is shown as tables. Disks are not
-/// touched, unless --open is given.
+/// All errors are reported at once, each with its line. The objects that the file would create are shown as tables. Disks
+/// are not opened, unless --open is given.
 #[derive(Parser)]
 #[command(
     name = "blockplane check",
     bin_name = "blockplane check",
-    // Not the terminal's: the same words always give the same text.
+    // Independent of the terminal, see `HELP_COLUMNS`.
     term_width = commands::HELP_COLUMNS,
     disable_version_flag = true,
     after_help = "The exit status is 0 if a daemon can be started with the file, and 1 if not; hints do not change it."
 )]
 struct Args {
-    /// The configuration, see blockplane.toml(5); - is standard input
+    /// The configuration file, see blockplane.toml(5); - is standard input
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
 
@@ -31,7 +31,7 @@ struct Args {
     #[arg(long)]
     json: bool,
 
-    /// Also look whether the files are there and may be read or written by you, and the sockets' folders
+    /// Also check that the files exist, that you may read or write them, and that the sockets' folders exist
     #[arg(long)]
     open: bool,
 }
@@ -39,24 +39,24 @@ struct Args {
 /// `blockplane check`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
-    /// The configuration.
+    /// The configuration file.
     pub path: PathBuf,
     /// `--json`
     pub json: bool,
-    /// `--open`: look at the files that it names.
+    /// `--open`: also check the files that it names.
     pub open: bool,
 }
 
-/// The grammar.
+/// The grammar of the command.
 pub(crate) fn grammar() -> clap::Command {
     Args::command()
 }
 
-/// Reads what follows `check`.
+/// Parses the arguments of `check`.
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageError> {
     let args: Args = match command::parse("check", grammar(), args)? {
-        Answer::Do(args) => args,
-        Answer::Help(help) => return Ok(Invocation::Help(help)),
+        ParsedCommand::Args(args) => args,
+        ParsedCommand::Help(help) => return Ok(Invocation::Help(help)),
     };
     Ok(Invocation::Check(Check {
         path: args.file,

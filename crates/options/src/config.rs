@@ -1,12 +1,11 @@
-//! A configuration file: the objects of the command line, as tables of a TOML document.
+//! Configuration file: the objects of the command line as tables of a TOML document.
 //!
-//! `[export.e0]` is `--export vhost-user-blk,id=e0`, with the same keys; the order of tables does not matter. The
-//! file comes first and the command line after it: what an option gives a name that the file gives as well
-//! takes its place.
+//! `[export.e0]` is `--export vhost-user-blk,id=e0`, with the same keys; the order of tables does not matter. An option on the
+//! command line replaces the table of an object of the same kind and name.
 
 mod document;
+mod location;
 mod order;
-mod place;
 mod read;
 
 use std::{
@@ -14,34 +13,34 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use place::Lines;
-pub use place::Place;
+use location::Lines;
+pub use location::Location;
 
-use crate::{Confinement, Daemon, LogFormat, LogLevel, MetricsAddr, directive::Written};
+use crate::{Confinement, Daemon, LogFormat, LogLevel, MetricsAddr, directive::RawDirective};
 
-/// A run that a configuration file describes, and options that add to it.
+/// A configuration file that is still to be parsed, with the options beside it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ConfigFile {
-    /// The file, as it is named in errors.
+    /// The path of the file.
     pub path: PathBuf,
     /// `--daemonize`
     pub daemonize: bool,
     /// `--pidfile`
     pub pidfile: Option<PathBuf>,
-    /// `--metrics`, which replaces what the file says.
+    /// `--metrics`, which replaces that of the file.
     pub metrics: Option<MetricsAddr>,
     /// `--sandbox` and `--user`
     pub confinement: Confinement,
-    /// How much to log, if `serve` was asked; else it is not said here.
+    /// The log level, with `serve`. `None` = as the environment says.
     pub log_level: Option<LogLevel>,
     /// `--log-format` of `serve`. `None` = as the environment says.
     pub log_format: Option<LogFormat>,
-    /// What the command line describes.
-    pub(crate) written: Vec<Written>,
+    /// Directives of the command line.
+    pub(crate) directives: Vec<RawDirective>,
 }
 
 impl ConfigFile {
-    /// What a file alone describes.
+    /// A file without other options.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
@@ -50,7 +49,7 @@ impl ConfigFile {
         }
     }
 
-    /// The same with another name in errors.
+    /// The same with another path in errors.
     #[must_use]
     pub fn with_path(self, path: impl Into<PathBuf>) -> Self {
         Self {
@@ -59,12 +58,12 @@ impl ConfigFile {
         }
     }
 
-    /// Reads the text of the file and puts it together with the options.
+    /// Parses the text of the file, together with the options.
     ///
     /// # Errors
-    /// Everything that is wrong with them.
+    /// All problems of both.
     pub fn parse(self, text: &str) -> Result<Daemon, ConfigError> {
-        match read::all(text, self.written, self.metrics) {
+        match read::read_all(text, self.directives, self.metrics) {
             Ok((directives, metrics)) => Ok(Daemon {
                 daemonize: self.daemonize,
                 pidfile: self.pidfile,
@@ -80,17 +79,17 @@ impl ConfigFile {
     }
 }
 
-/// A configuration that cannot be carried out.
+/// The problems of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong, in the order of the file; never empty.
+    /// The problems, in the order of the file; never empty.
     pub findings: Vec<Finding>,
 }
 
 impl ConfigError {
-    /// The text of a file, if it is one.
+    /// The text of a file.
     ///
     /// # Errors
     /// It is not UTF-8.
@@ -99,12 +98,12 @@ impl ConfigError {
             let at = error.utf8_error().valid_up_to();
             let byte = error.as_bytes()[at];
             let text = String::from_utf8_lossy(error.as_bytes());
-            // What stands before it is as long as it was, and one character stands in its place.
+            // The text before it is unchanged, and one replacement character takes its place.
             let end = text.ceil_char_boundary(at + 1);
             Self {
                 path: path.to_owned(),
                 findings: vec![Finding {
-                    place: Some(Lines::of(&text).place(&(at..end))),
+                    place: Some(Lines::of(&text).location(&(at..end))),
                     message: format!(
                         "not UTF-8: the byte {byte:#04x} begins no character; save the file as UTF-8"
                     ),
@@ -114,12 +113,12 @@ impl ConfigError {
     }
 }
 
-/// One thing that is wrong.
+/// A problem of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Where in the file; `None`: in an option, which the message names.
-    pub place: Option<Place>,
-    /// What is wrong, and what would be right.
+    /// Its location in the file; `None`: in an option, which the message names.
+    pub place: Option<Location>,
+    /// The problem, and what is expected.
     pub message: String,
 }
 
@@ -160,16 +159,16 @@ mod tests {
     }
 
     #[test]
-    fn the_example_and_its_defaults_are_right() {
+    fn the_example_is_valid_with_and_without_its_defaults() {
         for text in [EXAMPLE, &with_defaults()] {
             let daemon = ConfigFile::new("blockplane.toml").parse(text);
             assert_eq!(daemon.map(|daemon| daemon.directives.len()), Ok(12));
         }
     }
 
-    /// What is written out says nothing new, but for what has no value to write for its default.
+    /// Keys whose default has no value are left out.
     #[test]
-    fn what_the_example_calls_a_default_is_one() {
+    fn defaults_in_the_example_are_the_defaults() {
         let no_value = ["cpu-affinity", "aio =", "serial", "cache.direct", "users"];
         let text: String = with_defaults()
             .lines()

@@ -1,15 +1,15 @@
-//! `--sandbox` and `--user`: what the process gives away once it knows what it is to do.
+//! `--sandbox` and `--user`: the restrictions that the process puts on itself at start.
 
-/// How much.
+/// `--sandbox`: the degree of restriction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sandbox {
-    /// Nothing.
+    /// No restriction.
     Off,
-    /// All that is not needed. With a monitor, which may add disks, any file can be opened; else only what was
-    /// configured.
+    /// Drops files, system calls and privileges that are not needed. With a monitor, which may add disks, any file can be opened;
+    /// else only configured ones.
     #[default]
     On,
-    /// As `on`, and only what was configured can be opened, monitor or not.
+    /// As `on`, but only configured files can be opened, even with a monitor.
     Strict,
 }
 
@@ -18,15 +18,15 @@ pub enum Sandbox {
 pub struct Confinement {
     /// `--sandbox`
     pub sandbox: Sandbox,
-    /// `--user`: the name or number of a user that is not empty. `None`: whoever has started it.
+    /// `--user`: the name or number of a user, not empty. `None`: the user that has started the process.
     pub user: Option<String>,
 }
 
 impl Sandbox {
-    /// What is expected, for errors.
+    /// The expected text, for errors.
     pub(crate) const EXPECTED: &str = "on, off or strict";
 
-    /// Reads one; `None` if it is none.
+    /// Reads a value; `None` if it is unknown.
     pub(crate) fn read(text: &str) -> Option<Self> {
         Some(match text {
             "off" => Self::Off,
@@ -36,13 +36,13 @@ impl Sandbox {
         })
     }
 
-    /// The same for `serve`.
+    /// Parses a value, for `serve`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         Self::read(text).ok_or_else(|| format!("expected {}", Self::EXPECTED))
     }
 }
 
-/// A user's name or number, for `serve`.
+/// Parses the name or number of a user.
 pub(crate) fn user(text: &str) -> Result<String, String> {
     if text.is_empty() {
         Err("expected a user's name or number".to_owned())

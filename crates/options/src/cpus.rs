@@ -1,17 +1,14 @@
 //! Sets of processors, as `taskset` and the kernel's cpusets write them: `0-3,8`.
 //!
-//! Only what can be said without asking the machine is checked here; whether a processor exists and
-//! may be used is found out by who runs on it.
+//! Whether a processor exists and may be used is checked when a thread is bound to it.
 
-/// One more than the largest number of a processor: what a `cpu_set_t` of the usual size holds
-/// (`CPU_SET(3)`).
+/// One more than the largest number of a processor: the size of a `cpu_set_t` (`CPU_SET(3)`).
 pub const MAX_CPUS: u16 = 1024;
 
-/// What a set must be.
+/// The expected text of a set.
 pub(crate) const CPUS_EXPECTED: &str = "numbers of CPUs below 1024 and ranges of them, such as 0-3";
 
-/// Reads a set; its members in ascending order, each once. `None` for anything else, also for no
-/// member at all.
+/// Reads a set; returns its members in ascending order, each once. `None` if it is malformed or empty.
 pub(crate) fn read(text: &str) -> Option<Vec<u16>> {
     let mut cpus = Vec::new();
     for part in text.split(',') {
@@ -33,7 +30,7 @@ pub(crate) fn union(mut cpus: Vec<u16>) -> Vec<u16> {
 }
 
 fn number(text: &str) -> Option<u16> {
-    // `parse` alone would take a sign.
+    // `parse` alone accepts a sign.
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = digits.then(|| text.parse().ok()).flatten()?;
     (number < MAX_CPUS).then_some(number)
@@ -44,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets() {
+    fn sets_are_sorted_and_without_duplicates() {
         for (text, cpus) in [
             ("0", &[0][..]),
             ("1023", &[1023]),
@@ -57,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn no_sets() {
+    fn malformed_sets_are_refused() {
         for text in [
             "", ",", "1,", "-1", "1-", "2-1", "+1", "1024", "0-1024", "99999", "a", "^1", "1 2",
             "0-4:2", "0x1",
@@ -67,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_names_the_bound() {
+    fn the_error_text_names_the_limit() {
         assert!(CPUS_EXPECTED.contains(&MAX_CPUS.to_string()));
     }
 }

@@ -1,34 +1,32 @@
-//! Options as JSON: what runs, described for a new version of the program that takes over.
+//! Options as JSON, for the process that takes over in a live upgrade.
 //!
-//! What is written here is read back as it was: a test writes and reads every key.
+//! They are read back unchanged: a test writes and reads every key.
 
 use serde_json::Map;
 
 use crate::{
     BlockdevOptions, ChardevOptions, Driver, ExportKind, ExportOptions, IothreadOptions,
     LunOptions, MonitorOptions, NodeRef, SocketAddr,
-    form::{Form, Switch, Unwritable, path},
+    form::{Form, NonUtf8Path, Switch, path},
     tree::{Object, Value},
 };
 
-/// Why something cannot be described.
+/// The reason why an object cannot be described.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DescribeError {
     /// A path that is not UTF-8.
     #[error(transparent)]
-    Path(#[from] Unwritable),
-    /// A filter with faults: what has become of them so far is no option.
-    #[error(
-        "node '{0}' is a blkdebug filter, and what it has done so far cannot be handed over: restart instead"
-    )]
+    Path(#[from] NonUtf8Path),
+    /// A filter with faults: how often they have occurred is not part of its options.
+    #[error("node '{0}' is a blkdebug filter, whose state cannot be handed over: restart instead")]
     Faults(String),
 }
 
 impl IothreadOptions {
-    /// As `--object` takes it.
+    /// These options as JSON, as in `--object`.
     ///
     /// # Errors
-    /// None for an iothread.
+    /// Never for an iothread.
     pub fn describe(&self) -> Result<serde_json::Value, DescribeError> {
         let mut object = Object::default();
         object.set("qom-type", string("iothread"));
@@ -38,8 +36,8 @@ impl IothreadOptions {
 }
 
 impl BlockdevOptions {
-    /// As `--blockdev` takes it. `current` finds the options that the node of a name has now, for those that were written in
-    /// place.
+    /// These options as JSON, as in `--blockdev`. `current` returns the present options of a node by its name, for nodes that are
+    /// written inside of this one.
     ///
     /// # Errors
     /// A path that is not UTF-8; a node with faults.
@@ -81,7 +79,7 @@ impl BlockdevOptions {
 }
 
 impl ExportOptions {
-    /// As `--export` takes it.
+    /// These options as JSON, as in `--export`.
     ///
     /// # Errors
     /// A path that is not UTF-8.
@@ -113,8 +111,8 @@ impl ExportOptions {
     }
 }
 
-/// The disks of a controller, which may have none.
-fn write_luns(luns: &[LunOptions], to: &mut Object) -> Result<(), Unwritable> {
+/// Writes the disks of a controller, if it has any.
+fn write_luns(luns: &[LunOptions], to: &mut Object) -> Result<(), NonUtf8Path> {
     let describe = |lun: &LunOptions| {
         let mut object = Object::default();
         object.set("node-name", string(&lun.node_name));
@@ -131,7 +129,7 @@ fn write_luns(luns: &[LunOptions], to: &mut Object) -> Result<(), Unwritable> {
     Ok(())
 }
 
-/// Queue *i* runs on number *i* modulo their count. A list that names one twice comes from a mapping of each queue.
+/// Writes the iothreads: queue *i* runs on number *i* modulo their count. A list with duplicates is from `iothread-vq-mapping`.
 fn write_iothreads(iothreads: &[String], to: &mut Object) {
     let mut distinct: Vec<&String> = Vec::new();
     for id in iothreads {
@@ -159,7 +157,7 @@ fn write_iothreads(iothreads: &[String], to: &mut Object) {
 }
 
 impl ChardevOptions {
-    /// As `--chardev` takes it.
+    /// These options as JSON, as in `--chardev`.
     ///
     /// # Errors
     /// A path that is not UTF-8.
@@ -177,7 +175,7 @@ impl ChardevOptions {
 }
 
 impl MonitorOptions {
-    /// As `--monitor` takes it.
+    /// These options as JSON, as in `--monitor`.
     ///
     /// # Errors
     /// None for a monitor.

@@ -1,4 +1,4 @@
-//! The kinds of things that can be created, whether an option or a table of a file describes them.
+//! Directives: objects to create, from an option or a table of a configuration file.
 
 use crate::{
     BlockdevOptions, ChardevOptions, ExportOptions, MonitorOptions, ObjectOptions, Problem,
@@ -8,7 +8,7 @@ use crate::{
     tree::{Object, Value},
 };
 
-/// One thing to create.
+/// An object to create, with its options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Directive {
     /// `--object`
@@ -23,8 +23,8 @@ pub enum Directive {
     Monitor(MonitorOptions),
 }
 
-/// A kind. The order is that in which a configuration creates them: what others refer to comes first,
-/// and a disk is served only when a monitor that waits for its client has one.
+/// A kind of directive. Configuration files create objects in this order: those that others refer to come first, and exports come
+/// after monitors that wait for a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Object,
@@ -35,7 +35,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The key of the first value of an option, which may stand without it.
+    /// The key that the first value of an option may omit.
     pub(crate) fn implied_key(self) -> &'static str {
         match self {
             Self::Object => "qom-type",
@@ -46,7 +46,7 @@ impl Kind {
         }
     }
 
-    /// The key by which there is one of a kind.
+    /// The key of the name.
     pub(crate) fn name_key(self) -> &'static str {
         match self {
             Self::Blockdev => "node-name",
@@ -55,7 +55,7 @@ impl Kind {
         }
     }
 
-    /// Reads a tree and notes the names in it.
+    /// Reads a tree, and adds the names that it defines.
     pub(crate) fn read(self, object: Object, names: &mut Names) -> Result<Directive, Problem> {
         Ok(match self {
             Self::Object => Directive::Object(object::parse(object, names)?),
@@ -67,17 +67,17 @@ impl Kind {
     }
 }
 
-/// What one option of the command line asks for, before it is judged.
+/// A directive of the command line whose keys are not checked yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Written {
+pub(crate) struct RawDirective {
     pub(crate) kind: Kind,
     pub(crate) object: Object,
     /// The option, for errors.
-    pub(crate) place: String,
+    pub(crate) option: String,
 }
 
-impl Written {
-    /// The name it gives, if it has one.
+impl RawDirective {
+    /// The name of the object, if it has one.
     pub(crate) fn name(&self) -> Option<&str> {
         match self.object.get(self.kind.name_key()) {
             Some(Value::Text(name) | Value::String(name)) => Some(name),

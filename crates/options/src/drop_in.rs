@@ -1,7 +1,8 @@
-//! The drop-in face: what the options of qemu-storage-daemon ask for.
+//! Command line without a command: the options of qemu-storage-daemon.
 //!
-//! Options are judged in the order of the command line, except `-h`, `-V`, `--daemonize`,
-//! `--pidfile`, `--metrics`, `--sandbox`, `--user` and `--config`, which act before all others. What that program has and this one lacks is refused by name.
+//! Options take effect in the order of the command line, except `-h`, `-V`, `--daemonize`, `--pidfile`, `--metrics`, `--sandbox`,
+//! `--user` and `--config`, which come before all others. Features of qemu-storage-daemon that blockplane does not support are
+//! refused by name.
 
 use std::{
     collections::BTreeMap,
@@ -11,8 +12,8 @@ use std::{
 
 use crate::{
     ConfigFile, Daemon, Invocation, MetricsAddr, Problem, Sandbox, UsageError, confinement,
-    directive::{Kind, Written},
-    error::shown,
+    directive::{Kind, RawDirective},
+    error::excerpt,
     getopt::{Item, Items, Opt},
     help, json,
     keyval::{self, Parsed},
@@ -20,11 +21,11 @@ use crate::{
     names::Names,
 };
 
-/// Reads a command line without a subcommand.
+/// Parses a command line without a command.
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageError> {
     let mut daemon = Daemon::default();
     let mut config = None;
-    let mut later = Vec::new();
+    let mut others = Vec::new();
     for item in Items::new(args) {
         match item? {
             Item::Option(Opt::Help, _) => return Ok(Invocation::Help(help::top_level())),
@@ -33,13 +34,13 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
             Item::Option(opt @ Opt::Pidfile, path) => daemon.pidfile = Some(path_of(opt, path)?),
             Item::Option(opt @ Opt::Config, path) => {
                 if config.replace(path_of(opt, path)?).is_some() {
-                    let reason = "is there twice; put everything into one file".to_owned();
+                    let reason = "is given twice; put everything into one file".to_owned();
                     return Err(Problem::Conflict { reason }.at(opt.name()));
                 }
             }
             Item::Option(opt @ Opt::Metrics, addr) => {
                 if daemon.metrics.replace(metrics_addr(opt, &addr)?).is_some() {
-                    let reason = "is there twice; figures are served at one place".to_owned();
+                    let reason = "is given twice; metrics are served at one address".to_owned();
                     return Err(Problem::Conflict { reason }.at(opt.name()));
                 }
             }
@@ -49,32 +50,32 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
             Item::Option(opt @ Opt::User, name) => {
                 daemon.confinement.user = Some(user(opt, &name)?);
             }
-            other => later.push(other),
+            other => others.push(other),
         }
     }
     let mut names = Names::default();
     if let Some(MetricsAddr::Socket(addr)) = &daemon.metrics {
-        // The first listener: whoever comes later hears of it.
+        // It is the first socket: a conflict is an error of the later option.
         names
             .add_metrics(addr)
             .map_err(|problem| problem.at(Opt::Metrics.name()))?;
     }
-    let mut places = Places::default();
-    let mut all = Vec::new();
-    for item in later {
+    let mut counter = OptionCounter::default();
+    let mut raw = Vec::new();
+    for item in others {
         let (opt, value) = match item {
             Item::Option(opt, value) => (opt, value),
             Item::Word(word) => return Err(stray_word(&word.to_string_lossy())),
         };
-        let place = places.next(opt);
-        let answer = written(opt, value, &place).map_err(|problem| problem.at(&place))?;
-        match answer {
-            Answer::Help(text) => return Ok(Invocation::Help(text)),
-            // With a file the order is another, and nothing is judged before the file is there.
-            Answer::Do(written) if config.is_some() => all.push(written),
-            Answer::Do(Written { kind, object, .. }) => {
+        let option = counter.next(opt);
+        let parsed = parse_option(opt, value, &option).map_err(|problem| problem.at(&option))?;
+        match parsed {
+            ParsedOption::Help(text) => return Ok(Invocation::Help(text)),
+            // A configuration file changes the order, so the directives are read together with it.
+            ParsedOption::Directive(directive) if config.is_some() => raw.push(directive),
+            ParsedOption::Directive(RawDirective { kind, object, .. }) => {
                 let directive = kind.read(object, &mut names);
-                let directive = directive.map_err(|problem| problem.at(&place))?;
+                let directive = directive.map_err(|problem| problem.at(&option))?;
                 daemon.directives.push(directive);
             }
         }
@@ -89,7 +90,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
             confinement: daemon.confinement,
             log_level: None,
             log_format: None,
-            written: all,
+            directives: raw,
         }),
     })
 }
@@ -108,7 +109,7 @@ fn metrics_addr(opt: Opt, text: &OsStr) -> Result<MetricsAddr, UsageError> {
     text.to_str().and_then(MetricsAddr::read).ok_or_else(|| {
         let problem = Problem::BadValue {
             key: "ADDRESS".to_owned(),
-            value: shown(&text.to_string_lossy()),
+            value: excerpt(&text.to_string_lossy()),
             expected: metrics::EXPECTED.to_owned(),
         };
         problem.at(opt.name())
@@ -120,7 +121,7 @@ fn sandbox(opt: Opt, word: &OsStr) -> Result<Sandbox, UsageError> {
     word.to_str().and_then(Sandbox::read).ok_or_else(|| {
         let problem = Problem::BadValue {
             key: "WHETHER".to_owned(),
-            value: shown(&word.to_string_lossy()),
+            value: excerpt(&word.to_string_lossy()),
             expected: Sandbox::EXPECTED.to_owned(),
         };
         problem.at(opt.name())
@@ -133,20 +134,20 @@ fn user(opt: Opt, name: &OsStr) -> Result<String, UsageError> {
     confinement::user(name).map_err(|expected| Problem::NoArgument { expected }.at(opt.name()))
 }
 
-/// The error for a word that is no option. Most likely somebody left out `serve`.
+/// The error for an argument that is not an option. Most likely `serve` is missing.
 pub(crate) fn stray_word(word: &str) -> UsageError {
-    let word = shown(word);
+    let word = excerpt(word);
     let suggestion = Some(format!("blockplane serve {word}"));
     Problem::StrayWord { word, suggestion }.at("")
 }
 
-/// Counts the options of each kind, for errors that say which of them is meant.
+/// Numbers the options of each kind, for errors.
 #[derive(Default)]
-struct Places {
+struct OptionCounter {
     seen: BTreeMap<String, u32>,
 }
 
-impl Places {
+impl OptionCounter {
     fn next(&mut self, opt: Opt) -> String {
         let name = opt.name();
         let count = self.seen.entry(name.clone()).or_default();
@@ -159,23 +160,24 @@ impl Places {
     }
 }
 
-enum Answer {
-    Do(Written),
+/// A parsed option.
+enum ParsedOption {
+    Directive(RawDirective),
     Help(String),
 }
 
-/// Takes an option apart, without judging what it says.
-fn written(opt: Opt, value: OsString, place: &str) -> Result<Answer, Problem> {
+/// Parses the value of an option, without checking its keys.
+fn parse_option(opt: Opt, value: OsString, option: &str) -> Result<ParsedOption, Problem> {
     let kind = match opt {
         Opt::Object => Kind::Object,
         Opt::Blockdev => Kind::Blockdev,
         Opt::Export => Kind::Export,
         Opt::Chardev => Kind::Chardev,
         Opt::Monitor => Kind::Monitor,
-        other => return Err(not_yet(other)),
+        other => return Err(unsupported(other)),
     };
     let text = value.into_string().map_err(|value| Problem::Syntax {
-        reason: format!("not valid UTF-8: '{}'", shown(&value.to_string_lossy())),
+        reason: format!("not valid UTF-8: '{}'", excerpt(&value.to_string_lossy())),
     })?;
     let implied = kind.implied_key();
     let Parsed { object, help } = if text.starts_with('{') {
@@ -187,18 +189,19 @@ fn written(opt: Opt, value: OsString, place: &str) -> Result<Answer, Problem> {
         keyval::parse(&text, implied)?
     };
     if help {
-        return help::of_option(opt, object.get(implied)).map(Answer::Help);
+        return help::option_help(opt, object.get(implied)).map(ParsedOption::Help);
     }
-    Ok(Answer::Do(Written {
+    Ok(ParsedOption::Directive(RawDirective {
         kind,
         object,
-        place: place.to_owned(),
+        option: option.to_owned(),
     }))
 }
 
-fn not_yet(opt: Opt) -> Problem {
+/// The error for an option that only qemu-storage-daemon supports.
+fn unsupported(opt: Opt) -> Problem {
     let instead = match opt {
-        Opt::NbdServer => "the one way to export is --export vhost-user-blk,…",
+        Opt::NbdServer => "export nodes with --export vhost-user-blk,… instead",
         _ => "leave it out",
     };
     Problem::Unsupported {

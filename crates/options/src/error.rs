@@ -1,23 +1,22 @@
-//! Errors of a command line, in words that name the option, the key and what would be right.
+//! Errors of command lines, which name the option, the key and what is expected.
 //!
-//! One error type for both faces of the program. It never carries a cause from the operating
-//! system: this crate opens nothing.
+//! They have no cause in the operating system, since this crate opens nothing.
 
 use std::fmt;
 
-/// A command line that cannot be carried out. The program prints it and exits with status 1.
+/// An error of a command line. The program prints it and exits with status 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct UsageError {
-    /// The option the problem is in, as it should be spelled (`--export`), with its number when it
-    /// is not the first of its kind (`--export (number 2)`); empty when it is in no option.
+    /// The option with the problem, as it should be spelled (`--export`), with its number if it is not the first of its kind
+    /// (`--export (number 2)`); empty if no single option is wrong.
     pub option: String,
-    /// What is wrong.
+    /// The problem.
     pub problem: Problem,
 }
 
 impl fmt::Display for UsageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Paths and other words stand in it as they came.
+        // It contains arguments unchanged.
         let problem = commands::printable(&self.problem.to_string());
         if self.option.is_empty() {
             write!(f, "{problem}")
@@ -27,26 +26,26 @@ impl fmt::Display for UsageError {
     }
 }
 
-/// What is wrong with one option or with the command line as a whole.
+/// A problem of one option or of the whole command line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// The text is neither well-formed `key=value,…` nor well-formed JSON.
     #[error("{reason}")]
     Syntax {
-        /// What was found, where, and what was expected.
+        /// What was found at which position, and what was expected.
         reason: String,
     },
-    /// A key that nothing reads.
+    /// A key that does not exist.
     #[error("unknown option '{key}'{} Known: {}", did_you_mean(.suggestion.as_deref()), .known.join(", "))]
     UnknownKey {
         /// The full dotted key.
         key: String,
         /// The known key closest to it, if one is close.
         suggestion: Option<String>,
-        /// Every key that is read at this place.
+        /// The keys that the option takes.
         known: Vec<String>,
     },
-    /// A required key is not there.
+    /// A required key is missing.
     #[error("'{key}' is missing: {expected}")]
     Missing {
         /// The full dotted key.
@@ -54,17 +53,17 @@ pub enum Problem {
         /// What to write.
         expected: String,
     },
-    /// A value that cannot be read as what the key takes.
+    /// A value of the wrong type or format.
     #[error("'{key}' cannot be '{value}': expected {expected}")]
     BadValue {
         /// The full dotted key.
         key: String,
         /// The value as it was written, shortened if it is long.
         value: String,
-        /// What the key takes, with its unit.
+        /// The values that the key takes, with their unit.
         expected: String,
     },
-    /// A number outside of what the key takes.
+    /// A number out of range.
     #[error("'{key}' value must be in range [{min}, {max}], not {value}")]
     OutOfRange {
         /// The full dotted key.
@@ -76,7 +75,7 @@ pub enum Problem {
         /// The largest value allowed.
         max: u64,
     },
-    /// A name that is not one of the choices.
+    /// A word that is not one of the choices.
     #[error("'{key}' cannot be '{value}'{} Known: {}", did_you_mean(.suggestion.as_deref()), .known.join(", "))]
     UnknownChoice {
         /// The full dotted key.
@@ -88,34 +87,34 @@ pub enum Problem {
         /// All choices.
         known: Vec<String>,
     },
-    /// Something that qemu-storage-daemon has and blockplane does not have yet.
+    /// A feature of qemu-storage-daemon that blockplane does not have yet.
     #[error("{what} is not supported by blockplane yet; {instead}")]
     Unsupported {
         /// The option, driver or setting, as it was written.
         what: String,
-        /// What is there, or how to do without.
+        /// What is supported, or how to do without.
         instead: String,
     },
-    /// Two settings that cannot both hold.
+    /// Settings that contradict each other.
     #[error("{reason}")]
     Conflict {
-        /// Which settings, and what to change.
+        /// The settings, and what to change.
         reason: String,
     },
-    /// A name that is taken.
+    /// A name that is in use.
     #[error("there is already {kind} '{name}'; choose another '{key}'")]
     Duplicate {
         /// "a node", "an export", "an object".
         kind: &'static str,
         /// The name.
         name: String,
-        /// The key that gives the name.
+        /// The key of the name.
         key: &'static str,
     },
-    /// A reference to something that no earlier option defines.
+    /// A reference to an object that no earlier option defines.
     #[error("'{key}' names the {kind} '{name}', which no option before this one defines{}", defined(.known))]
     NotDefined {
-        /// The full dotted key that refers to it.
+        /// The full dotted key of the reference.
         key: String,
         /// "node", "iothread".
         kind: &'static str,
@@ -145,7 +144,7 @@ pub enum Problem {
     /// A value on an option that takes none.
     #[error("takes no value")]
     UnexpectedArgument,
-    /// A word that is neither an option nor the value of one.
+    /// An argument that is neither an option nor the value of one.
     #[error("unexpected argument '{word}'{} See blockplane --help", did_you_mean(.suggestion.as_deref()))]
     StrayWord {
         /// The word.
@@ -153,16 +152,16 @@ pub enum Problem {
         /// The subcommand or option closest to it, if one is close.
         suggestion: Option<String>,
     },
-    /// The arguments of a command do not fit its grammar; the text is complete.
+    /// An error in the arguments of a command.
     #[error("{message}")]
     Command {
-        /// What its parser says, with usage.
+        /// The complete text of its parser, with the usage.
         message: String,
     },
 }
 
 impl Problem {
-    /// The keys that it is about, the first first; none if it is about no key.
+    /// The keys that the problem is about, the most important one first.
     pub(crate) fn keys(&self) -> Vec<&str> {
         match self {
             Self::UnknownKey { key, .. }
@@ -172,7 +171,7 @@ impl Problem {
             | Self::UnknownChoice { key, .. }
             | Self::NotDefined { key, .. } => vec![key],
             Self::Duplicate { key, .. } => vec![key],
-            // These name them in quotes, some with their value.
+            // Their texts have the keys in quotes, some with a value.
             Self::Unsupported { what: text, .. } | Self::Conflict { reason: text } => {
                 let quoted = text.split('\'').skip(1).step_by(2);
                 quoted
@@ -183,7 +182,7 @@ impl Problem {
         }
     }
 
-    /// Puts the problem at an option.
+    /// The error of this problem in an option.
     pub(crate) fn at(self, option: impl Into<String>) -> UsageError {
         UsageError {
             option: option.into(),
@@ -192,8 +191,8 @@ impl Problem {
     }
 }
 
-/// A value as it is shown in an error: one line, not longer than a line.
-pub(crate) fn shown(value: &str) -> String {
+/// The beginning of a value, escaped, for an error: at most one line.
+pub(crate) fn excerpt(value: &str) -> String {
     const LONGEST: usize = 60;
     let mut out: String = value
         .chars()
@@ -206,7 +205,7 @@ pub(crate) fn shown(value: &str) -> String {
     out
 }
 
-/// Ends a sentence, with a question if there is something to ask.
+/// The end of a sentence, with a question if there is a suggestion.
 fn did_you_mean(suggestion: Option<&str>) -> String {
     suggestion.map_or_else(|| ".".to_owned(), |s| format!("; did you mean '{s}'?"))
 }

@@ -1,4 +1,4 @@
-//! `--export`: how a guest reaches a node.
+//! `--export`: nodes as devices of guests.
 //!
 //! `vhost-user-blk` is qemu-storage-daemon's, with its defaults; the others are blockplane's own.
 
@@ -9,7 +9,7 @@ mod read;
 
 pub use lun_device::{LunDevice, MAX_SCSI_SERIAL_BYTES};
 pub(crate) use luns::{KEYS as LUNS_KEYS, LUN_KEYS, lun};
-pub(crate) use read::{LSI_ADAPTER, LSI_PLACES, TYPES, VIRTIO_PLACES, parse};
+pub(crate) use read::{LSI_LUNS, LSI_OWN_TARGET, TYPES, VIRTIO_SCSI_LUNS, parse};
 
 use crate::{
     DEFAULT_SERVE_QUEUES, MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SCSI_QUEUES, MAX_SERIAL_BYTES,
@@ -25,17 +25,17 @@ use crate::{
 pub struct ExportOptions {
     /// `id`: the export's name, unique among exports.
     pub id: String,
-    /// `node-name`: the node to export; checked to exist. Of several, the first; empty if there are none.
+    /// `node-name`: the node to export, which exists. Of several, the first; empty if there are none.
     pub node_name: String,
-    /// `addr`: where the VMM connects.
+    /// `addr`: the socket that the VMM connects to.
     pub addr: SocketAddr,
     /// `iothread` or `iothread-vq-mapping`: queue *i* runs on the iothread that member *i* modulo
-    /// the length names. Either each name once, or one member for each of the `num_queues`. Checked
-    /// to exist. Empty = the program's own choice.
+    /// the length names. Either each name once, or one member for each of the `num_queues`. They
+    /// exist. Empty = chosen by the program.
     pub iothreads: Vec<String>,
-    /// What every type takes.
+    /// Options of every type.
     pub settings: ExportSettings,
-    /// The kind of export with its own options.
+    /// The type with its own options.
     pub kind: ExportKind,
 }
 
@@ -46,7 +46,7 @@ settings! {
         pub writable: bool = "writable", Switch, default(false);
         /// complete a write only when it is on stable storage (default off)
         pub writethrough: bool = "writethrough", Switch, default(false);
-        /// keep it on these threads (default off)
+        /// do not allow moving it to other iothreads (default off)
         pub fixed_iothread: bool = "fixed-iothread", Switch, default(false);
     }
     accepts {
@@ -54,24 +54,24 @@ settings! {
         "allow-inactive", OnlyOff { instead: "leave it out: an export makes its nodes active" };
     }
     beside {
-        /// the kind of export; may be written without its key
+        /// the type of export; its key may be omitted
         "type", "TYPE", ValueType::Named("type"), required;
         /// name of the export
         "id", "NAME", ValueType::Str, required;
         /// the node to export
         "node-name", "NODE", ValueType::Str;
-        /// where the VMM connects: a socket to create, or an inherited one
+        /// socket for the VMM: created at a path (unix), or inherited (fd)
         "addr.type", "unix|fd", ValueType::Words, required;
         /// with addr.type=unix: path of the socket
         "addr.path", "PATH", ValueType::Str;
         /// with addr.type=fd: number, or name, of a listening socket
         "addr.str", "FD", ValueType::Str;
-        /// thread that runs it; for several iothread.0=ID,iothread.1=ID (default: chosen for you)
+        /// iothread that runs it; for several iothread.0=ID,iothread.1=ID (default: chosen by blockplane)
         "iothread", "ID", ValueType::Named("IothreadRef");
     }
 }
 
-/// The kinds of export.
+/// A type of export with its options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExportKind {
     /// `vhost-user-blk`: a virtio disk over a Unix socket.
@@ -80,18 +80,18 @@ pub enum ExportKind {
     VhostUserScsi {
         /// Its queues.
         queues: VhostUserScsiOptions,
-        /// `luns`, or `node-name` alone: the disks at the start, each at a place of its own. It may have none yet.
+        /// `luns`, or `node-name` alone: the disks at start, each with a target and LUN of its own. There may be none yet.
         luns: Vec<LunOptions>,
     },
     /// `vfio-user-lsi53c895a`: a SCSI host adapter with disks, a PCI device over a Unix socket.
     VfioUserLsi53c895a {
-        /// The same; at least one.
+        /// The same, at least one.
         luns: Vec<LunOptions>,
     },
 }
 
 impl ExportKind {
-    /// As its `type` says.
+    /// The word of `type`.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -114,7 +114,7 @@ impl ExportKind {
 }
 
 impl ExportOptions {
-    /// All nodes that it shows.
+    /// All exported nodes.
     #[must_use]
     pub fn node_names(&self) -> Vec<&str> {
         match self.kind.luns() {
@@ -123,7 +123,7 @@ impl ExportOptions {
         }
     }
 
-    /// Whether it shows this node.
+    /// Whether it exports this node.
     #[must_use]
     pub fn shows(&self, node: &str) -> bool {
         self.node_names().contains(&node)
@@ -133,15 +133,15 @@ impl ExportOptions {
 /// One disk of a SCSI controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LunOptions {
-    /// `node-name`: checked to exist.
+    /// `node-name`: the node, which exists.
     pub node_name: String,
-    /// `target`: within what the controller has. Default 0.
+    /// `target`: within the limits of the controller. Default 0.
     pub target: u16,
-    /// `lun`: the same. Default: the first that is free.
+    /// `lun`: within the limits of the controller. Default: the first free one.
     pub lun: u16,
-    /// `writable`: let the guest write. Default: as the export.
+    /// `writable`: let the guest write. Default: as of the export.
     pub writable: bool,
-    /// What the disk is, and what it keeps.
+    /// Identity and reservations of the disk.
     pub device: LunDevice,
 }
 
@@ -156,7 +156,7 @@ settings! {
         pub packed: bool = "packed", Switch, default(false);
     }
     beside {
-        /// which thread runs which queue: iothread-vq-mapping.0.iothread=ID with iothread-vq-mapping.0.vqs.0=N (blockplane's own)
+        /// the queues of each iothread: iothread-vq-mapping.0.iothread=ID with iothread-vq-mapping.0.vqs.0=N (blockplane's own)
         "iothread-vq-mapping", "LIST", ValueType::ListOf("IOThreadVirtQueueMapping");
     }
 }
@@ -172,30 +172,29 @@ settings! {
         pub packed: bool = "packed", Switch, default(false);
         /// a power of two, 512 to 32768 (default 512)
         pub logical_block_size: u32 = "logical-block-size",
-            size(0, u32::MAX).shown("BYTES").check(is_block_size, limits::BLOCK_SIZE_EXPECTED), default(512);
+            size(0, u32::MAX).placeholder("BYTES").check(is_block_size, limits::BLOCK_SIZE_EXPECTED), default(512);
         /// serial number the guest sees, at most 20 bytes (blockplane's own)
         pub serial: Option<String> = "serial", Label { longest: MAX_SERIAL_BYTES }, optional;
-        /// join adjacent requests of one batch (default on; blockplane's own)
+        /// merge adjacent requests of one batch (default on; blockplane's own)
         pub request_merging: bool = "request-merging", Switch, default(true);
-        /// join so many at most, up to 64; 0 or 1 = none (default 32; blockplane's own)
+        /// most requests that are merged into one, up to 64; 0 or 1 = none (default 32; blockplane's own)
         pub max_merge_requests: u16 = "max-merge-requests",
             number(0, MAX_MERGE_REQUESTS), default(DEFAULT_MERGE_REQUESTS);
-        /// join up to so many bytes (default 1M; blockplane's own)
+        /// most bytes of a merged request (default 1M; blockplane's own)
         pub max_merge_bytes: u64 = "max-merge-bytes",
-            size(0, i64::MAX.unsigned_abs()).shown("BYTES"), default(DEFAULT_MERGE_BYTES);
+            size(0, i64::MAX.unsigned_abs()).placeholder("BYTES"), default(DEFAULT_MERGE_BYTES);
         /// pin all guest memory for io_uring; not with a balloon (default off; blockplane's own)
         pub fixed_buffers: bool = "fixed-buffers", Switch, default(false);
-        /// reads that the disk fails: tell the guest, pretend that they succeeded, or let them wait until block-export-resume
-        /// (default report; blockplane's own)
+        /// failed reads: report to the guest, ignore the error, or park the request until block-export-resume (default report; blockplane's own)
         pub rerror: OnError = "rerror", ON_READ_ERROR, default(OnError::Report);
-        /// the same for all other requests; enospc = stop if the disk is full, else report (default report; blockplane's own)
+        /// the same for other failed requests; enospc = stop if the disk is full, else report (default report; blockplane's own)
         pub werror: OnError = "werror", ON_WRITE_ERROR, default(OnError::Report);
-        /// tell of requests that take longer; 0 = never (default 30; blockplane's own)
+        /// report requests that take longer than this; 0 = never (default 30; blockplane's own)
         pub request_timeout: u64 = "request-timeout",
-            number(0, SECONDS_PER_DAY).shown("SECONDS"), default(DEFAULT_REQUEST_TIMEOUT);
+            number(0, SECONDS_PER_DAY).placeholder("SECONDS"), default(DEFAULT_REQUEST_TIMEOUT);
     }
     beside {
-        /// which thread runs which queue: iothread-vq-mapping.0.iothread=ID with iothread-vq-mapping.0.vqs.0=N (blockplane's own)
+        /// the queues of each iothread: iothread-vq-mapping.0.iothread=ID with iothread-vq-mapping.0.vqs.0=N (blockplane's own)
         "iothread-vq-mapping", "LIST", ValueType::ListOf("IOThreadVirtQueueMapping");
     }
 }
@@ -219,8 +218,8 @@ const ON_READ_ERROR: Choice<OnError> = Choice {
         ("ignore", OnError::Ignore),
         ("stop", OnError::Stop),
     ],
-    not_yet: &[],
-    shown: "report|ignore|stop",
+    unsupported: &[],
+    placeholder: "report|ignore|stop",
 };
 
 const ON_WRITE_ERROR: Choice<OnError> = Choice {
@@ -230,26 +229,26 @@ const ON_WRITE_ERROR: Choice<OnError> = Choice {
         ("enospc", OnError::NoSpace),
         ("stop", OnError::Stop),
     ],
-    not_yet: &[],
-    shown: "report|ignore|enospc|stop",
+    unsupported: &[],
+    placeholder: "report|ignore|enospc|stop",
 };
 
-/// Most requests that become one.
+/// Most requests that are merged into one.
 pub const MAX_MERGE_REQUESTS: u16 = 64;
 /// Default of `max-merge-requests`.
 pub const DEFAULT_MERGE_REQUESTS: u16 = 32;
 /// Default of `max-merge-bytes`: 1 MiB.
 pub const DEFAULT_MERGE_BYTES: u64 = 1 << 20;
-/// What is done about a request that the disk has failed.
+/// Error policy: what happens to a failed request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
-    /// `report`: the guest is told.
+    /// `report`: the guest gets the error.
     Report,
-    /// `ignore`: the guest is told that it succeeded.
+    /// `ignore`: the guest sees success.
     Ignore,
     /// `enospc`: as `stop` if the disk is full, else as `report`.
     NoSpace,
-    /// `stop`: it waits.
+    /// `stop`: the request is parked until it is resumed.
     Stop,
 }
 

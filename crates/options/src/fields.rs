@@ -1,31 +1,29 @@
 //! Typed access to the keys of one option.
 //!
-//! Each option has a table of its keys. A key that is not in the table is reported before any value
-//! is looked at, so that a misspelt required key is called misspelt and not missing. The
-//! same table prints the option's help, so the two cannot differ.
+//! Each option has a table of its keys. An unknown key is reported before any value is read, so that a misspelt required key is
+//! reported as misspelt and not as missing. The help is generated from the same table.
 
 use crate::{
     Problem,
-    form::{AnyText, Form, bad},
-    key::{Key, NotYet},
+    form::{AnyText, Form, bad_value},
+    key::{Key, UnsupportedName},
     suggest,
     tree::{Object, Value},
 };
 
-/// The keys of one option, each checked to be known.
+/// The keys of one option with their values; all keys are known.
 pub(crate) struct Fields {
     prefix: String,
     values: Vec<(&'static str, Value)>,
 }
 
 impl Fields {
-    /// Takes `object` apart along `tables`. `prefix` is what comes before its keys on the command
-    /// line, with its dot.
+    /// Checks the keys of `object` against `tables`. `prefix` precedes the keys in errors, with its dot.
     pub(crate) fn new(
         object: Object,
         prefix: &str,
         tables: &[&[Key]],
-        not_yet: &[NotYet],
+        unsupported: &[UnsupportedName],
     ) -> Result<Self, Problem> {
         let names: Vec<&'static str> = tables
             .iter()
@@ -36,7 +34,7 @@ impl Fields {
             prefix: prefix.to_owned(),
             values: Vec::new(),
         };
-        fields.flatten(object, "", &names, not_yet)?;
+        fields.flatten(object, "", &names, unsupported)?;
         Ok(fields)
     }
 
@@ -45,11 +43,11 @@ impl Fields {
         object: Object,
         group: &str,
         names: &[&'static str],
-        not_yet: &[NotYet],
+        unsupported: &[UnsupportedName],
     ) -> Result<(), Problem> {
         for (key, value) in object.entries {
             let path = format!("{group}{key}");
-            // JSON keys may hold anything; a dot in one must not pass for nesting.
+            // A dot in a JSON key is not nesting.
             let known = if key.contains('.') {
                 None
             } else {
@@ -62,19 +60,19 @@ impl Fields {
             let below = format!("{path}.");
             if let Some(inside) = names.iter().find(|name| name.starts_with(&below)) {
                 match value {
-                    Value::Object(inner) => self.flatten(inner, &below, names, not_yet)?,
+                    Value::Object(inner) => self.flatten(inner, &below, names, unsupported)?,
                     other => {
                         let expected = format!("a group, such as {}{inside}=…", self.prefix);
-                        return Err(bad(&self.path(&path), &other, expected));
+                        return Err(bad_value(&self.path(&path), &other, expected));
                     }
                 }
                 continue;
             }
             let key = format!("{}{path}", self.prefix);
-            if let Some(not_yet) = not_yet.iter().find(|n| n.name == path) {
+            if let Some(unsupported) = unsupported.iter().find(|n| n.name == path) {
                 return Err(Problem::Unsupported {
                     what: format!("'{key}'"),
-                    instead: not_yet.instead.to_owned(),
+                    instead: unsupported.instead.to_owned(),
                 });
             }
             let suggestion = suggest::closest(&path, names.iter().copied())
@@ -84,7 +82,7 @@ impl Fields {
                 .map(|name| format!("{}{name}", self.prefix))
                 .collect();
             return Err(Problem::UnknownKey {
-                key: crate::error::shown(&key),
+                key: crate::error::excerpt(&key),
                 suggestion,
                 known,
             });
@@ -97,16 +95,16 @@ impl Fields {
         format!("{}{key}", self.prefix)
     }
 
-    /// A value that its reader found wrong.
+    /// The error for a wrong value of a key.
     pub(crate) fn bad_text(&self, key: &str, value: &str, expected: &str) -> Problem {
         Problem::BadValue {
             key: self.path(key),
-            value: crate::error::shown(value),
+            value: crate::error::excerpt(value),
             expected: expected.to_owned(),
         }
     }
 
-    /// Takes a value of this form.
+    /// Takes a value and reads it in this form.
     pub(crate) fn value<F: Form>(
         &mut self,
         key: &'static str,
@@ -118,7 +116,7 @@ impl Fields {
             .transpose()
     }
 
-    /// A key that has to be there and is not. `expected`: what to write.
+    /// The error for a missing key. `expected`: what to write.
     pub(crate) fn missing(&self, key: &str, expected: &str) -> Problem {
         Problem::Missing {
             key: self.path(key),
@@ -126,19 +124,19 @@ impl Fields {
         }
     }
 
-    /// Takes a value of any shape.
+    /// Takes a value of any type.
     pub(crate) fn take(&mut self, key: &'static str) -> Option<Value> {
         let position = self.values.iter().position(|(name, _)| *name == key)?;
         Some(self.values.swap_remove(position).1)
     }
 
-    /// Whether the key is there and was not taken yet.
+    /// Whether the key is given and was not taken yet.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.values.iter().any(|(name, _)| *name == key)
     }
 
-    /// Takes a value that may also be a list of values; each with its full name, none if the key is
-    /// not there. A list that is there has at least one member.
+    /// Takes a value or a list of values, each with its full name; empty if the key is not given. A list needs at least one
+    /// member.
     pub(crate) fn one_or_list(
         &mut self,
         key: &'static str,
@@ -150,7 +148,7 @@ impl Fields {
         };
         if items.is_empty() {
             let expected = "at least one member, or leave it out";
-            return Err(bad(&self.path(key), &Value::List(items), expected));
+            return Err(bad_value(&self.path(key), &Value::List(items), expected));
         }
         let path = self.path(key);
         let numbered = items.into_iter().enumerate();
@@ -159,7 +157,7 @@ impl Fields {
             .collect())
     }
 
-    /// Takes a string that must be there.
+    /// Takes a required string.
     pub(crate) fn required(
         &mut self,
         key: &'static str,
@@ -169,11 +167,11 @@ impl Fields {
         text.ok_or_else(|| self.missing(key, expected))
     }
 
-    /// Ends the reading. A key that is in the table but that nobody took would be silently ignored.
+    /// Checks that all values were taken: the code would ignore a key of its table otherwise.
     pub(crate) fn finish(self) {
         debug_assert!(
             self.values.is_empty(),
-            "keys that nobody reads: {:?}",
+            "keys that are never read: {:?}",
             self.values
         );
     }

@@ -1,43 +1,43 @@
-//! Forms of values: how the value of a key is read, written back, and described.
+//! Forms of values: numbers, sizes, switches, words, names and paths, each read, written and described.
 //!
-//! A form is a constant of the key's definition, see [`settings!`](crate::settings). What it writes, it reads: a setting comes
-//! through a live upgrade as it was.
+//! A form is a constant in the definition of a key, see [`settings!`](crate::settings). It reads back what it writes, so that
+//! settings survive a live upgrade.
 
 use std::path::{Path, PathBuf};
 
 use crate::{
     Problem, cpus,
-    key::{Key, NotYet, ValueType, pick},
+    key::{Key, UnsupportedName, ValueType, choose},
     limits,
     size::{self, NumberError},
     tree::Value,
 };
 
-/// How the value of a key is written.
+/// The text form of a value.
 pub(crate) trait Form {
-    /// What the program has of it.
+    /// The type of the value in the program.
     type Value;
 
-    /// Reads a value of the key that errors call `path`.
+    /// Reads a value. `path` is the name of its key in errors.
     fn read(&self, path: &str, value: Value) -> Result<Self::Value, Problem>;
 
     /// Writes a value, as in JSON.
     ///
     /// # Errors
-    /// A path that is no text.
-    fn write(&self, value: &Self::Value) -> Result<Value, Unwritable>;
+    /// A path that is not UTF-8.
+    fn write(&self, value: &Self::Value) -> Result<Value, NonUtf8Path>;
 }
 
-/// A path that is not UTF-8, which no notation can write.
+/// The error for a path that is not UTF-8, which no notation can express.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the path {} is not UTF-8, and cannot be handed over: restart instead", commands::printable_path(.0))]
-pub struct Unwritable(pub PathBuf);
+pub struct NonUtf8Path(pub PathBuf);
 
-/// A value that cannot be this one.
-pub(crate) fn bad(path: &str, value: &Value, expected: impl Into<String>) -> Problem {
+/// The error for a value of the wrong type or format.
+pub(crate) fn bad_value(path: &str, value: &Value, expected: impl Into<String>) -> Problem {
     Problem::BadValue {
         key: path.to_owned(),
-        value: value.shown(),
+        value: value.excerpt(),
         expected: expected.into(),
     }
 }
@@ -57,17 +57,19 @@ impl Form for Switch {
     fn read(&self, path: &str, value: Value) -> Result<bool, Problem> {
         match &value {
             Value::Bool(value) => Ok(*value),
-            Value::Text(text) => switch(text).ok_or_else(|| bad(path, &value, SWITCH_EXPECTED)),
-            _ => Err(bad(path, &value, "true or false")),
+            Value::Text(text) => {
+                switch(text).ok_or_else(|| bad_value(path, &value, SWITCH_EXPECTED))
+            }
+            _ => Err(bad_value(path, &value, "true or false")),
         }
     }
 
-    fn write(&self, value: &bool) -> Result<Value, Unwritable> {
+    fn write(&self, value: &bool) -> Result<Value, NonUtf8Path> {
         Ok(Value::Bool(*value))
     }
 }
 
-/// Reads a switch from text; `None` if it is none.
+/// Reads a switch from text; `None` if it is not one.
 pub(crate) fn switch(text: &str) -> Option<bool> {
     match text {
         "on" | "yes" | "true" | "y" => Some(true),
@@ -76,10 +78,10 @@ pub(crate) fn switch(text: &str) -> Option<bool> {
     }
 }
 
-/// What such a text must be.
+/// The expected text of a switch.
 pub(crate) const SWITCH_EXPECTED: &str = "'on' or 'off'";
 
-/// A switch that can only be off.
+/// A switch that only supports `off`.
 pub(crate) struct OnlyOff {
     /// What to do instead of switching it on.
     pub instead: &'static str,
@@ -104,12 +106,12 @@ impl Form for OnlyOff {
         }
     }
 
-    fn write(&self, (): &()) -> Result<Value, Unwritable> {
+    fn write(&self, (): &()) -> Result<Value, NonUtf8Path> {
         Ok(Value::Bool(false))
     }
 }
 
-/// What must hold of a number, and how that is called.
+/// A condition on a number, and the text of what is expected.
 type Check = (fn(u64) -> bool, &'static str);
 
 /// A whole number, or a size in bytes.
@@ -117,11 +119,11 @@ pub(crate) struct Number<T> {
     min: T,
     max: T,
     read: fn(&str) -> Result<u64, NumberError>,
-    /// What a text must be.
+    /// What is expected of a text.
     expected: &'static str,
-    /// Beyond the range: what else must hold, and how that is called.
+    /// A condition beyond the range.
     check: Option<Check>,
-    shown: &'static str,
+    placeholder: &'static str,
 }
 
 /// A whole number from `min` to `max`.
@@ -132,7 +134,7 @@ pub(crate) const fn number<T: Copy>(min: T, max: T) -> Number<T> {
         read: size::integer,
         expected: "a whole number, decimal or 0x hexadecimal",
         check: None,
-        shown: "N",
+        placeholder: "N",
     }
 }
 
@@ -141,18 +143,21 @@ pub(crate) const fn size<T: Copy>(min: T, max: T) -> Number<T> {
     Number {
         read: size::size,
         expected: "a size in bytes, or with a suffix B, K, M, G, T, P or E, such as 1.5G",
-        shown: "SIZE",
+        placeholder: "SIZE",
         ..number(min, max)
     }
 }
 
 impl<T: Copy> Number<T> {
-    /// What stands for the value in a help.
-    pub(crate) const fn shown(self, shown: &'static str) -> Self {
-        Number { shown, ..self }
+    /// The same with another placeholder in the help.
+    pub(crate) const fn placeholder(self, placeholder: &'static str) -> Self {
+        Number {
+            placeholder,
+            ..self
+        }
     }
 
-    /// What must hold beyond the range, and how that is called.
+    /// The same with a condition beyond the range.
     pub(crate) const fn check(self, holds: fn(u64) -> bool, expected: &'static str) -> Self {
         Number {
             check: Some((holds, expected)),
@@ -161,7 +166,7 @@ impl<T: Copy> Number<T> {
     }
 
     pub(crate) const fn key(&self, name: &'static str, help: &'static str) -> Key {
-        Key::new(name, self.shown, help, ValueType::Int)
+        Key::new(name, self.placeholder, help, ValueType::Int)
     }
 }
 
@@ -176,10 +181,10 @@ impl<T: TryFrom<u64> + Copy + Into<u64>> Form for Number<T> {
         };
         let (min, max) = (self.min.into(), self.max.into());
         let out_of_range = || match self.check {
-            Some((_, expected)) => bad(path, &value, expected),
+            Some((_, expected)) => bad_value(path, &value, expected),
             None => Problem::OutOfRange {
                 key: path.to_owned(),
-                value: value.shown(),
+                value: value.excerpt(),
                 min,
                 max,
             },
@@ -194,22 +199,22 @@ impl<T: TryFrom<u64> + Copy + Into<u64>> Form for Number<T> {
                     Value::Text(_) => self.expected,
                     _ => "a whole number without quotes",
                 };
-                return Err(bad(path, &value, expected));
+                return Err(bad_value(path, &value, expected));
             }
         };
         match self.check {
-            Some((holds, expected)) if !holds(number) => Err(bad(path, &value, expected)),
+            Some((holds, expected)) if !holds(number) => Err(bad_value(path, &value, expected)),
             _ => T::try_from(number).map_err(|_| out_of_range()),
         }
     }
 
-    fn write(&self, value: &T) -> Result<Value, Unwritable> {
+    fn write(&self, value: &T) -> Result<Value, NonUtf8Path> {
         let number: u64 = (*value).into();
         Ok(Value::Number(number.to_string()))
     }
 }
 
-/// A name that a guest's tools print: printable ASCII without blanks at the ends.
+/// A text for guests, such as a serial number: printable ASCII without spaces at the ends.
 pub(crate) struct Label {
     /// Most bytes.
     pub longest: usize,
@@ -230,10 +235,10 @@ impl Form for Label {
             return Ok(text);
         }
         let expected = limits::name_expected(self.longest);
-        Err(bad(path, &Value::Text(text), expected))
+        Err(bad_value(path, &Value::Text(text), expected))
     }
 
-    fn write(&self, value: &String) -> Result<Value, Unwritable> {
+    fn write(&self, value: &String) -> Result<Value, NonUtf8Path> {
         Ok(Value::String(value.clone()))
     }
 }
@@ -253,11 +258,11 @@ impl Form for AnyText {
     fn read(&self, path: &str, value: Value) -> Result<String, Problem> {
         match value {
             Value::Text(text) | Value::String(text) => Ok(text),
-            _ => Err(bad(path, &value, "a string")),
+            _ => Err(bad_value(path, &value, "a string")),
         }
     }
 
-    fn write(&self, value: &String) -> Result<Value, Unwritable> {
+    fn write(&self, value: &String) -> Result<Value, NonUtf8Path> {
         Ok(Value::String(value.clone()))
     }
 }
@@ -277,19 +282,19 @@ impl Form for FilePath {
     fn read(&self, path: &str, value: Value) -> Result<PathBuf, Problem> {
         let text = AnyText.read(path, value)?;
         if text.is_empty() || text.contains('\0') {
-            return Err(bad(path, &Value::Text(text), "a path"));
+            return Err(bad_value(path, &Value::Text(text), "a path"));
         }
         Ok(PathBuf::from(text))
     }
 
-    fn write(&self, value: &PathBuf) -> Result<Value, Unwritable> {
+    fn write(&self, value: &PathBuf) -> Result<Value, NonUtf8Path> {
         path(value)
     }
 }
 
-/// A path as a value.
-pub(crate) fn path(path: &Path) -> Result<Value, Unwritable> {
-    let text = path.to_str().ok_or_else(|| Unwritable(path.to_owned()))?;
+/// Writes a path.
+pub(crate) fn path(path: &Path) -> Result<Value, NonUtf8Path> {
+    let text = path.to_str().ok_or_else(|| NonUtf8Path(path.to_owned()))?;
     Ok(Value::String(text.to_owned()))
 }
 
@@ -322,10 +327,10 @@ impl Form for Name {
             "a letter, then letters, digits, '-', '.' or '_', at most {} in all",
             self.longest
         );
-        Err(bad(path, &Value::Text(name), expected))
+        Err(bad_value(path, &Value::Text(name), expected))
     }
 
-    fn write(&self, value: &String) -> Result<Value, Unwritable> {
+    fn write(&self, value: &String) -> Result<Value, NonUtf8Path> {
         Ok(Value::String(value.clone()))
     }
 }
@@ -333,22 +338,22 @@ impl Form for Name {
 /// A `node-name`: as long as in qemu-storage-daemon.
 pub(crate) const NODE_NAME: Name = Name { longest: 31 };
 
-/// The id of an object, an export or a chardev. There is no limit in the field; this one keeps log lines readable.
+/// The id of an object, an export or a chardev. QEMU has no limit; this one keeps log lines readable.
 pub(crate) const ID: Name = Name { longest: 127 };
 
 /// One of several words.
 pub(crate) struct Choice<T: 'static> {
-    /// The words and what they mean; the first of a meaning is the one that is written.
+    /// The words and their meanings. Of several words with one meaning, the first is written.
     pub words: &'static [(&'static str, T)],
-    /// Words that only qemu-storage-daemon has.
-    pub not_yet: &'static [NotYet],
-    /// The words with `|` between them.
-    pub shown: &'static str,
+    /// Words that only qemu-storage-daemon supports.
+    pub unsupported: &'static [UnsupportedName],
+    /// The words, separated by `|`, for the help.
+    pub placeholder: &'static str,
 }
 
 impl<T> Choice<T> {
     pub(crate) const fn key(&self, name: &'static str, help: &'static str) -> Key {
-        Key::new(name, self.shown, help, ValueType::Words)
+        Key::new(name, self.placeholder, help, ValueType::Words)
     }
 }
 
@@ -357,10 +362,10 @@ impl<T: Copy + PartialEq> Form for Choice<T> {
 
     fn read(&self, path: &str, value: Value) -> Result<T, Problem> {
         let word = AnyText.read(path, value)?;
-        pick(path, &word, self.words, self.not_yet)
+        choose(path, &word, self.words, self.unsupported)
     }
 
-    fn write(&self, value: &T) -> Result<Value, Unwritable> {
+    fn write(&self, value: &T) -> Result<Value, NonUtf8Path> {
         let word = self.words.iter().find(|(_, meaning)| meaning == value);
         let word = word.map_or_else(String::new, |(word, _)| (*word).to_owned());
         Ok(Value::String(word))
@@ -385,7 +390,7 @@ impl Form for Cpus {
                 Value::Text(text) | Value::String(text) | Value::Number(text) => cpus::read(text),
                 _ => None,
             };
-            set.ok_or_else(|| bad(path, item, cpus::CPUS_EXPECTED))
+            set.ok_or_else(|| bad_value(path, item, cpus::CPUS_EXPECTED))
         };
         let Value::List(items) = value else {
             return set(path, &value);
@@ -397,7 +402,7 @@ impl Form for Cpus {
         Ok(cpus::union(all))
     }
 
-    fn write(&self, value: &Vec<u16>) -> Result<Value, Unwritable> {
+    fn write(&self, value: &Vec<u16>) -> Result<Value, NonUtf8Path> {
         let cpus = value.iter().map(|cpu| Value::Number(cpu.to_string()));
         Ok(Value::List(cpus.collect()))
     }

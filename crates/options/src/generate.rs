@@ -1,4 +1,4 @@
-//! `blockplane generate man|completions DIR`, for who packages the program.
+//! `blockplane generate man|completions DIR`, for packages.
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, ValueEnum};
 
 use crate::{
     Invocation, UsageError,
-    command::{self, Answer},
+    command::{self, ParsedCommand},
 };
 
 /// Write manual pages or shell completions into a folder, for packages
@@ -14,7 +14,7 @@ use crate::{
 #[command(
     name = "blockplane generate",
     bin_name = "blockplane generate",
-    // Not the terminal's: the same words always give the same text.
+    // Independent of the terminal, see `HELP_COLUMNS`.
     term_width = commands::HELP_COLUMNS,
     disable_version_flag = true
 )]
@@ -23,12 +23,12 @@ struct Args {
     #[arg(value_enum)]
     what: Generate,
 
-    /// The folder, which is made if need be
+    /// The folder, created if it does not exist
     #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     folder: PathBuf,
 }
 
-/// What to write.
+/// Kind of files to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Generate {
     /// Manual pages
@@ -37,16 +37,16 @@ pub enum Generate {
     Completions,
 }
 
-/// The grammar.
+/// The grammar of the command.
 pub(crate) fn grammar() -> clap::Command {
     Args::command()
 }
 
-/// Reads what follows `generate`.
+/// Parses the arguments of `generate`.
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageError> {
     let args: Args = match command::parse("generate", grammar(), args)? {
-        Answer::Do(args) => args,
-        Answer::Help(help) => return Ok(Invocation::Help(help)),
+        ParsedCommand::Args(args) => args,
+        ParsedCommand::Help(help) => return Ok(Invocation::Help(help)),
     };
     Ok(Invocation::Generate {
         what: args.what,

@@ -1,7 +1,7 @@
 //! Options as `getopt_long(3)` reads them: `--option value`, `--option=value`, any unambiguous
 //! abbreviation, single letters that can be joined.
 //!
-//! Which options there are is said here, what they mean in [`crate::drop_in`].
+//! This module knows names and values of options; their meaning is in [`crate::drop_in`].
 
 use std::{
     collections::VecDeque,
@@ -9,7 +9,7 @@ use std::{
     os::unix::ffi::{OsStrExt, OsStringExt},
 };
 
-use crate::{Problem, UsageError, error::shown, suggest};
+use crate::{Problem, UsageError, error::excerpt, suggest};
 
 /// The options of qemu-storage-daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ struct Spec {
     opt: Opt,
     long: &'static str,
     short: Option<u8>,
-    /// What its value looks like; `None` if it takes none.
+    /// Its usage with a value; `None` if it takes none.
     value: Option<&'static str>,
 }
 
@@ -103,24 +103,24 @@ impl Opt {
         format!("--{}", spec.map_or("", |spec| spec.long))
     }
 
-    /// What it does, in a line; `None` for what is not there yet.
+    /// Its help; `None` for an option that is not supported yet.
     pub(crate) fn help(self) -> Option<&'static str> {
         Some(match self {
             Self::Object => "create an object",
             Self::Blockdev => "create a node",
             Self::Export => "export a node",
-            Self::Chardev => "make a socket for a monitor",
-            Self::Monitor => "listen to commands there",
+            Self::Chardev => "create a socket for a monitor",
+            Self::Monitor => "open a monitor (QMP) on a chardev",
             Self::Config => {
-                "create what FILE (- is standard input) describes, see blockplane.toml(5); it is judged together with the other options, which replace what has the same name there"
+                "create the objects of FILE (- is standard input), see blockplane.toml(5); it is validated together with the other options, which replace its objects of the same name"
             }
             Self::Metrics => {
-                "serve figures for Prometheus at unix:PATH, tcp:IP:PORT or fd:FD, over HTTP at /metrics"
+                "serve metrics for Prometheus at unix:PATH, tcp:IP:PORT or fd:FD, over HTTP at /metrics"
             }
-            Self::Daemonize => "go to the background once everything is started",
+            Self::Daemonize => "detach from the terminal once everything is started",
             Self::Pidfile => "write the process id to PATH once everything is started",
             Self::Sandbox => {
-                "give away what is not needed, once it is known what is (default on; strict: a monitor can open no other file than those of the command line)"
+                "drop privileges, system calls and files that are not needed (default on; strict: a monitor cannot open other files than those of the command line)"
             }
             Self::User => "become this user, by name or number, before anything is opened",
             Self::Version => "print the version",
@@ -129,23 +129,23 @@ impl Opt {
         })
     }
 
-    /// How it is written with its value.
+    /// Its usage with its value.
     pub(crate) fn usage(self) -> &'static str {
         let spec = SPECS.iter().find(|spec| spec.opt == self);
         spec.and_then(|spec| spec.value).unwrap_or_default()
     }
 }
 
-/// One thing on the command line.
+/// An element of a command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Item {
     /// An option with its value, empty if it takes none.
     Option(Opt, OsString),
-    /// A word that belongs to no option.
+    /// An argument that belongs to no option.
     Word(OsString),
 }
 
-/// Splits a command line into its items, one by one, so that what comes first is judged first.
+/// Splits a command line into its items, one by one, so that the first error is reported first.
 pub(crate) struct Items<I> {
     args: I,
     /// Letters left of a joined group such as `-hV`.
@@ -168,20 +168,22 @@ impl<I: Iterator<Item = OsString>> Items<I> {
             Some(equals) => (&text[..equals], Some(&text[equals + 1..])),
             None => (text, None),
         };
-        // What is not qemu-storage-daemon's must not make an abbreviation of its options ambiguous.
+        // Options that only blockplane has must not make abbreviations of qemu-storage-daemon's ambiguous.
         let abbreviates = |spec: &Spec| match spec.opt {
             Opt::Config | Opt::Metrics | Opt::Sandbox | Opt::User => spec.long.as_bytes() == name,
             _ => spec.long.as_bytes().starts_with(name),
         };
         let candidates: Vec<&Spec> = SPECS.iter().filter(|spec| abbreviates(spec)).collect();
-        // No name is the beginning of another, so a full name is never ambiguous.
+        // No name is a prefix of another, so a full name is never ambiguous.
         let spec = match candidates.as_slice() {
             [spec] => *spec,
             [] => {
                 let name = String::from_utf8_lossy(name);
                 let suggestion = suggest::closest(&name, SPECS.iter().map(|spec| spec.long))
                     .map(|s| format!("--{s}"));
-                return Err(Problem::UnknownOption { suggestion }.at(format!("--{}", shown(&name))));
+                return Err(
+                    Problem::UnknownOption { suggestion }.at(format!("--{}", excerpt(&name)))
+                );
             }
             several => {
                 let candidates = several
@@ -204,7 +206,7 @@ impl<I: Iterator<Item = OsString>> Items<I> {
 
     fn short(&mut self, letter: u8) -> Result<Item, UsageError> {
         let Some(spec) = SPECS.iter().find(|spec| spec.short == Some(letter)) else {
-            // Somebody who writes -blockdev means --blockdev: qemu-system-* takes both.
+            // -blockdev most likely means --blockdev: qemu-system-* accepts both.
             let rest: Vec<u8> = std::iter::once(letter)
                 .chain(self.letters.drain(..))
                 .collect();
@@ -212,7 +214,7 @@ impl<I: Iterator<Item = OsString>> Items<I> {
             let word = rest.split('=').next().unwrap_or_default();
             let suggestion = suggest::closest(word, SPECS.iter().map(|spec| spec.long))
                 .map(|s| format!("--{s}"));
-            return Err(Problem::UnknownOption { suggestion }.at(format!("-{}", shown(&rest))));
+            return Err(Problem::UnknownOption { suggestion }.at(format!("-{}", excerpt(&rest))));
         };
         if spec.value.is_none() {
             return Ok(Item::Option(spec.opt, OsString::new()));
@@ -265,21 +267,21 @@ impl<I: Iterator<Item = OsString>> Iterator for Items<I> {
     }
 }
 
-/// An option that needs no command.
+/// An option without a command.
 #[derive(Debug, Clone, Copy)]
 pub struct DescribedOption {
     /// Its name, without dashes.
     pub long: &'static str,
     /// Its letter.
     pub short: Option<char>,
-    /// What its value looks like, if it takes one.
+    /// Placeholder of its value, if it takes one.
     pub value: Option<&'static str>,
-    /// What it does.
+    /// Its help.
     pub help: &'static str,
 }
 
-/// The options that there are: long name, letter, how it is written with its value, what it does.
-pub(crate) fn described() -> impl Iterator<Item = DescribedOption> {
+/// The supported options.
+pub(crate) fn described_options() -> impl Iterator<Item = DescribedOption> {
     SPECS.iter().filter_map(|spec| {
         Some(DescribedOption {
             long: spec.long,
@@ -308,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn spellings_of_one_option() {
+    fn options_may_be_abbreviated_or_joined_with_their_values() {
         let expected = vec![option(Opt::Blockdev, "file,a=b")];
         assert_eq!(items(&["--blockdev", "file,a=b"]).as_ref(), Ok(&expected));
         assert_eq!(items(&["--blockdev=file,a=b"]).as_ref(), Ok(&expected));
@@ -338,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn words_and_the_end_of_options() {
+    fn options_end_at_two_dashes() {
         assert_eq!(
             items(&["a", "-"]),
             Ok(vec![Item::Word("a".into()), Item::Word("-".into())])
@@ -355,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_option_says_so() {
+    fn errors_suggest_options_or_name_what_is_missing() {
         let error = |args: &[&str]| items(args).unwrap_err();
         assert_eq!(
             error(&["--exprot=x"]),

@@ -1,11 +1,11 @@
-//! The texts of `--help` and `--version`, and of `help` inside an option.
+//! Texts of `--help`, `--version`, and `help` inside an option.
 //!
-//! The keys in them come from the tables that the parsers check against.
+//! The keys come from the same tables as those of the parsers.
 
 use crate::{
     Problem, blockdev, export,
     getopt::{self, Opt},
-    key::{Key, pick},
+    key::{Key, choose},
     monitor, object,
     reference::{self, KeyGroup},
     tree::Value,
@@ -22,14 +22,14 @@ pub(crate) fn version() -> String {
     format!("blockplane version {}\n", env!("CARGO_PKG_VERSION"))
 }
 
-/// The text of `--help`, for both faces.
+/// The text of `--help` without a command.
 pub(crate) fn top_level() -> String {
     let mut out = format!(
         "blockplane {}: disks for virtual machines\n",
         env!("CARGO_PKG_VERSION")
     );
-    out.push_str(FACES);
-    for option in getopt::described() {
+    out.push_str(USAGE);
+    for option in getopt::described_options() {
         let short = option
             .short
             .map_or(String::new(), |short| format!("-{short}, "));
@@ -39,7 +39,7 @@ pub(crate) fn top_level() -> String {
             None => "",
         };
         let left = format!("  {short}--{}{value}", option.long);
-        described(&mut out, &left, OPTION_COLUMN, option.help);
+        describe_item(&mut out, &left, OPTION_COLUMN, option.help);
     }
     out.push_str(ABBREVIATIONS);
     section(
@@ -52,7 +52,7 @@ pub(crate) fn top_level() -> String {
         "--blockdev DRIVER,KEY=VALUE,…   a node; every driver takes",
         &[blockdev::NodeSettings::KEYS],
     );
-    for group in of_kinds("blockdev") {
+    for group in groups_with_kinds("blockdev") {
         let title = format!("    {} also", group.title);
         section(&mut out, &title, &[group.keys]);
         if group.kinds.contains(&"blkdebug") {
@@ -65,7 +65,7 @@ pub(crate) fn top_level() -> String {
         "--export TYPE,KEY=VALUE,…   a device for a VMM; every type takes",
         &[export::ExportSettings::KEYS],
     );
-    for group in of_kinds("export") {
+    for group in groups_with_kinds("export") {
         let title = format!("    {} also", group.title);
         section(&mut out, &title, &[group.keys]);
     }
@@ -76,28 +76,27 @@ pub(crate) fn top_level() -> String {
     );
     section(
         &mut out,
-        "--monitor chardev=NAME,KEY=VALUE,…   QMP, for whoever connects there",
+        "--monitor chardev=NAME,KEY=VALUE,…   a monitor (QMP) on a chardev",
         &[monitor::MonitorOptions::KEYS],
     );
     out.push_str(NOTATION);
     out
 }
 
-const FACES: &str = "
+const USAGE: &str = "
 Usage:
   blockplane serve DISK… [OPTIONS]    serve disks
-  blockplane check FILE               is a configuration file right, and what
-                                      would it run
-  blockplane info SOCKET [OPTIONS]    show what a running daemon has
-  blockplane top SOCKET [OPTIONS]     watch it
-  blockplane qmp SOCKET COMMAND …     ask it, change it
-  blockplane upgrade SOCKET           put a new version in its place
-  blockplane [OPTIONS]                nodes and exports, described as for
-                                      qemu-storage-daemon
-  blockplane --config FILE [OPTIONS]  the same in a file, with anything that is
-                                      added here
+  blockplane check FILE               validate a configuration file and show
+                                      what it would create
+  blockplane info SOCKET [OPTIONS]    show the objects of a running daemon
+  blockplane top SOCKET [OPTIONS]     show its disks' performance, continuously
+  blockplane qmp SOCKET COMMAND …     query it, change it
+  blockplane upgrade SOCKET           replace it with a new binary
+  blockplane [OPTIONS]                create nodes and exports, with the options
+                                      of qemu-storage-daemon
+  blockplane --config FILE [OPTIONS]  the same from a file, with further options
 
-Serve a disk, creating it if need be, and give it to a guest:
+Serve a disk, created if it does not exist, and attach it to a guest:
   blockplane serve disk.img --size 10G --socket /tmp/disk.sock
   qemu-system-x86_64 -accel kvm -m 1G -machine memory-backend=mem \\
       -object memory-backend-memfd,id=mem,size=1G,share=on \\
@@ -112,20 +111,21 @@ addr.path=/tmp/disk.sock,writable=on,num-queues=4,iothread=io0
 
 Commands (blockplane help COMMAND explains each):
   serve DISK…             serve disks
-  check FILE              check a configuration file
-  info SOCKET             exports, nodes and iothreads of the daemon whose
-                          monitor this is
+  check FILE              validate a configuration file
+  info SOCKET             exports, nodes and iothreads of the daemon with this
+                          monitor
   top SOCKET              IOPS, MB/s and latency of its disks, CPU time of its
                           iothreads
-  qmp SOCKET COMMAND …    any command of its monitor, with its arguments as
-                          KEY=VALUE
-  upgrade SOCKET          put a new version in its place; guests stay connected
+  qmp SOCKET COMMAND …    any QMP command, with its arguments as KEY=VALUE
+  upgrade SOCKET          replace the running daemon with a new binary; guests
+                          stay connected
   generate WHAT DIR       manual pages or shell completions, for packages
-  help [COMMAND]          this text, or that of a command
+  help [COMMAND]          this text, or the help of a command
 
-blockplane-bench measures it, or any other vhost-user-blk server.
+blockplane-bench runs benchmarks of blockplane or any other vhost-user-blk
+server.
 
-Options without a command (what they describe is created in their order):
+Options without a command (objects are created in their order):
 ";
 
 const ABBREVIATIONS: &str = "\
@@ -146,19 +146,19 @@ Values:
   help                    --blockdev file,help lists the keys of a driver,
                           --object help the types
 
-Not there yet: --nbd-server, --trace, image formats such as qcow2,
+Not supported yet: --nbd-server, --trace, image formats such as qcow2,
 other types of exports.
 
-BLOCKPLANE_LOG in the environment says how much is logged without a command:
+The environment variable BLOCKPLANE_LOG is the log level without a command:
 error (errors and warnings, the default; also warn), info, debug or trace.
-BLOCKPLANE_LOG_FORMAT says in which form, text (the default) or json.
+BLOCKPLANE_LOG_FORMAT is the log format: text (the default) or json.
 
-The exit status is 0 after an orderly end (SIGTERM, SIGINT, SIGHUP) and 1 for
-any error.
+The exit status is 0 after an orderly shutdown (SIGTERM, SIGINT, SIGHUP) and 1
+for any error.
 ";
 
-/// The keys that only some kinds of an option take.
-fn of_kinds(option: &str) -> impl Iterator<Item = &'static KeyGroup> {
+/// Groups of keys that only some kinds of an option take.
+fn groups_with_kinds(option: &str) -> impl Iterator<Item = &'static KeyGroup> {
     let groups = reference::KEYS.iter();
     groups.filter(move |group| group.option == option && !group.kinds.is_empty())
 }
@@ -169,14 +169,14 @@ fn section(out: &mut String, title: &str, tables: &[&[Key]]) {
     out.push('\n');
     for key in tables.iter().flat_map(|table| table.iter()) {
         let left = format!("  {}={}", key.name, key.value);
-        described(out, &left, KEY_COLUMN, key.help);
+        describe_item(out, &left, KEY_COLUMN, key.help);
     }
 }
 
-/// A name, and beside it in a column of its own what it is, in lines of whole words.
-fn described(out: &mut String, name: &str, column: usize, text: &str) {
+/// Appends a name and, in the column to its right, its description, wrapped at words.
+fn describe_item(out: &mut String, name: &str, column: usize, text: &str) {
     let mut line = format!("{name:column$}");
-    // A name that reaches into the column has a line of its own.
+    // A name that does not fit has a line of its own.
     let mut is_full = name.chars().count() >= column;
     for word in text.split(' ') {
         let wide = line.chars().count() + word.chars().count();
@@ -193,8 +193,8 @@ fn described(out: &mut String, name: &str, column: usize, text: &str) {
     out.push('\n');
 }
 
-/// The names that a choice has.
-fn kinds<T>(out: &mut String, title: &str, choices: &[(&str, T)]) {
+/// Appends the names of kinds.
+fn list_kinds<T>(out: &mut String, title: &str, choices: &[(&str, T)]) {
     out.push_str(title);
     out.push_str(":\n");
     for (name, _) in choices {
@@ -204,28 +204,28 @@ fn kinds<T>(out: &mut String, title: &str, choices: &[(&str, T)]) {
     }
 }
 
-/// The text for `help` inside an option: its kinds, or the keys of one kind.
-pub(crate) fn of_option(opt: Opt, kind: Option<&Value>) -> Result<String, Problem> {
+/// The text of `help` inside an option: its kinds, or the keys of one kind.
+pub(crate) fn option_help(opt: Opt, kind: Option<&Value>) -> Result<String, Problem> {
     let mut out = String::new();
     let kind = match kind {
         Some(Value::Text(kind)) => kind,
         _ => {
             match opt {
-                Opt::Object => kinds(&mut out, "Types of --object", object::TYPES),
-                Opt::Blockdev => kinds(&mut out, "Drivers of --blockdev", blockdev::DRIVERS),
-                Opt::Chardev => kinds(&mut out, "Kinds of --chardev", monitor::BACKENDS),
+                Opt::Object => list_kinds(&mut out, "Types of --object", object::TYPES),
+                Opt::Blockdev => list_kinds(&mut out, "Drivers of --blockdev", blockdev::DRIVERS),
+                Opt::Chardev => list_kinds(&mut out, "Kinds of --chardev", monitor::BACKENDS),
                 Opt::Monitor => {
                     section(&mut out, "--monitor", &[monitor::MonitorOptions::KEYS]);
                     return Ok(out.trim_start().to_owned());
                 }
-                _ => kinds(&mut out, "Types of --export", export::TYPES),
+                _ => list_kinds(&mut out, "Types of --export", export::TYPES),
             }
             return Ok(out);
         }
     };
     match opt {
         Opt::Object => {
-            pick("qom-type", kind, object::TYPES, &[])?;
+            choose("qom-type", kind, object::TYPES, &[])?;
             section(
                 &mut out,
                 "--object iothread",
@@ -233,19 +233,19 @@ pub(crate) fn of_option(opt: Opt, kind: Option<&Value>) -> Result<String, Proble
             );
         }
         Opt::Blockdev => {
-            let which = pick("driver", kind, blockdev::DRIVERS, &[])?;
+            let which = choose("driver", kind, blockdev::DRIVERS, &[])?;
             section(
                 &mut out,
                 &format!("--blockdev {kind}"),
                 &[blockdev::NodeSettings::KEYS, which.keys()],
             );
-            if matches!(which, blockdev::Which::Blkdebug) {
+            if matches!(which, blockdev::DriverKind::Blkdebug) {
                 let title = "  each member of inject-error";
                 section(&mut out, title, &[blockdev::InjectErrorKeys::KEYS]);
             }
         }
         Opt::Chardev => {
-            pick("backend", kind, monitor::BACKENDS, &[])?;
+            choose("backend", kind, monitor::BACKENDS, &[])?;
             section(
                 &mut out,
                 "--chardev socket",
@@ -254,7 +254,7 @@ pub(crate) fn of_option(opt: Opt, kind: Option<&Value>) -> Result<String, Proble
         }
         Opt::Monitor => section(&mut out, "--monitor", &[monitor::MonitorOptions::KEYS]),
         _ => {
-            let r#type = pick("type", kind, export::TYPES, &[])?;
+            let r#type = choose("type", kind, export::TYPES, &[])?;
             section(&mut out, &format!("--export {kind}"), r#type.keys);
         }
     }

@@ -1,18 +1,17 @@
-//! `{…}`: the other notation of qemu-storage-daemon's options.
+//! `{…}`: the JSON notation of qemu-storage-daemon's options.
 //!
-//! JSON (RFC 8259), with that program's two deviations, since scripts rely on them: strings may be
-//! in single quotes, and a key that appears twice in one object is an error. Numbers are kept as they
-//! are written, so that none loses digits on its way to a range check.
+//! JSON (RFC 8259) with two deviations of qemu-storage-daemon, since scripts rely on them: strings may be in single quotes, and a
+//! duplicate key in an object is an error. Numbers are kept as text, so that range checks see all digits.
 
 use crate::{
     Problem,
     tree::{Object, Value},
 };
 
-/// Deepest nesting. No option comes near; the parser's own stack is what it protects.
+/// Deepest nesting. It protects the stack of the parser; no option comes near.
 const MAX_DEPTH: u32 = 64;
 
-/// Reads one JSON object and nothing after it.
+/// Parses one JSON object, which must be the whole text.
 pub(crate) fn parse(text: &str) -> Result<Object, Problem> {
     let mut parser = Parser { text, at: 0 };
     let value = parser.value(0)?;
@@ -115,8 +114,8 @@ impl Parser<'_> {
             if object.get(&key).is_some() {
                 self.at = key_at;
                 return Err(self.error(&format!(
-                    "each key once, but '{}' is there twice",
-                    crate::error::shown(&key)
+                    "each key once, but '{}' appears twice",
+                    crate::error::excerpt(&key)
                 )));
             }
             self.skip_blanks();
@@ -260,7 +259,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Our tree as an independent implementation has it.
+    /// The tree as a value of an independent implementation.
     fn oracle(value: &Value) -> serde_json::Value {
         match value {
             Value::Text(_) => unreachable!("JSON has types"),
@@ -284,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_value() {
+    fn values_of_every_type_are_read() {
         let text = r#" {"s":"a\"\\\/\b\f\n\r\t\u00e9\ud83d\ude00é", "n":[0,-1,1.5e+3,18446744073709551615], "b":[true,false],
             "z":null, "o":{}, "l":[]} "#;
         let ours = Value::Object(parse(text).unwrap());
@@ -295,14 +294,14 @@ mod tests {
     }
 
     #[test]
-    fn single_quotes_are_quotes() {
+    fn strings_may_be_in_single_quotes() {
         assert_eq!(parse(r#"{'a':'x"y\''}"#), parse(r#"{"a":"x\"y'"}"#));
         assert!(parse(r#"{'a":1}"#).is_err());
     }
 
     #[test]
-    fn errors_say_where() {
-        assert!(reason(r#"{"a":1,"a":2}"#).contains("'a' is there twice"));
+    fn errors_name_the_position() {
+        assert!(reason(r#"{"a":1,"a":2}"#).contains("'a' appears twice"));
         assert!(reason(r#"{"a":1"#).contains("byte 6: the text ends"));
         assert!(reason(r#"{"a":0x10}"#).contains("byte 6: found 'x'"));
         assert!(reason(r#"{"a":1} x"#).contains("nothing after"));
@@ -338,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_bounded() {
+    fn depth_is_limited() {
         let nested = |n: usize| format!("{{\"a\":{}{}}}", "[".repeat(n), "]".repeat(n));
         assert!(parse(&nested(60)).is_ok());
         assert!(parse(&nested(100_000)).is_err());
@@ -346,7 +345,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_answered_and_what_the_oracle_reads_we_read_alike(
+        fn any_text_is_read_without_a_panic_and_valid_json_as_by_serde_json(
             text in prop_oneof![".*", r#"\{("a":[\[\]{}"0-9.eE,:x+-]{0,12},?){0,3}\}"#]
         ) {
             let theirs = serde_json::from_str::<serde_json::Value>(&text).ok().filter(serde_json::Value::is_object);
@@ -365,7 +364,7 @@ mod tests {
         }
 
         #[test]
-        fn strings_survive(text in any::<String>()) {
+        fn any_string_is_read_back(text in any::<String>()) {
             let json = serde_json::json!({ "a": text }).to_string();
             let object = parse(&json).unwrap();
             prop_assert_eq!(object.get("a"), Some(&Value::String(text)));

@@ -1,4 +1,4 @@
-//! Keys of options: their names, the types of their values, and what qemu-storage-daemon has beyond them.
+//! Keys of options: names, types of values, and names that only qemu-storage-daemon supports.
 
 use crate::{
     Problem, suggest,
@@ -8,20 +8,20 @@ use crate::{
 /// One key of an option.
 #[derive(Debug, Clone, Copy)]
 pub struct Key {
-    /// Dotted name. A nested table of another kind (`file` of `raw`) is one key here.
+    /// Dotted name. A nested node (`file` of `raw`) is one key.
     pub name: &'static str,
-    /// What its value looks like, for the help.
+    /// Placeholder of its value, for the help.
     pub value: &'static str,
-    /// What it is for, with unit and default.
+    /// Its purpose, unit and default, for the help.
     pub help: &'static str,
     /// Its type in the QMP schema.
     pub r#type: ValueType,
-    /// Whether it has to be there.
+    /// Whether it is required.
     pub required: bool,
 }
 
 impl Key {
-    /// A key. `help` may be a doc comment as it stands.
+    /// An optional key. `help` may begin with spaces, as doc comments do.
     pub(crate) const fn new(
         name: &'static str,
         value: &'static str,
@@ -37,7 +37,7 @@ impl Key {
         }
     }
 
-    /// The same, which has to be there.
+    /// The same key, required.
     pub(crate) const fn required(self) -> Self {
         Key {
             required: true,
@@ -46,7 +46,7 @@ impl Key {
     }
 }
 
-/// The type of a key's value, as the QMP schema has it.
+/// The type of a key's value in the QMP schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueType {
     /// A boolean.
@@ -55,55 +55,55 @@ pub enum ValueType {
     Int,
     /// A string.
     Str,
-    /// One of the words that [`Key::value`] has with `|` between them.
+    /// One of the words in [`Key::value`], where `|` separates them.
     Words,
     /// A type that the schema defines by this name.
     Named(&'static str),
-    /// A list of these.
+    /// A list of values of a type that the schema defines by this name.
     ListOf(&'static str),
 }
 
-/// A key or choice that qemu-storage-daemon has and we do not.
-pub(crate) struct NotYet {
+/// A key or choice that qemu-storage-daemon supports and blockplane does not.
+pub(crate) struct UnsupportedName {
     pub(crate) name: &'static str,
     /// What to do instead.
     pub(crate) instead: &'static str,
 }
 
-/// Finds `text` among `choices`; a choice of qemu-storage-daemon's that we lack is told apart from one
-/// that nobody knows.
-pub(crate) fn pick<T: Copy>(
+/// Finds `text` among `choices`. The error for a choice that only qemu-storage-daemon supports differs from that for an unknown
+/// one.
+pub(crate) fn choose<T: Copy>(
     key: &str,
     text: &str,
     choices: &[(&'static str, T)],
-    not_yet: &[NotYet],
+    unsupported: &[UnsupportedName],
 ) -> Result<T, Problem> {
     if let Some((_, choice)) = choices.iter().find(|(name, _)| *name == text) {
         return Ok(*choice);
     }
-    if let Some(not_yet) = not_yet.iter().find(|n| n.name == text) {
+    if let Some(unsupported) = unsupported.iter().find(|n| n.name == text) {
         return Err(Problem::Unsupported {
             what: format!("'{key}={text}'"),
-            instead: not_yet.instead.to_owned(),
+            instead: unsupported.instead.to_owned(),
         });
     }
     let names = || choices.iter().map(|(name, _)| *name);
     Err(Problem::UnknownChoice {
         key: key.to_owned(),
-        value: crate::error::shown(text),
+        value: crate::error::excerpt(text),
         suggestion: suggest::closest(text, names()).map(str::to_owned),
         known: names().map(str::to_owned).collect(),
     })
 }
 
-/// Finds the kind of an option (driver, type) before its table is known. `not_yet` are those that only
-/// qemu-storage-daemon has.
-pub(crate) fn kind<T: Copy>(
+/// Finds the kind of an object (driver, type), which determines its keys. `unsupported` are kinds that only
+/// qemu-storage-daemon supports.
+pub(crate) fn choose_kind<T: Copy>(
     object: &Object,
     prefix: &str,
     key: &str,
     choices: &[(&'static str, T)],
-    not_yet: &[&str],
+    unsupported: &[&str],
 ) -> Result<T, Problem> {
     let path = format!("{prefix}{key}");
     let names = || {
@@ -111,16 +111,16 @@ pub(crate) fn kind<T: Copy>(
         names.join(", ")
     };
     match object.get(key) {
-        Some(Value::Text(text) | Value::String(text)) if not_yet.contains(&text.as_str()) => {
+        Some(Value::Text(text) | Value::String(text)) if unsupported.contains(&text.as_str()) => {
             Err(Problem::Unsupported {
                 what: format!("'{path}={text}'"),
                 instead: format!("supported: {}", names()),
             })
         }
-        Some(Value::Text(text) | Value::String(text)) => pick(&path, text, choices, &[]),
+        Some(Value::Text(text) | Value::String(text)) => choose(&path, text, choices, &[]),
         Some(other) => Err(Problem::BadValue {
             key: path,
-            value: other.shown(),
+            value: other.excerpt(),
             expected: "a string".to_owned(),
         }),
         None => Err(Problem::Missing {

@@ -1,24 +1,23 @@
-//! `key=value,key=value`: the notation of qemu-storage-daemon's options.
+//! `key=value,key=value`: the text notation of qemu-storage-daemon's options.
 //!
 //! - Dots in a key nest: `cache.direct=on` is `direct` in the group `cache`.
 //! - Whole numbers as parts of a key make a list: `iothread.0=a,iothread.1=b`.
 //! - `,,` in a value is one comma. A comma at the end is ignored.
-//! - The first value may do without its key where the option has an implied one: `--blockdev file,…`.
-//! - A key that appears again replaces what it said before, as in qemu-storage-daemon, so that a
-//!   script can append its own settings to a common set. (A duplicate key in JSON is an error there,
-//!   and here.)
-//! - `help` alone asks for the list of keys.
+//! - The first value may omit its key if the option has an implied one: `--blockdev file,…`.
+//! - Of a repeated key the last value counts, as in qemu-storage-daemon, so that scripts can append settings to a common set.
+//!   (In JSON, a duplicate key is an error in both programs.)
+//! - `help` alone requests the list of keys.
 
 use crate::{
     Problem,
-    error::shown,
+    error::excerpt,
     tree::{Object, Value},
 };
 
 /// Longest key in bytes, as in qemu-storage-daemon. It also bounds how deep a tree can get.
 const MAX_KEY_BYTES: usize = 127;
 
-/// What an option's text says.
+/// The parsed text of an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Parsed {
     pub(crate) object: Object,
@@ -26,7 +25,7 @@ pub(crate) struct Parsed {
     pub(crate) help: bool,
 }
 
-/// Reads `text`; a first word without `=` is the value of `implied`.
+/// Parses `text`; a first word without `=` is the value of the key `implied`.
 pub(crate) fn parse(text: &str, implied: &str) -> Result<Parsed, Problem> {
     let mut root = Object::default();
     let mut help = false;
@@ -64,13 +63,13 @@ fn missing_equals(word: &str) -> Problem {
     } else {
         format!(
             "expected '=' and a value after '{}' (a comma inside a value is written ',,')",
-            shown(word)
+            excerpt(word)
         )
     };
     Problem::Syntax { reason }
 }
 
-/// Takes a value up to a single comma. Returns it and what follows the comma.
+/// Takes a value up to a single comma. Returns it and the rest after the comma.
 fn value(text: &str) -> (String, &str) {
     let mut value = String::new();
     let mut rest = text;
@@ -93,7 +92,10 @@ fn value(text: &str) -> (String, &str) {
 
 fn insert(root: &mut Object, key: &str, value: String) -> Result<(), Problem> {
     if key.len() > MAX_KEY_BYTES {
-        let reason = format!("key '{}' is longer than {MAX_KEY_BYTES} bytes", shown(key));
+        let reason = format!(
+            "key '{}' is longer than {MAX_KEY_BYTES} bytes",
+            excerpt(key)
+        );
         return Err(Problem::Syntax { reason });
     }
     let mut parts = key.split('.').enumerate().peekable();
@@ -102,7 +104,7 @@ fn insert(root: &mut Object, key: &str, value: String) -> Result<(), Problem> {
         if !(is_name(part) || position > 0 && is_index(part)) {
             let reason = format!(
                 "'{}' is not a valid key: its parts are words of letters, digits, '-' and '_'",
-                shown(key)
+                excerpt(key)
             );
             return Err(Problem::Syntax { reason });
         }
@@ -241,7 +243,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn plain_keys_and_the_implied_one() {
+    fn a_first_value_may_omit_the_implied_key() {
         let expected = object(vec![("driver", text("file")), ("filename", text("a=b"))]);
         assert_eq!(parsed("file,filename=a=b"), expected);
         assert_eq!(parsed("driver=file,filename=a=b,"), expected);
@@ -285,7 +287,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn help_is_recognised() {
+    fn help_is_recognized() {
         assert!(parse("help", "driver").unwrap().help);
         let both = parse("iothread,help", "driver").unwrap();
         assert!(both.help);
@@ -293,7 +295,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn errors_say_what_is_wrong() {
+    fn errors_name_the_cause() {
         assert!(reason("null-co,size").contains("after 'size'"));
         assert!(reason(",a=b").contains("a key is missing"));
         assert!(reason("a=1,,,b").contains("after 'b'"));
@@ -341,14 +343,14 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_parses_back(tree in tree()) {
+        fn a_printed_tree_parses_to_itself(tree in tree()) {
             let parsed = parse(&print(&tree), "driver").unwrap();
             prop_assert!(!parsed.help);
             prop_assert_eq!(parsed.object, tree);
         }
 
         #[test]
-        fn any_text_is_answered(text in ".*", dense in "[a0.,=h]{0,40}") {
+        fn any_text_is_parsed_without_a_panic(text in ".*", dense in "[a0.,=h]{0,40}") {
             let _ = parse(&text, "driver");
             let _ = parse(&dense, "driver");
         }

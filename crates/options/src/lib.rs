@@ -1,11 +1,15 @@
-//! The command line: option strings into checked settings.
+//! Command line and configuration files: text to validated settings.
 //!
-//! blockplane has two faces. `blockplane serve DISK` is for people; without a subcommand it takes
-//! the options of qemu-storage-daemon and stands in for it as far as nodes and exports exist.
-//! Both come out of [`parse`] as data whose numbers are in range and whose references hold.
+//! blockplane has two command-line interfaces. `blockplane serve DISK` is for interactive use; without a command, blockplane
+//! takes the options of qemu-storage-daemon and replaces it for the nodes and exports that it supports. [`parse`] returns
+//! both as data whose numbers are in range and whose references are resolved.
 //!
-//! This crate opens no file and asks no clock or environment: the same words always give the same
-//! answer. Whether a file exists or a size fits is found out by who opens it.
+//! This crate opens no file and reads neither clock nor environment: the same arguments always give the same result. Whether
+//! a file exists or a size fits is checked when it is opened.
+//!
+//! The modules are in layers. [`Key`], formats of values and fields are the base; above them is one module for each kind of
+//! object (`object`, `blockdev`, `export`, `monitor`, `metrics`); `directive` joins the kinds. The notations are on top:
+//! `serve`, `drop_in` (qemu-storage-daemon's options), `config` (files), and [`runtime`] (QMP).
 
 mod blockdev;
 mod check;
@@ -51,7 +55,7 @@ pub use blockdev::{
     InjectAction, InjectError, IoType, Locking, NodeRef, NodeSettings, NullOptions, RawOptions,
 };
 pub use check::Check;
-pub use config::{ConfigError, ConfigFile, Finding, Place};
+pub use config::{ConfigError, ConfigFile, Finding, Location};
 pub use confinement::{Confinement, Sandbox};
 pub use cpus::MAX_CPUS;
 pub use daemon::Daemon;
@@ -63,7 +67,7 @@ pub use export::{
     ExportOptions, ExportSettings, LunDevice, LunOptions, MAX_MERGE_REQUESTS,
     MAX_SCSI_SERIAL_BYTES, OnError, VhostUserBlkOptions, VhostUserScsiOptions,
 };
-pub use form::Unwritable;
+pub use form::NonUtf8Path;
 pub use generate::Generate;
 pub use key::{Key, ValueType};
 pub use limits::{
@@ -79,25 +83,25 @@ pub use object::{
 pub use serve::{Disk, Serve, ServeDevice};
 pub use socket::SocketAddr;
 
-/// What a command line asks for.
+/// A parsed command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Invocation {
     /// `blockplane serve DISK …`
     Serve(Serve),
     /// qemu-storage-daemon's options.
     Daemon(Daemon),
-    /// `--config FILE`, of either face: the file is still to be read.
+    /// `--config FILE`, with `serve` or without a command: the file is still to be parsed.
     ConfigFile(ConfigFile),
     /// `blockplane check FILE`
     Check(Check),
     /// `blockplane generate man|completions DIR`
     Generate {
-        /// What.
+        /// The kind of files.
         what: Generate,
-        /// Where.
+        /// The folder to write to.
         folder: PathBuf,
     },
-    /// `blockplane qmp …`, `info …`, `top …`, `upgrade …`: all words, whose grammar is not known here.
+    /// `blockplane qmp …`, `info …`, `top …`, `upgrade …`: all arguments, unparsed.
     Operator(Vec<OsString>),
     /// Print this text on standard output and exit with status 0.
     Help(String),
@@ -105,14 +109,13 @@ pub enum Invocation {
     Version(String),
 }
 
-/// Commands for a daemon that runs: their grammar is not known here.
-const OF_OPERATORS: [&str; 4] = ["qmp", "info", "top", "upgrade"];
+/// Commands that connect to a running daemon. Their grammar is in another crate.
+const OPERATOR_COMMANDS: [&str; 4] = ["qmp", "info", "top", "upgrade"];
 
-/// Reads a command line without the program's name.
+/// Parses a command line without the program's name.
 ///
 /// # Errors
-/// [`UsageError`] for the first thing that is wrong, in the order of the command line. The program
-/// prints it to standard error and exits with status 1.
+/// The first error in the order of the command line. The program prints it to standard error and exits with status 1.
 pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageError> {
     let mut args = args.peekable();
     let Some(first) = args.peek() else {
@@ -123,8 +126,12 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageEr
         b"serve" => serve::parse(args.skip(1)),
         b"check" => check::parse(args.skip(1)),
         b"generate" => generate::parse(args.skip(1)),
-        b"bench" => Err(not_ours(args.skip(1))),
-        command if OF_OPERATORS.iter().any(|known| command == known.as_bytes()) => {
+        b"bench" => Err(bench_error(args.skip(1))),
+        command
+            if OPERATOR_COMMANDS
+                .iter()
+                .any(|known| command == known.as_bytes()) =>
+        {
             Ok(Invocation::Operator(args.collect()))
         }
         b"help" => match args.nth(1) {
@@ -134,12 +141,12 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageEr
             Some(command) if command == "generate" => {
                 generate::parse(std::iter::once("--help".into()))
             }
-            Some(command) if command == "bench" => Err(not_ours(["--help".into()].into_iter())),
-            Some(command) if OF_OPERATORS.iter().any(|known| command == *known) => {
+            Some(command) if command == "bench" => Err(bench_error(["--help".into()].into_iter())),
+            Some(command) if OPERATOR_COMMANDS.iter().any(|known| command == *known) => {
                 Ok(Invocation::Operator(vec![command, "--help".into()]))
             }
             Some(command) => {
-                let word = error::shown(&command.to_string_lossy());
+                let word = error::excerpt(&command.to_string_lossy());
                 Err(Problem::StrayWord {
                     word,
                     suggestion: Some("blockplane help serve".to_owned()),
@@ -151,13 +158,13 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageEr
     }
 }
 
-/// Measuring is another program's.
-fn not_ours(words: impl Iterator<Item = OsString>) -> UsageError {
+/// The error for `bench`, which is a program of its own.
+fn bench_error(words: impl Iterator<Item = OsString>) -> UsageError {
     let mut instead = "blockplane-bench".to_owned();
     for word in words {
         instead = format!("{instead} {}", word.to_string_lossy());
     }
-    let instead = error::shown(&instead);
-    let message = format!("the measuring program is blockplane-bench; write '{instead}'");
+    let instead = error::excerpt(&instead);
+    let message = format!("benchmarks are in the program blockplane-bench; write '{instead}'");
     Problem::Command { message }.at("bench")
 }

@@ -8,17 +8,17 @@ pub const MAX_SCSI_QUEUES: u16 = MAX_QUEUES - 2;
 /// Default of `num-queues` of vhost-user-scsi, and of `serve`. A VMM asks for one queue per processor of the guest and gives up when
 /// there are fewer, while a queue that is never started costs nothing.
 pub const DEFAULT_SERVE_QUEUES: u16 = 64;
-/// Most entries of one queue: the field's servers hold the same limit, so guests stay below it.
+/// Most entries of one queue. Other vhost-user servers have the same limit, so guests stay below it.
 pub const MAX_QUEUE_SIZE: u16 = 1024;
 /// Most bytes of a serial number (virtio specification 1.2, section 5.2.6, `VIRTIO_BLK_T_GET_ID`).
 pub const MAX_SERIAL_BYTES: usize = 20;
 
-/// Largest `logical-block-size` in bytes: the largest the field's devices have.
+/// Largest `logical-block-size` in bytes, as in QEMU.
 const MAX_BLOCK_BYTES: u64 = 32768;
 
-/// What a block size must be.
+/// The expected text for a block size.
 pub(crate) const BLOCK_SIZE_EXPECTED: &str = "a power of two from 512 to 32768 (bytes)";
-/// What a queue size must be.
+/// The expected text for a queue size.
 pub(crate) const QUEUE_SIZE_EXPECTED: &str = "a power of two from 2 to 1024 (entries)";
 /// Checks a logical block size.
 pub(crate) fn block_size(bytes: u64) -> Option<u32> {
@@ -32,14 +32,14 @@ pub(crate) fn queue_size(entries: u64) -> Option<u16> {
     fits.then(|| u16::try_from(entries).ok()).flatten()
 }
 
-/// Checks a name that a disk has: the guest's tools print it, and some trim it.
+/// Checks a text for guests, such as a serial number. Tools in the guest print it, and some trim it.
 pub(crate) fn is_name(name: &str, longest: usize) -> bool {
     (1..=longest).contains(&name.len())
         && name.bytes().all(|b| b == b' ' || b.is_ascii_graphic())
         && name.trim() == name
 }
 
-/// What such a name must be.
+/// The expected text for it.
 pub(crate) fn name_expected(longest: usize) -> String {
     format!("1 to {longest} characters of printable ASCII without a blank at either end")
 }
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds() {
+    fn limits_are_inclusive() {
         assert_eq!(
             [511, 512, 513, 32768, 65536].map(block_size),
             [None, Some(512), None, Some(32768), None]
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_texts_name_the_bounds() {
+    fn error_texts_name_the_limits() {
         assert!(QUEUE_SIZE_EXPECTED.contains(&MAX_QUEUE_SIZE.to_string()));
         assert!(BLOCK_SIZE_EXPECTED.contains(&MAX_BLOCK_BYTES.to_string()));
         assert!(name_expected(MAX_SERIAL_BYTES).contains(&MAX_SERIAL_BYTES.to_string()));

@@ -1,21 +1,21 @@
-//! What is logged, and in which form.
+//! Level and format of the log.
 
-/// How much to log.
+/// Level of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
     /// `--quiet`: errors and warnings only.
     Error,
-    /// What an operator wants to know. The default.
+    /// Also events that matter to operators. The default.
     Info,
-    /// `--verbose`: also how connections and queues come and go.
+    /// `--verbose`: also connections and queues.
     Debug,
     /// `--verbose` twice: everything.
     Trace,
 }
 
 impl LogLevel {
-    /// The level of this name: `error`, `info`, `debug` or `trace`, in letters of any case. `warn` and `warning` are
-    /// the same as `error`: warnings are told with errors.
+    /// The level of this name: `error`, `info`, `debug` or `trace`, in upper or lower case. `warn` and `warning` are the same as
+    /// `error`, which includes warnings.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         match name.to_ascii_lowercase().as_str() {
@@ -28,7 +28,7 @@ impl LogLevel {
     }
 }
 
-/// In which form.
+/// Format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogFormat {
     /// Lines for people. The default.

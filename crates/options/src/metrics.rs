@@ -1,25 +1,24 @@
-//! `--metrics`: where figures are served over HTTP.
+//! `--metrics`: the address at which metrics are served over HTTP.
 
 use std::{fmt, net, path::PathBuf};
 
 use crate::{SocketAddr, socket};
 
-/// What an address must be.
+/// The expected text of an address.
 pub(crate) const EXPECTED: &str = "unix:PATH (1 to 107 bytes), tcp:IP:PORT such as tcp:127.0.0.1:9465, or fd:FD \
      (number or name of a listening Unix socket that was inherited)";
 
-/// Where clients of `/metrics` connect to.
+/// The address of the metrics server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MetricsAddr {
     /// `unix:PATH` or `fd:FD`: a Unix socket.
     Socket(SocketAddr),
-    /// `tcp:IP:PORT`: an address of this host, and no name of one: nothing is looked up. Port 0 is any that is
-    /// free.
+    /// `tcp:IP:PORT`: an IP address of this host; names are not resolved. Port 0 is any free port.
     Tcp(net::SocketAddr),
 }
 
 impl MetricsAddr {
-    /// Reads one; `None` if it is none, see [`EXPECTED`].
+    /// Reads an address; `None` if it is malformed, see [`EXPECTED`].
     pub(crate) fn read(text: &str) -> Option<Self> {
         let (kind, value) = text.split_once(':')?;
         match kind {
@@ -33,7 +32,7 @@ impl MetricsAddr {
         }
     }
 
-    /// The same with what is wrong, for a command's grammar.
+    /// Parses an address, for `serve`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         Self::read(text).ok_or_else(|| format!("expected {EXPECTED}"))
     }
@@ -55,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses() {
+    fn addresses_are_read_and_written() {
         for right in [
             "unix:/run/m",
             "unix:m:1",

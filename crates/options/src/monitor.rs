@@ -1,14 +1,14 @@
-//! `--chardev` and `--monitor`: where QMP is spoken.
+//! `--chardev` and `--monitor`: sockets for QMP.
 //!
-//! Of chardevs only sockets exist, and only Unix ones. Defaults are those of qemu-storage-daemon.
+//! The only chardevs are Unix sockets. Defaults are those of qemu-storage-daemon.
 
 use std::path::PathBuf;
 
 use crate::{
     Problem, SocketAddr,
     fields::Fields,
-    form::{AnyText, Choice, Form, ID, Switch, Unwritable},
-    key::{Key, NotYet, ValueType, kind},
+    form::{AnyText, Choice, Form, ID, NonUtf8Path, Switch},
+    key::{Key, UnsupportedName, ValueType, choose_kind},
     names::Names,
     settings::settings,
     socket,
@@ -18,7 +18,7 @@ use crate::{
 /// `--chardev socket,…`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChardevOptions {
-    /// `path` or `fd`: the socket. A descriptor is only there with `server`.
+    /// `path` or `fd`: the socket. It is inherited only with `server`.
     pub addr: SocketAddr,
     /// All other keys.
     pub settings: ChardevSettings,
@@ -27,17 +27,17 @@ pub struct ChardevOptions {
 settings! {
     /// Options of a chardev beside its address.
     pub struct ChardevSettings {
-        /// the name a monitor refers to it by
+        /// its name, for monitors
         pub id: String = "id", ID, required("write id=NAME, such as id=qmp0");
-        /// listen, or connect to who does (default off)
+        /// listen for clients, or connect to a server (default off)
         pub server: bool = "server", Switch, default(false);
-        /// with server=on: serve these users only; the umask has to let them connect (default with a path: who runs blockplane, and root)
+        /// with server=on: serve these users only; the umask has to let them connect (default with a path: the user of blockplane, and root)
         pub users: Option<Vec<u32>> = "users", Users, optional;
-        /// with server=on: go on only when somebody has connected (default on)
+        /// with server=on: wait for a client before going on (default on)
         pub wait: Option<bool> = "wait", Switch, optional;
     }
     beside {
-        /// the kind of chardev; may be written without its key
+        /// the kind of chardev; its key may be omitted
         "backend", "socket", ValueType::Words;
         /// path of the socket
         "path", "PATH", ValueType::Str;
@@ -47,7 +47,7 @@ settings! {
 }
 
 impl ChardevOptions {
-    /// Whether to go on only when the first client has connected.
+    /// Whether to wait for the first client before going on.
     #[must_use]
     pub fn waits(&self) -> bool {
         self.settings.server && self.settings.wait.unwrap_or(true)
@@ -57,9 +57,9 @@ impl ChardevOptions {
 settings! {
     /// `--monitor …`
     pub struct MonitorOptions {
-        /// where it is; may be written without its key
+        /// the chardev; its key may be omitted
         pub chardev: String = "chardev", AnyText, required("write chardev=ID with the id of a --chardev");
-        /// spread answers over lines (default off)
+        /// indent responses over several lines (default off)
         pub pretty: bool = "pretty", Switch, default(false);
     }
     accepts {
@@ -70,14 +70,14 @@ settings! {
 
 const MODE: Choice<()> = Choice {
     words: &[("control", ())],
-    not_yet: &[NotYet {
+    unsupported: &[UnsupportedName {
         name: "readline",
-        instead: "the one mode is control (QMP)",
+        instead: "the only mode is control (QMP)",
     }],
-    shown: "control",
+    placeholder: "control",
 };
 
-/// Users by number, with colons between them: a name may mean another user tomorrow.
+/// Numbers of users, separated by colons. Names are not supported, since their meaning may change.
 struct Users;
 
 impl Users {
@@ -97,24 +97,24 @@ impl Form for Users {
         let users: Result<Vec<u32>, _> = text.split(':').map(str::parse).collect();
         users.map_err(|_| Problem::BadValue {
             key: path.to_owned(),
-            value: value.shown(),
+            value: value.excerpt(),
             expected:
-                "numbers of users with colons between them, such as 0:64055 (id -u NAME says them)"
+                "numbers of users, separated by colons, such as 0:64055 (id -u NAME prints them)"
                     .to_owned(),
         })
     }
 
-    fn write(&self, value: &Vec<u32>) -> Result<Value, Unwritable> {
+    fn write(&self, value: &Vec<u32>) -> Result<Value, NonUtf8Path> {
         let users: Vec<String> = value.iter().map(u32::to_string).collect();
         Ok(Value::String(users.join(":")))
     }
 }
 
-macro_rules! not_yet {
-    ($instead:literal: $($name:literal)*) => { &[$(NotYet { name: $name, instead: $instead }),*] };
+macro_rules! unsupported {
+    ($instead:literal: $($name:literal)*) => { &[$(UnsupportedName { name: $name, instead: $instead }),*] };
 }
 
-const CHARDEV_KEYS_NOT_YET: &[NotYet] = not_yet!["leave it out: sockets are Unix sockets at a path":
+const UNSUPPORTED_CHARDEV_KEYS: &[UnsupportedName] = unsupported!["leave it out: sockets are Unix sockets at a path":
     "abstract" "append" "cols" "delay" "height" "host" "input" "ipv4" "ipv6" "localaddr" "localport" "logappend"
     "logfile" "mux" "name" "nodelay" "port" "reconnect" "reconnect-ms" "rows" "signal" "size" "telnet" "tight"
     "tls-authz" "tls-creds" "tn3270" "to" "websocket" "width"];
@@ -127,14 +127,19 @@ pub(crate) enum Backend {
 pub(crate) const BACKENDS: &[(&str, Backend)] = &[("socket", Backend::Socket)];
 
 #[rustfmt::skip]
-const BACKENDS_NOT_YET: &[&str] = &[
+const UNSUPPORTED_BACKENDS: &[&str] = &[
     "dbus", "file", "hub", "memory", "msmouse", "mux", "null", "parallel", "pipe", "pty", "ringbuf", "serial", "stdio", "udp", "vc",
 ];
 
-/// Reads the tree of one `--chardev` and notes its name.
+/// Reads the tree of a `--chardev`, and adds its name.
 pub(crate) fn chardev(object: Object, names: &mut Names) -> Result<ChardevOptions, Problem> {
-    let Backend::Socket = kind(&object, "", "backend", BACKENDS, BACKENDS_NOT_YET)?;
-    let mut fields = Fields::new(object, "", &[ChardevSettings::KEYS], CHARDEV_KEYS_NOT_YET)?;
+    let Backend::Socket = choose_kind(&object, "", "backend", BACKENDS, UNSUPPORTED_BACKENDS)?;
+    let mut fields = Fields::new(
+        object,
+        "",
+        &[ChardevSettings::KEYS],
+        UNSUPPORTED_CHARDEV_KEYS,
+    )?;
     fields.take("backend");
     let settings = ChardevSettings::read(&mut fields, None)?;
     let conflict = |reason: &str| {
@@ -151,7 +156,7 @@ pub(crate) fn chardev(object: Object, names: &mut Names) -> Result<ChardevOption
         .find(|(_, is_there)| *is_there && !settings.server)
     {
         return conflict(&format!(
-            "'{key}' is for sockets that somebody connects to; add 'server=on', or remove '{key}'"
+            "'{key}' is for servers; add 'server=on', or remove '{key}'"
         ));
     }
     let fd = inherited_socket(&mut fields)?;
@@ -177,7 +182,7 @@ pub(crate) fn chardev(object: Object, names: &mut Names) -> Result<ChardevOption
     Ok(ChardevOptions { addr, settings })
 }
 
-/// A number is one also without quotes.
+/// Reads `fd`. In JSON a number may be written with quotes or without.
 fn inherited_socket(fields: &mut Fields) -> Result<Option<SocketAddr>, Problem> {
     let Some(value) = fields.take("fd") else {
         return Ok(None);
@@ -187,11 +192,11 @@ fn inherited_socket(fields: &mut Fields) -> Result<Option<SocketAddr>, Problem> 
         _ => "",
     };
     let socket = socket::read_fd(text);
-    let wrong = || fields.bad_text("fd", &value.shown(), socket::FD_EXPECTED);
+    let wrong = || fields.bad_text("fd", &value.excerpt(), socket::FD_EXPECTED);
     socket.map(Some).ok_or_else(wrong)
 }
 
-/// Reads the tree of one `--monitor`.
+/// Reads the tree of a `--monitor`, and reserves its chardev.
 pub(crate) fn monitor(object: Object, names: &mut Names) -> Result<MonitorOptions, Problem> {
     let mut fields = Fields::new(object, "", &[MonitorOptions::KEYS], &[])?;
     let monitor = MonitorOptions::read(&mut fields, None)?;

@@ -1,7 +1,7 @@
-//! The names given so far: who may be referred to, and which names are taken.
+//! Names that are defined so far, for references and against duplicates.
 //!
-//! Options are carried out in the order of the command line, so an option may only refer to what
-//! stands before it. One that turns out to be wrong has given no names: what it noted is taken back.
+//! Options take effect in the order of the command line, so an option may only refer to objects of earlier ones. The names of an
+//! option that turns out to be wrong are removed again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,27 +13,27 @@ use crate::{Problem, SocketAddr, paths};
 /// Most names an error lists.
 const MAX_LISTED: usize = 12;
 
-/// The names given so far.
+/// The names that are defined so far.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    /// Node to whether it, or something below it, refuses writes.
+    /// Nodes; true if the node or a node below it is read-only.
     nodes: BTreeMap<String, bool>,
-    /// Image that nodes lock to the first of them, and whether it writes.
+    /// Images that nodes lock, each with the first of these nodes, and whether it writes.
     images: BTreeMap<PathBuf, (String, bool)>,
     iothreads: BTreeSet<String>,
     exports: BTreeSet<String>,
-    /// Socket to who listens on it.
+    /// Sockets, each with its user.
     sockets: BTreeMap<String, String>,
-    /// Chardev to whether a monitor has it.
+    /// Chardevs; true if a monitor uses it.
     chardevs: BTreeMap<String, bool>,
     unnamed_nodes: u32,
-    /// How to take back what was noted, the latest last.
-    noted: Vec<Noted>,
+    /// Changes since the start, the latest last.
+    changes: Vec<Change>,
 }
 
-/// One thing that was noted.
+/// A change that can be undone.
 #[derive(Debug)]
-enum Noted {
+enum Change {
     Node(String),
     Image(PathBuf),
     Iothread(String),
@@ -44,39 +44,39 @@ enum Noted {
     Unnamed(u32),
 }
 
-/// A moment to go back to.
+/// A state to roll back to.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Mark(usize);
+pub(crate) struct Checkpoint(usize);
 
 impl Names {
-    /// This moment.
-    pub(crate) fn mark(&self) -> Mark {
-        Mark(self.noted.len())
+    /// The current state.
+    pub(crate) fn checkpoint(&self) -> Checkpoint {
+        Checkpoint(self.changes.len())
     }
 
-    /// Takes back all that was noted since.
-    pub(crate) fn go_back(&mut self, to: Mark) {
-        for noted in self.noted.drain(to.0..).rev() {
-            match noted {
-                Noted::Node(name) => drop(self.nodes.remove(&name)),
-                Noted::Image(path) => drop(self.images.remove(&path)),
-                Noted::Iothread(id) => drop(self.iothreads.remove(&id)),
-                Noted::Export(id) => drop(self.exports.remove(&id)),
-                Noted::Socket(socket) => drop(self.sockets.remove(&socket)),
-                Noted::Chardev(id) => drop(self.chardevs.remove(&id)),
-                Noted::ChardevUse(id) => drop(self.chardevs.insert(id, false)),
-                Noted::Unnamed(number) => self.unnamed_nodes = number,
+    /// Undoes all changes since.
+    pub(crate) fn roll_back(&mut self, to: Checkpoint) {
+        for change in self.changes.drain(to.0..).rev() {
+            match change {
+                Change::Node(name) => drop(self.nodes.remove(&name)),
+                Change::Image(path) => drop(self.images.remove(&path)),
+                Change::Iothread(id) => drop(self.iothreads.remove(&id)),
+                Change::Export(id) => drop(self.exports.remove(&id)),
+                Change::Socket(socket) => drop(self.sockets.remove(&socket)),
+                Change::Chardev(id) => drop(self.chardevs.remove(&id)),
+                Change::ChardevUse(id) => drop(self.chardevs.insert(id, false)),
+                Change::Unnamed(number) => self.unnamed_nodes = number,
             }
         }
     }
 
-    /// A name for a node that was given none. No user can write it: it starts with `#`.
+    /// A name for a node without a `node-name`. It starts with `#`, which users cannot write.
     pub(crate) fn unnamed_node(&mut self) -> String {
-        self.noted.push(Noted::Unnamed(self.unnamed_nodes));
+        self.changes.push(Change::Unnamed(self.unnamed_nodes));
         loop {
             let name = format!("#block{}", self.unnamed_nodes);
             self.unnamed_nodes += 1;
-            // One may be left from an earlier command of a monitor.
+            // An earlier QMP command may have created a node of this name.
             if !self.nodes.contains_key(&name) {
                 return name;
             }
@@ -92,11 +92,11 @@ impl Names {
             });
         }
         self.nodes.insert(name.to_owned(), read_only);
-        self.noted.push(Noted::Node(name.to_owned()));
+        self.changes.push(Change::Node(name.to_owned()));
         Ok(())
     }
 
-    /// A node locks the image that `key` names. Whoever writes it is alone.
+    /// Adds the image of `key`, which a node locks. Only one node may use an image that is written.
     pub(crate) fn add_image(
         &mut self,
         key: &str,
@@ -104,7 +104,7 @@ impl Names {
         node: &str,
         writes: bool,
     ) -> Result<(), Problem> {
-        let path = paths::plain(path);
+        let path = paths::normalize(path);
         match self.images.get(&path) {
             Some((other, other_writes)) if writes || *other_writes => {
                 let reason = format!(
@@ -116,14 +116,14 @@ impl Names {
             }
             Some(_) => Ok(()),
             None => {
-                self.noted.push(Noted::Image(path.clone()));
+                self.changes.push(Change::Image(path.clone()));
                 self.images.insert(path, (node.to_owned(), writes));
                 Ok(())
             }
         }
     }
 
-    /// Whether the node refuses writes; an error if there is none of that name.
+    /// Whether the node is read-only; an error if there is no such node.
     pub(crate) fn node_is_read_only(&self, key: &str, name: &str) -> Result<bool, Problem> {
         self.nodes
             .get(name)
@@ -139,7 +139,7 @@ impl Names {
                 key: "id",
             });
         }
-        self.noted.push(Noted::Iothread(id.to_owned()));
+        self.changes.push(Change::Iothread(id.to_owned()));
         Ok(())
     }
 
@@ -150,7 +150,7 @@ impl Names {
         Err(not_defined(key, "iothread", id, self.iothreads.iter()))
     }
 
-    /// A chardev; `listens` is where others connect to it, if they do.
+    /// Adds a chardev; `listens` is its address if it is a server.
     pub(crate) fn add_chardev(
         &mut self,
         id: &str,
@@ -164,7 +164,7 @@ impl Names {
             });
         }
         self.chardevs.insert(id.to_owned(), false);
-        self.noted.push(Noted::Chardev(id.to_owned()));
+        self.changes.push(Change::Chardev(id.to_owned()));
         let Some(addr) = listens else { return Ok(()) };
         let key = match addr {
             SocketAddr::Unix { .. } => "path",
@@ -173,12 +173,12 @@ impl Names {
         self.add_socket(format!("chardev '{id}'"), addr, key)
     }
 
-    /// Figures are served there.
+    /// Adds the socket that serves metrics.
     pub(crate) fn add_metrics(&mut self, addr: &SocketAddr) -> Result<(), Problem> {
         self.add_socket("the endpoint for metrics".to_owned(), addr, "listen")
     }
 
-    /// A monitor takes a chardev, which no other monitor then can.
+    /// Reserves a chardev for a monitor.
     pub(crate) fn use_chardev(&mut self, key: &str, id: &str) -> Result<(), Problem> {
         match self.chardevs.get_mut(id) {
             Some(used) if *used => {
@@ -188,16 +188,16 @@ impl Names {
             }
             Some(used) => {
                 *used = true;
-                self.noted.push(Noted::ChardevUse(id.to_owned()));
+                self.changes.push(Change::ChardevUse(id.to_owned()));
                 Ok(())
             }
             None => Err(not_defined(key, "chardev", id, self.chardevs.keys())),
         }
     }
 
-    /// Takes something for defined, so that what follows can be judged; its mistake was reported. A node may be
-    /// written. False if it is defined already.
-    pub(crate) fn pretend(&mut self, kind: &str, name: &str) -> bool {
+    /// Assumes that an object is defined, so that the options after it can be checked; the error was reported. A node is assumed
+    /// to be writable. False if the object is defined already.
+    pub(crate) fn assume_defined(&mut self, kind: &str, name: &str) -> bool {
         let is_new = match kind {
             "iothread" => !self.iothreads.contains(name),
             "node" => !self.nodes.contains_key(name),
@@ -207,18 +207,18 @@ impl Names {
             return false;
         }
         let name = name.to_owned();
-        self.noted.push(match kind {
+        self.changes.push(match kind {
             "iothread" => {
                 self.iothreads.insert(name.clone());
-                Noted::Iothread(name)
+                Change::Iothread(name)
             }
             "node" => {
                 self.nodes.insert(name.clone(), false);
-                Noted::Node(name)
+                Change::Node(name)
             }
             _ => {
                 self.chardevs.insert(name.clone(), false);
-                Noted::Chardev(name)
+                Change::Chardev(name)
             }
         });
         true
@@ -232,14 +232,14 @@ impl Names {
                 key: "id",
             });
         }
-        self.noted.push(Noted::Export(id.to_owned()));
+        self.changes.push(Change::Export(id.to_owned()));
         self.add_socket(format!("export '{id}'"), addr, "addr")
     }
 
-    /// `user` listens there, as its `key` says.
+    /// Adds the socket that `user` listens on; `key` is the key of its address.
     fn add_socket(&mut self, user: String, addr: &SocketAddr, key: &str) -> Result<(), Problem> {
         let socket = match addr {
-            SocketAddr::Unix { path } => format!("socket '{}'", paths::plain(path).display()),
+            SocketAddr::Unix { path } => format!("socket '{}'", paths::normalize(path).display()),
             SocketAddr::Fd { fd } => format!("file descriptor {fd}"),
             SocketAddr::FdName { name } => format!("file descriptor '{name}'"),
         };
@@ -248,7 +248,7 @@ impl Names {
                 format!("{other} already listens on {socket}; {user} needs another '{key}'");
             return Err(Problem::Conflict { reason });
         }
-        self.noted.push(Noted::Socket(socket.clone()));
+        self.changes.push(Change::Socket(socket.clone()));
         self.sockets.insert(socket, user);
         Ok(())
     }
@@ -260,7 +260,7 @@ fn not_defined<'a>(
     name: &str,
     known: impl Iterator<Item = &'a String>,
 ) -> Problem {
-    // Names that no user wrote are of no help.
+    // Generated names are of no help.
     let mut known: Vec<String> = known
         .filter(|name| !name.starts_with('#'))
         .take(MAX_LISTED + 1)
@@ -272,7 +272,7 @@ fn not_defined<'a>(
     Problem::NotDefined {
         key: key.to_owned(),
         kind,
-        name: crate::error::shown(name),
+        name: crate::error::excerpt(name),
         known,
     }
 }

@@ -1,4 +1,4 @@
-//! `--object`: objects that nodes and exports refer to by their id.
+//! `--object`: objects that exports refer to by their id.
 //!
 //! Only `iothread` exists. The defaults are those of qemu-storage-daemon.
 
@@ -6,7 +6,7 @@ use crate::{
     Problem,
     fields::Fields,
     form::{Cpus, ID, number},
-    key::{NotYet, ValueType, kind},
+    key::{UnsupportedName, ValueType, choose_kind},
     names::Names,
     settings::settings,
     tree::Object,
@@ -15,12 +15,12 @@ use crate::{
 /// An object to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ObjectOptions {
-    /// A thread that runs rings and engines.
+    /// An iothread.
     Iothread(IothreadOptions),
 }
 
 impl ObjectOptions {
-    /// The name other options refer to it by; unique among objects.
+    /// Its name, which is unique among objects.
     #[must_use]
     pub fn id(&self) -> &str {
         match self {
@@ -29,22 +29,22 @@ impl ObjectOptions {
     }
 }
 
-/// QAPI's int: what its other implementation stores numbers in.
+/// Largest number of QAPI's type int, as in QEMU.
 const MAX_INT: u64 = i64::MAX.unsigned_abs();
 
 settings! {
     /// `--object iothread,…`
     pub struct IothreadOptions {
-        /// the name exports refer to it by
+        /// its name, for exports
         pub id: String = "id", ID, required("write id=NAME, such as id=iothread0");
         /// longest busy-polling before blocking, 0 = never (default 200000)
-        pub poll_max_ns: u64 = "poll-max-ns", number(0, MAX_INT).shown("NS"), default(DEFAULT_POLL_MAX_NS);
+        pub poll_max_ns: u64 = "poll-max-ns", number(0, MAX_INT).placeholder("NS"), default(DEFAULT_POLL_MAX_NS);
         /// how fast the polling time grows, 0 = automatic (default 0)
-        pub poll_grow: u64 = "poll-grow", number(0, MAX_INT).shown("FACTOR"), default(0);
+        pub poll_grow: u64 = "poll-grow", number(0, MAX_INT).placeholder("FACTOR"), default(0);
         /// how fast it shrinks, 0 = automatic (default 0)
-        pub poll_shrink: u64 = "poll-shrink", number(0, MAX_INT).shown("DIVISOR"), default(0);
+        pub poll_shrink: u64 = "poll-shrink", number(0, MAX_INT).placeholder("DIVISOR"), default(0);
         /// share of a CPU that polling may use, 0 to 100 (default 100; blockplane's own)
-        pub poll_cpu_max: u32 = "poll-cpu-max", number(0, 100).shown("PERCENT"), default(DEFAULT_POLL_CPU_MAX);
+        pub poll_cpu_max: u32 = "poll-cpu-max", number(0, 100).placeholder("PERCENT"), default(DEFAULT_POLL_CPU_MAX);
         /// most requests per call to the kernel, 0 = automatic (default 0)
         pub aio_max_batch: u32 = "aio-max-batch", number(0, u32::MAX), default(0);
         /// most requests in flight, 1 to 65536 (default 1024; blockplane's own)
@@ -57,12 +57,12 @@ settings! {
         pub cpu_affinity: Vec<u16> = "cpu-affinity", Cpus, default(Vec::new());
     }
     beside {
-        /// the type; may be written without its key
+        /// the type; its key may be omitted
         "qom-type", "iothread", ValueType::Named("qom-type"), required;
     }
 }
 
-/// Largest `aio-max-events`: the whole of the kernel's default `fs.aio-max-nr`.
+/// Largest `aio-max-events`: the kernel's default of `fs.aio-max-nr`.
 pub const MAX_AIO_EVENTS: u32 = 65536;
 /// Default of `aio-max-events`: eight full rings of 128, a fraction of the kernel's `fs.aio-max-nr`.
 pub const DEFAULT_AIO_MAX_EVENTS: u32 = 1024;
@@ -70,7 +70,7 @@ pub const DEFAULT_AIO_MAX_EVENTS: u32 = 1024;
 pub const DEFAULT_POLL_MAX_NS: u64 = 200_000;
 /// Default of `poll-cpu-max`, in percent: no limit.
 pub const DEFAULT_POLL_CPU_MAX: u32 = 100;
-/// Largest `thread-pool-max`: far over what any storage can use.
+/// Largest `thread-pool-max`, more than any storage can use.
 pub const MAX_THREAD_POOL: u32 = 4096;
 /// Default of `thread-pool-max`.
 pub const DEFAULT_THREAD_POOL_MAX: u32 = 64;
@@ -86,7 +86,7 @@ impl IothreadOptions {
     }
 }
 
-const KEYS_NOT_YET: &[NotYet] = &[NotYet {
+const UNSUPPORTED_KEYS: &[UnsupportedName] = &[UnsupportedName {
     name: "poll-weight",
     instead: "leave it out",
 }];
@@ -99,14 +99,14 @@ pub(crate) enum Type {
 pub(crate) const TYPES: &[(&str, Type)] = &[("iothread", Type::Iothread)];
 
 #[rustfmt::skip]
-const TYPES_NOT_YET: &[&str] = &[
+const UNSUPPORTED_TYPES: &[&str] = &[
     "authz-list", "authz-list-file", "authz-pam", "authz-simple", "main-loop", "secret", "secret_keyring", "throttle-group",
     "tls-cipher-suites", "tls-creds-anon", "tls-creds-psk", "tls-creds-x509",
 ];
 
-/// Reads the tree of one `--object`.
+/// Reads the tree of an `--object`, and adds its name.
 pub(crate) fn parse(object: Object, names: &mut Names) -> Result<ObjectOptions, Problem> {
-    match kind(&object, "", "qom-type", TYPES, TYPES_NOT_YET)? {
+    match choose_kind(&object, "", "qom-type", TYPES, UNSUPPORTED_TYPES)? {
         Type::Iothread => iothread(object, names).map(ObjectOptions::Iothread),
     }
 }
@@ -117,12 +117,12 @@ fn iothread(object: Object, names: &mut Names) -> Result<IothreadOptions, Proble
     Ok(iothread)
 }
 
-/// Reads settings over others.
+/// Reads options of an iothread. Keys that are not given are as in `base`.
 pub(crate) fn read(
     object: Object,
     base: Option<&IothreadOptions>,
 ) -> Result<IothreadOptions, Problem> {
-    let mut fields = Fields::new(object, "", &[IothreadOptions::KEYS], KEYS_NOT_YET)?;
+    let mut fields = Fields::new(object, "", &[IothreadOptions::KEYS], UNSUPPORTED_KEYS)?;
     fields.take("qom-type");
     let iothread = IothreadOptions::read(&mut fields, base)?;
     fields.finish();

@@ -1,11 +1,11 @@
-//! Paths as they are compared: by what is written, since nothing is opened here.
+//! Comparison of paths by their text, since this crate opens nothing.
 
 use std::path::{Component, Path, PathBuf};
 
-/// The same path without what says nothing: `./a//b/` is `a/b`. (`a/../b` may be another file than `b`.)
-pub(crate) fn plain(path: &Path) -> PathBuf {
-    let says_something = |component: &Component<'_>| *component != Component::CurDir;
-    path.components().filter(says_something).collect()
+/// The path without redundant components: `./a//b/` is `a/b`. (`a/../b` may be another file than `b`.)
+pub(crate) fn normalize(path: &Path) -> PathBuf {
+    let is_significant = |component: &Component<'_>| *component != Component::CurDir;
+    path.components().filter(is_significant).collect()
 }
 
 #[cfg(test)]
@@ -13,14 +13,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_says_nothing_is_left_out() {
+    fn redundant_components_are_removed() {
         for (path, expected) in [
             ("./a//b/", "a/b"),
             ("a/./b", "a/b"),
             ("/a/../b", "/a/../b"),
             ("/./a", "/a"),
         ] {
-            assert_eq!(plain(Path::new(path)), Path::new(expected), "{path}");
+            assert_eq!(normalize(Path::new(path)), Path::new(expected), "{path}");
         }
     }
 }

@@ -1,30 +1,30 @@
-//! The options as data, for who describes them: manual pages and completions.
+//! Options as data, for manual pages and completions.
 
 pub use crate::getopt::DescribedOption;
 use crate::{Key, blockdev, check, export, generate, getopt, monitor, object, serve};
 
-/// Keys that belong together.
+/// Keys that the same kinds of an option take.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyGroup {
     /// The option that takes them, without dashes.
     pub option: &'static str,
     /// The table of a configuration file.
     pub table: &'static str,
-    /// The kind that takes them; `None`: every kind.
+    /// The kinds that take them; empty: every kind.
     pub kinds: &'static [&'static str],
-    /// What it is, in a few words.
+    /// A heading.
     pub title: &'static str,
     /// The keys.
     pub keys: &'static [Key],
 }
 
-/// The options that need no command.
+/// The options without a command.
 #[must_use]
 pub fn options() -> Vec<DescribedOption> {
-    getopt::described().collect()
+    getopt::described_options().collect()
 }
 
-/// All keys of options.
+/// The keys of all options.
 pub const KEYS: &[KeyGroup] = &[
     KeyGroup {
         option: "object",
@@ -114,12 +114,12 @@ pub const KEYS: &[KeyGroup] = &[
         option: "monitor",
         table: "monitor",
         kinds: &[],
-        title: "QMP, for whoever connects there",
+        title: "a monitor (QMP) on a chardev",
         keys: monitor::MonitorOptions::KEYS,
     },
 ];
 
-/// The grammars of the commands that are known here, `generate` among them.
+/// The grammars of the commands of this crate: `serve`, `check` and `generate`.
 #[must_use]
 pub fn commands() -> Vec<clap::Command> {
     vec![serve::grammar(), check::grammar(), generate::grammar()]
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn every_export_type_is_described_with_the_keys_that_it_takes() {
+    fn export_types_are_described_with_the_keys_that_they_take() {
         for (name, r#type) in export::TYPES {
             let keys = r#type.keys.iter().copied().flatten();
             let taken: Vec<_> = keys.map(|key| key.name).collect();

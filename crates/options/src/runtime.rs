@@ -1,7 +1,7 @@
-//! Options that come while the program runs: the same keys as on the command line, in JSON.
+//! Options of a running daemon, from QMP: the same keys as on the command line, in JSON.
 //!
-//! What they may refer to, and which names are taken, is what runs at that moment: a [`RunningObjects`] is
-//! told, and forgotten when one set of options was read.
+//! They may refer to the objects that run at that moment, and must not use their names: [`RunningObjects`] holds these, to read
+//! one set of options.
 
 use crate::{
     BlkdebugOptions, BlockdevOptions, ExportOptions, IothreadOptions, Key, LunOptions,
@@ -9,14 +9,14 @@ use crate::{
     json, names::Names, object, reference,
 };
 
-/// What runs.
+/// Names of the running objects.
 #[derive(Debug, Default)]
 pub struct RunningObjects {
     names: Names,
 }
 
 impl RunningObjects {
-    /// There is a node, which refuses writes or does not.
+    /// Adds a node.
     ///
     /// # Errors
     /// [`Problem::Duplicate`].
@@ -24,7 +24,7 @@ impl RunningObjects {
         self.names.add_node(name, read_only)
     }
 
-    /// There is an iothread.
+    /// Adds an iothread.
     ///
     /// # Errors
     /// [`Problem::Duplicate`].
@@ -32,7 +32,7 @@ impl RunningObjects {
         self.names.add_iothread(id)
     }
 
-    /// There is an export, which listens there.
+    /// Adds an export with its socket.
     ///
     /// # Errors
     /// [`Problem::Duplicate`], [`Problem::Conflict`].
@@ -40,26 +40,26 @@ impl RunningObjects {
         self.names.add_export(id, addr)
     }
 
-    /// Reads the options of one more object.
+    /// Reads the options of a new object.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The first problem of the options.
     pub fn object(mut self, json: &str) -> Result<ObjectOptions, Problem> {
         object::parse(json::parse(json)?, &mut self.names)
     }
 
-    /// Reads keys of an iothread over the options that it has: others stay as they are.
+    /// Changes the options of an iothread: keys that are not given keep their values.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The first problem of the options.
     pub fn iothread(now: &IothreadOptions, json: &str) -> Result<IothreadOptions, Problem> {
         object::read(json::parse(json)?, Some(now))
     }
 
-    /// The same of a virtio disk's own keys.
+    /// Changes the options of a vhost-user-blk export that only this type has.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The first problem of the options.
     pub fn vhost_user_blk(
         now: &VhostUserBlkOptions,
         json: &str,
@@ -71,18 +71,18 @@ impl RunningObjects {
         Ok(read)
     }
 
-    /// Reads the options of one more node.
+    /// Reads the options of a new node.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The first problem of the options.
     pub fn blockdev(mut self, json: &str) -> Result<BlockdevOptions, Problem> {
         blockdev::parse(json::parse(json)?, &mut self.names)
     }
 
-    /// Reads `inject-error` and `seed` alone, for a node that is there.
+    /// Reads `inject-error` and `seed`, for an existing blkdebug node.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The first problem of the options.
     pub fn blkdebug(json: &str) -> Result<BlkdebugOptions, Problem> {
         let mut fields = Fields::new(json::parse(json)?, "", &[blockdev::BlkdebugKeys::KEYS], &[])?;
         let injected = blockdev::read_blkdebug(&mut fields)?;
@@ -90,21 +90,20 @@ impl RunningObjects {
         Ok(injected)
     }
 
-    /// Reads the options of one more export.
+    /// Reads the options of a new export.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The first problem of the options.
     pub fn export(mut self, json: &str) -> Result<ExportOptions, Problem> {
         export::parse(json::parse(json)?, &mut self.names)
     }
 }
 
-/// A disk that is added to a virtio SCSI controller which has others.
 impl RunningObjects {
-    /// Reads its options. What they do not say about writing is as of the controller.
+    /// Reads the options of a disk that is added to a virtio SCSI controller with the disks `others`. `writable` is the default.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The first problem of the options.
     pub fn lun(
         self,
         json: &str,
@@ -112,7 +111,7 @@ impl RunningObjects {
         others: &[LunOptions],
     ) -> Result<LunOptions, Problem> {
         let object = json::parse(json)?;
-        let places = &export::VIRTIO_PLACES;
+        let places = &export::VIRTIO_SCSI_LUNS;
         export::lun(object, "", &self.names, places, writable, others)
     }
 }
@@ -129,7 +128,7 @@ pub fn node_keys() -> &'static [Key] {
     blockdev::NodeSettings::KEYS
 }
 
-/// The drivers, each with the keys that it adds to those of every node.
+/// The drivers, each with the keys that only it has.
 #[must_use]
 pub fn drivers() -> Vec<(&'static str, &'static [Key])> {
     let drivers = blockdev::DRIVERS.iter();
@@ -150,7 +149,7 @@ pub fn export_keys() -> Vec<Key> {
     keys
 }
 
-/// Keys of exports of one type; none if there is no such type.
+/// Keys of exports of one type; empty if there is no such type.
 #[must_use]
 pub fn export_keys_of(r#type: &str) -> Vec<Key> {
     let found = export::TYPES.iter().find(|(name, _)| *name == r#type);

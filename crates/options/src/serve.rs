@@ -1,4 +1,4 @@
-//! The face for people: `blockplane serve DISK`.
+//! `blockplane serve DISK`: disks on one socket, for interactive use.
 
 mod args;
 mod device;
@@ -13,12 +13,12 @@ pub use device::ServeDevice;
 
 use crate::{AioMode, Confinement, Discard, Locking, LogFormat, LogLevel, MetricsAddr};
 
-/// `blockplane serve`: disks on one socket.
+/// Settings of `blockplane serve`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Serve {
-    /// What to serve: one or more, and no more than the device has places for.
+    /// The disks: one or more, and no more than the device can have.
     pub disks: Vec<Disk>,
-    /// `--device`: what the guest finds. Default `virtio-blk`.
+    /// `--device`: the device that the guest sees. Default `virtio-blk`.
     pub device: ServeDevice,
     /// `--size` in bytes, a multiple of 512 and not 0: create files with this size that do not
     /// exist; for `null-co:` the size of the disk, [`crate::DEFAULT_NULL_SIZE`] if `None`. For a
@@ -26,7 +26,7 @@ pub struct Serve {
     pub size: Option<u64>,
     /// `--socket`: the socket to listen on, 1 to 107 bytes; see [`Serve::socket_path`] for the default.
     pub socket: Option<PathBuf>,
-    /// `--monitor`: the socket to listen on for monitors, 1 to 107 bytes. `None`: no monitor.
+    /// `--monitor`: the socket of a monitor, 1 to 107 bytes. `None`: no monitor.
     pub monitor: Option<PathBuf>,
     /// `--num-queues`: most queues for requests that a VMM may ask for; 1 to [`crate::MAX_QUEUES`], or
     /// [`crate::MAX_SCSI_QUEUES`] for SCSI. Default [`crate::DEFAULT_SERVE_QUEUES`].
@@ -36,11 +36,11 @@ pub struct Serve {
     pub queue_size: u16,
     /// `--read-only`
     pub read_only: bool,
-    /// `--serial`: 1 to 20 bytes of printable ASCII, for each disk its own. Empty = the program's own choice.
+    /// `--serial`: 1 to 20 bytes of printable ASCII, for each disk its own. Empty = chosen by the program.
     pub serials: Vec<String>,
     /// `--cache-direct`: bypass the host's page cache. Default on.
     pub cache_direct: bool,
-    /// `--aio`: how requests reach the kernel. `None`: as the host allows.
+    /// `--aio`: the I/O backend. `None`: chosen by probing.
     pub aio: Option<AioMode>,
     /// `--write-through`: complete a write only when it is on stable storage.
     pub write_through: bool,
@@ -49,14 +49,14 @@ pub struct Serve {
     pub logical_block_size: Option<u32>,
     /// `--iothreads`: threads the queues are spread over; 1 to `num_queues`. Default 1.
     pub iothreads: u16,
-    /// `--aio-max-batch`: most requests in one call to the kernel; 0 = the engine's own choice.
+    /// `--aio-max-batch`: most requests in one call to the kernel; 0 = automatic.
     /// Default 0.
     pub aio_max_batch: u32,
     /// `--aio-max-events`: most requests in flight per iothread; 1 to [`crate::MAX_AIO_EVENTS`].
     /// Default [`crate::DEFAULT_AIO_MAX_EVENTS`].
     pub aio_max_events: u32,
     /// `--cpu-affinity`: the CPUs of each iothread, one member for each, ascending and below
-    /// [`crate::MAX_CPUS`]. Empty = wherever the program may run.
+    /// [`crate::MAX_CPUS`]. Empty = all that the program may use.
     pub cpu_affinity: Vec<Vec<u16>>,
     /// `--poll-max-ns`: the longest an iothread busy-polls before it blocks, in nanoseconds, up to
     /// `i64::MAX`; 0 = never. Default [`crate::DEFAULT_POLL_MAX_NS`].
@@ -64,7 +64,7 @@ pub struct Serve {
     /// `--poll-cpu-max`: the share of a CPU that polling may use per iothread, in percent, 0 to 100.
     /// Default [`crate::DEFAULT_POLL_CPU_MAX`].
     pub poll_cpu_max: u32,
-    /// `--request-merging`: join adjacent requests of one batch. Default on.
+    /// `--request-merging`: merge adjacent requests of one batch. Default on.
     pub request_merging: bool,
     /// `--packed`: offer packed queues. Default off.
     pub packed: bool,
@@ -72,15 +72,15 @@ pub struct Serve {
     pub locking: Locking,
     /// `--discard`: what a discard request does. Default unmap.
     pub discard: Discard,
-    /// `--pidfile`: where to write the process id once everything is started.
+    /// `--pidfile`: file for the process id, written once everything is started.
     pub pidfile: Option<PathBuf>,
-    /// `--metrics`: where figures are served.
+    /// `--metrics`: address of the metrics server.
     pub metrics: Option<MetricsAddr>,
     /// `--sandbox` and `--user`
     pub confinement: Confinement,
-    /// `--verbose`, `--quiet`: how much to log.
+    /// `--verbose`, `--quiet`: level of the log.
     pub log_level: LogLevel,
-    /// `--log-format`. `None` = as the environment says.
+    /// `--log-format`. `None` = as in the environment.
     pub log_format: Option<LogFormat>,
 }
 
@@ -101,7 +101,7 @@ impl Serve {
     }
 }
 
-/// What `serve` serves.
+/// A disk of `serve`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Disk {
     /// A file or a block device.

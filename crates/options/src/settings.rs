@@ -1,23 +1,23 @@
-//! The definition of settings: a struct whose fields are keys.
+//! Definition of settings: a struct whose fields are keys.
 //!
-//! [`settings!`] is the one place in which a key is written. From it come the field and its documentation, the key's line in helps,
-//! manual pages and completions, its type in the QMP schema, how it is read from either notation of the command line, from a
-//! file and from a monitor, and how it is written for a new version of the program that takes over.
+//! [`settings!`] is the only definition of a key. From it come the field and its documentation, the key's line in help texts,
+//! manual pages and completions, its type in the QMP schema, and the code that reads it (from both notations of the command
+//! line, from files and from QMP) and writes it for a live upgrade.
 
 /// Defines settings. A field is written as
 ///
 /// ```text
-/// /// what it is for, with its unit and default: the help
+/// /// its purpose, unit and default: the text of the help
 /// pub field: Type = "key", FORM, PRESENCE;
 /// ```
 ///
 /// where `FORM` is a [`Form`](crate::form::Form) and `PRESENCE` is one of
-/// - `default(VALUE)`: what it is where the key is not there;
-/// - `optional`: the field is an `Option`, and `None` where the key is not there;
-/// - `required("write key=…")`: an error where the key is not there.
+/// - `default(VALUE)`: the value if the key is not given;
+/// - `optional`: the field is an `Option`, and `None` if the key is not given;
+/// - `required("write key=…")`: an error if the key is not given.
 ///
-/// After the struct, `accepts { … }` may list keys that are read and have no field, and `beside { … }` keys whose value is read
-/// by hand; these stand first in helps. One of those that has to be there ends with `required`.
+/// After the struct, `accepts { … }` may list keys that are read and have no field, and `beside { … }` keys whose values are read
+/// by other code, which come first in help texts. A required one of these ends with `required`.
 macro_rules! settings {
     (
         $(#[$meta:meta])*
@@ -46,7 +46,7 @@ macro_rules! settings {
         }
 
         impl $name {
-            /// The keys, in the order of helps.
+            /// The keys, in the order of help texts.
             pub(crate) const KEYS: &'static [$crate::key::Key] = &[
                 $($(
                     $crate::key::Key::new($beside, $shown, concat!($($beside_help),+), $value_type)
@@ -56,7 +56,7 @@ macro_rules! settings {
                 $($(($accepted_form).key($accepted, concat!($($accepted_help),+)),)*)?
             ];
 
-            /// Every default; what is required is empty.
+            /// All defaults; required values are empty.
             #[must_use]
             pub fn defaults() -> Self {
                 Self {
@@ -64,7 +64,7 @@ macro_rules! settings {
                 }
             }
 
-            /// Takes its keys. One that is not there is as in `base`, or else has its default.
+            /// Takes the keys of these settings. A key that is not given has its value in `base`, or else its default.
             pub(crate) fn read(
                 fields: &mut $crate::fields::Fields,
                 base: Option<&Self>,
@@ -79,12 +79,12 @@ macro_rules! settings {
                 Ok(settings)
             }
 
-            /// Writes all keys that have a value.
-            #[allow(dead_code, reason = "faults are not written")]
+            /// Writes all keys with a value.
+            #[allow(dead_code, reason = "settings of faults are never written")]
             pub(crate) fn write(
                 &self,
                 to: &mut $crate::tree::Object,
-            ) -> Result<(), $crate::form::Unwritable> {
+            ) -> Result<(), $crate::form::NonUtf8Path> {
                 $(settings!(@write $presence self.$field, $key, $form, to);)*
                 Ok(())
             }
@@ -119,7 +119,7 @@ macro_rules! settings {
 
 pub(crate) use settings;
 
-/// Defines an enum whose variants are words of a [`Choice`](crate::form::Choice), named `FORM`.
+/// Defines an enum whose variants are the words of a [`Choice`](crate::form::Choice), named `FORM`.
 macro_rules! words {
     (
         $(#[$meta:meta])*
@@ -149,8 +149,8 @@ macro_rules! words {
                     $(($word, Self::$variant),)*
                     $($(($alias, Self::$meaning),)+)?
                 ],
-                not_yet: &[],
-                shown: concat!($first_word $(, "|", $word)*),
+                unsupported: &[],
+                placeholder: concat!($first_word $(, "|", $word)*),
             };
         }
     };

@@ -1,12 +1,12 @@
 //! Numbers and sizes as text.
 //!
-//! Sizes are exact: `1.5G` is computed in integers, never in floating point. A leading zero is
-//! refused, since half of the tools in this field read it as octal.
+//! Sizes are exact: `1.5G` is computed in integers, never in floating point. A leading zero is refused, since many tools read it
+//! as octal.
 
-/// Why a text is not a number.
+/// The reason why a text is not a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NumberError {
-    /// It is no number at all, or has a form that is not allowed here.
+    /// It is not a number, or has a format that is not allowed here.
     Malformed,
     /// It is a number below zero.
     Negative,
@@ -38,7 +38,7 @@ pub(crate) fn integer(text: &str) -> Result<u64, NumberError> {
 /// T, P, E (either case, powers of 1024). A fraction of a byte is dropped.
 pub(crate) fn size(text: &str) -> Result<u64, NumberError> {
     if text.starts_with("0x") || text.starts_with("0X") {
-        // B and E are digits there.
+        // B and E are hexadecimal digits.
         return integer(text);
     }
     let shift = match text.bytes().last() {
@@ -53,7 +53,7 @@ pub(crate) fn size(text: &str) -> Result<u64, NumberError> {
     };
     let number = &text[..text.len() - 1];
     let (whole, fraction) = match number.split_once('.') {
-        // A fraction of a byte cannot be meant.
+        // A fraction of a byte is a mistake.
         Some(_) if shift == 0 => return Err(NumberError::Malformed),
         Some((whole, fraction)) => (whole, fraction),
         None => (number, "0"),
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Writes a size as a person would: the largest suffix that divides it.
+    /// A size with the largest suffix that divides it.
     fn shown_size(bytes: u64) -> String {
         for (shift, suffix) in [
             (60, 'E'),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn integers() {
+    fn integers_are_decimal_or_hexadecimal() {
         assert_eq!(integer("0"), Ok(0));
         assert_eq!(integer("-0"), Ok(0));
         assert_eq!(integer("18446744073709551615"), Ok(u64::MAX));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes() {
+    fn sizes_have_binary_suffixes() {
         for (text, bytes) in [
             ("4096", 4096),
             ("0x1000", 4096),
@@ -165,7 +165,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_answered(text in ".*") {
+        fn any_text_is_read_without_a_panic(text in ".*") {
             let _ = size(&text);
             let _ = integer(&text);
         }

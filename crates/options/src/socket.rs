@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::size;
 
-/// Where a VMM connects.
+/// The address of a listening Unix socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SocketAddr {
     /// `addr.type=unix,addr.path=…`: a Unix socket to create and listen on; the path has 1 to 107
@@ -19,25 +19,25 @@ pub enum SocketAddr {
         /// Its number, 0 or more.
         fd: i32,
     },
-    /// The same by name.
+    /// A listening Unix socket that the program was started with, by name.
     FdName {
         /// The name that the service manager gave it (`LISTEN_FDNAMES`).
         name: String,
     },
 }
 
-/// What the path of a Unix socket must be.
+/// The expected text for the path of a Unix socket.
 pub(crate) const SOCKET_EXPECTED: &str =
     "a path of 1 to 107 bytes (the kernel's limit for Unix sockets)";
 
 /// Longest name, as in systemd's `FileDescriptorName=`.
 const MAX_NAME_BYTES: usize = 255;
 
-/// What an inherited socket must be.
+/// The expected text for an inherited socket.
 pub(crate) const FD_EXPECTED: &str =
     "the number of an inherited file descriptor, or the name that a service manager gave it";
 
-/// What begins like a number has to be one; anything else may be a name.
+/// Reads the number or name of an inherited socket. A text that begins like a number has to be one.
 pub(crate) fn read_fd(text: &str) -> Option<SocketAddr> {
     if text.starts_with(|first: char| first.is_ascii_digit() || "+-".contains(first)) {
         let number = size::integer(text).ok();
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_names_and_neither() {
+    fn an_inherited_socket_has_a_number_or_a_name() {
         assert_eq!(read_fd("5"), Some(SocketAddr::Fd { fd: 5 }));
         let name = "blockplane@web.socket".to_owned();
         assert_eq!(read_fd(&name), Some(SocketAddr::FdName { name }));

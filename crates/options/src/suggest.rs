@@ -1,13 +1,13 @@
-//! "Did you mean": the known word closest to a misspelt one.
+//! Suggestions for misspelt words.
 
-/// The known word that at most a third of its letters separate from `word`, if there is one: letters that are missing, added,
-/// replaced, or swapped with their neighbour. An underscore counts as a dash, since people mix them up.
+/// The known word that is closest to `word`, if at most a third of its letters differ: missing, added, replaced, or swapped with
+/// their neighbour. An underscore counts as a dash.
 pub(crate) fn closest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |text: &str| text.replace('_', "-").to_lowercase();
     let word = plain(word);
     let distance = |candidate: &str| {
         let allowed = (candidate.len() / 3).max(1);
-        // Words of any length come in; what is far too long is not compared.
+        // Very long words are not compared, since that takes long.
         let is_near = word.len().abs_diff(candidate.len()) <= 4 * allowed;
         let distance = is_near.then(|| strsim::osa_distance(&word, &plain(candidate)));
         distance.filter(|distance| *distance <= allowed)
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn near_misses_are_found_and_others_are_not() {
+    fn only_close_words_are_suggested() {
         let known = || ["writable", "node-name", "id", "num-queues", "aio"].into_iter();
         assert_eq!(closest("writeable", known()), Some("writable"));
         assert_eq!(closest("node_name", known()), Some("node-name"));

@@ -1,13 +1,12 @@
-//! The tree that both notations, key=value and JSON, are parsed into.
+//! Tree of values that both notations, key=value and JSON, are parsed into.
 //!
-//! The two differ in one thing only: in key=value everything is text until somebody asks for it
-//! as a number or a switch, in JSON a value has its type from the start. [`Value::Text`] keeps
-//! that difference; [`crate::form`] is where it is resolved.
+//! In key=value all values are text until their key is known; in JSON values have types. [`Value::Text`] keeps that difference
+//! until [`crate::form`] reads the value.
 
 /// One value of an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {
-    /// From key=value: a string, number or switch; who reads it decides.
+    /// From key=value: a string, a number or a switch; the form of its key decides.
     Text(String),
     /// A JSON string.
     String(String),
@@ -24,10 +23,12 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// How the value was written, roughly, for an error.
-    pub(crate) fn shown(&self) -> String {
+    /// The beginning of the value as it was written, for an error.
+    pub(crate) fn excerpt(&self) -> String {
         match self {
-            Self::Text(text) | Self::String(text) | Self::Number(text) => crate::error::shown(text),
+            Self::Text(text) | Self::String(text) | Self::Number(text) => {
+                crate::error::excerpt(text)
+            }
             Self::Bool(value) => value.to_string(),
             Self::Null => "null".to_owned(),
             Self::List(_) => "[…]".to_owned(),
@@ -57,7 +58,7 @@ impl Object {
             .map(|(_, value)| value)
     }
 
-    /// Sets the value of a key that is not there yet. A dot in it stands for an object in an object.
+    /// Sets the value of a new key. Dots in it separate nested objects.
     pub(crate) fn set(&mut self, path: &str, value: Value) {
         let Some((group, rest)) = path.split_once('.') else {
             return self.push(path.to_owned(), value);
@@ -70,7 +71,7 @@ impl Object {
         }
     }
 
-    /// Adds a key that is not there yet.
+    /// Adds a new key.
     pub(crate) fn push(&mut self, key: String, value: Value) {
         debug_assert!(self.get(&key).is_none());
         self.entries.push((key, value));

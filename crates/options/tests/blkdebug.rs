@@ -111,7 +111,7 @@ fn mistakes_are_named() {
         ),
         (
             "image=n,inject-error.0.delay-ns=2",
-            "means nothing to this 'inject-error.0.action'",
+            "has no effect with this 'inject-error.0.action'",
         ),
         ("image=n,inject-error.0.event=cor_write", "cor_write"),
         ("image=n,inject-error.0.state=1", "once and times"),

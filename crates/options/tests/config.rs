@@ -350,7 +350,7 @@ fn options_of_the_process_stay_on_the_command_line() {
 
 #[test]
 fn one_file_whose_name_is_there() {
-    assert!(error_of(&["--config", "a", "--config", "b"]).contains("--config: is there twice"));
+    assert!(error_of(&["--config", "a", "--config", "b"]).contains("--config: is given twice"));
     assert!(error_of(&["--config", ""]).contains("write --config FILE"));
     // An abbreviation of theirs stays one.
     assert!(parse(["--c", "socket,id=c,path=p"].iter().map(Into::into)).is_ok());

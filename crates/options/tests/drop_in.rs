@@ -772,7 +772,7 @@ fn mappings_that_cannot_be() {
     for (text, wanted) in [
         (
             "iothread=a,I0.iothread=b",
-            "'iothread' and 'iothread-vq-mapping' both say where queues run; use one of them",
+            "'iothread' and 'iothread-vq-mapping' contradict each other; use one of them",
         ),
         (
             "I0.iothread=zz",
@@ -1066,7 +1066,7 @@ fn json_is_typed() {
         "dots do not nest in JSON"
     );
     assert!(null("'cache':true").contains("expected a group"));
-    assert!(null("'node-name':'b'").contains("is there twice"));
+    assert!(null("'node-name':'b'").contains("appears twice"));
     assert!(node_error("{'driver':7}").contains("'driver' cannot be '7': expected a string"));
     assert!(export_error("x=1").contains("unknown option 'x'"));
     assert!(node_error("{").contains("malformed JSON at byte 1: the text ends"));
@@ -1136,7 +1136,7 @@ fn metrics() {
     assert_eq!(addr.to_string(), "unix:/run/m");
     assert!(error(&["--metrics", "9465"]).contains("expected unix:PATH"));
     let twice = error(&["--metrics=fd:3", "--metrics=fd:4"]);
-    assert!(twice.contains("--metrics: is there twice"), "{twice}");
+    assert!(twice.contains("--metrics: is given twice"), "{twice}");
     let args = ["--chardev", "socket,id=c,path=q,server=on", "--m", "c"];
     let directives = daemon(&args).directives;
     assert!(

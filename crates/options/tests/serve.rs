@@ -257,7 +257,7 @@ fn contradictions() {
     );
     assert!(
         error(&[&["d", "--iothreads=3"][..], &cpus].concat())
-            .contains("--cpu-affinity is there 2 times for 3 threads")
+            .contains("--cpu-affinity is given 2 times for 3 threads")
     );
     assert!(
         error(&[&"x".repeat(103)]).contains("--socket"),
@@ -343,7 +343,7 @@ fn bench_leads_to_the_measuring_program() {
         let error = parse(words.split(' ').map(Into::into)).unwrap_err();
         assert_eq!(
             error.to_string(),
-            format!("bench: the measuring program is blockplane-bench; write '{instead}'")
+            format!("bench: benchmarks are in the program blockplane-bench; write '{instead}'")
         );
     }
 }

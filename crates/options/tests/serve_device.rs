@@ -105,7 +105,7 @@ fn a_guest_can_tell_the_disks_apart() {
     );
     refused(
         &format!("{two} --serial X --serial X"),
-        &["'X' is there twice"],
+        &["'X' is given twice"],
     );
     refused(
         "--device virtio-scsi a ./a",

@@ -308,7 +308,7 @@ fn what_cannot_be_done_is_told_as_everywhere() {
         ("info qmp some", "blockplane: info: invalid value 'some'"),
         (
             "bench run e.sock",
-            "blockplane: bench: the measuring program is blockplane-bench; write 'blockplane-bench run e.sock'\n",
+            "blockplane: bench: benchmarks are in the program blockplane-bench; write 'blockplane-bench run e.sock'\n",
         ),
     ] {
         let ended = folder.run(line);

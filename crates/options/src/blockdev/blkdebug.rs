@@ -1,13 +1,12 @@
-//! `driver=blkdebug`: faults on purpose, in front of another node.
+//! `driver=blkdebug`: fault injection into requests to another node.
 //!
-//! Keys are QEMU's where it has them. What QEMU's driver cannot do (wait, hang, transfer less than it says, a range, by
-//! chance) are keys of our own beside them.
+//! Keys are QEMU's where it has them. Delays, hangs, partial transfers, ranges of sectors and random faults are blockplane's own.
 
 use crate::{
     Problem,
     fields::Fields,
     form::{Choice, Switch, number, size},
-    key::{NotYet, ValueType},
+    key::{UnsupportedName, ValueType},
     settings::{settings, words},
     tree::{Object, Value},
 };
@@ -15,13 +14,13 @@ use crate::{
 settings! {
     /// The keys of the driver.
     pub(crate) struct BlkdebugKeys {
-        /// what one-in draws from: the same one and the same requests have the same faults (default 0; blockplane's own)
+        /// seed of one-in: the same seed and requests have the same faults (default 0; blockplane's own)
         pub seed: u64 = "seed", number(0, u64::MAX), default(0);
     }
     beside {
-        /// the node that requests go to: its node-name, or its own keys as image.driver=…,image.…
+        /// the node below: its node-name, or its keys as image.driver=…,image.…
         "image", "NODE", ValueType::Named("BlockdevRef"), required;
-        /// what goes wrong: inject-error.0.KEY=VALUE,… with the keys below
+        /// the faults: inject-error.0.KEY=VALUE,… with the keys below
         "inject-error", "LIST", ValueType::ListOf("BlkdebugInjectErrorOptions");
     }
 }
@@ -29,7 +28,7 @@ settings! {
 settings! {
     /// The keys of one fault.
     pub(crate) struct InjectErrorKeys {
-        /// it begins at once, or with the first read, write or flush (default none)
+        /// it begins at once (none), or with the first read, write or flush (default none)
         pub event: Option<IoType> = "event", EVENT, default(None);
         /// only these requests (default all)
         pub iotype: Option<IoType> = "iotype", IoType::FORM, optional;
@@ -37,24 +36,24 @@ settings! {
         pub errno: Option<u16> = "errno", number(1, MAX_ERRNO), optional;
         /// only requests that touch this sector of 512 bytes (default all)
         pub sector: Option<u64> = "sector", number(0, MAX_SECTOR), optional;
-        /// so many sectors from there on (default 1; blockplane's own)
+        /// number of sectors from there on (default 1; blockplane's own)
         pub sectors: Option<u64> = "sectors", number(1, MAX_SECTOR), optional;
         /// it happens once (default off)
         pub once: bool = "once", Switch, default(false);
-        /// it happens so often (blockplane's own)
+        /// it happens this many times (blockplane's own)
         pub times: Option<u64> = "times", number(1, u64::MAX), optional;
-        /// it happens to one request in so many, by chance (default 1: each; blockplane's own)
+        /// it happens to one request in this many, at random (default 1: each; blockplane's own)
         pub one_in: u64 = "one-in", number(1, u64::MAX), default(1);
         /// the request fails, waits for delay-ns, waits until it is released, fails after some bytes, or stops after some bytes
         /// and succeeds (default error; blockplane's own)
         pub action: Action = "action", Action::FORM, default(Action::Error);
         /// how long action=delay takes (default 0; blockplane's own)
-        pub delay_ns: Option<u64> = "delay-ns", number(0, u64::MAX).shown("NS"), optional;
+        pub delay_ns: Option<u64> = "delay-ns", number(0, u64::MAX).placeholder("NS"), optional;
         /// how much is transferred with action=short or torn (default 512; blockplane's own)
         pub bytes: Option<u64> = "bytes", size(0, u64::MAX), optional;
     }
     accepts {
-        /// taken, and no matter: errors arise in the completion phase as all others do
+        /// accepted for compatibility; has no effect
         "immediately", Switch;
     }
 }
@@ -66,56 +65,56 @@ const EVENT: Choice<Option<IoType>> = Choice {
         ("write_aio", Some(IoType::Write)),
         ("flush_to_disk", Some(IoType::Flush)),
     ],
-    not_yet: &[],
-    shown: "none|read_aio|write_aio|flush_to_disk",
+    unsupported: &[],
+    placeholder: "none|read_aio|write_aio|flush_to_disk",
 };
 
-pub(super) const NOT_YET: &[NotYet] = &[
-    NotYet {
+pub(super) const UNSUPPORTED_KEYS: &[UnsupportedName] = &[
+    UnsupportedName {
         name: "config",
         instead: "write its rules as inject-error",
     },
-    NotYet {
+    UnsupportedName {
         name: "set-state",
-        instead: "event, once and times are what there is of states",
+        instead: "use event, once and times instead of states",
     },
-    NotYet {
+    UnsupportedName {
         name: "align",
         instead: "leave it out: alignment is the image's",
     },
-    NotYet {
+    UnsupportedName {
         name: "max-transfer",
         instead: "leave it out: limits are the image's",
     },
-    NotYet {
+    UnsupportedName {
         name: "opt-write-zero",
         instead: "leave it out: limits are the image's",
     },
-    NotYet {
+    UnsupportedName {
         name: "max-write-zero",
         instead: "leave it out: limits are the image's",
     },
-    NotYet {
+    UnsupportedName {
         name: "opt-discard",
         instead: "leave it out: limits are the image's",
     },
-    NotYet {
+    UnsupportedName {
         name: "max-discard",
         instead: "leave it out: limits are the image's",
     },
-    NotYet {
+    UnsupportedName {
         name: "take-child-perms",
         instead: "leave it out: there are no permissions between nodes",
     },
-    NotYet {
+    UnsupportedName {
         name: "unshare-child-perms",
         instead: "leave it out: there are no permissions between nodes",
     },
 ];
 
-const INJECT_NOT_YET: &[NotYet] = &[NotYet {
+const UNSUPPORTED_INJECT: &[UnsupportedName] = &[UnsupportedName {
     name: "state",
-    instead: "event, once and times are what there is of states",
+    instead: "use event, once and times instead of states",
 }];
 
 /// One `inject-error`.
@@ -125,13 +124,13 @@ pub struct InjectError {
     pub event: Option<IoType>,
     /// `iotype`: only these; `None`: all.
     pub iotype: Option<IoType>,
-    /// `sector` and `sectors`: the first, and how many; `None`: everywhere.
+    /// `sector` and `sectors`: the first sector and their number; `None`: all sectors.
     pub sectors: Option<(u64, u64)>,
-    /// `times`, or 1 for `once`; `None`: for ever.
+    /// `times`, or 1 for `once`; `None`: unlimited.
     pub times: Option<u64>,
     /// `one-in`, from 1. Default 1.
     pub one_in: u64,
-    /// `action`, with what it needs. Default: an error.
+    /// `action` with its parameters. Default: an error.
     pub action: InjectAction,
 }
 
@@ -151,7 +150,7 @@ words! {
     }
 }
 
-/// What becomes of a request.
+/// The effect of a fault on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InjectAction {
     /// It fails with this `errno`.
@@ -160,13 +159,13 @@ pub enum InjectAction {
     Delay(u64),
     /// It waits until it is released.
     Hang,
-    /// So many `bytes`, then it fails with this `errno`.
+    /// It transfers this many `bytes` and fails with this `errno`.
     Short(u64, u16),
-    /// So many `bytes`, and it succeeds.
+    /// It transfers this many `bytes` and succeeds.
     Torn(u64),
 }
 
-/// All faults of a node, whose order counts, and the seed.
+/// Options of `blkdebug`: faults, whose order matters, and the seed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BlkdebugOptions {
     /// `inject-error`.
@@ -176,7 +175,7 @@ pub struct BlkdebugOptions {
 }
 
 words! {
-    /// What becomes of a request, without what that needs.
+    /// The effect of a fault, without parameters.
     pub enum Action {
         /// See [`InjectAction::Error`].
         Error = "error",
@@ -191,13 +190,13 @@ words! {
     }
 }
 
-/// Highest error number that Linux has.
+/// Highest error number of Linux.
 const MAX_ERRNO: u16 = 133;
 const EIO: u16 = 5;
-/// What Linux counts as a sector, in a disk as large as files get.
+/// Highest sector of 512 bytes in a disk of the largest size.
 const MAX_SECTOR: u64 = i64::MAX.unsigned_abs() / 512;
 
-/// Takes `inject-error` and `seed`.
+/// Reads `inject-error` and `seed`.
 pub(crate) fn read_blkdebug(fields: &mut Fields) -> Result<BlkdebugOptions, Problem> {
     let BlkdebugKeys { seed } = BlkdebugKeys::read(fields, None)?;
     let path = fields.path("inject-error");
@@ -209,7 +208,7 @@ pub(crate) fn read_blkdebug(fields: &mut Fields) -> Result<BlkdebugOptions, Prob
                 "a list of faults, such as inject-error.0.iotype=write,inject-error.0.errno=28";
             return Err(Problem::BadValue {
                 key: path,
-                value: other.shown(),
+                value: other.excerpt(),
                 expected: expected.to_owned(),
             });
         }
@@ -220,7 +219,7 @@ pub(crate) fn read_blkdebug(fields: &mut Fields) -> Result<BlkdebugOptions, Prob
         let Value::Object(object) = item else {
             return Err(Problem::BadValue {
                 key: path,
-                value: item.shown(),
+                value: item.excerpt(),
                 expected: "a group, as in inject-error.0.iotype=write".to_owned(),
             });
         };
@@ -230,7 +229,7 @@ pub(crate) fn read_blkdebug(fields: &mut Fields) -> Result<BlkdebugOptions, Prob
 }
 
 fn inject_error(object: Object, prefix: &str) -> Result<InjectError, Problem> {
-    let mut fields = Fields::new(object, prefix, &[InjectErrorKeys::KEYS], INJECT_NOT_YET)?;
+    let mut fields = Fields::new(object, prefix, &[InjectErrorKeys::KEYS], UNSUPPORTED_INJECT)?;
     let keys = InjectErrorKeys::read(&mut fields, None)?;
     let error = InjectError {
         event: keys.event,
@@ -281,7 +280,7 @@ fn action(keys: &InjectErrorKeys, fields: &Fields) -> Result<InjectAction, Probl
     let mut others = given.iter().filter(|(key, _)| !takes.contains(key));
     if let Some((key, _)) = others.find(|(_, is_there)| *is_there) {
         let (key, action) = (fields.path(key), fields.path("action"));
-        let reason = format!("'{key}' means nothing to this '{action}'; leave one of them out");
+        let reason = format!("'{key}' has no effect with this '{action}'; leave one of them out");
         return Err(Problem::Conflict { reason });
     }
     let errno = keys.errno.unwrap_or(EIO);

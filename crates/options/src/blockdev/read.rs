@@ -1,5 +1,4 @@
-//! From the tree of a `--blockdev` to its settings: which keys each driver takes, and what a child
-//! written in place inherits from its parent.
+//! Reader of `--blockdev`: the keys of each driver, and the settings that a child node inherits.
 
 use crate::{
     AioMode, BlockdevOptions, Discard, Driver, FileOptions, Locking, NodeRef, NodeSettings,
@@ -7,29 +6,29 @@ use crate::{
     blockdev::{MAX_DISK_BYTES, blkdebug},
     fields::Fields,
     form::NODE_NAME,
-    key::{Key, NotYet, kind},
+    key::{Key, UnsupportedName, choose_kind},
     names::Names,
     tree::{Object, Value},
 };
 
-const KEYS_NOT_YET: &[NotYet] = &[
-    NotYet {
+const UNSUPPORTED_KEYS: &[UnsupportedName] = &[
+    UnsupportedName {
         name: "pr-manager",
         instead: "leave it out: persistent reservations are not passed through",
     },
-    NotYet {
+    UnsupportedName {
         name: "drop-cache",
         instead: "leave it out",
     },
-    NotYet {
+    UnsupportedName {
         name: "x-check-cache-dropped",
         instead: "leave it out",
     },
 ];
 
-/// A driver before its options are known.
+/// A driver without its options.
 #[derive(Clone, Copy)]
-pub(crate) enum Which {
+pub(crate) enum DriverKind {
     File,
     HostDevice,
     NullCo,
@@ -37,8 +36,8 @@ pub(crate) enum Which {
     Blkdebug,
 }
 
-impl Which {
-    /// The keys that it adds to those of every driver.
+impl DriverKind {
+    /// The keys that only this driver has.
     pub(crate) fn keys(self) -> &'static [Key] {
         match self {
             Self::File | Self::HostDevice => FileOptions::KEYS,
@@ -49,42 +48,42 @@ impl Which {
     }
 }
 
-pub(crate) const DRIVERS: &[(&str, Which)] = &[
-    ("file", Which::File),
-    ("host_device", Which::HostDevice),
-    ("null-co", Which::NullCo),
-    ("raw", Which::Raw),
-    ("blkdebug", Which::Blkdebug),
+pub(crate) const DRIVERS: &[(&str, DriverKind)] = &[
+    ("file", DriverKind::File),
+    ("host_device", DriverKind::HostDevice),
+    ("null-co", DriverKind::NullCo),
+    ("raw", DriverKind::Raw),
+    ("blkdebug", DriverKind::Blkdebug),
 ];
 
 #[rustfmt::skip]
-const DRIVERS_NOT_YET: &[&str] = &[
+const UNSUPPORTED_DRIVERS: &[&str] = &[
     "blklogwrites", "blkreplay", "blkverify", "bochs", "cloop", "compress", "copy-before-write", "copy-on-read",
     "dmg", "ftp", "ftps", "gluster", "host_cdrom", "http", "https", "io_uring", "iscsi", "luks", "nbd", "nfs", "null-aio", "nvme",
     "nvme-io_uring", "parallels", "preallocate", "qcow", "qcow2", "qed", "quorum", "rbd", "replication", "snapshot-access", "ssh",
     "throttle", "vdi", "vhdx", "virtio-blk-vfio-pci", "virtio-blk-vhost-user", "virtio-blk-vhost-vdpa", "vmdk", "vpc", "vvfat",
 ];
 
-/// Reads the tree of one `--blockdev` and notes the names in it.
+/// Reads the tree of a `--blockdev`, and adds the names that it defines.
 pub(crate) fn parse(object: Object, names: &mut Names) -> Result<BlockdevOptions, Problem> {
     node(object, "", None, names).map(|(node, _)| node)
 }
 
-/// Reads one node, which inherits settings if it was written in place. Also returns whether the node, or something below it,
-/// refuses writes.
+/// Reads a node, which inherits settings if it is written inside of another. Also returns whether the node or a node below it is
+/// read-only.
 fn node(
     object: Object,
     prefix: &str,
     inherited: Option<&NodeSettings>,
     names: &mut Names,
 ) -> Result<(BlockdevOptions, bool), Problem> {
-    let which = kind(&object, prefix, "driver", DRIVERS, DRIVERS_NOT_YET)?;
-    let not_yet = match which {
-        Which::Blkdebug => blkdebug::NOT_YET,
-        _ => KEYS_NOT_YET,
+    let kind = choose_kind(&object, prefix, "driver", DRIVERS, UNSUPPORTED_DRIVERS)?;
+    let unsupported = match kind {
+        DriverKind::Blkdebug => blkdebug::UNSUPPORTED_KEYS,
+        _ => UNSUPPORTED_KEYS,
     };
-    let tables = [NodeSettings::KEYS, which.keys()];
-    let mut fields = Fields::new(object, prefix, &tables, not_yet)?;
+    let tables = [NodeSettings::KEYS, kind.keys()];
+    let mut fields = Fields::new(object, prefix, &tables, unsupported)?;
     fields.take("driver");
     let name = fields.value("node-name", &NODE_NAME)?;
     if name.is_none() && inherited.is_none() {
@@ -94,7 +93,7 @@ fn node(
     let settings = NodeSettings::read(&mut fields, inherited)?;
     if inherited.is_some_and(|parent| parent.active) && !settings.active {
         let reason = format!(
-            "'{}=off' contradicts the node in front of it, which is active; set active=off there",
+            "'{}=off' contradicts the node above it, which is active; set active=off there",
             fields.path("active")
         );
         return Err(Problem::Conflict { reason });
@@ -105,15 +104,15 @@ fn node(
         read_only |= below_is_read_only;
         Ok::<_, Problem>(node)
     };
-    let driver = match which {
-        Which::File => Driver::File(file(&mut fields, settings.cache_direct)?),
-        Which::HostDevice => Driver::HostDevice(file(&mut fields, settings.cache_direct)?),
-        Which::NullCo => Driver::NullCo(NullOptions::read(&mut fields, None)?),
-        Which::Raw => Driver::Raw {
+    let driver = match kind {
+        DriverKind::File => Driver::File(file(&mut fields, settings.cache_direct)?),
+        DriverKind::HostDevice => Driver::HostDevice(file(&mut fields, settings.cache_direct)?),
+        DriverKind::NullCo => Driver::NullCo(NullOptions::read(&mut fields, None)?),
+        DriverKind::Raw => Driver::Raw {
             part: part(&mut fields)?,
             file: child(&mut fields, "file")?,
         },
-        Which::Blkdebug => Driver::Blkdebug {
+        DriverKind::Blkdebug => Driver::Blkdebug {
             injected: blkdebug::read_blkdebug(&mut fields)?,
             image: child(&mut fields, "image")?,
         },
@@ -150,7 +149,7 @@ fn file(fields: &mut Fields, cache_direct: Option<bool>) -> Result<FileOptions, 
     Ok(file)
 }
 
-/// The part of a node that `raw` shows.
+/// Reads the part of a node that `raw` shows.
 fn part(fields: &mut Fields) -> Result<RawOptions, Problem> {
     let part = RawOptions::read(fields, None)?;
     if part.offset + part.size.unwrap_or(0) > MAX_DISK_BYTES {
@@ -164,7 +163,7 @@ fn part(fields: &mut Fields) -> Result<RawOptions, Problem> {
     Ok(part)
 }
 
-/// Also returns whether the node below refuses writes.
+/// Reads the node below. Also returns whether it is read-only.
 fn child(
     fields: &mut Fields,
     name: &'static str,
@@ -178,7 +177,7 @@ fn child(
             (NodeRef::Name(name), read_only)
         }
         Some(Value::Object(object)) => {
-            // The parent has already decided about discards; what reaches the child is wanted.
+            // The parent has decided about discards, so the child executes those that reach it.
             let inherited = NodeSettings {
                 discard: Discard::Unmap,
                 ..own.clone()
@@ -190,7 +189,7 @@ fn child(
             let expected = "a node-name or a node's own keys".to_owned();
             return Err(Problem::BadValue {
                 key,
-                value: other.shown(),
+                value: other.excerpt(),
                 expected,
             });
         }

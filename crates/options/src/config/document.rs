@@ -1,7 +1,7 @@
-//! From TOML to trees, each value with its place.
+//! TOML document to trees of values, with their locations.
 //!
-//! TOML has types and two ways to nest (tables and dotted keys); the trees are those of the command line. A
-//! string may stand for what the command line writes as text: `"1G"`, `"on"`.
+//! TOML has types and two ways to nest (tables and dotted keys); the trees are those of the command line. A string may hold a value
+//! that is text on the command line: `"1G"`, `"on"`.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 use crate::{
     MetricsAddr,
     directive::Kind,
-    key::NotYet,
+    key::UnsupportedName,
     metrics, suggest,
     tree::{Object, Value},
 };
@@ -23,33 +23,33 @@ pub(crate) const SECTIONS: &[(&str, Kind)] = &[
     ("export", Kind::Export),
 ];
 
-/// What is not in a file, and where it is.
-const ELSEWHERE: &[NotYet] = &[
-    NotYet {
+/// Options that a file does not have, and what to write instead.
+const NOT_IN_FILES: &[UnsupportedName] = &[
+    UnsupportedName {
         name: "object",
         instead: "write [iothread.NAME]",
     },
-    NotYet {
+    UnsupportedName {
         name: "pidfile",
         instead: "give --pidfile on the command line",
     },
-    NotYet {
+    UnsupportedName {
         name: "daemonize",
         instead: "give --daemonize on the command line",
     },
-    NotYet {
+    UnsupportedName {
         name: "sandbox",
         instead: "give --sandbox on the command line",
     },
-    NotYet {
+    UnsupportedName {
         name: "user",
         instead: "give --user on the command line",
     },
 ];
 
-/// Something wrong at a place.
+/// An error at a location.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct DocumentError {
     pub(super) at: Range<usize>,
     pub(super) message: String,
 }
@@ -60,26 +60,26 @@ pub(super) struct Section {
     pub(super) kind: Kind,
     /// The name in the header.
     pub(super) name: String,
-    /// Where the name is.
+    /// The location of the name.
     pub(super) header: Range<usize>,
-    /// As on the command line, with the name at its key.
+    /// The keys as on the command line, with the name.
     pub(super) object: Object,
     spans: Spans,
 }
 
-/// A document in parts.
+/// The parts of a document.
 #[derive(Debug, Default)]
 pub(super) struct Document {
     pub(super) sections: Vec<Section>,
     /// `[metrics]`
     pub(super) metrics: Option<MetricsAddr>,
-    pub(super) faults: Vec<Fault>,
+    pub(super) errors: Vec<DocumentError>,
 }
 
-/// The table of what is no thing with a name.
+/// The table of metrics, which has no name.
 const METRICS: &str = "metrics";
 
-/// Where the keys of a table are, by their dotted names.
+/// Locations of the keys of a table, by their dotted names.
 #[derive(Debug, Default)]
 struct Spans(Vec<(String, Span)>);
 
@@ -90,9 +90,8 @@ struct Span {
 }
 
 impl Section {
-    /// Where a value is; where the key itself is, if `key_only`. What is not there is in the smallest group
-    /// that is there.
-    pub(super) fn place(&self, path: &str, key_only: bool) -> Range<usize> {
+    /// The location of a value, or of its key if `key_only`. For a missing key it is that of the innermost existing group.
+    pub(super) fn location(&self, path: &str, key_only: bool) -> Range<usize> {
         let mut path = path;
         loop {
             if let Some(span) = self.span(path) {
@@ -116,19 +115,19 @@ impl Section {
     }
 }
 
-/// Takes a document apart. With an error of TOML's grammar there are no sections: they would not be what was meant.
+/// Parses a document. After a syntax error of TOML there are no sections, since they might not be as intended.
 pub(super) fn read(text: &str) -> Document {
     let (document, errors) = DeTable::parse_recoverable(text);
-    let mut faults: Vec<Fault> = errors
+    let mut errors: Vec<DocumentError> = errors
         .iter()
-        .map(|error| Fault {
+        .map(|error| DocumentError {
             at: error.span().unwrap_or(0..0),
             message: format!("not TOML: {}", error.message()),
         })
         .collect();
-    if !faults.is_empty() {
+    if !errors.is_empty() {
         return Document {
-            faults,
+            errors,
             ..Document::default()
         };
     }
@@ -137,18 +136,18 @@ pub(super) fn read(text: &str) -> Document {
     for (key, value) in document.get_ref() {
         let name: &str = key.get_ref();
         if name == METRICS {
-            metrics = metrics_addr(value.get_ref(), key.span(), &mut faults);
+            metrics = metrics_addr(value.get_ref(), key.span(), &mut errors);
             continue;
         }
         let Some((_, kind)) = SECTIONS.iter().find(|(section, _)| *section == name) else {
-            faults.push(Fault {
+            errors.push(DocumentError {
                 at: key.span(),
                 message: unknown(name),
             });
             continue;
         };
         let DeValue::Table(tables) = value.get_ref() else {
-            faults.push(Fault {
+            errors.push(DocumentError {
                 at: key.span(),
                 message: format!("'{name}' needs a name: write [{name}.NAME]"),
             });
@@ -158,9 +157,9 @@ pub(super) fn read(text: &str) -> Document {
             let (entry, header): (&str, _) = (key.get_ref(), key.span());
             match value.get_ref() {
                 DeValue::Table(table) => {
-                    sections.push(section(*kind, entry, header, table, &mut faults));
+                    sections.push(section(*kind, entry, header, table, &mut errors));
                 }
-                _ => faults.push(Fault {
+                _ => errors.push(DocumentError {
                     at: header,
                     message: format!(
                         "'{name}.{entry}' is not a table: write [{name}.NAME], and its keys below"
@@ -173,19 +172,19 @@ pub(super) fn read(text: &str) -> Document {
     Document {
         sections,
         metrics,
-        faults,
+        errors,
     }
 }
 
-/// What `[metrics]` says: `listen`, and nothing else.
+/// Reads `[metrics]`, whose only key is `listen`.
 fn metrics_addr(
     value: &DeValue<'_>,
     header: Range<usize>,
-    faults: &mut Vec<Fault>,
+    errors: &mut Vec<DocumentError>,
 ) -> Option<MetricsAddr> {
-    let mut fault = |at, message: String| faults.push(Fault { at, message });
+    let mut report = |at, message: String| errors.push(DocumentError { at, message });
     let DeValue::Table(table) = value else {
-        fault(
+        report(
             header,
             "'metrics' is a table: write [metrics], and listen = \"…\" below".to_owned(),
         );
@@ -199,8 +198,8 @@ fn metrics_addr(
             _ => None,
         };
         if name != "listen" {
-            let name = crate::error::shown(name);
-            fault(
+            let name = crate::error::excerpt(name);
+            report(
                 key.span(),
                 format!("unknown option '{name}'. Known: listen"),
             );
@@ -209,7 +208,7 @@ fn metrics_addr(
         addr = text.and_then(|text| MetricsAddr::read(text));
         if addr.is_none() {
             let expected = metrics::EXPECTED;
-            fault(
+            report(
                 value.span(),
                 format!("'listen' is not an address: expected {expected}"),
             );
@@ -218,14 +217,14 @@ fn metrics_addr(
     }
     if addr.is_none() {
         let expected = metrics::EXPECTED;
-        fault(header, format!("'listen' is missing: expected {expected}"));
+        report(header, format!("'listen' is missing: expected {expected}"));
     }
     addr
 }
 
 fn unknown(name: &str) -> String {
-    if let Some(elsewhere) = ELSEWHERE.iter().find(|elsewhere| elsewhere.name == name) {
-        return format!("'{name}' is not in a file: {}", elsewhere.instead);
+    if let Some(known) = NOT_IN_FILES.iter().find(|known| known.name == name) {
+        return format!("'{name}' is not in a file: {}", known.instead);
     }
     let known = || SECTIONS.iter().map(|(section, _)| *section);
     let words = known().chain([METRICS]);
@@ -235,7 +234,7 @@ fn unknown(name: &str) -> String {
     };
     let known = known().map(|section| format!("[{section}.NAME]"));
     let known: Vec<String> = known.chain([format!("[{METRICS}]")]).collect();
-    let name = crate::error::shown(name);
+    let name = crate::error::excerpt(name);
     format!(
         "unknown table '{name}'{question} Known: {}",
         known.join(", ")
@@ -247,15 +246,15 @@ fn section(
     name: &str,
     header: Range<usize>,
     table: &DeTable<'_>,
-    faults: &mut Vec<Fault>,
+    errors: &mut Vec<DocumentError>,
 ) -> Section {
     let mut spans = Spans::default();
-    let mut object = tree(table, "", &mut spans, faults);
+    let mut object = tree(table, "", &mut spans, errors);
     let name_key = kind.name_key();
     if object.get(name_key).is_some() {
         object.entries.retain(|(key, _)| key != name_key);
         let at = spans.0.iter().find(|(path, _)| path == name_key);
-        faults.push(Fault {
+        errors.push(DocumentError {
             at: at.map_or_else(|| header.clone(), |(_, span)| span.key.clone()),
             message: format!("remove '{name_key}': the name is '{name}', in the table's header"),
         });
@@ -280,7 +279,12 @@ fn section(
     }
 }
 
-fn tree(table: &DeTable<'_>, prefix: &str, spans: &mut Spans, faults: &mut Vec<Fault>) -> Object {
+fn tree(
+    table: &DeTable<'_>,
+    prefix: &str,
+    spans: &mut Spans,
+    errors: &mut Vec<DocumentError>,
+) -> Object {
     let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
     let mut object = Object::default();
@@ -291,7 +295,7 @@ fn tree(table: &DeTable<'_>, prefix: &str, spans: &mut Spans, faults: &mut Vec<F
             value: value.span(),
         };
         spans.0.push((path.clone(), span));
-        if let Some(value) = value_of(value.get_ref(), &path, value.span(), spans, faults) {
+        if let Some(value) = value_of(value.get_ref(), &path, value.span(), spans, errors) {
             object.push(key.get_ref().to_string(), value);
         }
     }
@@ -303,7 +307,7 @@ fn value_of(
     path: &str,
     at: Range<usize>,
     spans: &mut Spans,
-    faults: &mut Vec<Fault>,
+    errors: &mut Vec<DocumentError>,
 ) -> Option<Value> {
     let below = format!("{path}.");
     Some(match value {
@@ -313,7 +317,7 @@ fn value_of(
         DeValue::Boolean(value) => Value::Bool(*value),
         DeValue::Datetime(_) => {
             let message = format!("'{path}' cannot be a date; put it in quotes");
-            faults.push(Fault { at, message });
+            errors.push(DocumentError { at, message });
             return None;
         }
         DeValue::Array(items) => {
@@ -325,10 +329,10 @@ fn value_of(
                     value: item.span(),
                 };
                 spans.0.push((path.clone(), span));
-                list.extend(value_of(item.get_ref(), &path, item.span(), spans, faults));
+                list.extend(value_of(item.get_ref(), &path, item.span(), spans, errors));
             }
             Value::List(list)
         }
-        DeValue::Table(table) => Value::Object(tree(table, &below, spans, faults)),
+        DeValue::Table(table) => Value::Object(tree(table, &below, spans, errors)),
     })
 }

@@ -1,18 +1,18 @@
-//! Nodes in the order in which they can be opened: the one below first.
+//! Order in which nodes can be opened: a node after the node below it.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use crate::tree::{Object, Value};
 
-/// What a node's tree names: itself and the nodes written inside of it, and those that it refers to.
+/// The names in a node's tree: of the node and those written inside of it, and of nodes that they refer to.
 #[derive(Debug, Default)]
-struct Names<'a> {
-    gives: Vec<&'a str>,
-    wants: Vec<&'a str>,
+struct NodeNames<'a> {
+    defines: Vec<&'a str>,
+    refers_to: Vec<&'a str>,
 }
 
-impl<'a> Names<'a> {
+impl<'a> NodeNames<'a> {
     fn of(object: &'a Object) -> Self {
         let mut names = Self::default();
         names.collect(object);
@@ -20,12 +20,12 @@ impl<'a> Names<'a> {
     }
 
     fn collect(&mut self, object: &'a Object) {
-        self.gives.extend(object.get("node-name").and_then(text));
-        // As drivers call the node below.
+        self.defines.extend(object.get("node-name").and_then(text));
+        // The keys of the node below.
         for child in ["file", "image"] {
             match object.get(child) {
                 Some(Value::Object(inside)) => self.collect(inside),
-                other => self.wants.extend(other.and_then(text)),
+                other => self.refers_to.extend(other.and_then(text)),
             }
         }
     }
@@ -38,25 +38,25 @@ fn text(value: &Value) -> Option<&str> {
     }
 }
 
-/// Names of a node and of those written inside of it.
-pub(super) fn given(object: &Object) -> Vec<&str> {
-    Names::of(object).gives
+/// The names of a node and of those written inside of it.
+pub(super) fn defined_names(object: &Object) -> Vec<&str> {
+    NodeNames::of(object).defines
 }
 
-/// The indices of `nodes` so that each comes after those it refers to, else in the order in which they are.
-/// Also those that refer to each other in a circle, or to one that does.
+/// The indices of `nodes`, sorted so that each comes after those that it refers to, and else unchanged. Also the indices of nodes
+/// that refer to each other in a circle, or to a node of a circle.
 pub(super) fn sorted(nodes: &[&Object]) -> (Vec<usize>, Vec<usize>) {
-    let names: Vec<Names> = nodes.iter().map(|node| Names::of(node)).collect();
-    // How many are still to come that give a name, and who waits for it.
-    let mut coming: HashMap<&str, (usize, Vec<usize>)> = HashMap::new();
-    for given in names.iter().flat_map(|names| &names.gives) {
-        coming.entry(given).or_default().0 += 1;
+    let names: Vec<NodeNames> = nodes.iter().map(|node| NodeNames::of(node)).collect();
+    // Nodes of each name that are not sorted yet, and the nodes that wait for them.
+    let mut unsorted: HashMap<&str, (usize, Vec<usize>)> = HashMap::new();
+    for name in names.iter().flat_map(|names| &names.defines) {
+        unsorted.entry(name).or_default().0 += 1;
     }
     let mut waits_for = vec![0; nodes.len()];
     for (node, names) in names.iter().enumerate() {
-        for wanted in &names.wants {
-            // What nobody defines holds nobody up: it is an error that somebody else finds.
-            if let Some((_, waiting)) = coming.get_mut(wanted) {
+        for name in &names.refers_to {
+            // An undefined name is reported elsewhere, and does not delay the node.
+            if let Some((_, waiting)) = unsorted.get_mut(name) {
                 waiting.push(node);
                 waits_for[node] += 1;
             }
@@ -67,8 +67,8 @@ pub(super) fn sorted(nodes: &[&Object]) -> (Vec<usize>, Vec<usize>) {
     let mut sorted = Vec::with_capacity(nodes.len());
     while let Some(Reverse(node)) = ready.pop() {
         sorted.push(node);
-        for given in &names[node].gives {
-            let Some((left, waiting)) = coming.get_mut(given) else {
+        for name in &names[node].defines {
+            let Some((left, waiting)) = unsorted.get_mut(name) else {
                 continue;
             };
             *left -= 1;
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_is_noticed() {
+    fn nodes_of_a_circle_are_not_sorted() {
         let nodes = [
             ("a", "b"),
             ("b", "a"),

@@ -1,46 +1,46 @@
-//! A file and the options beside it, put in order and judged as a whole.
+//! Configuration file and the options beside it, sorted and read together.
 //!
-//! The readers of options stop at the first thing that is wrong. Here the culprit is taken out of the table and
-//! the table is read again, so that one look at the file names everything.
+//! The readers of options stop at the first problem. Here the offending key is removed from the table and the table is read again,
+//! so that all problems of a file are reported at once.
 
 use std::{collections::BTreeSet, ops::Range};
 
 use crate::{
     Directive, Finding, MetricsAddr, Problem,
     config::{
-        document::{self, Document, Fault, Section},
+        document::{self, Document, DocumentError, Section},
+        location::Lines,
         order,
-        place::Lines,
     },
-    directive::{Kind, Written},
+    directive::{Kind, RawDirective},
     names::Names,
     suggest,
     tree::{Object, Value},
 };
 
-/// One thing to create, and who says so.
+/// A directive, from the file or from an option.
 enum Entry {
     File(Section),
-    Option(Written),
+    Option(RawDirective),
 }
 
 impl Entry {
     fn kind(&self) -> Kind {
         match self {
             Self::File(section) => section.kind,
-            Self::Option(written) => written.kind,
+            Self::Option(option) => option.kind,
         }
     }
 
     fn object(&self) -> &Object {
         match self {
             Self::File(section) => &section.object,
-            Self::Option(written) => &written.object,
+            Self::Option(option) => &option.object,
         }
     }
 
-    /// Where a problem is. `None`: in an option.
-    fn place(&self, problem: &Problem, culprit: Option<&str>) -> Option<Range<usize>> {
+    /// The location of a problem. `None`: in an option.
+    fn location(&self, problem: &Problem, offending_key: Option<&str>) -> Option<Range<usize>> {
         let Self::File(section) = self else {
             return None;
         };
@@ -49,49 +49,49 @@ impl Entry {
             Problem::UnknownKey { .. } | Problem::Missing { .. } | Problem::Conflict { .. } => true,
             _ => false,
         };
-        Some(section.place(culprit.unwrap_or_default(), key_only))
+        Some(section.location(offending_key.unwrap_or_default(), key_only))
     }
 }
 
-/// Something wrong in the file (with its place) or in an option.
-struct Found {
+/// A problem in the file, with its location, or in an option.
+struct ReadError {
     at: Option<Range<usize>>,
     message: String,
 }
 
-/// What is to run: everything in the order in which it is created, and where figures are served.
+/// All directives in the order in which they are created, and the address of metrics.
 type Run = (Vec<Directive>, Option<MetricsAddr>);
 
-/// Most mistakes that are looked for in one table. Each is a new look at all of it.
+/// Most problems that are searched for in one table. For each the table is read again.
 const MOST_PER_TABLE: usize = 100;
 
-/// Everything that is to run, or everything that is wrong. `metrics` takes the place of what the file says of it.
-pub(super) fn all(
+/// Reads the file and the options; returns what to run, or all problems. `metrics` replaces that of the file.
+pub(super) fn read_all(
     text: &str,
-    written: Vec<Written>,
+    options: Vec<RawDirective>,
     metrics: Option<MetricsAddr>,
 ) -> Result<Run, Vec<Finding>> {
     let Document {
         mut sections,
         metrics: metrics_of_file,
-        faults,
+        errors,
     } = document::read(text);
     let metrics = metrics.or(metrics_of_file);
-    let mut found: Vec<Found> = faults.into_iter().map(Found::from).collect();
-    let replaced: BTreeSet<(Kind, &str)> = written
+    let mut found: Vec<ReadError> = errors.into_iter().map(ReadError::from).collect();
+    let replaced: BTreeSet<(Kind, &str)> = options
         .iter()
         .filter_map(|option| Some((option.kind, option.name()?)))
         .collect();
     sections.retain(|section| !replaced.contains(&(section.kind, section.name.as_str())));
     let file = sections.into_iter().map(Entry::File);
-    let entries: Vec<Entry> = file.chain(written.into_iter().map(Entry::Option)).collect();
+    let entries: Vec<Entry> = file.chain(options.into_iter().map(Entry::Option)).collect();
 
     let mut names = Names::default();
     if let Some(MetricsAddr::Socket(addr)) = &metrics {
-        // The first listener: it cannot be in anybody's way.
+        // It is the first socket, so there is no conflict yet.
         let _ = names.add_metrics(addr);
     }
-    let entries = in_order(entries, &mut names, &mut found);
+    let entries = sort_entries(entries, &mut names, &mut found);
     let mut directives = Vec::with_capacity(entries.len());
     for entry in &entries {
         directives.extend(read(entry, &mut names, &mut found));
@@ -101,15 +101,19 @@ pub(super) fn all(
     }
     found.sort_by_key(|found| found.at.as_ref().map_or(usize::MAX, |at| at.start));
     let lines = Lines::of(text);
-    let finding = |found: Found| Finding {
-        place: found.at.map(|at| lines.place(&at)),
+    let finding = |found: ReadError| Finding {
+        place: found.at.map(|at| lines.location(&at)),
         message: found.message,
     };
     Err(found.into_iter().map(finding).collect())
 }
 
-/// Sorts entries by what they refer to. Nodes on a circle are left out.
-fn in_order(mut entries: Vec<Entry>, names: &mut Names, found: &mut Vec<Found>) -> Vec<Entry> {
+/// Sorts entries by their references. Nodes of a circle are left out.
+fn sort_entries(
+    mut entries: Vec<Entry>,
+    names: &mut Names,
+    found: &mut Vec<ReadError>,
+) -> Vec<Entry> {
     entries.sort_by_key(Entry::kind);
     let is_node = |entry: &Entry| entry.kind() == Kind::Blockdev;
     let first = entries.partition_point(|entry| entry.kind() < Kind::Blockdev);
@@ -128,7 +132,7 @@ fn in_order(mut entries: Vec<Entry>, names: &mut Names, found: &mut Vec<Found>) 
         let child = children.next().unwrap_or("file");
         let reason = format!("nodes are below each other in a circle: '{child}' leads back here");
         report(entry, &Problem::Conflict { reason }, Some(child), found);
-        define(entry, names);
+        assume_names_defined(entry, names);
     }
     let mut rank = vec![None; entries.len()];
     for (position, node) in sorted.into_iter().enumerate() {
@@ -146,23 +150,24 @@ fn in_order(mut entries: Vec<Entry>, names: &mut Names, found: &mut Vec<Found>) 
     ranked.into_iter().map(|(_, entry)| entry).collect()
 }
 
-/// Reads one entry, and reports all that is wrong with it.
-fn read(entry: &Entry, names: &mut Names, found: &mut Vec<Found>) -> Option<Directive> {
+/// Reads one entry, and reports all its problems.
+fn read(entry: &Entry, names: &mut Names, found: &mut Vec<ReadError>) -> Option<Directive> {
     let mut object = entry.object().clone();
-    let begin = names.mark();
-    // What this entry lacks is there for it, and not for others, once that was said.
-    let mut pretended = begin;
-    let mut said: Vec<String> = Vec::new();
-    let mut stood_in: Vec<String> = Vec::new();
-    while said.len() < MOST_PER_TABLE {
+    let begin = names.checkpoint();
+    // Missing objects are assumed to be defined once they are reported, for this entry only.
+    let mut assumed = begin;
+    let mut reported: Vec<String> = Vec::new();
+    let mut placeholders: Vec<String> = Vec::new();
+    while reported.len() < MOST_PER_TABLE {
         let problem = match entry.kind().read(object.clone(), names) {
-            Ok(directive) if said.is_empty() => return Some(directive),
+            Ok(directive) if reported.is_empty() => return Some(directive),
             Ok(_) => break,
             Err(problem) => problem,
         };
-        names.go_back(pretended);
-        let key = culprit(&problem, entry);
-        let follows = key.is_some_and(|key| said.iter().any(|said| is_within(key, said)));
+        names.roll_back(assumed);
+        let key = offending_key(&problem, entry);
+        let follows =
+            key.is_some_and(|key| reported.iter().any(|reported| is_within(key, reported)));
         if !follows {
             report(entry, &problem, key, found);
         }
@@ -171,34 +176,34 @@ fn read(entry: &Entry, names: &mut Names, found: &mut Vec<Found>) -> Option<Dire
         };
         let changed = match &problem {
             Problem::NotDefined { kind, name, .. } => {
-                let is_new = names.pretend(kind, name);
-                pretended = names.mark();
+                let is_new = names.assume_defined(kind, name);
+                assumed = names.checkpoint();
                 is_new
             }
-            Problem::Missing { .. } if stood_in.iter().any(|stood| stood == key) => false,
+            Problem::Missing { .. } if placeholders.iter().any(|known| known == key) => false,
             Problem::Missing { .. } => {
-                stood_in.push(key.to_owned());
-                stand_in(&mut object, key)
+                placeholders.push(key.to_owned());
+                insert_placeholder(&mut object, key)
             }
             _ => remove(&mut object, key),
         };
-        // Without a change the next time would be the same.
+        // Without a change the same problem would be found again.
         if !changed {
             break;
         }
-        said.push(key.to_owned());
+        reported.push(key.to_owned());
     }
-    names.go_back(begin);
-    define(entry, names);
+    names.roll_back(begin);
+    assume_names_defined(entry, names);
     None
 }
 
-/// Puts something that is a name and a path where a value is missing.
-fn stand_in(object: &mut Object, path: &str) -> bool {
+/// Inserts a value for a missing key that is valid as a name and as a path.
+fn insert_placeholder(object: &mut Object, path: &str) -> bool {
     let Some((group, rest)) = path.split_once('.') else {
         let absent = object.get(path).is_none();
         if absent {
-            object.push(path.to_owned(), Value::Text("stand-in".to_owned()));
+            object.push(path.to_owned(), Value::Text("placeholder".to_owned()));
         }
         return absent;
     };
@@ -206,13 +211,13 @@ fn stand_in(object: &mut Object, path: &str) -> bool {
         object.push(group.to_owned(), Value::Object(Object::default()));
     }
     match object.get_mut(group) {
-        Some(Value::Object(inside)) => stand_in(inside, rest),
+        Some(Value::Object(inside)) => insert_placeholder(inside, rest),
         _ => false,
     }
 }
 
-/// The key that a problem is about, if the entry has it or lacks it.
-fn culprit<'p>(problem: &'p Problem, entry: &Entry) -> Option<&'p str> {
+/// The key that a problem is about.
+fn offending_key<'p>(problem: &'p Problem, entry: &Entry) -> Option<&'p str> {
     let Entry::File(section) = entry else {
         return None;
     };
@@ -221,14 +226,14 @@ fn culprit<'p>(problem: &'p Problem, entry: &Entry) -> Option<&'p str> {
     has.or(named.first()).copied()
 }
 
-/// Whether `key` is `group` or inside of it.
+/// Whether `key` is `group` or in it.
 fn is_within(key: &str, group: &str) -> bool {
     key.strip_prefix(group)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Takes a key out; with a member of a list the list, since the others would change their numbers. The name in
-/// the header cannot go.
+/// Removes a key. For a member of a list the whole list is removed, since the other members would be renumbered. The name in the
+/// header is not removed.
 fn remove(object: &mut Object, path: &str) -> bool {
     let position = object.entries.iter().position(|(key, _)| key == path);
     if let Some(position) = position {
@@ -245,25 +250,30 @@ fn remove(object: &mut Object, path: &str) -> bool {
     }
 }
 
-/// Its names are given even if it cannot be read: whoever refers to them makes no mistake.
-fn define(entry: &Entry, names: &mut Names) {
+/// Assumes that the names of an invalid entry are defined, so that references to them are not reported.
+fn assume_names_defined(entry: &Entry, names: &mut Names) {
     let (kind, name_key) = match entry.kind() {
         Kind::Object => ("iothread", "id"),
         Kind::Chardev => ("chardev", "id"),
         Kind::Blockdev => {
-            for name in order::given(entry.object()) {
-                names.pretend("node", name);
+            for name in order::defined_names(entry.object()) {
+                names.assume_defined("node", name);
             }
             return;
         }
         Kind::Monitor | Kind::Export => return,
     };
     if let Some(Value::Text(name) | Value::String(name)) = entry.object().get(name_key) {
-        names.pretend(kind, name);
+        names.assume_defined(kind, name);
     }
 }
 
-fn report(entry: &Entry, problem: &Problem, culprit: Option<&str>, found: &mut Vec<Found>) {
+fn report(
+    entry: &Entry,
+    problem: &Problem,
+    offending_key: Option<&str>,
+    found: &mut Vec<ReadError>,
+) {
     let message = match problem {
         Problem::NotDefined {
             key,
@@ -274,13 +284,13 @@ fn report(entry: &Entry, problem: &Problem, culprit: Option<&str>, found: &mut V
         other => other.to_string(),
     };
     found.push(match entry {
-        Entry::File(_) => Found {
-            at: entry.place(problem, culprit),
+        Entry::File(_) => ReadError {
+            at: entry.location(problem, offending_key),
             message,
         },
-        Entry::Option(written) => Found {
+        Entry::Option(directive) => ReadError {
             at: None,
-            message: format!("{}: {message}", written.place),
+            message: format!("{}: {message}", directive.option),
         },
     });
 }
@@ -299,11 +309,11 @@ fn not_defined(key: &str, kind: &str, name: &str, known: &[String]) -> String {
     )
 }
 
-impl From<Fault> for Found {
-    fn from(fault: Fault) -> Self {
+impl From<DocumentError> for ReadError {
+    fn from(error: DocumentError) -> Self {
         Self {
-            at: Some(fault.at),
-            message: fault.message,
+            at: Some(error.at),
+            message: error.message,
         }
     }
 }

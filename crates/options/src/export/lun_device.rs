@@ -1,4 +1,4 @@
-//! The identity of a SCSI disk, and what it keeps: settings that each disk of a controller has for itself.
+//! Identity and reservations of a SCSI disk: options that each disk of a controller has for itself.
 
 use std::path::PathBuf;
 
@@ -9,18 +9,18 @@ use crate::{
     settings::settings,
 };
 
-/// Most bytes of a SCSI disk's serial number: what a designator of 255 bytes (SPC-4, section 7.8.6) has beside the vendor.
+/// Most bytes of a SCSI disk's serial number: a designator of 255 bytes (SPC-4, section 7.8.6) without the vendor.
 pub const MAX_SCSI_SERIAL_BYTES: usize = 247;
 
-/// Most bytes of a designator of the vendor's own.
+/// Most bytes of a vendor specific designator.
 const MAX_DEVICE_ID_BYTES: usize = 255;
 
 settings! {
-    /// Options that each SCSI disk has for itself. A name that is `None` is the disk's own choice.
+    /// Options that each SCSI disk has for itself. A name that is `None` is generated.
     pub struct LunDevice {
         /// a power of two, 512 to 32768 (default 512)
         pub logical_block_size: u32 = "logical-block-size",
-            size(0, u32::MAX).shown("BYTES").check(is_block_size, limits::BLOCK_SIZE_EXPECTED), default(512);
+            size(0, u32::MAX).placeholder("BYTES").check(is_block_size, limits::BLOCK_SIZE_EXPECTED), default(512);
         /// serial number of a SCSI disk, at most 247 bytes (blockplane's own, as all that follow)
         pub serial: Option<String> = "serial", Label { longest: MAX_SCSI_SERIAL_BYTES }, optional;
         /// a SCSI disk's vendor, at most 8 bytes (default BLKPLANE)
@@ -29,21 +29,21 @@ settings! {
         pub product: Option<String> = "product", Label { longest: 16 }, optional;
         /// a SCSI disk's revision, at most 4 bytes (default 1)
         pub version: Option<String> = "ver", Label { longest: 4 }, optional;
-        /// a SCSI disk's world wide name, 64 bits that begin with 2, 3 or 5 (default: made of its serial number, or of its place)
+        /// a SCSI disk's world wide name, 64 bits that begin with 2, 3 or 5 (default: derived from its serial number, or from its target and LUN)
         pub wwn: Option<u64> = "wwn",
             number(0, u64::MAX).check(
                 is_wwn,
                 "a name of 64 bits whose first hexadecimal digit is 2, 3 (locally assigned) or 5, such as 0x3000000000000001",
             ), optional;
-        /// a SCSI disk's name in page 83h instead of those made of its serial number and place, as of QEMU's scsi-hd (device_id)
+        /// a SCSI disk's name in VPD page 83h instead of the default ones, as device_id of QEMU's scsi-hd
         pub device_id: Option<String> = "device-id", Label { longest: MAX_DEVICE_ID_BYTES }, optional;
-        /// a SCSI disk's rounds per minute, from 1025 to 65534; 1 does not rotate, 0 does not say (default 1)
+        /// a SCSI disk's rounds per minute, from 1025 to 65534; 1 = it does not rotate, 0 = not reported (default 1)
         pub rotation_rate: u16 = "rotation-rate",
             number(0, 65534).check(
                 is_rotation_rate,
                 "rounds per minute from 1025 to 65534, 1 for a disk that does not rotate, or 0",
             ), default(1);
-        /// file that keeps a SCSI disk's persistent reservations across restarts (APTPL); made if it is not there
+        /// file for a SCSI disk's persistent reservations across restarts (APTPL), created if it does not exist
         pub pr_file: Option<PathBuf> = "pr-file", FilePath, optional;
     }
 }
@@ -59,7 +59,7 @@ fn is_wwn(number: u64) -> bool {
     matches!(number >> 60, 2 | 3 | 5)
 }
 
-/// What lies between is reserved (SBC-3, medium rotation rate).
+/// Other values are reserved (SBC-3, medium rotation rate).
 fn is_rotation_rate(rate: u64) -> bool {
     matches!(rate, 0 | 1 | 1025..)
 }

@@ -1,6 +1,6 @@
-//! `luns`: the disks behind a SCSI controller, and where it has them.
+//! `luns`: the disks of a SCSI controller, with their targets and LUNs.
 //!
-//! `node-name` alone is one disk, at target 0, LUN 0.
+//! `node-name` without `luns` is one disk at target 0, LUN 0.
 
 use crate::{
     LunDevice, LunOptions, Problem,
@@ -11,57 +11,60 @@ use crate::{
     tree::{Object, Value},
 };
 
-/// The keys of an export of several disks.
+/// The keys of an export with several disks.
 pub(crate) const KEYS: &[Key] = &[Key::new(
     "luns",
     "LIST",
-    "several disks: luns.0.node-name=NODE, with target=N, lun=N, writable=on|off and what else a disk has of its own beside it (blockplane's own)",
+    "several disks: luns.0.node-name=NODE, with target=N, lun=N, writable=on|off and other keys of SCSI disks (blockplane's own)",
     ValueType::ListOf("BlockExportLun"),
 )];
 
-/// The keys of one of them, beside those of [`LunDevice`].
+/// The keys of one disk, beside those of [`LunDevice`].
 pub(crate) const LUN_KEYS: &[Key] = &[
     Key::new("node-name", "NODE", "the node", ValueType::Str).required(),
     Key::new("target", "N", "target (default 0)", ValueType::Int),
     Key::new(
         "lun",
         "N",
-        "logical unit (default: the first that is free)",
+        "logical unit (default: the first free one)",
         ValueType::Int,
     ),
-    Switch.key("writable", "let the guest write (default: as the export)"),
+    Switch.key(
+        "writable",
+        "let the guest write (default: as of the export)",
+    ),
 ];
 
-/// Keys of an export of which each disk of several has its own.
-fn alone() -> impl Iterator<Item = &'static str> {
+/// Keys that each disk has for itself if there are several.
+fn disk_keys() -> impl Iterator<Item = &'static str> {
     LunDevice::KEYS.iter().map(|key| key.name)
 }
 
-/// What places a controller has.
-pub(crate) struct Places {
+/// The targets and LUNs that a controller can have.
+pub(crate) struct LunLimits {
     /// The highest target.
     pub max_target: u16,
     /// The highest logical unit.
     pub max_lun: u16,
-    /// The target that is the controller itself.
+    /// The target of the controller itself.
     pub initiator: Option<u16>,
-    /// How many disks it has at most.
+    /// Most disks.
     pub max_disks: usize,
-    /// Whether disks may all come later.
+    /// Whether it may start without disks.
     pub may_be_empty: bool,
 }
 
-/// Takes all of them. `writable` is what the export says.
+/// Reads all disks. `writable` is that of the export.
 pub(super) fn luns(
     fields: &mut Fields,
     names: &Names,
-    places: &Places,
+    limits: &LunLimits,
     writable: bool,
 ) -> Result<Vec<LunOptions>, Problem> {
     let one = fields.value("node-name", &NODE_NAME)?;
     let items = match fields.take("luns") {
         None => {
-            if one.is_none() && places.may_be_empty && !alone().any(|key| fields.has(key)) {
+            if one.is_none() && limits.may_be_empty && !disk_keys().any(|key| fields.has(key)) {
                 return Ok(Vec::new());
             }
             let missing = || {
@@ -84,15 +87,15 @@ pub(super) fn luns(
         Some(other) => {
             return Err(Problem::BadValue {
                 key: fields.path("luns"),
-                value: other.shown(),
+                value: other.excerpt(),
                 expected: "a list of disks, such as luns.0.node-name=NODE,luns.1.node-name=NODE,luns.1.lun=1".to_owned(),
             });
         }
     };
-    let beside = alone().find(|key| fields.take(key).is_some());
+    let beside = disk_keys().find(|key| fields.take(key).is_some());
     if let Some(key) = one.map(|_| "node-name").or(beside) {
         let reason =
-            format!("'{key}' and 'luns' both say what is shown; write luns.0.{key} instead");
+            format!("'{key}' and 'luns' contradict each other; write luns.0.{key} instead");
         return Err(Problem::Conflict { reason });
     }
     let mut luns: Vec<LunOptions> = Vec::new();
@@ -101,29 +104,29 @@ pub(super) fn luns(
         let Value::Object(object) = item else {
             return Err(Problem::BadValue {
                 key: path,
-                value: item.shown(),
+                value: item.excerpt(),
                 expected: "a group, as in luns.0.node-name=NODE".to_owned(),
             });
         };
         let prefix = format!("{path}.");
-        luns.push(lun(object, &prefix, names, places, writable, &luns)?);
+        luns.push(lun(object, &prefix, names, limits, writable, &luns)?);
     }
     Ok(luns)
 }
 
-/// One disk more than `others`.
+/// Reads a disk that is added to `others`.
 pub(crate) fn lun(
     object: Object,
     prefix: &str,
     names: &Names,
-    places: &Places,
+    limits: &LunLimits,
     writable: bool,
     others: &[LunOptions],
 ) -> Result<LunOptions, Problem> {
     let mut fields = Fields::new(object, prefix, &[LUN_KEYS, LunDevice::KEYS], &[])?;
-    if others.len() >= places.max_disks {
+    if others.len() >= limits.max_disks {
         let reason = format!(
-            "there are {} disks already: the controller has no more",
+            "there are {} disks already, and the controller cannot have more",
             others.len()
         );
         return Err(Problem::Conflict { reason });
@@ -131,13 +134,13 @@ pub(crate) fn lun(
     let node_name = fields.required("node-name", "write the node-name of a --blockdev")?;
     let writable = fields.value("writable", &Switch)?.unwrap_or(writable);
     check_node(names, &fields.path("node-name"), &node_name, writable)?;
-    let target = fields.value("target", &number(0, places.max_target))?;
+    let target = fields.value("target", &number(0, limits.max_target))?;
     let target = target.unwrap_or(0);
-    let lun = fields.value("lun", &number(0, places.max_lun))?;
-    if places.initiator == Some(target) {
+    let lun = fields.value("lun", &number(0, limits.max_lun))?;
+    if limits.initiator == Some(target) {
         let expected = format!(
             "a target from 0 to {} that is not {target}, which is the controller itself",
-            places.max_target
+            limits.max_target
         );
         return Err(fields.bad_text("target", &target.to_string(), &expected));
     }
@@ -145,8 +148,8 @@ pub(crate) fn lun(
         let mut others = others.iter();
         others.find(move |other| (other.target, other.lun) == (target, lun))
     };
-    let free = || (0..=places.max_lun).find(|lun| at(*lun).is_none());
-    let lun = lun.or_else(free).unwrap_or(places.max_lun);
+    let free = || (0..=limits.max_lun).find(|lun| at(*lun).is_none());
+    let lun = lun.or_else(free).unwrap_or(limits.max_lun);
     if let Some(other) = at(lun) {
         let reason = format!(
             "'{}': target {target}, LUN {lun} is node '{}' already; give it another 'lun' or 'target'",
@@ -166,7 +169,7 @@ pub(crate) fn lun(
     Ok(lun)
 }
 
-/// The node exists, and may be written if it is to be.
+/// Checks that the node exists, and that it is writable if the export is.
 pub(super) fn check_node(
     names: &Names,
     key: &str,

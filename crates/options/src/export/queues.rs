@@ -1,8 +1,7 @@
-//! Iothreads of queues: `iothread`, or `iothread-vq-mapping` in the shape that the
-//! field's devices have it.
+//! Iothreads of queues: `iothread`, or `iothread-vq-mapping` as of QEMU's devices.
 //!
-//! Both come out as one list: queue *i* runs on member *i* modulo its length. Names without `vqs` are
-//! the list themselves; with `vqs` the list has one member per queue.
+//! The result is one list: queue *i* runs on member *i* modulo its length. Names without `vqs` are the list itself; with `vqs` the
+//! list has one member per queue.
 
 use crate::{
     Problem,
@@ -24,11 +23,11 @@ const ENTRY_KEYS: &[Key] = &[
 /// One entry of the mapping.
 struct Entry {
     iothread: String,
-    /// Each with the full name of where it stands. `None`: not said.
+    /// The queues, each with the full name of its key. `None`: not given.
     vqs: Option<Vec<(String, u16)>>,
 }
 
-/// Takes both keys. An empty list: neither was given.
+/// Reads both keys. The list is empty if neither is given.
 pub(super) fn iothreads(
     fields: &mut Fields,
     names: &Names,
@@ -39,7 +38,7 @@ pub(super) fn iothreads(
         let (Value::Text(id) | Value::String(id)) = item else {
             return Err(Problem::BadValue {
                 key,
-                value: item.shown(),
+                value: item.excerpt(),
                 expected: "the id of an iothread, or a list of ids".to_owned(),
             });
         };
@@ -57,7 +56,7 @@ pub(super) fn iothreads(
         (_, true) => Ok(ids),
         (true, false) => assign(entries, num_queues),
         (false, false) => Err(conflict(format!(
-            "'iothread' and '{MAPPING}' both say where queues run; use one of them"
+            "'iothread' and '{MAPPING}' contradict each other; use one of them"
         ))),
     }
 }
@@ -71,7 +70,7 @@ fn entries(fields: &mut Fields, names: &Names, num_queues: u16) -> Result<Vec<En
         Some(other) => {
             return Err(Problem::BadValue {
                 key: MAPPING.to_owned(),
-                value: other.shown(),
+                value: other.excerpt(),
                 expected: format!("a list of {example}"),
             });
         }
@@ -81,7 +80,7 @@ fn entries(fields: &mut Fields, names: &Names, num_queues: u16) -> Result<Vec<En
         let Value::Object(object) = item else {
             return Err(Problem::BadValue {
                 key: path,
-                value: item.shown(),
+                value: item.excerpt(),
                 expected: format!("a group, as in {example}"),
             });
         };
@@ -111,7 +110,7 @@ fn vqs(entry: &mut Fields, num_queues: u16) -> Result<Option<Vec<(String, u16)>>
                     "a list of queues, such as {path}.0=0,{path}.1=2; or leave 'vqs' out of all entries"
                 ),
                 key: path,
-                value: other.shown(),
+                value: other.excerpt(),
             });
         }
     };
@@ -134,7 +133,7 @@ fn vqs(entry: &mut Fields, num_queues: u16) -> Result<Option<Vec<(String, u16)>>
     numbered.map(read).collect::<Result<_, _>>().map(Some)
 }
 
-/// From entries to the list.
+/// Converts entries to the list.
 fn assign(entries: Vec<Entry>, num_queues: u16) -> Result<Vec<String>, Problem> {
     let with = entries.iter().filter(|entry| entry.vqs.is_some()).count();
     if with == 0 {

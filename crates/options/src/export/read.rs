@@ -1,4 +1,4 @@
-//! From the tree of an `--export` to its settings.
+//! Reader of `--export`.
 
 use std::path::PathBuf;
 
@@ -6,50 +6,50 @@ use crate::{
     ExportKind, ExportOptions, ExportSettings, LunDevice, Problem, SocketAddr, VhostUserBlkOptions,
     VhostUserScsiOptions,
     export::{
-        luns::{self, Places},
+        luns::{self, LunLimits},
         queues,
     },
     fields::Fields,
     form::{Choice, ID, NODE_NAME},
-    key::{Key, NotYet, kind},
+    key::{Key, UnsupportedName, choose_kind},
     names::Names,
     socket,
     tree::Object,
 };
 
-const KEYS_NOT_YET: &[NotYet] = &[
-    NotYet {
+const UNSUPPORTED_KEYS: &[UnsupportedName] = &[
+    UnsupportedName {
         name: "addr.abstract",
         instead: "use a path in the file system",
     },
-    NotYet {
+    UnsupportedName {
         name: "addr.tight",
         instead: "use a path in the file system",
     },
-    NotYet {
+    UnsupportedName {
         name: "rerror",
         instead: "leave it out: SCSI disks report errors, as sense data",
     },
-    NotYet {
+    UnsupportedName {
         name: "werror",
         instead: "leave it out: SCSI disks report errors, as sense data",
     },
-    NotYet {
+    UnsupportedName {
         name: "request-timeout",
         instead: "leave it out: it is for vhost-user-blk",
     },
 ];
 
-/// A kind of export: its keys, and what reads those that are its own.
+/// A type of export: its keys, and the function that reads its own options.
 #[derive(Clone, Copy)]
 pub(crate) struct Type {
     pub keys: &'static [&'static [Key]],
-    read: fn(&mut Fields, &Names, &ExportSettings) -> Result<Own, Problem>,
+    read: fn(&mut Fields, &Names, &ExportSettings) -> Result<TypeOptions, Problem>,
 }
 
-/// What a kind has of its own.
-struct Own {
-    /// The node that it shows first.
+/// Options of one type of export.
+struct TypeOptions {
+    /// The first exported node.
     node_name: String,
     iothreads: Vec<String>,
     kind: ExportKind,
@@ -84,8 +84,8 @@ pub(crate) const TYPES: &[(&str, Type)] = &[
     ),
 ];
 
-/// The places of virtio-scsi: a byte for the target and 14 bits for the unit (virtio specification 1.2, section 5.6.6.1).
-pub(crate) const VIRTIO_PLACES: Places = Places {
+/// Targets and LUNs of virtio-scsi: a byte for the target and 14 bits for the unit (virtio specification 1.2, section 5.6.6.1).
+pub(crate) const VIRTIO_SCSI_LUNS: LunLimits = LunLimits {
     max_target: 255,
     max_lun: 16_383,
     initiator: None,
@@ -93,19 +93,19 @@ pub(crate) const VIRTIO_PLACES: Places = Places {
     may_be_empty: true,
 };
 
-/// The target that the LSI 53C895A is itself.
-pub(crate) const LSI_ADAPTER: u16 = 7;
+/// The target of the LSI 53C895A itself.
+pub(crate) const LSI_OWN_TARGET: u16 = 7;
 
-/// The places of the LSI 53C895A: its bus has 16 bits, and IDENTIFY has six for the unit.
-pub(crate) const LSI_PLACES: Places = Places {
+/// Targets and LUNs of the LSI 53C895A: its bus has 16 bits, and IDENTIFY has six for the unit.
+pub(crate) const LSI_LUNS: LunLimits = LunLimits {
     max_target: 15,
     max_lun: 63,
-    initiator: Some(LSI_ADAPTER),
+    initiator: Some(LSI_OWN_TARGET),
     max_disks: 15 * 64,
     may_be_empty: false,
 };
 
-const TYPES_NOT_YET: &[&str] = &["nbd", "fuse", "vduse-blk"];
+const UNSUPPORTED_TYPES: &[&str] = &["nbd", "fuse", "vduse-blk"];
 
 #[derive(Clone, Copy, PartialEq)]
 enum AddrType {
@@ -117,30 +117,30 @@ const ADDR_TYPE: Choice<AddrType> = {
     let instead = "guest memory can only be shared over unix or fd";
     Choice {
         words: &[("unix", AddrType::Unix), ("fd", AddrType::Fd)],
-        not_yet: &[
-            NotYet {
+        unsupported: &[
+            UnsupportedName {
                 name: "inet",
                 instead,
             },
-            NotYet {
+            UnsupportedName {
                 name: "vsock",
                 instead,
             },
         ],
-        shown: "unix|fd",
+        placeholder: "unix|fd",
     }
 };
 
-/// Reads the tree of one `--export` and notes its name.
+/// Reads the tree of an `--export`, and adds its name.
 pub(crate) fn parse(object: Object, names: &mut Names) -> Result<ExportOptions, Problem> {
-    let r#type = kind(&object, "", "type", TYPES, TYPES_NOT_YET)?;
-    let mut fields = Fields::new(object, "", r#type.keys, KEYS_NOT_YET)?;
+    let r#type = choose_kind(&object, "", "type", TYPES, UNSUPPORTED_TYPES)?;
+    let mut fields = Fields::new(object, "", r#type.keys, UNSUPPORTED_KEYS)?;
     fields.take("type");
     let id = fields
         .value("id", &ID)?
         .ok_or_else(|| fields.missing("id", "write id=NAME, such as id=export0"))?;
     let settings = ExportSettings::read(&mut fields, None)?;
-    let Own {
+    let TypeOptions {
         node_name,
         iothreads,
         kind,
@@ -158,7 +158,11 @@ pub(crate) fn parse(object: Object, names: &mut Names) -> Result<ExportOptions, 
     })
 }
 
-fn disk(fields: &mut Fields, names: &Names, settings: &ExportSettings) -> Result<Own, Problem> {
+fn disk(
+    fields: &mut Fields,
+    names: &Names,
+    settings: &ExportSettings,
+) -> Result<TypeOptions, Problem> {
     let node_name = fields.value("node-name", &NODE_NAME)?.ok_or_else(|| {
         fields.missing(
             "node-name",
@@ -167,46 +171,46 @@ fn disk(fields: &mut Fields, names: &Names, settings: &ExportSettings) -> Result
     })?;
     luns::check_node(names, "node-name", &node_name, settings.writable)?;
     let disk = VhostUserBlkOptions::read(fields, None)?;
-    Ok(Own {
+    Ok(TypeOptions {
         node_name,
         iothreads: queues::iothreads(fields, names, disk.num_queues)?,
         kind: ExportKind::VhostUserBlk(disk),
     })
 }
 
-/// A controller with virtqueues.
+/// Reads a controller with virtqueues.
 fn virtio_controller(
     fields: &mut Fields,
     names: &Names,
     settings: &ExportSettings,
-) -> Result<Own, Problem> {
-    let luns = luns::luns(fields, names, &VIRTIO_PLACES, settings.writable)?;
+) -> Result<TypeOptions, Problem> {
+    let luns = luns::luns(fields, names, &VIRTIO_SCSI_LUNS, settings.writable)?;
     let queues = VhostUserScsiOptions::read(fields, None)?;
-    Ok(Own {
+    Ok(TypeOptions {
         node_name: luns
             .first()
             .map_or_else(String::new, |lun| lun.node_name.clone()),
-        // Those for control and events come first.
+        // The queues for control and events come first.
         iothreads: queues::iothreads(fields, names, queues.num_queues + 2)?,
         kind: ExportKind::VhostUserScsi { queues, luns },
     })
 }
 
-/// A controller that is one device on one iothread.
+/// Reads a controller that runs on one iothread.
 fn controller(
     fields: &mut Fields,
     names: &Names,
     settings: &ExportSettings,
-) -> Result<Own, Problem> {
-    let luns = luns::luns(fields, names, &LSI_PLACES, settings.writable)?;
+) -> Result<TypeOptions, Problem> {
+    let luns = luns::luns(fields, names, &LSI_LUNS, settings.writable)?;
     let iothreads = queues::iothreads(fields, names, 1)?;
     if let [_, second, ..] = iothreads.as_slice() {
         let reason = format!(
-            "'iothread' names '{second}' as well: this device has no queues to spread, and runs on one iothread"
+            "'iothread' names '{second}' as well: this device has no queues, and runs on one iothread"
         );
         return Err(Problem::Conflict { reason });
     }
-    Ok(Own {
+    Ok(TypeOptions {
         node_name: luns[0].node_name.clone(),
         iothreads,
         kind: ExportKind::VfioUserLsi53c895a { luns },

@@ -1,10 +1,10 @@
-//! The grammar of `blockplane serve`, its help, and the checks that the grammar cannot say.
+//! Grammar and help of `blockplane serve`, and checks beyond the grammar.
 
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{CommandFactory, Parser, ValueEnum};
 
-use super::device::{self, Given};
+use super::device::{self, DeviceArgs};
 use super::disks::{check_serials, disk};
 use super::paths;
 use super::values::{
@@ -15,21 +15,21 @@ use crate::{
     AioMode, ConfigFile, Confinement, DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX,
     DEFAULT_POLL_MAX_NS, DEFAULT_SERVE_QUEUES, Discard, Disk, Invocation, Locking, LogFormat,
     LogLevel, MAX_QUEUE_SIZE, MetricsAddr, Problem, Sandbox, Serve, ServeDevice, UsageError,
-    command::{self, Answer},
+    command::{self, ParsedCommand},
     confinement,
 };
 
 /// Serve disks to a virtual machine
 ///
-/// The VMM connects to the socket, shares the guest's memory, and DISK is the guest's disk: a virtio disk, or with --device
-/// one disk or several behind a SCSI controller.
+/// The VMM connects to the socket and shares the guest's memory. DISK becomes a virtio disk of the guest, or, with --device, one or
+/// more disks behind a SCSI controller.
 /// It runs in the foreground until SIGTERM, SIGINT or SIGHUP.
 #[derive(Parser)]
 #[command(
     name = "blockplane serve",
     bin_name = "blockplane serve",
     override_usage = "blockplane serve [OPTIONS] <DISK>...\n       blockplane serve [OPTIONS] --config <FILE>",
-    // Not the terminal's: the same words always give the same text.
+    // Independent of the terminal, see `HELP_COLUMNS`.
     term_width = commands::HELP_COLUMNS,
     disable_version_flag = true,
     after_long_help = EXAMPLES,
@@ -58,24 +58,24 @@ struct Args {
     #[arg(short, long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
-    /// Listen for monitors here: blockplane top, info and qmp look at the disk and change it
+    /// Unix socket of a monitor, for blockplane top, info and qmp
     #[arg(long, value_name = "PATH")]
     monitor: Option<PathBuf>,
 
-    /// Write the process id to this file once the socket is there
+    /// Write the process id to this file once the socket exists
     #[arg(long, value_name = "PATH")]
     pidfile: Option<PathBuf>,
 
-    /// Serve figures for Prometheus there: unix:PATH, tcp:IP:PORT or fd:FD
+    /// Serve metrics for Prometheus at this address: unix:PATH, tcp:IP:PORT or fd:FD
     ///
-    /// HTTP, at /metrics, in the format of OpenMetrics. Whoever can connect can read them.
+    /// HTTP, at /metrics, in the format of OpenMetrics. Any process that can connect can read them.
     #[arg(long, value_name = "ADDRESS", value_parser = MetricsAddr::parse)]
     metrics: Option<MetricsAddr>,
 
-    /// Give away what is not needed: files, system calls, privileges
+    /// Drop files, system calls and privileges that are not needed
     ///
-    /// on: with --monitor any file can be opened, which may add disks; else nothing but DISK and what the other options
-    /// name. strict: nothing else in any case. off: everything stays as it was.
+    /// on: with --monitor, which may add disks, any file can be opened; else only DISK and the files of other options.
+    /// strict: no other files in any case. off: no restrictions.
     #[arg(long, value_name = "on|off|strict", value_parser = Sandbox::parse, default_value = "on")]
     sandbox: Sandbox,
 
@@ -83,7 +83,7 @@ struct Args {
     #[arg(long, value_name = "USER", value_parser = confinement::user)]
     user: Option<String>,
 
-    /// Log more: connections and queues; twice: everything
+    /// Also log connections and queues; twice: everything
     #[arg(short, long, action = clap::ArgAction::Count, conflicts_with = "quiet")]
     verbose: u8,
 
@@ -108,8 +108,7 @@ struct Args {
 
     /// Serial number of the disk, at most 20 characters of ASCII; of several disks, once for each
     ///
-    /// A SCSI disk without one gets a number that is made of its path, so that it has the same name in the guest
-    /// next time.
+    /// The default of a SCSI disk is derived from its path, so that it has the same name in the guest after a restart.
     #[arg(long, value_name = "TEXT", value_parser = serial, help_heading = "What the guest sees")]
     serial: Vec<String>,
 
@@ -128,7 +127,7 @@ struct Args {
     #[arg(long, value_name = "N", value_parser = queue_size, help_heading = "What the guest sees")]
     queue_size: Option<u16>,
 
-    /// What happens to space that the guest discards: free it, or leave it
+    /// Free the space that the guest discards, or ignore discards
     #[arg(long, value_name = "HOW", value_enum, default_value_t = DiscardArg::Unmap, help_heading = "Storage")]
     discard: DiscardArg,
 
@@ -138,9 +137,9 @@ struct Args {
     #[arg(long, value_name = "on|off", action = clap::ArgAction::Set, value_parser = switch, default_value = "on", help_heading = "Storage")]
     cache_direct: bool,
 
-    /// How requests reach the kernel [default: found by trying]
+    /// I/O backend [default: chosen by probing]
     ///
-    /// Unless it is said: io_uring if the host allows it and DISK can say that it would have to wait, else native, or
+    /// The default is io_uring if the host allows it and DISK can report that a request would block, else native, or
     /// threads with --cache-direct off.
     #[arg(long, value_name = "HOW", value_enum, help_heading = "Storage")]
     aio: Option<AioArg>,
@@ -159,7 +158,7 @@ struct Args {
 
     /// CPUs that the threads may run on, such as 0-3,8; once for each thread, or once for all
     ///
-    /// Worker threads, which wait for what the kernel cannot do in the background, are not bound.
+    /// Worker threads, which execute blocking system calls, are not bound.
     #[arg(long, value_name = "CPUS", value_parser = cpus, help_heading = "Performance")]
     cpu_affinity: Vec<Cpus>,
 
@@ -171,15 +170,15 @@ struct Args {
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value_t = DEFAULT_POLL_CPU_MAX, help_heading = "Performance")]
     poll_cpu_max: u32,
 
-    /// Most requests handed to the kernel in one call; 0 = automatic
+    /// Most requests submitted to the kernel in one call; 0 = automatic
     #[arg(long, value_name = "N", value_parser = batch, default_value_t = 0, help_heading = "Performance")]
     aio_max_batch: u32,
 
-    /// Most requests in flight per thread, 1 to 65536; all of a host's share fs.aio-max-nr
+    /// Most requests in flight per thread, 1 to 65536; all programs of a host share fs.aio-max-nr
     #[arg(long, value_name = "N", value_parser = events, default_value_t = DEFAULT_AIO_MAX_EVENTS, help_heading = "Performance")]
     aio_max_events: u32,
 
-    /// Join adjacent requests of one batch (virtio-blk only) [default: on]
+    /// Merge adjacent requests of one batch (virtio-blk only) [default: on]
     #[arg(long, value_name = "on|off", action = clap::ArgAction::Set, value_parser = switch, help_heading = "Performance")]
     request_merging: Option<bool>,
 
@@ -193,14 +192,14 @@ Examples:
   Create a disk of 10 GiB unless it exists, and serve it:
     blockplane serve disk.img --size 10G --socket /tmp/disk.sock
 
-  Give it to a guest of QEMU (the guest's memory has to be shared):
+  Attach it to a guest of QEMU (the guest's memory has to be shared):
     qemu-system-x86_64 -accel kvm -m 1G \\
         -machine memory-backend=mem \\
         -object memory-backend-memfd,id=mem,size=1G,share=on \\
         -chardev socket,id=disk,path=/tmp/disk.sock \\
         -device vhost-user-blk-pci,chardev=disk
 
-  Give it to a guest of Cloud Hypervisor:
+  Attach it to a guest of Cloud Hypervisor:
     cloud-hypervisor --memory size=1G,shared=on \\
         --disk vhost_user=true,socket=/tmp/disk.sock ...
 
@@ -215,7 +214,7 @@ Examples:
   A disk for a guest that has no virtio drivers:
     blockplane serve --device lsi53c895a disk.img --socket /tmp/lsi.sock
 
-  How fast is everything but the storage?
+  Measure everything but the storage:
     blockplane serve null-co: --size 100G --socket /tmp/null.sock";
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -272,7 +271,7 @@ enum LockingArg {
     Off,
 }
 
-/// The grammar. With a configuration only what is said of the process goes together.
+/// The grammar of the command. With --config, only options of the process are allowed.
 pub(crate) fn grammar() -> clap::Command {
     const WITH_CONFIG: [&str; 8] = [
         "config",
@@ -292,11 +291,11 @@ pub(crate) fn grammar() -> clap::Command {
     command.mut_arg("config", |config| config.conflicts_with_all(of_disks))
 }
 
-/// Reads what follows `serve`.
+/// Parses the arguments of `serve`.
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageError> {
     let args: Args = match command::parse("serve", grammar(), args)? {
-        Answer::Do(args) => args,
-        Answer::Help(help) => return Ok(Invocation::Help(help)),
+        ParsedCommand::Args(args) => args,
+        ParsedCommand::Help(help) => return Ok(Invocation::Help(help)),
     };
     if let Some(path) = args.config {
         return Ok(Invocation::ConfigFile(ConfigFile {
@@ -311,7 +310,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
             ..ConfigFile::new(path)
         }));
     }
-    checked(args)
+    validate(args)
         .map(Invocation::Serve)
         .map_err(|reason| Problem::Conflict { reason }.at("serve"))
 }
@@ -325,10 +324,10 @@ fn log_level(quiet: bool, verbose: u8) -> LogLevel {
     }
 }
 
-fn checked(args: Args) -> Result<Serve, String> {
+fn validate(args: Args) -> Result<Serve, String> {
     let disks: Vec<Disk> = args.disk.iter().map(disk).collect::<Result<_, _>>()?;
     let device = args.device.read();
-    let given = Given {
+    let given = DeviceArgs {
         num_queues: args.num_queues,
         queue_size: args.queue_size,
         packed: args.packed,
@@ -340,7 +339,7 @@ fn checked(args: Args) -> Result<Serve, String> {
     let creates = disks.iter().any(|disk| *disk != Disk::NullCo);
     if args.size.is_some() && args.read_only && creates {
         return Err(
-            "--size creates a disk, and --read-only leaves it empty for ever; remove one of them"
+            "--size creates a disk, and --read-only would leave it empty; remove one of them"
                 .to_owned(),
         );
     }
@@ -407,7 +406,7 @@ fn checked(args: Args) -> Result<Serve, String> {
     Ok(serve)
 }
 
-/// One set for each thread.
+/// The set of CPUs of each thread.
 fn cpu_affinity(given: Vec<Cpus>, iothreads: usize) -> Result<Vec<Vec<u16>>, String> {
     let mut sets: Vec<Vec<u16>> = given.into_iter().map(|Cpus(cpus)| cpus).collect();
     match sets.len() {
@@ -416,7 +415,7 @@ fn cpu_affinity(given: Vec<Cpus>, iothreads: usize) -> Result<Vec<Vec<u16>>, Str
         number if number == iothreads => {}
         number => {
             return Err(format!(
-                "--cpu-affinity is there {number} times for {iothreads} threads (--iothreads); give it once for all, or once for each"
+                "--cpu-affinity is given {number} times for {iothreads} threads (--iothreads); give it once for all, or once for each"
             ));
         }
     }

@@ -1,9 +1,9 @@
-//! `--device`: what the guest finds, and which options that leaves.
+//! `--device`: the device that the guest sees, and the options that it supports.
 
-use crate::export::{LSI_ADAPTER, LSI_PLACES, VIRTIO_PLACES};
+use crate::export::{LSI_LUNS, LSI_OWN_TARGET, VIRTIO_SCSI_LUNS};
 use crate::{MAX_QUEUES, MAX_SCSI_QUEUES};
 
-/// What the guest finds behind the socket.
+/// The device that the guest sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ServeDevice {
     /// `virtio-blk`: one disk, over vhost-user-blk.
@@ -16,7 +16,7 @@ pub enum ServeDevice {
 }
 
 impl ServeDevice {
-    /// As `--device` has it.
+    /// The word of `--device`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -26,21 +26,21 @@ impl ServeDevice {
         }
     }
 
-    /// Where the disk of this number is, as target and logical unit: `virtio-scsi` has them all at one target, where
-    /// firmware and guests look first; behind the adapter each is a target, as disks on a cable are.
+    /// Target and logical unit of the disk with this number. `virtio-scsi` has all disks at target 0, where firmware and guests
+    /// look first; behind the adapter each disk is a target, as on a cable.
     #[must_use]
     pub fn place(self, disk: u16) -> (u16, u16) {
         match self {
             ServeDevice::VirtioBlk => (0, 0),
             ServeDevice::VirtioScsi => (0, disk),
-            ServeDevice::Lsi53c895a if disk < LSI_ADAPTER => (disk, 0),
+            ServeDevice::Lsi53c895a if disk < LSI_OWN_TARGET => (disk, 0),
             ServeDevice::Lsi53c895a => (disk + 1, 0),
         }
     }
 }
 
-/// Options that not every device has, as far as they were given.
-pub(super) struct Given {
+/// Arguments of options that not every device supports.
+pub(super) struct DeviceArgs {
     pub num_queues: Option<u16>,
     pub queue_size: Option<u16>,
     pub packed: bool,
@@ -48,37 +48,37 @@ pub(super) struct Given {
     pub iothreads: u16,
 }
 
-/// What is wrong with so many disks and these options.
-pub(super) fn check(device: ServeDevice, disks: usize, given: &Given) -> Result<(), String> {
+/// Checks that the device supports the number of disks and the options.
+pub(super) fn check(device: ServeDevice, disks: usize, args: &DeviceArgs) -> Result<(), String> {
     check_disks(device, disks)?;
     let name = device.name();
     let unknown: &[(&str, bool)] = match device {
         ServeDevice::VirtioBlk => &[],
-        ServeDevice::VirtioScsi => &[("--request-merging", given.request_merging.is_some())],
+        ServeDevice::VirtioScsi => &[("--request-merging", args.request_merging.is_some())],
         ServeDevice::Lsi53c895a => &[
-            ("--request-merging", given.request_merging.is_some()),
-            ("--num-queues", given.num_queues.is_some()),
-            ("--queue-size", given.queue_size.is_some()),
-            ("--packed", given.packed),
+            ("--request-merging", args.request_merging.is_some()),
+            ("--num-queues", args.num_queues.is_some()),
+            ("--queue-size", args.queue_size.is_some()),
+            ("--packed", args.packed),
         ],
     };
     if let Some((option, _)) = unknown.iter().find(|(_, is_given)| *is_given) {
         let why = match *option {
-            "--request-merging" => "only virtio-blk joins requests",
+            "--request-merging" => "only virtio-blk merges requests",
             _ => "it has no virtqueues",
         };
         return Err(format!(
             "{option} does not go with --device {name}: {why}; remove it"
         ));
     }
-    if device == ServeDevice::Lsi53c895a && given.iothreads > 1 {
+    if device == ServeDevice::Lsi53c895a && args.iothreads > 1 {
         return Err(format!(
-            "--iothreads {}: all of an {name} runs on one thread; remove it, or serve some of the disks by another \
+            "--iothreads {}: an {name} runs on one thread; remove it, or serve some of the disks with another \
              'blockplane serve'",
-            given.iothreads
+            args.iothreads
         ));
     }
-    match given.num_queues {
+    match args.num_queues {
         Some(queues) if device == ServeDevice::VirtioScsi && queues > MAX_SCSI_QUEUES => {
             Err(format!(
                 "--num-queues {queues}: must be from 1 to {MAX_SCSI_QUEUES} with --device {name}, whose queues for \
@@ -93,16 +93,16 @@ fn check_disks(device: ServeDevice, disks: usize) -> Result<(), String> {
     let (most, instead) = match device {
         ServeDevice::VirtioBlk => (
             1,
-            "give the guest all of them by --device virtio-scsi, or serve each by itself",
+            "serve them all with --device virtio-scsi, or each on a socket of its own",
         ),
         ServeDevice::VirtioScsi => (
-            VIRTIO_PLACES.max_disks,
+            VIRTIO_SCSI_LUNS.max_disks,
             "serve the others on another --socket",
         ),
         ServeDevice::Lsi53c895a => (
-            // All of its targets but itself.
-            usize::from(LSI_PLACES.max_target),
-            "serve the others on another --socket, or take --device virtio-scsi, which has 256",
+            // All targets but that of the adapter.
+            usize::from(LSI_LUNS.max_target),
+            "serve the others on another --socket, or use --device virtio-scsi, which has 256",
         ),
     };
     if disks <= most {

@@ -1,4 +1,4 @@
-//! The disks that `serve` is given, and their serial numbers.
+//! Disks of `serve` and their serial numbers.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::Disk;
 
+/// Parses DISK.
 pub(super) fn disk(word: &OsString) -> Result<Disk, String> {
     match word.as_bytes() {
         b"null-co:" | b"null-co://" => Ok(Disk::NullCo),
@@ -22,18 +23,18 @@ pub(super) fn disk(word: &OsString) -> Result<Disk, String> {
     }
 }
 
-/// Each disk has one of its own, or none is given.
+/// Checks that each disk has a serial number of its own, or that none is given.
 pub(super) fn check_serials(serials: &[String], disks: usize) -> Result<(), String> {
     if !serials.is_empty() && serials.len() != disks {
         return Err(format!(
-            "--serial is there {} times for {disks} disks; give it once for each, in their order, or not at all",
+            "--serial is given {} times for {disks} disks; give it once for each, in their order, or not at all",
             serials.len()
         ));
     }
     for (i, serial) in serials.iter().enumerate() {
         if serials[..i].contains(serial) {
             return Err(format!(
-                "--serial '{serial}' is there twice: a guest could not tell these disks apart; give each its own"
+                "--serial '{serial}' is given twice: a guest could not distinguish these disks; give each its own"
             ));
         }
     }

@@ -1,10 +1,10 @@
-//! The paths that `serve` is given: sockets fit the kernel, and each path is for one thing.
+//! Checks of the paths of `serve`: lengths of sockets, and no path for two purposes.
 
 use std::{os::unix::ffi::OsStrExt, path::Path};
 
-use crate::{Disk, MetricsAddr, Serve, SocketAddr, paths::plain, socket};
+use crate::{Disk, MetricsAddr, Serve, SocketAddr, paths::normalize, socket};
 
-/// What is wrong with them.
+/// Checks the paths.
 pub(super) fn check(serve: &Serve) -> Result<(), String> {
     let socket = serve.socket_path();
     check_socket("--socket", &socket)?;
@@ -28,7 +28,7 @@ pub(super) fn check(serve: &Serve) -> Result<(), String> {
     named.extend(serve.pidfile.as_deref().map(|path| ("--pidfile", path)));
     for (index, (option, path)) in named.iter().enumerate() {
         let mut before = named[..index].iter();
-        if let Some((other, _)) = before.find(|(_, before)| plain(before) == plain(path)) {
+        if let Some((other, _)) = before.find(|(_, before)| normalize(before) == normalize(path)) {
             let path = path.display();
             return Err(format!(
                 "{other} and {option} are the same path, '{path}': give each its own"

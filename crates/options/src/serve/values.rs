@@ -1,4 +1,4 @@
-//! Values of the options of `serve`: what each may be.
+//! Parsers of the values of `serve`'s options.
 
 use crate::{
     MAX_AIO_EVENTS, MAX_QUEUES, MAX_SERIAL_BYTES, cpus, form, limits,
@@ -29,24 +29,24 @@ pub(super) fn disk_size(text: &str) -> Result<u64, String> {
     }
 }
 
-fn narrow<T: TryFrom<u64>>(text: &str, min: u64, max: u64) -> Result<T, String> {
+fn integer<T: TryFrom<u64>>(text: &str, min: u64, max: u64) -> Result<T, String> {
     let number = read(text, min, max, size::integer)?;
     T::try_from(number).map_err(|_| format!("must be from {min} to {max}"))
 }
 
 pub(super) fn queues(text: &str) -> Result<u16, String> {
-    narrow(text, 1, MAX_QUEUES.into())
+    integer(text, 1, MAX_QUEUES.into())
 }
 
 pub(super) fn batch(text: &str) -> Result<u32, String> {
-    narrow(text, 0, u32::MAX.into())
+    integer(text, 0, u32::MAX.into())
 }
 
 pub(super) fn events(text: &str) -> Result<u32, String> {
-    narrow(text, 1, MAX_AIO_EVENTS.into())
+    integer(text, 1, MAX_AIO_EVENTS.into())
 }
 
-/// A set of CPUs. (A list of numbers alone would be several options to `clap`.)
+/// A set of CPUs. `clap` would take a list of numbers for several values.
 #[derive(Clone)]
 pub(super) struct Cpus(pub(super) Vec<u16>);
 
@@ -56,11 +56,11 @@ pub(super) fn cpus(text: &str) -> Result<Cpus, String> {
 }
 
 pub(super) fn percent(text: &str) -> Result<u32, String> {
-    narrow(text, 0, 100)
+    integer(text, 0, 100)
 }
 
 pub(super) fn nanoseconds(text: &str) -> Result<u64, String> {
-    narrow(text, 0, i64::MAX.unsigned_abs())
+    integer(text, 0, i64::MAX.unsigned_abs())
 }
 
 pub(super) fn queue_size(text: &str) -> Result<u16, String> {

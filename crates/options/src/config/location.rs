@@ -1,10 +1,10 @@
-//! Places in a file, for people and for editors.
+//! Locations in a file, for messages and editors.
 
 use std::{fmt, ops::Range};
 
-/// A place in a configuration file, within one line.
+/// A location in a configuration file, within one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// The line, from 1.
     pub line: usize,
     /// The first character, from 1.
@@ -15,10 +15,10 @@ pub struct Place {
     pub text: String,
 }
 
-/// A text, for finding places in it.
+/// The lines of a text, to find locations.
 pub(super) struct Lines<'t> {
     text: &'t str,
-    /// Where each line begins.
+    /// The offset of each line.
     starts: Vec<usize>,
 }
 
@@ -31,8 +31,8 @@ impl<'t> Lines<'t> {
         }
     }
 
-    /// Finds a range of bytes. What goes on in the next line is cut off.
-    pub(super) fn place(&self, range: &Range<usize>) -> Place {
+    /// The location of a range of bytes, up to the end of its first line.
+    pub(super) fn location(&self, range: &Range<usize>) -> Location {
         let text = self.text;
         let start = text.floor_char_boundary(range.start);
         let line = self.starts.partition_point(|begin| *begin <= start);
@@ -41,7 +41,7 @@ impl<'t> Lines<'t> {
         let line_text = rest.lines().next().unwrap_or_default();
         let line_end = line_start + line_text.len();
         let end = text.ceil_char_boundary(range.end.clamp(start, line_end.max(start)));
-        Place {
+        Location {
             line,
             column: text[line_start..start].chars().count() + 1,
             width: text[start..end].chars().count().max(1),
@@ -50,19 +50,19 @@ impl<'t> Lines<'t> {
     }
 }
 
-/// Most characters of a line that are shown.
+/// Most characters of a line in a message.
 const LONGEST: usize = 100;
 
-/// The line, and carets below what is meant.
-impl fmt::Display for Place {
+/// The line, and carets below the location.
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Of a long line the part around the place.
+        // The part of a long line around the location.
         let skip = match self.text.chars().nth(LONGEST) {
             Some(_) => (self.column - 1).saturating_sub(LONGEST / 2),
             None => 0,
         };
         let shown = self.text.chars().skip(skip).take(LONGEST);
-        // A tab has no width of its own, and other control characters are not for a terminal.
+        // Tabs have no fixed width, and control characters must not reach a terminal.
         let shown: String = shown
             .map(|c| if c.is_control() { ' ' } else { c })
             .collect();
@@ -82,36 +82,36 @@ impl fmt::Display for Place {
 mod tests {
     use super::*;
 
-    fn place(text: &str, word: &str) -> Place {
+    fn location(text: &str, word: &str) -> Location {
         let start = text.find(word).unwrap_or(text.len());
-        Lines::of(text).place(&(start..start + word.len()))
+        Lines::of(text).location(&(start..start + word.len()))
     }
 
     #[test]
     fn lines_and_columns_are_counted_in_characters() {
-        let found = place("a\nÄÖ = wrong # b\nc", "wrong");
+        let found = location("a\nÄÖ = wrong # b\nc", "wrong");
         assert_eq!((found.line, found.column, found.width), (2, 6, 5));
         assert_eq!(found.to_string(), "  2 | ÄÖ = wrong # b\n    |      ^^^^^");
     }
 
     #[test]
-    fn what_spans_lines_is_shown_to_the_end_of_the_first() {
-        let found = place("a = [\n1\n]\n", "[\n1\n]");
+    fn a_location_ends_at_the_end_of_its_first_line() {
+        let found = location("a = [\n1\n]\n", "[\n1\n]");
         assert_eq!((found.line, found.column, found.width), (1, 5, 1));
     }
 
     #[test]
-    fn the_end_of_the_text_is_a_place() {
+    fn the_end_of_the_text_is_a_location() {
         let text = "a =";
-        let found = Lines::of(text).place(&(text.len()..text.len()));
+        let found = Lines::of(text).location(&(text.len()..text.len()));
         assert_eq!((found.line, found.column, found.width), (1, 4, 1));
-        assert_eq!(Lines::of("").place(&(0..0)).line, 1);
+        assert_eq!(Lines::of("").location(&(0..0)).line, 1);
     }
 
     #[test]
-    fn of_a_long_line_the_part_around_the_place_is_shown() {
+    fn long_lines_are_cut_around_the_location() {
         let text = format!("{}wrong{}", "x".repeat(500), "y".repeat(500));
-        let shown = place(&text, "wrong").to_string();
+        let shown = location(&text, "wrong").to_string();
         let (line, carets) = shown.split_once('\n').unwrap_or_default();
         assert_eq!(line.find("wrong"), carets.find("^^^^^"));
         assert!(line.len() < 120, "{line}");
