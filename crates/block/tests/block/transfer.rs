@@ -227,7 +227,7 @@ fn an_error_of_the_disk_is_the_requests_result() {
     }
 }
 
-/// Whoever has no room left must hear of it, not wait for it.
+/// A full disk is an error, not a wait.
 #[test]
 fn a_full_disk_is_an_error() {
     let Some((folder, _mount)) = crate::storage::small_tmpfs(256 * 1024) else {
