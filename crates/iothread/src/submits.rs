@@ -1,6 +1,6 @@
 //! Counters of an iothread's submissions to the kernel.
 
-use block::{IoContext, Submits};
+use block::{IoContext, SubmitCounts};
 use telemetry::counters::Counter;
 
 /// Counters as of the last submit phase, written by the iothread and read by any thread. On cache lines of their own.
@@ -19,7 +19,7 @@ impl SubmitTotals {
     /// Updates the counters from the engines.
     #[inline]
     pub(crate) fn update(&self, io: &IoContext) {
-        let Submits {
+        let SubmitCounts {
             requests,
             calls,
             largest_batch,

@@ -28,7 +28,7 @@ mod tracked;
 pub(crate) use attach::Watch;
 pub use job::Call;
 pub use settings::IoSettings;
-pub use submits::Submits;
+pub use submits::SubmitCounts;
 
 use engine::{AioSettings, AioStats, Completion, IoBackend, PoolError, UringSettings, UringStats};
 
@@ -62,7 +62,7 @@ pub struct IoContext {
     files: AttachedFiles,
     registered_memory: RegisteredMemory,
     /// Counts of engines that have ended.
-    ended: Submits,
+    ended: SubmitCounts,
     aio_settings: AioSettings,
     ring_settings: UringSettings,
     /// The settings have changed since Linux AIO and the ring were made.
@@ -97,7 +97,7 @@ impl IoContext {
             tracked: TrackedRequests::default(),
             files: AttachedFiles::default(),
             registered_memory: RegisteredMemory::default(),
-            ended: Submits::default(),
+            ended: SubmitCounts::default(),
             aio_settings: settings.aio,
             ring_settings,
             outdated: false,
@@ -207,7 +207,7 @@ impl IoContext {
     /// Counts of what Linux AIO and the ring together have submitted to the kernel since the context was made.
     #[inline]
     #[must_use]
-    pub fn submits(&self) -> Submits {
+    pub fn submits(&self) -> SubmitCounts {
         self.ended.plus(self.aio.get(), self.ring.get())
     }
 

@@ -4,7 +4,7 @@ use crate::io::{LinuxAio, Uring};
 
 /// Counts of submissions, summed over engines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Submits {
+pub struct SubmitCounts {
     /// Requests that the kernel took; one that is resumed after a short transfer counts again. Transfers that the engine
     /// carried out itself do not count.
     pub requests: u64,
@@ -14,14 +14,14 @@ pub struct Submits {
     pub largest_batch: u64,
 }
 
-impl Submits {
+impl SubmitCounts {
     /// Adds the counts of the current engines.
     #[inline]
     pub(crate) fn plus(self, aio: Option<&LinuxAio>, ring: Option<&Uring>) -> Self {
         let aio = aio.map(LinuxAio::stats).unwrap_or_default();
         let ring = ring.map(Uring::stats).unwrap_or_default();
         let largest_batch = aio.largest_batch.max(ring.largest_batch);
-        Submits {
+        SubmitCounts {
             requests: self.requests + aio.submitted + ring.submitted,
             calls: self.calls + aio.submit_calls + ring.submit_calls,
             largest_batch: self.largest_batch.max(largest_batch),
