@@ -49,7 +49,7 @@ static KEEP_LOCKS: AtomicBool = AtomicBool::new(false);
 
 /// Sets whether images that are closed keep their locks. During a live upgrade another process has the same open files, and
 /// with them the locks.
-pub fn leave_locks(keep: bool) {
+pub fn keep_locks_on_close(keep: bool) {
     KEEP_LOCKS.store(keep, Ordering::Relaxed);
 }
 

@@ -197,7 +197,7 @@ impl Control {
         for export in quiesced.drain(..) {
             export.leave();
         }
-        block::leave_locks(true);
+        block::keep_locks_on_close(true);
         self.objects.inherited.keep_files_on_close(true);
         let Ok(Some(UpgradeMessage::Resumed(end_ns))) =
             recv_with_timeout(channel, || self.service.keep_alive())

@@ -46,7 +46,7 @@ pub(crate) fn restore(process: &ProcessOptions<'_>, control: &mut Control) {
         return;
     };
     // Locks and sockets still belong to the old process.
-    block::leave_locks(true);
+    block::keep_locks_on_close(true);
     match restore_state(channel, control) {
         Ok((connections, deferred)) => {
             begin_serving(channel, process, control, connections, deferred)
@@ -225,7 +225,7 @@ fn begin_serving(
         }
     }
     let since_ns = monotonic_ns();
-    block::leave_locks(false);
+    block::keep_locks_on_close(false);
     let objects = &mut control.objects;
     objects.parked = false;
     objects.inherited.keep_files_on_close(false);
