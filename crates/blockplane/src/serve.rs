@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use block::{Created, create_sparse};
+use block::{CreateOutcome, create_sparse};
 use options::{
     BlockdevOptions, ChardevOptions, ChardevSettings, DEFAULT_NULL_SIZE, Directive, Disk, Driver,
     ExportKind, ExportOptions, ExportSettings, FileOptions, IothreadOptions, LunDevice, LunOptions,
@@ -71,10 +71,10 @@ fn created(options: &Serve) -> Result<Vec<bool>, BoxError> {
     for disk in &options.disks {
         let created = match (disk, options.size) {
             (Disk::Path(path), Some(size)) => create_sparse(path, size),
-            _ => Ok(Created::Existed),
+            _ => Ok(CreateOutcome::Existed),
         };
         match created {
-            Ok(created) => new.push(created == Created::New),
+            Ok(created) => new.push(created == CreateOutcome::New),
             Err(error) => {
                 remove(options, &new);
                 return Err(error.into());

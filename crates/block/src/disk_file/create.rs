@@ -8,7 +8,7 @@ use crate::error::NodeError;
 
 /// Result of [`create_sparse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Created {
+pub enum CreateOutcome {
     /// The image was created.
     New,
     /// The image existed with the same size.
@@ -20,7 +20,7 @@ pub enum Created {
 /// # Errors
 /// [`NodeError::SizeDiffers`] when it exists with another size, [`NodeError::Empty`] for a size of 0;
 /// otherwise the kernel's error.
-pub fn create_sparse(path: &Path, size: u64) -> Result<Created, NodeError> {
+pub fn create_sparse(path: &Path, size: u64) -> Result<CreateOutcome, NodeError> {
     if size == 0 {
         return Err(NodeError::Empty {
             path: path.to_owned(),
@@ -33,7 +33,7 @@ pub fn create_sparse(path: &Path, size: u64) -> Result<Created, NodeError> {
         .open(path)
     {
         Ok(file) => match file.set_len(size) {
-            Ok(()) => Ok(Created::New),
+            Ok(()) => Ok(CreateOutcome::New),
             Err(error) => {
                 // A disk of the wrong size must not be left behind.
                 let _ = std::fs::remove_file(path);
@@ -57,7 +57,7 @@ pub fn create_sparse(path: &Path, size: u64) -> Result<Created, NodeError> {
                     wanted: size,
                 });
             }
-            Ok(Created::Existed)
+            Ok(CreateOutcome::Existed)
         }
         Err(error) => Err(NodeError::Open {
             path: path.to_owned(),
@@ -75,10 +75,10 @@ mod tests {
     fn a_new_disk_is_sparse_and_an_existing_one_is_not_changed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk.img");
-        assert_eq!(create_sparse(&path, 10 << 30).unwrap(), Created::New);
+        assert_eq!(create_sparse(&path, 10 << 30).unwrap(), CreateOutcome::New);
         let metadata = std::fs::metadata(&path).unwrap();
         assert_eq!((metadata.len(), metadata.blocks()), (10 << 30, 0));
-        assert_eq!(create_sparse(&path, 10 << 30).unwrap(), Created::Existed);
+        assert_eq!(create_sparse(&path, 10 << 30).unwrap(), CreateOutcome::Existed);
         let error = create_sparse(&path, 11 << 30).unwrap_err();
         assert!(matches!(error, NodeError::SizeDiffers { .. }), "{error}");
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 10 << 30);

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use block::{Created, NodeError, create_sparse};
+use block::{CreateOutcome, NodeError, create_sparse};
 
 use crate::storage::{
     LoopDevice, cached, file, folder, image, options, try_device, try_file, ways,
@@ -152,9 +152,9 @@ fn no_direct_io() {
 fn created_disks() {
     let folder = folder();
     let path = folder.path().join("disk");
-    assert_eq!(create_sparse(&path, 1 << 20).unwrap(), Created::New);
+    assert_eq!(create_sparse(&path, 1 << 20).unwrap(), CreateOutcome::New);
     assert_eq!(file(&options(&path)).geometry().size, 1 << 20);
-    assert_eq!(create_sparse(&path, 1 << 20).unwrap(), Created::Existed);
+    assert_eq!(create_sparse(&path, 1 << 20).unwrap(), CreateOutcome::Existed);
     assert_eq!(
         create_sparse(&path, 2 << 20).unwrap_err().to_string(),
         format!(
@@ -165,7 +165,7 @@ fn created_disks() {
     );
     let link = folder.path().join("link");
     symlink(&path, &link).unwrap();
-    assert_eq!(create_sparse(&link, 1 << 20).unwrap(), Created::Existed);
+    assert_eq!(create_sparse(&link, 1 << 20).unwrap(), CreateOutcome::Existed);
     let nowhere = folder.path().join("nowhere");
     symlink(folder.path().join("none"), &nowhere).unwrap();
     let error = create_sparse(&nowhere, 1 << 20).unwrap_err();
