@@ -115,9 +115,9 @@ struct State {
 }
 
 /// Guard of a release: no request of the filter hangs until it is dropped.
-pub struct Released(Arc<Faults>);
+pub struct ReleaseGuard(Arc<Faults>);
 
-impl Drop for Released {
+impl Drop for ReleaseGuard {
     fn drop(&mut self) {
         lock(&self.0.state).release_guards -= 1;
     }
@@ -154,10 +154,10 @@ impl Faults {
     /// Releases all requests that hang, and lets none hang while the guard exists. A caller that waits for all requests of
     /// a queue would otherwise wait for ever.
     #[must_use]
-    pub fn release(self: &Arc<Self>) -> Released {
+    pub fn release(self: &Arc<Self>) -> ReleaseGuard {
         lock(&self.state).release_guards += 1;
         self.set(None);
-        Released(self.clone())
+        ReleaseGuard(self.clone())
     }
 
     /// Decides which faults a request gets.

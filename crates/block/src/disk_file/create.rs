@@ -78,7 +78,10 @@ mod tests {
         assert_eq!(create_sparse(&path, 10 << 30).unwrap(), CreateOutcome::New);
         let metadata = std::fs::metadata(&path).unwrap();
         assert_eq!((metadata.len(), metadata.blocks()), (10 << 30, 0));
-        assert_eq!(create_sparse(&path, 10 << 30).unwrap(), CreateOutcome::Existed);
+        assert_eq!(
+            create_sparse(&path, 10 << 30).unwrap(),
+            CreateOutcome::Existed
+        );
         let error = create_sparse(&path, 11 << 30).unwrap_err();
         assert!(matches!(error, NodeError::SizeDiffers { .. }), "{error}");
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 10 << 30);

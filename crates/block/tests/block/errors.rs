@@ -154,7 +154,10 @@ fn created_disks() {
     let path = folder.path().join("disk");
     assert_eq!(create_sparse(&path, 1 << 20).unwrap(), CreateOutcome::New);
     assert_eq!(file(&options(&path)).geometry().size, 1 << 20);
-    assert_eq!(create_sparse(&path, 1 << 20).unwrap(), CreateOutcome::Existed);
+    assert_eq!(
+        create_sparse(&path, 1 << 20).unwrap(),
+        CreateOutcome::Existed
+    );
     assert_eq!(
         create_sparse(&path, 2 << 20).unwrap_err().to_string(),
         format!(
@@ -165,7 +168,10 @@ fn created_disks() {
     );
     let link = folder.path().join("link");
     symlink(&path, &link).unwrap();
-    assert_eq!(create_sparse(&link, 1 << 20).unwrap(), CreateOutcome::Existed);
+    assert_eq!(
+        create_sparse(&link, 1 << 20).unwrap(),
+        CreateOutcome::Existed
+    );
     let nowhere = folder.path().join("nowhere");
     symlink(folder.path().join("none"), &nowhere).unwrap();
     let error = create_sparse(&nowhere, 1 << 20).unwrap_err();

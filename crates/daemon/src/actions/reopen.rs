@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use block::{Faults, Node, NodeError, NodeOptions, Released};
+use block::{Faults, Node, NodeError, NodeOptions, ReleaseGuard};
 use options::{BlockdevOptions, Driver, FileOptions, Locking, NodeRef};
 
 use crate::actions::node;
@@ -191,7 +191,7 @@ impl ReopenedNodes {
             let own = old.faults().into_iter();
             own.chain(old.filters_below())
         });
-        let released: Vec<Released> = filters.map(Faults::release).collect();
+        let released: Vec<ReleaseGuard> = filters.map(Faults::release).collect();
         for ReopenedNode { node, users, .. } in &self.nodes {
             for user in users {
                 match &user.front_ends {
