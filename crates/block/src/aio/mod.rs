@@ -49,7 +49,7 @@ pub struct AioChoice {
 
 impl AioProbe {
     /// Merges another probe's results.
-    pub fn learn(&mut self, other: Self) {
+    pub fn merge(&mut self, other: Self) {
         self.native = self.native.or(other.native);
         self.io_uring = self.io_uring.or(other.io_uring);
     }

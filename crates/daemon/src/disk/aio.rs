@@ -15,7 +15,7 @@ pub(crate) struct AioChoices {
 impl AioChoices {
     /// Merges the results of a copy that a job has used.
     pub fn merge(&mut self, copy: Self) {
-        self.probe.learn(copy.probe);
+        self.probe.merge(copy.probe);
         for choice in copy.logged {
             if !self.logged.contains(&choice) {
                 self.logged.push(choice);
