@@ -185,7 +185,8 @@ settings! {
             size(0, i64::MAX.unsigned_abs()).placeholder("BYTES"), default(DEFAULT_MERGE_BYTES);
         /// pin all guest memory for io_uring; not with a balloon (default off; blockplane's own)
         pub fixed_buffers: bool = "fixed-buffers", Switch, default(false);
-        /// failed reads: report to the guest, ignore the error, or park the request until block-export-resume (default report; blockplane's own)
+        /// failed reads: report to the guest, ignore the error, or park the request until block-export-resume
+        /// (default report; blockplane's own)
         pub rerror: OnError = "rerror", ON_READ_ERROR, default(OnError::Report);
         /// the same for other failed requests; enospc = stop if the disk is full, else report (default report; blockplane's own)
         pub werror: OnError = "werror", ON_WRITE_ERROR, default(OnError::Report);

@@ -31,7 +31,8 @@ settings! {
         pub id: String = "id", ID, required("write id=NAME, such as id=qmp0");
         /// listen for clients, or connect to a server (default off)
         pub server: bool = "server", Switch, default(false);
-        /// with server=on: serve these users only; the umask has to let them connect (default with a path: the user of blockplane, and root)
+        /// with server=on: serve these users only; the umask has to let them connect
+        /// (default with a path: the user of blockplane, and root)
         pub users: Option<Vec<u32>> = "users", Users, optional;
         /// with server=on: wait for a client before going on (default on)
         pub wait: Option<bool> = "wait", Switch, optional;

@@ -1,4 +1,4 @@
-//! `--blockdev driver=blkdebug`: which faults there are.
+//! `--blockdev driver=blkdebug`: options of faults.
 
 use options::{
     BlkdebugOptions, Directive, Driver, InjectAction, InjectError, Invocation, IoType, NodeRef,
@@ -36,7 +36,7 @@ const ALWAYS: InjectError = InjectError {
 };
 
 #[test]
-fn keys_of_the_field_mean_what_they_mean_there() {
+fn keys_of_qemu_have_the_same_meaning() {
     assert_eq!(injected(""), BlkdebugOptions::default());
     let text = ",inject-error.0.event=read_aio,inject-error.1.iotype=write-zeroes,inject-error.1.errno=28,\
                 inject-error.1.sector=8,inject-error.1.once=on,inject-error.1.immediately=on,inject-error.1.event=none";
@@ -57,7 +57,7 @@ fn keys_of_the_field_mean_what_they_mean_there() {
 }
 
 #[test]
-fn what_the_field_lacks_is_beside_them() {
+fn keys_that_qemu_lacks_extend_its_own() {
     let text = ",seed=7,inject-error.0.action=delay,inject-error.0.delay-ns=100,inject-error.0.one-in=10,\
                 inject-error.1.action=hang,inject-error.1.sector=0,inject-error.1.sectors=16,inject-error.1.times=3,\
                 inject-error.2.action=short,inject-error.2.errno=28,inject-error.3.action=torn,inject-error.3.bytes=1k";
@@ -87,7 +87,7 @@ fn what_the_field_lacks_is_beside_them() {
 }
 
 #[test]
-fn the_node_below_may_be_written_in_place_and_inherits() {
+fn a_node_below_that_is_written_inside_inherits_settings() {
     let text = "image.driver=null-co,image.size=1M,read-only=on";
     let Ok((NodeRef::Inline(image), _)) = read(text) else {
         panic!("written in place");
@@ -96,7 +96,7 @@ fn the_node_below_may_be_written_in_place_and_inherits() {
 }
 
 #[test]
-fn mistakes_are_named() {
+fn errors_of_faults_name_the_key() {
     for (text, words) in [
         ("", "image=NODE-NAME"),
         ("image=x", "'x'"),

@@ -1,4 +1,4 @@
-//! Configuration files: what they describe, what is wrong with them and where, and options beside them.
+//! Configuration files: directives, errors with their locations, and options beside a file.
 #![allow(
     clippy::unwrap_used,
     reason = "a test that unwraps an error fails, as it should"
@@ -6,7 +6,7 @@
 
 use options::{ConfigError, ConfigFile, Daemon, Directive, Invocation, LogLevel, parse};
 
-/// The file `f.toml` beside these words.
+/// Parses the file `f.toml` beside these arguments.
 fn with(args: &[&str], text: &str) -> Result<Daemon, ConfigError> {
     let words = ["--config", "f.toml"].iter().chain(args);
     match parse(words.map(Into::into)).unwrap() {
@@ -19,7 +19,7 @@ fn file(text: &str) -> Daemon {
     with(&[], text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Line, column and message of everything that is wrong.
+/// Line, column and message of all errors of a file.
 fn wrong(text: &str) -> Vec<(usize, usize, String)> {
     let error = with(&[], text).unwrap_err();
     let place = |finding: options::Finding| {
@@ -29,7 +29,7 @@ fn wrong(text: &str) -> Vec<(usize, usize, String)> {
     error.findings.into_iter().map(place).collect()
 }
 
-/// What is wrong, all in one line each: `LINE:COLUMN` and some words of the message.
+/// Checks that these are all errors: `LINE:COLUMN` and a part of the message.
 #[track_caller]
 fn assert_wrong(text: &str, expected: &[(&str, &str)]) {
     let found = wrong(text);
@@ -84,7 +84,7 @@ cpu-affinity = [0, "2-3"]
 "#;
 
 #[test]
-fn a_file_says_what_the_command_line_says() {
+fn a_file_has_the_meaning_of_the_same_command_line() {
     let expected = line(&[
         "--object",
         "iothread,id=b,poll-max-ns=1000",
@@ -106,12 +106,12 @@ fn a_file_says_what_the_command_line_says() {
 }
 
 #[test]
-fn an_empty_file_is_no_mistake() {
+fn an_empty_file_is_valid() {
     assert_eq!(file(""), Daemon::default());
 }
 
 #[test]
-fn everything_that_is_wrong_is_said_at_once_with_its_place() {
+fn all_errors_are_reported_at_once_with_their_locations() {
     let text = "\
 [iothread.io0]
 poll-max-ns = -1
@@ -164,7 +164,7 @@ iothread = [\"io0\", \"io9\"]
 }
 
 #[test]
-fn an_error_shows_the_line() {
+fn an_error_shows_its_line() {
     let error = with(&[], "[blockdev.d]\ndriver = \"null-co\"\nsise = \"1G\"\n").unwrap_err();
     let error = error.to_string();
     let [heading, problem, line, mark] = error.lines().collect::<Vec<_>>()[..] else {
@@ -179,7 +179,7 @@ fn an_error_shows_the_line() {
 }
 
 #[test]
-fn what_is_missing_is_missing_in_its_table() {
+fn a_missing_key_is_reported_in_its_table() {
     let missing = "'filename' is missing";
     assert_wrong("[blockdev.d]\ndriver = \"file\"\n", &[("1:11", missing)]);
     let below = "[blockdev.d]\ndriver = \"raw\"\n[blockdev.d.file]\ndriver = \"file\"\n";
@@ -188,7 +188,7 @@ fn what_is_missing_is_missing_in_its_table() {
 }
 
 #[test]
-fn the_errors_of_toml_come_first_and_all() {
+fn syntax_errors_are_all_reported_and_hide_others() {
     let text = "[iothread.a\nx = \n[export.e]\nnode-name = disk\n";
     let found = wrong(text);
     assert!(found.len() >= 2, "{found:?}");
@@ -204,7 +204,7 @@ fn the_errors_of_toml_come_first_and_all() {
 }
 
 #[test]
-fn tables_that_there_are_not() {
+fn unknown_tables_are_refused() {
     assert_wrong(
         "[exports.e]\n",
         &[("1:2", "unknown table 'exports'; did you mean 'export'?")],
@@ -236,15 +236,15 @@ fn a_name_is_in_the_header_and_well_formed() {
 }
 
 #[test]
-fn nodes_below_each_other_in_a_circle() {
+fn nodes_below_each_other_in_a_circle_are_refused() {
     let text = "[blockdev.a]\ndriver = \"raw\"\nfile = \"b\"\n[blockdev.b]\ndriver = \"raw\"\nfile = \"a\"\n\
                 [export.e]\nnode-name = \"a\"\naddr.type = \"unix\"\naddr.path = \"s\"\n";
     assert_wrong(text, &[("3:1", "in a circle"), ("6:1", "in a circle")]);
 }
 
-/// A table that is wrong is there all the same: what refers to it is not reported as well.
+/// References to an invalid table are not reported.
 #[test]
-fn one_mistake_is_one_message() {
+fn one_mistake_is_reported_once() {
     let text = "[iothread.a]\npoll-max-ns = \"x\"\n[blockdev.d]\ndriver = \"qcow2\"\n[chardev.c]\n[monitor.c]\n\
                 [export.e]\nnode-name = \"d\"\nwritable = true\niothread = \"a\"\naddr.type = \"unix\"\naddr.path = \"s\"\n";
     let expected = [
@@ -256,7 +256,7 @@ fn one_mistake_is_one_message() {
 }
 
 #[test]
-fn contradictions_are_where_their_keys_are() {
+fn contradictions_are_reported_at_their_keys() {
     let text = "[blockdev.d]\ndriver = \"file\"\nfilename = \"f\"\naio = \"native\"\ncache.direct = false\n\
                 [blockdev.r]\ndriver = \"null-co\"\nread-only = true\n\
                 [export.a]\nnode-name = \"r\"\nwritable = true\naddr.type = \"unix\"\naddr.path = \"s\"\n\
@@ -296,9 +296,9 @@ fn the_command_line_adds_to_the_file() {
     );
 }
 
-/// The order does not matter: what the file needs may come from an option, and the other way round.
+/// The file may refer to objects of options, and options to objects of the file.
 #[test]
-fn the_command_line_wins() {
+fn the_command_line_replaces_tables_of_the_file() {
     let text = "[blockdev.d]\ndriver = \"file\"\nfilename = \"/absent\"\n[blockdev.part]\ndriver = \"raw\"\nfile = \"d\"\n";
     let daemon = with(&["--blockdev", "null-co,node-name=d,size=1M"], text).unwrap();
     let expected = line(&[
@@ -308,13 +308,13 @@ fn the_command_line_wins() {
         "raw,node-name=part,file=d",
     ]);
     assert_eq!(daemon, expected);
-    // Also over what is wrong: the option is what counts.
+    // Also if the table is invalid.
     let wrong = "[iothread.a]\npoll-max-ns = \"x\"\n";
     assert!(with(&["--object", "iothread,id=a"], wrong).is_ok());
 }
 
 #[test]
-fn what_is_wrong_with_an_option_names_the_option() {
+fn errors_in_options_beside_a_file_name_the_option() {
     let args = [
         "--object",
         "iothread,id=a",
@@ -332,7 +332,7 @@ fn what_is_wrong_with_an_option_names_the_option() {
         text.contains("\n--object (number 2): 'poll-grow' cannot be 'x'"),
         "{text}"
     );
-    // Two options of one name are a mistake, with a file as without.
+    // Duplicate names of options are an error with and without a file.
     let twice = ["--object", "iothread,id=a", "--object", "iothread,id=a"];
     let error = with(&twice, "").unwrap_err();
     assert!(
@@ -342,17 +342,17 @@ fn what_is_wrong_with_an_option_names_the_option() {
 }
 
 #[test]
-fn options_of_the_process_stay_on_the_command_line() {
+fn process_options_are_not_in_the_file() {
     let daemon = with(&["--daemonize", "--pidfile", "p"], "").unwrap();
     assert!(daemon.daemonize);
     assert_eq!(daemon.pidfile, Some("p".into()));
 }
 
 #[test]
-fn one_file_whose_name_is_there() {
+fn config_takes_exactly_one_path() {
     assert!(error_of(&["--config", "a", "--config", "b"]).contains("--config: is given twice"));
     assert!(error_of(&["--config", ""]).contains("write --config FILE"));
-    // An abbreviation of theirs stays one.
+    // An abbreviation of an option of qemu-storage-daemon stays unambiguous.
     assert!(parse(["--c", "socket,id=c,path=p"].iter().map(Into::into)).is_ok());
 }
 
@@ -385,7 +385,7 @@ fn check_takes_a_file() {
 }
 
 #[test]
-fn what_the_process_gives_away_is_said_beside_the_file() {
+fn sandbox_and_user_are_options_beside_the_file() {
     for option in ["--sandbox=strict", "--user=1"] {
         assert_eq!(with(&[option], ""), Ok(line(&[option])));
     }
@@ -399,7 +399,7 @@ fn what_the_process_gives_away_is_said_beside_the_file() {
 }
 
 #[test]
-fn figures_are_served_where_the_file_says_unless_the_command_line_does() {
+fn metrics_of_the_command_line_replace_those_of_the_file() {
     let text = "[metrics]\nlisten = \"tcp:127.0.0.1:9465\"\n";
     let expected = line(&["--metrics", "tcp:127.0.0.1:9465"]);
     assert!(expected.metrics.is_some());
@@ -428,7 +428,7 @@ fn exported(name: &str, image: &str, socket: &str) -> String {
 }
 
 #[test]
-fn a_socket_is_listened_on_once() {
+fn a_socket_has_one_listener() {
     let text = "\
 [metrics]
 listen = \"unix:m\"
@@ -476,7 +476,7 @@ addr = { type = \"unix\", path = \"s\" }
             ),
         ],
     );
-    // What an option says takes the place of what the file says.
+    // An option replaces the table.
     let without_m = ["--metrics", "unix:elsewhere"];
     let error = with(&without_m, text).unwrap_err();
     assert_eq!(error.findings.len(), 3, "{error}");
@@ -499,7 +499,7 @@ fn an_image_that_is_written_belongs_to_one_node() {
         &two(""),
         &[("9:1", "'filename' names the image of node 'a' as well")],
     );
-    // A reader cannot be sure of what it reads.
+    // A reader would read changing data.
     assert_eq!(wrong(&two("read-only = true\n")).len(), 1);
     file(&two("locking = \"off\"\n"));
     let readers = two("").replace("img\"\n", "img\"\nread-only = true\n");
@@ -512,18 +512,18 @@ fn an_image_that_is_written_belongs_to_one_node() {
     );
 }
 
-/// None of them is there for those that follow, but for its name.
+/// Only the names of an invalid entry are assumed for later ones.
 #[test]
-fn what_is_wrong_takes_no_socket_and_no_image() {
+fn an_invalid_entry_reserves_no_socket_and_no_image() {
     let text = exported("a", "x.img", "s") + "sise = 1\n" + &exported("b", "y.img", "s");
     assert_eq!(wrong(&text).len(), 1);
     let wrong_disk = exported("a", "x.img", "s").replace("img\"\n", "img\"\nsise = 1\n");
     assert_eq!(wrong(&(wrong_disk + &exported("b", "x.img", "t"))).len(), 1);
 }
 
-/// Nodes in a chain, the last one below, and as many exports: what is looked up for each is not looked for in all.
+/// A chain of nodes in reverse order, and as many exports: the time does not grow with the square of their number.
 #[test]
-fn ten_thousand_entries_are_put_in_order() {
+fn ten_thousand_entries_are_sorted() {
     const NUMBER: usize = 10_000;
     let node = |n: usize| format!("[blockdev.n{n}]\ndriver = \"raw\"\nfile = \"n{}\"\n", n + 1);
     let export = |n: usize| {
@@ -547,7 +547,7 @@ fn ten_thousand_entries_are_put_in_order() {
 }
 
 #[test]
-fn a_table_of_nonsense_is_not_read_for_ever() {
+fn a_table_with_many_errors_is_read_in_bounded_time() {
     let keys: String = (0..5000).map(|n| format!("k{n} = 1\n")).collect();
     let found = wrong(&format!("[iothread.a]\n{keys}[iothread.b]\nk = 1\n"));
     assert_eq!(found.len(), 101);
@@ -555,7 +555,7 @@ fn a_table_of_nonsense_is_not_read_for_ever() {
 }
 
 #[test]
-fn what_is_no_text_is_refused_with_its_place() {
+fn a_file_that_is_not_utf_8_is_refused_with_the_location() {
     let bytes = b"a = 1\nb = \"\xc3\xa4 \xff\"\n".to_vec();
     let error = ConfigError::check_utf8("f.toml".as_ref(), bytes).unwrap_err();
     assert!(

@@ -1,4 +1,4 @@
-//! `--export type=vhost-user-scsi`: a controller and its units.
+//! `--export type=vhost-user-scsi`: a controller and its disks.
 
 use options::{Directive, ExportKind, ExportOptions, Invocation, LunDevice, LunOptions, parse};
 
@@ -42,7 +42,7 @@ fn lun(target: u16, lun: u16) -> LunOptions {
 }
 
 #[test]
-fn a_node_alone_is_the_first_unit() {
+fn a_single_node_is_target_0_lun_0() {
     assert_eq!(luns(",node-name=n"), [lun(0, 0)]);
     let named = LunOptions {
         writable: true,
@@ -57,7 +57,7 @@ fn a_node_alone_is_the_first_unit() {
 }
 
 #[test]
-fn a_unit_says_what_it_is() {
+fn a_disk_has_identity_options_of_its_own() {
     let serial = "x".repeat(247);
     let device = LunDevice {
         logical_block_size: 512,
@@ -93,7 +93,7 @@ fn a_unit_says_what_it_is() {
 }
 
 #[test]
-fn units_have_places() {
+fn disks_have_targets_and_luns() {
     let text = ",luns.0.node-name=n,luns.1.node-name=n,luns.2.node-name=n,luns.2.target=3,\
                 luns.3.node-name=n,luns.3.lun=16383,luns.4.node-name=n";
     let expected = [lun(0, 0), lun(0, 1), lun(3, 0), lun(0, 16_383), lun(0, 2)];
@@ -103,7 +103,7 @@ fn units_have_places() {
 }
 
 #[test]
-fn what_cannot_be_is_said() {
+fn impossible_targets_and_luns_are_refused() {
     for (rest, expected) in [
         (
             ",node-name=n,luns.0.node-name=n",

@@ -1,4 +1,4 @@
-//! Options that are described and read again, as in a live upgrade: they are what they were.
+//! Options that are described and read back, as in a live upgrade, are unchanged.
 
 mod kinds;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use kinds::{LEAST, keys_of, written};
 
-/// What stands before the option that is looked at.
+/// Options before the tested one, for its references.
 const BEFORE: &str = "--object iothread,id=a --object iothread,id=b \
      --blockdev null-co,node-name=below --blockdev null-co,node-name=a \
      --chardev socket,id=m,path=/m,server=on,wait=off --chardev socket,id=a,path=/a,server=on,wait=off";
@@ -43,7 +43,7 @@ fn assert_read_again(option: &str, directive: &Directive) {
     );
 }
 
-/// Values of which each key takes some, in addition to the words in its help.
+/// Values to try for each key, in addition to the words in its help.
 const VALUES: [&str; 10] = [
     "a",
     "0",
@@ -57,7 +57,7 @@ const VALUES: [&str; 10] = [
     "0:7",
 ];
 
-/// Keys of which one value is not enough to say anything; the tests below have them.
+/// Keys that need more than one value; the tests below cover them.
 const NOT_ALONE: [&str; 8] = [
     "addr.type",
     "addr.str",
@@ -70,15 +70,15 @@ const NOT_ALONE: [&str; 8] = [
 ];
 
 #[test]
-fn every_key_is_read_as_it_was() {
-    // Faults are not described: see below.
+fn every_key_is_read_back_unchanged() {
+    // Faults are not described, see below.
     let described = LEAST.iter().filter(|(_, kind, _)| *kind != "blkdebug");
     for (option, kind, least) in described {
         let (option_word, least) = (format!("--{option}"), written(kind, least));
         let default = read(&option_word, &least).expect("the least is enough");
         assert_read_again(&option_word, &default);
         for key in keys_of(option, kind) {
-            // Those with one word can be nothing else.
+            // A key with one word has no other value.
             if NOT_ALONE.contains(&key.name) || is_one_word(key.value) {
                 continue;
             }
@@ -99,7 +99,7 @@ fn every_key_is_read_as_it_was() {
     }
 }
 
-/// Whether the help shows one word that is to be written as it stands.
+/// Whether the placeholder in the help is one literal word.
 fn is_one_word(value: &str) -> bool {
     value
         .bytes()
@@ -107,7 +107,7 @@ fn is_one_word(value: &str) -> bool {
 }
 
 #[test]
-fn sockets_are_read_as_they_were() {
+fn sockets_are_read_back_unchanged() {
     for (option, text) in [
         (
             "--export",
@@ -139,7 +139,7 @@ fn queues_stay_on_their_iothreads() {
 }
 
 #[test]
-fn the_disks_of_a_controller_are_read_as_they_were() {
+fn disks_of_a_controller_are_read_back_unchanged() {
     for kind in ["vhost-user-scsi", "vfio-user-lsi53c895a"] {
         let text = format!(
             "{kind},id=e,addr.type=unix,addr.path=/s,writable=on,luns.0.node-name=below,luns.0.target=3,\
@@ -152,7 +152,7 @@ fn the_disks_of_a_controller_are_read_as_they_were() {
 }
 
 #[test]
-fn a_node_in_place_is_described_as_it_is_now() {
+fn a_node_written_inside_another_is_described_with_its_present_options() {
     let text = "raw,node-name=n,file.driver=file,file.node-name=f,file.filename=/f";
     let Ok(Directive::Blockdev(node)) = read("--blockdev", text) else {
         panic!("right");

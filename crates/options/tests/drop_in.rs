@@ -1,4 +1,4 @@
-//! The face of qemu-storage-daemon: what scripts that call it rely on.
+//! Options of qemu-storage-daemon, as scripts that call it use them.
 #![allow(
     clippy::unwrap_used,
     reason = "a test that unwraps an error fails, as it should"
@@ -78,7 +78,7 @@ fn export_error(rest: &str) -> String {
 const UNIX: &str = ",addr.type=unix,addr.path=/x";
 
 #[test]
-fn a_whole_command_line_in_order() {
+fn directives_keep_the_order_of_the_command_line() {
     let daemon = daemon(&[
         "--daemonize",
         "--object",
@@ -221,7 +221,7 @@ fn the_help_lists_every_key_that_is_accepted() {
 }
 
 #[test]
-fn helps_stand_in_80_columns() {
+fn help_texts_have_80_columns() {
     for line in [
         "--help",
         "help serve",
@@ -244,7 +244,7 @@ fn helps_stand_in_80_columns() {
 }
 
 #[test]
-fn help_inside_an_option() {
+fn help_inside_an_option_lists_kinds_or_keys() {
     for (args, wanted) in [
         (["--object", "help"], "iothread"),
         (["--object", "iothread,help"], "poll-max-ns=NS"),
@@ -262,7 +262,7 @@ fn help_inside_an_option() {
 }
 
 #[test]
-fn iothread_settings() {
+fn iothread_options_are_read() {
     let all = iothread(
         "iothread,id=a.b-c_1,poll-max-ns=0x10,poll-grow=2,poll-shrink=3,poll-cpu-max=8,aio-max-batch=4,aio-max-events=5,\
          thread-pool-min=6,thread-pool-max=7,cpu-affinity=4,,0-2",
@@ -309,7 +309,7 @@ fn an_iothread_has_no_experimental_options() {
 }
 
 #[test]
-fn cpus_of_an_iothread() {
+fn cpus_of_an_iothread_are_sets_or_lists() {
     for (text, cpus) in [
         ("iothread,id=a,cpu-affinity=3", &[3][..]),
         ("iothread,id=a,cpu-affinity=1-2,,0", &[0, 1, 2]),
@@ -339,13 +339,13 @@ fn cpus_of_an_iothread() {
             .contains("'cpu-affinity.1' cannot be '1024'")
     );
     assert!(error("iothread,id=a,cpu-affinity=").contains("'cpu-affinity' cannot be ''"));
-    // One comma ends the value, as everywhere in this notation.
+    // A single comma ends the value.
     assert!(error("iothread,id=a,cpu-affinity=0,2").contains("',,'"));
     assert!(error("iothread,id=a,cpu_affinity=0").contains("did you mean 'cpu-affinity'?"));
 }
 
 #[test]
-fn iothread_errors() {
+fn wrong_iothread_options_are_refused() {
     let error = |text: &str| error(&["--object", text]);
     assert_eq!(
         error("iothread"),
@@ -397,7 +397,7 @@ fn iothread_errors() {
 }
 
 #[test]
-fn common_settings_of_nodes() {
+fn common_options_of_nodes_are_read() {
     let plain = node("null-co,node-name=n");
     assert_eq!(
         plain.driver,
@@ -463,7 +463,7 @@ fn a_repeated_key_replaces_the_earlier_one() {
 }
 
 #[test]
-fn files_and_devices() {
+fn file_options_are_read() {
     let Driver::File(file) =
         node("file,node-name=n,filename=/d,aio=threads,locking=off,aio-max-batch=9").driver
     else {
@@ -498,7 +498,7 @@ fn files_and_devices() {
 }
 
 #[test]
-fn node_errors() {
+fn wrong_node_options_are_refused() {
     assert_eq!(
         node_error("null-co"),
         "--blockdev: 'node-name' is missing: write node-name=NAME, such as node-name=disk0"
@@ -589,7 +589,7 @@ fn a_node_below_an_active_one_is_active() {
 }
 
 #[test]
-fn raw_over_a_node_in_place() {
+fn raw_takes_a_node_written_inside() {
     let raw = node(
         "raw,node-name=r,offset=1M,size=2M,cache.direct=on,read-only=on,cache.no-flush=on,\
          file.driver=file,file.filename=/d,file.read-only=off",
@@ -625,7 +625,7 @@ fn raw_over_a_node_in_place() {
 }
 
 #[test]
-fn nodes_in_place_without_names_get_different_ones() {
+fn unnamed_nodes_get_different_names() {
     let daemon = daemon(&[
         "--blockdev",
         "raw,node-name=a,file.driver=raw,file.file.driver=null-co",
@@ -639,7 +639,7 @@ fn nodes_in_place_without_names_get_different_ones() {
 }
 
 #[test]
-fn raw_errors() {
+fn wrong_raw_options_are_refused() {
     assert!(node_error("raw,node-name=r").contains("'file' is missing: write file=NODE-NAME"));
     assert!(
         node_error("raw,node-name=r,file=zz")
@@ -683,7 +683,7 @@ fn raw_errors() {
 }
 
 #[test]
-fn exports() {
+fn export_options_are_read() {
     let defaults = export(UNIX);
     assert!(defaults.settings == ExportSettings::defaults() && defaults.iothreads.is_empty());
     let full = export(&format!(
@@ -732,7 +732,7 @@ fn json_export(mapping: &str) -> Vec<String> {
 }
 
 #[test]
-fn queues_to_iothreads_in_all_notations() {
+fn iothreads_of_queues_are_read_in_all_notations() {
     for (text, iothreads) in [
         ("iothread=a", &["a"][..]),
         ("iothread.0=b,iothread.1=a", &["b", "a"]),
@@ -767,7 +767,7 @@ fn queues_to_iothreads_in_all_notations() {
 }
 
 #[test]
-fn mappings_that_cannot_be() {
+fn wrong_iothread_mappings_are_refused() {
     // Each `I` stands for the key with its dot.
     for (text, wanted) in [
         (
@@ -827,7 +827,7 @@ fn mappings_that_cannot_be() {
             "iothread-vq-maping.0.iothread=a",
             "did you mean 'iothread-vq-mapping'?",
         ),
-        // As a list is not written.
+        // Lists are not written with commas.
         ("iothread=a,b", "expected '=' and a value after 'b'"),
         ("iothread=a,,b", "names the iothread 'a,b'"),
     ] {
@@ -862,7 +862,7 @@ fn mappings_that_cannot_be() {
 }
 
 #[test]
-fn export_errors() {
+fn wrong_export_options_are_refused() {
     let unix_and = |rest: &str| export_error(&format!("{}{rest}", &UNIX[1..]));
     assert!(export_error("writeable=on").starts_with(
         "--export: unknown option 'writeable'; did you mean 'writable'? Known: type, id, "
@@ -928,7 +928,7 @@ fn export_errors() {
 }
 
 #[test]
-fn references_only_go_back() {
+fn references_are_to_earlier_options_only() {
     let node = ["--blockdev", "null-co,node-name=n"];
     let export = [
         "--export",
@@ -950,7 +950,7 @@ fn references_only_go_back() {
 }
 
 #[test]
-fn names_are_taken_once() {
+fn names_are_unique() {
     let node = ["--blockdev", "null-co,node-name=n"];
     let object = ["--object", "iothread,id=n"];
     let export = [
@@ -1019,7 +1019,7 @@ fn a_read_only_node_is_not_exported_for_writing() {
 }
 
 #[test]
-fn what_is_not_there_yet_says_so() {
+fn unsupported_features_are_named() {
     for (option, remedy) in [
         ("--nbd-server", "vhost-user-blk"),
         ("--trace", "leave it out"),
@@ -1036,7 +1036,7 @@ fn what_is_not_there_yet_says_so() {
 }
 
 #[test]
-fn words_that_belong_nowhere() {
+fn stray_arguments_are_refused() {
     assert_eq!(
         error(&["disk.img"]),
         "unexpected argument 'disk.img'; did you mean 'blockplane serve disk.img'? See blockplane --help"
@@ -1048,7 +1048,7 @@ fn words_that_belong_nowhere() {
 }
 
 #[test]
-fn json_is_typed() {
+fn json_values_have_types() {
     let text = r#"{"driver":"null-co","node-name":"a","size":1048576,"read-only":true,"cache":{"direct":true}}"#;
     let node = node(text);
     assert!(node.settings.read_only && node.settings.cache_direct == Some(true));
@@ -1073,7 +1073,7 @@ fn json_is_typed() {
 }
 
 #[test]
-fn errors_carry_fields() {
+fn errors_have_fields_for_programs() {
     let error = parse(
         ["--blockdev", "null-co,node-name=a,size=-1"]
             .iter()
@@ -1094,7 +1094,7 @@ fn errors_carry_fields() {
 }
 
 #[test]
-fn values_that_are_not_text() {
+fn values_that_are_not_utf_8_are_refused() {
     use std::os::unix::ffi::OsStringExt;
     let bytes = std::ffi::OsString::from_vec(b"null-co,node-name=\xff".to_vec());
     let error = parse(["--blockdev".into(), bytes].into_iter())
@@ -1110,7 +1110,7 @@ fn values_that_are_not_text() {
 }
 
 #[test]
-fn what_a_process_gives_away() {
+fn sandbox_and_user_are_read() {
     let of = |args: &[&str]| daemon(args).confinement;
     assert_eq!(of(&["--pidfile=p"]), Confinement::default());
     for (word, sandbox) in [
@@ -1121,17 +1121,17 @@ fn what_a_process_gives_away() {
         assert_eq!(of(&["--sandbox", word]).sandbox, sandbox);
     }
     assert_eq!(of(&["--sandbox=off", "--sandbox=on"]).sandbox, Sandbox::On);
-    let user = Some("nobody".to_owned());
-    assert_eq!(of(&["--user=1", "--user", "nobody"]).user, user);
+    let user = Some("disks".to_owned());
+    assert_eq!(of(&["--user=1", "--user", "disks"]).user, user);
     let wrong = error(&["--sandbox", "yes"]);
     assert!(wrong.contains("expected on, off or strict"), "{wrong}");
     assert!(error(&["--user="]).contains("expected a user's name"));
-    // No abbreviation is new: those of qemu-storage-daemon's options stay what they are.
+    // Abbreviations of qemu-storage-daemon's options keep their meaning.
     assert!(error(&["--sand", "on"]).contains("--sand"));
 }
 
 #[test]
-fn metrics() {
+fn metrics_have_one_address() {
     let addr = daemon(&["--metrics", "unix:/run/m"]).metrics.unwrap();
     assert_eq!(addr.to_string(), "unix:/run/m");
     assert!(error(&["--metrics", "9465"]).contains("expected unix:PATH"));

@@ -1,6 +1,6 @@
-//! Golden files of what people and scripts read: helps, and the answer to every mistake.
+//! Golden files of the texts that people and scripts read: help texts, and errors.
 //!
-//! A difference is either a mistake or wanted. `UPDATE_EXPECT=1 cargo test -p options --test golden` writes the files anew; a line
+//! A difference is either a mistake or intended. `UPDATE_EXPECT=1 cargo test -p options --test golden` rewrites the files; a line
 //! that begins with `> `, or a file between its marks, is an input, so that a new one is added by writing it there.
 #![allow(
     clippy::unwrap_used,
@@ -16,8 +16,8 @@ use options::{ConfigFile, Invocation, parse};
 
 use kinds::{LEAST, keys_of, written};
 
-/// The answer to a command line.
-fn answer(words: &[&str]) -> String {
+/// The outcome of a command line as text.
+fn outcome(words: &[&str]) -> String {
     match parse(words.iter().map(Into::into)) {
         Ok(Invocation::Help(text) | Invocation::Version(text)) => text,
         Ok(_) => "accepted\n".to_owned(),
@@ -26,19 +26,19 @@ fn answer(words: &[&str]) -> String {
 }
 
 #[test]
-fn answers_to_wrong_command_lines_are_as_recorded() {
+fn errors_of_command_lines_are_as_recorded() {
     let recorded = include_str!("golden/command-lines.txt");
     let mut now = String::new();
     for input in recorded.lines().filter_map(|line| line.strip_prefix("> ")) {
         let words: Vec<String> = serde_json::from_str(input).unwrap();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        write!(now, "> {input}\n{}", answer(&words)).unwrap();
+        write!(now, "> {input}\n{}", outcome(&words)).unwrap();
     }
     expect_file!["golden/command-lines.txt"].assert_eq(&now);
 }
 
 #[test]
-fn answers_to_wrong_files_are_as_recorded() {
+fn errors_of_files_are_as_recorded() {
     const FILE: &str = "===== file\n";
     const PROBLEMS: &str = "===== problems\n";
     let mut now = String::new();
@@ -53,7 +53,7 @@ fn answers_to_wrong_files_are_as_recorded() {
     expect_file!["golden/files.txt"].assert_eq(&now);
 }
 
-/// Values of every kind, right for some keys and wrong for others.
+/// Values of all types, valid for some keys and invalid for others.
 const VALUES: [&str; 9] = [
     "",
     "x",
@@ -67,7 +67,7 @@ const VALUES: [&str; 9] = [
 ];
 
 #[test]
-fn answers_to_values_of_all_keys_are_as_recorded() {
+fn outcomes_of_values_of_all_keys_are_as_recorded() {
     let mut now = String::new();
     for (option, kind, least) in LEAST {
         for key in keys_of(option, kind) {
@@ -82,7 +82,7 @@ fn answers_to_values_of_all_keys_are_as_recorded() {
                     &format!("--{option}"),
                     &written,
                 ];
-                write!(now, "  {value:?}: {}", answer(&words)).unwrap();
+                write!(now, "  {value:?}: {}", outcome(&words)).unwrap();
             }
         }
     }
@@ -90,11 +90,11 @@ fn answers_to_values_of_all_keys_are_as_recorded() {
 }
 
 #[test]
-fn helps_are_as_recorded() {
+fn help_texts_are_as_recorded() {
     let mut now = String::new();
     let mut record = |words: &[&str]| {
         let words_shown = words.join(" ");
-        write!(now, "===== {words_shown}\n{}", answer(words)).unwrap();
+        write!(now, "===== {words_shown}\n{}", outcome(words)).unwrap();
     };
     record(&["--help"]);
     for command in ["serve", "check", "generate"] {

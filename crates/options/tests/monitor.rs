@@ -1,4 +1,4 @@
-//! `--chardev` and `--monitor` as the program gets them.
+//! `--chardev` and `--monitor`.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails where it is
 
@@ -21,7 +21,7 @@ fn unix(path: &str) -> SocketAddr {
 }
 
 #[test]
-fn a_chardev_listens_or_connects_and_waits_if_nobody_says_otherwise() {
+fn a_chardev_listens_or_connects_and_waits_by_default() {
     for (text, addr, server, wait) in [
         ("path=p", unix("p"), false, false),
         ("path=p,server=off", unix("p"), false, false),
@@ -51,7 +51,7 @@ fn a_chardev_listens_or_connects_and_waits_if_nobody_says_otherwise() {
 }
 
 #[test]
-fn a_chardev_is_for_users() {
+fn a_chardev_may_be_limited_to_users() {
     let users = |text: &str| match directives(&format!("--chardev socket,id=c,path=p,{text}")) {
         Ok(directives) => match directives.into_iter().next() {
             Some(Directive::Chardev(chardev)) => Ok(chardev.settings.users),
@@ -77,7 +77,7 @@ fn a_chardev_is_for_users() {
 }
 
 #[test]
-fn a_monitor_has_a_chardev_of_its_own() {
+fn a_chardev_has_at_most_one_monitor() {
     let chardev = "--chardev socket,id=c,path=p,server=on";
     for (text, pretty) in [
         ("c", false),
@@ -94,7 +94,7 @@ fn a_monitor_has_a_chardev_of_its_own() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn wrong_chardevs_and_monitors_are_refused() {
     for (line, reason) in [
         ("--monitor c", "'chardev' names the chardev 'c'"),
         ("--monitor pretty=on", "'chardev' is missing"),

@@ -1,4 +1,4 @@
-//! Properties of the drop-in face: both notations mean the same, and no words make it panic.
+//! Properties of the options of qemu-storage-daemon: both notations have the same meaning, and no arguments cause a panic.
 
 use std::{ffi::OsString, os::unix::ffi::OsStringExt};
 
@@ -63,7 +63,7 @@ fn push_keyval(path: &str, value: &Value, out: &mut Vec<String>) {
 
 type Keys = Vec<(&'static str, Value)>;
 
-/// Each key is there or not; its values include bad ones.
+/// A subset of the keys, with valid and invalid values.
 fn some_of(keys: Vec<(&'static str, Vec<Value>)>) -> impl Strategy<Value = Keys> {
     keys.into_iter()
         .map(|(key, values)| {
@@ -179,7 +179,7 @@ fn export() -> impl Strategy<Value = Keys> {
     )
 }
 
-/// What an option alone, after what it may refer to, comes out as.
+/// The outcome of an option, after options that it may refer to.
 fn outcome(option: &str, text: String) -> Result<Daemon, String> {
     let mut args: Vec<OsString> = Vec::new();
     if option == "--export" {
@@ -244,7 +244,7 @@ fn word() -> impl Strategy<Value = OsString> {
 
 proptest! {
     #[test]
-    fn json_and_keyval_say_the_same((option, keys) in prop_oneof![
+    fn json_and_keyval_have_the_same_meaning((option, keys) in prop_oneof![
         iothread().prop_map(|keys| ("--object", keys)),
         node().prop_map(|keys| ("--blockdev", keys)),
         export().prop_map(|keys| ("--export", keys)),
@@ -253,7 +253,7 @@ proptest! {
     }
 
     #[test]
-    fn any_words_are_answered(args in prop::collection::vec(word(), 0..6)) {
+    fn any_arguments_are_parsed_without_a_panic(args in prop::collection::vec(word(), 0..6)) {
         if let Err(error) = parse(args.into_iter()) {
             prop_assert!(!error.to_string().is_empty());
         }

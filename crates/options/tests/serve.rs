@@ -1,4 +1,4 @@
-//! The face for people: `blockplane serve`.
+//! `blockplane serve`.
 #![allow(
     clippy::unwrap_used,
     reason = "a test that unwraps an error fails, as it should"
@@ -29,7 +29,7 @@ fn error(args: &[&str]) -> String {
 }
 
 #[test]
-fn defaults() {
+fn defaults_are_applied() {
     let expected = Serve {
         disks: vec![Disk::Path(PathBuf::from("/d/disk.img"))],
         device: ServeDevice::VirtioBlk,
@@ -64,7 +64,7 @@ fn defaults() {
 }
 
 #[test]
-fn every_option() {
+fn every_option_is_read() {
     let serve = serve(&[
         "null-co:",
         "--device=virtio-blk",
@@ -109,7 +109,7 @@ fn every_option() {
         "/p",
         "--metrics=unix:/f",
         "--sandbox=strict",
-        "--user=nobody",
+        "--user=disks",
         "-vv",
         "--log-format=json",
     ]);
@@ -143,7 +143,7 @@ fn every_option() {
         })),
         confinement: Confinement {
             sandbox: Sandbox::Strict,
-            user: Some("nobody".to_owned()),
+            user: Some("disks".to_owned()),
         },
         log_level: LogLevel::Trace,
         log_format: Some(LogFormat::Json),
@@ -168,14 +168,14 @@ fn the_default_socket_is_named_after_the_disk() {
 }
 
 #[test]
-fn log_levels() {
+fn log_levels_follow_verbose_and_quiet() {
     assert_eq!(serve(&["d", "-q"]).log_level, LogLevel::Error);
     assert_eq!(serve(&["d", "-v"]).log_level, LogLevel::Debug);
     assert!(error(&["d", "-q", "-v"]).contains("cannot be used with"));
 }
 
 #[test]
-fn errors_name_the_option_and_what_is_right() {
+fn errors_name_the_option_and_the_expected_value() {
     assert!(error(&[]).contains("DISK"));
     assert!(error(&[]).ends_with("try 'blockplane serve --help'."));
     assert!(error(&["d", "--sokcet", "x"]).contains("--socket"));
@@ -233,13 +233,13 @@ fn errors_name_the_option_and_what_is_right() {
 }
 
 #[test]
-fn words_in_errors_do_nothing_to_a_terminal() {
+fn control_characters_in_errors_are_escaped() {
     let said = error(&["\u{1b}[2J/"]);
     assert!(said.contains(r"'\u{1b}[2J/' is a directory"), "{said}");
 }
 
 #[test]
-fn contradictions() {
+fn contradictory_options_are_refused() {
     assert!(error(&["d", "--size", "1G", "--read-only"]).contains("remove one of them"));
     serve(&["null-co:", "--size", "1G", "--read-only"]);
     assert!(
@@ -266,7 +266,7 @@ fn contradictions() {
 }
 
 #[test]
-fn disks() {
+fn disks_are_paths_or_null_co() {
     assert_eq!(serve(&["null-co://"]).disks, [Disk::NullCo]);
     assert_eq!(
         serve(&["./null-co:"]).disks,
@@ -278,7 +278,7 @@ fn disks() {
 }
 
 #[test]
-fn help_teaches() {
+fn help_has_examples_and_defaults() {
     for args in [&["--help"][..], &["-h"], &["d", "--help"]] {
         let Ok(Invocation::Help(text)) = run(args) else {
             panic!("{args:?}")
@@ -299,9 +299,9 @@ fn help_teaches() {
     assert_eq!(run(&["--help"]), Ok(Invocation::Help(long)));
 }
 
-/// What the help tells people to paste has to be accepted.
+/// Examples in help texts have to be accepted.
 #[test]
-fn examples_of_both_helps_work() {
+fn examples_of_both_help_texts_parse() {
     let mut seen = 0;
     for help in [&["--help"][..], &["serve", "--help"]] {
         let Ok(Invocation::Help(text)) = parse(help.iter().map(Into::into)) else {
@@ -331,7 +331,7 @@ fn examples_of_both_helps_work() {
 }
 
 #[test]
-fn bench_leads_to_the_measuring_program() {
+fn bench_names_the_benchmark_program() {
     for (words, instead) in [
         (
             "bench run /tmp/s --depth 1",
@@ -349,7 +349,7 @@ fn bench_leads_to_the_measuring_program() {
 }
 
 #[test]
-fn commands_for_a_running_daemon_are_left_to_others() {
+fn commands_for_a_running_daemon_are_not_parsed() {
     for command in ["qmp", "info", "top", "upgrade"] {
         let words = [command, "socket", "--x"].map(OsString::from);
         let Ok(Invocation::Operator(all)) = parse(words.clone().into_iter()) else {
@@ -363,7 +363,7 @@ fn commands_for_a_running_daemon_are_left_to_others() {
 }
 
 #[test]
-fn each_path_is_for_one_thing() {
+fn a_path_has_one_purpose() {
     for (args, words) in [
         (
             &["f", "--monitor", "f.sock"][..],
@@ -386,7 +386,7 @@ fn each_path_is_for_one_thing() {
 }
 
 #[test]
-fn levels_have_the_usual_names() {
+fn log_levels_have_standard_names() {
     for (name, level) in [
         ("error", LogLevel::Error),
         ("warn", LogLevel::Error),

@@ -1,4 +1,4 @@
-//! `serve --device`: several disks, where they are, and what does not go together.
+//! `serve --device`: several disks, their targets and LUNs, and options that a device does not support.
 #![allow(
     clippy::unwrap_used,
     reason = "a test that unwraps an error fails, as it should"
@@ -30,7 +30,7 @@ fn null_disks(number: usize) -> String {
 }
 
 #[test]
-fn several_disks_keep_their_order_and_the_first_names_the_socket() {
+fn disks_keep_their_order_and_the_first_names_the_socket() {
     let serve =
         run("--device virtio-scsi /d/b null-co: a --serial X --serial Y --serial Z").unwrap();
     assert_eq!(serve.device, ServeDevice::VirtioScsi);
@@ -41,7 +41,7 @@ fn several_disks_keep_their_order_and_the_first_names_the_socket() {
 }
 
 #[test]
-fn virtio_scsi_has_one_target_with_units_and_the_lsi_has_targets_but_itself() {
+fn virtio_scsi_numbers_luns_and_lsi53c895a_numbers_targets() {
     let scsi = ServeDevice::VirtioScsi;
     assert_eq!(
         [0, 1, 255].map(|disk| scsi.place(disk)),
@@ -53,7 +53,7 @@ fn virtio_scsi_has_one_target_with_units_and_the_lsi_has_targets_but_itself() {
 }
 
 #[test]
-fn a_device_has_places_for_so_many_disks() {
+fn the_number_of_disks_is_limited_by_the_device() {
     for (device, most, next) in [
         ("virtio-blk", 1, "--device virtio-scsi"),
         ("virtio-scsi", 256, "another --socket"),
@@ -97,7 +97,7 @@ fn options_that_a_device_does_not_have_are_refused() {
 }
 
 #[test]
-fn a_guest_can_tell_the_disks_apart() {
+fn serial_numbers_are_unique() {
     let two = "--device virtio-scsi a b";
     refused(
         &format!("{two} --serial X"),

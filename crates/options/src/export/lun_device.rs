@@ -29,7 +29,8 @@ settings! {
         pub product: Option<String> = "product", Label { longest: 16 }, optional;
         /// a SCSI disk's revision, at most 4 bytes (default 1)
         pub version: Option<String> = "ver", Label { longest: 4 }, optional;
-        /// a SCSI disk's world wide name, 64 bits that begin with 2, 3 or 5 (default: derived from its serial number, or from its target and LUN)
+        /// a SCSI disk's world wide name, 64 bits that begin with 2, 3 or 5
+        /// (default: derived from its serial number, or from its target and LUN)
         pub wwn: Option<u64> = "wwn",
             number(0, u64::MAX).check(
                 is_wwn,

@@ -1,8 +1,8 @@
-//! Kinds of everything that options describe.
+//! All kinds of objects that options describe.
 
 use options::{Key, reference};
 
-/// The option, a kind of it, and the least that the kind takes.
+/// An option, one of its kinds, and the required keys.
 pub const LEAST: [(&str, &str, &str); 11] = [
     ("object", "iothread", "id=i"),
     ("blockdev", "file", "node-name=n,filename=/f"),
@@ -29,7 +29,7 @@ pub const LEAST: [(&str, &str, &str); 11] = [
     ("monitor", "", "chardev=m"),
 ];
 
-/// The least that a kind takes, as its option is written.
+/// The required keys of a kind, as text.
 pub fn written(kind: &str, least: &str) -> String {
     match kind {
         "" => least.to_owned(),
