@@ -58,7 +58,7 @@ pub use error::NodeError;
 pub use faults::{FaultAction, FaultRule, FaultRules, Faults, ReleaseGuard};
 #[cfg(feature = "simulation")]
 pub use io::simulated::SimulatedRing;
-pub use io::{Call, IoContext, IoSettings, SubmitCounts};
+pub use io::{BlockingCall, IoContext, IoSettings, SubmitCounts};
 pub use node::{DiscardLimits, Geometry, Node};
 pub use null_disk::NullOptions;
 pub use resize::ResizeError;

@@ -79,12 +79,12 @@ impl FileJob {
 }
 
 /// Blocking work that is no request, for a worker thread.
-pub type Call = Box<dyn FnOnce() -> Result<(), Errno> + Send>;
+pub type BlockingCall = Box<dyn FnOnce() -> Result<(), Errno> + Send>;
 
 /// A job of a worker thread.
 pub(crate) enum WorkerJob {
     Request(FileJob),
-    Call(Call, u64),
+    Call(BlockingCall, u64),
 }
 
 impl engine::Job for WorkerJob {

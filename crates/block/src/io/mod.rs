@@ -26,7 +26,7 @@ mod task_share;
 mod tracked;
 
 pub(crate) use attach::Watch;
-pub use job::Call;
+pub use job::BlockingCall;
 pub use settings::IoSettings;
 pub use submits::SubmitCounts;
 
@@ -117,7 +117,7 @@ impl IoContext {
     }
 
     /// Runs blocking work on a worker thread. It completes as a request with this token does. There is always room.
-    pub fn call(&mut self, call: Call, token: u64) {
+    pub fn call(&mut self, call: BlockingCall, token: u64) {
         self.workers.add(WorkerJob::Call(call, token));
     }
 

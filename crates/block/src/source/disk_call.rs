@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use engine::Errno;
 
 use crate::disk_file::allocation::Allocation;
-use crate::io::Call;
+use crate::io::BlockingCall;
 use crate::node::Node;
 
 /// Blocking work of a unit on its disk.
@@ -14,7 +14,7 @@ pub enum DiskCall {
     /// Query of the allocated parts of the disk.
     Allocations(AllocationQuery),
     /// Work that does not use the disk.
-    Other(Call),
+    Other(BlockingCall),
 }
 
 /// Query of the allocation of a range, with the place for its result.
