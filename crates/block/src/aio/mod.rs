@@ -44,7 +44,7 @@ pub struct AioChoice {
     /// The reason, for the log.
     pub why: String,
     /// Another one was requested and is not available: worth a warning.
-    pub instead: bool,
+    pub is_fallback: bool,
 }
 
 impl AioProbe {
@@ -73,7 +73,7 @@ impl AioProbe {
             None => AioChoice {
                 aio: wanted,
                 why: "as asked for".to_owned(),
-                instead: false,
+                is_fallback: false,
             },
             Some(why) => AioChoice {
                 aio: if wanted == Aio::IoUring && direct && self.native().is_ok() {
@@ -82,7 +82,7 @@ impl AioProbe {
                     Aio::Threads
                 },
                 why,
-                instead: true,
+                is_fallback: true,
             },
         }
     }
@@ -117,7 +117,7 @@ impl AioProbe {
         AioChoice {
             aio,
             why,
-            instead: false,
+            is_fallback: false,
         }
     }
 
@@ -149,7 +149,7 @@ mod tests {
     fn an_available_request_is_chosen() {
         for aio in [Aio::Native, Aio::IoUring, Aio::Threads] {
             let choice = { ALL }.choose_requested(aio, true);
-            assert_eq!((choice.aio, choice.instead), (aio, false));
+            assert_eq!((choice.aio, choice.is_fallback), (aio, false));
         }
         assert_eq!(
             { ALL }.choose_requested(Aio::IoUring, false).aio,
@@ -165,7 +165,7 @@ mod tests {
         };
         for (direct, instead) in [(true, Aio::Native), (false, Aio::Threads)] {
             let choice = probe.choose_requested(Aio::IoUring, direct);
-            assert_eq!((choice.aio, choice.instead), (instead, true));
+            assert_eq!((choice.aio, choice.is_fallback), (instead, true));
             assert!(choice.why.contains("sysctl"), "{}", choice.why);
         }
         let mut probe = AioProbe {
@@ -173,7 +173,7 @@ mod tests {
             ..ALL
         };
         let choice = probe.choose_requested(Aio::Native, true);
-        assert_eq!((choice.aio, choice.instead), (Aio::Threads, true));
+        assert_eq!((choice.aio, choice.is_fallback), (Aio::Threads, true));
         assert!(choice.why.contains("CONFIG_AIO"), "{}", choice.why);
     }
 
@@ -194,7 +194,7 @@ mod tests {
             (probe(NO_AIO, FORBIDDEN), true, true, Aio::Threads),
         ] {
             let choice = probe.default_for(direct, || nowait);
-            assert_eq!((choice.aio, choice.instead), (aio, false));
+            assert_eq!((choice.aio, choice.is_fallback), (aio, false));
             assert!(!choice.why.is_empty());
         }
     }
