@@ -7,7 +7,7 @@ use std::sync::Arc;
 use block::{DiskIo, Op, Request, token};
 use engine::{Completion, Errno};
 use libc::iovec;
-use telemetry::queue::{Admission, AdmitTime, Group, Kind, QueueName, QueueStats};
+use telemetry::queue::{Admission, AdmitTime, CompletionGroup, Kind, QueueName, QueueStats};
 use virtqueue::{Chain, ChainId, GuestMemory, RingError};
 
 use crate::device::{Device, SERIAL_BYTES};
@@ -52,7 +52,7 @@ pub struct Queue {
     /// Requests of older generations that have left the queue.
     old: Vec<(AdmitTime, u32)>,
     /// Completed requests that do not count yet.
-    group: Group,
+    group: CompletionGroup,
     stats: QueueStats,
 }
 
@@ -77,7 +77,7 @@ impl Queue {
             taken: AdmitTime::default().next(),
             generation: AdmitTime::default(),
             old: Vec::new(),
-            group: Group::default(),
+            group: CompletionGroup::default(),
             stats: stats.clone(),
         }
     }

@@ -39,19 +39,15 @@ impl AioChoices {
     }
 }
 
-<<<<<<< HEAD
 fn log_choice(wanted: Option<Aio>, choice: &AioChoice) {
-    let AioChoice { aio, why, instead } = choice;
-    match wanted {
-        Some(wanted) if *instead => {
-            tracing::warn!("aio={wanted} is not available: {why}; using aio={aio} instead");
-=======
-fn say(wanted: Option<Aio>, choice: &AioChoice) {
-    let AioChoice { aio, why, is_fallback } = choice;
+    let AioChoice {
+        aio,
+        why,
+        is_fallback,
+    } = choice;
     match wanted {
         Some(wanted) if *is_fallback => {
-            tracing::warn!("aio={wanted} cannot be had: {why}; aio={aio} is used instead");
->>>>>>> a26d2fe (block: rename AioChoice::instead to is_fallback)
+            tracing::warn!("aio={wanted} is not available: {why}; using aio={aio} instead");
         }
         Some(_) => {}
         None => tracing::info!("aio={aio}: {why}"),

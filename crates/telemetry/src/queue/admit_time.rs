@@ -3,7 +3,7 @@
 use crate::queue::Kind;
 
 /// The time at which a request was admitted, and its kind, in one number, which the requests of a
-/// [group](crate::queue::Group) have in common. The kind is in the lowest bits of the time. Times of a queue never decrease.
+/// [group](crate::queue::CompletionGroup) have in common. The kind is in the lowest bits of the time. Times of a queue never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct AdmitTime(u64);

@@ -5,7 +5,7 @@
 
 mod admission;
 mod admit_time;
-mod group;
+mod completion_group;
 mod histograms;
 mod name;
 mod stats;
@@ -14,7 +14,7 @@ pub mod zero_pages;
 
 pub use admission::Admission;
 pub use admit_time::AdmitTime;
-pub use group::Group;
+pub use completion_group::CompletionGroup;
 pub use histograms::Histograms;
 pub use name::QueueName;
 pub use stats::{Kind, KindStats, QueueStats};

@@ -6,7 +6,7 @@ use crate::queue::{AdmitTime, Kind, QueueStats, Tally};
 
 /// Successful requests of one admission and kind that are not yet in the statistics.
 #[derive(Debug, Default)]
-pub struct Group {
+pub struct CompletionGroup {
     admitted: AdmitTime,
     requests: u64,
     bytes: u64,
@@ -15,7 +15,7 @@ pub struct Group {
     tally: Tally,
 }
 
-impl Group {
+impl CompletionGroup {
     /// Adds requests of so many bytes in all, which were admitted together and have completed `now`. Requests of another
     /// admission or kind are entered first.
     #[inline]
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn a_group_counts_once_and_by_its_kind() {
         let stats = QueueStats::new();
-        let mut group = Group::default();
+        let mut group = CompletionGroup::default();
         let mut add = |kind, requests, bytes, now| {
             group.add(AdmitTime::new(1000).of(kind), requests, bytes, now, &stats);
         };
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn times_of_any_length_count() {
         let stats = QueueStats::new();
-        let mut group = Group::default();
+        let mut group = CompletionGroup::default();
         let long = 1 << 45;
         for (admitted, now) in [(long, 4000), (4000, 4100), (4000, 4000 + long)] {
             let admitted = AdmitTime::new(admitted).of(Kind::Unmap);
