@@ -147,7 +147,7 @@ impl Bench {
 }
 
 #[test]
-fn phases_run_in_their_order_then_the_plane_parks_and_the_loop_blocks() {
+fn phases_run_in_order_before_the_runner_parks_and_the_loop_blocks() {
     let mut bench = Bench::no_polling(1);
     bench.ready(&[0]);
     let log = bench.iterate();
@@ -175,7 +175,7 @@ fn a_deleted_handler_is_not_called_though_it_was_ready_in_the_same_iteration() {
 }
 
 #[test]
-fn a_slot_reused_within_the_iteration_does_not_hear_its_predecessors_event() {
+fn a_slot_reused_within_an_iteration_does_not_get_the_old_handlers_event() {
     // Handler 0 deletes handler 1; before 1's event is dispatched a new handler takes its slot.
     struct Reuser {
         victim: Option<HandlerId>,
@@ -249,7 +249,7 @@ fn a_slot_reused_within_the_iteration_does_not_hear_its_predecessors_event() {
 }
 
 #[test]
-fn a_busy_plane_is_not_kept_waiting_but_descriptors_are_looked_at_now_and_then() {
+fn a_busy_loop_does_not_wait_and_checks_descriptors_now_and_then() {
     let mut bench = Bench::no_polling(1);
     bench.iothread.runner().busy = true;
     bench.ready(&[0]);
@@ -329,7 +329,7 @@ fn polling_starts_when_waits_are_short_and_a_hit_needs_no_wait() {
 }
 
 #[test]
-fn iterations_sleeps_and_polls_are_counted_however_an_iteration_ends() {
+fn iterations_sleeps_and_polls_are_counted_by_their_results() {
     let mut bench = Bench::new(PollSettings::default(), 1);
     bench.kernel.state().tick_ns = 100;
     let totals = bench.iothread.context().totals();
@@ -423,7 +423,7 @@ fn while_it_polls_a_timer_expires_in_time() {
 }
 
 #[test]
-fn what_parking_finds_keeps_the_loop_awake() {
+fn a_request_found_while_parking_keeps_the_loop_awake() {
     let mut bench = Bench::no_polling(0);
     bench.iothread.runner().park_finds = true;
     assert_eq!(bench.iterate().last().unwrap(), "park");
@@ -431,7 +431,7 @@ fn what_parking_finds_keeps_the_loop_awake() {
 }
 
 #[test]
-fn a_loop_that_always_finds_something_while_parking_still_looks_at_its_descriptors() {
+fn a_loop_that_always_finds_work_while_parking_still_checks_descriptors() {
     let mut bench = Bench::no_polling(1);
     bench.iothread.runner().park_finds = true;
     bench.ready(&[0]);

@@ -42,7 +42,7 @@ fn rare_requests_are_never_polled_for_but_their_disk_is() {
 }
 
 #[test]
-fn what_takes_longer_than_the_longest_window_is_never_polled_for() {
+fn events_later_than_the_longest_window_are_never_polled_for() {
     for gap_ns in [220_000, 500_000, SECOND] {
         let mut simulation = learnt(vec![gaps(move |_| gap_ns)]);
         let seen = simulation.serve(1_000);
@@ -70,7 +70,7 @@ fn bursts_are_polled_for_and_the_pauses_between_them_are_not() {
 }
 
 #[test]
-fn of_quick_and_slow_answers_in_turns_the_quick_ones_are_polled_for() {
+fn quick_answers_among_slow_ones_are_polled_for() {
     let mut simulation = learnt(vec![gaps(
         |event| {
             if event * 7 % 10 < 5 { 20_000 } else { SECOND }
@@ -179,7 +179,7 @@ fn nothing_is_polled_for_when_polling_is_off() {
 }
 
 #[test]
-fn a_guest_that_needs_our_cpu_is_hardly_polled_for_until_it_has_one_of_its_own() {
+fn a_guest_on_the_iothreads_cpu_is_hardly_polled_for_until_it_moves() {
     let mut simulation = learnt(vec![gaps(|_| 10_000)]);
     simulation.serve(100);
     for _ in 0..3 {

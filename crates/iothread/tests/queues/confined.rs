@@ -15,7 +15,10 @@ const OPERATIONS: &[Operation] = &[
     Operation::new("iothreads serve virtio-blk", iothreads_serve_virtio_blk),
     Operation::new("iothreads serve virtio-scsi", iothreads_serve_virtio_scsi),
     Operation::new("iothreads wait by the clock", iothreads_wait_by_the_clock),
-    Operation::new("iothreads are changed", iothreads_are_changed),
+    Operation::new(
+        "iothreads are changed",
+        settings_of_iothreads_change_in_the_sandbox,
+    ),
 ];
 
 const TEST: &str = "confined::every_operation_is_allowed_in_the_sandbox";
@@ -107,7 +110,7 @@ fn iothreads_wait_by_the_clock() {
     });
 }
 
-fn iothreads_are_changed() {
+fn settings_of_iothreads_change_in_the_sandbox() {
     let (node, _folder) = disk_by(Aio::Native);
     on_a_control_thread(|| {
         let iothread = iothread(DataThreadSettings {

@@ -92,7 +92,7 @@ fn asks_for_kicks(guest: &Guest) -> bool {
 }
 
 #[test]
-fn an_idle_queue_leaves_the_busy_ones_alone_and_comes_back_when_kicked() {
+fn an_idle_queue_costs_busy_ones_nothing_and_is_served_when_kicked() {
     let disk = null_disk(0);
     let mut looped = Loop::new(128);
     let mut endless = Guest::new(512, false);
@@ -129,7 +129,7 @@ fn an_idle_queue_leaves_the_busy_ones_alone_and_comes_back_when_kicked() {
 }
 
 #[test]
-fn a_queue_that_asks_now_and_then_stays_active() {
+fn a_queue_with_occasional_requests_stays_active() {
     let disk = null_disk(0);
     let mut looped = Loop::new(128);
     let (mut endless, mut guest) = (Guest::new(512, false), Guest::new(16, false));
@@ -180,7 +180,7 @@ fn beside_requests_without_end_an_active_queue_waits_two_iterations() {
 }
 
 #[test]
-fn with_little_room_in_the_kernel_it_goes_to_all_in_turn() {
+fn with_little_room_in_the_kernel_queues_get_it_in_turn() {
     const ROOM: u32 = 4;
     let (disk, _folder) = file_disk();
     let mut looped = Loop::new(ROOM);
@@ -269,7 +269,7 @@ fn discards_are_carried_out_beside_reads_that_take_all_room() {
 }
 
 #[test]
-fn a_flood_of_completions_is_given_back_in_bounded_parts() {
+fn many_completions_are_dispatched_in_bounded_parts() {
     // All are due at the same moment.
     let disk = null_disk(2_000_000);
     let mut looped = Loop::new(128);

@@ -1,22 +1,22 @@
 //! Queues on an iothread, with a guest's driver in front and disks behind.
 //!
 //! - `serve`: starting, kicking, enabling, stopping, starting again.
-//! - `signals`: how often the guest is signalled, and that no signal is lost.
+//! - `signals`: the number of signals to the guest, and that none is lost.
 //! - `share`: queues on one thread do not disturb each other.
-//! - `fair`: what queues without end cost others, and idle ones the busy.
-//! - `steps`: control messages between chosen iterations, the loop run by hand.
-//! - `tuned`: what is changed while it works takes effect at once.
+//! - `fair`: the cost of endless queues to others, and of idle queues to busy ones.
+//! - `stepped`: control messages between chosen iterations of a loop that the test runs step by step.
+//! - `tuned`: changes of settings under load take effect at once.
 //! - `idle`: a thread without work does nothing.
-//! - `scsi`: queues of a controller, which tell each other things.
-//! - `controller`: a device without queues beside them; `polled`: when its socket is looked at.
-//! - `no_holes`: guests that want zeroes, or give space back, where the disk's file cannot have holes.
-//! - `confined`: what iothreads and workers do is allowed in the sandbox.
+//! - `scsi`: queues of a controller, and the messages between them.
+//! - `socket_device`: a device without queues; `polled`: when its socket is polled.
+//! - `no_holes`: zeroes and discards where the disk's file cannot have holes.
+//! - `confined`: all that iothreads and workers do is allowed in the sandbox.
 //! - `quiet`: a thread with work neither allocates nor waits for a lock.
+//! - `unkicked`: a queue whose front-end does not kick.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
 
 mod confined;
-mod controller;
 mod fair;
 mod guest;
 mod idle;
@@ -27,6 +27,7 @@ mod scsi;
 mod serve;
 mod share;
 mod signals;
-mod steps;
+mod socket_device;
+mod stepped;
 mod tuned;
 mod unkicked;

@@ -174,7 +174,7 @@ impl Rig {
 }
 
 #[test]
-fn a_front_end_that_speaks_soon_again_is_heard_without_sleeping() {
+fn a_quick_message_of_a_front_end_is_polled_for() {
     let mut rig = Rig::new(Habits {
         pause_ns: 30_000,
         ..Habits::default()
@@ -192,7 +192,7 @@ fn a_front_end_that_speaks_soon_again_is_heard_without_sleeping() {
 }
 
 #[test]
-fn the_socket_of_a_front_end_that_is_silent_for_long_is_not_looked_at() {
+fn the_socket_of_a_slow_front_end_is_not_polled() {
     let mut rig = Rig::new(Habits {
         pause_ns: 1_000_000_000,
         ..Habits::default()
@@ -209,7 +209,7 @@ fn the_socket_of_a_front_end_that_is_silent_for_long_is_not_looked_at() {
 }
 
 #[test]
-fn one_that_has_more_to_do_has_turn_after_turn_without_a_wait() {
+fn a_socket_device_with_more_work_gets_turns_without_a_wait() {
     let mut rig = Rig::new(Habits {
         pause_ns: 1_000_000_000,
         turns: 1000,
@@ -223,7 +223,7 @@ fn one_that_has_more_to_do_has_turn_after_turn_without_a_wait() {
 }
 
 #[test]
-fn what_a_turn_has_brought_goes_to_the_disk_before_the_next_turn() {
+fn requests_of_a_turn_are_submitted_before_the_next_turn() {
     let mut rig = Rig::new(Habits {
         pause_ns: 1_000_000_000,
         turns: 100,

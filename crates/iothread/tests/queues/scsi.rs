@@ -335,7 +335,7 @@ fn a_control_queue_that_stops_does_not_wait_for_others() {
 }
 
 #[test]
-fn disks_come_and_go_and_the_guest_hears_of_it() {
+fn added_and_removed_disks_are_reported_to_the_guest() {
     let threads = threads();
     let disks = [disk(FIRST, &null_disk(0))];
     let mut guest = Controller::new(&disks);
@@ -384,7 +384,7 @@ fn disks_come_and_go_and_the_guest_hears_of_it() {
 }
 
 #[test]
-fn memory_is_let_go_when_all_that_was_taken_with_it_is_done() {
+fn a_memory_map_is_released_when_its_last_command_is_done() {
     let threads = threads();
     let disks = [disk(FIRST, &null_disk(20_000_000))];
     let mut guest = Controller::new(&disks);
@@ -406,7 +406,7 @@ fn memory_is_let_go_when_all_that_was_taken_with_it_is_done() {
 }
 
 #[test]
-fn more_commands_than_an_engine_has_room_for_are_all_carried_out() {
+fn more_commands_than_an_engine_has_room_for_all_complete() {
     let mut settings = iothread::DataThreadSettings::named("small");
     settings.aio_max_events = 2;
     let threads = [DataThread::spawn(settings).unwrap()];

@@ -20,7 +20,7 @@ fn forms() -> impl Iterator<Item = (bool, Aio)> {
 }
 
 #[test]
-fn what_waits_at_the_start_is_served_without_a_kick() {
+fn requests_available_at_the_start_are_served_without_a_kick() {
     for (event_idx, aio) in forms() {
         let (disk, _folder) = disk_by(aio);
         let iothread = iothread();
@@ -39,7 +39,7 @@ fn what_waits_at_the_start_is_served_without_a_kick() {
 }
 
 #[test]
-fn what_was_written_is_read() {
+fn written_data_is_read_back() {
     for (event_idx, aio) in forms() {
         let (disk, _folder) = disk_by(aio);
         let iothread = iothread();
@@ -70,7 +70,7 @@ fn what_was_written_is_read() {
 }
 
 #[test]
-fn a_disabled_queue_takes_nothing_and_an_enabled_one_what_has_come_meanwhile() {
+fn a_disabled_queue_admits_nothing_until_it_is_enabled() {
     for event_idx in [false, true] {
         let iothread = iothread();
         let mut guest = Guest::new(64, event_idx);
@@ -98,7 +98,7 @@ fn a_disabled_queue_takes_nothing_and_an_enabled_one_what_has_come_meanwhile() {
 }
 
 #[test]
-fn stopping_waits_for_what_is_in_flight() {
+fn a_stop_waits_for_requests_in_flight() {
     let iothread = iothread();
     let mut guest = Guest::new(128, false);
     let disk = null_disk(30_000_000);
@@ -122,7 +122,7 @@ fn stopping_waits_for_what_is_in_flight() {
 }
 
 #[test]
-fn stopped_at_any_time_nothing_is_lost_or_done_twice() {
+fn a_stop_at_any_time_loses_and_repeats_no_request() {
     for (event_idx, aio) in forms() {
         let (disk, _folder) = disk_by(aio);
         let iothread = iothread();

@@ -13,7 +13,7 @@ fn iothread() -> DataThread {
 }
 
 #[test]
-fn a_broken_queue_stands_still_alone() {
+fn a_broken_queue_stops_alone() {
     let (disk, _folder) = file_disk();
     let iothread = iothread();
     let mut broken = Guest::new(64, false);
@@ -80,7 +80,7 @@ fn a_ring_outside_the_new_memory_breaks_its_queue_alone() {
 }
 
 #[test]
-fn a_queue_without_end_leaves_others_their_turn() {
+fn an_endless_queue_does_not_starve_others() {
     let iothread = iothread();
     let disk = null_disk(0);
     let mut endless = Guest::new(512, false);

@@ -46,7 +46,7 @@ fn blocking_guest(
 }
 
 #[test]
-fn a_guest_that_sleeps_is_always_woken() {
+fn a_sleeping_guest_is_always_woken() {
     for event_idx in [false, true] {
         for poll_max_ns in [0, 50_000] {
             blocking_guest(&null_disk(0), event_idx, poll_max_ns, 1, 10_000);
@@ -56,7 +56,7 @@ fn a_guest_that_sleeps_is_always_woken() {
 }
 
 #[test]
-fn a_guest_that_sleeps_is_always_woken_by_a_disk_too() {
+fn a_sleeping_guest_is_always_woken_by_a_slow_disk() {
     for (disk, _folder) in CARRIERS.map(disk_by) {
         for event_idx in [false, true] {
             blocking_guest(&disk, event_idx, 32_768, 1, 1000);
@@ -89,7 +89,7 @@ fn a_full_call_descriptor_does_not_block_the_iothread() {
 }
 
 #[test]
-fn a_disk_that_takes_its_time_wakes_the_loop_by_itself() {
+fn completions_of_a_slow_disk_wake_the_loop() {
     let iothread = iothread(0);
     let mut guest = Guest::new(128, true);
     let mut vrings = Vec::new();

@@ -8,14 +8,14 @@ use iothread::Message;
 use virtqueue::control::QueueCommand;
 
 use crate::guest::{CARRIERS, Guest, disk_by};
-use crate::steps::{Steps, started};
+use crate::stepped::{SteppedIothread, started};
 
 /// Requests that are asked at once.
 const DEPTH: u64 = 60;
 
 /// A loop with room for so many requests.
-fn steps(max_events: u32) -> Steps {
-    Steps::with(AioSettings {
+fn steps(max_events: u32) -> SteppedIothread {
+    SteppedIothread::with(AioSettings {
         max_events,
         ..AioSettings::default()
     })
@@ -33,7 +33,7 @@ fn calls_for(requests: u64, batch: u32) -> u64 {
 }
 
 /// Calls to the kernel so far that submitted something.
-fn calls(steps: &mut Steps, aio: Aio) -> u64 {
+fn calls(steps: &mut SteppedIothread, aio: Aio) -> u64 {
     let io = steps.iothread.runner().io();
     match aio {
         Aio::IoUring => io.ring_stats().unwrap().submit_calls,
@@ -42,7 +42,7 @@ fn calls(steps: &mut Steps, aio: Aio) -> u64 {
 }
 
 /// The most requests of the next call.
-fn limit(steps: &mut Steps, aio: Aio) -> u32 {
+fn limit(steps: &mut SteppedIothread, aio: Aio) -> u32 {
     let io = steps.iothread.runner().io();
     match aio {
         Aio::IoUring => io.ring_stats().unwrap().max_batch,
@@ -63,7 +63,7 @@ fn ask(guest: &mut Guest, write: bool, byte: u8) {
 }
 
 /// Each request is answered once, and well.
-fn answered(steps: &mut Steps, guest: &mut Guest, byte: u8) {
+fn answered(steps: &mut SteppedIothread, guest: &mut Guest, byte: u8) {
     let mut done = Vec::new();
     while guest.in_flight() > 0 {
         steps.iterate();
@@ -141,7 +141,7 @@ fn unused_engines_are_recreated_with_new_limits() {
     }
 }
 
-fn set_thread_pool(steps: &Steps, min: u32, max: u32) -> Receiver<Result<(), PoolError>> {
+fn set_thread_pool(steps: &SteppedIothread, min: u32, max: u32) -> Receiver<Result<(), PoolError>> {
     let (reply, answer) = channel();
     steps.send(Message::SetThreadPool(min, max, reply));
     answer

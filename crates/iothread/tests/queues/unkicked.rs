@@ -5,7 +5,7 @@ use iothread::{DataThread, DataThreadSettings};
 use crate::guest::{Guest, null_disk};
 
 #[test]
-fn a_queue_without_kicks_is_served_all_the_same() {
+fn a_queue_without_kicks_is_served() {
     let iothread = DataThread::spawn(DataThreadSettings::named("test")).unwrap();
     let mut guest = Guest::new(64, true);
     let mut setup = guest.setup(&null_disk(0), 0);

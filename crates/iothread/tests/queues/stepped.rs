@@ -18,20 +18,20 @@ use crate::guest::{
 };
 
 /// A loop that a test runs step by step; its poller never blocks.
-pub struct Steps {
+pub struct SteppedIothread {
     pub iothread: IoThread<QueueRunner>,
     poller: FakePoller,
 }
 
-impl Steps {
-    fn new(aio_max_events: u32) -> Steps {
-        Steps::with(AioSettings {
+impl SteppedIothread {
+    fn new(aio_max_events: u32) -> SteppedIothread {
+        SteppedIothread::with(AioSettings {
             max_events: aio_max_events,
             ..AioSettings::default()
         })
     }
 
-    pub fn with(aio: AioSettings) -> Steps {
+    pub fn with(aio: AioSettings) -> SteppedIothread {
         let settings = IoSettings {
             aio,
             ..IoSettings::default()
@@ -46,7 +46,7 @@ impl Steps {
             let io = IoContext::new(settings, Arc::new(move || waker.wake())).unwrap();
             Ok::<_, std::io::Error>(QueueRunner::new(remote, io))
         });
-        Steps {
+        SteppedIothread {
             iothread: iothread.unwrap(),
             poller,
         }
@@ -100,15 +100,15 @@ impl Steps {
 }
 
 /// A queue whose first iteration, which starts it, takes what there is; nothing has completed then.
-pub fn started(steps: &mut Steps, setup: VringSetup) -> u32 {
+pub fn started(steps: &mut SteppedIothread, setup: VringSetup) -> u32 {
     let answer = steps.start(setup);
     steps.iterate();
     answer.try_recv().unwrap().unwrap()
 }
 
 #[test]
-fn one_signal_per_batch() {
-    let mut steps = Steps::new(128);
+fn a_batch_has_one_signal() {
+    let mut steps = SteppedIothread::new(128);
     let mut guest = Guest::new(256, false);
     for tag in 0..60 {
         guest.read(tag, tag);
@@ -135,7 +135,7 @@ fn one_signal_per_batch() {
 fn guests_are_signalled_before_the_submit_phase() {
     // What the device answers by itself while it is admitted is published in the same iteration
     // only where the notify phase comes last.
-    let mut steps = Steps::new(128);
+    let mut steps = SteppedIothread::new(128);
     let mut guest = Guest::new(64, false);
     guest.ask(0, GET_ID, 0, 0);
     guest.driver.publish();
@@ -147,8 +147,8 @@ fn guests_are_signalled_before_the_submit_phase() {
 }
 
 #[test]
-fn requests_count_in_the_iteration_that_completes_them_while_more_are_taken() {
-    let mut steps = Steps::new(128);
+fn requests_count_in_the_iteration_that_completes_them_while_more_are_admitted() {
+    let mut steps = SteppedIothread::new(128);
     let mut guest = Guest::new(64, false);
     let setup = guest.setup(&null_disk(0), 0);
     let stats = setup.stats.clone();
@@ -174,7 +174,7 @@ fn requests_count_in_the_iteration_that_completes_them_while_more_are_taken() {
 
 #[test]
 fn a_guest_with_event_idx_is_signalled_for_the_entry_it_waits_for() {
-    let mut steps = Steps::new(128);
+    let mut steps = SteppedIothread::new(128);
     let mut guest = Guest::new(256, true);
     let place = started(&mut steps, guest.setup(&null_disk(0), 0));
     let mut done = 0u16;
@@ -210,9 +210,9 @@ fn a_guest_with_event_idx_is_signalled_for_the_entry_it_waits_for() {
 }
 
 #[test]
-fn stopped_while_requests_wait_for_room() {
+fn a_queue_stops_while_requests_wait_for_room() {
     let (disk, _folder) = file_disk();
-    let mut steps = Steps::new(2);
+    let mut steps = SteppedIothread::new(2);
     let mut guest = Guest::new(64, false);
     for tag in 0..10 {
         guest.read(tag, tag);
@@ -236,7 +236,7 @@ fn stopped_while_requests_wait_for_room() {
 #[test]
 fn a_queue_that_waits_for_others_to_make_room_stops_at_once() {
     let (disk, _folder) = file_disk();
-    let mut steps = Steps::new(1);
+    let mut steps = SteppedIothread::new(1);
     let mut guests = [Guest::new(64, false), Guest::new(64, false)];
     let places = guests.each_mut().map(|guest| {
         guest.read(0, 0);
@@ -255,8 +255,8 @@ fn a_queue_that_waits_for_others_to_make_room_stops_at_once() {
 }
 
 #[test]
-fn a_long_queue_gets_its_first_answers_before_its_last_request_is_taken() {
-    let mut steps = Steps::new(1);
+fn a_long_queue_gets_its_first_answers_before_its_last_request_is_admitted() {
+    let mut steps = SteppedIothread::new(1);
     let mut guest = Guest::new(512, false);
     while guest.room() > 0 {
         guest.read(0, 0);
@@ -276,7 +276,7 @@ fn a_long_queue_gets_its_first_answers_before_its_last_request_is_taken() {
 /// Guests that each always want more than there is room for, until they got `ANSWERS` together.
 fn take_turns(disk: &Arc<Node>, room: u32, queues: usize) {
     const ANSWERS: u64 = 4000;
-    let mut steps = Steps::new(room);
+    let mut steps = SteppedIothread::new(room);
     let mut guests: Vec<_> = (0..queues).map(|_| Guest::new(512, false)).collect();
     let places: Vec<_> = guests
         .iter()
@@ -317,8 +317,8 @@ fn queues_that_wait_for_room_go_before_those_that_do_not() {
 }
 
 #[test]
-fn stopped_while_answers_are_not_published() {
-    let mut steps = Steps::new(2);
+fn a_queue_stops_while_used_entries_are_unpublished() {
+    let mut steps = SteppedIothread::new(2);
     let mut guest = Guest::new(64, false);
     guest.ask(7, GET_ID, 0, 0);
     guest.driver.publish();
@@ -332,8 +332,8 @@ fn stopped_while_answers_are_not_published() {
 }
 
 #[test]
-fn stopped_before_its_first_iteration() {
-    let mut steps = Steps::new(2);
+fn a_queue_stops_before_its_first_iteration() {
+    let mut steps = SteppedIothread::new(2);
     let mut guest = Guest::new(64, false);
     guest.read(0, 0);
     guest.driver.publish();
@@ -345,9 +345,9 @@ fn stopped_before_its_first_iteration() {
 }
 
 #[test]
-fn messages_to_a_queue_that_is_stopping_change_nothing_about_that() {
+fn a_stopping_queue_stops_in_spite_of_further_messages() {
     let (disk, _folder) = file_disk();
-    let mut steps = Steps::new(2);
+    let mut steps = SteppedIothread::new(2);
     let mut guest = Guest::new(64, false);
     for tag in 0..10 {
         guest.read(tag, tag);
@@ -390,9 +390,9 @@ fn messages_to_a_queue_that_is_stopping_change_nothing_about_that() {
 }
 
 #[test]
-fn disabled_and_enabled_while_requests_wait_for_room() {
+fn a_queue_is_disabled_and_enabled_while_requests_wait_for_room() {
     let (disk, _folder) = file_disk();
-    let mut steps = Steps::new(2);
+    let mut steps = SteppedIothread::new(2);
     let mut guest = Guest::new(64, false);
     for tag in 0..10 {
         guest.read(tag, tag);
@@ -421,7 +421,7 @@ fn disabled_and_enabled_while_requests_wait_for_room() {
 /// Replaces the memory map of a queue under a disk with this latency, with requests in flight at
 /// each of several maps. False if the disk was faster than we were.
 fn replaced_under_requests(latency_ns: u64) -> bool {
-    let mut steps = Steps::new(2);
+    let mut steps = SteppedIothread::new(2);
     let mut guest = Guest::new(64, false);
     let mut maps: Vec<Weak<GuestMemory>> = vec![Arc::downgrade(&guest.memory.guest_memory())];
     guest.read(0, 0);
@@ -477,8 +477,8 @@ fn a_memory_map_is_kept_as_long_as_its_requests() {
 }
 
 #[test]
-fn settling_waits_for_what_was_taken_and_for_nothing_later() {
-    let mut steps = Steps::new(128);
+fn settling_waits_for_admitted_requests_and_not_for_later_ones() {
+    let mut steps = SteppedIothread::new(128);
     let mut guest = Guest::new(256, false);
     for tag in 0..10 {
         guest.write(tag, tag, 1);
@@ -531,7 +531,7 @@ fn fixed_buffers_follow_the_memory_map_under_load() {
         return;
     }
     let (disk, _folder) = disk_by(Aio::IoUring);
-    let mut steps = Steps::new(128);
+    let mut steps = SteppedIothread::new(128);
     let mut guest = Guest::new(64, false);
     let setup = |guest: &Guest| VringSetup {
         fixed_buffers: true,

@@ -196,7 +196,7 @@ impl Rig {
 }
 
 #[test]
-fn it_has_its_turns_and_its_requests_come_back() {
+fn a_socket_device_gets_turns_and_completions() {
     let rig = Rig::new(3, 0);
     for round in 1..=100 {
         add_one(&rig.bell);
@@ -206,7 +206,7 @@ fn it_has_its_turns_and_its_requests_come_back() {
 }
 
 #[test]
-fn it_is_called_at_the_times_that_it_wants() {
+fn a_socket_device_gets_turns_at_its_deadlines() {
     let rig = Rig::new(1, 0);
     rig.seen.alarms.store(20, Ordering::Relaxed);
     // Where it says that, it has a turn.
@@ -215,7 +215,7 @@ fn it_is_called_at_the_times_that_it_wants() {
 }
 
 #[test]
-fn what_finds_no_room_is_asked_for_later() {
+fn requests_of_a_socket_device_without_room_are_submitted_later() {
     // More than an iothread's null disks take at a time.
     let rig = Rig::new(10_000, 0);
     add_one(&rig.bell);
@@ -223,7 +223,7 @@ fn what_finds_no_room_is_asked_for_later() {
 }
 
 #[test]
-fn it_settles_and_asks_for_nothing_while_it_is_disabled() {
+fn a_disabled_socket_device_settles_and_submits_nothing() {
     let rig = Rig::new(8, SLOW_NS);
     add_one(&rig.bell);
     rig.until(|rig| rig.asked() == 8);
@@ -245,7 +245,7 @@ fn it_settles_and_asks_for_nothing_while_it_is_disabled() {
 }
 
 #[test]
-fn it_goes_on_with_another_node_while_requests_hang_at_the_old_one() {
+fn a_socket_device_changes_its_node_while_requests_hang_at_the_old_one() {
     let rule = FaultRule {
         begins: None,
         op: None,
@@ -276,7 +276,7 @@ fn it_goes_on_with_another_node_while_requests_hang_at_the_old_one() {
 }
 
 #[test]
-fn its_end_waits_for_what_is_in_flight_and_lets_go_of_the_disk() {
+fn the_end_of_a_socket_device_waits_for_requests_and_releases_the_disk() {
     let rig = Rig::new(8, SLOW_NS);
     add_one(&rig.bell);
     rig.until(|rig| rig.asked() == 8);
