@@ -36,8 +36,8 @@ pub use engine::{Completion, Errno};
 pub use handles::{SocketDeviceHandle, VringHandle};
 pub use messages::{
     DeviceCommand, DeviceSetup, DroppedReports, ExportReports, IoErrors, IoStatus, Message,
-    QueueReports, Report, Reports, Resume, ScsiDisk, ScsiMessage, ScsiSetup, SocketDeviceCommand,
-    VringSetup, WaitingRequests, mailbox,
+    ParkedRequests, QueueReports, Report, Reports, Resume, ScsiDisk, ScsiMessage, ScsiSetup,
+    SocketDeviceCommand, VringSetup, mailbox,
 };
 pub use on_error::{ErrorAction, ErrorPolicy, OnError};
 pub use queue_runner::QueueRunner;

@@ -15,7 +15,7 @@ use crate::affinity::AffinityError;
 use crate::socket_device::SocketDevice;
 
 pub(crate) use parked_requests::QueueRegistration;
-pub use parked_requests::{IoStatus, Resume, WaitingRequests};
+pub use parked_requests::{IoStatus, ParkedRequests, Resume};
 pub use reports::{
     DroppedReports, ExportReports, IoErrors, QueueReports, Report, Reports, mailbox,
 };

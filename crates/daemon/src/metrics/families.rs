@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use iothread::WaitingRequests;
+use iothread::ParkedRequests;
 use telemetry::counters::Scale;
 use telemetry::queue::{Kind, QueueStats};
 
@@ -88,12 +88,12 @@ fn waiting_requests(
     snapshot: &Snapshot,
     out: &mut TextEncoder,
     family: Family,
-    value: impl Fn(&WaitingRequests) -> u64,
+    value: impl Fn(&ParkedRequests) -> u64,
 ) {
     out.begin_family(family);
     for export in &snapshot.exports {
         if let Some(reports) = &export.reports {
-            out.integer(&[("export", &export.name)], value(reports.waiting()));
+            out.integer(&[("export", &export.name)], value(reports.parked()));
         }
     }
 }
@@ -124,14 +124,14 @@ fn exports(snapshot: &Snapshot, out: &mut TextEncoder) {
         None,
         "Requests that failed and are parked until they are resumed.",
     );
-    waiting_requests(snapshot, out, waiting, WaitingRequests::count);
+    waiting_requests(snapshot, out, waiting, ParkedRequests::count);
     let late = family(
         "blockplane_export_requests_late",
         MetricType::Counter,
         None,
         "Requests that took longer than request-timeout.",
     );
-    waiting_requests(snapshot, out, late, WaitingRequests::late);
+    waiting_requests(snapshot, out, late, ParkedRequests::late);
     out.begin_family(family(
         "blockplane_export_queues",
         MetricType::Gauge,

@@ -140,7 +140,7 @@ fn query(control: &Control) -> Value {
                 info["socket"] = path.display().to_string().into();
             }
             if let Some(reports) = &export.reports {
-                let waiting = reports.waiting();
+                let waiting = reports.parked();
                 info["io-status"] = waiting.status().name().into();
                 info["waiting-requests"] = waiting.count().into();
                 info["late-requests"] = waiting.late().into();

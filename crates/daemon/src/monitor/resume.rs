@@ -35,11 +35,9 @@ fn resume(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> 
         );
         return Err(Error::generic(text));
     };
-    reports
-        .waiting()
-        .resume(match str_arg(arguments, "action") {
-            "report" => Resume::Report,
-            _ => Resume::Retry,
-        });
+    reports.parked().resume(match str_arg(arguments, "action") {
+        "report" => Resume::Report,
+        _ => Resume::Retry,
+    });
     Ok(json!({}))
 }

@@ -6,7 +6,7 @@ use telemetry::queue::{Admission, AdmitTime, QueueName, QueueStats};
 use virtio_blk::{Retried, Status};
 use virtqueue::Chain;
 
-use super::parked::{Parked, ParkedRequests};
+use super::parked::{ParkedQueue, ParkedRequest};
 use super::{Broken, InFlight, QueueContext, QueueDevice, Stop};
 use crate::messages::{QueueReports, Resume};
 use crate::on_error::ErrorAction;
@@ -15,7 +15,7 @@ use crate::on_error::ErrorAction;
 pub(crate) struct BlkQueue {
     queue: virtio_blk::Queue,
     disk: [AttachedDisk; 1],
-    parked: ParkedRequests,
+    parked: ParkedQueue,
 }
 
 impl BlkQueue {
@@ -23,7 +23,7 @@ impl BlkQueue {
         BlkQueue {
             queue,
             disk: [disk],
-            parked: ParkedRequests::default(),
+            parked: ParkedQueue::default(),
         }
     }
 
@@ -54,7 +54,7 @@ impl BlkQueue {
     }
 
     /// Answers a parked request as failed.
-    fn give_up(&mut self, parked: &Parked, cx: &mut QueueContext<'_>) {
+    fn give_up(&mut self, parked: &ParkedRequest, cx: &mut QueueContext<'_>) {
         if let Some(reports) = cx.reports {
             let read = self.queue.is_read(parked.slot);
             reports.export.reported(read, parked.errno);
@@ -66,7 +66,7 @@ impl BlkQueue {
 /// Handles a block request that the disk has failed. Returns the status to answer with; `None`: it is parked.
 fn failed(
     queue: &virtio_blk::Queue,
-    parked: &mut ParkedRequests,
+    parked: &mut ParkedQueue,
     reports: Option<&QueueReports>,
     slot: u32,
     errno: Errno,
@@ -78,7 +78,7 @@ fn failed(
         ErrorAction::Ignore => Some(Status::Ok),
         ErrorAction::Stop => {
             let requests = u32::try_from(queue.merged(slot).count()).unwrap_or(u32::MAX);
-            let request = Parked {
+            let request = ParkedRequest {
                 slot,
                 requests,
                 errno,
@@ -164,7 +164,7 @@ impl QueueDevice for BlkQueue {
         !self.parked.take_when_enabled() || self.resume_parked(Resume::Retry, cx)
     }
 
-    /// Parked requests that may stay in the in-flight region are found there by the next process. Else they are returned to the ring
+    /// ParkedRequest requests that may stay in the in-flight region are found there by the next process. Else they are returned to the ring
     /// if no other requests were popped after the first of them, and are answered as failed if some were.
     fn stop(&mut self, how: Stop, mut cx: QueueContext<'_>) {
         let queue = &self.queue;

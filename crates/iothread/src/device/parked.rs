@@ -1,4 +1,4 @@
-//! Parked requests: block requests that the disk has failed and that the export's error policy keeps until a client of a
+//! ParkedRequest requests: block requests that the disk has failed and that the export's error policy keeps until a client of a
 //! monitor resumes them.
 //!
 //! They keep their slots and their memory map. Other requests of the queue continue: no driver may rely on an order among
@@ -12,36 +12,36 @@ use engine::Errno;
 use crate::messages::QueueReports;
 
 /// A parked block request.
-pub(super) struct Parked {
+pub(super) struct ParkedRequest {
     pub slot: u32,
     /// The guest's requests that were merged into it.
     pub requests: u32,
     pub errno: Errno,
 }
 
-/// Parked requests of a queue.
+/// ParkedRequest requests of a queue.
 #[derive(Default)]
-pub(super) struct ParkedRequests {
+pub(super) struct ParkedQueue {
     /// In the order in which they failed.
-    list: VecDeque<Parked>,
+    list: VecDeque<ParkedRequest>,
     /// Number of requests, from the first one on, that are to be retried as soon as there is room.
     retries: usize,
     /// All of them are to be retried once the queue is enabled.
     when_enabled: bool,
 }
 
-impl ParkedRequests {
-    pub fn push(&mut self, parked: Parked, reports: &QueueReports) {
-        let waiting = reports.export.waiting();
-        waiting.add(parked.requests, parked.errno);
+impl ParkedQueue {
+    pub fn push(&mut self, parked: ParkedRequest, reports: &QueueReports) {
+        let of_export = reports.export.parked();
+        of_export.add(parked.requests, parked.errno);
         self.list.push_back(parked);
     }
 
-    pub fn pop(&mut self, reports: Option<&QueueReports>) -> Option<Parked> {
+    pub fn pop(&mut self, reports: Option<&QueueReports>) -> Option<ParkedRequest> {
         let parked = self.list.pop_front()?;
         self.retries = self.retries.saturating_sub(1);
         if let Some(reports) = reports {
-            reports.export.waiting().remove(parked.requests);
+            reports.export.parked().remove(parked.requests);
         }
         Some(parked)
     }

@@ -62,7 +62,7 @@ impl QueueRegistration {
         place: u32,
         stats: Arc<QueueStats>,
     ) -> Self {
-        export.waiting().queues().push(QueueAddress {
+        export.parked().queues().push(QueueAddress {
             remote: remote.clone(),
             place,
             stats: stats.clone(),
@@ -73,21 +73,21 @@ impl QueueRegistration {
 
 impl Drop for QueueRegistration {
     fn drop(&mut self) {
-        let mut queues = self.export.waiting().queues();
+        let mut queues = self.export.parked().queues();
         queues.retain(|queue| !Arc::ptr_eq(&queue.stats, &self.stats));
     }
 }
 
 /// Parked and late requests of all queues of an export.
 #[derive(Default)]
-pub struct WaitingRequests {
+pub struct ParkedRequests {
     count: AtomicU64,
     no_space: AtomicBool,
     late: AtomicU64,
     queues: Mutex<Vec<QueueAddress>>,
 }
 
-impl WaitingRequests {
+impl ParkedRequests {
     /// Number of parked requests.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -116,7 +116,7 @@ impl WaitingRequests {
     }
 
     /// Has each queue with requests in flight report those that were admitted from `after` on and before `until`, in ticks.
-    pub fn look_for_late(&self, after: u64, until: u64) {
+    pub fn report_late(&self, after: u64, until: u64) {
         let busy = |stats: &QueueStats| stats.in_flight().get() > 0;
         self.send(busy, || DeviceCommand::ReportLate(after, until));
     }

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use engine::Errno;
 
-use super::WaitingRequests;
+use super::ParkedRequests;
 use crate::on_error::{ErrorAction, ErrorPolicy};
 
 /// Limit of reports in the mailbox.
@@ -136,7 +136,7 @@ pub struct ExportReports {
     writes: Arc<IoErrors>,
     reports: Reports,
     policy: ErrorPolicy,
-    waiting: WaitingRequests,
+    parked: ParkedRequests,
 }
 
 impl ExportReports {
@@ -156,7 +156,7 @@ impl ExportReports {
             writes: cell(false),
             reports,
             policy: ErrorPolicy::default(),
-            waiting: WaitingRequests::default(),
+            parked: ParkedRequests::default(),
         }
     }
 
@@ -168,8 +168,8 @@ impl ExportReports {
 
     /// Its parked and late requests.
     #[must_use]
-    pub fn waiting(&self) -> &WaitingRequests {
-        &self.waiting
+    pub fn parked(&self) -> &ParkedRequests {
+        &self.parked
     }
 
     /// The export's name.
@@ -205,7 +205,7 @@ impl ExportReports {
 
     /// Requests take too long.
     pub(crate) fn late(&self, queue: u16, requests: u32, oldest_ticks: u64) {
-        self.waiting.add_late(requests);
+        self.parked.add_late(requests);
         self.reports.send(Report::Late {
             export: self.reads.export.clone(),
             queue,

@@ -124,7 +124,7 @@ impl Control {
             if is_adapter && stats.connected.load(Ordering::Relaxed) {
                 return Err(quiesced_export::adapter_is_connected(export));
             }
-            let status = reports.as_ref().map(|reports| reports.waiting().status());
+            let status = reports.as_ref().map(|reports| reports.parked().status());
             if status.is_some_and(|status| status != IoStatus::Ok) {
                 return Err(format!(
                     "export '{id}' has requests that wait after an error: resume them with block-export-resume, and try again"
