@@ -321,7 +321,7 @@ impl<S: Subject> World<S> {
                     Errno::IO => self.io_errors -= 1,
                     Errno::BADF => self.bad_fds -= 1,
                     Errno::NOSPC => assert!(range.len() < REGION_BYTES, "there was space"),
-                    other => panic!("nobody said {other}"),
+                    other => panic!("no script has {other}"),
                 }
                 // A failed write may have happened in part.
                 if matches!(request.kind, Kind::Write(_)) {

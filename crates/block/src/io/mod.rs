@@ -1,12 +1,12 @@
 //! The I/O context of one iothread: its backends, and the submission of requests to them.
 //!
-//! | request | backend |
-//! |---|---|
-//! | aligned read or write, read or write through the page cache in a ring, flush | Linux AIO or the ring, whichever carries the disk |
-//! | what these cannot do (page cache without a ring, unaligned memory, partial blocks, more segments than one system call takes) | worker threads |
-//! | a request that a [lookup](crate::route::Lookup) has mapped to a place of a file | one of these, with a lease on the place |
-//! | a request of several steps, or one that waits at a [gate](crate::route::gate) | a [task](crate::route::task) |
-//! | a request that needs no I/O | none: it completes at the next reap |
+//! - Linux AIO or the ring, whichever carries the disk: aligned reads and writes, reads and writes through the page cache in
+//!   a ring, flushes.
+//! - Worker threads: requests that these cannot carry (page cache without a ring, unaligned memory, partial blocks, more
+//!   segments than one system call takes).
+//! - One of these, with a lease on the place: requests that a [lookup](crate::route::Lookup) has mapped to a file.
+//! - A [task](crate::route::task): requests of several steps, and those that wait at a [gate](crate::route::gate).
+//! - None, complete at the next reap: requests that need no I/O.
 //!
 //! Nothing here takes a lock or allocates for a request that Linux AIO or the ring carries. A full backend refuses a
 //! request, which then stays in the guest's ring until something has completed: the ring is the queue. Linux AIO and the

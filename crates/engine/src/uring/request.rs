@@ -53,7 +53,7 @@ pub(super) enum NextStep {
 
 impl Record {
     /// # Safety
-    /// As for [`push`](super::Uring::push); the promise then holds for this request's life.
+    /// As for [`push`](crate::IoBackend::push); the promise then holds for this request's life.
     pub(super) unsafe fn new(file: File, request: &Request) -> Self {
         Self {
             token: request.token,

@@ -131,7 +131,7 @@ mod tests {
     }
 
     proptest! {
-        /// As somebody would count who has the duration in nanoseconds.
+        /// The bin of a duration in nanoseconds, by a linear search.
         #[test]
         fn a_duration_counts_between_the_boundaries_around_it(
             ends in proptest::collection::btree_set(1_u64..100, 0..50),
