@@ -37,7 +37,7 @@ mod queue;
 pub mod split;
 pub mod store_hook;
 pub mod testing;
-mod words;
+mod word_access;
 
 pub use chain::{Chain, ChainId, MAX_SEGMENTS};
 pub use dirty_log::{DirtyLog, LOG_PAGE_BYTES};
@@ -51,4 +51,4 @@ pub use observer::Observer;
 pub use packed::PackedRing;
 pub use queue::Queue;
 pub use split::SplitRing;
-pub use words::Words;
+pub use word_access::WordAccess;

@@ -6,7 +6,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use virtqueue::{GuestMemory, Region, Words};
+use virtqueue::{GuestMemory, Region, WordAccess};
 
 /// A map that the front-end has taken back.
 struct Retired {
@@ -17,7 +17,7 @@ struct Retired {
 
 /// The map of now, and those before that are in use.
 pub struct Memory {
-    map: Words,
+    map: WordAccess,
     epoch: u32,
     in_use: usize,
     retired: Vec<Retired>,
@@ -26,7 +26,7 @@ pub struct Memory {
 impl Memory {
     pub fn new(map: Arc<GuestMemory>) -> Self {
         Memory {
-            map: Words::new(map),
+            map: WordAccess::new(map),
             epoch: 0,
             in_use: 0,
             retired: Vec::new(),
@@ -45,7 +45,7 @@ impl Memory {
                 })
         };
         let shrinks = !self.map.memory().regions().iter().all(&mut kept);
-        let old = std::mem::replace(&mut self.map, Words::new(map));
+        let old = std::mem::replace(&mut self.map, WordAccess::new(map));
         if shrinks {
             if self.in_use > 0 {
                 self.retired.push(Retired {

@@ -12,20 +12,20 @@ use crate::memory::{GuestMemory, Span};
 const WORD: u32 = 4;
 
 /// Guest memory, with a cache of the region of the last word.
-pub struct Words {
+pub struct WordAccess {
     memory: Arc<GuestMemory>,
     near: Span,
 }
 
 // SAFETY: the cached address is in a region of the memory, which may be used by any thread.
-unsafe impl Send for Words {}
+unsafe impl Send for WordAccess {}
 
-impl Words {
+impl WordAccess {
     /// Access to this memory.
     #[must_use]
-    pub fn new(memory: Arc<GuestMemory>) -> Words {
+    pub fn new(memory: Arc<GuestMemory>) -> WordAccess {
         let near = memory.span(0);
-        Words { memory, near }
+        WordAccess { memory, near }
     }
 
     /// The memory.
@@ -42,7 +42,7 @@ impl Words {
         Some(u32::from_le(word))
     }
 
-    /// Writes the word. False, and nothing written, where [`Words::read`] returns `None`.
+    /// Writes the word. False, and nothing written, where [`WordAccess::read`] returns `None`.
     #[inline]
     #[must_use]
     pub fn write(&mut self, guest_addr: u64, word: u32) -> bool {
@@ -77,14 +77,14 @@ impl Words {
 
 #[cfg(test)]
 mod tests {
-    use super::Words;
+    use super::WordAccess;
     use crate::testing::TestMemory;
 
     #[test]
     fn words_are_found_in_all_regions_and_nowhere_else() {
         let test =
             TestMemory::with_regions(&[(0x1000, 0x1000), (0x2000, 0x1000), (0x8000, 0x1000)]);
-        let mut words = Words::new(test.guest_memory());
+        let mut words = WordAccess::new(test.guest_memory());
         for addr in [0x8ffc, 0x1000, 0x1ffc, 0x2000, 0x8000] {
             assert!(words.write(addr, 0x0102_0304), "{addr:#x}");
             assert_eq!(test.read(addr, 4), [4, 3, 2, 1]);
@@ -110,6 +110,6 @@ mod tests {
     #[test]
     fn no_word_is_read_without_memory() {
         let test = TestMemory::with_regions(&[]);
-        assert_eq!(Words::new(test.guest_memory()).read(0), None);
+        assert_eq!(WordAccess::new(test.guest_memory()).read(0), None);
     }
 }
