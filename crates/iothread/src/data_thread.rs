@@ -14,7 +14,7 @@ use crate::cpu_time::thread_cpu_time_ns;
 use crate::event_loop::{
     IoThread, LoopTotals, PollSettings, Remote, SpawnError, Stopped, ThreadHandle,
 };
-use crate::handles::{SocketDeviceHandle, VringHandle, ask};
+use crate::handles::{SocketDeviceHandle, VringHandle, send_and_wait};
 use crate::messages::{Message, VringSetup};
 use crate::queue_runner::QueueRunner;
 use crate::socket_device::SocketDevice;
@@ -219,7 +219,7 @@ impl DataThread {
     /// When the limits contradict each other (nothing changes then), or a thread cannot be started.
     pub fn set_thread_pool(&self, min: u32, max: u32) -> Result<(), DataThreadError> {
         let message = |reply| Message::SetThreadPool(min, max, reply);
-        Ok(ask(&self.remote, message)??)
+        Ok(send_and_wait(&self.remote, message)??)
     }
 
     /// Binds it to these CPUs; none: to all that the process may use.
@@ -228,7 +228,7 @@ impl DataThread {
     /// A CPU that cannot be used. The affinity does not change then.
     pub fn set_cpu_affinity(&self, cpus: &[u16]) -> Result<(), DataThreadError> {
         let message = |reply| Message::SetCpuAffinity(self.id.clone(), cpus.to_vec(), reply);
-        Ok(ask(&self.remote, message)??)
+        Ok(send_and_wait(&self.remote, message)??)
     }
 
     /// Sends a ping, which is answered between two iterations. The sender is dropped if the iothread has ended.
@@ -250,7 +250,7 @@ impl DataThread {
         nodes: Vec<Arc<Node>>,
     ) -> Result<SocketDeviceHandle, Stopped> {
         let message = |reply| Message::StartSocketDevice(device, nodes, reply);
-        let place = ask(&self.remote, message)?;
+        let place = send_and_wait(&self.remote, message)?;
         Ok(SocketDeviceHandle::new(self.remote.clone(), place))
     }
 
@@ -260,7 +260,7 @@ impl DataThread {
     /// [`StartError`].
     pub fn start_vring(&self, setup: VringSetup) -> Result<VringHandle, StartError> {
         let message = |reply| Message::Start(Box::new(setup), reply);
-        let started = ask(&self.remote, message);
+        let started = send_and_wait(&self.remote, message);
         let place = started.unwrap_or(Err(StartError::Stopped))?;
         Ok(VringHandle::new(self.remote.clone(), place))
     }

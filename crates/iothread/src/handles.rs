@@ -9,7 +9,7 @@ use crate::event_loop::{Remote, Stopped};
 use crate::messages::{DeviceCommand, Message, SocketDeviceCommand};
 
 /// Sends a message to an iothread, and waits for the answer.
-pub(crate) fn ask<T>(
+pub(crate) fn send_and_wait<T>(
     remote: &Remote<Message>,
     message: impl FnOnce(Sender<T>) -> Message,
 ) -> Result<T, Stopped> {
@@ -54,7 +54,10 @@ impl SocketDeviceHandle {
     }
 
     /// Sends it a command and waits for the answer; `None`: it has stopped. Another thread may stop it meanwhile.
-    pub fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> SocketDeviceCommand) -> Option<T> {
+    pub fn send_and_wait<T>(
+        &self,
+        command: impl FnOnce(Sender<T>) -> SocketDeviceCommand,
+    ) -> Option<T> {
         let (reply, answer) = mpsc::channel();
         self.send(command(reply));
         answer.recv().ok()
@@ -69,7 +72,7 @@ impl SocketDeviceHandle {
         };
         let message = |reply| Message::SocketDevice(place, SocketDeviceCommand::StopIfIdle(reply));
         // An iothread that is gone has taken the socket device with it.
-        let idle = ask(&self.remote, message).unwrap_or(true);
+        let idle = send_and_wait(&self.remote, message).unwrap_or(true);
         if idle {
             *running = None;
         }
@@ -125,9 +128,9 @@ impl VringHandle {
     }
 
     /// Sends it a command and waits for the answer; `None`: it has stopped.
-    pub fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> QueueCommand) -> Option<T> {
+    pub fn send_and_wait<T>(&self, command: impl FnOnce(Sender<T>) -> QueueCommand) -> Option<T> {
         let message = |reply| Message::Queue(self.place, command(reply));
-        ask(&self.remote, message).ok()
+        send_and_wait(&self.remote, message).ok()
     }
 
     /// Sends its device a command. The answer is received, or its sender is dropped with the queue.

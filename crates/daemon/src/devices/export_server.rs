@@ -62,7 +62,7 @@ impl ExportFrontEnds {
         match self {
             ExportFrontEnds::VhostUser(front_ends) => front_ends.settle(),
             ExportFrontEnds::Adapter(adapter) => {
-                adapter.ask(SocketDeviceCommand::Settle);
+                adapter.send_and_wait(SocketDeviceCommand::Settle);
             }
         }
     }
@@ -79,13 +79,13 @@ impl ExportFrontEnds {
             ExportFrontEnds::VhostUser(front_ends) => front_ends.exchange(set),
             ExportFrontEnds::Adapter(adapter) if slot.get().shares_disk_with(node) => {
                 set();
-                adapter.ask(|reply| SocketDeviceCommand::SetNode(node.clone(), reply));
+                adapter.send_and_wait(|reply| SocketDeviceCommand::SetNode(node.clone(), reply));
             }
             ExportFrontEnds::Adapter(adapter) => {
                 adapter.send(SocketDeviceCommand::Enable(false));
-                adapter.ask(SocketDeviceCommand::Settle);
+                adapter.send_and_wait(SocketDeviceCommand::Settle);
                 set();
-                adapter.ask(|reply| SocketDeviceCommand::SetNode(node.clone(), reply));
+                adapter.send_and_wait(|reply| SocketDeviceCommand::SetNode(node.clone(), reply));
                 adapter.send(SocketDeviceCommand::Enable(true));
             }
         }

@@ -92,7 +92,7 @@ fn wait_and_check(shared: &Shared) {
             .now()
             .saturating_sub(Scale::new().to_ticks(timeout_ns));
         if until > export.checked_until {
-            reports.parked().look_for_late(export.checked_until, until);
+            reports.parked().report_late(export.checked_until, until);
             export.checked_until = until;
         }
         true

@@ -316,7 +316,7 @@ fn a_control_queue_that_stops_does_not_wait_for_others() {
     guest.greet(FIRST);
     // Nothing is taken from this one, so that a function about it cannot end.
     vrings[3].send(QueueCommand::Enable(false));
-    vrings[3].ask(QueueCommand::Settle);
+    vrings[3].send_and_wait(QueueCommand::Settle);
     let asked = guest.ask(3, FIRST, &cdb(READ, 0, 1), &[], BLOCK);
     let answer = guest.manage(ABORT_TASK, FIRST, guest.tag);
     // What comes after it is answered at once: it was taken, then.
@@ -324,8 +324,8 @@ fn a_control_queue_that_stops_does_not_wait_for_others() {
     guest.manage(ABORT_TASK, absent, 0);
     guest.wait(0, 1);
     guest.good(2, FIRST, &cdb(READ, 0, 1), &[], BLOCK);
-    vrings[3].ask(QueueCommand::Settle);
-    vrings[0].ask(QueueCommand::Settle);
+    vrings[3].send_and_wait(QueueCommand::Settle);
+    vrings[0].send_and_wait(QueueCommand::Settle);
     assert_eq!(guest.memory.read(answer, 1), [0xaa], "not yet");
     assert!(vrings.remove(0).stop().is_some());
     assert_eq!(guest.memory.read(answer, 1), [9], "it failed");
@@ -354,7 +354,7 @@ fn added_and_removed_disks_are_reported_to_the_guest() {
             vring.send(QueueCommand::Enable(false));
         }
         for vring in &vrings {
-            vring.ask(QueueCommand::Settle);
+            vring.send_and_wait(QueueCommand::Settle);
         }
         change();
         for vring in &vrings {
@@ -396,9 +396,9 @@ fn a_memory_map_is_released_when_its_last_command_is_done() {
         .collect();
     let new: Arc<GuestMemory> = guest.memory.remap();
     for vring in &vrings {
-        vring.ask(|reply| QueueCommand::SetMemory(new.clone(), reply));
+        vring.send_and_wait(|reply| QueueCommand::SetMemory(new.clone(), reply));
     }
-    vrings[2].ask(QueueCommand::Settle);
+    vrings[2].send_and_wait(QueueCommand::Settle);
     guest.wait(2, asked.len());
     for asked in &asked {
         assert_eq!(guest.answer(asked), (0, 0));
@@ -427,7 +427,7 @@ fn more_commands_than_an_engine_has_room_for_all_complete() {
         }
         // Also what was taken and has not been handed over.
         vrings[2].send(QueueCommand::Enable(false));
-        vrings[2].ask(QueueCommand::Settle);
+        vrings[2].send_and_wait(QueueCommand::Settle);
         vrings[2].send(QueueCommand::Enable(true));
         for queue in [2, 3] {
             guest.wait(queue, 20);

@@ -83,13 +83,16 @@ fn a_disabled_queue_admits_nothing_until_it_is_enabled() {
             // The answers come from later iterations of the loop, which had its chance each time.
             for _ in 0..4 {
                 add_one(&guest.kick);
-                vring.ask(|reply| QueueCommand::SetMemory(guest.memory.guest_memory(), reply));
+                vring.send_and_wait(|reply| {
+                    QueueCommand::SetMemory(guest.memory.guest_memory(), reply)
+                });
             }
             assert_eq!(guest.driver.used_idx(), round - 1, "taken while disabled");
             vring.send(QueueCommand::Enable(true));
             assert_eq!(guest.wait_all().len(), 1);
             vring.send(QueueCommand::Enable(false));
-            vring.ask(|reply| QueueCommand::SetMemory(guest.memory.guest_memory(), reply));
+            vring
+                .send_and_wait(|reply| QueueCommand::SetMemory(guest.memory.guest_memory(), reply));
             guest.read(0, 0);
             guest.submit();
         }
@@ -185,8 +188,8 @@ fn commands_to_a_stopped_thread_fail_at_once() {
     guest.submit();
     drop(iothread);
     vring.send(QueueCommand::Enable(false));
-    vring.ask(|reply| QueueCommand::SetMemory(guest.memory.guest_memory(), reply));
-    let watched = vring.ask(|reply| QueueCommand::SetKick(Some(event()), reply));
+    vring.send_and_wait(|reply| QueueCommand::SetMemory(guest.memory.guest_memory(), reply));
+    let watched = vring.send_and_wait(|reply| QueueCommand::SetKick(Some(event()), reply));
     assert!(watched.is_none());
     assert_eq!(vring.stop(), None);
 }
@@ -213,7 +216,7 @@ fn a_queue_that_cannot_start_says_why_and_others_can() {
     let vring = iothread.start_vring(guest.setup(&disk, 0)).unwrap();
     let file = Some(tempfile::tempfile().unwrap().into());
     assert!(matches!(
-        vring.ask(|reply| QueueCommand::SetKick(file, reply)),
+        vring.send_and_wait(|reply| QueueCommand::SetKick(file, reply)),
         Some(Err(StartError::Kick(_)))
     ));
     guest.read(0, 0);
@@ -237,7 +240,7 @@ fn descriptors_can_be_replaced_while_the_queue_runs() {
             guest.driver.publish();
             guest.kick = event();
             let kick = guest.kick.try_clone().unwrap();
-            let watched = vring.ask(|reply| QueueCommand::SetKick(Some(kick), reply));
+            let watched = vring.send_and_wait(|reply| QueueCommand::SetKick(Some(kick), reply));
             watched.unwrap().unwrap();
             assert_eq!(guest.wait_all().len(), 1);
             guest.read(tag, 0);
@@ -248,7 +251,7 @@ fn descriptors_can_be_replaced_while_the_queue_runs() {
             vring.send(QueueCommand::SetCall(Some(guest.call.try_clone().unwrap())));
             wait_for(&guest.call, "a signal on the new descriptor");
         }
-        let watched = vring.ask(|reply| QueueCommand::SetKick(None, reply));
+        let watched = vring.send_and_wait(|reply| QueueCommand::SetKick(None, reply));
         watched.unwrap().unwrap();
         vring.send(QueueCommand::SetCall(None));
         guest.read(0, 0);

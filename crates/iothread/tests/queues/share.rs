@@ -64,13 +64,13 @@ fn a_ring_outside_the_new_memory_breaks_its_queue_alone() {
         broken.read(tag, tag);
     }
     broken.submit();
-    broken_vring.ask(|reply| QueueCommand::SetMemory(elsewhere(), reply));
+    broken_vring.send_and_wait(|reply| QueueCommand::SetMemory(elsewhere(), reply));
     assert_eq!(wait_for(&broken.err, "word of the broken queue"), 1);
     for tag in 0..100 {
         good.read(tag, tag);
         good.submit();
         add_one(&broken.kick);
-        good_vring.ask(|reply| QueueCommand::SetMemory(good.memory.remap(), reply));
+        good_vring.send_and_wait(|reply| QueueCommand::SetMemory(good.memory.remap(), reply));
         assert_eq!(good.wait_all().len(), 1);
     }
     // Requests from before are answered where the rings were.

@@ -227,18 +227,18 @@ fn a_disabled_socket_device_settles_and_submits_nothing() {
     let rig = Rig::new(8, SLOW_NS);
     add_one(&rig.bell);
     rig.until(|rig| rig.asked() == 8);
-    rig.handle.ask(SocketDeviceCommand::Settle);
+    rig.handle.send_and_wait(SocketDeviceCommand::Settle);
     assert_eq!(rig.done(), 8);
     rig.handle.send(SocketDeviceCommand::Enable(false));
     // What the iothread has begun before it reads that, goes on.
     rig.passed();
     add_one(&rig.bell);
     rig.passed();
-    rig.handle.ask(SocketDeviceCommand::Settle);
+    rig.handle.send_and_wait(SocketDeviceCommand::Settle);
     assert_eq!(rig.asked(), 8);
     // Another opening of its disk.
     rig.handle
-        .ask(|reply| SocketDeviceCommand::SetNode(slow_disk(0), reply));
+        .send_and_wait(|reply| SocketDeviceCommand::SetNode(slow_disk(0), reply));
     assert!(rig.node.upgrade().is_none(), "the old one is not held");
     rig.handle.send(SocketDeviceCommand::Enable(true));
     rig.until(|rig| rig.done() == 16);
@@ -303,7 +303,7 @@ fn commands_do_not_reach_the_next_device_at_its_place() {
     let (seen, bell) = (Arc::new(Seen::default()), event());
     let device = flushes(1, &bell, &seen);
     let mut next = None;
-    let answer = rig.handle.ask(|reply| {
+    let answer = rig.handle.send_and_wait(|reply| {
         // As if another thread did so between the making of the command and its sending.
         rig.handle.stop();
         next = Some(rig.iothread.start_socket_device(device, vec![slow_disk(0)]));

@@ -65,7 +65,7 @@ impl QuiescedExport {
                 controller: export.controller.clone(),
             },
             ExportState::Serving(ExportServer::Adapter(handle)) => {
-                let parked = handle.ask(SocketDeviceCommand::Park);
+                let parked = handle.send_and_wait(SocketDeviceCommand::Park);
                 // `None`: its iothread has ended, so it has no front-end either.
                 if parked == Some(false) {
                     return Err(adapter_is_connected(export));

@@ -51,7 +51,7 @@ fn exchange(vrings: &[VringHandle], disks: &mut [ScsiDisk], node: &Arc<Node>) ->
 
 /// All messages so far were carried out.
 fn reached(vring: &VringHandle) {
-    let descriptors = vring.ask(QueueCommand::Descriptors);
+    let descriptors = vring.send_and_wait(QueueCommand::Descriptors);
     descriptors.unwrap().unwrap();
 }
 
@@ -152,7 +152,7 @@ fn steps_of_a_command_may_go_different_ways_and_each_route_stays_for_its_step() 
         writes.set(None);
         assert_eq!(guest.wait(2, 1), [asked.head]);
         assert_eq!(guest.answer(&asked), (0, 0));
-        vrings[2].ask(QueueCommand::Settle);
+        vrings[2].send_and_wait(QueueCommand::Settle);
         assert_eq!([&reads, &writes].map(routes), [0; 2]);
         let _later = exchange(&vrings, &mut disks, &second);
         let read = guest.good(3, FIRST, &cdb(READ, 0, 1), &[], BLOCK);
