@@ -139,7 +139,7 @@ fn the_log_says_once_that_there_is_no_place() {
     let log = program.stderr_file();
     let full = move || {
         process::text(&log)
-            .matches("as many clients as they take")
+            .matches("as many clients as they accept")
             .count()
     };
     program.until("the log says it", || full() == 1);
