@@ -4,7 +4,7 @@
 //! - [`handlers`]: registered descriptors in a slab. The poller's cookie is slot and generation, so adding, deleting and
 //!   dispatching one costs the same whether 10 or 100,000 are registered.
 //! - [`poller`]: the interface to the kernel (`epoll`), which tests replace by a fake.
-//! - [`timers`]: deadlines.
+//! - [`timers`]: a heap of deadlines.
 //! - [`wake`] and [`mailbox`]: messages from other threads, without a system call while the loop is awake.
 //! - [`poll_predictor`]: how long polling for a source pays; [`budget`]: the limit of polling in all.
 //! - [`iothread`]: the iteration; [`thread`]: the thread that it runs on.
