@@ -27,7 +27,7 @@ pub(crate) struct QueueContext<'a> {
     pub io: &'a mut IoContext,
     /// Its place on its iothread.
     pub place: u32,
-    /// Where failed requests are reported, beside the log.
+    /// Receives reports of failed requests, beside the log.
     pub reports: Option<&'a QueueReports>,
     /// Whether the queue may take requests.
     pub enabled: bool,

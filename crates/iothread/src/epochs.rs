@@ -63,7 +63,7 @@ impl Epochs {
         Some(self.unused(index, used))
     }
 
-    /// What can be released of a generation without requests. Its disks pass to the generation before it, whose later steps and
+    /// The resources of a generation without requests that can be released. Its disks pass to the generation before it, whose later steps and
     /// retries may have gone to them.
     fn unused(&mut self, index: usize, mut used: Used) -> Used {
         if let Some(before) = self.older[..index].last_mut() {

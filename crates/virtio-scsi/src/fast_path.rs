@@ -37,7 +37,7 @@ impl FastPathSizes {
 /// A chain of this layout that moves data in one direction.
 pub(crate) struct FastPathChain<'a> {
     header: *const u8,
-    /// Where the response goes.
+    /// Address of the response.
     pub response: *mut u8,
     pub data: Direction<'a>,
 }

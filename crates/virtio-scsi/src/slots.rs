@@ -32,7 +32,7 @@ pub(crate) enum State {
 /// One command. The fields of plain reads and writes come first, in one cache line.
 #[repr(C, align(64))]
 pub(crate) struct Slot {
-    /// Where the response of a plain read or write goes.
+    /// Address of the response of a plain read or write.
     pub response_at: *mut u8,
     /// When it was admitted; that of a plain read or write also has the kind that it counts as.
     pub stamp: AdmitTime,

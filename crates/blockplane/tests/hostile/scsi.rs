@@ -166,7 +166,7 @@ fn no_commands() -> Vec<Row> {
         let what = format!("{what} for the answer");
         rows.push(broken(
             &what,
-            "bytes of answer, expected 108",
+            "bytes of response, expected 108",
             move |guest| {
                 let writable: &[u32] = if room == 0 { &[] } else { &[room] };
                 ask(

@@ -12,7 +12,7 @@ pub const HORIZON_NS: u64 = 100_000_000;
 /// Percent that mean no limit: the loop is one thread.
 const WHOLE: u64 = 100;
 
-/// What polling has used of its share.
+/// CPU time that polling has used of its share.
 #[derive(Debug)]
 pub struct Budget {
     percent: u64,

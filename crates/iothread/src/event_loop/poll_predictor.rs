@@ -61,7 +61,7 @@ impl Default for PollSettings {
 /// what a wake-up is worth longer than it should be.
 const PARTS: u8 = 16;
 
-/// What one sample adds to its count. More than one, so that what is halved is not forgotten at once.
+/// Weight of a sample. More than one, so that a halved count is not zero at once.
 const SAMPLE: u8 = 8;
 
 /// Counts are halved when they add up to this: the last 8 to 16 samples decide.

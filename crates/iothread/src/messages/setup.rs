@@ -21,7 +21,7 @@ pub struct VringSetup {
     pub fixed_buffers: bool,
     /// Its statistics, which no other running queue shares.
     pub stats: Arc<QueueStats>,
-    /// Where failed requests and a broken queue are reported, beside the log.
+    /// Receives reports of failed requests and a broken queue, beside the log.
     pub reports: Option<QueueReports>,
 }
 
@@ -57,7 +57,7 @@ pub struct ScsiDisk {
     pub node: Arc<Node>,
     /// Statistics of commands to this disk, beside the queue's own. Queues on the same iothread share them.
     pub stats: Arc<QueueStats>,
-    /// Where failed requests are reported, beside the log.
+    /// Receives reports of failed requests, beside the log.
     pub reports: Option<Arc<ExportReports>>,
 }
 

@@ -83,7 +83,7 @@ pub struct DriverRing {
     free: Vec<u16>,
     /// The descriptors of each chain that the device has, by head.
     chains: BTreeMap<u16, Vec<u16>>,
-    /// What `avail.idx` will be once published.
+    /// `avail.idx` once the added chains are published.
     next_avail: u16,
     /// The used entry to look at next.
     next_used: u16,
@@ -125,12 +125,12 @@ impl DriverRing {
         driver
     }
 
-    /// Where the rings are.
+    /// The addresses of the rings.
     pub fn layout(&self) -> RingLayout {
         self.layout
     }
 
-    /// What the queue was made for.
+    /// The features of the queue.
     pub fn features(&self) -> RingFeatures {
         self.features
     }

@@ -1,4 +1,4 @@
-//! Guest memory without a guest.
+//! Guest memory for tests.
 //!
 //! Each region is a memory file of its own, so that it can be mapped a second time (a memory map
 //! that changes) and handed to another process (a front-end of a test).
@@ -16,7 +16,7 @@ use libc::iovec;
 use crate::dirty_log::LOG_PAGE_BYTES;
 use crate::memory::{GuestMemory, Region};
 
-/// What a region's front-end address is above its guest address.
+/// Difference between a region's front-end address and its guest address.
 pub const USER_ADDR_OFFSET: u64 = 0x7f00_0000_0000;
 
 /// Fills the part of a region's last page that lies outside the region.
@@ -37,7 +37,7 @@ struct Shared {
     guest_memory: RwLock<Arc<GuestMemory>>,
     /// The lowest guest address that was not handed out.
     next_alloc: AtomicU64,
-    /// What the guest writes is kept in `written`: numbers of pages.
+    /// Numbers of the pages that the guest writes, in `written`.
     watched: AtomicBool,
     written: Mutex<BTreeSet<u64>>,
 }
@@ -300,7 +300,7 @@ impl TestMemory {
     }
 }
 
-/// Where byte `done` of `len` bytes at `guest_addr` is, and how many follow it there.
+/// The host address of byte `done` of `len` bytes at `guest_addr`, and how many follow it there.
 fn piece(memory: &GuestMemory, guest_addr: u64, done: usize, len: usize) -> (NonNull<u8>, usize) {
     let (host, here) = memory
         .slice_at(&mut 0, guest_addr + done as u64, (len - done) as u64)

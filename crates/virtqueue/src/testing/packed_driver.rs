@@ -15,7 +15,7 @@ pub const PACKED_DESC_F_AVAIL: u16 = 0x80;
 /// `VIRTQ_DESC_F_USED`.
 pub const PACKED_DESC_F_USED: u16 = 0x8000;
 
-/// When one side wants to hear of the other (section 2.8.10).
+/// Event suppression: when one side wants to be notified (section 2.8.10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// `RING_EVENT_FLAGS_ENABLE`.
@@ -70,7 +70,7 @@ pub struct PackedDriverRing {
     /// The descriptor where the next used entry comes, and the device ring wrap counter as the
     /// driver sees it.
     next_used: (u16, bool),
-    /// What was added since the last publish: descriptors written, in order.
+    /// Descriptors that were written since the last publish, in order.
     written: Vec<(u16, bool)>,
     /// The flags of the first of them, which are stored last.
     first_flags: u16,
@@ -126,12 +126,12 @@ impl PackedDriverRing {
         driver
     }
 
-    /// Where the ring and the areas are.
+    /// The addresses of the ring and the areas.
     pub fn layout(&self) -> RingLayout {
         self.layout
     }
 
-    /// What the queue was made for.
+    /// The features of the queue.
     pub fn features(&self) -> RingFeatures {
         self.features
     }
@@ -141,7 +141,7 @@ impl PackedDriverRing {
         &self.memory
     }
 
-    /// Where the driver goes on, as half of a vhost-user base.
+    /// The driver's position, as half of a vhost-user base.
     pub fn base(&self) -> u16 {
         self.next_avail.0 | u16::from(self.next_avail.1) << 15
     }
@@ -267,7 +267,7 @@ impl PackedDriverRing {
         self.next_used
     }
 
-    /// Says when the driver wants to be signalled.
+    /// Sets when the driver wants to be signalled.
     pub fn set_driver_event(&self, event: Event) {
         let (position, flags) = match event {
             Event::Always => (0, 0),
