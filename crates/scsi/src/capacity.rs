@@ -47,7 +47,7 @@ pub(crate) fn lba_status(cdb: &Cdb, unit: &Unit) -> Result<(Phase, Work), Sense>
     let extent = Extent { offset, len };
     let mut steps = LbaStatus::new(lba, unit.block_shift(), extent, cdb.be32(10).into());
     if !unit.options.thin {
-        steps.know();
+        steps.assume_all_mapped();
     }
     Ok(match steps.most_bytes() {
         0 => (Phase::Status, Work::Nothing),

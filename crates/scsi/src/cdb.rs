@@ -15,7 +15,7 @@ const SCSI_2_LUN: u8 = 0xe0;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cdb {
     bytes: [u8; MAX_CDB_BYTES],
-    /// How many came.
+    /// Comparison many came.
     len: usize,
 }
 

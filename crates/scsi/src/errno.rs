@@ -6,7 +6,7 @@ use crate::sense::{Key, Sense};
 
 /// What a command ends with when the node said no.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub(crate) enum CommandFailure {
     Sense(Sense),
     /// Somebody else has reserved the disk below.
     Conflict,
@@ -15,10 +15,10 @@ pub(crate) enum Failure {
 }
 
 /// The choices are those of the field: guests know what to do about them.
-pub(crate) fn failure(errno: Errno, write: bool) -> Failure {
+pub(crate) fn failure_of(errno: Errno, write: bool) -> CommandFailure {
     let (key, code) = match errno {
-        Errno::BADE => return Failure::Conflict,
-        Errno::DOM => return Failure::TaskSetFull,
+        Errno::BADE => return CommandFailure::Conflict,
+        Errno::DOM => return CommandFailure::TaskSetFull,
         // MEDIUM NOT PRESENT
         Errno::NOMEDIUM => (Key::NotReady, 0x3a00),
         // INTERNAL TARGET FAILURE
@@ -32,7 +32,7 @@ pub(crate) fn failure(errno: Errno, write: bool) -> Failure {
         // I/O PROCESS TERMINATED
         _ => (Key::AbortedCommand, 0x0006),
     };
-    Failure::Sense(Sense::new(key, code))
+    CommandFailure::Sense(Sense::new(key, code))
 }
 
 #[cfg(test)]
@@ -41,15 +41,15 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_told_from_a_broken_one() {
-        let code = |errno, write| match failure(errno, write) {
-            Failure::Sense(sense) => (sense.key, sense.code),
+        let code = |errno, write| match failure_of(errno, write) {
+            CommandFailure::Sense(sense) => (sense.key, sense.code),
             other => panic!("{other:?}"),
         };
         assert_eq!(code(Errno::NOSPC, true), (Key::DataProtect, 0x2707));
         assert_eq!(code(Errno::NODATA, false), (Key::MediumError, 0x1100));
         assert_eq!(code(Errno::NODATA, true), (Key::MediumError, 0x0c00));
         assert_eq!(code(Errno::IO, true), (Key::AbortedCommand, 0x0006));
-        assert_eq!(failure(Errno::BADE, true), Failure::Conflict);
-        assert_eq!(failure(Errno::DOM, true), Failure::TaskSetFull);
+        assert_eq!(failure_of(Errno::BADE, true), CommandFailure::Conflict);
+        assert_eq!(failure_of(Errno::DOM, true), CommandFailure::TaskSetFull);
     }
 }

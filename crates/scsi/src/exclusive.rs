@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How a task that waits is told to go on.
+/// Comparison a task that waits is told to go on.
 pub trait Resume: Send + Sync {
     /// The task of this token may go on: call `Task::resumed` on the thread that has it. This is
     /// called from any thread, where another task ends.
@@ -24,7 +24,7 @@ pub struct Waker {
 
 /// What is done by one task at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum Exclusion {
     /// COMPARE AND WRITE, ORWRITE.
     Blocks,
     /// PERSISTENT RESERVE OUT.
@@ -33,33 +33,33 @@ pub(crate) enum Line {
 
 /// The lines of a unit.
 #[derive(Default)]
-pub(crate) struct Lines {
+pub(crate) struct Exclusions {
     blocks: Exclusive,
     reservations: Exclusive,
 }
 
-impl Lines {
-    fn of(&self, line: Line) -> &Exclusive {
-        match line {
-            Line::Blocks => &self.blocks,
-            Line::Reservations => &self.reservations,
+impl Exclusions {
+    fn of(&self, exclusion: Exclusion) -> &Exclusive {
+        match exclusion {
+            Exclusion::Blocks => &self.blocks,
+            Exclusion::Reservations => &self.reservations,
         }
     }
 
-    /// Lines up. True: it is our turn at once; else the waker is called when it is.
-    pub fn enter(&self, line: Line, waker: &Waker) -> (Place, bool) {
-        let (number, ours) = self.of(line).enter(waker);
-        (Place { line, number }, ours)
+    /// Exclusions up. True: it is our turn at once; else the waker is called when it is.
+    pub fn enter(&self, exclusion: Exclusion, waker: &Waker) -> (Ticket, bool) {
+        let (number, ours) = self.of(exclusion).enter(waker);
+        (Ticket { exclusion, number }, ours)
     }
 
     /// Whether it is its turn.
-    pub fn has(&self, place: Place) -> bool {
-        self.of(place.line).has(place.number)
+    pub fn has(&self, ticket: Ticket) -> bool {
+        self.of(ticket.exclusion).has(ticket.number)
     }
 
-    /// Done, or no longer interested: the next in the line is woken up if it was our turn.
-    pub fn leave(&self, place: Place) {
-        self.of(place.line).leave(place.number);
+    /// Effects, or no longer interested: the next in the exclusion is woken up if it was our turn.
+    pub fn leave(&self, ticket: Ticket) {
+        self.of(ticket.exclusion).leave(ticket.number);
     }
 }
 
@@ -74,10 +74,10 @@ struct Inner {
 #[derive(Default)]
 struct Exclusive(Mutex<Inner>);
 
-/// A place in a line.
+/// A ticket in a exclusion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    line: Line,
+pub(crate) struct Ticket {
+    exclusion: Exclusion,
     number: u64,
 }
 
@@ -85,29 +85,29 @@ impl Exclusive {
     fn enter(&self, waker: &Waker) -> (u64, bool) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         inner.next += 1;
-        let place = inner.next;
+        let ticket = inner.next;
         let ours = inner.holder.is_none();
         if ours {
-            inner.holder = Some(place);
+            inner.holder = Some(ticket);
         } else {
-            inner.waiting.push_back((place, waker.clone()));
+            inner.waiting.push_back((ticket, waker.clone()));
         }
-        (place, ours)
+        (ticket, ours)
     }
 
-    fn has(&self, place: u64) -> bool {
+    fn has(&self, ticket: u64) -> bool {
         let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.holder == Some(place)
+        inner.holder == Some(ticket)
     }
 
-    fn leave(&self, place: u64) {
+    fn leave(&self, ticket: u64) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if inner.holder != Some(place) {
-            inner.waiting.retain(|(waiting, _)| *waiting != place);
+        if inner.holder != Some(ticket) {
+            inner.waiting.retain(|(waiting, _)| *waiting != ticket);
             return;
         }
         let next = inner.waiting.pop_front();
-        inner.holder = next.as_ref().map(|(place, _)| *place);
+        inner.holder = next.as_ref().map(|(ticket, _)| *ticket);
         drop(inner);
         if let Some((_, waker)) = next {
             waker.resume.resume(waker.token);
@@ -138,20 +138,20 @@ mod tests {
         let exclusive = Exclusive::default();
         let (first, ours) = exclusive.enter(&waker(1));
         assert!(ours);
-        let places: Vec<u64> = (2..5)
+        let tickets: Vec<u64> = (2..5)
             .map(|token| {
-                let (place, ours) = exclusive.enter(&waker(token));
+                let (ticket, ours) = exclusive.enter(&waker(token));
                 assert!(!ours);
-                place
+                ticket
             })
             .collect();
-        exclusive.leave(places[1]);
+        exclusive.leave(tickets[1]);
         exclusive.leave(first);
         assert_eq!(*woken.0.lock().unwrap(), [2]);
-        assert!(exclusive.has(places[0]) && !exclusive.has(places[2]));
-        exclusive.leave(places[0]);
+        assert!(exclusive.has(tickets[0]) && !exclusive.has(tickets[2]));
+        exclusive.leave(tickets[0]);
         assert_eq!(*woken.0.lock().unwrap(), [2, 4]);
-        exclusive.leave(places[2]);
+        exclusive.leave(tickets[2]);
         assert!(exclusive.enter(&waker(5)).1, "nobody is left");
     }
 }

@@ -49,9 +49,9 @@ pub enum IdentityError {
     TooLong {
         /// Which one.
         what: &'static str,
-        /// How long it is.
+        /// Comparison long it is.
         found: usize,
-        /// How long it may be.
+        /// Comparison long it may be.
         most: usize,
     },
     /// Guests may show it, or not.

@@ -38,7 +38,7 @@ pub(crate) fn inquiry(
 }
 
 /// The answer of a number that has no unit.
-pub(crate) fn nobody(cdb: &Cdb, out: &mut Vec<u8>) -> Result<u64, Sense> {
+pub(crate) fn without_unit(cdb: &Cdb, out: &mut Vec<u8>) -> Result<u64, Sense> {
     if cdb.bit(1, 0) {
         return Err(Sense::field(1, Some(0)));
     }

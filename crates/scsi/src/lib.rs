@@ -31,6 +31,7 @@
 //! # }
 //! ```
 
+mod access_word;
 mod attention;
 mod buffer;
 mod bytes;
@@ -39,7 +40,6 @@ mod cdb;
 mod commands;
 mod errno;
 mod exclusive;
-mod gate;
 mod identity;
 mod inquiry;
 mod medium_access;

@@ -11,7 +11,7 @@ use crate::unit::Unit;
 /// What follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Selected {
-    Done,
+    Effects,
     /// The write cache is off now: what it had must become stable.
     Flush,
 }
@@ -37,7 +37,7 @@ pub(crate) fn mode_select(
     list: &[u8],
 ) -> Result<Selected, Sense> {
     if list.is_empty() {
-        return Ok(Selected::Done);
+        return Ok(Selected::Effects);
     }
     let long = cdb.opcode() == 0x55;
     let pages_at = header(unit, long, list)?;
@@ -52,15 +52,15 @@ pub(crate) fn mode_select(
             at = end;
         }
         if wanted == state.modes {
-            return Ok(Selected::Done);
+            return Ok(Selected::Effects);
         }
         let flush = state.modes.write_cache && !wanted.write_cache;
         state.modes = wanted;
-        state.tell_others(nexus, code::MODE_PARAMETERS_CHANGED);
+        state.raise_for_others(nexus, code::MODE_PARAMETERS_CHANGED);
         Ok(if flush {
             Selected::Flush
         } else {
-            Selected::Done
+            Selected::Effects
         })
     })
 }

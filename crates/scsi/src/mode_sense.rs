@@ -28,7 +28,8 @@ pub(crate) fn mode_sense(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> Result<u6
     if subpage != 0 && subpage != ALL_SUBPAGES {
         return Err(Sense::field(3, None));
     }
-    let (modes, protected) = unit.look(|state| (state.modes, state.write_protection().is_some()));
+    let (modes, protected) =
+        unit.with_state(|state| (state.modes, state.write_protection().is_some()));
     let defaults = unit.default_modes();
     let mut pages = Vec::new();
     if code == ALL_PAGES {
@@ -63,7 +64,7 @@ pub(crate) fn mode_sense(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> Result<u6
     })
 }
 
-/// How many blocks of how many bytes, in 8 bytes or 16.
+/// Comparison many blocks of how many bytes, in 8 bytes or 16.
 pub(crate) fn block_descriptor(unit: &Unit, long: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
     if long {

@@ -76,7 +76,7 @@ pub(crate) fn page(code: u8, values: Values, modes: &Modes, defaults: &Modes) ->
                 // GLTSD: log parameters are not saved. Simple tasks are reordered at will.
                 page[2] |= 0x02;
                 page[3] = 0x10;
-                // How long the unit may be busy: no limit is known.
+                // Comparison long the unit may be busy: no limit is known.
                 put(&mut page, 8, &[0xff, 0xff]);
             }
         }

@@ -12,7 +12,7 @@ const REPORT_CAPABILITIES: u8 = 0x02;
 /// Answers into `out`; says how much of it was asked for. The table has but the four service actions.
 pub(crate) fn persistent_in(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> u64 {
     let keeps = unit.options.reservation_store.is_some();
-    unit.look(|state| match cdb.service_action() {
+    unit.with_state(|state| match cdb.service_action() {
         READ_KEYS => keys(&state.persistent, out),
         READ_RESERVATION => reservation(&state.persistent, out),
         REPORT_CAPABILITIES => capabilities(&state.persistent, keeps, out),
@@ -34,7 +34,7 @@ fn keys(all: &Reservations, out: &mut Vec<u8>) {
 }
 
 fn reservation(all: &Reservations, out: &mut Vec<u8>) {
-    let Some(held) = &all.held else {
+    let Some(held) = &all.reservation else {
         header(all, 0, out);
         return;
     };
@@ -60,7 +60,7 @@ fn full_status(all: &Reservations, out: &mut Vec<u8>) {
     for one in &all.registrations {
         let mut head = [0; 24];
         put(&mut head, 0, &one.key.to_be_bytes());
-        if let Some(held) = all.held.as_ref().filter(|_| all.holds(&one.ports)) {
+        if let Some(held) = all.reservation.as_ref().filter(|_| all.holds(&one.ports)) {
             head[12] = 0x01;
             head[13] = held.kind as u8;
         }

@@ -5,7 +5,9 @@ use crate::bytes::{be16, be32, be64, byte};
 use crate::cdb::Cdb;
 use crate::nexus::{Nexus, Ports, TransportId, encoded_len};
 use crate::refusal::Refusal;
-use crate::reservations::{Conflict, Kind, MAX_REGISTRATIONS, News, PreemptError, Reservations};
+use crate::reservations::{
+    AttentionList, Conflict, Kind, MAX_REGISTRATIONS, PreemptError, Reservations,
+};
 use crate::sense::Sense;
 use crate::unit::Unit;
 
@@ -52,7 +54,7 @@ struct Request<'a> {
 }
 
 /// What an initiator hears when there is no room for what the command adds; `None`: it adds nothing.
-pub(crate) fn adds(cdb: &Cdb) -> Option<Sense> {
+pub(crate) fn no_room_error(cdb: &Cdb) -> Option<Sense> {
     match cdb.service_action() {
         REGISTER | REGISTER_AND_IGNORE | REGISTER_AND_MOVE => Some(Sense::NO_REGISTRATION_LEFT),
         RESERVE | PREEMPT | PREEMPT_AND_ABORT => Some(Sense::NO_RESERVATION_LEFT),
@@ -63,7 +65,7 @@ pub(crate) fn adds(cdb: &Cdb) -> Option<Sense> {
 /// What is to change.
 pub(crate) struct Change {
     after: Reservations,
-    news: News,
+    news: AttentionList,
     /// Whose tasks are to end.
     lost: Vec<Ports>,
     /// It concerns what is kept across restarts.
@@ -71,15 +73,15 @@ pub(crate) struct Change {
 }
 
 /// Says what a command changes. Nobody else changes anything meanwhile.
-pub(crate) fn decide(cdb: &Cdb, unit: &Unit, nexus: Nexus, list: &[u8]) -> Result<Change, Refusal> {
+pub(crate) fn plan(cdb: &Cdb, unit: &Unit, nexus: Nexus, list: &[u8]) -> Result<Change, Refusal> {
     let keeps = unit.options.reservation_store.is_some();
-    unit.look(|state| {
+    unit.with_state(|state| {
         // Nobody introduced this one: it cannot be registered.
         let ports = state.ports(nexus).ok_or(Refusal::Conflict)?.clone();
         let before = &state.persistent;
         let mut after = before.clone();
         let request = Request { cdb, list, ports };
-        let (news, lost) = request.carry_out(&mut after, keeps)?;
+        let (news, lost) = request.apply(&mut after, keeps)?;
         Ok(Change {
             kept: after != *before && (before.persist || after.persist),
             after,
@@ -101,10 +103,10 @@ impl Change {
     }
 
     /// So it is. Says whose tasks are to end.
-    pub fn carry_out(self, unit: &Unit, nexus: Nexus) -> Vec<Nexus> {
+    pub fn apply(self, unit: &Unit, nexus: Nexus) -> Vec<Nexus> {
         unit.change(|state| {
             state.persistent = self.after;
-            state.tell_news(&self.news);
+            state.raise_listed(&self.news);
             let mut lost = state.nexuses(&self.lost);
             lost.retain(|other| *other != nexus);
             lost
@@ -113,7 +115,7 @@ impl Change {
 }
 
 /// Whom to tell, and whose tasks are to end.
-type Done = (News, Option<Vec<Ports>>);
+type Effects = (AttentionList, Option<Vec<Ports>>);
 
 impl Request<'_> {
     fn key(&self) -> u64 {
@@ -138,7 +140,7 @@ impl Request<'_> {
         self.kind().ok_or(Sense::field(2, Some(bit)))
     }
 
-    fn carry_out(&self, all: &mut Reservations, keeps: bool) -> Result<Done, Refusal> {
+    fn apply(&self, all: &mut Reservations, keeps: bool) -> Result<Effects, Refusal> {
         let action = self.cdb.service_action();
         let registers = matches!(action, REGISTER | REGISTER_AND_IGNORE);
         // SPEC_I_PT and ALL_TG_PT, which only registering may have, are not supported; APTPL may be.
@@ -158,7 +160,7 @@ impl Request<'_> {
             REGISTER | REGISTER_AND_IGNORE => self.register(all, flags & 0x01 != 0),
             RESERVE => {
                 all.reserve(ports, self.known_kind()?)?;
-                Ok((News::new(), None))
+                Ok((AttentionList::new(), None))
             }
             RELEASE => {
                 let news = all.release(ports, self.kind());
@@ -175,12 +177,12 @@ impl Request<'_> {
                 )?;
                 Ok((news, (action == PREEMPT_AND_ABORT).then_some(lost)))
             }
-            REGISTER_AND_MOVE => self.hand_over(all, keeps),
+            REGISTER_AND_MOVE => self.register_and_move(all, keeps),
             _ => Err(Sense::field(1, Some(4)).into()),
         }
     }
 
-    fn register(&self, all: &mut Reservations, persist: bool) -> Result<Done, Refusal> {
+    fn register(&self, all: &mut Reservations, persist: bool) -> Result<Effects, Refusal> {
         let ignores_key = self.cdb.service_action() == REGISTER_AND_IGNORE;
         let registered = all.key_of(&self.ports);
         // Who is not registered has the key 0.
@@ -192,14 +194,14 @@ impl Request<'_> {
             return Err(Sense::NO_REGISTRATION_LEFT.into());
         }
         if registered.is_none() && !adds {
-            return Ok((News::new(), None));
+            return Ok((AttentionList::new(), None));
         }
         all.persist = persist;
         Ok((all.register(&self.ports, self.new_key()), None))
     }
 
     /// REGISTER AND MOVE: its list is laid out differently.
-    fn hand_over(&self, all: &mut Reservations, keeps: bool) -> Result<Done, Refusal> {
+    fn register_and_move(&self, all: &mut Reservations, keeps: bool) -> Result<Effects, Refusal> {
         let flags = byte(self.list, 17);
         let id_len = be32(self.list, 20);
         let id = &self.list[LIST_BYTES.min(self.list.len())..];
@@ -209,10 +211,13 @@ impl Request<'_> {
         if flags & 0x01 != 0 && !keeps {
             return Err(Sense::parameter(17, Some(0)).into());
         }
-        if all.held.is_none() {
+        if all.reservation.is_none() {
             return Err(Sense::field(1, Some(4)).into());
         }
-        let individual = all.held.as_ref().is_some_and(|held| !held.kind.all());
+        let individual = all
+            .reservation
+            .as_ref()
+            .is_some_and(|held| !held.kind.all());
         if !individual || !all.holds(&self.ports) {
             return Err(Refusal::Conflict);
         }
@@ -234,7 +239,7 @@ impl Request<'_> {
             return Err(Sense::NO_REGISTRATION_LEFT.into());
         }
         all.persist = flags & 0x01 != 0;
-        all.hand_over(&self.ports, &to, self.new_key(), flags & 0x02 != 0);
-        Ok((News::new(), None))
+        all.move_to(&self.ports, &to, self.new_key(), flags & 0x02 != 0);
+        Ok((AttentionList::new(), None))
     }
 }

@@ -27,7 +27,7 @@ impl Task {
     pub fn receive(&mut self, view: &mut View, lun: u16, nexus: Nexus, cdb: &[u8]) -> Phase {
         self.begin(lun, nexus);
         view.refresh();
-        if let Some(unit) = view.take(lun)
+        if let Some(unit) = view.select(lun)
             && let Some(transfer) = Transfer::any(unit, nexus, CdbWords::new(cdb))
         {
             self.descriptor_sense = unit.word().has_descriptor_sense();
@@ -82,7 +82,7 @@ impl Task {
         let allocation = match cdb.opcode() {
             INQUIRY => {
                 cdb.check(entry.mask)?;
-                inquiry::nobody(cdb, data)?
+                inquiry::without_unit(cdb, data)?
             }
             REPORT_LUNS => {
                 cdb.check(entry.mask)?;
@@ -96,7 +96,7 @@ impl Task {
             }
             _ => return Err(Sense::LUN_NOT_SUPPORTED.into()),
         };
-        Ok(answer(allocation, data))
+        Ok(data_in(allocation, data))
     }
 
     fn begin_command(
@@ -135,7 +135,7 @@ impl Task {
                 data.extend(sense.encode(cdb.bit(1, 0)).as_bytes());
                 u64::from(cdb.byte(4))
             }
-            command => match start::answer(command, cdb, unit, nexus, data)? {
+            command => match start::immediate_data(command, cdb, unit, nexus, data)? {
                 Some(allocation) => allocation,
                 None => {
                     self.exact = matches!(command, Command::WriteSame | Command::CompareAndWrite);
@@ -143,7 +143,7 @@ impl Task {
                 }
             },
         };
-        Ok(answer(allocation, data))
+        Ok(data_in(allocation, data))
     }
 }
 
@@ -172,7 +172,7 @@ fn permit(unit: &Unit, entry: &Entry, nexus: Nexus, cdb: &Cdb) -> Result<(), Ref
             | Command::OrWrite
     );
     let access = entry.access_of(cdb);
-    unit.look(|state| {
+    unit.with_state(|state| {
         if access != Access::Reservations && !state.may(nexus, access) {
             return Err(Refusal::Conflict);
         }
@@ -187,9 +187,9 @@ fn permit(unit: &Unit, entry: &Entry, nexus: Nexus, cdb: &Cdb) -> Result<(), Ref
 }
 
 /// The data is there.
-fn answer(allocation: u64, data: &[u8]) -> (Phase, Work) {
+fn data_in(allocation: u64, data: &[u8]) -> (Phase, Work) {
     match allocation.min(data.len() as u64) {
         0 => (Phase::Status, Work::Nothing),
-        bytes => (Phase::DataIn(bytes), Work::Answer),
+        bytes => (Phase::DataIn(bytes), Work::DataIn),
     }
 }

@@ -80,7 +80,7 @@ impl Reservations {
             let ports = ports_to_text(&one.ports);
             let _ = writeln!(text, "registration {:#018x} {ports}", one.key);
         }
-        if let Some(held) = &self.held {
+        if let Some(held) = &self.reservation {
             let kind = held.kind as u8;
             let _ = match &held.holder {
                 None => writeln!(text, "reservation {kind} all"),
@@ -116,7 +116,7 @@ impl Reservations {
                 let ports = ports_from_text(target, initiator)?;
                 let known = self.key_of(&ports).is_some();
                 let full = self.registrations.len() >= MAX_REGISTRATIONS;
-                if key == 0 || known || full || self.held.is_some() {
+                if key == 0 || known || full || self.reservation.is_some() {
                     return None;
                 }
                 self.registrations.push(Registration { ports, key });
@@ -132,7 +132,11 @@ impl Reservations {
                     }
                     _ => return None,
                 };
-                if self.held.replace(Reservation { kind, holder }).is_some() {
+                if self
+                    .reservation
+                    .replace(Reservation { kind, holder })
+                    .is_some()
+                {
                     return None;
                 }
             }

@@ -7,7 +7,7 @@ use crate::nexus::Ports;
 /// Registrations that a unit keeps.
 pub(crate) const MAX_REGISTRATIONS: usize = 128;
 
-/// How a unit is reserved.
+/// Comparison a unit is reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -67,7 +67,7 @@ pub(crate) struct Reservation {
 }
 
 /// Whom to tell what.
-pub(crate) type News = Vec<(Ports, u16)>;
+pub(crate) type AttentionList = Vec<(Ports, u16)>;
 
 /// The command ends with RESERVATION CONFLICT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ pub(crate) struct Conflict;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reservations {
     pub registrations: Vec<Registration>,
-    pub held: Option<Reservation>,
+    pub reservation: Option<Reservation>,
     /// PRGENERATION.
     pub generation: u32,
     /// They survive a restart.
@@ -101,7 +101,7 @@ impl Reservations {
 
     /// Whether this one holds the reservation that there is.
     pub fn holds(&self, ports: &Ports) -> bool {
-        match &self.held {
+        match &self.reservation {
             None => false,
             Some(held) => match &held.holder {
                 Some(holder) => holder == ports,
@@ -112,7 +112,7 @@ impl Reservations {
 
     /// Whether a command may go on. `ports`: `None` for somebody whom nobody introduced.
     pub fn allow(&self, ports: Option<&Ports>, access: Access) -> bool {
-        let Some(held) = &self.held else {
+        let Some(held) = &self.reservation else {
             return true;
         };
         if ports.is_some_and(|ports| {
@@ -133,14 +133,14 @@ impl Reservations {
             .filter(move |one| one.ports != *ports)
     }
 
-    fn tell_others(&self, ports: &Ports, code: u16) -> News {
+    fn attentions_of_others(&self, ports: &Ports, code: u16) -> AttentionList {
         self.others(ports)
             .map(|one| (one.ports.clone(), code))
             .collect()
     }
 
     /// Registers, changes the key, or (with key 0) is registered no longer.
-    pub fn register(&mut self, ports: &Ports, key: u64) -> News {
+    pub fn register(&mut self, ports: &Ports, key: u64) -> AttentionList {
         self.generation = self.generation.wrapping_add(1);
         let at = self
             .registrations
@@ -161,9 +161,9 @@ impl Reservations {
         }
     }
 
-    fn unregister(&mut self, at: usize) -> News {
+    fn unregister(&mut self, at: usize) -> AttentionList {
         let gone = self.registrations.remove(at);
-        let Some(held) = &self.held else {
+        let Some(held) = &self.reservation else {
             return Vec::new();
         };
         let released = match &held.holder {
@@ -174,9 +174,9 @@ impl Reservations {
             return Vec::new();
         }
         let registrants = held.kind.registrants();
-        self.held = None;
+        self.reservation = None;
         if registrants {
-            self.tell_others(&gone.ports, code::RESERVATIONS_RELEASED)
+            self.attentions_of_others(&gone.ports, code::RESERVATIONS_RELEASED)
         } else {
             Vec::new()
         }
@@ -184,43 +184,47 @@ impl Reservations {
 
     /// Reserves the unit for a registrant.
     pub fn reserve(&mut self, ports: &Ports, kind: Kind) -> Result<(), Conflict> {
-        match &self.held {
+        match &self.reservation {
             Some(held) if self.holds(ports) && held.kind == kind => Ok(()),
             Some(_) => Err(Conflict),
             None => {
-                self.hold(ports, kind);
+                self.set_holder(ports, kind);
                 Ok(())
             }
         }
     }
 
-    fn hold(&mut self, ports: &Ports, kind: Kind) {
+    fn set_holder(&mut self, ports: &Ports, kind: Kind) {
         let holder = (!kind.all()).then(|| ports.clone());
-        self.held = Some(Reservation { kind, holder });
+        self.reservation = Some(Reservation { kind, holder });
     }
 
     /// Releases what a registrant holds. `Err`: it holds something else.
-    pub fn release(&mut self, ports: &Ports, kind: Option<Kind>) -> Result<News, WrongKind> {
-        let Some(held) = self.held.as_ref().filter(|_| self.holds(ports)) else {
+    pub fn release(
+        &mut self,
+        ports: &Ports,
+        kind: Option<Kind>,
+    ) -> Result<AttentionList, WrongKind> {
+        let Some(held) = self.reservation.as_ref().filter(|_| self.holds(ports)) else {
             return Ok(Vec::new());
         };
         if kind != Some(held.kind) {
             return Err(WrongKind);
         }
         let registrants = held.kind.registrants();
-        self.held = None;
+        self.reservation = None;
         Ok(if registrants {
-            self.tell_others(ports, code::RESERVATIONS_RELEASED)
+            self.attentions_of_others(ports, code::RESERVATIONS_RELEASED)
         } else {
             Vec::new()
         })
     }
 
     /// Nobody is registered, and nothing reserved.
-    pub fn clear(&mut self, ports: &Ports) -> News {
-        let news = self.tell_others(ports, code::RESERVATIONS_PREEMPTED);
+    pub fn clear(&mut self, ports: &Ports) -> AttentionList {
+        let news = self.attentions_of_others(ports, code::RESERVATIONS_PREEMPTED);
         self.registrations.clear();
-        self.held = None;
+        self.reservation = None;
         self.generation = self.generation.wrapping_add(1);
         news
     }
@@ -232,13 +236,16 @@ impl Reservations {
         ports: &Ports,
         key: u64,
         kind: Option<Kind>,
-    ) -> Result<(News, Vec<Ports>), PreemptError> {
-        let everybody = self.held.as_ref().is_some_and(|held| held.kind.all());
+    ) -> Result<(AttentionList, Vec<Ports>), PreemptError> {
+        let everybody = self
+            .reservation
+            .as_ref()
+            .is_some_and(|held| held.kind.all());
         if key == 0 && !everybody {
             return Err(PreemptError::NoKey);
         }
         let matching = |one: &Registration| key == 0 || one.key == key;
-        let takes_over = match &self.held {
+        let takes_over = match &self.reservation {
             None => false,
             Some(held) => match &held.holder {
                 Some(holder) => self.key_of(holder) == Some(key),
@@ -260,25 +267,28 @@ impl Reservations {
         let keep_self = takes_over || self.key_of(ports) != Some(key);
         self.registrations
             .retain(|one| !lost.contains(&one.ports) && (keep_self || one.ports != *ports));
-        let mut news: News = lost
+        let mut news: AttentionList = lost
             .iter()
             .map(|ports| (ports.clone(), code::REGISTRATIONS_PREEMPTED))
             .collect();
         if let (true, Some(kind)) = (takes_over, kind) {
-            let changed = self.held.as_ref().is_some_and(|held| held.kind != kind);
+            let changed = self
+                .reservation
+                .as_ref()
+                .is_some_and(|held| held.kind != kind);
             if changed {
-                news.extend(self.tell_others(ports, code::RESERVATIONS_RELEASED));
+                news.extend(self.attentions_of_others(ports, code::RESERVATIONS_RELEASED));
             }
-            self.hold(ports, kind);
+            self.set_holder(ports, kind);
         } else if everybody && self.registrations.is_empty() {
-            self.held = None;
+            self.reservation = None;
         }
         self.generation = self.generation.wrapping_add(1);
         Ok((news, lost))
     }
 
     /// Gives the reservation to somebody else, who is registered by that, and may unregister.
-    pub fn hand_over(&mut self, from: &Ports, to: &Ports, key: u64, unregister: bool) {
+    pub fn move_to(&mut self, from: &Ports, to: &Ports, key: u64, unregister: bool) {
         self.generation = self.generation.wrapping_add(1);
         match self.registrations.iter_mut().find(|one| one.ports == *to) {
             Some(one) => one.key = key,
@@ -287,7 +297,7 @@ impl Reservations {
                 key,
             }),
         }
-        if let Some(held) = &mut self.held {
+        if let Some(held) = &mut self.reservation {
             held.holder = Some(to.clone());
         }
         if unregister {

@@ -12,8 +12,8 @@ use crate::refusal::Refusal;
 use crate::sense::Sense;
 use crate::step::Phase;
 use crate::steps::{
-    CompareAndWrite, Extent, Flush, How, OrWrite, Read, Reserve, Steps, Then, Unmap, Verify,
-    WriteSame,
+    AfterFlush, CompareAndWrite, Comparison, Extent, Flush, OrWrite, Read, Reserve, Steps, Unmap,
+    Verify, WriteSame,
 };
 use crate::task::{Task, Work};
 use crate::unit::Unit;
@@ -26,7 +26,7 @@ const UNMAP_RANGE_BYTES: usize = 16;
 
 /// Commands that are answered at once: into `data`, with how much of it was asked for. `None`: it is
 /// none of these.
-pub(crate) fn answer(
+pub(crate) fn immediate_data(
     command: Command,
     cdb: &Cdb,
     unit: &Unit,
@@ -36,7 +36,7 @@ pub(crate) fn answer(
     let thin = unit.options.thin;
     Ok(Some(match command {
         Command::Inquiry => {
-            let port = unit.look(|state| state.ports(nexus).map_or(1, |ports| ports.target));
+            let port = unit.with_state(|state| state.ports(nexus).map_or(1, |ports| ports.target));
             inquiry::inquiry(cdb, unit, port, data)?
         }
         Command::ModeSense => mode_sense::mode_sense(cdb, unit, data)?,
@@ -45,7 +45,7 @@ pub(crate) fn answer(
         Command::LogSense => report::log_sense(cdb, data)?,
         Command::ReportOpcodes => report::opcodes(cdb, thin, data)?,
         Command::ReportTaskManagement => {
-            let parallel = unit.look(|state| {
+            let parallel = unit.with_state(|state| {
                 let ports = state.ports(nexus);
                 ports.is_some_and(|ports| matches!(ports.initiator, TransportId::Parallel { .. }))
             });
@@ -63,15 +63,15 @@ pub(crate) fn answer(
 
 /// By RESERVE(6) or (10), which knows no service actions.
 fn held_by_another(unit: &Unit, nexus: Nexus) -> bool {
-    unit.look(|state| state.legacy.is_some_and(|holder| holder != nexus))
+    unit.with_state(|state| state.legacy.is_some_and(|holder| holder != nexus))
 }
 
-type Begun = Result<(Phase, Work), Refusal>;
+type StartResult = Result<(Phase, Work), Refusal>;
 
 const DONE: (Phase, Work) = (Phase::Status, Work::Nothing);
 
 /// The others.
-pub(crate) fn start(command: Command, cdb: &Cdb, unit: &Arc<Unit>, nexus: Nexus) -> Begun {
+pub(crate) fn start(command: Command, cdb: &Cdb, unit: &Arc<Unit>, nexus: Nexus) -> StartResult {
     match command {
         Command::Read | Command::Write => transfer(command == Command::Write, cdb, unit),
         Command::Verify | Command::WriteAndVerify => {
@@ -91,7 +91,7 @@ pub(crate) fn start(command: Command, cdb: &Cdb, unit: &Arc<Unit>, nexus: Nexus)
         Command::Synchronize => {
             unit.extent(cdb.range())?;
             // With IMMED as without: it is done before the status comes, which is no later than promised.
-            Ok(flush(Then::Nothing))
+            Ok(flush(AfterFlush::Nothing))
         }
         Command::StartStop => start_stop(cdb, unit),
         Command::SendDiagnostic => self_test(cdb, unit),
@@ -118,11 +118,11 @@ fn list(cdb: &Cdb, len: u64) -> (Phase, Work) {
     if len == 0 {
         return DONE;
     }
-    (Phase::DataOut(len), Work::List(*cdb))
+    (Phase::DataOut(len), Work::ParameterList(*cdb))
 }
 
-fn flush(then: Then) -> (Phase, Work) {
-    (Phase::Status, Work::Steps(Steps::Flush(Flush::then(then))))
+fn flush(then: AfterFlush) -> (Phase, Work) {
+    (Phase::Status, Work::Steps(Steps::Flush(Flush::new(then))))
 }
 
 /// What moves nothing has no data phase, and nothing to do.
@@ -147,7 +147,7 @@ fn limited(cdb: &Cdb, unit: &Unit) -> Result<Extent, Sense> {
     Ok(Extent { offset, len })
 }
 
-fn transfer(write: bool, cdb: &Cdb, unit: &Unit) -> Begun {
+fn transfer(write: bool, cdb: &Cdb, unit: &Unit) -> StartResult {
     let extent = limited(cdb, unit)?;
     // READ(6) and WRITE(6) have no FUA: the bit is one of the address.
     let asked = cdb.opcode() >> 5 != 0 && cdb.fua();
@@ -164,7 +164,7 @@ fn transfer(write: bool, cdb: &Cdb, unit: &Unit) -> Begun {
     }
     let work = if asked {
         // What is read must be on the medium: what is in caches goes there first.
-        Work::Steps(Steps::Flush(Flush::then(Then::Read(Read::new(
+        Work::Steps(Steps::Flush(Flush::new(AfterFlush::Read(Read::new(
             extent,
             unit.block_bytes(),
         )))))
@@ -179,12 +179,12 @@ fn transfer(write: bool, cdb: &Cdb, unit: &Unit) -> Begun {
     Ok((Phase::DataIn(extent.len), work))
 }
 
-fn verify(write: bool, cdb: &Cdb, unit: &Unit) -> Begun {
+fn verify(write: bool, cdb: &Cdb, unit: &Unit) -> StartResult {
     let block = unit.block_bytes();
     let how = match cdb.byte(1) >> 1 & 3 {
-        0 => How::Medium,
-        1 => How::Data,
-        3 => How::Block,
+        0 => Comparison::Medium,
+        1 => Comparison::Data,
+        3 => Comparison::Block,
         _ => return Err(Sense::field(1, Some(2)).into()),
     };
     let (offset, len) = unit.extent(cdb.range())?;
@@ -194,12 +194,12 @@ fn verify(write: bool, cdb: &Cdb, unit: &Unit) -> Begun {
             extent = limited(cdb, unit)?;
             len
         }
-        How::Medium => 0,
-        How::Data => {
+        Comparison::Medium => 0,
+        Comparison::Data => {
             extent = limited(cdb, unit)?;
             len
         }
-        How::Block => len.min(u64::from(block)),
+        Comparison::Block => len.min(u64::from(block)),
     };
     let phase = match bytes {
         0 => Phase::Status,
@@ -212,7 +212,7 @@ fn verify(write: bool, cdb: &Cdb, unit: &Unit) -> Begun {
     Ok((phase, Work::Steps(Steps::Verify(steps))))
 }
 
-fn write_same(cdb: &Cdb, unit: &Unit) -> Begun {
+fn write_same(cdb: &Cdb, unit: &Unit) -> StartResult {
     let (unmap, no_data) = (cdb.bit(1, 3), cdb.bit(1, 0));
     if unmap && !unit.options.thin {
         return Err(Sense::field(1, Some(3)).into());
@@ -239,7 +239,7 @@ fn write_same(cdb: &Cdb, unit: &Unit) -> Begun {
     Ok((phase, Work::Steps(Steps::WriteSame(steps))))
 }
 
-fn compare_and_write(cdb: &Cdb, unit: &Unit) -> Begun {
+fn compare_and_write(cdb: &Cdb, unit: &Unit) -> StartResult {
     let blocks = cdb.byte(13);
     let (offset, len) = unit.extent(Range {
         lba: cdb.be64(2),
@@ -255,7 +255,7 @@ fn compare_and_write(cdb: &Cdb, unit: &Unit) -> Begun {
     ))
 }
 
-fn start_stop(cdb: &Cdb, unit: &Unit) -> Begun {
+fn start_stop(cdb: &Cdb, unit: &Unit) -> StartResult {
     let (start, no_flush) = (cdb.bit(4, 0), cdb.bit(4, 2));
     if start {
         unit.change(|state| state.stopped = false);
@@ -265,18 +265,18 @@ fn start_stop(cdb: &Cdb, unit: &Unit) -> Begun {
         unit.change(|state| state.stopped = true);
         return Ok(DONE);
     }
-    Ok(flush(Then::Stop))
+    Ok(flush(AfterFlush::Stop))
 }
 
 /// SEND DIAGNOSTIC has one test, the default one: a block is read.
-fn self_test(cdb: &Cdb, unit: &Unit) -> Begun {
+fn self_test(cdb: &Cdb, unit: &Unit) -> StartResult {
     if !cdb.bit(1, 2) {
         return Ok(DONE);
     }
     let (offset, len) = unit.extent(Range { lba: 0, blocks: 1 })?;
     let steps = Verify::new(
         Extent { offset, len },
-        How::Medium,
+        Comparison::Medium,
         unit.block_bytes(),
         false,
     );
@@ -284,7 +284,7 @@ fn self_test(cdb: &Cdb, unit: &Unit) -> Begun {
 }
 
 /// RESERVE and RELEASE: not while somebody uses the persistent ones.
-fn legacy(reserve: bool, unit: &Unit, nexus: Nexus) -> Begun {
+fn legacy(reserve: bool, unit: &Unit, nexus: Nexus) -> StartResult {
     unit.change(|state| {
         if !state.persistent.registrations.is_empty() {
             return Err(Refusal::Conflict);
@@ -302,7 +302,7 @@ fn legacy(reserve: bool, unit: &Unit, nexus: Nexus) -> Begun {
 
 impl Task {
     /// Does what the parameter list in `data` says; what is left of it comes back.
-    pub(crate) fn carry_out_list(&self, cdb: &Cdb) -> Result<Option<Steps>, Refusal> {
+    pub(crate) fn execute_list(&self, cdb: &Cdb) -> Result<Option<Steps>, Refusal> {
         let (Some(unit), list) = (&self.unit, self.data.as_slice()) else {
             return Err(Sense::TARGET_FAILURE.into());
         };
@@ -310,7 +310,7 @@ impl Task {
             0x15 | 0x55 => {
                 let selected = mode_select::mode_select(cdb, unit, self.nexus, list)?;
                 let flush = selected == mode_select::Selected::Flush;
-                Ok(flush.then(|| Steps::Flush(Flush::then(Then::Nothing))))
+                Ok(flush.then(|| Steps::Flush(Flush::new(AfterFlush::Nothing))))
             }
             0x42 => Ok(Some(Steps::Unmap(unmap(unit, list)?))),
             _ => Ok(Some(Steps::Reserve(Reserve::new(*cdb, list, self.nexus)))),

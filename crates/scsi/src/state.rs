@@ -1,11 +1,11 @@
 //! State of a unit that changes seldom, behind its lock.
 
+use crate::access_word::AccessWord;
 use crate::attention::Attentions;
 use crate::commands::Access;
-use crate::gate::Word;
 use crate::modes::Modes;
 use crate::nexus::{Nexus, Ports};
-use crate::reservations::{News, Reservations};
+use crate::reservations::{AttentionList, Reservations};
 use crate::sense::Sense;
 
 /// An initiator.
@@ -41,8 +41,8 @@ impl State {
     }
 
     /// What reads and writes should look at.
-    pub fn word(&self) -> Word {
-        let mut word = Word::default();
+    pub fn word(&self) -> AccessWord {
+        let mut word = AccessWord::default();
         word.read_only(self.write_protection().is_some());
         word.stopped(self.stopped);
         word.write_through(!self.modes.write_cache);
@@ -51,7 +51,7 @@ impl State {
             word.attention(one.nexus, !one.pending.is_empty());
         }
         // Those whom nobody has introduced are strangers.
-        let strangers = Word::slots().filter(|slot| {
+        let strangers = AccessWord::slots().filter(|slot| {
             let mut known = self.initiators.iter();
             !known.any(|one| one.nexus.slot() == slot.slot())
         });
@@ -103,7 +103,7 @@ impl State {
             .collect()
     }
 
-    pub fn tell(&mut self, nexus: Nexus, code: u16) {
+    pub fn raise(&mut self, nexus: Nexus, code: u16) {
         for one in &mut self.initiators {
             if one.nexus == nexus {
                 one.pending.raise(code);
@@ -111,13 +111,13 @@ impl State {
         }
     }
 
-    pub fn tell_all(&mut self, code: u16) {
+    pub fn raise_for_all(&mut self, code: u16) {
         for one in &mut self.initiators {
             one.pending.raise(code);
         }
     }
 
-    pub fn tell_others(&mut self, nexus: Nexus, code: u16) {
+    pub fn raise_for_others(&mut self, nexus: Nexus, code: u16) {
         for one in &mut self.initiators {
             if one.nexus != nexus {
                 one.pending.raise(code);
@@ -125,7 +125,7 @@ impl State {
         }
     }
 
-    pub fn tell_news(&mut self, news: &News) {
+    pub fn raise_listed(&mut self, news: &AttentionList) {
         for (ports, code) in news {
             for one in &mut self.initiators {
                 if one.ports == *ports {
@@ -150,7 +150,7 @@ impl State {
         }
         for (nexus, codes) in attentions {
             for code in codes {
-                self.tell(*nexus, *code);
+                self.raise(*nexus, *code);
             }
         }
     }
@@ -162,7 +162,7 @@ impl State {
         found.pending.take().map(Sense::attention)
     }
 
-    pub fn forget(&mut self, nexus: Nexus, code: u16) {
+    pub fn forget_attention(&mut self, nexus: Nexus, code: u16) {
         for one in &mut self.initiators {
             if one.nexus == nexus {
                 one.pending.forget(code);

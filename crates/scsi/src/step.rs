@@ -2,7 +2,7 @@
 
 use block::Request;
 
-/// How a command ended (SAM-5, section 5.3.1).
+/// Comparison a command ended (SAM-5, section 5.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Status {

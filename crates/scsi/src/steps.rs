@@ -13,7 +13,7 @@ mod write_same;
 use block::{Op, Request};
 
 use crate::buffer::Buffer;
-use crate::exclusive::{Line, Place, Waker};
+use crate::exclusive::{Exclusion, Ticket, Waker};
 use crate::nexus::Nexus;
 use crate::refusal::Refusal;
 use crate::segments::Segments;
@@ -21,25 +21,25 @@ use crate::sense::Sense;
 use crate::unit::Unit;
 
 pub(crate) use compare::CompareAndWrite;
-pub(crate) use flush::{Flush, Then};
+pub(crate) use flush::{AfterFlush, Flush};
 pub(crate) use lba_status::LbaStatus;
 pub(crate) use or_write::OrWrite;
 pub(crate) use read::Read;
 pub(crate) use reserve::Reserve;
 pub(crate) use unmap::Unmap;
-pub(crate) use verify::{How, Verify};
+pub(crate) use verify::{Comparison, Verify};
 pub(crate) use write_same::WriteSame;
 
-/// How much of a range is looked at in one step.
+/// Comparison much of a range is looked at in one step.
 pub(crate) const STEP_BYTES: usize = 256 << 10;
 
 /// What a step has to work with.
-pub(crate) struct Io<'a> {
+pub(crate) struct StepContext<'a> {
     pub unit: &'a Unit,
     pub segments: &'a mut Segments,
     pub buffer: &'a mut Buffer,
     pub waker: &'a Waker,
-    pub place: &'a mut Option<Place>,
+    pub ticket: &'a mut Option<Ticket>,
 }
 
 /// What is to happen next.
@@ -72,7 +72,7 @@ pub(crate) enum Steps {
 }
 
 impl Steps {
-    pub fn next(&mut self, io: &mut Io<'_>) -> Next {
+    pub fn next(&mut self, io: &mut StepContext<'_>) -> Next {
         match self {
             Steps::Flush(steps) => steps.next(io),
             Steps::Verify(steps) => steps.next(io),
@@ -106,7 +106,7 @@ pub(crate) struct Extent {
 }
 
 /// A request without data.
-pub(crate) fn plain(op: Op, fua: bool, extent: Extent) -> Request {
+pub(crate) fn request_without_data(op: Op, fua: bool, extent: Extent) -> Request {
     Request {
         fua,
         ..Request::without_data(op, extent.offset, extent.len, 0)
@@ -119,12 +119,12 @@ pub(crate) fn transfer(op: Op, fua: bool, extent: Extent, segments: &Segments) -
     Request {
         iov,
         iov_count,
-        ..plain(op, fua, extent)
+        ..request_without_data(op, fua, extent)
     }
 }
 
 /// A request that moves the first bytes of a task's own memory.
-fn own(buffer: &mut Buffer, op: Op, fua: bool, offset: u64, len: usize) -> Request {
+fn buffer_request(buffer: &mut Buffer, op: Op, fua: bool, offset: u64, len: usize) -> Request {
     let extent = Extent {
         offset,
         len: len as u64,
@@ -132,32 +132,32 @@ fn own(buffer: &mut Buffer, op: Op, fua: bool, offset: u64, len: usize) -> Reque
     Request {
         iov: buffer.segment(len),
         iov_count: 1,
-        ..plain(op, fua, extent)
+        ..request_without_data(op, fua, extent)
     }
 }
 
-impl Io<'_> {
+impl StepContext<'_> {
     /// A request that moves the first bytes of the task's own memory.
-    fn own(&mut self, op: Op, fua: bool, offset: u64, len: usize) -> Request {
-        own(self.buffer, op, fua, offset, len)
+    fn buffer_request(&mut self, op: Op, fua: bool, offset: u64, len: usize) -> Request {
+        buffer_request(self.buffer, op, fua, offset, len)
     }
 
     /// Its turn? Else it waits in line.
-    fn enter(&mut self, line: Line) -> bool {
-        let (place, ours) = self.unit.lines.enter(line, self.waker);
-        *self.place = Some(place);
+    fn enter(&mut self, exclusion: Exclusion) -> bool {
+        let (ticket, ours) = self.unit.exclusions.enter(exclusion, self.waker);
+        *self.ticket = Some(ticket);
         ours
     }
 
     /// The next one may go.
     fn leave(&mut self) {
-        if let Some(place) = self.place.take() {
-            self.unit.lines.leave(place);
+        if let Some(ticket) = self.ticket.take() {
+            self.unit.exclusions.leave(ticket);
         }
     }
 }
 
 /// The length of the next of several steps.
-fn step(left: u64, most: usize) -> usize {
+fn step_len(left: u64, most: usize) -> usize {
     usize::try_from(left).unwrap_or(usize::MAX).min(most)
 }

@@ -129,7 +129,7 @@ impl Target {
 }
 
 /// No unit's number.
-const NOBODY: u32 = u32::MAX;
+const NO_LUN: u32 = u32::MAX;
 
 /// A target as one thread sees it: a look at a number says whether it is still so.
 pub struct View {
@@ -148,7 +148,7 @@ impl View {
         View {
             version: u64::MAX,
             map: Arc::new(Map::new()),
-            last: NOBODY,
+            last: NO_LUN,
             unit: None,
             target,
         }
@@ -158,17 +158,17 @@ impl View {
     #[inline]
     pub fn refresh(&mut self) {
         if self.target.version.load(Ordering::Acquire) != self.version {
-            self.look();
+            self.reload();
         }
     }
 
     #[cold]
-    fn look(&mut self) {
+    fn reload(&mut self) {
         let inner = self.target.inner.lock();
         let inner = inner.unwrap_or_else(PoisonError::into_inner);
         self.version = self.target.version.load(Ordering::Acquire);
         self.map = inner.map.clone();
-        (self.last, self.unit) = (NOBODY, None);
+        (self.last, self.unit) = (NO_LUN, None);
     }
 
     /// The unit of this number.
@@ -182,12 +182,12 @@ impl View {
     /// Takes the unit of this number to hand, as it is now. False: there is none.
     pub fn select_unit(&mut self, lun: u16) -> bool {
         self.refresh();
-        self.take(lun).is_some()
+        self.select(lun).is_some()
     }
 
     /// The unit of this number, which is at hand from now on: commands mostly are for the unit that the one before was for.
     #[inline]
-    pub(crate) fn take(&mut self, lun: u16) -> Option<&Arc<Unit>> {
+    pub(crate) fn select(&mut self, lun: u16) -> Option<&Arc<Unit>> {
         if self.last != u32::from(lun) {
             self.last = lun.into();
             self.unit = self.unit(lun).cloned();
@@ -197,7 +197,7 @@ impl View {
 
     /// The unit at hand.
     #[inline(always)]
-    pub(crate) fn at_hand(&self) -> Option<&Unit> {
+    pub(crate) fn selected_unit(&self) -> Option<&Unit> {
         self.unit.as_deref()
     }
 

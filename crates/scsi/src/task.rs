@@ -8,14 +8,14 @@ use libc::iovec;
 
 use crate::buffer::Buffer;
 use crate::cdb::Cdb;
-use crate::errno::{Failure, failure};
-use crate::exclusive::{Place, Waker};
+use crate::errno::{CommandFailure, failure_of};
+use crate::exclusive::{Ticket, Waker};
 use crate::nexus::Nexus;
 use crate::refusal::Refusal;
 use crate::segments::Segments;
 use crate::sense::{Sense, SenseData};
 use crate::step::{Phase, Status, Step};
-use crate::steps::{Extent, Io, Next, Read, Steps, transfer};
+use crate::steps::{Extent, Next, Read, StepContext, Steps, transfer};
 use crate::unit::Unit;
 
 /// What a task is doing.
@@ -27,9 +27,9 @@ pub(crate) enum Work {
     /// A read that is more than that, with nothing unusual about it.
     Read(Read),
     /// The answer stands in `data`.
-    Answer,
+    DataIn,
     /// A parameter list is to come.
-    List(Cdb),
+    ParameterList(Cdb),
     /// More than one request.
     Steps(Steps),
 }
@@ -56,10 +56,10 @@ pub struct Task {
     pub(crate) data: Vec<u8>,
     segments: Segments,
     buffer: Buffer,
-    place: Option<Place>,
+    ticket: Option<Ticket>,
     preempted: Vec<Nexus>,
     /// [`completed`](Self::completed) is still to be called.
-    under_way: bool,
+    in_flight: bool,
     cancelled: bool,
     status: Status,
     sense: Option<Sense>,
@@ -85,9 +85,9 @@ impl Task {
             data: Vec::new(),
             segments: Segments::EMPTY,
             buffer: Buffer::new(),
-            place: None,
+            ticket: None,
             preempted: Vec::new(),
-            under_way: false,
+            in_flight: false,
             cancelled: false,
             status: Status::Good,
             sense: None,
@@ -99,7 +99,7 @@ impl Task {
     /// Forgets the command before.
     #[inline]
     pub(crate) fn begin(&mut self, lun: u16, nexus: Nexus) {
-        debug_assert!(!self.under_way, "its request is under way");
+        debug_assert!(!self.in_flight, "its request is under way");
         self.lun = lun;
         self.nexus = nexus;
         self.work = Work::Nothing;
@@ -129,16 +129,16 @@ impl Task {
             if len > extent.len {
                 self.segments.truncate(extent.len);
             }
-            self.under_way = true;
+            self.in_flight = true;
             return Step::Submit(transfer(op, fua, extent, &self.segments));
         }
         self.run_other()
     }
 
     /// Somebody else has submitted its request.
-    pub(crate) fn request_under_way(&mut self) {
+    pub(crate) fn set_in_flight(&mut self) {
         self.segments = Segments::EMPTY;
-        self.under_way = true;
+        self.in_flight = true;
     }
 
     /// What is not a plain read or write.
@@ -158,7 +158,7 @@ impl Task {
                 self.work = Work::Read(Read::new(extent, self.block));
                 self.advance()
             }
-            Work::Answer => {
+            Work::DataIn => {
                 if let Phase::DataIn(bytes) = self.phase {
                     let wanted = usize::try_from(bytes.min(given)).unwrap_or(0);
                     let answer = &self.data[..wanted.min(self.data.len())];
@@ -166,7 +166,7 @@ impl Task {
                 }
                 self.end()
             }
-            Work::List(cdb) => self.take_list(&cdb),
+            Work::ParameterList(cdb) => self.receive_list(&cdb),
             work @ (Work::Steps(_) | Work::Read(_)) => {
                 self.work = work;
                 self.advance()
@@ -175,12 +175,12 @@ impl Task {
     }
 
     /// The parameter list is there.
-    fn take_list(&mut self, cdb: &Cdb) -> Step {
+    fn receive_list(&mut self, cdb: &Cdb) -> Step {
         let len = usize::try_from(self.transferred).unwrap_or(0);
         self.data.clear();
         self.data.resize(len, 0);
         self.segments.copy_from(0, &mut self.data);
-        match self.carry_out_list(cdb) {
+        match self.execute_list(cdb) {
             Ok(None) => self.end(),
             Ok(Some(steps)) => {
                 self.work = Work::Steps(steps);
@@ -204,7 +204,7 @@ impl Task {
     /// called after.
     #[inline]
     pub fn completed(&mut self, result: Result<(), Errno>) -> Step {
-        self.under_way = false;
+        self.in_flight = false;
         if let (Work::Transfer { extent, .. }, Ok(()), false) = (&self.work, result, self.cancelled)
         {
             self.transferred = extent.len;
@@ -228,15 +228,17 @@ impl Task {
             Ok(()) => self.advance(),
             Err(errno) => {
                 let failure = match &self.work {
-                    Work::Steps(Steps::Reserve(steps)) => Failure::Sense(steps.not_saved(errno)),
-                    Work::Steps(steps) => failure(errno, steps.writes()),
-                    Work::Transfer { op, .. } => failure(errno, *op == Op::Write),
-                    _ => failure(errno, false),
+                    Work::Steps(Steps::Reserve(steps)) => {
+                        CommandFailure::Sense(steps.not_saved(errno))
+                    }
+                    Work::Steps(steps) => failure_of(errno, steps.writes()),
+                    Work::Transfer { op, .. } => failure_of(errno, *op == Op::Write),
+                    _ => failure_of(errno, false),
                 };
                 match failure {
-                    Failure::Sense(sense) => self.fail(sense),
-                    Failure::Conflict => self.end_with(Status::ReservationConflict),
-                    Failure::TaskSetFull => self.end_with(Status::TaskSetFull),
+                    CommandFailure::Sense(sense) => self.fail(sense),
+                    CommandFailure::Conflict => self.end_with(Status::ReservationConflict),
+                    CommandFailure::TaskSetFull => self.end_with(Status::TaskSetFull),
                 }
             }
         }
@@ -245,10 +247,10 @@ impl Task {
     /// The waker was called. `None`: not for what the task is doing now; a command that was [cancelled](Self::cancel)
     /// may have been meant.
     pub fn resumed(&mut self) -> Option<Step> {
-        let (Some(place), Some(unit)) = (self.place, &self.unit) else {
+        let (Some(ticket), Some(unit)) = (self.ticket, &self.unit) else {
             return None;
         };
-        if self.under_way || !unit.lines.has(place) {
+        if self.in_flight || !unit.exclusions.has(ticket) {
             return None;
         }
         Some(self.advance())
@@ -257,20 +259,20 @@ impl Task {
     fn advance(&mut self) -> Step {
         let next = match (&mut self.work, &self.unit) {
             (Work::Read(read), _) => read.next(&self.segments, &mut self.buffer),
-            (Work::Steps(steps), Some(unit)) => steps.next(&mut Io {
+            (Work::Steps(steps), Some(unit)) => steps.next(&mut StepContext {
                 unit,
                 segments: &mut self.segments,
                 buffer: &mut self.buffer,
                 waker: &self.waker,
-                place: &mut self.place,
+                ticket: &mut self.ticket,
             }),
             _ => return self.end(),
         };
-        self.under_way = true;
+        self.in_flight = true;
         match next {
             Next::Submit(request) => Step::Submit(request),
             Next::Wait => {
-                self.under_way = false;
+                self.in_flight = false;
                 Step::Wait
             }
             Next::Call => Step::Call,
@@ -312,9 +314,9 @@ impl Task {
     }
 
     fn end(&mut self) -> Step {
-        self.under_way = false;
-        if let (Some(place), Some(unit)) = (self.place.take(), &self.unit) {
-            unit.lines.leave(place);
+        self.in_flight = false;
+        if let (Some(ticket), Some(unit)) = (self.ticket.take(), &self.unit) {
+            unit.exclusions.leave(ticket);
         }
         self.work = Work::Nothing;
         self.unit = None;
@@ -327,13 +329,13 @@ impl Task {
     /// used again only after [`completed`](Self::completed). It has no status that an initiator should see.
     pub fn cancel(&mut self) -> bool {
         self.cancelled = true;
-        if !self.under_way {
+        if !self.in_flight {
             self.end_with(Status::TaskAborted);
         }
-        self.under_way
+        self.in_flight
     }
 
-    /// How it ended.
+    /// Comparison it ended.
     #[must_use]
     #[inline]
     pub fn status(&self) -> Status {

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-/// How a task is to be ordered.
+/// Comparison a task is to be ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attribute {
     /// After ordered ones that came before, and not beside one of the head of the queue.
@@ -28,17 +28,17 @@ pub enum Admission {
 /// Tasks under way, and tasks that wait. `T` is what the adapter calls them.
 #[derive(Debug)]
 pub struct TaskSet<T> {
-    under_way: u32,
+    in_flight: u32,
     /// Those under way that simple ones wait for: an ordered one, and all that went to the head.
-    ahead: u32,
+    blocking: u32,
     waiting: VecDeque<(T, Attribute)>,
 }
 
 impl<T> Default for TaskSet<T> {
     fn default() -> Self {
         TaskSet {
-            under_way: 0,
-            ahead: 0,
+            in_flight: 0,
+            blocking: 0,
             waiting: VecDeque::new(),
         }
     }
@@ -64,12 +64,12 @@ impl<T: Copy + PartialEq> TaskSet<T> {
     /// Whether simple tasks may go at once, as long as no other comes between.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.waiting.is_empty() && self.ahead == 0
+        self.waiting.is_empty() && self.blocking == 0
     }
 
     /// So many simple tasks went while it [was open](Self::is_open).
     pub fn started(&mut self, tasks: u32) {
-        self.under_way += tasks;
+        self.in_flight += tasks;
     }
 
     /// Whether nobody waits for those that go.
@@ -81,27 +81,27 @@ impl<T: Copy + PartialEq> TaskSet<T> {
     /// So many simple tasks are over, while nobody waited.
     pub fn finished(&mut self, tasks: u32) {
         debug_assert!(self.waiting.is_empty(), "who waits is told");
-        self.under_way = self.under_way.saturating_sub(tasks);
+        self.in_flight = self.in_flight.saturating_sub(tasks);
     }
 
     fn fits(&self, attribute: Attribute) -> bool {
         match attribute {
-            Attribute::Ordered => self.under_way == 0,
-            Attribute::Simple | Attribute::HeadOfQueue => self.ahead == 0,
+            Attribute::Ordered => self.in_flight == 0,
+            Attribute::Simple | Attribute::HeadOfQueue => self.blocking == 0,
         }
     }
 
     fn enter(&mut self, attribute: Attribute) {
-        self.under_way += 1;
-        self.ahead += u32::from(attribute != Attribute::Simple);
+        self.in_flight += 1;
+        self.blocking += u32::from(attribute != Attribute::Simple);
     }
 
     /// A task that went is over. Calls `go` with each that may go now.
     #[inline]
     pub fn done(&mut self, attribute: Attribute, go: impl FnMut(T)) {
-        self.under_way = self.under_way.saturating_sub(1);
+        self.in_flight = self.in_flight.saturating_sub(1);
         if attribute != Attribute::Simple {
-            self.ahead = self.ahead.saturating_sub(1);
+            self.blocking = self.blocking.saturating_sub(1);
         }
         if !self.waiting.is_empty() {
             self.release(go);

@@ -121,7 +121,7 @@ impl View {
     #[inline(always)]
     #[must_use]
     pub fn transfer<const WRITES: bool>(&self, nexus: Nexus, cdb: CdbWords) -> Option<Transfer> {
-        Transfer::of::<WRITES>(self.at_hand()?, nexus, cdb)
+        Transfer::of::<WRITES>(self.selected_unit()?, nexus, cdb)
     }
 }
 
@@ -136,7 +136,7 @@ impl Task {
             .is_some_and(|unit| unit.word().has_descriptor_sense());
         self.kept_sense = None;
         self.set_transfer(transfer);
-        self.request_under_way();
+        self.set_in_flight();
     }
 
     /// It is to be carried out.

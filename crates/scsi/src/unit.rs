@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use block::Geometry;
 
+use crate::access_word::{AccessWord, AtomicAccessWord};
 use crate::attention::code;
 use crate::cdb::Range;
-use crate::exclusive::Lines;
-use crate::gate::{Gate, Word};
+use crate::exclusive::Exclusions;
 use crate::identity::{Identity, IdentityError};
 use crate::modes::Modes;
 use crate::nexus::{Nexus, Ports};
@@ -23,7 +23,7 @@ const MAX_BLOCK_BYTES: u32 = 32_768;
 /// The most that one read or write moves.
 pub const MAX_TRANSFER_BYTES: u64 = 32 << 20;
 
-/// How a unit shows a node.
+/// Comparison a unit shows a node.
 #[derive(Clone, Debug)]
 pub struct UnitOptions {
     /// Its names.
@@ -93,8 +93,8 @@ pub enum Reset {
 pub struct Unit {
     pub(crate) options: UnitOptions,
     pub(crate) geometry: Geometry,
-    pub(crate) lines: Lines,
-    gate: Gate,
+    pub(crate) exclusions: Exclusions,
+    access_word: AtomicAccessWord,
     /// Blocks that initiators see.
     pub(crate) blocks: AtomicU64,
     block_shift: u32,
@@ -119,8 +119,8 @@ impl Unit {
         }
         let unit = Unit {
             geometry,
-            lines: Lines::default(),
-            gate: Gate::default(),
+            exclusions: Exclusions::default(),
+            access_word: AtomicAccessWord::default(),
             blocks: AtomicU64::new(blocks),
             block_shift: block.trailing_zeros(),
             state: Mutex::new(State::new(options.read_only, options.write_through)),
@@ -155,8 +155,8 @@ impl Unit {
     }
 
     #[inline]
-    pub(crate) fn word(&self) -> Word {
-        self.gate.read()
+    pub(crate) fn word(&self) -> AccessWord {
+        self.access_word.read()
     }
 
     /// The node has `size` bytes now: commands are checked against that from now on, and all initiators
@@ -165,7 +165,7 @@ impl Unit {
         let blocks = size >> self.block_shift;
         let changed = self.blocks.swap(blocks, Ordering::Relaxed) != blocks;
         if changed {
-            self.change(|state| state.tell_all(code::CAPACITY_CHANGED));
+            self.change(|state| state.raise_for_all(code::CAPACITY_CHANGED));
         }
         changed
     }
@@ -175,7 +175,7 @@ impl Unit {
         self.change(|state| {
             if state.read_only != read_only {
                 state.read_only = read_only;
-                state.tell_all(code::MODE_PARAMETERS_CHANGED);
+                state.raise_for_all(code::MODE_PARAMETERS_CHANGED);
             }
         });
     }
@@ -186,7 +186,7 @@ impl Unit {
         self.change(|state| {
             state.attach(nexus, ports);
             state.stopped = false;
-            state.tell(nexus, code::POWER_ON_OR_RESET);
+            state.raise(nexus, code::POWER_ON_OR_RESET);
         });
     }
 
@@ -200,7 +200,7 @@ impl Unit {
     pub fn nexus_lost(&self, nexus: Nexus) {
         self.change(|state| {
             state.release_legacy(nexus);
-            state.tell(nexus, code::NEXUS_LOSS);
+            state.raise(nexus, code::NEXUS_LOSS);
         });
     }
 
@@ -209,7 +209,7 @@ impl Unit {
     pub fn reset(&self, reset: Reset) {
         self.change(|state| {
             state.reset();
-            state.tell_all(match reset {
+            state.raise_for_all(match reset {
                 Reset::Bus => code::BUS_RESET,
                 // Of any kind: what the field says, and initiators expect.
                 Reset::Unit => code::POWER_ON_OR_RESET,
@@ -220,15 +220,15 @@ impl Unit {
     /// Tasks of this initiator were cancelled by another (CLEAR TASK SET): it hears of it, since they have no
     /// status.
     pub fn commands_cleared(&self, nexus: Nexus) {
-        self.change(|state| state.tell(nexus, code::COMMANDS_CLEARED));
+        self.change(|state| state.raise(nexus, code::COMMANDS_CLEARED));
     }
 
     pub(crate) fn luns_changed(&self) {
-        self.change(|state| state.tell_all(code::LUNS_CHANGED));
+        self.change(|state| state.raise_for_all(code::LUNS_CHANGED));
     }
 
     pub(crate) fn luns_reported(&self, nexus: Nexus) {
-        self.change(|state| state.forget(nexus, code::LUNS_CHANGED));
+        self.change(|state| state.forget_attention(nexus, code::LUNS_CHANGED));
     }
 
     /// Takes back what a [`ReservationStore`] has kept, before the first initiator comes.
@@ -242,15 +242,15 @@ impl Unit {
     }
 
     /// Looks at what is behind the lock.
-    pub(crate) fn look<R>(&self, look: impl FnOnce(&State) -> R) -> R {
-        look(&self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(crate) fn with_state<R>(&self, read: impl FnOnce(&State) -> R) -> R {
+        read(&self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Changes what is behind the lock, and the word accordingly.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut state);
-        self.gate.set(state.word());
+        self.access_word.set(state.word());
         result
     }
 

@@ -33,11 +33,11 @@ pub struct UnitState {
 }
 
 impl Unit {
-    /// How it stands. No command is under way.
+    /// Comparison it stands. No command is under way.
     #[must_use]
     pub fn save_state(&self) -> UnitState {
         let blocks = self.blocks();
-        self.look(|state| UnitState {
+        self.with_state(|state| UnitState {
             blocks,
             stopped: state.stopped,
             write_cache: state.modes.write_cache,

@@ -67,10 +67,10 @@ fn who_unregisters_releases() {
     for kind in [Kind::WriteExclusive, Kind::WriteExclusiveRegistrants] {
         let mut all = held(kind);
         assert_eq!(all.register(&ports(2), 0), []);
-        assert!(all.held.is_some());
+        assert!(all.reservation.is_some());
         let news = all.register(&ports(1), 0);
-        assert_eq!(all.held, None);
-        let expected: News = match kind {
+        assert_eq!(all.reservation, None);
+        let expected: AttentionList = match kind {
             Kind::WriteExclusive => Vec::new(),
             _ => vec![(ports(3), code::RESERVATIONS_RELEASED)],
         };
@@ -81,7 +81,7 @@ fn who_unregisters_releases() {
     all.register(&ports(2), 0);
     assert!(all.holds(&ports(3)), "the last one holds it still");
     all.register(&ports(3), 0);
-    assert_eq!(all.held, None);
+    assert_eq!(all.reservation, None);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_reservation_is_released_as_it_was_made() {
         .release(&ports(1), Some(Kind::WriteExclusiveRegistrants))
         .unwrap();
     assert_eq!(news.len(), 2);
-    assert_eq!(all.held, None);
+    assert_eq!(all.reservation, None);
     assert_eq!(all.reserve(&ports(2), Kind::ExclusiveAccess), Ok(()));
     assert_eq!(all.reserve(&ports(2), Kind::ExclusiveAccess), Ok(()));
     assert_eq!(

@@ -2,8 +2,8 @@
 
 use block::Op;
 
-use super::{Extent, Io, Next, transfer};
-use crate::exclusive::Line;
+use super::{Extent, Next, StepContext, transfer};
+use crate::exclusive::Exclusion;
 use crate::segments::{List, Segments};
 use crate::sense::Sense;
 
@@ -31,12 +31,12 @@ impl CompareAndWrite {
         }
     }
 
-    pub fn next(&mut self, io: &mut Io<'_>) -> Next {
+    pub fn next(&mut self, io: &mut StepContext<'_>) -> Next {
         let len = usize::try_from(self.extent.len).unwrap_or(usize::MAX);
         match self.state {
             State::New => {
                 self.state = State::Entered;
-                if io.enter(Line::Blocks) {
+                if io.enter(Exclusion::Blocks) {
                     self.next(io)
                 } else {
                     Next::Wait
@@ -45,7 +45,7 @@ impl CompareAndWrite {
             State::Entered => {
                 self.state = State::Read;
                 io.buffer.reserve(len);
-                Next::Submit(io.own(Op::Read, false, self.extent.offset, len))
+                Next::Submit(io.buffer_request(Op::Read, false, self.extent.offset, len))
             }
             State::Read => {
                 let read = &io.buffer.bytes()[..len];

@@ -2,10 +2,10 @@
 
 use block::Op;
 
-use super::{Extent, Io, Next, Read, plain};
+use super::{Extent, Next, Read, StepContext, request_without_data};
 
 /// What follows.
-pub(crate) enum Then {
+pub(crate) enum AfterFlush {
     Nothing,
     /// The unit is stopped.
     Stop,
@@ -15,14 +15,14 @@ pub(crate) enum Then {
 
 /// A flush.
 pub(crate) struct Flush {
-    then: Then,
+    then: AfterFlush,
     flushed: bool,
     /// What is under way is the read that follows.
     reading: bool,
 }
 
 impl Flush {
-    pub fn then(then: Then) -> Self {
+    pub fn new(then: AfterFlush) -> Self {
         Flush {
             then,
             flushed: false,
@@ -35,22 +35,22 @@ impl Flush {
         !self.reading
     }
 
-    pub fn next(&mut self, io: &mut Io<'_>) -> Next {
+    pub fn next(&mut self, io: &mut StepContext<'_>) -> Next {
         if !self.flushed {
             self.flushed = true;
             let nothing = Extent { offset: 0, len: 0 };
-            return Next::Submit(plain(Op::Flush, false, nothing));
+            return Next::Submit(request_without_data(Op::Flush, false, nothing));
         }
         match &mut self.then {
-            Then::Read(read) => {
+            AfterFlush::Read(read) => {
                 self.reading = true;
                 read.next(io.segments, io.buffer)
             }
-            Then::Stop => {
+            AfterFlush::Stop => {
                 io.unit.change(|state| state.stopped = true);
                 Next::Finished
             }
-            Then::Nothing => Next::Finished,
+            AfterFlush::Nothing => Next::Finished,
         }
     }
 }

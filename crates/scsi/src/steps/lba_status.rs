@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use block::{Allocation, AllocationQuery, DiskCall};
 
-use super::{Extent, Io, Next};
+use super::{Extent, Next, StepContext};
 use crate::bytes::{low32, put};
 
 const HEADER_BYTES: usize = 8;
@@ -46,7 +46,7 @@ impl LbaStatus {
     }
 
     /// There is no need to ask: all has space.
-    pub fn know(&mut self) {
+    pub fn assume_all_mapped(&mut self) {
         self.asked = true;
     }
 
@@ -60,7 +60,7 @@ impl LbaStatus {
         DiskCall::Allocations(self.query.clone())
     }
 
-    pub fn next(&mut self, io: &mut Io<'_>) -> Next {
+    pub fn next(&mut self, io: &mut StepContext<'_>) -> Next {
         if !std::mem::replace(&mut self.asked, true) {
             return Next::Call;
         }

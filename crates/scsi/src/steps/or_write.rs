@@ -2,8 +2,8 @@
 
 use block::Op;
 
-use super::{Extent, Io, Next, STEP_BYTES, step};
-use crate::exclusive::Line;
+use super::{Extent, Next, STEP_BYTES, StepContext, step_len};
+use crate::exclusive::Exclusion;
 
 /// No other of its kind, and no COMPARE AND WRITE, comes between the reading and the writing.
 pub(crate) struct OrWrite {
@@ -31,11 +31,11 @@ impl OrWrite {
         }
     }
 
-    pub fn next(&mut self, io: &mut Io<'_>) -> Next {
+    pub fn next(&mut self, io: &mut StepContext<'_>) -> Next {
         match self.state {
             State::New => {
                 self.state = State::Entered;
-                if io.enter(Line::Blocks) {
+                if io.enter(Exclusion::Blocks) {
                     self.read(io)
                 } else {
                     Next::Wait
@@ -46,7 +46,7 @@ impl OrWrite {
                 self.state = State::Written(count);
                 self.merge(io, count);
                 let offset = self.extent.offset + self.done;
-                Next::Submit(io.own(Op::Write, self.fua, offset, count))
+                Next::Submit(io.buffer_request(Op::Write, self.fua, offset, count))
             }
             State::Written(count) => {
                 self.done += count as u64;
@@ -60,19 +60,19 @@ impl OrWrite {
         matches!(self.state, State::Written(_))
     }
 
-    fn read(&mut self, io: &mut Io<'_>) -> Next {
+    fn read(&mut self, io: &mut StepContext<'_>) -> Next {
         let left = self.extent.len - self.done;
         if left == 0 {
             return Next::Finished;
         }
-        let count = step(left, STEP_BYTES);
+        let count = step_len(left, STEP_BYTES);
         self.state = State::Read(count);
         io.buffer.reserve(count);
         let offset = self.extent.offset + self.done;
-        Next::Submit(io.own(Op::Read, false, offset, count))
+        Next::Submit(io.buffer_request(Op::Read, false, offset, count))
     }
 
-    fn merge(&self, io: &mut Io<'_>, count: usize) {
+    fn merge(&self, io: &mut StepContext<'_>, count: usize) {
         let mut window = [0; 1024];
         let mut at = self.done;
         for part in io.buffer.bytes()[..count].chunks_mut(window.len()) {

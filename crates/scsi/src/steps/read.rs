@@ -2,7 +2,7 @@
 
 use block::Op;
 
-use super::{Extent, Next, own, transfer};
+use super::{Extent, Next, buffer_request, transfer};
 use crate::buffer::Buffer;
 use crate::segments::{List, Segments};
 
@@ -65,6 +65,6 @@ impl Read {
         self.state = State::Rest(copy, whole);
         buffer.reserve(self.block);
         let offset = self.extent.offset + whole;
-        Next::Submit(own(buffer, Op::Read, false, offset, self.block))
+        Next::Submit(buffer_request(buffer, Op::Read, false, offset, self.block))
     }
 }

@@ -6,7 +6,7 @@
 
 use block::Op;
 
-use super::{Extent, Next, plain};
+use super::{Extent, Next, request_without_data};
 
 pub(crate) struct Unmap {
     /// Ranges that are left, the last one first.
@@ -23,7 +23,7 @@ impl Unmap {
 
     pub fn next(&mut self) -> Next {
         match self.ranges.pop() {
-            Some(range) => Next::Submit(plain(Op::Discard, false, range)),
+            Some(range) => Next::Submit(request_without_data(Op::Discard, false, range)),
             None => Next::Finished,
         }
     }

@@ -2,13 +2,13 @@
 
 use block::Op;
 
-use super::{Extent, Io, Next, STEP_BYTES, step, transfer};
+use super::{Extent, Next, STEP_BYTES, StepContext, step_len, transfer};
 use crate::segments::{List, Segments};
 use crate::sense::Sense;
 
 /// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum Comparison {
     /// Nothing: it must be readable.
     Medium,
     /// Each byte with the initiator's.
@@ -19,7 +19,7 @@ pub(crate) enum How {
 
 pub(crate) struct Verify {
     extent: Extent,
-    how: How,
+    how: Comparison,
     block: usize,
     /// The data is to be written before; or is being written, and this is a copy of its list.
     write: Write,
@@ -35,7 +35,7 @@ enum Write {
 }
 
 impl Verify {
-    pub fn new(extent: Extent, how: How, block: u32, write: bool) -> Self {
+    pub fn new(extent: Extent, how: Comparison, block: u32, write: bool) -> Self {
         Verify {
             extent,
             how,
@@ -46,7 +46,7 @@ impl Verify {
         }
     }
 
-    pub fn next(&mut self, io: &mut Io<'_>) -> Next {
+    pub fn next(&mut self, io: &mut StepContext<'_>) -> Next {
         if matches!(self.write, Write::First) {
             self.write = Write::Under(io.segments.list_copy());
             let mut segments = *io.segments;
@@ -64,10 +64,10 @@ impl Verify {
         if left == 0 {
             return Next::Finished;
         }
-        self.reading = step(left, STEP_BYTES);
+        self.reading = step_len(left, STEP_BYTES);
         io.buffer.reserve(self.reading);
         let offset = self.extent.offset + self.done;
-        Next::Submit(io.own(Op::Read, false, offset, self.reading))
+        Next::Submit(io.buffer_request(Op::Read, false, offset, self.reading))
     }
 
     /// Nothing is read yet, and data is written before.
@@ -76,15 +76,15 @@ impl Verify {
     }
 
     /// Where the initiator's data differs from what was just read.
-    fn differs(&self, io: &mut Io<'_>) -> Option<u64> {
+    fn differs(&self, io: &mut StepContext<'_>) -> Option<u64> {
         let read = &io.buffer.bytes()[..self.reading];
         match self.how {
-            How::Medium => None,
-            How::Data => io
+            Comparison::Medium => None,
+            Comparison::Data => io
                 .segments
                 .differ(self.done, read)
                 .map(|at| self.done + at as u64),
-            How::Block => read
+            Comparison::Block => read
                 .chunks(self.block)
                 .find_map(|block| io.segments.differ(0, block))
                 .map(|at| at as u64),

@@ -2,7 +2,7 @@
 
 use block::Op;
 
-use super::{Extent, Io, Next, plain, step};
+use super::{Extent, Next, StepContext, request_without_data, step_len};
 use crate::buffer::MAX_BUFFER_BYTES;
 
 /// Zeroes are the node's business; anything else is written from a buffer full of it.
@@ -40,7 +40,7 @@ impl WriteSame {
         }
     }
 
-    pub fn next(&mut self, io: &mut Io<'_>) -> Next {
+    pub fn next(&mut self, io: &mut StepContext<'_>) -> Next {
         if self.pattern == Pattern::Unknown {
             self.pattern = self.take_pattern(io);
         }
@@ -50,15 +50,15 @@ impl WriteSame {
         }
         match self.pattern {
             Pattern::Buffer(full) => {
-                let len = step(left, full);
+                let len = step_len(left, full);
                 self.advance(len as u64);
-                Next::Submit(io.own(Op::Write, self.fua, offset, len))
+                Next::Submit(io.buffer_request(Op::Write, self.fua, offset, len))
             }
             Pattern::Zeroes | Pattern::Unknown => {
                 let len = left.min(io.unit.max_range_bytes());
                 self.advance(len);
                 let op = Op::WriteZeroes { unmap: self.unmap };
-                Next::Submit(plain(op, self.fua, Extent { offset, len }))
+                Next::Submit(request_without_data(op, self.fua, Extent { offset, len }))
             }
         }
     }
@@ -68,8 +68,8 @@ impl WriteSame {
         self.left.len -= len;
     }
 
-    fn take_pattern(&self, io: &mut Io<'_>) -> Pattern {
-        let full = step(self.left.len, MAX_BUFFER_BYTES);
+    fn take_pattern(&self, io: &mut StepContext<'_>) -> Pattern {
+        let full = step_len(self.left.len, MAX_BUFFER_BYTES);
         io.buffer.reserve(full.max(self.block));
         let bytes = io.buffer.bytes();
         io.segments.copy_from(0, &mut bytes[..self.block]);

@@ -26,9 +26,9 @@ const WRITES_SHIFT: u32 = 48;
 
 /// A value of the word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Word(u64);
+pub(crate) struct AccessWord(u64);
 
-impl Word {
+impl AccessWord {
     /// One for each bit that they have.
     pub fn slots() -> impl Iterator<Item = Nexus> {
         (0..NEXUS_BITS).map(Nexus)
@@ -107,15 +107,15 @@ fn bit(nexus: Nexus, shift: u32) -> u64 {
 
 /// The word.
 #[derive(Default)]
-pub(crate) struct Gate(AtomicU64);
+pub(crate) struct AtomicAccessWord(AtomicU64);
 
-impl Gate {
+impl AtomicAccessWord {
     #[inline]
-    pub fn read(&self) -> Word {
-        Word(self.0.load(Ordering::Acquire))
+    pub fn read(&self) -> AccessWord {
+        AccessWord(self.0.load(Ordering::Acquire))
     }
 
-    pub fn set(&self, word: Word) {
+    pub fn set(&self, word: AccessWord) {
         self.0.store(word.0, Ordering::Release);
     }
 }
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn what_is_in_the_way_of_one_is_not_in_the_way_of_others() {
-        let mut word = Word::default();
+        let mut word = AccessWord::default();
         word.attention(Nexus(1), true);
         word.blocked(Nexus(2), false, true);
         word.blocked(Nexus(3), true, true);
