@@ -1,15 +1,15 @@
-//! One word that says whether a read or write may go ahead without a further look.
+//! A word that tells whether a read or write needs no further checks.
 //!
-//! Reads and writes of all queues pass here, on different threads: they read this word and nothing else
-//! of a unit that ever changes, but for its size. Whoever changes something unusual computes the word anew, with
+//! Reads and writes of all queues, on different threads, read this word and no other state of the unit
+//! but its size. A change of the state recomputes the word, with
 //! the unit locked.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::nexus::Nexus;
 
-/// The initiators share 16 bits of each kind: who is number 16 above another may have to take the long
-/// way with it, and finds there that nothing is wrong.
+/// Initiators share 16 bits of each kind: one whose number is 16 above another's is checked in full as well, which
+/// finds no obstacle.
 const NEXUS_BITS: u16 = 16;
 
 const READ_ONLY: u64 = 1 << 0;
@@ -18,18 +18,18 @@ const STOPPED: u64 = 1 << 1;
 const WRITE_THROUGH: u64 = 1 << 2;
 const DESCRIPTOR_SENSE: u64 = 1 << 3;
 
-/// Something that an initiator must be told first.
+/// An initiator has a pending unit attention.
 const ATTENTION_SHIFT: u32 = 16;
-/// Somebody else's reservation may forbid its reads, or its writes.
+/// A reservation of another initiator may forbid reads, or writes.
 const READS_SHIFT: u32 = 32;
 const WRITES_SHIFT: u32 = 48;
 
-/// A value of the word.
+/// The value of the word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AccessWord(u64);
 
 impl AccessWord {
-    /// One for each bit that they have.
+    /// One nexus for each bit.
     pub fn slots() -> impl Iterator<Item = Nexus> {
         (0..NEXUS_BITS).map(Nexus)
     }
@@ -60,13 +60,13 @@ impl AccessWord {
         self.set(bit(nexus, ATTENTION_SHIFT), on);
     }
 
-    /// A reservation is in the way of its reads, or of its writes.
+    /// Sets whether a reservation forbids reads, or writes.
     pub fn blocked(&mut self, nexus: Nexus, reads: bool, writes: bool) {
         self.set(bit(nexus, READS_SHIFT), reads);
         self.set(bit(nexus, WRITES_SHIFT), writes);
     }
 
-    /// Nothing is unusual for a read, or write.
+    /// Whether a read, or write, needs no further checks.
     #[inline]
     pub fn open(self, nexus: Nexus, write: bool) -> bool {
         let attention = bit(nexus, ATTENTION_SHIFT);
@@ -78,7 +78,7 @@ impl AccessWord {
         self.0 & closed == 0
     }
 
-    /// There may be something to tell.
+    /// Whether a unit attention may be pending.
     pub fn has_attention(self, nexus: Nexus) -> bool {
         self.0 & bit(nexus, ATTENTION_SHIFT) != 0
     }
@@ -95,7 +95,7 @@ impl AccessWord {
 }
 
 impl Nexus {
-    /// Which of the bits it has.
+    /// The number of its bit.
     pub(crate) fn slot(self) -> u16 {
         self.0 % NEXUS_BITS
     }
@@ -105,7 +105,7 @@ fn bit(nexus: Nexus, shift: u32) -> u64 {
     1 << (u32::from(nexus.slot()) + shift)
 }
 
-/// The word.
+/// The word that threads share.
 #[derive(Default)]
 pub(crate) struct AtomicAccessWord(AtomicU64);
 
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_the_way_of_one_is_not_in_the_way_of_others() {
+    fn obstacles_of_one_initiator_do_not_concern_others() {
         let mut word = AccessWord::default();
         word.attention(Nexus(1), true);
         word.blocked(Nexus(2), false, true);

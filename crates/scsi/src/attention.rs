@@ -1,6 +1,6 @@
-//! Unit attentions: what an initiator must hear before its next command is carried out.
+//! Unit attentions: events that are reported to an initiator instead of executing its next command.
 
-/// Additional sense codes of what has happened.
+/// Additional sense codes of the events.
 pub(crate) mod code {
     pub const POWER_ON_OR_RESET: u16 = 0x2900;
     pub const BUS_RESET: u16 = 0x2902;
@@ -14,7 +14,7 @@ pub(crate) mod code {
     pub const LUNS_CHANGED: u16 = 0x3f0e;
 }
 
-/// What is pending for one initiator, in the order it happened. Each kind is there once, so that there are never more than kinds.
+/// Pending unit attentions of one initiator, in the order of the events. Each code is pending once, which bounds their number.
 #[derive(Debug, Default)]
 pub(crate) struct Attentions(Vec<u16>);
 
@@ -23,13 +23,13 @@ impl Attentions {
         self.0.is_empty()
     }
 
-    /// Something has happened. A reset is news of everything that came before, and of several resets the strongest is heard:
-    /// their codes are in the order of precedence (SAM-5), being switched on first and a lost connection last.
+    /// Adds an event. A reset replaces all earlier ones, and of several resets the strongest is reported:
+    /// their codes are in the order of precedence (SAM-5), from power on to nexus loss.
     pub fn raise(&mut self, code: u16) {
         let is_reset = |code: &u16| code >> 8 == 0x29;
         if is_reset(&code) {
-            let known = self.0.iter().copied().filter(is_reset);
-            let strongest = known.fold(code, u16::min);
+            let pending = self.0.iter().copied().filter(is_reset);
+            let strongest = pending.fold(code, u16::min);
             self.0 = vec![strongest];
             return;
         }
@@ -43,12 +43,12 @@ impl Attentions {
         self.0.iter().copied()
     }
 
-    /// The initiator hears of the oldest.
+    /// Removes the oldest, to report it.
     pub fn take(&mut self) -> Option<u16> {
         (!self.0.is_empty()).then(|| self.0.remove(0))
     }
 
-    /// The initiator has learnt of it otherwise.
+    /// Removes an event that the initiator has been notified of otherwise.
     pub fn forget(&mut self, code: u16) {
         self.0.retain(|pending| *pending != code);
     }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_heard_once_and_a_reset_covers_what_was_before() {
+    fn each_event_is_reported_once_and_a_reset_replaces_earlier_ones() {
         let mut pending = Attentions::default();
         pending.raise(code::CAPACITY_CHANGED);
         pending.raise(code::CAPACITY_CHANGED);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_resets_the_strongest_is_heard() {
+    fn of_several_resets_the_strongest_is_reported() {
         for first in [code::POWER_ON_OR_RESET, code::BUS_RESET, code::NEXUS_LOSS] {
             for second in [code::POWER_ON_OR_RESET, code::BUS_RESET, code::NEXUS_LOSS] {
                 let mut pending = Attentions::default();

@@ -1,13 +1,13 @@
-//! Memory of a task's own, for commands that look at the data themselves.
+//! A task's own buffer, for commands that process data.
 //!
-//! It is aligned for direct I/O, made when such a command comes, and given back when it is done:
-//! reads and writes have none.
+//! It is aligned for direct I/O, allocated when such a command comes, and released when it is done:
+//! reads and writes need none.
 
 use libc::iovec;
 
 const PAGE_BYTES: usize = 4096;
 
-/// The most that a task has.
+/// Most bytes of a task's buffer.
 pub(crate) const MAX_BUFFER_BYTES: usize = 1 << 20;
 
 #[derive(Clone, Copy)]
@@ -16,10 +16,10 @@ struct Page([u8; PAGE_BYTES]);
 
 const _: () = assert!(size_of::<Page>() == PAGE_BYTES);
 
-/// Zeroes, until something else is written.
+/// A page-aligned buffer, initially zero.
 pub(crate) struct Buffer {
     pages: Vec<Page>,
-    /// The list of one segment that goes into requests: it must stay where it is when the task moves.
+    /// The list of one segment for requests. It is boxed since it must not move with the task.
     iov: Box<iovec>,
 }
 
@@ -43,19 +43,19 @@ impl Buffer {
         self.pages.resize(pages, Page([0; PAGE_BYTES]));
     }
 
-    /// Gives it back.
+    /// Releases the memory.
     pub fn release(&mut self) {
         self.pages = Vec::new();
     }
 
-    /// All of it. Not while a request uses it.
+    /// All bytes. Not to be called while a request uses them.
     pub fn bytes(&mut self) -> &mut [u8] {
         let len = self.pages.len() * PAGE_BYTES;
-        // SAFETY: so many pages are nothing but their bytes.
+        // SAFETY: the pages are contiguous, and have no padding.
         unsafe { std::slice::from_raw_parts_mut(self.pages.as_mut_ptr().cast(), len) }
     }
 
-    /// Its first `len` bytes as a list of one segment, valid until the next call of anything here.
+    /// The first `len` bytes as a list of one segment, valid until the next call of any method.
     pub fn segment(&mut self, len: usize) -> *mut iovec {
         let bytes = self.bytes();
         let len = len.min(bytes.len());

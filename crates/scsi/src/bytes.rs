@@ -1,4 +1,4 @@
-//! Numbers in SCSI's byte order, most significant byte first. What lies beyond the end reads as zero.
+//! Numbers in SCSI's byte order, most significant byte first. Bytes beyond the end read as zero.
 
 /// `count` bytes at `at`, at most eight.
 pub(crate) fn be(bytes: &[u8], at: usize, count: usize) -> u64 {
@@ -27,24 +27,24 @@ pub(crate) fn be64(bytes: &[u8], at: usize) -> u64 {
     be(bytes, at, 8)
 }
 
-/// Puts bytes of `value` over what is at `at`, as far as there is room.
+/// Writes the bytes of `value` at `at`, as far as there is room.
 pub(crate) fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     for (to, from) in bytes.iter_mut().skip(at).zip(value) {
         *to = *from;
     }
 }
 
-/// As much of a length as fits a byte.
+/// A length, limited to a byte.
 pub(crate) fn low8(value: usize) -> u8 {
     u8::try_from(value).unwrap_or(u8::MAX)
 }
 
-/// As much of a length as fits two bytes.
+/// A length, limited to two bytes.
 pub(crate) fn low16(value: usize) -> u16 {
     u16::try_from(value).unwrap_or(u16::MAX)
 }
 
-/// As much of a number as fits four bytes.
+/// A number, limited to four bytes.
 pub(crate) fn low32(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }

@@ -12,14 +12,14 @@ fn last_block(unit: &Unit) -> u64 {
     unit.blocks().saturating_sub(1)
 }
 
-/// The last block, as far as 32 bits say it, and the bytes of a block.
+/// READ CAPACITY(10): the last block, limited to 32 bits, and the bytes of a block.
 pub(crate) fn read_capacity_10(unit: &Unit, out: &mut Vec<u8>) -> u64 {
     out.extend(low32(last_block(unit)).to_be_bytes());
     out.extend(unit.block_bytes().to_be_bytes());
     out.len() as u64
 }
 
-/// The same with 64 bits, and what blocks are like.
+/// READ CAPACITY(16): the same with 64 bits, and properties of blocks.
 pub(crate) fn read_capacity_16(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> u64 {
     out.resize(32, 0);
     put(out, 0, &last_block(unit).to_be_bytes());
@@ -34,7 +34,7 @@ pub(crate) fn read_capacity_16(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> u64
     u64::from(cdb.be32(10))
 }
 
-/// GET LBA STATUS: which blocks have space. A unit whose initiators cannot give space back has it for all.
+/// GET LBA STATUS: which blocks are mapped. On a unit without thin provisioning all are.
 pub(crate) fn lba_status(cdb: &Cdb, unit: &Unit) -> Result<(Phase, Work), Sense> {
     let (lba, blocks) = (cdb.be64(2), unit.blocks());
     if lba >= blocks {

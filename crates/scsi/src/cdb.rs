@@ -1,4 +1,4 @@
-//! A command descriptor block, and what all commands for blocks have in the same places.
+//! A command descriptor block, and fields that all commands for blocks have in common.
 
 use crate::bytes::{be, be16, be32, be64, byte};
 use crate::sense::Sense;
@@ -8,14 +8,14 @@ pub(crate) const MAX_CDB_BYTES: usize = 16;
 
 pub(crate) const INQUIRY: u8 = 0x12;
 
-/// The unit, as SCSI-2 had it in the second byte of each command.
+/// The LUN field that SCSI-2 has in the second byte of each command.
 const SCSI_2_LUN: u8 = 0xe0;
 
-/// A copy of the bytes, with zeroes behind.
+/// A copy of the bytes, padded with zeroes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cdb {
     bytes: [u8; MAX_CDB_BYTES],
-    /// Comparison many came.
+    /// The number of bytes that were received.
     len: usize,
 }
 
@@ -25,7 +25,7 @@ impl Cdb {
         let mut bytes = [0; MAX_CDB_BYTES];
         bytes[..len].copy_from_slice(&from[..len]);
         if bytes[0] == INQUIRY {
-            // Who does not know yet whom it asks names the unit there as well: Linux, on a target without LUN 0.
+            // Linux sets this field before it knows the version of the target, if that has no LUN 0.
             bytes[1] &= !SCSI_2_LUN;
         }
         Cdb { bytes, len }
@@ -35,7 +35,7 @@ impl Cdb {
         self.bytes[0]
     }
 
-    /// For the commands that have one.
+    /// The service action of commands that have one.
     pub fn service_action(&self) -> u8 {
         self.bytes[1] & 0x1f
     }
@@ -60,7 +60,7 @@ impl Cdb {
         be64(&self.bytes, at)
     }
 
-    /// Refuses bits that the command does not have. `mask` is as long as the command is.
+    /// Refuses bits that the command does not use. `mask` is as long as the command.
     pub fn check(&self, mask: &[u8]) -> Result<(), Sense> {
         if self.len < mask.len() {
             return Err(Sense::field(crate::bytes::low16(self.len), None));
@@ -75,7 +75,7 @@ impl Cdb {
         Ok(())
     }
 
-    /// First block and number of blocks, where the length of the command puts them.
+    /// First block and number of blocks. Their position depends on the length of the command.
     pub fn range(&self) -> Range {
         let bytes = &self.bytes;
         let (lba, blocks) = match self.opcode() >> 5 {
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_length_has_its_places() {
+    fn the_position_of_the_range_depends_on_the_length() {
         let range = |bytes: &[u8]| {
             let range = Cdb::new(bytes).range();
             (range.lba, range.blocks)
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bit_that_is_not_there_is_named() {
+    fn the_sense_data_names_an_unsupported_bit() {
         let mask = [0x28, 0x18, 0xff, 0xff, 0xff, 0xff, 0, 0xff, 0xff, 0];
         assert_eq!(
             Cdb::new(&[0x28, 0x18, 1, 2, 3, 4, 0, 5, 6, 0]).check(&mask),

@@ -1,8 +1,8 @@
-//! The commands that there are. The dispatcher and REPORT SUPPORTED OPERATION CODES read the same table.
+//! The table of commands, for the dispatcher and for REPORT SUPPORTED OPERATION CODES.
 
 use crate::cdb::Cdb;
 
-/// What a command is called inside.
+/// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     TestUnitReady,
@@ -36,34 +36,34 @@ pub(crate) enum Command {
     ReportTaskManagement,
 }
 
-/// Who may use a command while somebody has reserved the unit (SPC-4, table of commands allowed in the
+/// The access that a command needs while another initiator has reserved the unit (SPC-4, table of commands allowed in the
 /// presence of reservations).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Everybody, always.
+    /// None: always allowed.
     Free,
-    /// Everybody, but for RESERVE(6) and (10) of another.
+    /// Allowed except while another initiator holds RESERVE(6) or (10).
     Ready,
-    /// Whoever may read.
+    /// Read access.
     Reads,
-    /// Whoever may write.
+    /// Write access.
     Writes,
-    /// It is about reservations, and has its own rules.
+    /// Commands for reservations, which have their own rules.
     Reservations,
 }
 
-/// One command.
+/// A row of the table.
 pub(crate) struct Entry {
     pub opcode: u8,
-    /// For those that have one.
+    /// For commands that have one.
     pub service_action: Option<u8>,
     pub command: Command,
     pub access: Access,
     /// It needs the unit to be started.
     pub medium: bool,
-    /// The bits that it uses, in as many bytes as it has.
+    /// The bits of the CDB that it uses; as long as the CDB.
     pub mask: &'static [u8],
-    /// Only for units that can give space back.
+    /// Only for units with thin provisioning.
     pub thin: bool,
 }
 
@@ -119,12 +119,12 @@ const fn reserve_out(service_action: u8, mask: &'static [u8]) -> Entry {
     )
 }
 
-/// Shortens the table.
+/// A mask, written without commas to shorten the table.
 macro_rules! mask {
     ($($byte:literal)*) => { &[$($byte),*] };
 }
 
-/// By opcode and service action. Group numbers are accepted: there are no groups, so that they mean nothing.
+/// All commands, by opcode and service action. Group numbers are accepted and ignored.
 #[rustfmt::skip]
 pub(crate) static TABLE: &[Entry] = {
     use Access::{Free, Reads, Ready, Reservations, Writes};
@@ -189,10 +189,10 @@ pub(crate) static TABLE: &[Entry] = {
     ]
 };
 
-/// What the table says of a CDB.
+/// The result of a search in the table.
 pub(crate) enum Lookup {
     Known(&'static Entry),
-    /// The command is there, with other service actions.
+    /// The opcode exists, with other service actions.
     UnknownAction,
     UnknownOpcode,
 }
@@ -209,16 +209,16 @@ pub(crate) fn lookup(opcode: u8, service_action: u8, thin: bool) -> Lookup {
     found
 }
 
-/// What a unit has.
+/// The commands of a unit.
 pub(crate) fn supported(thin: bool) -> impl Iterator<Item = &'static Entry> {
     TABLE.iter().filter(move |entry| thin || !entry.thin)
 }
 
 impl Entry {
-    /// Who may use it, where that depends on what it is to do.
+    /// The access that a CDB of this command needs.
     pub fn access_of(&self, cdb: &Cdb) -> Access {
         match self.command {
-            // Starting the unit, and allowing removal, harms nobody.
+            // Starting the unit and allowing removal are always allowed.
             Command::StartStop if cdb.bit(4, 0) => Access::Free,
             Command::PreventAllow if cdb.byte(4) == 0 => Access::Free,
             _ => self.access,

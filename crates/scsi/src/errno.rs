@@ -1,20 +1,20 @@
-//! Sense data for a disk's errors.
+//! Mapping of a node's errors to sense data.
 
 use engine::Errno;
 
 use crate::sense::{Key, Sense};
 
-/// What a command ends with when the node said no.
+/// The end of a command whose request has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommandFailure {
     Sense(Sense),
-    /// Somebody else has reserved the disk below.
+    /// RESERVATION CONFLICT: another initiator has reserved the disk below.
     Conflict,
-    /// The disk below has too much to do.
+    /// TASK SET FULL: the disk below has too many requests.
     TaskSetFull,
 }
 
-/// The choices are those of the field: guests know what to do about them.
+/// Maps an error of a read or write. The mapping is that of QEMU and Linux, which guests know.
 pub(crate) fn failure_of(errno: Errno, write: bool) -> CommandFailure {
     let (key, code) = match errno {
         Errno::BADE => return CommandFailure::Conflict,
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_is_told_from_a_broken_one() {
+    fn a_full_disk_and_a_broken_one_have_different_sense_data() {
         let code = |errno, write| match failure_of(errno, write) {
             CommandFailure::Sense(sense) => (sense.key, sense.code),
             other => panic!("{other:?}"),

@@ -1,28 +1,28 @@
-//! Commands that read, decide and write: one at a time on a unit.
+//! Mutual exclusion of read-modify-write commands of a unit.
 //!
-//! COMPARE AND WRITE and ORWRITE are atomic among themselves, and so are changes of persistent reservations. Who finds
-//! another at it waits, without a thread: its task is named to its adapter when it is its turn.
+//! COMPARE AND WRITE and ORWRITE are atomic among themselves, and so are changes of persistent reservations. A task that has
+//! to wait blocks no thread: its adapter is called when it is its turn.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Comparison a task that waits is told to go on.
+/// Resumes waiting tasks.
 pub trait Resume: Send + Sync {
-    /// The task of this token may go on: call `Task::resumed` on the thread that has it. This is
-    /// called from any thread, where another task ends.
+    /// Resumes the task of this token: `Task::resumed` is to be called on the thread that has it. This is
+    /// called from the thread on which another task ends.
     fn resume(&self, token: u64);
 }
 
-/// A task, for whoever is to wake it up.
+/// A handle to resume a task.
 #[derive(Clone)]
 pub struct Waker {
-    /// Whom to tell.
+    /// The adapter.
     pub resume: Arc<dyn Resume>,
-    /// What it calls the task.
+    /// The adapter's number for the task.
     pub token: u64,
 }
 
-/// What is done by one task at a time.
+/// Operations that one task executes at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exclusion {
     /// COMPARE AND WRITE, ORWRITE.
@@ -46,18 +46,18 @@ impl Exclusions {
         }
     }
 
-    /// Exclusions up. True: it is our turn at once; else the waker is called when it is.
+    /// Enqueues a task. True: it is its turn at once; otherwise the waker is called when it is.
     pub fn enter(&self, exclusion: Exclusion, waker: &Waker) -> (Ticket, bool) {
         let (number, ours) = self.of(exclusion).enter(waker);
         (Ticket { exclusion, number }, ours)
     }
 
-    /// Whether it is its turn.
+    /// Whether it is the task's turn.
     pub fn has(&self, ticket: Ticket) -> bool {
         self.of(ticket.exclusion).has(ticket.number)
     }
 
-    /// Effects, or no longer interested: the next in the exclusion is woken up if it was our turn.
+    /// Ends a task's turn, and resumes the next task; or removes a task that waits.
     pub fn leave(&self, ticket: Ticket) {
         self.of(ticket.exclusion).leave(ticket.number);
     }
@@ -70,11 +70,11 @@ struct Inner {
     waiting: VecDeque<(u64, Waker)>,
 }
 
-/// Who is at it, and who waits.
+/// A mutex of tasks: the one that has its turn, and those that wait.
 #[derive(Default)]
 struct Exclusive(Mutex<Inner>);
 
-/// A ticket in a exclusion.
+/// A task's position in the queue of an exclusion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     exclusion: Exclusion,
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_are_woken_in_turn_and_who_gave_up_is_not() {
+    fn waiting_tasks_are_resumed_in_order_except_those_that_left() {
         let woken = Arc::new(Woken::default());
         let waker = |token| Waker {
             resume: woken.clone(),
@@ -152,6 +152,6 @@ mod tests {
         exclusive.leave(tickets[0]);
         assert_eq!(*woken.0.lock().unwrap(), [2, 4]);
         exclusive.leave(tickets[2]);
-        assert!(exclusive.enter(&waker(5)).1, "nobody is left");
+        assert!(exclusive.enter(&waker(5)).1, "no task is left");
     }
 }

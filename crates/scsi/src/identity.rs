@@ -19,11 +19,11 @@ pub struct Identity {
     pub revision: String,
     /// At most [`MAX_SERIAL_BYTES`] characters; may be empty.
     pub serial: String,
-    /// A world wide name, in the format that its first digit says (NAA).
+    /// A world wide name, in the NAA format of its first digit.
     pub naa: Option<u64>,
     /// An EUI-64.
     pub eui: Option<u64>,
-    /// A name in a way of the vendor's own, instead of one of vendor and serial number. May be empty.
+    /// A vendor-specific designator, which replaces that of vendor and serial number. May be empty.
     pub vendor_specific: String,
 }
 
@@ -41,20 +41,20 @@ impl Default for Identity {
     }
 }
 
-/// A name that cannot be had.
+/// Error of a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     /// It does not fit its field.
     #[error("{what} has {found} characters: at most {most} fit")]
     TooLong {
-        /// Which one.
+        /// The field.
         what: &'static str,
-        /// Comparison long it is.
+        /// Its length.
         found: usize,
-        /// Comparison long it may be.
+        /// The longest that fits.
         most: usize,
     },
-    /// Guests may show it, or not.
+    /// Guests may not be able to show it.
     #[error("{0} has characters other than letters, digits and signs of ASCII")]
     NotAscii(&'static str),
     /// NAA formats are 2, 3, 5 (and 6, which is longer).
@@ -87,7 +87,7 @@ impl Identity {
     }
 }
 
-/// A name in its field: filled up with spaces.
+/// A name, padded with spaces to the length of its field.
 pub(crate) fn padded(name: &str, len: usize) -> impl Iterator<Item = u8> {
     name.bytes().chain(std::iter::repeat(b' ')).take(len)
 }

@@ -1,4 +1,4 @@
-//! INQUIRY: what a unit is.
+//! INQUIRY: standard data of a unit.
 
 use crate::bytes::put;
 use crate::cdb::Cdb;
@@ -16,10 +16,10 @@ const VERSION: u8 = 0x06;
 /// SAM-5, SPC-4, SBC-3.
 const VERSION_DESCRIPTORS: [u16; 3] = [0x00a0, 0x0460, 0x04c0];
 
-/// Nothing is there, and nothing can be: peripheral qualifier and device type.
+/// Peripheral qualifier and device type of a number without a unit.
 const NO_UNIT: u8 = 0x7f;
 
-/// Answers into `out`; says how much of it was asked for.
+/// Appends the data to `out`, and returns the allocation length.
 pub(crate) fn inquiry(
     cdb: &Cdb,
     unit: &Unit,
@@ -37,7 +37,7 @@ pub(crate) fn inquiry(
     Ok(u64::from(cdb.be16(3)))
 }
 
-/// The answer of a number that has no unit.
+/// INQUIRY for a number without a unit.
 pub(crate) fn without_unit(cdb: &Cdb, out: &mut Vec<u8>) -> Result<u64, Sense> {
     if cdb.bit(1, 0) {
         return Err(Sense::field(1, Some(0)));
@@ -56,7 +56,7 @@ pub(crate) fn without_unit(cdb: &Cdb, out: &mut Vec<u8>) -> Result<u64, Sense> {
 
 fn standard(unit: &Unit, out: &mut Vec<u8>) {
     let identity = &unit.options.identity;
-    // A disk that stays where it is; LUNs are numbered as today, in the format of today.
+    // No removable medium; present formats of LUNs and of this data.
     out.extend([0x00, 0x00, VERSION, 0x12]);
     out.push(crate::bytes::low8(STANDARD_BYTES - 5));
     // CMDQUE: tasks are queued.

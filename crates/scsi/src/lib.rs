@@ -1,20 +1,21 @@
-//! A SCSI disk as a pure state machine: SPC-4, SBC-3 and SAM-5, whatever the transport.
+//! A SCSI disk as a pure state machine: SPC-4, SBC-3 and SAM-5, for any transport.
 //!
-//! An adapter (a controller chip, virtio) has the initiators and their memory, this crate what commands mean, and a
-//! node has the data. Nothing here makes a system call, knows a file or starts a thread.
+//! An adapter (a controller chip, virtio) has the initiators and their memory, this crate implements the commands, and a
+//! node has the data. Nothing here makes a system call, opens a file or starts a thread.
 //!
-//! - [`Unit`]: a logical unit, shared by all threads. A read or write looks at one word of it and its size; everything
-//!   unusual is behind a lock.
+//! - [`Unit`]: a logical unit, shared by all threads. A read or write needs one word of it and its size; all other
+//!   state is behind a lock.
 //! - [`Target`]: units by number. Each thread has a [`View`] of it.
-//! - [`Task`]: one command. [`Task::receive`] takes it and says what data it moves; [`Task::run`] gets the initiator's buffers; each
-//!   [`Step`] that comes back is carried out, and [`Task::completed`] asks for the next, until it is finished. Reads and writes go
-//!   to the node with the initiator's own buffers, allocate nothing and take no lock.
-//! - [`Transfer`]: a plain read or write, for adapters that can do without a task for it.
-//! - [`TaskSet`]: which tasks of a queue may go ahead.
+//! - [`Task`]: one command. [`Task::receive`] parses it and returns the data phase; [`Task::run`] gets the initiator's buffers; the
+//!   adapter executes each [`Step`] that is returned, and [`Task::completed`] returns the next, until the task is finished. Reads
+//!   and writes use the initiator's own buffers, allocate nothing and take no lock.
+//! - [`Transfer`]: a plain read or write, for adapters that execute it without a task.
+//! - [`TaskSet`]: the order of the tasks of a queue.
 //!
-//! Task management is the adapters', who know their tasks: they [cancel](Task::cancel) them, wait for requests under way,
-//! and then tell the unit what an initiator must hear of: [`Unit::reset`] for LOGICAL UNIT RESET (and for each unit after TARGET RESET or a reset of the
-//! bus), [`Unit::nexus_lost`] for I_T NEXUS RESET, [`Unit::commands_cleared`] for CLEAR TASK SET, nothing for ABORT TASK and ABORT TASK SET.
+//! Adapters implement task management, since they have the tasks: they [cancel](Task::cancel) them, wait for requests in flight,
+//! and then report the event to the unit, which raises unit attentions: [`Unit::reset`] for LOGICAL UNIT RESET (and for each unit
+//! after TARGET RESET or a reset of the bus), [`Unit::nexus_lost`] for I_T NEXUS RESET, [`Unit::commands_cleared`] for CLEAR TASK
+//! SET, nothing for ABORT TASK and ABORT TASK SET.
 //!
 //! ```no_run
 //! # fn submit(_: block::Request) -> Result<(), engine::Errno> { Ok(()) }

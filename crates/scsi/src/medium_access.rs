@@ -1,20 +1,20 @@
-//! Medium access of a command, from its bytes, for statistics and tracing.
+//! Medium access of a command, from its CDB, for statistics and tracing.
 
 use block::Op;
 
 use crate::cdb::Cdb;
 
-/// Before anything is checked.
+/// The operation and address of a command that was not checked yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MediumAccess {
-    /// What to do.
+    /// The operation.
     pub op: Op,
-    /// The first logical block; 0 where a command names none, or several.
+    /// The first logical block; 0 if the command has none, or several.
     pub lba: u64,
 }
 
 impl MediumAccess {
-    /// Of the commands that disks have. `None`: it asks nothing of the medium, as far as the operation code says.
+    /// The medium access of a CDB. `None`: its operation code is not one of a command that accesses the medium.
     #[must_use]
     pub fn of_cdb(cdb: &[u8]) -> Option<Self> {
         let cdb = Cdb::new(cdb);
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_told_by_their_codes() {
+    fn the_operation_follows_from_the_operation_code() {
         let asked = |op, lba| Some(MediumAccess { op, lba });
         let zeroes = Op::WriteZeroes { unmap: true };
         for (cdb, expected) in [

@@ -8,15 +8,15 @@ use crate::nexus::Nexus;
 use crate::sense::Sense;
 use crate::unit::Unit;
 
-/// What follows.
+/// The action after MODE SELECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Selected {
     Effects,
-    /// The write cache is off now: what it had must become stable.
+    /// Flush, since the write cache was turned off.
     Flush,
 }
 
-/// Bytes of the list.
+/// The length of the parameter list.
 pub(crate) fn list_len(cdb: &Cdb) -> Result<u64, Sense> {
     // PF: pages are those of the standard. There are no others.
     let len = match cdb.opcode() {
@@ -29,7 +29,7 @@ pub(crate) fn list_len(cdb: &Cdb) -> Result<u64, Sense> {
     Ok(len)
 }
 
-/// Changes what the list says, or nothing at all.
+/// Applies all pages of the list, or none.
 pub(crate) fn mode_select(
     cdb: &Cdb,
     unit: &Unit,
@@ -65,7 +65,7 @@ pub(crate) fn mode_select(
     })
 }
 
-/// Where the page that begins here ends.
+/// The end of the page that begins at `at`.
 fn page_end(list: &[u8], at: usize) -> Result<usize, Sense> {
     if byte(list, at) & 0x40 != 0 {
         // SPF: there are no subpages.
@@ -78,7 +78,7 @@ fn page_end(list: &[u8], at: usize) -> Result<usize, Sense> {
     Ok(end)
 }
 
-/// Checks header and block descriptor; says where the pages begin.
+/// Checks header and block descriptor, and returns the start of the pages.
 fn header(unit: &Unit, long: bool, list: &[u8]) -> Result<usize, Sense> {
     let (header, descriptor, long_lba) = if long {
         (8, usize::from(be16(list, 6)), byte(list, 4) & 1 != 0)
@@ -99,7 +99,7 @@ fn header(unit: &Unit, long: bool, list: &[u8]) -> Result<usize, Sense> {
     if descriptor == 0 {
         return Ok(header);
     }
-    // The form of the disk is as it is: this may only repeat it. All ones, or none, mean that.
+    // The descriptor must repeat the present format; all ones, or zero, mean the present number of blocks.
     let blocks = unit.blocks();
     let (same, block) = match descriptor {
         16 => {

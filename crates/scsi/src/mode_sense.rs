@@ -14,7 +14,7 @@ const WP: u8 = 0x80;
 /// DPO and FUA are supported.
 const DPOFUA: u8 = 0x10;
 
-/// Answers into `out`; says how much of it was asked for.
+/// Appends the data to `out`, and returns the allocation length.
 pub(crate) fn mode_sense(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> Result<u64, Sense> {
     let long = cdb.opcode() == 0x5a;
     let values = match cdb.byte(2) >> 6 {
@@ -24,7 +24,7 @@ pub(crate) fn mode_sense(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> Result<u6
         _ => return Err(Sense::SAVING_NOT_SUPPORTED),
     };
     let (code, subpage) = (cdb.byte(2) & 0x3f, cdb.byte(3));
-    // No page has subpages: all that there are of one is itself.
+    // No page has subpages: "all subpages" means the page itself.
     if subpage != 0 && subpage != ALL_SUBPAGES {
         return Err(Sense::field(3, None));
     }
@@ -64,7 +64,7 @@ pub(crate) fn mode_sense(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> Result<u6
     })
 }
 
-/// Comparison many blocks of how many bytes, in 8 bytes or 16.
+/// The block descriptor, of 8 or 16 bytes: number and size of blocks.
 pub(crate) fn block_descriptor(unit: &Unit, long: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
     if long {

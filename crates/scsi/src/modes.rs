@@ -1,24 +1,24 @@
-//! Mode pages (SPC-4 and SBC-3, mode parameters): what they are now, what they were made with, and what of them can be changed.
+//! Mode pages (SPC-4 and SBC-3, mode parameters): their current, default and changeable values.
 
 use crate::bytes::put;
 
-/// Which values MODE SENSE asks for.
+/// The kind of values that MODE SENSE returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Values {
     Current,
-    /// Ones where something can be changed.
+    /// A mask of the changeable bits.
     Changeable,
     Default,
 }
 
-/// What can be changed.
+/// The changeable values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Modes {
-    /// WCE: completed writes may still be in a cache.
+    /// WCE: completed writes may be in a volatile cache.
     pub write_cache: bool,
-    /// D_SENSE: sense data comes in descriptors.
+    /// D_SENSE: sense data has descriptor format.
     pub descriptor_sense: bool,
-    /// SWP: nobody writes.
+    /// SWP: software write protection.
     pub software_write_protect: bool,
 }
 
@@ -32,7 +32,7 @@ impl Modes {
     }
 }
 
-/// Pages that there are, by code.
+/// Codes of all pages.
 const READ_WRITE_ERROR_RECOVERY: u8 = 0x01;
 const CACHING: u8 = 0x08;
 const CONTROL: u8 = 0x0a;
@@ -61,7 +61,7 @@ pub(crate) fn page(code: u8, values: Values, modes: &Modes, defaults: &Modes) ->
     match code {
         READ_WRITE_ERROR_RECOVERY => {
             if fixed {
-                // AWRE, ARRE: whatever is below replaces bad blocks by itself.
+                // AWRE, ARRE: the storage below replaces bad blocks by itself.
                 page[2] = 0xc0;
             }
         }
@@ -73,16 +73,16 @@ pub(crate) fn page(code: u8, values: Values, modes: &Modes, defaults: &Modes) ->
             page[2] = flag(modes.descriptor_sense, D_SENSE);
             page[4] = flag(modes.software_write_protect, SWP);
             if fixed {
-                // GLTSD: log parameters are not saved. Simple tasks are reordered at will.
+                // GLTSD: log parameters are not saved. Simple tasks may be reordered.
                 page[2] |= 0x02;
                 page[3] = 0x10;
-                // Comparison long the unit may be busy: no limit is known.
+                // Busy timeout: no limit.
                 put(&mut page, 8, &[0xff, 0xff]);
             }
         }
         INFORMATIONAL_EXCEPTIONS => {
             if fixed {
-                // DEXCPT: there are none.
+                // DEXCPT: informational exceptions are disabled.
                 page[2] = 0x08;
             }
         }
@@ -93,14 +93,14 @@ pub(crate) fn page(code: u8, values: Values, modes: &Modes, defaults: &Modes) ->
     Some(page)
 }
 
-/// Where a page that MODE SELECT sends does not fit: byte and bit within it.
+/// The position of an invalid field in a page of MODE SELECT: byte and bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Misfit {
     pub byte: usize,
     pub bit: Option<u8>,
 }
 
-/// Takes the changeable bits of a page over. Others must be as they are.
+/// Sets the changeable bits of a page. Others must be unchanged.
 pub(crate) fn select(sent: &[u8], modes: &mut Modes, defaults: &Modes) -> Result<(), Misfit> {
     let code = sent[0] & 0x3f;
     let current = page(code, Values::Current, modes, defaults);

@@ -2,12 +2,12 @@
 
 use crate::bytes::{be16, be64, put};
 
-/// Stands for one initiator. Adapters choose the numbers: all that reach the same unit need different ones, and small
+/// The number of an initiator. Adapters choose the numbers: all initiators of a unit need different ones, and small
 /// ones are best (see the unit's documentation).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Nexus(pub u16);
 
-/// What an initiator port is called in reservations (SPC-4, section 7.6.4).
+/// The TransportID of an initiator port (SPC-4, section 7.6.4), as used in reservations.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TransportId {
     /// On a parallel bus: its SCSI address.
@@ -28,14 +28,14 @@ const PARALLEL: u8 = 0x1;
 const ISCSI: u8 = 0x5;
 const SAS: u8 = 0x6;
 
-/// All but iSCSI's have so many bytes.
+/// Bytes of all formats but iSCSI's.
 const FIXED_BYTES: usize = 24;
 
 /// The longest iSCSI name.
 const MAX_NAME_BYTES: usize = 223;
 
 impl TransportId {
-    /// As it stands in parameter data.
+    /// The bytes in parameter data.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; FIXED_BYTES];
         match self {
@@ -62,8 +62,7 @@ impl TransportId {
         bytes
     }
 
-    /// Reads what [`encode`](Self::encode) wrote, or another initiator did. `None`: it is of no kind that we
-    /// know.
+    /// Decodes the bytes in parameter data. `None`: the format is unknown, or they are malformed.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let kind = *bytes.first()?;
         match kind {
@@ -87,7 +86,7 @@ impl TransportId {
     }
 }
 
-/// The two ends of a nexus, as reservations remember them: they outlive connections.
+/// The two ports of a nexus. Reservations refer to them, since they outlive connections.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ports {
     /// The initiator port.
@@ -96,7 +95,7 @@ pub struct Ports {
     pub target: u16,
 }
 
-/// The length that a TransportID says itself.
+/// The length of an encoded TransportID.
 pub(crate) fn encoded_len(bytes: &[u8]) -> usize {
     match bytes.first() {
         Some(&ISCSI) => 4 + usize::from(be16(bytes, 2)),

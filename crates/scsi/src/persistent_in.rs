@@ -1,4 +1,4 @@
-//! PERSISTENT RESERVE IN: who is registered, and who has the unit.
+//! PERSISTENT RESERVE IN: reports registrations and the reservation.
 
 use crate::bytes::{low32, put};
 use crate::cdb::Cdb;
@@ -9,7 +9,7 @@ const READ_KEYS: u8 = 0x00;
 const READ_RESERVATION: u8 = 0x01;
 const REPORT_CAPABILITIES: u8 = 0x02;
 
-/// Answers into `out`; says how much of it was asked for. The table has but the four service actions.
+/// Appends the data to `out`, and returns the allocation length. The table has only four service actions.
 pub(crate) fn persistent_in(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> u64 {
     let keeps = unit.options.reservation_store.is_some();
     unit.with_state(|state| match cdb.service_action() {
@@ -39,7 +39,7 @@ fn reservation(all: &Reservations, out: &mut Vec<u8>) {
         return;
     };
     header(all, 16, out);
-    // All registrants together have no key.
+    // A reservation of all registrants has no key.
     let key = held.holder.as_ref().and_then(|holder| all.key_of(holder));
     out.extend(key.unwrap_or(0).to_be_bytes());
     out.extend([0, 0, 0, 0, 0, held.kind as u8, 0, 0]);

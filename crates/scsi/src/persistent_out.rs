@@ -1,5 +1,4 @@
-//! PERSISTENT RESERVE OUT: registers, reserves, releases, takes away. What is to change is decided first, and
-//! carried out when it is saved.
+//! PERSISTENT RESERVE OUT: plans changes of registrations and the reservation, which are applied after they were saved.
 
 use crate::bytes::{be16, be32, be64, byte};
 use crate::cdb::Cdb;
@@ -26,7 +25,7 @@ const LIST_BYTES: usize = 24;
 /// The longest list: REGISTER AND MOVE with an iSCSI name.
 const MAX_LIST_BYTES: u64 = 512;
 
-/// Bytes of the list.
+/// The length of the parameter list.
 pub(crate) fn list_len(cdb: &Cdb) -> Result<u64, Sense> {
     let len = u64::from(cdb.be32(5));
     let right = match cdb.service_action() {
@@ -46,14 +45,14 @@ impl From<Conflict> for Refusal {
     }
 }
 
-/// What the command says.
+/// A command with its parameter list.
 struct Request<'a> {
     cdb: &'a Cdb,
     list: &'a [u8],
     ports: Ports,
 }
 
-/// What an initiator hears when there is no room for what the command adds; `None`: it adds nothing.
+/// The error if there is no room for what the command adds; `None` if it adds nothing.
 pub(crate) fn no_room_error(cdb: &Cdb) -> Option<Sense> {
     match cdb.service_action() {
         REGISTER | REGISTER_AND_IGNORE | REGISTER_AND_MOVE => Some(Sense::NO_REGISTRATION_LEFT),
@@ -62,21 +61,21 @@ pub(crate) fn no_room_error(cdb: &Cdb) -> Option<Sense> {
     }
 }
 
-/// What is to change.
+/// A planned change.
 pub(crate) struct Change {
     after: Reservations,
     news: AttentionList,
-    /// Whose tasks are to end.
+    /// Initiators whose tasks are to end.
     lost: Vec<Ports>,
-    /// It concerns what is kept across restarts.
+    /// It changes what is stored across restarts.
     kept: bool,
 }
 
-/// Says what a command changes. Nobody else changes anything meanwhile.
+/// Plans the change of a command. No other change may be in progress.
 pub(crate) fn plan(cdb: &Cdb, unit: &Unit, nexus: Nexus, list: &[u8]) -> Result<Change, Refusal> {
     let keeps = unit.options.reservation_store.is_some();
     unit.with_state(|state| {
-        // Nobody introduced this one: it cannot be registered.
+        // An initiator that is not attached cannot be registered.
         let ports = state.ports(nexus).ok_or(Refusal::Conflict)?.clone();
         let before = &state.persistent;
         let mut after = before.clone();
@@ -92,17 +91,17 @@ pub(crate) fn plan(cdb: &Cdb, unit: &Unit, nexus: Nexus, list: &[u8]) -> Result<
 }
 
 impl Change {
-    /// Whether it concerns what is kept across restarts.
+    /// Whether it changes what is stored across restarts.
     pub fn is_kept(&self) -> bool {
         self.kept
     }
 
-    /// What is to be kept from then on.
+    /// The text to store.
     pub fn text(&self) -> String {
         self.after.to_text()
     }
 
-    /// So it is. Says whose tasks are to end.
+    /// Applies the change. Returns the initiators whose tasks are to end.
     pub fn apply(self, unit: &Unit, nexus: Nexus) -> Vec<Nexus> {
         unit.change(|state| {
             state.persistent = self.after;
@@ -114,7 +113,7 @@ impl Change {
     }
 }
 
-/// Whom to tell, and whose tasks are to end.
+/// Attentions to raise, and initiators whose tasks are to end.
 type Effects = (AttentionList, Option<Vec<Ports>>);
 
 impl Request<'_> {
@@ -127,7 +126,7 @@ impl Request<'_> {
         be64(self.list, 8)
     }
 
-    /// What kind of reservation it is about, if it is a kind at all, of the whole unit.
+    /// The type of reservation of the command, if it is valid and its scope is the unit.
     fn kind(&self) -> Option<Kind> {
         let byte = self.cdb.byte(2);
         (byte >> 4 == 0)
@@ -143,7 +142,7 @@ impl Request<'_> {
     fn apply(&self, all: &mut Reservations, keeps: bool) -> Result<Effects, Refusal> {
         let action = self.cdb.service_action();
         let registers = matches!(action, REGISTER | REGISTER_AND_IGNORE);
-        // SPEC_I_PT and ALL_TG_PT, which only registering may have, are not supported; APTPL may be.
+        // SPEC_I_PT and ALL_TG_PT, which only registering has, are not supported; APTPL is if there is a store.
         let flags = byte(self.list, 20);
         if registers && flags & 0x0c != 0 {
             let bit = if flags & 0x08 != 0 { 3 } else { 2 };
@@ -185,7 +184,7 @@ impl Request<'_> {
     fn register(&self, all: &mut Reservations, persist: bool) -> Result<Effects, Refusal> {
         let ignores_key = self.cdb.service_action() == REGISTER_AND_IGNORE;
         let registered = all.key_of(&self.ports);
-        // Who is not registered has the key 0.
+        // The key of an initiator that is not registered is 0.
         if !ignores_key && registered.unwrap_or(0) != self.key() {
             return Err(Refusal::Conflict);
         }
@@ -200,7 +199,7 @@ impl Request<'_> {
         Ok((all.register(&self.ports, self.new_key()), None))
     }
 
-    /// REGISTER AND MOVE: its list is laid out differently.
+    /// REGISTER AND MOVE, whose list has another layout.
     fn register_and_move(&self, all: &mut Reservations, keeps: bool) -> Result<Effects, Refusal> {
         let flags = byte(self.list, 17);
         let id_len = be32(self.list, 20);

@@ -1,4 +1,4 @@
-//! Parsing of a command: from its CDB to a [`Phase`].
+//! Parsing of a command, from its CDB to a [`Phase`].
 
 use std::sync::Arc;
 
@@ -19,10 +19,9 @@ const REQUEST_SENSE: u8 = 0x03;
 const REPORT_LUNS: u8 = 0xa0;
 
 impl Task {
-    /// Takes a command. What it needs of the initiator is said by the answer; [`run`](Self::run) carries it out,
-    /// whatever the answer is.
+    /// Receives a command, and returns its data phase. [`run`](Self::run) must be called in any case.
     ///
-    /// `cdb` may be longer than the command is. The view is refreshed.
+    /// `cdb` may be longer than the command. The view is refreshed.
     #[inline]
     pub fn receive(&mut self, view: &mut View, lun: u16, nexus: Nexus, cdb: &[u8]) -> Phase {
         self.begin(lun, nexus);
@@ -68,7 +67,7 @@ impl Task {
         }
     }
 
-    /// There is nobody of that number; some commands are answered nevertheless.
+    /// Executes a command for a number without a unit: some commands succeed nevertheless.
     fn without_unit(
         &mut self,
         view: &View,
@@ -147,7 +146,7 @@ impl Task {
     }
 }
 
-/// What REQUEST SENSE says when no command has failed.
+/// The sense data of REQUEST SENSE when no command has failed.
 fn condition(unit: &Unit, nexus: Nexus) -> Sense {
     unit.change(|state| match state.take_attention(nexus) {
         Some(attention) => attention,
@@ -156,10 +155,10 @@ fn condition(unit: &Unit, nexus: Nexus) -> Sense {
     })
 }
 
-/// Reservations, whether the unit is started, and whether anybody may write.
+/// Checks reservations, whether the unit is started, and write protection.
 fn permit(unit: &Unit, entry: &Entry, nexus: Nexus, cdb: &Cdb) -> Result<(), Refusal> {
     if unit.word().open(nexus, true) {
-        // Who may write now may do anything: a flush needs no lock.
+        // An initiator that may write may do anything: a flush needs no lock.
         return Ok(());
     }
     let writes = matches!(
@@ -186,7 +185,7 @@ fn permit(unit: &Unit, entry: &Entry, nexus: Nexus, cdb: &Cdb) -> Result<(), Ref
     })
 }
 
-/// The data is there.
+/// The data phase of data that is available.
 fn data_in(allocation: u64, data: &[u8]) -> (Phase, Work) {
     match allocation.min(data.len() as u64) {
         0 => (Phase::Status, Work::Nothing),

@@ -1,8 +1,8 @@
-//! Refusals: the end of a command that is not carried out.
+//! Refusal of a command.
 
 use crate::sense::Sense;
 
-/// Why.
+/// The status of a command that is not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// CHECK CONDITION.

@@ -1,4 +1,4 @@
-//! Commands that say what there is: units, commands, task management, logs.
+//! Commands that report units, supported commands and task management functions, and log pages.
 
 use crate::bytes::{low16, low32};
 use crate::cdb::Cdb;
@@ -12,7 +12,7 @@ pub(crate) fn luns(
     luns: impl Iterator<Item = u16>,
     out: &mut Vec<u8>,
 ) -> Result<u64, Sense> {
-    // All but well known ones; well known ones; all. None is well known.
+    // All units but well-known ones; well-known ones; all. None is well known.
     let list: Vec<u8> = match cdb.byte(2) {
         0x00 | 0x02 => luns.flat_map(encode_lun).collect(),
         0x01 => Vec::new(),
@@ -28,7 +28,7 @@ pub(crate) fn luns(
     Ok(u64::from(allocation))
 }
 
-/// A timeouts descriptor: no time is known to be too long, nor usual.
+/// A timeouts descriptor without values.
 fn timeouts(out: &mut Vec<u8>) {
     out.extend([0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
 }
@@ -78,10 +78,10 @@ fn one_opcode(
         None => action == 0,
     };
     let found = match options {
-        // By opcode alone: not for those with service actions.
+        // By opcode only: not for commands with service actions.
         1 if has_actions => return Err(Sense::field(2, Some(2))),
         1 => first,
-        // By both: only for those with service actions.
+        // By opcode and service action: only for commands with service actions.
         2 if first.is_some() && !has_actions => return Err(Sense::field(2, Some(2))),
         _ => first.into_iter().chain(entries).find(matching),
     };
@@ -117,17 +117,17 @@ pub(crate) fn task_management(cdb: &Cdb, parallel: bool, out: &mut Vec<u8>) -> R
         out[1] = 0x03;
     }
     if cdb.bit(2, 7) {
-        // In the extended form: no time is known to be too long.
+        // The extended form, without timeouts.
         out[3] = 12;
         out.extend([0; 12]);
     }
     Ok(u64::from(allocation))
 }
 
-/// LOG SENSE: the page that names the pages, and that is all.
+/// LOG SENSE: the page of supported pages, which is the only one.
 pub(crate) fn log_sense(cdb: &Cdb, out: &mut Vec<u8>) -> Result<u64, Sense> {
     let (page, subpage) = (cdb.byte(2) & 0x3f, cdb.byte(3));
-    // Threshold or cumulative, current or default: there is nothing that would differ.
+    // The kind of values does not matter, since there are none.
     match (page, subpage) {
         (0, 0) => out.extend([0, 0, 0, 1, 0]),
         (0, 0xff) => out.extend([0x40, 0xff, 0, 4, 0, 0, 0, 0xff]),
@@ -135,7 +135,7 @@ pub(crate) fn log_sense(cdb: &Cdb, out: &mut Vec<u8>) -> Result<u64, Sense> {
         _ => return Err(Sense::field(2, Some(5))),
     }
     if cdb.be16(5) != 0 {
-        // There are no parameters to begin with.
+        // The parameter pointer, since there are no parameters.
         return Err(Sense::field(5, None));
     }
     Ok(u64::from(cdb.be16(7)))

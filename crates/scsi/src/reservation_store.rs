@@ -1,15 +1,15 @@
-//! Persistent reservations that outlive the program (APTPL): who keeps them.
+//! Storage of persistent reservations that survive a restart (APTPL).
 
 use std::fmt::Debug;
 
 use engine::Errno;
 
-/// Keeps a unit's reservations where a restart finds them.
+/// Stores a unit's reservations.
 pub trait ReservationStore: Debug + Send + Sync {
-    /// Keeps this text instead of what was kept before, in a way that survives a crash at any moment. It may take its
-    /// time: it is called by [`DiskCall::run`](block::DiskCall::run) alone, and for one change at a time.
+    /// Replaces the stored text, atomically even in a crash. It may block: it is
+    /// called by [`DiskCall::run`](block::DiskCall::run) only, for one change at a time.
     ///
     /// # Errors
-    /// Why not; what was kept before still is.
+    /// Of the storage; the previous text is still stored.
     fn save(&self, text: &str) -> Result<(), Errno>;
 }

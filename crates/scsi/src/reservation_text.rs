@@ -1,31 +1,31 @@
-//! Persistent reservations as text, for whoever keeps them across restarts.
+//! Persistent reservations as text, for a [`ReservationStore`](crate::ReservationStore).
 //!
-//! A line each: the format's version, registrations, the reservation, and the word `end`. Initiators are in hexadecimal
-//! digits, as on the wire. PRGENERATION is not kept: it begins with 0 when a device is switched on.
+//! The lines are: the format's version, registrations, the reservation, and the word `end`. Initiators are in hexadecimal
+//! digits, as on the wire. PRGENERATION is not saved: it is 0 after power-on.
 
 use std::fmt::Write as _;
 
 use crate::nexus::{Ports, TransportId};
 use crate::reservations::{Kind, MAX_REGISTRATIONS, Registration, Reservation, Reservations};
 
-/// What a [`ReservationStore`](crate::ReservationStore) keeps when there is nothing to keep.
+/// The text of a unit without reservations.
 pub const NO_RESERVATIONS: &str = "blockplane persistent reservations 1\nend\n";
 
 const HEADER: &str = "blockplane persistent reservations 1";
 const END: &str = "end";
 
-/// A text that was not saved here.
+/// Error of a text that is no saved reservations.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReservationTextError {
-    /// Of another kind altogether, or version.
+    /// It is another kind of file, or another version.
     #[error("these are no saved reservations: the first line must be \"{HEADER}\"")]
     Header,
-    /// It has no end.
+    /// The last line is missing.
     #[error(
         "saved reservations: the last line must be \"{END}\"; restore the file, or remove it to start without reservations"
     )]
     End,
-    /// One of its lines.
+    /// A line cannot be parsed.
     #[error(
         "saved reservations: line {0} cannot be understood; restore the file, or remove it to start without reservations"
     )]
@@ -60,12 +60,12 @@ fn ports_from_text(target: &str, initiator: &str) -> Option<Ports> {
         initiator: TransportId::decode(&bytes)?,
         target: target.parse().ok()?,
     };
-    // One initiator is called in one way, and there is no port 0.
+    // An initiator has one encoding, and there is no port 0.
     (ports.initiator.encode() == bytes && ports.target != 0).then_some(ports)
 }
 
 impl Reservations {
-    /// What is to be kept.
+    /// The text to save: without reservations unless APTPL is set.
     pub(crate) fn to_text(&self) -> String {
         match self.persist {
             true => self.all_to_text(),
@@ -73,7 +73,7 @@ impl Reservations {
         }
     }
 
-    /// The same, also when nothing is to be kept.
+    /// The text of all reservations, whether APTPL is set or not.
     pub(crate) fn all_to_text(&self) -> String {
         let mut text = format!("{HEADER}\n");
         for one in &self.registrations {
@@ -157,7 +157,7 @@ mod tests {
         }
     }
 
-    /// Two registered, and reserved by the second, or all.
+    /// Two registrations, and a reservation of the second, or of all.
     fn reserved(kind: Kind) -> Reservations {
         let mut all = Reservations::default();
         all.register(&ports(1), 0xdead_beef_0000_0001);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_saved_is_restored() {
+    fn saved_reservations_are_restored() {
         for kind in [Kind::WriteExclusive, Kind::ExclusiveAccessAll] {
             let all = reserved(kind);
             assert_eq!(Reservations::from_text(&all.to_text()), Ok(all));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_to_be_kept_is_not_there() {
+    fn without_aptpl_no_reservations_are_saved() {
         let all = Reservations {
             persist: false,
             ..reserved(Kind::WriteExclusive)
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_is_named() {
+    fn errors_name_the_line() {
         assert_eq!(
             Reservations::from_text(""),
             Err(ReservationTextError::Header)

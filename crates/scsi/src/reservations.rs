@@ -1,13 +1,13 @@
-//! Persistent reservations (SPC-4, section 5.13): who is registered, who holds the unit, who may do what.
+//! Persistent reservations (SPC-4, section 5.13): registrations, the reservation, and the access that it allows.
 
 use crate::attention::code;
 use crate::commands::Access;
 use crate::nexus::Ports;
 
-/// Registrations that a unit keeps.
+/// Most registrations of a unit.
 pub(crate) const MAX_REGISTRATIONS: usize = 128;
 
-/// Comparison a unit is reserved.
+/// The type of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -32,17 +32,17 @@ impl Kind {
         })
     }
 
-    /// All registrants hold it together.
+    /// Whether all registrants hold it together.
     pub fn all(self) -> bool {
         matches!(self, Kind::WriteExclusiveAll | Kind::ExclusiveAccessAll)
     }
 
-    /// Registrants have access, holders or not.
+    /// Whether all registrants have access.
     fn registrants(self) -> bool {
         !matches!(self, Kind::WriteExclusive | Kind::ExclusiveAccess)
     }
 
-    /// Others may read.
+    /// Whether others may read.
     fn write_only(self) -> bool {
         matches!(
             self,
@@ -51,36 +51,36 @@ impl Kind {
     }
 }
 
-/// Somebody who can reserve the unit.
+/// The registration of an initiator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Registration {
     pub ports: Ports,
     pub key: u64,
 }
 
-/// The unit is reserved.
+/// A reservation of the unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reservation {
     pub kind: Kind,
-    /// Who has it; `None`: all who are registered.
+    /// The holder; `None`: all registrants.
     pub holder: Option<Ports>,
 }
 
-/// Whom to tell what.
+/// Unit attentions to raise: initiators and codes.
 pub(crate) type AttentionList = Vec<(Ports, u16)>;
 
 /// The command ends with RESERVATION CONFLICT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Conflict;
 
-/// All of a unit.
+/// All registrations and the reservation of a unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reservations {
     pub registrations: Vec<Registration>,
     pub reservation: Option<Reservation>,
     /// PRGENERATION.
     pub generation: u32,
-    /// They survive a restart.
+    /// APTPL: they survive a restart.
     pub persist: bool,
 }
 
@@ -90,7 +90,7 @@ impl Reservations {
         found.map(|one| one.key)
     }
 
-    /// Only who is registered, by the right key, may go on.
+    /// Checks that an initiator is registered with this key.
     pub fn check_key(&self, ports: &Ports, key: u64) -> Result<(), Conflict> {
         if self.key_of(ports) == Some(key) {
             Ok(())
@@ -99,7 +99,7 @@ impl Reservations {
         }
     }
 
-    /// Whether this one holds the reservation that there is.
+    /// Whether an initiator holds the reservation.
     pub fn holds(&self, ports: &Ports) -> bool {
         match &self.reservation {
             None => false,
@@ -110,7 +110,7 @@ impl Reservations {
         }
     }
 
-    /// Whether a command may go on. `ports`: `None` for somebody whom nobody introduced.
+    /// Whether an access is allowed. `ports` is `None` for an initiator that is not attached.
     pub fn allow(&self, ports: Option<&Ports>, access: Access) -> bool {
         let Some(held) = &self.reservation else {
             return true;
@@ -139,7 +139,7 @@ impl Reservations {
             .collect()
     }
 
-    /// Registers, changes the key, or (with key 0) is registered no longer.
+    /// Registers an initiator, changes its key, or (with key 0) unregisters it.
     pub fn register(&mut self, ports: &Ports, key: u64) -> AttentionList {
         self.generation = self.generation.wrapping_add(1);
         let at = self
@@ -199,7 +199,7 @@ impl Reservations {
         self.reservation = Some(Reservation { kind, holder });
     }
 
-    /// Releases what a registrant holds. `Err`: it holds something else.
+    /// Releases a registrant's reservation. `Err`: it holds one of another type.
     pub fn release(
         &mut self,
         ports: &Ports,
@@ -220,7 +220,7 @@ impl Reservations {
         })
     }
 
-    /// Nobody is registered, and nothing reserved.
+    /// Removes all registrations and the reservation.
     pub fn clear(&mut self, ports: &Ports) -> AttentionList {
         let news = self.attentions_of_others(ports, code::RESERVATIONS_PREEMPTED);
         self.registrations.clear();
@@ -229,19 +229,19 @@ impl Reservations {
         news
     }
 
-    /// Takes registrations away, and the reservation if it belongs to them. Says whom to tell, and who
-    /// lost its registration.
+    /// Removes registrations, and takes over the reservation if it belongs to them. Returns the attentions to raise, and
+    /// the initiators that have lost their registration.
     pub fn preempt(
         &mut self,
         ports: &Ports,
         key: u64,
         kind: Option<Kind>,
     ) -> Result<(AttentionList, Vec<Ports>), PreemptError> {
-        let everybody = self
+        let all_hold = self
             .reservation
             .as_ref()
             .is_some_and(|held| held.kind.all());
-        if key == 0 && !everybody {
+        if key == 0 && !all_hold {
             return Err(PreemptError::NoKey);
         }
         let matching = |one: &Registration| key == 0 || one.key == key;
@@ -263,7 +263,7 @@ impl Reservations {
             .filter(|one| matching(one))
             .map(|one| one.ports.clone())
             .collect();
-        // Who preempts its own key as no holder is gone as well.
+        // An initiator that preempts its own key without taking over is removed as well.
         let keep_self = takes_over || self.key_of(ports) != Some(key);
         self.registrations
             .retain(|one| !lost.contains(&one.ports) && (keep_self || one.ports != *ports));
@@ -280,14 +280,14 @@ impl Reservations {
                 news.extend(self.attentions_of_others(ports, code::RESERVATIONS_RELEASED));
             }
             self.set_holder(ports, kind);
-        } else if everybody && self.registrations.is_empty() {
+        } else if all_hold && self.registrations.is_empty() {
             self.reservation = None;
         }
         self.generation = self.generation.wrapping_add(1);
         Ok((news, lost))
     }
 
-    /// Gives the reservation to somebody else, who is registered by that, and may unregister.
+    /// Registers another initiator, moves the reservation to it, and unregisters the first if wanted.
     pub fn move_to(&mut self, from: &Ports, to: &Ports, key: u64, unregister: bool) {
         self.generation = self.generation.wrapping_add(1);
         match self.registrations.iter_mut().find(|one| one.ports == *to) {
@@ -306,18 +306,18 @@ impl Reservations {
     }
 }
 
-/// Somebody releases another reservation than it holds.
+/// The type of the reservation differs from the one to release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WrongKind;
 
-/// Why nothing was preempted.
+/// Error of PREEMPT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PreemptError {
-    /// Nobody has that key.
+    /// No registrant has that key.
     Conflict,
-    /// Only where all registrants hold the unit may no key be given.
+    /// The key may be 0 only if all registrants hold the reservation.
     NoKey,
-    /// It would reserve the unit in no known way.
+    /// The type of the new reservation is unknown.
     NoKind,
 }
 

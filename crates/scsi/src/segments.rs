@@ -1,11 +1,11 @@
-//! The initiator's buffers: a list of pieces of host memory, which belongs to the adapter.
+//! The initiator's buffers: a list of segments of host memory, which belongs to the adapter.
 //!
-//! The initiator may write there at any time, so nothing here makes a slice of it: bytes are copied out
-//! before they are looked at.
+//! The initiator may write there at any time, so nothing here makes a slice of it: bytes are copied
+//! before they are used.
 
 use libc::iovec;
 
-/// A list of segments. It is a view: who made it promised [`Segments::new`]'s conditions.
+/// A view of a list of segments, for which the conditions of [`Segments::new`] hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segments {
     iov: *mut iovec,
@@ -13,8 +13,8 @@ pub(crate) struct Segments {
     len: u64,
 }
 
-// SAFETY: pointers that are used only between `Task::run` and the end of the task, by the one who has the
-// task; `Segments::new` promised that they may be.
+// SAFETY: the pointers are used only between `Task::run` and the end of the task, by the task's thread;
+// the conditions of `Segments::new` allow that.
 unsafe impl Send for Segments {}
 
 /// A copy of a list, for when a request may have changed the list itself.
@@ -32,7 +32,7 @@ impl Segments {
 
     /// # Safety
     /// `iov` is a list of `count` segments which may be read and written as long as this is used, from
-    /// whatever thread; `len` is at most their sum.
+    /// any thread; `len` is at most their sum.
     pub unsafe fn new(iov: *mut iovec, count: u32, len: u64) -> Self {
         Segments { iov, count, len }
     }
@@ -51,7 +51,7 @@ impl Segments {
         if self.count == 0 {
             return &[];
         }
-        // SAFETY: promised to `new`; nobody changes the list while we are in here.
+        // SAFETY: a condition of `new`; no other code changes the list during the borrow.
         unsafe { std::slice::from_raw_parts(self.iov, self.count as usize) }
     }
 
@@ -67,7 +67,7 @@ impl Segments {
         List(self.list().to_vec())
     }
 
-    /// The same buffers by a copy of their list, of which the first `skip` bytes are left out.
+    /// The same buffers, by a copy of their list, without the first `skip` bytes.
     pub fn by_copy(copy: &mut List, skip: u64, len: u64) -> Self {
         let mut skip = usize::try_from(skip).unwrap_or(usize::MAX);
         copy.0.retain_mut(|segment| {
@@ -84,7 +84,7 @@ impl Segments {
         }
     }
 
-    /// Cuts the list itself down to `len` bytes: all of its segments together have as many.
+    /// Truncates the list itself, so that the sum of its segments is `len` bytes.
     pub fn truncate(&mut self, len: u64) {
         let mut left = usize::try_from(len).unwrap_or(usize::MAX);
         let mut count = 0;
@@ -101,7 +101,7 @@ impl Segments {
     }
 
     /// Calls `piece` with address and length of each piece of the `len` bytes from `skip` on, until it
-    /// says no.
+    /// returns false.
     fn pieces(&self, skip: u64, len: usize, mut piece: impl FnMut(*mut u8, usize) -> bool) {
         let mut skip = usize::try_from(skip).unwrap_or(usize::MAX);
         let mut left = len;
@@ -122,7 +122,7 @@ impl Segments {
         }
     }
 
-    /// Copies the initiator's bytes from `skip` on; says how many there were.
+    /// Copies the initiator's bytes from `skip` on, and returns their number.
     pub fn copy_from(&self, skip: u64, to: &mut [u8]) -> usize {
         let mut done = 0;
         self.pieces(skip, to.len(), |at, count| {
@@ -134,7 +134,7 @@ impl Segments {
         done
     }
 
-    /// Copies bytes to the initiator from `skip` on; says how many had room.
+    /// Copies bytes to the initiator from `skip` on, and returns the number of those that fit.
     pub fn copy_to(&self, skip: u64, from: &[u8]) -> usize {
         let mut done = 0;
         self.pieces(skip, from.len(), |at, count| {
@@ -146,7 +146,7 @@ impl Segments {
         done
     }
 
-    /// Where the initiator's bytes from `skip` on first differ from `with`, counted from `skip`.
+    /// The first offset behind `skip` at which the initiator's bytes differ from `with`.
     pub fn differ(&self, skip: u64, with: &[u8]) -> Option<usize> {
         let mut done = 0;
         let mut window = [0; 1024];
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_copied_across_borders() {
+    fn bytes_are_copied_across_segments() {
         let mut memory: Vec<u8> = (0..20).collect();
         let mut list = cut(&mut memory, &[3, 0, 7, 10]);
         let segments = view(&mut list);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_cut_down_to_what_is_moved() {
+    fn truncating_shortens_the_list_itself() {
         let mut memory = vec![0; 30];
         let mut list = cut(&mut memory, &[10, 10, 10]);
         let mut segments = view(&mut list);

@@ -1,8 +1,8 @@
-//! Sense data (SPC-4, section 4.5): what went wrong, in one of two formats.
+//! Sense data (SPC-4, section 4.5), in two formats.
 
 use crate::bytes::put;
 
-/// Most bytes of sense data that any format has: what autosense of a transport makes room for.
+/// Most bytes of sense data of any format: the room that a transport's autosense needs.
 pub const MAX_SENSE_BYTES: usize = 252;
 
 /// The longest that we make: a header and two descriptors.
@@ -10,13 +10,13 @@ const OUR_SENSE_BYTES: usize = 28;
 
 const FIXED_BYTES: usize = 18;
 
-/// What kind of trouble it is.
+/// Sense keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Key {
     /// None.
     NoSense = 0x0,
-    /// The unit cannot be used now.
+    /// The unit is not ready.
     NotReady = 0x2,
     /// The medium is broken there.
     MediumError = 0x3,
@@ -24,13 +24,13 @@ pub enum Key {
     HardwareError = 0x4,
     /// The command was wrong.
     IllegalRequest = 0x5,
-    /// Something has changed that the initiator should know.
+    /// A unit attention: an event to report.
     UnitAttention = 0x6,
     /// The range must not be written.
     DataProtect = 0x7,
-    /// The target gave the command up; it may be tried again.
+    /// The target has aborted the command, which may be retried.
     AbortedCommand = 0xb,
-    /// What was to be compared differs.
+    /// The compared data differ.
     Miscompare = 0xe,
 }
 
@@ -50,7 +50,7 @@ pub enum Specific {
     },
 }
 
-/// Why a command ended with CHECK CONDITION.
+/// The reason for CHECK CONDITION.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sense {
     /// What kind of trouble it is.
@@ -64,7 +64,7 @@ pub struct Sense {
 }
 
 impl Sense {
-    /// Nothing to say.
+    /// No error.
     pub const NONE: Sense = Sense::new(Key::NoSense, 0);
     pub(crate) const INVALID_OPCODE: Sense = Sense::new(Key::IllegalRequest, 0x2000);
     pub(crate) const LBA_OUT_OF_RANGE: Sense = Sense::new(Key::IllegalRequest, 0x2100);
@@ -124,12 +124,12 @@ impl Sense {
         }
     }
 
-    /// Something the initiator should know.
+    /// A unit attention.
     pub(crate) const fn attention(code: u16) -> Self {
         Sense::new(Key::UnitAttention, code)
     }
 
-    /// As it goes to the initiator: in descriptor format, or in the fixed one.
+    /// Encodes the sense data in descriptor format, or in fixed format.
     #[must_use]
     pub fn encode(&self, descriptor_format: bool) -> SenseData {
         if descriptor_format {
@@ -142,7 +142,7 @@ impl Sense {
     fn fixed(&self) -> SenseData {
         let mut bytes = [0; OUR_SENSE_BYTES];
         bytes[0] = 0x70;
-        // The field has four bytes; what does not fit is not valid.
+        // The field has four bytes; a larger value is marked as not valid.
         if let Some(information) = self.information
             && let Ok(information) = u32::try_from(information)
         {
@@ -193,7 +193,7 @@ impl Sense {
     }
 }
 
-/// Sense data as it goes over the wire.
+/// Encoded sense data.
 #[derive(Clone, Copy, Debug)]
 pub struct SenseData {
     bytes: [u8; OUR_SENSE_BYTES],

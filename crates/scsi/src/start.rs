@@ -1,4 +1,4 @@
-//! The start of each command, once it may begin.
+//! The start of each command, after its checks.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ use crate::{capacity, inquiry, mode_select, mode_sense, persistent_in, persisten
 const UNMAP_HEADER_BYTES: usize = 8;
 const UNMAP_RANGE_BYTES: usize = 16;
 
-/// Commands that are answered at once: into `data`, with how much of it was asked for. `None`: it is
-/// none of these.
+/// Executes commands whose data is available at once: appends it to `data`, and returns the allocation length. `None` for
+/// other commands.
 pub(crate) fn immediate_data(
     command: Command,
     cdb: &Cdb,
@@ -61,7 +61,7 @@ pub(crate) fn immediate_data(
     }))
 }
 
-/// By RESERVE(6) or (10), which knows no service actions.
+/// Whether another initiator holds RESERVE(6) or (10), which excludes commands whatever their service action.
 fn held_by_another(unit: &Unit, nexus: Nexus) -> bool {
     unit.with_state(|state| state.legacy.is_some_and(|holder| holder != nexus))
 }
@@ -70,7 +70,7 @@ type StartResult = Result<(Phase, Work), Refusal>;
 
 const DONE: (Phase, Work) = (Phase::Status, Work::Nothing);
 
-/// The others.
+/// Starts all other commands.
 pub(crate) fn start(command: Command, cdb: &Cdb, unit: &Arc<Unit>, nexus: Nexus) -> StartResult {
     match command {
         Command::Read | Command::Write => transfer(command == Command::Write, cdb, unit),
@@ -90,7 +90,7 @@ pub(crate) fn start(command: Command, cdb: &Cdb, unit: &Arc<Unit>, nexus: Nexus)
         }
         Command::Synchronize => {
             unit.extent(cdb.range())?;
-            // With IMMED as without: it is done before the status comes, which is no later than promised.
+            // IMMED is ignored: the status comes after the flush, which is allowed.
             Ok(flush(AfterFlush::Nothing))
         }
         Command::StartStop => start_stop(cdb, unit),
@@ -109,7 +109,7 @@ pub(crate) fn start(command: Command, cdb: &Cdb, unit: &Arc<Unit>, nexus: Nexus)
             Ok(list(cdb, persistent_out::list_len(cdb)?))
         }
         Command::PersistentIn | Command::PersistentOut => Err(Refusal::Conflict),
-        // Nothing to be done, or answered before.
+        // No effect, or handled above.
         _ => Ok(DONE),
     }
 }
@@ -125,7 +125,7 @@ fn flush(then: AfterFlush) -> (Phase, Work) {
     (Phase::Status, Work::Steps(Steps::Flush(Flush::new(then))))
 }
 
-/// What moves nothing has no data phase, and nothing to do.
+/// A command that moves no bytes has no data phase, and nothing to do.
 fn moves(phase: Phase, steps: Steps) -> (Phase, Work) {
     match phase {
         Phase::DataIn(0) | Phase::DataOut(0) => DONE,
@@ -137,7 +137,7 @@ fn fua(cdb: &Cdb, unit: &Unit) -> bool {
     cdb.fua() || unit.word().is_write_through()
 }
 
-/// The range of a command that moves as much data.
+/// The range of a command that moves all of its data, limited to the largest transfer.
 fn limited(cdb: &Cdb, unit: &Unit) -> Result<Extent, Sense> {
     let range = cdb.range();
     let (offset, len) = unit.extent(range)?;
@@ -163,7 +163,7 @@ fn transfer(write: bool, cdb: &Cdb, unit: &Unit) -> StartResult {
         ));
     }
     let work = if asked {
-        // What is read must be on the medium: what is in caches goes there first.
+        // The data must come from the medium: caches are flushed first.
         Work::Steps(Steps::Flush(Flush::new(AfterFlush::Read(Read::new(
             extent,
             unit.block_bytes(),
@@ -268,7 +268,7 @@ fn start_stop(cdb: &Cdb, unit: &Unit) -> StartResult {
     Ok(flush(AfterFlush::Stop))
 }
 
-/// SEND DIAGNOSTIC has one test, the default one: a block is read.
+/// SEND DIAGNOSTIC has one test, the default one, which reads a block.
 fn self_test(cdb: &Cdb, unit: &Unit) -> StartResult {
     if !cdb.bit(1, 2) {
         return Ok(DONE);
@@ -283,7 +283,7 @@ fn self_test(cdb: &Cdb, unit: &Unit) -> StartResult {
     Ok((Phase::Status, Work::Steps(Steps::Verify(steps))))
 }
 
-/// RESERVE and RELEASE: not while somebody uses the persistent ones.
+/// RESERVE and RELEASE, which conflict with persistent registrations.
 fn legacy(reserve: bool, unit: &Unit, nexus: Nexus) -> StartResult {
     unit.change(|state| {
         if !state.persistent.registrations.is_empty() {
@@ -301,7 +301,7 @@ fn legacy(reserve: bool, unit: &Unit, nexus: Nexus) -> StartResult {
 }
 
 impl Task {
-    /// Does what the parameter list in `data` says; what is left of it comes back.
+    /// Executes the parameter list in `data`. Returns the remaining steps.
     pub(crate) fn execute_list(&self, cdb: &Cdb) -> Result<Option<Steps>, Refusal> {
         let (Some(unit), list) = (&self.unit, self.data.as_slice()) else {
             return Err(Sense::TARGET_FAILURE.into());
@@ -320,7 +320,7 @@ impl Task {
 
 fn unmap(unit: &Unit, list: &[u8]) -> Result<Unmap, Sense> {
     let len = usize::from(be16(list, 2));
-    // What is not a whole range at the end is left out.
+    // An incomplete range at the end is ignored.
     let count = len / UNMAP_RANGE_BYTES;
     if count > MAX_UNMAP_RANGES {
         return Err(Sense::parameter(2, None));

@@ -1,4 +1,4 @@
-//! State of a unit that changes seldom, behind its lock.
+//! The state of a unit that is behind its lock, since it changes seldom.
 
 use crate::access_word::AccessWord;
 use crate::attention::Attentions;
@@ -22,7 +22,7 @@ pub(crate) struct State {
     pub read_only: bool,
     pub modes: Modes,
     pub stopped: bool,
-    /// Who has reserved the unit by RESERVE(6) or (10).
+    /// The initiator that has reserved the unit by RESERVE(6) or (10).
     pub legacy: Option<Nexus>,
     pub persistent: Reservations,
 }
@@ -40,7 +40,7 @@ impl State {
         }
     }
 
-    /// What reads and writes should look at.
+    /// The word for reads and writes that corresponds to this state.
     pub fn word(&self) -> AccessWord {
         let mut word = AccessWord::default();
         word.read_only(self.write_protection().is_some());
@@ -50,7 +50,7 @@ impl State {
         for one in &self.initiators {
             word.attention(one.nexus, !one.pending.is_empty());
         }
-        // Those whom nobody has introduced are strangers.
+        // Initiators that are not attached.
         let strangers = AccessWord::slots().filter(|slot| {
             let mut known = self.initiators.iter();
             !known.any(|one| one.nexus.slot() == slot.slot())
@@ -135,7 +135,7 @@ impl State {
         }
     }
 
-    /// What each initiator has to hear.
+    /// Pending unit attentions of each initiator.
     pub fn attentions(&self) -> Vec<(Nexus, Vec<u16>)> {
         let known = self.initiators.iter();
         known
@@ -143,7 +143,7 @@ impl State {
             .collect()
     }
 
-    /// This, and nothing else.
+    /// Replaces all pending unit attentions.
     pub fn set_attentions(&mut self, attentions: &[(Nexus, Vec<u16>)]) {
         for one in &mut self.initiators {
             one.pending = Attentions::default();
@@ -155,7 +155,7 @@ impl State {
         }
     }
 
-    /// What the initiator has to hear next.
+    /// Removes the initiator's oldest unit attention, to report it.
     pub fn take_attention(&mut self, nexus: Nexus) -> Option<Sense> {
         let mut known = self.initiators.iter_mut();
         let found = known.find(|one| one.nexus == nexus)?;
@@ -170,7 +170,7 @@ impl State {
         }
     }
 
-    /// Whether reservations allow this.
+    /// Whether reservations allow this access.
     pub fn may(&self, nexus: Nexus, access: Access) -> bool {
         match self.legacy {
             Some(holder) if holder != nexus => {
@@ -180,7 +180,7 @@ impl State {
         }
     }
 
-    /// Why nobody can write; `None`: who may, can.
+    /// The error of writes if the unit is write-protected.
     pub fn write_protection(&self) -> Option<Sense> {
         if self.read_only {
             Some(Sense::WRITE_PROTECTED)

@@ -1,4 +1,4 @@
-//! Commands that take more than one request to the node, step by step.
+//! Commands that need more than one request to the node.
 
 mod compare;
 mod flush;
@@ -30,10 +30,10 @@ pub(crate) use unmap::Unmap;
 pub(crate) use verify::{Comparison, Verify};
 pub(crate) use write_same::WriteSame;
 
-/// Comparison much of a range is looked at in one step.
+/// Most bytes of a range that are processed in one step.
 pub(crate) const STEP_BYTES: usize = 256 << 10;
 
-/// What a step has to work with.
+/// The state of a task that a step uses.
 pub(crate) struct StepContext<'a> {
     pub unit: &'a Unit,
     pub segments: &'a mut Segments,
@@ -42,24 +42,24 @@ pub(crate) struct StepContext<'a> {
     pub ticket: &'a mut Option<Ticket>,
 }
 
-/// What is to happen next.
+/// The next step of a command.
 pub(crate) enum Next {
-    /// The node is to do something.
+    /// Submit a request to the node.
     Submit(Request),
-    /// Others are at it: the waker is called.
+    /// Wait for another task: the waker is called.
     Wait,
-    /// A call of the disk is to be made, which may block.
+    /// Make the command's disk call, which may block.
     Call,
-    /// Tasks of these are to end.
+    /// End the tasks of these initiators.
     Settle(Vec<Nexus>),
     Finished,
-    /// It is over, and so many bytes were moved.
+    /// Finished; so many bytes were moved.
     Moved(u64),
     Failed(Sense),
     Refused(Refusal),
 }
 
-/// A command under way. Each asks for something when it is called, and is called again when that is done.
+/// A command in progress. `next` returns a step, and is called again when that is done.
 pub(crate) enum Steps {
     Flush(Flush),
     Verify(Verify),
@@ -85,7 +85,7 @@ impl Steps {
         }
     }
 
-    /// Whether what the node was asked for last is a write, or a flush of writes, which some errors depend on.
+    /// Whether the last request was a write, or a flush of writes, on which the sense data of some errors depends.
     pub fn writes(&self) -> bool {
         match self {
             Steps::Flush(steps) => steps.writes(),
@@ -98,7 +98,7 @@ impl Steps {
     }
 }
 
-/// Some bytes of a node.
+/// A range of bytes of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub offset: u64,
@@ -123,7 +123,7 @@ pub(crate) fn transfer(op: Op, fua: bool, extent: Extent, segments: &Segments) -
     }
 }
 
-/// A request that moves the first bytes of a task's own memory.
+/// A request for the first bytes of a task's own buffer.
 fn buffer_request(buffer: &mut Buffer, op: Op, fua: bool, offset: u64, len: usize) -> Request {
     let extent = Extent {
         offset,
@@ -137,19 +137,19 @@ fn buffer_request(buffer: &mut Buffer, op: Op, fua: bool, offset: u64, len: usiz
 }
 
 impl StepContext<'_> {
-    /// A request that moves the first bytes of the task's own memory.
+    /// A request for the first bytes of the task's own buffer.
     fn buffer_request(&mut self, op: Op, fua: bool, offset: u64, len: usize) -> Request {
         buffer_request(self.buffer, op, fua, offset, len)
     }
 
-    /// Its turn? Else it waits in line.
+    /// Enqueues the task. True: it is its turn; otherwise it waits.
     fn enter(&mut self, exclusion: Exclusion) -> bool {
         let (ticket, ours) = self.unit.exclusions.enter(exclusion, self.waker);
         *self.ticket = Some(ticket);
         ours
     }
 
-    /// The next one may go.
+    /// Ends the task's turn.
     fn leave(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             self.unit.exclusions.leave(ticket);

@@ -1,4 +1,4 @@
-//! A target: logical units by their numbers, which come and go.
+//! A target: logical units by their numbers. They can be added and removed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::nexus::{Nexus, Ports};
 use crate::unit::Unit;
 
-/// Numbers that a logical unit can have: up to here.
+/// The largest number of a logical unit.
 pub const MAX_LUN: u16 = 16_383;
 
-/// What is behind the numbers at some moment, sorted.
+/// The units at some moment, sorted by number.
 type Map = Vec<(u16, Arc<Unit>)>;
 
 struct Inner {
@@ -17,19 +17,19 @@ struct Inner {
     initiators: Vec<(Nexus, Ports)>,
 }
 
-/// A target. Adapters look at it through a [`View`] each, which needs no lock.
+/// A target. Each adapter has a [`View`] of it, which needs no lock.
 pub struct Target {
     version: AtomicU64,
     inner: Mutex<Inner>,
 }
 
-/// There is a unit with that number already, or the number is none.
+/// Why a unit cannot be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddError {
-    /// Another unit has it.
+    /// Another unit has the number.
     #[error("LUN {0} is in use")]
     InUse(u16),
-    /// Too large.
+    /// The number is too large.
     #[error("LUN {0}: the largest is {MAX_LUN}")]
     TooLarge(u16),
 }
@@ -47,7 +47,7 @@ impl Default for Target {
 }
 
 impl Target {
-    /// Without units.
+    /// A target without units.
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::default()
@@ -60,7 +60,7 @@ impl Target {
         result
     }
 
-    /// Adds a unit. The initiators hear of it from those that were there.
+    /// Adds a unit. The other units report that to the initiators.
     ///
     /// # Errors
     /// [`AddError`].
@@ -84,7 +84,7 @@ impl Target {
         })
     }
 
-    /// Removes a unit: no command reaches it any more, once views were looked at. Those under way go on. `None`: there was none.
+    /// Removes a unit: no new command reaches it once views are refreshed. Commands in flight go on. `None`: there was none.
     pub fn remove(&self, lun: u16) -> Option<Arc<Unit>> {
         self.change(|inner| {
             let at = inner.map.binary_search_by_key(&lun, |(lun, _)| *lun).ok()?;
@@ -99,7 +99,7 @@ impl Target {
         })
     }
 
-    /// An initiator is there, for all units, also those to come.
+    /// Attaches an initiator to all units, also to those that are added later.
     pub fn attach(&self, nexus: Nexus, ports: &Ports) {
         self.change(|inner| {
             inner.initiators.retain(|(known, _)| *known != nexus);
@@ -110,7 +110,7 @@ impl Target {
         });
     }
 
-    /// An initiator is gone.
+    /// Detaches an initiator.
     pub fn detach(&self, nexus: Nexus) {
         self.change(|inner| {
             inner.initiators.retain(|(known, _)| *known != nexus);
@@ -120,7 +120,7 @@ impl Target {
         });
     }
 
-    /// The units that there are now.
+    /// The present units.
     #[must_use]
     pub fn units(&self) -> Vec<(u16, Arc<Unit>)> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,18 +131,18 @@ impl Target {
 /// No unit's number.
 const NO_LUN: u32 = u32::MAX;
 
-/// A target as one thread sees it: a look at a number says whether it is still so.
+/// A thread's copy of the units of a target, which it updates when the target's version has changed.
 pub struct View {
     target: Arc<Target>,
     version: u64,
     map: Arc<Map>,
-    /// Which number was asked for last, and who has it.
+    /// The unit that was selected last, and its number.
     last: u32,
     unit: Option<Arc<Unit>>,
 }
 
 impl View {
-    /// Of a target.
+    /// A view of a target.
     #[must_use]
     pub fn new(target: Arc<Target>) -> Self {
         View {
@@ -154,7 +154,7 @@ impl View {
         }
     }
 
-    /// Sees what has changed since.
+    /// Updates the view if the target has changed.
     #[inline]
     pub fn refresh(&mut self) {
         if self.target.version.load(Ordering::Acquire) != self.version {
@@ -179,13 +179,13 @@ impl View {
         Some(&self.map[at].1)
     }
 
-    /// Takes the unit of this number to hand, as it is now. False: there is none.
+    /// Refreshes the view and selects the unit of this number. False: there is none.
     pub fn select_unit(&mut self, lun: u16) -> bool {
         self.refresh();
         self.select(lun).is_some()
     }
 
-    /// The unit of this number, which is at hand from now on: commands mostly are for the unit that the one before was for.
+    /// Selects the unit of this number. The selection is kept, since most commands are for the same unit as the previous one.
     #[inline]
     pub(crate) fn select(&mut self, lun: u16) -> Option<&Arc<Unit>> {
         if self.last != u32::from(lun) {
@@ -195,7 +195,7 @@ impl View {
         self.unit.as_ref()
     }
 
-    /// The unit at hand.
+    /// The selected unit.
     #[inline(always)]
     pub(crate) fn selected_unit(&self) -> Option<&Unit> {
         self.unit.as_deref()
@@ -206,8 +206,8 @@ impl View {
     }
 }
 
-/// Eight bytes that name a logical unit (SAM-5, section 4.7): by peripheral or flat addressing, and
-/// nothing below. `None`: addressed in some other way.
+/// Decodes the eight bytes of a LUN (SAM-5, section 4.7): peripheral or flat addressing, with a
+/// single level. `None`: any other addressing.
 #[must_use]
 pub fn decode_lun(bytes: [u8; 8]) -> Option<u16> {
     let [high, low, rest @ ..] = bytes;
@@ -221,7 +221,7 @@ pub fn decode_lun(bytes: [u8; 8]) -> Option<u16> {
     }
 }
 
-/// The other way round.
+/// Encodes a LUN as eight bytes.
 #[must_use]
 pub fn encode_lun(lun: u16) -> [u8; 8] {
     let [high, low] = lun.min(MAX_LUN).to_be_bytes();

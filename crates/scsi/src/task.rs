@@ -1,4 +1,4 @@
-//! One command on its way.
+//! A task: the execution of one command.
 
 use std::sync::Arc;
 
@@ -18,39 +18,39 @@ use crate::step::{Phase, Status, Step};
 use crate::steps::{Extent, Next, Read, StepContext, Steps, transfer};
 use crate::unit::Unit;
 
-/// What a task is doing.
+/// The work of a task.
 pub(crate) enum Work {
-    /// Nothing, or nothing any more.
+    /// None, or it is done.
     Nothing,
-    /// A read or write that is one request.
+    /// A read or write of one request.
     Transfer { op: Op, fua: bool, extent: Extent },
-    /// A read that is more than that, with nothing unusual about it.
+    /// A read of more than one request.
     Read(Read),
-    /// The answer stands in `data`.
+    /// Data for the initiator is in `data`.
     DataIn,
-    /// A parameter list is to come.
+    /// A parameter list will come.
     ParameterList(Cdb),
     /// More than one request.
     Steps(Steps),
 }
 
-/// One command's state. It is made once for a slot and used again and again.
+/// The state of one command. An adapter makes a task for each slot, and reuses it.
 ///
-/// See the crate's documentation for its life.
+/// See the crate's documentation for its life cycle.
 pub struct Task {
     pub(crate) waker: Waker,
     pub(crate) lun: u16,
     pub(crate) nexus: Nexus,
     pub(crate) work: Work,
-    /// Where the command looks further: not for reads and writes.
+    /// The unit of commands other than plain reads and writes.
     pub(crate) unit: Option<Arc<Unit>>,
     pub(crate) phase: Phase,
     /// Bytes of a logical block.
     pub(crate) block: u32,
-    /// The initiator must not have more than the command says.
+    /// The initiator's data must not be longer than the command's.
     pub(crate) exact: bool,
     pub(crate) descriptor_sense: bool,
-    /// What REQUEST SENSE answers, where the transport brings no sense data by itself.
+    /// Sense data for REQUEST SENSE, on transports without autosense.
     pub(crate) kept_sense: Option<Sense>,
     /// Parameter data.
     pub(crate) data: Vec<u8>,
@@ -68,7 +68,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// For one slot of an adapter. The waker is for when it has to [wait](Step::Wait).
+    /// A task for one slot of an adapter. The waker is called after [`Step::Wait`].
     #[must_use]
     pub fn new(waker: Waker) -> Self {
         Task {
@@ -96,10 +96,10 @@ impl Task {
         }
     }
 
-    /// Forgets the command before.
+    /// Clears the state of the previous command.
     #[inline]
     pub(crate) fn begin(&mut self, lun: u16, nexus: Nexus) {
-        debug_assert!(!self.in_flight, "its request is under way");
+        debug_assert!(!self.in_flight, "its request is in flight");
         self.lun = lun;
         self.nexus = nexus;
         self.work = Work::Nothing;
@@ -111,17 +111,17 @@ impl Task {
         self.transferred = 0;
     }
 
-    /// Carries the command out. `iov` is what the initiator has for its data: `count` segments of `len` bytes in all, which may be
-    /// less than the [`Phase`] said, or more.
+    /// Executes the command. `iov` has the initiator's buffers: `count` segments of `len` bytes in all, which may be
+    /// less than the [`Phase`] has, or more.
     ///
-    /// A read gets what fits. What takes data wants all of it, or it is refused.
+    /// A command with data-in transfers the bytes that fit. One with data-out is refused if there are too few bytes.
     ///
     /// # Safety
     /// The segments can be read and written, from any thread, and the list changed, until the task is
     /// [finished](Step::Finished) or, if it was [cancelled](Self::cancel), its request is completed. The task lives as long.
     #[inline]
     pub unsafe fn run(&mut self, iov: *mut iovec, count: u32, len: u64) -> Step {
-        // SAFETY: as promised to us.
+        // SAFETY: the caller meets the same conditions.
         self.segments = unsafe { Segments::new(iov, count, len) };
         if let Work::Transfer { op, fua, extent } = self.work
             && len >= extent.len
@@ -135,13 +135,13 @@ impl Task {
         self.run_other()
     }
 
-    /// Somebody else has submitted its request.
+    /// The adapter has submitted the task's request itself.
     pub(crate) fn set_in_flight(&mut self) {
         self.segments = Segments::EMPTY;
         self.in_flight = true;
     }
 
-    /// What is not a plain read or write.
+    /// Runs commands other than plain reads and writes.
     #[cold]
     fn run_other(&mut self) -> Step {
         let given = self.segments.len();
@@ -154,7 +154,7 @@ impl Task {
         match std::mem::replace(&mut self.work, Work::Nothing) {
             Work::Nothing => self.end(),
             Work::Transfer { extent, .. } => {
-                // A read with less room than blocks.
+                // A read into buffers that are smaller than the blocks.
                 self.work = Work::Read(Read::new(extent, self.block));
                 self.advance()
             }
@@ -174,7 +174,7 @@ impl Task {
         }
     }
 
-    /// The parameter list is there.
+    /// Executes the parameter list.
     fn receive_list(&mut self, cdb: &Cdb) -> Step {
         let len = usize::try_from(self.transferred).unwrap_or(0);
         self.data.clear();
@@ -200,8 +200,7 @@ impl Task {
         }
     }
 
-    /// The node has done what it was asked, or not; or another [`Step`] is done that this is to be
-    /// called after.
+    /// Continues after a [`Step`], with its result.
     #[inline]
     pub fn completed(&mut self, result: Result<(), Errno>) -> Step {
         self.in_flight = false;
@@ -244,8 +243,8 @@ impl Task {
         }
     }
 
-    /// The waker was called. `None`: not for what the task is doing now; a command that was [cancelled](Self::cancel)
-    /// may have been meant.
+    /// Continues after a call of the waker. `None`: it was not for the present command, but for one that was
+    /// [cancelled](Self::cancel).
     pub fn resumed(&mut self) -> Option<Step> {
         let (Some(ticket), Some(unit)) = (self.ticket, &self.unit) else {
             return None;
@@ -325,8 +324,8 @@ impl Task {
         Step::Finished
     }
 
-    /// Somebody ends it: ABORT TASK, a reset, a queue that stops. True: a [step](Step) is under way, and the task may be
-    /// used again only after [`completed`](Self::completed). It has no status that an initiator should see.
+    /// Cancels the task: ABORT TASK, a reset, a queue that stops. True: a [step](Step) is in progress, and the task may be
+    /// reused only after [`completed`](Self::completed). Its status is not for the initiator.
     pub fn cancel(&mut self) -> bool {
         self.cancelled = true;
         if !self.in_flight {
@@ -335,14 +334,14 @@ impl Task {
         self.in_flight
     }
 
-    /// Comparison it ended.
+    /// The status of a finished task.
     #[must_use]
     #[inline]
     pub fn status(&self) -> Status {
         self.status
     }
 
-    /// Sense data, in the format that initiators have chosen; empty unless the status is CHECK CONDITION.
+    /// Sense data, in the format of the control mode page; empty unless the status is CHECK CONDITION.
     #[must_use]
     pub fn sense(&self) -> &[u8] {
         match self.sense {
@@ -351,47 +350,47 @@ impl Task {
         }
     }
 
-    /// The same before it was put into a format: what a transport that brings no sense data by itself keeps for
+    /// The same before it is encoded: a transport without autosense stores it for
     /// [`keep_sense`](Self::keep_sense).
     #[must_use]
     pub fn sense_kept(&self) -> Option<Sense> {
         self.sense
     }
 
-    /// If the next command that is [received](Self::receive) is REQUEST SENSE, this is what it answers: the sense data of
-    /// the command of the same initiator to the same unit before, where the transport brings none by itself. Any other
-    /// command forgets it.
+    /// Sets the sense data for the next command, if that is REQUEST SENSE: on a transport without autosense, those of
+    /// the previous command of the same initiator to the same unit. Any other
+    /// command clears them.
     pub fn keep_sense(&mut self, sense: Sense) {
         self.kept_sense = Some(sense);
     }
 
-    /// Bytes that were moved: less than the initiator has room for leaves a residual.
+    /// Bytes that were moved. If that is less than the initiator's buffers have, there is a residual.
     #[must_use]
     #[inline]
     pub fn transferred(&self) -> u64 {
         self.transferred
     }
 
-    /// The number of the unit that it is for.
+    /// The number of its unit.
     #[must_use]
     #[inline]
     pub fn lun(&self) -> u16 {
         self.lun
     }
 
-    /// Who asked.
+    /// The initiator.
     #[must_use]
     pub fn nexus(&self) -> Nexus {
         self.nexus
     }
 
-    /// Its unit, while there is more to it than a plain read or write.
+    /// Its unit, while it executes a command other than a plain read or write.
     #[must_use]
     pub fn unit(&self) -> Option<&Arc<Unit>> {
         self.unit.as_ref()
     }
 
-    /// Whose tasks are to end for [`Step::SettlePreempted`].
+    /// The initiators whose tasks must end for [`Step::SettlePreempted`].
     #[must_use]
     pub fn preempted(&self) -> &[Nexus] {
         &self.preempted
@@ -399,12 +398,12 @@ impl Task {
 }
 
 impl Drop for Task {
-    /// Who waits behind it may go on.
+    /// Lets tasks go on that wait for this one.
     fn drop(&mut self) {
         self.end();
     }
 }
 
-/// Adapters make tasks on one thread, and use them on another.
+/// Adapters may make tasks on one thread, and use them on another.
 const fn is_send<T: Send>() {}
 const _: () = is_send::<Task>();

@@ -1,35 +1,35 @@
-//! The order of tasks (SAM-5, section 8): which may go ahead, and which wait for others.
+//! The task set (SAM-5, section 8): the order in which tasks start.
 //!
-//! One thread has it: what order means across queues of a transport is that transport's business. As long as nobody asks for an
-//! order it is a counter.
+//! It belongs to one thread: a transport defines the order across its queues. As long as all tasks are simple, it is a
+//! counter.
 
 use std::collections::VecDeque;
 
-/// Comparison a task is to be ordered.
+/// The task attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attribute {
-    /// After ordered ones that came before, and not beside one of the head of the queue.
+    /// Starts after earlier ordered tasks, and not while a head-of-queue task runs.
     Simple,
-    /// After all that came before, and before all that come after, but for those at the head.
+    /// Starts after all earlier tasks and before all later ones, except head-of-queue tasks.
     Ordered,
-    /// At once.
+    /// Starts at once.
     HeadOfQueue,
 }
 
-/// May it go?
+/// Whether a task may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// Yes.
+    /// It may start.
     Go,
-    /// When [`TaskSet::done`] names it.
+    /// It may start when [`TaskSet::done`] returns it.
     Wait,
 }
 
-/// Tasks under way, and tasks that wait. `T` is what the adapter calls them.
+/// Tasks that run, and tasks that wait. `T` is the adapter's name for a task.
 #[derive(Debug)]
 pub struct TaskSet<T> {
     in_flight: u32,
-    /// Those under way that simple ones wait for: an ordered one, and all that went to the head.
+    /// Running tasks that simple ones wait for: ordered and head-of-queue ones.
     blocking: u32,
     waiting: VecDeque<(T, Attribute)>,
 }
@@ -45,7 +45,7 @@ impl<T> Default for TaskSet<T> {
 }
 
 impl<T: Copy + PartialEq> TaskSet<T> {
-    /// A task comes.
+    /// Adds a task.
     #[inline]
     pub fn admit(&mut self, task: T, attribute: Attribute) -> Admission {
         let go = match attribute {
@@ -61,26 +61,29 @@ impl<T: Copy + PartialEq> TaskSet<T> {
         }
     }
 
-    /// Whether simple tasks may go at once, as long as no other comes between.
+    /// Whether simple tasks may start at once, until a task of another attribute is added.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.waiting.is_empty() && self.blocking == 0
     }
 
-    /// So many simple tasks went while it [was open](Self::is_open).
+    /// Counts simple tasks that have started while the set [was open](Self::is_open).
     pub fn started(&mut self, tasks: u32) {
         self.in_flight += tasks;
     }
 
-    /// Whether nobody waits for those that go.
+    /// Whether no task waits.
     #[must_use]
     pub fn none_waiting(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// So many simple tasks are over, while nobody waited.
+    /// Counts simple tasks that have finished while none waited.
     pub fn finished(&mut self, tasks: u32) {
-        debug_assert!(self.waiting.is_empty(), "who waits is told");
+        debug_assert!(
+            self.waiting.is_empty(),
+            "a waiting task would not be started"
+        );
         self.in_flight = self.in_flight.saturating_sub(tasks);
     }
 
@@ -96,7 +99,7 @@ impl<T: Copy + PartialEq> TaskSet<T> {
         self.blocking += u32::from(attribute != Attribute::Simple);
     }
 
-    /// A task that went is over. Calls `go` with each that may go now.
+    /// Removes a task that has finished. Calls `go` with each that may start now.
     #[inline]
     pub fn done(&mut self, attribute: Attribute, go: impl FnMut(T)) {
         self.in_flight = self.in_flight.saturating_sub(1);
@@ -120,7 +123,7 @@ impl<T: Copy + PartialEq> TaskSet<T> {
         }
     }
 
-    /// A task that waits does so no longer. Calls `go` with each that may go now. False: it did not wait.
+    /// Removes a task that waits. Calls `go` with each that may start now. False: it did not wait.
     pub fn forget(&mut self, task: T, go: impl FnMut(T)) -> bool {
         let Some(at) = self.waiting.iter().position(|(one, _)| *one == task) else {
             return false;
@@ -148,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn simple_tasks_pass_each_other_and_nothing_else() {
+    fn simple_tasks_overtake_only_each_other() {
         let mut set = TaskSet::default();
         assert_eq!(set.admit(1, Simple), Admission::Go);
         assert_eq!(set.admit(2, Simple), Admission::Go);
@@ -166,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_passes_what_went_to_the_head() {
+    fn no_task_overtakes_one_at_the_head_of_the_queue() {
         let mut set = TaskSet::default();
         assert_eq!(set.admit(1, HeadOfQueue), Admission::Go);
         assert_eq!(set.admit(2, Simple), Admission::Wait);
@@ -175,7 +178,7 @@ mod tests {
         assert_eq!(done(&mut set, HeadOfQueue), []);
         assert_eq!(done(&mut set, HeadOfQueue), [2]);
         assert_eq!(done(&mut set, Simple), [4]);
-        // While an ordered one goes, one goes to the head: who comes behind waits for both.
+        // A head-of-queue task starts while an ordered one runs: later tasks wait for both.
         assert_eq!(set.admit(5, HeadOfQueue), Admission::Go);
         assert_eq!(set.admit(6, Simple), Admission::Wait);
         assert_eq!(done(&mut set, Ordered), []);
@@ -183,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_waiting_lets_others_go() {
+    fn removing_a_waiting_task_lets_later_ones_start() {
         let mut set = TaskSet::default();
         assert_eq!(set.admit(1, Simple), Admission::Go);
         assert_eq!(set.admit(2, Ordered), Admission::Wait);

@@ -1,7 +1,7 @@
-//! Plain reads and writes: one look at the CDB and at what the unit says in one word, and one request to the node.
+//! Plain reads and writes, which need the CDB and one word of the unit, and become one request to the node.
 //!
-//! An adapter whose initiator has laid out its buffers before it asks can do without a [`Task`] for them: it takes a
-//! [`Transfer`] from its [`View`], and tells a task of it only if something comes in between.
+//! An adapter whose initiators provide buffers with the command can execute them without a [`Task`]: it takes a
+//! [`Transfer`] from its [`View`], and passes it to a task only if it is cancelled or fails.
 
 use block::Op;
 
@@ -13,12 +13,12 @@ use crate::target::View;
 use crate::task::{Task, Work};
 use crate::unit::{MAX_TRANSFER_BYTES, Unit};
 
-/// A read or write that may go ahead, of blocks that are all there.
+/// A read or write that was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// It takes data of the initiator's.
+    /// It is a write.
     pub write: bool,
-    /// What it writes is to be stable when it completes.
+    /// The written data must be stable when it completes.
     pub fua: bool,
     /// Its first byte on the node.
     pub offset: u64,
@@ -26,12 +26,12 @@ pub struct Transfer {
     pub len: u64,
 }
 
-/// The first 16 bytes of a CDB, zeroes behind a shorter one, as two little-endian words: how a processor loads them at once.
+/// The first 16 bytes of a CDB, padded with zeroes, as two little-endian words, so that fields are parsed without memory accesses.
 #[derive(Clone, Copy, Debug)]
 pub struct CdbWords(pub u64, pub u64);
 
 impl CdbWords {
-    /// Of as many bytes as there are.
+    /// The words of a CDB of any length.
     #[inline]
     #[must_use]
     pub fn new(cdb: &[u8]) -> Self {
@@ -48,24 +48,24 @@ impl CdbWords {
 
 const READ_10: u64 = 0x28;
 const READ_16: u64 = 0x88;
-/// In the operation code of a read: it is a write.
+/// The bit by which the operation code of a write differs from that of a read.
 const WRITE: u64 = 0x02;
 /// The operation code, and all of the second byte but DPO and FUA.
 const CODE_AND_FLAGS: u64 = 0xe7ff;
 const FUA: u64 = 0x08 << 8;
-/// What must not be set beside the group number, and in CONTROL, in either word.
+/// Reserved bits beside the group number, and CONTROL, in either word.
 const GROUP_10: u64 = 0xe0 << 48;
 const CONTROL_10: u64 = 0xff << 8;
 const GROUP_AND_CONTROL_16: u64 = 0xffe0 << 48;
 
-/// The blocks of a plain read, or write. `None`: it is something else, or has bits that need a closer look.
+/// The blocks of a plain read, or write. `None`: it is another command, or has bits that need further checks.
 #[inline(always)]
 #[allow(
     clippy::cast_possible_truncation,
     reason = "fields are cut out of words"
 )]
 fn plain<const WRITES: bool>(CdbWords(low, high): CdbWords) -> Option<Range> {
-    // A read with FUA is more than a read.
+    // A read with FUA flushes first, and so is not plain.
     let (mask, code) = match WRITES {
         true => (CODE_AND_FLAGS, WRITE),
         false => (CODE_AND_FLAGS | FUA, 0),
@@ -86,7 +86,7 @@ fn plain<const WRITES: bool>(CdbWords(low, high): CdbWords) -> Option<Range> {
 }
 
 impl Transfer {
-    /// A read, or a write: code for each.
+    /// A read, or a write.
     #[inline(always)]
     pub(crate) fn of<const WRITES: bool>(unit: &Unit, nexus: Nexus, cdb: CdbWords) -> Option<Self> {
         let range = plain::<WRITES>(cdb)?;
@@ -103,12 +103,12 @@ impl Transfer {
         })
     }
 
-    /// Either.
+    /// A read or a write.
     pub(crate) fn any(unit: &Unit, nexus: Nexus, cdb: CdbWords) -> Option<Self> {
         Self::of::<false>(unit, nexus, cdb).or_else(|| Self::of::<true>(unit, nexus, cdb))
     }
 
-    /// What the node is asked.
+    /// The operation of the request.
     #[must_use]
     #[inline(always)]
     pub fn op(self) -> Op {
@@ -117,7 +117,7 @@ impl Transfer {
 }
 
 impl View {
-    /// A command to the unit that was [looked at](Self::select_unit), if it is a plain read, or write, with nothing in its way.
+    /// A command for the [selected](Self::select_unit) unit, if it is a plain read, or write, that needs no further checks.
     #[inline(always)]
     #[must_use]
     pub fn transfer<const WRITES: bool>(&self, nexus: Nexus, cdb: CdbWords) -> Option<Transfer> {
@@ -126,11 +126,11 @@ impl View {
 }
 
 impl Task {
-    /// A [`Transfer`] whose request is under way is this task's from now on, as if it had [begun](Self::run) it.
+    /// Takes over a [`Transfer`] whose request is in flight, as if this task had [submitted](Self::run) it.
     #[cold]
     pub fn adopt(&mut self, view: &View, lun: u16, nexus: Nexus, transfer: Transfer) {
         self.begin(lun, nexus);
-        // Its format is a matter of the unit's, which may be gone.
+        // The unit defines the format of sense data, but may have been removed.
         self.descriptor_sense = view
             .unit(lun)
             .is_some_and(|unit| unit.word().has_descriptor_sense());
@@ -139,7 +139,7 @@ impl Task {
         self.set_in_flight();
     }
 
-    /// It is to be carried out.
+    /// Sets the task's work and phase.
     #[inline]
     pub(crate) fn set_transfer(&mut self, transfer: Transfer) -> Phase {
         let Transfer {
@@ -166,7 +166,7 @@ mod tests {
     use crate::cdb::Cdb;
     use crate::commands::{Lookup, lookup};
 
-    /// What the commands' own way makes of it.
+    /// The range of a command as parsed by the table of commands.
     fn checked(bytes: &[u8]) -> Option<(bool, Range)> {
         let cdb = Cdb::new(bytes);
         let write = match cdb.opcode() {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_plain_is_what_the_table_of_commands_says() {
+    fn plain_commands_are_parsed_as_by_the_table_of_commands() {
         let mut seed = 1_u64;
         let mut random = || {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005) + 1;
@@ -194,7 +194,7 @@ mod tests {
             let words = CdbWords(random() << 32 | random(), random() << 32 | random());
             let mut bytes = [words.0.to_le_bytes(), words.1.to_le_bytes()].concat();
             bytes[0] = [0x28, 0x2a, 0x88, 0x8a, 0x2e, 0x29, 0xa8, bytes[0]][choice(random(), 8)];
-            // Most have no bits that they should not have, and one of these is set in some.
+            // Most have no reserved bits set, and some have one.
             let last = if bytes[0] < 0x80 { 9 } else { 15 };
             let group = if bytes[0] < 0x80 { 6 } else { 14 };
             bytes[1] &= 0x18;
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_cdb_ends_with_zeroes() {
+    fn a_short_cdb_is_padded_with_zeroes() {
         let CdbWords(low, high) = CdbWords::new(&[0x28, 0, 1, 2, 3, 4, 0, 5, 6, 0]);
         assert_eq!(low, 0x0500_0403_0201_0028);
         assert_eq!(high, 6);

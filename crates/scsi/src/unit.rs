@@ -1,4 +1,4 @@
-//! One logical unit, shared by all threads that reach it.
+//! A logical unit, shared by all threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,25 +20,25 @@ use crate::state::State;
 /// Largest logical block.
 const MAX_BLOCK_BYTES: u32 = 32_768;
 
-/// The most that one read or write moves.
+/// Most bytes of one read or write.
 pub const MAX_TRANSFER_BYTES: u64 = 32 << 20;
 
-/// Comparison a unit shows a node.
+/// Options of a unit.
 #[derive(Clone, Debug)]
 pub struct UnitOptions {
     /// Its names.
     pub identity: Identity,
     /// Bytes of a logical block, a power of two.
     pub logical_block_size: u32,
-    /// Nobody writes.
+    /// Writes are refused.
     pub read_only: bool,
     /// Every write is stable when it completes, unless an initiator turns the write cache on.
     pub write_through: bool,
-    /// Initiators may give space back, and the node does something about it.
+    /// Thin provisioning: initiators may deallocate blocks.
     pub thin: bool,
-    /// Rounds per minute; 1: it does not turn; 0: nobody knows.
+    /// Rotations per minute; 1: solid state; 0: unknown.
     pub rotation_rate: u16,
-    /// Who keeps reservations across restarts, if initiators wish so.
+    /// Stores reservations across restarts, if initiators set APTPL.
     pub reservation_store: Option<Arc<dyn ReservationStore>>,
 }
 
@@ -56,13 +56,13 @@ impl Default for UnitOptions {
     }
 }
 
-/// Why a unit cannot be had.
+/// Error of a unit's options.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum UnitError {
-    /// Not a power of two, or out of range.
+    /// The block size is no power of two, or out of range.
     #[error("logical-block-size={0}: must be a power of two from 512 to {MAX_BLOCK_BYTES}")]
     BlockSize(u32),
-    /// Not one whole block.
+    /// The disk is smaller than a block.
     #[error(
         "a disk of {size} bytes has no block of {block} bytes: give it a larger size, or smaller blocks"
     )]
@@ -72,24 +72,24 @@ pub enum UnitError {
         /// Bytes of a block.
         block: u32,
     },
-    /// A name is wrong.
+    /// A name is invalid.
     #[error(transparent)]
     Identity(#[from] IdentityError),
 }
 
-/// What resets a unit.
+/// Kinds of resets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
-    /// A reset of the bus that it is on.
+    /// A reset of the bus.
     Bus,
     /// LOGICAL UNIT RESET, or TARGET RESET.
     Unit,
 }
 
-/// One logical unit.
+/// A logical unit.
 ///
-/// Initiators are introduced by [`attach`](Self::attach) before their first command. The first 16 [nexuses](Nexus) have a bit of
-/// their own each in the word that reads and writes look at; with more, one may have to look twice for what concerns another.
+/// Initiators must be [attached](Self::attach) before their first command. The first 16 [nexuses](Nexus) have a bit of
+/// their own each in the word that reads and writes check; others share one, and may be checked in full because of another.
 pub struct Unit {
     pub(crate) options: UnitOptions,
     pub(crate) geometry: Geometry,
@@ -102,7 +102,7 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// Shows a node of this form.
+    /// A unit for a node with this geometry.
     ///
     /// # Errors
     /// [`UnitError`].
@@ -159,8 +159,8 @@ impl Unit {
         self.access_word.read()
     }
 
-    /// The node has `size` bytes now: commands are checked against that from now on, and all initiators
-    /// hear of it. True if they see another capacity than before.
+    /// Sets the node's size in bytes, and raises a unit attention for all initiators. True if the capacity has
+    /// changed.
     pub fn resize(&self, size: u64) -> bool {
         let blocks = size >> self.block_shift;
         let changed = self.blocks.swap(blocks, Ordering::Relaxed) != blocks;
@@ -170,7 +170,7 @@ impl Unit {
         changed
     }
 
-    /// Whether anybody may write, from now on.
+    /// Sets whether writes are refused.
     pub fn set_read_only(&self, read_only: bool) {
         self.change(|state| {
             if state.read_only != read_only {
@@ -180,8 +180,8 @@ impl Unit {
         });
     }
 
-    /// An initiator is there. The first thing it hears is that the unit was switched on: if somebody has stopped it, it is
-    /// started, since firmware does not do that.
+    /// Attaches an initiator, to which power on is reported first. A unit that was stopped is
+    /// started, since firmware does not start it.
     pub fn attach(&self, nexus: Nexus, ports: Ports) {
         self.change(|state| {
             state.attach(nexus, ports);
@@ -190,13 +190,13 @@ impl Unit {
         });
     }
 
-    /// An initiator is gone: what it reserved by RESERVE is free again. Persistent reservations stay.
+    /// Detaches an initiator, and releases its RESERVE. Persistent reservations stay.
     pub fn detach(&self, nexus: Nexus) {
         self.change(|state| state.detach(nexus));
     }
 
-    /// The connection to an initiator was lost and is there again (I_T nexus loss): as for
-    /// [`detach`](Self::detach), and it hears of it.
+    /// I_T nexus loss: releases the initiator's RESERVE, as [`detach`](Self::detach) does, and reports the loss
+    /// to it.
     pub fn nexus_lost(&self, nexus: Nexus) {
         self.change(|state| {
             state.release_legacy(nexus);
@@ -204,20 +204,20 @@ impl Unit {
         });
     }
 
-    /// Everything is as it was made, but for persistent reservations; all initiators hear of it. The
+    /// Resets the state except persistent reservations, and reports that to all initiators. The
     /// adapters cancel their tasks before.
     pub fn reset(&self, reset: Reset) {
         self.change(|state| {
             state.reset();
             state.raise_for_all(match reset {
                 Reset::Bus => code::BUS_RESET,
-                // Of any kind: what the field says, and initiators expect.
+                // The code for a reset of any kind, as other targets report it.
                 Reset::Unit => code::POWER_ON_OR_RESET,
             });
         });
     }
 
-    /// Tasks of this initiator were cancelled by another (CLEAR TASK SET): it hears of it, since they have no
+    /// Reports to an initiator that another has cancelled its tasks (CLEAR TASK SET), since they have no
     /// status.
     pub fn commands_cleared(&self, nexus: Nexus) {
         self.change(|state| state.raise(nexus, code::COMMANDS_CLEARED));
@@ -231,22 +231,22 @@ impl Unit {
         self.change(|state| state.forget_attention(nexus, code::LUNS_CHANGED));
     }
 
-    /// Takes back what a [`ReservationStore`] has kept, before the first initiator comes.
+    /// Restores reservations from a [`ReservationStore`], before the first initiator is attached.
     ///
     /// # Errors
-    /// [`ReservationTextError`](crate::ReservationTextError) when it is nothing that was saved.
+    /// [`ReservationTextError`](crate::ReservationTextError) if the text cannot be parsed.
     pub fn restore_reservations(&self, text: &str) -> Result<(), crate::ReservationTextError> {
         let persistent = Reservations::from_text(text)?;
         self.change(|state| state.persistent = persistent);
         Ok(())
     }
 
-    /// Looks at what is behind the lock.
+    /// Reads the state behind the lock.
     pub(crate) fn with_state<R>(&self, read: impl FnOnce(&State) -> R) -> R {
         read(&self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Changes what is behind the lock, and the word accordingly.
+    /// Changes the state behind the lock, and updates the word.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut state);
@@ -254,7 +254,7 @@ impl Unit {
         result
     }
 
-    /// First byte and bytes of blocks that are all there.
+    /// Offset and length in bytes of blocks, which must all exist.
     #[inline]
     pub(crate) fn extent(&self, range: Range) -> Result<(u64, u64), Sense> {
         match range.lba.checked_add(range.blocks) {

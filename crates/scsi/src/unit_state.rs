@@ -1,4 +1,4 @@
-//! A unit that another process goes on with: what of it is neither in its options nor on its disk.
+//! The state of a unit for a live upgrade: all that is neither in its options nor on its disk.
 
 use std::sync::atomic::Ordering;
 
@@ -7,33 +7,33 @@ use crate::reservation_text::ReservationTextError;
 use crate::reservations::Reservations;
 use crate::unit::Unit;
 
-/// What initiators would miss of a unit.
+/// State of a unit that initiators can observe.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnitState {
     /// Blocks that initiators see.
     pub blocks: u64,
-    /// Somebody has stopped it.
+    /// START STOP UNIT has stopped it.
     pub stopped: bool,
-    /// WCE, as MODE SELECT has left it.
+    /// WCE, as set by MODE SELECT.
     pub write_cache: bool,
     /// D_SENSE.
     pub descriptor_sense: bool,
     /// SWP.
     pub software_write_protect: bool,
-    /// What initiators have to hear, the oldest first, as additional sense codes.
+    /// Pending unit attentions, the oldest first, as additional sense codes.
     pub attentions: Vec<(Nexus, Vec<u16>)>,
-    /// Who has reserved it by RESERVE.
+    /// The initiator that has reserved it by RESERVE.
     pub reserved: Option<Nexus>,
-    /// Persistent reservations, as a [`ReservationStore`](crate::ReservationStore) would keep them.
+    /// Persistent reservations, in the form of a [`ReservationStore`](crate::ReservationStore).
     pub persistent: String,
-    /// APTPL: a reservation_store does.
+    /// APTPL: the reservations survive a restart.
     pub persists: bool,
     /// PRGENERATION.
     pub generation: u32,
 }
 
 impl Unit {
-    /// Comparison it stands. No command is under way.
+    /// The state of the unit. No command may be in flight.
     #[must_use]
     pub fn save_state(&self) -> UnitState {
         let blocks = self.blocks();
@@ -51,7 +51,7 @@ impl Unit {
         })
     }
 
-    /// Stands as another one did. The same initiators were introduced, and none has asked anything.
+    /// Restores the state of another unit. The same initiators must be attached, and have sent no command.
     ///
     /// # Errors
     /// [`ReservationTextError`] when its reservations cannot be understood.

@@ -1,4 +1,4 @@
-//! Vital product data: what INQUIRY says page by page.
+//! Vital product data pages of INQUIRY.
 
 use crate::buffer::MAX_BUFFER_BYTES;
 use crate::bytes::{low8, low16, low32, put};
@@ -14,18 +14,18 @@ const BLOCK_LIMITS: u8 = 0xb0;
 const CHARACTERISTICS: u8 = 0xb1;
 const PROVISIONING: u8 = 0xb2;
 
-/// Blocks of one COMPARE AND WRITE: what its field has room for, and a task's own memory.
+/// Most blocks of one COMPARE AND WRITE: its field and a task's own buffer limit it.
 pub(crate) fn max_compare_blocks(unit: &Unit) -> u8 {
     low8(MAX_BUFFER_BYTES >> unit.block_shift())
 }
 
-/// Ranges of one UNMAP.
+/// Most ranges of one UNMAP.
 pub(crate) const MAX_UNMAP_RANGES: usize = 256;
 
-/// Blocks of one UNMAP: beyond that, nobody believes it.
+/// Most blocks of one UNMAP that initiators accept as a limit.
 const MAX_UNMAP_BLOCKS: u64 = 1 << 20;
 
-/// Pages behind the first four bytes, which [`page`] writes.
+/// Appends a page with its header.
 pub(crate) fn page(code: u8, unit: &Unit, port: u16, out: &mut Vec<u8>) -> Result<(), Sense> {
     let body = match code {
         SUPPORTED_PAGES => pages(unit),
@@ -100,8 +100,8 @@ fn identification(unit: &Unit, port: u16) -> Vec<u8> {
 
 fn extended() -> Vec<u8> {
     let mut body = vec![0; 60];
-    // Simple, ordered and head-of-queue tasks; a volatile cache. LUICLR: who was told by REPORT LUNS that units came or went hears it
-    // from no other unit.
+    // Simple, ordered and head-of-queue tasks; a volatile cache. LUICLR: REPORT LUNS clears the unit attention for changed units
+    // on all units.
     body[1] = 0x07;
     body[2] = 0x01;
     body[3] = 0x01;
@@ -109,7 +109,7 @@ fn extended() -> Vec<u8> {
     body
 }
 
-/// Blocks that one UNMAP may have, all ranges together.
+/// Most blocks of all ranges of one UNMAP.
 pub(crate) fn max_unmap_blocks(unit: &Unit) -> u64 {
     let most = unit.geometry.discard.max_bytes >> unit.block_shift();
     most.clamp(1, MAX_UNMAP_BLOCKS)
@@ -119,7 +119,7 @@ fn limits(unit: &Unit) -> Vec<u8> {
     let geometry = &unit.geometry;
     let blocks = |bytes: u32| low32(u64::from(bytes) >> unit.block_shift());
     let mut body = vec![0; 60];
-    // WSNZ: WRITE SAME wants to know how many blocks.
+    // WSNZ: WRITE SAME with 0 blocks is not supported.
     body[0] = 0x01;
     body[1] = max_compare_blocks(unit);
     let granularity = geometry.min_io_size.max(geometry.physical_block_size);
@@ -140,7 +140,7 @@ fn limits(unit: &Unit) -> Vec<u8> {
         // UGAVALID: aligned to the first block.
         body[28] = 0x80;
     }
-    // WRITE SAME is carried out in steps: as many blocks as it can say.
+    // WRITE SAME is split into steps, so its field is the only limit.
     put(&mut body, 32, &u64::from(u32::MAX).to_be_bytes());
     body
 }
@@ -153,7 +153,7 @@ fn characteristics(unit: &Unit) -> Vec<u8> {
 
 fn provisioning(unit: &Unit) -> Vec<u8> {
     if unit.options.thin {
-        // LBPU, LBPWS, LBPWS10; thin. What unmapped blocks read as is not promised.
+        // LBPU, LBPWS, LBPWS10; thin. The contents of unmapped blocks are undefined.
         vec![0, 0xe0, 0x02, 0]
     } else {
         vec![0; 4]

@@ -13,9 +13,9 @@ use scsi::{
 #[global_allocator]
 static ALLOCATOR: test_support::allocations::Counting = test_support::allocations::Counting;
 
-struct Nobody;
+struct NeverResumed;
 
-impl Resume for Nobody {
+impl Resume for NeverResumed {
     fn resume(&self, _token: u64) {}
 }
 
@@ -42,7 +42,7 @@ fn reads_and_writes_allocate_nothing() {
     target.attach(Nexus(0), &ports);
     let mut view = View::new(target);
     let mut task = Task::new(Waker {
-        resume: Arc::new(Nobody),
+        resume: Arc::new(NeverResumed),
         token: 0,
     });
     let mut memory = [0; 1024];

@@ -104,7 +104,7 @@ fn preempting_the_holder_takes_its_place() {
 }
 
 #[test]
-fn who_keeps_its_access_is_not_told() {
+fn no_attention_is_raised_for_an_initiator_that_keeps_its_access() {
     let mut all = held(Kind::WriteExclusive);
     let same = Some(Kind::WriteExclusive);
     let (news, _) = all.preempt(&ports(2), 1, same).unwrap();

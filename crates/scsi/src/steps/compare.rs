@@ -1,4 +1,4 @@
-//! COMPARE AND WRITE: the second half of the data is written if the first is what is there.
+//! COMPARE AND WRITE: writes the second half of the data if the first half equals the blocks.
 
 use block::Op;
 
@@ -7,7 +7,7 @@ use crate::exclusive::Exclusion;
 use crate::segments::{List, Segments};
 use crate::sense::Sense;
 
-/// No other of its kind, and no ORWRITE, comes between the reading and the writing.
+/// No other COMPARE AND WRITE, and no ORWRITE, runs between its read and its write.
 pub(crate) struct CompareAndWrite {
     extent: Extent,
     fua: bool,
@@ -18,7 +18,7 @@ enum State {
     New,
     Entered,
     Read,
-    /// The list that is being written from.
+    /// The segments of the write.
     Written(#[expect(dead_code, reason = "the request points to it")] List),
 }
 
@@ -63,7 +63,7 @@ impl CompareAndWrite {
         }
     }
 
-    /// The first half was found.
+    /// Whether the comparison was successful, and the write was submitted.
     pub fn writes(&self) -> bool {
         matches!(self.state, State::Written(_))
     }

@@ -1,23 +1,23 @@
-//! Makes writes stable, and then does something else.
+//! A flush, and an action after it.
 
 use block::Op;
 
 use super::{Extent, Next, Read, StepContext, request_without_data};
 
-/// What follows.
+/// The action after a flush.
 pub(crate) enum AfterFlush {
     Nothing,
-    /// The unit is stopped.
+    /// Stop the unit.
     Stop,
-    /// Blocks are read, which are stable now.
+    /// Read blocks, which are stable now.
     Read(Read),
 }
 
-/// A flush.
+/// A flush and the action after it.
 pub(crate) struct Flush {
     then: AfterFlush,
     flushed: bool,
-    /// What is under way is the read that follows.
+    /// The read after the flush is in flight.
     reading: bool,
 }
 
@@ -30,7 +30,7 @@ impl Flush {
         }
     }
 
-    /// A flush that fails is about data that was written.
+    /// Whether the flush is in flight: its failure concerns data that was written.
     pub fn writes(&self) -> bool {
         !self.reading
     }

@@ -1,4 +1,4 @@
-//! GET LBA STATUS: the node is asked which blocks have space, and the answer is put into descriptors.
+//! GET LBA STATUS: queries which blocks of the node are allocated.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,7 +10,7 @@ use crate::bytes::{low32, put};
 const HEADER_BYTES: usize = 8;
 const DESCRIPTOR_BYTES: usize = 16;
 
-/// Descriptors of one answer: an initiator asks again from where it ends.
+/// Most descriptors of one reply: an initiator continues where it ends.
 const MAX_DESCRIPTORS: usize = 64;
 
 /// PROVISIONING STATUS.
@@ -26,7 +26,7 @@ pub(crate) struct LbaStatus {
 }
 
 impl LbaStatus {
-    /// From block `first` on, which the extent begins with, for an initiator with so much room.
+    /// The status from block `first` on, with which the extent begins, in at most `allocation` bytes.
     pub fn new(first: u64, block_shift: u32, extent: Extent, allocation: u64) -> Self {
         let allocation = usize::try_from(allocation).unwrap_or(usize::MAX);
         let room = allocation.saturating_sub(HEADER_BYTES) / DESCRIPTOR_BYTES;
@@ -37,7 +37,7 @@ impl LbaStatus {
             query: AllocationQuery {
                 offset: extent.offset,
                 len: extent.len,
-                // What begins or ends within a block is no descriptor of its own.
+                // An allocation that begins or ends within a block may yield no descriptor.
                 most: 2 * room.clamp(1, MAX_DESCRIPTORS),
                 found: Arc::new(Mutex::default()),
             },
@@ -45,12 +45,12 @@ impl LbaStatus {
         }
     }
 
-    /// There is no need to ask: all has space.
+    /// Reports all blocks as mapped, without a query.
     pub fn assume_all_mapped(&mut self) {
         self.asked = true;
     }
 
-    /// The most bytes that it answers.
+    /// Most bytes of the reply.
     pub fn most_bytes(&self) -> u64 {
         let most = HEADER_BYTES + MAX_DESCRIPTORS * DESCRIPTOR_BYTES;
         self.allocation.min(most) as u64
@@ -85,7 +85,7 @@ impl LbaStatus {
             descriptor[12] = status;
             answer.extend(descriptor);
             if blocks > u64::from(u32::MAX) {
-                // The field says no more: an initiator asks again from where it ends.
+                // The field is too small: an initiator continues where the descriptor ends.
                 break;
             }
         }
@@ -94,7 +94,7 @@ impl LbaStatus {
         answer
     }
 
-    /// First block, blocks and status of neighbours that are alike. A block is deallocated if all of it is.
+    /// First block, number of blocks and status of each run of equal blocks. A block is deallocated if all of it is.
     fn runs(&self, found: &[Allocation]) -> Vec<(u64, u64, u8)> {
         let mut runs: Vec<(u64, u64, u8)> = Vec::new();
         let mut add = |lba: u64, end: u64, status: u8| match runs.last_mut() {
@@ -161,11 +161,7 @@ mod tests {
         let small = [(4 * KIB, true), (2 * KIB, false), (58 * KIB, true)];
         assert_eq!(runs(&small), [(100, 16, 0)], "a hole within a block");
         let cut = [(5 * KIB, true), (3 * KIB, false)];
-        assert_eq!(
-            runs(&cut),
-            [(100, 2, 0)],
-            "what comes behind was not looked at"
-        );
-        assert_eq!(runs(&[]), [(100, 16, 0)], "nobody knows");
+        assert_eq!(runs(&cut), [(100, 2, 0)], "the rest was not queried");
+        assert_eq!(runs(&[]), [(100, 16, 0)], "unknown");
     }
 }

@@ -1,11 +1,11 @@
-//! ORWRITE: the data is added to what is there, bit by bit.
+//! ORWRITE: writes the bitwise OR of the data and the blocks.
 
 use block::Op;
 
 use super::{Extent, Next, STEP_BYTES, StepContext, step_len};
 use crate::exclusive::Exclusion;
 
-/// No other of its kind, and no COMPARE AND WRITE, comes between the reading and the writing.
+/// No other ORWRITE, and no COMPARE AND WRITE, runs between its reads and its writes.
 pub(crate) struct OrWrite {
     extent: Extent,
     fua: bool,
@@ -55,7 +55,7 @@ impl OrWrite {
         }
     }
 
-    /// What was read goes back.
+    /// Whether the last request was a write.
     pub fn writes(&self) -> bool {
         matches!(self.state, State::Written(_))
     }

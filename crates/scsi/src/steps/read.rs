@@ -1,4 +1,4 @@
-//! A read for which the initiator has less room than blocks, or more: it gets what fits.
+//! A read for which the initiator's buffers are smaller than the blocks: it gets the bytes that fit.
 
 use block::Op;
 
@@ -6,7 +6,7 @@ use super::{Extent, Next, buffer_request, transfer};
 use crate::buffer::Buffer;
 use crate::segments::{List, Segments};
 
-/// Whole blocks go where they belong, the last one by way of the task's own memory.
+/// Whole blocks are read into the initiator's buffers, the last one into the task's own buffer.
 pub(crate) struct Read {
     extent: Extent,
     block: usize,
@@ -15,9 +15,9 @@ pub(crate) struct Read {
 
 enum State {
     New,
-    /// The whole blocks are read; so many bytes are. The list was changed by that.
+    /// The whole blocks, of so many bytes, are being read. The request may change the list, so this is a copy.
     Whole(List, u64),
-    /// The block of which only a part fits is read.
+    /// The block of which only a part fits is being read.
     Rest(List, u64),
 }
 

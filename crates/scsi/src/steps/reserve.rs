@@ -1,5 +1,5 @@
-//! PERSISTENT RESERVE OUT: what is to change is planned, saved if it is to be kept, and only then so; at last
-//! the tasks of those who lost their registration end. One change at a time.
+//! PERSISTENT RESERVE OUT: plans the change, saves it if it is persistent, and applies it then; at last
+//! ends the tasks of initiators that have lost their registration. One change at a time.
 
 use block::DiskCall;
 use engine::Errno;
@@ -12,15 +12,15 @@ use crate::persistent_out::{self, Change};
 use crate::sense::Sense;
 use crate::unit::Unit;
 
-/// Comparison far it is.
+/// The stage of the command.
 enum Stage {
-    /// Others may be changing something.
+    /// Another change may be in progress.
     New,
-    /// It is its turn.
+    /// It is this command's turn.
     Entered,
-    /// Nothing has changed yet.
+    /// The change is being saved, and is not applied yet.
     Saving(Change),
-    /// Nothing is left to be done but the tasks of others.
+    /// The change is applied; tasks of other initiators may have to end.
     Finishing,
 }
 
@@ -71,7 +71,7 @@ impl Reserve {
 
     fn apply_change(&mut self, io: &mut StepContext<'_>, change: Change) -> Next {
         let lost = change.apply(io.unit, self.nexus);
-        // Whose tasks end need not keep others from changing reservations.
+        // The end of the tasks need not delay other changes.
         io.leave();
         if lost.is_empty() {
             return Next::Finished;
@@ -79,7 +79,7 @@ impl Reserve {
         Next::Settle(lost)
     }
 
-    /// What is to be saved now.
+    /// The call that saves the change.
     pub fn call(&self, unit: &Unit) -> Option<DiskCall> {
         let Stage::Saving(change) = &self.stage else {
             return None;
@@ -91,14 +91,14 @@ impl Reserve {
         })))
     }
 
-    /// It was saved, and nobody wants to hear of it any more: so it is, nevertheless.
+    /// Applies a change that was saved, although the command was cancelled meanwhile.
     pub fn saved(&mut self, unit: &Unit) {
         if let Stage::Saving(change) = std::mem::replace(&mut self.stage, Stage::Finishing) {
             change.apply(unit, self.nexus);
         }
     }
 
-    /// What an initiator hears of it when nothing could be saved, and nothing has changed.
+    /// The sense data when the change could not be saved, and was not applied.
     pub fn not_saved(&self, errno: Errno) -> Sense {
         let no_space = matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::FBIG);
         match persistent_out::no_room_error(&self.cdb) {

@@ -1,20 +1,20 @@
-//! UNMAP: ranges that are no longer needed.
+//! UNMAP: deallocates ranges.
 //!
-//! They become discards, not zeroes: a discard that a disk cannot carry out does nothing, where zeroes
-//! would be written out, for terabytes if that is what a guest's `mkfs` gives back. So nothing is
-//! promised about what is read afterwards (LBPRZ is 0). Who wants zeroes says WRITE SAME.
+//! They become discards, not zeroes: a disk that cannot discard does nothing, whereas zeroes
+//! would be written out, for terabytes if a guest's `mkfs` unmaps the whole disk. So the
+//! contents of unmapped blocks are undefined (LBPRZ is 0). WRITE SAME guarantees zeroes.
 
 use block::Op;
 
 use super::{Extent, Next, request_without_data};
 
 pub(crate) struct Unmap {
-    /// Ranges that are left, the last one first.
+    /// Remaining ranges, the last one first.
     ranges: Vec<Extent>,
 }
 
 impl Unmap {
-    /// In the order of the list. All of them together are no more than the node takes at once.
+    /// Unmaps ranges in the order of the list. Their sum must not exceed the node's limit.
     pub fn new(mut ranges: Vec<Extent>) -> Self {
         ranges.retain(|range| range.len > 0);
         ranges.reverse();

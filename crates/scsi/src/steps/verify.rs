@@ -1,4 +1,4 @@
-//! VERIFY, and WRITE AND VERIFY: what is on the medium is read, and compared.
+//! VERIFY, and WRITE AND VERIFY: reads blocks and compares them.
 
 use block::Op;
 
@@ -6,14 +6,14 @@ use super::{Extent, Next, STEP_BYTES, StepContext, step_len, transfer};
 use crate::segments::{List, Segments};
 use crate::sense::Sense;
 
-/// What is compared.
+/// The kind of comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Comparison {
-    /// Nothing: it must be readable.
+    /// None: the blocks must be readable.
     Medium,
-    /// Each byte with the initiator's.
+    /// All blocks with the initiator's data.
     Data,
-    /// Each block with the one block of the initiator's.
+    /// Each block with one block of the initiator's.
     Block,
 }
 
@@ -21,17 +21,18 @@ pub(crate) struct Verify {
     extent: Extent,
     how: Comparison,
     block: usize,
-    /// The data is to be written before; or is being written, and this is a copy of its list.
     write: Write,
     done: u64,
-    /// So many bytes are being read.
+    /// Bytes of the read in flight.
     reading: usize,
 }
 
+/// Whether the data is written before the comparison.
 enum Write {
     No,
     First,
-    Under(List),
+    /// It is being, or was, written. The request may change the list, so this is a copy.
+    Submitted(List),
 }
 
 impl Verify {
@@ -48,12 +49,12 @@ impl Verify {
 
     pub fn next(&mut self, io: &mut StepContext<'_>) -> Next {
         if matches!(self.write, Write::First) {
-            self.write = Write::Under(io.segments.list_copy());
+            self.write = Write::Submitted(io.segments.list_copy());
             let mut segments = *io.segments;
             segments.truncate(self.extent.len);
             return Next::Submit(transfer(Op::Write, true, self.extent, &segments));
         }
-        if let Write::Under(copy) = &mut self.write {
+        if let Write::Submitted(copy) = &mut self.write {
             *io.segments = Segments::by_copy(copy, 0, self.extent.len);
         }
         if let Some(offset) = self.differs(io) {
@@ -70,12 +71,12 @@ impl Verify {
         Next::Submit(io.buffer_request(Op::Read, false, offset, self.reading))
     }
 
-    /// Nothing is read yet, and data is written before.
+    /// Whether the write is in flight.
     pub fn writes(&self) -> bool {
         self.reading == 0 && !matches!(self.write, Write::No)
     }
 
-    /// Where the initiator's data differs from what was just read.
+    /// The first offset at which the initiator's data differs from the blocks that were read.
     fn differs(&self, io: &mut StepContext<'_>) -> Option<u64> {
         let read = &io.buffer.bytes()[..self.reading];
         match self.how {

@@ -1,11 +1,11 @@
-//! WRITE SAME: one block, many times.
+//! WRITE SAME: writes one block repeatedly.
 
 use block::Op;
 
 use super::{Extent, Next, StepContext, request_without_data, step_len};
 use crate::buffer::MAX_BUFFER_BYTES;
 
-/// Zeroes are the node's business; anything else is written from a buffer full of it.
+/// The node writes zeroes; any other pattern is written from a buffer that is filled with it.
 pub(crate) struct WriteSame {
     left: Extent,
     unmap: bool,
@@ -16,16 +16,16 @@ pub(crate) struct WriteSame {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pattern {
-    /// It comes from the initiator.
+    /// The initiator's data was not read yet.
     Unknown,
     Zeroes,
-    /// So many bytes of the buffer are full of it.
+    /// So many bytes of the buffer are filled with the pattern.
     Buffer(usize),
 }
 
 impl WriteSame {
-    /// With the initiator's block, or (`zeroes`) without one. `unmap`: what becomes zero needs no
-    /// space.
+    /// Writes the initiator's block, or zeroes (`zeroes`). `unmap`: blocks that become zero may be
+    /// deallocated.
     pub fn new(extent: Extent, block: u32, zeroes: bool, unmap: bool, fua: bool) -> Self {
         WriteSame {
             left: extent,

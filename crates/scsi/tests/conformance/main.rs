@@ -155,7 +155,7 @@ fn large_blocks() {
 }
 
 #[test]
-fn a_disk_that_gives_no_space_back() {
+fn a_disk_without_thin_provisioning() {
     let disk = UnitOptions {
         thin: false,
         ..blocks_of(512)
@@ -164,7 +164,7 @@ fn a_disk_that_gives_no_space_back() {
 }
 
 #[test]
-fn a_disk_that_nobody_writes() {
+fn a_read_only_disk() {
     let disk = UnitOptions {
         read_only: true,
         ..blocks_of(512)

@@ -277,7 +277,7 @@ impl Session {
                     let done = call.run_with(|at, len, most| Ok(server.allocations(at, len, most)));
                     self.task.completed(done)
                 }
-                // Nothing of anybody's is under way.
+                // No request of any initiator is in flight.
                 Step::SettlePreempted => self.task.completed(Ok(())),
             }
         }

@@ -45,7 +45,7 @@ impl Command {
     }
 
     /// What it makes of blocks of this byte, and its status, if nothing comes between.
-    fn carry_out(self, byte: u8) -> (u8, Status) {
+    fn expected(self, byte: u8) -> (u8, Status) {
         match (self, byte) {
             (Command::CompareZeroes, 0) => (1, Status::Good),
             (Command::CompareOnes, 1) => (2, Status::Good),
@@ -97,13 +97,13 @@ impl Running {
     }
 
     /// Its turn has come.
-    fn go_on(&mut self) {
+    fn resume_next(&mut self) {
         self.step = self.task.resumed().expect("it is its turn");
     }
 }
 
 #[test]
-fn the_second_of_two_waits_and_works_on_what_the_first_has_left() {
+fn the_second_command_waits_and_sees_the_result_of_the_first() {
     for first in COMMANDS {
         for second in COMMANDS {
             for other in [Nexus(0), Nexus(1)] {
@@ -116,12 +116,12 @@ fn the_second_of_two_waits_and_works_on_what_the_first_has_left() {
                 rig.step(&mut one);
                 let three = rig.run(3, other, second.parts());
                 assert!(three.waits());
-                let (mut byte, status) = first.carry_out(0);
+                let (mut byte, status) = first.expected(0);
                 assert_eq!(rig.finish(one), status);
                 for (token, mut next) in [(2, two), (3, three)] {
                     assert_eq!(rig.take_woken(), [token], "{second:?} after {first:?}");
-                    next.go_on();
-                    let (after, status) = second.carry_out(byte);
+                    next.resume_next();
+                    let (after, status) = second.expected(byte);
                     assert_eq!(rig.finish(next), status, "{second:?} after {first:?}");
                     byte = after;
                 }
@@ -132,7 +132,7 @@ fn the_second_of_two_waits_and_works_on_what_the_first_has_left() {
 }
 
 #[test]
-fn a_long_or_write_is_one() {
+fn an_or_write_of_several_steps_is_atomic() {
     for second in [Command::CompareZeroes, Command::Or(8)] {
         let mut rig = Rig::plain();
         let blocks = 2 * STEP_BLOCKS + 1;
@@ -149,15 +149,15 @@ fn a_long_or_write_is_one() {
         assert_eq!(steps, 6, "reads and writes of three parts");
         assert_eq!(rig.take_woken(), [2]);
         let mut two = two;
-        two.go_on();
-        let (byte, status) = second.carry_out(2);
+        two.resume_next();
+        let (byte, status) = second.expected(2);
         assert_eq!(rig.finish(two), status);
         assert_eq!(rig.disk[..BLOCK], [byte; BLOCK]);
     }
 }
 
 #[test]
-fn who_waits_is_served_in_turn() {
+fn waiting_commands_run_in_order() {
     let mut rig = Rig::plain();
     let one = rig.run(0, Nexus(0), Command::Or(1).parts());
     let order = [
@@ -175,8 +175,8 @@ fn who_waits_is_served_in_turn() {
     let mut byte = 1;
     for ((token, command), mut next) in (1..).zip(order).zip(waiting) {
         assert_eq!(rig.take_woken(), [token], "one at a time");
-        next.go_on();
-        let (after, status) = command.carry_out(byte);
+        next.resume_next();
+        let (after, status) = command.expected(byte);
         assert_eq!(rig.finish(next), status);
         byte = after;
     }
@@ -185,7 +185,7 @@ fn who_waits_is_served_in_turn() {
 }
 
 #[test]
-fn one_that_fails_lets_the_next_go() {
+fn a_failed_command_lets_the_next_run() {
     for first in COMMANDS {
         for failing_step in 0..2 {
             let mut rig = Rig::plain();
@@ -198,7 +198,7 @@ fn one_that_fails_lets_the_next_go() {
             assert_eq!(rig.finish(one), Status::CheckCondition, "{first:?}");
             rig.error = None;
             assert_eq!(rig.take_woken(), [2]);
-            two.go_on();
+            two.resume_next();
             assert_eq!(rig.finish(two), Status::Good);
             assert_eq!(rig.disk[..BLOCK], [0x40; BLOCK]);
         }

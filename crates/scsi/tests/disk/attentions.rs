@@ -6,24 +6,24 @@ use crate::rig::{BLOCKS, LUN, Rig, cdb10, geometry, options, ports};
 
 const READY: [u8; 6] = [0; 6];
 
-/// What each of three initiators hears next.
-fn heard(rig: &mut Rig) -> [u16; 3] {
+/// The next unit attention of each of three initiators.
+fn next_attentions(rig: &mut Rig) -> [u16; 3] {
     [0, 1, 2].map(|nexus| rig.by(Nexus(nexus), &READY).sense_code().1)
 }
 
 #[test]
-fn a_change_of_capacity_is_heard_by_all_once() {
+fn a_change_of_capacity_is_reported_once_to_each_initiator() {
     let mut rig = Rig::plain();
     assert!(rig.unit.resize(100 * 512));
     assert!(!rig.unit.resize(100 * 512 + 511), "not another block");
-    assert_eq!(heard(&mut rig), [0x2a09; 3]);
-    assert_eq!(heard(&mut rig), [0; 3]);
+    assert_eq!(next_attentions(&mut rig), [0x2a09; 3]);
+    assert_eq!(next_attentions(&mut rig), [0; 3]);
     rig.refused(&cdb10(0x28, 0, 100, 1), &[], 5, 0x2100);
     rig.refused(&cdb10(0x28, 0, BLOCKS as u32 - 1, 1), &[], 5, 0x2100);
 }
 
 #[test]
-fn a_read_hears_it_before_it_reads() {
+fn a_read_reports_a_pending_attention_instead_of_reading() {
     let mut rig = Rig::plain();
     rig.unit.resize(100 * 512);
     rig.refused(&cdb10(0x28, 0, 0, 1), &[], 6, 0x2a09);
@@ -32,7 +32,7 @@ fn a_read_hears_it_before_it_reads() {
 }
 
 #[test]
-fn inquiry_leaves_it_and_request_sense_takes_it() {
+fn inquiry_leaves_an_attention_pending_and_request_sense_clears_it() {
     let mut rig = Rig::plain();
     rig.unit.resize(100 * 512);
     assert_eq!(rig.data(&[0x12, 0, 0, 0, 96, 0]).len(), 96);
@@ -44,7 +44,7 @@ fn inquiry_leaves_it_and_request_sense_takes_it() {
 }
 
 #[test]
-fn a_reset_is_heard_by_all_and_undoes_what_was_set() {
+fn a_reset_is_reported_to_all_and_resets_modes() {
     for (reset, code) in [(Reset::Bus, 0x2902), (Reset::Unit, 0x2900)] {
         let mut rig = Rig::plain();
         rig.good(&[0x16, 0, 0, 0, 0, 0], &[]);
@@ -54,36 +54,36 @@ fn a_reset_is_heard_by_all_and_undoes_what_was_set() {
         rig.good(&[0x15, 0x10, 0, 0, 16, 0], &list);
         rig.good(&[0x1b, 0, 0, 0, 0, 0], &[]);
         rig.unit.reset(reset);
-        assert_eq!(heard(&mut rig), [code; 3]);
+        assert_eq!(next_attentions(&mut rig), [code; 3]);
         assert_eq!(rig.by(Nexus(1), &READY).sense_code(), (0, 0));
         assert_eq!(rig.data(&[0x1a, 8, 0x0a, 0, 255, 0]), control);
     }
 }
 
 #[test]
-fn a_lost_connection_is_heard_by_who_lost_it() {
+fn nexus_loss_is_reported_to_its_initiator() {
     let mut rig = Rig::plain();
     rig.good(&[0x16, 0, 0, 0, 0, 0], &[]);
     rig.unit.nexus_lost(Nexus(0));
-    assert_eq!(heard(&mut rig), [0x2907, 0, 0]);
+    assert_eq!(next_attentions(&mut rig), [0x2907, 0, 0]);
     let reply = rig.by(Nexus(1), &READY);
     assert_eq!(reply.status, Status::Good, "the reservation is gone");
 }
 
 #[test]
-fn who_lost_tasks_hears_of_it() {
+fn cleared_commands_are_reported() {
     let mut rig = Rig::plain();
     rig.unit.commands_cleared(Nexus(1));
-    assert_eq!(heard(&mut rig), [0, 0x2f00, 0]);
+    assert_eq!(next_attentions(&mut rig), [0, 0x2f00, 0]);
 }
 
 #[test]
-fn units_that_come_and_go_are_heard_of() {
+fn added_and_removed_units_are_reported() {
     let mut rig = Rig::plain();
     let another = || Unit::new(options(), geometry()).unwrap().into();
     rig.target.add(7, another()).unwrap();
     assert_eq!(rig.target.add(7, another()), Err(scsi::AddError::InUse(7)));
-    assert_eq!(heard(&mut rig), [0x3f0e; 3]);
+    assert_eq!(next_attentions(&mut rig), [0x3f0e; 3]);
     let ready = rig.exchange(7, &READY, &[], 0);
     assert_eq!(ready.sense_code(), (6, 0x2900), "it is new");
     assert_eq!(rig.exchange(7, &READY, &[], 0).sense_code(), (0, 0));
@@ -92,7 +92,7 @@ fn units_that_come_and_go_are_heard_of() {
     let luns = rig.data(&[0xa0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
     assert_eq!(luns.len(), 16);
     assert_eq!(
-        heard(&mut rig),
+        next_attentions(&mut rig),
         [0, 0x3f0e, 0x3f0e],
         "the first has seen it"
     );
@@ -100,7 +100,7 @@ fn units_that_come_and_go_are_heard_of() {
 }
 
 #[test]
-fn who_comes_later_hears_of_the_beginning_and_hurts_nobody() {
+fn a_later_initiator_gets_power_on_and_does_not_affect_others() {
     let mut rig = Rig::plain();
     // It shares a bit of the word with the first, which therefore looks twice.
     rig.target.attach(Nexus(16), &ports(Nexus(16)));

@@ -32,7 +32,7 @@ fn every_length_of_read_and_write_moves_the_same_blocks() {
 }
 
 #[test]
-fn a_length_of_zero_moves_nothing_but_in_six_bytes() {
+fn a_length_of_zero_moves_nothing_except_in_6_byte_commands() {
     let mut rig = Rig::plain();
     assert_eq!(
         rig.exchange(3, &[0x08, 0, 0, 0, 0, 0], &[], 1 << 20)
@@ -56,7 +56,7 @@ fn a_length_of_zero_moves_nothing_but_in_six_bytes() {
 }
 
 #[test]
-fn nothing_is_moved_beyond_the_end() {
+fn accesses_beyond_the_end_are_refused() {
     let mut rig = Rig::plain();
     let end = BLOCKS;
     for opcode in [0x88, 0x8a, 0x8b, 0x8e, 0x8f, 0x90, 0x91, 0x93] {
@@ -77,7 +77,7 @@ fn nothing_is_moved_beyond_the_end() {
 }
 
 #[test]
-fn fua_makes_a_write_stable_and_reads_what_is_stable() {
+fn fua_writes_are_stable_and_fua_reads_flush_first() {
     let mut rig = Rig::plain();
     rig.good(&cdb10(0x2a, 0x18, 5, 1), &[1; BLOCK]);
     rig.good(&cdb10(0x2a, 0x10, 5, 1), &[1; BLOCK]);
@@ -96,7 +96,7 @@ fn fua_makes_a_write_stable_and_reads_what_is_stable() {
 }
 
 #[test]
-fn an_initiator_with_less_room_gets_what_fits() {
+fn a_read_into_smaller_buffers_is_truncated() {
     for (room, requests) in [(0, 0), (100, 1), (512, 1), (1024, 1), (1300, 2), (2047, 2)] {
         let mut rig = Rig::plain();
         let data = pattern(3, 4);
@@ -110,7 +110,7 @@ fn an_initiator_with_less_room_gets_what_fits() {
 }
 
 #[test]
-fn an_initiator_with_less_data_than_it_says_is_refused() {
+fn a_write_with_too_little_data_is_refused() {
     let mut rig = Rig::plain();
     let data = pattern(1, 2);
     for cdb in [
@@ -130,7 +130,7 @@ fn an_initiator_with_less_data_than_it_says_is_refused() {
 }
 
 #[test]
-fn transfers_have_the_limit_that_is_announced() {
+fn transfers_are_limited_as_announced() {
     let mut rig = Rig::plain();
     rig.unit.resize(1 << 40);
     rig.ask(&[0; 6]);
@@ -158,7 +158,7 @@ fn write_same_fills_a_range() {
 }
 
 #[test]
-fn write_same_leaves_zeroes_to_the_node() {
+fn write_same_of_zeroes_uses_write_zeroes() {
     let mut rig = Rig::plain();
     rig.disk.fill(1);
     rig.good(&cdb10(0x41, 0, 8, 8), &[0; BLOCK]);
@@ -206,7 +206,7 @@ fn unmap_cdb(len: usize) -> [u8; 10] {
 }
 
 #[test]
-fn unmap_discards_what_the_list_says() {
+fn unmap_discards_the_ranges_of_its_list() {
     let mut rig = Rig::plain();
     let list = unmap_list(&[(0, 8), (100, 0), (BLOCKS - 2000, 2000)]);
     rig.good(&unmap_cdb(list.len()), &list);
@@ -250,7 +250,7 @@ fn unmap_does_all_or_nothing() {
 }
 
 #[test]
-fn a_disk_that_cannot_give_space_back_has_no_unmap() {
+fn a_disk_without_thin_provisioning_has_no_unmap() {
     let mut rig = Rig::new(UnitOptions {
         thin: false,
         ..options()
@@ -272,7 +272,7 @@ fn synchronize_cache_flushes() {
 }
 
 #[test]
-fn what_the_node_says_is_in_the_sense_data() {
+fn errors_of_the_node_become_sense_data() {
     for (errno, read, write) in [
         (Errno::IO, (0xb, 0x0006), (0xb, 0x0006)),
         (Errno::NODATA, (3, 0x1100), (3, 0x0c00)),

@@ -31,7 +31,7 @@ fn verify_compares_bytes() {
 }
 
 #[test]
-fn verify_looks_at_long_ranges_in_steps() {
+fn verify_reads_long_ranges_in_steps() {
     let mut rig = Rig::plain();
     rig.disk.fill(7);
     let data = vec![7; 1000 * BLOCK];
@@ -68,7 +68,7 @@ fn compare(lba: u64, blocks: u8, flags: u8) -> [u8; 16] {
 }
 
 #[test]
-fn compare_and_write_writes_only_what_was_compared() {
+fn compare_and_write_writes_only_after_a_match() {
     let mut rig = Rig::plain();
     let (old, new) = (pattern(1, 3), pattern(9, 3));
     rig.good(&cdb10(0x2a, 0, 50, 3), &old);
@@ -95,7 +95,7 @@ fn compare_and_write_writes_only_what_was_compared() {
 }
 
 #[test]
-fn compare_and_write_has_the_limit_that_is_announced() {
+fn compare_and_write_is_limited_as_announced() {
     let mut rig = Rig::new(UnitOptions {
         logical_block_size: 32_768,
         ..options()

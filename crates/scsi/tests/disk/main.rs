@@ -1,15 +1,15 @@
 //! The disk as an initiator sees it: commands in, status, sense and data out.
 //!
-//! - `answers`: what says what there is.
+//! - `reports`: commands that report properties.
 //! - `modes`: mode pages.
-//! - `blocks`, `comparing`: what moves, clears and compares blocks.
-//! - `atomic`: what reads, changes and writes blocks at once.
-//! - `refusals`: what is refused, and how.
-//! - `attentions`: what initiators are told.
-//! - `reservations`, `persistent`: who may do what.
+//! - `blocks`, `comparing`: commands that move, clear and compare blocks.
+//! - `atomic`: read-modify-write commands.
+//! - `refusals`: commands that are refused.
+//! - `attentions`: unit attentions.
+//! - `reservations`, `persistent`: reservations.
 //! - `many`: more initiators than the word of a unit has bits, up to the most that can register.
 //! - `tasks`: tasks that wait, and that are cancelled.
-//! - `kept`: reservations that outlive the program.
+//! - `saved_reservations`: reservations that survive a restart.
 //! - `threads`: one unit, many threads.
 //! - `model`: random commands against a model disk.
 //! - `hostile`: random bytes as commands.
@@ -21,19 +21,19 @@
     reason = "numbers of a small disk"
 )]
 
-mod answers;
 mod atomic;
 mod attentions;
 mod blocks;
 mod comparing;
 mod hostile;
-mod kept;
 mod many;
 mod model;
 mod modes;
 mod persistent;
 mod refusals;
+mod reports;
 mod reservations;
 mod rig;
+mod saved_reservations;
 mod tasks;
 mod threads;

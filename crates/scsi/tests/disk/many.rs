@@ -27,23 +27,27 @@ fn key(nexus: u16) -> u64 {
     0x1000 + u64::from(nexus)
 }
 
-/// What an initiator hears next; (0, 0): nothing.
-fn heard(rig: &mut Rig, nexus: u16) -> (u8, u16) {
+/// The next unit attention of an initiator; (0, 0) for none.
+fn next_attention(rig: &mut Rig, nexus: u16) -> (u8, u16) {
     rig.by(Nexus(nexus), &READY).sense_code()
 }
 
-/// Each hears this, and then nothing more.
+/// Each initiator gets this attention, and then no other.
 #[track_caller]
-fn all_hear(rig: &mut Rig, count: u16, expected: impl Fn(u16) -> u16) {
+fn all_get(rig: &mut Rig, count: u16, expected: impl Fn(u16) -> u16) {
     for nexus in 0..count {
         let code = expected(nexus);
         let key = if code == 0 { 0 } else { 6 };
         assert_eq!(
-            heard(rig, nexus),
+            next_attention(rig, nexus),
             (key, code),
             "initiator {nexus} of {count}"
         );
-        assert_eq!(heard(rig, nexus), (0, 0), "initiator {nexus} of {count}");
+        assert_eq!(
+            next_attention(rig, nexus),
+            (0, 0),
+            "initiator {nexus} of {count}"
+        );
     }
 }
 
@@ -52,7 +56,7 @@ fn join(rig: &mut Rig, count: u16) {
     for nexus in 3..count {
         rig.target.attach(Nexus(nexus), &ports(Nexus(nexus)));
     }
-    all_hear(rig, count, |nexus| if nexus < 3 { 0 } else { 0x2900 });
+    all_get(rig, count, |nexus| if nexus < 3 { 0 } else { 0x2900 });
 }
 
 fn register(rig: &mut Rig, nexus: u16) {
@@ -101,47 +105,51 @@ fn full_status(rig: &mut Rig) -> Vec<(u64, u16, bool)> {
 }
 
 #[test]
-fn every_initiator_hears_of_everything_once() {
+fn every_initiator_gets_each_attention_once() {
     for count in COUNTS {
         let mut rig = Rig::plain();
         join(&mut rig, count);
         assert!(rig.unit.resize(100 * 512));
-        all_hear(&mut rig, count, |_| 0x2a09);
+        all_get(&mut rig, count, |_| 0x2a09);
         rig.unit.reset(Reset::Unit);
-        all_hear(&mut rig, count, |_| 0x2900);
+        all_get(&mut rig, count, |_| 0x2900);
         rig.unit.set_read_only(true);
-        all_hear(&mut rig, count, |_| 0x2a01);
+        all_get(&mut rig, count, |_| 0x2a01);
         rig.unit.set_read_only(false);
-        all_hear(&mut rig, count, |_| 0x2a01);
-        // Several things are heard one after the other, whoever asks in between.
+        all_get(&mut rig, count, |_| 0x2a01);
+        // Several attentions are reported in order, whichever initiators send commands in between.
         rig.unit.resize(50 * 512);
         rig.unit.set_read_only(true);
         for code in [0x2a09, 0x2a01] {
             for nexus in (0..count).rev() {
-                assert_eq!(heard(&mut rig, nexus), (6, code), "initiator {nexus}");
+                assert_eq!(
+                    next_attention(&mut rig, nexus),
+                    (6, code),
+                    "initiator {nexus}"
+                );
             }
         }
-        all_hear(&mut rig, count, |_| 0);
+        all_get(&mut rig, count, |_| 0);
     }
 }
 
 #[test]
-fn what_concerns_one_initiator_is_heard_by_no_other() {
+fn attentions_of_one_initiator_do_not_reach_others() {
     for count in COUNTS {
         let mut rig = Rig::plain();
         join(&mut rig, count);
         for one in [0, count - BITS - 1, count - 1] {
             rig.unit.nexus_lost(Nexus(one));
-            all_hear(&mut rig, count, |nexus| u16::from(nexus == one) * 0x2907);
+            all_get(&mut rig, count, |nexus| u16::from(nexus == one) * 0x2907);
             rig.unit.commands_cleared(Nexus(one));
-            all_hear(&mut rig, count, |nexus| u16::from(nexus == one) * 0x2f00);
+            all_get(&mut rig, count, |nexus| u16::from(nexus == one) * 0x2f00);
         }
     }
 }
 
 /// A read looks at one bit that several share: it must not be answered for another, nor lose what it has to hear.
 #[test]
-fn a_read_hears_what_its_own_initiator_has_to_hear() {
+fn a_read_reports_attentions_of_its_own_initiator_only() {
     let mut rig = Rig::plain();
     join(&mut rig, MOST);
     let read = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
@@ -175,7 +183,7 @@ fn all_registrations_are_listed() {
 }
 
 #[test]
-fn a_reservation_holds_all_others_off_whichever_bit_they_share() {
+fn a_reservation_excludes_initiators_that_share_a_bit() {
     for count in COUNTS {
         for holder in [0, count - 1 - BITS, BITS, count - 1] {
             let mut rig = registered(Rig::plain(), count);
@@ -195,7 +203,7 @@ fn a_reservation_holds_all_others_off_whichever_bit_they_share() {
 }
 
 #[test]
-fn registrants_have_access_and_those_who_share_their_bits_have_not() {
+fn only_registrants_have_access_even_if_others_share_their_bits() {
     for count in COUNTS {
         let mut rig = registered(Rig::plain(), count);
         let gone = |nexus: u16| nexus % 3 == 1;
@@ -208,7 +216,7 @@ fn registrants_have_access_and_those_who_share_their_bits_have_not() {
         all_may(&mut rig, count, |nexus| (true, !gone(nexus)));
         let reply = out(&mut rig, 0, RELEASE, WRITE_EXCLUSIVE_REGISTRANTS, key(0), 0);
         assert_eq!(reply.status, Status::Good);
-        all_hear(&mut rig, count, |nexus| {
+        all_get(&mut rig, count, |nexus| {
             u16::from(nexus != 0 && !gone(nexus)) * 0x2a04
         });
         let reply = out(&mut rig, 0, RESERVE, EXCLUSIVE_ACCESS_ALL, key(0), 0);
@@ -218,7 +226,7 @@ fn registrants_have_access_and_those_who_share_their_bits_have_not() {
 }
 
 #[test]
-fn preempting_takes_every_registration_of_a_key() {
+fn preempting_removes_every_registration_of_a_key() {
     for count in COUNTS {
         for action in [PREEMPT, PREEMPT_AND_ABORT] {
             let mut rig = registered(Rig::plain(), count);
@@ -238,7 +246,7 @@ fn preempting_takes_every_registration_of_a_key() {
                 PREEMPT => assert!(rig.settled.is_empty()),
                 _ => assert_eq!(rig.settled, [ended]),
             }
-            all_hear(&mut rig, count, |nexus| match nexus {
+            all_get(&mut rig, count, |nexus| match nexus {
                 0 => 0,
                 nexus if lost(nexus) => 0x2a05,
                 _ => 0x2a04,
@@ -249,13 +257,13 @@ fn preempting_takes_every_registration_of_a_key() {
 }
 
 #[test]
-fn clearing_is_heard_by_all_others() {
+fn clearing_is_reported_to_all_others() {
     for count in COUNTS {
         let mut rig = registered(Rig::plain(), count);
         let last = count - 1;
         let reply = out(&mut rig, last, CLEAR, 0, key(last), 0);
         assert_eq!(reply.status, Status::Good);
-        all_hear(&mut rig, count, |nexus| u16::from(nexus != last) * 0x2a03);
+        all_get(&mut rig, count, |nexus| u16::from(nexus != last) * 0x2a03);
         assert_eq!(keys(&mut rig), []);
     }
 }
@@ -265,7 +273,7 @@ fn a_registration_too_many_is_refused_and_changes_nothing() {
     let mut rig = registered(Rig::plain(), MOST);
     let late = MOST;
     rig.target.attach(Nexus(late), &ports(Nexus(late)));
-    assert_eq!(heard(&mut rig, late), (6, 0x2900));
+    assert_eq!(next_attention(&mut rig, late), (6, 0x2900));
     let before = inside(&mut rig, 3);
     for action in [REGISTER, REGISTER_AND_IGNORE] {
         let reply = out(&mut rig, late, action, 0, 0, key(late));
@@ -278,7 +286,7 @@ fn a_registration_too_many_is_refused_and_changes_nothing() {
     assert_eq!(reply.status, Status::Good);
     all_may(&mut rig, MOST + 1, |nexus| (true, nexus != late));
     rig.unit.resize(100 * 512);
-    all_hear(&mut rig, MOST + 1, |_| 0x2a09);
+    all_get(&mut rig, MOST + 1, |_| 0x2a09);
 
     // Who is registered changes its key and moves its reservation to another that is, but to no other.
     let reply = out(&mut rig, 5, REGISTER, 0, key(5), 0x77);
@@ -299,7 +307,7 @@ fn a_registration_too_many_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn as_many_as_can_register_are_kept_and_no_more_are_taken_back() {
+fn the_most_registrations_are_saved_and_more_are_not_restored() {
     for count in COUNTS {
         let mut rig = Rig::keeping();
         join(&mut rig, count);
@@ -338,14 +346,14 @@ fn as_many_as_can_register_are_kept_and_no_more_are_taken_back() {
 }
 
 #[test]
-fn another_process_goes_on_with_all_of_them() {
+fn the_state_of_all_initiators_is_restored_in_another_process() {
     for count in COUNTS {
         let mut rig = registered(Rig::plain(), count);
         let holder = count - 1;
         out(&mut rig, holder, RESERVE, EXCLUSIVE_ACCESS, key(holder), 0);
         rig.unit.resize(100 * 512);
         for nexus in (0..count).filter(|nexus| nexus % 2 == 0) {
-            assert_eq!(heard(&mut rig, nexus), (6, 0x2a09));
+            assert_eq!(next_attention(&mut rig, nexus), (6, 0x2a09));
         }
         let state = rig.unit.save_state();
         assert_eq!(state.attentions.len(), usize::from(count));
@@ -356,13 +364,13 @@ fn another_process_goes_on_with_all_of_them() {
         assert_eq!(next.unit.save_state(), state);
         assert_eq!(keys(&mut next).len(), usize::from(count));
         // READY is for everyone, and a reservation is no reason not to hear.
-        all_hear(&mut next, count, |nexus| u16::from(nexus % 2 == 1) * 0x2a09);
+        all_get(&mut next, count, |nexus| u16::from(nexus % 2 == 1) * 0x2a09);
         all_may(&mut next, count, |nexus| (nexus == holder, nexus == holder));
     }
 }
 
 #[test]
-fn what_is_reserved_by_reserve_is_for_one_of_many() {
+fn reserve_excludes_all_other_initiators() {
     for count in COUNTS {
         let mut rig = Rig::plain();
         join(&mut rig, count);
@@ -378,7 +386,7 @@ fn what_is_reserved_by_reserve_is_for_one_of_many() {
 
 /// Numbers need not be small, nor without gaps.
 #[test]
-fn initiators_of_any_number_are_told_apart() {
+fn initiators_may_have_any_number() {
     let mut rig = Rig::plain();
     let numbers = [0, 0x10, 0x7ff0, 0xfff0, 0xffff].map(Nexus);
     for nexus in &numbers[1..] {

@@ -18,7 +18,7 @@ fn select(rig: &mut Rig, page: &[u8]) -> scsi::Status {
 }
 
 #[test]
-fn all_pages_come_one_after_another() {
+fn all_pages_are_returned_in_order() {
     let mut rig = Rig::plain();
     let all = rig.data(&[0x1a, 0, 0x3f, 0, 255, 0]);
     assert_eq!(usize::from(all[0]), all.len() - 1);
@@ -77,7 +77,7 @@ fn a_write_cache_that_is_off_makes_writes_stable() {
 }
 
 #[test]
-fn software_write_protection_is_for_all() {
+fn software_write_protection_applies_to_all_initiators() {
     let mut rig = Rig::plain();
     let mut control = rig.data(&sense6(0x0a, 0))[4..].to_vec();
     control[4] |= 0x08;
@@ -91,7 +91,7 @@ fn software_write_protection_is_for_all() {
 }
 
 #[test]
-fn sense_data_comes_in_the_format_that_is_set() {
+fn d_sense_selects_the_format_of_sense_data() {
     let mut rig = Rig::plain();
     let beyond = cdb10(0x28, 0, u32::MAX, 1);
     assert_eq!(rig.ask(&beyond).sense[0], 0x70);
@@ -103,7 +103,7 @@ fn sense_data_comes_in_the_format_that_is_set() {
 }
 
 #[test]
-fn a_list_that_is_wrong_changes_nothing() {
+fn an_invalid_list_changes_nothing() {
     let mut rig = Rig::plain();
     let mut both = rig.data(&sense6(0x08, 0))[4..].to_vec();
     both[2] = 0;
@@ -132,7 +132,7 @@ fn a_list_that_is_wrong_changes_nothing() {
 }
 
 #[test]
-fn the_form_of_the_disk_can_only_be_repeated() {
+fn mode_select_cannot_change_the_block_descriptor() {
     let mut rig = Rig::plain();
     let descriptor = |blocks: u32, block: u32| {
         let block = block.to_be_bytes();
@@ -156,7 +156,7 @@ fn the_form_of_the_disk_can_only_be_repeated() {
 }
 
 #[test]
-fn a_disk_made_write_through_says_so() {
+fn a_write_through_disk_reports_no_write_cache() {
     let mut rig = Rig::new(scsi::UnitOptions {
         write_through: true,
         ..options()

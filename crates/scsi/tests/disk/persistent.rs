@@ -80,7 +80,7 @@ fn registered() -> Rig {
 }
 
 #[test]
-fn who_registers_is_listed() {
+fn read_keys_lists_registrations() {
     let mut rig = registered();
     let keys = inside(&mut rig, 0);
     assert_eq!(keys[..8], [0, 0, 0, 3, 0, 0, 0, 24]);
@@ -121,7 +121,7 @@ fn full_status_names_initiators() {
 }
 
 #[test]
-fn reservations_hold_reads_and_writes_off() {
+fn reservations_exclude_reads_and_writes() {
     // Kind; then holder, registrant and stranger: may read, may write.
     let table = [
         (1, [(true, true), (true, false), (true, false)]),
@@ -157,7 +157,7 @@ fn reservations_hold_reads_and_writes_off() {
 }
 
 #[test]
-fn requests_that_make_no_sense_change_nothing() {
+fn invalid_requests_change_nothing() {
     let mut rig = registered();
     let keys = inside(&mut rig, 0);
     let reply = out(&mut rig, 0, RESERVE, 2, 0x10, 0);
@@ -195,7 +195,7 @@ fn a_release_of_another_kind_is_refused() {
 }
 
 #[test]
-fn preempting_tells_who_lost_and_settles_its_tasks() {
+fn preempting_is_reported_and_ends_tasks() {
     let mut rig = registered();
     out(&mut rig, 1, RESERVE, WRITE_EXCLUSIVE, 0x11, 0);
     let reply = out(&mut rig, 0, PREEMPT_AND_ABORT, EXCLUSIVE_ACCESS, 0x10, 0x11);
@@ -212,7 +212,7 @@ fn preempting_tells_who_lost_and_settles_its_tasks() {
 }
 
 #[test]
-fn clearing_tells_all_others() {
+fn clearing_raises_attentions_for_all_others() {
     let mut rig = registered();
     out(&mut rig, 1, RESERVE, EXCLUSIVE_ACCESS, 0x11, 0);
     let reply = out(&mut rig, 0, CLEAR, 0, 0x10, 0);
@@ -237,11 +237,11 @@ pub fn move_list(key: u64, new_key: u64, flags: u8, to: u16) -> Vec<u8> {
 }
 
 #[test]
-fn a_reservation_is_handed_over() {
+fn register_and_move_moves_the_reservation() {
     let mut rig = registered();
     out(&mut rig, 2, REGISTER, 0, 0x12, 0);
     let cdb = out_cdb(REGISTER_AND_MOVE, 0, 48);
-    // Nothing is held that could be moved, whoever asks with the right key.
+    // Without a reservation there is nothing to move.
     rig.refused(&cdb, &move_list(0x10, 0x30, 2, 2), 5, 0x2400);
     let reply = rig.send(&cdb, &move_list(0x11, 0x30, 2, 2));
     assert_eq!(reply.status, Status::ReservationConflict);
@@ -261,7 +261,7 @@ fn a_reservation_is_handed_over() {
 }
 
 #[test]
-fn a_reset_takes_no_persistent_reservation() {
+fn persistent_reservations_survive_a_reset() {
     let mut rig = registered();
     out(&mut rig, 0, RESERVE, WRITE_EXCLUSIVE, 0x10, 0);
     rig.unit.reset(scsi::Reset::Unit);
@@ -279,7 +279,7 @@ fn a_reset_takes_no_persistent_reservation() {
 }
 
 #[test]
-fn nothing_is_kept_without_somebody_who_saves() {
+fn aptpl_is_refused_without_a_store() {
     let mut rig = Rig::plain();
     let reply = rig.send(&out_cdb(REGISTER, 0, 24), &keys_list(0, 1, 1));
     assert_eq!(reply.sense_code(), (5, 0x2600));

@@ -1,4 +1,4 @@
-//! Commands that are none, or have bits that they should not have.
+//! Unknown commands, and commands with reserved bits.
 
 use scsi::{Nexus, Status, UnitOptions};
 
@@ -15,7 +15,7 @@ fn unknown_commands_are_refused() {
 }
 
 #[test]
-fn a_bit_that_should_not_be_there_is_pointed_at() {
+fn sense_data_points_to_a_reserved_bit() {
     let mut rig = Rig::plain();
     let point = |rig: &mut Rig, cdb: &[u8]| {
         let reply = rig.ask(cdb);
@@ -77,7 +77,7 @@ fn a_read_only_disk_is_not_written() {
 }
 
 #[test]
-fn a_unit_that_is_stopped_has_no_medium() {
+fn a_stopped_unit_refuses_medium_access() {
     let mut rig = Rig::plain();
     rig.good(&[0x1b, 0, 0, 0, 0, 0], &[]);
     assert_eq!(rig.asked.len(), 1, "its cache is flushed before");
@@ -106,7 +106,7 @@ fn a_unit_that_is_stopped_has_no_medium() {
 }
 
 #[test]
-fn removal_can_be_prevented_where_nobody_can_remove() {
+fn prevent_removal_is_accepted() {
     let mut rig = Rig::plain();
     rig.good(&[0x1e, 0, 0, 0, 1, 0], &[]);
     rig.good(&[0x1e, 0, 0, 0, 0, 0], &[]);
@@ -114,7 +114,7 @@ fn removal_can_be_prevented_where_nobody_can_remove() {
 }
 
 #[test]
-fn request_sense_has_nothing_to_say_but_what_is_kept() {
+fn request_sense_returns_stored_sense_data_once() {
     let mut rig = Rig::plain();
     let sense = rig.data(&[3, 0, 0, 0, 252, 0]);
     assert_eq!((sense.len(), sense[0], sense[2]), (18, 0x70, 0));

@@ -8,7 +8,7 @@ const RESERVE: [u8; 6] = [0x16, 0, 0, 0, 0, 0];
 const RELEASE: [u8; 6] = [0x17, 0, 0, 0, 0, 0];
 
 #[test]
-fn what_is_reserved_is_for_one() {
+fn reserve_excludes_other_initiators() {
     let mut rig = Rig::plain();
     rig.good(&RESERVE, &[]);
     rig.good(&RESERVE, &[]);
@@ -49,7 +49,7 @@ fn what_is_reserved_is_for_one() {
 }
 
 #[test]
-fn a_unit_that_is_removed_is_free() {
+fn removing_a_unit_releases_it() {
     let mut rig = Rig::plain();
     rig.good(&RESERVE, &[]);
     let unit = rig.target.remove(LUN).unwrap();

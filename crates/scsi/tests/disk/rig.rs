@@ -26,11 +26,11 @@ impl Resume for Woken {
     }
 }
 
-/// Keeps reservations.
+/// A store of reservations in memory.
 #[derive(Debug, Default)]
 pub struct Kept {
     pub texts: Mutex<Vec<String>>,
-    /// It cannot.
+    /// The error of the next saves.
     pub error: Mutex<Option<Errno>>,
 }
 
@@ -42,7 +42,7 @@ impl ReservationStore for Kept {
     }
 }
 
-/// What came of a command.
+/// The result of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Reply {
     pub status: Status,
@@ -151,7 +151,7 @@ impl Rig {
         Rig::new(options())
     }
 
-    /// With somebody who keeps reservations.
+    /// A rig with a store of reservations.
     pub fn keeping() -> Self {
         let kept = Arc::new(Kept::default());
         let options = UnitOptions {

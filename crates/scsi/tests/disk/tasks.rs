@@ -26,7 +26,7 @@ fn finish(rig: &mut Rig, task: &mut Task, mut step: Step) -> Status {
 }
 
 #[test]
-fn of_two_that_compare_one_waits_and_sees_what_the_other_wrote() {
+fn the_second_compare_and_write_waits_and_sees_the_first() {
     let mut rig = Rig::plain();
     let (mut one, mut two) = (rig.task(1), rig.task(2));
     let mut to_a = [vec![0; BLOCK], pattern(1, 1)].concat();
@@ -44,7 +44,7 @@ fn of_two_that_compare_one_waits_and_sees_what_the_other_wrote() {
 }
 
 #[test]
-fn who_is_cancelled_while_it_waits_leaves_the_line() {
+fn a_cancelled_waiting_task_leaves_the_queue() {
     let mut rig = Rig::plain();
     let (mut one, mut two, mut three) = (rig.task(1), rig.task(2), rig.task(3));
     let mut memory = vec![0; 3 * 1024];
@@ -63,7 +63,7 @@ fn who_is_cancelled_while_it_waits_leaves_the_line() {
 }
 
 #[test]
-fn who_is_cancelled_at_work_lets_the_next_go_when_the_node_is_done() {
+fn a_cancelled_running_task_lets_the_next_run_after_its_request() {
     let mut rig = Rig::plain();
     let (mut one, mut two) = (rig.task(1), rig.task(2));
     let mut memory = vec![0; 2 * 1024];
@@ -83,7 +83,7 @@ fn who_is_cancelled_at_work_lets_the_next_go_when_the_node_is_done() {
 }
 
 #[test]
-fn a_task_that_is_gone_is_in_nobodys_way() {
+fn a_dropped_task_blocks_no_other() {
     let mut rig = Rig::plain();
     let (mut one, mut two) = (rig.task(1), rig.task(2));
     let mut memory = vec![0; 2 * 1024];
@@ -97,7 +97,7 @@ fn a_task_that_is_gone_is_in_nobodys_way() {
 }
 
 #[test]
-fn a_task_is_used_again_and_again() {
+fn a_task_can_be_reused() {
     let mut rig = Rig::plain();
     let mut task = rig.task(0);
     let mut memory = pattern(5, 2);
@@ -117,7 +117,7 @@ fn a_task_is_used_again_and_again() {
 }
 
 #[test]
-fn a_cancelled_read_is_over_when_the_node_is_done() {
+fn a_cancelled_read_ends_with_its_request() {
     let mut rig = Rig::plain();
     let mut task = rig.task(0);
     let mut memory = vec![0; 512];

@@ -117,7 +117,7 @@ fn target() -> (Arc<Target>, Arc<Unit>, Disk) {
 }
 
 #[test]
-fn no_count_is_lost_by_compare_and_write() {
+fn compare_and_write_of_several_threads_loses_no_update() {
     const COUNTS: u64 = 300;
     let (target, _, disk) = target();
     let mut compare = cdb16(0x89, 0, 5, 0);
@@ -148,7 +148,7 @@ fn no_count_is_lost_by_compare_and_write() {
 
 /// COMPARE AND WRITE counts in a block while ORWRITE sets bits in the same block.
 #[test]
-fn no_count_and_no_bit_is_lost_by_compare_and_write_beside_or_write() {
+fn compare_and_write_and_or_write_lose_no_update() {
     const COUNTS: u64 = 300;
     /// The counter's bytes; bits are behind them.
     const COUNTER: usize = 8;
@@ -199,7 +199,7 @@ fn no_count_and_no_bit_is_lost_by_compare_and_write_beside_or_write() {
 }
 
 #[test]
-fn every_change_is_heard_once_by_each_while_all_read() {
+fn every_change_is_reported_once_to_each_initiator_during_reads() {
     const CHANGES: u64 = 50;
     let (target, unit, disk) = target();
     let over = Arc::new(AtomicBool::new(false));

@@ -1,4 +1,4 @@
-//! Persistent reservations that outlive the program.
+//! Persistent reservations that survive a restart.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ impl Rig {
         self.kept.texts.lock().unwrap().clone()
     }
 
-    fn keeper_fails(&self, error: Option<Errno>) {
+    fn store_fails(&self, error: Option<Errno>) {
         *self.kept.error.lock().unwrap() = error;
     }
 }
@@ -50,7 +50,7 @@ fn again(text: &str, initiators: &[(Nexus, Ports)]) -> Rig {
 }
 
 #[test]
-fn what_is_kept_is_there_after_a_restart() {
+fn saved_reservations_are_restored_after_a_restart() {
     let mut rig = Rig::keeping();
     let name = TransportId::Iscsi {
         name: "iqn.2024-01.org.example:a".to_owned(),
@@ -88,7 +88,7 @@ fn what_is_kept_is_there_after_a_restart() {
 }
 
 #[test]
-fn what_is_no_longer_to_be_kept_is_forgotten() {
+fn reservations_without_aptpl_are_removed_from_the_store() {
     let mut rig = registered();
     rig.good(&out_cdb(REGISTER, 0, 24), &keys_list(0x10, 0x11, 0));
     assert_eq!(rig.texts().last().unwrap(), NO_RESERVATIONS);
@@ -102,7 +102,7 @@ fn what_is_no_longer_to_be_kept_is_forgotten() {
 }
 
 #[test]
-fn what_cannot_be_saved_has_not_happened() {
+fn a_change_that_cannot_be_saved_is_not_applied() {
     let mut rig = registered();
     out(&mut rig, 1, REGISTER, 0, 0, 0x11);
     rig.good(&out_cdb(REGISTER, 0, 24), &keys_list(0x10, 0x10, 1));
@@ -112,16 +112,16 @@ fn what_cannot_be_saved_has_not_happened() {
         (Errno::DQUOT, (5, 0x5502)),
         (Errno::IO, (4, 0x4400)),
     ] {
-        rig.keeper_fails(Some(error));
+        rig.store_fails(Some(error));
         assert_eq!(rig.send(&cdb, &keys_list(0x10, 0, 0)).sense_code(), sense);
         assert_eq!(may(&mut rig, 1), (true, true), "{error}");
         assert_eq!(rig.texts().len(), 3);
     }
-    rig.keeper_fails(None);
+    rig.store_fails(None);
     rig.good(&cdb, &keys_list(0x10, 0, 0));
     assert_eq!(may(&mut rig, 1), (true, false));
     let keys = inside(&mut rig, 0);
-    rig.keeper_fails(Some(Errno::NOSPC));
+    rig.store_fails(Some(Errno::NOSPC));
     for (action, list, code) in [
         (REGISTER, keys_list(0x10, 0x77, 1), (5, 0x5504)),
         (REGISTER_AND_MOVE, move_list(0x10, 0x30, 1, 1), (5, 0x5504)),
@@ -135,7 +135,7 @@ fn what_cannot_be_saved_has_not_happened() {
     }
     assert_eq!(inside(&mut rig, 0), keys);
     assert_eq!(may(&mut rig, 1), (true, false), "and heard of nothing");
-    assert!(rig.settled.is_empty(), "nobody's tasks end");
+    assert!(rig.settled.is_empty(), "no tasks end");
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn one_change_is_saved_at_a_time() {
 }
 
 #[test]
-fn a_change_that_was_saved_is_one_even_if_nobody_waits_for_it() {
+fn a_saved_change_is_applied_although_its_command_was_cancelled() {
     for (result, keys) in [(Ok(()), 0x20u64), (Err(Errno::IO), 0x10)] {
         let mut rig = registered();
         let mut task = rig.task(1);
@@ -188,9 +188,9 @@ fn a_change_that_was_saved_is_one_even_if_nobody_waits_for_it() {
     }
 }
 
-/// With RESERVE, reservations that nobody keeps, modes and unit attentions, all of their own initiator.
+/// With RESERVE, reservations that are not stored, modes and unit attentions, all of their own initiator.
 #[test]
-fn another_process_goes_on_where_one_has_stopped() {
+fn saved_state_is_restored_in_another_process() {
     let mut rig = Rig::plain();
     rig.good(&out_cdb(REGISTER, 0, 24), &keys_list(0, 0x10, 0));
     rig.good(&[0x1b, 0, 0, 0, 0, 0], &[]);

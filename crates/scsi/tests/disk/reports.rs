@@ -1,4 +1,4 @@
-//! Commands that say what there is.
+//! Commands that report properties of a unit.
 
 use block::Geometry;
 use engine::Errno;
@@ -26,12 +26,12 @@ fn standard_inquiry_data_is_that_of_a_disk() {
     }
     rig.refused(&[0x12, 0, 1, 0, 96, 0], &[], 5, 0x2400);
     rig.refused(&[0x12, 2, 0, 0, 96, 0], &[], 5, 0x2400);
-    // The unit, as SCSI-2 had it.
+    // The LUN field of SCSI-2.
     assert_eq!(rig.data(&[0x12, 0xe0, 0, 0, 96, 0]), data);
 }
 
 #[test]
-fn each_page_of_product_data_says_its_own_length() {
+fn each_vpd_page_has_its_own_length() {
     let mut rig = Rig::plain();
     let pages = rig.data(&inquiry(Some(0), 255));
     assert_eq!(pages[4..], [0, 0x80, 0x83, 0x86, 0xb0, 0xb1, 0xb2]);
@@ -64,7 +64,7 @@ fn identification_names_the_unit_and_the_port() {
 }
 
 #[test]
-fn limits_are_the_nodes() {
+fn block_limits_are_those_of_the_node() {
     let mut rig = Rig::plain();
     let limits = rig.data(&inquiry(Some(0xb0), 255));
     let be32 = |at: usize| u32::from_be_bytes(limits[at..at + 4].try_into().unwrap());
@@ -92,7 +92,7 @@ fn limits_are_the_nodes() {
 }
 
 #[test]
-fn capacity_is_the_last_block() {
+fn read_capacity_returns_the_last_block() {
     let mut rig = Rig::plain();
     let mut rc10 = [0; 10];
     rc10[0] = 0x25;
@@ -119,7 +119,7 @@ fn capacity_is_the_last_block() {
 }
 
 #[test]
-fn a_disk_with_more_blocks_than_32_bits_says_so() {
+fn read_capacity_10_saturates() {
     let large = Geometry {
         size: (1 << 33) * 512,
         ..geometry()
@@ -135,7 +135,7 @@ fn a_disk_with_more_blocks_than_32_bits_says_so() {
 }
 
 #[test]
-fn a_unit_must_have_a_block() {
+fn a_disk_smaller_than_a_block_is_refused() {
     let tiny = Geometry {
         size: 2048,
         ..geometry()
@@ -171,7 +171,7 @@ fn lba_status(lba: u64, allocation: u16) -> [u8; 16] {
 }
 
 #[test]
-fn lba_status_tells_blocks_without_space_from_others() {
+fn lba_status_reports_deallocated_blocks() {
     let mut rig = Rig::plain();
     rig.good(&cdb10(0x2a, 0, 4092, 2), &[1; 2 * BLOCK]);
     let descriptors = |data: &[u8]| -> Vec<(u64, u32, u8)> {
@@ -220,11 +220,11 @@ fn lba_status_tells_blocks_without_space_from_others() {
     });
     thick.error = Some(Errno::IO);
     let data = thick.data(&lba_status(4090, 255));
-    assert_eq!(descriptors(&data), [(4090, 6, 0)], "nobody is asked");
+    assert_eq!(descriptors(&data), [(4090, 6, 0)], "no query");
 }
 
 #[test]
-fn the_table_of_commands_answers_as_it_is_asked() {
+fn report_supported_opcodes_has_all_options() {
     let mut rig = Rig::plain();
     let rsoc = |options: u8, opcode: u8, action: u16| {
         let [high, low] = action.to_be_bytes();
@@ -269,7 +269,7 @@ fn the_table_of_commands_answers_as_it_is_asked() {
 }
 
 #[test]
-fn task_management_is_what_the_transport_has() {
+fn supported_task_management_depends_on_the_transport() {
     let mut rig = Rig::plain();
     let functions = [0xa3, 0x0d, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0];
     assert_eq!(rig.data(&functions), [0xd8, 0, 0, 0], "a parallel bus");
@@ -287,7 +287,7 @@ fn task_management_is_what_the_transport_has() {
 }
 
 #[test]
-fn pages_of_logs_are_listed() {
+fn log_sense_lists_its_pages() {
     let mut rig = Rig::plain();
     let log = |page: u8| [0x4d, 0, 0x40 | page, 0, 0, 0, 0, 0, 255, 0];
     assert_eq!(rig.data(&log(0)), [0, 0, 0, 1, 0]);
@@ -295,26 +295,26 @@ fn pages_of_logs_are_listed() {
 }
 
 #[test]
-fn a_number_without_a_unit_answers_what_it_must() {
+fn a_lun_without_a_unit_supports_mandatory_commands() {
     let mut rig = Rig::plain();
-    let nobody = 9;
-    let inquiry = rig.exchange(nobody, &inquiry(None, 96), &[], 96);
+    let no_unit = 9;
+    let inquiry = rig.exchange(no_unit, &inquiry(None, 96), &[], 96);
     assert_eq!((inquiry.status, inquiry.data[0]), (Status::Good, 0x7f));
     assert_eq!(inquiry.data.len(), usize::from(inquiry.data[4]) + 5);
-    let sense = rig.exchange(nobody, &[3, 0, 0, 0, 252, 0], &[], 252);
+    let sense = rig.exchange(no_unit, &[3, 0, 0, 0, 252, 0], &[], 252);
     assert_eq!(sense.status, Status::Good);
     assert_eq!((sense.data[2], sense.data[12]), (5, 0x25));
     let luns = [0xa0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
-    let luns = rig.exchange(nobody, &luns, &[], 256);
+    let luns = rig.exchange(no_unit, &luns, &[], 256);
     assert_eq!(luns.data, [0, 0, 0, 8, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0]);
     for cdb in [[0; 6], [0x1a, 0, 0x3f, 0, 255, 0], [0xff; 6]] {
-        let reply = rig.exchange(nobody, &cdb, &[], 0);
+        let reply = rig.exchange(no_unit, &cdb, &[], 0);
         assert_eq!(reply.sense_code(), (5, 0x2500));
     }
 }
 
 #[test]
-fn report_luns_wants_room_for_a_header_and_one() {
+fn report_luns_needs_room_for_one_lun() {
     let mut rig = Rig::plain();
     let luns = |select: u8, allocation: u8| [0xa0, 0, select, 0, 0, 0, 0, 0, 0, allocation, 0, 0];
     rig.refused(&luns(0, 15), &[], 5, 0x2400);
