@@ -15,12 +15,12 @@ const FIRST_REQUESTS: usize = engine::FIRST_BATCH as usize;
 
 /// Accesses by message that are not answered: the chip has one at a time, and may have given up others.
 #[derive(Default)]
-pub struct Asked {
+pub struct PendingDma {
     last: DmaId,
     list: Vec<(vfio_user::DmaId, DmaId, bool)>,
 }
 
-impl Asked {
+impl PendingDma {
     fn add(&mut self, theirs: vfio_user::DmaId, is_read: bool) -> DmaId {
         self.last += 1;
         self.list.push((theirs, self.last, is_read));
@@ -36,10 +36,10 @@ impl Asked {
 }
 
 /// All that the chip reaches while it runs.
-pub struct World<'a> {
+pub struct ChipHost<'a> {
     pub host: &'a mut dyn Host,
     pub memory: &'a mut Memory,
-    pub asked: &'a mut Asked,
+    pub pending_dma: &'a mut PendingDma,
     pub disks: &'a mut Disks,
     pub config: &'a mut ConfigSpace,
     /// The guest lets the chip access memory.
@@ -48,7 +48,7 @@ pub struct World<'a> {
     pub waited: usize,
 }
 
-impl Bus for World<'_> {
+impl Bus for ChipHost<'_> {
     fn map(&mut self, addr: u64, len: usize, _write: bool) -> Option<(NonNull<u8>, usize)> {
         self.memory.piece(addr, len).filter(|_| self.is_master)
     }
@@ -78,7 +78,7 @@ impl Bus for World<'_> {
         if !self.is_master {
             return Err(Fault);
         }
-        Ok(self.asked.add(self.host.dma_read(addr, len), true))
+        Ok(self.pending_dma.add(self.host.dma_read(addr, len), true))
     }
 
     fn dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, Fault> {
@@ -86,7 +86,7 @@ impl Bus for World<'_> {
             return Err(Fault);
         }
         let theirs = self.host.dma_write(addr, data.to_vec());
-        Ok(self.asked.add(theirs, false))
+        Ok(self.pending_dma.add(theirs, false))
     }
 
     /// A disk that has nothing to do gets its first requests while SCRIPTS put the others together.
@@ -103,7 +103,7 @@ impl Bus for World<'_> {
     }
 }
 
-impl Targets for World<'_> {
+impl Targets for ChipHost<'_> {
     fn present(&mut self, target: u8) -> bool {
         self.disks.is_present(target)
     }
@@ -124,8 +124,8 @@ impl Targets for World<'_> {
         self.disks.abort(self.memory, task)
     }
 
-    fn ended(&mut self, task: TaskId, told: bool) {
-        self.disks.ended(task, told);
+    fn ended(&mut self, task: TaskId, reported: bool) {
+        self.disks.ended(task, reported);
     }
 
     fn reset(&mut self, what: Reset) {

@@ -9,7 +9,7 @@ use vfio_user::wire::CONFIG_REGION;
 use vfio_user::{ConfigSpace, DmaId, Host, PciDevice};
 use virtqueue::GuestMemory;
 
-use crate::adapter::bus::{Asked, World};
+use crate::adapter::bus::{ChipHost, PendingDma};
 use crate::adapter::disks::Disks;
 use crate::adapter::memory::Memory;
 use crate::adapter::{Disk, DiskError, pci};
@@ -19,7 +19,7 @@ const INSTRUCTIONS: u32 = 1000;
 
 /// How long the chip rests when it has used up its turn in vain. Programs exist that wait for memory to change in a loop; nobody who
 /// shares the iothread is to notice.
-const REST_NS: u64 = 100_000;
+const THROTTLE_NS: u64 = 100_000;
 
 /// Runs of the chip in one turn: what finishes meanwhile is answered in the same one.
 const RUNS: usize = 16;
@@ -31,14 +31,14 @@ pub struct Adapter {
     chip: Chip,
     disks: Disks,
     memory: Memory,
-    asked: Asked,
+    pending_dma: PendingDma,
     now_ns: u64,
     /// The turn was used up in vain: the chip goes on then.
-    rests_until_ns: Option<u64>,
+    throttled_until_ns: Option<u64>,
     /// A reset that the chip has not carried out.
-    resets: bool,
+    reset_pending: bool,
     /// Nobody is connected: the chip stands still, and what it does next it does for who comes then.
-    stands: bool,
+    paused: bool,
 }
 
 impl Adapter {
@@ -55,11 +55,11 @@ impl Adapter {
             chip: Chip::new(),
             disks: Disks::new(disks)?,
             memory: Memory::new(Arc::new(nothing.expect("an empty list has no flaws"))),
-            asked: Asked::default(),
+            pending_dma: PendingDma::default(),
             now_ns: 0,
-            rests_until_ns: None,
-            resets: false,
-            stands: true,
+            throttled_until_ns: None,
+            reset_pending: false,
+            paused: true,
         })
     }
 
@@ -72,8 +72,8 @@ impl Adapter {
     /// When its turn is to come even if nothing happens.
     #[must_use]
     pub fn deadline_ns(&self) -> Option<u64> {
-        let chip = self.rests_until_ns.or(self.chip.timer_ns());
-        let chip = chip.filter(|_| !self.stands);
+        let chip = self.throttled_until_ns.or(self.chip.timer_ns());
+        let chip = chip.filter(|_| !self.paused);
         [chip, self.disks.deadline_ns()].into_iter().flatten().min()
     }
 
@@ -116,10 +116,10 @@ impl Adapter {
             instructions: INSTRUCTIONS,
             now_ns: self.now_ns,
         };
-        let mut world = World {
+        let mut world = ChipHost {
             host,
             memory: &mut self.memory,
-            asked: &mut self.asked,
+            pending_dma: &mut self.pending_dma,
             waited: self.disks.waiting(),
             disks: &mut self.disks,
             is_master: self.config.bus_master(),
@@ -127,16 +127,16 @@ impl Adapter {
         };
         let run = self.chip.run(&mut world, limits);
         if run == Run::InVain {
-            self.rests_until_ns = Some(self.now_ns.saturating_add(REST_NS));
+            self.throttled_until_ns = Some(self.now_ns.saturating_add(THROTTLE_NS));
         }
-        self.resets = false;
+        self.reset_pending = false;
         run != Run::Idle
     }
 
     /// It used up its last turn in vain, and rests.
-    fn rests(&mut self) -> bool {
-        self.rests_until_ns = self.rests_until_ns.filter(|until| *until > self.now_ns);
-        self.rests_until_ns.is_some() && !self.resets
+    fn is_throttled(&mut self) -> bool {
+        self.throttled_until_ns = self.throttled_until_ns.filter(|until| *until > self.now_ns);
+        self.throttled_until_ns.is_some() && !self.reset_pending
     }
 }
 
@@ -177,17 +177,17 @@ impl PciDevice for Adapter {
         self.config.reset();
         self.chip.reset();
         self.chip.set_bars(pci::bars(&self.config));
-        self.resets = true;
-        self.rests_until_ns = None;
+        self.reset_pending = true;
+        self.throttled_until_ns = None;
         self.update_line(host);
     }
 
     fn is_reset_done(&self) -> bool {
-        !self.resets && self.chip.draining() == 0
+        !self.reset_pending && self.chip.draining() == 0
     }
 
     fn memory_changed(&mut self, host: &mut dyn Host) {
-        if self.memory.renew(host.memory().clone()) {
+        if self.memory.update(host.memory().clone()) {
             self.chip.lose_memory();
         }
     }
@@ -198,7 +198,7 @@ impl PciDevice for Adapter {
         id: DmaId,
         result: Result<Vec<u8>, rustix::io::Errno>,
     ) {
-        if let Some((id, is_read)) = self.asked.take(id) {
+        if let Some((id, is_read)) = self.pending_dma.take(id) {
             let data = result.as_ref().map(|data| match is_read {
                 true => data.as_slice(),
                 false => &[],
@@ -208,22 +208,22 @@ impl PciDevice for Adapter {
     }
 
     fn run(&mut self, host: &mut dyn Host) -> bool {
-        self.stands = !host.is_connected();
+        self.paused = !host.is_connected();
         let timer_is_due = self.chip.timer_ns().is_some_and(|due| due <= self.now_ns);
         let mut wanted = timer_is_due;
-        let mut ends = self.rests();
+        let mut ends = self.is_throttled();
         for _ in 0..RUNS {
             while let Some((task, status)) = self.disks.next_finished() {
                 self.chip.finished(task, status);
             }
             wanted |= self.chip.wants_run();
-            if !wanted || ends || self.stands {
+            if !wanted || ends || self.paused {
                 break;
             }
             wanted = false;
             ends = self.run_chip(host);
         }
         self.update_line(host);
-        self.disks.has_finished() || (self.chip.wants_run() && !self.rests() && !self.stands)
+        self.disks.has_finished() || (self.chip.wants_run() && !self.is_throttled() && !self.paused)
     }
 }

@@ -14,9 +14,9 @@ use scsi::{
 };
 
 use crate::adapter::memory::Memory;
-use crate::adapter::sense::KeptSense;
+use crate::adapter::pending_sense::PendingSense;
+use crate::adapter::resumed_tasks::ResumedTasks;
 use crate::adapter::slot::{Buffers, Slot, Stage};
-use crate::adapter::woken::Woken;
 use crate::adapter::{Disk, DiskError, INITIATOR};
 
 /// There is one initiator on this bus.
@@ -27,32 +27,32 @@ const REQUEST_SENSE: u8 = 0x03;
 const CHECK_CONDITION: u8 = Status::CheckCondition as u8;
 
 /// What a task wants to be done.
-enum Ask {
+enum QueuedWork {
     Request(Request),
     Call(DiskCall),
 }
 
 /// A disk with what is under way on it.
-struct OnBus {
+struct BusDisk {
     disk: Disk,
     tasks: TaskSet<u16>,
-    sense: KeptSense,
+    sense: PendingSense,
 }
 
 /// All of them.
 pub struct Disks {
     targets: [Option<View>; 16],
-    disks: Vec<OnBus>,
+    disks: Vec<BusDisk>,
     slots: Vec<Slot>,
     /// Requests for the engines, and what else they are to do.
-    asks: VecDeque<(u16, Ask)>,
+    queued: VecDeque<(u16, QueuedWork)>,
     /// Requests that engines have.
     with_engines: usize,
     /// Tasks whose turn it is.
     ready: VecDeque<u16>,
     /// What the chip is to hear.
     finished: VecDeque<(TaskId, u8)>,
-    woken: Arc<Woken>,
+    resumed: Arc<ResumedTasks>,
     now_ns: u64,
 }
 
@@ -77,27 +77,27 @@ impl Disks {
         for target in targets.iter().flatten() {
             target.attach(NEXUS, &ports);
         }
-        let woken = Arc::new(Woken::default());
+        let resumed = Arc::new(ResumedTasks::default());
         let slot = |token| {
-            let resume = woken.clone();
+            let resume = resumed.clone();
             Slot::new(Waker { resume, token })
         };
         Ok(Disks {
             targets: targets.map(|target| target.map(View::new)),
             disks: disks
                 .iter()
-                .map(|disk| OnBus {
+                .map(|disk| BusDisk {
                     disk: disk.clone(),
                     tasks: TaskSet::default(),
-                    sense: KeptSense::default(),
+                    sense: PendingSense::default(),
                 })
                 .collect(),
             slots: (0..MAX_TASKS as u64).map(slot).collect(),
-            asks: VecDeque::new(),
+            queued: VecDeque::new(),
             with_engines: 0,
             ready: VecDeque::new(),
             finished: VecDeque::new(),
-            woken,
+            resumed,
             now_ns: 0,
         })
     }
@@ -112,7 +112,7 @@ impl Disks {
         self.now_ns = now_ns;
         for disk in 0..self.disks.len() {
             if let Some(next) = self.disks[disk].sense.next(now_ns) {
-                self.tell(next, CHECK_CONDITION);
+                self.report_status(next, CHECK_CONDITION);
             }
         }
     }
@@ -138,29 +138,29 @@ impl Disks {
 
     /// Requests for [`Disks::submit`].
     pub fn waiting(&self) -> usize {
-        self.asks.len()
+        self.queued.len()
     }
 
     /// Hands requests to the engines. False: some wait for room.
     pub fn submit(&mut self, io: &mut dyn DiskIo) -> bool {
-        for _ in 0..self.asks.len() {
-            let Some((index, ask)) = self.asks.pop_front() else {
+        for _ in 0..self.queued.len() {
+            let Some((index, work)) = self.queued.pop_front() else {
                 break;
             };
             let disk = self.slots[usize::from(index)].disk;
             let Some(Ok(disk)) = disk.map(u32::try_from) else {
                 continue;
             };
-            let mut request = match ask {
-                Ask::Request(request) => request,
-                Ask::Call(call) => {
+            let mut request = match work {
+                QueuedWork::Request(request) => request,
+                QueuedWork::Call(call) => {
                     self.with_engines += 1;
                     io.call(disk, call, index.into());
                     continue;
                 }
             };
             if io.room(disk) == 0 {
-                self.asks.push_back((index, Ask::Request(request)));
+                self.queued.push_back((index, QueuedWork::Request(request)));
                 continue;
             }
             self.with_engines += 1;
@@ -169,7 +169,7 @@ impl Disks {
             // so its slot, until `completed`.
             unsafe { io.submit(disk, request) };
         }
-        self.asks.is_empty()
+        self.queued.is_empty()
     }
 
     /// An engine has done a request.
@@ -179,8 +179,8 @@ impl Disks {
         };
         self.with_engines -= 1;
         let step = self.slots[usize::from(index)].task.completed(result);
-        self.carry_out(memory, index, step);
-        self.go_on(memory);
+        self.execute(memory, index, step);
+        self.resume_tasks(memory);
     }
 
     /// Whether what an engine has done was a read.
@@ -189,14 +189,14 @@ impl Disks {
         slot.is_some_and(|slot| slot.reads)
     }
 
-    fn place(&self, address: Address) -> Option<usize> {
+    fn find_disk(&self, address: Address) -> Option<usize> {
         self.disks
             .iter()
             .position(|on| (on.disk.target, on.disk.lun) == (address.target, address.lun))
     }
 
     pub fn receive(&mut self, id: TaskId, address: Address, tag: Tag, cdb: &[u8]) -> Phase {
-        let disk = self.place(address);
+        let disk = self.find_disk(address);
         let slot = &mut self.slots[usize::from(id.index)];
         slot.begin(id, disk, tag);
         if let Some(disk) = disk {
@@ -207,7 +207,7 @@ impl Disks {
                     slot.task.keep_sense(sense);
                 }
                 if let Some(next) = kept.next(self.now_ns) {
-                    self.tell(next, CHECK_CONDITION);
+                    self.report_status(next, CHECK_CONDITION);
                 }
             }
         }
@@ -225,7 +225,7 @@ impl Disks {
     }
 
     pub fn refuse(&mut self, id: TaskId, address: Address, refusal: Refusal) {
-        let disk = self.place(address);
+        let disk = self.find_disk(address);
         let slot = &mut self.slots[usize::from(id.index)];
         slot.task.cancel();
         slot.begin(id, disk, Tag::Simple);
@@ -260,13 +260,13 @@ impl Disks {
         if let Some(disk) = slot.disk {
             let attribute = slot.attribute;
             if self.disks[disk].tasks.admit(id.index, attribute) == Admission::Wait {
-                slot.stage = Stage::Waits;
+                slot.stage = Stage::Waiting;
                 return Step::Later;
             }
         }
         let step = slot.go();
-        self.carry_out(memory, id.index, step);
-        self.go_on(memory);
+        self.execute(memory, id.index, step);
+        self.resume_tasks(memory);
         // It may have finished at once: the chip hears of that here, and not later.
         match self.finished.iter().position(|(other, _)| *other == id) {
             Some(at) => match self.finished.remove(at) {
@@ -278,17 +278,19 @@ impl Disks {
     }
 
     /// What a task asks for.
-    fn carry_out(&mut self, memory: &mut Memory, index: u16, mut step: scsi::Step) {
+    fn execute(&mut self, memory: &mut Memory, index: u16, mut step: scsi::Step) {
         loop {
             let slot = &mut self.slots[usize::from(index)];
             step = match step {
-                scsi::Step::Submit(request) => return self.ask(index, Ask::Request(request)),
+                scsi::Step::Submit(request) => {
+                    return self.enqueue(index, QueuedWork::Request(request));
+                }
                 scsi::Step::Wait => {
-                    slot.stage = Stage::Runs;
+                    slot.stage = Stage::Running;
                     return;
                 }
                 scsi::Step::Call => match slot.task.call() {
-                    Some(call) => return self.ask(index, Ask::Call(call)),
+                    Some(call) => return self.enqueue(index, QueuedWork::Call(call)),
                     None => slot.task.completed(Err(Errno::OPNOTSUPP)),
                 },
                 // There is one initiator, and nobody whose tasks it could end but itself.
@@ -298,21 +300,21 @@ impl Disks {
         }
     }
 
-    fn ask(&mut self, index: u16, ask: Ask) {
+    fn enqueue(&mut self, index: u16, work: QueuedWork) {
         let stage = &mut self.slots[usize::from(index)].stage;
-        if *stage == Stage::Runs {
-            *stage = Stage::Asks;
+        if *stage == Stage::Running {
+            *stage = Stage::Submitted;
         }
-        self.asks.push_back((index, ask));
+        self.queued.push_back((index, work));
     }
 
     /// A task has ended, by itself or because it was aborted.
     fn finish(&mut self, memory: &mut Memory, index: u16) {
-        self.let_go(memory, index);
+        self.release_resources(memory, index);
         let slot = &mut self.slots[usize::from(index)];
         if slot.stage == Stage::Aborted {
             slot.stage = Stage::Free;
-            return self.tell(index, CHECK_CONDITION);
+            return self.report_status(index, CHECK_CONDITION);
         }
         slot.stage = Stage::Finished;
         let status = slot.task.status();
@@ -322,11 +324,11 @@ impl Disks {
         {
             return;
         }
-        self.tell(index, status as u8);
+        self.report_status(index, status as u8);
     }
 
     /// It uses no memory any more, and is in nobody's way.
-    fn let_go(&mut self, memory: &mut Memory, index: u16) {
+    fn release_resources(&mut self, memory: &mut Memory, index: u16) {
         let slot = &mut self.slots[usize::from(index)];
         if let Some(epoch) = slot.epoch.take() {
             memory.leave(epoch);
@@ -340,28 +342,28 @@ impl Disks {
         }
     }
 
-    fn tell(&mut self, index: u16, status: u8) {
+    fn report_status(&mut self, index: u16, status: u8) {
         let id = self.slots[usize::from(index)].id;
         self.finished.push_back((id, status));
     }
 
     /// Tasks that waited for what was finished now.
-    fn go_on(&mut self, memory: &mut Memory) {
+    fn resume_tasks(&mut self, memory: &mut Memory) {
         loop {
             if let Some(index) = self.ready.pop_front() {
                 let step = self.slots[usize::from(index)].go();
-                self.carry_out(memory, index, step);
+                self.execute(memory, index, step);
                 continue;
             }
-            let Some(token) = self.woken.next() else {
+            let Some(token) = self.resumed.next() else {
                 return;
             };
             if let Ok(index) = u16::try_from(token)
                 && let Some(slot) = self.slots.get_mut(usize::from(index))
-                && slot.stage == Stage::Runs
+                && slot.stage == Stage::Running
                 && let Some(step) = slot.task.resumed()
             {
-                self.carry_out(memory, index, step);
+                self.execute(memory, index, step);
             }
         }
     }
@@ -375,7 +377,7 @@ impl Disks {
                 slot.task.cancel();
                 Abort::Done
             }
-            Stage::Waits => {
+            Stage::Waiting => {
                 slot.task.cancel();
                 if let Some(epoch) = slot.epoch.take() {
                     memory.leave(epoch);
@@ -388,18 +390,18 @@ impl Disks {
                 }
                 Abort::Done
             }
-            Stage::Runs => {
+            Stage::Running => {
                 slot.task.cancel();
-                self.let_go(memory, index);
+                self.release_resources(memory, index);
                 Abort::Done
             }
-            Stage::Asks => {
+            Stage::Submitted => {
                 slot.task.cancel();
-                match self.asks.iter().position(|(asks, _)| *asks == index) {
+                match self.queued.iter().position(|(queued, _)| *queued == index) {
                     Some(at) => {
-                        self.asks.remove(at);
+                        self.queued.remove(at);
                         slot.task.completed(Err(Errno::CANCELED));
-                        self.let_go(memory, index);
+                        self.release_resources(memory, index);
                         Abort::Done
                     }
                     None => Abort::Later,
@@ -416,21 +418,21 @@ impl Disks {
             Abort::Done => Stage::Free,
             Abort::Later => Stage::Aborted,
         };
-        self.go_on(memory);
+        self.resume_tasks(memory);
         aborted
     }
 
-    pub fn ended(&mut self, id: TaskId, told: bool) {
+    pub fn ended(&mut self, id: TaskId, reported: bool) {
         self.slots[usize::from(id.index)].stage = Stage::Free;
-        self.forget_sense(id.index, told);
+        self.forget_sense(id.index, reported);
     }
 
-    fn forget_sense(&mut self, index: u16, told: bool) {
+    fn forget_sense(&mut self, index: u16, reported: bool) {
         if let Some(disk) = self.slots[usize::from(index)].disk {
             let kept = &mut self.disks[disk].sense;
-            kept.ended(index, told, self.now_ns);
+            kept.ended(index, reported, self.now_ns);
             if let Some(next) = kept.next(self.now_ns) {
-                self.tell(next, CHECK_CONDITION);
+                self.report_status(next, CHECK_CONDITION);
             }
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use virtqueue::{GuestMemory, Region, WordAccess};
 
 /// A map that the front-end has taken back.
-struct Retired {
+struct MemoryEpoch {
     epoch: u32,
     in_use: usize,
     _memory: Arc<GuestMemory>,
@@ -20,7 +20,7 @@ pub struct Memory {
     map: WordAccess,
     epoch: u32,
     in_use: usize,
-    retired: Vec<Retired>,
+    retired: Vec<MemoryEpoch>,
 }
 
 impl Memory {
@@ -34,7 +34,7 @@ impl Memory {
     }
 
     /// There is another map. True: some of what was there has gone.
-    pub fn renew(&mut self, map: Arc<GuestMemory>) -> bool {
+    pub fn update(&mut self, map: Arc<GuestMemory>) -> bool {
         // Both are sorted, so each is gone through once. There may be thousands.
         let mut new = map.regions().iter();
         let mut kept = |old: &Region| {
@@ -48,7 +48,7 @@ impl Memory {
         let old = std::mem::replace(&mut self.map, WordAccess::new(map));
         if shrinks {
             if self.in_use > 0 {
-                self.retired.push(Retired {
+                self.retired.push(MemoryEpoch {
                     epoch: self.epoch,
                     in_use: self.in_use,
                     _memory: old.memory().clone(),
@@ -136,7 +136,7 @@ mod tests {
             (&[], true),
             (&[], false),
         ] {
-            assert_eq!(memory.renew(map(regions)), shrinks, "{regions:x?}");
+            assert_eq!(memory.update(map(regions)), shrinks, "{regions:x?}");
         }
     }
 }

@@ -23,9 +23,9 @@ mod disks;
 mod error;
 mod memory;
 mod pci;
-mod sense;
+mod pending_sense;
+mod resumed_tasks;
 mod slot;
-mod woken;
 
 pub use device::Adapter;
 pub use error::DiskError;

@@ -12,11 +12,11 @@ pub enum Stage {
     /// Its data is being collected.
     Received,
     /// It waits for others before it.
-    Waits,
+    Waiting,
     /// It is carried out, or waits for its unit.
-    Runs,
+    Running,
     /// A request of it is with an engine, or on its way there.
-    Asks,
+    Submitted,
     /// As before, and the chip has aborted it.
     Aborted,
     /// It is over, but for its status.
@@ -103,7 +103,7 @@ impl Slot {
 
     /// Carries the command out.
     pub fn go(&mut self) -> scsi::Step {
-        self.stage = Stage::Runs;
+        self.stage = Stage::Running;
         let Buffers { iov, count, len } = self.buffers;
         // SAFETY: what the chip has collected stays where it is until the task has ended, with the list (the chip), and
         // with the mappings (the generation that the slot has entered).

@@ -5,7 +5,7 @@
 
 use crate::chip::core::Chip;
 use crate::chip::link::Stage;
-use crate::chip::plain;
+use crate::chip::plain_registers;
 use crate::chip::registers::*;
 use crate::chip::scripts::State;
 
@@ -13,7 +13,7 @@ impl Chip {
     /// One byte, with the side effects of reading it.
     #[inline]
     pub(crate) fn read_register(&mut self, at: u8) -> u8 {
-        if plain::is_read(at) {
+        if plain_registers::is_read(at) {
             return self.regs.get(at);
         }
         self.read_special(at)
@@ -22,7 +22,7 @@ impl Chip {
     /// One byte, with the side effects of writing it.
     #[inline]
     pub(crate) fn write_register(&mut self, at: u8, value: u8) {
-        if plain::is_written(at) {
+        if plain_registers::is_written(at) {
             return self.regs.set(at, value);
         }
         self.write_special(at, value);

@@ -94,7 +94,7 @@ impl Chip {
         connection.stage = Stage::Busy;
         connection.next = Next::Busy;
         if step == Step::Later && connection.may_disconnect {
-            self.say_disconnect(moved_any);
+            self.queue_disconnect_message(moved_any);
             self.settle();
         }
     }
@@ -144,7 +144,7 @@ impl Chip {
             self.tasks.release(id);
             host.ended(id, true);
         }
-        self.say_complete();
+        self.queue_complete_message();
         self.settle();
     }
 }

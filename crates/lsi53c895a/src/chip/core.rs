@@ -193,7 +193,7 @@ impl Chip {
         self.awake = false;
         self.left = limits.instructions;
         let turnover = self.tasks.turnover();
-        if self.timers.tell(limits.now_ns) {
+        if self.timers.check_expired(limits.now_ns) {
             self.interrupt_scsi(0, sist1::GEN);
         }
         loop {
@@ -235,7 +235,7 @@ impl Chip {
     #[inline]
     fn go_on<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
         loop {
-            if self.cpu.state == State::Fetch && self.run_simply(host) {
+            if self.cpu.state == State::Fetch && self.run_fast_path(host) {
                 return Ok(());
             }
             self.left -= 1;

@@ -68,7 +68,7 @@ impl Data {
     }
 
     /// Guest memory goes away: none of it may be used any more. Gives how many bytes were in bounce buffers.
-    pub fn lose(&mut self) -> usize {
+    pub fn drop_memory(&mut self) -> usize {
         if self.segments.0.is_empty() {
             return 0;
         }

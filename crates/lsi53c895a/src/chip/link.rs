@@ -8,7 +8,7 @@
 //! that message. Firmware does not always clear it; whatever needs the bus next does it then.
 
 use crate::chip::core::Chip;
-use crate::chip::messages::{Listener, Sayings};
+use crate::chip::messages::{MessageAssembler, OutgoingMessages};
 use crate::chip::ports::{Attribute, Bus, Targets, TaskId};
 use crate::chip::registers::{DCNTL, SCID, SFBR, SIEN0, SSID, SSTAT1, dcntl, scid, sist0, sist1};
 use crate::chip::scripts::Pause;
@@ -74,8 +74,8 @@ pub struct Connection {
     pub task: Option<TaskId>,
     pub stage: Stage,
     pub next: Next,
-    pub says: Sayings,
-    pub listens: Listener,
+    pub says: OutgoingMessages,
+    pub listens: MessageAssembler,
     pub cdb: [u8; 16],
     pub cdb_len: usize,
     pub status: u8,
@@ -99,8 +99,8 @@ impl Connection {
             task: None,
             stage,
             next,
-            says: Sayings::default(),
-            listens: Listener::default(),
+            says: OutgoingMessages::default(),
+            listens: MessageAssembler::default(),
             cdb: [0; 16],
             cdb_len: 0,
             status: 0,
@@ -300,7 +300,7 @@ impl Chip {
 
     /// Whether the target has said its last message, and leaves the bus when that is acknowledged. Firmware asks for two bytes
     /// of a message that has one.
-    pub(crate) fn has_said_all(&self) -> bool {
+    pub(crate) fn has_sent_last_message(&self) -> bool {
         self.connection().is_some_and(|connection| {
             connection.ack_held
                 && !connection.atn

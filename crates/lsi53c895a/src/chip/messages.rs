@@ -41,12 +41,12 @@ const KEPT: usize = 8;
 
 /// Assembles messages from bytes.
 #[derive(Default)]
-pub struct Listener {
+pub struct MessageAssembler {
     bytes: [u8; KEPT],
     heard: usize,
 }
 
-impl Listener {
+impl MessageAssembler {
     /// Is a message incomplete?
     pub fn in_message(&self) -> bool {
         self.heard > 0
@@ -78,7 +78,7 @@ const ROOM: usize = 32;
 
 /// Messages that the target is about to send.
 #[derive(Default)]
-pub struct Sayings {
+pub struct OutgoingMessages {
     bytes: [u8; ROOM],
     len: usize,
     at: usize,
@@ -88,7 +88,7 @@ pub struct Sayings {
     last_len: usize,
 }
 
-impl Sayings {
+impl OutgoingMessages {
     /// Adds a message; one that finds no room is not said.
     pub fn push(&mut self, message: &[u8]) {
         if self.at == self.len {
@@ -143,7 +143,7 @@ impl Sayings {
 
 impl Chip {
     /// The target hears a byte of a message.
-    pub(crate) fn hear<H: Bus + Targets>(&mut self, host: &mut H, byte: u8) {
+    pub(crate) fn receive_message_byte<H: Bus + Targets>(&mut self, host: &mut H, byte: u8) {
         // Who was told to go hears nothing more.
         let Some(connection) = self.connection_mut().filter(|it| !it.leaves) else {
             return;
@@ -223,7 +223,7 @@ impl Chip {
     }
 
     /// The data is collected, and the disk will take its time: the target leaves the bus.
-    pub(crate) fn say_disconnect(&mut self, moved_data: bool) {
+    pub(crate) fn queue_disconnect_message(&mut self, moved_data: bool) {
         let Some(connection) = self.connection_mut() else {
             return;
         };
@@ -235,7 +235,7 @@ impl Chip {
     }
 
     /// The status was sent.
-    pub(crate) fn say_complete(&mut self) {
+    pub(crate) fn queue_complete_message(&mut self) {
         let Some(connection) = self.connection_mut() else {
             return;
         };

@@ -27,7 +27,7 @@ mod interrupts;
 mod link;
 mod memory;
 mod messages;
-mod plain;
+mod plain_registers;
 mod ports;
 mod registers;
 mod reset;

@@ -155,7 +155,7 @@ pub trait Targets {
     fn abort(&mut self, task: TaskId) -> Abort;
 
     /// A task that had finished is over. `told`: the initiator has its status; else nobody wants it any more.
-    fn ended(&mut self, task: TaskId, told: bool);
+    fn ended(&mut self, task: TaskId, reported: bool);
 
     /// Targets or units go back to their power-on state.
     fn reset(&mut self, what: Reset);

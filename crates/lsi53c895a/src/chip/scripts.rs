@@ -4,11 +4,11 @@
 //! wait, for the target, for memory or for the next run, is simply carried out again from there.
 
 mod block_move;
+mod fast_path;
 mod load_store;
 mod memory_move;
 mod register_ops;
 mod scsi_io;
-mod simple;
 mod transfer;
 
 use crate::chip::core::Chip;

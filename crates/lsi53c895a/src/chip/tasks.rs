@@ -231,7 +231,7 @@ impl Tasks {
     pub fn lose_memory(&mut self) {
         for slot in &mut self.slots {
             if slot.state == State::Collecting {
-                self.bounced -= slot.data.lose();
+                self.bounced -= slot.data.drop_memory();
             }
         }
     }

@@ -32,7 +32,7 @@ impl Timers {
     }
 
     /// Has it expired?
-    pub fn tell(&mut self, now_ns: u64) -> bool {
+    pub fn check_expired(&mut self, now_ns: u64) -> bool {
         if let Timers::Started { after_ns } = *self {
             *self = Timers::Due {
                 at_ns: now_ns.saturating_add(after_ns),

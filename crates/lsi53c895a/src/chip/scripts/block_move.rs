@@ -63,7 +63,7 @@ impl Chip {
             if self.cpu.state != State::Execute {
                 return Err(Pause::Stopped);
             }
-            if block.phase == phase::MESSAGE_IN && self.has_said_all() {
+            if block.phase == phase::MESSAGE_IN && self.has_sent_last_message() {
                 break;
             }
             if block.left > 0 {
@@ -155,7 +155,7 @@ impl Chip {
                 let bytes = &mut bytes[..left.min(MESSAGE_CHUNK)];
                 self.load(host, block.addr, bytes)?;
                 for byte in &*bytes {
-                    self.hear(host, *byte);
+                    self.receive_message_byte(host, *byte);
                 }
                 Ok(bytes.len())
             }

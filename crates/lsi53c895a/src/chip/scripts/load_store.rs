@@ -2,7 +2,7 @@
 
 use super::{Pause, signed24};
 use crate::chip::core::Chip;
-use crate::chip::plain;
+use crate::chip::plain_registers;
 use crate::chip::ports::Bus;
 use crate::chip::registers::{CTEST2, DRS, DSA, MMRS, MMWS, SCRATCHA, SCRATCHB, ctest2};
 
@@ -43,7 +43,7 @@ impl Chip {
 
     /// The same for a whole word of guest memory and a register that is only that. False: it is something else, and nothing was done.
     #[inline]
-    pub(super) fn load_store_simply<H: Bus>(
+    pub(super) fn load_store_fast<H: Bus>(
         &mut self,
         host: &mut H,
         first: u32,
@@ -57,7 +57,7 @@ impl Chip {
         if first & LOAD == 0 {
             return self.is_word_read(register) && host.write_word(addr, self.regs.get32(register));
         }
-        if !plain::is_word_written(register) {
+        if !plain_registers::is_word_written(register) {
             return false;
         }
         match host.read_word(addr) {
@@ -82,7 +82,7 @@ impl Chip {
     /// Some words show something else only while programs ask where the chip is.
     #[inline]
     fn is_word_read(&self, register: u8) -> bool {
-        plain::is_word_read(register)
+        plain_registers::is_word_read(register)
             || matches!(register, SCRATCHA | SCRATCHB) && !self.regs.has(CTEST2, ctest2::PCICIE)
     }
 }

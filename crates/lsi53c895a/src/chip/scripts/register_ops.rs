@@ -1,7 +1,7 @@
 //! Read and write instructions: arithmetic on the chip's own registers, SFBR, and immediate bytes.
 
 use crate::chip::core::Chip;
-use crate::chip::plain;
+use crate::chip::plain_registers;
 use crate::chip::registers::{CTEST2, SCNTL2, SFBR};
 
 // 5: from SFBR to the register; 6: from the register to SFBR; 7: the register itself.
@@ -65,11 +65,13 @@ impl Chip {
     /// The same if reading and writing the register is nothing more, or if it is one of the two that programs need for every command: what
     /// these do besides is harmless. False: it is something else, and nothing was done.
     #[inline]
-    pub(super) fn register_op_simply(&mut self, first: u32) -> bool {
+    pub(super) fn register_op_fast(&mut self, first: u32) -> bool {
         let operation = Operation::decode(first);
         let (reads, writes) = (operation.reads(), operation.writes());
         let register = operation.register;
-        if reads && !plain::is_read(register) || writes && !plain::is_written(register) {
+        if reads && !plain_registers::is_read(register)
+            || writes && !plain_registers::is_written(register)
+        {
             let is_harmless = matches!((register, writes), (CTEST2, false) | (SCNTL2, true));
             if is_harmless {
                 self.carry_out(&operation);

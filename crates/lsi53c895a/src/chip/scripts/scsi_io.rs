@@ -47,7 +47,7 @@ impl Chip {
 
     /// What ends at once. False: it does not, and nothing was done.
     #[inline]
-    pub(super) fn scsi_io_simply(&mut self, first: u32) -> bool {
+    pub(super) fn scsi_io_fast(&mut self, first: u32) -> bool {
         match opcode(first) {
             SELECT | WAIT_RESELECT => return false,
             WAIT_DISCONNECT => return self.is_disconnected(),

@@ -64,7 +64,7 @@ impl Chip {
     /// The same; `next` is behind the instruction, and becomes where the program goes on. False: it interrupts, waits, is illegal or
     /// compares several things, and nothing was done.
     #[inline]
-    pub(super) fn transfer_simply(&mut self, first: u32, second: u32, next: &mut u32) -> bool {
+    pub(super) fn transfer_fast(&mut self, first: u32, second: u32, next: &mut u32) -> bool {
         let holds = match first & (RESERVED | CARRY | DATA | WAITED) {
             0 => true,
             WAITED => match self.requested_already() {

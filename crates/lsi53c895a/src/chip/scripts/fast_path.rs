@@ -11,7 +11,7 @@ use crate::chip::registers::{DCNTL, DSP, SFS, dcntl};
 impl Chip {
     /// Goes on as long as instructions are simple. True: the limit says that something is to be looked at first.
     #[inline(never)]
-    pub(crate) fn run_simply<H: Bus>(&mut self, host: &mut H) -> bool {
+    pub(crate) fn run_fast_path<H: Bus>(&mut self, host: &mut H) -> bool {
         let base = self.bars.ram;
         if base == 0 || self.regs.get32(SFS) != 0 || self.regs.has(DCNTL, dcntl::SSM) {
             return false;
@@ -22,10 +22,10 @@ impl Chip {
         while let Some([first, second]) = self.words_at(at.wrapping_sub(base)) {
             let mut next = at.wrapping_add(8);
             let is_done = match first >> 27 {
-                0b10_000..=0b10_011 => self.transfer_simply(first, second, &mut next),
-                0b11_100..=0b11_111 => self.load_store_simply(host, first, second),
-                0b01_101..=0b01_111 => self.register_op_simply(first),
-                0b01_000..=0b01_100 => self.scsi_io_simply(first),
+                0b10_000..=0b10_011 => self.transfer_fast(first, second, &mut next),
+                0b11_100..=0b11_111 => self.load_store_fast(host, first, second),
+                0b01_101..=0b01_111 => self.register_op_fast(first),
+                0b01_000..=0b01_100 => self.scsi_io_fast(first),
                 _ => false,
             };
             if !is_done {

@@ -17,28 +17,28 @@ const PATIENCE_NS: u64 = 1_000_000_000;
 
 /// What the next REQUEST SENSE is to hear.
 #[derive(Default)]
-enum Kept {
+enum State {
     #[default]
-    Nothing,
+    Empty,
     /// The task in this slot is to tell its status.
-    Telling(u16, Sense),
+    Reporting(u16, Sense),
     /// The initiator knows of it, since then.
-    Told(u64, Sense),
+    Reported(u64, Sense),
 }
 
 /// One unit's.
 #[derive(Default)]
-pub struct KeptSense {
-    kept: Kept,
+pub struct PendingSense {
+    state: State,
     waiting: VecDeque<(u16, Sense)>,
 }
 
-impl KeptSense {
-    /// A task has failed. True: it may tell its status; else [`KeptSense::next`] names it.
+impl PendingSense {
+    /// A task has failed. True: it may tell its status; else [`PendingSense::next`] names it.
     pub fn failed(&mut self, slot: u16, sense: Sense) -> bool {
-        let free = matches!(self.kept, Kept::Nothing);
+        let free = matches!(self.state, State::Empty);
         if free {
-            self.kept = Kept::Telling(slot, sense);
+            self.state = State::Reporting(slot, sense);
         } else {
             self.waiting.push_back((slot, sense));
         }
@@ -46,14 +46,14 @@ impl KeptSense {
     }
 
     /// A failed task is over: the initiator has its status, or nobody wants it any more.
-    pub fn ended(&mut self, slot: u16, told: bool, now_ns: u64) {
-        if let Kept::Telling(telling, sense) = self.kept
-            && telling == slot
+    pub fn ended(&mut self, slot: u16, reported: bool, now_ns: u64) {
+        if let State::Reporting(reporting, sense) = self.state
+            && reporting == slot
         {
-            self.kept = if told {
-                Kept::Told(now_ns, sense)
+            self.state = if reported {
+                State::Reported(now_ns, sense)
             } else {
-                Kept::Nothing
+                State::Empty
             };
         }
         self.waiting.retain(|(waiting, _)| *waiting != slot);
@@ -61,19 +61,19 @@ impl KeptSense {
 
     /// The initiator's next command has come. What it hears if it is REQUEST SENSE.
     pub fn take(&mut self) -> Option<Sense> {
-        match self.kept {
-            Kept::Told(_, sense) => {
-                self.kept = Kept::Nothing;
+        match self.state {
+            State::Reported(_, sense) => {
+                self.state = State::Empty;
                 Some(sense)
             }
             _ => None,
         }
     }
 
-    /// When [`KeptSense::next`] will name somebody even if nothing happens.
+    /// When [`PendingSense::next`] will name somebody even if nothing happens.
     pub fn deadline_ns(&self) -> Option<u64> {
-        match self.kept {
-            Kept::Told(since_ns, _) if !self.waiting.is_empty() => {
+        match self.state {
+            State::Reported(since_ns, _) if !self.waiting.is_empty() => {
                 Some(since_ns.saturating_add(PATIENCE_NS))
             }
             _ => None,
@@ -86,19 +86,19 @@ impl KeptSense {
             .deadline_ns()
             .is_some_and(|deadline| deadline <= now_ns)
         {
-            self.kept = Kept::Nothing;
+            self.state = State::Empty;
         }
-        if !matches!(self.kept, Kept::Nothing) {
+        if !matches!(self.state, State::Empty) {
             return None;
         }
         let (slot, sense) = self.waiting.pop_front()?;
-        self.kept = Kept::Telling(slot, sense);
+        self.state = State::Reporting(slot, sense);
         Some(slot)
     }
 
     /// All is forgotten. Nobody waits any more.
     pub fn reset(&mut self) {
-        *self = KeptSense::default();
+        *self = PendingSense::default();
     }
 }
 
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_second_failure_waits_until_the_first_was_asked_for() {
-        let mut kept = KeptSense::default();
+        let mut kept = PendingSense::default();
         assert!(kept.failed(1, sense(1)));
         assert!(!kept.failed(2, sense(2)));
         assert_eq!((kept.take(), kept.next(0)), (None, None), "not told yet");
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn who_is_aborted_is_not_told_and_holds_up_nobody() {
-        let mut kept = KeptSense::default();
+        let mut kept = PendingSense::default();
         assert!(kept.failed(1, sense(1)));
         for slot in 2..5 {
             assert!(!kept.failed(slot, sense(slot)));
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_long_for_an_initiator_that_does_not_ask() {
-        let mut kept = KeptSense::default();
+        let mut kept = PendingSense::default();
         kept.failed(1, sense(1));
         kept.ended(1, true, 5);
         assert_eq!(kept.deadline_ns(), None, "nobody waits");

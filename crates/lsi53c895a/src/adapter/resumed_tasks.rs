@@ -8,13 +8,13 @@ use std::sync::{Mutex, PoisonError};
 use scsi::Resume;
 
 #[derive(Default)]
-pub struct Woken {
+pub struct ResumedTasks {
     tokens: Mutex<Vec<u64>>,
     /// There may be some.
     any: AtomicBool,
 }
 
-impl Woken {
+impl ResumedTasks {
     /// One of them.
     pub fn next(&self) -> Option<u64> {
         if !self.any.load(Ordering::Acquire) {
@@ -27,7 +27,7 @@ impl Woken {
     }
 }
 
-impl Resume for Woken {
+impl Resume for ResumedTasks {
     fn resume(&self, token: u64) {
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         tokens.push(token);

@@ -5,7 +5,7 @@ use crate::chip::registers::*;
 
 /// Reading it does something, or shows something else than was written: what, `access.rs` knows. Also those that show the instruction
 /// of now, which are not up to date while simple ones are carried out.
-const fn answers(at: u8) -> bool {
+const fn has_read_effect(at: u8) -> bool {
     matches!(
         at,
         SCNTL1
@@ -34,7 +34,7 @@ const fn answers(at: u8) -> bool {
 
 /// Writing it does something, or keeps something else than is written. The upper half of programs' addresses is one that simple
 /// instructions do not look at.
-const fn acts(at: u8) -> bool {
+const fn has_write_effect(at: u8) -> bool {
     matches!(
         at,
         SCNTL0..=SCNTL2
@@ -72,8 +72,8 @@ const fn kinds() -> [u8; COUNT] {
     let mut kinds = [0; COUNT];
     let mut at = u8::MAX;
     loop {
-        let read = if answers(at) { 0 } else { READ };
-        let written = if acts(at) { 0 } else { WRITTEN };
+        let read = if has_read_effect(at) { 0 } else { READ };
+        let written = if has_write_effect(at) { 0 } else { WRITTEN };
         let index = at as usize;
         kinds[index] = read | written;
         if at.is_multiple_of(4) {
