@@ -85,7 +85,7 @@ impl Targets for Host {
         Abort::Done
     }
 
-    fn ended(&mut self, _task: TaskId, _told: bool) {}
+    fn ended(&mut self, _task: TaskId, _reported: bool) {}
 
     fn reset(&mut self, _what: Reset) {}
 }

@@ -1,4 +1,4 @@
-//! Guest memory as the chip reaches it over PCI.
+//! The chip's access to guest memory and to the disks.
 
 use std::ptr::NonNull;
 
@@ -10,10 +10,10 @@ use vfio_user::{ConfigSpace, Host};
 use crate::adapter::disks::Disks;
 use crate::adapter::memory::Memory;
 
-/// Requests that are enough for a disk to begin with: as many as engines hand over first.
+/// Waiting requests with which an idle disk should start: the size of the first batch of the backends.
 const FIRST_REQUESTS: usize = engine::FIRST_BATCH as usize;
 
-/// Accesses by message that are not answered: the chip has one at a time, and may have given up others.
+/// Accesses to memory by message that have no reply yet: the chip waits for one at a time, and may have abandoned others.
 #[derive(Default)]
 pub struct PendingDma {
     last: DmaId,
@@ -27,7 +27,7 @@ impl PendingDma {
         self.last
     }
 
-    /// The chip's name of one that is over, and whether it was a read.
+    /// Removes an access that has finished. Returns the chip's number of it, and whether it was a read.
     pub fn take(&mut self, theirs: vfio_user::DmaId) -> Option<(DmaId, bool)> {
         let index = self.list.iter().position(|(asked, ..)| *asked == theirs)?;
         let (_, ours, is_read) = self.list.swap_remove(index);
@@ -35,7 +35,7 @@ impl PendingDma {
     }
 }
 
-/// All that the chip reaches while it runs.
+/// The parts of the adapter that the chip uses while it runs.
 pub struct ChipHost<'a> {
     pub host: &'a mut dyn Host,
     pub memory: &'a mut Memory,
@@ -44,7 +44,7 @@ pub struct ChipHost<'a> {
     pub config: &'a mut ConfigSpace,
     /// The guest lets the chip access memory.
     pub is_master: bool,
-    /// Requests that waited for an engine when the run began.
+    /// Requests that waited for a backend when the run began.
     pub waited: usize,
 }
 
@@ -89,14 +89,14 @@ impl Bus for ChipHost<'_> {
         Ok(self.pending_dma.add(theirs, false))
     }
 
-    /// A disk that has nothing to do gets its first requests while SCRIPTS put the others together.
+    /// Ends the run so that an idle disk gets its first requests before SCRIPTS have set up the others.
     fn ends_run(&self) -> bool {
         self.waited < FIRST_REQUESTS
             && self.disks.waiting() >= FIRST_REQUESTS
             && self.disks.with_engines() == 0
     }
 
-    /// It takes the guest longer to hear of an interrupt than SCRIPTS to complete what else is done.
+    /// Signals the interrupt during the run: until the guest handles it, SCRIPTS can complete further commands.
     fn interrupt(&mut self) {
         let level = self.config.interrupt(true);
         self.host.set_irq(level);

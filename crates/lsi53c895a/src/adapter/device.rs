@@ -1,4 +1,4 @@
-//! The device as its two sides see it: the transport, and the engines.
+//! The adapter's interfaces to the transport and to the backends.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use crate::adapter::disks::Disks;
 use crate::adapter::memory::Memory;
 use crate::adapter::{Disk, DiskError, pci};
 
-/// Instructions in one turn: about as long as a queue of virtio has for its turn. A command takes a hundred.
+/// Instructions in one turn, which take about as long as a virtqueue's turn. A command takes a hundred.
 const INSTRUCTIONS: u32 = 1000;
 
-/// How long the chip rests when it has used up its turn in vain. Programs exist that wait for memory to change in a loop; nobody who
-/// shares the iothread is to notice.
+/// The pause of the chip after a turn without progress. Some programs wait in a loop for memory to change, and must not slow
+/// down others on the iothread.
 const THROTTLE_NS: u64 = 100_000;
 
-/// Runs of the chip in one turn: what finishes meanwhile is answered in the same one.
+/// Runs of the chip in one turn, so that requests that finish meanwhile are completed in the same turn.
 const RUNS: usize = 16;
 
 /// The host adapter.
@@ -33,16 +33,16 @@ pub struct Adapter {
     memory: Memory,
     pending_dma: PendingDma,
     now_ns: u64,
-    /// The turn was used up in vain: the chip goes on then.
+    /// The end of the pause after a turn without progress.
     throttled_until_ns: Option<u64>,
-    /// A reset that the chip has not carried out.
+    /// The chip has not executed a reset yet.
     reset_pending: bool,
-    /// Nobody is connected: the chip stands still, and what it does next it does for who comes then.
+    /// No front-end is connected: the chip does not run until the next one connects.
     paused: bool,
 }
 
 impl Adapter {
-    /// Called `name`, with these disks on its bus.
+    /// An adapter with this name in messages, and these disks on its bus.
     ///
     /// # Errors
     /// [`DiskError`].
@@ -63,13 +63,13 @@ impl Adapter {
         })
     }
 
-    /// What time it is, on a clock that only goes forward: to be said before each turn.
+    /// Sets the time, of a monotonic clock. To be called before each turn.
     pub fn set_now(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
         self.disks.set_now(now_ns);
     }
 
-    /// When its turn is to come even if nothing happens.
+    /// When it needs a turn even without an event.
     #[must_use]
     pub fn deadline_ns(&self) -> Option<u64> {
         let chip = self.throttled_until_ns.or(self.chip.timer_ns());
@@ -83,18 +83,18 @@ impl Adapter {
         self.disks.waiting() > 0
     }
 
-    /// Hands requests to the engines, after a turn, or when there is room again. False: some wait for room.
+    /// Submits requests to the backends, after a turn, or when there is room again. False: some wait for room.
     pub fn submit(&mut self, io: &mut dyn DiskIo) -> bool {
         self.disks.submit(io)
     }
 
-    /// Requests that engines have.
+    /// The number of requests that were submitted.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.disks.with_engines()
     }
 
-    /// An engine has done a request. The adapter needs a turn then.
+    /// Completes a request. The adapter needs a turn then.
     pub fn completed(&mut self, slot: u32, result: Result<(), Errno>) {
         self.disks.completed(&mut self.memory, slot, result);
     }
@@ -133,7 +133,7 @@ impl Adapter {
         run != Run::Idle
     }
 
-    /// It used up its last turn in vain, and rests.
+    /// Whether it pauses after a turn without progress.
     fn is_throttled(&mut self) -> bool {
         self.throttled_until_ns = self.throttled_until_ns.filter(|until| *until > self.now_ns);
         self.throttled_until_ns.is_some() && !self.reset_pending

@@ -1,4 +1,4 @@
-//! The targets on the chip's SCSI bus: order of tasks, sense data, and the requests that wait for an engine.
+//! The targets on the chip's SCSI bus: order of tasks, sense data, and requests that wait for a backend.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,37 +26,37 @@ const REQUEST_SENSE: u8 = 0x03;
 
 const CHECK_CONDITION: u8 = Status::CheckCondition as u8;
 
-/// What a task wants to be done.
+/// Work of a task that is to be submitted.
 enum QueuedWork {
     Request(Request),
     Call(DiskCall),
 }
 
-/// A disk with what is under way on it.
+/// A disk on the bus, with its tasks and sense data.
 struct BusDisk {
     disk: Disk,
     tasks: TaskSet<u16>,
     sense: PendingSense,
 }
 
-/// All of them.
+/// All disks on the bus, and all tasks.
 pub struct Disks {
     targets: [Option<View>; 16],
     disks: Vec<BusDisk>,
     slots: Vec<Slot>,
-    /// Requests for the engines, and what else they are to do.
+    /// Requests and calls that wait for a backend.
     queued: VecDeque<(u16, QueuedWork)>,
-    /// Requests that engines have.
+    /// The number of requests that were submitted.
     with_engines: usize,
     /// Tasks whose turn it is.
     ready: VecDeque<u16>,
-    /// What the chip is to hear.
+    /// Finished tasks and their status, for the chip.
     finished: VecDeque<(TaskId, u8)>,
     resumed: Arc<ResumedTasks>,
     now_ns: u64,
 }
 
-// SAFETY: the requests that wait point to lists of the chip's and of tasks, which move between threads with them only.
+// SAFETY: queued requests point to lists of the chip's and of tasks, which move between threads only with them.
 unsafe impl Send for Disks {}
 
 impl Disks {
@@ -107,7 +107,7 @@ impl Disks {
         target.is_some_and(Option::is_some)
     }
 
-    /// What time it is. Who has waited long enough for an initiator does so no longer.
+    /// Sets the time, and reports failed tasks that have waited until the timeout.
     pub fn set_now(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
         for disk in 0..self.disks.len() {
@@ -117,13 +117,13 @@ impl Disks {
         }
     }
 
-    /// When [`Disks::set_now`] has something to do.
+    /// When the next timeout expires: call [`Disks::set_now`] then.
     pub fn deadline_ns(&self) -> Option<u64> {
         let waits = self.disks.iter().filter_map(|on| on.sense.deadline_ns());
         waits.min()
     }
 
-    /// The next thing that the chip is to hear.
+    /// The next finished task and its status, for the chip.
     pub fn next_finished(&mut self) -> Option<(TaskId, u8)> {
         self.finished.pop_front()
     }
@@ -136,12 +136,12 @@ impl Disks {
         self.with_engines
     }
 
-    /// Requests for [`Disks::submit`].
+    /// The number of requests for [`Disks::submit`].
     pub fn waiting(&self) -> usize {
         self.queued.len()
     }
 
-    /// Hands requests to the engines. False: some wait for room.
+    /// Submits requests to the backends. False: some wait for room.
     pub fn submit(&mut self, io: &mut dyn DiskIo) -> bool {
         for _ in 0..self.queued.len() {
             let Some((index, work)) = self.queued.pop_front() else {
@@ -172,7 +172,7 @@ impl Disks {
         self.queued.is_empty()
     }
 
-    /// An engine has done a request.
+    /// Completes a request.
     pub fn completed(&mut self, memory: &mut Memory, slot: u32, result: Result<(), Errno>) {
         let Ok(index) = u16::try_from(slot) else {
             return;
@@ -183,7 +183,7 @@ impl Disks {
         self.resume_tasks(memory);
     }
 
-    /// Whether what an engine has done was a read.
+    /// Whether the request in this slot is of a command that reads.
     pub fn is_read(&self, slot: u32) -> bool {
         let slot = self.slots.get(slot as usize);
         slot.is_some_and(|slot| slot.reads)
@@ -201,7 +201,7 @@ impl Disks {
         slot.begin(id, disk, tag);
         if let Some(disk) = disk {
             let kept = &mut self.disks[disk].sense;
-            // Tagged commands may have been on their way when the initiator was told.
+            // Tagged commands may have been in flight when the failure was reported.
             if tag == Tag::Untagged || cdb.first() == Some(&REQUEST_SENSE) {
                 if let Some(sense) = kept.take() {
                     slot.task.keep_sense(sense);
@@ -267,7 +267,7 @@ impl Disks {
         let step = slot.go();
         self.execute(memory, id.index, step);
         self.resume_tasks(memory);
-        // It may have finished at once: the chip hears of that here, and not later.
+        // If it has finished at once, that is returned here and not reported later.
         match self.finished.iter().position(|(other, _)| *other == id) {
             Some(at) => match self.finished.remove(at) {
                 Some((_, status)) => Step::Finished(status),
@@ -277,7 +277,7 @@ impl Disks {
         }
     }
 
-    /// What a task asks for.
+    /// Executes a step of a task, and those after it.
     fn execute(&mut self, memory: &mut Memory, index: u16, mut step: scsi::Step) {
         loop {
             let slot = &mut self.slots[usize::from(index)];
@@ -293,7 +293,7 @@ impl Disks {
                     Some(call) => return self.enqueue(index, QueuedWork::Call(call)),
                     None => slot.task.completed(Err(Errno::OPNOTSUPP)),
                 },
-                // There is one initiator, and nobody whose tasks it could end but itself.
+                // There is only one initiator, so there are no tasks of others to end.
                 scsi::Step::SettlePreempted => slot.task.completed(Ok(())),
                 scsi::Step::Finished => return self.finish(memory, index),
             };
@@ -327,7 +327,7 @@ impl Disks {
         self.report_status(index, status as u8);
     }
 
-    /// It uses no memory any more, and is in nobody's way.
+    /// Releases a task's memory, and lets tasks start that waited for it.
     fn release_resources(&mut self, memory: &mut Memory, index: u16) {
         let slot = &mut self.slots[usize::from(index)];
         if let Some(epoch) = slot.epoch.take() {
@@ -347,7 +347,7 @@ impl Disks {
         self.finished.push_back((id, status));
     }
 
-    /// Tasks that waited for what was finished now.
+    /// Runs tasks whose turn has come, or that were resumed.
     fn resume_tasks(&mut self, memory: &mut Memory) {
         loop {
             if let Some(index) = self.ready.pop_front() {
@@ -407,7 +407,7 @@ impl Disks {
                     None => Abort::Later,
                 }
             }
-            // Its status waits for that of another that has failed, or is still to be told.
+            // Its status waits for that of another failed task, or was not reported yet.
             Stage::Finished => {
                 self.finished.retain(|(finished, _)| *finished != id);
                 self.forget_sense(index, false);

@@ -1,8 +1,8 @@
-//! Errors of a disk's place on the bus.
+//! Errors of a disk's address on the bus.
 
 use crate::adapter::INITIATOR;
 
-/// A place on the SCSI bus that there is not.
+/// Why a disk cannot have an address on the SCSI bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DiskError {
     /// The bus is 16 bits wide.
@@ -14,7 +14,7 @@ pub enum DiskError {
     /// IDENTIFY has 6 bits.
     #[error("LUN {0}: this bus has logical units 0 to 63")]
     Lun(u16),
-    /// Another disk is there.
+    /// Another disk has the address.
     #[error("two disks are logical unit {lun} of target {target}")]
     Taken {
         /// SCSI ID.
@@ -25,10 +25,10 @@ pub enum DiskError {
 }
 
 impl DiskError {
-    /// Whether a disk can be there.
+    /// Checks that a disk can have this address.
     ///
     /// # Errors
-    /// When it cannot.
+    /// [`DiskError`], except [`DiskError::Taken`].
     pub fn check(target: u16, lun: u16) -> Result<(u8, u8), DiskError> {
         let id = u8::try_from(target).ok().filter(|id| *id < 16);
         let id = id.ok_or(DiskError::Target(target))?;

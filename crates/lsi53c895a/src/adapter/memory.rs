@@ -1,21 +1,21 @@
-//! The guest's memory, and who still uses what of it has gone.
+//! Generations of the guest's memory.
 //!
-//! The front-end takes memory away while disks write to it. Whoever runs then keeps the map that it began with: each
-//! is a generation, which is dropped with the last of its tasks.
+//! The front-end may unmap memory while disks write to it. Tasks that run then keep the map with which they began: each
+//! map is a generation, which is dropped with the last of its tasks.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use virtqueue::{GuestMemory, Region, WordAccess};
 
-/// A map that the front-end has taken back.
+/// A previous map that tasks still use.
 struct MemoryEpoch {
     epoch: u32,
     in_use: usize,
     _memory: Arc<GuestMemory>,
 }
 
-/// The map of now, and those before that are in use.
+/// The present map, and previous ones that are in use.
 pub struct Memory {
     map: WordAccess,
     epoch: u32,
@@ -33,9 +33,9 @@ impl Memory {
         }
     }
 
-    /// There is another map. True: some of what was there has gone.
+    /// Replaces the map. True if memory was removed.
     pub fn update(&mut self, map: Arc<GuestMemory>) -> bool {
-        // Both are sorted, so each is gone through once. There may be thousands.
+        // Both are sorted, so one pass is enough. There may be thousands of regions.
         let mut new = map.regions().iter();
         let mut kept = |old: &Region| {
             new.by_ref()
@@ -60,13 +60,13 @@ impl Memory {
         shrinks
     }
 
-    /// A task uses the memory of now; it gives back the number at its end.
+    /// Adds a task that uses the present map. Returns the generation, for [`Memory::leave`].
     pub fn enter(&mut self) -> u32 {
         self.in_use += 1;
         self.epoch
     }
 
-    /// A task does not use it any more.
+    /// Removes a task from its generation.
     pub fn leave(&mut self, epoch: u32) {
         if epoch == self.epoch {
             self.in_use -= 1;
@@ -78,7 +78,7 @@ impl Memory {
         }
     }
 
-    /// What of `len` bytes at an address is contiguous here; `None`: not the first of them.
+    /// The contiguous part of `len` bytes at an address; `None` if the first is not mapped.
     pub fn piece(&self, addr: u64, len: usize) -> Option<(NonNull<u8>, usize)> {
         let (host, here) = self.map.memory().piece(addr, len as u64)?;
         Some((host, usize::try_from(here).unwrap_or(len)))
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_map_shrinks_when_a_piece_is_gone_or_another_and_not_when_one_comes() {
+    fn a_map_shrinks_when_a_region_is_removed_or_replaced() {
         let bytes = Arc::new([0u8; 16]);
         let region = |guest_addr| Region {
             guest_addr,
@@ -119,7 +119,7 @@ mod tests {
         };
         let map = |regions: &[&Region]| {
             let regions = regions.iter().map(|region| (*region).clone()).collect();
-            // SAFETY: nobody looks into it.
+            // SAFETY: the memory is not accessed.
             Arc::new(unsafe { GuestMemory::new(regions) }.unwrap())
         };
         let (a, b, c, d, e) = (region(0), region(16), region(32), region(64), region(80));

@@ -1,14 +1,14 @@
 //! An LSI53C895A in a guest's PCI slot, with SCSI disks behind it.
 //!
-//! Three crates that know nothing of each other meet here: the chip ([`lsi53c895a`]), the disks ([`scsi`]) and
+//! It connects three independent parts: the chip ([`chip`](crate::chip)), the disks ([`scsi`]) and
 //! the transport ([`vfio_user`]). Like them, an [`Adapter`] makes no system call and never blocks:
 //!
-//! - The transport calls it for what the guest does to registers; programs run in its turn
-//!   ([`vfio_user::PciDevice::run`]), bounded, so that it shares an iothread with others.
-//! - Block requests wait in it until [`Adapter::submit`] hands them to the engines, as many as these have room for;
-//!   [`Adapter::completed`] brings their results.
-//! - Guest memory is used in place. What a request uses stays mapped until it is done: the front-end hears of
-//!   its DMA_UNMAP then, while registers are answered.
+//! - The transport calls it for the guest's register accesses; SCRIPTS programs run in its turn
+//!   ([`vfio_user::PciDevice::run`]), for a bounded time, so that it can share an iothread.
+//! - Block requests wait in it until [`Adapter::submit`] submits as many to the backends as these have room for;
+//!   [`Adapter::completed`] gets their results.
+//! - Guest memory is used in place. Memory stays mapped until the requests that use it are done: the reply to DMA_UNMAP waits
+//!   for them, while register accesses are answered.
 //!
 //! ```text
 //!   registers, memory, interrupt                    requests
@@ -42,6 +42,6 @@ pub struct Disk {
     pub target: u8,
     /// Logical unit: 0 to 63.
     pub lun: u8,
-    /// What initiators see of it. Nobody else has it.
+    /// Its logical unit, which no other adapter may have.
     pub unit: Arc<scsi::Unit>,
 }

@@ -1,32 +1,32 @@
 //! Sense data between CHECK CONDITION and REQUEST SENSE, of one logical unit.
 //!
-//! The SCSI bus carries no sense data with the status: the initiator asks for it by its next command. With many tasks in
-//! flight two may fail at about the same time, and the second's data must not take the place of the first's. So a failed
-//! task's status waits until the one before it was taken, and the initiator has asked, or has sent another command without a
-//! tag: what SAM-2 calls contingent allegiance, for failed tasks only. Commands with a tag do not end it, since a driver's
-//! programs may send what was queued before the driver hears of the failure. Nobody waits for an initiator that does
-//! not ask for long.
+//! The SCSI bus carries no sense data with the status: the initiator fetches them with its next command. With many tasks in
+//! flight two may fail at about the same time, and the second's data must not replace the first's. So a failed
+//! task's status waits until the status of the previous one was sent, and the initiator has sent REQUEST SENSE or another
+//! command without a tag: SAM-2's contingent allegiance, for failed tasks only. Commands with a tag do not end it, since a
+//! driver's programs may send commands that were queued before the driver handles the failure. An initiator that does not
+//! send REQUEST SENSE delays other failed tasks only until a timeout.
 
 use std::collections::VecDeque;
 
 use scsi::Sense;
 
-/// How long an initiator may take to ask, when others wait for that. One that asks does so at once; none gives a command up that
-/// fast.
-const PATIENCE_NS: u64 = 1_000_000_000;
+/// Timeout for REQUEST SENSE while other failed tasks wait. Initiators that send it do so at once, and none aborts a
+/// command after so short a time.
+const TIMEOUT_NS: u64 = 1_000_000_000;
 
-/// What the next REQUEST SENSE is to hear.
+/// Sense data for the next REQUEST SENSE.
 #[derive(Default)]
 enum State {
     #[default]
     Empty,
-    /// The task in this slot is to tell its status.
+    /// The task in this slot is sending its status.
     Reporting(u16, Sense),
-    /// The initiator knows of it, since then.
+    /// The initiator has the status, since this time.
     Reported(u64, Sense),
 }
 
-/// One unit's.
+/// The sense data of one unit, and failed tasks that wait to report theirs.
 #[derive(Default)]
 pub struct PendingSense {
     state: State,
@@ -34,7 +34,7 @@ pub struct PendingSense {
 }
 
 impl PendingSense {
-    /// A task has failed. True: it may tell its status; else [`PendingSense::next`] names it.
+    /// Adds the sense data of a failed task. True: it may report its status; otherwise [`PendingSense::next`] returns it later.
     pub fn failed(&mut self, slot: u16, sense: Sense) -> bool {
         let free = matches!(self.state, State::Empty);
         if free {
@@ -45,7 +45,7 @@ impl PendingSense {
         free
     }
 
-    /// A failed task is over: the initiator has its status, or nobody wants it any more.
+    /// Ends a failed task. `reported`: the initiator has its status; otherwise it was aborted.
     pub fn ended(&mut self, slot: u16, reported: bool, now_ns: u64) {
         if let State::Reporting(reporting, sense) = self.state
             && reporting == slot
@@ -59,7 +59,7 @@ impl PendingSense {
         self.waiting.retain(|(waiting, _)| *waiting != slot);
     }
 
-    /// The initiator's next command has come. What it hears if it is REQUEST SENSE.
+    /// Removes the sense data, since the initiator's next command has come. REQUEST SENSE returns them.
     pub fn take(&mut self) -> Option<Sense> {
         match self.state {
             State::Reported(_, sense) => {
@@ -70,17 +70,17 @@ impl PendingSense {
         }
     }
 
-    /// When [`PendingSense::next`] will name somebody even if nothing happens.
+    /// When the timeout expires: call [`PendingSense::next`] then.
     pub fn deadline_ns(&self) -> Option<u64> {
         match self.state {
             State::Reported(since_ns, _) if !self.waiting.is_empty() => {
-                Some(since_ns.saturating_add(PATIENCE_NS))
+                Some(since_ns.saturating_add(TIMEOUT_NS))
             }
             _ => None,
         }
     }
 
-    /// The failed task that may tell its status now.
+    /// The failed task that may report its status now.
     pub fn next(&mut self, now_ns: u64) -> Option<u16> {
         if self
             .deadline_ns()
@@ -96,7 +96,7 @@ impl PendingSense {
         Some(slot)
     }
 
-    /// All is forgotten. Nobody waits any more.
+    /// Clears everything. No task waits any more.
     pub fn reset(&mut self) {
         *self = PendingSense::default();
     }
@@ -112,11 +112,15 @@ mod tests {
     }
 
     #[test]
-    fn a_second_failure_waits_until_the_first_was_asked_for() {
+    fn a_second_failure_waits_until_the_first_sense_data_were_fetched() {
         let mut kept = PendingSense::default();
         assert!(kept.failed(1, sense(1)));
         assert!(!kept.failed(2, sense(2)));
-        assert_eq!((kept.take(), kept.next(0)), (None, None), "not told yet");
+        assert_eq!(
+            (kept.take(), kept.next(0)),
+            (None, None),
+            "not reported yet"
+        );
         kept.ended(1, true, 0);
         assert_eq!(kept.next(0), None);
         assert_eq!(kept.take(), Some(sense(1)));
@@ -127,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_aborted_is_not_told_and_holds_up_nobody() {
+    fn aborted_tasks_report_nothing_and_delay_no_others() {
         let mut kept = PendingSense::default();
         assert!(kept.failed(1, sense(1)));
         for slot in 2..5 {
@@ -143,15 +147,15 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_long_for_an_initiator_that_does_not_ask() {
+    fn an_initiator_without_request_sense_delays_others_until_a_timeout() {
         let mut kept = PendingSense::default();
         kept.failed(1, sense(1));
         kept.ended(1, true, 5);
-        assert_eq!(kept.deadline_ns(), None, "nobody waits");
+        assert_eq!(kept.deadline_ns(), None, "no task waits");
         kept.failed(2, sense(2));
-        assert_eq!(kept.deadline_ns(), Some(5 + PATIENCE_NS));
-        assert_eq!(kept.next(4 + PATIENCE_NS), None);
-        assert_eq!(kept.next(5 + PATIENCE_NS), Some(2));
+        assert_eq!(kept.deadline_ns(), Some(5 + TIMEOUT_NS));
+        assert_eq!(kept.next(4 + TIMEOUT_NS), None);
+        assert_eq!(kept.next(5 + TIMEOUT_NS), Some(2));
         kept.ended(2, true, 7);
         assert_eq!(kept.take(), Some(sense(2)));
     }

@@ -1,6 +1,6 @@
-//! Tasks that were told to go on.
+//! Queue of resumed tasks.
 //!
-//! Their units are this adapter's alone, so it is told on its own thread. Nearly always there are none: to see that takes no lock.
+//! Nearly always it is empty, which is checked without a lock.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -10,12 +10,12 @@ use scsi::Resume;
 #[derive(Default)]
 pub struct ResumedTasks {
     tokens: Mutex<Vec<u64>>,
-    /// There may be some.
+    /// The queue may have tasks.
     any: AtomicBool,
 }
 
 impl ResumedTasks {
-    /// One of them.
+    /// Removes a task.
     pub fn next(&self) -> Option<u64> {
         if !self.any.load(Ordering::Acquire) {
             return None;

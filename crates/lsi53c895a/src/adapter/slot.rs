@@ -1,10 +1,10 @@
-//! One task of the chip's: the command, and what was promised about it.
+//! The slot of one of the chip's tasks: its SCSI task, its buffers and its stage.
 
 use crate::chip::{Attribute as Tag, TaskId};
 use libc::iovec;
 use scsi::{Attribute, Sense, Task, Waker};
 
-/// How far it is.
+/// The stage of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// There is none.
@@ -13,17 +13,17 @@ pub enum Stage {
     Received,
     /// It waits for others before it.
     Waiting,
-    /// It is carried out, or waits for its unit.
+    /// It is executed, or waits for its unit.
     Running,
-    /// A request of it is with an engine, or on its way there.
+    /// A request of it is queued or in flight.
     Submitted,
-    /// As before, and the chip has aborted it.
+    /// The same, and the chip has aborted it.
     Aborted,
-    /// It is over, but for its status.
+    /// It has finished, but its status was not sent.
     Finished,
 }
 
-/// What the initiator has for its data.
+/// The initiator's buffers.
 #[derive(Clone, Copy)]
 pub struct Buffers {
     iov: *mut iovec,
@@ -31,7 +31,7 @@ pub struct Buffers {
     len: u64,
 }
 
-// SAFETY: an address that the chip keeps for the task; it moves between threads only with the chip.
+// SAFETY: the list belongs to the chip's task, and moves between threads only with the chip.
 unsafe impl Send for Buffers {}
 
 impl Buffers {
@@ -41,7 +41,7 @@ impl Buffers {
         len: 0,
     };
 
-    /// The list stays as long as the task, as the chip promises.
+    /// Buffers of a task. The chip keeps the list as long as the task.
     pub fn new(segments: &mut [iovec], len: u64) -> Self {
         Buffers {
             count: u32::try_from(segments.len()).unwrap_or(0),
@@ -51,17 +51,17 @@ impl Buffers {
     }
 }
 
-/// A place for a task, used again and again.
+/// A reusable slot for a task.
 pub struct Slot {
     pub task: Task,
     pub id: TaskId,
     pub stage: Stage,
-    /// Its unit's place among the disks; `None`: there is no unit of this number.
+    /// The index of its disk; `None`: there is no unit of this number.
     pub disk: Option<usize>,
     pub attribute: Attribute,
-    /// It has data for the initiator.
+    /// Its data goes to the initiator.
     pub reads: bool,
-    /// It ends so, whatever it was.
+    /// It must end with this sense data.
     pub refused: Option<Sense>,
     pub buffers: Buffers,
     /// The generation of the memory that it uses.
@@ -86,7 +86,7 @@ impl Slot {
         }
     }
 
-    /// A command comes.
+    /// Begins a new command.
     pub fn begin(&mut self, id: TaskId, disk: Option<usize>, tag: Tag) {
         debug_assert!(matches!(self.stage, Stage::Free | Stage::Received));
         self.id = id;
@@ -101,12 +101,12 @@ impl Slot {
         self.refused = None;
     }
 
-    /// Carries the command out.
+    /// Executes the command.
     pub fn go(&mut self) -> scsi::Step {
         self.stage = Stage::Running;
         let Buffers { iov, count, len } = self.buffers;
-        // SAFETY: what the chip has collected stays where it is until the task has ended, with the list (the chip), and
-        // with the mappings (the generation that the slot has entered).
+        // SAFETY: until the task has ended, the chip keeps the list, and the generation of memory that the slot has
+        // entered keeps the mappings.
         unsafe { self.task.run(iov, count, len) }
     }
 }

@@ -1,4 +1,4 @@
-//! The chip as its owner sees it: windows to read and write, a level of the interrupt pin, and time to run in.
+//! The chip's interface to its owner: windows to read and write, the level of the interrupt pin, and runs.
 
 use crate::chip::interrupts::{self, Enabled, Interrupts};
 use crate::chip::link::Link;
@@ -35,7 +35,7 @@ pub struct Bars {
     pub ram: u32,
 }
 
-/// How long a run may take.
+/// Limits of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Instructions; one that moves much counts once more per 4 KiB.
@@ -44,19 +44,19 @@ pub struct Limits {
     pub now_ns: u64,
 }
 
-/// Why a run ended.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Run {
     /// Nothing to do until a register is written, a task finishes, memory arrives or the timer is due.
     Idle,
-    /// The limits are used up, and tasks have come or gone meanwhile, or [`Bus::ends_run`]: let others run, and come back.
+    /// The limits are used up, and tasks were added or removed meanwhile, or [`Bus::ends_run`]: run again after others.
     Again,
-    /// The limits are used up, and nothing has come of it: come back after a while. Drivers exist that wait for memory to
-    /// change in a program of their own.
+    /// The limits are used up without progress: run again after a pause. Some drivers' programs wait in a loop for memory to
+    /// change.
     InVain,
 }
 
-/// One of so many instructions asks whether the run is to end: about as many as a command takes until its disk has it.
+/// Instructions between two checks whether the run is to end: about as many as a command takes until its disk has it.
 pub(crate) const LOOK: u32 = 32;
 
 /// One LSI53C895A with its SCSI bus.
@@ -155,7 +155,7 @@ impl Chip {
             && (self.regs.has(ISTAT0, istat0::INTF) || self.interrupts.asserted(self.enabled()))
     }
 
-    /// Did something happen since the last run that it may act upon?
+    /// Whether an event since the last run requires another.
     pub fn wants_run(&self) -> bool {
         self.awake
     }
@@ -175,20 +175,20 @@ impl Chip {
         self.tasks.in_flight()
     }
 
-    /// Guest memory that [`Bus::map`] gave goes away when those tasks have ended that run already. One whose data is still being
-    /// collected may not use it any more: it ends in CHECK CONDITION.
+    /// Guest memory that [`Bus::map`] returned is removed once the tasks have ended that run already. A task whose data is still being
+    /// collected ends in CHECK CONDITION, since it may not use the memory any more.
     pub fn lose_memory(&mut self) {
         self.tasks.lose_memory();
     }
 
-    /// A task that was to be finished later has ended, with this status byte; or one that was aborted has let go of its memory.
+    /// Ends a task that was to finish later, with this status byte; or one that was aborted, and no longer uses its memory.
     pub fn finished(&mut self, task: TaskId, status: u8) {
         let connected = self.connection().and_then(|connection| connection.task) == Some(task);
         self.tasks.finished(task, status, connected);
         self.awake = true;
     }
 
-    /// Carries out what is to be done, within limits.
+    /// Runs the chip, within limits.
     pub fn run<H: Bus + Targets>(&mut self, host: &mut H, limits: Limits) -> Run {
         self.awake = false;
         self.left = limits.instructions;
@@ -231,7 +231,7 @@ impl Chip {
         }
     }
 
-    /// Steps, until something is to be looked at.
+    /// Executes instructions until other events must be checked.
     #[inline]
     fn go_on<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
         loop {

@@ -1,8 +1,8 @@
-//! The SCSI bus from the target's end: who is connected, and what the target asks for next.
+//! The SCSI bus from the target's end: the connected target, and the phase that it requests next.
 //!
-//! One initiator and at most one target are on the bus at a time. A target's part of the conversation is a
-//! [`Stage`]; what it will do once it has said all its messages is [`Next`]. The chip asks by
-//! [`Chip::requested`] which phase the target's next REQ is for, and that is where it may have to wait.
+//! One initiator and at most one target are on the bus at a time. The target is in a
+//! [`Stage`]; [`Next`] is its action after it has sent all its messages. [`Chip::requested`]
+//! returns the phase of the target's next REQ; there the chip may have to wait.
 //!
 //! After the last byte of a message ACK stays asserted until SCRIPTS clear it, so that ATN can still be raised to answer
 //! that message. Firmware does not always clear it; whatever needs the bus next does it then.
@@ -32,15 +32,15 @@ pub mod phase {
     }
 }
 
-/// Who is on the bus.
+/// The state of the bus.
 pub enum Link {
     Free,
-    /// Nobody answers this selection; found out by the first instruction that needs the target.
+    /// No target answers this selection; the first instruction that needs the target detects that.
     Selecting,
     Connected(Connection),
 }
 
-/// What the target does now.
+/// The present activity of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Selected without ATN: a command by the book, a message for firmware that sends one all the same.
@@ -54,7 +54,7 @@ pub enum Stage {
     Status,
 }
 
-/// What the target does when it has nothing more to say.
+/// The target's action after it has sent all its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     Command,
@@ -143,7 +143,7 @@ impl Chip {
         self.connection().is_some()
     }
 
-    /// The chip has won arbitration (it always does: nobody else wants the bus more) and selects.
+    /// Selects a target. The chip always wins arbitration, since targets have lower priority.
     pub(crate) fn select<H: Targets>(&mut self, host: &mut H, target: u8, atn: bool) {
         let own = self.regs.get(SCID) & 0x0f;
         self.link = if target == own || !host.present(target) {
@@ -267,7 +267,7 @@ impl Chip {
         Ok(phase)
     }
 
-    /// The phase on the lines now; `None` when nobody drives them.
+    /// The phase on the lines; `None` when no target drives them.
     pub(crate) fn phase(&self) -> Option<u8> {
         let connection = self.connection()?;
         Some(match connection.stage {
@@ -298,8 +298,8 @@ impl Chip {
         }
     }
 
-    /// Whether the target has said its last message, and leaves the bus when that is acknowledged. Firmware asks for two bytes
-    /// of a message that has one.
+    /// Whether the target has sent its last message, and leaves the bus when that is acknowledged. Firmware tries to receive two
+    /// bytes of a message that has one.
     pub(crate) fn has_sent_last_message(&self) -> bool {
         self.connection().is_some_and(|connection| {
             connection.ack_held
@@ -328,7 +328,7 @@ impl Chip {
         }
     }
 
-    /// All was heard; the target says what it has to say, and then goes on.
+    /// After the initiator's messages the target sends its own, and then goes on.
     pub(crate) fn settle(&mut self) {
         let Some(connection) = self.connection_mut() else {
             return;
@@ -349,7 +349,7 @@ impl Chip {
         };
     }
 
-    /// The target lets go of the bus; its task, if it has one, comes back by reselection.
+    /// The target releases the bus; its task, if it has one, reselects later.
     pub(crate) fn go_free(&mut self) {
         let task = self.connection().and_then(|connection| connection.task);
         self.link = Link::Free;

@@ -1,7 +1,7 @@
 //! Messages between initiator and target (SPI-2, chapter 16), both directions.
 //!
-//! Buffers have fixed sizes, and lengths that a guest says are only counted: what is longer than any message
-//! known here is heard to its end and rejected.
+//! Buffers have fixed sizes, and lengths from the guest are only counted: a message that is longer than any supported one
+//! is received to its end and rejected.
 
 use crate::chip::core::Chip;
 use crate::chip::link::Next;
@@ -47,12 +47,12 @@ pub struct MessageAssembler {
 }
 
 impl MessageAssembler {
-    /// Is a message incomplete?
+    /// Whether a message is incomplete.
     pub fn in_message(&self) -> bool {
         self.heard > 0
     }
 
-    /// One byte more. The whole message (of a long one the beginning, and its true length), if this was the last.
+    /// Adds a byte. Returns the message (the beginning of a long one, and its true length) if this was the last.
     fn push(&mut self, byte: u8) -> Option<([u8; KEPT], usize)> {
         if let Some(place) = self.bytes.get_mut(self.heard) {
             *place = byte;
@@ -73,7 +73,7 @@ impl MessageAssembler {
     }
 }
 
-/// Room for what a target may have to say at once.
+/// Most bytes of messages that a target has to send at once.
 const ROOM: usize = 32;
 
 /// Messages that the target is about to send.
@@ -89,7 +89,7 @@ pub struct OutgoingMessages {
 }
 
 impl OutgoingMessages {
-    /// Adds a message; one that finds no room is not said.
+    /// Adds a message, which is dropped if there is no room.
     pub fn push(&mut self, message: &[u8]) {
         if self.at == self.len {
             (self.at, self.len, self.ends) = (0, 0, 0);
@@ -126,12 +126,12 @@ impl OutgoingMessages {
         }
     }
 
-    /// Has the message of the last byte ended?
+    /// Whether the last byte was the end of a message.
     pub fn between_messages(&self) -> bool {
         self.at == 0 || self.ends & 1 << (self.at - 1) != 0
     }
 
-    /// Says the last message again.
+    /// Sends the last message again.
     fn repeat(&mut self) {
         let last = self.last;
         let len = self.last_len;
@@ -142,9 +142,9 @@ impl OutgoingMessages {
 }
 
 impl Chip {
-    /// The target hears a byte of a message.
+    /// The target receives a byte of a message.
     pub(crate) fn receive_message_byte<H: Bus + Targets>(&mut self, host: &mut H, byte: u8) {
-        // Who was told to go hears nothing more.
+        // A target that is to disconnect ignores further messages.
         let Some(connection) = self.connection_mut().filter(|it| !it.leaves) else {
             return;
         };
@@ -210,7 +210,7 @@ impl Chip {
         }
     }
 
-    /// The initiator could not use what it got: the command fails, unless it is beyond that.
+    /// The initiator has detected an error: the command fails, unless it has finished already.
     fn initiator_error<H: Bus + Targets>(&mut self, host: &mut H) {
         let Some(connection) = self.connection() else {
             return;
@@ -234,7 +234,7 @@ impl Chip {
         connection.next = Next::Free;
     }
 
-    /// The status was sent.
+    /// Sends COMMAND COMPLETE after the status.
     pub(crate) fn queue_complete_message(&mut self) {
         let Some(connection) = self.connection_mut() else {
             return;

@@ -1,10 +1,10 @@
-//! Registers that are memory and nothing else. Programs keep their addresses in such, and half of all instructions read or
-//! write one: that is to cost no more than memory does.
+//! Registers without side effects. Programs store addresses in them, and half of all instructions read or
+//! write one, so they are accessed like memory.
 
 use crate::chip::registers::*;
 
-/// Reading it does something, or shows something else than was written: what, `access.rs` knows. Also those that show the instruction
-/// of now, which are not up to date while simple ones are carried out.
+/// Whether reading a register has a side effect, or returns another value than was written (see `access.rs`). This includes
+/// registers that show the present instruction, which are not up to date during the fast path.
 const fn has_read_effect(at: u8) -> bool {
     matches!(
         at,
@@ -32,8 +32,8 @@ const fn has_read_effect(at: u8) -> bool {
     )
 }
 
-/// Writing it does something, or keeps something else than is written. The upper half of programs' addresses is one that simple
-/// instructions do not look at.
+/// Whether writing a register has a side effect, or stores another value than is written. This includes the upper half of programs'
+/// addresses, which the fast path ignores.
 const fn has_write_effect(at: u8) -> bool {
     matches!(
         at,
@@ -62,7 +62,7 @@ const fn has_write_effect(at: u8) -> bool {
     )
 }
 
-// What a register is, by the bits below.
+// Properties of registers.
 const READ: u8 = 1;
 const WRITTEN: u8 = 2;
 /// The same for all four bytes of a word that begins here.
@@ -93,13 +93,13 @@ fn is(at: u8, kind: u8) -> bool {
     KINDS[usize::from(at)] & kind != 0
 }
 
-/// Reading this register brings what stands in it.
+/// Whether reading this register returns its byte.
 #[inline]
 pub fn is_read(at: u8) -> bool {
     is(at, READ)
 }
 
-/// Writing this register puts a byte there.
+/// Whether writing this register stores a byte.
 #[inline]
 pub fn is_written(at: u8) -> bool {
     is(at, WRITTEN)
@@ -123,7 +123,7 @@ mod tests {
     use crate::chip::Chip;
 
     #[test]
-    fn plain_registers_hold_what_is_written_and_do_nothing_else() {
+    fn plain_registers_store_bytes_without_side_effects() {
         for at in 0..=u8::MAX {
             let mut chip = Chip::new();
             for other in 0..=u8::MAX {

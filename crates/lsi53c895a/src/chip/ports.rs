@@ -1,15 +1,15 @@
-//! Ports of the chip: guest memory, and the targets on its SCSI bus.
+//! Interfaces that the chip uses: guest memory, and the targets on its SCSI bus.
 
 use std::ptr::NonNull;
 
-/// The caller's name for a memory access that is answered later.
+/// The caller's number of a memory access that finishes later.
 pub type DmaId = u64;
 
-/// An access to memory that is not there.
+/// Error of an access to memory that does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault;
 
-/// Guest memory as the chip sees it over PCI. The chip's own windows are never asked for here.
+/// Guest memory, which the chip accesses over PCI. The chip handles accesses to its own windows itself.
 pub trait Bus {
     /// Host memory behind `addr`, contiguous, at least 1 and at most `len` bytes; `None` if nothing is mapped there (or
     /// not for writing, if `write`). It stays valid until the task it was collected for has ended.
@@ -21,7 +21,7 @@ pub trait Bus {
     /// Writes mapped memory. False, and nothing written, if a part of it is not mapped.
     fn write(&mut self, addr: u64, data: &[u8]) -> bool;
 
-    /// The aligned word at `addr`, if it is mapped and can be had as one. What else is asked for by [`Bus::read`].
+    /// The aligned word at `addr`, if it is mapped and can be read as one. Otherwise [`Bus::read`] is called.
     #[inline]
     fn read_word(&mut self, addr: u64) -> Option<u32> {
         let mut bytes = [0; 4];
@@ -35,33 +35,33 @@ pub trait Bus {
         self.write(addr, &word.to_le_bytes())
     }
 
-    /// Asks for memory without a mapping. [`Chip::dma_done`](crate::chip::Chip::dma_done) brings it, never from
+    /// Reads memory without a mapping. [`Chip::dma_done`](crate::chip::Chip::dma_done) gets the data, never from
     /// inside of this call.
     fn dma_read(&mut self, addr: u64, len: usize) -> Result<DmaId, Fault>;
 
-    /// Writes memory without a mapping; answered as a read is, with no data.
+    /// Writes memory without a mapping; [`Chip::dma_done`](crate::chip::Chip::dma_done) is called without data.
     fn dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, Fault>;
 
-    /// Has something come of this run that is not to wait for its end? Asked now and then.
+    /// Whether the run should end early. The chip calls it from time to time.
     fn ends_run(&self) -> bool {
         false
     }
 
-    /// The interrupt pin has gone up, and the run goes on: the guest may hear of it meanwhile.
-    /// [`Chip::irq_level`](crate::chip::Chip::irq_level) says so after the run as well.
+    /// The interrupt pin was asserted, and the run goes on: the guest may be notified meanwhile.
+    /// [`Chip::irq_level`](crate::chip::Chip::irq_level) returns the level after the run as well.
     fn interrupt(&mut self) {}
 }
 
-/// A task of the chip's, named so that a late answer to a name that was used again is recognised.
+/// A task of the chip's. The generation distinguishes it from earlier tasks of the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId {
-    /// Below [`MAX_TASKS`](crate::chip::MAX_TASKS): which of the chip's slots.
+    /// The chip's slot, below [`MAX_TASKS`](crate::chip::MAX_TASKS).
     pub index: u16,
     /// How often the slot was used before.
     pub generation: u32,
 }
 
-/// Which logical unit of which target. The initiator is always the chip.
+/// A logical unit of a target. The initiator is always the chip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nexus {
     /// SCSI ID, 0 to 15.
@@ -70,7 +70,7 @@ pub struct Nexus {
     pub lun: u8,
 }
 
-/// How a task is to be ordered.
+/// The task attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attribute {
     /// No tag: the unit's only task of this initiator.
@@ -83,7 +83,7 @@ pub enum Attribute {
     Ordered,
 }
 
-/// What a target does after it has the command.
+/// The phase after a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// No data: it is run at once, with an empty list.
@@ -94,28 +94,28 @@ pub enum Phase {
     DataOut(u64),
 }
 
-/// How far a task got.
+/// The result of running a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// [`Chip::finished`](crate::chip::Chip::finished) will say so.
+    /// [`Chip::finished`](crate::chip::Chip::finished) will be called.
     Later,
     /// Done, with this status byte.
     Finished(u8),
 }
 
-/// How far an abort got.
+/// The result of an abort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abort {
-    /// Nothing touches its memory any more.
+    /// Its memory is no longer in use.
     Done,
-    /// Its memory is still in use; [`Chip::finished`](crate::chip::Chip::finished) will say when no longer (with any status).
+    /// Its memory is still in use; [`Chip::finished`](crate::chip::Chip::finished) will be called when it is not (with any status).
     Later,
 }
 
-/// Why a task ends in CHECK CONDITION before the target has seen to it.
+/// Why a task ends in CHECK CONDITION before it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// There is one with this tag already: ABORTED COMMAND, OVERLAPPED COMMANDS ATTEMPTED (0B/4E/00).
+    /// Another task has the same tag: ABORTED COMMAND, OVERLAPPED COMMANDS ATTEMPTED (0B/4E/00).
     Overlapped,
     /// INITIATOR DETECTED ERROR MESSAGE RECEIVED (0B/48/00).
     InitiatorError,
@@ -123,7 +123,7 @@ pub enum Refusal {
     DataPhase,
 }
 
-/// What is reset. The tasks concerned were aborted before, one by one.
+/// The scope of a reset. The tasks concerned were aborted before, one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
     /// All targets: SCSI bus reset, or the chip's own.
@@ -136,27 +136,27 @@ pub enum Reset {
 
 /// The targets on the SCSI bus. None of these calls may enter the chip.
 ///
-/// The bus has no autosense: sense data of a task that ended in CHECK CONDITION is kept for its nexus until
+/// The bus has no autosense: sense data of a task that ended in CHECK CONDITION must be stored for its nexus until
 /// REQUEST SENSE or the next command to that unit.
 pub trait Targets {
-    /// Does a target with this ID answer a selection?
+    /// Whether a target with this ID exists.
     fn present(&mut self, target: u8) -> bool;
 
-    /// A new task. `cdb` has the length that its operation code asks for.
+    /// Receives a new task. `cdb` has the length that its operation code requires.
     fn receive(&mut self, task: TaskId, nexus: Nexus, attribute: Attribute, cdb: &[u8]) -> Phase;
 
-    /// A task instead of the one that was, or would have been, received: it is run next, and ends in CHECK CONDITION.
+    /// Replaces the task that was, or would have been, received by one that ends in CHECK CONDITION. It is run next.
     fn refuse(&mut self, task: TaskId, nexus: Nexus, refusal: Refusal);
 
-    /// All of its data is at hand: `segments` of host memory, `len` bytes in sum, the task's to use and change until it has ended.
+    /// Runs a task with its data: `segments` of host memory, `len` bytes in sum, which it may use and change until it has ended.
     fn run(&mut self, task: TaskId, segments: &mut [libc::iovec], len: u64) -> Step;
 
-    /// The task will not be asked about any more. It had not finished.
+    /// Aborts a task that has not finished.
     fn abort(&mut self, task: TaskId) -> Abort;
 
-    /// A task that had finished is over. `told`: the initiator has its status; else nobody wants it any more.
+    /// Ends a task that had finished. `reported`: the initiator has its status; otherwise it was aborted.
     fn ended(&mut self, task: TaskId, reported: bool);
 
-    /// Targets or units go back to their power-on state.
+    /// Resets targets or units to their power-on state.
     fn reset(&mut self, what: Reset);
 }

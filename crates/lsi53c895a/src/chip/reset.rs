@@ -1,7 +1,7 @@
-//! Resets: the chip's, the SCSI bus's, and what is left to do for them between two instructions.
+//! Resets of the chip and of the SCSI bus, and their deferred part between two instructions.
 //!
-//! A register write takes effect on registers at once, but does not call targets: that waits for the next
-//! run. So a reset that comes out of a transfer finds nobody in the middle of that transfer.
+//! A register write resets registers at once, but does not call targets: that waits for the next
+//! run. So a reset that is caused by a transfer does not interrupt that transfer.
 
 use crate::chip::core::Chip;
 use crate::chip::link::Link;
@@ -11,10 +11,10 @@ use crate::chip::registers::{Registers, sist0};
 use crate::chip::scripts::Cpu;
 use crate::chip::timers::Timers;
 
-/// What a register write left to be done.
+/// Deferred work of a register write.
 #[derive(Clone, Copy, Default)]
 pub struct Pending {
-    /// All tasks are to be aborted, and the targets told.
+    /// All tasks are to be aborted, and the targets reset.
     pub bus_reset: bool,
     /// SIST0.RST is to be set when the aborted tasks are gone.
     pub announce: bool,

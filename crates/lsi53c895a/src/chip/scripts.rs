@@ -1,7 +1,7 @@
-//! The SCRIPTS processor: fetches instructions and carries them out, one at a time (manual, chapter 5).
+//! The SCRIPTS processor: fetches and executes instructions, one at a time (manual, chapter 5).
 //!
-//! An instruction is latched before it runs, and what it has done so far is kept with it. So one that has to
-//! wait, for the target, for memory or for the next run, is simply carried out again from there.
+//! An instruction is latched before it runs, together with its progress. So one that has to
+//! wait, for the target, for memory or for the next run, continues from there.
 
 mod block_move;
 mod fast_path;
@@ -15,12 +15,12 @@ use crate::chip::core::Chip;
 use crate::chip::ports::{Bus, Targets};
 use crate::chip::registers::{CCNTL1, DBC, DCNTL, DNAD, DSP, DSPS, SFS, ccntl1, dcntl, dstat};
 
-/// Why an instruction does not go on.
+/// Why an instruction pauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
-    /// The target has nothing to ask yet, or no target comes.
+    /// The target requests no phase yet, or no target reselects.
     Bus,
-    /// Memory was asked for.
+    /// An access to memory is pending.
     Memory,
     /// The run's limit is used up.
     Limit,
@@ -80,7 +80,7 @@ impl Chip {
         self.awake = true;
     }
 
-    /// The instruction under way is forgotten, and what it has asked for: memory may be another when it is carried out again.
+    /// Drops the latched instruction and its pending read: memory may have changed when the program continues.
     pub(crate) fn stop(&mut self) {
         self.cpu.stop();
         self.forget_read();

@@ -1,17 +1,17 @@
-//! The table of tasks: what was received and has not yet sent its status.
+//! The table of tasks that were received and have not sent their status.
 //!
-//! A task's name is its slot and how often the slot was used, so that an answer that comes after an abort is told from
-//! one for the slot's next task. An aborted task whose memory is in use keeps its slot until the disk lets go of it.
+//! A task's ID is its slot and a generation, which distinguishes a completion after an abort from
+//! one of the slot's next task. An aborted task keeps its slot until the disk no longer uses its memory.
 
 use std::collections::VecDeque;
 
 use crate::chip::data::Data;
 use crate::chip::ports::{Abort, Nexus, Targets, TaskId};
 
-/// Tasks at a time, over all targets. The next one is told TASK SET FULL.
+/// Most tasks of all targets. The next one ends with TASK SET FULL.
 pub const MAX_TASKS: usize = 256;
 
-/// Pieces of host memory in one task.
+/// Most segments of one task.
 pub const MAX_SEGMENTS: usize = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ enum State {
     /// The target has it.
     Running,
     Finished(u8),
-    /// Aborted, and not yet let go of.
+    /// Aborted, with memory that is still in use.
     Draining,
 }
 
@@ -43,7 +43,7 @@ pub struct Tasks {
     draining: usize,
     /// Bytes in bounce buffers of all tasks.
     pub bounced: usize,
-    /// How many have come, and how many have gone.
+    /// Counts tasks that were added or removed.
     turnover: u64,
 }
 
@@ -97,12 +97,12 @@ impl Tasks {
         })
     }
 
-    /// Another number when a task has come or gone.
+    /// A number that changes when a task is added or removed.
     pub fn turnover(&self) -> u64 {
         self.turnover
     }
 
-    /// Gives the slot back.
+    /// Releases the slot.
     pub fn release(&mut self, id: TaskId) {
         let Some(slot) = self.slot(id) else { return };
         let before = std::mem::replace(&mut slot.state, State::Free);
@@ -118,7 +118,7 @@ impl Tasks {
         }
     }
 
-    /// The target is about to have it.
+    /// Marks a task as running, and returns its data.
     pub fn runs(&mut self, id: TaskId) -> Option<&mut Data> {
         let slot = self.slots.get_mut(usize::from(id.index))?;
         if slot.generation != id.generation || slot.state != State::Collecting {
@@ -129,7 +129,7 @@ impl Tasks {
         Some(&mut slot.data)
     }
 
-    /// It ended. One that is connected is not in the way of reselection: it is there.
+    /// Marks a task as finished. It waits for reselection unless it is connected.
     pub fn finished(&mut self, id: TaskId, status: u8, connected: bool) {
         let Some(slot) = self.slot(id) else { return };
         match slot.state {
@@ -160,7 +160,7 @@ impl Tasks {
         }
     }
 
-    /// The one that waits longest for reselection.
+    /// The task that has waited longest for reselection.
     pub fn next_ready(&mut self) -> Option<TaskId> {
         while let Some(id) = self.ready.pop_front() {
             if self.status(id).is_some() {
@@ -170,9 +170,9 @@ impl Tasks {
         None
     }
 
-    /// The task of this name, as the initiator names it.
+    /// The task with this nexus and tag.
     pub fn find(&self, nexus: Nexus, tag: Option<u8>) -> Option<TaskId> {
-        // There are few most of the time, and slots that were used last are used again: those behind are not looked at.
+        // Mostly there are few tasks, in the first slots, since the slot that was released last is reused first.
         let mut left = self.slots.len() - self.free.len();
         let mut slots = self.slots.iter().enumerate();
         while left > 0 {
@@ -227,7 +227,7 @@ impl Tasks {
         }
     }
 
-    /// Tasks forget what they have collected of guest memory, and remember that they have.
+    /// Drops the memory that tasks have collected, and marks it as lost.
     pub fn lose_memory(&mut self) {
         for slot in &mut self.slots {
             if slot.state == State::Collecting {
@@ -236,7 +236,7 @@ impl Tasks {
         }
     }
 
-    /// The task forgets what it has collected: it is to fail.
+    /// Drops the memory that a task has collected, since it will fail.
     pub fn drop_collected(&mut self, id: TaskId) {
         if let Some(task) = self.get_mut(id) {
             let bounced = task.data.clear();

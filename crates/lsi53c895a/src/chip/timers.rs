@@ -1,6 +1,6 @@
 //! The general purpose timer (manual, STIME1). Drivers use it to measure the chip's clock.
 //!
-//! The other two timers have nothing to measure here: a selection is answered at once or never, and a
+//! The other two timers never expire: a target answers a selection at once or never, and a
 //! handshake takes no time.
 
 /// The shortest period, which field value 1 stands for; each further value doubles it.
@@ -9,7 +9,7 @@ const UNIT_NS: u64 = 125_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timers {
     Off,
-    /// Written since the caller last told the time.
+    /// STIME1 was written, and the time is not known yet.
     Started {
         after_ns: u64,
     },
@@ -31,7 +31,7 @@ impl Timers {
         };
     }
 
-    /// Has it expired?
+    /// Whether it has expired.
     pub fn check_expired(&mut self, now_ns: u64) -> bool {
         if let Timers::Started { after_ns } = *self {
             *self = Timers::Due {

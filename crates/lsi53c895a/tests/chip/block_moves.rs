@@ -91,7 +91,7 @@ fn a_direct_move_to_sixty_four_bits_has_a_third_word() {
 }
 
 #[test]
-fn a_phase_mismatch_leaves_all_that_is_needed_to_go_on() {
+fn a_phase_mismatch_saves_the_state_to_continue() {
     let mut machine = Machine::new();
     let program = inquiry(&mut machine, |p| {
         p.label("move").move_direct(DATA_IN, 100, 0x9000);
@@ -108,7 +108,7 @@ fn a_phase_mismatch_leaves_all_that_is_needed_to_go_on() {
 }
 
 #[test]
-fn phase_mismatch_jumps_go_where_they_are_told() {
+fn phase_mismatch_jumps_go_to_the_programmed_address() {
     for (ccntl0, jumps) in [(0x00, None), (0x80, Some(PMJAD1)), (0xc0, Some(PMJAD2))] {
         let mut machine = Machine::new();
         machine.write8(CCNTL0, ccntl0);
@@ -153,7 +153,7 @@ fn mismatches_outside_of_data_phases_jump_only_if_asked_to() {
 }
 
 #[test]
-fn a_selection_that_finds_the_chip_reselected_takes_the_other_way() {
+fn a_selection_of_a_reselected_chip_jumps_to_the_alternate_address() {
     let mut machine = Machine::new();
     machine.poke(0x8000, &[0xc0]);
     machine.poke(0x8010, &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
@@ -221,7 +221,7 @@ fn atn_and_ack_show_until_they_are_cleared() {
 }
 
 #[test]
-fn memory_that_goes_away_while_it_is_collected_fails_the_command() {
+fn memory_unmapped_during_collection_fails_the_command() {
     let mut machine = Machine::new();
     inquiry(&mut machine, |p| {
         p.move_direct(DATA_IN, 6, 0x9000).int(When::Always, 1);

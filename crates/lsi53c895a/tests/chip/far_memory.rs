@@ -83,7 +83,7 @@ fn the_status_comes_after_the_data_is_written_back() {
 }
 
 #[test]
-fn memory_that_is_nowhere_is_a_bus_fault() {
+fn access_to_missing_memory_is_a_bus_fault() {
     for read in [true, false] {
         let mut machine = Machine::new();
         let nowhere = far(u32::try_from(FAR_BYTES).unwrap());
@@ -110,7 +110,7 @@ fn answers_that_come_after_a_reset_are_ignored() {
     machine.write32(DSP, far(8));
     machine.run();
     assert_eq!(machine.world.asked.len(), 2);
-    // The first answer is for nobody.
+    // The first reply is ignored.
     assert!(machine.answer_memory());
     machine.run();
     assert_eq!(machine.read8(DSTAT), 0x80);
@@ -172,7 +172,7 @@ fn an_access_that_an_abort_has_ended_cannot_fail() {
 }
 
 #[test]
-fn registers_are_served_while_memory_is_waited_for() {
+fn registers_are_accessible_during_a_memory_access() {
     let mut machine = Machine::new();
     machine.write32(DSP, far(0));
     let limits = Limits {
@@ -188,7 +188,7 @@ fn registers_are_served_while_memory_is_waited_for() {
 }
 
 #[test]
-fn bounce_buffers_have_a_limit_and_what_goes_beyond_fails() {
+fn commands_beyond_the_bounce_buffer_limit_fail() {
     const MIB: u32 = 1 << 20;
     let mut driver = Driver::new(Machine::new());
     let mut order = transfer(0x2a, 0, None, 0, 2048, 0);

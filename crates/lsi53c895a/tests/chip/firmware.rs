@@ -88,7 +88,7 @@ fn seabios_finds_no_target_by_a_selection_timeout() {
 }
 
 #[test]
-fn seabios_asks_who_is_there_and_whether_it_is_ready() {
+fn seabios_sends_inquiry_and_test_unit_ready() {
     let mut machine = Machine::new();
     boot_command(
         &mut machine,
@@ -148,7 +148,7 @@ fn seabios_reads_and_writes_while_the_bus_is_held_for_it() {
 }
 
 #[test]
-fn seabios_that_asks_for_less_than_the_target_has_sees_a_phase_mismatch() {
+fn seabios_gets_a_phase_mismatch_when_it_reads_too_little() {
     let mut machine = Machine::new();
     boot_command(
         &mut machine,
@@ -200,7 +200,7 @@ fn uefi_command(machine: &mut Machine, target: u32, cdb: &[u8], data: Option<u32
 }
 
 #[test]
-fn uefi_firmware_has_its_commands_carried_out_one_after_the_other() {
+fn commands_of_uefi_firmware_run_one_after_the_other() {
     let mut machine = Machine::new();
     machine.write8(ISTAT0, 0x40);
     assert_eq!(uefi_command(&mut machine, 2, &[0; 6], None), 0);

@@ -190,7 +190,7 @@ fn memory_moves_to_and_from_registers_in_io_space() {
         p.copy(4, BARS.io + u32::from(SCRATCHA), 0x8010);
     });
     assert_eq!(machine.peek32(0x8010), 0x0403_0201);
-    // Nobody else's ports.
+    // Ports of other devices.
     machine.read8(DSTAT);
     run(&mut machine, |p| {
         p.copy(4, 0x60, 0x8010);
@@ -270,7 +270,7 @@ fn an_instruction_shows_in_the_registers_it_is_fetched_into() {
 }
 
 #[test]
-fn selecting_nobody_times_out_when_the_target_is_needed_and_not_before() {
+fn selecting_a_missing_target_times_out_when_it_is_needed() {
     let mut machine = Machine::new();
     machine.world.present = vec![];
     run(&mut machine, |p| {
@@ -302,7 +302,7 @@ fn the_chip_does_not_answer_itself() {
 }
 
 #[test]
-fn status_shows_who_is_connected_and_which_lines_are_up() {
+fn status_registers_show_the_target_and_the_bus_lines() {
     let mut machine = Machine::new();
     run(&mut machine, |p| {
         p.select_atn(2, "x")
@@ -331,7 +331,7 @@ fn the_bus_going_free_unexpectedly_is_an_interrupt() {
 }
 
 #[test]
-fn a_wait_for_reselection_is_called_off_by_the_signal() {
+fn the_signal_bit_ends_a_wait_for_reselection() {
     let mut machine = Machine::new();
     run(&mut machine, |p| {
         p.wait_reselect("called")

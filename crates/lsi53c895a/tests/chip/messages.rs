@@ -60,7 +60,7 @@ fn negotiations_are_answered_within_what_ultra2_can_do() {
 }
 
 #[test]
-fn messages_that_mean_nothing_here_are_rejected() {
+fn unknown_messages_are_rejected() {
     for message in [
         &[0xc0, 0x04][..],
         &[0xc0, 0x0f],
@@ -75,7 +75,7 @@ fn messages_that_mean_nothing_here_are_rejected() {
 }
 
 #[test]
-fn messages_that_ask_for_nothing_are_taken() {
+fn messages_without_effect_are_accepted() {
     for message in [
         &[0xc0, 0x08][..],
         &[0xc0, 0x07],
@@ -127,7 +127,7 @@ fn a_selection_without_atn_takes_a_command_or_a_message() {
 }
 
 #[test]
-fn the_last_message_is_said_again_after_a_parity_error() {
+fn the_last_message_is_repeated_after_a_parity_error() {
     let mut machine = Machine::new();
     machine.poke(OUT + 16, &[0x09]);
     say(&mut machine, &[0xc0, 1, 2, 3, 1], |p| {
@@ -265,7 +265,7 @@ fn aborts_and_resets_reach_exactly_the_tasks_they_name() {
     assert_eq!(
         left_after(&[0xc0, 0x20, 1, 0x0d, 0xc1, 0x06, 0x0c]),
         (vec![1, 2], vec![]),
-        "who was told to go hears nothing more"
+        "a target that is to disconnect ignores further messages"
     );
 }
 
@@ -292,7 +292,7 @@ fn a_reselection_can_be_answered_with_an_abort() {
 }
 
 #[test]
-fn a_message_onto_the_register_that_aborts_ends_its_own_move() {
+fn a_message_that_overwrites_the_abort_register_ends_its_move() {
     let mut machine = Machine::new();
     in_flight(&mut machine, &[(0, 9)]);
     let id = machine.world.running[0];

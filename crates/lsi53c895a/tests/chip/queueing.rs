@@ -109,7 +109,7 @@ fn sixty_four_kib_in_pieces_are_one_request_with_the_guests_memory() {
 }
 
 #[test]
-fn data_at_hand_comes_without_a_disconnection_and_short_data_leaves_a_residual() {
+fn immediate_data_needs_no_disconnection_and_short_data_leaves_a_residual() {
     let mut driver = driver();
     let mut order = transfer(0x28, 2, None, 0, 0, 0);
     order.cdb = vec![0x12, 0, 0, 0, 255, 0];
@@ -188,7 +188,7 @@ fn without_the_right_to_disconnect_the_bus_is_held() {
 }
 
 #[test]
-fn fifteen_targets_and_their_units_are_told_apart() {
+fn fifteen_targets_and_their_units_are_distinct() {
     let mut driver = driver();
     let mut expected = Vec::new();
     for target in (0..16).filter(|id| *id != 7) {
@@ -215,7 +215,7 @@ fn fifteen_targets_and_their_units_are_told_apart() {
 }
 
 #[test]
-fn tags_say_how_tasks_are_ordered() {
+fn tags_select_the_task_attribute() {
     let mut driver = driver();
     for (i, message) in (0..3).zip([0x20, 0x21, 0x22]) {
         let mut order = transfer(0x28, 0, None, 0, 1, BUFFERS);
@@ -251,7 +251,7 @@ fn a_tag_used_twice_ends_both_tasks() {
 }
 
 #[test]
-fn when_all_slots_are_taken_the_next_task_is_told_so() {
+fn a_task_without_a_free_slot_ends_with_task_set_full() {
     let mut driver = driver();
     for i in 0..MAX_TASKS {
         let mut order = transfer(0x28, u32::try_from(i % 4).unwrap(), None, 0, 1, BUFFERS);

@@ -30,7 +30,7 @@ fn registers_have_their_values_after_a_reset() {
 }
 
 #[test]
-fn what_linux_tries_on_the_status_registers_before_it_trusts_the_chip() {
+fn status_registers_pass_the_probe_of_linux() {
     let mut machine = Machine::new();
     machine.write32(DSTAT, 0xffff_ffff);
     let read = machine.read32(DSTAT);
@@ -153,7 +153,7 @@ fn the_semaphore_stays_and_the_interrupt_on_the_fly_is_cleared_by_a_one() {
 }
 
 #[test]
-fn an_interrupt_on_the_fly_is_told_before_scripts_go_on() {
+fn an_interrupt_on_the_fly_is_signalled_before_scripts_continue() {
     let mut machine = Machine::new();
     let mut program = Program::at(0x1000);
     for _ in 0..2 {
@@ -164,7 +164,7 @@ fn an_interrupt_on_the_fly_is_told_before_scripts_go_on() {
     machine.start(&program, 0x1000);
     assert_eq!(machine.peek(WATCHED, 1), [0x55]);
     assert_eq!(machine.world.interrupted, [0], "once, since it stays up");
-    // Nobody is told while the pin is held down.
+    // No signal while the pin is masked.
     machine.write8(ISTAT0, 0x04);
     machine.write8(DCNTL, 0x02);
     machine.start(&program, 0x1000);

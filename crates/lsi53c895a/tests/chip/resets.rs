@@ -23,7 +23,7 @@ fn with_reads(count: u8) -> Driver {
 }
 
 #[test]
-fn a_bus_reset_is_an_interrupt_and_the_end_of_all_tasks() {
+fn a_bus_reset_raises_an_interrupt_and_ends_all_tasks() {
     let mut driver = with_reads(4);
     let machine = &mut driver.machine;
     machine.write8(SCNTL1, 0x08);
@@ -77,7 +77,7 @@ fn a_bus_reset_is_not_reported_while_a_disk_still_writes_to_memory() {
 }
 
 #[test]
-fn an_abort_is_over_when_the_disk_has_let_go() {
+fn an_abort_ends_when_the_disk_no_longer_uses_memory() {
     let mut driver = with_reads(2);
     driver.machine.world.holds_on = true;
     let running = driver.machine.world.running.clone();
@@ -97,7 +97,7 @@ fn an_abort_is_over_when_the_disk_has_let_go() {
 }
 
 #[test]
-fn a_task_that_another_overlaps_answers_when_the_first_has_let_go() {
+fn an_overlapping_task_ends_after_the_first_released_its_memory() {
     let mut driver = with_reads(1);
     driver.machine.world.holds_on = true;
     let first = driver.machine.world.running[0];
@@ -115,7 +115,7 @@ fn a_task_that_another_overlaps_answers_when_the_first_has_let_go() {
 
 /// Also for programs that do not wait for the disconnection.
 #[test]
-fn nothing_moves_on_the_bus_before_the_disk_has_let_go() {
+fn the_bus_is_idle_until_the_disk_releases_memory() {
     const AT: u32 = 0x3e00;
     const MESSAGE: u32 = 0x3d00;
     const STATUS_BYTE: u32 = 0x3d40;
@@ -177,7 +177,7 @@ impl Machine {
 }
 
 #[test]
-fn resetting_the_chip_forgets_everything() {
+fn a_chip_reset_clears_all_state() {
     let mut driver = with_reads(3);
     let machine = &mut driver.machine;
     machine.write8(ISTAT0, 0x40);
@@ -232,7 +232,7 @@ fn a_reset_in_each_phase_leaves_a_chip_that_works() {
 }
 
 #[test]
-fn targets_hear_which_statuses_were_taken() {
+fn targets_are_notified_of_delivered_statuses() {
     let mut driver = with_reads(3);
     let running = driver.machine.world.running.clone();
     driver.machine.finish(running[1]);

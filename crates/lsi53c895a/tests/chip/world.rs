@@ -105,7 +105,7 @@ impl World {
         let lba = usize::try_from(u32::from_be_bytes(task.cdb[2..6].try_into().unwrap())).unwrap();
         let mut at = lba * BLOCK;
         for &(base, len) in &task.segments {
-            // SAFETY: the chip gave this memory for the task; nobody else looks at it meanwhile.
+            // SAFETY: the chip gave this memory for the task; no other code accesses it meanwhile.
             let guest = unsafe { std::slice::from_raw_parts_mut(base, len) };
             if task.cdb[0] == 0x28 {
                 guest.copy_from_slice(&self.disk[at..at + len]);
@@ -262,10 +262,10 @@ impl Targets for World {
         Abort::Done
     }
 
-    fn ended(&mut self, id: TaskId, told: bool) {
+    fn ended(&mut self, id: TaskId, reported: bool) {
         assert!(!self.tasks[&key(id)].aborted, "it had finished");
         assert!(!self.running.contains(&id));
-        self.ended.push((id, told));
+        self.ended.push((id, reported));
     }
 
     fn reset(&mut self, what: Reset) {

@@ -78,7 +78,7 @@ fn programs_and_data_in_memory_that_is_not_shared() {
 }
 
 #[test]
-fn memory_that_is_not_there_is_a_bus_fault() {
+fn access_to_missing_memory_is_a_bus_fault() {
     let mut machine = Machine::new();
     machine.write32(DSP, FAR);
     machine.go();

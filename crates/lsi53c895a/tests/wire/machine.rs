@@ -58,7 +58,7 @@ impl DiskIo for Disks {
     }
 
     fn call(&mut self, _: u32, _: DiskCall, _: u32) {
-        unreachable!("nobody asks for what takes its time");
+        unreachable!("no blocking work is submitted");
     }
 }
 
@@ -101,7 +101,7 @@ pub struct Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and nobody else has it.
+        // SAFETY: mapped by `new`, and not shared.
         unsafe { munmap(self.host.cast(), MEMORY) }.unwrap();
     }
 }
@@ -226,7 +226,7 @@ impl Machine {
         }
         let at = addr as usize;
         assert!(at + bytes.len() <= MEMORY);
-        // SAFETY: inside of the mapping, and nobody has a reference to it.
+        // SAFETY: within the mapping, to which no reference exists.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.host.add(at), bytes.len()) };
     }
 
@@ -237,7 +237,7 @@ impl Machine {
     pub fn peek(&self, addr: u32, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         assert!(addr as usize + len <= MEMORY);
-        // SAFETY: inside of the mapping, and nobody has a reference to it.
+        // SAFETY: within the mapping, to which no reference exists.
         unsafe {
             std::ptr::copy_nonoverlapping(self.host.add(addr as usize), bytes.as_mut_ptr(), len);
         }
@@ -267,7 +267,7 @@ impl Machine {
                 continue;
             }
             match self.rig.server.device().0.deadline_ns() {
-                // The adapter's own rests; nobody has that much patience.
+                // Pauses of the adapter; longer deadlines are not waited for.
                 Some(deadline_ns) if deadline_ns < self.rig.now_ns + 1_000_000 => {
                     self.rig.now_ns = self.rig.now_ns.max(deadline_ns);
                     self.rig.server.device().0.set_now(self.rig.now_ns);

@@ -1,4 +1,4 @@
-//! A guest's driver on the other end of vfio-user, and disks that answer when they are told to.
+//! A guest's driver on the other end of vfio-user, and disks whose requests are completed by the tests.
 #![allow(
     dead_code,
     clippy::unwrap_used,

@@ -10,7 +10,7 @@ use crate::transfers::ready;
 use test_support::vfio_user::unmap;
 
 #[test]
-fn memory_goes_when_the_disk_has_let_go_and_registers_are_answered_meanwhile() {
+fn unmapping_waits_for_the_disk_and_registers_are_answered_meanwhile() {
     let mut driver = ready(Machine::new(), &[0]);
     driver.machine.holds = true;
     driver.submit(&transfer(0x28, 0, Some(1), 0, 8, BUFFERS));
@@ -30,7 +30,7 @@ fn memory_goes_when_the_disk_has_let_go_and_registers_are_answered_meanwhile() {
 }
 
 #[test]
-fn memory_that_comes_changes_nothing_for_what_is_under_way() {
+fn added_memory_does_not_affect_requests_in_flight() {
     let mut driver = ready(Machine::new(), &[0]);
     driver.machine.holds = true;
     driver.machine.disks.bytes[0].fill(0x5a);
@@ -55,7 +55,7 @@ fn memory_that_comes_changes_nothing_for_what_is_under_way() {
 }
 
 #[test]
-fn memory_that_goes_while_data_is_collected_is_not_given_to_the_disk() {
+fn memory_unmapped_during_collection_is_not_submitted() {
     let mut machine = ready(Machine::new(), &[0]).machine;
     machine.holds = true;
     let (message, cdb) = (BARS.ram + 0x1000, BARS.ram + 0x1010);
@@ -79,7 +79,7 @@ fn memory_that_goes_while_data_is_collected_is_not_given_to_the_disk() {
 }
 
 #[test]
-fn a_reset_is_answered_when_the_disk_has_let_go() {
+fn a_reset_is_answered_when_requests_are_done() {
     let mut driver = ready(Machine::new(), &[0]);
     driver.machine.holds = true;
     for tag in 0..2 {
@@ -98,7 +98,7 @@ fn a_reset_is_answered_when_the_disk_has_let_go() {
 }
 
 #[test]
-fn another_front_end_goes_on_with_the_same_disk() {
+fn another_front_end_can_use_the_same_disk() {
     let mut driver = ready(Machine::new(), &[0]);
     driver.machine.holds = true;
     driver.machine.poke(BUFFERS, &[0x77; 512]);
@@ -117,7 +117,7 @@ fn another_front_end_goes_on_with_the_same_disk() {
 }
 
 #[test]
-fn programs_stand_still_while_nobody_is_connected() {
+fn programs_do_not_run_without_a_front_end() {
     const COUNTER: u8 = SCRATCHA;
     let mut machine = Machine::new();
     // It counts, and never ends.
@@ -163,7 +163,7 @@ fn programs_stand_still_while_nobody_is_connected() {
 }
 
 #[test]
-fn a_guest_that_takes_bus_mastering_away_gets_a_bus_fault() {
+fn disabling_bus_mastering_causes_a_bus_fault() {
     let mut machine = Machine::new();
     machine.rig.write(CONFIG, 4, &[3, 0]).unwrap();
     machine.write32(DSP, 0x1000);

@@ -25,7 +25,7 @@ fn at_the_disk(driver: &Driver) -> Vec<u64> {
 }
 
 #[test]
-fn ordered_tasks_wait_for_those_before_and_hold_up_those_behind() {
+fn ordered_tasks_wait_for_earlier_and_delay_later_ones() {
     let mut driver = ready(Machine::new(), &[0]);
     submit(&mut driver, &[SIMPLE, SIMPLE, ORDERED, SIMPLE, HEAD]);
     assert_eq!(at_the_disk(&driver), [0, 1, 4]);
@@ -40,7 +40,7 @@ fn ordered_tasks_wait_for_those_before_and_hold_up_those_behind() {
 }
 
 #[test]
-fn an_aborted_task_holds_up_nobody() {
+fn an_aborted_task_delays_no_other() {
     let mut driver = ready(Machine::new(), &[0]);
     submit(&mut driver, &[SIMPLE, ORDERED, SIMPLE]);
     assert_eq!(at_the_disk(&driver), [0]);
@@ -58,7 +58,7 @@ fn an_aborted_task_holds_up_nobody() {
 }
 
 #[test]
-fn a_task_that_is_aborted_at_the_disk_is_waited_for() {
+fn an_abort_waits_for_the_request_in_flight() {
     let mut driver = ready(Machine::new(), &[0]);
     submit(&mut driver, &[SIMPLE, SIMPLE]);
     driver.machine.poke(0x3d00, &[0xc0, 0x20, 1, 0x0d]);
@@ -74,7 +74,7 @@ fn a_task_that_is_aborted_at_the_disk_is_waited_for() {
 }
 
 #[test]
-fn a_disk_with_nothing_to_do_begins_while_other_commands_are_put_together() {
+fn an_idle_disk_starts_while_scripts_set_up_other_commands() {
     let mut driver = ready(Machine::new(), &[0]);
     driver.machine.holds = true;
     // One that keeps the bus: the others wait in the guest's queue.

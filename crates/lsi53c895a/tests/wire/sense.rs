@@ -19,14 +19,14 @@ fn request_sense(driver: &mut Driver) -> (u8, u16) {
 }
 
 #[test]
-fn the_first_thing_that_is_heard_is_a_reset() {
+fn the_first_command_reports_a_reset() {
     let mut driver = ready(Machine::new(), &[0]);
     assert_eq!(request_sense(&mut driver).0, 6);
     assert_eq!(request_sense(&mut driver), (0, 0), "said once");
 }
 
 #[test]
-fn two_failures_at_once_are_told_one_after_the_other() {
+fn two_failures_at_once_are_reported_one_after_the_other() {
     let mut driver = ready(Machine::new(), &[0]);
     request_sense(&mut driver);
     driver.machine.holds = true;
@@ -60,7 +60,7 @@ fn two_failures_at_once_are_told_one_after_the_other() {
 }
 
 #[test]
-fn tagged_commands_on_their_way_do_not_take_sense_data_away() {
+fn tagged_commands_do_not_clear_sense_data() {
     let mut driver = ready(Machine::new(), &[0]);
     request_sense(&mut driver);
     driver.machine.holds = true;

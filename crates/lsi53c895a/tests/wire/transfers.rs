@@ -93,7 +93,7 @@ fn sixteen_writes_and_reads_of_64_kib_are_in_flight_as_one_request_each() {
 }
 
 #[test]
-fn an_interrupt_tells_of_what_is_done_and_falls_when_it_was_taken() {
+fn an_interrupt_signals_completions_and_is_cleared_by_reading() {
     let mut driver = ready(Machine::new(), &[0]);
     driver.machine.interrupts();
     driver.machine.holds = true;
@@ -147,7 +147,7 @@ fn units_and_targets_are_disks_of_their_own() {
 }
 
 #[test]
-fn what_a_disk_has_no_room_for_waits_and_others_pass_it() {
+fn requests_without_room_wait_and_others_overtake_them() {
     let mut driver = ready(Machine::with(&[(0, 0), (1, 0)]), &[0, 1]);
     driver.machine.holds = true;
     driver.machine.disks.room = 2;
@@ -166,7 +166,7 @@ fn what_a_disk_has_no_room_for_waits_and_others_pass_it() {
 }
 
 #[test]
-fn many_commands_at_once_are_no_reason_to_rest() {
+fn many_commands_at_once_do_not_pause_the_chip() {
     let mut driver = ready(Machine::new(), &[0]);
     driver.machine.holds = true;
     for tag in 0..32 {
@@ -187,7 +187,7 @@ fn many_commands_at_once_are_no_reason_to_rest() {
 }
 
 #[test]
-fn a_program_that_never_ends_leaves_time_for_others() {
+fn an_endless_program_is_paused() {
     use crate::assemble::{Program, When};
     let mut machine = Machine::new();
     let mut program = Program::at(0x1000);

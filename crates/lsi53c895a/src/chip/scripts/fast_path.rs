@@ -1,15 +1,15 @@
-//! Instructions that are over at once, out of the chip's own memory: jumps, arithmetic on registers, loads and stores of words, what
-//! is acknowledged. A driver's programs are mostly of these, so they are carried out here in one go. What registers show of the instruction
-//! that was carried out last is written once, at the end, and what none of them changes is looked at once.
+//! The fast path for short instructions in the chip's own memory: jumps, arithmetic on registers, loads and stores of words,
+//! acknowledgements. Drivers' programs consist mostly of these, so they are executed here in one loop. The registers that show
+//! the last instruction are written once, at the end.
 //!
-//! What turns out not to be that simple is left to [`Chip::step`], before anything of it is done.
+//! All other instructions are left to [`Chip::step`], before they have any effect.
 
 use crate::chip::core::{Chip, LOOK};
 use crate::chip::ports::Bus;
 use crate::chip::registers::{DCNTL, DSP, SFS, dcntl};
 
 impl Chip {
-    /// Goes on as long as instructions are simple. True: the limit says that something is to be looked at first.
+    /// Runs as long as instructions are short. True: the limit is reached, and other events must be checked first.
     #[inline(never)]
     pub(crate) fn run_fast_path<H: Bus>(&mut self, host: &mut H) -> bool {
         let base = self.bars.ram;

@@ -41,7 +41,7 @@ impl Chip {
         self.store(host, addr, bytes)
     }
 
-    /// The same for a whole word of guest memory and a register that is only that. False: it is something else, and nothing was done.
+    /// The fast path for a whole word of guest memory and plain registers. False: the instruction is another, and nothing was done.
     #[inline]
     pub(super) fn load_store_fast<H: Bus>(
         &mut self,

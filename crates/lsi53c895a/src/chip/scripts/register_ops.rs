@@ -34,7 +34,7 @@ impl Operation {
         }
     }
 
-    /// Reading a register may do something, so only who needs it does.
+    /// Whether the operation reads the register, which may have side effects.
     fn reads(&self) -> bool {
         self.opcode != FROM_SFBR && self.operator != MOVE
     }
@@ -62,8 +62,8 @@ impl Chip {
         }
     }
 
-    /// The same if reading and writing the register is nothing more, or if it is one of the two that programs need for every command: what
-    /// these do besides is harmless. False: it is something else, and nothing was done.
+    /// The fast path for plain registers, and for two that programs use in every command and whose side effects are harmless.
+    /// False: the register is another, and nothing was done.
     #[inline]
     pub(super) fn register_op_fast(&mut self, first: u32) -> bool {
         let operation = Operation::decode(first);

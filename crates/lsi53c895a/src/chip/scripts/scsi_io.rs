@@ -45,7 +45,7 @@ impl Chip {
         }
     }
 
-    /// What ends at once. False: it does not, and nothing was done.
+    /// The fast path for instructions that do not wait. False: the instruction is another, and nothing was done.
     #[inline]
     pub(super) fn scsi_io_fast(&mut self, first: u32) -> bool {
         match opcode(first) {

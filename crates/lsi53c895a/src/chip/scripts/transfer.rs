@@ -61,8 +61,8 @@ impl Chip {
         Ok(())
     }
 
-    /// The same; `next` is behind the instruction, and becomes where the program goes on. False: it interrupts, waits, is illegal or
-    /// compares several things, and nothing was done.
+    /// The fast path; `next` is the address behind the instruction, and becomes the address at which the program continues. False:
+    /// the instruction interrupts, waits, is illegal or has several comparisons, and nothing was done.
     #[inline]
     pub(super) fn transfer_fast(&mut self, first: u32, second: u32, next: &mut u32) -> bool {
         let holds = match first & (RESERVED | CARRY | DATA | WAITED) {
@@ -85,12 +85,12 @@ impl Chip {
         true
     }
 
-    /// What SCRIPTS see of the bus without waiting.
+    /// The phase on the bus, without waiting.
     fn seen_phase(&self) -> u8 {
         self.phase().unwrap_or(self.regs.get(SSTAT1) & 0x07)
     }
 
-    /// With several comparisons all have to come out as bit 19 says; with none, bit 19 itself decides.
+    /// Whether the condition holds. All comparisons must have the result in bit 19; without any, bit 19 itself decides.
     fn holds(&self, first: u32, phase: u8) -> bool {
         let if_true = first & IF_TRUE != 0;
         if first & (CARRY | DATA | PHASE) == 0 {
@@ -101,14 +101,14 @@ impl Chip {
             && (first & DATA == 0 || self.is_data(first) == if_true)
     }
 
-    /// Is SFBR what is compared with it, but for the bits of the mask?
+    /// Whether SFBR equals the instruction's data, except bits of the mask.
     #[inline]
     fn is_data(&self, first: u32) -> bool {
         let [data, mask, ..] = first.to_le_bytes();
         (self.regs.get(SFBR) ^ data) & !mask == 0
     }
 
-    /// Of a jump, a call (which is told from a jump by what TEMP is left with) or a return.
+    /// The destination of a jump, a call (which also sets TEMP) or a return.
     #[inline]
     fn destination(&mut self, first: u32, second: u32, behind: u32) -> u32 {
         match opcode(first) {

@@ -1,5 +1,4 @@
-//! A program does the same wherever it stands: the chip takes shorter ways through one in its own memory, and nobody is to notice, whatever
-//! the program is and wherever its runs end.
+//! A program in the chip's own memory, which uses the fast path, has the same effects as one in guest memory, wherever its runs end.
 
 use lsi53c895a::chip::{Bar, Bars};
 use proptest::collection::vec;
