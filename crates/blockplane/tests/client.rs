@@ -1,4 +1,4 @@
-//! The client against monitors that are fakes: what it understands, and what it says of what is no monitor.
+//! The QMP client against fake monitors: messages that it accepts, and errors for sockets that are no monitor.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails where it is
 
@@ -16,7 +16,7 @@ const GREETING: &str = r#"{"QMP": {"version": {}, "capabilities": []}}"#;
 /// Far above what anything here needs.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
-/// A socket in a folder that goes, and what somebody does who accepts there.
+/// Runs `then` with the path of a socket on which a thread accepts one connection and calls `serve`.
 fn with_server<T>(
     serve: impl FnOnce(UnixStream) + Send + 'static,
     then: impl FnOnce(&Path) -> T,
@@ -30,7 +30,7 @@ fn with_server<T>(
     outcome
 }
 
-/// Greets and negotiates, then answers each request with what `answer` gives.
+/// Greets and negotiates, then replies to each request with the text from `answer`.
 fn monitor(stream: UnixStream, mut answer: impl FnMut(&Value) -> String) {
     let mut requests = BufReader::new(stream.try_clone().unwrap()).lines();
     let say = |text: &str| {
@@ -54,7 +54,7 @@ fn connect(path: &Path) -> Result<Client, Error> {
 }
 
 #[test]
-fn answers_may_be_spread_over_lines_and_events_may_be_between() {
+fn client_accepts_multiline_replies_and_interleaved_events() {
     let serve = |stream| {
         monitor(stream, |request| {
             let event = r#"{"event": "TICK", "data": {"text": "a\nb"}}"#;
@@ -76,7 +76,7 @@ fn answers_may_be_spread_over_lines_and_events_may_be_between() {
 }
 
 #[test]
-fn a_long_answer_in_pieces_is_one() {
+fn client_joins_a_reply_that_arrives_in_pieces() {
     let serve = |stream: UnixStream| {
         let whole = json!({"return": "x".repeat(1 << 20)}).to_string();
         monitor(stream, |_| whole.clone());
@@ -88,7 +88,7 @@ fn a_long_answer_in_pieces_is_one() {
 }
 
 #[test]
-fn what_the_daemon_refuses_is_its_own_error() {
+fn error_reply_is_shown_as_class_and_description() {
     let serve = |stream| {
         monitor(stream, |_| {
             json!({"error": {"class": "GenericError", "desc": "no"}}).to_string()
@@ -101,7 +101,7 @@ fn what_the_daemon_refuses_is_its_own_error() {
 }
 
 #[test]
-fn a_daemon_that_ends_is_told_from_one_that_takes_long() {
+fn client_distinguishes_disconnect_from_timeout() {
     let serve = |stream: UnixStream| {
         (&stream)
             .write_all(format!("{GREETING}\n{{\"return\": {{}}}}\n").as_bytes())
@@ -121,7 +121,7 @@ fn a_daemon_that_ends_is_told_from_one_that_takes_long() {
         (&stream)
             .write_all(format!("{GREETING}\n{{\"return\": {{}}}}\n").as_bytes())
             .unwrap();
-        // Until the other side has had enough.
+        // Until the client disconnects.
         for request in BufReader::new(stream).lines() {
             drop(request.unwrap());
         }
@@ -139,7 +139,7 @@ fn a_daemon_that_ends_is_told_from_one_that_takes_long() {
 }
 
 #[test]
-fn what_is_no_monitor_is_named_with_the_next_step() {
+fn socket_that_is_no_monitor_is_reported_with_the_next_step() {
     let no_monitor =
         |serve: fn(UnixStream)| with_server(serve, |path| connect(path).unwrap_err().to_string());
     // As a vhost-user socket: it waits for what we have to say.
@@ -147,7 +147,7 @@ fn what_is_no_monitor_is_named_with_the_next_step() {
     let silent = no_monitor(listen);
     assert!(silent.contains("vhost-user socket"), "{silent}");
     assert!(silent.contains("(nothing came in 3s)"), "{silent}");
-    // Who waits for less than a greeting may take does so from the beginning.
+    // A shorter time limit applies to the greeting too.
     let impatient = with_server(listen, |path| {
         let error = Client::connect(path, Some(Duration::from_millis(20)));
         error.unwrap_err().to_string()
@@ -164,7 +164,7 @@ fn what_is_no_monitor_is_named_with_the_next_step() {
 }
 
 #[test]
-fn what_cannot_be_connected_to_says_why() {
+fn failed_connection_is_reported_with_its_cause() {
     let folder = tempfile::tempdir().unwrap();
     let error = |path: PathBuf| connect(&path).unwrap_err();
     let nothing = error(folder.path().join("none"));

@@ -1,4 +1,4 @@
-//! Pages and completions as a packager gets them, tried with the tools that read them.
+//! Manual pages and completions, checked with the tools that read them.
 #![allow(
     clippy::unwrap_used,
     reason = "a test that unwraps an error fails, as it should"
@@ -51,7 +51,7 @@ fn read(folder: &Path, name: &str) -> String {
 }
 
 #[test]
-fn every_option_of_both_faces_is_in_the_page() {
+fn manual_page_has_every_option_of_serve_and_the_daemon() {
     let folder = pages();
     let page = read(folder.path(), "blockplane.1");
     for option in reference::options() {
@@ -92,7 +92,7 @@ fn every_option_of_both_faces_is_in_the_page() {
 }
 
 #[test]
-fn every_command_of_the_measuring_program_has_a_page() {
+fn bench_commands_have_manual_pages() {
     let folder = pages();
     let overview = read(folder.path(), "blockplane-bench.1");
     for command in bench::cli::grammar().get_subcommands() {
@@ -124,7 +124,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn mandoc_has_no_complaints() {
+fn mandoc_reports_no_problems() {
     if !installed("mandoc") {
         return;
     }
@@ -140,7 +140,7 @@ fn mandoc_has_no_complaints() {
 }
 
 #[test]
-fn man_has_no_complaints_and_shows_lines_of_80_columns() {
+fn man_formats_pages_without_warnings_in_80_columns() {
     if !installed("man") {
         return;
     }
@@ -248,7 +248,7 @@ fn bash_completes_commands_and_options() {
 }
 
 #[test]
-fn bash_completes_keys_and_their_words() {
+fn bash_completes_keys_and_their_values() {
     if !installed("bash") {
         return;
     }
@@ -336,7 +336,7 @@ const COMPLETED: [(&str, &str); 8] = [
 ];
 
 #[test]
-fn fish_completes_keys_and_their_words() {
+fn fish_completes_keys_and_their_values() {
     if !installed("fish") {
         return;
     }
@@ -373,7 +373,7 @@ fn fish_offers_a_command_its_own_options() {
 }
 
 #[test]
-fn fish_offers_a_command_the_words_that_it_takes() {
+fn fish_offers_the_arguments_of_a_command() {
     if !installed("fish") {
         return;
     }
@@ -389,7 +389,7 @@ fn fish_offers_a_command_the_words_that_it_takes() {
     }
 }
 
-/// Somebody types in a terminal, and presses the key.
+/// The output of a shell in a terminal after typing a line and pressing Tab.
 const TYPED_IN_ZSH: &str = r#"
     zmodload zsh/zpty
     zpty terminal zsh -f -i
@@ -401,7 +401,7 @@ const TYPED_IN_ZSH: &str = r#"
 "#;
 
 #[test]
-fn zsh_completes_keys_and_their_words() {
+fn zsh_completes_keys_and_their_values() {
     if !["zsh", "timeout"].into_iter().all(installed) {
         return;
     }

@@ -128,7 +128,7 @@ impl Client {
 
     /// Waits for an event of this name, and takes its data; those before it are dropped.
     #[track_caller]
-    pub fn told(&mut self, name: &str) -> Value {
+    pub fn wait_for_event(&mut self, name: &str) -> Value {
         let deadline = Deadline::default();
         loop {
             let mut event = self.next_event(name, deadline);

@@ -143,8 +143,8 @@ impl Client {
                 return Ok(event);
             }
             // Nothing else comes unasked.
-            let told = self.message(None)?;
-            self.events.extend(told);
+            let event = self.message(None)?;
+            self.events.extend(event);
         }
     }
 

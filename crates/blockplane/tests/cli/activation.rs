@@ -1,4 +1,4 @@
-//! Sockets that a service manager hands over by name.
+//! Sockets that a service manager passes by name.
 
 use std::os::unix::net::UnixListener;
 
@@ -8,7 +8,7 @@ use crate::process::{Folder, Process, words};
 const NODE: &str = "--blockdev null-co,node-name=d,size=1M";
 const EXPORT: &str = "--export vhost-user-blk,id=e,node-name=d,addr.type=fd,addr.str";
 
-/// The program with the folder's socket `s` as descriptors 3 and 4, and what it is told of them.
+/// The program with the folder's socket `s` as descriptors 3 and 4, and with `variables` that describe them.
 fn activated(folder: &Folder, variables: &str, line: &str) -> Process {
     let socket = UnixListener::bind(folder.join("s")).unwrap();
     let script = format!(r#"{variables} exec "$0" "$@" 3<&0 4<&0 0</dev/null"#);
@@ -41,14 +41,14 @@ fn a_monitor_listens_on_a_socket_with_a_name() {
 }
 
 #[test]
-fn names_that_are_not_there_are_refused_with_those_that_are() {
+fn unknown_socket_name_is_refused_with_the_known_names() {
     let refused = |variables: &str, fd: &str, words: &[&str]| {
         let process = activated(&Folder::new(), variables, &format!("{EXPORT}={fd}"));
         process.ended().failed_naming(words);
     };
     refused(TWO, "disk", &["'disk'", "qmp, vhost"]);
     refused("", "vhost", &["'vhost'", "FileDescriptorName=vhost"]);
-    // Somebody else's: ours is another process.
+    // Descriptors for another process are ignored.
     let others = "LISTEN_PID=1 LISTEN_FDS=2 LISTEN_FDNAMES=qmp:vhost";
     refused(others, "vhost", &["'vhost'", "no named sockets"]);
     let twins = "LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=a:a";
@@ -57,7 +57,7 @@ fn names_that_are_not_there_are_refused_with_those_that_are() {
 }
 
 #[test]
-fn a_socket_serves_one_thing_also_under_two_names() {
+fn inherited_socket_with_two_names_has_one_use() {
     let folder = Folder::new();
     let line = format!("{EXPORT}=vhost --chardev socket,id=c,fd=4,server=on,wait=off");
     let process = activated(&folder, TWO, &line);
@@ -67,7 +67,7 @@ fn a_socket_serves_one_thing_also_under_two_names() {
 }
 
 #[test]
-fn by_number_as_well() {
+fn inherited_socket_is_used_by_descriptor_number() {
     let folder = Folder::new();
     let process = activated(&folder, TWO, &format!("{EXPORT}=3"));
     assert_eq!(FrontEnd::connect(&folder.join("s")).num_queues(), 1);

@@ -1,4 +1,4 @@
-//! On which CPUs the threads of the program may run, read back from the kernel.
+//! CPU affinity of the program's threads, as the kernel reports it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use rustix::process::Pid;
 
 use crate::process::Folder;
 
-/// By the names of a process's threads: the CPUs that they may run on, as the kernel lists them.
+/// The CPUs that each thread of a process may run on, by the thread's name, in the kernel's notation.
 fn cpus_by_thread(pid: Pid) -> BTreeMap<String, String> {
     let tasks = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).unwrap();
     let statuses = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("status")));
@@ -27,7 +27,7 @@ fn field(status: &str, name: &str) -> String {
     line[name.len()..].trim().to_owned()
 }
 
-/// What this test, and a program that it starts, may use.
+/// The CPUs that this test, and a program that it starts, may use.
 fn usual() -> String {
     field(
         &fs::read_to_string("/proc/self/status").unwrap(),
@@ -45,7 +45,7 @@ fn ends(list: &str) -> [String; 2] {
 
 /// Only iothreads are bound: their workers, and the rest of the program, run anywhere.
 #[test]
-fn iothreads_are_bound_and_their_workers_are_not() {
+fn cpu_affinity_binds_iothreads_but_not_workers() {
     let folder = Folder::new();
     let usual = usual();
     let [first, last] = ends(&usual);
@@ -80,7 +80,7 @@ fn iothreads_are_bound_and_their_workers_are_not() {
 }
 
 #[test]
-fn serve_binds_each_thread_or_all_and_says_so() {
+fn serve_binds_and_reports_each_iothread_or_all() {
     let folder = Folder::new();
     let [first, last] = ends(&usual());
     let each = [&first, &last];
@@ -111,7 +111,7 @@ fn serve_binds_each_thread_or_all_and_says_so() {
 }
 
 #[test]
-fn a_cpu_that_cannot_be_used_is_refused_with_those_that_can() {
+fn unavailable_cpu_is_refused_with_the_available_ones() {
     let folder = Folder::new();
     let [first, last] = ends(&usual());
     for line in [

@@ -1,4 +1,4 @@
-//! Configuration files, as an operator uses them.
+//! Configuration files: `--config`, `serve --config` and `check`.
 
 use std::fs;
 
@@ -24,7 +24,7 @@ fn folder(text: &str) -> Folder {
 }
 
 #[test]
-fn the_example_of_the_documents_runs() {
+fn example_configuration_of_the_documentation_runs() {
     let text = EXAMPLE
         .replace("/run/blockplane/", "")
         .replace("/var/lib/blockplane/", "");
@@ -51,7 +51,7 @@ fn an_option_replaces_what_has_its_name_in_the_file() {
 }
 
 #[test]
-fn a_file_that_is_wrong_creates_nothing() {
+fn invalid_configuration_creates_nothing() {
     let folder = folder(&format!(
         "{ONE_DISK}sise = 1\n[export.f]\nnode-name = \"e\"\n"
     ));
@@ -74,7 +74,7 @@ fn a_file_that_is_wrong_creates_nothing() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_named() {
+fn unreadable_configuration_is_named() {
     let folder = Folder::new();
     for line in [
         "--config absent.toml",
@@ -88,7 +88,7 @@ fn a_file_that_cannot_be_read_is_named() {
 }
 
 #[test]
-fn serve_tells_what_it_serves() {
+fn serve_announces_the_configured_disks() {
     let folder = folder(ONE_DISK);
     folder.image("disk.img", 1 << 20);
     let mut server = folder.start("serve --config f.toml --pidfile p", "s");
@@ -135,7 +135,7 @@ fn check_shows_what_would_run_and_touches_nothing() {
 }
 
 #[test]
-fn check_says_what_is_wrong() {
+fn check_reports_problems_with_their_positions() {
     let folder = folder("[iothread.a]\npoll-max-ns = \"x\"\n[expert.e]\n");
     let checked = folder.run("check f.toml");
     assert_eq!((checked.code, checked.stdout.as_str()), (Some(1), ""));
@@ -159,7 +159,7 @@ fn check_says_what_is_wrong() {
 }
 
 #[test]
-fn check_has_json_for_what_would_run() {
+fn check_prints_json() {
     let folder = folder(ONE_DISK);
     let checked = folder.run("check --json f.toml");
     let json: serde_json::Value = serde_json::from_str(checked.succeeded()).unwrap();
@@ -169,9 +169,9 @@ fn check_has_json_for_what_would_run() {
     assert_eq!(json["hints"], serde_json::json!([]));
 }
 
-/// In the background it is the child that has read the file, and the errors are the command's.
+/// The child in the background reads the file; the command reports its errors.
 #[test]
-fn a_daemon_is_made_from_a_file() {
+fn daemonize_works_with_a_configuration_file() {
     let folder = folder(ONE_DISK);
     folder
         .run("--config f.toml --daemonize")
@@ -191,7 +191,7 @@ fn a_daemon_is_made_from_a_file() {
 }
 
 #[test]
-fn check_shows_what_nobody_would_answer_at() {
+fn check_hints_at_chardevs_without_a_monitor() {
     let folder = folder(&format!(
         "{ONE_DISK}[metrics]\nlisten = \"unix:m\"\n[chardev.lonely]\npath = \"l\"\nserver = true\n\
          [chardev.c]\npath = \"q\"\nserver = true\nwait = false\n[monitor.c]\n"
@@ -213,7 +213,7 @@ fn check_shows_what_nobody_would_answer_at() {
 }
 
 #[test]
-fn check_opens_images_to_see_that_two_are_one() {
+fn check_finds_two_names_of_one_image() {
     let second = ONE_DISK
         .replace("[export.e]", "[export.f]")
         .replace("\"s\"", "\"t\"");
@@ -232,7 +232,7 @@ fn check_opens_images_to_see_that_two_are_one() {
 }
 
 #[test]
-fn a_file_may_come_from_standard_input() {
+fn configuration_is_read_from_standard_input() {
     let folder = folder(ONE_DISK);
     let from = |file: &str, line: &str| {
         let mut command = folder.command(line.split_whitespace());
@@ -258,9 +258,9 @@ fn a_file_may_come_from_standard_input() {
     );
 }
 
-/// None of these is read for ever, or waited for.
+/// None of these is read without end, or waited for.
 #[test]
-fn what_is_no_configuration_is_refused() {
+fn pipes_and_endless_input_are_no_configuration() {
     let folder = Folder::new();
     rustix::fs::mkfifoat(rustix::fs::CWD, folder.join("pipe"), rustix::fs::Mode::RWXU).unwrap();
     for (file, words) in [

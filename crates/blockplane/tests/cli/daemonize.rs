@@ -1,4 +1,4 @@
-//! `--daemonize`: the command returns when the disk is there.
+//! `--daemonize`: the command returns when the disk is served.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -10,14 +10,14 @@ use rustix::process::{
 
 use crate::process::{Folder, await_killed, wait_for_end};
 
-/// A program in the background, known by its pidfile.
+/// A program in the background, found by its pidfile.
 pub struct Daemon {
     pub pid: Pid,
     pidfile: PathBuf,
 }
 
 impl Daemon {
-    /// Runs what starts a daemon, and takes it over as a child of the test, so that its exit
+    /// Runs `start`, which starts a daemon, and adopts it as a child of the test, so that its exit
     /// status can be seen and it does not outlive a failed test.
     pub fn adopt(folder: &Folder, pidfile: &str, start: impl FnOnce()) -> Self {
         set_child_subreaper(Some(rustix::process::getpid())).unwrap();
@@ -29,7 +29,7 @@ impl Daemon {
         }
     }
 
-    /// Ends it as an operator does, and expects that all was well.
+    /// Ends it with SIGTERM and expects status 0.
     pub fn stop(self) {
         kill_process(self.pid, Signal::TERM).unwrap();
         wait_for_end(self.pid);
@@ -73,13 +73,13 @@ fn start(folder: &Folder) -> Daemon {
 }
 
 #[test]
-fn the_command_returns_when_the_socket_accepts() {
+fn daemonize_returns_when_the_socket_accepts() {
     let folder = Folder::new();
     start(&folder).stop();
 }
 
 #[test]
-fn the_pidfile_names_the_process_that_stays() {
+fn pidfile_names_the_background_process() {
     let folder = Folder::new();
     let daemon = start(&folder);
     let name = fs::read_to_string(format!("/proc/{}/comm", daemon.pid)).unwrap();
@@ -88,7 +88,7 @@ fn the_pidfile_names_the_process_that_stays() {
 }
 
 #[test]
-fn it_lets_go_of_the_folder_and_of_the_terminal() {
+fn background_process_leaves_the_folder_and_the_terminal() {
     let folder = Folder::new();
     let daemon = start(&folder);
     let link = |name: &str| fs::read_link(format!("/proc/{}/{name}", daemon.pid)).unwrap();
@@ -106,7 +106,7 @@ fn it_lets_go_of_the_folder_and_of_the_terminal() {
 
 /// Also at the end, when it has long been elsewhere.
 #[test]
-fn relative_paths_are_meant_from_where_it_was_started() {
+fn relative_paths_refer_to_the_folder_of_the_command() {
     let folder = Folder::new();
     let daemon = start(&folder);
     assert_eq!(folder.names(), ["disk.img", "pid", "s"]);
@@ -115,9 +115,9 @@ fn relative_paths_are_meant_from_where_it_was_started() {
 }
 
 #[test]
-fn the_command_fails_when_the_daemon_does() {
+fn daemonize_fails_when_the_daemon_fails() {
     let folder = Folder::new();
-    // No disk there. Said before the command returns, every time: what comes later, nobody reads.
+    // The disk is missing. The error must come before the command returns, because output after that is lost.
     for _ in 0..20 {
         folder.run(LINE).failed_naming(&["disk.img"]);
     }

@@ -1,9 +1,9 @@
-//! `--help`, `--version`, and what is piped where.
+//! `--help`, `--version`, and their output in pipes.
 
 use crate::process::{Folder, Process, words};
 
 #[test]
-fn the_version_is_one_line() {
+fn version_is_one_line() {
     let expected = format!("blockplane version {}\n", env!("CARGO_PKG_VERSION"));
     for line in ["-V", "--version", "--vers"] {
         assert_eq!(Folder::new().run(line).succeeded(), expected, "{line}");
@@ -11,7 +11,7 @@ fn the_version_is_one_line() {
 }
 
 #[test]
-fn help_comes_with_h_with_help_and_with_nothing() {
+fn help_is_printed_for_h_help_and_no_arguments() {
     let help = Folder::new().run("--help");
     for option in [
         "serve DISK",
@@ -48,7 +48,7 @@ fn help_of_serve_names_its_options() {
 }
 
 #[test]
-fn bench_leads_to_the_measuring_program() {
+fn bench_command_names_the_bench_program() {
     let folder = Folder::new();
     for (line, instead) in [
         ("bench idle --queues 0", "blockplane-bench idle --queues 0"),
@@ -84,7 +84,7 @@ fn help_inside_an_option_lists_its_keys() {
 
 /// They act before all others, as in qemu-storage-daemon.
 #[test]
-fn help_and_version_win_over_what_stands_before_them() {
+fn help_and_version_take_precedence_over_earlier_options() {
     let folder = Folder::new();
     let line = "--blockdev null-co,node-name=d,size=1M --daemonize --pidfile pid";
     assert!(
@@ -103,7 +103,7 @@ fn help_and_version_win_over_what_stands_before_them() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
+fn closed_pipe_is_no_error_for_help() {
     for line in ["--help", "--version", "serve --help", "--blockdev help"] {
         let folder = Folder::new();
         let command = folder.command(words(line));
@@ -114,7 +114,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
 }
 
 #[test]
-fn every_command_writes_its_page() {
+fn manual_pages_exist_for_every_command() {
     let folder = Folder::new();
     assert_eq!(folder.run("generate man pages").succeeded(), "");
     let page = std::fs::read_to_string(folder.join("pages/blockplane.1")).unwrap();

@@ -1,4 +1,4 @@
-//! `addr.type=fd`: sockets that somebody else has bound, such as systemd or a test of QEMU's.
+//! `addr.type=fd`: sockets that another process has bound, such as systemd or a test of QEMU.
 
 use std::fs::File;
 use std::io::Write;
@@ -44,7 +44,7 @@ fn front_ends_connect_to_an_inherited_socket() {
 }
 
 #[test]
-fn figures_are_served_on_an_inherited_socket() {
+fn metrics_are_served_on_an_inherited_socket() {
     let folder = Folder::new();
     let listener = UnixListener::bind(folder.join("s")).unwrap();
     let mut stream = connect(&folder.join("s"));
@@ -64,7 +64,7 @@ fn figures_are_served_on_an_inherited_socket() {
 }
 
 #[test]
-fn a_daemon_takes_it_into_the_background() {
+fn inherited_socket_works_with_daemonize() {
     let folder = Folder::new();
     let listener = UnixListener::bind(folder.join("s")).unwrap();
     let line = format!("{} --daemonize --pidfile pid", export("5"));
@@ -76,7 +76,7 @@ fn a_daemon_takes_it_into_the_background() {
 }
 
 #[test]
-fn what_is_no_listening_unix_socket_is_refused() {
+fn descriptor_that_is_no_listening_unix_socket_is_refused() {
     let folder = Folder::new();
     let refused = |fd: OwnedFd, why: &str| {
         let ended = with_fd_5(&folder, fd, &export("5")).ended();

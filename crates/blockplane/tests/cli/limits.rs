@@ -38,7 +38,7 @@ fn a_disk_larger_than_the_limit_on_file_sizes_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_front_end_for_whose_descriptors_there_is_no_room_is_told_apart_from_a_bad_one() {
+fn log_distinguishes_exhausted_descriptors_from_an_invalid_message() {
     const FEW_FILES: &str = r#"ulimit -n 40; exec "$0" "$@""#;
     let folder = Folder::new();
     let line = words("serve null-co: --socket s --num-queues 64");

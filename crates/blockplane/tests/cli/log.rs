@@ -26,7 +26,7 @@ fn objects(lines: &str) -> Vec<Value> {
 }
 
 #[test]
-fn every_line_is_an_object_with_the_promised_members() {
+fn json_log_lines_have_the_documented_members() {
     let environment = [
         ("BLOCKPLANE_LOG", "info"),
         ("BLOCKPLANE_LOG_FORMAT", "json"),
@@ -66,7 +66,7 @@ fn failure(arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn a_failure_is_an_object_too() {
+fn json_log_reports_a_failed_start() {
     // A file's name is in the hands of others.
     let missing = failure(&["serve", "-q", "missing\n\".img"]);
     let message = missing["message"].as_str().unwrap();
@@ -77,7 +77,7 @@ fn a_failure_is_an_object_too() {
 }
 
 #[test]
-fn the_option_wins_over_the_environment() {
+fn log_format_option_takes_precedence_over_the_environment() {
     let folder = Folder::new();
     let mut command = folder.command(words("serve -q missing.img --log-format text"));
     command.env("BLOCKPLANE_LOG_FORMAT", "json");
@@ -86,7 +86,7 @@ fn the_option_wins_over_the_environment() {
 }
 
 #[test]
-fn an_unknown_format_is_refused_before_anything_is_made() {
+fn unknown_log_format_is_refused_before_anything_is_created() {
     let folder = Folder::new();
     let mut command = folder.command(words(LINE));
     command.env("BLOCKPLANE_LOG_FORMAT", "xml");
@@ -104,7 +104,7 @@ fn in_journal(stream: &str, line: &str) -> String {
 }
 
 #[test]
-fn the_journal_gets_priorities_and_keeps_the_time_itself() {
+fn journal_lines_have_a_priority_and_no_time() {
     let here = "$(stat -c %d:%i log)";
     let failure = in_journal(here, "serve -q missing.img");
     assert!(
@@ -122,7 +122,7 @@ fn the_journal_gets_priorities_and_keeps_the_time_itself() {
 }
 
 #[test]
-fn events_in_the_journal_are_one_line_behind_their_priority() {
+fn journal_events_are_one_line_each() {
     let folder = Folder::new();
     let script = r#": > log; JOURNAL_STREAM=$(stat -c %d:%i log) exec "$0" "$@" 2> log"#;
     let mut command = folder.command_after(script, words(LINE));

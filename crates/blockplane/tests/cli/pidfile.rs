@@ -1,4 +1,4 @@
-//! `--pidfile`: there while the program runs, and only one's own.
+//! `--pidfile`: exists while the program runs, and is never another process's file.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ const DROP_IN: &str = "--blockdev null-co,node-name=d \
     --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s --pidfile pid";
 
 #[test]
-fn it_holds_the_process_id_until_the_end() {
+fn pidfile_holds_the_process_id_until_the_end() {
     for line in ["serve null-co: --socket s --pidfile pid", DROP_IN] {
         let folder = Folder::new();
         let server = folder.start_until_file(line, "pid");
@@ -27,7 +27,7 @@ fn it_holds_the_process_id_until_the_end() {
 }
 
 #[test]
-fn a_second_instance_is_refused_with_the_reason() {
+fn second_instance_with_the_same_pidfile_is_refused() {
     let folder = Folder::new();
     let first = folder.start_until_file(DROP_IN, "pid");
     let second = "serve null-co: --socket other --pidfile pid";
@@ -45,7 +45,7 @@ fn a_second_instance_is_refused_with_the_reason() {
 }
 
 #[test]
-fn one_left_by_a_killed_server_is_taken_over() {
+fn pidfile_of_a_killed_daemon_is_reused() {
     let folder = Folder::new();
     // Longer than what is written over it.
     fs::write(folder.join("pid"), "12345678901234567890\n").unwrap();
@@ -62,7 +62,7 @@ fn one_left_by_a_killed_server_is_taken_over() {
 
 /// A limit of the size of files is as good as a full disk.
 #[test]
-fn one_that_cannot_be_written_is_not_left_behind() {
+fn unwritable_pidfile_is_removed() {
     let folder = Folder::new();
     let script = r#"ulimit -f 0; exec "$0" "$@""#;
     let line = "serve null-co: --socket s --pidfile pid";
@@ -79,9 +79,9 @@ fn one_that_cannot_be_written_is_not_left_behind() {
     assert_eq!(folder.names(), [""; 0]);
 }
 
-/// Nobody's device is removed at the end.
+/// The device must not be removed at the end.
 #[test]
-fn a_device_is_no_pidfile() {
+fn device_is_refused_as_pidfile_and_not_removed() {
     let folder = Folder::new();
     folder
         .run("serve null-co: --socket s --pidfile /dev/null")

@@ -42,7 +42,7 @@ fn inherited(field: &str) -> String {
 }
 
 #[test]
-fn every_thread_is_confined_and_an_iothread_more_than_others() {
+fn sandbox_confines_every_thread_and_iothreads_most() {
     let folder = Folder::new();
     folder.image("disk.img", 1 << 20);
     let process = folder.start(SERVE, "s");
@@ -65,7 +65,7 @@ fn every_thread_is_confined_and_an_iothread_more_than_others() {
 }
 
 #[test]
-fn without_a_sandbox_nothing_is_given_away() {
+fn privileges_are_kept_without_a_sandbox() {
     let folder = Folder::new();
     folder.image("disk.img", 1 << 20);
     let process = folder.start(&format!("{SERVE} --sandbox off"), "s");
@@ -78,9 +78,9 @@ fn without_a_sandbox_nothing_is_given_away() {
     process.stop();
 }
 
-/// What is not configured is out of reach, and what is made and removed at the end is not.
+/// Files that are not configured are out of reach; those that the daemon creates and removes are not.
 #[test]
-fn a_strict_daemon_makes_and_removes_what_it_was_told_to() {
+fn strict_sandbox_allows_configured_files_only() {
     let folder = Folder::new();
     fs::create_dir(folder.join("run")).unwrap();
     folder.image("disk.img", 1 << 20);
@@ -108,7 +108,7 @@ fn a_strict_daemon_makes_and_removes_what_it_was_told_to() {
 }
 
 #[test]
-fn a_disk_that_was_made_for_nothing_is_removed() {
+fn created_disk_is_removed_when_the_start_fails() {
     let folder = Folder::new();
     fs::create_dir(folder.join("s")).unwrap();
     let ended = folder.run("serve new.img --size 1M --socket s");
@@ -116,9 +116,9 @@ fn a_disk_that_was_made_for_nothing_is_removed() {
     assert!(!folder.has("new.img"));
 }
 
-/// Nobody but its user reaches a monitor, whatever the umask.
+/// Other users cannot connect to a monitor, whatever the umask.
 #[test]
-fn a_monitors_socket_is_its_users_own() {
+fn monitor_socket_is_accessible_to_its_user_only() {
     let folder = Folder::new();
     let line = "--chardev socket,id=c,path=qmp,server=on,wait=off --monitor c \
                 --chardev socket,id=d,path=all,server=on,wait=off,users=4294967294 --monitor d";
@@ -145,7 +145,7 @@ fn a_monitors_socket_is_its_users_own() {
 }
 
 #[test]
-fn root_serves_as_somebody_else() {
+fn root_can_serve_as_another_user() {
     if !rustix::process::geteuid().is_root() {
         test_support::report::not_run("only root can become another user");
         return;
@@ -154,15 +154,16 @@ fn root_serves_as_somebody_else() {
     folder.image("disk.img", 1 << 20);
     folder.image("roots.img", 1 << 20);
     fs::set_permissions(folder.join("roots.img"), PermissionsExt::from_mode(0o600)).unwrap();
-    let nobody = 65534;
+    let uid = 65534;
     for name in ["disk.img", "."] {
-        chown(folder.join(name), Some(nobody), None).unwrap();
+        chown(folder.join(name), Some(uid), None).unwrap();
     }
-    let refused = folder.run("serve roots.img --socket s --user nobody");
+    let name = "nobody";
+    let refused = folder.run(&format!("serve roots.img --socket s --user {name}"));
     refused.failed_naming(&["roots.img", "Permission denied"]);
     folder
-        .run("serve disk.img --socket s --user nobody-at-all")
-        .failed_naming(&["there is no user 'nobody-at-all'"]);
+        .run("serve disk.img --socket s --user no-such-user")
+        .failed_naming(&["there is no user 'no-such-user'"]);
 
     let process = folder.start(&format!("{SERVE} --user 65534"), "s");
     for (thread, ids) in of_threads(process.pid(), "Uid") {

@@ -9,7 +9,7 @@ use crate::process::{Folder, Process, words};
 const MIB: u64 = 1 << 20;
 
 #[test]
-fn a_disk_of_a_size_is_created_sparse_and_served() {
+fn serve_creates_a_sparse_disk_of_the_given_size() {
     let folder = Folder::new();
     let server = folder.start("serve disk.img --size 3G", "disk.img.sock");
     let metadata = fs::metadata(folder.join("disk.img")).unwrap();
@@ -29,7 +29,7 @@ fn a_disk_of_a_size_is_created_sparse_and_served() {
 }
 
 #[test]
-fn a_disk_that_exists_is_served_as_it_is() {
+fn existing_disk_is_served_unchanged() {
     let folder = Folder::new();
     fs::write(folder.join("disk.img"), vec![7; 4096]).unwrap();
     for size in ["", "--size 4096"] {
@@ -45,7 +45,7 @@ fn a_disk_that_exists_is_served_as_it_is() {
 }
 
 #[test]
-fn a_disk_of_another_size_is_refused_and_left_alone() {
+fn existing_disk_of_another_size_is_refused_unchanged() {
     let folder = Folder::new();
     fs::write(folder.join("disk.img"), vec![7; 4096]).unwrap();
     for size in ["512", "1M"] {
@@ -60,7 +60,7 @@ fn a_disk_of_another_size_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_disk_that_does_not_exist_is_made_only_with_a_size() {
+fn missing_disk_is_created_only_with_a_size() {
     let folder = Folder::new();
     folder
         .run("serve disk.img")
@@ -69,7 +69,7 @@ fn a_disk_that_does_not_exist_is_made_only_with_a_size() {
 }
 
 #[test]
-fn the_socket_is_named_after_the_disk_and_lies_here() {
+fn default_socket_is_named_after_the_disk() {
     let folder = Folder::new();
     fs::create_dir(folder.join("sub")).unwrap();
     folder
@@ -82,9 +82,9 @@ fn the_socket_is_named_after_the_disk_and_lies_here() {
     folder.start("serve null-co: -s short", "short").stop();
 }
 
-/// Whoever pastes them may be in another folder.
+/// They may be pasted in another folder.
 #[test]
-fn the_hints_name_the_socket_by_its_absolute_path() {
+fn announcement_has_the_absolute_path_of_the_socket() {
     let folder = Folder::new();
     let server = folder.start(
         "serve null-co: --socket ./disk.sock --queue-size 128",
@@ -103,7 +103,7 @@ fn the_hints_name_the_socket_by_its_absolute_path() {
 }
 
 #[test]
-fn quiet_is_silent() {
+fn quiet_serve_prints_nothing() {
     let folder = Folder::new();
     let server = folder.start("serve null-co: --quiet", "null-co.sock");
     drop(FrontEnd::connect(&folder.join("null-co.sock")));
@@ -112,7 +112,7 @@ fn quiet_is_silent() {
 
 /// The log is on standard error: standard output is for scripts that wait for the announcement.
 #[test]
-fn the_log_says_who_connects() {
+fn log_reports_connections() {
     let folder = Folder::new();
     let server = folder.start("serve null-co:", "null-co.sock");
     drop(FrontEnd::connect(&folder.join("null-co.sock")));
@@ -122,7 +122,7 @@ fn the_log_says_who_connects() {
 }
 
 #[test]
-fn a_read_only_disk_says_so_to_everyone() {
+fn read_only_disk_is_announced_and_offered_as_such() {
     let folder = Folder::new();
     folder.image("disk.img", MIB);
     let socket = folder.join("disk.img.sock");
@@ -139,7 +139,7 @@ fn a_read_only_disk_says_so_to_everyone() {
 }
 
 #[test]
-fn null_has_a_size_and_no_file() {
+fn null_disk_has_a_size_and_no_file() {
     let folder = Folder::new();
     for (size, sectors) in [("", (1 << 30) / 512), ("--size 5M", 5 * 2048)] {
         let server = folder.start(&format!("serve null-co: {size}"), "null-co.sock");
@@ -153,7 +153,7 @@ fn null_has_a_size_and_no_file() {
 }
 
 #[test]
-fn queues_are_as_many_as_asked_for() {
+fn num_queues_sets_the_number_of_queues() {
     let folder = Folder::new();
     let server = folder.start(
         "serve null-co: --num-queues 3 --iothreads 2",
@@ -168,7 +168,7 @@ fn queues_are_as_many_as_asked_for() {
 
 /// A supervisor may close what it does not read. That is no reason to take a disk from a guest.
 #[test]
-fn nobody_has_to_read_what_is_printed() {
+fn closed_standard_output_does_not_stop_serve() {
     let folder = Folder::new();
     let command = folder.command(words("serve null-co: --pidfile pid"));
     let mut server = Process::spawn_with_stdout_unread(command);
@@ -179,7 +179,7 @@ fn nobody_has_to_read_what_is_printed() {
 }
 
 #[test]
-fn nobody_has_to_read_the_log() {
+fn closed_standard_error_does_not_stop_serve() {
     let folder = Folder::new();
     let command = folder.command(words("serve null-co: --socket s"));
     let mut server = Process::spawn_with_stderr_unread(command);

@@ -14,7 +14,7 @@ fn absolute(folder: &Folder, name: &str) -> String {
 }
 
 #[test]
-fn disks_behind_a_virtio_controller_are_created_and_told_with_their_places() {
+fn disks_behind_virtio_scsi_are_created_and_announced_with_their_addresses() {
     let folder = Folder::new();
     folder.image("old.img", MIB);
     let line = "serve --device virtio-scsi new.img old.img null-co: --size 1M --num-queues 3";
@@ -25,7 +25,7 @@ fn disks_behind_a_virtio_controller_are_created_and_told_with_their_places() {
     assert_eq!(front_end.num_queues(), 5);
     let stdout = server.stop().stdout;
     let socket = absolute(&folder, "new.img.sock");
-    for told in [
+    for expected in [
         format!("serving a virtio SCSI controller on {socket} (up to 3 queues)\n"),
         "  target 0, LUN 0: new.img, new\n".to_owned(),
         "  target 0, LUN 1: old.img\n".to_owned(),
@@ -34,12 +34,12 @@ fn disks_behind_a_virtio_controller_are_created_and_told_with_their_places() {
         "<qemu:arg value='-device'/><qemu:arg value='vhost-user-scsi-pci,chardev=scsi'/>\n"
             .to_owned(),
     ] {
-        assert!(stdout.contains(&told), "no '{told}' in: {stdout}");
+        assert!(stdout.contains(&expected), "no '{expected}' in: {stdout}");
     }
 }
 
 #[test]
-fn disks_behind_an_lsi_are_told_with_the_options_of_a_qemu_that_has_vfio_user() {
+fn disks_behind_an_lsi_are_announced_with_vfio_user_options() {
     let folder = Folder::new();
     let line = "serve --device lsi53c895a null-co: null-co: --read-only --socket it's.sock";
     let stdout = folder.start(line, "it's.sock").stop().stdout;
@@ -51,7 +51,7 @@ fn disks_behind_an_lsi_are_told_with_the_options_of_a_qemu_that_has_vfio_user() 
     let device = |socket: &str| {
         format!(r#"{{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{socket}"}}}}"#)
     };
-    for told in [
+    for expected in [
         format!("serving an LSI 53C895A on {socket}\n"),
         "  target 0, LUN 0: null-co:, read-only\n  target 1, LUN 0: null-co:, read-only\n"
             .to_owned(),
@@ -62,13 +62,13 @@ fn disks_behind_an_lsi_are_told_with_the_options_of_a_qemu_that_has_vfio_user() 
             device(&xml)
         ),
     ] {
-        assert!(stdout.contains(&told), "no '{told}' in: {stdout}");
+        assert!(stdout.contains(&expected), "no '{expected}' in: {stdout}");
     }
 }
 
 /// None of the new ones would be whole without the others.
 #[test]
-fn disks_that_were_made_go_again_when_one_of_several_cannot_be_served() {
+fn all_created_disks_are_removed_when_one_cannot_be_served() {
     let folder = Folder::new();
     folder.image("old.img", MIB);
     folder

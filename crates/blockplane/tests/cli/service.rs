@@ -26,7 +26,7 @@ impl Manager {
         Self::new(UnixDatagram::bind(folder.join("notify")).unwrap())
     }
 
-    /// The next thing that it is told.
+    /// The next notification.
     #[track_caller]
     fn hears(&self) -> String {
         self.hears_before(Deadline::default(), "a message")
@@ -47,14 +47,14 @@ impl Manager {
         String::from_utf8(buffer[..bytes].to_vec()).unwrap()
     }
 
-    /// Waits until it is told this; what comes before is dropped.
+    /// Waits for this notification; earlier ones are dropped.
     #[track_caller]
     fn hears_at_last(&self, message: &str) {
         let deadline = Deadline::default();
         while self.hears_before(deadline, message) != message {}
     }
 
-    /// Everything that it was told meanwhile.
+    /// All notifications that have arrived.
     fn heard(&self) -> Vec<String> {
         self.0.set_nonblocking(true).unwrap();
         let mut buffer = [0; 4096];
@@ -69,7 +69,7 @@ impl Manager {
     }
 }
 
-/// The program, told of a manager by these variables.
+/// The program with variables that describe a service manager.
 fn under(folder: &Folder, line: &str, variables: &[(&str, &str)]) -> Process {
     let mut command = folder.command(words(line));
     command.envs(variables.iter().copied());
@@ -81,7 +81,7 @@ fn address(folder: &Folder) -> String {
 }
 
 #[test]
-fn it_is_ready_when_every_socket_accepts_and_says_when_it_ends() {
+fn service_is_ready_when_every_socket_accepts_and_announces_its_end() {
     let folder = Folder::new();
     let manager = Manager::in_folder(&folder);
     let process = under(&folder, LINE, &[("NOTIFY_SOCKET", &address(&folder))]);
@@ -94,12 +94,12 @@ fn it_is_ready_when_every_socket_accepts_and_says_when_it_ends() {
     assert_eq!(
         manager.heard(),
         [""; 0],
-        "and not that it lives, which nobody wanted"
+        "and no watchdog notification, because none was configured"
     );
 }
 
 #[test]
-fn serve_tells_as_well() {
+fn serve_notifies_the_service_manager() {
     let folder = Folder::new();
     let manager = Manager::in_folder(&folder);
     let line = "serve null-co: --socket s";
@@ -110,7 +110,7 @@ fn serve_tells_as_well() {
 }
 
 #[test]
-fn a_manager_may_have_a_name_without_a_file() {
+fn notify_socket_may_be_abstract() {
     let folder = Folder::new();
     let name = format!("blockplane-test-{}", std::process::id());
     let socket = SocketAddr::from_abstract_name(&name).unwrap();
@@ -121,7 +121,7 @@ fn a_manager_may_have_a_name_without_a_file() {
 }
 
 #[test]
-fn what_fails_to_start_is_never_ready() {
+fn failed_start_is_never_ready() {
     let folder = Folder::new();
     let manager = Manager::in_folder(&folder);
     let line = format!("{LINE} --blockdev file,node-name=f,filename=missing.img");
@@ -131,7 +131,7 @@ fn what_fails_to_start_is_never_ready() {
 }
 
 #[test]
-fn a_daemon_in_the_background_names_its_process() {
+fn background_daemon_reports_its_process_id() {
     let folder = Folder::new();
     let manager = Manager::in_folder(&folder);
     let line = format!("{LINE} --daemonize --pidfile pid");
@@ -144,7 +144,7 @@ fn a_daemon_in_the_background_names_its_process() {
 }
 
 #[test]
-fn a_manager_that_is_gone_ends_no_disk() {
+fn daemon_outlives_the_notify_socket() {
     let folder = Folder::new();
     let mut process = under(&folder, LINE, &[("NOTIFY_SOCKET", &address(&folder))]);
     process.accepts(&folder.join("s"));
@@ -152,7 +152,7 @@ fn a_manager_that_is_gone_ends_no_disk() {
 }
 
 #[test]
-fn a_manager_that_cannot_be_told_is_no_reason_not_to_serve() {
+fn unreachable_notify_socket_does_not_prevent_the_start() {
     let folder = Folder::new();
     let log_with = |address: &str| {
         let mut process = under(&folder, LINE, &[("NOTIFY_SOCKET", address)]);
@@ -169,7 +169,7 @@ fn a_manager_that_cannot_be_told_is_no_reason_not_to_serve() {
 }
 
 #[test]
-fn a_watchdog_that_is_too_quick_is_served_all_the_same() {
+fn short_watchdog_interval_is_served() {
     let folder = Folder::new();
     let manager = Manager::in_folder(&folder);
     let variables = [
@@ -185,7 +185,7 @@ fn a_watchdog_that_is_too_quick_is_served_all_the_same() {
 }
 
 #[test]
-fn variables_that_make_no_sense_are_refused() {
+fn invalid_service_variables_are_refused() {
     let folder = Folder::new();
     let refused = |variables: &[(&str, &str)], words: &[&str]| {
         under(&folder, LINE, variables).ended().failed_naming(words);
@@ -238,7 +238,7 @@ fn thread_named(process: &Process, name: &str) -> Pid {
 }
 
 #[test]
-fn the_watchdog_hears_nothing_while_an_iothread_is_stuck() {
+fn watchdog_is_not_notified_while_an_iothread_hangs() {
     let folder = Folder::new();
     let manager = Manager::in_folder(&folder);
     let variables = [
@@ -265,7 +265,7 @@ fn the_watchdog_hears_nothing_while_an_iothread_is_stuck() {
 }
 
 #[test]
-fn a_watchdog_of_another_process_is_not_served() {
+fn watchdog_of_another_process_is_ignored() {
     let folder = Folder::new();
     let manager = Manager::in_folder(&folder);
     let variables = [
@@ -280,7 +280,7 @@ fn a_watchdog_of_another_process_is_not_served() {
 }
 
 #[test]
-fn a_manager_that_does_not_read_holds_nobody_up() {
+fn full_notify_socket_does_not_block_the_daemon() {
     let folder = Folder::new();
     let _manager = Manager::in_folder(&folder);
     let line = "serve null-co: --socket s --monitor m";

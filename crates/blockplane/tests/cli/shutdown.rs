@@ -1,4 +1,4 @@
-//! Signals: the first ends it in good order, the second at once.
+//! Shutdown by signals: the first completes requests, the second ends the program at once.
 
 use rustix::process::Signal;
 
@@ -28,7 +28,7 @@ fn read_in_flight(folder: &Folder) -> FrontEnd {
 }
 
 #[test]
-fn each_of_three_signals_ends_it_in_good_order() {
+fn sigterm_sigint_and_sighup_shut_down_cleanly() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let folder = Folder::new();
         let server = folder.start("serve null-co: --socket s --quiet --pidfile pid", "s");
@@ -39,7 +39,7 @@ fn each_of_three_signals_ends_it_in_good_order() {
 }
 
 #[test]
-fn a_front_end_that_is_connected_does_not_hold_it_up() {
+fn connected_front_end_does_not_delay_shutdown() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let folder = Folder::new();
         let server = folder.start("serve null-co: --socket s --quiet --num-queues 4", "s");
@@ -52,9 +52,9 @@ fn a_front_end_that_is_connected_does_not_hold_it_up() {
     }
 }
 
-/// Nor one that says nothing, or stops in the middle of a message.
+/// A front-end that sends nothing, or stops in the middle of a message, does not delay it either.
 #[test]
-fn half_a_message_does_not_hold_it_up() {
+fn incomplete_message_does_not_delay_shutdown() {
     use std::io::Write;
     let folder = Folder::new();
     let server = folder.start("serve null-co: --socket s --quiet", "s");
@@ -63,9 +63,9 @@ fn half_a_message_does_not_hold_it_up() {
     server.stop().succeeded();
 }
 
-/// Nor one that does not take what it is told.
+/// A front-end that does not read its error descriptor does not delay it either.
 #[test]
-fn a_full_counter_does_not_hold_it_up() {
+fn full_error_eventfd_does_not_delay_shutdown() {
     let folder = Folder::new();
     let mut server = folder.start("serve null-co: --socket s", "s");
     let front_end = FrontEnd::connect(&folder.join("s"));
@@ -79,7 +79,7 @@ fn a_full_counter_does_not_hold_it_up() {
 }
 
 #[test]
-fn requests_in_flight_are_finished_first() {
+fn shutdown_completes_requests_in_flight() {
     let folder = Folder::new();
     let server = slow_disk(&folder, 300_000_000);
     let front_end = read_in_flight(&folder);
@@ -89,14 +89,14 @@ fn requests_in_flight_are_finished_first() {
 }
 
 #[test]
-fn a_second_signal_does_not_wait_for_them() {
+fn second_signal_ends_the_wait_for_requests() {
     let folder = Folder::new();
     let mut server = slow_disk(&folder, 3_600_000_000_000);
     let front_end = read_in_flight(&folder);
     server.signal(Signal::TERM);
     std::thread::sleep(std::time::Duration::from_millis(200));
     assert!(server.runs(), "the first waits: {}", server.stderr());
-    // As somebody does who has lost patience.
+    // An impatient operator.
     for _ in 0..25 {
         server.signal(Signal::TERM);
         std::thread::sleep(std::time::Duration::from_millis(20));
@@ -109,7 +109,7 @@ fn a_second_signal_does_not_wait_for_them() {
 
 /// timeout(1) tells the process and then its group: meant as one.
 #[test]
-fn a_signal_that_comes_twice_at_once_is_one() {
+fn repeated_signal_within_a_moment_counts_once() {
     let folder = Folder::new();
     let server = slow_disk(&folder, 500_000_000);
     let front_end = read_in_flight(&folder);
@@ -122,7 +122,7 @@ fn a_signal_that_comes_twice_at_once_is_one() {
 /// A front-end that comes back goes on where the used index stood when it was hung up on: at that
 /// moment nothing may be in flight any more, or it would be done twice.
 #[test]
-fn a_front_end_hears_of_the_end_only_when_all_is_done() {
+fn front_end_is_disconnected_after_its_requests_complete() {
     let folder = Folder::new();
     let server = slow_disk(&folder, 300_000_000);
     let front_end = read_in_flight(&folder);

@@ -13,13 +13,13 @@ fn a_socket_left_by_a_killed_server_is_replaced() {
     let killed = folder.start("serve null-co: --socket s", "s");
     killed.signal(Signal::KILL);
     assert_eq!(killed.ended().code, None);
-    assert!(folder.has("s"), "nobody was there to remove it");
+    assert!(folder.has("s"), "the killed process could not remove it");
     folder.start("serve null-co: --socket s", "s").stop();
     assert!(!folder.has("s"));
 }
 
 #[test]
-fn a_socket_that_somebody_listens_on_is_refused() {
+fn socket_with_a_listener_is_refused() {
     let folder = Folder::new();
     let first = folder.start("serve null-co: --socket s", "s");
     folder
@@ -36,7 +36,7 @@ fn a_socket_that_somebody_listens_on_is_refused() {
 
 /// Two names of one path, which is only seen when the second is listened on.
 #[test]
-fn a_socket_of_its_own_is_told_from_anothers() {
+fn socket_used_twice_by_one_daemon_is_refused_as_such() {
     let folder = Folder::new();
     let absolute = folder.join("s");
     folder
@@ -52,9 +52,9 @@ fn a_socket_of_its_own_is_told_from_anothers() {
         .failed_naming(&["--socket and --monitor are the same path"]);
 }
 
-/// Whatever it is that finds no descriptor any more, the remedy is the same.
+/// The remedy is the same wherever descriptors run out.
 #[test]
-fn too_many_open_files_are_told_with_the_limit() {
+fn exhausted_descriptors_are_reported_with_the_limit() {
     let folder = Folder::new();
     folder.image("disk", 1 << 20);
     let line = "--chardev socket,id=c,path=s,server=on,wait=off \
@@ -71,7 +71,7 @@ fn too_many_open_files_are_told_with_the_limit() {
 }
 
 #[test]
-fn what_is_no_socket_is_never_replaced() {
+fn file_that_is_no_socket_is_never_replaced() {
     let folder = Folder::new();
     std::fs::write(folder.join("precious"), "data").unwrap();
     folder
@@ -80,9 +80,9 @@ fn what_is_no_socket_is_never_replaced() {
     assert_eq!(std::fs::read(folder.join("precious")).unwrap(), b"data");
 }
 
-/// While it runs, somebody may have removed its socket and put another there.
+/// While it runs, another process may replace its socket.
 #[test]
-fn a_socket_of_somebody_else_is_not_removed() {
+fn socket_of_another_process_is_not_removed() {
     let folder = Folder::new();
     let server = folder.start("serve null-co: --socket s", "s");
     std::fs::remove_file(folder.join("s")).unwrap();
@@ -92,7 +92,7 @@ fn a_socket_of_somebody_else_is_not_removed() {
 }
 
 #[test]
-fn a_path_that_the_kernel_cannot_take_is_refused() {
+fn too_long_socket_path_is_refused() {
     let folder = Folder::new();
     let long = "x".repeat(108);
     folder

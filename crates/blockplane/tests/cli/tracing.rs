@@ -26,7 +26,7 @@ fn documented() -> BTreeMap<String, Vec<bool>> {
 }
 
 #[test]
-fn a_tracer_finds_the_probes_that_are_documented_with_their_arguments() {
+fn documented_probes_exist_with_their_arguments() {
     let file = std::fs::read(program()).unwrap();
     let sections = sections(&file);
     let notes = notes(sections[".note.stapsdt"].contents);

@@ -1,5 +1,5 @@
-//! Servers that are killed under a guest, in the middle of everything: no request is lost, none is answered twice, no
-//! answer is wrong, and the disk holds what was acknowledged.
+//! Servers that are killed at random moments under a guest: no request is lost, none is answered twice, no answer is
+//! wrong, and the disk holds all acknowledged data.
 //!
 //! The real program serves a client that keeps what a front-end keeps (`guest`), and knows what each block may hold
 //! (`blocks`). `BLOCKPLANE_KILLS=500` kills so many servers in each of the tests instead of a few.
@@ -9,24 +9,24 @@
     reason = "a test that cannot go on fails where it is"
 )]
 
-mod lives;
-mod parked;
+mod parked_requests;
+mod restarts;
 mod server;
-mod stops;
+mod slow_disk;
 
 use device::Device;
 use guest::ENTRIES;
-use lives::{Variant, survives};
+use restarts::{Variant, survives};
 use test_support::verifying::{blocks, device, guest, random};
 use test_support::vhost_user::wire;
 use test_support::{process, qmp as client};
 
-/// Servers that are killed in each test, unless it is said otherwise.
+/// Servers that are killed in each test by default.
 const KILLS: u32 = 40;
 
 fn kills() -> u32 {
-    let said = std::env::var("BLOCKPLANE_KILLS").ok();
-    said.map_or(KILLS, |kills| kills.parse().expect("a number"))
+    let value = std::env::var("BLOCKPLANE_KILLS").ok();
+    value.map_or(KILLS, |kills| kills.parse().expect("a number"))
 }
 
 fn variant(packed: bool, queues: usize) -> Variant {
@@ -55,28 +55,28 @@ fn requests_are_recovered_from_rings_larger_than_the_front_end_named() {
 }
 
 #[test]
-fn a_split_queue() {
+fn crash_recovery_of_a_split_queue() {
     blk(false, 1);
 }
 
 #[test]
-fn split_queues() {
+fn crash_recovery_of_split_queues() {
     blk(false, 4);
 }
 
 #[test]
-fn a_packed_queue() {
+fn crash_recovery_of_a_packed_queue() {
     blk(true, 1);
 }
 
 #[test]
-fn packed_queues() {
+fn crash_recovery_of_packed_queues() {
     blk(true, 4);
 }
 
-/// Units say that they were powered on, which drivers expect; all else is the same.
+/// Units report that they were powered on, which drivers expect; all else is the same.
 #[test]
-fn queues_of_a_scsi_controller() {
+fn crash_recovery_of_scsi_queues() {
     for packed in [false, true] {
         let variant = Variant {
             device: Device::Scsi,

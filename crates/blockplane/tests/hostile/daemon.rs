@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use test_support::deadline::Deadline;
 use test_support::process::{Folder, Process};
 
-use crate::bystander::Bystander;
+use crate::verifying_guest::VerifyingGuest;
 
 /// Bytes of each disk.
 pub const DISK_BYTES: u64 = 64 << 20;
@@ -105,11 +105,11 @@ impl Daemon {
         self.process.stderr()
     }
 
-    /// What it holds while nobody but a guest of good manners is connected, and for as long as it lives: what
+    /// What it holds while only a well-behaved guest is connected, and for as long as it lives: what
     /// is there twice, with some of that guest's requests between. A thread that begins opens files for a
     /// moment (the C library wants to know how many processors there are), and the first request of a disk
     /// may begin one.
-    pub fn footprint_beside(&self, bystander: &Bystander) -> Footprint {
+    pub fn footprint_beside(&self, bystander: &VerifyingGuest) -> Footprint {
         let mut seen = self.footprint();
         let deadline = Deadline::default();
         loop {
@@ -172,7 +172,7 @@ impl Daemon {
         self.process.lives(what);
     }
 
-    /// Ends it as an operator does, whoever is connected, and expects that all was well.
+    /// Ends it with SIGTERM, also with connected front-ends, and expects status 0.
     pub fn stop(self, what: &str) {
         self.process.signal(Signal::TERM);
         let ended = self.process.ended();

@@ -39,7 +39,7 @@ const KINDS: [Kind; 9] = [
     ("/dev/null", read_only_file),
     ("a pipe to read from", || full_pipe().0),
     ("a full pipe", || full_pipe().1),
-    ("a pipe that nobody reads", || pipe().1),
+    ("a pipe without a reader", || pipe().1),
     ("a socket whose other end is closed", || {
         UnixStream::pair().unwrap().0.into()
     }),

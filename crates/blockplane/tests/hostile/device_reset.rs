@@ -13,7 +13,7 @@ fn base(guest: &Guest, index: u32) -> u32 {
 }
 
 #[test]
-fn a_device_that_was_reset_starts_its_rings_at_their_beginnings() {
+fn device_reset_restarts_rings_at_index_0() {
     let daemon = Daemon::start();
     for packed in [0, RING_PACKED] {
         let mut guest = Guest::connect(&daemon.socket(HOSTILE));

@@ -1,4 +1,4 @@
-//! Logs of dirty pages: what is marked in those that are right, and those that nobody should pass.
+//! Dirty logs: pages that are marked in valid logs, and invalid logs.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -33,7 +33,7 @@ impl Log {
         Log(file)
     }
 
-    /// The pages that were marked since the last time. While nothing is in flight, nobody else looks at them.
+    /// The pages that were marked since the last call. While nothing is in flight, nothing else reads them.
     fn take(&self) -> BTreeSet<u64> {
         let mut bytes = vec![0; usize::try_from(LONGER).unwrap()];
         let len = rustix::io::pread(&self.0, &mut bytes, OFFSET).unwrap();
@@ -196,7 +196,7 @@ fn good() -> Vec<Row> {
                 ready(guest);
                 log_all(guest, true);
                 io(guest);
-                // Nobody knows what was written before.
+                // Earlier writes are unknown.
                 let log = pass_good(guest);
                 assert!(log.take().into_iter().eq(all_pages()));
                 guest.still_there()
@@ -208,7 +208,7 @@ fn good() -> Vec<Row> {
             "",
             |guest| {
                 migrates_again(guest);
-                // Nobody looks there any more.
+                // The old log is not used any more.
                 io(guest);
                 let log = pass_good(guest);
                 assert!(log.take().into_iter().eq(all_pages()));

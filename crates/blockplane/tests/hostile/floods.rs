@@ -1,4 +1,4 @@
-//! The same thing over and over: what one row does once must not add up.
+//! Repeated hostile input: nothing must accumulate.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -7,19 +7,19 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use test_support::deadline::Deadline;
 
-use crate::bystander::Bystander;
-use crate::changing::{UNNAMED, rewritten_while_read};
+use crate::changing_rings::{UNNAMED, rewritten_while_read};
 use crate::daemon::{Daemon, Footprint, HOSTILE, READ_ONLY};
-use crate::gone::{TRUNCATED_BYTES, truncate_rings};
 use crate::guest::*;
 use crate::memory::{memory_file, region};
+use crate::removed_memory::{TRUNCATED_BYTES, truncate_rings};
 use crate::row::Answer;
+use crate::verifying_guest::VerifyingGuest;
 use crate::wire::*;
 
 /// A daemon, what it holds before the flood, and the guest that must not notice.
-fn prepared() -> (Daemon, Bystander, Footprint) {
+fn prepared() -> (Daemon, VerifyingGuest, Footprint) {
     let daemon = Daemon::start();
-    let bystander = Bystander::start(&daemon);
+    let bystander = VerifyingGuest::start(&daemon);
     let before = daemon.footprint_beside(&bystander);
     works(&daemon);
     (daemon, bystander, before)
@@ -34,7 +34,7 @@ fn works(daemon: &Daemon) {
 
 /// Front-ends that say nothing, until the backlog holds no more of them.
 #[test]
-fn connections_beyond_the_backlog() {
+fn connections_beyond_the_backlog_leave_nothing() {
     const AT_LEAST: usize = 1000;
     let (mut daemon, bystander, before) = prepared();
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
@@ -73,9 +73,9 @@ fn connections_beyond_the_backlog() {
     daemon.stop("a full backlog");
 }
 
-/// Front-ends that wait in the backlog keep nobody from stopping.
+/// Front-ends that wait in the backlog do not prevent a shutdown.
 #[test]
-fn sigterm_with_a_full_backlog() {
+fn sigterm_works_with_a_full_backlog() {
     const WAITING: usize = 200;
     let daemon = Daemon::start();
     let waiting: Vec<_> = (0..WAITING)
@@ -87,7 +87,7 @@ fn sigterm_with_a_full_backlog() {
 
 /// Front-ends that come, say something wrong and go: one line each.
 #[test]
-fn a_thousand_bad_front_ends_in_turn() {
+fn thousand_hostile_front_ends_leave_nothing() {
     const TIMES: usize = 1000;
     let (mut daemon, bystander, before) = prepared();
     for _ in 0..TIMES {
@@ -111,7 +111,7 @@ fn a_thousand_bad_front_ends_in_turn() {
 
 /// The memory of running queues is truncated, with the rings in it, by one front-end after the other.
 #[test]
-fn memory_of_rings_truncated() {
+fn truncated_ring_memory_breaks_queues_only() {
     const TIMES: u64 = 20;
     let (mut daemon, bystander, before) = prepared();
     let space_before = daemon.address_space_kib();
@@ -148,7 +148,7 @@ fn memory_of_rings_truncated() {
 
 /// Truncated memory, and SIGTERM while it is in use.
 #[test]
-fn memory_of_rings_truncated_and_sigterm() {
+fn sigterm_works_with_truncated_ring_memory() {
     let daemon = Daemon::start();
     let mut guest = Guest::connect(&daemon.socket(HOSTILE));
     assert_eq!(truncate_rings(&mut guest), Answer::Broken);
@@ -157,7 +157,7 @@ fn memory_of_rings_truncated_and_sigterm() {
 
 /// Rings that are rewritten by another thread while the daemon reads them.
 #[test]
-fn rings_rewritten_while_they_are_read() {
+fn rings_rewritten_while_read_harm_their_queue_only() {
     const SEEDS: u64 = 40;
     let (mut daemon, bystander, before) = prepared();
     let mut broken = 0;
@@ -187,7 +187,7 @@ fn rings_rewritten_while_they_are_read() {
 
 /// One front-end may break its queue again and again without being disconnected.
 #[test]
-fn a_broken_queue_started_again_and_again() {
+fn broken_queue_can_be_restarted_many_times() {
     const TIMES: usize = 2000;
     let (mut daemon, bystander, before) = prepared();
     let mut guest = Guest::connect(&daemon.socket(HOSTILE));
@@ -213,7 +213,7 @@ fn a_broken_queue_started_again_and_again() {
 /// to the file, which both sides hold.
 #[test]
 #[ignore = "fails, a known limit: docs/security.md, a front-end can stall its iothread"]
-fn a_call_that_was_made_to_block_again() {
+fn blocking_call_descriptor_does_not_block_the_iothread() {
     let (daemon, bystander, _) = prepared();
     let mut guest = Guest::connect(&daemon.socket(HOSTILE));
     guest.ready();
@@ -237,7 +237,7 @@ fn a_call_that_was_made_to_block_again() {
 /// A front-end may share sparse memory of any size. However much address space it takes, there is
 /// some left for the others.
 #[test]
-fn one_front_end_takes_all_addresses() {
+fn front_end_cannot_take_all_address_space() {
     const LARGEST: u32 = 46;
     const PAGE: u32 = 12;
     let (daemon, bystander, _) = prepared();

@@ -1,7 +1,7 @@
 //! A guest and its front-end: well-behaved as far as a row wants it to be.
 //!
 //! Two queues in one memory, each with eventfds of its own. Rows take it as far as they need
-//! (`connect`, `negotiate`, `share_memory`, `set_up`, `start`) and then do what nobody should.
+//! (`connect`, `negotiate`, `share_memory`, `set_up`, `start`) and then send invalid input.
 
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! Buffers for requests in flight that nobody should pass.
+//! Invalid in-flight regions.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +12,7 @@ use crate::wire::*;
 
 pub const INFLIGHT_SHMFD: u64 = 1 << 12;
 
-/// What both messages say.
+/// The payload of both messages.
 fn said(size: u64, offset: u64, queues: u16, entries: u16) -> Vec<u8> {
     let numbers = [queues, entries, 0, 0].map(u16::to_ne_bytes);
     [u64s(&[size, offset]), numbers.concat()].concat()

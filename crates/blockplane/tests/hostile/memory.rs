@@ -38,7 +38,7 @@ pub fn rows() -> Vec<Row> {
     rows.extend(files());
     rows.extend(slots());
     rows.extend(crate::placement::rows());
-    rows.extend(crate::gone::rows());
+    rows.extend(crate::removed_memory::rows());
     rows
 }
 

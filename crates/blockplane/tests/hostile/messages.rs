@@ -16,7 +16,7 @@ pub const ENDED: &str = "the front-end is disconnected";
 pub fn rows() -> Vec<Row> {
     let mut rows = headers();
     rows.extend(lengths());
-    rows.extend(crate::attached::rows());
+    rows.extend(crate::attached_descriptors::rows());
     rows.extend(features());
     rows.extend(crate::queues::rows());
     rows.extend(configuration());

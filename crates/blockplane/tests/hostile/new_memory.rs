@@ -1,5 +1,5 @@
-//! Another table of the guest's memory, while one of the queues is disabled or stopped: whatever it is told next, it finds what
-//! lies in memory that is new.
+//! A new table of the guest's memory, set while a queue is disabled or stopped: the queue then finds requests in
+//! the added memory.
 
 use std::os::fd::AsFd;
 
@@ -91,7 +91,7 @@ fn check(daemon: &Daemon, packed: u64, meanwhile: Meanwhile, said: Said) {
 }
 
 #[test]
-fn a_queue_finds_requests_in_memory_that_was_added_while_it_was_disabled_or_stopped() {
+fn memory_added_while_a_queue_is_disabled_or_stopped_is_used() {
     let daemon = Daemon::start();
     for packed in [0, RING_PACKED] {
         for meanwhile in [Meanwhile::Runs, Meanwhile::Disabled, Meanwhile::Stopped] {

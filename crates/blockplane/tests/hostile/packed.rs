@@ -4,7 +4,7 @@ use virtqueue::testing::{
     DESC_F_INDIRECT, DESC_F_NEXT, DESC_F_WRITE, PACKED_DESC_F_AVAIL, RawPackedDescriptor,
 };
 
-use crate::changing::meanwhile;
+use crate::changing_rings::meanwhile;
 use crate::guest::*;
 use crate::rings::read;
 use crate::row::Answer::{Broken, Contained};

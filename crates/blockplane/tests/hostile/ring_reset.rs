@@ -27,7 +27,7 @@ fn stop(guest: &Guest) -> u32 {
 }
 
 #[test]
-fn a_queue_is_reset_again_and_again_while_the_other_works() {
+fn queue_reset_does_not_disturb_the_other_queue() {
     let daemon = Daemon::start();
     for packed in [0, RING_PACKED] {
         let mut guest = guest(&daemon, HOSTILE, packed);
@@ -52,9 +52,9 @@ fn a_queue_is_reset_again_and_again_while_the_other_works() {
     daemon.stop("queues that are reset");
 }
 
-/// Whoever takes a record along may still begin anew what has nothing in flight.
+/// A queue with an in-flight region, but without requests in flight, can be reset.
 #[test]
-fn a_queue_whose_record_is_taken_along_is_reset_too() {
+fn queue_with_inflight_region_can_be_reset() {
     let daemon = Daemon::start();
     for packed in [0, RING_PACKED] {
         let mut guest = Guest::connect(&daemon.socket(HOSTILE));
@@ -79,7 +79,7 @@ fn a_queue_whose_record_is_taken_along_is_reset_too() {
 }
 
 #[test]
-fn requests_in_flight_are_answered_before_the_reset_is_and_the_others_go_on() {
+fn queue_reset_waits_for_its_own_requests_only() {
     let daemon = Daemon::start();
     for packed in [0, RING_PACKED] {
         let mut guest = guest(&daemon, SLOW, packed);

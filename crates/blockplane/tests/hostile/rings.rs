@@ -1,4 +1,4 @@
-//! Rings that no driver may build: the queue is broken, and nothing else.
+//! Invalid rings: they break their queue only.
 
 use virtqueue::testing::{DESC_F_INDIRECT, DESC_F_NEXT, DESC_F_WRITE, RawDescriptor, TestMemory};
 
@@ -70,7 +70,7 @@ fn indirect(
 pub fn rows() -> Vec<Row> {
     let mut rows = indices();
     rows.extend(of_both_forms());
-    rows.extend(crate::changing::rows());
+    rows.extend(crate::changing_rings::rows());
     rows
 }
 

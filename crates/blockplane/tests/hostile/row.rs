@@ -1,20 +1,20 @@
-//! One thing that is wrong, its defined answer, and what must hold for all of them.
+//! Table rows: an invalid input with its defined answer, and the checks that follow each of them.
 
 use std::fmt;
 
-use crate::bystander::Bystander;
 use crate::daemon::{Daemon, HOSTILE, SCSI};
 use crate::guest::Guest;
 use crate::scsi;
+use crate::verifying_guest::VerifyingGuest;
 
-/// What a front-end sees.
+/// The effect that a front-end observes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The connection is closed.
     Dropped,
     /// An error reply; the connection stays.
     Refused,
-    /// It is not wrong as such: taken, or without an effect.
+    /// The input is accepted, or has no effect.
     Accepted,
     /// The daemon waits for the rest.
     Waiting,
@@ -24,7 +24,7 @@ pub enum Answer {
     Status(u8),
     /// A SCSI controller's request ends with this response.
     Response(u8),
-    /// There is no answer that would make sense: nobody else is harmed.
+    /// No answer is defined, but nothing else is harmed.
     Contained,
 }
 
@@ -135,10 +135,10 @@ impl Row {
     }
 }
 
-/// Does one row after the other to one daemon, in which another guest works.
+/// Runs all rows against one daemon, in which another guest works.
 pub fn one_daemon_survives(rows: Vec<Row>) {
     let mut daemon = Daemon::start();
-    let bystander = Bystander::start(&daemon);
+    let bystander = VerifyingGuest::start(&daemon);
     let before = daemon.footprint_beside(&bystander);
     println!("{:20} {:9} {:5} what", "answer", "export", "lines");
     for row in &rows {
@@ -182,7 +182,7 @@ pub fn one_daemon_survives(rows: Vec<Row>) {
     println!("{} rows", rows.len());
 }
 
-/// Does each row to a daemon of its own, which is then told to stop while the offender is connected.
+/// Runs each row against a daemon of its own, which is then stopped while the offender is connected.
 pub fn each_stops_in_good_order(rows: Vec<Row>) {
     for row in rows {
         // Which one it was, when it fails.

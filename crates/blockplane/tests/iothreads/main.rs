@@ -1,18 +1,18 @@
 //! One disk on several iothreads, seen from its guest and from the kernel.
 //!
-//! - `mapping`: each queue is served by its iothread and by no other, in every way to say so.
-//! - `settings`: what is said of an iothread arrives where it works.
-//! - `write_cache`: what drivers that cannot flush find stable.
-//! - `together`: what queues on different iothreads owe each other: data, and standing still alone.
+//! - `mapping`: each queue is served by its iothread only, for every form of the option.
+//! - `settings`: settings of an iothread take effect.
+//! - `write_cache`: writes are stable for drivers that cannot flush.
+//! - `concurrent_queues`: queues on different iothreads share data and do not block each other.
 
 #![allow(
     clippy::unwrap_used,
     reason = "a test that cannot go on fails where it is"
 )]
 
+mod concurrent_queues;
 mod mapping;
 mod settings;
-mod together;
 mod write_cache;
 
 use test_support::{guest, process};

@@ -66,12 +66,12 @@ fn check_export(mapping: &str, wanted: &[&str]) {
 }
 
 #[test]
-fn one_thread_has_all_queues() {
+fn one_iothread_serves_all_queues() {
     check_export("iothread=b", &["b", "b", "b", "b"]);
 }
 
 #[test]
-fn queues_are_dealt_out_in_turn() {
+fn queues_are_distributed_round_robin() {
     let wanted = ["b", "a", "b", "a"];
     check_export("iothread.0=b,iothread.1=a", &wanted);
     check_export("'iothread':['b','a']", &wanted);
@@ -86,7 +86,7 @@ fn queues_are_dealt_out_in_turn() {
 }
 
 #[test]
-fn queues_are_mapped_one_by_one() {
+fn queues_follow_the_iothread_vq_mapping() {
     let wanted = ["b", "b", "b", "a"];
     check_export(
         "iothread-vq-mapping.0.iothread=a,iothread-vq-mapping.0.vqs.0=3,iothread-vq-mapping.1.iothread=b,\
@@ -100,7 +100,7 @@ fn queues_are_mapped_one_by_one() {
 }
 
 #[test]
-fn serve_deals_out_in_turn() {
+fn serve_distributes_queues_round_robin() {
     check(
         words("serve null-co: --socket s --iothreads 2"),
         &["io0", "io1", "io0", "io1"],

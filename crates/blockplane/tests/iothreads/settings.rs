@@ -48,14 +48,14 @@ fn largest_batch(iothread: &str) -> usize {
 }
 
 #[test]
-fn aio_max_batch() {
+fn aio_max_batch_limits_submissions() {
     // No call is larger than what the disk has to do already: four, and four more.
     assert_eq!(largest_batch("aio-max-batch=0"), SLOTS / 2);
     assert_eq!(largest_batch("aio-max-batch=3"), 3);
 }
 
 #[test]
-fn aio_max_events() {
+fn aio_max_events_limits_submissions() {
     assert_eq!(largest_batch("aio-max-events=3"), 3);
 }
 
@@ -68,7 +68,7 @@ fn tasks(server: &Process, name: &str) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn thread_pool_min_and_max() {
+fn thread_pool_limits_set_the_number_of_workers() {
     let folder = Folder::new();
     let (server, mut guest) = start(
         &folder,
@@ -116,13 +116,13 @@ fn check(iothread: &str, awake: bool) {
 }
 
 #[test]
-fn poll_max_ns() {
+fn poll_max_ns_turns_polling_on() {
     check("poll-max-ns=30000000000,poll-grow=10000000", true);
     check("poll-max-ns=0", false);
 }
 
 #[test]
-fn poll_cpu_max() {
+fn poll_cpu_max_limits_polling() {
     check(
         "poll-max-ns=30000000000,poll-grow=10000000,poll-cpu-max=0",
         false,
@@ -170,7 +170,7 @@ fn fixed_buffers_carry_the_right_data() {
 }
 
 #[test]
-fn without_the_right_to_lock_memory_fixed_buffers_are_done_without() {
+fn fixed_buffers_fall_back_without_memlock_permission() {
     if !test_support::report::has_io_uring() {
         return;
     }

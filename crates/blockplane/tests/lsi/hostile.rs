@@ -112,7 +112,7 @@ fn in_flight(driver: &mut Driver) {
 }
 
 #[test]
-fn programs_that_never_end() {
+fn endless_scripts_do_not_disturb_other_guests() {
     const AT: u32 = 0x3000;
     let mut scene = Scene::new();
     let mut to_itself = Program::at(AT);
@@ -160,7 +160,7 @@ fn programs_that_never_end() {
 }
 
 #[test]
-fn guests_that_go_or_lose_their_memory_with_requests_in_flight() {
+fn disconnect_or_memory_loss_with_requests_in_flight_is_handled() {
     let mut scene = Scene::new();
     scene.serves_the_next();
     let descriptors = scene.descriptors();
@@ -185,7 +185,7 @@ fn guests_that_go_or_lose_their_memory_with_requests_in_flight() {
         ("chip reset", |machine| machine.write8(ISTAT0, 0x40)),
         ("bus reset", |machine| machine.write8(SCNTL1, 0x08)),
         (
-            "memory goes behind a reset that nobody waits for",
+            "memory goes behind a reset without waiting for it",
             |machine| {
                 machine.say(&message(command::DEVICE_RESET, 0, &[]));
                 ftruncate(machine.memory(), 0).unwrap();
@@ -208,7 +208,7 @@ fn guests_that_go_or_lose_their_memory_with_requests_in_flight() {
 }
 
 #[test]
-fn front_ends_that_say_anything_or_do_not_listen() {
+fn arbitrary_or_unread_vfio_user_messages_are_handled() {
     let mut scene = Scene::new();
     let read = message(command::REGION_READ, 0, &access(2, 0, 8192, &[]));
     // Half a message, and no more.
@@ -216,7 +216,7 @@ fn front_ends_that_say_anything_or_do_not_listen() {
     assert!(driver.machine.say(&read[..20]));
     scene.unaffected();
     drop(driver);
-    // Questions, until nobody takes them, and no answer is read.
+    // Requests until the socket is full, without reading a reply.
     let driver = scene.hostile();
     let deadline = Deadline::default();
     while driver.machine.say(&read) || driver.machine.may_say_more() {

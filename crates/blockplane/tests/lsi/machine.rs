@@ -34,7 +34,7 @@ pub struct Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // SAFETY: mapped by `plug`, and nobody else has it.
+        // SAFETY: mapped by `plug`, and not shared.
         unsafe { munmap(self.host.cast(), MEMORY) }.unwrap();
     }
 }
@@ -161,7 +161,7 @@ impl Machine {
             return self.write(2, offset.into(), bytes);
         }
         assert!(addr as usize + bytes.len() <= MEMORY);
-        // SAFETY: inside of the mapping, and nobody has a reference to it.
+        // SAFETY: inside of the mapping, and there is no reference to it.
         unsafe {
             let to = self.host.add(addr as usize);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
@@ -175,7 +175,7 @@ impl Machine {
     pub fn peek(&self, addr: u32, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         assert!(addr as usize + len <= MEMORY);
-        // SAFETY: inside of the mapping, and nobody has a reference to it.
+        // SAFETY: inside of the mapping, and there is no reference to it.
         unsafe {
             let from = self.host.add(addr as usize);
             std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), len);

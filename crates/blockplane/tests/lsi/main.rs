@@ -1,11 +1,11 @@
 //! The LSI 53C895A as the real program serves it: a driver's SCRIPTS on the other end of vfio-user, images behind.
 //!
-//! - `transfers`: what a guest writes is in the image, and it reads it back.
-//! - `served`: the same from `blockplane serve`.
+//! - `transfers`: written data reaches the image and is read again.
+//! - `serve`: the same with `blockplane serve`.
 //! - `reservations`: persistent reservations that outlive the program.
-//! - `traced`: what a tracer sees.
-//! - `hostile`: guests and front-ends that do what they should not, beside one that must not notice.
-//! - `managed`: exports are added, looked at and removed, front-ends come and go, disks change their size and are opened anew.
+//! - `probes`: USDT probes.
+//! - `hostile`: hostile guests and front-ends beside one that must not notice.
+//! - `monitor`: exports are added, queried and removed, front-ends reconnect, disks are resized and reopened.
 
 #![allow(
     dead_code,
@@ -18,11 +18,11 @@
 mod driver;
 mod hostile;
 mod machine;
-mod managed;
-mod reservations;
-mod served;
+mod monitor;
 #[cfg(target_arch = "x86_64")]
-mod traced;
+mod probes;
+mod reservations;
+mod serve;
 mod transfers;
 
 use lsi_driver::{assemble, offsets, program as driver_program};

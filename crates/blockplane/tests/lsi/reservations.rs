@@ -59,7 +59,7 @@ fn reads(driver: &mut Driver) -> u8 {
 }
 
 #[test]
-fn what_was_reserved_is_so_after_the_program_was_killed() {
+fn reservations_survive_sigkill() {
     let folder = Folder::new();
     let (program, mut driver) = start(&folder);
     assert_eq!(kept(&folder), NOTHING);
@@ -67,7 +67,7 @@ fn what_was_reserved_is_so_after_the_program_was_killed() {
     assert_eq!(out(&mut driver, RESERVE, EXCLUSIVE_ACCESS, 0x1234, 0), GOOD);
     program.signal(Signal::KILL);
     program.ended();
-    // Somebody else's, left when the end came in the midst of a change.
+    // A temporary file of another process that was killed during a change.
     fs::write(folder.join("kept.new"), "half").unwrap();
 
     let (program, mut driver) = start(&folder);
@@ -85,7 +85,7 @@ fn what_was_reserved_is_so_after_the_program_was_killed() {
 }
 
 #[test]
-fn what_another_initiator_has_reserved_is_its_own_until_it_is_preempted() {
+fn reservation_of_another_initiator_holds_until_preempted() {
     let folder = Folder::new();
     let other = "1 010000030000000100000000000000000000000000000000";
     let text = format!(
@@ -105,7 +105,7 @@ fn what_another_initiator_has_reserved_is_its_own_until_it_is_preempted() {
 }
 
 #[test]
-fn what_cannot_be_saved_is_refused_and_the_guest_goes_on() {
+fn reservation_that_cannot_be_saved_is_refused() {
     let folder = Folder::new();
     let (program, mut driver) = start(&folder);
     assert_eq!(out(&mut driver, REGISTER, 0, 0, 1), GOOD);
@@ -134,7 +134,7 @@ fn what_cannot_be_saved_is_refused_and_the_guest_goes_on() {
 }
 
 #[test]
-fn a_file_that_keeps_nothing_stops_the_start() {
+fn unusable_reservations_file_prevents_the_start() {
     let folder = Folder::new();
     let refused = |why: &str| {
         let ended = folder.run(LINE);

@@ -72,7 +72,7 @@ pub fn carry_out(driver: &mut Driver, order: Order) -> Done {
 }
 
 #[test]
-fn what_is_written_with_many_in_flight_is_in_the_image_and_read_again() {
+fn concurrent_lsi_writes_reach_the_image() {
     let folder = Folder::new();
     images(&folder);
     let program = folder.start(LINE, "e.sock");
@@ -125,7 +125,7 @@ fn what_is_written_with_many_in_flight_is_in_the_image_and_read_again() {
 }
 
 #[test]
-fn a_disk_that_is_not_writable_says_so() {
+fn read_only_lsi_disk_reports_write_protection() {
     let folder = Folder::new();
     images(&folder);
     let line = "--blockdev file,node-name=a,filename=a.img,cache.direct=off \
@@ -140,7 +140,7 @@ fn a_disk_that_is_not_writable_says_so() {
 }
 
 #[test]
-fn a_null_disk_answers_too() {
+fn lsi_serves_a_null_disk() {
     let folder = Folder::new();
     let line = "--blockdev null-co,node-name=a,size=1G,read-zeroes=on \
         --export vfio-user-lsi53c895a,id=e,node-name=a,addr.type=unix,addr.path=e.sock";

@@ -96,7 +96,7 @@ fn a_node_stays_active_while_something_uses_it() {
 }
 
 #[test]
-fn an_active_node_is_not_put_in_front_of_an_inactive_one() {
+fn active_node_cannot_use_an_inactive_one() {
     let (_folder, program, mut client) = started(LINE);
     let node = json!({"driver": "raw", "node-name": "second", "file": "d"});
     let error = client.fails("blockdev-add", node);
@@ -121,7 +121,7 @@ fn an_active_node_is_not_put_in_front_of_an_inactive_one() {
 
 /// It has no lock before, and none after.
 #[test]
-fn an_inactive_node_is_opened_anew_without_its_lock() {
+fn inactive_node_is_reopened_without_its_lock() {
     let (_folder, program, mut client) = started(LINE);
     client.done("blockdev-add", other_user());
     let file = json!({"driver": "file", "node-name": "d", "filename": "disk",
@@ -136,7 +136,7 @@ fn an_inactive_node_is_opened_anew_without_its_lock() {
 }
 
 #[test]
-fn the_image_of_an_inactive_node_keeps_its_size() {
+fn inactive_node_cannot_be_resized() {
     let (folder, program, mut client) = started(LINE);
     let size = || fs::metadata(folder.join("disk")).unwrap().len();
     for node in ["d", "r"] {

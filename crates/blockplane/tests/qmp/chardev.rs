@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::process::{Folder, Process, words};
 
 #[test]
-fn quit_ends_it_in_good_order() {
+fn quit_shuts_down_cleanly() {
     let folder = Folder::new();
     folder.image("disk", 1 << 20);
     let line = format!(
@@ -29,7 +29,7 @@ fn quit_ends_it_in_good_order() {
 }
 
 #[test]
-fn it_says_who_it_is_and_what_it_can() {
+fn monitor_reports_version_commands_and_schema() {
     let folder = Folder::new();
     let program = folder.start(MONITOR, "qmp");
     let mut client = Client::connect(&folder.join("qmp"));
@@ -58,7 +58,7 @@ fn it_says_who_it_is_and_what_it_can() {
 }
 
 #[test]
-fn several_monitors_each_with_several_clients() {
+fn several_monitors_serve_several_clients_each() {
     let folder = Folder::new();
     let line = format!(
         "{MONITOR} --chardev socket,id=c2,path=other,server=on,wait=off --monitor c2,pretty=on"
@@ -81,12 +81,12 @@ fn several_monitors_each_with_several_clients() {
 }
 
 #[test]
-fn it_waits_for_a_client_unless_told_otherwise() {
+fn chardev_waits_for_a_client_by_default() {
     let folder = Folder::new();
     let line = "--chardev socket,id=c,path=qmp,server=on --pidfile pid --monitor c";
     let mut program = Process::spawn(folder.command(words(line)));
     program.until("listens", || folder.has("qmp"));
-    // As long as nobody comes it is not ready; a moment shows only the worst of mistakes.
+    // It is not ready without a client; a short wait detects gross errors only.
     std::thread::sleep(std::time::Duration::from_millis(50));
     assert!(!folder.has("pid"));
     let mut client = Client::of(program.connection(&folder.join("qmp")));
@@ -96,7 +96,7 @@ fn it_waits_for_a_client_unless_told_otherwise() {
 }
 
 #[test]
-fn a_signal_ends_the_wait() {
+fn signal_ends_the_wait_for_a_client() {
     let folder = Folder::new();
     let line = "--chardev socket,id=c,path=qmp,server=on --monitor c";
     let mut program = Process::spawn(folder.command(words(line)));
@@ -107,7 +107,7 @@ fn a_signal_ends_the_wait() {
 }
 
 #[test]
-fn it_connects_to_who_listens() {
+fn client_chardev_connects_to_a_listening_socket() {
     let folder = Folder::new();
     let listener = UnixListener::bind(folder.join("there")).unwrap();
     let line = "--chardev socket,id=c,path=there --monitor c";
@@ -122,7 +122,7 @@ fn it_connects_to_who_listens() {
 }
 
 #[test]
-fn it_listens_on_an_inherited_socket() {
+fn monitor_listens_on_an_inherited_socket() {
     let folder = Folder::new();
     let listener = UnixListener::bind(folder.join("qmp")).unwrap();
     let line = "--chardev socket,id=c,fd=5,server=on,wait=off --monitor c";
@@ -146,7 +146,7 @@ fn chardevs(client: &mut Client) -> Vec<(String, String, bool)> {
 }
 
 #[test]
-fn sockets_come_and_go_and_those_in_use_stay() {
+fn chardevs_are_added_and_removed_except_in_use() {
     let folder = Folder::new();
     let line = "--chardev socket,id=idle,path=idle,server=on,wait=off --monitor idle";
     let (program, mut client) = crate::start(&folder, line);

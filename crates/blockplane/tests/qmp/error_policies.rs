@@ -104,7 +104,7 @@ impl Disk {
     fn settled(&mut self, client: &mut Client) -> (Vec<bool>, Value) {
         let deadline = Deadline::default();
         loop {
-            // In this order: what waits now is not answered before somebody says so.
+            // In this order: a parked request is not answered before it is resumed.
             let shown = shown(client, &self.id);
             let answered = self.answered();
             let waiting = shown["waiting-requests"].as_u64().unwrap();
@@ -126,7 +126,7 @@ fn shown(client: &mut Client, id: &str) -> Value {
     exports.find(|export| export["id"] == *id).unwrap().clone()
 }
 
-/// All policies for one error: what happens, what is told of it, and how requests that wait go on.
+/// All policies for one error: the outcome, the events, and how parked requests resume.
 fn all_policies(errno: u32, reason: &str) {
     let folder = Folder::new();
     let mut line = String::new();
@@ -198,13 +198,13 @@ fn all_policies(errno: u32, reason: &str) {
             assert_eq!(shown["io-status"], "ok", "{}: {action}", disk.id);
         }
     }
-    told(&mut client, &disks, errno, reason);
+    check_events(&mut client, &disks, errno, reason);
     let log = program.stop().stderr;
     assert!(!log.contains("panicked"), "{log}");
 }
 
-/// Each export has told of its reads and of its other requests, at least once, and what was done about them.
-fn told(client: &mut Client, disks: &[Disk], errno: u32, reason: &str) {
+/// Checks that each export sent an event for reads and one for other requests, with the action taken.
+fn check_events(client: &mut Client, disks: &[Disk], errno: u32, reason: &str) {
     let mut missing = BTreeMap::new();
     for disk in disks {
         for (operation, policy) in ["read", "write"].into_iter().zip(disk.policies) {
@@ -214,53 +214,53 @@ fn told(client: &mut Client, disks: &[Disk], errno: u32, reason: &str) {
     let deadline = Deadline::default();
     while !missing.is_empty() {
         deadline.check(format_args!("reports of {missing:?}"));
-        let told = client.told("BLOCK_IO_ERROR");
-        let text = |key: &str| told[key].as_str().unwrap().to_owned();
+        let event = client.wait_for_event("BLOCK_IO_ERROR");
+        let text = |key: &str| event[key].as_str().unwrap().to_owned();
         let key = (text("export"), text("operation"));
         // One a second: there may be a second one of the same requests.
         let Some(policy) = missing.remove(&key) else {
             continue;
         };
-        assert_eq!(told["action"], action(policy, errno), "{told}");
-        assert_eq!(told["nospace"], errno == ENOSPC, "{told}");
-        assert_eq!(told["reason"], reason, "{told}");
-        assert_eq!(told["node-name"], told["export"], "{told}");
+        assert_eq!(event["action"], action(policy, errno), "{event}");
+        assert_eq!(event["nospace"], errno == ENOSPC, "{event}");
+        assert_eq!(event["reason"], reason, "{event}");
+        assert_eq!(event["node-name"], event["export"], "{event}");
     }
 }
 
 #[test]
-fn policies_for_an_io_error() {
+fn io_error_follows_each_policy() {
     all_policies(EIO, "Input/output error");
 }
 
 #[test]
-fn policies_for_a_full_disk() {
+fn full_disk_follows_each_policy() {
     all_policies(ENOSPC, "No space left on device");
 }
 
 /// `enospc` is about the disk, and this about one user of it.
 #[test]
-fn policies_for_an_exhausted_quota() {
+fn exhausted_quota_follows_each_policy() {
     all_policies(EDQUOT, "Disk quota exceeded");
 }
 
 #[test]
-fn policies_for_a_disk_that_became_read_only() {
+fn read_only_error_follows_each_policy() {
     all_policies(EROFS, "Read-only file system");
 }
 
 #[test]
-fn policies_for_a_disk_out_of_reach() {
+fn unreachable_disk_follows_each_policy() {
     all_policies(ETIMEDOUT, "Connection timed out");
 }
 
 #[test]
-fn policies_for_guest_memory_that_has_gone() {
+fn lost_guest_memory_is_reported_under_each_policy() {
     all_policies(EFAULT, "Bad address");
 }
 
 #[test]
-fn reads_have_no_policy_for_a_full_disk_and_scsi_has_none_at_all() {
+fn rerror_rejects_enospc_and_scsi_rejects_policies() {
     let folder = Folder::new();
     let (program, mut client) = start(&folder, "--blockdev null-co,node-name=d");
     let export = |kind: &str, option: &str, policy: &str| {
@@ -311,7 +311,7 @@ const QUEUE: u32 = 2;
 const UNIT: (u8, u8) = (0, 0);
 
 #[test]
-fn a_scsi_disk_that_fails_is_sense_data_whatever_the_command() {
+fn scsi_disk_error_becomes_sense_data_for_every_command() {
     let folder = Folder::new();
     folder.image("disk", MIB);
     let line = "--blockdev file,node-name=n,filename=disk,discard=unmap \

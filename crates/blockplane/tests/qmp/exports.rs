@@ -46,7 +46,7 @@ fn an_export_is_added_served_and_removed() {
 }
 
 #[test]
-fn safe_leaves_a_front_end_alone_and_hard_does_not() {
+fn export_del_safe_refuses_a_connected_front_end_and_hard_drops_it() {
     let folder = Folder::new();
     let (program, mut client) = start(&folder, DISK);
     client.done("block-export-add", export("e", "d"));
@@ -73,14 +73,14 @@ fn draining(folder: &Folder) -> (Process, Client, Guest) {
     let mut guest = Guest::connect(&folder.join("e.sock"), 1);
     guest.add(0, 0, IN, 0, 0);
     guest.submit(0);
-    // Until it was taken: what the guest has only shown may be given back undone.
+    // Until it was admitted: a request that is only available may stay in the ring.
     std::thread::sleep(std::time::Duration::from_millis(50));
     client.done("block-export-del", json!({"id": "e", "mode": "hard"}));
     (program, client, guest)
 }
 
 #[test]
-fn one_that_drains_is_shown_and_holds_no_command_up() {
+fn draining_export_is_shown_and_does_not_block_commands() {
     let folder = Folder::new();
     let (program, mut client, mut guest) = draining(&folder);
     assert_eq!(exports(&mut client)[0]["shutting-down"], true);
@@ -102,7 +102,7 @@ fn one_that_drains_is_shown_and_holds_no_command_up() {
 }
 
 #[test]
-fn quit_waits_for_one_that_drains() {
+fn quit_waits_for_a_draining_export() {
     let folder = Folder::new();
     let (program, mut client, mut guest) = draining(&folder);
     client.done("quit", json!({}));
@@ -111,7 +111,7 @@ fn quit_waits_for_one_that_drains() {
 }
 
 #[test]
-fn what_cannot_be_exported_leaves_nothing() {
+fn failed_export_leaves_nothing() {
     let folder = Folder::new();
     let line = format!("{DISK} --blockdev null-co,node-name=ro,read-only=on");
     let (program, mut client) = start(&folder, &line);

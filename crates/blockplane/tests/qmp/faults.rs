@@ -35,15 +35,15 @@ fn status(guest: &mut Guest, kind: u32, block: u64, byte: u8) -> u8 {
 }
 
 #[test]
-fn a_guest_meets_the_faults_that_are_set_at_that_moment() {
+fn injected_faults_apply_to_requests_of_the_guest() {
     let folder = Folder::new();
     let (program, mut client, mut guest) = started(&folder);
     guest.request(0, OUT, 0, 1);
     assert_eq!(status(&mut guest, OUT, 1, 1), 1);
-    let told = client.told("BLOCK_IO_ERROR");
-    let told = ["node-name", "operation", "nospace", "reason"].map(|key| told[key].clone());
+    let event = client.wait_for_event("BLOCK_IO_ERROR");
+    let event = ["node-name", "operation", "nospace", "reason"].map(|key| event[key].clone());
     let expected = json!(["b", "write", true, "No space left on device"]);
-    assert_eq!(json!(told), expected);
+    assert_eq!(json!(event), expected);
     guest.request(0, IN, 1, 0);
     assert_eq!(guest.data(0, 0), [0; BLOCK], "nothing was written");
 
@@ -105,7 +105,7 @@ fn a_guest_meets_the_faults_that_are_set_at_that_moment() {
 }
 
 #[test]
-fn what_hangs_holds_up_nobody_else_and_nothing_for_ever() {
+fn hanging_request_does_not_block_others_or_the_shutdown() {
     let folder = Folder::new();
     let (mut program, mut client, mut guest) = started(&folder);
     let hang = || json!([{"iotype": "read", "sector": 8, "action": "hang"}]);

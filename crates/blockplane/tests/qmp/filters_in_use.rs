@@ -189,12 +189,12 @@ fn rounds() -> usize {
 }
 
 #[test]
-fn a_filter_comes_and_goes_under_a_virtio_disk_in_use() {
+fn filter_is_inserted_and_removed_under_a_busy_virtio_disk() {
     filters_come_and_go("vhost-user-blk", Device::Blk, rounds());
 }
 
 #[test]
-fn a_filter_comes_and_goes_under_a_scsi_disk_in_use() {
+fn filter_is_inserted_and_removed_under_a_busy_scsi_disk() {
     filters_come_and_go("vhost-user-scsi", Device::Scsi, rounds());
 }
 
@@ -254,12 +254,12 @@ fn virtio_disk_with_a_write_with_the_old_node() -> Waiting {
 }
 
 #[test]
-fn a_virtio_disk_is_served_by_the_new_node_while_a_request_is_with_the_old_one() {
+fn virtio_disk_is_served_by_the_new_node_while_a_request_is_with_the_old_one() {
     virtio_disk_with_a_write_with_the_old_node();
 }
 
 #[test]
-fn the_program_ends_while_an_exchange_waits_for_a_delayed_request() {
+fn shutdown_works_while_a_node_exchange_waits_for_a_delayed_request() {
     let Waiting { program, guest, .. } = virtio_disk_with_a_write_with_the_old_node();
     program.stop();
     assert_eq!(guest.status(0, 0), 0, "its queue has stopped");
@@ -267,7 +267,7 @@ fn the_program_ends_while_an_exchange_waits_for_a_delayed_request() {
 
 /// A node below the filter is opened anew. So no queue may take more before what it has is done.
 #[test]
-fn the_program_ends_while_a_reopened_disk_waits_for_a_delayed_request() {
+fn shutdown_works_while_a_reopened_disk_waits_for_a_delayed_request() {
     let folder = Folder::new();
     folder.image("disk.img", BLOCKS * BLOCK as u64);
     let (program, mut client) = start(&folder, &line("vhost-user-blk"));
@@ -302,7 +302,7 @@ fn the_program_ends_while_a_reopened_disk_waits_for_a_delayed_request() {
 }
 
 #[test]
-fn a_front_end_goes_and_the_next_one_comes_while_an_exchange_waits_for_a_delayed_request() {
+fn front_end_reconnects_while_a_node_exchange_waits_for_a_delayed_request() {
     let mut waiting = virtio_disk_with_a_write_with_the_old_node();
     drop(waiting.guest);
     let mut guest = Guest::connect(&waiting.folder.join("e.sock"), 1);
@@ -315,7 +315,7 @@ fn a_front_end_goes_and_the_next_one_comes_while_an_exchange_waits_for_a_delayed
 /// Of two exports of a disk the first has a write that takes an hour with a filter that is taken away. So the second one's turn does not
 /// come.
 #[test]
-fn requests_to_a_filter_that_is_taken_away_do_not_hang_before_it_is_gone() {
+fn requests_to_a_filter_being_removed_do_not_hang() {
     let folder = Folder::new();
     folder.image("disk.img", BLOCKS * BLOCK as u64);
     let second =
@@ -345,7 +345,7 @@ fn requests_to_a_filter_that_is_taken_away_do_not_hang_before_it_is_gone() {
 }
 
 #[test]
-fn a_scsi_disk_is_served_by_the_new_node_while_a_command_is_with_the_old_one() {
+fn scsi_disk_is_served_by_the_new_node_while_a_command_is_with_the_old_one() {
     const UNIT: (u8, u8) = (0, 0);
     served_while_a_write_is_with_the_old_node(
         "vhost-user-scsi",
@@ -363,7 +363,7 @@ fn a_scsi_disk_is_served_by_the_new_node_while_a_command_is_with_the_old_one() {
 }
 
 #[test]
-fn a_filter_works_while_it_is_there_and_hanging_requests_go_on_when_it_is_taken_away() {
+fn removing_a_filter_releases_its_hanging_requests() {
     let folder = Folder::new();
     folder.image("disk.img", BLOCKS * BLOCK as u64);
     let (program, mut client) = start(&folder, &line("vhost-user-blk"));
@@ -389,7 +389,7 @@ fn a_filter_works_while_it_is_there_and_hanging_requests_go_on_when_it_is_taken_
 }
 
 #[test]
-fn a_graph_has_no_cycles_and_a_node_in_use_stays() {
+fn node_graph_rejects_cycles_and_removal_of_nodes_in_use() {
     let folder = Folder::new();
     folder.image("disk.img", BLOCKS * BLOCK as u64);
     folder.image("other.img", BLOCKS * BLOCK as u64 / 2);

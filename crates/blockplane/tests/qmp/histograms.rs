@@ -42,7 +42,7 @@ fn bins(of: &Value) -> Vec<u64> {
 }
 
 #[test]
-fn it_is_set_and_removed_as_in_the_field() {
+fn histograms_are_set_and_removed_as_in_qemu() {
     let folder = Folder::new();
     let (program, mut client) = start(&folder, LINE);
     let none = json!(null);
@@ -100,7 +100,7 @@ fn it_is_set_and_removed_as_in_the_field() {
 }
 
 #[test]
-fn what_is_wrong_is_said_as_in_the_field_and_kinds_before_it_are_set() {
+fn invalid_boundaries_are_reported_as_in_qemu_and_earlier_kinds_stay_set() {
     let folder = Folder::new();
     let (program, mut client) = start(&folder, LINE);
     let unknown = client.ask(SET, json!({"id": "n", "boundaries": [1]}));
@@ -181,7 +181,7 @@ fn what_is_wrong_is_said_as_in_the_field_and_kinds_before_it_are_set() {
 }
 
 #[test]
-fn bins_are_the_requests_between_their_boundaries() {
+fn histogram_bins_count_requests_between_boundaries() {
     let folder = Folder::new();
     let line = LINE.replace("size=1M", "size=1M,latency-ns=3000000");
     let (program, mut client) = start(&folder, &line);
@@ -226,7 +226,7 @@ fn bins_are_the_requests_between_their_boundaries() {
 }
 
 #[test]
-fn they_outlive_queues_connections_and_openings_of_the_disk() {
+fn histograms_survive_reconnections_and_reopening() {
     let folder = Folder::new();
     folder.image("disk", 1 << 20);
     let line = LINE.replace(
@@ -256,7 +256,7 @@ fn they_outlive_queues_connections_and_openings_of_the_disk() {
 }
 
 #[test]
-fn of_a_busy_guest_at_most_what_was_in_flight_is_not_in_it() {
+fn histogram_of_a_busy_guest_lacks_requests_in_flight_only() {
     let folder = Folder::new();
     let (program, mut client) = start(&folder, LINE);
     let mut guest = Guest::connect(&folder.join("e.sock"), 2);

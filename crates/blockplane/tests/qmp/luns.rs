@@ -19,7 +19,7 @@ fn add(client: &mut Client, kind: &str, id: &str, more: &Value) {
 }
 
 #[test]
-fn units_of_a_virtio_controller_come_and_go_beside_another_controller() {
+fn luns_are_added_and_removed_beside_another_controller() {
     let folder = Folder::new();
     let (program, mut client) = start(&folder, DISKS);
     // One has no disk yet; the other one has the same node as its only one.

@@ -1,31 +1,32 @@
-//! Monitors of the real program: what can be asked, and what it changes.
+//! Monitor commands of the real program: their replies and their effects.
 //!
-//! - `chardev`: how clients reach a monitor, and how it ends.
-//! - `objects`, `nodes`, `exports`: what is added, looked at, changed and removed.
-//! - `faults`: faults on purpose, and what becomes of disks that have them.
-//! - `filters_in_use`: filters that are put in front of running disks, and taken away.
+//! - `chardev`: sockets of monitors, and shutdown over a monitor.
+//! - `objects`, `nodes`, `exports`: adding, querying, changing and removing.
+//! - `active`: inactive nodes.
+//! - `faults`: fault injection, and disks that have faults.
+//! - `filters_in_use`: filters that are inserted under running disks and removed.
 //! - `luns`: units of SCSI controllers.
-//! - `human`: what people ask, in QEMU's words.
-//! - `stats`: figures that agree with what a guest did.
-//! - `histograms`: latencies between boundaries that a client chose, of what a guest did.
-//! - `trouble`: events of failed requests and of broken queues.
-//! - `metrics`: the same figures as Prometheus gets them (`scraper`), from a daemon that does not notice.
-//! - `tuning`: what is set while it works is so in the kernel, and under load.
-//! - `reopen`: nodes get other options while guests use them.
-//! - `locked`: nobody gets an image's lock meanwhile (`contender` tries).
-//! - `resize`: disks become larger and smaller while guests use them.
-//! - `shell`: the same from a shell, by `blockplane qmp` and `blockplane info`.
-//! - `top`: what `blockplane top` shows is what guests did.
-//! - `policies`: requests that the disk fails wait, are ignored or reported, and none waits for ever.
-//! - `error_policies`: every policy with every kind of request and error, and what SCSI has in their place.
-//! - `neighbour`: what a guest notices of all this on another export: nothing.
-//! - `waiting`: a disk that hangs holds up nobody but who wants it (`born` holds a thread that would open one).
-//! - `crowd`: many clients at once, one of which never reads.
-//! - `slow_monitor`: a client that does not read for a while is told of everything all the same.
-//! - `traced`: what a tracer sees of guests' requests.
-//! - `anything`: a client that says all there is to say, in right types and wrong ones.
-//! - `scsi`: what guests did to the units of a controller, in all that tells figures.
-//! - `compared`: a script for qemu-storage-daemon, answer by answer.
+//! - `human_monitor`: QEMU's human monitor commands.
+//! - `stats`: statistics that agree with what a guest did.
+//! - `histograms`: latency histograms with boundaries that a client chose.
+//! - `error_events`: events of failed requests and of broken queues.
+//! - `metrics`: Prometheus metrics (`prometheus_client`), which must not disturb guests.
+//! - `tuning`: settings that are changed under load and checked in the kernel.
+//! - `reopen`: nodes that get other options while guests use them.
+//! - `reopen_locks`: image locks are never released meanwhile (`lock_contender` tries).
+//! - `resize`: disks that grow and shrink while guests use them.
+//! - `shell`: `blockplane qmp` and `blockplane info`.
+//! - `top`: `blockplane top` agrees with what guests did.
+//! - `policies`: failed requests are parked, ignored or reported, and late ones are reported.
+//! - `error_policies`: every policy with every kind of request and error, and sense data of SCSI disks.
+//! - `undisturbed_guest`: a guest on another export that must not notice any of this.
+//! - `blocked_commands`: a disk that hangs blocks only its own commands (`stopped_thread` stops a thread that would open one).
+//! - `many_clients`: many clients at once, one of which never reads.
+//! - `slow_monitor`: a client that does not read for a while gets every event.
+//! - `probes`: USDT probes of guests' requests.
+//! - `random_commands`: a client that sends random commands, valid and invalid.
+//! - `scsi`: statistics of a controller's units.
+//! - `qemu_comparison`: a script for qemu-storage-daemon, reply by reply.
 
 #![allow(
     clippy::unwrap_used,
@@ -33,39 +34,39 @@
 )]
 
 mod active;
-mod anything;
-mod born;
+mod blocked_commands;
 mod chardev;
-mod compared;
-#[allow(dead_code, reason = "shared with another suite")]
-mod contender;
-mod crowd;
+mod error_events;
 mod error_policies;
 mod exports;
 mod faults;
 mod filters_in_use;
 mod histograms;
-mod human;
-mod locked;
+mod human_monitor;
+#[allow(dead_code, reason = "shared with another suite")]
+mod lock_contender;
 mod luns;
+mod many_clients;
 mod metrics;
-mod neighbour;
 mod nodes;
 mod objects;
 mod policies;
+#[cfg(target_arch = "x86_64")]
+mod probes;
+mod prometheus_client;
+mod qemu_comparison;
+mod random_commands;
 mod reopen;
+mod reopen_locks;
 mod resize;
-mod scraper;
 mod scsi;
 mod shell;
 mod slow_monitor;
 mod stats;
+mod stopped_thread;
 mod top;
-#[cfg(target_arch = "x86_64")]
-mod traced;
-mod trouble;
 mod tuning;
-mod waiting;
+mod undisturbed_guest;
 
 use client::Client;
 use process::{Folder, Process};

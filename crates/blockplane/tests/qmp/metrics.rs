@@ -12,7 +12,7 @@ use test_support::sockets::connect;
 use crate::client::Client;
 use crate::guest::{FLUSH, Guest, IN, OUT};
 use crate::process::{Folder, Process, STUCK_AFTER, words};
-use crate::scraper::{Figures, OPENMETRICS, PLAIN, ask, get, has_parser};
+use crate::prometheus_client::{Figures, OPENMETRICS, PLAIN, ask, get, has_parser};
 use crate::start;
 
 const BLOCK: u64 = 4096;
@@ -48,7 +48,7 @@ fn shown(client: &mut Client) {
 }
 
 #[test]
-fn figures_are_those_of_the_monitor_and_of_the_guest() {
+fn metrics_match_the_monitor_and_the_guest() {
     if !has_parser() {
         return;
     }
@@ -139,7 +139,7 @@ fn figures_are_those_of_the_monitor_and_of_the_guest() {
 }
 
 #[test]
-fn what_changes_shows_and_what_is_removed_does_not() {
+fn metrics_follow_changes_and_removals() {
     if !has_parser() {
         return;
     }
@@ -192,9 +192,9 @@ fn what_changes_shows_and_what_is_removed_does_not() {
     program.stop();
 }
 
-/// Every scrape of an idle daemon finds the same, in both formats: nobody has to do anything for it.
+/// Every scrape of an idle daemon finds the same, in both formats: no iothread has to do anything for it.
 #[test]
-fn a_scrape_asks_no_iothread() {
+fn scrape_does_not_wake_iothreads() {
     if !has_parser() {
         return;
     }
@@ -223,7 +223,7 @@ fn a_scrape_asks_no_iothread() {
 }
 
 #[test]
-fn the_documentation_and_the_dashboard_name_what_there_is() {
+fn documentation_and_dashboard_name_existing_metrics() {
     if !has_parser() {
         return;
     }
@@ -232,7 +232,7 @@ fn the_documentation_and_the_dashboard_name_what_there_is() {
     let (program, mut client) = start(&folder, &format!("{} {scsi}", line(&folder)));
     let guest = worked(&folder);
     let mut unit = Guest::connect_scsi(&folder.join("s.sock"), 1);
-    // The first is told that the unit was switched on.
+    // The first command reports that the unit was switched on.
     for status in [2, 0] {
         assert_eq!(
             unit.command(2, (0, 0), &[0x28, 0, 0, 0, 0, 0, 0, 0, 8, 0]),
@@ -288,7 +288,7 @@ fn the_documentation_and_the_dashboard_name_what_there_is() {
 }
 
 #[test]
-fn clients_that_are_slow_or_silent_or_wrong_disturb_nobody() {
+fn slow_or_invalid_metrics_clients_do_not_disturb_others() {
     let folder = Folder::new();
     let (program, _client) = start(&folder, line(&folder));
     let socket = folder.join("m");
@@ -348,7 +348,7 @@ fn sleeps(program: &Process) -> Option<u64> {
 }
 
 #[test]
-fn without_clients_nothing_wakes_up() {
+fn metrics_thread_sleeps_without_clients() {
     let folder = Folder::new();
     let (program, mut client) = start(&folder, line(&folder));
     get(&folder.join("m"), "/metrics", OPENMETRICS);
@@ -376,7 +376,7 @@ fn without_clients_nothing_wakes_up() {
 }
 
 #[test]
-fn an_address_of_the_host_serves_as_well_and_connections_are_kept() {
+fn metrics_are_served_over_tcp_with_persistent_connections() {
     let folder = Folder::new();
     let line = "serve null-co: --socket s --metrics tcp:127.0.0.1:0";
     let mut program = folder.start(line, "s");

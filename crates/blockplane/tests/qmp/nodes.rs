@@ -13,7 +13,7 @@ fn names(client: &mut Client) -> Vec<String> {
 }
 
 #[test]
-fn a_file_is_opened_described_and_closed() {
+fn file_node_is_added_queried_and_removed() {
     let folder = Folder::new();
     folder.image("disk", 1 << 20);
     std::fs::write(folder.join("disk"), vec![1; 1 << 20]).unwrap();
@@ -41,7 +41,7 @@ fn a_file_is_opened_described_and_closed() {
 }
 
 #[test]
-fn what_is_used_stays_and_what_was_written_in_place_goes_along() {
+fn nodes_in_use_stay_and_inline_children_are_removed_along() {
     let folder = Folder::new();
     let (program, mut client) = start(&folder, "--blockdev null-co,node-name=n");
     for (name, file) in [
@@ -79,7 +79,7 @@ fn what_is_used_stays_and_what_was_written_in_place_goes_along() {
 }
 
 #[test]
-fn what_cannot_be_opened_leaves_nothing() {
+fn failed_blockdev_add_leaves_nothing() {
     let folder = Folder::new();
     let (program, mut client) = start(&folder, "--blockdev null-co,node-name=n");
     let before = std::fs::read_dir(format!("/proc/{}/fd", program.pid()))

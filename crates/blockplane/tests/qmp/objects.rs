@@ -8,7 +8,7 @@ use crate::process::Folder;
 use crate::start;
 
 #[test]
-fn an_iothread_is_made_shown_and_removed() {
+fn iothread_is_added_queried_and_removed() {
     let folder = Folder::new();
     let (program, mut client) = start(&folder, "--object iothread,id=a,poll-max-ns=7");
     let new = json!({"qom-type": "iothread", "id": "b", "aio-max-batch": 5, "cpu-affinity": 0});
@@ -38,7 +38,7 @@ fn an_iothread_is_made_shown_and_removed() {
 }
 
 #[test]
-fn an_iothread_with_exports_stays() {
+fn iothread_with_exports_cannot_be_removed() {
     let folder = Folder::new();
     let line = "--object iothread,id=a --blockdev null-co,node-name=d \
                 --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,iothread=a";
@@ -54,7 +54,7 @@ fn an_iothread_with_exports_stays() {
 }
 
 #[test]
-fn properties_are_listed_read_and_set() {
+fn iothread_properties_are_listed_read_and_set() {
     let folder = Folder::new();
     let (program, mut client) = start(&folder, "--object iothread,id=a");
     let at = |property: &str| json!({"path": "/objects/a", "property": property});

@@ -83,13 +83,13 @@ fn waits(client: &mut Client, requests: u64, status: &str) {
 }
 
 #[test]
-fn with_stop_a_request_waits_and_others_go_on() {
+fn stop_policy_parks_a_failed_request_only() {
     let folder = Folder::new();
     let mut disk = disk(&folder, "rerror=stop,werror=stop");
     disk.fail_writes(5);
     disk.guest.ask(0, 0, OUT, 1, 7);
-    let told = disk.client.told("BLOCK_IO_ERROR");
-    let told = [
+    let event = disk.client.wait_for_event("BLOCK_IO_ERROR");
+    let event = [
         "node-name",
         "export",
         "operation",
@@ -97,16 +97,16 @@ fn with_stop_a_request_waits_and_others_go_on() {
         "nospace",
         "reason",
     ]
-    .map(|key| told[key].clone());
+    .map(|key| event[key].clone());
     let expected = json!(["b", "e", "write", "stop", false, "Input/output error"]);
-    assert_eq!(json!(told), expected);
+    assert_eq!(json!(event), expected);
     disk.waits(1, "failed");
     // A flush is about what was answered.
     for kind in [IN, FLUSH] {
         disk.guest.ask(0, 1, kind, 1, 0);
         assert_eq!(disk.status(1), 0);
     }
-    // So long as the disk is not mended it waits again.
+    // While the disk is not fixed it is parked again.
     disk.resume();
     disk.waits(1, "failed");
     assert!(!disk.guest.is_answered(0, 0));
@@ -146,7 +146,7 @@ fn with_stop_a_request_waits_and_others_go_on() {
 }
 
 #[test]
-fn a_policy_has_its_errors() {
+fn each_policy_applies_to_its_errors() {
     const EIO: u32 = 5;
     const ENOSPC: u32 = 28;
     for (policy, errno, expected) in [
@@ -171,7 +171,7 @@ fn a_policy_has_its_errors() {
 }
 
 #[test]
-fn a_queue_that_stops_gives_back_what_waits_if_it_was_taken_last() {
+fn stopping_queue_returns_the_last_parked_request_to_the_ring() {
     let folder = Folder::new();
     let mut disk = disk(&folder, "werror=stop");
     disk.guest.request(0, IN, 0, 0);
@@ -190,7 +190,7 @@ fn a_queue_that_stops_gives_back_what_waits_if_it_was_taken_last() {
         disk.guest.request(1, IN, slot as u64, 0);
         assert_eq!(disk.guest.data(1, 0), [7; BLOCK]);
     }
-    // The ring cannot say that an earlier one is not done: its guest is told of the error.
+    // The ring cannot say that an earlier one is not done: its guest is event of the error.
     disk.fail_writes(28);
     disk.guest.ask(0, 0, OUT, 0, 8);
     disk.waits(1, "nospace");
@@ -213,7 +213,7 @@ fn a_queue_that_stops_gives_back_what_waits_if_it_was_taken_last() {
 }
 
 #[test]
-fn a_disk_is_exchanged_and_cut_while_requests_wait() {
+fn disk_is_exchanged_and_shrunk_while_requests_are_parked() {
     let folder = Folder::new();
     let mut disk = disk(&folder, "werror=stop");
     disk.fail_writes(5);
@@ -242,7 +242,7 @@ fn a_disk_is_exchanged_and_cut_while_requests_wait() {
 
 /// Errors by chance: each arrives at the request that it is of, and what is on the disk is what was said.
 #[test]
-fn errors_by_chance_are_told_to_whom_they_belong() {
+fn random_errors_reach_the_failed_requests_only() {
     let folder = Folder::new();
     let mut disk = disk(&folder, "");
     let mut model = [[0; BLOCK]; SLOTS];
@@ -319,7 +319,7 @@ impl Drop for Small {
 }
 
 #[test]
-fn a_guest_does_not_notice_that_its_disk_was_full() {
+fn enospc_policy_hides_a_full_disk_from_the_guest() {
     for aio in ["io_uring", "native", "threads"] {
         let folder = Folder::new();
         let Some(small) = Small::mounted(&folder, 48) else {
@@ -342,9 +342,9 @@ fn a_guest_does_not_notice_that_its_disk_was_full() {
             }
             guest.submit(queue);
         }
-        let told = client.told("BLOCK_IO_ERROR");
+        let event = client.wait_for_event("BLOCK_IO_ERROR");
         assert_eq!(
-            (&told["action"], &told["nospace"]),
+            (&event["action"], &event["nospace"]),
             (&json!("stop"), &json!(true))
         );
         // A little more is not enough for all.
@@ -380,7 +380,7 @@ fn a_guest_does_not_notice_that_its_disk_was_full() {
 }
 
 #[test]
-fn requests_that_take_too_long_are_told_of_once() {
+fn late_requests_are_reported_once() {
     let folder = Folder::new();
     let mut disk = disk(&folder, "request-timeout=1");
     disk.inject(json!([{"iotype": "read", "sector": 8, "action": "hang"}]));
@@ -390,10 +390,10 @@ fn requests_that_take_too_long_are_told_of_once() {
     let (mut late, deadline) = (0, Deadline::default());
     while late < 3 {
         deadline.check(format_args!("3 late requests are reported, not {late}"));
-        let told = disk.client.told("BLOCK_EXPORT_REQUESTS_LATE");
-        assert_eq!(told["id"], "e");
-        assert!(told["seconds"].as_u64() >= Some(1));
-        late += told["requests"].as_u64().unwrap();
+        let event = disk.client.wait_for_event("BLOCK_EXPORT_REQUESTS_LATE");
+        assert_eq!(event["id"], "e");
+        assert!(event["seconds"].as_u64() >= Some(1));
+        late += event["requests"].as_u64().unwrap();
     }
     assert_eq!(late, 3);
     let exports = disk.client.done("query-block-exports", json!({}));

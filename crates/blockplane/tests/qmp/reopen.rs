@@ -31,7 +31,7 @@ fn node(client: &mut Client, name: &str) -> Value {
 }
 
 #[test]
-fn a_guest_notices_nothing_while_its_disk_is_opened_anew() {
+fn reopening_a_disk_does_not_disturb_its_guest() {
     let folder = Folder::new();
     folder.image("disk", MIB);
     let (program, mut client) = start(&folder, LINE);
@@ -84,7 +84,7 @@ fn a_guest_notices_nothing_while_its_disk_is_opened_anew() {
 }
 
 #[test]
-fn a_disk_becomes_read_only_and_writable_when_nobody_writes_it() {
+fn node_without_writers_becomes_read_only_and_writable_again() {
     let folder = Folder::new();
     folder.image("disk", MIB);
     let (program, mut client) = start(&folder, LINE);
@@ -110,7 +110,7 @@ fn a_disk_becomes_read_only_and_writable_when_nobody_writes_it() {
 }
 
 #[test]
-fn of_several_nodes_all_are_opened_anew_or_none() {
+fn reopening_several_nodes_is_atomic() {
     let folder = Folder::new();
     folder.image("disk", MIB);
     let (program, mut client) = start(&folder, LINE);

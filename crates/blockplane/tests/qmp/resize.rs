@@ -43,7 +43,7 @@ fn last_block(guest: &mut Guest, kind: u32, bytes: u64) -> u8 {
 }
 
 /// The next message on a back-end's channel: its request and flags; it has no payload.
-fn told(channel: &mut UnixStream) -> [u32; 2] {
+fn config_change(channel: &mut UnixStream) -> [u32; 2] {
     let mut message = [0; 12];
     channel.read_exact(&mut message).expect("a message");
     assert_eq!(message[8..], [0; 4], "its size");
@@ -51,7 +51,7 @@ fn told(channel: &mut UnixStream) -> [u32; 2] {
 }
 
 #[test]
-fn a_guest_is_told_uses_what_is_new_and_gets_nothing_beyond_the_end() {
+fn resize_notifies_the_guest_and_moves_the_end() {
     for protocol_features in [CONFIG, CONFIG | REPLY_ACK] {
         let folder = Folder::new();
         let (program, mut client, mut guest) = serve(&folder, LINE);
@@ -59,11 +59,11 @@ fn a_guest_is_told_uses_what_is_new_and_gets_nothing_beyond_the_end() {
         assert_eq!(last_block(&mut guest, IN, 2 * MIB), IOERR);
         resize(&mut client, 2 * MIB);
         // `VHOST_USER_BACKEND_CONFIG_CHANGE_MSG`, with the version and no wish for an answer.
-        assert_eq!(told(&mut channel), [2, 1]);
+        assert_eq!(config_change(&mut channel), [2, 1]);
         assert_eq!(guest.capacity(), 2 * MIB);
         assert_eq!(last_block(&mut guest, OUT, 2 * MIB), 0);
         resize(&mut client, MIB);
-        assert_eq!(told(&mut channel), [2, 1]);
+        assert_eq!(config_change(&mut channel), [2, 1]);
         assert_eq!(guest.capacity(), MIB);
         for kind in [IN, OUT] {
             assert_eq!(last_block(&mut guest, kind, 2 * MIB), IOERR);
@@ -72,7 +72,7 @@ fn a_guest_is_told_uses_what_is_new_and_gets_nothing_beyond_the_end() {
         // Nothing changes, and nothing is said.
         resize(&mut client, MIB);
         resize(&mut client, 3 * MIB);
-        assert_eq!(told(&mut channel), [2, 1]);
+        assert_eq!(config_change(&mut channel), [2, 1]);
         channel.set_nonblocking(true).unwrap();
         assert!(channel.read(&mut [0]).is_err());
         assert_eq!(fs::metadata(folder.join("disk")).unwrap().len(), 3 * MIB);
@@ -81,7 +81,7 @@ fn a_guest_is_told_uses_what_is_new_and_gets_nothing_beyond_the_end() {
 }
 
 #[test]
-fn a_guest_that_cannot_be_told_sees_it_when_it_looks() {
+fn resize_without_backend_channel_is_visible_in_the_config() {
     let folder = Folder::new();
     let (program, mut client, mut guest) = serve(&folder, LINE);
     // A channel without a configuration space is for other messages.
@@ -98,7 +98,7 @@ fn a_guest_that_cannot_be_told_sees_it_when_it_looks() {
 }
 
 #[test]
-fn a_front_end_that_does_not_listen_holds_nobody_up() {
+fn unread_backend_channel_does_not_block_a_resize() {
     let folder = Folder::new();
     let (program, mut client, mut guest) = serve(&folder, LINE);
     let channel = guest.listen(CONFIG | REPLY_ACK);
@@ -126,7 +126,7 @@ fn a_front_end_that_does_not_listen_holds_nobody_up() {
 
 /// A request that was taken is done before the file is cut: if not, a write would make it longer again.
 #[test]
-fn shrinking_under_load_loses_nothing_below_and_leaves_nothing_beyond() {
+fn shrinking_under_load_keeps_data_below_the_new_end() {
     for aio in ["threads", "native", "io_uring"] {
         let folder = Folder::new();
         let line = LINE.replace("filename=disk", &format!("filename=disk,aio={aio}"));
@@ -162,7 +162,7 @@ fn shrinking_under_load_loses_nothing_below_and_leaves_nothing_beyond() {
 }
 
 #[test]
-fn exports_of_windows_follow_and_refusals_change_nothing() {
+fn exports_of_raw_windows_follow_a_resize() {
     let folder = Folder::new();
     let line = "--blockdev file,node-name=d,filename=disk \
         --blockdev raw,node-name=tail,file=d,offset=4096 \
@@ -196,7 +196,7 @@ fn exports_of_windows_follow_and_refusals_change_nothing() {
 
 /// Nothing could open it again.
 #[test]
-fn a_disk_keeps_a_sector() {
+fn disk_cannot_shrink_below_a_sector() {
     let folder = Folder::new();
     folder.image("disk", MIB);
     let (program, mut client) = start(&folder, LINE);

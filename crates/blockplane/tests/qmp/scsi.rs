@@ -9,7 +9,7 @@ use test_support::deadline::eventually;
 use crate::client::Client;
 use crate::guest::Guest;
 use crate::process::{Folder, STUCK_AFTER};
-use crate::scraper::{Figures, OPENMETRICS, has_parser};
+use crate::prometheus_client::{Figures, OPENMETRICS, has_parser};
 use crate::start;
 
 const TEST_UNIT_READY: [u8; 6] = [0; 6];
@@ -77,7 +77,7 @@ fn export(client: &mut Client) -> Value {
 }
 
 #[test]
-fn figures_are_those_of_units_queues_and_nodes() {
+fn scsi_statistics_agree_across_units_queues_and_nodes() {
     let folder = Folder::new();
     let (program, mut client) = start(&folder, LINE);
     let mut guest = plug(&folder);
@@ -132,7 +132,7 @@ fn figures_are_those_of_units_queues_and_nodes() {
 }
 
 #[test]
-fn chosen_boundaries_count_what_units_did() {
+fn histograms_count_requests_of_scsi_units() {
     let folder = Folder::new();
     let (program, mut client) = start(&folder, LINE);
     let mut guest = plug(&folder);
@@ -151,7 +151,7 @@ fn chosen_boundaries_count_what_units_did() {
 }
 
 #[test]
-fn metrics_have_units_beside_queues() {
+fn metrics_have_series_for_scsi_units() {
     if !has_parser() {
         return;
     }
@@ -184,7 +184,7 @@ fn metrics_have_units_beside_queues() {
 }
 
 #[test]
-fn top_has_a_row_for_each_unit() {
+fn top_has_a_row_for_each_scsi_unit() {
     let folder = Folder::new();
     let (program, _client) = start(&folder, LINE);
     let mut guest = plug(&folder);
@@ -216,7 +216,7 @@ fn top_has_a_row_for_each_unit() {
 }
 
 #[test]
-fn controllers_have_properties_as_disks_have() {
+fn scsi_exports_have_properties() {
     let folder = Folder::new();
     let (program, mut client) = start(&folder, LINE);
     let mut get = |property: &str| {

@@ -13,7 +13,7 @@ const DISK: &str = "--object iothread,id=io0 --blockdev file,node-name=d,filenam
     --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=e.sock,num-queues=2,iothread=io0";
 
 /// What was printed, as JSON.
-fn told(ended: &Ended) -> Value {
+fn printed_json(ended: &Ended) -> Value {
     serde_json::from_str(ended.succeeded()).unwrap()
 }
 
@@ -34,23 +34,23 @@ fn failed(ended: &Ended, words: &[&str]) {
 }
 
 #[test]
-fn a_daemon_is_asked_and_changed_from_a_shell() {
+fn qmp_command_queries_and_changes_a_daemon() {
     let folder = Folder::new();
     folder.image("disk", 1 << 20);
     let (program, mut client) = start(&folder, DISK);
     let set = "qmp qmp qom-set path=/objects/io0 property=poll-max-ns value=5";
-    assert_eq!(told(&folder.run(set)), json!({}));
+    assert_eq!(printed_json(&folder.run(set)), json!({}));
     assert_eq!(
         client.done("query-iothreads", json!({}))[0]["poll-max-ns"],
         5
     );
     let node = "qmp qmp blockdev-add driver=file node-name=d2 filename=disk cache.direct=false read-only=true locking=off";
-    assert_eq!(told(&folder.run(node)), json!({}));
+    assert_eq!(printed_json(&folder.run(node)), json!({}));
     let nodes = client.done("query-named-block-nodes", json!({}));
     assert_eq!(nodes[0]["cache"]["direct"], false);
     let request = json!({"execute": "blockdev-del", "arguments": {"node-name": "d2"}}).to_string();
     let verbatim = Process::spawn(folder.command(["qmp", "qmp", &request])).ended();
-    assert_eq!(told(&verbatim), json!({}));
+    assert_eq!(printed_json(&verbatim), json!({}));
     assert_eq!(
         client.done("query-named-block-nodes", json!({}))[1],
         Value::Null
@@ -62,7 +62,7 @@ fn a_daemon_is_asked_and_changed_from_a_shell() {
         &["'serial', expected: string", "write 'serial=\"1001\"'"],
     );
     assert_eq!(
-        told(&folder.run(&format!("{export} serial=\"1001\""))),
+        printed_json(&folder.run(&format!("{export} serial=\"1001\""))),
         json!({})
     );
     folder.run("qmp qmp block-export-del id=f").succeeded();
@@ -88,7 +88,7 @@ fn a_daemon_is_asked_and_changed_from_a_shell() {
 }
 
 #[test]
-fn what_a_monitor_takes_is_listed() {
+fn qmp_list_shows_commands_of_the_monitor() {
     let folder = Folder::new();
     let (program, _client) = start(&folder, "");
     let all = folder.run("qmp qmp --list");
@@ -112,7 +112,7 @@ fn what_a_monitor_takes_is_listed() {
 }
 
 #[test]
-fn a_script_runs_until_something_fails() {
+fn qmp_script_stops_at_the_first_error() {
     let folder = Folder::new();
     let (program, mut client) = start(&folder, "");
     let run = |script: &str| {
@@ -133,7 +133,7 @@ fn a_script_runs_until_something_fails() {
 }
 
 #[test]
-fn events_are_waited_for_until_the_daemon_ends() {
+fn qmp_events_prints_events_until_the_daemon_ends() {
     let folder = Folder::new();
     folder.image("disk", 1 << 20);
     let (program, mut client) = start(&folder, DISK);
@@ -155,7 +155,7 @@ fn events_are_waited_for_until_the_daemon_ends() {
 }
 
 #[test]
-fn what_a_daemon_has_is_shown() {
+fn info_shows_exports_nodes_and_iothreads() {
     let folder = Folder::new();
     folder.image("disk", 1 << 20);
     let (program, _client) = start(&folder, DISK);
@@ -176,16 +176,16 @@ fn what_a_daemon_has_is_shown() {
     assert_eq!(row("EXPORT").last(), Some(&"e.sock"));
     assert_eq!(row("NODE")[..4], ["d", "file", "1", "MiB"]);
     assert_eq!(row("IOTHREAD")[0], "io0");
-    let json = told(&folder.run("info qmp nodes exports --json"));
+    let json = printed_json(&folder.run("info qmp nodes exports --json"));
     assert_eq!(json["nodes"][0]["node-name"], "d");
     assert_eq!(json["exports"][0]["socket"], "e.sock");
     assert!(json.get("iothreads").is_none());
     program.stop();
 }
 
-/// Whoever speaks QMP can be asked.
+/// The commands work with any QMP monitor.
 #[test]
-fn the_monitor_may_be_that_of_qemu_storage_daemon() {
+fn operator_commands_work_with_qemu_storage_daemon() {
     if !test_support::report::installed("qemu-storage-daemon") {
         return;
     }
@@ -204,6 +204,6 @@ fn the_monitor_may_be_that_of_qemu_storage_daemon() {
     assert_eq!(listed.succeeded(), "blockdev-del node-name=str\n");
     let tables = folder.run("info qmp");
     assert!(tables.succeeded().contains("null-co"), "{tables:?}");
-    assert_eq!(told(&folder.run("qmp qmp quit")), json!({}));
+    assert_eq!(printed_json(&folder.run("qmp qmp quit")), json!({}));
     program.ended().succeeded();
 }

@@ -1,4 +1,4 @@
-//! A monitor's client that does not read for a while, and what it is told of then.
+//! A monitor's client that does not read for a while, and the events that it gets then.
 
 use serde_json::json;
 use test_support::sockets::connect;
@@ -11,7 +11,7 @@ use crate::start;
 const CONNECTIONS: usize = 1000;
 
 #[test]
-fn a_client_that_reads_late_is_told_of_every_event_in_order() {
+fn slow_client_receives_every_event_in_order() {
     let folder = Folder::new();
     let line = "--blockdev null-co,node-name=d \
         --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=e.sock";

@@ -42,7 +42,7 @@ const COUNTS: [&str; 6] = [
 ];
 
 #[test]
-fn figures_are_exact_and_outlive_queues_and_connections() {
+fn statistics_are_exact_and_survive_reconnections() {
     let folder = Folder::new();
     let (program, mut client) = start(&folder, line(&folder));
     let before = export(&mut client);
@@ -133,7 +133,7 @@ fn figures_are_exact_and_outlive_queues_and_connections() {
 }
 
 #[test]
-fn a_queue_tells_in_what_batches_its_guest_asks() {
+fn queue_statistics_show_batch_sizes() {
     let folder = Folder::new();
     let (program, mut client) = start(&folder, line(&folder));
     let mut guest = Guest::connect(&folder.join("e.sock"), 2);
@@ -178,7 +178,7 @@ fn people_see_them(client: &mut Client) {
 }
 
 #[test]
-fn nodes_have_the_figures_of_their_exports() {
+fn node_statistics_match_those_of_their_exports() {
     let folder = Folder::new();
     let line = "--blockdev null-co,node-name=n,size=1M --blockdev raw,node-name=r,file=n \
         --export vhost-user-blk,id=e,node-name=r,addr.type=unix,addr.path=e.sock \
@@ -203,7 +203,7 @@ fn nodes_have_the_figures_of_their_exports() {
 }
 
 #[test]
-fn iothreads_say_what_they_did() {
+fn iothread_statistics_count_polls_and_sleeps() {
     let folder = Folder::new();
     let (program, mut client) = start(&folder, line(&folder));
     let mut guest = Guest::connect(&folder.join("e.sock"), 2);
@@ -228,7 +228,7 @@ fn iothreads_say_what_they_did() {
 
 /// Exact when the iothread has nothing to do, however it was handed over.
 #[test]
-fn what_the_kernel_was_handed_is_counted_to_the_last_request() {
+fn submitted_requests_are_counted_exactly() {
     if !test_support::report::has_io_uring() {
         return;
     }
@@ -243,13 +243,15 @@ fn what_the_kernel_was_handed_is_counted_to_the_last_request() {
         guest.request(0, IN, block, 0);
     }
     let names = ["requests-submitted", "submit-calls", "largest-batch"];
-    let mut told = || {
+    let mut counts = || {
         let iothreads = client.done("query-iothreads", json!({}));
         numbers(&iothreads[0]["stats"], names)
     };
-    eventually_ok("21 requests, each in a call of its own", || match told() {
-        [21, 21, 1] => Ok(()),
-        other => Err(other),
+    eventually_ok("21 requests, each in a call of its own", || {
+        match counts() {
+            [21, 21, 1] => Ok(()),
+            other => Err(other),
+        }
     });
     drop(guest);
     program.stop();

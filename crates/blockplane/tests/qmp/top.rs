@@ -22,7 +22,7 @@ const DISK: &str = "--object iothread,id=io0 --blockdev null-co,node-name=n,size
     --export vhost-user-blk,id=e,node-name=n,addr.type=unix,addr.path=e.sock,num-queues=2,writable=on,iothread=io0";
 
 #[test]
-fn every_request_between_two_looks_is_counted_once() {
+fn samples_count_every_request_once() {
     let folder = Folder::new();
     let (program, _client) = start(&folder, DISK);
     let mut guest = Guest::connect(&folder.join("e.sock"), 2);
@@ -53,7 +53,7 @@ fn every_request_between_two_looks_is_counted_once() {
 const AGREEMENT_PERCENT: f64 = 2.0;
 
 #[test]
-fn rates_and_counts_agree_with_the_load_generator() {
+fn top_agrees_with_the_load_generator() {
     let folder = Folder::new();
     let (program, _client) = start(&folder, DISK);
     let mut monitor = Monitor::connect(&folder.join("qmp"), Some(STUCK_AFTER)).unwrap();
@@ -145,7 +145,7 @@ impl Course {
 }
 
 #[test]
-fn one_interval_is_shown_as_a_table_as_json_and_as_a_picture() {
+fn top_once_prints_a_table_json_or_a_picture() {
     let folder = Folder::new();
     let (program, _client) = start(&folder, DISK);
     let _guest = Guest::connect(&folder.join("e.sock"), 2);
@@ -202,7 +202,7 @@ fn shown(process: &Process, what: &str) -> String {
 }
 
 #[test]
-fn a_terminal_is_left_as_it_was_when_the_daemon_ends() {
+fn top_restores_the_terminal_when_the_daemon_ends() {
     if !has_terminal() {
         return;
     }
@@ -225,7 +225,7 @@ fn a_terminal_is_left_as_it_was_when_the_daemon_ends() {
 }
 
 #[test]
-fn keys_work_while_the_daemon_hangs() {
+fn top_handles_keys_while_the_daemon_hangs() {
     if !has_terminal() {
         return;
     }
@@ -245,7 +245,7 @@ fn keys_work_while_the_daemon_hangs() {
 }
 
 #[test]
-fn the_shell_has_its_terminal_while_top_is_suspended() {
+fn top_restores_the_terminal_while_suspended() {
     if !has_terminal() {
         return;
     }
@@ -278,7 +278,7 @@ fn the_shell_has_its_terminal_while_top_is_suspended() {
 }
 
 #[test]
-fn sigquit_gives_the_terminal_back() {
+fn top_restores_the_terminal_on_sigquit() {
     if !has_terminal() {
         return;
     }
@@ -300,7 +300,7 @@ fn sigquit_gives_the_terminal_back() {
 }
 
 #[test]
-fn what_cannot_be_done_is_told_as_everywhere() {
+fn top_reports_errors_like_other_commands() {
     let folder = Folder::new();
     for (line, expected) in [
         ("top qmp --nonsense", "blockplane: top: unexpected argument"),
@@ -318,7 +318,7 @@ fn what_cannot_be_done_is_told_as_everywhere() {
 }
 
 #[test]
-fn without_a_terminal_that_can_be_drawn_on_there_are_plain_blocks() {
+fn top_prints_plain_blocks_without_a_capable_terminal() {
     if !has_terminal() {
         return;
     }
@@ -338,7 +338,7 @@ fn without_a_terminal_that_can_be_drawn_on_there_are_plain_blocks() {
 }
 
 #[test]
-fn who_does_not_count_cannot_be_watched() {
+fn top_refuses_a_monitor_without_statistics() {
     let folder = Folder::new();
     let (program, _client) = start(&folder, DISK);
     let wrong = folder.run("top e.sock");
@@ -348,7 +348,7 @@ fn who_does_not_count_cannot_be_watched() {
 }
 
 #[test]
-fn one_disk_is_served_with_a_monitor_to_look_at_it() {
+fn serve_with_monitor_can_be_watched() {
     let folder = Folder::new();
     let line = "serve null-co: --size 16M --socket e.sock --monitor qmp";
     let program = Process::spawn(folder.command(words(line)));

@@ -32,7 +32,7 @@ fn threads(pid: Pid, name: &str, line: &str) -> Vec<String> {
 }
 
 #[test]
-fn workers_come_and_an_iothread_moves() {
+fn workers_and_cpu_affinity_are_set_at_run_time() {
     let folder = Folder::new();
     let (mut program, mut client) = start(&folder, "--object iothread,id=a");
     let pid = program.pid();
@@ -65,7 +65,7 @@ fn workers_come_and_an_iothread_moves() {
 }
 
 #[test]
-fn exports_that_name_no_iothread_share_one_that_can_be_tuned() {
+fn default_iothread_is_shared_and_tunable() {
     let folder = Folder::new();
     let export = "--export vhost-user-blk,node-name=d,addr.type=unix";
     let line = format!(
@@ -89,7 +89,7 @@ fn exports_that_name_no_iothread_share_one_that_can_be_tuned() {
 }
 
 #[test]
-fn an_iothread_called_main_is_the_one_that_they_share() {
+fn iothread_named_main_becomes_the_default() {
     let folder = Folder::new();
     let main = "--object iothread,id=main,poll-max-ns=7";
     let export = "--blockdev null-co,node-name=d \
@@ -105,7 +105,7 @@ fn an_iothread_called_main_is_the_one_that_they_share() {
 }
 
 #[test]
-fn an_export_s_merging_is_read_and_set() {
+fn request_merging_of_an_export_is_read_and_set() {
     let folder = Folder::new();
     let line = "--blockdev null-co,node-name=d \
                 --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=e,num-queues=3";
@@ -170,7 +170,7 @@ fn logged(log: &str, name: &str) -> u64 {
 
 /// A client that checks all that it reads, with a deep queue, while one thing after the other is changed.
 #[test]
-fn tuned_under_full_load() {
+fn tuning_under_full_load_keeps_data_intact() {
     for aio in ["native", "io_uring", "threads"] {
         let folder = Folder::new();
         folder.image("disk", 16 << 20);

@@ -1,4 +1,4 @@
-//! Load that is verified, across upgrades that work and upgrades that do not.
+//! Verified load across upgrades that succeed and upgrades that fail.
 
 use std::path::Path;
 
@@ -34,27 +34,27 @@ fn is_not_noticed(queues: u16, packed: &str, rest: &str) {
 }
 
 #[test]
-fn one_split_queue_notices_nothing() {
+fn upgrade_under_load_of_one_split_queue_loses_nothing() {
     is_not_noticed(1, "off", "");
 }
 
 #[test]
-fn four_split_queues_notice_nothing() {
+fn upgrade_under_load_of_four_split_queues_loses_nothing() {
     is_not_noticed(4, "off", "--sandbox off");
 }
 
 #[test]
-fn one_packed_queue_notices_nothing() {
+fn upgrade_under_load_of_one_packed_queue_loses_nothing() {
     is_not_noticed(1, "on", "--sandbox strict");
 }
 
 #[test]
-fn four_packed_queues_notice_nothing() {
+fn upgrade_under_load_of_four_packed_queues_loses_nothing() {
     is_not_noticed(4, "on", "");
 }
 
 #[test]
-fn a_program_that_cannot_take_over_leaves_the_old_one_at_work() {
+fn program_that_cannot_take_over_leaves_the_old_process_running() {
     let mut daemon = Daemon::with_image(Folder::new(), "num-queues=4", "");
     let load = daemon.load(4, SECONDS);
     for _ in 0..2 {
@@ -90,7 +90,7 @@ fn a_program_that_cannot_take_over_leaves_the_old_one_at_work() {
 /// With one descriptor more each time the new program comes a step further before it has none left: also to where the
 /// old one's queues have stopped, and have to go on.
 #[test]
-fn wherever_the_new_program_fails_the_old_one_goes_on() {
+fn failure_of_the_new_program_at_any_step_leaves_the_old_one_running() {
     let mut daemon = Daemon::with_image(Folder::new(), "num-queues=4", "");
     let load = daemon.load(4, SECONDS);
     let program = env!("CARGO_BIN_EXE_blockplane");
@@ -112,7 +112,7 @@ fn wherever_the_new_program_fails_the_old_one_goes_on() {
 }
 
 #[test]
-fn a_program_that_hangs_is_not_waited_for_forever() {
+fn hanging_new_program_fails_the_upgrade() {
     let mut daemon = Daemon::with_image(Folder::new(), "num-queues=1", "");
     daemon.replace_program("exec sleep 1000");
     let said = daemon.fails_to_upgrade_slowly();
@@ -125,7 +125,7 @@ fn a_program_that_hangs_is_not_waited_for_forever() {
 }
 
 #[test]
-fn a_program_that_hangs_before_it_takes_anything_is_not_waited_for_forever() {
+fn new_program_that_hangs_before_the_handover_fails_the_upgrade() {
     // What is said of them is more than a socket holds.
     let nodes: String = (0..3000)
         .map(|node| format!(" --blockdev null-co,node-name=n{node},size=1M"))
@@ -142,9 +142,9 @@ fn a_program_that_hangs_before_it_takes_anything_is_not_waited_for_forever() {
     daemon.stop();
 }
 
-/// What it has done is not known, and its front-ends have to hear that nobody is there.
+/// The state of the new process is unknown, so its front-ends must be disconnected.
 #[test]
-fn a_program_that_hangs_once_it_has_everything_ends_and_the_old_one_too() {
+fn new_program_that_hangs_after_the_handover_ends_both_processes() {
     let mut daemon = Daemon::with_image(Folder::new(), "num-queues=1", "");
     let all = [HELLO, r#"{"prepared":true}"#, r#"{"started":true}"#];
     daemon.replace_program(&hangs_after(&all));

@@ -1,29 +1,29 @@
-//! A running daemon is upgraded in place: another process goes on, and whoever is connected notices a pause at most.
+//! Live upgrade of a running daemon: another process continues, and connected front-ends notice a pause at most.
 //!
 //! - `load`: verified load across many upgrades, and across programs that cannot take over.
-//! - `kept`: what was changed while it ran, locks, sockets, the pidfile, the service manager's knowledge.
-//! - `locked`: images, the pidfile and files of reservations are locked all the time.
-//! - `round_trip`: every setting that can be seen, changed from what it usually is.
-//! - `disabled`: queues that their front-end has disabled.
-//! - `scsi`: the same with SCSI controllers, and what they know of their initiators.
-//! - `adapter`: host adapters without a front-end.
-//! - `refused`: what cannot be handed over is said before anything has happened.
+//! - `preserved_state`: changes over a monitor, sockets, the pidfile, the service manager's state.
+//! - `locks`: images, the pidfile and files of reservations are locked all the time.
+//! - `round_trip`: every visible setting, with a value that is not the default.
+//! - `disabled_queues`: queues that their front-end has disabled.
+//! - `scsi`: the same with SCSI controllers, and the state of their initiators.
+//! - `lsi_adapter`: host adapters without a front-end.
+//! - `refusals`: objects that cannot be handed over are refused before the upgrade begins.
 
 #![allow(
     clippy::unwrap_used,
     reason = "a test that cannot go on fails where it is"
 )]
 
-mod adapter;
-#[allow(dead_code, reason = "shared with another suite")]
-#[path = "../qmp/contender.rs"]
-mod contender;
 mod daemon;
-mod disabled;
-mod kept;
+mod disabled_queues;
 mod load;
-mod locked;
-mod refused;
+#[allow(dead_code, reason = "shared with another suite")]
+#[path = "../qmp/lock_contender.rs"]
+mod lock_contender;
+mod locks;
+mod lsi_adapter;
+mod preserved_state;
+mod refusals;
 mod round_trip;
 mod scsi;
 

@@ -212,7 +212,7 @@ fn next_message(mut channel: &UnixStream) -> u32 {
 }
 
 #[test]
-fn every_setting_is_the_same_after_upgrades() {
+fn round_trip_of_upgrades_keeps_every_setting() {
     let folder = Folder::new();
     for name in ["plain.img", "changed.img", "unit.img"] {
         folder.image(name, 2 * MIB);

@@ -8,11 +8,11 @@ use serde_json::json;
 use test_support::deadline::eventually;
 
 use crate::blocks::BLOCK;
-use crate::contender::Contender;
 use crate::daemon::Daemon;
 use crate::device::{Device, Op};
 use crate::guest::Guest;
 use crate::guest::commands::{Answer, Data};
+use crate::lock_contender::LockContender;
 use crate::process::Folder;
 use crate::random::Random;
 use crate::verifying;
@@ -39,7 +39,7 @@ const QUEUE: u32 = 2;
 const FIRST: (u8, u8) = (0, 0);
 const SECOND: (u8, u8) = (2, 5);
 
-/// Ends the load also when whoever upgrades has panicked.
+/// Ends the load also when the upgrading thread panics.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -95,18 +95,18 @@ fn is_not_noticed(packed: bool, queues: usize) {
 }
 
 #[test]
-fn one_split_queue_of_a_controller_notices_nothing() {
+fn upgrade_under_load_of_a_split_scsi_queue_loses_nothing() {
     is_not_noticed(false, 1);
 }
 
 #[test]
-fn four_packed_queues_of_a_controller_notice_nothing() {
+fn upgrade_under_load_of_four_packed_scsi_queues_loses_nothing() {
     is_not_noticed(true, 4);
 }
 
 /// As for disks: with one descriptor more each time it comes a step further.
 #[test]
-fn wherever_the_new_program_fails_the_controller_goes_on() {
+fn failure_of_the_new_program_at_any_step_leaves_the_controller_running() {
     under_load(false, 2, |daemon| {
         let program = env!("CARGO_BIN_EXE_blockplane");
         let mut failed = 0;
@@ -195,7 +195,7 @@ fn attention(guest: &mut Guest, unit: (u8, u8)) -> Option<(u8, u16)> {
 }
 
 #[test]
-fn units_go_on_as_their_initiator_knows_them() {
+fn upgrade_keeps_the_state_of_scsi_units() {
     let mut daemon = controller();
     let mut guest = Guest::connect_hearing(&daemon.folder.join("s"), 2);
     let mut client = daemon.client();
@@ -214,7 +214,7 @@ fn units_go_on_as_their_initiator_knows_them() {
         out(&mut guest, unit, REGISTER, 0, 0x1234, kept);
         out(&mut guest, unit, RESERVE, 0x1234, 0, kept);
     }
-    // MODE SELECT(6): descriptors as sense data, nobody writes, in the control page.
+    // MODE SELECT(6): descriptor-format sense data and software write protection, in the control page.
     let mut list = [0; 4 + 12];
     list[4..].copy_from_slice(&[0x0a, 10, 6, 0x10, 8, 0, 0, 0, 0xff, 0xff, 0, 0]);
     let select = [0x15, 0x10, 0, 0, 16, 0];
@@ -228,7 +228,7 @@ fn units_go_on_as_their_initiator_knows_them() {
     assert_eq!(answer.status, GOOD, "{answer:?}");
     let before = [FIRST, SECOND, THIRD].map(|unit| said(&mut guest, unit));
     assert_eq!(guest.command(QUEUE, SECOND, &STOP), GOOD);
-    // Nobody has heard of these when the daemon is upgraded.
+    // These unit attentions are pending when the daemon is upgraded.
     client.done("block_resize", json!({"node-name": "a", "size": 2 << 20}));
     client.done(
         "scsi-lun-add",
@@ -251,7 +251,7 @@ fn units_go_on_as_their_initiator_knows_them() {
     assert_eq!(
         (answer.status, answer.sense[0]),
         (CHECK_CONDITION, 0x72),
-        "nobody writes, and sense data comes in descriptors"
+        "write protection and descriptor-format sense data"
     );
     assert_eq!(attention(&mut guest, SECOND), Some((6, 0x3f0e)));
     assert_eq!(attention(&mut guest, SECOND), Some((2, 0x0402)), "stopped");
@@ -298,7 +298,7 @@ fn ready(daemon: &Daemon, unit: (u8, u8)) -> Guest {
 }
 
 #[test]
-fn a_file_of_reservations_stays_locked_and_is_written_again() {
+fn upgrade_keeps_the_reservations_file_locked_and_writable() {
     let mut daemon = controller();
     let mut guest = ready(&daemon, SECOND);
     let path = daemon.folder.join("kept");
@@ -306,7 +306,7 @@ fn a_file_of_reservations_stays_locked_and_is_written_again() {
         let file = File::open(&path).unwrap();
         assert!(flock(&file, FlockOperation::NonBlockingLockExclusive).is_err());
     };
-    let contender = Contender::for_file(&path);
+    let contender = LockContender::for_file(&path);
     let mut key = 0;
     for _ in 0..3 {
         out(&mut guest, SECOND, REGISTER, key, key + 1, true);
@@ -324,7 +324,7 @@ fn a_file_of_reservations_stays_locked_and_is_written_again() {
 
 /// A function is not answered with a failure because the daemon is upgraded, nor before what it is about is over.
 #[test]
-fn a_task_management_function_under_way_is_answered_as_usual() {
+fn upgrade_answers_a_pending_task_management_function() {
     let line = "--object iothread,id=io0 --object iothread,id=io1 \
         --blockdev null-co,node-name=n,size=1M,latency-ns=1500000000 \
         --export vhost-user-scsi,id=v,node-name=n,writable=on,addr.type=unix,addr.path=s,iothread.0=io0,iothread.1=io1";
@@ -342,9 +342,9 @@ fn a_task_management_function_under_way_is_answered_as_usual() {
     daemon.stop();
 }
 
-/// Whoever keeps a queue from being read does not keep the daemon from being upgraded.
+/// A queue that the iothread does not read does not prevent an upgrade.
 #[test]
-fn a_function_about_a_queue_that_nobody_reads_fails_and_the_upgrade_does_not() {
+fn upgrade_fails_a_function_on_a_queue_that_is_not_read() {
     let mut daemon = controller();
     let mut guest = ready(&daemon, FIRST);
     guest.enable(QUEUE, false);
@@ -364,7 +364,7 @@ fn a_function_about_a_queue_that_nobody_reads_fails_and_the_upgrade_does_not() {
 }
 
 #[test]
-fn a_controller_with_nobody_connected_is_handed_over_with_its_reservations() {
+fn upgrade_hands_over_reservations_of_a_controller_without_front_end() {
     let mut daemon = controller();
     let mut guest = ready(&daemon, FIRST);
     out(&mut guest, FIRST, REGISTER, 0, 0x99, false);

@@ -1,4 +1,4 @@
-//! Figures as a scraper gets them, read by somebody else's parser.
+//! Metrics as a scraper gets them, read by the parser of Prometheus' client library.
 
 use std::io::{Read, Seek, Write};
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Command lines that cannot be carried out: status 1, one message that names the option, and
-//! nothing made.
+//! Command lines that are refused: status 1, one message that names the option, and
+//! nothing created.
 
 use crate::process::Folder;
 
@@ -19,7 +19,7 @@ fn check(before: &str, refusals: &[Refusal<'_>]) {
 }
 
 #[test]
-fn unknown_options_are_named_with_what_may_be_meant() {
+fn unknown_option_is_reported_with_a_suggestion() {
     check(
         "",
         &[
@@ -38,7 +38,7 @@ fn unknown_options_are_named_with_what_may_be_meant() {
 }
 
 #[test]
-fn what_is_missing_or_too_much_is_named() {
+fn missing_and_surplus_arguments_are_named() {
     check(
         "",
         &[
@@ -55,7 +55,7 @@ fn what_is_missing_or_too_much_is_named() {
 }
 
 #[test]
-fn what_the_other_daemon_has_and_we_lack_is_named() {
+fn unsupported_options_of_qemu_storage_daemon_are_named() {
     check(
         "",
         &[
@@ -88,7 +88,7 @@ fn what_the_other_daemon_has_and_we_lack_is_named() {
 }
 
 #[test]
-fn bad_values_are_named_with_their_key() {
+fn invalid_values_are_reported_with_their_key() {
     check(
         "",
         &[
@@ -150,7 +150,7 @@ fn bad_values_are_named_with_their_key() {
 }
 
 #[test]
-fn contradictions_are_named() {
+fn contradictory_options_are_named() {
     check(
         "",
         &[
@@ -212,7 +212,7 @@ fn contradictions_are_named() {
 
 /// Objects are made in the order of the command line, so what is named must stand before.
 #[test]
-fn an_option_names_only_what_stands_before_it() {
+fn option_refers_only_to_earlier_objects() {
     let (node, export) = (
         "--blockdev null-co,node-name=d",
         format!("--export {EXPORT}"),
@@ -237,7 +237,7 @@ fn an_option_names_only_what_stands_before_it() {
 }
 
 #[test]
-fn what_fails_while_starting_takes_down_what_was_started() {
+fn failed_start_removes_what_it_created() {
     let first = format!("--blockdev null-co,node-name=d --export {EXPORT}");
     check(
         &first,

@@ -1,4 +1,4 @@
-//! Memory that is taken away while queues run.
+//! Guest memory that is removed while queues run.
 
 use std::os::fd::AsFd;
 
@@ -108,7 +108,7 @@ pub fn rows() -> Vec<Row> {
                 ]);
                 queue.ring.publish();
                 queue.kick();
-                // It is used with a status that nobody sees.
+                // The used entry appears with a status that no guest sees.
                 guest.wait_for_used(0);
                 Contained
             },

@@ -1,4 +1,4 @@
-//! Queues that are to stop while a disk does not answer.
+//! Queues that are stopped while their disk does not answer.
 
 use serde_json::json;
 use test_support::deadline::{eventually, eventually_ok};
@@ -33,7 +33,7 @@ fn guest(packed: bool, takes_record_along: bool) -> Guest {
     guest
 }
 
-/// Connects until somebody listens to what is said.
+/// Connects again until the server accepts the setup of the queues.
 fn connect(server: &mut Server, guest: &mut Guest) -> Wire {
     eventually_ok("it is served", || {
         let link = Wire::new(server.connection());
@@ -50,7 +50,7 @@ fn wait_for_late(server: &mut Server) {
 }
 
 #[test]
-fn a_disk_that_never_answers_does_not_hold_up_who_takes_the_record_along() {
+fn queue_with_inflight_region_stops_without_waiting_for_the_disk() {
     for packed in [false, true] {
         let mut server = server(packed, vec![node(NEVER_S), node(0)]);
         let mut guest = guest(packed, true);
@@ -58,7 +58,7 @@ fn a_disk_that_never_answers_does_not_hold_up_who_takes_the_record_along() {
         guest.ask(0, Op::Read, 3);
         wait_for_late(&mut server);
         assert_eq!(guest.stop(&link, 0), Err(Gone));
-        // Nobody is kept waiting for an answer to what is said meanwhile.
+        // Messages are answered meanwhile.
         let link = Wire::new(server.connection());
         assert_eq!(guest.introduce(&link, || ()), Err(Gone));
         assert!(!guest.look(), "nothing was answered");
@@ -70,7 +70,7 @@ fn a_disk_that_never_answers_does_not_hold_up_who_takes_the_record_along() {
 }
 
 #[test]
-fn a_disk_that_answers_late_is_served_again_and_answers_once() {
+fn late_request_is_answered_once_after_a_reconnection() {
     for packed in [false, true] {
         let mut server = server(packed, vec![node(SLOW_S)]);
         let mut guest = guest(packed, true);
@@ -87,7 +87,7 @@ fn a_disk_that_answers_late_is_served_again_and_answers_once() {
 
 /// It may go on elsewhere with what it believes to be done.
 #[test]
-fn who_has_no_record_to_take_along_waits_for_the_disk() {
+fn queue_without_inflight_region_waits_for_the_disk_to_stop() {
     for (keeps, takes_along) in [(true, false), (false, true)] {
         let mut server = server(false, vec![node(SLOW_S)]);
         let mut guest = guest(false, takes_along);

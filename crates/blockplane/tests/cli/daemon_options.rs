@@ -1,11 +1,11 @@
-//! Without a subcommand: qemu-storage-daemon's options.
+//! Options of qemu-storage-daemon, without a subcommand.
 
 use crate::front_end::{FrontEnd, READ_ONLY};
 use crate::process::{Folder, Process};
 
-/// Scripts expect a storage daemon to say nothing.
+/// Scripts expect a storage daemon to print nothing.
 #[test]
-fn all_is_silent_when_all_is_well() {
+fn daemon_prints_nothing_without_errors() {
     let folder = Folder::new();
     folder.image("disk.img", 1 << 20);
     let server = folder.start(
@@ -22,9 +22,9 @@ fn all_is_silent_when_all_is_well() {
     assert_eq!(folder.names(), ["disk.img"]);
 }
 
-/// What cannot be said on a command line that is another program's.
+/// The command line is that of qemu-storage-daemon, which has no option for it.
 #[test]
-fn the_environment_says_how_much_is_logged() {
+fn environment_sets_the_log_level() {
     let folder = Folder::new();
     let args = [
         "--object",
@@ -49,7 +49,7 @@ fn the_environment_says_how_much_is_logged() {
 }
 
 #[test]
-fn json_and_key_value_say_the_same() {
+fn json_and_key_value_options_are_equivalent() {
     let folder = Folder::new();
     let server = Process::spawn(folder.command([
         "--object",
@@ -77,7 +77,7 @@ fn json_and_key_value_say_the_same() {
     server.stop();
 }
 
-/// As in qemu-storage-daemon, nobody writes unless told so.
+/// As in qemu-storage-daemon, exports are read-only by default.
 #[test]
 fn an_export_is_read_only_unless_writable() {
     let folder = Folder::new();
@@ -91,9 +91,9 @@ fn an_export_is_read_only_unless_writable() {
     server.stop();
 }
 
-/// A program without exports has nothing to do, and does it until it is told to stop.
+/// A daemon without exports runs until a signal stops it.
 #[test]
-fn nothing_to_export_is_no_error() {
+fn daemon_without_exports_runs() {
     let folder = Folder::new();
     let mut server = folder.start_until_file("--blockdev null-co,node-name=d --pidfile pid", "pid");
     assert!(server.runs());
@@ -103,7 +103,7 @@ fn nothing_to_export_is_no_error() {
 /// As libvhost-user does. QEMU's own test of this export waits for it, and after a reconnection it
 /// replaces a call that got lost with the connection before.
 #[test]
-fn a_queue_that_starts_calls_its_front_end() {
+fn started_queue_signals_its_front_end() {
     let folder = Folder::new();
     let server = folder.start(
         "--blockdev null-co,node-name=d \

@@ -109,7 +109,7 @@ impl Disk {
         self.wait(client);
     }
 
-    fn mends(&mut self, client: &mut Client) {
+    fn fixes_disk(&mut self, client: &mut Client) {
         let nothing: Value = json!({"node-name": "b", "inject-error": []});
         client.done("x-blkdebug-set", nothing);
         client.done("block-export-resume", json!({"id": "e"}));
@@ -129,7 +129,7 @@ impl Disk {
 }
 
 #[test]
-fn requests_that_wait_after_an_error_survive_their_server() {
+fn parked_requests_survive_a_crash() {
     for packed in [false, true] {
         for end in [Server::kill, Server::stop] {
             let mut disk = Disk::new(packed, NOSPACE);
@@ -153,7 +153,7 @@ fn requests_that_wait_after_an_error_survive_their_server() {
 }
 
 #[test]
-fn requests_that_wait_after_an_error_survive_their_connection() {
+fn parked_requests_survive_a_reconnection() {
     for packed in [false, true] {
         let mut disk = Disk::new(packed, NOSPACE);
         disk.writes();
@@ -164,14 +164,14 @@ fn requests_that_wait_after_an_error_survive_their_connection() {
             assert!(!disk.guest.look(), "nothing was answered");
         }
         disk.wait(&mut client);
-        disk.mends(&mut client);
+        disk.fixes_disk(&mut client);
         disk.ends();
     }
 }
 
-/// Whoever is told where the queue stands may know nothing else: there a request that was taken last was not taken.
+/// A front-end without an in-flight region knows only the queue's index, which must not count requests without an answer.
 #[test]
-fn requests_that_wait_go_back_to_the_ring_when_their_queue_is_stopped() {
+fn parked_requests_return_to_the_ring_when_their_queue_stops() {
     for packed in [false, true] {
         let mut disk = Disk::new(packed, NOSPACE);
         for _ in 0..WRITES {
@@ -179,14 +179,14 @@ fn requests_that_wait_go_back_to_the_ring_when_their_queue_is_stopped() {
         }
         let mut client = disk.server.client();
         disk.rests(&mut client);
-        disk.mends(&mut client);
+        disk.fixes_disk(&mut client);
         disk.ends();
     }
 }
 
-/// Whoever takes the record along does not have to know which of them were taken last.
+/// With the in-flight region a front-end need not know which requests were admitted last.
 #[test]
-fn requests_that_wait_stay_in_a_record_that_is_taken_along() {
+fn parked_requests_stay_in_the_inflight_region() {
     for packed in [false, true] {
         let mut disk = Disk::new(packed, NOSPACE);
         disk.guest.takes_record_along = true;
@@ -205,7 +205,7 @@ fn requests_that_wait_stay_in_a_record_that_is_taken_along() {
 }
 
 #[test]
-fn requests_that_a_disk_does_not_answer_are_carried_out_in_their_order() {
+fn unanswered_requests_are_resubmitted_in_order() {
     for packed in [false, true] {
         let mut disk = Disk::new(packed, HANGS);
         disk.writes();
@@ -220,9 +220,9 @@ fn requests_that_a_disk_does_not_answer_are_carried_out_in_their_order() {
     }
 }
 
-/// Whoever is told where it stands may know nothing else. Front-ends disable their queues before they stop them.
+/// A front-end may know only the queue's index. Front-ends disable their queues before they stop them.
 #[test]
-fn what_was_in_flight_is_carried_out_before_its_queue_stops_also_while_it_is_disabled() {
+fn recovered_requests_complete_before_a_disabled_queue_stops() {
     for device in [Device::Blk, Device::Scsi] {
         for packed in [false, true] {
             let mut disk = Disk::of(device, packed, HANGS);

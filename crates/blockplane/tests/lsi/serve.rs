@@ -14,7 +14,7 @@ fn serial(driver: &mut Driver, target: u32) -> String {
 }
 
 #[test]
-fn each_disk_is_a_target_with_a_serial_number_that_stays() {
+fn serve_gives_each_lsi_target_a_stable_serial_number() {
     let folder = Folder::new();
     for (name, byte) in [("a.img", 0xaa), ("b.img", 0xbb)] {
         std::fs::write(folder.join(name), vec![byte; MIB as usize]).unwrap();

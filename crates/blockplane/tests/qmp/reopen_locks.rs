@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::contender::Contender;
+use crate::lock_contender::LockContender;
 use crate::process::Folder;
 use crate::start;
 
 const MIB: u64 = 1 << 20;
 const ROUNDS: usize = 200;
 
-/// A disk that a guest may write, one that nobody uses, and one without a lock.
+/// A disk that a guest may write, one without a user, and one without a lock.
 const LINE: &str = "--blockdev file,node-name=d,filename=disk \
     --blockdev file,node-name=spare,filename=spare \
     --blockdev file,node-name=shared,filename=shared,locking=off \
@@ -29,13 +29,13 @@ fn reopen(client: &mut Client, nodes: &[Value]) {
 }
 
 #[test]
-fn nobody_gets_the_lock_of_a_disk_that_is_opened_anew() {
+fn reopening_never_releases_the_image_lock() {
     let folder = Folder::new();
     for name in ["disk", "spare", "shared"] {
         folder.image(name, MIB);
     }
     let (program, mut client) = start(&folder, LINE);
-    let disk = Contender::for_image(&folder.join("disk"));
+    let disk = LockContender::for_image(&folder.join("disk"));
     let ways = [
         json!({"cache": {"direct": false}}),
         json!({"cache": {"direct": true}, "aio": "native"}),
@@ -48,7 +48,7 @@ fn nobody_gets_the_lock_of_a_disk_that_is_opened_anew() {
     disk.has_tried_again();
     drop(disk);
     // Readers have less of it than writers, and none of that is ever free.
-    let spare = Contender::for_image(&folder.join("spare"));
+    let spare = LockContender::for_image(&folder.join("spare"));
     for round in 0..ROUNDS {
         let read_only = json!({"read-only": round % 2 == 0});
         reopen(&mut client, &[file("spare", "spare", &read_only)]);
@@ -59,16 +59,16 @@ fn nobody_gets_the_lock_of_a_disk_that_is_opened_anew() {
 }
 
 #[test]
-fn nobody_gets_the_lock_of_a_disk_that_is_not_opened_anew_because_another_one_cannot_be() {
+fn failed_reopening_of_several_disks_never_releases_the_image_lock() {
     let folder = Folder::new();
     for name in ["disk", "spare", "shared"] {
         folder.image(name, MIB);
     }
     let (program, mut client) = start(&folder, LINE);
-    // Somebody else uses this image.
+    // Another process uses this image.
     let other = "--blockdev file,node-name=shared,filename=shared --chardev socket,id=c,path=other,server=on,wait=off --monitor chardev=c";
     let other = folder.start(other, "other");
-    let disk = Contender::for_image(&folder.join("disk"));
+    let disk = LockContender::for_image(&folder.join("disk"));
     // Its lock has gone to the new opening when the second one cannot have its own.
     let both = json!({"options": [
         file("d", "disk", &json!({"aio": "threads"})),

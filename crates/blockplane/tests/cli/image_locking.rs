@@ -1,4 +1,4 @@
-//! An image that somebody else has.
+//! Locks of images that another process uses.
 
 use test_support::deadline::Deadline;
 use test_support::sockets::try_connect;
@@ -33,7 +33,7 @@ fn an_image_has_one_writer() {
 
 /// What a process had asked of the kernel may keep the lock for a moment after its end.
 #[test]
-fn an_image_that_is_let_go_in_time_is_taken_over() {
+fn start_waits_for_a_lock_that_is_released_soon() {
     let folder = Folder::new();
     folder.image("disk.img", MIB);
     // A machine that stands still for as long as is waited is not what this is about.
@@ -68,7 +68,7 @@ fn readers_share_an_image() {
 }
 
 #[test]
-fn locking_can_be_left_to_others() {
+fn locking_can_be_turned_off() {
     let folder = Folder::new();
     folder.image("disk.img", MIB);
     let first = folder.start("serve disk.img --socket one --locking off", "one");
@@ -79,7 +79,7 @@ fn locking_can_be_left_to_others() {
 }
 
 #[test]
-fn what_is_no_disk_is_refused_by_name() {
+fn files_that_are_no_disk_are_refused_by_name() {
     let folder = Folder::new();
     std::fs::create_dir(folder.join("folder")).unwrap();
     folder.image("empty", 0);

@@ -10,9 +10,9 @@ use serde_json::json;
 use test_support::sockets::connect;
 
 use crate::client::Client;
-use crate::neighbour::{self, BLOCKS, Neighbour};
 use crate::process::{self, Folder, Process};
 use crate::start;
+use crate::undisturbed_guest::{self, BLOCKS, UndisturbedGuest};
 
 const CLIENTS: usize = 100;
 /// `qmp::limits::MAX_CLIENTS`
@@ -21,11 +21,11 @@ const MOST_CLIENTS: usize = 128;
 const MOST_OF_SOCKETS: usize = 1 << 20;
 
 #[test]
-fn a_hundred_clients_are_answered_and_one_never_reads() {
+fn hundred_clients_are_answered_although_one_never_reads() {
     let folder = Folder::new();
     folder.image("disk", BLOCKS * 4096);
-    let (program, _client) = start(&folder, neighbour::LINE);
-    let neighbour = Neighbour::start(&folder);
+    let (program, _client) = start(&folder, undisturbed_guest::LINE);
+    let neighbour = UndisturbedGuest::start(&folder);
     let mut silent = connect(&folder.join("qmp"));
     silent.set_nonblocking(true).unwrap();
     // Until nothing more of it is read: its answers are what is bounded.
@@ -43,7 +43,7 @@ fn a_hundred_clients_are_answered_and_one_never_reads() {
         }
         assert!(taken < MOST_OF_SOCKETS, "it is read for ever");
     }
-    let memory = neighbour::memory_kib(program.pid());
+    let memory = undisturbed_guest::memory_kib(program.pid());
     let mut clients: Vec<Client> = (0..CLIENTS)
         .map(|_| Client::connect(&folder.join("qmp")))
         .collect();
@@ -69,7 +69,7 @@ fn a_hundred_clients_are_answered_and_one_never_reads() {
         (0..10).for_each(|_| neighbour.goes_on());
     });
     neighbour.goes_on();
-    let grown = neighbour::memory_kib(program.pid()).saturating_sub(memory);
+    let grown = undisturbed_guest::memory_kib(program.pid()).saturating_sub(memory);
     assert!(grown < 32 << 10, "{grown} KiB more");
     neighbour.stop();
     program.stop();
@@ -94,19 +94,19 @@ fn niceness(pid: Pid) -> Vec<(String, i32)> {
 
 /// Neither do those inherit it that a monitor's client has made.
 #[test]
-fn who_answers_clients_yields_to_guests_and_nobody_else_does() {
+fn only_monitor_threads_have_lower_priority() {
     let folder = Folder::new();
     folder.image("disk", BLOCKS * 4096);
     let script = "exec nice -n 2 \"$0\" \"$@\"";
     let words = format!(
         "{} {} --metrics unix:metrics.sock",
-        neighbour::LINE,
+        undisturbed_guest::LINE,
         crate::MONITOR
     );
     let mut program = Process::spawn(folder.command_after(script, words.split_whitespace()));
     let mut client = Client::of(program.connection(&folder.join("qmp")));
     client.done("object-add", json!({"qom-type": "iothread", "id": "late"}));
-    let neighbour = Neighbour::start(&folder);
+    let neighbour = UndisturbedGuest::start(&folder);
     neighbour.goes_on();
     let found = niceness(program.pid());
     let own = found.iter().find(|(name, _)| name == "IO late").unwrap().1;
@@ -128,9 +128,9 @@ fn who_answers_clients_yields_to_guests_and_nobody_else_does() {
     program.stop();
 }
 
-/// Whoever is one too many waits, and the log says why.
+/// A client above the limit waits, and the log gives the reason.
 #[test]
-fn the_log_says_once_that_there_is_no_place() {
+fn log_reports_the_client_limit_once() {
     let folder = Folder::new();
     let (mut program, client) = start(&folder, "--blockdev null-co,node-name=d");
     let mut clients: Vec<Client> = (1..MOST_CLIENTS)

@@ -1,4 +1,4 @@
-//! Host adapters: with nobody connected they are handed over, with somebody they are not.
+//! Upgrade with LSI host adapters: they are handed over unless a front-end is connected.
 
 use std::os::unix::net::UnixStream;
 
@@ -14,7 +14,7 @@ fn adapter() -> Daemon {
 }
 
 #[test]
-fn an_adapter_without_a_front_end_is_there_after_upgrades() {
+fn lsi_adapter_without_a_front_end_survives_upgrades() {
     let mut daemon = adapter();
     for _ in 0..2 {
         daemon.upgrade();
@@ -33,7 +33,7 @@ fn an_adapter_without_a_front_end_is_there_after_upgrades() {
 }
 
 #[test]
-fn one_with_a_front_end_is_refused_by_name() {
+fn upgrade_refuses_an_lsi_adapter_with_a_front_end() {
     let mut daemon = adapter();
     let mut client = daemon.client();
     let front_end = UnixStream::connect(daemon.folder.join("s")).unwrap();

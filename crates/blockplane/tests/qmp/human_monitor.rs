@@ -12,7 +12,7 @@ fn ask(client: &mut Client, line: &str) -> String {
 }
 
 #[test]
-fn info() {
+fn hmp_info_prints_qemus_texts() {
     let folder = Folder::new();
     folder.image("disk", 1 << 20);
     let line = "--object iothread,id=io0,poll-max-ns=1000 --blockdev null-co,node-name=m,size=65536 \
@@ -54,7 +54,7 @@ fn info() {
 }
 
 #[test]
-fn what_it_does_not_know_and_help() {
+fn hmp_reports_unknown_commands_and_prints_help() {
     let folder = Folder::new();
     let (program, mut client) = start(&folder, "");
     for (line, answer) in [

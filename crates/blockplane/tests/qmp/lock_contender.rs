@@ -1,4 +1,4 @@
-//! Another user of a file that tries to get its lock, as often as it can.
+//! Lock contender: a thread that tries to lock a file as often as it can.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -11,10 +11,10 @@ use std::thread::JoinHandle;
 use rustix::fs::{FlockOperation, flock};
 use test_support::deadline::Deadline;
 
-/// Bytes of an image that all who use it have locked, also those that only read: they read, and let nobody write or resize.
+/// Bytes of an image that all who use it have locked, also those that only read: they read, and prevent writing and resizing.
 const IMAGE_BYTES: [i64; 3] = [100, 201, 203];
 
-pub struct Contender {
+pub struct LockContender {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -26,8 +26,8 @@ struct Shared {
     over: AtomicBool,
 }
 
-impl Contender {
-    /// For an image, whose lock belongs to whoever has it open. It is in nobody's way: all that it takes is what nobody has.
+impl LockContender {
+    /// Contends for the lock of an image, which belongs to the open file. It takes only bytes that are not locked, so it disturbs no user.
     pub fn for_image(path: &Path) -> Self {
         let file = open(path);
         Self::start(path, move |_| {
@@ -67,7 +67,7 @@ impl Contender {
                 contends.attempts.fetch_add(1, Ordering::Relaxed);
             }
         });
-        let contender = Contender {
+        let contender = LockContender {
             shared,
             thread: Some(thread),
         };
@@ -75,7 +75,7 @@ impl Contender {
         contender
     }
 
-    /// It has got nothing so far.
+    /// Asserts that it has never got the lock.
     #[track_caller]
     pub fn got_nothing(&self) {
         let Shared { path, got, .. } = &*self.shared;
@@ -97,7 +97,7 @@ impl Contender {
     }
 }
 
-impl Drop for Contender {
+impl Drop for LockContender {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -112,7 +112,7 @@ fn open(path: &Path) -> File {
     file.unwrap()
 }
 
-/// Locks a byte for itself alone; true: nobody had it.
+/// Locks a byte exclusively; true if it was not locked.
 fn take_byte(file: &File, byte: i64) -> bool {
     let lock = libc::flock {
         l_type: i16::try_from(libc::F_WRLCK).unwrap(),

@@ -83,17 +83,17 @@ fn write_here_read_there(blockdev: &str) {
 }
 
 #[test]
-fn what_one_queue_wrote_all_read() {
+fn writes_of_one_queue_are_visible_to_all() {
     write_here_read_there("");
 }
 
 #[test]
-fn what_one_queue_wrote_all_read_through_the_page_cache() {
+fn writes_of_one_queue_are_visible_to_all_through_the_page_cache() {
     write_here_read_there(",cache.direct=off");
 }
 
 #[test]
-fn a_queue_stops_and_starts_beside_busy_ones() {
+fn queue_restarts_while_others_are_busy() {
     let folder = Folder::new();
     let server = start(&folder, "");
     let mut guest = connect(&folder);
@@ -130,7 +130,7 @@ fn a_queue_stops_and_starts_beside_busy_ones() {
 }
 
 #[test]
-fn a_guest_that_goes_in_the_middle_leaves_nothing() {
+fn disconnect_under_load_leaves_nothing_behind() {
     let folder = Folder::new();
     let server = start(&folder, "");
     // One front-end is served at a time: with one connected, none before it has left something.
@@ -161,7 +161,7 @@ fn a_guest_that_goes_in_the_middle_leaves_nothing() {
 
 /// A front-end can make its iothread wait (docs/security.md). The other iothread does not.
 #[test]
-fn an_iothread_that_waits_does_not_stop_the_other() {
+fn blocked_iothread_does_not_stop_the_other() {
     let folder = Folder::new();
     let server = start(&folder, "");
     let mut guest = connect(&folder);
@@ -190,7 +190,7 @@ fn an_iothread_that_waits_does_not_stop_the_other() {
 /// Who turns the write cache off is answered when everything is stable that was taken before, and that is
 /// only known of what has completed.
 #[test]
-fn the_write_cache_is_off_when_nothing_from_before_is_under_way() {
+fn write_cache_turns_off_after_earlier_writes_complete() {
     const WRITE_CACHE: u32 = 32;
     let folder = Folder::new();
     let line = format!(

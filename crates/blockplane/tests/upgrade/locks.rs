@@ -1,12 +1,12 @@
-//! Locks that go to another process with the files that they are of: nobody else gets one meanwhile.
+//! Locks of files that are handed over: no other process gets one meanwhile.
 
-use crate::contender::Contender;
 use crate::daemon::Daemon;
+use crate::lock_contender::LockContender;
 use crate::process::Folder;
 
 const UPGRADES: usize = 5;
 
-/// An image that a guest writes, and one that nobody may write.
+/// An image that a guest writes, and a read-only one.
 fn daemon() -> Daemon {
     let folder = Folder::new();
     for name in ["disk.img", "read-only.img"] {
@@ -21,13 +21,13 @@ fn daemon() -> Daemon {
 }
 
 #[test]
-fn nobody_gets_the_lock_of_an_image_or_of_the_pidfile_during_an_upgrade() {
+fn upgrade_never_releases_locks_of_images_and_the_pidfile() {
     let mut daemon = daemon();
     for name in ["disk.img", "read-only.img", "pid"] {
         let path = daemon.folder.join(name);
         let contender = match name {
-            "pid" => Contender::for_file(&path),
-            _ => Contender::for_image(&path),
+            "pid" => LockContender::for_file(&path),
+            _ => LockContender::for_image(&path),
         };
         let load = daemon.load(1, 1);
         for _ in 0..UPGRADES {
@@ -42,9 +42,9 @@ fn nobody_gets_the_lock_of_an_image_or_of_the_pidfile_during_an_upgrade() {
 
 /// The new process has the files as well, and ends with them.
 #[test]
-fn nobody_gets_the_lock_of_an_image_during_an_upgrade_that_fails() {
+fn failed_upgrade_never_releases_image_locks() {
     let mut daemon = daemon();
-    let contender = Contender::for_image(&daemon.folder.join("disk.img"));
+    let contender = LockContender::for_image(&daemon.folder.join("disk.img"));
     let program = env!("CARGO_BIN_EXE_blockplane");
     let load = daemon.load(1, 1);
     let mut failed = 0;

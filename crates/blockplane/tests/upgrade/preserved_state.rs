@@ -38,7 +38,7 @@ fn asked(client: &mut Client) -> Vec<Value> {
 }
 
 #[test]
-fn what_was_changed_over_a_monitor_is_there_after_two_upgrades() {
+fn changes_over_a_monitor_survive_two_upgrades() {
     let mut daemon = Daemon::with_image(Folder::new(), "num-queues=2,serial=abc", "");
     daemon.folder.image("other.img", 1 << 20);
     let mut client = daemon.client();
@@ -91,7 +91,7 @@ fn what_was_changed_over_a_monitor_is_there_after_two_upgrades() {
 }
 
 #[test]
-fn a_signal_upgrades_too_and_the_images_stay_locked() {
+fn sigusr2_upgrades_and_images_stay_locked() {
     let daemon = Daemon::with_image(Folder::new(), "num-queues=1", "");
     let locked = || {
         let said = daemon.folder.run("serve disk.img --socket other");
@@ -110,7 +110,7 @@ fn a_signal_upgrades_too_and_the_images_stay_locked() {
 }
 
 #[test]
-fn the_service_manager_hears_of_the_new_process() {
+fn upgrade_reports_the_new_process_to_the_service_manager() {
     let folder = Folder::new();
     let socket = folder.join("notify");
     let manager = UnixDatagram::bind(&socket).unwrap();
@@ -147,7 +147,7 @@ fn the_service_manager_hears_of_the_new_process() {
 
 /// Only block_resize tells guests.
 #[test]
-fn a_disk_that_has_grown_behind_its_back_is_as_large_as_its_guest_knows() {
+fn upgrade_keeps_the_size_that_the_guest_knows() {
     let mut daemon = Daemon::with_image(Folder::new(), "num-queues=1", "");
     let guest = Guest::connect(&daemon.folder.join("s"), 1);
     assert_eq!(guest.capacity(), 16 << 20);
@@ -166,7 +166,7 @@ fn a_disk_that_has_grown_behind_its_back_is_as_large_as_its_guest_knows() {
 
 #[test]
 fn an_upgrade_keeps_the_user_that_the_daemon_runs_as() {
-    const NOBODY: u32 = 65534;
+    const UID: u32 = 65534;
     if !rustix::process::geteuid().is_root() {
         test_support::report::not_run("only root can become another user");
         return;
@@ -174,9 +174,9 @@ fn an_upgrade_keeps_the_user_that_the_daemon_runs_as() {
     let folder = Folder::new();
     folder.image("disk.img", 16 << 20);
     for name in ["disk.img", "."] {
-        chown(folder.join(name), Some(NOBODY), None).unwrap();
+        chown(folder.join(name), Some(UID), None).unwrap();
     }
-    let line = "--user nobody --blockdev file,node-name=d,filename=disk.img,cache.direct=off \
+    let line = "--user 65534 --blockdev file,node-name=d,filename=disk.img,cache.direct=off \
         --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s,writable=on";
     let mut daemon = Daemon::start_copied_in(folder, line);
     let load = daemon.load(1, 2);
@@ -188,7 +188,7 @@ fn an_upgrade_keeps_the_user_that_the_daemon_runs_as() {
             let line = lines.find_map(|line| line.strip_prefix(name)).unwrap();
             line.split_whitespace().next().unwrap().to_owned()
         };
-        assert_eq!(line("Uid:"), NOBODY.to_string());
+        assert_eq!(line("Uid:"), UID.to_string());
         assert_eq!(line("CapPrm:"), format!("{:016x}", 0));
     }
     load.ended_well();

@@ -7,7 +7,7 @@ use crate::process::Folder;
 use crate::transfers::{LINE, carry_out, images, plug};
 
 #[test]
-fn a_tracer_sees_each_request_to_a_disk_and_nothing_else() {
+fn probes_fire_once_for_each_lsi_request() {
     let probes = [
         "kick",
         "request_start",

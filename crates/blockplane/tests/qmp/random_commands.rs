@@ -3,9 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use crate::client::Client;
-use crate::neighbour::{self, BLOCKS, Neighbour};
 use crate::process::Folder;
 use crate::start;
+use crate::undisturbed_guest::{self, BLOCKS, UndisturbedGuest};
 
 /// A sequence that looks random, and is the same each time (SplitMix64).
 struct Random(u64);
@@ -164,12 +164,12 @@ impl Schema {
 }
 
 #[test]
-fn whatever_a_client_says_is_answered_and_disturbs_nobody() {
+fn random_commands_are_answered_and_disturb_no_guest() {
     let folder = Folder::new();
     folder.image("disk", BLOCKS * 4096);
     folder.image("disk2", 1 << 20);
-    let (program, mut client) = start(&folder, neighbour::LINE);
-    let neighbour = Neighbour::start(&folder);
+    let (program, mut client) = start(&folder, undisturbed_guest::LINE);
+    let neighbour = UndisturbedGuest::start(&folder);
     let mut reader = Client::connect(&folder.join("qmp"));
     let schema = reader.done("query-qmp-schema", json!({}));
     let schema = Schema(schema.as_array().unwrap().clone());

@@ -16,13 +16,13 @@ use crate::start;
 /// Blocks that the neighbour writes and reads.
 pub const BLOCKS: u64 = 64;
 
-pub struct Neighbour {
+pub struct UndisturbedGuest {
     verified: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
-impl Neighbour {
+impl UndisturbedGuest {
     /// Writes blocks and reads them again, all the time.
     pub fn start(folder: &Folder) -> Self {
         let mut guest = Guest::connect(&folder.join("neighbour.sock"), 1);
@@ -38,7 +38,7 @@ impl Neighbour {
                 count.store(done + 1, Ordering::Relaxed);
             }
         });
-        Neighbour {
+        UndisturbedGuest {
             verified,
             stop,
             thread,
@@ -96,13 +96,13 @@ const CYCLES: usize = 1000;
 const MORE_KIB: usize = 800;
 
 #[test]
-fn a_thousand_exports_come_and_go() {
+fn thousand_exports_added_and_removed_leave_nothing() {
     let folder = Folder::new();
     folder.image("disk", BLOCKS * 4096);
     folder.image("other", 1 << 20);
     let (mut program, mut client) = start(&folder, LINE);
     let pid = program.pid();
-    let neighbour = Neighbour::start(&folder);
+    let neighbour = UndisturbedGuest::start(&folder);
     neighbour.goes_on();
     let mut before = None;
     for cycle in 0..CYCLES {
@@ -148,11 +148,11 @@ fn a_thousand_exports_come_and_go() {
 }
 
 #[test]
-fn an_iothread_is_tuned_under_load() {
+fn tuning_an_iothread_does_not_disturb_a_guest() {
     let folder = Folder::new();
     folder.image("disk", BLOCKS * 4096);
     let (program, mut client) = start(&folder, LINE);
-    let neighbour = Neighbour::start(&folder);
+    let neighbour = UndisturbedGuest::start(&folder);
     for round in 0..100_u64 {
         for (property, value) in [
             ("aio-max-batch", round % 5),

@@ -327,7 +327,7 @@ fn reconcile(theirs: &mut Value, ours: &mut Value) {
         if ours.get("drv").is_none() {
             continue;
         }
-        // Ours go around the page cache unless told otherwise.
+        // Our nodes use direct I/O by default.
         for node in [&mut *theirs, &mut *ours] {
             assert!(node["cache"]["direct"].take().is_boolean());
         }
@@ -345,7 +345,7 @@ fn reconcile(theirs: &mut Value, ours: &mut Value) {
 }
 
 #[test]
-fn answers_are_those_of_qemu_storage_daemon() {
+fn replies_match_qemu_storage_daemon() {
     if !test_support::report::installed("qemu-storage-daemon") {
         return;
     }

@@ -6,7 +6,7 @@ use crate::daemon::Daemon;
 use crate::process::Folder;
 
 #[test]
-fn what_has_a_state_of_its_own_is_refused_by_name() {
+fn upgrade_names_objects_that_cannot_be_handed_over() {
     let rules =
         "--blockdev null-co,node-name=d,size=1M --blockdev blkdebug,node-name=rules,image=d";
     let mut daemon = Daemon::start_in(Folder::new(), rules, &[]);
@@ -21,7 +21,7 @@ fn what_has_a_state_of_its_own_is_refused_by_name() {
 }
 
 #[test]
-fn another_program_is_for_daemons_without_a_sandbox() {
+fn upgrade_to_another_binary_requires_no_sandbox() {
     let program = env!("CARGO_BIN_EXE_blockplane");
     let line = format!("upgrade qmp --binary {program}");
     let confined = Daemon::with_image(Folder::new(), "num-queues=1", "");

@@ -1,4 +1,4 @@
-//! Rings that change while they are read.
+//! Rings that a guest changes while they are read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -117,7 +117,7 @@ const USES: usize = 50;
 /// nearly all do sooner or later.
 ///
 /// What it had taken is still carried out then, and disk and memory are the other queue's as well. So that the
-/// other queue can be judged, no request of queue 0's reaches what that one has in memory, or block [`UNNAMED`].
+/// other queue can be verified, no request of queue 0's reaches what that one has in memory, or block [`UNNAMED`].
 pub fn rewritten_while_read(guest: &mut Guest, seed: u64) -> bool {
     guest.negotiate(FEATURES | INDIRECT_DESC | EVENT_IDX);
     guest.share_memory();

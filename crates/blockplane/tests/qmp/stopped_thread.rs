@@ -1,16 +1,16 @@
-//! A thread that is held as soon as it is made, by its parent's debugger, before it has done anything.
+//! A new thread of a child process, stopped by ptrace(2) before it runs.
 
 use std::io;
 
 use rustix::process::Pid;
 use test_support::deadline::Deadline;
 
-/// It does nothing until it is let go.
-pub struct Born(i32);
+/// A thread that is stopped until it is resumed or dropped.
+pub struct StoppedThread(i32);
 
-impl Born {
-    /// The first thread that the main thread of a child of ours makes after `ask`.
-    pub fn held(process: Pid, ask: impl FnOnce()) -> Self {
+impl StoppedThread {
+    /// The first thread that the main thread of a child process creates after `ask`.
+    pub fn first_after(process: Pid, ask: impl FnOnce()) -> Self {
         let main = process.as_raw_pid();
         ptrace(
             libc::PTRACE_SEIZE,
@@ -26,21 +26,22 @@ impl Born {
         let born = i32::try_from(born).unwrap();
         stopped(born);
         ptrace(libc::PTRACE_DETACH, main, 0, 0);
-        Born(born)
+        StoppedThread(born)
     }
 
-    pub fn let_go(self) {}
+    /// Lets it run.
+    pub fn resume(self) {}
 
-    /// Waits until it has gone with its process, without having done anything.
-    pub fn taken_along(self) {
+    /// Waits until it has ended with its process, without having run.
+    pub fn ended_with_its_process(self) {
         let status = changed(self.0);
         assert!(!libc::WIFSTOPPED(status), "{status:#x}");
     }
 }
 
-impl Drop for Born {
+impl Drop for StoppedThread {
     fn drop(&mut self) {
-        // Also when a test fails: its process could not end else. (One that has gone is nothing to let go.)
+        // Also when a test fails, because its process could not end otherwise. (It fails for a thread that has ended.)
         // SAFETY: of these requests only PTRACE_GETEVENTMSG writes memory of ours.
         unsafe { libc::ptrace(libc::PTRACE_DETACH, self.0, 0, 0) };
     }

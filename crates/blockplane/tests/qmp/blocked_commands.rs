@@ -1,13 +1,13 @@
-//! Commands that wait for a disk hold up nobody but their own client and whoever wants the same disk.
+//! Commands that wait for a disk block only their own client and commands for the same disk.
 
 use serde_json::{Value, json};
 use test_support::deadline::eventually;
 
-use crate::born::Born;
 use crate::client::Client;
 use crate::guest::{Guest, IN};
 use crate::process::Folder;
 use crate::start;
+use crate::stopped_thread::StoppedThread;
 
 const MIB: u64 = 1 << 20;
 
@@ -15,7 +15,7 @@ const LINE: &str = "--blockdev file,node-name=d,filename=disk \
     --blockdev file,node-name=other,filename=other \
     --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=e.sock,writable=on";
 
-/// The iothread of the disk answers nobody from now on.
+/// Makes the disk's iothread hang.
 fn hang(guest: &mut Guest) {
     guest.request(0, IN, 0, 0);
     guest.block_signal(0);
@@ -24,7 +24,7 @@ fn hang(guest: &mut Guest) {
     guest.watch(0, 0);
 }
 
-/// Waits until another client's command is at work on the disk, and says what others hear then.
+/// Waits until another client's command uses the disk, and returns the error that other clients get then.
 fn until_busy(client: &mut Client, command: &str) -> String {
     let busy = format!("Node 'd' is busy: a {command} waits");
     let export = json!({"type": "vhost-user-blk", "id": "f", "node-name": "d",
@@ -41,7 +41,7 @@ fn until_busy(client: &mut Client, command: &str) -> String {
     busy
 }
 
-/// Gives a command while the disk's iothread hangs, and says what it is answered when that goes on.
+/// Sends a command while the disk's iothread hangs, and returns the reply once the iothread continues.
 fn while_it_hangs(command: &str, arguments: &Value) -> Value {
     let folder = Folder::new();
     folder.image("disk", MIB);
@@ -91,7 +91,7 @@ fn while_it_hangs(command: &str, arguments: &Value) -> Value {
 }
 
 #[test]
-fn a_disk_that_shrinks() {
+fn resize_of_a_hanging_disk_blocks_its_own_client_only() {
     let shrink = json!({"node-name": "d", "size": MIB / 2});
     assert_eq!(
         while_it_hangs("block_resize", &shrink),
@@ -100,7 +100,7 @@ fn a_disk_that_shrinks() {
 }
 
 #[test]
-fn a_disk_that_is_opened_anew() {
+fn reopening_a_hanging_disk_blocks_its_own_client_only() {
     let node = json!({"driver": "file", "node-name": "d", "filename": "disk", "aio": "threads"});
     let reopen = json!({"options": [node]});
     assert_eq!(
@@ -111,7 +111,7 @@ fn a_disk_that_is_opened_anew() {
 
 /// What waits when the end comes is done first; what is behind it hears that it will not be.
 #[test]
-fn the_end_comes_meanwhile() {
+fn shutdown_works_while_a_command_waits_for_a_disk() {
     let folder = Folder::new();
     folder.image("disk", MIB);
     folder.image("other", MIB);
@@ -133,7 +133,7 @@ fn the_end_comes_meanwhile() {
 }
 
 #[test]
-fn what_goes_with_a_node_is_not_in_use() {
+fn node_with_an_inline_child_in_use_cannot_be_removed() {
     let folder = Folder::new();
     folder.image("disk", MIB);
     let line = "--blockdev raw,node-name=top,file.driver=file,file.node-name=inside,file.filename=disk \
@@ -150,7 +150,7 @@ fn what_goes_with_a_node_is_not_in_use() {
 
 /// As on a server that does not answer: the thread that opens it does not get to it.
 #[test]
-fn a_disk_that_is_slow_to_open() {
+fn opening_a_slow_disk_blocks_its_own_client_only() {
     let folder = Folder::new();
     folder.image("disk", MIB);
     folder.image("other", MIB);
@@ -159,7 +159,7 @@ fn a_disk_that_is_slow_to_open() {
     let mut client = Client::connect(&folder.join("qmp"));
     let node = json!({"driver": "raw", "node-name": "slow",
         "file": {"driver": "file", "node-name": "inside", "filename": "slow"}});
-    let opens = Born::held(program.pid(), || waits.send("blockdev-add", &node));
+    let opens = StoppedThread::first_after(program.pid(), || waits.send("blockdev-add", &node));
     waits.send("query-block", &json!({}));
     // Others go on, and its names are taken.
     client.done("blockdev-del", json!({"node-name": "other"}));
@@ -184,7 +184,7 @@ fn a_disk_that_is_slow_to_open() {
         }
     }
     assert!(!waits.is_answered());
-    opens.let_go();
+    opens.resume();
     assert_eq!(waits.answer(), json!({"return": {}}));
     assert_eq!(waits.answer(), json!({"return": []}));
     let part = json!({"driver": "raw", "node-name": "part", "file": "slow"});
@@ -202,7 +202,7 @@ fn a_disk_that_is_slow_to_open() {
 
 /// It may never be open: disks that are, are flushed and closed all the same.
 #[test]
-fn the_end_comes_before_a_disk_is_open() {
+fn shutdown_works_while_a_disk_is_being_opened() {
     let slow = json!({"driver": "file", "node-name": "slow", "filename": "slow"});
     let anew = json!({"driver": "file", "node-name": "d", "filename": "disk", "aio": "threads"});
     for (command, arguments) in [
@@ -215,9 +215,9 @@ fn the_end_comes_before_a_disk_is_open() {
         folder.image("slow", MIB);
         let (program, mut waits) = start(&folder, LINE);
         let mut client = Client::connect(&folder.join("qmp"));
-        let opens = Born::held(program.pid(), || waits.send(command, &arguments));
+        let opens = StoppedThread::first_after(program.pid(), || waits.send(command, &arguments));
         client.done("quit", json!({}));
-        opens.taken_along();
+        opens.ended_with_its_process();
         let ended = program.ended();
         assert_eq!(ended.code, Some(0), "{command}: {ended:?}");
     }
@@ -225,7 +225,7 @@ fn the_end_comes_before_a_disk_is_open() {
 
 /// Its old opening is there meanwhile: guests go on with it, and it stays if the new one cannot be.
 #[test]
-fn a_disk_that_is_slow_to_open_anew() {
+fn reopening_a_slow_disk_keeps_the_old_file_in_use() {
     let folder = Folder::new();
     folder.image("disk", MIB);
     folder.image("other", MIB);
@@ -254,7 +254,8 @@ fn a_disk_that_is_slow_to_open_anew() {
         ),
         (buffered, Value::Null),
     ] {
-        let opens = Born::held(program.pid(), || waits.send("blockdev-reopen", &options));
+        let opens =
+            StoppedThread::first_after(program.pid(), || waits.send("blockdev-reopen", &options));
         client.done(
             "block_resize",
             json!({"node-name": "other", "size": 2 * MIB}),
@@ -266,7 +267,7 @@ fn a_disk_that_is_slow_to_open_anew() {
         guest.request(0, IN, 0, 0);
         assert_eq!(direct(&mut client), before);
         assert!(!waits.is_answered());
-        opens.let_go();
+        opens.resume();
         assert_eq!(waits.answer()["error"]["desc"], answer);
     }
     assert_eq!(direct(&mut client), !before);

@@ -21,7 +21,7 @@ fn nodes() -> &'static str {
 }
 
 #[test]
-fn an_export_comes_and_goes_by_a_monitor() {
+fn lsi_export_is_added_and_removed_over_a_monitor() {
     let folder = Folder::new();
     let (program, mut client) = start(&folder, nodes());
     let options = json!({
@@ -38,7 +38,10 @@ fn an_export_comes_and_goes_by_a_monitor() {
         assert!(refused.contains("by export 'e'"), "{refused}");
     }
     let mut driver = plug(&folder, &[(0, 0), (0, 1)]);
-    assert_eq!(client.told("BLOCK_EXPORT_CONNECTED"), json!({"id": "e"}));
+    assert_eq!(
+        client.wait_for_event("BLOCK_EXPORT_CONNECTED"),
+        json!({"id": "e"})
+    );
     for tag in 0..3 {
         driver.submit(&transfer(0x2a, 0, Some(tag), tag.into(), 8, BUFFERS));
     }
@@ -64,8 +67,14 @@ fn an_export_comes_and_goes_by_a_monitor() {
     let refused = client.fails("block-export-del", json!({"id": "e"}));
     assert!(refused.contains("still in use"), "{refused}");
     client.done("block-export-del", json!({"id": "e", "mode": "hard"}));
-    assert_eq!(client.told("BLOCK_EXPORT_DISCONNECTED"), json!({"id": "e"}));
-    assert_eq!(client.told("BLOCK_EXPORT_DELETED"), json!({"id": "e"}));
+    assert_eq!(
+        client.wait_for_event("BLOCK_EXPORT_DISCONNECTED"),
+        json!({"id": "e"})
+    );
+    assert_eq!(
+        client.wait_for_event("BLOCK_EXPORT_DELETED"),
+        json!({"id": "e"})
+    );
     assert!(driver.machine.is_hung_up());
     assert!(!folder.has("e.sock"));
     client.done("blockdev-del", json!({"node-name": "b"}));
@@ -74,13 +83,13 @@ fn an_export_comes_and_goes_by_a_monitor() {
     options["luns"].as_array_mut().unwrap().pop();
     client.done("block-export-add", options);
     plug(&folder, &[(0, 0)]);
-    client.told("BLOCK_EXPORT_DISCONNECTED");
+    client.wait_for_event("BLOCK_EXPORT_DISCONNECTED");
     client.done("block-export-del", json!({"id": "e"}));
     program.stop().succeeded();
 }
 
 #[test]
-fn another_front_end_finds_the_disks_again() {
+fn next_front_end_finds_the_disks_again() {
     let folder = Folder::new();
     let (program, _client) = start(&folder, LINE);
     for round in 0..3u8 {
@@ -110,7 +119,7 @@ fn capacity(driver: &mut crate::driver::Driver) -> u64 {
 }
 
 #[test]
-fn a_guest_hears_of_another_size() {
+fn lsi_guest_is_notified_of_a_resize() {
     let folder = Folder::new();
     let (program, mut client) = start(&folder, LINE);
     let mut driver = plug(&folder, &[(0, 0)]);
@@ -129,7 +138,7 @@ fn a_guest_hears_of_another_size() {
 }
 
 #[test]
-fn a_disk_is_opened_anew_while_it_is_read() {
+fn lsi_disk_is_reopened_while_it_is_read() {
     let folder = Folder::new();
     let (program, mut client) = start(&folder, LINE);
     let mut driver = plug(&folder, &[(0, 0)]);
@@ -149,7 +158,7 @@ fn a_disk_is_opened_anew_while_it_is_read() {
 }
 
 #[test]
-fn a_command_is_served_by_the_new_node_while_another_one_is_with_the_old_one() {
+fn lsi_command_is_served_by_the_new_node_while_another_uses_the_old_one() {
     let folder = Folder::new();
     let an_hour = 3_600_000_000_000_u64;
     let line = format!(
@@ -178,7 +187,7 @@ addr.type=unix,addr.path=e.sock"
 }
 
 #[test]
-fn options_that_make_no_sense_are_refused() {
+fn invalid_lsi_options_are_refused() {
     let folder = Folder::new();
     images(&folder);
     for (luns, expected) in [

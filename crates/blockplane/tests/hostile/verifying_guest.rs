@@ -1,4 +1,4 @@
-//! A guest that does nothing wrong, on another export of the same iothread, all the time.
+//! A well-behaved guest on another export of the same iothread, which verifies its data all the time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ const BLOCKS: u64 = 512;
 /// after the row was done.
 const ENOUGH: u64 = 3;
 
-pub struct Bystander {
+pub struct VerifyingGuest {
     shared: Arc<Shared>,
     thread: JoinHandle<Result<(), String>>,
 }
@@ -27,7 +27,7 @@ struct Shared {
     stop: AtomicBool,
 }
 
-impl Bystander {
+impl VerifyingGuest {
     pub fn start(daemon: &Daemon) -> Self {
         let mut guest = Guest::connect(&daemon.socket(QUIET));
         guest.ready();
@@ -45,7 +45,7 @@ impl Bystander {
                 Ok(())
             })
         };
-        Bystander { shared, thread }
+        VerifyingGuest { shared, thread }
     }
 
     /// Waits until some more of its requests were right.

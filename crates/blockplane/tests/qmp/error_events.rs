@@ -1,4 +1,4 @@
-//! Tests of events about errors: a disk that fails, a guest that breaks its queue.
+//! Events about errors: a disk that fails, a guest that breaks its queue.
 
 use serde_json::json;
 
@@ -14,7 +14,7 @@ const EXPORT: &str =
 const ONE_MIB_PER_FILE: &str = r#"ulimit -f 2048; exec "$0" "$@""#;
 
 #[test]
-fn a_disk_that_fails_and_a_queue_that_broke_are_told_of() {
+fn failed_requests_and_broken_queues_emit_events() {
     for aio in ["native", "io_uring", "threads"] {
         let folder = Folder::new();
         folder.image("disk", 4 << 20);
@@ -26,7 +26,7 @@ fn a_disk_that_fails_and_a_queue_that_broke_are_told_of() {
         program.accepts(&folder.join("s"));
         let mut client = Client::connect(&folder.join("qmp"));
         let mut guest = Guest::connect(&folder.join("s"), 2);
-        // Far more errors than may be told.
+        // Far more errors than events that may be sent.
         for round in 0..50 {
             for slot in 0..SLOTS {
                 guest.add(0, slot, OUT, 512 + slot as u64, round);
@@ -46,12 +46,12 @@ fn a_disk_that_fails_and_a_queue_that_broke_are_told_of() {
             "nospace": false,
             "reason": "File too large",
         });
-        assert_eq!(client.told("BLOCK_IO_ERROR"), data, "{aio}");
+        assert_eq!(client.wait_for_event("BLOCK_IO_ERROR"), data, "{aio}");
         // What is read and written elsewhere succeeds, and is no news.
         guest.request(1, OUT, 0, 7);
         guest.request(1, IN, 0, 0);
         guest.ask_nonsense(1);
-        let broken = client.told("BLOCK_EXPORT_QUEUE_BROKEN");
+        let broken = client.wait_for_event("BLOCK_EXPORT_QUEUE_BROKEN");
         assert_eq!((&broken["id"], &broken["queue"]), (&json!("e"), &json!(1)));
         assert!(!broken["reason"].as_str().unwrap().is_empty());
         drop(guest);

@@ -4,7 +4,7 @@ use crate::daemon::Daemon;
 use crate::guest::{BLOCK, Guest, IN, OUT, SLOTS};
 use crate::process::Folder;
 
-/// Both queues are on one iothread: whatever it was told of the second it has heard before it answers a request of the first.
+/// Both queues are on one iothread, which handles messages about the second before it answers a later request of the first.
 fn start() -> Daemon {
     let folder = Folder::new();
     folder.image("disk.img", 16 << 20);

@@ -39,7 +39,7 @@ fn with_probe(hits: Vec<Hit>, probe: &str) -> (Vec<Hit>, Vec<Hit>) {
 }
 
 #[test]
-fn a_tracer_sees_the_steps_of_each_command_and_of_each_request() {
+fn probes_fire_for_each_command_and_request() {
     let probes = [
         "request_start",
         "request_submit",
@@ -63,7 +63,7 @@ fn a_tracer_sees_the_steps_of_each_command_and_of_each_request() {
     other.request(0, GET_ID, 0, 0);
     program.stop();
 
-    let (told, hits) = with_probe(tracer.hits("traced-scsi"), "notify");
+    let (probed, hits) = with_probe(tracer.hits("traced-scsi"), "notify");
     // Queue, then what the page on tracing says: 29/00 is the unit's word that it was switched on, 21/00 that there is no such block.
     assert_eq!(
         steps(&hits),
@@ -83,10 +83,10 @@ fn a_tracer_sees_the_steps_of_each_command_and_of_each_request() {
             ("scsi_status", vec![3, 0, 2, 0x05_2100]),
         ]
     );
-    let of_disk: u64 = told.iter().map(|hit| hit.arguments[1]).sum();
-    assert_eq!(of_disk, 1, "{told:?}");
+    let of_disk: u64 = probed.iter().map(|hit| hit.arguments[1]).sum();
+    assert_eq!(of_disk, 1, "{probed:?}");
 
-    let (told, hits) = with_probe(tracer.hits("traced-blk"), "notify");
+    let (probed, hits) = with_probe(tracer.hits("traced-blk"), "notify");
     assert_eq!(
         steps(&hits),
         [
@@ -97,6 +97,6 @@ fn a_tracer_sees_the_steps_of_each_command_and_of_each_request() {
             ("request_answer", vec![0, 0]),
         ]
     );
-    let of_disk: u64 = told.iter().map(|hit| hit.arguments[1]).sum();
-    assert_eq!(of_disk, 1, "{told:?}");
+    let of_disk: u64 = probed.iter().map(|hit| hit.arguments[1]).sum();
+    assert_eq!(of_disk, 1, "{probed:?}");
 }

@@ -1,4 +1,4 @@
-//! A host full of disks in one process.
+//! A hundred exports in one process.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -30,7 +30,7 @@ fn arguments(folder: &Folder) -> Vec<String> {
 
 /// Each queue has descriptors of its own: far more than the usual soft limit.
 #[test]
-fn a_hundred_exports_of_32_queues_start_serve_and_stop() {
+fn hundred_exports_of_32_queues_start_serve_and_stop() {
     let folder = Folder::new();
     let script = r#"ulimit -Sn 256; exec "$0" "$@""#;
     let mut server = Process::spawn(folder.command_after(script, arguments(&folder)));
@@ -58,7 +58,7 @@ fn a_hundred_exports_of_32_queues_start_serve_and_stop() {
 }
 
 #[test]
-fn the_limit_of_descriptors_is_raised_as_far_as_it_may_be() {
+fn soft_limit_of_descriptors_is_raised_to_the_hard_limit() {
     let folder = Folder::new();
     let script = r#"ulimit -Sn 64; exec "$0" "$@""#;
     let args = ["serve", "null-co:", "--socket", "s"];
