@@ -264,7 +264,7 @@ fn pipes_and_endless_input_are_no_configuration() {
     let folder = Folder::new();
     rustix::fs::mkfifoat(rustix::fs::CWD, folder.join("pipe"), rustix::fs::Mode::RWXU).unwrap();
     for (file, words) in [
-        ("/dev/zero", "more than 16 MiB"),
+        ("/dev/zero", "larger than 16 MiB"),
         (".", "directory"),
         ("pipe", "is a pipe"),
     ] {
