@@ -44,7 +44,7 @@ impl Contents {
             Op::Read => {
                 let mut from = &self.0[at..at + len];
                 for (base, len) in segments(request) {
-                    // SAFETY: whoever asked keeps this memory until it is told.
+                    // SAFETY: the submitter keeps this memory until the completion.
                     unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), base, len) };
                     from = &from[len..];
                 }
@@ -66,7 +66,7 @@ pub fn segments(request: &Request) -> Vec<(*mut u8, usize)> {
     if request.iov_count == 0 {
         return Vec::new();
     }
-    // SAFETY: whoever asks keeps the list until it is told.
+    // SAFETY: the submitter keeps the list until the completion.
     let list = unsafe { std::slice::from_raw_parts(request.iov, request.iov_count as usize) };
     list.iter()
         .map(|piece| (piece.iov_base.cast(), piece.iov_len))

@@ -55,7 +55,9 @@ impl<D: PciDevice> FrontEnd<D> {
         self.asked.clear();
         let (ours, theirs) = UnixStream::pair().expect("sockets");
         ours.set_nonblocking(true).expect("a socket");
-        self.server.connect(theirs).expect("nobody is connected");
+        self.server
+            .connect(theirs)
+            .expect("no front-end is connected");
         self.socket = Some(ours);
     }
 

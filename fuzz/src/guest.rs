@@ -19,7 +19,7 @@ const PAGE: usize = 4096;
 /// What is above a guest address where the front-end sees it.
 const USER: u64 = 0x7f00_0000_0000;
 
-/// Where the mappings are, which stay for ever, each between two pages that nobody may touch.
+/// Addresses of the mappings, which are never removed, each between two guard pages.
 struct Mapped([*mut u8; REGIONS.len()]);
 
 // SAFETY: addresses; targets run on one thread.
@@ -53,7 +53,7 @@ pub struct Memory {
 impl Memory {
     pub fn new() -> Self {
         for ((_, len), host) in REGIONS.iter().zip(mapped().0) {
-            // SAFETY: all of the mapping, of which nobody has a reference.
+            // SAFETY: all of the mapping, to which there is no reference.
             unsafe { host.write_bytes(0, *len) };
         }
         Memory { map: Memory::map() }
@@ -71,7 +71,7 @@ impl Memory {
                 host,
                 owner: Arc::new(()),
             });
-        // SAFETY: mapped for ever, and nobody makes references to it.
+        // SAFETY: never unmapped, and no references to it are made.
         Arc::new(unsafe { GuestMemory::new(regions.collect()) }.expect("sound regions"))
     }
 
@@ -125,7 +125,7 @@ impl Allowed {
     pub fn check(&self, before: &[Vec<u8>]) {
         for (before, host) in before.iter().zip(mapped().0) {
             for (page, old) in before.chunks(PAGE).enumerate() {
-                // SAFETY: within the mapping; nobody writes now.
+                // SAFETY: within the mapping; nothing writes now.
                 let now = unsafe { std::slice::from_raw_parts(host.add(page * PAGE), old.len()) };
                 if old == now {
                     continue;
@@ -144,7 +144,7 @@ impl Allowed {
                         .any(|(start, end)| (*start..*end).contains(&at));
                     assert!(
                         inside,
-                        "a byte was written that was nobody's to write: {offset:#x} of page {page}"
+                        "a byte outside of writable buffers was written: {offset:#x} of page {page}"
                     );
                 }
             }

@@ -1,7 +1,7 @@
 //! Fuzzing: one target per interface that others write to. `README.md` says how to run them.
 //!
-//! A target takes any bytes for a sequence of what somebody may do, in an order and with interruptions of its own, and
-//! asserts what must hold whatever they did. A panic, a run without end and memory without bound are findings.
+//! A target interprets any bytes as a sequence of actions of a guest, front-end or client, with interruptions, and
+//! asserts invariants. A panic, a run without end and memory without bound are findings.
 
 mod descriptors;
 mod disk;

@@ -204,7 +204,7 @@ impl Machine {
         self.chip.write(Bar::Io, SCID, &[0x47]);
         self.chip
             .write(Bar::Registers, DSP, &0x100u32.to_le_bytes());
-        // Memory that was asked for before the reset is answered to nobody.
+        // The chip must ignore replies to requests for memory from before the reset.
         while self.world.asked() {
             self.world.answer_memory(&mut self.chip, 0);
         }

@@ -13,17 +13,17 @@ pub struct Observed {
     chains: Arc<Mutex<Chains>>,
 }
 
-/// The chains that a device has, and has given back.
+/// The chains that a device has admitted, and those that it has returned.
 pub struct Chains {
     /// What the device has: names, and where it may write.
     pub taken: Vec<(ChainId, Vec<(usize, usize)>)>,
-    /// Where chains may be written whose name several had: which of them was given back cannot be told.
+    /// Writable buffers of chains that shared an id: it is unknown which of them was returned.
     shared: Vec<(usize, usize)>,
-    /// What it has given back since the last look, and how much it says it has written.
+    /// Chains that were returned since the last check, with the reported number of written bytes.
     pub pushed: Vec<(ChainId, u32)>,
-    /// Where chains were written that were taken since the last look, and are given back.
+    /// Writable buffers of chains that were admitted since the last check and are returned.
     pub answered: Vec<(usize, usize)>,
-    /// Looks at a chain that is given back: whether its last byte that may be written, if there is one, is as it should be.
+    /// Checks a returned chain: whether its last writable byte, if there is one, has a valid value.
     pub on_push: fn(Option<*const u8>) -> bool,
     /// All memory.
     regions: BTreeMap<usize, usize>,
@@ -80,7 +80,7 @@ impl Chains {
         }
     }
 
-    /// Chains that it has, and that it has given back since the last look.
+    /// The number of chains in flight, and of those returned since the last check.
     pub fn count(&self) -> usize {
         self.taken.len() + self.pushed.len()
     }

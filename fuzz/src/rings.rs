@@ -1,6 +1,6 @@
 //! Split and packed virtqueues, and a driver that writes anything into them at any time between two calls.
 //!
-//! Chains lie in guest memory, whatever their descriptors say; the driver finds what is given back where the specification
+//! Chains lie in guest memory, whatever their descriptors say; the driver finds used entries where the specification
 //! says; nothing else of its memory changes. A ring that is broken says so, and works again after a reset.
 
 use virtqueue::{Chain, Queue, RingFeatures};

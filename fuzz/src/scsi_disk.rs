@@ -97,7 +97,7 @@ impl Rig {
             .into();
         let target = Target::new();
         for (lun, (unit, _)) in LUNS.iter().zip(&units) {
-            target.add(*lun, unit.clone()).expect("nobody is there");
+            target.add(*lun, unit.clone()).expect("the address is free");
         }
         for nexus in 0..NEXUSES {
             target.attach(Nexus(nexus), &ports(nexus));
@@ -186,7 +186,7 @@ impl Rig {
                 if self.target.remove(LUNS[at]).is_none() {
                     self.target
                         .add(LUNS[at], self.units[at].0.clone())
-                        .expect("nobody is there");
+                        .expect("the address is free");
                     for nexus in 0..NEXUSES {
                         self.target.attach(Nexus(nexus), &ports(nexus));
                     }
@@ -356,7 +356,7 @@ impl Rig {
             self.slots
                 .iter()
                 .all(|slot| matches!(slot.waits, Waits::Idle)),
-            "nobody waits for ever"
+            "no command waits for ever"
         );
         for (at, (unit, _)) in self.units.iter().enumerate() {
             unit.resize(DISK as u64);

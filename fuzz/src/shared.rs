@@ -29,7 +29,7 @@ impl Shared {
     }
 
     pub fn clear(&self) {
-        // SAFETY: all of the mapping, of which nobody has a reference.
+        // SAFETY: all of the mapping, to which there is no reference.
         unsafe { self.host.write_bytes(0, self.len) };
     }
 
@@ -37,7 +37,7 @@ impl Shared {
     pub fn write(&self, at: usize, bytes: &[u8]) {
         let at = at.min(self.len);
         let len = bytes.len().min(self.len - at);
-        // SAFETY: within the mapping, of which nobody has a reference.
+        // SAFETY: within the mapping, to which there is no reference.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.host.add(at), len) };
     }
 

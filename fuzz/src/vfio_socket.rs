@@ -89,7 +89,7 @@ impl Rig {
                 front_end.send_anything(input.bytes(len), &fds);
             }
             10 => {
-                // A reply that nobody waits for, or to something else.
+                // An unexpected reply, or one to another request.
                 let mut bytes = Vec::new();
                 let payload = input.bytes(32);
                 Header {

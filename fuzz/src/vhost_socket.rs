@@ -159,7 +159,7 @@ fn address() -> &'static SocketAddr {
         let name = format!("blockplane-fuzz-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(name).expect("a name");
         let socket = UnixListener::bind_addr(&address).expect("a socket");
-        // SAFETY: it is nobody else's.
+        // SAFETY: it has no other owner.
         let listener = unsafe { Listener::inherit(socket.into_raw_fd()) };
         let server = Server::spawn(listener.expect("it listens"), Arc::new(Device));
         (address, server.expect("a thread"))

@@ -1,7 +1,7 @@
 //! The virtio block device: requests of any form in rings of any content, and a disk that answers in any order.
 //!
 //! Requests to the disk are for blocks that are there and name guest memory only; a read-only disk is never written; each chain is
-//! given back once, with a status; memory changes only where a chain may be written; once the disk is done nothing is in
+//! returned once, with a status; memory changes only where a chain may be written; once the disk is done nothing is in
 //! flight. A queue that was broken works again after a reset.
 
 use std::collections::BTreeSet;
@@ -228,7 +228,7 @@ impl Rig {
         self.ring.chains().allow(&mut allowed);
         what(self);
         self.ring.chains().allow(&mut allowed);
-        // What was taken and given back within the step has only its status, or its name.
+        // A chain that was admitted and returned within the step has only its status, or its id.
         for (base, len) in self.ring.chains().answered.drain(..) {
             allowed.add(std::ptr::with_exposed_provenance(base), len);
         }
@@ -313,7 +313,7 @@ impl Rig {
         assert_eq!(self.queue.in_flight(), 0);
         assert!(
             self.is_broken || self.ring.chains().taken.is_empty(),
-            "each chain is given back"
+            "each chain is returned"
         );
     }
 

@@ -1,7 +1,7 @@
 //! The virtio SCSI controller: commands, task management and events in rings of any content, disks that answer in any
 //! order, units that come, go and change.
 //!
-//! Requests to disks are for blocks that are there; each chain is given back once; memory changes only where a chain
+//! Requests to disks are for blocks that are there; each chain is returned once; memory changes only where a chain
 //! may be written; once the disks are done nothing is in flight, and every function about commands has its
 //! answer. A queue that was broken works again after a reset.
 
@@ -93,7 +93,9 @@ impl Rig {
         let unit = |_| Arc::new(Unit::new(keeping(), geometry()).expect("options"));
         let units: Vec<_> = DISKS.map(unit).into();
         for (address, unit) in DISKS.iter().zip(&units) {
-            device.add(*address, unit.clone()).expect("nobody is there");
+            device
+                .add(*address, unit.clone())
+                .expect("the address is free");
         }
         device.set_features(device.features());
         let features = RingFeatures {
@@ -186,7 +188,7 @@ impl Rig {
     /// A unit comes: queues hear of it when they have nothing in flight.
     fn add(&mut self, which: usize) {
         let added = self.device.add(DISKS[which], self.units[which].clone());
-        added.expect("nobody is there");
+        added.expect("the address is free");
         self.drain();
         self.queue.set_disks(&disks());
     }

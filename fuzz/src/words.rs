@@ -11,7 +11,7 @@ use options::{ConfigError, ConfigFile, Invocation};
 /// Longer than any error needs to be that quotes what it is about.
 const LONG: usize = 4096;
 
-/// An error that somebody reads.
+/// Asserts that an error text is fit to print.
 fn check_text(text: &str) {
     assert!(!text.trim().is_empty());
     assert!(text.len() < LONG, "{} bytes", text.len());

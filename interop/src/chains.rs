@@ -1,8 +1,8 @@
 //! A disk one layer below `blkio`: descriptor chains of any shape through `virtio-driver`.
 //!
 //! `blkio` never sends a write to a read-only disk, an unknown request type, a chain in several
-//! pieces or a chain that is broken, and it chooses the ring's features itself. This client does
-//! what it is told, one request at a time; for load there is [`crate::client`].
+//! pieces or a chain that is broken, and it chooses the ring's features itself. This client sends
+//! any request, one at a time; for load there is [`crate::client`].
 
 use std::fs::File;
 use std::io;
@@ -154,7 +154,7 @@ impl ChainDisk {
         let translator = transport.iova_translator();
         let memory = transport.alloc_queue_mem(&layout)?;
         // SAFETY: the transport keeps the mapping until it is dropped, which the order of the
-        // fields puts after the queue, and gives it to nobody else.
+        // fields puts after the queue, and does not share it.
         let memory = unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr(), memory.len()) };
         let queue = Virtqueue::new(translator, memory, entries, ring)?;
         transport.setup_queues(std::slice::from_ref(&queue))?;

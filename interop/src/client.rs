@@ -238,7 +238,7 @@ impl Queue {
     }
 
     /// Puts `requests` in the ring, notifies the server, and leaves. The disk must be dropped
-    /// next: nobody waits for the answers.
+    /// next, because the completions are not awaited.
     ///
     /// # Panics
     /// When the ring has no room for all of them.

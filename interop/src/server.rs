@@ -171,7 +171,7 @@ impl Setup {
         self
     }
 
-    /// The block size that guests are told.
+    /// The logical block size that guests see.
     pub fn logical_block_bytes(mut self, bytes: u32) -> Self {
         self.logical_block_bytes = Some(bytes);
         self
@@ -344,7 +344,7 @@ impl Server {
         monitor(&self.socket)
     }
 
-    /// It was told to end by its monitor: it does, and with status 0.
+    /// Waits for the end after a command to its monitor, and expects status 0.
     ///
     /// # Panics
     /// When it does not end, or ends with another status.
@@ -388,16 +388,16 @@ impl Server {
         assert!(status.success(), "SIGTERM: {status}:\n{}", self.output());
     }
 
-    fn wait_for_end(&mut self, told_by: &str) -> ExitStatus {
-        let told = Instant::now();
+    fn wait_for_end(&mut self, stopped_by: &str) -> ExitStatus {
+        let start = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("the server can be waited for") {
                 self.ended = Some(status);
                 return status;
             }
-            if told.elapsed() > STUCK_AFTER {
+            if start.elapsed() > STUCK_AFTER {
                 self.kill();
-                panic!("{told_by} did not end it:\n{}", self.output());
+                panic!("{stopped_by} did not end it:\n{}", self.output());
             }
             thread::sleep(Duration::from_millis(2));
         }

@@ -196,7 +196,7 @@ fn assert_gaps_untouched(queue: &mut Queue, buffers: &[Vec<Span>]) {
     for span in spans.into_iter().chain([last]) {
         let gap = arena.bytes(Span::new(end, span.offset - end));
         if let Some(at) = gap.iter().position(|&byte| byte != CANARY) {
-            panic!("byte {} of memory is nobody's and changed", end + at);
+            panic!("byte {} of memory between requests has changed", end + at);
         }
         end = span.offset + span.len;
     }

@@ -1,6 +1,6 @@
 //! A client of the disk that has no ring: its requests come over a connection, as those of a host adapter do.
 //!
-//! What its iothread runs is a [`SocketDevice`], to which the [`Client`] is what a peer behind a socket is: it sends requests, and judges
+//! What its iothread runs is a [`SocketDevice`], to which the [`Client`] is what a peer behind a socket is: it sends requests, and checks
 //! the answers. It shares the disk with the guest, and so the model of what may be there.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -154,13 +154,13 @@ impl Client {
         let answers = std::mem::take(&mut lock(&self.connection).answers);
         for answer in answers {
             let id = answer.id;
-            if let Err(wrong) = self.judge(guest, answer) {
+            if let Err(wrong) = self.check_reply(guest, answer) {
                 guest.complain(format!("#{id} of the client: {wrong}"));
             }
         }
     }
 
-    fn judge(&mut self, guest: &mut Guest, answer: Answer) -> Result<(), String> {
+    fn check_reply(&mut self, guest: &mut Guest, answer: Answer) -> Result<(), String> {
         let Answer {
             id,
             result,

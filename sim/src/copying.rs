@@ -69,7 +69,7 @@ impl Copying {
         let words = usize::try_from(bytes.div_ceil(8)).expect("small");
         let words = Arc::new(SharedWords::new(words));
         let len = words.len_bytes() as u64;
-        // SAFETY: so many bytes are allocated as long as their owner lives, and nobody refers to them.
+        // SAFETY: so many bytes are allocated as long as their owner lives, and there are no references to them.
         let device = Arc::new(unsafe { DirtyLog::new(words.host(), len, words.clone()) });
         self.logs.push(Log {
             words,

@@ -103,7 +103,7 @@ pub struct Disk {
     parts: BTreeMap<Name, (usize, usize)>,
     /// What the kernel was given and has not completed, in order.
     pub held: Vec<Held>,
-    /// What somebody did that must never be.
+    /// The first violation of an invariant.
     pub wrong: Option<String>,
     /// What has changed.
     pub marks: Marks,

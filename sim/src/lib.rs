@@ -2,7 +2,7 @@
 //!
 //! What runs are the program's own iothreads ([`iothread`]): event loop, rings, device, engines, control messages. What is simulated is
 //! what surrounds them: guests ([`guest`]), a [`client`] without rings, the kernel below Linux AIO and io_uring ([`kernel`], [`ring`]) with its disk ([`disk`]) and the [`nodes`] in front of that, what wakes a
-//! thread ([`poller`]), whoever copies the guest's memory ([`copying`]), and whoever starts, stops, kills and resizes
+//! thread ([`poller`]), migration of the guest's memory ([`copying`]), and starts, stops, kills and resizes
 //! ([`world`]). A seed makes a [`plan`]; a [`model`] says
 //! what may be read.
 

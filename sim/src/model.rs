@@ -221,7 +221,7 @@ impl Model {
                 let names: Vec<_> = allowed.iter().map(|value| named(*value)).collect();
                 return Err(format!(
                     "sector {sector} holds {} at byte {}; it may hold {}",
-                    told(found, sector, index),
+                    unexpected(found, sector, index),
                     index * WORD,
                     names.join(" or "),
                 ));
@@ -239,11 +239,11 @@ fn named(value: Value) -> String {
 }
 
 /// What a word is, for people.
-fn told(found: u64, sector: u64, index: usize) -> String {
+fn unexpected(found: u64, sector: u64, index: usize) -> String {
     let value = Value::try_from(found >> 32).unwrap_or(0);
     if found == word(value, sector, index) {
         named(value)
     } else {
-        format!("{found:#018x}, which nobody has written there")
+        format!("{found:#018x}, which was never written there")
     }
 }

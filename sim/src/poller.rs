@@ -27,7 +27,7 @@ pub struct State {
 }
 
 impl State {
-    /// A kick descriptor that nobody has signalled.
+    /// Adds a kick descriptor that is not signalled.
     pub fn new_kick(&mut self, fd: RawFd) {
         self.kicks.insert(fd);
         self.signalled.remove(&fd);
@@ -71,7 +71,7 @@ impl State {
         }
     }
 
-    /// Somebody has sent it a message.
+    /// Wakes it for a message.
     pub fn wake(&mut self) {
         self.asleep = false;
     }
@@ -108,7 +108,7 @@ impl Poller for Wakeups {
         if state.watched.insert(fd, (cookie, interest)).is_some() {
             return Err(Errno::EXIST.into());
         }
-        // As an edge: what was signalled before is told.
+        // Edge-triggered: an earlier signal is reported too.
         if state.signalled.contains(&fd) {
             state.is_ready(fd);
         }

@@ -185,7 +185,7 @@ impl Load {
         if let Some(running) = self.daemon.queues[0].filter(|_| kicked) {
             self.daemon.wakeups(0).state().kick(running.kick);
         }
-        // The kernel's completions are not told of: they are looked for.
+        // The kernel's completions are not signalled; the iothread polls for them.
         self.daemon.wakeups(0).state().wake();
         self.daemon.iothread(0).1.borrow_mut().iterate();
         self.remember();

@@ -18,7 +18,7 @@ impl Record {
         let words = InflightRegion::len_bytes(packed, entries) / 8;
         let memory = Arc::new(SharedWords::new(words));
         let host = memory.host();
-        // SAFETY: the words are allocated until the owner is dropped, and nobody refers to them.
+        // SAFETY: the words are allocated until the owner is dropped, and there are no references to them.
         let region = unsafe { InflightRegion::new(host, packed, entries, memory) };
         Record { region }
     }

@@ -13,7 +13,7 @@ thread_local! {
     static SAID: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Panics are told by whoever runs a plan.
+/// Keeps the text of a panic, which the runner of a plan reports.
 fn keep_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

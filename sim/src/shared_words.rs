@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-/// Zeroes at first; nobody refers to them, all access is with atomics.
+/// Shared words, initially 0; accessed by atomics only, never by reference.
 #[derive(Debug)]
 pub struct SharedWords(*mut [u64]);
 

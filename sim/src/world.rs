@@ -237,7 +237,7 @@ impl World {
         }
     }
 
-    /// What somebody waits for may have come, and something may have gone wrong.
+    /// Advances waiting parties, and checks for failures.
     fn look_around(&mut self) -> Result<(), String> {
         self.client.look(&mut self.guest.borrow_mut());
         self.look_for_answers();

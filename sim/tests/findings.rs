@@ -107,7 +107,7 @@ fn what_completes_behind_requests_that_were_given_up_counts() {
     }
 }
 
-/// A daemon is killed while it shows two answers of a packed queue: the second one is written over its request, and nobody sees it.
+/// A daemon is killed while it shows two answers of a packed queue: the second one is written over its request, and is lost.
 /// The next daemon's request waits after an error, and may not go back to a ring that does not say any more what it was.
 #[test]
 fn a_request_that_an_unseen_answer_lies_over_is_not_lost() {

@@ -55,7 +55,7 @@ pub struct World {
 }
 
 impl World {
-    /// What disks give to whoever reads.
+    /// The byte that reads of disks return.
     pub const PATTERN: u8 = 0xd5;
 
     pub fn new(holds_on: bool) -> Self {
@@ -140,7 +140,7 @@ impl World {
         chip.finished(id, status);
     }
 
-    /// The front-end takes guest memory back, and gives it again: whoever has it keeps it.
+    /// The front-end removes guest memory and adds it again; requests that use it keep it.
     pub fn lose_memory(&mut self, chip: &mut Chip) {
         chip.lose_memory();
     }

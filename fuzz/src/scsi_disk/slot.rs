@@ -39,7 +39,7 @@ impl Slot {
             return;
         }
         let status = task.status();
-        assert_ne!(status, Status::TaskAborted, "nobody has aborted it");
+        assert_ne!(status, Status::TaskAborted, "it was not aborted");
         assert!(task.transferred() <= self.given);
         let limit = match self.phase {
             Phase::DataIn(bytes) => bytes.min(self.given),

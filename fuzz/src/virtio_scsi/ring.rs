@@ -1,4 +1,4 @@
-//! A ring with its driver, and with what its queue is told.
+//! A ring with its driver, and the messages to its queue.
 
 use std::sync::{Arc, Mutex};
 

@@ -138,7 +138,7 @@ fn unknown_requests() {
     let server = Setup::file(image.path()).start();
     let mut disk = chain_disk(&server);
     let span = Span::new(0, 512);
-    // SCSI_CMD, the secure erase and the zones that nobody negotiated, and nonsense
+    // SCSI_CMD, secure erase and zones without negotiation, and unknown types
     for kind in [2, 14, 15, 16, 99, u32::MAX] {
         assert_eq!(disk.request(kind, 0, &[]), UNSUPP, "type {kind}");
         assert_eq!(
@@ -147,7 +147,7 @@ fn unknown_requests() {
             "type {kind}"
         );
     }
-    // flags that nobody knows; a discard has none at all
+    // unknown flags; a discard has none at all
     assert_eq!(
         disk.range_request(kind::WRITE_ZEROES, range_payload(0, 8, 2)),
         UNSUPP

@@ -123,7 +123,7 @@ fn client_wants_more() {
     let server = Setup::file(image.path()).queues(2).start();
     let refused = Client::new(ARENA).queues(3).connect(server.socket());
     assert!(refused.is_err(), "there are only two queues");
-    // and nobody is harmed
+    // and others are not affected
     let mut disk = connect(&server, Client::new(ARENA).queues(2));
     work(disk.queue(1), Extent::new(0, 4000), 9);
 }

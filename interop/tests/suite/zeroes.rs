@@ -23,7 +23,7 @@ pub const TESTS: &[Test] = &[
     ),
     Test::new("zeroes::odd_sectors", odd_sectors),
     Test::new("zeroes::among_writes", among_writes),
-    Test::new("zeroes::limits_are_told", limits_are_told),
+    Test::new("zeroes::limits_are_in_the_config", limits_are_in_the_config),
 ];
 
 /// 8 MiB that are written first.
@@ -94,7 +94,7 @@ fn discard_frees_the_file() {
 }
 
 fn write_zeroes_may_unmap() {
-    // blkio sets VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP unless told not to, and has nothing to say
+    // blkio sets VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP by default, and has nothing to say
     // NO_FALLBACK with: it must not change the outcome
     for flags in [ReqFlags::empty(), ReqFlags::NO_FALLBACK] {
         let write = |extent| Request::WriteZeroes(extent, flags);
@@ -179,7 +179,7 @@ fn among_writes() {
 }
 
 /// Fields that are zero stop some guests from booting; a client needs them to cut its requests.
-fn limits_are_told() {
+fn limits_are_in_the_config() {
     let image = Image::sparse(DISK_BYTES);
     let server = Setup::file(image.path()).start();
     let mut disk = connect(&server, Client::new(1 << 20));

@@ -163,7 +163,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Nobody has written where nothing was asked for.
+    /// Checks that memory without a request was not written.
     pub fn check_memory(&self) -> Result<(), String> {
         self.memory.check_canaries();
         match self

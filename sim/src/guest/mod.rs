@@ -70,7 +70,7 @@ pub struct Guest {
     pub memory: TestMemory,
     /// How devices see it, and saw it.
     tables: Tables,
-    /// Somebody copies it.
+    /// The copy of its memory during a migration.
     pub copying: Option<Copying>,
     /// Its queues.
     pub queues: Vec<GuestQueue>,
@@ -385,7 +385,7 @@ impl Guest {
         for (name, written) in self.queues[index].driver.take_used() {
             let Some(id) = self.queues[index].names.remove(&name) else {
                 self.complain(format!(
-                    "queue {index} gives back {name}, which it does not have"
+                    "queue {index} returns {name}, which is not in flight"
                 ));
                 return;
             };

@@ -1,4 +1,4 @@
-//! Memory for one request: header, data and status, with bytes around them that nobody may touch.
+//! Memory for one request: header, data and status, with guard bytes around them.
 
 use virtqueue::testing::{Buffer, TestMemory};
 
@@ -176,14 +176,14 @@ impl Slot {
         }
         if let Some(at) = (0..found.len()).find(|at| found[*at] != self.expected[*at]) {
             return Err(format!(
-                "byte {at:#x} of a request's memory was changed from {:#04x} to {:#04x}: nobody has asked for that",
+                "byte {at:#x} of a request's memory was changed from {:#04x} to {:#04x}: no request allows that",
                 self.expected[at], found[at]
             ));
         }
         Ok(data)
     }
 
-    /// Nobody has changed anything since.
+    /// Whether the memory is unchanged.
     pub fn is_as_left(&self, memory: &TestMemory) -> bool {
         memory.read(self.addr, self.expected.len()) == self.expected
     }

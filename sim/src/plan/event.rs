@@ -112,7 +112,7 @@ pub enum Event {
     },
     /// Late kicks arrive.
     Kicks,
-    /// It looks at what is done, unless it sleeps and nobody has signalled.
+    /// It checks for completions, unless it sleeps without a signal.
     Look {
         /// Where.
         queue: u8,

@@ -276,7 +276,7 @@ fn crash(config: &Config, random: &mut Random, events: &mut Vec<Event>) {
             salt: random.small(u32::MAX),
         }),
         at @ 1..4 => {
-            // Often while something is given back, and several together.
+            // Often while requests complete, and several together.
             let completed = if at > 1 { 1 + random.below(3) } else { 0 };
             for _ in 0..completed {
                 events.push(Event::Complete {

@@ -163,8 +163,8 @@ impl World {
         };
         let done = match &mut waits {
             Waits::Stopped(how, answers) => {
-                let told = *how != Leave::Vanish || !self.config.inflight;
-                self.have_stopped(answers, told) & self.client_has_stopped()
+                let reported = *how != Leave::Vanish || !self.config.inflight;
+                self.have_stopped(answers, reported) & self.client_has_stopped()
             }
             Waits::ClientStopped => self.client_has_stopped(),
             Waits::QueueStopped(_, _, answers) | Waits::HandoverStopped(_, _, answers) => {
@@ -223,8 +223,8 @@ impl World {
         }
     }
 
-    /// Whether these have stopped. The front-end learns where they stand if it is still there (`told`).
-    fn have_stopped(&mut self, answers: &mut Vec<(usize, Receiver<u32>)>, told: bool) -> bool {
+    /// Whether these have stopped. The front-end learns where they stand if it is still there (`reported`).
+    fn have_stopped(&mut self, answers: &mut Vec<(usize, Receiver<u32>)>, reported: bool) -> bool {
         answers.retain(|(index, answer)| match answer.try_recv() {
             Ok(base) => {
                 self.trace
@@ -232,7 +232,7 @@ impl World {
                 self.seen.stops += 1;
                 let known = &mut self.known[*index];
                 known.disabling = false;
-                if told {
+                if reported {
                     (known.base, known.clean) = (Some(base), true);
                     if let Some(record) = &known.record {
                         record.region().forget();

@@ -31,7 +31,7 @@ fn deliver(guest: &mut Guest, kicks: &[Option<Kick>]) {
     }
 }
 
-/// What somebody beside the daemon does, also while it runs.
+/// Executes an event that does not concern the daemon, also while it runs.
 pub(super) fn act(guest: &mut Guest, event: &Event) {
     match *event {
         Event::Publish { queue, kicks } => guest.publish(queue.into(), kicks),
@@ -136,7 +136,7 @@ impl World {
         self.ended(salt);
         if !self.config.inflight {
             self.trace
-                .say(|| "guest: nobody knows what was in flight: resets its device".to_owned());
+                .say(|| "guest: requests in flight are unknown: resets its device".to_owned());
             let mut guest = self.guest.borrow_mut();
             let driver = guest.cache.driver;
             guest.reset(driver);

@@ -88,7 +88,7 @@ impl World {
             Err(addr) => {
                 let what = guest.what_is_at(addr);
                 guest.complain(format!(
-                    "the guest goes on in a copy of its memory that is not the same at {addr:#x} ({what}): nobody was told that this \
+                    "the guest goes on in a copy of its memory that is not the same at {addr:#x} ({what}): the dirty log does not say that this \
                      was written"
                 ));
             }

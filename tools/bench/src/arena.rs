@@ -2,7 +2,7 @@
 //!
 //! All servers run all the time; one that is not loaded sleeps, unless it is of the kind that does
 //! not. A repetition visits each contender once, and the next one in the other direction: whatever
-//! else the machine does befalls all, and what drifts favours nobody.
+//! else the machine does affects all of them, and drift favours none.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use crate::server::{Disk, FrontEnd, Server, Threads};
 use crate::stats::Summary;
 use crate::storage::Backing;
 
-/// Somebody to compare with.
+/// A server or storage that is compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contender {
     /// This blockplane.
@@ -233,7 +233,7 @@ impl Ground {
                          of --servers"
                             .to_owned())
                 })?;
-                // Told nothing, it would use threads, which are no match.
+                // Its default would be threads, which are slower.
                 let engine = |ours: &Option<Aio>| engine.or(*ours).or(Some(Aio::Native));
                 let backing = match &self.backing {
                     Backing::Null => Backing::Null,

@@ -171,7 +171,7 @@ pub fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
         write!(out, "{}", tables.join("\n"))
     };
     match written.and_then(|()| out.flush()) {
-        // Whoever pipes it into `head` has seen enough.
+        // The reader of a pipe, such as `head`, may end first.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         written => written.map_err(Error::io("print the result")),
     }

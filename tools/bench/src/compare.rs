@@ -94,12 +94,10 @@ impl Options {
 
     fn check(&self) -> Result<()> {
         let pattern = self.load.pattern()?;
-        let theirs = self.backing.iter().find(|it| it.is_somebody_elses());
+        let theirs = self.backing.iter().find(|it| it.is_foreign());
         let socket = || Some(self.socket.first()?.display().to_string());
-        let somebody_elses = theirs.map(Wanted::to_string).or_else(socket);
-        if let (true, false, Some(whose)) =
-            (pattern.writes(), self.load.destroy_data, somebody_elses)
-        {
+        let foreign = theirs.map(Wanted::to_string).or_else(socket);
+        if let (true, false, Some(whose)) = (pattern.writes(), self.load.destroy_data, foreign) {
             return Err(Error::Unsuitable(format!(
                 "{pattern} writes to {whose}, and what is on it is lost: say --destroy-data if that \
                  is meant"
@@ -108,7 +106,7 @@ impl Options {
         let lonely = |backing: &&Wanted| self.contenders(backing, None).is_empty();
         if let Some(backing) = self.backing.iter().find(lonely) {
             return Err(Error::Unsuitable(format!(
-                "--backing {backing} leaves nobody to measure: raw is the host's own storage, and there \
+                "--backing {backing} leaves nothing to measure: raw is the host's own storage, and there \
                  is none; name ours or another of --servers, or say --backing file"
             )));
         }

@@ -41,7 +41,7 @@ pub enum Error {
     /// The server closed the connection.
     #[error("the server closed the connection")]
     Gone,
-    /// Somebody pressed Ctrl-C.
+    /// Interrupted by Ctrl-C.
     #[error("interrupted")]
     Interrupted,
     /// Requests were answered with an error, or not at all.

@@ -166,7 +166,7 @@ fn watch(
 }
 
 fn disk(index: u16, options: &Options, folder: Option<&Path>) -> Result<Disk> {
-    /// Enough to be a disk; nobody reads it.
+    /// Enough for a disk; it is not read.
     const IMAGE_BYTES: u64 = 1 << 20;
     let backing = match folder {
         None => Backing::Null,

@@ -11,7 +11,7 @@
 //! vhost-user front-end of our own ([`client`], and [`load`], which drives it), light enough not to
 //! be what is measured.
 //!
-//! Results are tables for whoever looks and JSON for scripts. Nothing here judges: figures depend
+//! Results are tables for people and JSON for scripts, without a verdict: figures depend
 //! on the machine, their ratios are the claim, and no test asserts a time.
 
 pub mod aio;

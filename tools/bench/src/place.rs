@@ -42,7 +42,7 @@ impl Place {
         }
     }
 
-    /// Refuses processors that nobody can run on.
+    /// Refuses processors that are not available.
     pub(crate) fn check_cpus(&self) -> Result<()> {
         cpus::check(&self.server_cpus)?;
         cpus::check(&self.client_cpus)

@@ -38,7 +38,7 @@ pub struct Memory {
     pub resident_bytes: u64,
     /// The same with shared pages divided among those who share them.
     pub proportional_bytes: u64,
-    /// Pages that nobody else has.
+    /// Bytes in pages that are not shared.
     pub private_bytes: u64,
 }
 

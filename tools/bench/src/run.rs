@@ -130,7 +130,7 @@ pub fn run(options: &Options) -> Result<Report> {
 /// Connects to a server.
 ///
 /// # Errors
-/// [`Error::Unsuitable`] when nobody listens there; [`Error::Io`].
+/// [`Error::Unsuitable`] when no process listens there; [`Error::Io`].
 pub(crate) fn connect(socket: &Path) -> Result<UnixStream> {
     let shown = socket.display();
     let unsuitable = |why: String| Error::Unsuitable(why);
@@ -139,7 +139,7 @@ pub(crate) fn connect(socket: &Path) -> Result<UnixStream> {
             "{shown} is not a socket: name the one on which the server listens"
         )),
         ErrorKind::ConnectionRefused => unsuitable(format!(
-            "nobody listens on {shown}: is the server running? A dead server's socket stays behind"
+            "no process listens on {shown}: is the server running? A dead server's socket stays behind"
         )),
         ErrorKind::NotFound => unsuitable(format!(
             "there is no socket {shown}: is the server running? `blockplane serve null-co: --socket \
@@ -227,7 +227,7 @@ fn summary(measured: &[Measured], figure: Figure) -> Option<Summary> {
 }
 
 impl Report {
-    /// For whoever looks.
+    /// The table for people.
     #[must_use]
     pub fn table(&self) -> Table {
         let title = format!("{}: {}", self.socket.display(), describe(&self.load));
@@ -314,7 +314,7 @@ fn measured_table(title: &str, measured: &[Measured]) -> Table {
     saturated.dedup();
     table.note(saturated.join(", then "));
     if measured.iter().all(|one| one.server.is_none()) {
-        table.note("nobody knows which process the server is: see --server-pid");
+        table.note("the server's process is unknown: see --server-pid");
     }
     table
 }

@@ -252,7 +252,7 @@ impl Server {
         }
     }
 
-    /// What is to be told of an `error` that our side of a connection saw: when the server has
+    /// The error to report for an `error` on our side of a connection: when the server has
     /// ended, that and what it said; else the error.
     #[must_use]
     pub fn explain(&mut self, error: Error) -> Error {
@@ -296,7 +296,7 @@ impl Drop for Server {
 
 fn blockdev(index: usize, disk: &Disk) -> String {
     let read_only = on_off(!disk.writable);
-    // Several servers have the same one, in turn; what is on it matters to nobody.
+    // Several servers use the same one in turn; its content does not matter.
     let locking = if disk.writable { ",locking=off" } else { "" };
     let on_host = |driver: &str, path: &Path, aio: &Option<Aio>| {
         let aio = aio.map_or_else(String::new, |aio| format!(",aio={aio}"));
@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_ends_is_told_with_what_it_said() {
+    fn server_that_ends_is_reported_with_its_output() {
         let disk = Disk {
             backing: Backing::Null,
             num_queues: 1,

@@ -18,7 +18,7 @@ use crate::random::Random;
 /// Where Linux mounts a file system in memory (`shm_overview(7)`).
 const TMPFS: &str = "/dev/shm";
 
-/// What is behind a disk, as a server is told.
+/// The storage behind a disk, as a server's options name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backing {
     /// `null-co`: completes at once and stores nothing.
@@ -62,9 +62,9 @@ pub struct Storage {
 }
 
 impl Wanted {
-    /// Whether what is on it belongs to somebody.
+    /// Whether it holds data that the program did not create.
     #[must_use]
-    pub fn is_somebody_elses(&self) -> bool {
+    pub fn is_foreign(&self) -> bool {
         matches!(self, Wanted::At(_))
     }
 
@@ -233,7 +233,7 @@ mod tests {
     };
 
     #[test]
-    fn a_file_of_our_own_goes_away_and_somebody_elses_stays() {
+    fn own_file_is_removed_and_a_foreign_one_stays() {
         let folder = tempfile::tempdir().unwrap();
         let room = Room {
             folder: Some(folder.path()),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_not_filled_on_for_somebody_who_has_enough() {
+    fn file_that_is_large_enough_is_not_filled() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk.img");
         let mut asked = 0;

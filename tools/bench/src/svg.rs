@@ -1,7 +1,7 @@
 //! Plots for a report: grouped bars with error bars, as SVG on white.
 //!
 //! A [`Figure`] is one or more panels above each other, which share groups, series and legend. The
-//! colours are told apart by colour-blind readers (Okabe and Ito's), and the axis begins at zero:
+//! colours are distinct for colour-blind readers (Okabe and Ito's), and the axis begins at zero:
 //! half a bar is half the figure. There is no script and no date in it, so that the same figures
 //! give the same file.
 
@@ -31,7 +31,7 @@ const TITLE: (&str, u32) = ("sans-serif", 24);
 const TEXT: (&str, u32) = ("sans-serif", 16);
 const LINE_HEIGHT: u32 = 22;
 const LINE_STEP: usize = 18;
-/// Of a character of `TEXT`, about: nobody tells us the font's.
+/// Approximate width of a character of `TEXT`: the font is unknown.
 const CHAR_WIDTH: u32 = 8;
 /// Of a group's width, its bars.
 const BARS: f64 = 0.82;

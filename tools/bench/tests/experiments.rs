@@ -314,7 +314,7 @@ fn a_load_without_a_disk_and_a_table_in_the_published_shape() {
 }
 
 #[test]
-fn an_option_that_the_server_does_not_know_is_told() {
+fn unknown_option_of_the_server_is_reported() {
     let args = "bench batch-limit --null --iothread x-nonsense=on --repetitions 1 --run-ms 5";
     let error = run(
         &Cli::try_parse_from(args.split(' ')).unwrap(),

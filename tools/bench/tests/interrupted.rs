@@ -21,9 +21,9 @@ fn a_loop_that_is_measured_ends_with_the_first_signal() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut told = BufReader::new(bench.stderr.take().unwrap());
+    let mut stderr = BufReader::new(bench.stderr.take().unwrap());
     let mut begun = String::new();
-    told.read_line(&mut begun).unwrap();
+    stderr.read_line(&mut begun).unwrap();
     assert!(begun.starts_with("handlers"), "{begun}");
     let pid = Pid::from_raw(i32::try_from(bench.id()).unwrap()).unwrap();
     kill_process(pid, Signal::INT).unwrap();
@@ -31,8 +31,8 @@ fn a_loop_that_is_measured_ends_with_the_first_signal() {
     let (end, ended) = mpsc::channel();
     let reader = std::thread::spawn(move || {
         let mut rest = String::new();
-        told.read_to_string(&mut rest).unwrap();
-        // Nobody waits any more if it took too long.
+        stderr.read_to_string(&mut rest).unwrap();
+        // The receiver may have given up after a timeout.
         let _ = end.send(rest);
     });
     let rest = ended.recv_timeout(PATIENCE);

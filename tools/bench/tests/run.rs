@@ -18,7 +18,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// What a command line says as JSON, or its error.
-fn told(words: &[&str]) -> Result<Value, String> {
+fn report_of(words: &[&str]) -> Result<Value, String> {
     let words = ["bench"].iter().chain(words).chain(&["--json"]);
     let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
     let mut out = Vec::new();
@@ -47,7 +47,7 @@ impl Daemon {
             .unwrap();
         let daemon = Daemon { child, folder };
         let since = Instant::now();
-        // The file is there before somebody listens.
+        // The file exists before a process listens on it.
         while UnixStream::connect(daemon.socket()).is_err() {
             assert!(
                 since.elapsed() < Duration::from_secs(60),
@@ -78,7 +78,7 @@ impl Drop for Daemon {
 fn run_on(socket: &Path, line: &str) -> Result<Value, String> {
     let mut words = vec!["run", socket.to_str().unwrap()];
     words.extend(line.split_whitespace());
-    told(&words).map(|mut report| report["run"].take())
+    report_of(&words).map(|mut report| report["run"].take())
 }
 
 const SHORT: &str = "--time 200ms --warm-up 10ms --repetitions 2";
@@ -241,7 +241,7 @@ fn a_load_that_the_disk_is_not_for_is_refused() {
 }
 
 #[test]
-fn nobody_there_is_an_error() {
+fn socket_without_a_listener_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let error = run_on(&folder.path().join("none"), SHORT).unwrap_err();
     assert!(error.contains("is the server running"), "{error}");
@@ -258,19 +258,19 @@ fn a_program_that_is_not_there_is_an_error_that_says_what_to_name() {
         "--servers qemu-storage-daemon --peer /nowhere/qsd",
     ] {
         let line = format!("compare --backing null --depth 1 {words}");
-        let error = told(&line.split(' ').collect::<Vec<_>>()).unwrap_err();
+        let error = report_of(&line.split(' ').collect::<Vec<_>>()).unwrap_err();
         assert!(error.contains("there is no program /nowhere/"), "{error}");
     }
 }
 
 #[test]
-fn what_nobody_can_measure_is_refused_before_a_disk_is_made() {
+fn impossible_measurement_is_refused_before_a_disk_is_created() {
     let folder = tempfile::tempdir().unwrap();
     for (line, why) in [
-        ("compare --backing null --servers raw", "nobody to measure"),
+        ("compare --backing null --servers raw", "nothing to measure"),
         (
             "compare --backing file,null --servers raw",
-            "nobody to measure",
+            "nothing to measure",
         ),
         ("compare --client-cpus 1023", "processor 1023 is not among"),
         (
@@ -282,7 +282,7 @@ fn what_nobody_can_measure_is_refused_before_a_disk_is_made() {
         let mut words: Vec<&str> = line.split(' ').collect();
         words.extend(["--folder", folder.path().to_str().unwrap()]);
         words.extend(["--size", "8388607T"]);
-        let error = told(&words).unwrap_err();
+        let error = report_of(&words).unwrap_err();
         assert!(error.contains(why), "{line}: {error}");
     }
 }
@@ -352,7 +352,7 @@ fn compare_has_every_contender_at_every_load() {
     let plots = tempfile::tempdir().unwrap();
     let svg = plots.path().join("plot.svg");
     words.extend(["--svg", svg.to_str().unwrap()]);
-    let report = told(&words).unwrap();
+    let report = report_of(&words).unwrap();
     let parts = report["compare"].as_array().unwrap();
     assert_eq!(parts.len(), 2);
     for (part, names) in parts.iter().zip([
@@ -406,10 +406,10 @@ fn compare_has_every_contender_at_every_load() {
 }
 
 #[test]
-fn a_plot_that_cannot_be_written_is_told_before_anything_is_measured() {
+fn unwritable_plot_is_reported_before_anything_is_measured() {
     let words = ["compare", "--backing", "null", "--svg", "/nowhere/plot.svg"];
     let longer_than_a_test = ["--time", "1000s"];
-    let error = told(&[&words[..], &longer_than_a_test].concat()).unwrap_err();
+    let error = report_of(&[&words[..], &longer_than_a_test].concat()).unwrap_err();
     assert!(error.contains("/nowhere/plot.svg"), "{error}");
 }
 
@@ -420,7 +420,7 @@ fn compare_takes_a_running_server() {
     let mut words = vec!["compare", "--socket", socket.to_str().unwrap()];
     let line = "--backing null --servers ours,ours-recorded --depth 4 --time 200ms --warm-up 0 --repetitions 1 --no-pinning";
     words.extend(line.split_whitespace());
-    let report = told(&words).unwrap();
+    let report = report_of(&words).unwrap();
     let servers = &report["compare"][0]["rows"][0]["servers"];
     for name in ["ours-recorded", socket.to_str().unwrap()] {
         let ratio = &servers[name]["ratio_iops"]["median"];
@@ -428,7 +428,7 @@ fn compare_takes_a_running_server() {
     }
 
     words.extend(["--pattern", "randwrite"]);
-    let error = told(&words).unwrap_err();
+    let error = report_of(&words).unwrap_err();
     assert!(error.contains("--destroy-data"), "{error}");
 }
 
@@ -462,7 +462,7 @@ fn targets_has_every_row() {
         "--client-cpus",
         "0",
     ]);
-    let report = told(&words).unwrap();
+    let report = report_of(&words).unwrap();
     let targets = report["targets"].as_array().unwrap();
     assert_eq!(targets.len(), 18);
     for target in targets {

@@ -1,5 +1,5 @@
-//! Small measurements run and report what they should. No time is asserted: a test machine's
-//! speed is nobody's promise. That an idle server sleeps is.
+//! Small measurements run and report what they should. No time is asserted, because a test machine may be
+//! slow. That an idle server sleeps is asserted.
 #![allow(clippy::unwrap_used, missing_docs)] // a test panics on what it did not expect
 
 use bench::cli::{Cli, run};

@@ -29,7 +29,7 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// Creates the folder if need be and waits until nobody else holds it.
+    /// Creates the folder if need be and waits until no other process holds it.
     pub(crate) fn lock() -> Result<Self> {
         let folder = folder()?;
         let path = folder.join("lock");

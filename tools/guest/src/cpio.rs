@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use std::process::{Command, Stdio};
 
-    /// The judge is an independent reader: busybox's `cpio`.
+    /// The archive is verified by an independent reader: busybox's `cpio`.
     #[test]
     fn an_independent_cpio_unpacks_what_we_wrote() {
         let mut archive = Archive::new(Vec::new());

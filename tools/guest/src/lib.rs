@@ -1,7 +1,7 @@
 //! A real Linux guest in QEMU, for tests and the demonstration.
 //!
 //! Only a real guest shows that real drivers, a real block layer and a real file system are content
-//! with us: its rings are filled by code that nobody here wrote. This crate fetches Debian's kernel,
+//! with the server: its rings are filled by independent code. This crate fetches Debian's kernel,
 //! packs it with a few tools, boots it on a disk that a vhost-user server provides, and reports what
 //! the guest did, step by step.
 //!

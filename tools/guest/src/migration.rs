@@ -44,7 +44,7 @@ impl Movable<'_> {
             query(socket, command, arguments)
                 .map_err(Error::io(format!("{command} {arguments} in QEMU")))
         };
-        // Files of sockets are there before somebody listens; its monitor answers when all is.
+        // Socket files exist before QEMU listens on them; its monitor answers once all of them listen.
         wait_until("QEMU listens", || {
             Ok(query(&to, "query-status", "{}").is_ok())
         })?;

@@ -344,7 +344,7 @@ fn forward(
             line.clear();
         }
         if let Some(last) = last {
-            // The receiver may be gone: then nobody waits for it.
+            // The receiver may be gone; ignore the error.
             let _ = to.send(last);
         }
     });

@@ -1,6 +1,6 @@
 //! A guest's report on its console, as data. The protocol's other side is `init/lib.sh`.
 //!
-//! The console also carries the kernel's messages: a line that is not ours is kept and not judged.
+//! The console also carries the kernel's messages: a line that is not ours is kept and not interpreted.
 
 use std::collections::BTreeMap;
 

@@ -55,7 +55,7 @@ pub enum Scenario {
     /// A new disk behind a [`Device::HostAdapter`] with a slow one beside it. Asks `before_large` and `after_large`,
     /// between which are 64 writes of 64 KiB, and `busy` when the slow disk has all that the driver gives it.
     HostAdapter,
-    /// A new SCSI disk, asked and told by the programs of sg3-utils, each answer judged by what SPC-4 and SBC-3 say.
+    /// A new SCSI disk, accessed by the programs of sg3-utils, with each reply checked against SPC-4 and SBC-3.
     Sg3Utils,
     /// A disk made by [`boot_disk`](crate::boot_disk), from which the guest booted: it goes on to use it.
     Booted,
@@ -157,7 +157,7 @@ impl<'a> Boot<'a> {
         self
     }
 
-    /// Requests that are in flight when the guest is [moved](Boot::run_moving) move with it; else they are finished, or given back.
+    /// Requests that are in flight when the guest is [moved](Boot::run_moving) move with it; else they are completed, or returned to the ring.
     #[must_use]
     pub fn inflight_migration(mut self) -> Self {
         self.extras.inflight_migration = true;

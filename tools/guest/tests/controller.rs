@@ -49,7 +49,7 @@ fn a_guest_uses_the_units_of_a_controller() {
         assert_eq!(report.fact(fact), Some(expected), "{fact}");
     }
     let discard: u64 = report.fact("discard_max_bytes").unwrap().parse().unwrap();
-    assert!(discard > 0, "space is given back");
+    assert!(discard > 0, "space is freed");
     server.stop().unwrap_or_else(|error| panic!("{error}"));
 }
 

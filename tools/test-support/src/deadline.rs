@@ -55,7 +55,7 @@ impl Deadline {
         panic!("not after {:?}: {what}", self.limit);
     }
 
-    /// The same, then sleeps for a moment: between two looks at something that nobody signals.
+    /// The same, then sleeps for a moment: for polling a condition that has no notification.
     #[track_caller]
     pub fn pause(&self, what: impl Display) {
         self.check(what);

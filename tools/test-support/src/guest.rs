@@ -294,7 +294,7 @@ impl Guest {
         self.memory.read(data, BLOCK)
     }
 
-    /// Sees to it that whoever signals this queue next waits in the kernel, until
+    /// Makes the next signal to this queue block in the kernel, until
     /// [`Guest::release_signal`].
     pub fn block_signal(&self, index: u32) {
         let call = &self.queues[index as usize].virtqueue.call;

@@ -89,12 +89,12 @@ impl Process {
         Self::spawn_with(command, None, None)
     }
 
-    /// The same with a standard output that nobody reads any more.
+    /// The same with a standard output whose reader is gone.
     pub fn spawn_with_stdout_unread(command: Command) -> Self {
         Self::spawn_with(command, Some(broken_pipe()), None)
     }
 
-    /// The same with a standard error that nobody reads any more.
+    /// The same with a standard error whose reader is gone.
     pub fn spawn_with_stderr_unread(command: Command) -> Self {
         Self::spawn_with(command, None, Some(broken_pipe()))
     }
@@ -252,7 +252,7 @@ impl Ended {
 /// Waits until a process has ended, without taking its status.
 #[track_caller]
 pub fn wait_for_end(pid: Pid) {
-    // Of a child whose status nobody took there is a pidfd even when it has ended.
+    // A pidfd can be opened for a child that has ended until its status is taken.
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
     assert!(becomes_readable(&pidfd), "process {pid} does not end");
 }
@@ -267,7 +267,7 @@ pub fn await_killed(pid: Pid) {
     }
 }
 
-/// A pipe that nobody reads any more.
+/// A pipe whose reader is gone.
 fn broken_pipe() -> OwnedFd {
     rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .unwrap()

@@ -37,7 +37,7 @@ pub(crate) fn write(root: &Path, architecture: &str, libraries: &[String]) -> Re
     set_mode(&debian, 0o755)
 }
 
-/// Whoever makes a version says in the changelog what it is.
+/// Checks that the changelog's first entry is for this version.
 fn check_changelog() -> Result<(), Error> {
     let path = source("packaging/debian/changelog");
     let text = fs::read_to_string(&path).map_err(Error::io(format!("read {}", path.display())))?;

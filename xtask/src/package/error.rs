@@ -32,7 +32,7 @@ pub enum Error {
         /// What the operating system says.
         source: io::Error,
     },
-    /// Nobody said which package has a library.
+    /// The package of a library is unknown.
     #[error(
         "blockplane needs {name}, and the package that has it is unknown: add it to xtask/src/package/libraries.rs"
     )]

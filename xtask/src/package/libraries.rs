@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_nobody_knows_is_an_error() {
+    fn library_without_a_known_package_is_an_error() {
         let line = " 0x1 (NEEDED)  Shared library: [libodd.so.3]";
         let error = packages(line).unwrap_err().to_string();
         assert!(error.contains("libodd.so.3"), "{error}");

@@ -127,7 +127,7 @@ fn stanza(linked: &Linked) -> Result<String, Error> {
 fn holders(linked: &Linked, texts: &[String]) -> Vec<String> {
     let lines = texts.iter().flat_map(|text| text.lines()).map(str::trim);
     let notices = lines.filter(|line| line.to_lowercase().starts_with("copyright "));
-    // Some are templates that nobody has filled in, and one is a heading.
+    // Some are templates that were not filled in, and one is a heading.
     let notices =
         notices.filter(|line| line.chars().any(|c| c.is_ascii_digit()) || line.contains("(c)"));
     let notices = notices.filter(|line| !line.contains("[yyyy]") && !line.contains("{yyyy}"));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_license_that_nobody_has_looked_at_is_refused() {
+    fn license_without_review_is_refused() {
         for unknown in ["GPL-3.0", "MIT AND Unicode-3.0", ""] {
             let error = of(unknown, "").unwrap_err().to_string();
             assert!(error.contains("look whether the program may"), "{error}");

@@ -21,7 +21,7 @@ pub(crate) fn run_in<S: AsRef<OsStr>>(
     arguments: &[S],
 ) -> Result<String, Error> {
     let mut command = Command::new(program);
-    // What is read must not be in somebody's language.
+    // The output is parsed, so it must not be localized.
     command
         .args(arguments)
         .current_dir(folder)

@@ -83,7 +83,7 @@ fn what_people_look_for_is_where_they_look() {
 }
 
 #[test]
-fn whoever_wrote_what_is_linked_is_named() {
+fn authors_of_linked_crates_are_named() {
     if !has_tools(&[]) {
         return;
     }
@@ -96,7 +96,7 @@ fn whoever_wrote_what_is_linked_is_named() {
     };
     assert!(of("clap").ends_with("\nLicense: MIT"), "{}", of("clap"));
     assert!(of("libc").contains("\nCopyright: (c) "), "{}", of("libc"));
-    // Its license is nobody else's, so that its words are there.
+    // Its license is unique, so its full text is included.
     assert!(of("vmm-sys-util").contains(" Redistribution and use"));
     assert!(
         !text.contains("Files: syn-"),

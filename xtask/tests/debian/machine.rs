@@ -84,7 +84,7 @@ impl Machine {
         fs::read_to_string(self.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// The scripts of the package run here and are told where the root is; there is no C library in it.
+    /// The scripts of the package run here, with a variable for the root; there is no C library in it.
     #[track_caller]
     pub fn dpkg<S: AsRef<OsStr>>(&self, arguments: &[S]) {
         let mut command = Command::new("dpkg");

@@ -50,10 +50,10 @@ impl Service {
         Service { child, manager }
     }
 
-    /// The next thing that the manager is told.
+    /// The next notification to the service manager.
     fn tells(&self) -> String {
         let mut buffer = [0; 4096];
-        let bytes = self.manager.recv(&mut buffer).expect("nothing is told");
+        let bytes = self.manager.recv(&mut buffer).expect("no notification");
         String::from_utf8(buffer[..bytes].to_vec()).unwrap()
     }
 

@@ -74,7 +74,7 @@ A guest's random reads from a server with a monitor: without a client, and besid
 silent, ask 100 or 1,000 questions per second in sum, or each ask again as soon as they are answered. One of them asks \
 for the longest answer there is and never reads. Iothread and guest are bound to a processor each; clients, \
 and the server's threads that answer them, run anywhere (--clients-cpu). What clients use is taken from the guest \
-as well where there are no other processors: with --clients-nice 19 they take only what nobody else wants.
+as well where there are no other processors: with --clients-nice 19 they take only idle time.
 
 Shows the guest's IOPS, and their ratio to those without clients in the same repetition; how many questions were answered, how long \
 that took, and the processor time of the two threads that answer. ± is the standard error of the mean over the \
@@ -95,7 +95,7 @@ sends whole requests as well.
 
 The driver writes a register for each command, which the monitor posts. With --client blocking it also serves an \
 interrupt as Linux does, with two reads of a register that the guest waits for; a polling one looks at its done queue \
-instead. Nobody emulates a processor's exits here: a guest is slower than this client.
+instead. Exits of a virtual processor are not emulated: a guest is slower than this client.
 
 ± is the standard error of the mean over the repetitions, in percent of it; ratios are of the pairs in each repetition.";
 pub(super) const SCSI_EXAMPLES: &str = "\

@@ -180,7 +180,7 @@ fn unanswered(request: Request, error: std::io::Error) -> Error {
     match error.kind() {
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => Error::Gone,
         ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::Protocol(format!(
-            "no reply to {request:?} within {ANSWER_LIMIT:?}: does somebody else use this disk?"
+            "no reply to {request:?} within {ANSWER_LIMIT:?}: does another front-end use this disk?"
         )),
         _ => Error::io(format!("wait for the server's reply to {request:?}"))(error),
     }

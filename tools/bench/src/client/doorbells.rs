@@ -95,7 +95,7 @@ impl Waiter {
         for call in calls {
             waiter.watch(call)?;
         }
-        // Told each time: the server stays gone.
+        // Level-triggered: the server stays gone.
         epoll::add(
             &waiter.epoll,
             server,
@@ -115,7 +115,7 @@ impl Waiter {
     }
 
     fn watch(&mut self, eventfd: BorrowedFd<'_>) -> Result<()> {
-        // Told once per call: nobody needs to read it, which is a syscall less.
+        // Edge-triggered: the descriptor need not be read, which saves a system call.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&self.epoll, eventfd, epoll::EventData::new_u64(CALL), flags)
             .map_err(Error::io("watch an eventfd"))

@@ -1,7 +1,7 @@
 //! The guest's memory: a memfd that both sides have mapped.
 //!
-//! The server reads and writes it at any time, so bytes are only accessed as atomics. What the kernel is
-//! told of it directly goes by pointer.
+//! The server reads and writes it at any time, so bytes are only accessed as atomics. Memory that is passed
+//! to the kernel directly is named by pointer.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;

@@ -201,7 +201,7 @@ mod tests {
         ring.push(0);
         assert!(ring.publish(), "avail_event is 0: tell of the first");
         ring.push(1);
-        assert!(!ring.publish(), "told once");
+        assert!(!ring.publish(), "notified once");
         assert!(!ring.publish(), "nothing new");
         event.store(3, Ordering::Relaxed);
         ring.push(0);
@@ -219,7 +219,7 @@ mod tests {
         ring.push(0);
         assert!(ring.publish());
         ring.push(1);
-        assert!(ring.publish(), "each is told of");
+        assert!(ring.publish(), "notified of each");
         device_flags.store(NO_NOTIFY, Ordering::Relaxed);
         ring.push(2);
         assert!(!ring.publish());

@@ -157,7 +157,7 @@ impl Session {
         u32::try_from(credentials.pid.as_raw_nonzero().get()).ok()
     }
 
-    /// Returns once the server has done all that it was told: the way to see that it did where it
+    /// Returns once the server has handled all messages: the way to wait for them where it
     /// does not acknowledge.
     ///
     /// # Errors

@@ -52,7 +52,7 @@ pub(crate) fn ratio_text(ratio: &Summary) -> String {
 }
 
 impl Report {
-    /// For whoever looks: a row for each load and contender.
+    /// Tables for people: a row for each load and contender.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         let mut tables: Vec<Table> = self.parts.iter().map(Part::table).collect();
@@ -139,7 +139,7 @@ impl Part {
     }
 }
 
-/// Who was at the end of its strength in most repetitions; without a server there is nobody to ask.
+/// The side that was saturated in most repetitions; unknown without a server.
 fn saturated(measured: &[Measured], name: &str) -> String {
     if name.starts_with("raw:") {
         return String::new();

@@ -35,7 +35,7 @@ pub fn run(options: &Options) -> Result<Report> {
     let syscall = setup.needs_patched("completion-syscall")?;
     let storage = setup.storage()?;
     let names = ["io_getevents", "ring in user space"];
-    // Somebody else's device is not written to.
+    // A given device is not written.
     let kinds = if setup.device.is_some() { 1 } else { 2 };
     let mut parts: Vec<(&str, Outcome)> = Vec::new();
     for (kind, write) in [("read", false), ("write", true)].into_iter().take(kinds) {

@@ -1,8 +1,8 @@
 //! Servers that differ in one mechanism or setting, under the same loads in turn.
 //!
 //! All of them run all the time; one that is not loaded sleeps. Within a load every repetition
-//! visits each server once, and the next visits them in the other direction: what drifts favours
-//! nobody.
+//! visits each server once, and the next visits them in the other direction: drift favours
+//! none.
 
 use std::path::PathBuf;
 

@@ -18,7 +18,7 @@ use crate::storage::Backing;
 use crate::svg::Figure;
 use crate::table::Table;
 
-/// Entries of an idle queue; nobody puts anything there.
+/// Entries of an idle queue, which stays empty.
 const IDLE_QUEUE_SIZE: u16 = 128;
 
 /// What to measure.

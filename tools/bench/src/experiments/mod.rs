@@ -28,7 +28,7 @@ pub use setup::Setup;
 
 /// What an experiment has to say.
 pub struct Report {
-    /// For whoever looks.
+    /// The result for people.
     pub tables: Vec<Table>,
     /// For scripts.
     pub json: Value,

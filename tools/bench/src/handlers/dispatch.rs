@@ -80,7 +80,7 @@ impl Runner for Counter {
     fn stopped(&mut self, _: &mut RunnerContext<Self>) {}
 }
 
-/// How the handlers that become ready are told.
+/// The notification of handlers that become ready.
 enum Bell {
     Eventfds(Vec<OwnedFd>),
     Cookies(NoKernel, Vec<u64>),
@@ -171,7 +171,7 @@ impl Dispatch {
         let expected = rounds * ready;
         self.iothread.runner().heard = 0;
         if self.reaction == Reaction::Renew && self.next == 0 {
-            // Once is enough: nobody reads them, so they stay readable.
+            // Once is enough: they are not read, so they stay readable.
             self.ring(ready)?;
         }
         let mut cost = Cost::new(clock_ns);

@@ -60,7 +60,7 @@ impl Report {
         &self.cells
     }
 
-    /// For whoever looks: rows are operations, columns numbers of handlers, and how much the last
+    /// The table for people: rows are operations, columns numbers of handlers, and how much the last
     /// figure of a row is above its first.
     #[must_use]
     pub fn table(&self) -> Table {

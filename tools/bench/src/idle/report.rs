@@ -54,7 +54,7 @@ pub struct Report {
     pub servers: Vec<Idle>,
 }
 
-/// Bytes for whoever looks.
+/// A size in KiB for people.
 fn kib(bytes: u64) -> String {
     format!("{} KiB", count(bytes / 1024))
 }
@@ -62,7 +62,7 @@ fn kib(bytes: u64) -> String {
 type Row<'a> = (&'a str, &'a dyn Fn(&Idle) -> String);
 
 impl Report {
-    /// For whoever looks: a column for each server.
+    /// The table for people: a column for each server.
     #[must_use]
     pub fn table(&self) -> Table {
         let Options {

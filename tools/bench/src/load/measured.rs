@@ -11,7 +11,7 @@ pub struct Measured {
     pub block_bytes: u32,
     /// Of each thread.
     pub threads: Vec<Tally>,
-    /// What the server used meanwhile; `None` when nobody knows which process it is.
+    /// What the server used meanwhile; `None` when its process is unknown.
     pub server: Option<ServerUsage>,
 }
 

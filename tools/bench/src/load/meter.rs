@@ -115,7 +115,7 @@ impl<'p> Meter<'p> {
     }
 
     /// Something has completed. The time is that of all requests found, and of those sent in their
-    /// place; 0 if nobody wants to know.
+    /// place; 0 if latencies are not measured.
     #[inline]
     pub fn found(&mut self) -> u64 {
         let phase = self.next_phase();

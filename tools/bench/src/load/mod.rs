@@ -225,7 +225,7 @@ pub fn verify(stream: UnixStream, load: &Load, time: Duration, seed: u64) -> Res
         flushing.push(driver);
     }
     drive_to_end(&mut flushing, socket, load)?;
-    // To whoever did not write it.
+    // Each is read by a queue that did not write it.
     territories.rotate_left(1);
     let reading = flushing.into_iter().zip(territories);
     let mut reading: Vec<_> = reading

@@ -13,7 +13,7 @@ use commands::signals;
 use super::meter::Tally;
 use crate::error::{Error, Result};
 
-/// How often the conductor looks whether somebody pressed Ctrl-C.
+/// Interval at which the conductor checks for Ctrl-C.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Where a measurement is.

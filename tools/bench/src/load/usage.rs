@@ -82,8 +82,8 @@ impl Watch {
         }
     }
 
-    /// To be called at the beginning of each phase. A server that cannot be looked at (it belongs
-    /// to somebody else) has no figures, which is no reason not to measure it.
+    /// To be called at the beginning of each phase. A server whose statistics cannot be read (it belongs
+    /// to another user) is measured without them.
     pub fn look(&mut self, phase: Phase) {
         let threads = self.pid.and_then(|pid| procfs::threads(pid).ok());
         let now = threads.map(|threads| (threads, Instant::now()));

@@ -296,7 +296,7 @@ mod tests {
         (0..2 * SECTOR_WORDS).map(|_| AtomicU64::new(0)).collect()
     }
 
-    fn told(data: &[AtomicU64], sector: u64, generation: u32) -> String {
+    fn error_text(data: &[AtomicU64], sector: u64, generation: u32) -> String {
         check(data, 7, sector, generation).unwrap_err().to_string()
     }
 
@@ -308,7 +308,7 @@ mod tests {
         // Bit 1 of byte 5 of word 10 of the second sector.
         let word = SECTOR_WORDS + 10;
         data[word].fetch_xor(1 << 41, Ordering::Relaxed);
-        let text = told(&data, 100, 3);
+        let text = error_text(&data, 100, 3);
         assert!(text.contains(&format!("byte {}", 101 * 512 + 85)), "{text}");
         assert!(text.contains("1 of 64 words"), "{text}");
     }
@@ -329,14 +329,14 @@ mod tests {
     #[test]
     fn the_report_says_what_is_there_instead() {
         let data = block();
-        assert!(told(&data, 100, 3).contains("all zeroes"));
+        assert!(error_text(&data, 100, 3).contains("all zeroes"));
         fill(&data, 7, 100, 2);
-        assert!(told(&data, 100, 3).contains("sector 100, generation 2"));
+        assert!(error_text(&data, 100, 3).contains("sector 100, generation 2"));
         fill(&data, 7, 200, 3);
-        assert!(told(&data, 100, 3).contains("sector 200, generation 3"));
+        assert!(error_text(&data, 100, 3).contains("sector 200, generation 3"));
         fill(&data, 8, 100, 3);
-        assert!(told(&data, 100, 3).contains("seed 0x8"));
+        assert!(error_text(&data, 100, 3).contains("seed 0x8"));
         data[0].store(5, Ordering::Relaxed);
-        assert!(told(&data, 100, 3).contains("does not look like"));
+        assert!(error_text(&data, 100, 3).contains("does not look like"));
     }
 }

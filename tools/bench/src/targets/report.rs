@@ -95,7 +95,7 @@ fn met_text(met: Option<bool>) -> String {
 }
 
 impl Report {
-    /// For whoever looks.
+    /// The table for people.
     #[must_use]
     pub fn table(&self) -> Table {
         let columns = [

@@ -89,7 +89,7 @@ pub(super) const TARGETS: [Target; 18] = {
         target(Tmpfs, Polling, 1, Iops, Peer, 5.0),
         target(Disk, Polling, 1, Iops, Raw, 0.95),
         target(Disk, Blocking, 1, Iops, Peer, 1.5),
-        // The host waits as everybody does, in the kernel; and as nobody does, with all of a processor.
+        // The host waits in the kernel, as programs do; and by polling, which takes all of a processor.
         target(Disk, Blocking, 32, Iops, Raw, 0.97),
         target(Disk, Blocking, 128, Iops, Raw, 0.97),
         target(Disk, Polling, 32, Iops, Raw, 0.97),

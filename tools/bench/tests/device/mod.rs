@@ -137,7 +137,7 @@ impl Connection {
         }
     }
 
-    /// Handles a message, if there is one; false when nobody is there any more.
+    /// Handles a message, if there is one; false when the front-end is gone.
     fn message(&mut self) -> bool {
         let mut header = [0; 12];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

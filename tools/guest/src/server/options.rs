@@ -76,7 +76,7 @@ pub struct ServerOptions {
     pub packed: bool,
     /// Whether it has a monitor, for [`Server::execute`].
     pub monitor: bool,
-    /// Whether requests wait that find no space for the image, until its monitor is told that there is.
+    /// Whether requests that find no space for the image are parked until a command to the monitor resumes them.
     pub waits_for_space: bool,
     /// How the image is locked, if not as servers do by default. Not with `blockplane serve`.
     pub locking: Option<&'static str>,

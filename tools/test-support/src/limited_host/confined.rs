@@ -1,4 +1,4 @@
-//! Operations in the daemon's sandbox, each in a process of its own: what a process gives away does not come back.
+//! Operations in the daemon's sandbox, each in a process of its own, because dropped privileges cannot be regained.
 //!
 //! A table names operations of a kind of thread. A test runs each of them, by running itself again; an experiment withholds one
 //! call of a list after the other, and says which of them no operation makes.
@@ -52,7 +52,7 @@ impl Operation {
     }
 }
 
-/// Gives away what the daemon does when it starts, on its control threads.
+/// Drops the privileges that the daemon drops at its start, on its control threads.
 ///
 /// # Panics
 /// If the kernel refuses, and in a process that has confined itself already.

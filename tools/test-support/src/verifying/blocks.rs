@@ -1,6 +1,6 @@
 //! Contents that a disk may hold: of each block the last write that was answered, or one of those that are not answered since.
 //!
-//! Writes of one block may be under way together, and then nobody says which of them comes last. So a value may be found
+//! Writes of one block may be under way together, and then it is undefined which of them comes last. So a value may be found
 //! until another write is answered that was asked for after it had been answered.
 
 use super::random::Random;

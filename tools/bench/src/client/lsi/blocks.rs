@@ -37,7 +37,7 @@ const SIMPLE_TAG: u8 = 0x20;
 /// Who has the SCSI bus while the disk works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bus {
-    /// Nobody: every target leaves it, and comes back.
+    /// No target keeps the bus: each disconnects and reselects.
     Shared,
     /// A target that writes: nothing else goes on until it is done.
     HeldByWrites,

@@ -107,7 +107,7 @@ impl Queue for ChipQueue<'_> {
         block.wrapping_sub(BLOCKS) / BLOCK_BYTES
     }
 
-    /// Its line is masked from the first interrupt that nobody serves.
+    /// A polling driver's line is masked from the first interrupt that is not served.
     #[inline]
     fn suppress_calls(&mut self) {}
 

@@ -105,7 +105,7 @@ impl Slot {
         self.trigger.as_fd()
     }
 
-    /// To be told of its end.
+    /// Enables the interrupt for its completion.
     ///
     /// # Errors
     /// [`Error::Io`] when descriptors have run out.
@@ -234,7 +234,7 @@ impl Slot {
             .map_err(|error| match error.kind() {
                 ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => Error::Gone,
                 ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::Protocol(format!(
-                    "no answer within {ANSWER_LIMIT:?}: does somebody else use this adapter?"
+                    "no answer within {ANSWER_LIMIT:?}: does another front-end use this adapter?"
                 )),
                 _ => Error::io("wait for the server's answer")(error),
             })

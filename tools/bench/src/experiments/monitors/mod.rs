@@ -124,7 +124,7 @@ pub fn run(options: &Options) -> Result<Report> {
     Ok(outcome.report(options, &setup.conditions(&storage)))
 }
 
-/// What a server is told of its monitor.
+/// The options of a server's monitor.
 fn monitor(socket: &Path) -> [String; 4] {
     let path = socket.display().to_string().replace(',', ",,");
     [

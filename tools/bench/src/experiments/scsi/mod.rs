@@ -133,7 +133,7 @@ impl Options {
 
     /// Each size, written and read; and small reads.
     fn loads(&self) -> Vec<load::Load> {
-        // Somebody else's device is not written to.
+        // A given device is not written.
         let kinds: &[u8] = if self.setup.device.is_some() {
             &[100]
         } else {
