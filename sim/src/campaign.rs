@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::plan::Plan;
 use crate::run::run;
 use crate::trace::Trace;
-use crate::world::Seen;
+use crate::world::Coverage;
 
 /// Time between two reports of progress.
 const REPORT: Duration = Duration::from_millis(200);
@@ -31,7 +31,7 @@ pub struct Results {
     /// Seeds that were run.
     pub seeds: u64,
     /// What they saw, together.
-    pub seen: Seen,
+    pub seen: Coverage,
     /// The smallest seed that something was found with, of those that were run.
     pub found: Option<(u64, String)>,
     /// How long it took.
@@ -39,7 +39,7 @@ pub struct Results {
 }
 
 impl Results {
-    fn add(&mut self, seed: u64, ran: Result<Seen, String>) {
+    fn add(&mut self, seed: u64, ran: Result<Coverage, String>) {
         self.seeds += 1;
         match ran {
             Ok(seen) => self.seen.add(seen),

@@ -1,6 +1,6 @@
 //! A client of the disk that has no ring: its requests come over a connection, as those of a host adapter do.
 //!
-//! What its iothread runs is a [`SocketDevice`], to which the [`Client`] is what a peer behind a socket is: it sends requests, and checks
+//! Its iothread runs a [`SocketDevice`], whose peer is the [`Client`]: it sends requests, and checks
 //! the answers. It shares the disk with the guest, and so the model of what may be there.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -47,7 +47,7 @@ impl Buffer {
 }
 
 /// A request on its way to the device.
-struct Sent {
+struct DeviceRequest {
     id: u32,
     op: Op,
     stable: bool,
@@ -55,8 +55,8 @@ struct Sent {
     buffer: Buffer,
 }
 
-/// What has become of it.
-struct Answer {
+/// The outcome of a request.
+struct DeviceReply {
     id: u32,
     result: Result<(), Errno>,
     sectors: Vec<Sector>,
@@ -65,8 +65,8 @@ struct Answer {
 /// What is under way between client and device.
 #[derive(Default)]
 struct Connection {
-    sent: VecDeque<Sent>,
-    answers: Vec<Answer>,
+    sent: VecDeque<DeviceRequest>,
+    answers: Vec<DeviceReply>,
 }
 
 type Shared = Arc<Mutex<Connection>>;
@@ -75,8 +75,8 @@ fn lock(connection: &Shared) -> MutexGuard<'_, Connection> {
     connection.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the client has asked for, and has no answer of.
-struct Asked {
+/// A request of the client without a reply.
+struct PendingRequest {
     kind: Kind,
     range: (u64, u64),
     stable: bool,
@@ -88,7 +88,7 @@ struct Asked {
 #[derive(Default)]
 pub struct Client {
     connection: Shared,
-    asked: BTreeMap<u32, Asked>,
+    asked: BTreeMap<u32, PendingRequest>,
     /// Requests that were answered.
     pub answered: u64,
 }
@@ -123,7 +123,7 @@ impl Client {
             .trace
             .say(|| format!("client: #{id}: {kind:?} of {sectors} sectors at {sector}"));
         let buffer = Buffer::new(sectors, &bytes);
-        lock(&self.connection).sent.push_back(Sent {
+        lock(&self.connection).sent.push_back(DeviceRequest {
             id,
             op,
             stable,
@@ -132,7 +132,7 @@ impl Client {
         });
         self.asked.insert(
             id,
-            Asked {
+            PendingRequest {
                 kind,
                 range,
                 stable,
@@ -160,8 +160,8 @@ impl Client {
         }
     }
 
-    fn check_reply(&mut self, guest: &mut Guest, answer: Answer) -> Result<(), String> {
-        let Answer {
+    fn check_reply(&mut self, guest: &mut Guest, answer: DeviceReply) -> Result<(), String> {
+        let DeviceReply {
             id,
             result,
             sectors,
@@ -214,7 +214,7 @@ struct Device {
     connection: Shared,
     /// What is ready when something was sent.
     socket: OwnedFd,
-    waiting: VecDeque<Sent>,
+    waiting: VecDeque<DeviceRequest>,
     in_flight: BTreeMap<u32, Buffer>,
     connected: bool,
 }
@@ -255,7 +255,7 @@ impl SocketDevice for Device {
             let Some(sent) = self.waiting.pop_front() else {
                 return true;
             };
-            let Sent { id, buffer, .. } = sent;
+            let DeviceRequest { id, buffer, .. } = sent;
             let buffer = self.in_flight.entry(id).or_insert(buffer);
             let request = Request {
                 op: sent.op,
@@ -276,7 +276,7 @@ impl SocketDevice for Device {
         for Completion { token, result } in done {
             let id = token::number(*token);
             let buffer = self.in_flight.remove(&id).expect("it was submitted");
-            lock(&self.connection).answers.push(Answer {
+            lock(&self.connection).answers.push(DeviceReply {
                 id,
                 result: *result,
                 sectors: buffer.sectors,

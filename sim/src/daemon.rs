@@ -34,7 +34,7 @@ pub struct Place {
     number: u32,
 }
 
-/// A queue that runs.
+/// A running queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Running {
     /// Where.

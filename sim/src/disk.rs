@@ -8,25 +8,25 @@ use std::collections::{BTreeMap, VecDeque};
 use block::{Op, Request};
 use engine::Errno;
 
-use crate::marks::Marks;
+use crate::dirty_sectors::DirtySectors;
 use crate::model::SECTOR;
 use crate::random::Random;
 
 /// A power failure tears sectors into these, bytes.
 const PIECE: usize = 128;
 
-/// A write that was carried out.
+/// A completed write.
 #[derive(Debug)]
-struct Written {
+struct CompletedWrite {
     number: u64,
     offset: usize,
     bytes: Vec<u8>,
     stable: bool,
 }
 
-/// What a request does.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Does {
+pub enum DiskOp {
     /// Read.
     Read,
     /// Write, to be stable when it is done or not.
@@ -43,9 +43,9 @@ pub enum Does {
     },
 }
 
-/// Names a request of the kernel's.
+/// Identifies a request in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Name {
+pub struct RequestId {
     /// Whose it is.
     pub iothread: usize,
     /// What that calls it.
@@ -53,18 +53,18 @@ pub struct Name {
 }
 
 /// What workers do has no name.
-const OF_WORKER: Name = Name {
+const OF_WORKER: RequestId = RequestId {
     iothread: usize::MAX,
     cookie: 0,
 };
 
-/// A request that the kernel has.
+/// A request in flight in the kernel.
 #[derive(Debug)]
-pub struct Held {
+pub struct DiskRequest {
     /// Its name.
-    pub name: Name,
+    pub name: RequestId,
     /// What it does.
-    pub does: Does,
+    pub does: DiskOp,
     /// Where, bytes.
     pub offset: usize,
     /// Address and length of each of its buffers.
@@ -75,12 +75,12 @@ pub struct Held {
     pub began: usize,
 }
 
-impl Held {
+impl DiskRequest {
     /// Bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         match self.does {
-            Does::Zeroes { len } => len,
+            DiskOp::Zeroes { len } => len,
             _ => self.buffers.iter().map(|(_, len)| len).sum(),
         }
     }
@@ -97,16 +97,16 @@ impl Held {
 pub struct Disk {
     bytes: Vec<u8>,
     stable: Vec<u8>,
-    history: VecDeque<Written>,
+    history: VecDeque<CompletedWrite>,
     next: u64,
     /// Requests that were carried out in part, by name: where the rest begins, and where they began.
-    parts: BTreeMap<Name, (usize, usize)>,
-    /// What the kernel was given and has not completed, in order.
-    pub held: Vec<Held>,
+    parts: BTreeMap<RequestId, (usize, usize)>,
+    /// The requests in flight in the kernel, in order.
+    pub held: Vec<DiskRequest>,
     /// The first violation of an invariant.
     pub wrong: Option<String>,
     /// What has changed.
-    pub marks: Marks,
+    pub marks: DirtySectors,
 }
 
 impl Disk {
@@ -121,7 +121,7 @@ impl Disk {
             parts: BTreeMap::new(),
             held: Vec::new(),
             wrong: None,
-            marks: Marks::default(),
+            marks: DirtySectors::default(),
         }
     }
 
@@ -143,16 +143,22 @@ impl Disk {
     }
 
     /// The kernel takes a request.
-    pub fn take(&mut self, name: Name, does: Does, offset: usize, buffers: Vec<(usize, usize)>) {
+    pub fn take(
+        &mut self,
+        name: RequestId,
+        does: DiskOp,
+        offset: usize,
+        buffers: Vec<(usize, usize)>,
+    ) {
         let covers = match does {
-            Does::Flush => self.history.iter().map(|written| written.number).collect(),
+            DiskOp::Flush => self.history.iter().map(|written| written.number).collect(),
             _ => Vec::new(),
         };
         let began = match self.parts.get(&name) {
             Some(&(rest, began)) if rest == offset => began,
             _ => offset,
         };
-        let held = Held {
+        let held = DiskRequest {
             name,
             does,
             offset,
@@ -161,7 +167,7 @@ impl Disk {
             began,
         };
         let end = offset + held.len();
-        if end > self.bytes.len() && does != Does::Flush {
+        if end > self.bytes.len() && does != DiskOp::Flush {
             self.wrong.get_or_insert(format!(
                 "a request reaches byte {end} of a disk of {} bytes",
                 self.bytes.len()
@@ -174,7 +180,7 @@ impl Disk {
     ///
     /// # Safety
     /// Its buffers are valid.
-    pub unsafe fn carry_out(&mut self, index: usize, max: usize) -> (Held, usize) {
+    pub unsafe fn carry_out(&mut self, index: usize, max: usize) -> (DiskRequest, usize) {
         let held = self.held.remove(index);
         // SAFETY: our caller promises the same.
         let moved = unsafe { self.transfer(&held, max) };
@@ -187,27 +193,27 @@ impl Disk {
 
     /// # Safety
     /// Its buffers are valid.
-    unsafe fn transfer(&mut self, held: &Held, max: usize) -> usize {
+    unsafe fn transfer(&mut self, held: &DiskRequest, max: usize) -> usize {
         match held.does {
-            Does::Flush => {
+            DiskOp::Flush => {
                 self.flush(|number| held.covers.contains(&number));
                 0
             }
-            Does::Read => {
+            DiskOp::Read => {
                 let end = (held.offset + max.min(held.len())).min(self.bytes.len());
                 let bytes = self.bytes.get(held.offset..end).unwrap_or_default();
                 // SAFETY: our caller promises the same.
                 unsafe { scatter(&held.buffers, bytes) };
                 bytes.len()
             }
-            Does::Write { stable } => {
+            DiskOp::Write { stable } => {
                 // SAFETY: our caller promises the same.
                 let bytes = unsafe { gather(&held.buffers, max) };
                 let len = bytes.len();
                 self.write(held.offset, bytes, stable);
                 len
             }
-            Does::Zeroes { len } => {
+            DiskOp::Zeroes { len } => {
                 self.write(held.offset, vec![0; len.min(max)], false);
                 0
             }
@@ -220,7 +226,7 @@ impl Disk {
         self.bytes[offset..end].copy_from_slice(&bytes);
         self.marks.changed(offset as u64..end as u64);
         self.next += 1;
-        self.history.push_back(Written {
+        self.history.push_back(CompletedWrite {
             number: self.next,
             offset,
             bytes,
@@ -267,7 +273,7 @@ impl Disk {
                 1 => random.index(len / 8 + 1) * 8,
                 _ => len,
             };
-            if self.held[index].does == Does::Flush && max == 0 && random.one_in(2) {
+            if self.held[index].does == DiskOp::Flush && max == 0 && random.one_in(2) {
                 self.held.remove(index);
                 continue;
             }
@@ -314,9 +320,9 @@ impl Disk {
             .map(|segment| (segment.iov_base as usize, segment.iov_len))
             .collect();
         let does = match request.op {
-            Op::Read => Does::Read,
-            Op::Write => Does::Write { stable: fua },
-            Op::Flush => Does::Flush,
+            Op::Read => DiskOp::Read,
+            Op::Write => DiskOp::Write { stable: fua },
+            Op::Flush => DiskOp::Flush,
             Op::Discard | Op::WriteZeroes { .. } => {
                 self.write(offset, vec![0; len], fua);
                 return Ok(());
@@ -331,8 +337,8 @@ impl Disk {
 }
 
 /// Puts those pieces of what was written where they belong.
-fn put(to: &mut [u8], written: &Written, mut survives: impl FnMut(usize) -> bool) {
-    let Written { offset, bytes, .. } = written;
+fn put(to: &mut [u8], written: &CompletedWrite, mut survives: impl FnMut(usize) -> bool) {
+    let CompletedWrite { offset, bytes, .. } = written;
     let mut from = 0;
     while from < bytes.len() {
         let at = offset + from;

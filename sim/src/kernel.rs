@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use block::{Request, SimulatedDisk};
 use engine::Errno;
 
-use crate::disk::{Disk, Name};
+use crate::disk::{Disk, RequestId};
 use aio::CompletionRing;
 use uring::RingState;
 
@@ -76,8 +76,8 @@ impl Kernel {
         self.iothread
     }
 
-    pub(crate) fn name(&self, cookie: u64) -> Name {
-        Name {
+    pub(crate) fn name(&self, cookie: u64) -> RequestId {
+        RequestId {
             iothread: self.iothread,
             cookie,
         }
@@ -97,7 +97,7 @@ impl State {
     }
 
     /// Completes a request; returns whether to wake its iothread.
-    pub fn post(&mut self, name: Name, result: i64) -> bool {
+    pub fn post(&mut self, name: RequestId, result: i64) -> bool {
         let context = &mut self.contexts[name.iothread];
         if let Some(ring) = &mut context.uring {
             return ring.post(name.cookie, i32::try_from(result).expect("small"));

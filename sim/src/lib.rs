@@ -2,20 +2,21 @@
 //!
 //! What runs are the program's own iothreads ([`iothread`]): event loop, rings, device, engines, control messages. What is simulated is
 //! what surrounds them: guests ([`guest`]), a [`client`] without rings, the kernel below Linux AIO and io_uring ([`kernel`], [`ring`]) with its disk ([`disk`]) and the [`nodes`] in front of that, what wakes a
-//! thread ([`poller`]), migration of the guest's memory ([`copying`]), and starts, stops, kills and resizes
+//! thread ([`poller`]), migration of the guest's memory ([`migration_copy`]), and starts, stops, kills and resizes
 //! ([`world`]). A seed makes a [`plan`]; a [`model`] says
 //! what may be read.
 
 pub mod campaign;
 pub mod client;
-pub mod copying;
 pub mod daemon;
+pub mod dirty_sectors;
 pub mod disk;
 pub mod failure;
 pub mod guest;
+pub mod inflight_memory;
 pub mod iothread;
 pub mod kernel;
-pub mod marks;
+pub mod migration_copy;
 pub mod model;
 pub mod nodes;
 pub mod options;
@@ -23,7 +24,6 @@ pub mod plan;
 pub mod poller;
 pub mod random;
 pub mod real_file;
-pub mod record;
 pub mod recorder;
 pub mod run;
 pub mod shared_words;

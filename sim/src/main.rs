@@ -1,4 +1,4 @@
-//! `cargo xtask sim`: runs seeds, and tells what was found.
+//! `cargo xtask sim`: runs seeds, and reports findings.
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;

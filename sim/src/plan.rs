@@ -4,15 +4,15 @@
 //! any of them left out, which is how a finding is made small.
 
 mod event;
-mod moods;
+mod weights;
 
 use iothread::OnError;
 
 use crate::random::Random;
 
-use moods::Moods;
+use weights::Weights;
 
-pub use event::{DriverFeatures, End, Event, Exchange, Handover, Leave, Then};
+pub use event::{DisconnectReason, DriverFeatures, End, Event, Exchange, Handover, Then};
 
 /// What a request of the guest is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,15 +176,15 @@ impl Plan {
     pub fn of(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let config = Config::of(&mut random);
-        let moods = Moods::of(&mut random);
+        let weights = Weights::of(&mut random);
         let count = random.pick(&[4, 20, 60, 60, 150, 300]);
         let mut events = Vec::new();
         while events.len() < count {
-            moods.events(&config, &mut random, &mut events);
+            weights.events(&config, &mut random, &mut events);
         }
         if random.one_in(2) {
             // Nothing comes behind it that would wake anybody.
-            moods.race(&config, &mut random, &mut events);
+            weights.race(&config, &mut random, &mut events);
         }
         Plan {
             config,

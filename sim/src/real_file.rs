@@ -13,13 +13,13 @@ use iothread::OnError;
 use virtqueue::control::{Descriptors, QueueSetup};
 
 use crate::daemon::Daemon;
-use crate::disk::Does;
+use crate::disk::DiskOp;
 use crate::guest::Guest;
 use crate::model::{Model, SECTOR};
 use crate::nodes::Nodes;
 use crate::plan::{Config, DriverFeatures, Filters, Kind, Then};
 use crate::random::Random;
-use crate::recorder::{Recorded, Recorder};
+use crate::recorder::{RecordedRequest, Recorder};
 use crate::trace::Trace;
 
 /// Sectors of the file: as few as 4 KiB blocks allow for some overlap.
@@ -249,30 +249,31 @@ impl Load {
     }
 }
 
-fn put(image: &mut [u8], write: &Recorded) {
+fn put(image: &mut [u8], write: &RecordedRequest) {
     image[write.offset..][..write.bytes.len()].copy_from_slice(&write.bytes);
 }
 
 /// Whether a write is on the disk for sure at that time.
-fn is_stable(write: &Recorded, all: &[Recorded], clock: u64) -> bool {
+fn is_stable(write: &RecordedRequest, all: &[RecordedRequest], clock: u64) -> bool {
     let by = |done: Option<u64>| done.is_some_and(|done| done <= clock);
     let flushes = all
         .iter()
-        .filter(|request| request.does == Does::Flush && by(request.done));
+        .filter(|request| request.does == DiskOp::Flush && by(request.done));
     let mut covers = flushes.filter(|flush| write.done.is_some_and(|done| done < flush.taken));
-    write.does == Does::Write { stable: true } && by(write.done) || covers.next().is_some()
+    write.does == DiskOp::Write { stable: true } && by(write.done) || covers.next().is_some()
 }
 
-fn writes(all: &[Recorded], clock: u64) -> impl Iterator<Item = &Recorded> {
-    all.iter()
-        .filter(move |request| matches!(request.does, Does::Write { .. }) && request.taken <= clock)
+fn writes(all: &[RecordedRequest], clock: u64) -> impl Iterator<Item = &RecordedRequest> {
+    all.iter().filter(move |request| {
+        matches!(request.does, DiskOp::Write { .. }) && request.taken <= clock
+    })
 }
 
-fn stable(all: &[Recorded], clock: u64) -> impl Iterator<Item = &Recorded> {
+fn stable(all: &[RecordedRequest], clock: u64) -> impl Iterator<Item = &RecordedRequest> {
     writes(all, clock).filter(move |write| is_stable(write, all, clock))
 }
 
-fn loose(all: &[Recorded], clock: u64) -> Vec<&Recorded> {
+fn loose(all: &[RecordedRequest], clock: u64) -> Vec<&RecordedRequest> {
     writes(all, clock)
         .filter(|write| !is_stable(write, all, clock))
         .collect()
@@ -281,7 +282,7 @@ fn loose(all: &[Recorded], clock: u64) -> Vec<&Recorded> {
 /// Each image that some of these make, in some order, on top of this one.
 fn each_order(
     image: &[u8],
-    left: &[&Recorded],
+    left: &[&RecordedRequest],
     look: &mut impl FnMut(&[u8]) -> Result<(), String>,
 ) -> Result<(), String> {
     look(image)?;

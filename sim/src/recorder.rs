@@ -8,14 +8,14 @@ use engine::aio::ContextId;
 use engine::aio::abi::{IoEvent, Iocb, RingHeader};
 use engine::{AioKernel, Errno, Kernel};
 
-use crate::disk::{Does, gather};
+use crate::disk::{DiskOp, gather};
 use crate::kernel::aio::{buffers, does};
 
-/// A request.
+/// A recorded request.
 #[derive(Clone, Debug)]
-pub struct Recorded {
+pub struct RecordedRequest {
     /// What it does.
-    pub does: Does,
+    pub does: DiskOp,
     /// Where, bytes.
     pub offset: usize,
     /// Of a write.
@@ -30,14 +30,14 @@ pub struct Recorded {
 #[derive(Debug, Default)]
 pub struct Log {
     /// In the order of taking.
-    pub requests: Vec<Recorded>,
+    pub requests: Vec<RecordedRequest>,
     /// How many things have happened.
     pub clock: u64,
     /// What the kernel has, by name.
     under_way: BTreeMap<u64, usize>,
 }
 
-/// A kernel that records.
+/// A kernel that records its requests.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder(Arc<Mutex<Log>>);
 
@@ -61,8 +61,8 @@ unsafe impl AioKernel for Recorder {
                 let list = buffers(&*iocb);
                 let does = does(&*iocb);
                 let bytes = match does {
-                    Does::Write { .. } => gather(&list, usize::MAX),
-                    Does::Read | Does::Flush | Does::Zeroes { .. } => Vec::new(),
+                    DiskOp::Write { .. } => gather(&list, usize::MAX),
+                    DiskOp::Read | DiskOp::Flush | DiskOp::Zeroes { .. } => Vec::new(),
                 };
                 (does, bytes)
             }
@@ -78,7 +78,7 @@ unsafe impl AioKernel for Recorder {
             let taken = log.clock;
             let index = log.requests.len();
             log.under_way.insert(data, index);
-            log.requests.push(Recorded {
+            log.requests.push(RecordedRequest {
                 does,
                 offset: usize::try_from(offset).expect("a small disk"),
                 bytes,

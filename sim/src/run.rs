@@ -6,7 +6,7 @@ use std::sync::Once;
 
 use crate::plan::Plan;
 use crate::trace::Trace;
-use crate::world::{Seen, World};
+use crate::world::{Coverage, World};
 
 thread_local! {
     /// What this thread's last panic said.
@@ -32,7 +32,7 @@ fn keep_panics() {
 ///
 /// # Errors
 /// What was found.
-pub fn run(plan: &Plan, trace: Trace) -> Result<Seen, String> {
+pub fn run(plan: &Plan, trace: Trace) -> Result<Coverage, String> {
     keep_panics();
     let ran = catch_unwind(AssertUnwindSafe(|| World::run(plan, trace)));
     ran.unwrap_or_else(|_| Err(SAID.take()))

@@ -1,4 +1,4 @@
-//! A finding made small: fewer events, and simpler ones, as long as something is found.
+//! Shrinks a finding: removes and simplifies events while the failure remains.
 
 use crate::plan::{End, Event, Filters, Plan};
 

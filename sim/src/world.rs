@@ -2,12 +2,12 @@
 
 mod connection;
 mod control;
+mod coverage;
 mod end;
 mod exchange;
 mod machine;
 mod memory;
 mod migration;
-mod seen;
 mod upgrade;
 
 use std::cell::RefCell;
@@ -21,32 +21,32 @@ use crate::client::Client;
 use crate::daemon::Daemon;
 use crate::disk::Disk;
 use crate::guest::Guest;
+use crate::inflight_memory::InflightMemory;
 use crate::kernel::Kernel;
 use crate::nodes::Use;
-use crate::plan::{Config, Event, Exchange, Filters, Handover, Leave, Plan};
-use crate::record::Record;
+use crate::plan::{Config, DisconnectReason, Event, Exchange, Filters, Handover, Plan};
 use crate::trace::Trace;
 
 use machine::act;
 
-pub use seen::Seen;
+pub use coverage::Coverage;
 
-/// What the front-end knows of one queue.
-struct Known {
+/// The front-end's knowledge of a queue.
+struct KnownQueue {
     /// Where it stood when it last stopped.
     base: Option<u32>,
     /// It has stopped, and was not started since.
     clean: bool,
-    record: Option<Record>,
+    record: Option<InflightMemory>,
     /// The front-end has disabled it, also if it does not run.
     disabled: bool,
     /// The message that disables it was sent, and the iothread has not run since.
     disabling: bool,
 }
 
-impl Known {
-    fn new(record: Option<Record>) -> Self {
-        Known {
+impl KnownQueue {
+    fn new(record: Option<InflightMemory>) -> Self {
+        KnownQueue {
             base: None,
             clean: false,
             record,
@@ -56,9 +56,9 @@ impl Known {
     }
 }
 
-/// What a front-end or an operator waits for.
+/// An event that a front-end or an operator waits for.
 enum Waits {
-    Stopped(Leave, Vec<(usize, Receiver<u32>)>),
+    Stopped(DisconnectReason, Vec<(usize, Receiver<u32>)>),
     /// One queue, and whether it is reset.
     QueueStopped(bool, usize, Vec<(usize, Receiver<u32>)>),
     ClientStopped,
@@ -84,7 +84,7 @@ pub struct World {
     /// What daemons have in front of the disk.
     filters: Filters,
     client: Client,
-    known: Vec<Known>,
+    known: Vec<KnownQueue>,
     waits: Option<Waits>,
     /// The client's device is to stop.
     client_stops: Option<Receiver<u32>>,
@@ -95,7 +95,7 @@ pub struct World {
     /// A process was killed since the migration began: it may have written what it did not log.
     has_lost_log: bool,
     trace: Trace,
-    seen: Seen,
+    seen: Coverage,
 }
 
 impl World {
@@ -120,7 +120,7 @@ impl World {
             has_just_failed: false,
             has_lost_log: false,
             trace,
-            seen: Seen::default(),
+            seen: Coverage::default(),
             config,
         };
         world.new_queues();
@@ -131,7 +131,7 @@ impl World {
     ///
     /// # Errors
     /// What was found.
-    pub fn run(plan: &Plan, trace: Trace) -> Result<Seen, String> {
+    pub fn run(plan: &Plan, trace: Trace) -> Result<Coverage, String> {
         let mut world = World::new(plan, trace);
         world.connect();
         for event in &plan.events {
@@ -144,14 +144,16 @@ impl World {
         Ok(world.seen)
     }
 
-    fn new_record(&self) -> Option<Record> {
+    fn new_record(&self) -> Option<InflightMemory> {
         let Config { packed, size, .. } = self.config;
-        self.config.inflight.then(|| Record::new(packed, size))
+        self.config
+            .inflight
+            .then(|| InflightMemory::new(packed, size))
     }
 
     fn new_queues(&mut self) {
         let queues = 0..self.config.queues;
-        self.known = queues.map(|_| Known::new(self.new_record())).collect();
+        self.known = queues.map(|_| KnownQueue::new(self.new_record())).collect();
     }
 
     fn event(&mut self, event: &Event) {
@@ -203,7 +205,7 @@ impl World {
                 self.kernel.state().answers = [answer].into();
             }
             Event::PowerFail { salt } => self.power_fail(salt),
-            Event::Leave(how) => self.leave(how),
+            Event::DisconnectReason(how) => self.leave(how),
             Event::Log => self.log(),
             Event::LogNoMore => self.log_no_more(),
             Event::Connect => self.connect(),

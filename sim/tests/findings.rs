@@ -2,7 +2,8 @@
 
 use iothread::OnError;
 use sim::plan::{
-    Config, DriverFeatures, End, Event, Exchange, Filters, Handover, Kind, Leave, Plan, Then,
+    Config, DisconnectReason, DriverFeatures, End, Event, Exchange, Filters, Handover, Kind, Plan,
+    Then,
 };
 use sim::run::run;
 use sim::trace::Trace;
@@ -149,7 +150,7 @@ fn a_request_that_an_unseen_answer_lies_over_is_not_lost() {
                     how: End::NoSpace,
                 },
                 run,
-                Event::Leave(Leave::Migrate),
+                Event::DisconnectReason(DisconnectReason::Migrate),
             ];
             let found = found(config.clone(), &events);
             assert_eq!(found, Ok(()), "{write}, {flush}, {store}");
@@ -193,11 +194,11 @@ fn what_was_read_for_a_parked_request_is_in_the_dirty_log_when_its_queue_stops()
             run.clone(),
             ends(End::Error),
             run.clone(),
-            Event::Leave(Leave::Reset(driver)),
+            Event::DisconnectReason(DisconnectReason::Reset(driver)),
             run.clone(),
             Event::Connect,
             run.clone(),
-            Event::Leave(Leave::Migrate),
+            Event::DisconnectReason(DisconnectReason::Migrate),
             run.clone(),
         ];
         assert_eq!(found(config, &events), Ok(()), "{packed}");
@@ -285,7 +286,7 @@ fn what_a_driver_without_flush_writes_is_stable() {
             ];
             let mut events = write.to_vec();
             events.extend([
-                Event::Leave(Leave::Reset(next)),
+                Event::DisconnectReason(DisconnectReason::Reset(next)),
                 run.clone(),
                 Event::Connect,
                 run.clone(),

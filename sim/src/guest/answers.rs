@@ -7,7 +7,7 @@ use crate::model::{Ended, SECTOR};
 use crate::nodes::REWRITTEN_SECTORS;
 use crate::plan::Kind;
 
-use super::asked::describe;
+use super::pending_request::describe;
 use super::{Guest, SERIAL};
 
 const OK: u8 = 0;

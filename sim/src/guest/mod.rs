@@ -1,11 +1,11 @@
-//! The guest: it asks, and knows what the answers may be.
+//! The simulated guest: sends requests, and knows their valid replies.
 
 mod answers;
-mod asked;
 mod cache;
 mod driver;
 mod migration;
 mod order;
+mod pending_request;
 mod slot;
 mod tables;
 
@@ -17,8 +17,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use virtqueue::testing::TestMemory;
 use virtqueue::{GuestMemory, RingFeatures};
 
-use crate::copying::Copying;
-use crate::marks::Marks;
+use crate::dirty_sectors::DirtySectors;
+use crate::migration_copy::MigrationCopy;
 use crate::model::{Ended, Model, data};
 use crate::plan::{Config, DriverFeatures, Kind, Then};
 use crate::trace::Trace;
@@ -27,8 +27,8 @@ use cache::WriteCache;
 use order::Order;
 use tables::Tables;
 
-pub use asked::{Asked, describe};
 pub use driver::Driver;
+pub use pending_request::{PendingRequest, describe};
 use slot::{Contents, SLOT, Slot};
 
 /// Where guest memory begins.
@@ -71,13 +71,13 @@ pub struct Guest {
     /// How devices see it, and saw it.
     tables: Tables,
     /// The copy of its memory during a migration.
-    pub copying: Option<Copying>,
+    pub copying: Option<MigrationCopy>,
     /// Its queues.
     pub queues: Vec<GuestQueue>,
     /// What it knows of the disk.
     pub model: Model,
     /// What is not answered.
-    pub asked: BTreeMap<u32, Asked>,
+    pub asked: BTreeMap<u32, PendingRequest>,
     slots: Vec<Slot>,
     free: Vec<usize>,
     next: u32,
@@ -94,7 +94,7 @@ pub struct Guest {
     /// Requests that were answered.
     pub answered: u64,
     /// What the daemon marks, if it does.
-    pub marks: Option<Marks>,
+    pub marks: Option<DirtySectors>,
 }
 
 fn new_call() -> OwnedFd {
@@ -271,7 +271,7 @@ impl Guest {
         self.free.pop();
         self.next = id;
         self.now += 1;
-        let mut asked = Asked {
+        let mut asked = PendingRequest {
             queue,
             kind,
             sector,

@@ -11,7 +11,7 @@ use engine::aio::abi::{
 use engine::{AioKernel, Errno};
 
 use super::Kernel;
-use crate::disk::{Does, segments};
+use crate::disk::{DiskOp, segments};
 
 /// A unit of the ring's memory, with the size and alignment of the header and of an event.
 #[repr(C, align(32))]
@@ -85,13 +85,13 @@ pub unsafe fn buffers(iocb: &Iocb) -> Vec<(usize, usize)> {
 }
 
 /// What a request does.
-pub fn does(iocb: &Iocb) -> Does {
+pub fn does(iocb: &Iocb) -> DiskOp {
     match iocb.opcode {
-        IOCB_CMD_PREAD | IOCB_CMD_PREADV => Does::Read,
-        IOCB_CMD_PWRITE | IOCB_CMD_PWRITEV => Does::Write {
+        IOCB_CMD_PREAD | IOCB_CMD_PREADV => DiskOp::Read,
+        IOCB_CMD_PWRITE | IOCB_CMD_PWRITEV => DiskOp::Write {
             stable: iocb.rw_flags & RWF_DSYNC != 0,
         },
-        IOCB_CMD_FDSYNC => Does::Flush,
+        IOCB_CMD_FDSYNC => DiskOp::Flush,
         other => panic!("no such operation: {other}"),
     }
 }

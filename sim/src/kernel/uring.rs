@@ -8,7 +8,7 @@ use block::SimulatedRing;
 use engine::Errno;
 
 use super::Kernel;
-use crate::disk::{Does, segments};
+use crate::disk::{DiskOp, segments};
 
 /// Most completions that are visible at the same time; small, so that every run reaches the limit.
 const VISIBLE: usize = 3;
@@ -24,7 +24,7 @@ const WRITE: u64 = 23;
 /// A decoded submission entry.
 struct Entry {
     user_data: u64,
-    does: Does,
+    does: DiskOp,
     offset: usize,
     buffers: Vec<(usize, usize)>,
 }
@@ -91,11 +91,11 @@ unsafe fn decode(words: [u64; 8]) -> Entry {
     let (opcode, len, flags) = (low & 0xff, length & 0xffff_ffff, length >> 32);
     let stable = flags == u64::from(libc::RWF_DSYNC.unsigned_abs());
     let does = match opcode {
-        READ | READV => Does::Read,
-        WRITE | WRITEV => Does::Write { stable },
-        FSYNC => Does::Flush,
+        READ | READV => DiskOp::Read,
+        WRITE | WRITEV => DiskOp::Write { stable },
+        FSYNC => DiskOp::Flush,
         // fallocate has its length in the field that others use for the address.
-        FALLOCATE => Does::Zeroes {
+        FALLOCATE => DiskOp::Zeroes {
             len: to_usize(addr),
         },
         other => panic!("no such operation: {other}"),

@@ -2,7 +2,7 @@
 
 use super::Kind;
 
-/// How the guest goes on after it has looked at what is done.
+/// The next step of the guest after it has checked for completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     /// It looks again by itself.
@@ -13,7 +13,7 @@ pub enum Then {
     SleepsFor(u8),
 }
 
-/// How the kernel ends a request.
+/// The way in which the kernel completes a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// All of it.
@@ -61,9 +61,9 @@ pub enum Exchange {
     },
 }
 
-/// Why a front-end goes away.
+/// The reason why a front-end disconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leave {
+pub enum DisconnectReason {
     /// It will come back.
     Disconnect,
     /// It is gone without a word, and so will it come back, if there is a record of what was in flight; else as `Disconnect`.
@@ -169,7 +169,7 @@ pub enum Event {
         salt: u32,
     },
     /// The queues stop, and wait for what is in flight.
-    Leave(Leave),
+    DisconnectReason(DisconnectReason),
     /// The front-end shares a log of what is written, and copies the guest's memory from now on; or it shares another log.
     Log,
     /// It copies some of the pages that were written, or not copied yet.

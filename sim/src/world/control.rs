@@ -6,13 +6,13 @@ use iothread::Resume;
 use virtqueue::QueueLog;
 use virtqueue::control::{Descriptors, QueueCommand, QueueSetup};
 
-use crate::copying::Copying;
 use crate::daemon::Daemon;
+use crate::inflight_memory::InflightMemory;
+use crate::migration_copy::MigrationCopy;
 use crate::model::SECTOR;
-use crate::plan::Leave;
-use crate::record::Record;
+use crate::plan::DisconnectReason;
 
-use super::{Known, Waits, World};
+use super::{KnownQueue, Waits, World};
 
 impl World {
     /// A daemon is started if there is none, and the queues that do not run.
@@ -81,7 +81,7 @@ impl World {
         };
         let mut guest = self.guest.borrow_mut();
         let (queue, known) = (&guest.queues[index], &mut self.known[index]);
-        let log = guest.copying.as_ref().and_then(Copying::log);
+        let log = guest.copying.as_ref().and_then(MigrationCopy::log);
         let after_crash = queue.driver.base_after_crash();
         let base = match (known.clean, self.config.packed) {
             (true, _) | (false, true) => known.base.unwrap_or(after_crash),
@@ -100,7 +100,7 @@ impl World {
                 layout,
                 features: guest.features(),
                 base,
-                inflight: known.record.as_ref().map(Record::region),
+                inflight: known.record.as_ref().map(InflightMemory::region),
                 log: log.map(|log| QueueLog { log, used }),
                 descriptors: Descriptors {
                     call: Some(queue.call.try_clone().expect("a descriptor")),
@@ -119,21 +119,21 @@ impl World {
         }
     }
 
-    pub(super) fn leave(&mut self, how: Leave) {
+    pub(super) fn leave(&mut self, how: DisconnectReason) {
         let Some(daemon) = self.daemon.as_ref().filter(|_| self.waits.is_none()) else {
             return;
         };
-        if how == Leave::Migrate && self.is_copied() && daemon.queues.contains(&None) {
+        if how == DisconnectReason::Migrate && self.is_copied() && daemon.queues.contains(&None) {
             // Who is gone without a word cannot go on elsewhere.
             return;
         }
         self.trace
             .say(|| format!("the front-end stops the queues: {how:?}"));
-        if self.config.inflight && (how == Leave::Vanish || self.config.suspends) {
+        if self.config.inflight && (how == DisconnectReason::Vanish || self.config.suspends) {
             daemon.tell(|| QueueCommand::LeaveParked);
         }
         let answers = self.stop_all(|_| true);
-        if how == Leave::Migrate {
+        if how == DisconnectReason::Migrate {
             self.stop_client();
         }
         self.waits = Some(Waits::Stopped(how, answers));
@@ -163,7 +163,7 @@ impl World {
         };
         let done = match &mut waits {
             Waits::Stopped(how, answers) => {
-                let reported = *how != Leave::Vanish || !self.config.inflight;
+                let reported = *how != DisconnectReason::Vanish || !self.config.inflight;
                 self.have_stopped(answers, reported) & self.client_has_stopped()
             }
             Waits::ClientStopped => self.client_has_stopped(),
@@ -193,9 +193,9 @@ impl World {
                     self.drop_region();
                     let disabled = self.known[index].disabled;
                     // What is recorded is about the ring that was.
-                    self.known[index] = Known {
+                    self.known[index] = KnownQueue {
                         disabled,
-                        ..Known::new(self.new_record())
+                        ..KnownQueue::new(self.new_record())
                     };
                 }
             }
@@ -251,10 +251,10 @@ impl World {
         answers.is_empty()
     }
 
-    fn left(&mut self, how: Leave) {
+    fn left(&mut self, how: DisconnectReason) {
         match how {
-            Leave::Disconnect | Leave::Vanish => {}
-            Leave::Reset(driver) => {
+            DisconnectReason::Disconnect | DisconnectReason::Vanish => {}
+            DisconnectReason::Reset(driver) => {
                 if let Some(daemon) = &self.daemon {
                     daemon.device.reset();
                 }
@@ -263,7 +263,7 @@ impl World {
                 self.drop_region();
                 self.new_queues();
             }
-            Leave::Migrate => self.moves(),
+            DisconnectReason::Migrate => self.moves(),
         }
     }
 

@@ -3,7 +3,7 @@
 use iothread::Resume;
 
 use crate::daemon::Daemon;
-use crate::plan::{End, Leave, Then};
+use crate::plan::{DisconnectReason, End, Then};
 
 use super::World;
 
@@ -70,7 +70,7 @@ impl World {
                 return true;
             }
             if self.is_copied() {
-                self.leave(Leave::Migrate);
+                self.leave(DisconnectReason::Migrate);
                 return true;
             }
         }

@@ -7,7 +7,7 @@ use engine::Errno;
 use virtqueue::store_hook::{end_process, run_with_hook};
 
 use crate::daemon::Running;
-use crate::disk::Does;
+use crate::disk::DiskOp;
 use crate::failure::Failure;
 use crate::guest::Guest;
 use crate::model::SECTOR;
@@ -190,10 +190,10 @@ impl World {
         let sectors = (offset / SECTOR) as u64..(offset + len).div_ceil(SECTOR) as u64;
         self.trace.say(|| {
             let what = match does {
-                Does::Flush => "flush".to_owned(),
-                Does::Read => format!("read of {sectors:?}"),
-                Does::Write { .. } => format!("write of {sectors:?}"),
-                Does::Zeroes { .. } => format!("zeroes in {sectors:?}"),
+                DiskOp::Flush => "flush".to_owned(),
+                DiskOp::Read => format!("read of {sectors:?}"),
+                DiskOp::Write { .. } => format!("write of {sectors:?}"),
+                DiskOp::Zeroes { .. } => format!("zeroes in {sectors:?}"),
             };
             format!("kernel: ends a {what}: {how:?}")
         });
@@ -209,7 +209,7 @@ impl World {
             End::Whole | End::Short(_) => {
                 let max = match how {
                     // Zeroes are written, or they are not.
-                    End::Short(words) if !matches!(does, Does::Zeroes { .. }) => {
+                    End::Short(words) if !matches!(does, DiskOp::Zeroes { .. }) => {
                         self.seen.faults.short += 1;
                         (usize::from(words) + 1) * 8
                     }
@@ -230,10 +230,10 @@ impl World {
             daemon.wakeups(held.name.iothread).state().completed();
         }
         drop(state);
-        let read = does == Does::Read;
+        let read = does == DiskOp::Read;
         self.failed(&Failure {
             read,
-            flush: does == Does::Flush,
+            flush: does == DiskOp::Flush,
             sectors: began..sectors.end,
         });
         if read && self.filters.rewrites {

@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 use virtqueue::QueueLog;
 use virtqueue::control::QueueCommand;
 
-use crate::copying::Copying;
+use crate::migration_copy::MigrationCopy;
 
 use super::{Waits, World};
 
@@ -27,7 +27,7 @@ impl World {
         let memory = guest.memory.clone();
         let log = guest
             .copying
-            .get_or_insert_with(|| Copying::new(memory))
+            .get_or_insert_with(|| MigrationCopy::new(memory))
             .new_log();
         self.has_lost_log &= copied;
         let mut answers = Vec::new();

@@ -157,7 +157,8 @@ impl<'a> Boot<'a> {
         self
     }
 
-    /// Requests that are in flight when the guest is [moved](Boot::run_moving) move with it; else they are completed, or returned to the ring.
+    /// Requests that are in flight when the guest is [moved](Boot::run_moving) move with it; without this they are completed, or
+    /// returned to the ring.
     #[must_use]
     pub fn inflight_migration(mut self) -> Self {
         self.extras.inflight_migration = true;

@@ -1,4 +1,4 @@
-//! The record of what is in flight in a queue: memory of the front-end's, which outlives the daemon.
+//! Memory of a queue's in-flight region, which belongs to the front-end and outlives the daemon.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use virtqueue::InflightRegion;
 
 use crate::shared_words::SharedWords;
 
-/// Memory for it.
-pub struct Record {
+/// The memory of an in-flight region.
+pub struct InflightMemory {
     region: InflightRegion,
 }
 
-impl Record {
+impl InflightMemory {
     /// A new one.
     #[must_use]
     pub fn new(packed: bool, entries: u16) -> Self {
@@ -20,7 +20,7 @@ impl Record {
         let host = memory.host();
         // SAFETY: the words are allocated until the owner is dropped, and there are no references to them.
         let region = unsafe { InflightRegion::new(host, packed, entries, memory) };
-        Record { region }
+        InflightMemory { region }
     }
 
     /// For a queue.

@@ -1,8 +1,8 @@
 //! Counts of what happened in a run.
 
-/// Counts of what happened in a run.
+/// Counts of events in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct Coverage {
     /// Requests that were answered.
     pub answered: u64,
     /// Requests of a client without a ring that were answered.
@@ -42,7 +42,7 @@ pub struct Faults {
     pub jobs: u64,
 }
 
-impl Seen {
+impl Coverage {
     fn counts_mut(&mut self) -> [(&'static str, &mut u64); 15] {
         [
             ("answered", &mut self.answered),
@@ -69,7 +69,7 @@ impl Seen {
     }
 
     /// Together with another run's.
-    pub fn add(&mut self, other: Seen) {
+    pub fn add(&mut self, other: Coverage) {
         for ((_, sum), (_, count)) in self.counts_mut().into_iter().zip(other.counts()) {
             *sum += count;
         }

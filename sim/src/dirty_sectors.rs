@@ -1,4 +1,4 @@
-//! Marks of what has changed on the disk, as a copy of a disk in use has them.
+//! Dirty sectors of the disk, as a copy of a disk in use tracks them.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::model::SECTOR;
 
-/// The sectors that have changed and were not marked since.
+/// The sectors that were written since they were last taken.
 #[derive(Clone, Debug, Default)]
-pub struct Marks(Arc<Mutex<BTreeSet<u64>>>);
+pub struct DirtySectors(Arc<Mutex<BTreeSet<u64>>>);
 
 fn sectors(bytes: Range<u64>) -> Range<u64> {
     let sector = SECTOR as u64;
     bytes.start / sector..bytes.end.div_ceil(sector)
 }
 
-impl Marks {
+impl DirtySectors {
     fn unmarked(&self) -> MutexGuard<'_, BTreeSet<u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

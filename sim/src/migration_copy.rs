@@ -13,32 +13,32 @@ use virtqueue::{DirtyLog, LOG_PAGE_BYTES};
 
 use crate::shared_words::SharedWords;
 
-/// A log, as both sides have it.
-struct Log {
+/// A dirty log, as device and front-end access it.
+struct SharedLog {
     words: Arc<SharedWords>,
     device: Arc<DirtyLog>,
 }
 
-/// A copy that is being made.
-pub struct Copying {
+/// A copy of guest memory in progress.
+pub struct MigrationCopy {
     memory: TestMemory,
     /// First guest address, and bytes: there are no holes.
     start: u64,
     copy: Vec<u8>,
     /// The last one is what the device logs to; until it does it uses the one before.
-    logs: Vec<Log>,
+    logs: Vec<SharedLog>,
     logged: bool,
     /// Numbers of the pages that have to be copied.
     left: BTreeSet<u64>,
 }
 
-impl Drop for Copying {
+impl Drop for MigrationCopy {
     fn drop(&mut self) {
         self.memory.watch_guest(false);
     }
 }
 
-impl Copying {
+impl MigrationCopy {
     /// Of this memory. Nothing is logged yet, and nothing copied.
     #[must_use]
     pub fn new(memory: TestMemory) -> Self {
@@ -48,7 +48,7 @@ impl Copying {
         let start = first.guest_addr;
         let end = last.map_or(start, |last| last.guest_addr + last.len);
         let len = usize::try_from(end - start).expect("small");
-        Copying {
+        MigrationCopy {
             memory,
             start,
             copy: vec![0; len],
@@ -71,7 +71,7 @@ impl Copying {
         let len = words.len_bytes() as u64;
         // SAFETY: so many bytes are allocated as long as their owner lives, and there are no references to them.
         let device = Arc::new(unsafe { DirtyLog::new(words.host(), len, words.clone()) });
-        self.logs.push(Log {
+        self.logs.push(SharedLog {
             words,
             device: device.clone(),
         });
@@ -99,7 +99,7 @@ impl Copying {
     /// Takes the bits of pages that were written.
     fn look(&mut self) {
         self.left.append(&mut self.memory.take_written());
-        for Log { words, .. } in &self.logs {
+        for SharedLog { words, .. } in &self.logs {
             for byte in 0..words.len_bytes() {
                 // SAFETY: inside of the log; everybody accesses it with atomics.
                 let bits = unsafe { AtomicU8::from_ptr(words.host().add(byte).as_ptr()) };

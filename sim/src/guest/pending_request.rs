@@ -4,9 +4,9 @@ use virtqueue::testing::Buffer;
 
 use crate::plan::Kind;
 
-/// A request that is not answered.
+/// A request without a completion.
 #[derive(Debug)]
-pub struct Asked {
+pub struct PendingRequest {
     pub(super) queue: usize,
     /// What was asked for.
     pub kind: Kind,
@@ -30,7 +30,7 @@ pub struct Asked {
     pub(super) was_beyond: bool,
 }
 
-impl Asked {
+impl PendingRequest {
     pub(super) fn range(&self) -> (u64, u64) {
         (self.sector, self.sectors)
     }
@@ -44,8 +44,8 @@ impl Asked {
 }
 
 /// A request, for people.
-pub fn describe(asked: &Asked) -> String {
-    let Asked {
+pub fn describe(asked: &PendingRequest) -> String {
+    let PendingRequest {
         kind,
         sector,
         sectors,

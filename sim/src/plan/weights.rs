@@ -3,11 +3,12 @@
 use crate::random::Random;
 
 use super::{
-    Config, DriverFeatures, End, Event, Exchange, Handover, Kind, Leave, MAX_SECTORS, Then,
+    Config, DisconnectReason, DriverFeatures, End, Event, Exchange, Handover, Kind, MAX_SECTORS,
+    Then,
 };
 
-/// What is frequent in this run, in parts of 1000: beside the usual, something is more likely than else.
-pub(super) struct Moods {
+/// Probabilities of events in a run, per mille; in each run some events are more frequent than in others.
+pub(super) struct Weights {
     faults: u64,
     control: u64,
     crashes: u64,
@@ -26,9 +27,9 @@ fn short(random: &mut Random, end: u32) -> u16 {
     u16::try_from(random.small(end)).expect("below 65536")
 }
 
-impl Moods {
+impl Weights {
     pub(super) fn of(random: &mut Random) -> Self {
-        Moods {
+        Weights {
             faults: random.pick(&[0, 0, 50, 300]),
             control: random.pick(&[0, 20, 60, 200]),
             crashes: random.pick(&[0, 10, 30, 80]),
@@ -304,7 +305,7 @@ fn migration(config: &Config, random: &mut Random, events: &mut Vec<Event>) {
         0..4 => events.push(Event::Log),
         4 => events.push(Event::LogNoMore),
         5..7 => {
-            events.push(Event::Leave(Leave::Migrate));
+            events.push(Event::DisconnectReason(DisconnectReason::Migrate));
             // What is under way ends while the last pages are copied.
             for _ in 0..random.below(10) {
                 if random.one_in(2) {
@@ -345,11 +346,11 @@ fn control(config: &Config, random: &mut Random) -> Event {
     match random.below(28) {
         0..3 => {
             let next = DriverFeatures::of(random);
-            Event::Leave(random.pick(&[
-                Leave::Disconnect,
-                Leave::Vanish,
-                Leave::Reset(next),
-                Leave::Migrate,
+            Event::DisconnectReason(random.pick(&[
+                DisconnectReason::Disconnect,
+                DisconnectReason::Vanish,
+                DisconnectReason::Reset(next),
+                DisconnectReason::Migrate,
             ]))
         }
         3..6 => Event::Connect,
