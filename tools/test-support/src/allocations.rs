@@ -1,4 +1,4 @@
-//! Counts the allocations of each thread, for tests that want none.
+//! Counts the allocations of each thread, for tests that assert none.
 //!
 //! ```
 //! #[global_allocator]

@@ -1,4 +1,4 @@
-//! Descriptors beside bytes on a socket.
+//! Descriptors that are passed with bytes over a socket.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;

@@ -177,7 +177,7 @@ impl Guest {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let fds = [theirs.as_fd()];
         self.wire.message(SET_BACKEND_REQ_FD, VERSION, &[], &fds);
-        assert!(self.wire.lives());
+        assert!(self.wire.is_connected());
         limited(ours)
     }
 

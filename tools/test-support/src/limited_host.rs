@@ -1,4 +1,4 @@
-//! Hosts that lack something, for tests.
+//! Hosts with restrictions, for tests: refused system calls, file systems without holes.
 //!
 //! Some failures need a file system, a device or a kernel that a test machine does not have. [`with_errno`] makes any
 //! kernel refuse system calls, without privileges; [`ramfs_folder`] is a file system whose files cannot have holes;

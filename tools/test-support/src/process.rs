@@ -1,4 +1,4 @@
-//! Programs as processes: started, watched, ended by signals, and never left behind.
+//! Processes of the programs under test: started, watched, ended by signals, and never left behind.
 
 mod folder;
 
@@ -72,9 +72,9 @@ pub struct Process {
     stderr: File,
 }
 
-/// What a program left.
+/// The exit status and output of a program.
 #[derive(Debug)]
-pub struct Ended {
+pub struct ProcessOutput {
     /// Its exit status; `None` when a signal killed it.
     pub code: Option<i32>,
     /// All of its standard output.
@@ -118,7 +118,7 @@ impl Process {
         }
     }
 
-    /// Its number.
+    /// Its process id.
     #[must_use]
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
@@ -147,8 +147,8 @@ impl Process {
         self.stderr.try_clone().unwrap()
     }
 
-    /// Whether it has not ended.
-    pub fn runs(&mut self) -> bool {
+    /// Whether it is still running.
+    pub fn is_running(&mut self) -> bool {
         self.status().is_none()
     }
 
@@ -158,17 +158,17 @@ impl Process {
 
     /// Waits until a condition holds, or fails with what the program wrote: at once when it ends meanwhile.
     #[track_caller]
-    pub fn until(&mut self, what: &str, mut is_so: impl FnMut() -> bool) {
+    pub fn wait_until(&mut self, what: &str, mut is_so: impl FnMut() -> bool) {
         let deadline = Deadline::default();
         while !is_so() {
-            self.lives(what);
+            self.assert_running(what);
             deadline.pause(format_args!("{what}; {}{}", self.stdout(), self.stderr()));
         }
     }
 
     /// Fails if it has ended.
     #[track_caller]
-    pub fn lives(&mut self, what: &str) {
+    pub fn assert_running(&mut self, what: &str) {
         if let Some(status) = self.status() {
             let (stdout, stderr) = (self.stdout(), self.stderr());
             panic!("{what}: the program ended, {status}; {stdout}{stderr}");
@@ -177,7 +177,7 @@ impl Process {
 
     /// Waits until it accepts a front-end.
     #[track_caller]
-    pub fn accepts(&mut self, socket: &Path) {
+    pub fn wait_until_accepting(&mut self, socket: &Path) {
         drop(self.connection(socket));
     }
 
@@ -185,30 +185,30 @@ impl Process {
     #[track_caller]
     pub fn connection(&mut self, socket: &Path) -> UnixStream {
         let mut stream = None;
-        self.until(&format!("accepts at {}", socket.display()), || {
+        self.wait_until(&format!("accepts at {}", socket.display()), || {
             stream = try_connect(socket).ok();
             stream.is_some()
         });
         stream.unwrap()
     }
 
-    /// Waits for its end.
+    /// Waits for its end and returns its output.
     #[track_caller]
-    pub fn ended(mut self) -> Ended {
+    pub fn ended(mut self) -> ProcessOutput {
         // One whose status was taken has no number any more.
-        if self.runs() {
+        if self.is_running() {
             wait_for_end(self.pid());
         }
-        Ended {
+        ProcessOutput {
             code: self.child.wait().unwrap().code(),
             stdout: self.stdout(),
             stderr: self.stderr(),
         }
     }
 
-    /// Ends it as an operator does, and expects that all was well.
+    /// Ends it with SIGTERM and expects status 0.
     #[track_caller]
-    pub fn stop(self) -> Ended {
+    pub fn stop(self) -> ProcessOutput {
         self.signal(Signal::TERM);
         let ended = self.ended();
         assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -227,10 +227,10 @@ impl Drop for Process {
     }
 }
 
-impl Ended {
-    /// A failure with one message, that names all of these.
+impl ProcessOutput {
+    /// Asserts a failure with one message that contains all of these words.
     #[track_caller]
-    pub fn failed_naming(&self, words: &[&str]) {
+    pub fn assert_fails_naming(&self, words: &[&str]) {
         assert_eq!(self.code, Some(1), "{self:?}");
         assert_eq!(self.stdout, "");
         assert_eq!(self.stderr.matches("blockplane: ").count(), 1, "{self:?}");
@@ -240,9 +240,9 @@ impl Ended {
         }
     }
 
-    /// Success, with this on standard output only.
+    /// Asserts success without errors, and returns the standard output.
     #[track_caller]
-    pub fn succeeded(&self) -> &str {
+    pub fn assert_success(&self) -> &str {
         assert_eq!(self.code, Some(0), "{self:?}");
         assert_eq!(self.stderr, "");
         &self.stdout

@@ -1,4 +1,4 @@
-//! A client of a monitor.
+//! QMP client for tests.
 
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};

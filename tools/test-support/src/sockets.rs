@@ -1,4 +1,4 @@
-//! Sockets on which nothing waits for ever: connecting, accepting, reading and writing have deadlines.
+//! Sockets with deadlines for connecting, accepting, reading and writing.
 
 use std::fmt::Display;
 use std::io::{self, Read};

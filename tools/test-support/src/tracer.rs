@@ -1,4 +1,4 @@
-//! A tracer of the program's tracepoints: the kernel's user probes by tracefs, which is what `perf` and `bpftrace` have theirs from.
+//! Tracer of the program's tracepoints: user probes of the kernel over tracefs, as `perf` and `bpftrace` use them.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};

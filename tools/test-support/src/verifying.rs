@@ -1,4 +1,4 @@
-//! A guest that verifies all that it reads, and outlives its servers.
+//! A guest that verifies all data that it reads, and outlives its servers.
 //!
 //! It keeps what a front-end keeps when a server ends (memory, rings, the in-flight region), and knows what each block may hold.
 

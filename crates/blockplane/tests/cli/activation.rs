@@ -44,7 +44,7 @@ fn a_monitor_listens_on_a_socket_with_a_name() {
 fn unknown_socket_name_is_refused_with_the_known_names() {
     let refused = |variables: &str, fd: &str, words: &[&str]| {
         let process = activated(&Folder::new(), variables, &format!("{EXPORT}={fd}"));
-        process.ended().failed_naming(words);
+        process.ended().assert_fails_naming(words);
     };
     refused(TWO, "disk", &["'disk'", "qmp, vhost"]);
     refused("", "vhost", &["'vhost'", "FileDescriptorName=vhost"]);
@@ -63,7 +63,7 @@ fn inherited_socket_with_two_names_has_one_use() {
     let process = activated(&folder, TWO, &line);
     process
         .ended()
-        .failed_naming(&["descriptor 4", "already in use"]);
+        .assert_fails_naming(&["descriptor 4", "already in use"]);
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn cpu_affinity_binds_iothreads_but_not_workers() {
     ];
     // A thread names itself, which may be after the socket is there.
     let (pid, mut cpus) = (server.pid(), BTreeMap::new());
-    server.until("its threads have their names", || {
+    server.wait_until("its threads have their names", || {
         cpus = cpus_by_thread(pid);
         threads.iter().all(|(thread, _)| cpus.contains_key(*thread))
     });
@@ -119,7 +119,7 @@ fn unavailable_cpu_is_refused_with_the_available_ones() {
         format!("serve disk.img --size 1M --cpu-affinity {first},1023"),
     ] {
         let ended = folder.run(&line);
-        ended.failed_naming(&["iothread io0", "cpu-affinity", "CPU 1023", &first, &last]);
+        ended.assert_fails_naming(&["iothread io0", "cpu-affinity", "CPU 1023", &first, &last]);
         assert_eq!(folder.names(), [""; 0], "{line}");
     }
 }

@@ -37,7 +37,7 @@ fn example_configuration_of_the_documentation_runs() {
     assert_eq!(front_end.features() & READ_ONLY, 0);
     assert!(folder.has("measure.sock") && folder.has("qmp.sock"));
     drop(front_end);
-    assert_eq!(server.stop().succeeded(), "");
+    assert_eq!(server.stop().assert_success(), "");
     assert_eq!(folder.names(), ["disk0.img", "f.toml", "nothing.pr"]);
 }
 
@@ -68,7 +68,7 @@ fn invalid_configuration_creates_nothing() {
             "f.toml:9:9: 'addr.type' is missing",
             "f.toml:10:13: 'node-name' names the node 'e'",
         ];
-        ended.failed_naming(&expected);
+        ended.assert_fails_naming(&expected);
     }
     assert_eq!(folder.names(), ["disk.img", "f.toml"]);
 }
@@ -83,7 +83,7 @@ fn unreadable_configuration_is_named() {
     ] {
         folder
             .run(line)
-            .failed_naming(&["absent.toml", "No such file"]);
+            .assert_fails_naming(&["absent.toml", "No such file"]);
     }
 }
 
@@ -92,7 +92,7 @@ fn serve_announces_the_configured_disks() {
     let folder = folder(ONE_DISK);
     folder.image("disk.img", 1 << 20);
     let mut server = folder.start("serve --config f.toml --pidfile p", "s");
-    server.until("pidfile", || folder.has("p"));
+    server.wait_until("pidfile", || folder.has("p"));
     let ended = server.stop();
     for word in ["f.toml", "export", "disk.img", "read-write", "Ctrl-C"] {
         assert!(
@@ -102,7 +102,7 @@ fn serve_announces_the_configured_disks() {
         );
     }
     let server = folder.start("serve --config f.toml -q", "s");
-    assert_eq!(server.stop().succeeded(), "");
+    assert_eq!(server.stop().assert_success(), "");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn check_shows_what_would_run_and_touches_nothing() {
         "hint: iothread 'idle' is used by nothing",
     ] {
         assert!(
-            checked.succeeded().contains(word),
+            checked.assert_success().contains(word),
             "no '{word}' in: {}",
             checked.stdout
         );
@@ -125,13 +125,13 @@ fn check_shows_what_would_run_and_touches_nothing() {
     let opened = folder.run("check --open f.toml");
     assert!(
         opened
-            .succeeded()
+            .assert_success()
             .contains("hint: node 'd': disk.img cannot be examined"),
         "{opened:?}"
     );
     folder.image("disk.img", 1 << 20);
     let opened = folder.run("check --open f.toml");
-    assert!(!opened.succeeded().contains("node 'd'"), "{opened:?}");
+    assert!(!opened.assert_success().contains("node 'd'"), "{opened:?}");
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn check_reports_problems_with_their_positions() {
 fn check_prints_json() {
     let folder = folder(ONE_DISK);
     let checked = folder.run("check --json f.toml");
-    let json: serde_json::Value = serde_json::from_str(checked.succeeded()).unwrap();
+    let json: serde_json::Value = serde_json::from_str(checked.assert_success()).unwrap();
     assert_eq!(json["right"], true);
     assert_eq!(json["exports"][0]["socket"], "s");
     assert_eq!(json["nodes"][0]["storage"], "disk.img");
@@ -175,10 +175,10 @@ fn daemonize_works_with_a_configuration_file() {
     let folder = folder(ONE_DISK);
     folder
         .run("--config f.toml --daemonize")
-        .failed_naming(&["disk.img"]);
+        .assert_fails_naming(&["disk.img"]);
     folder.image("disk.img", 1 << 20);
     let ended = folder.run("--config f.toml --daemonize --pidfile p");
-    assert_eq!(ended.succeeded(), "");
+    assert_eq!(ended.assert_success(), "");
     let pid: i32 = fs::read_to_string(folder.join("p"))
         .unwrap()
         .trim()
@@ -196,7 +196,7 @@ fn check_hints_at_chardevs_without_a_monitor() {
         "{ONE_DISK}[metrics]\nlisten = \"unix:m\"\n[chardev.lonely]\npath = \"l\"\nserver = true\n\
          [chardev.c]\npath = \"q\"\nserver = true\nwait = false\n[monitor.c]\n"
     ));
-    let text = folder.run("check f.toml").succeeded().to_owned();
+    let text = folder.run("check f.toml").assert_success().to_owned();
     for words in [
         "metrics",
         "unix:m",
@@ -205,7 +205,7 @@ fn check_hints_at_chardevs_without_a_monitor() {
         assert!(text.contains(words), "no '{words}' in: {text}");
     }
     let checked = folder.run("check --json f.toml");
-    let json: serde_json::Value = serde_json::from_str(checked.succeeded()).unwrap();
+    let json: serde_json::Value = serde_json::from_str(checked.assert_success()).unwrap();
     assert_eq!(json["monitors"].as_array().unwrap().len(), 1);
     assert_eq!(json["monitors"][0]["monitor"], "c");
     assert_eq!(json["unused-chardevs"][0]["socket"], "l");
@@ -223,8 +223,11 @@ fn check_finds_two_names_of_one_image() {
     let folder = folder(&(ONE_DISK.to_owned() + &second.replace("disk.img", "link.img")));
     folder.image("disk.img", 1 << 20);
     std::os::unix::fs::symlink("disk.img", folder.join("link.img")).unwrap();
-    assert!(!folder.run("check f.toml").succeeded().contains("hint"));
-    let opened = folder.run("check --open f.toml").succeeded().to_owned();
+    assert!(!folder.run("check f.toml").assert_success().contains("hint"));
+    let opened = folder
+        .run("check --open f.toml")
+        .assert_success()
+        .to_owned();
     assert!(
         opened.contains("hint: node 'd2': link.img is the image of node 'd' by another name"),
         "{opened}"
@@ -241,13 +244,13 @@ fn configuration_is_read_from_standard_input() {
     };
     let checked = from("f.toml", "check -").ended();
     assert!(
-        checked.succeeded().starts_with("<stdin>: valid"),
+        checked.assert_success().starts_with("<stdin>: valid"),
         "{checked:?}"
     );
     folder.image("disk.img", 1 << 20);
     for line in ["--config -", "serve -q --config -"] {
         let mut server = from("f.toml", line);
-        server.accepts(&folder.join("s"));
+        server.wait_until_accepting(&folder.join("s"));
         server.stop();
     }
     fs::write(folder.join("wrong"), "[expert.e]\n").unwrap();
@@ -270,12 +273,14 @@ fn pipes_and_endless_input_are_no_configuration() {
     ] {
         for command in ["check", "--config", "serve --config"] {
             let ended = folder.run(&format!("{command} {file}"));
-            ended.failed_naming(&["cannot read the configuration", file, words]);
+            ended.assert_fails_naming(&["cannot read the configuration", file, words]);
         }
     }
     fs::write(folder.join("f.toml"), b"a = 1\nb = \"\xff\"\n").unwrap();
     let message = "f.toml:2:6: not UTF-8";
-    folder.run("--config f.toml").failed_naming(&[message]);
+    folder
+        .run("--config f.toml")
+        .assert_fails_naming(&[message]);
     assert!(folder.run("check f.toml").stderr.contains(message));
     let json = folder.run("check --json f.toml").stdout;
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();

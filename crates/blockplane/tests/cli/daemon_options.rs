@@ -18,7 +18,7 @@ fn daemon_prints_nothing_without_errors() {
     let front_end = FrontEnd::connect(&folder.join("s"));
     assert_eq!(front_end.capacity(), 2048);
     assert_eq!(front_end.features() & READ_ONLY, 0);
-    assert_eq!(server.stop().succeeded(), "");
+    assert_eq!(server.stop().assert_success(), "");
     assert_eq!(folder.names(), ["disk.img"]);
 }
 
@@ -38,14 +38,14 @@ fn environment_sets_the_log_level() {
         let mut command = folder.command(args);
         command.env("BLOCKPLANE_LOG", level);
         let mut server = Process::spawn(command);
-        server.accepts(&folder.join("s"));
+        server.wait_until_accepting(&folder.join("s"));
         let ended = server.stop();
         assert_eq!(ended.stderr.contains("iothread stopped"), said, "{level}");
     }
     let mut command = folder.command(args);
     command.env("BLOCKPLANE_LOG", "loud");
     let ended = Process::spawn(command).ended();
-    ended.failed_naming(&["BLOCKPLANE_LOG", "loud", "warn", "debug"]);
+    ended.assert_fails_naming(&["BLOCKPLANE_LOG", "loud", "warn", "debug"]);
 }
 
 #[test]
@@ -66,8 +66,8 @@ fn json_and_key_value_options_are_equivalent() {
          writable=on,iothread.0=io0,logical-block-size=4k",
     ]));
     let mut server = server;
-    server.accepts(&folder.join("json"));
-    server.accepts(&folder.join("keys"));
+    server.wait_until_accepting(&folder.join("json"));
+    server.wait_until_accepting(&folder.join("keys"));
     let [json, keys] = ["json", "keys"].map(|socket| FrontEnd::connect(&folder.join(socket)));
     assert_eq!(json.capacity(), 10240);
     assert_eq!(json.num_queues(), 3);
@@ -96,8 +96,8 @@ fn an_export_is_read_only_unless_writable() {
 fn daemon_without_exports_runs() {
     let folder = Folder::new();
     let mut server = folder.start_until_file("--blockdev null-co,node-name=d --pidfile pid", "pid");
-    assert!(server.runs());
-    server.stop().succeeded();
+    assert!(server.is_running());
+    server.stop().assert_success();
 }
 
 /// As libvhost-user does. QEMU's own test of this export waits for it, and after a reconnection it

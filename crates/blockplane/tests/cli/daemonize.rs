@@ -66,7 +66,7 @@ const LINE: &str = "--daemonize --pidfile pid \
 fn start(folder: &Folder) -> Daemon {
     folder.image("disk.img", 1 << 20);
     Daemon::adopt(folder, "pid", || {
-        folder.run(LINE).succeeded();
+        folder.run(LINE).assert_success();
         // Not later: the command has returned.
         UnixStream::connect(folder.join("s")).unwrap();
     })
@@ -119,14 +119,14 @@ fn daemonize_fails_when_the_daemon_fails() {
     let folder = Folder::new();
     // The disk is missing. The error must come before the command returns, because output after that is lost.
     for _ in 0..20 {
-        folder.run(LINE).failed_naming(&["disk.img"]);
+        folder.run(LINE).assert_fails_naming(&["disk.img"]);
     }
     assert_eq!(folder.names(), [""; 0]);
     folder
         .run(&format!("{LINE} --nonsense"))
-        .failed_naming(&["--nonsense"]);
+        .assert_fails_naming(&["--nonsense"]);
     folder
         .run(&format!("--export x {LINE}"))
-        .failed_naming(&["--export"]);
+        .assert_fails_naming(&["--export"]);
     assert_eq!(folder.names(), [""; 0]);
 }

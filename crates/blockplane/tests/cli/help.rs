@@ -6,7 +6,7 @@ use crate::process::{Folder, Process, words};
 fn version_is_one_line() {
     let expected = format!("blockplane version {}\n", env!("CARGO_PKG_VERSION"));
     for line in ["-V", "--version", "--vers"] {
-        assert_eq!(Folder::new().run(line).succeeded(), expected, "{line}");
+        assert_eq!(Folder::new().run(line).assert_success(), expected, "{line}");
     }
 }
 
@@ -23,11 +23,15 @@ fn help_is_printed_for_h_help_and_no_arguments() {
         "--version",
         "--help",
     ] {
-        assert!(help.succeeded().contains(option), "no {option}");
+        assert!(help.assert_success().contains(option), "no {option}");
     }
     assert!(help.stdout.ends_with('\n'));
     for line in ["-h", "help", ""] {
-        assert_eq!(Folder::new().run(line).succeeded(), help.stdout, "{line}");
+        assert_eq!(
+            Folder::new().run(line).assert_success(),
+            help.stdout,
+            "{line}"
+        );
     }
 }
 
@@ -42,9 +46,12 @@ fn help_of_serve_names_its_options() {
         "--pidfile",
         "--num-queues",
     ] {
-        assert!(help.succeeded().contains(option), "no {option}");
+        assert!(help.assert_success().contains(option), "no {option}");
     }
-    assert_eq!(Folder::new().run("help serve").succeeded(), help.stdout);
+    assert_eq!(
+        Folder::new().run("help serve").assert_success(),
+        help.stdout
+    );
 }
 
 #[test]
@@ -63,7 +70,7 @@ fn bench_command_names_the_bench_program() {
     }
     let help = folder.measure("--help");
     for what in ["handlers", "idle", "--json"] {
-        assert!(help.succeeded().contains(what), "no {what}");
+        assert!(help.assert_success().contains(what), "no {what}");
     }
     let wrong = folder.measure("idle --queues 0");
     assert_eq!((wrong.code, wrong.stdout.as_str()), (Some(1), ""));
@@ -75,7 +82,7 @@ fn bench_command_names_the_bench_program() {
 
 #[test]
 fn help_inside_an_option_lists_its_keys() {
-    let help = |line| Folder::new().run(line).succeeded().to_owned();
+    let help = |line| Folder::new().run(line).assert_success().to_owned();
     assert!(help("--object help").contains("iothread"));
     assert!(help("--blockdev help").contains("null-co"));
     assert!(help("--blockdev file,help").contains("filename="));
@@ -90,13 +97,13 @@ fn help_and_version_take_precedence_over_earlier_options() {
     assert!(
         folder
             .run(&format!("{line} --help"))
-            .succeeded()
+            .assert_success()
             .contains("--export")
     );
     assert!(
         folder
             .run(&format!("{line} --version"))
-            .succeeded()
+            .assert_success()
             .contains("blockplane ")
     );
     assert_eq!(folder.names(), [""; 0]);
@@ -109,14 +116,14 @@ fn closed_pipe_is_no_error_for_help() {
         let command = folder.command(words(line));
         Process::spawn_with_stdout_unread(command)
             .ended()
-            .succeeded();
+            .assert_success();
     }
 }
 
 #[test]
 fn manual_pages_exist_for_every_command() {
     let folder = Folder::new();
-    assert_eq!(folder.run("generate man pages").succeeded(), "");
+    assert_eq!(folder.run("generate man pages").assert_success(), "");
     let page = std::fs::read_to_string(folder.join("pages/blockplane.1")).unwrap();
     for command in ["check", "info", "qmp"] {
         assert!(
@@ -133,7 +140,7 @@ fn manual_pages_exist_for_every_command() {
     for name in ["object\\-del", "id=str", "BLOCK_EXPORT_DELETED"] {
         assert!(monitors.contains(name), "{name}: {monitors}");
     }
-    assert_eq!(folder.run("generate completions .").succeeded(), "");
+    assert_eq!(folder.run("generate completions .").assert_success(), "");
     for script in ["blockplane.bash", "_blockplane", "blockplane.fish"] {
         let script = std::fs::read_to_string(folder.join(script)).unwrap();
         assert!(script.contains("upgrade") && script.contains("qmp"));

@@ -22,7 +22,7 @@ fn an_image_has_one_writer() {
     ] {
         folder
             .run(second)
-            .failed_naming(&["disk.img", "another process", "lock"]);
+            .assert_fails_naming(&["disk.img", "another process", "lock"]);
         assert!(!folder.has("two"));
     }
     // The first one did not notice.
@@ -41,10 +41,10 @@ fn start_waits_for_a_lock_that_is_released_soon() {
         let first = folder.start("serve disk.img --socket one", "one");
         let mut second = Process::spawn(folder.command(words("serve disk.img --socket two")));
         let log = second.stderr_file();
-        second.until("waits", || text(&log).contains("trying again"));
+        second.wait_until("waits", || text(&log).contains("trying again"));
         drop(first);
         let deadline = Deadline::default();
-        while second.runs() {
+        while second.is_running() {
             if try_connect(&folder.join("two")).is_ok() {
                 second.stop();
                 return;
@@ -62,7 +62,7 @@ fn readers_share_an_image() {
     let first = folder.start("serve disk.img --read-only --socket one", "one");
     let second = folder.start("serve disk.img --read-only --socket two", "two");
     let writer = folder.run("serve disk.img --socket three");
-    writer.failed_naming(&["disk.img", "another process", "lock"]);
+    writer.assert_fails_naming(&["disk.img", "another process", "lock"]);
     first.stop();
     second.stop();
 }
@@ -85,10 +85,10 @@ fn files_that_are_no_disk_are_refused_by_name() {
     folder.image("empty", 0);
     folder
         .run("serve folder")
-        .failed_naming(&["folder", "directory"]);
-    folder.run("serve empty").failed_naming(&["empty"]);
+        .assert_fails_naming(&["folder", "directory"]);
+    folder.run("serve empty").assert_fails_naming(&["empty"]);
     folder
         .run("serve /dev/null --socket s")
-        .failed_naming(&["/dev/null"]);
+        .assert_fails_naming(&["/dev/null"]);
     assert_eq!(folder.names(), ["empty", "folder"]);
 }

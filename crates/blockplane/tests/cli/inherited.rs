@@ -60,7 +60,7 @@ fn metrics_are_served_on_an_inherited_socket() {
     let both = format!("--metrics fd:5 {}", export("5"));
     folder
         .run(&format!("{NODE} {both}"))
-        .failed_naming(&["--export", "metrics already listens on file descriptor 5"]);
+        .assert_fails_naming(&["--export", "metrics already listens on file descriptor 5"]);
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn inherited_socket_works_with_daemonize() {
     let listener = UnixListener::bind(folder.join("s")).unwrap();
     let line = format!("{} --daemonize --pidfile pid", export("5"));
     let daemon = crate::daemonize::Daemon::adopt(&folder, "pid", || {
-        with_fd_5(&folder, listener, &line).ended().succeeded();
+        with_fd_5(&folder, listener, &line).ended().assert_success();
     });
     assert_eq!(FrontEnd::connect(&folder.join("s")).capacity(), 2048);
     daemon.stop();
@@ -80,7 +80,7 @@ fn descriptor_that_is_no_listening_unix_socket_is_refused() {
     let folder = Folder::new();
     let refused = |fd: OwnedFd, why: &str| {
         let ended = with_fd_5(&folder, fd, &export("5")).ended();
-        ended.failed_naming(&["descriptor 5", why]);
+        ended.assert_fails_naming(&["descriptor 5", why]);
     };
     refused(File::open("/dev/null").unwrap().into(), "no socket");
     refused(UnixStream::pair().unwrap().0.into(), "does not listen");
@@ -94,15 +94,15 @@ fn descriptor_that_is_no_listening_unix_socket_is_refused() {
 fn numbers_that_are_no_open_descriptor_are_refused() {
     let folder = Folder::new();
     let run = |fd: &str| folder.run(&format!("{NODE} {}", export(fd)));
-    run("77").failed_naming(&["descriptor 77", "not open"]);
-    run("-1").failed_naming(&["--export", "addr.str", "'-1'"]);
-    run("5x").failed_naming(&["--export", "addr.str", "'5x'"]);
-    run("99999999999").failed_naming(&["--export", "addr.str"]);
+    run("77").assert_fails_naming(&["descriptor 77", "not open"]);
+    run("-1").assert_fails_naming(&["--export", "addr.str", "'-1'"]);
+    run("5x").assert_fails_naming(&["--export", "addr.str", "'5x'"]);
+    run("99999999999").assert_fails_naming(&["--export", "addr.str"]);
     folder
         .run(&format!(
             "{NODE} {} {}",
             export("5"),
             export("5").replace("id=e", "id=f")
         ))
-        .failed_naming(&["--export (number 2)", "descriptor 5", "'e'"]);
+        .assert_fails_naming(&["--export (number 2)", "descriptor 5", "'e'"]);
 }

@@ -13,7 +13,7 @@ fn check(before: &str, refusals: &[Refusal<'_>]) {
         let folder = Folder::new();
         let line = format!("{before} {line}");
         eprintln!("blockplane {line}");
-        folder.run(&line).failed_naming(words);
+        folder.run(&line).assert_fails_naming(words);
         assert_eq!(folder.names(), [""; 0], "{line}");
     }
 }

@@ -15,7 +15,7 @@ fn a_write_beyond_the_limit_on_file_sizes_fails_and_the_disk_goes_on() {
         folder.image("disk.img", 4 << 20);
         let line = format!("serve disk.img --socket s --aio {aio}");
         let mut server = Process::spawn(folder.command_after(ONE_MIB_PER_FILE, words(&line)));
-        server.accepts(&folder.join("s"));
+        server.wait_until_accepting(&folder.join("s"));
         // Each front-end is the next one: the daemon is still the same.
         for (kind, sector, status) in [(WRITE, 4096, IOERR), (READ, 4096, 0), (WRITE, 0, 0)] {
             let front_end = FrontEnd::connect(&folder.join("s"));
@@ -33,7 +33,7 @@ fn a_disk_larger_than_the_limit_on_file_sizes_is_refused_with_the_reason() {
     let folder = Folder::new();
     let line = words("serve disk.img --size 2M");
     let ended = Process::spawn(folder.command_after(ONE_MIB_PER_FILE, line)).ended();
-    ended.failed_naming(&["disk.img", "File too large"]);
+    ended.assert_fails_naming(&["disk.img", "File too large"]);
     assert_eq!(folder.names(), [""; 0]);
 }
 
@@ -43,10 +43,10 @@ fn log_distinguishes_exhausted_descriptors_from_an_invalid_message() {
     let folder = Folder::new();
     let line = words("serve null-co: --socket s --num-queues 64");
     let mut server = Process::spawn(folder.command_after(FEW_FILES, line));
-    server.accepts(&folder.join("s"));
+    server.wait_until_accepting(&folder.join("s"));
     FrontEnd::connect(&folder.join("s")).bring_descriptors_until_hang_up();
     let log = server.stderr_file();
-    server.until("it says why", || text(&log).contains("ulimit -n"));
+    server.wait_until("it says why", || text(&log).contains("ulimit -n"));
     assert!(!text(&log).contains("bad message"), "{}", text(&log));
     // Nothing is left of it.
     let next = FrontEnd::connect(&folder.join("s"));

@@ -3,17 +3,17 @@
 use serde_json::Value;
 
 use crate::front_end::FrontEnd;
-use crate::process::{Ended, Folder, Process, words};
+use crate::process::{Folder, Process, ProcessOutput, words};
 
 const LINE: &str = "--blockdev null-co,node-name=d,size=1M \
     --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=s";
 
 /// What it wrote while a front-end came and went.
-fn one_connection(folder: &Folder, environment: &[(&str, &str)]) -> Ended {
+fn one_connection(folder: &Folder, environment: &[(&str, &str)]) -> ProcessOutput {
     let mut command = folder.command(words(LINE));
     command.envs(environment.iter().copied());
     let mut process = Process::spawn(command);
-    process.accepts(&folder.join("s"));
+    process.wait_until_accepting(&folder.join("s"));
     assert_eq!(FrontEnd::connect(&folder.join("s")).capacity(), 2048);
     process.stop()
 }
@@ -82,7 +82,7 @@ fn log_format_option_takes_precedence_over_the_environment() {
     let mut command = folder.command(words("serve -q missing.img --log-format text"));
     command.env("BLOCKPLANE_LOG_FORMAT", "json");
     let ended = Process::spawn(command).ended();
-    ended.failed_naming(&["missing.img"]);
+    ended.assert_fails_naming(&["missing.img"]);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn unknown_log_format_is_refused_before_anything_is_created() {
     let mut command = folder.command(words(LINE));
     command.env("BLOCKPLANE_LOG_FORMAT", "xml");
     let ended = Process::spawn(command).ended();
-    ended.failed_naming(&["BLOCKPLANE_LOG_FORMAT", "'xml'", "text or json"]);
+    ended.assert_fails_naming(&["BLOCKPLANE_LOG_FORMAT", "'xml'", "text or json"]);
     assert!(!folder.has("s"));
 }
 
@@ -128,7 +128,7 @@ fn journal_events_are_one_line_each() {
     let mut command = folder.command_after(script, words(LINE));
     command.env("BLOCKPLANE_LOG", "info");
     let mut process = Process::spawn(command);
-    process.accepts(&folder.join("s"));
+    process.wait_until_accepting(&folder.join("s"));
     assert_eq!(FrontEnd::connect(&folder.join("s")).capacity(), 2048);
     process.stop();
     let log = std::fs::read_to_string(folder.join("log")).unwrap();

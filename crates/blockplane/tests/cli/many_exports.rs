@@ -34,7 +34,7 @@ fn hundred_exports_of_32_queues_start_serve_and_stop() {
     let folder = Folder::new();
     let script = r#"ulimit -Sn 256; exec "$0" "$@""#;
     let mut server = Process::spawn(folder.command_after(script, arguments(&folder)));
-    server.until("all is started", || folder.has("pid"));
+    server.wait_until("all is started", || folder.has("pid"));
     let front_ends: Vec<FrontEnd> = (0..EXPORTS)
         .map(|i| FrontEnd::connect(&folder.join(&format!("s{i}"))))
         .collect();
@@ -50,7 +50,7 @@ fn hundred_exports_of_32_queues_start_serve_and_stop() {
         open > usize::try_from(2 * EXPORTS * QUEUES).unwrap(),
         "{open} descriptors"
     );
-    server.stop().succeeded();
+    server.stop().assert_success();
     for front_end in &front_ends {
         front_end.wait_for_hang_up();
     }
@@ -63,7 +63,7 @@ fn soft_limit_of_descriptors_is_raised_to_the_hard_limit() {
     let script = r#"ulimit -Sn 64; exec "$0" "$@""#;
     let args = ["serve", "null-co:", "--socket", "s"];
     let mut server = Process::spawn(folder.command_after(script, args));
-    server.until("it accepts", || {
+    server.wait_until("it accepts", || {
         UnixStream::connect(folder.join("s")).is_ok()
     });
     let limits = fs::read_to_string(format!("/proc/{}/limits", server.pid())).unwrap();

@@ -33,7 +33,7 @@ fn second_instance_with_the_same_pidfile_is_refused() {
     let second = "serve null-co: --socket other --pidfile pid";
     folder
         .run(second)
-        .failed_naming(&["--pidfile", "pid", "another process"]);
+        .assert_fails_naming(&["--pidfile", "pid", "another process"]);
     assert_eq!(
         folder.names(),
         ["pid", "s"],
@@ -54,7 +54,7 @@ fn pidfile_of_a_killed_daemon_is_reused() {
     killed.ended();
     let mut server = folder.start("serve null-co: --socket s --pidfile pid", "s");
     let expected = format!("{}\n", server.pid());
-    server.until("the pidfile is ours", || {
+    server.wait_until("the pidfile is ours", || {
         fs::read_to_string(folder.join("pid")).unwrap() == expected
     });
     server.stop();
@@ -85,6 +85,6 @@ fn device_is_refused_as_pidfile_and_not_removed() {
     let folder = Folder::new();
     folder
         .run("serve null-co: --socket s --pidfile /dev/null")
-        .failed_naming(&["--pidfile", "/dev/null", "not a regular file"]);
+        .assert_fails_naming(&["--pidfile", "/dev/null", "not a regular file"]);
     assert!(std::path::Path::new("/dev/null").exists());
 }

@@ -90,8 +90,8 @@ fn strict_sandbox_allows_configured_files_only() {
                 --metrics unix:run/metrics \
                 --chardev socket,id=c,path=run/qmp,server=on,wait=off --monitor c";
     let mut process = Process::spawn(folder.command(words(line)));
-    process.accepts(&folder.join("run/s"));
-    process.until("pidfile", || folder.has("run/pid"));
+    process.wait_until_accepting(&folder.join("run/s"));
+    process.wait_until("pidfile", || folder.has("run/pid"));
     let add = |file: &str| {
         let file = folder.join(file);
         folder.run(&format!(
@@ -112,7 +112,7 @@ fn created_disk_is_removed_when_the_start_fails() {
     let folder = Folder::new();
     fs::create_dir(folder.join("s")).unwrap();
     let ended = folder.run("serve new.img --size 1M --socket s");
-    ended.failed_naming(&["no socket"]);
+    ended.assert_fails_naming(&["no socket"]);
     assert!(!folder.has("new.img"));
 }
 
@@ -124,8 +124,8 @@ fn monitor_socket_is_accessible_to_its_user_only() {
                 --chardev socket,id=d,path=all,server=on,wait=off,users=4294967294 --monitor d";
     let command = folder.command_after("umask 0; exec \"$0\" \"$@\"", words(line));
     let mut process = Process::spawn(command);
-    process.accepts(&folder.join("qmp"));
-    process.accepts(&folder.join("all"));
+    process.wait_until_accepting(&folder.join("qmp"));
+    process.wait_until_accepting(&folder.join("all"));
     let mode = |name| {
         fs::metadata(folder.join(name))
             .unwrap()
@@ -160,10 +160,10 @@ fn root_can_serve_as_another_user() {
     }
     let name = "nobody";
     let refused = folder.run(&format!("serve roots.img --socket s --user {name}"));
-    refused.failed_naming(&["roots.img", "Permission denied"]);
+    refused.assert_fails_naming(&["roots.img", "Permission denied"]);
     folder
         .run("serve disk.img --socket s --user no-such-user")
-        .failed_naming(&["there is no user 'no-such-user'"]);
+        .assert_fails_naming(&["there is no user 'no-such-user'"]);
 
     let process = folder.start(&format!("{SERVE} --user 65534"), "s");
     for (thread, ids) in of_threads(process.pid(), "Uid") {

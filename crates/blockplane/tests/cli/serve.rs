@@ -53,7 +53,7 @@ fn existing_disk_of_another_size_is_refused_unchanged() {
         let line = format!("serve disk.img --size {size}");
         folder
             .run(&line)
-            .failed_naming(&["disk.img", "4096", bytes]);
+            .assert_fails_naming(&["disk.img", "4096", bytes]);
     }
     assert_eq!(fs::read(folder.join("disk.img")).unwrap(), [7; 4096]);
     assert_eq!(folder.names(), ["disk.img"]);
@@ -64,7 +64,7 @@ fn missing_disk_is_created_only_with_a_size() {
     let folder = Folder::new();
     folder
         .run("serve disk.img")
-        .failed_naming(&["disk.img", "--size"]);
+        .assert_fails_naming(&["disk.img", "--size"]);
     assert_eq!(folder.names(), [""; 0]);
 }
 
@@ -107,7 +107,7 @@ fn quiet_serve_prints_nothing() {
     let folder = Folder::new();
     let server = folder.start("serve null-co: --quiet", "null-co.sock");
     drop(FrontEnd::connect(&folder.join("null-co.sock")));
-    assert_eq!(server.stop().succeeded(), "");
+    assert_eq!(server.stop().assert_success(), "");
 }
 
 /// The log is on standard error: standard output is for scripts that wait for the announcement.
@@ -172,7 +172,7 @@ fn closed_standard_output_does_not_stop_serve() {
     let folder = Folder::new();
     let command = folder.command(words("serve null-co: --pidfile pid"));
     let mut server = Process::spawn_with_stdout_unread(command);
-    server.accepts(&folder.join("null-co.sock"));
+    server.wait_until_accepting(&folder.join("null-co.sock"));
     drop(FrontEnd::connect(&folder.join("null-co.sock")));
     server.stop();
     assert_eq!(folder.names(), [""; 0]);
@@ -183,7 +183,7 @@ fn closed_standard_error_does_not_stop_serve() {
     let folder = Folder::new();
     let command = folder.command(words("serve null-co: --socket s"));
     let mut server = Process::spawn_with_stderr_unread(command);
-    server.accepts(&folder.join("s"));
+    server.wait_until_accepting(&folder.join("s"));
     for _ in 0..2 {
         assert_eq!(FrontEnd::connect(&folder.join("s")).num_queues(), 64);
     }

@@ -73,9 +73,9 @@ fn all_created_disks_are_removed_when_one_cannot_be_served() {
     folder.image("old.img", MIB);
     folder
         .run("serve --device virtio-scsi a.img old.img b.img --size 2M")
-        .failed_naming(&["old.img", "1048576", "2097152"]);
+        .assert_fails_naming(&["old.img", "1048576", "2097152"]);
     folder
         .run("serve --device virtio-scsi a.img no/such.img --size 2M")
-        .failed_naming(&["no/such.img"]);
+        .assert_fails_naming(&["no/such.img"]);
     assert_eq!(folder.names(), ["old.img"]);
 }

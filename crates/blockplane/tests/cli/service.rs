@@ -126,7 +126,7 @@ fn failed_start_is_never_ready() {
     let manager = Manager::in_folder(&folder);
     let line = format!("{LINE} --blockdev file,node-name=f,filename=missing.img");
     let process = under(&folder, &line, &[("NOTIFY_SOCKET", &address(&folder))]);
-    process.ended().failed_naming(&["missing.img"]);
+    process.ended().assert_fails_naming(&["missing.img"]);
     assert_eq!(manager.heard(), [""; 0]);
 }
 
@@ -137,7 +137,7 @@ fn background_daemon_reports_its_process_id() {
     let line = format!("{LINE} --daemonize --pidfile pid");
     let daemon = crate::daemonize::Daemon::adopt(&folder, "pid", || {
         let process = under(&folder, &line, &[("NOTIFY_SOCKET", &address(&folder))]);
-        process.ended().succeeded();
+        process.ended().assert_success();
     });
     assert_eq!(manager.hears(), format!("READY=1\nMAINPID={}", daemon.pid));
     daemon.stop();
@@ -147,7 +147,7 @@ fn background_daemon_reports_its_process_id() {
 fn daemon_outlives_the_notify_socket() {
     let folder = Folder::new();
     let mut process = under(&folder, LINE, &[("NOTIFY_SOCKET", &address(&folder))]);
-    process.accepts(&folder.join("s"));
+    process.wait_until_accepting(&folder.join("s"));
     process.stop();
 }
 
@@ -156,7 +156,7 @@ fn unreachable_notify_socket_does_not_prevent_the_start() {
     let folder = Folder::new();
     let log_with = |address: &str| {
         let mut process = under(&folder, LINE, &[("NOTIFY_SOCKET", address)]);
-        process.accepts(&folder.join("s"));
+        process.wait_until_accepting(&folder.join("s"));
         process.stop().stderr
     };
     assert_eq!(log_with(""), "", "as good as not there");
@@ -188,7 +188,9 @@ fn short_watchdog_interval_is_served() {
 fn invalid_service_variables_are_refused() {
     let folder = Folder::new();
     let refused = |variables: &[(&str, &str)], words: &[&str]| {
-        under(&folder, LINE, variables).ended().failed_naming(words);
+        under(&folder, LINE, variables)
+            .ended()
+            .assert_fails_naming(words);
     };
     refused(
         &[("WATCHDOG_USEC", "soon")],
@@ -252,7 +254,7 @@ fn watchdog_is_not_notified_while_an_iothread_hangs() {
     let held = Held::hold(thread_named(&process, "IO io0"));
     // An answer may have been under way; then there is one more round.
     let log = process.stderr_file();
-    process.until("the log names it", || {
+    process.wait_until("the log names it", || {
         crate::process::text(&log).contains("does not respond")
     });
     manager.heard();
@@ -274,7 +276,7 @@ fn watchdog_of_another_process_is_ignored() {
         ("WATCHDOG_PID", "1"),
     ];
     let mut process = under(&folder, LINE, &variables);
-    process.accepts(&folder.join("s"));
+    process.wait_until_accepting(&folder.join("s"));
     process.stop();
     assert!(!manager.heard().contains(&"WATCHDOG=1".to_owned()));
 }
@@ -285,13 +287,13 @@ fn full_notify_socket_does_not_block_the_daemon() {
     let _manager = Manager::in_folder(&folder);
     let line = "serve null-co: --socket s --monitor m";
     let mut process = under(&folder, line, &[("NOTIFY_SOCKET", &address(&folder))]);
-    process.accepts(&folder.join("m"));
+    process.wait_until_accepting(&folder.join("m"));
     // Each changes the status. The manager's socket takes some ten.
     for _ in 0..15 {
         folder
             .run("qmp m object-add qom-type=iothread id=more")
-            .succeeded();
-        folder.run("qmp m object-del id=more").succeeded();
+            .assert_success();
+        folder.run("qmp m object-del id=more").assert_success();
     }
     process.stop();
 }

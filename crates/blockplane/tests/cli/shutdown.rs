@@ -33,7 +33,7 @@ fn sigterm_sigint_and_sighup_shut_down_cleanly() {
         let folder = Folder::new();
         let server = folder.start("serve null-co: --socket s --quiet --pidfile pid", "s");
         server.signal(signal);
-        server.ended().succeeded();
+        server.ended().assert_success();
         assert_eq!(folder.names(), [""; 0], "{signal:?}");
     }
 }
@@ -46,7 +46,7 @@ fn connected_front_end_does_not_delay_shutdown() {
         let front_end = FrontEnd::connect(&folder.join("s"));
         front_end.start_queues(4);
         server.signal(signal);
-        server.ended().succeeded();
+        server.ended().assert_success();
         front_end.wait_for_hang_up();
         assert_eq!(folder.names(), [""; 0], "{signal:?}");
     }
@@ -60,7 +60,7 @@ fn incomplete_message_does_not_delay_shutdown() {
     let server = folder.start("serve null-co: --socket s --quiet", "s");
     let mut stream = test_support::sockets::connect(&folder.join("s"));
     stream.write_all(&[1, 0, 0]).unwrap();
-    server.stop().succeeded();
+    server.stop().assert_success();
 }
 
 /// A front-end that does not read its error descriptor does not delay it either.
@@ -71,7 +71,7 @@ fn full_error_eventfd_does_not_delay_shutdown() {
     let front_end = FrontEnd::connect(&folder.join("s"));
     front_end.start_to_fail_unheard();
     let log = server.stderr_file();
-    server.until("the queue was refused", || {
+    server.wait_until("the queue was refused", || {
         text(&log).contains("not started")
     });
     server.stop();
@@ -83,7 +83,7 @@ fn shutdown_completes_requests_in_flight() {
     let folder = Folder::new();
     let server = slow_disk(&folder, 300_000_000);
     let front_end = read_in_flight(&folder);
-    server.stop().succeeded();
+    server.stop().assert_success();
     assert_eq!(front_end.completed(), [1, 0]);
     assert_eq!([front_end.status(0), front_end.status(1)], [0, 0]);
 }
@@ -95,7 +95,7 @@ fn second_signal_ends_the_wait_for_requests() {
     let front_end = read_in_flight(&folder);
     server.signal(Signal::TERM);
     std::thread::sleep(std::time::Duration::from_millis(200));
-    assert!(server.runs(), "the first waits: {}", server.stderr());
+    assert!(server.is_running(), "the first waits: {}", server.stderr());
     // An impatient operator.
     for _ in 0..25 {
         server.signal(Signal::TERM);
@@ -115,7 +115,7 @@ fn repeated_signal_within_a_moment_counts_once() {
     let front_end = read_in_flight(&folder);
     server.signal(Signal::TERM);
     server.signal(Signal::TERM);
-    server.ended().succeeded();
+    server.ended().assert_success();
     assert_eq!(front_end.completed(), [1, 0]);
 }
 
@@ -129,5 +129,5 @@ fn front_end_is_disconnected_after_its_requests_complete() {
     server.signal(Signal::TERM);
     front_end.wait_for_hang_up();
     assert_eq!(front_end.completed(), [1, 0]);
-    server.ended().succeeded();
+    server.ended().assert_success();
 }

@@ -24,13 +24,13 @@ fn socket_with_a_listener_is_refused() {
     let first = folder.start("serve null-co: --socket s", "s");
     folder
         .run("serve null-co: --socket s")
-        .failed_naming(&["s: another server"]);
+        .assert_fails_naming(&["s: another server"]);
     FrontEnd::connect(&folder.join("s")).num_queues();
     first.stop();
     let _other = UnixListener::bind(folder.join("s")).unwrap();
     folder
         .run("serve null-co: --socket s")
-        .failed_naming(&["s: another server"]);
+        .assert_fails_naming(&["s: another server"]);
     UnixStream::connect(folder.join("s")).unwrap();
 }
 
@@ -44,12 +44,12 @@ fn socket_used_twice_by_one_daemon_is_refused_as_such() {
             "serve null-co: --socket s --monitor {}",
             absolute.display()
         ))
-        .failed_naming(&["s: this daemon listens on this socket already"]);
+        .assert_fails_naming(&["s: this daemon listens on this socket already"]);
     assert_eq!(folder.names(), [""; 0]);
     let line = "serve null-co: --socket s --monitor ./s";
     folder
         .run(line)
-        .failed_naming(&["--socket and --monitor are the same path"]);
+        .assert_fails_naming(&["--socket and --monitor are the same path"]);
 }
 
 /// The remedy is the same wherever descriptors run out.
@@ -65,7 +65,7 @@ fn exhausted_descriptors_are_reported_with_the_limit() {
         let ended = Process::spawn(command).ended();
         let there_were_enough = limit > 5 && ended.stderr.contains("absent");
         if !there_were_enough {
-            ended.failed_naming(&["Too many open files", "raise `ulimit -n`"]);
+            ended.assert_fails_naming(&["Too many open files", "raise `ulimit -n`"]);
         }
     }
 }
@@ -76,7 +76,7 @@ fn file_that_is_no_socket_is_never_replaced() {
     std::fs::write(folder.join("precious"), "data").unwrap();
     folder
         .run("serve null-co: --socket precious")
-        .failed_naming(&["precious", "no socket"]);
+        .assert_fails_naming(&["precious", "no socket"]);
     assert_eq!(std::fs::read(folder.join("precious")).unwrap(), b"data");
 }
 
@@ -97,11 +97,11 @@ fn too_long_socket_path_is_refused() {
     let long = "x".repeat(108);
     folder
         .run(&format!("serve null-co: --socket {long}"))
-        .failed_naming(&["--socket", "107"]);
+        .assert_fails_naming(&["--socket", "107"]);
     let longest = "x".repeat(107);
     // Relative to the folder, so that the test itself need not name it in full.
     let server = folder.command(["serve", "null-co:", "--socket", &longest]);
     let mut server = crate::process::Process::spawn(server);
-    server.until("listens", || folder.has(&longest));
+    server.wait_until("listens", || folder.has(&longest));
     server.stop();
 }

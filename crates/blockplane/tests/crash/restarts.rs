@@ -9,7 +9,7 @@ use crate::device::{Device, Op};
 use crate::guest::Guest;
 use crate::random::Random;
 use crate::server::{IMAGE, Server};
-use crate::wire::{Gone, Wire};
+use crate::wire::{Disconnected, Wire};
 
 /// Few enough that requests meet.
 const BLOCKS: u64 = 64;
@@ -88,7 +88,7 @@ pub fn survives(variant: Variant, kills: u32) {
                 }
                 messages += 1;
             });
-            assert!(introduced == Err(Gone) || messages <= message);
+            assert!(introduced == Err(Disconnected) || messages <= message);
             server.kill();
             killed += 1;
             continue;

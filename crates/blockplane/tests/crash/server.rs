@@ -62,7 +62,7 @@ impl Server {
             if let Ok(stream) = try_connect(&self.folder.join(SOCKET)) {
                 return stream;
             }
-            let ended = !process.runs();
+            let ended = !process.is_running();
             let log = process.stderr();
             if ended {
                 assert!(

@@ -7,7 +7,7 @@ use crate::blocks::BLOCK;
 use crate::device::{Device, Op};
 use crate::guest::Guest;
 use crate::server::Server;
-use crate::wire::{Gone, Wire};
+use crate::wire::{Disconnected, Wire};
 
 const BLOCKS: u64 = 16;
 /// Far longer than anything here takes.
@@ -57,10 +57,10 @@ fn queue_with_inflight_region_stops_without_waiting_for_the_disk() {
         let link = connect(&mut server, &mut guest);
         guest.ask(0, Op::Read, 3);
         wait_for_late(&mut server);
-        assert_eq!(guest.stop(&link, 0), Err(Gone));
+        assert_eq!(guest.stop(&link, 0), Err(Disconnected));
         // Messages are answered meanwhile.
         let link = Wire::new(server.connection());
-        assert_eq!(guest.introduce(&link, || ()), Err(Gone));
+        assert_eq!(guest.introduce(&link, || ()), Err(Disconnected));
         assert!(!guest.look(), "nothing was answered");
         server.kill();
         let link = connect(&mut server, &mut guest);

@@ -92,7 +92,7 @@ impl Daemon {
         let mut process = Process::spawn(command);
         // It is there when all the rest is: from then on what is open is open for ever, or is a
         // front-end's.
-        process.until("is up", || folder.has("pid"));
+        process.wait_until("is up", || folder.has("pid"));
         Daemon { process, folder }
     }
 
@@ -157,7 +157,7 @@ impl Daemon {
             if now == *before {
                 return;
             }
-            self.lives(what);
+            self.assert_running(what);
             deadline.pause(format_args!(
                 "{what}: left open {:?}, closed {:?}, mapped {} where there was {}",
                 now.beyond(before),
@@ -168,8 +168,8 @@ impl Daemon {
         }
     }
 
-    pub fn lives(&mut self, what: &str) {
-        self.process.lives(what);
+    pub fn assert_running(&mut self, what: &str) {
+        self.process.assert_running(what);
     }
 
     /// Ends it with SIGTERM, also with connected front-ends, and expects status 0.

@@ -164,7 +164,7 @@ fn rings_rewritten_while_read_harm_their_queue_only() {
     for seed in 0..SEEDS {
         let mut guest = Guest::connect(&daemon.socket(HOSTILE));
         broken += u64::from(rewritten_while_read(&mut guest, seed));
-        daemon.lives(&format!("seed {seed}"));
+        daemon.assert_running(&format!("seed {seed}"));
         assert_eq!(
             guest.verified_io(1, UNNAMED, 0x33),
             Ok(()),

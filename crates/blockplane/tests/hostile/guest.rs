@@ -139,7 +139,7 @@ impl Guest {
     pub fn ask(&self, request: u32, payload: &[u8], fds: &[BorrowedFd<'_>]) -> Answer {
         match self.wire.ask(request, payload, fds) {
             None => Answer::Dropped,
-            Some(_) if !self.wire.lives() => Answer::Dropped,
+            Some(_) if !self.wire.is_connected() => Answer::Dropped,
             Some(reply) if reply == u64s(&[0]) => Answer::Accepted,
             Some(_) => Answer::Refused,
         }
@@ -152,7 +152,7 @@ impl Guest {
     }
 
     pub fn still_there(&self) -> Answer {
-        if self.wire.lives() {
+        if self.wire.is_connected() {
             Answer::Accepted
         } else {
             Answer::Dropped

@@ -145,7 +145,7 @@ pub fn one_daemon_survives(rows: Vec<Row>) {
         let log_before = daemon.log().len();
         let mut guest = row.guest(&daemon);
         let seen = (row.act)(&mut guest);
-        daemon.lives(&row.what);
+        daemon.assert_running(&row.what);
         assert_eq!(
             seen,
             row.answer,
@@ -190,7 +190,7 @@ pub fn each_stops_in_good_order(rows: Vec<Row>) {
         let mut daemon = Daemon::start();
         let mut guest = row.guest(&daemon);
         let seen = (row.act)(&mut guest);
-        daemon.lives(&row.what);
+        daemon.assert_running(&row.what);
         assert_eq!(seen, row.answer, "{}; {}", row.what, daemon.log());
         daemon.stop(&row.what);
     }

@@ -40,7 +40,7 @@ fn served_by(process: &Process, guest: &mut Guest, queues: u32) -> Vec<Vec<Strin
 fn check(args: impl IntoIterator<Item = OsString>, wanted: &[&str]) {
     let folder = Folder::new();
     let mut server = Process::spawn(folder.command(args));
-    server.accepts(&folder.join("s"));
+    server.wait_until_accepting(&folder.join("s"));
     let queues = u32::try_from(wanted.len()).unwrap();
     let mut guest = Guest::connect(&folder.join("s"), queues);
     let wanted: Vec<Vec<String>> = wanted.iter().map(|name| vec![(*name).to_owned()]).collect();

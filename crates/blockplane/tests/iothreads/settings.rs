@@ -19,7 +19,7 @@ fn start(folder: &Folder, iothread: &str, blockdev: &str) -> (Process, Guest) {
     let mut command = folder.command(line.split_whitespace());
     command.env("BLOCKPLANE_LOG", "debug");
     let mut server = Process::spawn(command);
-    server.accepts(&folder.join("s"));
+    server.wait_until_accepting(&folder.join("s"));
     let guest = Guest::connect(&folder.join("s"), 1);
     (server, guest)
 }
@@ -141,7 +141,7 @@ fn verified_with_fixed_buffers(limits: &str) -> String {
     let mut command = folder.command_after(&script, line.split_whitespace());
     command.env("BLOCKPLANE_LOG", "debug");
     let mut server = Process::spawn(command);
-    server.accepts(&folder.join("s"));
+    server.wait_until_accepting(&folder.join("s"));
     let ended = folder.measure(
         "run s --pattern randrw --depth 128 --queues 2 --time 300ms --verify --destroy-data",
     );

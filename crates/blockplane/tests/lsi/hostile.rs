@@ -201,7 +201,7 @@ fn disconnect_or_memory_loss_with_requests_in_flight_is_handled() {
         scene.unaffected();
         scene.serves_the_next();
         let next = scene.hostile();
-        scene.program.until(name, || open() == with_one);
+        scene.program.wait_until(name, || open() == with_one);
         drop(next);
     }
     scene.ends_well();

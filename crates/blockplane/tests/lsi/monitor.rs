@@ -85,7 +85,7 @@ fn lsi_export_is_added_and_removed_over_a_monitor() {
     plug(&folder, &[(0, 0)]);
     client.wait_for_event("BLOCK_EXPORT_DISCONNECTED");
     client.done("block-export-del", json!({"id": "e"}));
-    program.stop().succeeded();
+    program.stop().assert_success();
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn next_front_end_finds_the_disks_again() {
             driver.submit(&transfer(0x28, 0, Some(tag), 0, 128, BUFFERS));
         }
     }
-    program.stop().succeeded();
+    program.stop().assert_success();
 }
 
 fn capacity(driver: &mut crate::driver::Driver) -> u64 {
@@ -134,7 +134,7 @@ fn lsi_guest_is_notified_of_a_resize() {
     }
     let last = transfer(0x28, 0, Some(0), 4096, 1, BUFFERS);
     assert_eq!(carry_out(&mut driver, last).status, 2, "behind the end");
-    program.stop().succeeded();
+    program.stop().assert_success();
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn lsi_disk_is_reopened_while_it_is_read() {
         let done = wait(&mut driver, 16);
         assert!(done.iter().all(|done| done.status == 0));
     }
-    program.stop().succeeded();
+    program.stop().assert_success();
 }
 
 #[test]

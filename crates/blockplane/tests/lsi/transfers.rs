@@ -119,7 +119,7 @@ fn concurrent_lsi_writes_reach_the_image() {
     driver.expect_well();
     let (status, page) = query(&mut driver, (3, 2), &[0x12, 1, 0x80, 0, 32, 0], 32);
     assert_eq!((status, &page[4..10]), (0, &b"second"[..]));
-    program.stop().succeeded();
+    program.stop().assert_success();
     assert!(driver.machine.is_hung_up());
     assert!(!folder.has("e.sock"));
 }
@@ -136,7 +136,7 @@ fn read_only_lsi_disk_reports_write_protection() {
     assert_eq!(done.status, 2);
     let (_, sense) = query(&mut driver, (0, 0), &[0x03, 0, 0, 0, 18, 0], 18);
     assert_eq!((sense[2], sense[12]), (7, 0x27), "write protected");
-    program.stop().succeeded();
+    program.stop().assert_success();
 }
 
 #[test]
@@ -153,5 +153,5 @@ fn lsi_serves_a_null_disk() {
     let done = wait(&mut driver, 32);
     assert!(done.iter().all(|done| done.status == 0));
     assert_eq!(driver.machine.peek(BUFFERS, 4096), [0; 4096]);
-    program.stop().succeeded();
+    program.stop().assert_success();
 }

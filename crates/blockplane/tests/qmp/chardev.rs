@@ -24,7 +24,7 @@ fn quit_shuts_down_cleanly() {
     assert_eq!(wrong, "Parameter 'x' is unexpected");
     assert_eq!(client.done("quit", json!({})), json!({}));
     assert!(client.at_end());
-    assert_eq!(program.ended().succeeded(), "");
+    assert_eq!(program.ended().assert_success(), "");
     assert_eq!(folder.names(), ["disk"]);
 }
 
@@ -85,14 +85,14 @@ fn chardev_waits_for_a_client_by_default() {
     let folder = Folder::new();
     let line = "--chardev socket,id=c,path=qmp,server=on --pidfile pid --monitor c";
     let mut program = Process::spawn(folder.command(words(line)));
-    program.until("listens", || folder.has("qmp"));
+    program.wait_until("listens", || folder.has("qmp"));
     // It is not ready without a client; a short wait detects gross errors only.
     std::thread::sleep(std::time::Duration::from_millis(50));
     assert!(!folder.has("pid"));
     let mut client = Client::of(program.connection(&folder.join("qmp")));
-    program.until("ready", || folder.has("pid"));
+    program.wait_until("ready", || folder.has("pid"));
     client.done("quit", json!({}));
-    program.ended().succeeded();
+    program.ended().assert_success();
 }
 
 #[test]
@@ -100,9 +100,9 @@ fn signal_ends_the_wait_for_a_client() {
     let folder = Folder::new();
     let line = "--chardev socket,id=c,path=qmp,server=on --monitor c";
     let mut program = Process::spawn(folder.command(words(line)));
-    program.until("listens", || folder.has("qmp"));
+    program.wait_until("listens", || folder.has("qmp"));
     program.signal(Signal::TERM);
-    program.ended().succeeded();
+    program.ended().assert_success();
     assert!(!folder.has("qmp"));
 }
 
@@ -114,11 +114,11 @@ fn client_chardev_connects_to_a_listening_socket() {
     let program = Process::spawn(folder.command(words(line)));
     let mut client = Client::of(accept(&listener));
     client.done("quit", json!({}));
-    program.ended().succeeded();
+    program.ended().assert_success();
     assert!(folder.has("there"), "it belongs to who made it");
     drop(listener);
     let ended = folder.run("--chardev socket,id=c,path=there --monitor c");
-    ended.failed_naming(&["--chardev", "there", "refused"]);
+    ended.assert_fails_naming(&["--chardev", "there", "refused"]);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn monitor_listens_on_an_inherited_socket() {
     command.stdin(std::os::fd::OwnedFd::from(listener));
     let program = Process::spawn(command);
     Client::connect(&folder.join("qmp")).done("quit", json!({}));
-    program.ended().succeeded();
+    program.ended().assert_success();
     assert!(folder.has("qmp"), "it belongs to who made it");
 }
 

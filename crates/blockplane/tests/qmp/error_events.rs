@@ -23,7 +23,7 @@ fn failed_requests_and_broken_queues_emit_events() {
         );
         let command = folder.command_after(ONE_MIB_PER_FILE, words(&line));
         let mut program = Process::spawn(command);
-        program.accepts(&folder.join("s"));
+        program.wait_until_accepting(&folder.join("s"));
         let mut client = Client::connect(&folder.join("qmp"));
         let mut guest = Guest::connect(&folder.join("s"), 2);
         // Far more errors than events that may be sent.

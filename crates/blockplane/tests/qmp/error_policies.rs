@@ -147,7 +147,7 @@ fn all_policies(errno: u32, reason: &str) {
     let mut disks: Vec<Disk> = Vec::new();
     for (id, policies) in all {
         let socket = folder.join(&id);
-        program.accepts(&socket);
+        program.wait_until_accepting(&socket);
         let guest = Guest::connect(&socket, 1);
         disks.push(Disk {
             id,
@@ -318,7 +318,7 @@ fn scsi_disk_error_becomes_sense_data_for_every_command() {
         --blockdev blkdebug,node-name=b,image=n,discard=unmap \
         --export vhost-user-scsi,id=e,node-name=b,addr.type=unix,addr.path=e,writable=on";
     let (mut program, mut client) = start(&folder, line);
-    program.accepts(&folder.join("e"));
+    program.wait_until_accepting(&folder.join("e"));
     let mut guest = Guest::connect_scsi(&folder.join("e"), 1);
     eventually("the unit is ready", || {
         guest.command(QUEUE, UNIT, &TEST_UNIT_READY) == GOOD

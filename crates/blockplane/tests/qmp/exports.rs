@@ -106,7 +106,7 @@ fn quit_waits_for_a_draining_export() {
     let folder = Folder::new();
     let (program, mut client, mut guest) = draining(&folder);
     client.done("quit", json!({}));
-    program.ended().succeeded();
+    program.ended().assert_success();
     assert!(guest.is_answered(0, 0));
 }
 

@@ -17,7 +17,7 @@ fn started(folder: &Folder) -> (Process, Client, Guest) {
     folder.image("disk", MIB);
     let (mut program, client) = start(folder, LINE);
     let socket = folder.join("e.sock");
-    program.accepts(&socket);
+    program.wait_until_accepting(&socket);
     let guest = Guest::connect(&socket, 2);
     (program, client, guest)
 }
@@ -133,6 +133,6 @@ fn hanging_request_does_not_block_others_or_the_shutdown() {
     let mut guest = Guest::connect(&socket, 2);
     guest.ask(0, 0, IN, 1, 0);
     guest.request(1, IN, 0, 0);
-    program.accepts(&socket);
+    program.wait_until_accepting(&socket);
     program.stop();
 }

@@ -142,7 +142,7 @@ fn log_reports_the_client_limit_once() {
             .matches("as many clients as they accept")
             .count()
     };
-    program.until("the log says it", || full() == 1);
+    program.wait_until("the log says it", || full() == 1);
     // One goes, one comes: it is full again, and that was said just now.
     clients.push(client);
     clients.remove(0);

@@ -409,7 +409,7 @@ fn metrics_are_served_over_tcp_with_persistent_connections() {
         }
         assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n"));
     }
-    program.until("it shows its export", || {
+    program.wait_until("it shows its export", || {
         let request = "GET /metrics HTTP/1.0\r\n\r\n";
         let answer = ask(connect(), request);
         answer

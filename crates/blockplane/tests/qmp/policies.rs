@@ -33,7 +33,7 @@ fn disk(folder: &Folder, policy: &str) -> Disk {
     );
     let (mut program, client) = start(folder, &line);
     let socket = folder.join("e.sock");
-    program.accepts(&socket);
+    program.wait_until_accepting(&socket);
     let guest = Guest::connect(&socket, 2);
     Disk {
         program,
@@ -332,7 +332,7 @@ fn enospc_policy_hides_a_full_disk_from_the_guest() {
         );
         let (mut program, mut client) = start(&folder, &line);
         let socket = folder.join("e.sock");
-        program.accepts(&socket);
+        program.wait_until_accepting(&socket);
         let mut guest = Guest::connect(&socket, 2);
         // Neighbours, which go to the disk together, and of which some have room: 16 of 12 blocks.
         for queue in [0, 1] {

@@ -6,19 +6,19 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 use test_support::deadline::eventually;
 
-use crate::process::{Ended, Folder, Process, words};
+use crate::process::{Folder, Process, ProcessOutput, words};
 use crate::start;
 
 const DISK: &str = "--object iothread,id=io0 --blockdev file,node-name=d,filename=disk \
     --export vhost-user-blk,id=e,node-name=d,addr.type=unix,addr.path=e.sock,num-queues=2,iothread=io0";
 
 /// What was printed, as JSON.
-fn printed_json(ended: &Ended) -> Value {
-    serde_json::from_str(ended.succeeded()).unwrap()
+fn printed_json(ended: &ProcessOutput) -> Value {
+    serde_json::from_str(ended.assert_success()).unwrap()
 }
 
 #[track_caller]
-fn failed(ended: &Ended, words: &[&str]) {
+fn failed(ended: &ProcessOutput, words: &[&str]) {
     assert_eq!(
         (ended.code, ended.stdout.as_str()),
         (Some(1), ""),
@@ -65,7 +65,7 @@ fn qmp_command_queries_and_changes_a_daemon() {
         printed_json(&folder.run(&format!("{export} serial=\"1001\""))),
         json!({})
     );
-    folder.run("qmp qmp block-export-del id=f").succeeded();
+    folder.run("qmp qmp block-export-del id=f").assert_success();
 
     failed(
         &folder.run("qmp qmp blockdev-del node-name=d"),
@@ -92,7 +92,7 @@ fn qmp_list_shows_commands_of_the_monitor() {
     let folder = Folder::new();
     let (program, _client) = start(&folder, "");
     let all = folder.run("qmp qmp --list");
-    let lines: Vec<&str> = all.succeeded().lines().collect();
+    let lines: Vec<&str> = all.assert_success().lines().collect();
     assert!(lines.contains(&"quit"), "{lines:?}");
     assert!(lines.contains(&"object-del id=str"), "{lines:?}");
     assert!(
@@ -101,7 +101,7 @@ fn qmp_list_shows_commands_of_the_monitor() {
     );
     let some = folder.run("qmp qmp --list export-del");
     assert_eq!(
-        some.succeeded(),
+        some.assert_success(),
         "block-export-del id=str [mode=safe|hard]\n"
     );
     failed(
@@ -125,7 +125,7 @@ fn qmp_script_stops_at_the_first_error() {
         "# two\nobject-add qom-type=iothread id=a\n\n{\"execute\": \"qom-get\", \"arguments\": \
         {\"path\": \"/objects/a\", \"property\": \"poll-max-ns\"}}\n",
     );
-    assert_eq!(good.succeeded(), "{}\n200000\n");
+    assert_eq!(good.assert_success(), "{}\n200000\n");
     let bad = run("object-del id=b\nobject-del id=a\n");
     failed(&bad, &["object 'b' not found (line 1: object-del id=b)"]);
     assert_eq!(client.done("query-iothreads", json!({}))[0]["id"], "a");
@@ -143,7 +143,7 @@ fn qmp_events_prints_events_until_the_daemon_ends() {
     eventually("an answer", || watcher.stdout().lines().count() == 1);
     client.done("block-export-del", json!({"id": "e"}));
     client.done("quit", json!({}));
-    program.ended().succeeded();
+    program.ended().assert_success();
     let ended = watcher.ended();
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("closed the connection"), "{ended:?}");
@@ -161,7 +161,7 @@ fn info_shows_exports_nodes_and_iothreads() {
     let (program, _client) = start(&folder, DISK);
     let tables = folder.run("info qmp");
     let rows: Vec<Vec<&str>> = tables
-        .succeeded()
+        .assert_success()
         .lines()
         .map(|line| line.split_whitespace().collect())
         .collect();
@@ -199,11 +199,11 @@ fn operator_commands_work_with_qemu_storage_daemon() {
         .current_dir(folder.path())
         .stdin(Stdio::null());
     let mut program = Process::spawn(command);
-    program.accepts(&folder.join("qmp"));
+    program.wait_until_accepting(&folder.join("qmp"));
     let listed = folder.run("qmp qmp --list blockdev-del");
-    assert_eq!(listed.succeeded(), "blockdev-del node-name=str\n");
+    assert_eq!(listed.assert_success(), "blockdev-del node-name=str\n");
     let tables = folder.run("info qmp");
-    assert!(tables.succeeded().contains("null-co"), "{tables:?}");
+    assert!(tables.assert_success().contains("null-co"), "{tables:?}");
     assert_eq!(printed_json(&folder.run("qmp qmp quit")), json!({}));
-    program.ended().succeeded();
+    program.ended().assert_success();
 }

@@ -19,7 +19,7 @@ fn slow_client_receives_every_event_in_order() {
     let mut slow = Client::connect(&folder.join("qmp"));
     let socket = folder.join("e.sock");
     // It is listened on when a first one gets through.
-    program.accepts(&socket);
+    program.wait_until_accepting(&socket);
     for connection in 0..CONNECTIONS {
         if connection > 0 {
             drop(connect(&socket));

@@ -150,7 +150,7 @@ fn top_once_prints_a_table_json_or_a_picture() {
     let (program, _client) = start(&folder, DISK);
     let _guest = Guest::connect(&folder.join("e.sock"), 2);
     let table = folder.run("top qmp --once --interval 100ms --queues --svg top.svg");
-    let lines: Vec<&str> = table.succeeded().lines().collect();
+    let lines: Vec<&str> = table.assert_success().lines().collect();
     assert!(lines[0].contains("1 export, 1 connected"), "{table:?}");
     assert!(lines[3].starts_with("e  "), "{table:?}");
     assert!(lines[4].starts_with("  0 io0"), "{table:?}");
@@ -160,7 +160,7 @@ fn top_once_prints_a_table_json_or_a_picture() {
         "{picture}"
     );
     let json = folder.run("top qmp --once --interval 100ms --json");
-    let json: Value = serde_json::from_str(json.succeeded()).unwrap();
+    let json: Value = serde_json::from_str(json.assert_success()).unwrap();
     assert_eq!(json["exports"][0]["export"], "e");
     let queues = json["exports"][0]["queues"].as_array().unwrap();
     assert_eq!(queues.len(), 2, "those that the guest has started");
@@ -355,6 +355,6 @@ fn serve_with_monitor_can_be_watched() {
     let announced = shown(&program, "blockplane top");
     assert!(announced.contains(folder.join("qmp").to_str().unwrap()));
     let table = folder.run("top qmp --once --interval 100ms");
-    assert!(table.succeeded().contains("disk  "), "{table:?}");
+    assert!(table.assert_success().contains("disk  "), "{table:?}");
     program.stop();
 }

@@ -40,7 +40,7 @@ fn workers_and_cpu_affinity_are_set_at_run_time() {
     assert_eq!(count(), 0);
     set(&mut client, "/objects/a", "thread-pool-min", json!(3));
     // A thread that is there has its name a moment later.
-    program.until("has three workers", || count() == 3);
+    program.wait_until("has three workers", || count() == 3);
 
     let cpus = || threads(pid, "IO a", "Cpus_allowed_list");
     let before = cpus();
@@ -56,7 +56,7 @@ fn workers_and_cpu_affinity_are_set_at_run_time() {
     set(&mut client, "/objects/a", "thread-pool-min", json!(4));
     let workers = || threads(pid, "worker a", "Cpus_allowed_list");
     let unbound = vec![before[0].clone(); 4];
-    program.until("has four workers that are not bound", || {
+    program.wait_until("has four workers that are not bound", || {
         workers() == unbound
     });
     set(&mut client, "/objects/a", "cpu-affinity", json!([]));
@@ -101,7 +101,7 @@ fn iothread_named_main_becomes_the_default() {
     program.stop();
     // Too late.
     let ended = folder.run(&format!("{export} {main}"));
-    ended.failed_naming(&["--object", "'main'", "before them"]);
+    ended.assert_fails_naming(&["--object", "'main'", "before them"]);
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn tuning_under_full_load_keeps_data_intact() {
         let mut command = folder.command(words(&line));
         command.env("BLOCKPLANE_LOG", "debug");
         let mut program = Process::spawn(command);
-        program.accepts(&folder.join("s"));
+        program.wait_until_accepting(&folder.join("s"));
         let mut client = Client::connect(&folder.join("qmp"));
         set(&mut client, "/objects/a", "aio-max-batch", json!(3));
         let load =

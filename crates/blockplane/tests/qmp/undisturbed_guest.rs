@@ -133,7 +133,7 @@ fn thousand_exports_added_and_removed_leave_nothing() {
     }
     let (before, memory) = before.unwrap();
     // The last thread that waited for an export may be about to end.
-    program.until(&format!("back at {before:?}"), || {
+    program.wait_until(&format!("back at {before:?}"), || {
         let after = footprint(pid);
         after
             .iter()

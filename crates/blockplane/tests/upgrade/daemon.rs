@@ -10,7 +10,7 @@ use test_support::deadline::{Deadline, eventually_ok};
 
 use crate::client::Client;
 pub use crate::process::STUCK_AFTER;
-use crate::process::{Ended, Folder, Process, program, words};
+use crate::process::{Folder, Process, ProcessOutput, program, words};
 
 /// The name that it is started by: in the test's folder, so that another program can take its place.
 const PROGRAM: &str = "bp";
@@ -53,7 +53,7 @@ impl Daemon {
                 .metadata()
                 .is_ok_and(|file| file.len() > 0)
         };
-        first.until("the pidfile", written);
+        first.wait_until("the pidfile", written);
         Daemon {
             folder,
             first: Some(first),
@@ -86,7 +86,7 @@ impl Daemon {
     pub fn upgrade(&mut self) -> Pid {
         let before = self.pid();
         let said = self.folder.run("upgrade qmp --json");
-        let answer: Value = serde_json::from_str(said.succeeded()).unwrap();
+        let answer: Value = serde_json::from_str(said.assert_success()).unwrap();
         assert!(answer["pause-us"].is_u64(), "{answer}");
         let after = self.pid();
         assert_ne!(before, after);
@@ -107,10 +107,10 @@ impl Daemon {
 
     /// It ends by itself, which may take longer than anything else.
     #[track_caller]
-    pub fn ends_slowly(&mut self) -> Ended {
+    pub fn ends_slowly(&mut self) -> ProcessOutput {
         let mut first = self.first.take().expect("it was not upgraded");
         let deadline = Deadline::after(3 * STUCK_AFTER);
-        while first.runs() && !first.stderr().contains("this one ends") {
+        while first.is_running() && !first.stderr().contains("this one ends") {
             deadline.pause(format_args!("it ends: {}", first.stderr()));
         }
         first.ended()
@@ -121,7 +121,7 @@ impl Daemon {
     pub fn fails_to_upgrade(&mut self) -> String {
         let before = self.pid();
         let said = self.folder.run("upgrade qmp");
-        said.failed_naming(&["upgrade: GenericError"]);
+        said.assert_fails_naming(&["upgrade: GenericError"]);
         assert_eq!(self.pid(), before);
         self.client()
             .done("query-block-exports", serde_json::json!({}));
@@ -134,11 +134,11 @@ impl Daemon {
         let before = self.pid();
         let mut client = Process::spawn(self.folder.command(["upgrade", "qmp"]));
         let deadline = Deadline::after(3 * STUCK_AFTER);
-        while client.runs() && client.stderr().is_empty() {
+        while client.is_running() && client.stderr().is_empty() {
             deadline.pause("the upgrade fails");
         }
         let said = client.ended();
-        said.failed_naming(&["upgrade: GenericError"]);
+        said.assert_fails_naming(&["upgrade: GenericError"]);
         assert_eq!(self.pid(), before);
         said.stderr
     }
@@ -203,7 +203,7 @@ pub struct Load(Process);
 impl Load {
     /// Nothing was lost, and it was never disconnected.
     #[track_caller]
-    pub fn ended_well(self) -> Ended {
+    pub fn ended_well(self) -> ProcessOutput {
         let ended = self.0.ended();
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert!(

@@ -95,7 +95,7 @@ fn sigusr2_upgrades_and_images_stay_locked() {
     let daemon = Daemon::with_image(Folder::new(), "num-queues=1", "");
     let locked = || {
         let said = daemon.folder.run("serve disk.img --socket other");
-        said.failed_naming(&["disk.img", "lock"]);
+        said.assert_fails_naming(&["disk.img", "lock"]);
     };
     locked();
     for _ in 0..2 {

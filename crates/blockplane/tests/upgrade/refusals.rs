@@ -26,11 +26,11 @@ fn upgrade_to_another_binary_requires_no_sandbox() {
     let line = format!("upgrade qmp --binary {program}");
     let confined = Daemon::with_image(Folder::new(), "num-queues=1", "");
     let said = confined.folder.run(&line);
-    said.failed_naming(&["sandbox", "--sandbox off"]);
+    said.assert_fails_naming(&["sandbox", "--sandbox off"]);
     confined.stop();
     let open = Daemon::with_image(Folder::new(), "num-queues=1", "--sandbox off");
     let before = open.pid();
-    open.folder.run(&line).succeeded();
+    open.folder.run(&line).assert_success();
     assert_ne!(open.pid(), before);
     open.stop();
 }

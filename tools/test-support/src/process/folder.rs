@@ -1,4 +1,4 @@
-//! A temporary folder with the program in it: images, sockets, and whatever else a test leaves.
+//! Temporary folder in which a test runs the program: images, sockets and other files.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use super::{Ended, Process, measuring_program, program};
+use super::{Process, ProcessOutput, measuring_program, program};
 
 /// A folder in which a program runs, removed at the end.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Folder {
     }
 
     /// Runs the program, words separated by blanks, until it ends.
-    pub fn run(&self, line: &str) -> Ended {
+    pub fn run(&self, line: &str) -> ProcessOutput {
         Process::spawn(self.command(line.split_whitespace())).ended()
     }
 
@@ -101,7 +101,7 @@ impl Folder {
     }
 
     /// Runs the measuring program, words separated by blanks, until it ends.
-    pub fn measure(&self, line: &str) -> Ended {
+    pub fn measure(&self, line: &str) -> ProcessOutput {
         Process::spawn(self.measuring(line)).ended()
     }
 
@@ -109,7 +109,7 @@ impl Folder {
     /// accepts.
     pub fn start(&self, line: &str, socket: &str) -> Process {
         let mut process = Process::spawn(self.command(line.split_whitespace()));
-        process.accepts(&self.join(socket));
+        process.wait_until_accepting(&self.join(socket));
         process
     }
 
@@ -120,7 +120,7 @@ impl Folder {
             let metadata = self.join(file).metadata();
             metadata.is_ok_and(|metadata| metadata.len() > 0)
         };
-        process.until(file, holds_something);
+        process.wait_until(file, holds_something);
         process
     }
 }

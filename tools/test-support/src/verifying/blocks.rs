@@ -1,4 +1,4 @@
-//! Contents that a disk may hold: of each block the last write that was answered, or one of those that are not answered since.
+//! Valid contents of a disk: for each block the last completed write, or one of the writes still in flight.
 //!
 //! Writes of one block may be under way together, and then it is undefined which of them comes last. So a value may be found
 //! until another write is answered that was asked for after it had been answered.

@@ -54,18 +54,18 @@ pub enum Outcome {
 
 /// Memory of a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
+pub struct RequestMemory {
     header: u64,
     /// That of its block.
     pub data: u64,
     answer: u64,
 }
 
-impl Room {
-    /// Room for one.
+impl RequestMemory {
+    /// Memory for a request.
     #[must_use]
     pub fn new(memory: &TestMemory) -> Self {
-        Room {
+        RequestMemory {
             header: memory.alloc(COMMAND_BYTES.into(), 16),
             data: memory.alloc(BLOCK as u64, BLOCK as u64),
             answer: memory.alloc(RESPONSE_BYTES.into(), 16),
@@ -94,7 +94,13 @@ impl Device {
 
     /// Writes a request, but for its data, and says which buffers it has.
     #[must_use]
-    pub fn request(self, memory: &TestMemory, room: Room, op: Op, block: usize) -> Vec<Buffer> {
+    pub fn request(
+        self,
+        memory: &TestMemory,
+        room: RequestMemory,
+        op: Op,
+        block: usize,
+    ) -> Vec<Buffer> {
         let sector = u32::try_from(block * SECTORS).unwrap();
         memory.fill(room.answer, RESPONSE_BYTES as usize, UNANSWERED);
         let len = u32::try_from(BLOCK).unwrap();
@@ -144,7 +150,7 @@ impl Device {
 
     /// Panics if it has failed.
     #[must_use]
-    pub fn outcome(self, memory: &TestMemory, room: Room) -> Outcome {
+    pub fn outcome(self, memory: &TestMemory, room: RequestMemory) -> Outcome {
         let answer = memory.read(room.answer, RESPONSE_BYTES as usize);
         match self {
             Device::Blk => {

@@ -6,7 +6,7 @@ use virtqueue::RingFeatures;
 use virtqueue::testing::TestMemory;
 
 use super::blocks::{BLOCK, Blocks, bytes};
-use super::device::{Device, Op, Outcome, Room};
+use super::device::{Device, Op, Outcome, RequestMemory};
 use super::random::Random;
 use crate::deadline::Deadline;
 use crate::events::{take, wait_for_any};
@@ -29,7 +29,7 @@ const PROTOCOL_FEATURES: u64 = 1 | 1 << 3 | 1 << 12;
 
 /// A request that is not answered yet.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct PendingRequest {
     name: u16,
     op: Op,
     block: usize,
@@ -40,15 +40,15 @@ struct Asked {
 #[derive(Debug)]
 struct Queue {
     virtqueue: queue::Queue,
-    rooms: [Room; SLOTS],
-    asked: [Option<Asked>; SLOTS],
+    rooms: [RequestMemory; SLOTS],
+    asked: [Option<PendingRequest>; SLOTS],
     /// Where a server said that it has stopped.
     stopped_at: Option<u32>,
 }
 
 /// As `GET_INFLIGHT_FD` answered.
 #[derive(Debug)]
-struct Record {
+struct InflightFile {
     payload: Vec<u8>,
     file: OwnedFd,
 }
@@ -60,7 +60,7 @@ pub struct Guest {
     packed: bool,
     memory: TestMemory,
     queues: Vec<Queue>,
-    record: Option<Record>,
+    record: Option<InflightFile>,
     /// It keeps one.
     pub keeps_record: bool,
     /// The size of a ring as it says it when it asks for the record, and when it passes it on; the rings may have more entries.
@@ -105,8 +105,12 @@ impl Guest {
     /// Connects to a server that does not know this guest. `before_each` message something may happen.
     ///
     /// # Errors
-    /// [`Gone`].
-    pub fn introduce(&mut self, wire: &Wire, mut before_each: impl FnMut()) -> Result<(), Gone> {
+    /// [`Disconnected`].
+    pub fn introduce(
+        &mut self,
+        wire: &Wire,
+        mut before_each: impl FnMut(),
+    ) -> Result<(), Disconnected> {
         before_each();
         let takes_along = u64::from(self.takes_record_along) << 20;
         wire.begin_session(PROTOCOL_FEATURES | takes_along)?;
@@ -122,7 +126,7 @@ impl Guest {
             let (mut payload, file) = wire.query_file(GET_INFLIGHT_FD, &wanted)?;
             // As QEMU does: of the answer it keeps the file and its size.
             payload[18..20].copy_from_slice(&named);
-            self.record = Some(Record { payload, file });
+            self.record = Some(InflightFile { payload, file });
         }
         if let Some(record) = &self.record {
             before_each();
@@ -140,8 +144,8 @@ impl Guest {
     /// Starts a queue; what was added to it is served without a kick.
     ///
     /// # Errors
-    /// [`Gone`].
-    pub fn start(&mut self, wire: &Wire, index: usize) -> Result<(), Gone> {
+    /// [`Disconnected`].
+    pub fn start(&mut self, wire: &Wire, index: usize) -> Result<(), Disconnected> {
         let Queue {
             virtqueue,
             stopped_at,
@@ -165,8 +169,8 @@ impl Guest {
     /// Stops a queue. All that it has taken is answered then.
     ///
     /// # Errors
-    /// [`Gone`].
-    pub fn stop(&mut self, wire: &Wire, index: usize) -> Result<(), Gone> {
+    /// [`Disconnected`].
+    pub fn stop(&mut self, wire: &Wire, index: usize) -> Result<(), Disconnected> {
         let base = wire.stop(u32::try_from(index).unwrap())?;
         self.queues[index].stopped_at = Some(base);
         Ok(())
@@ -230,7 +234,7 @@ impl Guest {
             .device
             .request(&self.memory, queue.rooms[slot], op, block);
         let name = queue.virtqueue.ring.add(&buffers);
-        queue.asked[slot] = Some(Asked {
+        queue.asked[slot] = Some(PendingRequest {
             name,
             op,
             block,
@@ -247,7 +251,8 @@ impl Guest {
             for name in self.queues[index].virtqueue.ring.take_used() {
                 some = true;
                 let queue = &mut self.queues[index];
-                let is_it = |asked: &Option<Asked>| asked.is_some_and(|asked| asked.name == name);
+                let is_it =
+                    |asked: &Option<PendingRequest>| asked.is_some_and(|asked| asked.name == name);
                 let slot = queue
                     .asked
                     .iter()
@@ -255,7 +260,7 @@ impl Guest {
                     .expect("it was asked for");
                 let asked = queue.asked[slot].take().unwrap();
                 let room = queue.rooms[slot];
-                let Asked {
+                let PendingRequest {
                     op, block, value, ..
                 } = asked;
                 if self.device.outcome(&self.memory, room) == Outcome::Again {
@@ -273,7 +278,7 @@ impl Guest {
                 }
             }
             for (slot, asked) in again {
-                let Asked {
+                let PendingRequest {
                     op, block, value, ..
                 } = asked;
                 self.hand_over(index, slot, op, block, value);
@@ -306,9 +311,9 @@ impl Guest {
     /// Sleeps until something was answered, or a queue is signalled all the same.
     ///
     /// # Errors
-    /// [`Gone`].
+    /// [`Disconnected`].
     #[track_caller]
-    pub fn sleep(&self, wire: &Wire) -> Result<(), Gone> {
+    pub fn sleep(&self, wire: &Wire) -> Result<(), Disconnected> {
         for index in self.request_queues() {
             if self.queues[index].virtqueue.ring.wait_for_next_used() {
                 return Ok(());
@@ -320,7 +325,7 @@ impl Guest {
         let what = format_args!("answers to {unanswered}");
         let ready = wait_for_any(what, Deadline::default(), &fds);
         if ready.ends_with(&[true]) {
-            return Err(Gone);
+            return Err(Disconnected);
         }
         for call in calls() {
             take(call);
@@ -348,7 +353,7 @@ impl Queue {
         };
         Queue {
             virtqueue: queue::Queue::new(ring),
-            rooms: [(); SLOTS].map(|()| Room::new(memory)),
+            rooms: [(); SLOTS].map(|()| RequestMemory::new(memory)),
             asked: [None; SLOTS],
             stopped_at: None,
         }

@@ -1,4 +1,4 @@
-//! Numbers that look random, the same for the same seed.
+//! Pseudo-random numbers from a seed.
 
 /// A generator, and its seed.
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-//! A server and its front-end on one thread, so that nothing depends on time.
+//! Server and front-end on one thread, for tests that do not depend on time.
 
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -54,7 +54,7 @@ impl Queue {
     /// Describes it to a server as queue `index`, which begins at `base`.
     ///
     /// # Errors
-    /// [`Gone`].
+    /// [`Disconnected`].
     #[track_caller]
     pub fn set_up(
         &self,
@@ -62,7 +62,7 @@ impl Queue {
         memory: &TestMemory,
         index: u32,
         base: u32,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), Disconnected> {
         wire.must(SET_VRING_BASE, &u32s(&[index, base]), &[])?;
         self.set_up_without_base(wire, memory, index)
     }
@@ -70,14 +70,14 @@ impl Queue {
     /// The same, and does not say where it begins.
     ///
     /// # Errors
-    /// [`Gone`].
+    /// [`Disconnected`].
     #[track_caller]
     pub fn set_up_without_base(
         &self,
         wire: &Wire,
         memory: &TestMemory,
         index: u32,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), Disconnected> {
         let entries = self.ring.layout().size.into();
         wire.must(SET_VRING_NUM, &u32s(&[index, entries]), &[])?;
         wire.must(SET_VRING_ADDR, &self.addresses(memory, index, 0), &[])?;
@@ -88,9 +88,9 @@ impl Queue {
     /// Starts it; requests that were added are served without a kick once it is [enabled](Wire::enable).
     ///
     /// # Errors
-    /// [`Gone`].
+    /// [`Disconnected`].
     #[track_caller]
-    pub fn start(&self, wire: &Wire, index: u32) -> Result<(), Gone> {
+    pub fn start(&self, wire: &Wire, index: u32) -> Result<(), Disconnected> {
         let kick = self.kick.as_fd();
         wire.must(SET_VRING_KICK, &u64s(&[index.into()]), &[kick])
     }

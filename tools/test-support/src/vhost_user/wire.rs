@@ -1,4 +1,4 @@
-//! A vhost-user connection that sends anything.
+//! vhost-user connection that can send arbitrary messages.
 //!
 //! Request codes and payloads are those of QEMU's "Vhost-user Protocol" document. Raw messages are not checked: what is wrong with
 //! one is the test's intention.
@@ -66,7 +66,7 @@ pub const NO_FD: u64 = 0x100;
 
 /// The server has ended, or has closed the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gone;
+pub struct Disconnected;
 
 /// A connection.
 #[derive(Debug)]
@@ -149,10 +149,15 @@ impl Wire {
     /// Sends a message that succeeds.
     ///
     /// # Errors
-    /// [`Gone`].
+    /// [`Disconnected`].
     #[track_caller]
-    pub fn must(&self, request: u32, payload: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Gone> {
-        let answer = self.ask(request, payload, fds).ok_or(Gone)?;
+    pub fn must(
+        &self,
+        request: u32,
+        payload: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(), Disconnected> {
+        let answer = self.ask(request, payload, fds).ok_or(Disconnected)?;
         assert_eq!(answer, u64s(&[0]), "request {request}");
         Ok(())
     }
@@ -160,19 +165,23 @@ impl Wire {
     /// Sends a message with a reply of its own, and waits for that.
     ///
     /// # Errors
-    /// [`Gone`].
+    /// [`Disconnected`].
     #[track_caller]
-    pub fn query(&self, request: u32, payload: &[u8]) -> Result<Vec<u8>, Gone> {
+    pub fn query(&self, request: u32, payload: &[u8]) -> Result<Vec<u8>, Disconnected> {
         self.message(request, VERSION, payload, &[]);
-        self.reply(request).ok_or(Gone)
+        self.reply(request).ok_or(Disconnected)
     }
 
     /// The same for a reply with a descriptor.
     ///
     /// # Errors
-    /// [`Gone`].
+    /// [`Disconnected`].
     #[track_caller]
-    pub fn query_file(&self, request: u32, payload: &[u8]) -> Result<(Vec<u8>, OwnedFd), Gone> {
+    pub fn query_file(
+        &self,
+        request: u32,
+        payload: &[u8],
+    ) -> Result<(Vec<u8>, OwnedFd), Disconnected> {
         self.message(request, VERSION, payload, &[]);
         let mut head = [0; 12];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -193,18 +202,18 @@ impl Wire {
             panic!("neither {what} nor an end");
         }
         let (Ok(_), Some(file)) = (received, file) else {
-            return Err(Gone);
+            return Err(Disconnected);
         };
         let mut payload = vec![0; u32_at(&head, 8) as usize];
-        self.fill(&mut payload, what).ok_or(Gone)?;
+        self.fill(&mut payload, what).ok_or(Disconnected)?;
         Ok((payload, file))
     }
 
     /// The server's features.
     ///
     /// # Errors
-    /// [`Gone`].
-    pub fn offered_features(&self) -> Result<u64, Gone> {
+    /// [`Disconnected`].
+    pub fn offered_features(&self) -> Result<u64, Disconnected> {
         let reply = self.query(GET_FEATURES, &[])?;
         Ok(u64::from_ne_bytes(reply.try_into().unwrap()))
     }
@@ -213,8 +222,8 @@ impl Wire {
     /// Features of the device are chosen afterwards, so that the server acknowledges them.
     ///
     /// # Errors
-    /// [`Gone`].
-    pub fn begin_session(&self, protocol_features: u64) -> Result<(), Gone> {
+    /// [`Disconnected`].
+    pub fn begin_session(&self, protocol_features: u64) -> Result<(), Disconnected> {
         self.message(SET_OWNER, VERSION, &[], &[]);
         // Servers refuse a choice before the offer was read.
         self.offered_features()?;
@@ -226,9 +235,9 @@ impl Wire {
     /// Shares all of a guest's memory.
     ///
     /// # Errors
-    /// [`Gone`].
+    /// [`Disconnected`].
     #[track_caller]
-    pub fn share_memory(&self, memory: &TestMemory) -> Result<(), Gone> {
+    pub fn share_memory(&self, memory: &TestMemory) -> Result<(), Disconnected> {
         let regions = mem_regions(memory);
         let files: Vec<_> = (0..regions.len())
             .map(|index| memory.region_file(index))
@@ -239,17 +248,17 @@ impl Wire {
     /// Lets a queue be read, or not.
     ///
     /// # Errors
-    /// [`Gone`].
+    /// [`Disconnected`].
     #[track_caller]
-    pub fn enable(&self, index: u32, enabled: bool) -> Result<(), Gone> {
+    pub fn enable(&self, index: u32, enabled: bool) -> Result<(), Disconnected> {
         self.must(SET_VRING_ENABLE, &u32s(&[index, enabled.into()]), &[])
     }
 
     /// Stops a queue, of which all requests that were taken are answered then; returns where it continues.
     ///
     /// # Errors
-    /// [`Gone`].
-    pub fn stop(&self, index: u32) -> Result<u32, Gone> {
+    /// [`Disconnected`].
+    pub fn stop(&self, index: u32) -> Result<u32, Disconnected> {
         let reply = self.query(GET_VRING_BASE, &u32s(&[index, 0]))?;
         Ok(u32_at(&reply, 4))
     }
@@ -257,15 +266,15 @@ impl Wire {
     /// The first bytes of the device's configuration space.
     ///
     /// # Errors
-    /// [`Gone`].
-    pub fn config<const N: usize>(&self) -> Result<[u8; N], Gone> {
+    /// [`Disconnected`].
+    pub fn config<const N: usize>(&self) -> Result<[u8; N], Disconnected> {
         let len = u32::try_from(N).unwrap();
         let reply = self.query(GET_CONFIG, &config(0, len, 0, &[0; N]))?;
         Ok(reply[12..].try_into().unwrap())
     }
 
     /// Whether the server still answers.
-    pub fn lives(&self) -> bool {
+    pub fn is_connected(&self) -> bool {
         self.offered_features().is_ok()
     }
 
