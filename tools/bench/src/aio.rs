@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_read_as_it_is_written() {
+    fn aio_names_round_trip() {
         for aio in Aio::value_variants() {
             assert_eq!(aio.to_string().parse(), Ok(*aio));
             let shown = aio.to_possible_value().unwrap();

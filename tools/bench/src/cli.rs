@@ -319,12 +319,12 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_definitions_are_consistent() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn every_command_shows_examples_and_they_are_right() {
+    fn examples_in_help_of_every_command_are_valid() {
         let mut all = Cli::command();
         all.build();
         let with_options = all.get_subcommands_mut();
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_before_anything_is_measured() {
+    fn invalid_command_lines_are_refused_before_measuring() {
         for nonsense in [
             "handlers --registered 0",
             "idle --queues 0",

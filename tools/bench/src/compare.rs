@@ -6,14 +6,14 @@ mod report;
 use std::path::{Path, PathBuf};
 
 use crate::aio::Aio;
-use crate::arena::{Arena, Contender, Ground, Times};
+use crate::comparison_options::{ComparisonOptions, PEER};
+use crate::contenders::{Contender, Contenders, ServerSetup, Times};
 use crate::error::{Error, Result};
 use crate::load::Waiting;
-use crate::place::{PEER, Place};
 use crate::program::blockplane;
 use crate::progress::Progress;
 use crate::run::LoadOptions;
-use crate::storage::Wanted;
+use crate::storage::BackingOption;
 pub(crate) use report::ratio_text;
 pub use report::{Part, Report};
 
@@ -35,7 +35,7 @@ pub struct Options {
         value_delimiter = ',',
         default_value = "file"
     )]
-    pub backing: Vec<Wanted>,
+    pub backing: Vec<BackingOption>,
     /// Requests in flight on each queue, 1 to 512
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,32,128", value_parser = clap::value_parser!(u16).range(1..=512))]
     pub depth: Vec<u16>,
@@ -71,14 +71,14 @@ pub struct Options {
     pub svg: Option<PathBuf>,
     /// Where things are.
     #[command(flatten)]
-    pub place: Place,
+    pub place: ComparisonOptions,
     /// The load.
     #[command(flatten)]
     pub load: LoadOptions,
 }
 
 impl Options {
-    fn contenders(&self, backing: &Wanted, peer: Option<&Path>) -> Vec<Contender> {
+    fn contenders(&self, backing: &BackingOption, peer: Option<&Path>) -> Vec<Contender> {
         let mut contenders = self.servers.clone();
         if contenders.is_empty() {
             contenders.push(Contender::Ours);
@@ -86,7 +86,7 @@ impl Options {
             contenders.extend(peer.map(|_| Contender::Peer(None)));
         }
         contenders.extend(self.socket.iter().cloned().map(Contender::Socket));
-        if *backing == Wanted::Null {
+        if *backing == BackingOption::Null {
             contenders.retain(|contender| !matches!(contender, Contender::Raw(_)));
         }
         contenders
@@ -96,14 +96,14 @@ impl Options {
         let pattern = self.load.pattern()?;
         let theirs = self.backing.iter().find(|it| it.is_foreign());
         let socket = || Some(self.socket.first()?.display().to_string());
-        let foreign = theirs.map(Wanted::to_string).or_else(socket);
+        let foreign = theirs.map(BackingOption::to_string).or_else(socket);
         if let (true, false, Some(whose)) = (pattern.writes(), self.load.destroy_data, foreign) {
             return Err(Error::Unsuitable(format!(
                 "{pattern} writes to {whose}, and what is on it is lost: say --destroy-data if that \
                  is meant"
             )));
         }
-        let lonely = |backing: &&Wanted| self.contenders(backing, None).is_empty();
+        let lonely = |backing: &&BackingOption| self.contenders(backing, None).is_empty();
         if let Some(backing) = self.backing.iter().find(lonely) {
             return Err(Error::Unsuitable(format!(
                 "--backing {backing} leaves nothing to measure: raw is the host's own storage, and there \
@@ -166,7 +166,7 @@ pub fn run(options: &Options) -> Result<Report> {
             * options.depth.len()
             * times.repetitions as usize;
         let progress = Progress::start(&format!("compare, {wanted}"), steps);
-        let ground = Ground {
+        let setup = ServerSetup {
             ours: blockplane(options.place.server.as_deref())?,
             peer: peer.clone(),
             backing: storage.backing.clone(),
@@ -177,15 +177,15 @@ pub fn run(options: &Options) -> Result<Report> {
             server_options: options.server_option.clone(),
             server_cpus: server_cpus.clone(),
         };
-        let mut arena = Arena::open(ground, &contenders)?;
+        let mut running = Contenders::open(setup, &contenders)?;
         let mut rows = Vec::new();
         for &client in &options.client {
             for &depth in &options.depth {
                 let load = options.load.load(depth, client, &client_cpus)?;
-                rows.push(arena.row(&load, times, &progress)?);
+                rows.push(running.row(&load, times, &progress)?);
             }
         }
-        arena.close()?;
+        running.close()?;
         report.parts.push(Part {
             backing: wanted.to_string(),
             contenders: contenders.iter().map(Contender::to_string).collect(),

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processors_are_shown_as_they_are_written() {
+    fn cpu_lists_round_trip() {
         for (cpus, text) in [
             (&[0][..], "0"),
             (&[0, 1], "0-1"),

@@ -88,8 +88,8 @@ pub fn run(options: &Options) -> Result<Report> {
     })
 }
 
-/// A disk's front-end; nothing of it may go while the server is watched.
-struct Attached {
+/// A disk's front-end, which stays connected while the server is measured.
+struct ConnectedFrontEnd {
     session: Session,
     memory: SharedMemory,
     doorbells: Vec<Doorbells>,
@@ -186,7 +186,7 @@ fn disk(index: u16, options: &Options, folder: Option<&Path>) -> Result<Disk> {
     })
 }
 
-fn attach(mut session: Session, options: &Options) -> Result<Attached> {
+fn attach(mut session: Session, options: &Options) -> Result<ConnectedFrontEnd> {
     let mut layout = Layout::new();
     let places: Vec<_> = (0..options.queues)
         .map(|_| layout.queue(options.queue_size))
@@ -201,7 +201,7 @@ fn attach(mut session: Session, options: &Options) -> Result<Attached> {
         session.start_queue(index, &memory, place, &bells)?;
         doorbells.push(bells);
     }
-    Ok(Attached {
+    Ok(ConnectedFrontEnd {
         session,
         memory,
         doorbells,

@@ -15,20 +15,20 @@
 //! on the machine, their ratios are the claim, and no test asserts a time.
 
 pub mod aio;
-pub mod arena;
 pub mod cli;
 pub mod client;
 pub mod compare;
+pub mod comparison_options;
+pub mod contenders;
 mod cpus;
-mod crowd;
 mod error;
 pub mod experiments;
 pub mod handlers;
 pub mod idle;
+mod idle_disks;
 mod interrupt;
 pub mod limits;
 pub mod load;
-pub mod place;
 pub mod procfs;
 pub mod program;
 mod progress;

@@ -187,7 +187,7 @@ mod tests {
     use std::io::{Read, Write, pipe};
 
     #[test]
-    fn a_wait_is_one_voluntary_switch_of_the_thread_that_waited() {
+    fn wait_counts_as_one_voluntary_switch_of_its_thread() {
         // Not a socket, whose reader also wakes up when what it wrote before is taken.
         let (mut asked, mut ask) = pipe().unwrap();
         let (mut answered, mut answer) = pipe().unwrap();

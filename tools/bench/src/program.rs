@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_test_is_measured_with_what_is_built_now() {
+    fn fresh_build_is_used_in_tests_only() {
         let profile = |ours: &'static str| folder_of_tests(Path::new(ours));
         let test = profile("/src/target/debug/deps/smoke-1f");
         assert_eq!(test, Some(Path::new("/src/target/debug")));
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_was_named_is_taken_as_it_is() {
+    fn named_program_is_used_as_it_is() {
         let named = blockplane(Some(Path::new("/no/such/program"))).unwrap();
         assert_eq!(named, Path::new("/no/such/program"));
     }

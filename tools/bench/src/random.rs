@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_of_the_range_and_nothing_else() {
+    fn random_numbers_cover_exactly_the_range() {
         let mut random = Random::new(1);
         let mut seen = [0; 10];
         for _ in 0..10_000 {

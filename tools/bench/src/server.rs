@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn commas_in_a_path_do_not_end_it() {
+    fn commas_in_paths_are_escaped() {
         let disk = Disk {
             backing: Backing::File("/a,b".into(), None),
             num_queues: 1,

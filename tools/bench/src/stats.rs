@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_as_many_digits_as_are_worth_reading() {
+    fn numbers_have_at_least_three_significant_digits() {
         for (value, text) in [
             (4.267, "4.27"),
             (9.999, "10.0"),

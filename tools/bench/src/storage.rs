@@ -29,9 +29,9 @@ pub enum Backing {
     Device(PathBuf, Option<Aio>),
 }
 
-/// What is wanted behind a disk.
+/// The value of `--backing`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum BackingOption {
     /// `null`: no storage.
     Null,
     /// `file`: one of our own on a disk.
@@ -42,9 +42,9 @@ pub enum Wanted {
     At(PathBuf),
 }
 
-/// Where a file of our own is, and how large.
+/// Folder and size of a new temporary file.
 #[derive(Clone, Copy, Debug)]
-pub struct Room<'p> {
+pub struct NewFile<'p> {
     /// In this folder, unless it is to be in memory; none: beside this program.
     pub folder: Option<&'p Path>,
     /// It is filled with random data.
@@ -61,11 +61,11 @@ pub struct Storage {
     _folder: Option<tempfile::TempDir>,
 }
 
-impl Wanted {
+impl BackingOption {
     /// Whether it holds data that the program did not create.
     #[must_use]
     pub fn is_foreign(&self) -> bool {
-        matches!(self, Wanted::At(_))
+        matches!(self, BackingOption::At(_))
     }
 
     /// Makes it, or finds it.
@@ -73,24 +73,24 @@ impl Wanted {
     /// # Errors
     /// [`Error::Unsuitable`] when it is not there, or no disk; [`Error::Io`] when there is no room for it;
     /// [`Error::Interrupted`].
-    pub fn storage(&self, room: Room<'_>, aio: Option<Aio>) -> Result<Storage> {
+    pub fn storage(&self, room: NewFile<'_>, aio: Option<Aio>) -> Result<Storage> {
         let (backing, place, folder) = match self {
-            Wanted::Null => (Backing::Null, "null-co", None),
-            Wanted::File | Wanted::Tmpfs => {
+            BackingOption::Null => (Backing::Null, "null-co", None),
+            BackingOption::File | BackingOption::Tmpfs => {
                 let (parent, place) = match self {
-                    Wanted::Tmpfs => (Some(Path::new(TMPFS)), "file on tmpfs, direct I/O"),
+                    BackingOption::Tmpfs => (Some(Path::new(TMPFS)), "file on tmpfs, direct I/O"),
                     _ => (room.folder, "file, direct I/O"),
                 };
                 let folder = image_folder(parent)?;
-                check_room(folder.path(), room.bytes, *self == Wanted::Tmpfs)?;
+                check_room(folder.path(), room.bytes, *self == BackingOption::Tmpfs)?;
                 let path = folder.path().join("disk.img");
                 write_file(&path, room.bytes, interrupt::check)?;
                 (Backing::File(path, aio), place, Some(folder))
             }
-            Wanted::At(path) if is_block_device(path)? => {
+            BackingOption::At(path) if is_block_device(path)? => {
                 (Backing::Device(path.clone(), aio), "block device", None)
             }
-            Wanted::At(path) => (Backing::File(path.clone(), aio), "file, direct I/O", None),
+            BackingOption::At(path) => (Backing::File(path.clone(), aio), "file, direct I/O", None),
         };
         let name = match aio {
             Some(aio) if backing != Backing::Null => format!("{place}, aio={aio}"),
@@ -104,26 +104,26 @@ impl Wanted {
     }
 }
 
-impl FromStr for Wanted {
+impl FromStr for BackingOption {
     type Err = Infallible;
 
     fn from_str(text: &str) -> std::result::Result<Self, Infallible> {
         Ok(match text {
-            "null" => Wanted::Null,
-            "file" => Wanted::File,
-            "tmpfs" => Wanted::Tmpfs,
-            path => Wanted::At(path.into()),
+            "null" => BackingOption::Null,
+            "file" => BackingOption::File,
+            "tmpfs" => BackingOption::Tmpfs,
+            path => BackingOption::At(path.into()),
         })
     }
 }
 
-impl fmt::Display for Wanted {
+impl fmt::Display for BackingOption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Wanted::Null => f.write_str("null"),
-            Wanted::File => f.write_str("file"),
-            Wanted::Tmpfs => f.write_str("tmpfs"),
-            Wanted::At(path) => write!(f, "{}", path.display()),
+            BackingOption::Null => f.write_str("null"),
+            BackingOption::File => f.write_str("file"),
+            BackingOption::Tmpfs => f.write_str("tmpfs"),
+            BackingOption::At(path) => write!(f, "{}", path.display()),
         }
     }
 }
@@ -227,7 +227,7 @@ fn write_file(path: &Path, bytes: u64, mut go_on: impl FnMut() -> Result<()>) ->
 mod tests {
     use super::*;
 
-    const ROOM: Room<'_> = Room {
+    const ROOM: NewFile<'_> = NewFile {
         folder: None,
         bytes: 4096,
     };
@@ -235,17 +235,19 @@ mod tests {
     #[test]
     fn own_file_is_removed_and_a_foreign_one_stays() {
         let folder = tempfile::tempdir().unwrap();
-        let room = Room {
+        let room = NewFile {
             folder: Some(folder.path()),
             ..ROOM
         };
-        let ours = Wanted::File.storage(room, Some(Aio::Native)).unwrap();
+        let ours = BackingOption::File
+            .storage(room, Some(Aio::Native))
+            .unwrap();
         assert_eq!(ours.name, "file, direct I/O, aio=native");
         let Backing::File(path, Some(Aio::Native)) = ours.backing.clone() else {
             panic!("{ours:?}");
         };
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 4096);
-        let theirs = Wanted::At(path.clone()).storage(ROOM, None).unwrap();
+        let theirs = BackingOption::At(path.clone()).storage(ROOM, None).unwrap();
         assert_eq!(theirs.backing, Backing::File(path.clone(), None));
         drop(theirs);
         assert!(path.exists());
@@ -254,12 +256,12 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_does_not_fit_is_not_begun() {
-        let room = Room {
+    fn file_that_does_not_fit_is_not_created() {
+        let room = NewFile {
             folder: None,
             bytes: u64::MAX,
         };
-        for wanted in [Wanted::File, Wanted::Tmpfs] {
+        for wanted in [BackingOption::File, BackingOption::Tmpfs] {
             let error = wanted.storage(room, None).unwrap_err().to_string();
             assert!(error.contains("does not fit"), "{error}");
         }
@@ -283,14 +285,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_disk_is_refused_with_what_would_be() {
+    fn file_that_is_no_disk_is_refused_with_advice() {
         let folder = tempfile::tempdir().unwrap();
         for (path, why) in [
             (folder.path().join("none"), "null, file or tmpfs"),
             (folder.path().to_owned(), "--folder"),
             ("/dev/null".into(), "neither a file nor a block device"),
         ] {
-            let error = Wanted::At(path)
+            let error = BackingOption::At(path)
                 .storage(ROOM, None)
                 .unwrap_err()
                 .to_string();

@@ -2,22 +2,22 @@
 //!
 //! [`wanted`] is the whole of it, as a table. Ratios are taken in one run, from pairs of repetitions.
 
+mod definitions;
 mod report;
-mod wanted;
 
 use std::time::Duration;
 
-use crate::arena::{Arena, Ground, Times};
+use crate::comparison_options::ComparisonOptions;
+use crate::contenders::{Contenders, ServerSetup, Times};
 use crate::error::Result;
 use crate::idle;
 use crate::load::Waiting;
-use crate::place::Place;
 use crate::program::blockplane;
 use crate::progress::Progress;
 use crate::units;
+pub use definitions::Group;
+use definitions::{TARGETS, Target};
 pub use report::{Outcome, Report};
-pub use wanted::Group;
-use wanted::{TARGETS, Target};
 
 /// What to measure.
 #[derive(Clone, Debug, clap::Args)]
@@ -42,7 +42,7 @@ pub struct Options {
     pub idle_queues: u8,
     /// Where things are.
     #[command(flatten)]
-    pub place: Place,
+    pub place: ComparisonOptions,
 }
 
 /// Measures.
@@ -103,7 +103,7 @@ fn measure(group: Group, options: &Options) -> Result<Vec<Outcome>> {
     progress.now("starting");
     let mixed = group.is_mixed();
     let storage = group.storage().storage(place.room(), None)?;
-    let ground = Ground {
+    let setup = ServerSetup {
         ours: blockplane(place.server.as_deref())?,
         peer,
         backing: storage.backing.clone(),
@@ -123,13 +123,13 @@ fn measure(group: Group, options: &Options) -> Result<Vec<Outcome>> {
         time: options.time,
         repetitions: options.repetitions,
     };
-    let mut arena = Arena::open(ground, &contenders)?;
+    let mut running = Contenders::open(setup, &contenders)?;
     let mut rows = Vec::new();
     for &(waiting, depth) in &loads {
         let load = group.load(waiting, depth, &place.client_cpus);
-        rows.push(((waiting, depth), arena.row(&load, times, &progress)?));
+        rows.push(((waiting, depth), running.row(&load, times, &progress)?));
     }
-    arena.close()?;
+    running.close()?;
     let outcomes = targets.into_iter().filter_map(|target| {
         let (_, row) = rows
             .iter()

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes() {
+    fn sizes_are_parsed_with_units() {
         for (text, value) in [
             ("512", 512),
             ("4k", 4096),

@@ -165,7 +165,7 @@ fn completion_ring_compares_reads_and_writes() {
 }
 
 #[test]
-fn notify_has_both_orders() {
+fn notify_measures_both_orders() {
     let patched = Patched::new();
     let outcome = measure(&format!(
         "notify --queues 1,2 --depth 1,16 --client blocking {}",
@@ -203,7 +203,7 @@ fn an_experiment_without_its_second_program_says_how_to_get_it() {
 }
 
 #[test]
-fn monitors_has_a_row_for_each_rate_and_who_asks_is_answered() {
+fn monitors_has_a_row_for_each_rate_and_clients_get_replies() {
     let outcome = measure("monitors --clients 5 --rate 0,500,max --clients-nice 1");
     let rows = outcome.json["monitors"]["rows"].as_array().unwrap();
     let names: Vec<_> = rows.iter().map(|row| &row["clients"]).collect();
@@ -233,7 +233,7 @@ fn monitors_has_a_row_for_each_rate_and_who_asks_is_answered() {
 
 /// Every command that came back with a bad status would end it.
 #[test]
-fn scsi_goes_every_way_whole_and_in_pieces() {
+fn scsi_measures_every_access_path_whole_and_in_pieces() {
     for client in ["polling", "blocking"] {
         let line = format!(
             "scsi --depth 4 --small-depth 8 --block-kib 16 --piece-kib 8 --client {client}"
@@ -283,7 +283,7 @@ fn scsi_goes_every_way_whole_and_in_pieces() {
 }
 
 #[test]
-fn handlers_has_a_busy_queue_beside_idle_ones_and_beside_those_that_are_scanned() {
+fn many_queues_measures_a_busy_queue_beside_idle_and_scanned_ones() {
     let line = "handlers --only server --idle-disks 3 --idle-queues 5";
     let patched = Patched::new();
     let outcome = measure(&format!("{line} {}", patched.option("scan-handlers")));
@@ -301,7 +301,7 @@ fn handlers_has_a_busy_queue_beside_idle_ones_and_beside_those_that_are_scanned(
 }
 
 #[test]
-fn a_load_without_a_disk_and_a_table_in_the_published_shape() {
+fn batch_limit_prints_the_published_table_without_a_disk() {
     let line =
         "batch-limit --limit 0,8,32 --depth 4 --block-kib 4 --null --repetitions 1 --run-ms 5";
     let args = std::iter::once("bench").chain(line.split(' '));

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
-fn a_loop_that_is_measured_ends_with_the_first_signal() {
+fn first_signal_ends_a_running_measurement() {
     let mut bench = Command::new(env!("CARGO_BIN_EXE_blockplane-bench"))
         .args(["handlers", "--only", "loop", "--registered", "10"])
         .args(["--loop-repetitions", "4000000000"])

@@ -84,7 +84,7 @@ fn run_on(socket: &Path, line: &str) -> Result<Value, String> {
 const SHORT: &str = "--time 200ms --warm-up 10ms --repetitions 2";
 
 #[test]
-fn every_figure_is_there_and_sane() {
+fn run_reports_every_figure_with_sane_values() {
     let daemon = Daemon::serve(&["null-co:"]);
     for client in ["polling", "blocking"] {
         for depth in [1, 32, 512] {
@@ -125,7 +125,7 @@ fn every_figure_is_there_and_sane() {
 }
 
 #[test]
-fn all_requests_are_counted_and_their_course_is_marked() {
+fn run_counts_all_requests_and_their_progress() {
     let daemon = Daemon::serve(&["null-co:"]);
     let line = format!("--queues 2 --client-threads 2 --status-interval 20ms --recorded {SHORT}");
     let run = daemon.run(&line).unwrap();
@@ -159,7 +159,7 @@ fn all_requests_are_counted_and_their_course_is_marked() {
 }
 
 #[test]
-fn without_latencies_there_are_none() {
+fn latencies_can_be_turned_off() {
     let daemon = Daemon::serve(&["null-co:"]);
     let run = daemon.run(&format!("--no-latency {SHORT}")).unwrap();
     assert!(run["latency_p50_us"].is_null());
@@ -168,7 +168,7 @@ fn without_latencies_there_are_none() {
 
 /// As a disk that stalls does: what is measured has something in it all the same.
 #[test]
-fn a_disk_slower_than_the_time_it_is_given_has_figures() {
+fn disk_slower_than_the_measured_time_has_figures() {
     let daemon = Daemon::start(&[
         "--blockdev=null-co,node-name=slow,size=1G,latency-ns=700000000",
         "--export=vhost-user-blk,id=slow,node-name=slow,addr.type=unix,addr.path=socket",
@@ -183,7 +183,7 @@ fn a_disk_slower_than_the_time_it_is_given_has_figures() {
 }
 
 #[test]
-fn all_patterns_and_sizes_come_back_as_they_were_written() {
+fn all_patterns_and_sizes_verify() {
     let daemon = Daemon::serve(&["disk.img", "--size", "64M"]);
     for line in [
         "--pattern randrw:60 --queues 4 --depth 16 --client-threads 2",
@@ -206,7 +206,7 @@ fn all_patterns_and_sizes_come_back_as_they_were_written() {
 }
 
 #[test]
-fn data_is_written_only_when_that_is_said() {
+fn disk_is_written_only_with_destroy_data() {
     let daemon = Daemon::serve(&["disk.img", "--size", "1M"]);
     let error = daemon.run("--pattern randwrite").unwrap_err();
     assert!(error.contains("--destroy-data"), "{error}");
@@ -220,7 +220,7 @@ fn data_is_written_only_when_that_is_said() {
 }
 
 #[test]
-fn a_load_that_the_disk_is_not_for_is_refused() {
+fn unsuitable_load_is_refused() {
     let read_only = Daemon::serve(&["null-co:", "--read-only", "--num-queues", "2"]);
     for (line, why) in [
         ("--pattern randrw --destroy-data", "read-only"),
@@ -252,7 +252,7 @@ fn socket_without_a_listener_is_an_error() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_an_error_that_says_what_to_name() {
+fn missing_program_is_an_error_with_the_option_to_name_it() {
     for words in [
         "--servers ours --server /nowhere/blockplane",
         "--servers qemu-storage-daemon --peer /nowhere/qsd",
@@ -288,7 +288,7 @@ fn impossible_measurement_is_refused_before_a_disk_is_created() {
 }
 
 #[test]
-fn a_server_that_dies_in_the_middle_is_an_error() {
+fn server_that_dies_under_load_is_an_error() {
     for client in ["polling", "blocking"] {
         let mut daemon = Daemon::serve(&["null-co:"]);
         let socket = daemon.socket();
@@ -304,7 +304,7 @@ fn a_server_that_dies_in_the_middle_is_an_error() {
 }
 
 #[test]
-fn a_peer_with_few_features_is_driven_with_what_it_has() {
+fn server_with_few_features_is_supported() {
     let device = Device::start(Flaw::None);
     for client in ["polling", "blocking"] {
         let run = run_on(
@@ -322,7 +322,7 @@ fn a_peer_with_few_features_is_driven_with_what_it_has() {
 }
 
 #[test]
-fn corruption_is_found() {
+fn verification_finds_corruption() {
     for (flaw, what) in [
         (Flaw::FlippedBit, "1 of 64 words"),
         (Flaw::LostWrite, "the disk lost or changed data"),
@@ -434,7 +434,7 @@ fn compare_takes_a_running_server() {
 
 /// With a peer that is our own program, so that every row can be measured anywhere.
 #[test]
-fn targets_has_every_row() {
+fn targets_reports_every_target() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let ours = blockplane(None).unwrap();
     let mut words = vec!["targets", "--folder", folder.path().to_str().unwrap()];

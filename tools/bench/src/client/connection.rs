@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_an_error() {
+    fn error_reply_is_an_error() {
         let set = |answer: u64| {
             let mut connection = answered_with(Request::SetVringNum, &answer.to_ne_bytes());
             connection.set(
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_8_bytes() {
+    fn reply_of_another_length_is_an_error() {
         let mut connection = answered_with(Request::GetFeatures, &7u64.to_ne_bytes());
         assert_eq!(connection.get_u64(Request::GetFeatures).unwrap(), 7);
         let mut connection = answered_with(Request::GetFeatures, &[7; 4]);

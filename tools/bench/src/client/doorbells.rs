@@ -11,9 +11,9 @@ use crate::error::{Error, Result};
 /// Calls taken by one wait: those of more queues are there at the next.
 const MAX_EVENTS: usize = 16;
 
-/// How a wait ended.
+/// The reason why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Woken {
+pub enum WakeReason {
     /// The server called.
     Called,
     /// It did not, for the whole time.
@@ -125,7 +125,7 @@ impl Waiter {
     ///
     /// # Errors
     /// [`Error::Gone`] when the server closed its socket; what `epoll_wait(2)` says.
-    pub fn wait(&mut self, limit: Duration) -> Result<Woken> {
+    pub fn wait(&mut self, limit: Duration) -> Result<WakeReason> {
         let limit = Timespec {
             tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(limit.subsec_nanos()),
@@ -133,11 +133,11 @@ impl Waiter {
         loop {
             self.events.clear();
             match epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&limit)) {
-                Ok(0) => return Ok(Woken::TimedOut),
+                Ok(0) => return Ok(WakeReason::TimedOut),
                 Ok(_) if self.events.iter().any(|event| event.data.u64() == SERVER) => {
                     return Err(Error::Gone);
                 }
-                Ok(_) => return Ok(Woken::Called),
+                Ok(_) => return Ok(WakeReason::Called),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(Error::io("wait for the server's call")(errno)),
             }
@@ -151,15 +151,18 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn a_call_wakes_once_and_the_servers_end_always() {
+    fn call_wakes_once_and_the_end_of_the_server_always() {
         let doorbells = [Doorbells::new().unwrap(), Doorbells::new().unwrap()];
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut waiter =
             Waiter::new(doorbells.iter().map(Doorbells::call_fd), ours.as_fd()).unwrap();
         for doorbells in &doorbells {
             rustix::io::write(doorbells.call_fd(), &1u64.to_ne_bytes()).unwrap();
-            assert_eq!(waiter.wait(Duration::from_secs(20)).unwrap(), Woken::Called);
-            assert_eq!(waiter.wait(Duration::ZERO).unwrap(), Woken::TimedOut);
+            assert_eq!(
+                waiter.wait(Duration::from_secs(20)).unwrap(),
+                WakeReason::Called
+            );
+            assert_eq!(waiter.wait(Duration::ZERO).unwrap(), WakeReason::TimedOut);
         }
         drop(theirs);
         for _ in 0..2 {

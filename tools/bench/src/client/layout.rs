@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_overlaps() {
+    fn layout_areas_do_not_overlap() {
         let mut layout = Layout::new();
         let mut taken = Vec::new();
         for size in [2, 128, 1024] {

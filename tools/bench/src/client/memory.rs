@@ -153,7 +153,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     #[test]
-    fn cells_are_the_bytes_of_the_descriptor() {
+    fn cells_share_memory_with_the_descriptor() {
         let memory = SharedMemory::new(8192).unwrap();
         memory.u16s(4096, 3)[2].store(0x1234, Ordering::Relaxed);
         let mut bytes = [0; 2];
@@ -164,14 +164,14 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "inside")]
-    fn nothing_outside_is_lent_out() {
+    fn cells_outside_of_the_memory_are_refused() {
         let memory = SharedMemory::new(4096).unwrap();
         let _ = memory.u64s(4088, 2);
     }
 
     #[test]
     #[should_panic(expected = "aligned")]
-    fn nothing_unaligned_is_lent_out() {
+    fn unaligned_cells_are_refused() {
         let memory = SharedMemory::new(4096).unwrap();
         let _ = memory.u32s(2, 1);
     }

@@ -30,13 +30,13 @@ mod wire;
 
 pub use commands::Commands;
 pub use connection::Connection;
-pub use doorbells::{Doorbells, Waiter, Woken};
+pub use doorbells::{Doorbells, Waiter, WakeReason};
 pub use layout::{Layout, QueuePlace};
 pub use memory::SharedMemory;
 pub use queue::{Queue, Virtqueue};
 pub use requests::{Kind, Requests, SECTOR_BYTES};
 pub use ring::DriverRing;
 pub use scsi::{Capacity, ScsiCommands, introduce};
-pub use session::{Agreed, Session};
+pub use session::{Session, SessionParameters};
 pub use shape::{Buffers, Placement, Shape};
 pub use virtio_scsi::{FIRST_REQUEST_QUEUE, ScsiBuffers, VirtioScsi};

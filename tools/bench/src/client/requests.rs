@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_of_header_data_and_status() {
+    fn request_is_a_chain_of_header_data_and_status() {
         let shape = Shape::new(5, 4096, u32::MAX, true).unwrap();
         assert_eq!(shape.queue_size(), 16);
         let (memory, place, buffers) = prepared(shape);
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn indirect_tables_where_the_queue_is_too_small() {
+    fn small_queue_uses_indirect_tables() {
         let shape = Shape::new(512, 4096, u32::MAX, true).unwrap();
         assert_eq!(shape.queue_size(), 512);
         let (memory, place, buffers) = prepared(shape);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn data_is_cut_where_the_server_wants_it() {
+    fn data_is_split_at_the_segment_size() {
         let shape = Shape::new(2, 10 * 512, 4096, false).unwrap();
         let (memory, place, buffers) = prepared(shape);
         let mut requests = Requests::prepare(&memory, place, buffers, shape);

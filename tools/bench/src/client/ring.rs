@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_go_out_and_come_back_over_the_wrap_of_the_indices() {
+    fn ring_works_across_the_wrap_of_indices() {
         let (memory, place) = place();
         let mut ring = DriverRing::new(&memory, place, true);
         for round in 0..=u16::MAX {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kick_when_the_device_wants_one() {
+    fn publish_kicks_when_the_device_wants_it() {
         let (memory, place) = place();
         let mut ring = DriverRing::new(&memory, place, true);
         let event = &memory.u16s(place.used + 4 + 32, 1)[0];
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn without_event_idx_the_flags_decide() {
+    fn flags_decide_about_kicks_without_event_idx() {
         let (memory, place) = place();
         let mut ring = DriverRing::new(&memory, place, false);
         let device_flags = &memory.u16s(place.used, 1)[0];
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_asked_for_at_the_next_completion_only() {
+    fn call_is_requested_for_the_next_completion_only() {
         let (memory, place) = place();
         let mut ring = DriverRing::new(&memory, place, true);
         let event = || memory.u16s(place.avail + 4 + 8, 1)[0].load(Ordering::Relaxed);

@@ -34,9 +34,9 @@ const OPTIONAL: u64 = F_INDIRECT_DESC | F_EVENT_IDX;
 const OPTIONAL_OF_DISKS: u64 = F_SIZE_MAX | F_RO | F_BLK_SIZE | F_FLUSH | F_MQ;
 const OPTIONAL_PROTOCOL: u64 = PROTOCOL_F_MQ | PROTOCOL_F_REPLY_ACK;
 
-/// What server and client agreed on.
+/// The negotiated features, and the disk's properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Agreed {
+pub struct SessionParameters {
     features: u64,
     /// The disk's size.
     pub capacity_bytes: u64,
@@ -48,7 +48,7 @@ pub struct Agreed {
     pub num_queues: u64,
 }
 
-impl Agreed {
+impl SessionParameters {
     /// Kicks and calls are asked for by index, and not by flags.
     #[must_use]
     pub fn event_idx(&self) -> bool {
@@ -78,7 +78,7 @@ impl Agreed {
 #[derive(Debug)]
 pub struct Session {
     connection: Connection,
-    agreed: Agreed,
+    agreed: SessionParameters,
 }
 
 impl Session {
@@ -128,7 +128,7 @@ impl Session {
     /// As for [`Session::negotiate`].
     pub fn negotiate_scsi(stream: UnixStream) -> Result<Self> {
         let (connection, features, num_queues) = agree(stream, OPTIONAL, DEMANDED_PROTOCOL)?;
-        let agreed = Agreed {
+        let agreed = SessionParameters {
             features,
             capacity_bytes: 0,
             block_bytes: SECTOR_BYTES,
@@ -140,7 +140,7 @@ impl Session {
 
     /// What was agreed on.
     #[must_use]
-    pub fn agreed(&self) -> &Agreed {
+    pub fn agreed(&self) -> &SessionParameters {
         &self.agreed
     }
 
@@ -257,7 +257,7 @@ fn demand(kind: &str, wanted: u64, offered: u64) -> Result<()> {
 
 /// Reads the configuration as far as it matters (virtio specification 1.2, section 5.2.4):
 /// capacity in sectors, `size_max`, and `blk_size`.
-fn disk(connection: &mut Connection, features: u64, num_queues: u64) -> Result<Agreed> {
+fn disk(connection: &mut Connection, features: u64, num_queues: u64) -> Result<SessionParameters> {
     const CONFIG_BYTES: u32 = 24;
     /// Of a `CONFIG` message, before the bytes: offset, size, flags.
     const BEFORE: usize = 12;
@@ -279,7 +279,7 @@ fn disk(connection: &mut Connection, features: u64, num_queues: u64) -> Result<A
         // Servers that have nothing to say say 0.
         if value == 0 { otherwise } else { value }
     };
-    Ok(Agreed {
+    Ok(SessionParameters {
         features,
         capacity_bytes: sectors.saturating_mul(u64::from(SECTOR_BYTES)),
         block_bytes: optional(F_BLK_SIZE, 20, SECTOR_BYTES),

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_reply_to_the_request_is_one() {
+    fn only_a_reply_to_the_request_is_accepted() {
         let mut reply = header(Request::GetConfig, false, 20);
         assert_eq!(reply_bytes(&reply, Request::GetConfig), None, "not a reply");
         reply[4] |= 4;

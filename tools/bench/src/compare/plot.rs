@@ -1,12 +1,12 @@
 //! Plot of a comparison: a group of bars for each load, a bar for each contender.
 
 use super::report::{FIGURES, Part, Report};
-use crate::arena::{self, Row};
+use crate::contenders::{self, Row};
 use crate::svg::{Figure, Panel, Point, Series};
 use crate::units;
 
 /// What each backing has a panel for: the figure, its name, so many of the figure's units.
-const PANELS: [(arena::Figure, &str, f64); 2] = [
+const PANELS: [(contenders::Figure, &str, f64); 2] = [
     (FIGURES[0].2, "kIOPS", 1e3),
     (FIGURES[1].2, "CPU us per I/O", 1e3),
 ];
@@ -64,7 +64,7 @@ impl Report {
 
 impl Part {
     /// The bars of one contender, which may not be there.
-    fn series(&self, name: &str, figure: arena::Figure, unit: f64) -> Series {
+    fn series(&self, name: &str, figure: contenders::Figure, unit: f64) -> Series {
         let index = self
             .contenders
             .iter()

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::arena::{Figure, Row, Times};
+use crate::contenders::{Figure, Row, Times};
 use crate::load::Measured;
 use crate::run::{describe, latency_us, load_json};
 use crate::stats::{Summary, number};

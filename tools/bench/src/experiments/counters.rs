@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_found_by_name() {
+    fn counters_are_parsed_by_name() {
         let log = "2026-01-01T00:00:00Z DEBUG submitted=1 submit_calls=1\n\
             2026-01-01T00:00:01Z DEBUG Linux AIO in all submitted=100 submit_calls=10 \
             largest_batch=32 getevents_calls=15\n\

@@ -7,7 +7,7 @@ use super::patched::Patched;
 use crate::aio::Aio;
 use crate::error::{Error, Result};
 use crate::load::Waiting;
-use crate::storage::{Room, Storage, Wanted};
+use crate::storage::{BackingOption, NewFile, Storage};
 
 /// Options of all experiments.
 #[derive(Clone, Debug, clap::Args)]
@@ -106,12 +106,12 @@ impl Setup {
     /// Makes the disk.
     pub(crate) fn storage(&self) -> Result<Storage> {
         let wanted = match &self.device {
-            Some(path) => Wanted::At(path.clone()),
-            None if self.null => Wanted::Null,
-            None if self.tmpfs => Wanted::Tmpfs,
-            None => Wanted::File,
+            Some(path) => BackingOption::At(path.clone()),
+            None if self.null => BackingOption::Null,
+            None if self.tmpfs => BackingOption::Tmpfs,
+            None => BackingOption::File,
         };
-        let room = Room {
+        let room = NewFile {
             folder: self.folder.as_deref(),
             bytes: self.file_mib << 20,
         };

@@ -81,26 +81,26 @@ impl Runner for Counter {
 }
 
 /// The notification of handlers that become ready.
-enum Bell {
+enum Notifier {
     Eventfds(Vec<OwnedFd>),
     Cookies(NoKernel, Vec<u64>),
 }
 
-impl Bell {
+impl Notifier {
     fn len(&self) -> usize {
         match self {
-            Bell::Eventfds(fds) => fds.len(),
-            Bell::Cookies(_, cookies) => cookies.len(),
+            Notifier::Eventfds(fds) => fds.len(),
+            Notifier::Cookies(_, cookies) => cookies.len(),
         }
     }
 
     fn ring(&self, index: usize) -> Result<()> {
         match self {
-            Bell::Eventfds(fds) => {
+            Notifier::Eventfds(fds) => {
                 let written = rustix::io::write(&fds[index], &1u64.to_ne_bytes());
                 written.map_err(Error::io("write an eventfd"))?;
             }
-            Bell::Cookies(poller, cookies) => {
+            Notifier::Cookies(poller, cookies) => {
                 poller.0.borrow_mut().cookies.push(cookies[index]);
             }
         }
@@ -111,7 +111,7 @@ impl Bell {
 /// A loop with registered handlers.
 pub(crate) struct Dispatch {
     iothread: IoThread<Counter>,
-    bell: Bell,
+    bell: Notifier,
     next: usize,
     reaction: Reaction,
 }
@@ -152,8 +152,8 @@ impl Dispatch {
         let iothread = IoThread::new(poller, polling, |cx, _| register(cx));
         let iothread = iothread.map_err(Error::io::<io::Error>("register handlers"))?;
         let bell = match kernel {
-            Kernel::Epoll => Bell::Eventfds(fds),
-            Kernel::None => Bell::Cookies(no_kernel.clone(), cookies),
+            Kernel::Epoll => Notifier::Eventfds(fds),
+            Kernel::None => Notifier::Cookies(no_kernel.clone(), cookies),
         };
         no_kernel.0.borrow_mut().from_the_start = reaction == Reaction::Renew;
         Ok(Dispatch {
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_are_chosen_as_asked_for() {
+    fn requested_number_of_handlers_becomes_ready() {
         for (registered, audible) in [(3, 3), (100, 100), (1000, MAX_READY)] {
             let chosen = choose(registered);
             assert_eq!(chosen.len(), registered);

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_measurement_as_many_are_registered_as_before() {
+    fn measurement_keeps_the_number_of_handlers() {
         for kernel in [Kernel::Epoll, Kernel::None] {
             for registered in [1, 2, 9] {
                 let mut registry = Registry::new(poller(kernel).unwrap(), registered).unwrap();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_handlers_are_cut_down_and_that_is_said() {
+    fn too_many_handlers_are_reduced_with_a_note() {
         let options = |registered: Vec<u32>| Options {
             registered,
             loop_repetitions: 1,

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_per_operation_and_its_growth() {
+    fn report_has_a_row_per_operation_with_its_growth() {
         let mut report = Report::new(vec![10, 1000]);
         report.record("epoll", "add", 10, Summary::of(&[100.0]));
         report.record("epoll", "many", 10, None);

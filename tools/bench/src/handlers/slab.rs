@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn after_a_measurement_as_many_are_registered_as_before() {
+    fn slab_measurement_keeps_the_number_of_handlers() {
         for registered in [1, 2, 5000] {
             let mut slab = Slab::new(registered);
             slab.measure(100, 0.0);

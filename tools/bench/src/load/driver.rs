@@ -11,7 +11,7 @@ use super::Detail;
 use super::meter::{Meter, Tally};
 use super::phases::Phases;
 use super::plan::Plan;
-use crate::client::{Commands, Queue, SECTOR_BYTES, Waiter, Woken};
+use crate::client::{Commands, Queue, SECTOR_BYTES, Waiter, WakeReason};
 use crate::error::{Error, Result};
 
 /// A server that does not answer for this long will not.
@@ -209,7 +209,7 @@ fn wait<Q: Queue, R: Commands, P: Plan>(
             for driver in &mut *drivers {
                 ready |= driver.queue.request_call();
             }
-            if !ready && waiter.wait(ANSWER_LIMIT)? == Woken::TimedOut {
+            if !ready && waiter.wait(ANSWER_LIMIT)? == WakeReason::TimedOut {
                 return Err(lost());
             }
             for driver in drivers {

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_longer_than_anybody_waits_counts_as_the_longest() {
+    fn latencies_above_the_maximum_count_as_the_maximum() {
         let mut histogram = latencies();
         histogram.saturating_record(u64::MAX);
         assert_eq!(histogram.value_at_percentile(100.0), MAX_NS);

@@ -4,7 +4,6 @@
 //! it. How it is done: `plan` (what a request is to be), `driver` (the loop of a client thread),
 //! `meter` (what it counts), `phases` (warm-up, the part that counts, the end).
 
-mod attached;
 mod driver;
 mod latencies;
 mod measured;
@@ -14,6 +13,7 @@ pub(crate) mod phases;
 mod plan;
 pub mod raw;
 mod scsi;
+mod started_server;
 mod usage;
 mod verify;
 
@@ -21,7 +21,6 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use attached::Attached;
 use driver::Driver;
 pub use driver::Waiting;
 pub(crate) use latencies::latencies;
@@ -30,11 +29,12 @@ pub use meter::{Mark, Tally};
 pub use pattern::{Order, Pattern, Walk};
 use phases::{Phase, Phases, Worker, conduct};
 use plan::Plan;
-pub use scsi::{Manner, measure_lsi, measure_virtio_scsi};
+pub use scsi::{LsiRequestOptions, measure_lsi, measure_virtio_scsi};
+use started_server::StartedServer;
 pub use usage::{Saturated, ServerUsage};
 use verify::{Flush, ReadBack, Territory, WriteAndCheck};
 
-use crate::client::{Agreed, Commands, Placement, Queue, Waiter};
+use crate::client::{Commands, Placement, Queue, SessionParameters, Waiter};
 use crate::cpus::pin;
 use crate::error::{Error, Result};
 
@@ -95,7 +95,7 @@ impl Load {
         }
     }
 
-    fn suits(&self, agreed: &Agreed) -> Result<()> {
+    fn suits(&self, agreed: &SessionParameters) -> Result<()> {
         let unsuitable = |why: String| Err(Error::Unsuitable(why));
         if self.pattern.writes() && agreed.read_only() {
             return unsuitable("the disk is read-only".to_owned());
@@ -160,14 +160,14 @@ pub fn measure(
     time: Duration,
     server: Option<u32>,
 ) -> Result<Measured> {
-    let attached = Attached::new(stream, load)?;
+    let attached = StartedServer::new(stream, load)?;
     if load.pattern.writes() {
         attached.scatter();
     }
     let pid = server.or_else(|| attached.session.server_pid());
     let walk = |index| Walk::new(load.pattern, attached.blocks, index, load.queues);
     let mut drivers = attached.drivers(walk);
-    let mut usage = usage::Watch::new(pid);
+    let mut usage = usage::UsageSampler::new(pid);
     let socket = attached.session.socket();
     let threads = drive(&mut drivers, socket, load, warm_up, time, |phase| {
         usage.look(phase);
@@ -193,7 +193,7 @@ pub fn verify(stream: UnixStream, load: &Load, time: Duration, seed: u64) -> Res
         detail: Detail::default(),
         ..load.clone()
     };
-    let attached = Attached::new(stream, load)?;
+    let attached = StartedServer::new(stream, load)?;
     let blocks = attached.blocks / u64::from(load.queues);
     if blocks < 2 * u64::from(load.depth) {
         return Err(Error::Unsuitable(format!(

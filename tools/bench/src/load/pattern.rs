@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_names_are_fios() {
+    fn pattern_names_are_those_of_fio() {
         for (text, order, read_percent, shown) in [
             ("randread", Order::Random, 100, "randread"),
             ("randwrite", Order::Random, 0, "randwrite"),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sequential_walk_comes_by_everywhere_and_begins_at_its_part() {
+    fn sequential_walk_visits_all_blocks_from_its_part_on() {
         let walk = |index| Walk::new("read".parse().unwrap(), 10, index, 4);
         let blocks = |mut walk: Walk| (0..10).map(|_| walk.step().0).collect::<Vec<_>>();
         assert_eq!(blocks(walk(0)), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mixed_walk_is_mixed_as_it_says() {
+    fn mixed_walk_has_its_share_of_reads() {
         let mut walk = Walk::new("randrw:70".parse().unwrap(), 1000, 0, 1);
         let mut reads = 0;
         let mut seen = vec![false; 1000];

@@ -18,10 +18,10 @@ use rustix::fs::{Mode, OFlags, SeekFrom, open, seek};
 use super::driver::{ANSWER_LIMIT, Waiting};
 use super::meter::{Meter, Tally};
 use super::phases::{Phases, Worker, conduct};
-use super::usage::Watch;
+use super::usage::UsageSampler;
 use super::{Load, Measured, Walk};
 use crate::aio::Aio;
-use crate::client::{Kind, Layout, SharedMemory, Waiter, Woken};
+use crate::client::{Kind, Layout, SharedMemory, Waiter, WakeReason};
 use crate::cpus::pin;
 use crate::error::{Error, Result};
 use crate::random::Random;
@@ -82,7 +82,7 @@ pub fn measure(
         vec![Box::new(worker)]
     };
     // The load runs in this process.
-    let mut usage = Watch::new(Some(std::process::id()));
+    let mut usage = UsageSampler::new(Some(std::process::id()));
     let threads = conduct(workers, warm_up, time, |phase| {
         usage.look(phase);
         Ok(())
@@ -289,7 +289,7 @@ fn wait(
 ) -> Result<()> {
     let lost = || Error::Requests(format!("the host has not answered for {ANSWER_LIMIT:?}"));
     if waiting == Waiting::Blocking {
-        if !engine.prepare_to_block() && waiter.wait(ANSWER_LIMIT)? == Woken::TimedOut {
+        if !engine.prepare_to_block() && waiter.wait(ANSWER_LIMIT)? == WakeReason::TimedOut {
             return Err(lost());
         }
         return Ok(());

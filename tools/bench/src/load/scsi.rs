@@ -9,7 +9,7 @@ use lsi_driver::program::program;
 
 use super::driver::Driver;
 use super::plan::Plan;
-use super::{Load, Measured, Walk, attached, drive, usage};
+use super::{Load, Measured, Walk, drive, started_server, usage};
 use crate::client::lsi::{Bus, ChipQueue, ControlBlocks, Slot};
 use crate::client::{
     Capacity, Commands, Doorbells, DriverRing, FIRST_REQUEST_QUEUE, Kind, Layout, Queue,
@@ -17,9 +17,9 @@ use crate::client::{
 };
 use crate::error::{Error, Result};
 
-/// How the driver of an LSI53C895A sends what is wanted of it.
+/// Options of the LSI53C895A driver for sending requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Manner {
+pub struct LsiRequestOptions {
     /// Who has the SCSI bus while the disk works.
     pub bus: Bus,
     /// Requests are cut into commands of so many bytes, one after the other; 0: they are not.
@@ -69,7 +69,7 @@ pub fn measure_virtio_scsi(
 /// As for [`super::measure`].
 pub fn measure_lsi(
     stream: UnixStream,
-    manner: Manner,
+    manner: LsiRequestOptions,
     load: &Load,
     warm_up: Duration,
     time: Duration,
@@ -126,9 +126,9 @@ fn run<Q: Queue + Send, R: ScsiCommands + Send, P: Plan + Send>(
 ) -> Result<Measured> {
     let block_bytes = driver.requests().block_bytes();
     if load.pattern.writes() {
-        attached::scatter(driver.requests());
+        started_server::scatter(driver.requests());
     }
-    let mut usage = usage::Watch::new(server);
+    let mut usage = usage::UsageSampler::new(server);
     let drivers = std::slice::from_mut(&mut driver);
     let threads = drive(drivers, socket, load, warm_up, time, |phase| {
         usage.look(phase);

@@ -66,16 +66,16 @@ impl Saturated {
     }
 }
 
-/// Looks at a server at the beginning and the end of a measurement.
-pub(crate) struct Watch {
+/// Samples a server's processor time at the beginning and the end of a measurement.
+pub(crate) struct UsageSampler {
     pid: Option<u32>,
     before: Option<(Vec<Thread>, Instant)>,
     used: Option<ServerUsage>,
 }
 
-impl Watch {
+impl UsageSampler {
     pub fn new(pid: Option<u32>) -> Self {
-        Watch {
+        UsageSampler {
             pid,
             before: None,
             used: None,

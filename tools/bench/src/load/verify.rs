@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_found_and_a_flipped_bit_is_too() {
+    fn verification_accepts_written_data_and_finds_a_flipped_bit() {
         let data = block();
         fill(&data, 7, 100, 3);
         check(&data, 7, 100, 3).unwrap();
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bit_counts() {
+    fn verification_depends_on_every_bit() {
         let data = block();
         fill(&data, 7, 100, 3);
         for cell in &data {
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn the_report_says_what_is_there_instead() {
+    fn mismatch_report_describes_the_found_data() {
         let data = block();
         assert!(error_text(&data, 100, 3).contains("all zeroes"));
         fill(&data, 7, 100, 2);

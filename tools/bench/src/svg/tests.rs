@@ -49,7 +49,7 @@ fn bars<'d>(document: &'d Document<'_>) -> Vec<Node<'d, 'd>> {
 }
 
 #[test]
-fn every_value_is_a_bar_with_its_error_and_every_name_is_there() {
+fn plot_has_a_bar_with_error_for_every_value_and_all_names() {
     let svg = figure().svg().unwrap();
     let document = Document::parse(&svg).unwrap();
     assert_eq!(bars(&document).len(), 2 * 4);
@@ -70,7 +70,7 @@ fn every_value_is_a_bar_with_its_error_and_every_name_is_there() {
 }
 
 #[test]
-fn a_bars_height_is_its_value() {
+fn bar_height_is_proportional_to_its_value() {
     let svg = figure().svg().unwrap();
     let document = Document::parse(&svg).unwrap();
     let heights: Vec<f64> = bars(&document)
@@ -87,7 +87,7 @@ fn a_bars_height_is_its_value() {
 }
 
 #[test]
-fn a_colour_is_the_same_series_everywhere() {
+fn series_has_the_same_colour_in_all_panels() {
     let svg = figure().svg().unwrap();
     let document = Document::parse(&svg).unwrap();
     let colours: Vec<_> = bars(&document)
@@ -100,7 +100,7 @@ fn a_colour_is_the_same_series_everywhere() {
 }
 
 #[test]
-fn everything_is_on_the_page_and_names_do_not_run_into_each_other() {
+fn plot_elements_stay_on_the_page_without_overlap() {
     let svg = figure().svg().unwrap();
     let document = Document::parse(&svg).unwrap();
     let page = numbers(document.root_element(), &["width", "height"]);
@@ -123,7 +123,7 @@ fn everything_is_on_the_page_and_names_do_not_run_into_each_other() {
 }
 
 #[test]
-fn a_figure_of_nothing_is_a_figure() {
+fn plot_without_data_is_valid() {
     let empty = Figure {
         groups: Vec::new(),
         panels: Vec::new(),

@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::wanted::{Against, Measure, Target};
-use crate::arena::{Contender, Figure, Row};
+use super::definitions::{Baseline, Measure, Target};
 use crate::compare::ratio_text;
+use crate::contenders::{Contender, Figure, Row};
 use crate::idle::Idle;
 use crate::load::Measured;
 use crate::procfs;
 use crate::run::describe;
 use crate::stats::{Summary, count, number};
-use crate::storage::Wanted;
+use crate::storage::BackingOption;
 use crate::table::Table;
 
 /// One target, measured.
@@ -38,18 +38,18 @@ pub struct Report {
 impl Target {
     pub(super) fn outcome(&self, row: &Row, contenders: &[Contender]) -> Outcome {
         let against = contenders.iter().position(|contender| match self.against {
-            Against::Peer => matches!(contender, Contender::Peer(_)),
-            Against::Raw => matches!(contender, Contender::Raw(_)),
-            Against::Alone => *contender == Contender::Ours,
+            Baseline::Peer => matches!(contender, Contender::Peer(_)),
+            Baseline::Raw => matches!(contender, Contender::Raw(_)),
+            Baseline::Alone => *contender == Contender::Ours,
         });
         let (figure, name): (Figure, _) = match self.measure {
             Measure::Iops => (|measured| Some(measured.iops()), "IOPS"),
             Measure::Cpu => (Measured::server_cpu_ns, "CPU ns per I/O"),
         };
         let storage = match self.group.storage() {
-            Wanted::Null => "null",
-            Wanted::Tmpfs => "file on tmpfs",
-            Wanted::File | Wanted::At(_) => "file on the disk",
+            BackingOption::Null => "null",
+            BackingOption::Tmpfs => "file on tmpfs",
+            BackingOption::File | BackingOption::At(_) => "file on the disk",
         };
         let neighbours = match contenders.first() {
             Some(crowd @ Contender::OursInACrowd { .. }) => format!(", {crowd}"),

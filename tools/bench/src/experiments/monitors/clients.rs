@@ -68,9 +68,9 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Who asks, and how.
+/// The number of monitor clients and their request rate.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct ClientLoad {
     pub clients: u16,
     pub rate: Rate,
     /// Niceness of their thread.
@@ -79,18 +79,18 @@ pub(super) struct Wanted {
     pub cpu: Option<usize>,
 }
 
-/// What they have heard.
+/// The replies that the clients received.
 #[derive(Clone, Debug)]
-pub(super) struct Heard {
+pub(super) struct ClientResults {
     pub answers: u64,
     pub time: Duration,
     /// From a question to the end of its answer.
     pub waits: Histogram<u64>,
 }
 
-impl Default for Heard {
+impl Default for ClientResults {
     fn default() -> Self {
-        Heard {
+        ClientResults {
             answers: 0,
             time: Duration::ZERO,
             waits: latencies(),
@@ -101,12 +101,12 @@ impl Default for Heard {
 /// Clients that are connected until [`Clients::leave`].
 pub(super) struct Clients {
     end: Arc<AtomicBool>,
-    thread: JoinHandle<Result<Heard>>,
+    thread: JoinHandle<Result<ClientResults>>,
 }
 
 impl Clients {
     /// Connects them; they ask from now on.
-    pub fn start(socket: &Path, wanted: Wanted) -> Result<Self> {
+    pub fn start(socket: &Path, wanted: ClientLoad) -> Result<Self> {
         let silent = connect(socket)?;
         never_read(&silent)?;
         let asking = (1..wanted.clients).map(|_| Client::connect(socket));
@@ -129,7 +129,7 @@ impl Clients {
     }
 
     /// Disconnects them.
-    pub fn leave(self) -> Result<Heard> {
+    pub fn leave(self) -> Result<ClientResults> {
         self.end.store(true, Ordering::Relaxed);
         match self.thread.join() {
             Ok(heard) => heard,
@@ -229,7 +229,7 @@ impl Client {
 }
 
 /// Asks in turn, and reads all answers, until `end`.
-fn ask(mut clients: Vec<Client>, rate: Rate, end: &AtomicBool) -> Result<Heard> {
+fn ask(mut clients: Vec<Client>, rate: Rate, end: &AtomicBool) -> Result<ClientResults> {
     let watched = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(Error::io("make an epoll"))?;
     for (client, number) in clients.iter().zip(0..) {
         let data = epoll::EventData::new_u64(number);
@@ -237,7 +237,7 @@ fn ask(mut clients: Vec<Client>, rate: Rate, end: &AtomicBool) -> Result<Heard> 
             .map_err(Error::io("watch a monitor's client"))?;
     }
     let mut events: Vec<epoll::Event> = Vec::with_capacity(clients.len());
-    let mut heard = Heard::default();
+    let mut heard = ClientResults::default();
     let begun = Instant::now();
     // Questions that were due.
     let mut due = 0u32;

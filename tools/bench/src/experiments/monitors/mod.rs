@@ -11,7 +11,7 @@ mod report;
 use std::path::Path;
 use std::time::Instant;
 
-use clients::{Clients, Heard, Rate, Wanted};
+use clients::{ClientLoad, ClientResults, Clients, Rate};
 use report::Outcome;
 
 use super::drive::{Load, drive};
@@ -62,7 +62,7 @@ struct Sample {
     /// Processor time of the threads that answer clients, in percent of a processor.
     control_percent: f64,
     /// Nothing without clients.
-    heard: Heard,
+    heard: ClientResults,
 }
 
 /// Measures.
@@ -142,7 +142,7 @@ fn measure(
     rate: Option<Rate>,
 ) -> Result<Sample> {
     let clients = rate.map(|rate| {
-        let wanted = Wanted {
+        let wanted = ClientLoad {
             clients: options.clients,
             rate,
             nice: options.clients_nice,

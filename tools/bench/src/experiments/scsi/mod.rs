@@ -15,7 +15,7 @@ use crate::client::Placement;
 use crate::client::lsi::Bus;
 use crate::cpus::{self, Pinned};
 use crate::error::Result;
-use crate::load::{self, Detail, Manner, Measured, Order, Pattern};
+use crate::load::{self, Detail, LsiRequestOptions, Measured, Order, Pattern};
 use crate::program::blockplane;
 use crate::progress::Progress;
 use crate::server::{Disk, FrontEnd, Server, Threads};
@@ -41,43 +41,43 @@ pub struct Options {
     pub setup: Setup,
 }
 
-/// A way to the disk.
+/// The device over which requests reach the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Lsi(Manner),
+enum AccessPath {
+    Lsi(LsiRequestOptions),
     VirtioScsi,
     VirtioBlk,
     Host,
 }
 
-impl Way {
+impl AccessPath {
     fn front_end(self) -> Option<FrontEnd> {
         match self {
-            Way::Lsi(_) => Some(FrontEnd::Lsi),
-            Way::VirtioScsi => Some(FrontEnd::VirtioScsi),
-            Way::VirtioBlk => Some(FrontEnd::Blk),
-            Way::Host => None,
+            AccessPath::Lsi(_) => Some(FrontEnd::Lsi),
+            AccessPath::VirtioScsi => Some(FrontEnd::VirtioScsi),
+            AccessPath::VirtioBlk => Some(FrontEnd::Blk),
+            AccessPath::Host => None,
         }
     }
 
     /// Those that a request of one piece goes as well.
     fn is_for_small(self) -> bool {
-        !matches!(self, Way::Lsi(Manner { piece_bytes, .. }) if piece_bytes != 0)
+        !matches!(self, AccessPath::Lsi(LsiRequestOptions { piece_bytes, .. }) if piece_bytes != 0)
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for AccessPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Way::Lsi(Manner {
+            AccessPath::Lsi(LsiRequestOptions {
                 bus: Bus::HeldByWrites,
                 ..
             }) => f.write_str("LSI, as of old"),
-            Way::Lsi(Manner { piece_bytes: 0, .. }) => f.write_str("LSI"),
-            Way::Lsi(_) => f.write_str("LSI, pieces"),
-            Way::VirtioScsi => f.write_str("virtio-scsi"),
-            Way::VirtioBlk => f.write_str("virtio-blk"),
-            Way::Host => f.write_str("host"),
+            AccessPath::Lsi(LsiRequestOptions { piece_bytes: 0, .. }) => f.write_str("LSI"),
+            AccessPath::Lsi(_) => f.write_str("LSI, pieces"),
+            AccessPath::VirtioScsi => f.write_str("virtio-scsi"),
+            AccessPath::VirtioBlk => f.write_str("virtio-blk"),
+            AccessPath::Host => f.write_str("host"),
         }
     }
 }
@@ -92,22 +92,26 @@ pub fn run(options: &Options) -> Result<Report> {
     let piece_bytes = options.piece_kib << 10;
     options.check(piece_bytes)?;
     let storage = setup.storage()?;
-    let old = Manner {
+    let old = LsiRequestOptions {
         bus: Bus::HeldByWrites,
         piece_bytes,
     };
-    let pieces = Manner {
+    let pieces = LsiRequestOptions {
         bus: Bus::Shared,
         ..old
     };
-    let whole = Manner {
+    let whole = LsiRequestOptions {
         piece_bytes: 0,
         ..pieces
     };
-    let mut ways = vec![Way::Lsi(old), Way::Lsi(pieces), Way::Lsi(whole)];
-    ways.extend([Way::VirtioScsi, Way::VirtioBlk]);
+    let mut ways = vec![
+        AccessPath::Lsi(old),
+        AccessPath::Lsi(pieces),
+        AccessPath::Lsi(whole),
+    ];
+    ways.extend([AccessPath::VirtioScsi, AccessPath::VirtioBlk]);
     if storage.backing != Backing::Null {
-        ways.push(Way::Host);
+        ways.push(AccessPath::Host);
     }
     let loads = options.loads();
     let measured = measure(setup, &storage, &ways, &loads)?;
@@ -175,11 +179,12 @@ type Repetitions = Vec<Vec<Vec<Measured>>>;
 fn measure(
     setup: &Setup,
     storage: &Storage,
-    ways: &[Way],
+    ways: &[AccessPath],
     loads: &[load::Load],
 ) -> Result<Repetitions> {
     let program = blockplane(setup.server.as_deref())?;
-    let goes = |way: &Way, load: &load::Load| load.block_bytes > SMALL_BYTES || way.is_for_small();
+    let goes =
+        |way: &AccessPath, load: &load::Load| load.block_bytes > SMALL_BYTES || way.is_for_small();
     let per_repetition: usize = loads
         .iter()
         .map(|load| ways.iter().filter(|way| goes(way, load)).count())
@@ -236,13 +241,18 @@ fn measure(
     Ok(all)
 }
 
-fn through(server: &mut Server, way: Way, load: &load::Load, setup: &Setup) -> Result<Measured> {
+fn through(
+    server: &mut Server,
+    way: AccessPath,
+    load: &load::Load,
+    setup: &Setup,
+) -> Result<Measured> {
     let stream = server.connect(0)?;
     let (warm_up, time, pid) = (setup.warm_up(), setup.run(), Some(server.pid()));
     let measured = match way {
-        Way::Lsi(manner) => load::measure_lsi(stream, manner, load, warm_up, time, pid),
-        Way::VirtioScsi => load::measure_virtio_scsi(stream, load, warm_up, time, pid),
-        Way::VirtioBlk | Way::Host => load::measure(stream, load, warm_up, time, pid),
+        AccessPath::Lsi(manner) => load::measure_lsi(stream, manner, load, warm_up, time, pid),
+        AccessPath::VirtioScsi => load::measure_virtio_scsi(stream, load, warm_up, time, pid),
+        AccessPath::VirtioBlk | AccessPath::Host => load::measure(stream, load, warm_up, time, pid),
     };
     measured.map_err(|error| server.explain(error).of(&way.to_string()))
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Options, Repetitions, SMALL_BYTES, Way};
+use super::{AccessPath, Options, Repetitions, SMALL_BYTES};
 use crate::experiments::{ERRORS, Report};
 use crate::load::{Load, Measured};
 use crate::stats::{Summary, number};
@@ -30,7 +30,7 @@ const PAIRS: [(&str, &str); 4] = [
 
 /// All figures.
 pub(super) struct Outcome {
-    pub ways: Vec<Way>,
+    pub ways: Vec<AccessPath>,
     pub loads: Vec<Load>,
     pub measured: Repetitions,
 }
@@ -85,7 +85,7 @@ impl Outcome {
 
     fn table(&self, title: &str, first: &str) -> Table {
         let mut columns = vec![first.to_owned()];
-        columns.extend(self.ways.iter().map(Way::to_string));
+        columns.extend(self.ways.iter().map(AccessPath::to_string));
         Table::new(title, &columns)
     }
 

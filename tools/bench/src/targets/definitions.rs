@@ -2,10 +2,10 @@
 
 use super::Options;
 use crate::aio::Aio;
-use crate::arena::Contender;
 use crate::client::Placement;
+use crate::contenders::Contender;
 use crate::load::{Detail, Load, Order, Pattern, Waiting};
-use crate::storage::Wanted;
+use crate::storage::BackingOption;
 
 /// Groups of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -35,9 +35,9 @@ pub(super) enum Measure {
     Cpu,
 }
 
-/// With whom.
+/// The contender to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Against {
+pub(super) enum Baseline {
     /// qemu-storage-daemon.
     Peer,
     /// The host itself.
@@ -52,7 +52,7 @@ pub(super) struct Target {
     pub waiting: Waiting,
     pub depth: u16,
     pub measure: Measure,
-    pub against: Against,
+    pub against: Baseline,
     pub at_least: f64,
 }
 
@@ -61,7 +61,7 @@ const fn target(
     waiting: Waiting,
     depth: u16,
     measure: Measure,
-    against: Against,
+    against: Baseline,
     at_least: f64,
 ) -> Target {
     Target {
@@ -76,7 +76,7 @@ const fn target(
 
 /// All of them, but for the idle server.
 pub(super) const TARGETS: [Target; 18] = {
-    use Against::{Alone, Peer, Raw};
+    use Baseline::{Alone, Peer, Raw};
     use Group::{Disk, IdleNeighbours, Mixed, MixedTmpfs, Null, Tmpfs};
     use Measure::{Cpu, Iops};
     use Waiting::{Blocking, Polling};
@@ -117,11 +117,11 @@ impl Group {
         }
     }
 
-    pub(super) fn storage(self) -> Wanted {
+    pub(super) fn storage(self) -> BackingOption {
         match self {
-            Group::Null | Group::IdleNeighbours | Group::Idle => Wanted::Null,
-            Group::Tmpfs | Group::MixedTmpfs => Wanted::Tmpfs,
-            Group::Disk | Group::Mixed => Wanted::File,
+            Group::Null | Group::IdleNeighbours | Group::Idle => BackingOption::Null,
+            Group::Tmpfs | Group::MixedTmpfs => BackingOption::Tmpfs,
+            Group::Disk | Group::Mixed => BackingOption::File,
         }
     }
 

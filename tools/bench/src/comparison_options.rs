@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use crate::cpus;
 use crate::error::Result;
 use crate::program::find_program;
-use crate::storage::Room;
+use crate::storage::NewFile;
 use crate::units;
 
 /// The program that takes the same command line.
 pub(crate) const PEER: &str = "qemu-storage-daemon";
 
-/// Options of both.
+/// Options that both commands have.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Place {
+pub struct ComparisonOptions {
     /// Size of a temporary file; it is filled with random data first
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = units::file_bytes)]
     pub size: u64,
@@ -34,9 +34,9 @@ pub struct Place {
     pub client_cpus: Vec<usize>,
 }
 
-impl Place {
-    pub(crate) fn room(&self) -> Room<'_> {
-        Room {
+impl ComparisonOptions {
+    pub(crate) fn room(&self) -> NewFile<'_> {
+        NewFile {
             folder: self.folder.as_deref(),
             bytes: self.size,
         }

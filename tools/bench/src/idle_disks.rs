@@ -1,4 +1,4 @@
-//! Disks that have nothing to do any more: all their queues are started, and each was used once.
+//! Idle disks: all their queues are started, and each was used once.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -16,8 +16,8 @@ const BLOCK_BYTES: u32 = 4096;
 /// For one read.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-/// Their front-ends. The queues stop when it is dropped.
-pub(crate) struct Crowd {
+/// The front-ends of idle disks. The queues stop when it is dropped.
+pub(crate) struct IdleDisks {
     _members: Vec<(Session, SharedMemory, Doorbells)>,
 }
 
@@ -32,10 +32,10 @@ pub(crate) fn disk(queues: u8) -> Disk {
 }
 
 /// Starts all queues of the disks 1 to `disks` of a server, and reads once through each.
-pub(crate) fn gather(server: &mut Server, disks: u16, queues: u8) -> Result<Crowd> {
+pub(crate) fn gather(server: &mut Server, disks: u16, queues: u8) -> Result<IdleDisks> {
     let _ = raise_descriptor_limit();
     let members = (1..=usize::from(disks)).map(|disk| member(server, disk, queues));
-    Ok(Crowd {
+    Ok(IdleDisks {
         _members: members.collect::<Result<_>>()?,
     })
 }

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::random::Random;
 
 /// A server with a load's queues started, and the memory that they are in.
-pub(super) struct Attached {
+pub(super) struct StartedServer {
     pub session: Session,
     memory: SharedMemory,
     shape: Shape,
@@ -23,7 +23,7 @@ pub(super) struct Attached {
     pub blocks: u64,
 }
 
-impl Attached {
+impl StartedServer {
     pub fn new(stream: UnixStream, load: &Load) -> Result<Self> {
         let negotiate = if load.recorded {
             Session::negotiate_recorded
@@ -61,7 +61,7 @@ impl Attached {
             doorbells.push(bells);
         }
         session.settle()?;
-        Ok(Attached {
+        Ok(StartedServer {
             session,
             memory,
             shape,

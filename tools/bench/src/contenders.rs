@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crate::aio::Aio;
 use crate::cpus::Pinned;
-use crate::crowd::{self, Crowd};
 use crate::error::{Error, Result};
+use crate::idle_disks::{self, IdleDisks};
 use crate::load::raw;
 use crate::load::{Load, Measured, measure};
 use crate::progress::Progress;
@@ -81,9 +81,9 @@ impl fmt::Display for Contender {
     }
 }
 
-/// The disk and how servers are started.
+/// The disk, and the programs and options of the servers.
 #[derive(Clone, Debug)]
-pub struct Ground {
+pub struct ServerSetup {
     /// Our program.
     pub ours: PathBuf,
     /// The other one, if there is one.
@@ -116,17 +116,17 @@ pub struct Times {
 }
 
 enum Running {
-    Server(Box<Server>, Option<Crowd>),
+    Server(Box<Server>, Option<IdleDisks>),
     Raw(PathBuf, Aio),
     Socket(PathBuf),
 }
 
-/// Contenders that are ready.
-pub struct Arena {
-    /// Who is there.
+/// Running contenders.
+pub struct Contenders {
+    /// The contenders.
     pub contenders: Vec<Contender>,
     running: Vec<Running>,
-    ground: Ground,
+    setup: ServerSetup,
 }
 
 /// One load on all of them.
@@ -138,21 +138,21 @@ pub struct Row {
     pub measured: Vec<Vec<Measured>>,
 }
 
-impl Arena {
+impl Contenders {
     /// Starts those that have to be started.
     ///
     /// # Errors
     /// [`Error::Unsuitable`] where one cannot be: there is no file to read without a server, no such
     /// program; [`Error::Server`] and others when one fails.
-    pub fn open(ground: Ground, contenders: &[Contender]) -> Result<Self> {
+    pub fn open(setup: ServerSetup, contenders: &[Contender]) -> Result<Self> {
         let mut running = Vec::new();
         for contender in contenders {
-            running.push(ground.start(contender)?);
+            running.push(setup.start(contender)?);
         }
-        Ok(Arena {
+        Ok(Contenders {
             contenders: contenders.to_vec(),
             running,
-            ground,
+            setup,
         })
     }
 
@@ -174,7 +174,7 @@ impl Arena {
                     recorded: load.recorded || *name == Contender::OursRecorded,
                     ..load.clone()
                 };
-                let one = self.running[index].measure(&load, times, &self.ground);
+                let one = self.running[index].measure(&load, times, &self.setup);
                 measured[index].push(one.map_err(|error| error.of(&name.to_string()))?);
                 progress.step();
             }
@@ -201,7 +201,7 @@ impl Arena {
 }
 
 impl Running {
-    fn measure(&mut self, load: &Load, times: Times, ground: &Ground) -> Result<Measured> {
+    fn measure(&mut self, load: &Load, times: Times, setup: &ServerSetup) -> Result<Measured> {
         let Times { warm_up, time, .. } = times;
         match self {
             Running::Server(server, _) => {
@@ -210,14 +210,14 @@ impl Running {
                 measure(stream, load, warm_up, time, pid).map_err(|error| server.explain(error))
             }
             Running::Raw(path, engine) => {
-                raw::measure(path, *engine, load, &ground.server_cpus, warm_up, time)
+                raw::measure(path, *engine, load, &setup.server_cpus, warm_up, time)
             }
             Running::Socket(path) => measure(connect(path)?, load, warm_up, time, None),
         }
     }
 }
 
-impl Ground {
+impl ServerSetup {
     fn start(&self, contender: &Contender) -> Result<Running> {
         match contender {
             Contender::Ours | Contender::OursRecorded => {
@@ -277,13 +277,13 @@ impl Ground {
             front_end: FrontEnd::Blk,
         }];
         if let Some((count, queues)) = crowd {
-            disks.extend((0..count).map(|_| crowd::disk(queues)));
+            disks.extend((0..count).map(|_| idle_disks::disk(queues)));
         }
         let mut server = Server::start_as(program, threads, more, &disks)?;
         // It listens before anything is measured.
         drop(server.connect(0)?);
         let crowd = crowd
-            .map(|(count, queues)| crowd::gather(&mut server, count, queues))
+            .map(|(count, queues)| idle_disks::gather(&mut server, count, queues))
             .transpose()
             .map_err(|error| server.explain(error))?;
         Ok(Running::Server(Box::new(server), crowd))
