@@ -235,14 +235,14 @@ mod tests {
     }
 
     #[test]
-    fn its_own_bytes_pass() {
+    fn matching_data_passes() {
         let (model, bytes) = written();
         assert!(model.check(100, &bytes).is_ok());
         assert!(bytes[..1024].iter().all(|&byte| byte == 0));
     }
 
     #[test]
-    fn every_single_byte_counts() {
+    fn comparison_depends_on_every_byte() {
         let (model, bytes) = written();
         for at in 0..bytes.len() {
             let mut bytes = bytes.clone();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_holds_what_it_says() {
+    fn model_matches_a_written_file() {
         let (model, _) = written();
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("model");

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_without_a_count_is_for_as_many_as_there_are() {
+    fn time_limit_without_a_count_runs_unlimited_seeds() {
         let options = parse("--time 5m").unwrap();
         assert_eq!(options.time, Some(Duration::from_secs(300)));
         assert_eq!(options.seeds, u64::MAX);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_what_was_expected() {
+    fn invalid_option_is_reported_with_the_expected_form() {
         for (line, expected) in [
             ("--seed x", "a number is expected"),
             ("--seed", "wants a value"),

@@ -8,7 +8,7 @@ use sim::shrink::shrink;
 use sim::trace::Trace;
 
 #[test]
-fn nothing_is_found_and_everything_happens() {
+fn campaign_finds_nothing_and_covers_all_events() {
     let campaign = Campaign {
         first: 1,
         seeds: 4000,
@@ -37,7 +37,7 @@ fn a_seed_is_replayed_exactly() {
 
 /// As if each run were wrong in which a daemon is killed after the first answer.
 #[test]
-fn a_finding_is_made_small_and_is_still_one() {
+fn finding_made_small_still_fails() {
     let fails = |plan: &Plan| {
         let seen = run(plan, Trace::default()).expect("nothing else is found");
         seen.kills > 0 && seen.answered > 0

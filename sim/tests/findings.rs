@@ -73,7 +73,7 @@ const WHOLE: Event = Event::Complete {
 /// A request is answered without the disk, others that wait are given up before the guest sees that, and then several complete
 /// together: those were not entered into the statistics before the next ones were taken.
 #[test]
-fn what_completes_behind_requests_that_were_given_up_counts() {
+fn completions_behind_cancelled_requests_count() {
     let config = Config {
         policy: [OnError::Report, OnError::Stop],
         ..config()
@@ -161,7 +161,7 @@ fn a_request_that_an_unseen_answer_lies_over_is_not_lost() {
 /// A read is done in part, fails, and is parked; its queue stops during a migration and leaves it in the in-flight region. The device is
 /// reset then, and the request is not carried out any more: what it had read was not in the dirty log.
 #[test]
-fn what_was_read_for_a_parked_request_is_in_the_dirty_log_when_its_queue_stops() {
+fn data_read_for_a_parked_request_is_in_the_dirty_log_when_its_queue_stops() {
     let run = iterations(3);
     let ends = |how| Event::Complete { pick: 0, how };
     let driver = config().driver;
@@ -264,7 +264,7 @@ fn a_disabled_queue_has_the_new_table_when_it_is_enabled() {
 
 /// A driver that cannot flush follows one that can: what it writes survives a power failure, also after requests that waited.
 #[test]
-fn what_a_driver_without_flush_writes_is_stable() {
+fn writes_of_a_driver_without_flush_are_stable() {
     let run = iterations(3);
     let look = Event::Look {
         queue: 0,

@@ -40,7 +40,7 @@ fn all(folder: &Folder, seeds: u64) -> Result<Images, String> {
 }
 
 #[test]
-fn what_was_flushed_is_there_whatever_else_is() {
+fn flushed_data_survives_a_power_failure() {
     let folder = Folder::new("flushed");
     println!("{:?}", all(&folder, 40).unwrap());
 }

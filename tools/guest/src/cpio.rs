@@ -106,7 +106,7 @@ mod tests {
 
     /// The archive is verified by an independent reader: busybox's `cpio`.
     #[test]
-    fn an_independent_cpio_unpacks_what_we_wrote() {
+    fn busybox_cpio_unpacks_our_archive() {
         let mut archive = Archive::new(Vec::new());
         archive.file("a/b/one", b"1").unwrap();
         archive.file("a/b/empty", b"").unwrap();

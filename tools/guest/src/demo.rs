@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_demonstration_shows_both_guests_and_that_nothing_was_lost() {
+    fn demonstration_shows_both_guests_without_data_loss() {
         let mut out = Vec::new();
         show(&crate::server::blockplane().unwrap(), &mut out)
             .unwrap_or_else(|error| panic!("{error}"));

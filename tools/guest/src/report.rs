@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_wrote_nothing_or_said_nothing_is_idle() {
+    fn writer_without_writes_or_report_is_idle() {
         let mut report = Report::default();
         report.line("BP: rounds.0=3");
         report.line("BP: rounds.2=0");
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_end_is_the_end() {
+    fn report_ends_at_its_last_line_only() {
         let mut report = Report::default();
         assert_eq!(report.line("BP-ENDED"), Event::None);
         assert_eq!(report.line("BP-END\r"), Event::End);

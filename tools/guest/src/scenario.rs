@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_would_split_are_refused() {
+    fn values_with_separators_are_refused() {
         assert!(word("serial", "BP-0001").is_ok());
         for bad in ["", "a b", "a\"b", "a;b", "a,b", "$x", "a\nb"] {
             assert!(word("serial", bad).is_err(), "{bad:?}");

@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_counts_once_it_listens() {
+    fn socket_is_found_once_it_listens() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let sockets = || fs::read_to_string("/proc/net/unix").unwrap();

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_thread_that_waited_longest_counts() {
+    fn longest_waiting_thread_determines_the_run_delay() {
         assert_eq!(parse("6027 2047 3\n"), Some(2047));
         let delays = |pairs: &[(&str, u64)]| {
             RunDelay(pairs.iter().map(|(t, d)| ((*t).to_owned(), *d)).collect())

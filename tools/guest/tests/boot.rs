@@ -39,7 +39,7 @@ fn assert_same_data(wrote: &Report, read: &Report, num_queues: usize) {
 }
 
 #[test]
-fn one_server_process_serves_one_guest_after_the_other() {
+fn server_process_serves_several_guests_in_turn() {
     let (_folder, options) = disk(1);
     let server = start(&options);
     let first = boot(&server, Scenario::FirstBoot);
@@ -96,7 +96,7 @@ fn packed_queues_carry_data_with_one_and_with_four() {
 }
 
 #[test]
-fn discard_and_trim_give_space_back_to_the_host() {
+fn discard_and_trim_free_space_on_the_host() {
     let (_folder, options) = disk(2);
     let server = start(&options);
     let mut occupied = Vec::new();
@@ -129,7 +129,7 @@ fn discard_and_trim_give_space_back_to_the_host() {
 }
 
 #[test]
-fn a_read_only_disk_reads_well_and_stays_as_it_is() {
+fn read_only_disk_is_readable_and_unchanged() {
     let (_folder, mut options) = disk(1);
     let server = start(&options);
     let first = boot(&server, Scenario::FirstBoot);

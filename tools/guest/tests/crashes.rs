@@ -35,11 +35,11 @@ fn survives(num_queues: u16, packed: bool, crashes: u32) {
 }
 
 #[test]
-fn a_guest_does_not_notice_that_its_server_is_killed() {
+fn killing_the_server_goes_unnoticed_by_the_guest() {
     survives(2, false, CRASHES);
 }
 
 #[test]
-fn a_guest_with_packed_queues_does_not_notice_either() {
+fn killing_the_server_goes_unnoticed_by_a_guest_with_packed_queues() {
     survives(2, true, CRASHES / 4);
 }

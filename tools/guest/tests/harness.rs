@@ -129,7 +129,7 @@ fn a_guest_that_takes_too_long_is_ended_and_its_server_lives_on() {
 }
 
 #[test]
-fn a_guest_without_a_server_says_why() {
+fn guest_without_a_server_fails_with_the_reason() {
     let (_folder, server) = serve();
     std::fs::remove_file(server.socket()).unwrap();
     let error = Boot::new(&server, Scenario::FirstBoot).run().unwrap_err();
@@ -140,7 +140,7 @@ fn a_guest_without_a_server_says_why() {
 }
 
 #[test]
-fn a_server_that_does_not_start_says_why() {
+fn server_that_does_not_start_fails_with_the_reason() {
     let folder = guest::disk_folder().unwrap();
     let options = ServerOptions::new(&folder.path().join("disk.img"), 64 << 20);
     let error = Server::start(&Program::Blockplane("/bin/false".into()), &options).unwrap_err();

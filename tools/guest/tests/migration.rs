@@ -106,12 +106,12 @@ fn there_and_back(packed: bool, rounds: u32) {
 }
 
 #[test]
-fn a_guest_moves_there_and_back_while_it_works() {
+fn migration_works_there_and_back_under_load() {
     there_and_back(false, ROUNDS);
 }
 
 #[test]
-fn a_guest_with_packed_queues_does_so_too() {
+fn migration_works_with_packed_queues() {
     there_and_back(true, 1);
 }
 
@@ -164,7 +164,7 @@ fn there_and_back_waiting(hosts: Hosts, rule: &str, others: impl Fn(&Server)) {
 }
 
 #[test]
-fn requests_that_wait_after_an_error_move_with_the_guest() {
+fn migration_moves_parked_requests() {
     there_and_back_waiting(Hosts::new(false), r#"{"errno": 5}"#, |from| {
         wait_until("each writer runs into it", || waiting(from) == 4);
     });
@@ -189,11 +189,11 @@ fn amid_others(packed: bool) {
 }
 
 #[test]
-fn requests_that_wait_amid_others_move_with_the_record_of_them() {
+fn migration_moves_parked_requests_in_the_inflight_region() {
     amid_others(false);
 }
 
 #[test]
-fn those_of_packed_queues_do_so_too() {
+fn migration_moves_parked_requests_of_packed_queues() {
     amid_others(true);
 }

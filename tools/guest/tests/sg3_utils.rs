@@ -42,11 +42,11 @@ fn assert_checked(report: &Report) {
 }
 
 #[test]
-fn the_disks_of_a_virtio_controller_answer_by_the_book() {
+fn disks_of_a_virtio_controller_conform_to_spc_and_sbc() {
     assert_checked(&ask(Device::Controller { slow: None }));
 }
 
 #[test]
-fn the_disks_of_a_host_adapter_answer_by_the_book() {
+fn disks_of_a_host_adapter_conform_to_spc_and_sbc() {
     assert_checked(&ask(Device::HostAdapter { slow: None }));
 }

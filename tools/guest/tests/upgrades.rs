@@ -16,7 +16,7 @@ const AT_WORK: Duration = Duration::from_millis(500);
 const QUEUES: u16 = 2;
 
 #[test]
-fn a_guest_does_not_notice_that_its_server_is_upgraded() {
+fn upgrade_goes_unnoticed_by_the_guest() {
     let folder = guest::disk_folder().unwrap();
     let mut options = ServerOptions::new(&folder.path().join("disk.img"), 64 << 20);
     options.num_queues = QUEUES;

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_that_is_left_ends_with_the_limit() {
+    fn remaining_time_ends_with_the_limit() {
         assert_eq!(Deadline::after(Duration::ZERO).remaining(), Duration::ZERO);
         let deadline = Deadline::after(STUCK_AFTER);
         let left = deadline.remaining();

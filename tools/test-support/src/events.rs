@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_descriptors_that_are_readable_are_named() {
+    fn readable_descriptors_are_returned() {
         let (silent, signalled) = (event(), event());
         signal(&signalled);
         let fds = [silent.as_fd(), signalled.as_fd()];
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "not after 1ms: a signal")]
-    fn a_wait_for_what_is_never_signalled_ends_at_its_deadline() {
+    fn wait_without_a_signal_ends_at_its_deadline() {
         let deadline = Deadline::after(Duration::from_millis(1));
         wait_for_any("a signal", deadline, &[event().as_fd()]);
     }

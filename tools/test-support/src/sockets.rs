@@ -112,14 +112,14 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "not after 1ms: a client connects")]
-    fn a_client_that_never_comes_is_not_waited_for_for_ever() {
+    fn accept_without_a_client_ends_at_the_deadline() {
         let (_folder, listener) = listener(1);
         accept_before(&listener, Deadline::after(SHORT));
     }
 
     #[test]
     #[should_panic(expected = "an answer: ")]
-    fn a_silent_peer_is_named_by_what_it_does_not_send() {
+    fn silent_peer_is_reported_with_the_expected_message() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         ours.set_read_timeout(Some(SHORT)).unwrap();
         read_to_end("an answer", ours);
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "not after 1ms: the end of an answer")]
-    fn an_answer_without_end_ends_at_the_deadline() {
+    fn endless_reply_ends_at_the_deadline() {
         let deadline = Deadline::after(SHORT);
         read_to_end_before("the end of an answer", deadline, io::repeat(b'x'));
     }

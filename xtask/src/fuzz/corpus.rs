@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_joined_is_split_again_and_what_is_cut_off_is_no_corpus() {
+    fn corpus_round_trips_and_a_truncated_one_is_refused() {
         let inputs = vec![vec![], vec![1], vec![2; 300]];
         let (count, bytes) = join(&inputs);
         assert_eq!(count, 3);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_does_not_grow_without_end() {
+    fn corpus_has_a_size_limit() {
         let inputs = vec![vec![7; 1000]; 1000];
         assert!(join(&inputs).1.len() <= LARGEST);
         assert_eq!(join(&[vec![0; LONGEST + 1]]).0, 0);

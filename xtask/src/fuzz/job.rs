@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_is_what_the_last_line_with_numbers_says() {
+    fn progress_comes_from_the_last_line_with_numbers() {
         let log = "#2 INITED cov: 3 ft: 4 corp: 1/1b\n#1234\tDONE   cov: 56 ft: 78 corp: 9/1011b lim: 4\n\
                    ###### End of recommended dictionary. ######\n";
         let (inputs, edges, kept) = (1234, 56, 9);

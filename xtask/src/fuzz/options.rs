@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn words_become_options_or_say_what_is_wrong() {
+    fn fuzz_options_are_parsed_or_refused_with_the_reason() {
         let options = parse("scsi --time 2h --jobs 2 --save").unwrap();
         assert_eq!(options.target.as_deref(), Some("scsi"));
         assert_eq!(

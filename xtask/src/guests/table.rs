@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_the_same() {
+    fn json_has_the_same_cells_as_the_table() {
         let packages = [Packages {
             of: "QEMU 7.2".to_owned(),
             versions: vec![("seabios".to_owned(), "1".to_owned())],

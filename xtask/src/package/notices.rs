@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn holders_are_named_and_texts_are_shown_that_are_not_shared() {
+    fn copyright_names_holders_and_includes_unique_license_texts() {
         let mit = of(
             "Apache-2.0 OR MIT",
             "Copyright (c) 2020 Bob\n\nPermission is",

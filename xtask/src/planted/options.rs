@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_decides_which_some_are_planted() {
+    fn seed_selects_the_planted_mistakes() {
         let (_folder, all) = ten();
         assert_eq!(chosen("", &all), "abcdefghij");
         assert_eq!(chosen("h c", &all), "hc");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn each_commit_is_another_seed() {
+    fn each_commit_has_another_seed() {
         let repository = tempfile::tempdir().expect("a folder");
         let git = |line: &str| {
             let mut git = Command::new("git");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_planted_options_are_refused() {
         let wrong = [
             "--some",
             "--some x",

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_all_and_counts_those_that_were_found() {
+    fn table_lists_all_mistakes_and_counts_the_found_ones() {
         let row = |name: &str, outcome| Row {
             name: name.to_owned(),
             outcome,

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn two_circles_are_two() {
+    fn separate_circles_are_reported_separately() {
         let modules = modules(&[
             ("a/src/main.rs", "mod b;\nmod c;\nmod d;\nmod e;\n"),
             ("a/src/b.rs", "use crate::{c, d};\n"),

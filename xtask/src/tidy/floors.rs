@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dependency_leads_down() {
+    fn dependency_on_a_higher_floor_is_found() {
         let packages = [
             package("a", &["libc"]),
             package("b", &["a", "c", "d"]),

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_is_there_and_has_a_head() {
+    fn missing_and_headless_headers_are_found() {
         let files = [
             ("fine.rs", "//! Whatsoever: a noun phrase.\n"),
             ("late.rs", "use a::b;\n//! A header.\n"),

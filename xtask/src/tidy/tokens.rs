@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_and_literals_hide_what_is_in_them() {
+    fn tokens_exclude_comments_and_literals() {
         let source = r####"
 a /* b /* c */ d */ e // f
 "g \" h" r#"i " j"# b"k" 'l' '\'' 'm r#n 'o'

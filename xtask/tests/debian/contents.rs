@@ -21,7 +21,7 @@ fn listed() -> Vec<(String, String, String)> {
 }
 
 #[test]
-fn it_says_what_it_is_and_needs() {
+fn control_file_describes_the_package_and_its_dependencies() {
     if !has_tools(&[]) {
         return;
     }
@@ -36,7 +36,7 @@ fn it_says_what_it_is_and_needs() {
 }
 
 #[test]
-fn everything_is_roots_and_only_the_programs_are_executable() {
+fn files_belong_to_root_and_only_programs_are_executable() {
     if !has_tools(&[]) {
         return;
     }
@@ -110,7 +110,7 @@ fn authors_of_linked_crates_are_named() {
 }
 
 #[test]
-fn lintian_warns_of_nothing() {
+fn lintian_has_no_warnings() {
     if !has_tools(&["lintian"]) {
         return;
     }
@@ -124,7 +124,7 @@ fn lintian_warns_of_nothing() {
 }
 
 #[test]
-fn its_files_are_those_that_were_packed() {
+fn package_contains_the_packed_files() {
     if !has_tools(&[]) {
         return;
     }
@@ -135,7 +135,7 @@ fn its_files_are_those_that_were_packed() {
 }
 
 #[test]
-fn the_program_has_no_symbols_but_the_notes_that_tracers_read() {
+fn program_is_stripped_except_for_probe_notes() {
     if !has_tools(&[]) {
         return;
     }

@@ -8,7 +8,7 @@ use crate::machine::{Machine, has_tools, output, package};
 const CONFIGURATION: &str = "etc/blockplane/blockplane.toml";
 
 #[test]
-fn installing_makes_the_user_and_the_folders() {
+fn installation_creates_user_and_folders() {
     if !has_tools(&[]) {
         return;
     }
@@ -36,7 +36,7 @@ fn installing_makes_the_user_and_the_folders() {
 }
 
 #[test]
-fn the_configuration_is_the_administrators() {
+fn reinstallation_and_removal_keep_the_configuration() {
     if !has_tools(&[]) {
         return;
     }
@@ -57,7 +57,7 @@ fn the_configuration_is_the_administrators() {
 }
 
 #[test]
-fn purging_disables_what_was_enabled() {
+fn purge_disables_enabled_services() {
     if !has_tools(&["systemctl"]) {
         return;
     }
@@ -79,7 +79,7 @@ fn purging_disables_what_was_enabled() {
 }
 
 #[test]
-fn images_and_own_files_stay_for_ever() {
+fn purge_keeps_images_and_foreign_files() {
     if !has_tools(&[]) {
         return;
     }

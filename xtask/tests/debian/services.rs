@@ -97,7 +97,7 @@ fn use_disk(machine: &Machine, socket: &Path) {
 }
 
 #[test]
-fn the_template_serves_a_disk_on_the_socket_that_it_is_handed() {
+fn template_service_serves_a_disk_on_its_activated_socket() {
     if !has_tools(&[]) {
         return;
     }
@@ -125,7 +125,7 @@ fn the_template_serves_a_disk_on_the_socket_that_it_is_handed() {
 }
 
 #[test]
-fn what_is_installed_can_be_started_and_serves_nothing_yet() {
+fn installed_service_starts_without_exports() {
     if !has_tools(&[]) {
         return;
     }
@@ -137,7 +137,7 @@ fn what_is_installed_can_be_started_and_serves_nothing_yet() {
 }
 
 #[test]
-fn the_remarks_of_the_configuration_are_right_once_they_are_none() {
+fn commented_options_of_the_configuration_are_valid() {
     if !has_tools(&[]) {
         return;
     }

@@ -28,7 +28,7 @@ fn analyze(machine: &Machine, verb: &str, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn they_are_well_formed() {
+fn systemd_accepts_the_units() {
     if !has_tools(&["systemd-analyze"]) {
         return;
     }
@@ -54,7 +54,7 @@ fn they_are_well_formed() {
 }
 
 #[test]
-fn they_confine_the_daemon() {
+fn units_confine_the_daemon() {
     if !has_tools(&["systemd-analyze"]) {
         return;
     }
@@ -70,7 +70,7 @@ fn they_confine_the_daemon() {
 }
 
 #[test]
-fn both_services_confine_it_alike() {
+fn both_services_have_the_same_confinement() {
     if !has_tools(&[]) {
         return;
     }

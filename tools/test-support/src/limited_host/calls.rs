@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn other_arguments_are_not_refused() {
+    fn calls_with_other_arguments_are_not_refused() {
         let call = Call {
             number: libc::SYS_fallocate,
             with_bits: Some((1, 0x10)),
