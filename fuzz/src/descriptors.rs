@@ -1,4 +1,4 @@
-//! Descriptors that a front-end may pass: what is wanted, and what is not.
+//! File descriptors that a front-end may pass, suitable and unsuitable.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! A disk in memory, which looks at what it is asked, and takes its time.
+//! Disk in memory that checks its requests and completes them later.
 
 use std::sync::Arc;
 
@@ -114,11 +114,11 @@ pub fn allocations(offset: u64, len: u64, most: usize) -> Result<Vec<Allocation>
     Ok(pieces.take(most).collect())
 }
 
-/// Keeps reservations: what it is given can be taken back.
+/// A store that accepts reservations and checks that they can be restored.
 #[derive(Debug)]
-pub struct Kept;
+pub struct AcceptedReservations;
 
-impl ReservationStore for Kept {
+impl ReservationStore for AcceptedReservations {
     fn save(&self, text: &str) -> Result<(), Errno> {
         let unit = Unit::new(UnitOptions::default(), geometry()).expect("options");
         unit.restore_reservations(text).expect("what was saved");
@@ -129,7 +129,7 @@ impl ReservationStore for Kept {
 /// A unit that keeps reservations.
 pub fn keeping() -> UnitOptions {
     UnitOptions {
-        reservation_store: Some(Arc::new(Kept)),
+        reservation_store: Some(Arc::new(AcceptedReservations)),
         ..UnitOptions::default()
     }
 }

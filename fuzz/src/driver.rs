@@ -2,7 +2,7 @@
 
 use virtqueue::{Queue, RingFeatures, RingLayout};
 
-use crate::guest::{Allowed, Memory, address, length};
+use crate::guest::{Memory, WritableRanges, address, length};
 use crate::input::Input;
 
 const NEXT: u16 = 1;
@@ -61,7 +61,7 @@ impl Driver {
     }
 
     /// What the device itself writes of the rings.
-    pub fn allow(&self, memory: &Memory, allowed: &mut Allowed) {
+    pub fn allow(&self, memory: &Memory, allowed: &mut WritableRanges) {
         let size = u64::from(self.layout.size);
         let parts = match self.features.packed {
             true => [(self.layout.desc, 16 * size), (self.layout.used, 4)],

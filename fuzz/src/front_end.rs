@@ -10,8 +10,8 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use vfio_user::wire::{self, DmaAccess, DmaMap, DmaUnmap, Header, command};
 use vfio_user::{PciDevice, Server};
 
-/// What it has been asked for of its memory.
-struct Asked {
+/// Requests of the device for guest memory.
+struct PendingAccess {
     header: Header,
     access: DmaAccess,
     data: Vec<u8>,
@@ -27,7 +27,7 @@ pub struct FrontEnd<D> {
     waiting: Vec<(u16, u16)>,
     /// It has sent what is no message: replies may be to anything.
     is_wild: bool,
-    asked: VecDeque<Asked>,
+    asked: VecDeque<PendingAccess>,
 }
 
 impl<D: PciDevice> FrontEnd<D> {
@@ -157,7 +157,7 @@ impl<D: PciDevice> FrontEnd<D> {
             if header.flags & wire::TYPE_MASK == wire::TYPE_COMMAND {
                 let access = DmaAccess::decode(payload).expect("an access to memory");
                 let data = payload[DmaAccess::BYTES..].to_vec();
-                self.asked.push_back(Asked {
+                self.asked.push_back(PendingAccess {
                     header,
                     access,
                     data,
@@ -194,7 +194,7 @@ impl<D: PciDevice> FrontEnd<D> {
 
     /// Answers what was asked for first; `memory` is at `address`. An error for what is outside of it, and unless `succeeds`.
     pub fn answer(&mut self, address: u64, memory: &mut [u8], succeeds: bool) {
-        let Some(Asked {
+        let Some(PendingAccess {
             header,
             access,
             data,

@@ -1,4 +1,4 @@
-//! A guest's memory, and a look at what has changed of it.
+//! Guest memory, and checks for unexpected changes of it.
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,17 +20,17 @@ const PAGE: usize = 4096;
 const USER: u64 = 0x7f00_0000_0000;
 
 /// Addresses of the mappings, which are never removed, each between two guard pages.
-struct Mapped([*mut u8; REGIONS.len()]);
+struct Mappings([*mut u8; REGIONS.len()]);
 
 // SAFETY: addresses; targets run on one thread.
-unsafe impl Send for Mapped {}
+unsafe impl Send for Mappings {}
 // SAFETY: as above.
-unsafe impl Sync for Mapped {}
+unsafe impl Sync for Mappings {}
 
-fn mapped() -> &'static Mapped {
-    static MAPPED: OnceLock<Mapped> = OnceLock::new();
+fn mapped() -> &'static Mappings {
+    static MAPPED: OnceLock<Mappings> = OnceLock::new();
     MAPPED.get_or_init(|| {
-        Mapped(REGIONS.map(|(_, len)| {
+        Mappings(REGIONS.map(|(_, len)| {
             let whole = len + 2 * PAGE;
             // SAFETY: a new mapping, whose middle is opened up.
             unsafe {
@@ -114,9 +114,9 @@ impl Memory {
 
 /// What may have changed: host ranges.
 #[derive(Default)]
-pub struct Allowed(Vec<(usize, usize)>);
+pub struct WritableRanges(Vec<(usize, usize)>);
 
-impl Allowed {
+impl WritableRanges {
     pub fn add(&mut self, base: *const u8, len: usize) {
         self.0.push((base.addr(), base.addr() + len));
     }

@@ -1,4 +1,4 @@
-//! An input as a source of choices.
+//! Fuzz input as a source of choices.
 
 /// What is left of an input. Behind its end there are zeroes, so that any input is a valid one.
 pub struct Input<'a>(&'a [u8]);

@@ -1,14 +1,14 @@
-//! A ring whose chains are looked at.
+//! Virtqueue with an observer, which checks the chains that are admitted and returned.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use virtqueue::{Chain, ChainId, Observer, Queue};
 
-use crate::guest::{Allowed, Memory};
+use crate::guest::{Memory, WritableRanges};
 
 /// A queue with an observer.
-pub struct Observed {
+pub struct ObservedQueue {
     pub queue: Queue,
     chains: Arc<Mutex<Chains>>,
 }
@@ -32,7 +32,7 @@ pub struct Chains {
 /// The queue's end.
 struct Sender(Arc<Mutex<Chains>>);
 
-impl Observed {
+impl ObservedQueue {
     pub fn new(queue: Queue, memory: &Memory) -> Self {
         let regions = memory.map.regions().iter();
         let chains = Chains {
@@ -51,7 +51,7 @@ impl Observed {
                 .collect(),
         };
         let chains = Arc::new(Mutex::new(chains));
-        let mut observed = Observed { queue, chains };
+        let mut observed = ObservedQueue { queue, chains };
         observed.observe();
         observed
     }
@@ -73,7 +73,7 @@ impl Observed {
 
 impl Chains {
     /// Where the device may write for chains that it has.
-    pub fn allow(&self, allowed: &mut Allowed) {
+    pub fn allow(&self, allowed: &mut WritableRanges) {
         let taken = self.taken.iter().flat_map(|(_, writable)| writable);
         for (base, len) in taken.chain(&self.shared) {
             allowed.add(std::ptr::with_exposed_provenance(*base), *len);

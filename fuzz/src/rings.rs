@@ -6,16 +6,16 @@
 use virtqueue::{Chain, Queue, RingFeatures};
 
 use crate::driver::{Driver, buffers};
-use crate::guest::{Allowed, Memory};
+use crate::guest::{Memory, WritableRanges};
 use crate::input::Input;
-use crate::observed::Observed;
+use crate::observed::ObservedQueue;
 
 const EVENTS: usize = 200;
 
 struct Rig {
     memory: Memory,
     driver: Driver,
-    ring: Observed,
+    ring: ObservedQueue,
     chain: Chain,
     is_broken: bool,
     /// Packed: where the next used descriptor goes, and its wrap counter. Split: the used index.
@@ -47,7 +47,7 @@ fn run(bytes: &[u8], packed: bool) {
     };
     let memory = Memory::new();
     let mut driver = Driver::new(0, size, features);
-    let ring = Observed::new(driver.start(&memory), &memory);
+    let ring = ObservedQueue::new(driver.start(&memory), &memory);
     let mut rig = Rig {
         memory,
         driver,
@@ -100,7 +100,7 @@ impl Rig {
     /// The device does something: it writes only where it may.
     fn step(&mut self, what: impl FnOnce(&mut Self)) {
         let before = self.memory.snapshot();
-        let mut allowed = Allowed::default();
+        let mut allowed = WritableRanges::default();
         self.driver.allow(&self.memory, &mut allowed);
         what(self);
         self.ring.chains().answered.clear();

@@ -1,4 +1,4 @@
-//! SCRIPTS as guests write them: instructions that mostly mean something, to places where something is.
+//! SCRIPTS as guests write them: mostly valid instructions with mostly valid addresses.
 
 use lsi53c895a::chip::Bars;
 

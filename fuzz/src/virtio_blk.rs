@@ -15,9 +15,9 @@ use virtqueue::{Chain, RingFeatures};
 
 use crate::disk::{Contents, DISK, check, geometry};
 use crate::driver::{Buffer, Driver, buffers};
-use crate::guest::{Allowed, Memory, address, length};
+use crate::guest::{Memory, WritableRanges, address, length};
 use crate::input::Input;
-use crate::observed::Observed;
+use crate::observed::ObservedQueue;
 
 const EVENTS: usize = 150;
 
@@ -56,7 +56,7 @@ struct Rig {
     device: Arc<Device>,
     stats: QueueStats,
     driver: Driver,
-    ring: Observed,
+    ring: ObservedQueue,
     queue: Queue,
     chain: Chain,
     disk: Disk,
@@ -98,7 +98,7 @@ impl Rig {
         device.set_features(device.features());
         let memory = Memory::new();
         let mut driver = Driver::new(0, size, features);
-        let ring = Observed::new(driver.start(&memory), &memory);
+        let ring = ObservedQueue::new(driver.start(&memory), &memory);
         ring.chains().on_push = has_status;
         let stats = QueueStats::new();
         Rig {
@@ -223,7 +223,7 @@ impl Rig {
     /// The device does something: it writes only where it may.
     fn step(&mut self, what: impl FnOnce(&mut Self)) {
         let before = self.memory.snapshot();
-        let mut allowed = Allowed::default();
+        let mut allowed = WritableRanges::default();
         self.driver.allow(&self.memory, &mut allowed);
         self.ring.chains().allow(&mut allowed);
         what(self);

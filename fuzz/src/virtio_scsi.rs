@@ -22,7 +22,7 @@ use virtqueue::{Chain, RingFeatures};
 
 use crate::disk::{DISK, allocations, geometry, keeping};
 use crate::driver::{Buffer, buffers};
-use crate::guest::{Allowed, Memory, length};
+use crate::guest::{Memory, WritableRanges, length};
 use crate::input::Input;
 use disks::{Disks, Waits};
 use ring::Ring;
@@ -196,7 +196,7 @@ impl Rig {
     /// The device does something: it writes only where it may.
     fn step(&mut self, what: impl FnOnce(&mut Self)) {
         let before = self.memory.snapshot();
-        let mut allowed = Allowed::default();
+        let mut allowed = WritableRanges::default();
         for ring in &self.rings {
             ring.driver.allow(&self.memory, &mut allowed);
             ring.ring.chains().allow(&mut allowed);

@@ -1,4 +1,4 @@
-//! Command lines, and configuration files.
+//! Targets for command lines and configuration files.
 //!
 //! The same words always give the same answer. What is refused says why, in text that a terminal can show.
 

@@ -71,9 +71,9 @@ fn build_blockplane() -> PathBuf {
     target.join("debug/blockplane")
 }
 
-/// Which of blockplane's two command lines is used.
+/// The command line with which blockplane is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Face {
+pub enum CommandLine {
     /// `blockplane serve DISK`; qemu-storage-daemon gets the other one.
     Serve,
     /// qemu-storage-daemon's options.
@@ -92,7 +92,7 @@ enum Storage {
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Setup {
-    face: Face,
+    face: CommandLine,
     storage: Storage,
     size_bytes: Option<u64>,
     queues: usize,
@@ -107,7 +107,7 @@ pub struct Setup {
 impl Setup {
     fn new(storage: Storage) -> Self {
         Self {
-            face: Face::DropIn,
+            face: CommandLine::DropIn,
             storage,
             size_bytes: None,
             queues: 1,
@@ -142,7 +142,7 @@ impl Setup {
 
     /// Uses `blockplane serve`, which makes the file of `bytes` bytes if it is not there.
     pub fn serve_with_size(mut self, bytes: u64) -> Self {
-        self.face = Face::Serve;
+        self.face = CommandLine::Serve;
         self.size_bytes = Some(bytes);
         self
     }
@@ -289,7 +289,7 @@ impl Setup {
             .expect("a directory for the socket");
         let socket = dir.path().join("socket");
         let arguments = match (kind, self.face) {
-            (Kind::Blockplane, Face::Serve) => self.serve_arguments(&socket),
+            (Kind::Blockplane, CommandLine::Serve) => self.serve_arguments(&socket),
             _ => {
                 if let (Storage::File(path), Some(bytes)) = (&self.storage, self.size_bytes) {
                     let mut options = File::options();

@@ -32,7 +32,7 @@ struct Task {
     segments: Vec<(*mut u8, usize)>,
 }
 
-enum Asked {
+enum PendingRequest {
     Read(usize),
     Write(Vec<u8>),
 }
@@ -42,7 +42,7 @@ pub struct World {
     pub far: Box<[u8]>,
     /// Accesses to memory that is not shared are refused.
     pub faults: bool,
-    asked: VecDeque<(DmaId, u64, Asked)>,
+    asked: VecDeque<(DmaId, u64, PendingRequest)>,
     last_dma: DmaId,
     tasks: BTreeMap<TaskId, Task>,
     /// Those that disks have, in the order in which they came.
@@ -107,12 +107,14 @@ impl World {
             return;
         };
         let len = match &what {
-            Asked::Read(len) => *len,
-            Asked::Write(data) => data.len(),
+            PendingRequest::Read(len) => *len,
+            PendingRequest::Write(data) => data.len(),
         };
         match (World::range(&self.far, FAR, addr, len), what) {
-            (Some(range), Asked::Read(_)) if how != 0 => chip.dma_done(id, Ok(&self.far[range])),
-            (Some(range), Asked::Write(data)) if how != 0 => {
+            (Some(range), PendingRequest::Read(_)) if how != 0 => {
+                chip.dma_done(id, Ok(&self.far[range]))
+            }
+            (Some(range), PendingRequest::Write(data)) if how != 0 => {
                 self.far[range].copy_from_slice(&data);
                 chip.dma_done(id, Ok(&[]));
             }
@@ -197,18 +199,18 @@ impl Bus for World {
     fn dma_read(&mut self, addr: u64, len: usize) -> Result<DmaId, Fault> {
         self.calls += 1;
         assert!(len <= CHUNK);
-        self.ask(addr, Asked::Read(len))
+        self.ask(addr, PendingRequest::Read(len))
     }
 
     fn dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, Fault> {
         self.calls += 1;
         assert!(data.len() <= CHUNK);
-        self.ask(addr, Asked::Write(data.to_vec()))
+        self.ask(addr, PendingRequest::Write(data.to_vec()))
     }
 }
 
 impl World {
-    fn ask(&mut self, addr: u64, what: Asked) -> Result<DmaId, Fault> {
+    fn ask(&mut self, addr: u64, what: PendingRequest) -> Result<DmaId, Fault> {
         if self.faults {
             return Err(Fault);
         }

@@ -1,4 +1,4 @@
-//! Commands as initiators write them.
+//! CDBs as initiators write them.
 
 use crate::input::Input;
 

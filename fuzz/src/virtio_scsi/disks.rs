@@ -1,4 +1,4 @@
-//! Disks that look at what they are asked, and take their time.
+//! Disks that check their requests and complete them later.
 
 use std::collections::BTreeSet;
 

@@ -8,19 +8,19 @@ use virtqueue::RingFeatures;
 use super::SIZE;
 use crate::driver::Driver;
 use crate::guest::Memory;
-use crate::observed::Observed;
+use crate::observed::ObservedQueue;
 
 /// What was sent to a queue and not handled yet.
 #[derive(Default)]
-pub struct Mail(Mutex<Vec<QueueMessage>>);
+pub struct PendingMessages(Mutex<Vec<QueueMessage>>);
 
-impl Port for Mail {
+impl Port for PendingMessages {
     fn send(&self, message: QueueMessage) {
         self.0.lock().expect("one thread").push(message);
     }
 }
 
-impl Mail {
+impl PendingMessages {
     pub fn take(&self) -> Vec<QueueMessage> {
         std::mem::take(&mut *self.0.lock().expect("one thread"))
     }
@@ -29,8 +29,8 @@ impl Mail {
 /// A ring with its driver.
 pub struct Ring {
     pub driver: Driver,
-    pub ring: Observed,
-    pub mail: Arc<Mail>,
+    pub ring: ObservedQueue,
+    pub mail: Arc<PendingMessages>,
     pub is_broken: bool,
 }
 
@@ -38,7 +38,7 @@ impl Ring {
     pub fn new(index: u64, features: RingFeatures, memory: &Memory) -> Self {
         let mut driver = Driver::new(index, SIZE, features);
         Ring {
-            ring: Observed::new(driver.start(memory), memory),
+            ring: ObservedQueue::new(driver.start(memory), memory),
             driver,
             mail: Arc::default(),
             is_broken: false,

@@ -1,4 +1,4 @@
-//! The ways in which requests reach the kernel, by their names in `aio=`.
+//! AIO engines by their names in `aio=`.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! `blockplane-bench idle`: what disks cost that are attached and have nothing to do.
+//! `blockplane-bench idle`: cost of disks that are attached and idle.
 //!
 //! One server with many disks of many queues, all started by a front-end of ours, and then
 //! silence. What is promised: no thread of the server wakes up, and a queue costs little memory.

@@ -1,4 +1,4 @@
-//! Ctrl-C: noticed, so that servers that were started are ended and files removed. The second one
+//! Ctrl-C handling: a measurement ends its servers and removes its files. The second one
 //! ends the program at once.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Measurements.
+//! Measurements of blockplane and other servers.
 //!
 //! - [`handlers`]: what the event loop costs per handler, whether few or many are registered;
 //! - [`idle`]: what a server costs that has many disks attached and nothing to do;

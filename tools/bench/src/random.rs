@@ -1,4 +1,4 @@
-//! Numbers that follow no pattern, from a seed: the same in every run.
+//! Pseudo-random numbers from a seed.
 
 /// Marsaglia's xorshift64: three shifts per number, so that drawing one does not show in a
 /// measurement.

@@ -1,4 +1,4 @@
-//! `blockplane-bench run`: a load on a server that is running already, ours or anybody's.
+//! `blockplane-bench run`: a load on a server that is already running, blockplane or another.
 
 mod load_options;
 

@@ -1,4 +1,4 @@
-//! `blockplane-bench targets`: what blockplane wants to reach, each beside what it reaches.
+//! `blockplane-bench targets`: performance targets of blockplane, and the measured results.
 //!
 //! [`wanted`] is the whole of it, as a table. Ratios are taken in one run, from pairs of repetitions.
 

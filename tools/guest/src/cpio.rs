@@ -1,4 +1,4 @@
-//! Writes the archive that the kernel unpacks as its first file system.
+//! Writer for the initramfs archive in cpio format.
 //!
 //! Format: "newc", as in the kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
 //! Only what an initramfs needs: folders, files, symbolic links; no owners, no devices, no times.

@@ -1,4 +1,4 @@
-//! The firmware of the guest's machine.
+//! Firmware of the guest's machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Shows that something slow is alive: a moving line on a terminal, plain lines elsewhere.
+//! Progress display: a moving line on a terminal, plain lines elsewhere.
 //!
 //! Everything goes to standard error; nothing here is a result.
 

@@ -16,7 +16,7 @@ use crate::device::Chipset;
 use crate::emulator::Emulator;
 use crate::error::{Error, Result};
 use crate::report::{Event, Report};
-use crate::silence::Silence;
+use crate::silence::SilenceLimit;
 
 /// Guests at a time in one process: each keeps a core busy, and more of them only time out.
 const MAX_GUESTS: usize = 2;
@@ -84,7 +84,7 @@ pub(crate) fn run(
     mut ask: impl FnMut(&str, &mut Guest),
     mut step: impl FnMut(&str),
 ) -> Result<Report> {
-    let _place = Place::wait();
+    let _place = GuestPermit::wait();
     let (sender, inputs) = channel();
     let mut guest = Guest {
         qemu: Qemu::start(machine, 0, &sender)?,
@@ -217,7 +217,7 @@ impl Guest {
         step: &mut dyn FnMut(&str),
     ) -> Result<()> {
         let mut deadline = Instant::now() + machine.limit;
-        let mut silence = Silence::new(machine.silence_limit, self.qemu.child.id());
+        let mut silence = SilenceLimit::new(machine.silence_limit, self.qemu.child.id());
         let mut complete = false;
         loop {
             let until = deadline.min(silence.ends());
@@ -225,7 +225,7 @@ impl Guest {
                 .inputs
                 .recv_timeout(until.saturating_duration_since(Instant::now()));
             if matches!(input, Ok(Input::Console(_))) {
-                silence = Silence::new(machine.silence_limit, self.qemu.child.id());
+                silence = SilenceLimit::new(machine.silence_limit, self.qemu.child.id());
             }
             match input {
                 Ok(Input::Stderr(line)) => self.stderr.push_str(&(line + "\n")),
@@ -236,7 +236,7 @@ impl Guest {
                         ask(&question, self);
                         self.answer()?;
                         // The guest was waiting for us.
-                        silence = Silence::new(machine.silence_limit, self.qemu.child.id());
+                        silence = SilenceLimit::new(machine.silence_limit, self.qemu.child.id());
                     }
                     Event::Fail(step, reason) => {
                         return Err(Error::StepFailed {
@@ -353,11 +353,11 @@ fn forward(
 static GUESTS: Mutex<usize> = Mutex::new(0);
 static GUEST_ENDED: Condvar = Condvar::new();
 
-/// One of the places for running guests.
-struct Place;
+/// A permit for a running guest; their number is limited.
+struct GuestPermit;
 
-impl Place {
-    /// Waits for a free one.
+impl GuestPermit {
+    /// Waits for a permit.
     fn wait() -> Self {
         let guests = GUESTS.lock().unwrap_or_else(PoisonError::into_inner);
         let mut guests = GUEST_ENDED
@@ -368,7 +368,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for GuestPermit {
     fn drop(&mut self) {
         *GUESTS.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         GUEST_ENDED.notify_one();

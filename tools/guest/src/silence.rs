@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 /// Shorter ones are everyday life.
 const NOTICEABLE_DELAY: Duration = Duration::from_millis(500);
 
-/// When a guest that prints nothing is taken for one that hangs.
-pub(crate) struct Silence {
+/// The time limit after which a guest without output is assumed to hang.
+pub(crate) struct SilenceLimit {
     pid: u32,
     ends: Instant,
     delay: RunDelay,
 }
 
-impl Silence {
+impl SilenceLimit {
     /// Begins now, for the QEMU of this number.
     pub(crate) fn new(limit: Duration, pid: u32) -> Self {
         Self {

@@ -22,7 +22,7 @@ const LICENSES: [(&str, bool); 5] = [
 
 /// A crate that is linked into the program.
 #[derive(Debug)]
-struct Linked {
+struct LinkedCrate {
     name: String,
     version: String,
     license: String,
@@ -48,7 +48,7 @@ fn cargo(arguments: &[&str]) -> Result<String, Error> {
 }
 
 /// All but ours, by name. Macros and build scripts, and what only these need, are not in the programs.
-fn linked() -> Result<Vec<Linked>, Error> {
+fn linked() -> Result<Vec<LinkedCrate>, Error> {
     let tree = cargo(&[
         "tree",
         "--locked",
@@ -82,7 +82,7 @@ fn linked() -> Result<Vec<Linked>, Error> {
             });
             let package = package.ok_or(Error::Metadata)?;
             let manifest = text(&package["manifest_path"]);
-            Ok(Linked {
+            Ok(LinkedCrate {
                 name: text(&package["name"]),
                 version: text(&package["version"]),
                 license: text(&package["license"]),
@@ -96,8 +96,8 @@ fn linked() -> Result<Vec<Linked>, Error> {
         .collect()
 }
 
-fn stanza(linked: &Linked) -> Result<String, Error> {
-    let Linked { name, version, .. } = linked;
+fn stanza(linked: &LinkedCrate) -> Result<String, Error> {
+    let LinkedCrate { name, version, .. } = linked;
     let offered: Vec<&str> = linked
         .license
         .split(" OR ")
@@ -124,7 +124,7 @@ fn stanza(linked: &Linked) -> Result<String, Error> {
 }
 
 /// Whom its licenses name; else whom its manifest names.
-fn holders(linked: &Linked, texts: &[String]) -> Vec<String> {
+fn holders(linked: &LinkedCrate, texts: &[String]) -> Vec<String> {
     let lines = texts.iter().flat_map(|text| text.lines()).map(str::trim);
     let notices = lines.filter(|line| line.to_lowercase().starts_with("copyright "));
     // Some are templates that were not filled in, and one is a heading.
@@ -147,7 +147,7 @@ fn holders(linked: &Linked, texts: &[String]) -> Vec<String> {
     holders
 }
 
-fn license_texts(linked: &Linked) -> Result<Vec<String>, Error> {
+fn license_texts(linked: &LinkedCrate) -> Result<Vec<String>, Error> {
     let mut texts = Vec::new();
     for path in files(&linked.folder)? {
         let name = path
@@ -173,7 +173,7 @@ mod tests {
     fn of(license: &str, text: &str) -> Result<String, Error> {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("LICENSE"), text).unwrap();
-        stanza(&Linked {
+        stanza(&LinkedCrate {
             name: "some".to_owned(),
             version: "1.2.3".to_owned(),
             license: license.to_owned(),

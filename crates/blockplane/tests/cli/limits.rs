@@ -1,4 +1,4 @@
-//! Limits that the program inherits (`ulimit`): what they forbid fails, and nothing else does.
+//! Inherited limits (`ulimit`): operations beyond a limit fail, and nothing else does.
 
 use crate::front_end::{FrontEnd, READ, WRITE};
 use crate::process::{Folder, Process, text, words};

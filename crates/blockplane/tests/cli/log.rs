@@ -1,4 +1,4 @@
-//! The log: lines for people, objects for machines, priorities for the journal.
+//! Log formats: text for people, JSON for machines, priorities for the journal.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! `blockplane serve`: one disk for people.
+//! `blockplane serve`: one virtio-blk disk with defaults for interactive use.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,4 @@
-//! `blockplane serve --device`: disks behind a controller, and how a VMM gets it.
+//! `blockplane serve --device`: disks behind a controller, and the VMM options for it.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Messages to a service manager, over a socket that a test listens to in its place.
+//! Notifications to a service manager, whose socket the test reads.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! Sockets that are there already, and those that are left.
+//! Sockets that exist at the start, and sockets that are left behind.
 
 use std::os::unix::net::{UnixListener, UnixStream};
 

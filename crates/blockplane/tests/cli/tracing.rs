@@ -1,4 +1,4 @@
-//! The tracepoints that a tool finds in the program are those of `docs/tracing.md`.
+//! Tracepoints in the program match `docs/tracing.md`.
 
 #![cfg(target_arch = "x86_64")]
 

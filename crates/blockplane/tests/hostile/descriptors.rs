@@ -1,4 +1,4 @@
-//! File descriptors that are not what they should be: for kicks, calls, and memory.
+//! Unsuitable file descriptors for kicks, calls and memory.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};

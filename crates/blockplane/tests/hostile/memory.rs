@@ -1,4 +1,4 @@
-//! Memory tables that contradict themselves, and memory that cannot be mapped.
+//! Contradictory memory tables, and memory that cannot be mapped.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};

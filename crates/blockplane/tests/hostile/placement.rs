@@ -1,4 +1,4 @@
-//! Rings in places where they cannot be, or on top of each other.
+//! Rings at impossible or overlapping addresses.
 
 use std::os::fd::AsFd;
 

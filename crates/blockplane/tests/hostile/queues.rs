@@ -1,4 +1,4 @@
-//! Messages about queues that are not there, of impossible sizes, or at the wrong time.
+//! Messages about queues that do not exist, of impossible sizes, or at the wrong time.
 
 use std::os::fd::AsFd;
 

@@ -1,4 +1,4 @@
-//! Requests that make no sense, in rings that do: they end with a status, and the queue goes on.
+//! Invalid requests in valid rings: they end with a status, and the queue continues.
 
 use crate::daemon::{DISK_BYTES, READ_ONLY};
 use crate::guest::*;

@@ -1,4 +1,4 @@
-//! Commands of monitors for exports that guests use.
+//! Monitor commands for LSI exports that guests use.
 
 use serde_json::{Value, json};
 use test_support::deadline::eventually;

@@ -1,4 +1,4 @@
-//! Data that guests write and read.
+//! Data transfers of guests over the LSI adapter.
 
 use std::fs;
 

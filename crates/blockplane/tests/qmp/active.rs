@@ -1,4 +1,4 @@
-//! Nodes are inactive: their images belong to others meanwhile.
+//! Inactive nodes, whose images other processes use meanwhile.
 
 use std::fs;
 

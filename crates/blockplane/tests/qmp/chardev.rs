@@ -1,4 +1,4 @@
-//! Sockets of a monitor, and its end.
+//! Sockets of a monitor, and shutdown over it.
 
 use std::os::unix::net::UnixListener;
 

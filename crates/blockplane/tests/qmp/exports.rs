@@ -1,4 +1,4 @@
-//! Exports come and go, with and without front-ends.
+//! Exports are added and removed, with and without front-ends.
 
 use std::os::unix::net::UnixStream;
 

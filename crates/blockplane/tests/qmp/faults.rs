@@ -1,4 +1,4 @@
-//! Faults on purpose: what a guest sees of them, and that none of them is for ever.
+//! Fault injection: its effects on a guest, and that no injected fault lasts for ever.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Filters that are put in front of running disks, and taken away, while their guests write and read.
+//! Filters are inserted and removed under running disks while their guests write and read.
 
 use std::path::Path;
 use std::sync::Arc;

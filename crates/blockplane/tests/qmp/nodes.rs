@@ -1,4 +1,4 @@
-//! Nodes come and go.
+//! Nodes are added and removed.
 
 use serde_json::{Value, json};
 

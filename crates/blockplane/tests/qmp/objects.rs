@@ -1,4 +1,4 @@
-//! Iothreads come and go and are tuned.
+//! Iothreads are added, removed and tuned.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! A client that says anything, in the right types and wrong ones, made from what the daemon says that it takes.
+//! Random commands, valid and invalid, generated from the daemon's schema.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,4 @@
-//! Nodes are opened anew with other options, while guests use them.
+//! Nodes are reopened with other options while guests use them.
 
 use serde_json::{Value, json};
 

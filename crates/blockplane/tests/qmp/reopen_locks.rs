@@ -1,4 +1,4 @@
-//! Images stay locked while their nodes are opened anew.
+//! Images stay locked while their nodes are reopened.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Disks become larger and smaller while guests use them.
+//! Disks grow and shrink while guests use them.
 
 use std::fs::{self, OpenOptions};
 use std::io::Read;

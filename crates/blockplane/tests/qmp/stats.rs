@@ -1,4 +1,4 @@
-//! Figures agree with what guests did.
+//! Statistics agree with what guests did.
 
 use serde_json::{Value, json};
 use test_support::deadline::eventually_ok;

@@ -1,4 +1,4 @@
-//! A daemon that is one process after the other, found by its pidfile.
+//! A daemon across upgrades: one process after the other, found by its pidfile.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Tests of upgrades that are refused.
+//! Upgrades that are refused.
 
 use serde_json::json;
 

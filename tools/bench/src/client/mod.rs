@@ -1,4 +1,4 @@
-//! A vhost-user front-end and virtio-blk driver, as light as it can be.
+//! A lightweight vhost-user front-end and virtio-blk driver.
 //!
 //! What a virtual machine's monitor and its guest do together, without a guest: [`SharedMemory`]
 //! is the guest's memory, [`Layout`] says where a queue's rings and buffers are in it,

@@ -1,4 +1,4 @@
-//! From a connection to started queues, and back.
+//! A vhost-user session: negotiation, memory, and starting and stopping of queues.
 
 use std::os::unix::net::UnixStream;
 

@@ -1,4 +1,4 @@
-//! `blockplane-bench handlers`, second part: one busy queue beside thousands that have nothing to do.
+//! `blockplane-bench handlers`, second part: one busy queue beside thousands of idle ones.
 //!
 //! Every queue has a kick that the iothread watches. One disk with one queue is read from, alone
 //! or beside disks whose queues are all started and idle, without and with polling; and again, where a program

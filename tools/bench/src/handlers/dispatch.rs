@@ -1,4 +1,4 @@
-//! Cost of dispatching a ready descriptor while many others are registered and silent.
+//! Cost of dispatching a ready descriptor while many others are registered and idle.
 //!
 //! One round makes some descriptors ready and runs one iteration of the loop, wait included. The
 //! time is that of the whole round, divided by the number of handlers that ran.

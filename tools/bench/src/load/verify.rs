@@ -1,4 +1,4 @@
-//! Data that knows where it belongs, and the plans that write it and look for it.
+//! Stamped data for verification, and the plans that write and check it.
 //!
 //! Each sector is filled with its number, how often it was written, and the seed of the run, and
 //! with words that follow from these three: whatever a server mixes up, loses or invents shows. A

@@ -1,4 +1,4 @@
-//! Parsed by a reader that is not ours.
+//! Tests of plots, which an independent parser reads.
 
 use roxmltree::{Document, Node};
 
