@@ -269,7 +269,7 @@ fn pipes_and_endless_input_are_no_configuration() {
     for (file, words) in [
         ("/dev/zero", "larger than 16 MiB"),
         (".", "directory"),
-        ("pipe", "is a pipe"),
+        ("pipe", "is a named pipe"),
     ] {
         for command in ["check", "--config", "serve --config"] {
             let ended = folder.run(&format!("{command} {file}"));
