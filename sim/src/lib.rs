@@ -1,10 +1,10 @@
 //! Deterministic simulation: guests, kernel, disk and all that can happen to them, on one thread and from a seed.
 //!
-//! What runs are the program's own iothreads ([`iothread`]): event loop, rings, device, engines, control messages. What is simulated is
-//! what surrounds them: guests ([`guest`]), a [`client`] without rings, the kernel below Linux AIO and io_uring ([`kernel`], [`ring`]) with its disk ([`disk`]) and the [`nodes`] in front of that, what wakes a
+//! What runs are the program's own iothreads ([`iothread`]): event loop, rings, device, engines, control messages.
+//! What is simulated is what surrounds them: guests ([`guest`]), a [`client`] without rings, the kernel below Linux
+//! AIO and io_uring ([`kernel`], [`ring`]) with its disk ([`disk`]) and the [`nodes`] in front of that, what wakes a
 //! thread ([`poller`]), migration of the guest's memory ([`migration_copy`]), and starts, stops, kills and resizes
-//! ([`world`]). A seed makes a [`plan`]; a [`model`] says
-//! what may be read.
+//! ([`world`]). A seed makes a [`plan`]; a [`model`] says what may be read.
 
 pub mod campaign;
 pub mod client;

@@ -63,8 +63,8 @@ impl Epochs {
         Some(self.unused(index, used))
     }
 
-    /// The resources of a generation without requests that can be released. Its disks pass to the generation before it, whose later steps and
-    /// retries may have gone to them.
+    /// The resources of a generation without requests, which can be released. Its disks pass to the generation before it, since later steps
+    /// and retries of that one may have gone to them.
     fn unused(&mut self, index: usize, mut used: Used) -> Used {
         if let Some(before) = self.older[..index].last_mut() {
             before.used.disks.append(&mut used.disks);

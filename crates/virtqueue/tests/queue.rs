@@ -307,8 +307,8 @@ fn only_chains_that_were_popped_last_can_be_returned() {
             assert_eq!(both.queue.next_avail(), base.wrapping_add(4));
         }
         // In whatever order they failed.
-        let given_back = both.queue.unpop_all(&[added[3], added[1], added[2]]);
-        assert_eq!(given_back.as_deref(), Some(&added[1..]));
+        let unpopped = both.queue.unpop_all(&[added[3], added[1], added[2]]);
+        assert_eq!(unpopped.as_deref(), Some(&added[1..]));
         assert_eq!(both.queue.next_avail(), base.wrapping_add(1));
         assert_eq!(both.pop_all(), added[1..]);
     }

@@ -216,7 +216,8 @@ impl World {
         }
     }
 
-    /// The front-end drops an in-flight region. What a dead process had begun may be in there, which is not carried out and logged any more.
+    /// The front-end drops an in-flight region. What a dead process had begun may be in there, which is not carried
+    /// out and logged any more.
     fn drop_region(&self) {
         if self.has_lost_log {
             self.guest.borrow_mut().takes_back();

@@ -3,7 +3,8 @@
 //! ```text
 //! disk_load PATH PATTERN BLOCK_BYTES DEPTH WARM_UP_MS TIME_MS
 //! ```
-//! Patterns have fio's names: `randread`, `write` and so on. `cargo xtask bench-guest` runs it in a guest, on disks that differ in how the guest reaches them.
+//! Patterns have fio's names: `randread`, `write` and so on. `cargo xtask bench-guest` runs it in a guest, on disks
+//! that differ in how the guest reaches them.
 
 use std::error::Error;
 use std::io::Write;

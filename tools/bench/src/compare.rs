@@ -37,7 +37,13 @@ pub struct Options {
     )]
     pub backing: Vec<BackingOption>,
     /// Requests in flight on each queue, 1 to 512
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,32,128", value_parser = clap::value_parser!(u16).range(1..=512))]
+    #[arg(
+        long,
+        value_name = "N,…",
+        value_delimiter = ',',
+        default_value = "1,32,128",
+        value_parser = clap::value_parser!(u16).range(1..=512)
+    )]
     pub depth: Vec<u16>,
     /// How the client, and the host's own load, learns of completions
     #[arg(

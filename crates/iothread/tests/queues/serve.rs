@@ -119,7 +119,7 @@ fn a_stop_waits_for_requests_in_flight() {
     let answered = guest.take_done().len();
     assert_eq!(answered, base as usize);
 
-    // Whoever comes next goes on there.
+    // The next queue continues there.
     let _vring = iothread.start_vring(guest.setup(&disk, base)).unwrap();
     assert_eq!(guest.wait_all().len(), 40 - answered);
 }
@@ -246,7 +246,7 @@ fn descriptors_can_be_replaced_while_the_queue_runs() {
             guest.read(tag, 0);
             guest.submit();
             assert_eq!(guest.wait_all().len(), 1);
-            // Whoever waits on a new descriptor is signalled, whatever was signalled on the old.
+            // A new call descriptor is signalled once, whatever was signalled on the old one.
             guest.call = event();
             vring.send(QueueCommand::SetCall(Some(guest.call.try_clone().unwrap())));
             wait_for(&guest.call, "a signal on the new descriptor");

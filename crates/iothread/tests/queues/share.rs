@@ -33,7 +33,7 @@ fn a_broken_queue_stops_alone() {
     assert_eq!(done.len(), 10, "what came before is done");
     assert!(done.iter().all(|done| done.status == 0));
     assert_eq!(good.wait_all().len(), 10);
-    // The first request once more, where the bad entry was: a queue does not mend by itself.
+    // The first request once more, where the bad entry was: a broken queue stays broken.
     broken.driver.set_avail_entry(10, 0);
     for tag in 0..500 {
         add_one(&broken.kick);

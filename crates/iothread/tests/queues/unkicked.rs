@@ -13,7 +13,7 @@ fn a_queue_without_kicks_is_served() {
     let vring = iothread.start_vring(setup).unwrap();
     for round in 1..=50 {
         guest.read(0, 0);
-        // Nobody hears this kick.
+        // Nothing watches this kick.
         guest.submit();
         assert_eq!(guest.wait_all().len(), 1, "round {round}");
     }

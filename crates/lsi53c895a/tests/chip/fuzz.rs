@@ -43,7 +43,8 @@ fn instruction() -> impl Strategy<Value = Vec<u32>> {
     let phase = 0..8u32;
     prop_oneof![
         4 => (phase.clone(), 0..4u32, 1..2000u32, address()).prop_map(|(p, how, n, a)| vec![how << 28 | p << 24 | n, a]),
-        3 => (0..5u32, 0..8u32, any::<u32>(), address()).prop_map(|(o, f, w, a)| vec![0x4000_0000 | o << 27 | f << 24 | w & 0x000f_0748, a]),
+        3 => (0..5u32, 0..8u32, any::<u32>(), address())
+            .prop_map(|(o, f, w, a)| vec![0x4000_0000 | o << 27 | f << 24 | w & 0x000f_0748, a]),
         2 => (5..8u32, 0..8u32, any::<u32>()).prop_map(|(o, f, w)| vec![0x4000_0000 | o << 27 | f << 24 | w & 0x00ff_ff80, 0]),
         3 => (0..3u32, phase, any::<u32>(), address()).prop_map(|(o, p, w, a)| vec![0x8000_0000 | o << 27 | p << 24 | w & 0x00bf_ffff, a]),
         1 => (1..5000u32, address(), address()).prop_map(|(n, a, b)| vec![0xc000_0000 | n, a, b]),

@@ -134,7 +134,14 @@ struct Args {
     /// Bypass the host's page cache (O_DIRECT)
     ///
     /// Faster, and needed for Linux AIO. Turn it off for file systems that cannot do it.
-    #[arg(long, value_name = "on|off", action = clap::ArgAction::Set, value_parser = switch, default_value = "on", help_heading = "Storage")]
+    #[arg(
+        long,
+        value_name = "on|off",
+        action = clap::ArgAction::Set,
+        value_parser = switch,
+        default_value = "on",
+        help_heading = "Storage"
+    )]
     cache_direct: bool,
 
     /// I/O backend [default: chosen by probing]

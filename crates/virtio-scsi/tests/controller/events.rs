@@ -55,7 +55,7 @@ fn added_removed_and_resized_units_are_reported() {
         (3, [1, 3, 0x41, 44, 0, 0, 0, 0], 0x092a)
     );
     assert_eq!(rig.byte(buffers[3]), UNANSWERED);
-    // Whoever asks the unit hears of it as well.
+    // Commands to the unit report it as well.
     let (answer, _) = rig.command(DISKS[2], &[0; 6], &[], 0);
     assert_eq!(answer.sense, Some((6, 0x2a09)));
     let (answer, _) = rig.command(DISKS[0], &[0; 6], &[], 0);

@@ -95,10 +95,22 @@ pub struct Options {
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,4", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub queues: Vec<u8>,
     /// Bytes of a read, in KiB
-    #[arg(long, value_name = "KIB,…", value_delimiter = ',', default_value = "4,16", value_parser = clap::value_parser!(u32).range(4..=1024))]
+    #[arg(
+        long,
+        value_name = "KIB,…",
+        value_delimiter = ',',
+        default_value = "4,16",
+        value_parser = clap::value_parser!(u32).range(4..=1024)
+    )]
     pub block_kib: Vec<u32>,
     /// Reads in flight in each queue
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,8,64,128", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(
+        long,
+        value_name = "N,…",
+        value_delimiter = ',',
+        default_value = "1,8,64,128",
+        value_parser = clap::value_parser!(u16).range(1..=256)
+    )]
     pub depth: Vec<u16>,
     /// Where and how long.
     #[command(flatten)]

@@ -16,7 +16,13 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub queues: u8,
     /// Bytes of a request, in KiB
-    #[arg(long, value_name = "KIB,…", value_delimiter = ',', default_value = "4,64", value_parser = clap::value_parser!(u32).range(4..=1024))]
+    #[arg(
+        long,
+        value_name = "KIB,…",
+        value_delimiter = ',',
+        default_value = "4,64",
+        value_parser = clap::value_parser!(u32).range(4..=1024)
+    )]
     pub block_kib: Vec<u32>,
     /// Requests in flight in each queue
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,16", value_parser = clap::value_parser!(u16).range(1..=256))]

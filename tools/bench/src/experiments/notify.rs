@@ -16,7 +16,13 @@ pub struct Options {
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,4", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub queues: Vec<u8>,
     /// Reads of 4 KiB in flight in each queue
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,8,64,128", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(
+        long,
+        value_name = "N,…",
+        value_delimiter = ',',
+        default_value = "1,8,64,128",
+        value_parser = clap::value_parser!(u16).range(1..=256)
+    )]
     pub depth: Vec<u16>,
     /// Where and how long.
     #[command(flatten)]
@@ -115,7 +121,10 @@ fn side_by_side(outcome: &Outcome) -> Table {
     }
     table.note(ERRORS);
     if !traced {
-        table.note("the distance from the last completion to the signal is traced by a server that was built with --features latency-trace");
+        table.note(
+            "the distance from the last completion to the signal is traced by a server that was built with \
+             --features latency-trace",
+        );
     }
     table
 }

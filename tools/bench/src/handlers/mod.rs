@@ -31,7 +31,13 @@ pub use report::{Cell, Report};
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Numbers of registered handlers, smallest first
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "10,1000,100000", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        long,
+        value_name = "N,…",
+        value_delimiter = ',',
+        default_value = "10,1000,100000",
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     pub registered: Vec<u32>,
     /// How often each figure of the loop is measured; the median is shown
     #[arg(long, value_name = "N", default_value = "15", value_parser = clap::value_parser!(u32).range(1..))]

@@ -243,8 +243,8 @@ fn submitting(
             len: u64::from(load.block_bytes),
             token: slot as u64,
         };
-        // SAFETY: the array and the buffers outlive the engine, whose end waits for its requests; each slot has one request at a time, so its entry has one user; the
-        // caller's file stays open.
+        // SAFETY: the array and the buffers outlive the engine, whose end waits for its requests; each slot has one
+        // request at a time, so its entry has one user; the caller's file stays open.
         unsafe { engine.push(fd, &request) }
     };
     let now_ns = meter.begin();

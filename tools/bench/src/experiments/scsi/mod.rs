@@ -25,7 +25,13 @@ use crate::storage::{Backing, Storage};
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Bytes of a request, in KiB
-    #[arg(long, value_name = "KIB,…", value_delimiter = ',', default_value = "16,64", value_parser = clap::value_parser!(u32).range(4..=1024))]
+    #[arg(
+        long,
+        value_name = "KIB,…",
+        value_delimiter = ',',
+        default_value = "16,64",
+        value_parser = clap::value_parser!(u32).range(4..=1024)
+    )]
     pub block_kib: Vec<u32>,
     /// Requests in flight
     #[arg(long, value_name = "N", default_value = "16", value_parser = clap::value_parser!(u16).range(1..=64))]
