@@ -168,7 +168,7 @@ fn unusable_reservations_file_prevents_the_start() {
     refused("kept");
     fs::remove_dir(folder.join("kept")).unwrap();
     std::os::unix::fs::symlink("/dev/null", folder.join("kept")).unwrap();
-    refused("no regular file");
+    refused("not a regular file");
     fs::remove_file(folder.join("kept")).unwrap();
 
     let (program, _driver) = start(&folder);
