@@ -37,7 +37,7 @@ impl Node {
             name,
             below.geometry(),
             below.read_only(),
-            below.unmap(),
+            below.passes_discards(),
             Box::new(driver),
         )
     }

@@ -34,14 +34,18 @@ impl Driver for Filter {
         let task: Rc<dyn TaskNode> = Rc::new(FilterTask {
             below,
             faults: self.faults.clone(),
-            unmap: node.unmap(),
+            unmap: node.passes_discards(),
         });
         let path = || Path::Task(task.clone());
         Route {
             read: path(),
             write: path(),
             zeroes: path(),
-            discard: if node.unmap() { path() } else { Path::Nothing },
+            discard: if node.passes_discards() {
+                path()
+            } else {
+                Path::Nothing
+            },
             flush: path(),
             files,
             merging_helps: false,

@@ -43,7 +43,7 @@ impl Driver for Arc<DiskFile> {
             file: self.clone(),
             carrier,
             base: 0,
-            unmap: node.unmap(),
+            unmap: node.passes_discards(),
         };
         let path = || Path::File(target.clone());
         let ranges: Option<Rc<dyn TaskNode>> = match carrier {
@@ -58,7 +58,11 @@ impl Driver for Arc<DiskFile> {
             read: path(),
             write: path(),
             zeroes: range(),
-            discard: if node.unmap() { range() } else { Path::Nothing },
+            discard: if node.passes_discards() {
+                range()
+            } else {
+                Path::Nothing
+            },
             flush: match has_cache {
                 true => Path::File(Target {
                     carrier: cx.carrier_of_flushes(carrier),

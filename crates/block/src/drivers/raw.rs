@@ -61,9 +61,9 @@ impl Driver for Window {
 
     fn attach(&self, node: &Node, cx: &mut AttachContext<'_>) -> Route {
         let below = cx.attach(&self.below);
-        let keeps_unmap = node.unmap() || !self.below.unmap();
+        let keeps_unmap = node.passes_discards() || !self.below.passes_discards();
         let mut route = self.route(below, keeps_unmap);
-        if !node.unmap() {
+        if !node.passes_discards() {
             route.discard = Path::Nothing;
         }
         if node.read_only() && matches!(route.flush, Path::File(_)) {

@@ -69,7 +69,7 @@ pub struct Node {
     pub(crate) span: Span,
     read_only: bool,
     /// Discards reach the disk. Otherwise they are accepted and do nothing.
-    unmap: bool,
+    passes_discards: bool,
     pub(crate) driver: Box<dyn Driver>,
 }
 
@@ -78,7 +78,7 @@ impl Node {
         name: &str,
         geometry: Geometry,
         read_only: bool,
-        unmap: bool,
+        passes_discards: bool,
         driver: Box<dyn Driver>,
     ) -> Arc<Node> {
         Arc::new(Node {
@@ -87,7 +87,7 @@ impl Node {
             span: Span::ToEnd,
             geometry,
             read_only,
-            unmap,
+            passes_discards,
             driver,
         })
     }
@@ -98,7 +98,7 @@ impl Node {
         below: &Node,
         (size, span): (u64, Span),
         read_only: bool,
-        unmap: bool,
+        passes_discards: bool,
         driver: Box<dyn Driver>,
     ) -> Arc<Node> {
         Arc::new(Node {
@@ -107,7 +107,7 @@ impl Node {
             size: AtomicU64::new(size),
             span,
             read_only: read_only || below.read_only,
-            unmap: unmap && below.unmap,
+            passes_discards: passes_discards && below.passes_discards,
             driver,
         })
     }
@@ -216,10 +216,10 @@ impl Node {
         Ok(known.unwrap_or_else(|| vec![Allocation { len, allocated }]))
     }
 
-    /// Whether discards reach the disk.
+    /// Whether discards reach the disk. Otherwise they are accepted and do nothing (`unmap` of the options).
     #[must_use]
-    pub fn unmap(&self) -> bool {
-        self.unmap
+    pub fn passes_discards(&self) -> bool {
+        self.passes_discards
     }
 
     /// Takes the image locks of a file or device that was opened with [`Locking::Off`]. Other nodes have none.

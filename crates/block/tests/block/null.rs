@@ -21,7 +21,7 @@ fn requests_to_a_null_disk_succeed() {
     for latency_ns in [0, 1000] {
         let node = null(latency_ns, true);
         assert_eq!(node.geometry().size, 1 << 20);
-        assert!(!node.unmap() && node.aio().is_none());
+        assert!(!node.passes_discards() && node.aio().is_none());
         node.use_block_size(512).unwrap();
         let calls = vec![
             Call::write(0, &pattern(1, 4096)),

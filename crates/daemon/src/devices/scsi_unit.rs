@@ -37,7 +37,7 @@ pub(crate) fn create_unit(
         logical_block_size: lun.device.logical_block_size,
         read_only: !lun.writable,
         write_through,
-        thin: node.unmap(),
+        thin: node.passes_discards(),
         rotation_rate: lun.device.rotation_rate,
         reservation_store: reservation_store
             .clone()
