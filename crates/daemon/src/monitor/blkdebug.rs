@@ -18,12 +18,13 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             Member::optional("seed", Type::Int),
         ]),
         returns: None,
-        run: Run::InBand(set),
+        run: Run::InBand(set_rules),
     }]
 }
 
-/// Replaces the rules. It must work while other commands wait for the node, since it can end an injected hang.
-fn set(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+/// Replaces the rules that say which requests fail. It must work while other commands wait for the node, since it can
+/// end an injected hang.
+fn set_rules(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let name = str_arg(arguments, "node-name");
     let nodes = control.objects.nodes.iter_mut();
     let found = nodes.into_iter().find(|open| open.node.name() == name);
@@ -35,9 +36,9 @@ fn set(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
         let text = format!("Node '{name}' cannot inject errors: its driver is not 'blkdebug'");
         return Err(Error::generic(text));
     };
-    let given = |key: &str| arguments.contains_key(key);
-    if !given("inject-error") {
-        if given("seed") {
+    let has_argument = |key: &str| arguments.contains_key(key);
+    if !has_argument("inject-error") {
+        if has_argument("seed") {
             let text = "Parameter 'inject-error' is missing: 'seed' applies to new rules";
             return Err(Error::generic(text));
         }
@@ -46,8 +47,8 @@ fn set(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     }
     let mut options = arguments.clone();
     options.remove("node-name");
-    let new = RunningObjects::blkdebug(&Value::Object(options).to_string());
-    *injected = new.map_err(|problem| from_problem(&problem))?;
+    let rules = RunningObjects::blkdebug(&Value::Object(options).to_string());
+    *injected = rules.map_err(|problem| from_problem(&problem))?;
     faults.set(Some(faults::rules(injected)));
     Ok(json!({}))
 }

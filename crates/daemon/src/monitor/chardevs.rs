@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::str_arg;
 use crate::control::Control;
 
+/// The commands for chardevs.
 pub(super) fn commands() -> Vec<Command<Control>> {
     let id = || Member::required("id", Type::Str);
     let backend = || Member::required("backend", Type::Named("ChardevBackend"));
@@ -19,13 +20,13 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             name: "chardev-add",
             arguments: Object::of(vec![id(), backend()]),
             returns: Some(Type::Named("ChardevReturn")),
-            run: Run::InBand(add),
+            run: Run::InBand(add_chardev),
         },
         Command {
             name: "chardev-change",
             arguments: Object::of(vec![id(), backend()]),
             returns: Some(Type::Named("ChardevReturn")),
-            run: Run::InBand(change),
+            run: Run::InBand(change_chardev),
         },
         Command {
             name: "chardev-remove",
@@ -75,9 +76,10 @@ pub(super) fn commands() -> Vec<Command<Control>> {
     ]
 }
 
-pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
+/// Types of the arguments and results of these commands, with QEMU's nesting.
+pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
     let object = |members: Vec<Member>| Definition::Object(Object::of(members));
-    let one = |name, r#type| object(vec![Member::required(name, r#type)]);
+    let object_of_one = |name, r#type| object(vec![Member::required(name, r#type)]);
     let tagged = |tag_type: &'static str, cases: Vec<(&'static str, &'static str)>| {
         Definition::Object(Object {
             members: vec![Member::required("type", Type::Named(tag_type))],
@@ -95,7 +97,7 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
         ),
         (
             "ChardevSocketWrapper",
-            one("data", Type::Named("ChardevSocket")),
+            object_of_one("data", Type::Named("ChardevSocket")),
         ),
         (
             "ChardevSocket",
@@ -115,9 +117,9 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
         ),
         (
             "UnixSocketAddressWrapper",
-            one("data", Type::Named("UnixSocketAddress")),
+            object_of_one("data", Type::Named("UnixSocketAddress")),
         ),
-        ("UnixSocketAddress", one("path", Type::Str)),
+        ("UnixSocketAddress", object_of_one("path", Type::Str)),
         ("ChardevReturn", object(Vec::new())),
         (
             "ChardevInfo",
@@ -127,17 +129,18 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
                 Member::required("label", Type::Str),
             ]),
         ),
-        ("ChardevBackendInfo", one("name", Type::Str)),
+        ("ChardevBackendInfo", object_of_one("name", Type::Str)),
     ]
 }
 
-/// Whether a monitor uses a chardev; an error if there is no such chardev.
+/// Whether a monitor uses a chardev; an error that ends with `missing` if there is no such chardev.
 fn is_used(control: &Control, id: &str, missing: &str) -> Result<bool, Error> {
     let found = control.chardevs.get(id).map(|chardev| chardev.is_used());
     found.ok_or_else(|| Error::generic(format!("Chardev '{id}' {missing}")))
 }
 
-fn add(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+/// `chardev-add`: creates a chardev.
+fn add_chardev(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let id = str_arg(arguments, "id");
     if control.chardevs.get(id).is_some() {
         return Err(Error::generic(format!(
@@ -151,7 +154,8 @@ fn add(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     Ok(json!({}))
 }
 
-fn change(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+/// `chardev-change`: replaces the socket of a chardev that no monitor uses.
+fn change_chardev(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let id = str_arg(arguments, "id");
     if is_used(control, id, "does not exist")? {
         let text = "Chardev user does not support chardev hotswap";

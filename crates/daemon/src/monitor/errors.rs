@@ -53,22 +53,27 @@ pub(super) fn existing_objects_except(
     objects: &Objects,
     name: &str,
 ) -> Result<RunningObjects, Error> {
-    let mut live = RunningObjects::default();
-    let read = |problem: Problem| from_problem(&problem);
+    let mut existing = RunningObjects::default();
+    let to_error = |problem: Problem| from_problem(&problem);
     for iothread in &objects.iothreads {
-        live.add_iothread(&iothread.options.id).map_err(read)?;
+        existing
+            .add_iothread(&iothread.options.id)
+            .map_err(to_error)?;
     }
     let others = |node: &&OpenNode| node.node.name() != name;
     for node in objects.nodes.iter().filter(others) {
-        live.add_node(node.node.name(), node.node.read_only())
-            .map_err(read)?;
+        existing
+            .add_node(node.node.name(), node.node.read_only())
+            .map_err(to_error)?;
     }
     for name in &objects.opening_nodes {
-        live.add_node(name, false).map_err(read)?;
+        existing.add_node(name, false).map_err(to_error)?;
     }
     for export in &objects.exports {
         let addr = &export.options.addr;
-        live.add_export(&export.options.id, addr).map_err(read)?;
+        existing
+            .add_export(&export.options.id, addr)
+            .map_err(to_error)?;
     }
-    Ok(live)
+    Ok(existing)
 }

@@ -12,6 +12,7 @@ use crate::actions::export::merge_limits;
 use crate::disk::exported_disk::GuestDevice;
 use crate::state::export::Export;
 
+/// Keys of options that can be changed at runtime.
 const WRITABLE: [&str; 3] = ["request-merging", "max-merge-requests", "max-merge-bytes"];
 
 /// Keys that are not shown as properties: name, type and iothreads of an export, and options with only one possible value.
@@ -25,32 +26,33 @@ const HIDDEN: [&str; 5] = [
 
 /// The class of each type of exports.
 pub(super) fn classes() -> impl Iterator<Item = Class> {
-    runtime::export_types().into_iter().map(class)
+    runtime::export_types().into_iter().map(class_of_type)
 }
 
-fn class(r#type: &'static str) -> Class {
+/// The class of exports of a type.
+fn class_of_type(r#type: &'static str) -> Class {
     let keys = runtime::export_keys_of(r#type);
     let has_luns = keys.iter().any(|key| key.name == "luns");
     // On an export with LUNs these are options of each LUN.
-    let of_luns: Vec<_> = runtime::lun_keys().iter().map(|key| key.name).collect();
+    let lun_keys: Vec<_> = runtime::lun_keys().iter().map(|key| key.name).collect();
     let keys = keys.into_iter().filter(|key| {
-        let is_of_luns = has_luns && key.name != "writable" && of_luns.contains(&key.name);
-        !is_of_luns && !HIDDEN.contains(&key.name) && !key.name.starts_with("addr.")
+        let belongs_to_luns = has_luns && key.name != "writable" && lun_keys.contains(&key.name);
+        !belongs_to_luns && !HIDDEN.contains(&key.name) && !key.name.starts_with("addr.")
     });
     Class::new(r#type, keys, |name| WRITABLE.contains(&name))
 }
 
 impl HasProperties for Export {
     fn class(&self) -> Class {
-        class(self.options.kind.name())
+        class_of_type(self.options.kind.name())
     }
 
-    fn describe(&self) -> Result<Value, Error> {
+    fn options_to_json(&self) -> Result<Value, Error> {
         let described = self.options.describe();
         described.map_err(|error| Error::generic(error.to_string()))
     }
 
-    fn change(&mut self, json: &str) -> Result<(), Error> {
+    fn change_options(&mut self, json: &str) -> Result<(), Error> {
         let ExportKind::VhostUserBlk(kind) = &mut self.options.kind else {
             unreachable!("no property of another kind can be changed");
         };

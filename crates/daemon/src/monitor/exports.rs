@@ -10,13 +10,14 @@ use crate::actions::export;
 use crate::control::Control;
 use crate::state::export::ExportState;
 
+/// The commands for exports.
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![
         Command {
             name: "block-export-add",
-            arguments: types::arguments("BlockExportOptions"),
+            arguments: types::arguments_of_type("BlockExportOptions"),
             returns: None,
-            run: Run::InBand(add),
+            run: Run::InBand(add_export),
         },
         Command {
             name: "block-export-del",
@@ -38,12 +39,13 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             name: "query-block-exports",
             arguments: Object::default(),
             returns: Some(Type::list_of("BlockExportInfo")),
-            run: Run::InBand(|control, _| Ok(query(control))),
+            run: Run::InBand(|control, _| Ok(query_exports(control))),
         },
     ]
 }
 
-pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
+/// Types of the arguments and results of these commands, and of the data of the events.
+pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
     let info = Object::of(vec![
         Member::required("id", Type::Str),
         Member::required("type", Type::Named("type")),
@@ -117,7 +119,8 @@ pub(super) fn events() -> Vec<Event> {
     events
 }
 
-fn add(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+/// `block-export-add`: starts an export.
+fn add_export(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let json = Value::Object(arguments.clone()).to_string();
     let options = existing_objects(&control.objects)?.export(&json);
     let options = options.map_err(|problem| from_problem(&problem))?;
@@ -126,7 +129,8 @@ fn add(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     Ok(json!({}))
 }
 
-fn query(control: &Control) -> Value {
+/// `query-block-exports`: `BlockExportInfo` of all exports.
+fn query_exports(control: &Control) -> Value {
     let newest_first = control.objects.exports.iter().rev();
     newest_first
         .map(|export| {
@@ -140,10 +144,10 @@ fn query(control: &Control) -> Value {
                 info["socket"] = path.display().to_string().into();
             }
             if let Some(reports) = &export.reports {
-                let waiting = reports.parked();
-                info["io-status"] = waiting.status().name().into();
-                info["waiting-requests"] = waiting.count().into();
-                info["late-requests"] = waiting.late().into();
+                let parked = reports.parked();
+                info["io-status"] = parked.status().name().into();
+                info["waiting-requests"] = parked.count().into();
+                info["late-requests"] = parked.late().into();
             }
             info
         })

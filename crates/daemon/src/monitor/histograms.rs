@@ -19,6 +19,7 @@ const KINDS: [(Kind, &str, &str); 3] = [
     (Kind::Flush, "boundaries-flush", "flush_latency_histogram"),
 ];
 
+/// The command that sets histograms.
 pub(super) fn commands() -> Vec<Command<Control>> {
     let lists = ["boundaries"].into_iter().chain(KINDS.map(|kind| kind.1));
     let mut arguments = vec![Member::required("id", Type::Str)];
@@ -29,25 +30,26 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         arguments: Object::of(arguments),
         returns: None,
         run: Run::InBand(|control, arguments| {
-            set(&control.objects, arguments)?;
+            set_boundaries(&control.objects, arguments)?;
             Ok(json!({}))
         }),
     }]
 }
 
-pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
-    let numbers = || Type::List(Box::new(Type::Unsigned));
-    let members = ["boundaries", "bins"].map(|name| Member::required(name, numbers()));
+pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
+    let number_list = || Type::List(Box::new(Type::Unsigned));
+    let members = ["boundaries", "bins"].map(|name| Member::required(name, number_list()));
     let object = Object::of(members.into());
     vec![("BlockLatencyHistogramInfo", Definition::Object(object))]
 }
 
 /// Histogram members of `BlockDeviceStats`.
-pub(super) fn members() -> [Member; 3] {
+pub(super) fn stats_members() -> [Member; 3] {
     KINDS.map(|(.., member)| Member::optional(member, Type::Named("BlockLatencyHistogramInfo")))
 }
 
-fn set(objects: &Objects, arguments: &Arguments) -> Result<(), Error> {
+/// `block-latency-histogram-set`: starts new histograms of an export, or removes all of them.
+fn set_boundaries(objects: &Objects, arguments: &Arguments) -> Result<(), Error> {
     let id = str_arg(arguments, "id");
     let mut exports = objects.exports.iter();
     let export = exports
@@ -67,7 +69,7 @@ fn set(objects: &Objects, arguments: &Arguments) -> Result<(), Error> {
             continue;
         };
         // QEMU's message, with the cause.
-        let boundaries = Boundaries::new(numbers(list), scale).map_err(|error| {
+        let boundaries = Boundaries::new(read_numbers(list), scale).map_err(|error| {
             let kind = kind.name();
             Error::generic(format!("Device '{id}' set {kind} boundaries fail: {error}"))
         })?;
@@ -80,7 +82,7 @@ fn set(objects: &Objects, arguments: &Arguments) -> Result<(), Error> {
 }
 
 /// Reads a list of numbers, whose types were checked before.
-fn numbers(list: &Value) -> Vec<u64> {
+fn read_numbers(list: &Value) -> Vec<u64> {
     let items = list.as_array().into_iter().flatten();
     let number = |item: &Value| {
         let negative = item.as_i64().map(i64::cast_unsigned);
@@ -90,7 +92,7 @@ fn numbers(list: &Value) -> Vec<u64> {
 }
 
 /// Adds the histograms of queues of one export to their `stats`, if any are set.
-pub(super) fn describe<'a>(
+pub(super) fn add_histograms<'a>(
     queues: impl Iterator<Item = &'a QueueStats> + Clone,
     stats: &mut Value,
 ) {

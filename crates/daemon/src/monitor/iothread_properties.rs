@@ -9,16 +9,18 @@ use super::errors::{from_failure, from_problem};
 use super::property::{Class, HasProperties};
 use crate::state::iothread::Iothread;
 
+/// Name of the class.
 pub(super) const CLASS: &str = "iothread";
 
 /// Keys of options that are properties.
-pub(super) fn keys() -> impl Iterator<Item = Key> {
+pub(super) fn property_keys() -> impl Iterator<Item = Key> {
     let keys = runtime::iothread_keys().iter().copied();
     keys.filter(|key| !matches!(key.name, "qom-type" | "id"))
 }
 
+/// The class of iothreads.
 pub(super) fn class() -> Class {
-    Class::new(CLASS, keys(), |_| true)
+    Class::new(CLASS, property_keys(), |_| true)
 }
 
 impl HasProperties for Iothread {
@@ -26,12 +28,12 @@ impl HasProperties for Iothread {
         class()
     }
 
-    fn describe(&self) -> Result<Value, Error> {
+    fn options_to_json(&self) -> Result<Value, Error> {
         let described = self.options.describe();
         described.map_err(|error| Error::generic(error.to_string()))
     }
 
-    fn change(&mut self, json: &str) -> Result<(), Error> {
+    fn change_options(&mut self, json: &str) -> Result<(), Error> {
         let new =
             RunningObjects::iothread(&self.options, json).map_err(|problem| match problem {
                 Problem::Conflict { reason } => Error::generic(format!(

@@ -20,8 +20,9 @@ use crate::jobs::OnShutdown;
 use crate::state::export::{Export, ExportState};
 use crate::state::objects::Objects;
 
+/// The commands for LUNs.
 pub(super) fn commands() -> Vec<Command<Control>> {
-    let mut add = types::arguments("BlockExportLun");
+    let mut add = types::arguments_of_type("BlockExportLun");
     add.members.insert(0, Member::required("id", Type::Str));
     vec![
         Command {
@@ -51,6 +52,7 @@ struct ScsiExport {
     luns: Vec<LunOptions>,
 }
 
+/// Finds a virtio-scsi export by its id; an error if it has another type or is being removed.
 fn find_scsi_export(objects: &Objects, id: &str) -> Result<ScsiExport, Error> {
     let mut exports = objects.exports.iter();
     let export = exports
@@ -82,8 +84,12 @@ fn find_scsi_export(objects: &Objects, id: &str) -> Result<ScsiExport, Error> {
     }
 }
 
-/// Updates the options of an export after a change of its LUNs.
-fn update_options(control: &mut Control, id: &str, update_luns: impl FnOnce(&mut Vec<LunOptions>)) {
+/// Updates the options of an export after a change of its LUNs, so that queries and a live upgrade see it.
+fn update_export_options(
+    control: &mut Control,
+    id: &str,
+    update_luns: impl FnOnce(&mut Vec<LunOptions>),
+) {
     let mut exports = control.objects.exports.iter_mut();
     if let Some(export) = exports.find(|export| export.options.id == id)
         && let ExportKind::VhostUserScsi { luns, .. } = &mut export.options.kind
@@ -95,7 +101,7 @@ fn update_options(control: &mut Control, id: &str, update_luns: impl FnOnce(&mut
     }
 }
 
-/// Updates the list of disks, from which statistics are read.
+/// Updates the export's list of disks, from which statistics are read.
 fn refresh_disks(export: &mut Export) {
     if let Some(controller) = &export.controller {
         export.disks = controller.exported_disks();
@@ -107,57 +113,59 @@ fn change_while_quiesced(
     front_ends: &FrontEnds,
     change: impl Fn() -> Result<(), BoxError>,
 ) -> Result<(), Error> {
-    let done = Mutex::new(Ok(()));
-    front_ends.exchange(|| *done.lock().unwrap_or_else(PoisonError::into_inner) = change());
-    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.map_err(|failure| from_failure(&failure))
+    let outcome = Mutex::new(Ok(()));
+    front_ends.exchange(|| *outcome.lock().unwrap_or_else(PoisonError::into_inner) = change());
+    let outcome = outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
+    outcome.map_err(|failure| from_failure(&failure))
 }
 
 /// Addition or removal of a LUN.
 struct LunChange<S> {
-    command: &'static str,
+    /// The QMP command, in whose name the node is reserved.
+    reserving_command: &'static str,
     export_id: String,
     node_name: String,
     /// Adds the LUN to the options of the export, or removes it.
     update_luns: S,
 }
 
-/// Carries out a change on a thread, and then updates the options of the export. The node is reserved until then, so that
-/// no other command uses it while it is being added or removed.
-fn run_change(
+/// Adds or removes a LUN on a thread: calls `change_disks` there, and then updates the options of the export. The node is
+/// reserved until then, so that no other command uses it meanwhile.
+fn change_luns_on_thread(
     control: &mut Control,
     change: LunChange<impl FnOnce(&mut Vec<LunOptions>) + Send + 'static>,
     reply: Reply,
-    carry_out: impl FnOnce() -> Result<(), Error> + Send + 'static,
+    change_disks: impl FnOnce() -> Result<(), Error> + Send + 'static,
 ) {
     let LunChange {
-        command,
+        reserving_command,
         export_id,
         node_name,
         update_luns,
     } = change;
     let nodes = vec![node_name];
-    if let Err(failure) = control.objects.reserve(&nodes, command) {
+    if let Err(failure) = control.objects.reserve(&nodes, reserving_command) {
         return reply.send(Err(from_failure(&failure)));
     }
     control.run_command_job(
         format!("lun {export_id}"),
         OnShutdown::Wait,
         reply,
-        carry_out,
-        move |control, done| {
+        change_disks,
+        move |control, outcome| {
             control.objects.release(&nodes);
-            if done.is_ok() {
-                update_options(control, &export_id, update_luns);
+            if outcome.is_ok() {
+                update_export_options(control, &export_id, update_luns);
             }
-            done
+            outcome
         },
     );
 }
 
+/// `scsi-lun-add`: gives an export another disk.
 fn add_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
     let id = str_arg(arguments, "id").to_owned();
-    let (export, lun) = match plan_add(control, &id, arguments) {
+    let (export, lun) = match plan_add_lun(control, &id, arguments) {
         Ok(planned) => planned,
         Err(error) => return reply.send(Err(error)),
     };
@@ -167,40 +175,43 @@ fn add_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
         Err(failure) => return reply.send(Err(from_failure(&failure))),
     };
     let change = LunChange {
-        command: "scsi-lun-add",
+        reserving_command: "scsi-lun-add",
         export_id: id,
         node_name: lun.node_name.clone(),
         update_luns: move |luns: &mut Vec<LunOptions>| luns.push(lun),
     };
-    let carry_out = move || {
+    let change_disks = move || {
         change_while_quiesced(&export.front_ends, || {
             export.controller.insert(disk.clone())
         })
     };
-    run_change(control, change, reply, carry_out);
+    change_luns_on_thread(control, change, reply, change_disks);
 }
 
-fn plan_add(
+/// Finds the export, and validates the options of the new LUN against those that it has.
+fn plan_add_lun(
     control: &Control,
     id: &str,
     arguments: &Arguments,
 ) -> Result<(ScsiExport, LunOptions), Error> {
     let export = find_scsi_export(&control.objects, id)?;
-    let mut rest = arguments.clone();
-    rest.remove("id");
-    let json = Value::Object(rest).to_string();
+    let mut lun_options = arguments.clone();
+    lun_options.remove("id");
+    let json = Value::Object(lun_options).to_string();
     let lun = existing_objects(&control.objects)?.lun(&json, export.writable, &export.luns);
     let lun = lun.map_err(|problem| from_problem(&problem))?;
     Ok((export, lun))
 }
 
+/// `scsi-lun-del`: removes a disk from an export; its node stays.
 fn delete_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
     let id = str_arg(arguments, "id").to_owned();
-    let number = |name: &str| arguments.get(name).and_then(Value::as_i64).unwrap_or(0);
-    let (target, number) = (number("target"), number("lun"));
-    let at = |lun: &LunOptions| (i64::from(lun.target), i64::from(lun.lun)) == (target, number);
-    let planned = find_scsi_export(&control.objects, &id).and_then(|export| {
-        let lun = export.luns.iter().find(|lun| at(lun)).cloned();
+    let int_arg = |name: &str| arguments.get(name).and_then(Value::as_i64).unwrap_or(0);
+    let (target, number) = (int_arg("target"), int_arg("lun"));
+    let is_wanted =
+        |lun: &LunOptions| (i64::from(lun.target), i64::from(lun.lun)) == (target, number);
+    let found = find_scsi_export(&control.objects, &id).and_then(|export| {
+        let lun = export.luns.iter().find(|lun| is_wanted(lun)).cloned();
         let lun = lun.ok_or_else(|| {
             Error::generic(format!(
                 "Export '{id}' has no LUN {number} at target {target}"
@@ -208,18 +219,18 @@ fn delete_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
         })?;
         Ok((export, lun))
     });
-    let (export, lun) = match planned {
-        Ok(planned) => planned,
+    let (export, lun) = match found {
+        Ok(found) => found,
         Err(error) => return reply.send(Err(error)),
     };
     let removed = lun.clone();
     let change = LunChange {
-        command: "scsi-lun-del",
+        reserving_command: "scsi-lun-del",
         export_id: id,
         node_name: lun.node_name.clone(),
         update_luns: move |luns: &mut Vec<LunOptions>| luns.retain(|lun| *lun != removed),
     };
-    let carry_out =
+    let change_disks =
         move || change_while_quiesced(&export.front_ends, || export.controller.remove(&lun));
-    run_change(control, change, reply, carry_out);
+    change_luns_on_thread(control, change, reply, change_disks);
 }

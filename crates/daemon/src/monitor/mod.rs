@@ -25,7 +25,7 @@ use serde_json::json;
 
 use crate::control::Control;
 
-/// The QMP interface: all commands and events.
+/// The QMP interface: all commands and events, and the types of their arguments and results.
 pub(crate) fn interface() -> Interface<Control> {
     let mut commands = vec![quit()];
     commands.extend(objects::commands());
@@ -42,32 +42,33 @@ pub(crate) fn interface() -> Interface<Control> {
     commands.extend(resume::commands());
     commands.extend(blkdebug::commands());
     commands.extend(upgrade::commands());
-    let mut definitions = types::definitions();
-    definitions.extend(objects::definitions());
-    definitions.extend(qom::definitions());
-    definitions.extend(nodes::definitions());
-    definitions.extend(exports::definitions());
-    definitions.extend(chardevs::definitions());
-    definitions.extend(resume::definitions());
-    definitions.extend(stats::definitions());
-    definitions.extend(histograms::definitions());
-    definitions.extend(upgrade::definitions());
+    let mut definitions = types::type_definitions();
+    definitions.extend(objects::type_definitions());
+    definitions.extend(qom::type_definitions());
+    definitions.extend(nodes::type_definitions());
+    definitions.extend(exports::type_definitions());
+    definitions.extend(chardevs::type_definitions());
+    definitions.extend(resume::type_definitions());
+    definitions.extend(stats::type_definitions());
+    definitions.extend(histograms::type_definitions());
+    definitions.extend(upgrade::type_definitions());
     Interface::new(product(), definitions, commands, exports::events())
 }
 
 /// Name and version, which clients find where QEMU has its own.
 fn product() -> Product {
-    let part = |text: &str| text.parse().unwrap_or_default();
+    let number = |text: &str| text.parse().unwrap_or_default();
     Product {
         package: concat!("blockplane ", env!("CARGO_PKG_VERSION")).to_owned(),
         version: [
-            part(env!("CARGO_PKG_VERSION_MAJOR")),
-            part(env!("CARGO_PKG_VERSION_MINOR")),
-            part(env!("CARGO_PKG_VERSION_PATCH")),
+            number(env!("CARGO_PKG_VERSION_MAJOR")),
+            number(env!("CARGO_PKG_VERSION_MINOR")),
+            number(env!("CARGO_PKG_VERSION_PATCH")),
         ],
     }
 }
 
+/// `quit`: ends the daemon.
 fn quit() -> Command<Control> {
     Command {
         name: "quit",

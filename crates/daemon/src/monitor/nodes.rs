@@ -12,19 +12,20 @@ use crate::jobs::OnShutdown;
 use crate::state::node::OpenNode;
 use crate::state::objects::Objects;
 
+/// The commands for block nodes.
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![
         Command {
             name: "blockdev-add",
-            arguments: types::arguments("BlockdevOptions"),
+            arguments: types::arguments_of_type("BlockdevOptions"),
             returns: None,
-            run: Run::Deferred(add),
+            run: Run::Deferred(add_node),
         },
         Command {
             name: "blockdev-del",
             arguments: Object::of(vec![Member::required("node-name", Type::Str)]),
             returns: None,
-            run: Run::Deferred(remove),
+            run: Run::Deferred(remove_node),
         },
         Command {
             name: "blockdev-set-active",
@@ -43,7 +44,9 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             run: Run::InBand(|control, _| {
                 let objects = &control.objects;
                 let newest_first = objects.nodes.iter().rev();
-                Ok(newest_first.map(|node| describe(node, objects)).collect())
+                Ok(newest_first
+                    .map(|node| block_device_info(node, objects))
+                    .collect())
             }),
         },
         Command {
@@ -56,7 +59,8 @@ pub(super) fn commands() -> Vec<Command<Control>> {
     ]
 }
 
-pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
+/// Types of the result of `query-named-block-nodes`.
+pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
     let members = |names: &[(&'static str, Type)]| {
         let members = names.iter().cloned();
         members
@@ -104,14 +108,14 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
 
 /// Opens a node on a thread, since its disk may be slow or not respond. Its names are reserved meanwhile. Shutdown does not
 /// wait for it.
-fn add(control: &mut Control, arguments: &Arguments, reply: Reply) {
-    let opening = match plan(&control.objects, arguments) {
-        Ok(opening) => opening,
+fn add_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
+    let plan = match plan_add_node(&control.objects, arguments) {
+        Ok(plan) => plan,
         Err(error) => return reply.send(Err(error)),
     };
-    let names = opening.names();
-    let may_block = opening.may_block();
-    let open = move || opening.open().map_err(|error| from_failure(&error.into()));
+    let names = plan.names();
+    let may_block = plan.may_block();
+    let open = move || plan.open().map_err(|error| from_failure(&error.into()));
     if !may_block {
         let opened = open().map(|opened| opened.add_to(&mut control.objects));
         return reply.send(opened.map(|()| json!({})));
@@ -133,7 +137,8 @@ fn add(control: &mut Control, arguments: &Arguments, reply: Reply) {
     );
 }
 
-fn plan(objects: &Objects, arguments: &Arguments) -> Result<OpenPlan, Error> {
+/// Validates the options of a new node, and plans how to open it.
+fn plan_add_node(objects: &Objects, arguments: &Arguments) -> Result<OpenPlan, Error> {
     let json = Value::Object(arguments.clone()).to_string();
     let options = existing_objects(objects)?.blockdev(&json);
     let options = options.map_err(|problem| from_problem(&problem))?;
@@ -141,25 +146,25 @@ fn plan(objects: &Objects, arguments: &Arguments) -> Result<OpenPlan, Error> {
 }
 
 /// Flushes a node on a thread and closes it. If flushing fails, the node stays.
-fn remove(control: &mut Control, arguments: &Arguments, reply: Reply) {
+fn remove_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
     let name = str_arg(arguments, "node-name").to_owned();
-    let removed = match control.objects.begin_remove_node(&name) {
-        Ok(removed) => removed,
+    let names = match control.objects.begin_remove_node(&name) {
+        Ok(names) => names,
         Err(failure) => return reply.send(Err(from_failure(&failure))),
     };
-    let open = control.objects.find_node(&name);
-    let node = open
+    let found = control.objects.find_node(&name);
+    let node_to_flush = found
         .filter(|open| open.options.settings.active)
         .map(|open| open.node.clone());
     let flush = move || {
-        let flushed = node.map_or(Ok(()), |node| node.flush_blocking());
+        let flushed = node_to_flush.map_or(Ok(()), |node| node.flush_blocking());
         flushed.map_err(|error| {
             Error::generic(format!(
                 "Node {name} was not closed: flushing it failed, and writes would be lost: {error}"
             ))
         })
     };
-    let thread = format!("del {}", removed[0]);
+    let thread = format!("del {}", names[0]);
     control.run_command_job(
         thread,
         OnShutdown::Wait,
@@ -167,8 +172,8 @@ fn remove(control: &mut Control, arguments: &Arguments, reply: Reply) {
         flush,
         move |control, flushed| {
             match flushed {
-                Ok(()) => control.objects.remove_nodes(&removed),
-                Err(_) => control.objects.release(&removed),
+                Ok(()) => control.objects.remove_nodes(&names),
+                Err(_) => control.objects.release(&names),
             }
             flushed
         },
@@ -225,7 +230,7 @@ fn set_active(control: &mut Control, arguments: &Arguments, reply: Reply) {
 
 /// `BlockDeviceInfo` of a node. Members about throttling, encryption and backing files, which clients expect, are
 /// constant.
-pub(super) fn describe(open: &OpenNode, objects: &Objects) -> Value {
+pub(super) fn block_device_info(open: &OpenNode, objects: &Objects) -> Value {
     let OpenNode { options, node, .. } = open;
     let driver = options.driver.name();
     let filename = filename(open, objects);
@@ -273,7 +278,7 @@ pub(super) fn describe(open: &OpenNode, objects: &Objects) -> Value {
 
 /// File name of a node in the form of QEMU: a path, or `json:` and its options if a path does not describe it.
 fn filename(open: &OpenNode, objects: &Objects) -> String {
-    let described = match &open.options.driver {
+    let options = match &open.options.driver {
         Driver::File(file) | Driver::HostDevice(file) => {
             return file.filename.display().to_string();
         }
@@ -293,5 +298,5 @@ fn filename(open: &OpenNode, objects: &Objects) -> String {
             json!({"driver": "blkdebug", "image": image.node_name()})
         }
     };
-    format!("json:{}", qmp::to_text(&described))
+    format!("json:{}", qmp::to_text(&options))
 }

@@ -10,13 +10,14 @@ use super::{iothread_properties, str_arg, types};
 use crate::control::Control;
 use crate::state::iothread::Iothread;
 
+/// The commands for objects.
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![
         Command {
             name: "object-add",
-            arguments: types::arguments("ObjectOptions"),
+            arguments: types::arguments_of_type("ObjectOptions"),
             returns: None,
-            run: Run::InBand(add),
+            run: Run::InBand(add_object),
         },
         Command {
             name: "object-del",
@@ -33,18 +34,24 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             arguments: Object::default(),
             returns: Some(Type::list_of("IOThreadInfo")),
             run: Run::InBand(|control, _| {
-                Ok(control.objects.iothreads.iter().map(describe).collect())
+                Ok(control
+                    .objects
+                    .iothreads
+                    .iter()
+                    .map(iothread_info)
+                    .collect())
             }),
         },
     ]
 }
 
-pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
+/// Types of the result of `query-iothreads`.
+pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
     let mut members = vec![
         Member::required("id", Type::Str),
         Member::required("thread-id", Type::Int),
     ];
-    members.extend(iothread_properties::keys().map(|key| {
+    members.extend(iothread_properties::property_keys().map(|key| {
         let r#type = match key.r#type {
             ValueType::Bool => Type::Bool,
             ValueType::Int => Type::Int,
@@ -67,7 +74,8 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
     ]
 }
 
-fn add(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+/// `object-add`: creates an iothread, which is the only type of objects.
+fn add_object(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let json = Value::Object(arguments.clone()).to_string();
     let options = existing_objects(&control.objects)?.object(&json);
     let ObjectOptions::Iothread(options) = options.map_err(|problem| from_problem(&problem))?;
@@ -77,18 +85,18 @@ fn add(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
 }
 
 /// `IOThreadInfo` of an iothread: its options and statistics.
-fn describe(iothread: &Iothread) -> Value {
-    let mut described = iothread.options.describe().unwrap_or_default();
-    if let Some(members) = described.as_object_mut() {
+fn iothread_info(iothread: &Iothread) -> Value {
+    let mut info = iothread.options.describe().unwrap_or_default();
+    if let Some(members) = info.as_object_mut() {
         members.shift_remove("qom-type");
     }
-    described["thread-id"] = iothread.thread.thread_id().into();
-    described["stats"] = stats(&iothread.thread);
-    described
+    info["thread-id"] = iothread.thread.thread_id().into();
+    info["stats"] = iothread_stats(&iothread.thread);
+    info
 }
 
 /// `IOThreadStats` of an iothread.
-fn stats(thread: &DataThread) -> Value {
+fn iothread_stats(thread: &DataThread) -> Value {
     let IothreadTotals {
         iterations,
         submits,
@@ -110,6 +118,7 @@ fn stats(thread: &DataThread) -> Value {
         .collect()
 }
 
+/// Members of `IOThreadStats`, in the order of [`iothread_stats`].
 const IOTHREAD_STATS: [&str; 9] = [
     "cpu-time-ns",
     "iterations",

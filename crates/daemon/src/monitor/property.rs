@@ -20,13 +20,14 @@ struct Property {
 
 /// An object with properties.
 pub(super) trait HasProperties {
+    /// The class of the object.
     fn class(&self) -> Class;
 
     /// Current values of all options, by key.
-    fn describe(&self) -> Result<Value, Error>;
+    fn options_to_json(&self) -> Result<Value, Error>;
 
-    /// Changes options: an object of keys with their new values.
-    fn change(&mut self, json: &str) -> Result<(), Error>;
+    /// Changes options; `json` is an object of keys with their new values.
+    fn change_options(&mut self, json: &str) -> Result<(), Error>;
 }
 
 impl Class {
@@ -51,18 +52,19 @@ impl Class {
     }
 
     /// `ObjectPropertyInfo` of all properties.
-    pub fn list(&self) -> Value {
+    pub fn property_infos(&self) -> Value {
         let all = self.properties.iter();
-        all.map(|property| info(property.name, property.r#type))
+        all.map(|property| property_info(property.name, property.r#type))
             .collect()
     }
 
-    fn property(&self, name: &str) -> Result<&Property, Error> {
+    /// The property of this name, or an error if the class has none.
+    fn find_property(&self, name: &str) -> Result<&Property, Error> {
         let found = self
             .properties
             .iter()
             .find(|property| property.name == name);
-        found.ok_or_else(|| no_property(self.name, name))
+        found.ok_or_else(|| property_not_found(self.name, name))
     }
 }
 
@@ -78,41 +80,43 @@ fn type_name(r#type: ValueType) -> &'static str {
 }
 
 /// `ObjectPropertyInfo` of a property.
-pub(super) fn info(name: &str, r#type: &str) -> Value {
+pub(super) fn property_info(name: &str, r#type: &str) -> Value {
     json!({"name": name, "type": r#type})
 }
 
-pub(super) fn get(of: &impl HasProperties, name: &str) -> Result<Value, Error> {
-    let class = of.class();
-    match class.property(name)?.name {
+/// The value of an object's property.
+pub(super) fn get(object: &impl HasProperties, name: &str) -> Result<Value, Error> {
+    let class = object.class();
+    match class.find_property(name)?.name {
         "type" => Ok(class.name.into()),
-        key => Ok(of.describe()?[key].take()),
+        key => Ok(object.options_to_json()?[key].take()),
     }
 }
 
-pub(super) fn set(of: &mut impl HasProperties, name: &str, value: &Value) -> Result<(), Error> {
-    let class = of.class();
-    let property = class.property(name)?;
+/// Changes an object's property, after checking that it may be changed and the type of the value.
+pub(super) fn set(object: &mut impl HasProperties, name: &str, value: &Value) -> Result<(), Error> {
+    let class = object.class();
+    let property = class.find_property(name)?;
     if !property.writable {
-        return Err(not_writable(class.name, name));
+        return Err(property_not_writable(class.name, name));
     }
-    let expected = match property.r#type {
+    let expected_type = match property.r#type {
         "int" if !(value.is_i64() || value.is_u64()) => Some("integer"),
         "bool" if !value.is_boolean() => Some("boolean"),
         _ => None,
     };
-    if let Some(expected) = expected {
+    if let Some(expected) = expected_type {
         return Err(Error::generic(format!(
             "Invalid parameter type for '{name}', expected: {expected}"
         )));
     }
-    of.change(&json!({ name: value }).to_string())
+    object.change_options(&json!({ name: value }).to_string())
 }
 
-pub(super) fn no_property(r#type: &str, name: &str) -> Error {
+pub(super) fn property_not_found(r#type: &str, name: &str) -> Error {
     Error::generic(format!("Property '{type}.{name}' not found"))
 }
 
-pub(super) fn not_writable(r#type: &str, name: &str) -> Error {
+pub(super) fn property_not_writable(r#type: &str, name: &str) -> Error {
     Error::generic(format!("Property '{type}.{name}' is not writable"))
 }

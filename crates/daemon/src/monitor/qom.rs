@@ -3,7 +3,9 @@
 use qmp::{Arguments, Command, Definition, Error, Member, Object, Run, Type};
 use serde_json::{Value, json};
 
-use super::property::{self, HasProperties, info, no_property, not_writable};
+use super::property::{
+    self, HasProperties, property_info, property_not_found, property_not_writable,
+};
 use super::str_arg;
 use super::{export_properties, iothread_properties};
 use crate::control::Control;
@@ -20,22 +22,23 @@ enum QomObject {
     Export(usize),
 }
 
+/// The commands for objects and their properties.
 pub(super) fn commands() -> Vec<Command<Control>> {
     let path = || Member::required("path", Type::Str);
     let property = || Member::required("property", Type::Str);
-    let info = || Some(Type::list_of("ObjectPropertyInfo"));
+    let infos = || Some(Type::list_of("ObjectPropertyInfo"));
     vec![
         Command {
             name: "qom-list",
             arguments: Object::of(vec![path()]),
-            returns: info(),
-            run: Run::InBand(list),
+            returns: infos(),
+            run: Run::InBand(list_properties),
         },
         Command {
             name: "qom-get",
             arguments: Object::of(vec![path(), property()]),
             returns: Some(Type::Any),
-            run: Run::InBand(get),
+            run: Run::InBand(get_property),
         },
         Command {
             name: "qom-set",
@@ -45,18 +48,18 @@ pub(super) fn commands() -> Vec<Command<Control>> {
                 Member::required("value", Type::Any),
             ]),
             returns: None,
-            run: Run::InBand(set),
+            run: Run::InBand(set_property),
         },
         Command {
             name: "qom-list-properties",
             arguments: Object::of(vec![Member::required("typename", Type::Str)]),
-            returns: info(),
+            returns: infos(),
             run: Run::InBand(|_, arguments| {
                 let name = str_arg(arguments, "typename");
                 let iothread = std::iter::once(iothread_properties::class());
                 let mut classes = iothread.chain(export_properties::classes());
                 match classes.find(|class| class.name == name) {
-                    Some(class) => Ok(class.list()),
+                    Some(class) => Ok(class.property_infos()),
                     None => Err(Error::device_not_found(format!("Class '{name}' not found"))),
                 }
             }),
@@ -64,16 +67,16 @@ pub(super) fn commands() -> Vec<Command<Control>> {
     ]
 }
 
-pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
+pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
     let members = ["name", "type"].map(|name| Member::required(name, Type::Str));
     let info = Object::of(members.into());
     vec![("ObjectPropertyInfo", Definition::Object(info))]
 }
 
 /// Resolves an absolute path, or the name of an iothread alone.
-fn resolve(objects: &Objects, path: &str) -> Result<QomObject, Error> {
-    let iothread = |id: &str| objects.iothreads.iter().position(|i| i.options.id == id);
-    let export = |id: &str| {
+fn resolve_path(objects: &Objects, path: &str) -> Result<QomObject, Error> {
+    let iothread_index = |id: &str| objects.iothreads.iter().position(|i| i.options.id == id);
+    let export_index = |id: &str| {
         let mut exports = objects.exports.iter();
         exports.position(|e| e.options.id == id)
     };
@@ -82,26 +85,27 @@ fn resolve(objects: &Objects, path: &str) -> Result<QomObject, Error> {
         [] if path.starts_with('/') => Some(QomObject::Root),
         ["objects"] => Some(QomObject::Objects),
         ["exports"] => Some(QomObject::Exports),
-        ["objects", id] => iothread(id).map(QomObject::Iothread),
-        ["exports", id] => export(id).map(QomObject::Export),
-        [id] if !path.starts_with('/') => iothread(id).map(QomObject::Iothread),
+        ["objects", id] => iothread_index(id).map(QomObject::Iothread),
+        ["exports", id] => export_index(id).map(QomObject::Export),
+        [id] if !path.starts_with('/') => iothread_index(id).map(QomObject::Iothread),
         _ => None,
     };
     found.ok_or_else(|| Error::device_not_found(format!("Device '{path}' not found")))
 }
 
-fn list(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+/// `qom-list`: the properties of an object, or the objects in a container.
+fn list_properties(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let objects = &control.objects;
     let children = |found: &mut dyn Iterator<Item = (&String, &str)>| {
-        let mut children = vec![info("type", "string")];
-        children.extend(found.map(|(id, class)| info(id, &format!("child<{class}>"))));
+        let mut children = vec![property_info("type", "string")];
+        children.extend(found.map(|(id, class)| property_info(id, &format!("child<{class}>"))));
         children.into()
     };
-    Ok(match resolve(objects, str_arg(arguments, "path"))? {
+    Ok(match resolve_path(objects, str_arg(arguments, "path"))? {
         QomObject::Root => json!([
-            info("type", "string"),
-            info("objects", "child<container>"),
-            info("exports", "child<container>")
+            property_info("type", "string"),
+            property_info("objects", "child<container>"),
+            property_info("exports", "child<container>")
         ]),
         QomObject::Objects => {
             let all = objects.iothreads.iter();
@@ -111,16 +115,17 @@ fn list(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
             let all = objects.exports.iter();
             children(&mut all.map(|e| (&e.options.id, e.class().name)))
         }
-        QomObject::Iothread(index) => objects.iothreads[index].class().list(),
-        QomObject::Export(index) => objects.exports[index].class().list(),
+        QomObject::Iothread(index) => objects.iothreads[index].class().property_infos(),
+        QomObject::Export(index) => objects.exports[index].class().property_infos(),
     })
 }
 
-fn get(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+/// `qom-get`: the value of a property.
+fn get_property(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let objects = &control.objects;
     let name = str_arg(arguments, "property");
-    let has_export = || objects.exports.iter().any(|e| e.options.id == name);
-    match (resolve(objects, str_arg(arguments, "path"))?, name) {
+    let names_export = || objects.exports.iter().any(|e| e.options.id == name);
+    match (resolve_path(objects, str_arg(arguments, "path"))?, name) {
         (QomObject::Iothread(index), _) => property::get(&objects.iothreads[index], name),
         (QomObject::Export(index), _) => property::get(&objects.exports[index], name),
         (_, "type") => Ok("container".into()),
@@ -128,20 +133,21 @@ fn get(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
         (QomObject::Objects, id) if objects.iothread(id).is_some() => {
             Ok(format!("/objects/{id}").into())
         }
-        (QomObject::Exports, id) if has_export() => Ok(format!("/exports/{id}").into()),
-        _ => Err(no_property("container", name)),
+        (QomObject::Exports, id) if names_export() => Ok(format!("/exports/{id}").into()),
+        _ => Err(property_not_found("container", name)),
     }
 }
 
-fn set(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+/// `qom-set`: changes a property; those of containers are fixed.
+fn set_property(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let objects = &mut control.objects;
     let name = str_arg(arguments, "property");
     let value = arguments.get("value").cloned().unwrap_or_default();
-    match resolve(objects, str_arg(arguments, "path"))? {
+    match resolve_path(objects, str_arg(arguments, "path"))? {
         QomObject::Iothread(index) => property::set(&mut objects.iothreads[index], name, &value)?,
         QomObject::Export(index) => property::set(&mut objects.exports[index], name, &value)?,
         QomObject::Root | QomObject::Objects | QomObject::Exports => {
-            return Err(not_writable("container", name));
+            return Err(property_not_writable("container", name));
         }
     }
     Ok(json!({}))

@@ -16,23 +16,23 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             Type::list_of("BlockdevOptions"),
         )]),
         returns: None,
-        run: Run::Deferred(run),
+        run: Run::Deferred(reopen_nodes),
     }]
 }
 
 /// First phase: opens the files on a thread. Shutdown does not wait for it, since nothing has changed yet.
-fn run(control: &mut Control, arguments: &Arguments, reply: Reply) {
-    let opening = match plan(control, arguments) {
-        Ok(opening) => opening,
+fn reopen_nodes(control: &mut Control, arguments: &Arguments, reply: Reply) {
+    let plan = match plan_reopen(control, arguments) {
+        Ok(plan) => plan,
         Err(error) => return reply.send(Err(error)),
     };
-    let reserved = opening.reserved().to_vec();
+    let reserved = plan.reserved().to_vec();
     control.run_job(
         "reopen".to_owned(),
         OnShutdown::Abandon,
-        move || opening.open().map_err(|failure| from_failure(&failure)),
+        move || plan.open().map_err(|failure| from_failure(&failure)),
         move |control, opened| match opened {
-            Ok(reopen) => switch_files(control, reopen, reserved, reply),
+            Ok(nodes) => switch_files(control, nodes, reserved, reply),
             Err(error) => {
                 control.objects.release(&reserved);
                 reply.send(Err(error));
@@ -42,15 +42,15 @@ fn run(control: &mut Control, arguments: &Arguments, reply: Reply) {
 }
 
 /// Second phase: switches the nodes to the new files, and waits for requests that use the old ones.
-fn switch_files(control: &mut Control, reopen: ReopenedNodes, reserved: Vec<String>, reply: Reply) {
+fn switch_files(control: &mut Control, nodes: ReopenedNodes, reserved: Vec<String>, reply: Reply) {
     let carry_out = move || {
-        let done = reopen.replace_old();
+        let done = nodes.replace_old();
         done.map_err(|failure| from_failure(&failure))?;
-        Ok(reopen)
+        Ok(nodes)
     };
     let finish = move |control: &mut Control, done: Result<ReopenedNodes, Error>| {
         control.objects.release(&reserved);
-        done.map(|reopen| reopen.finish(&mut control.objects))
+        done.map(|nodes| nodes.finish(&mut control.objects))
     };
     control.run_command_job(
         "reopen".to_owned(),
@@ -61,15 +61,16 @@ fn switch_files(control: &mut Control, reopen: ReopenedNodes, reserved: Vec<Stri
     );
 }
 
-fn plan(control: &mut Control, arguments: &Arguments) -> Result<ReopenPlan, Error> {
+/// Validates the new options of each node, and plans how to replace the old ones.
+fn plan_reopen(control: &mut Control, arguments: &Arguments) -> Result<ReopenPlan, Error> {
     let mut wanted = Vec::new();
     for node in arguments["options"].as_array().into_iter().flatten() {
         let name = node["node-name"]
             .as_str()
             .ok_or_else(|| Error::generic("node-name not specified".to_owned()))?;
         let objects = &control.objects;
-        let opening = objects.check_not_opening(name);
-        opening.map_err(|failure| from_failure(&failure))?;
+        let checked = objects.check_not_opening(name);
+        checked.map_err(|failure| from_failure(&failure))?;
         if objects.find_node(name).is_none() {
             let text = format!("Failed to find node with node-name='{name}'");
             return Err(Error::generic(text));

@@ -18,13 +18,13 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             Member::required("size", Type::Int),
         ]),
         returns: None,
-        run: Run::Deferred(run),
+        run: Run::Deferred(resize_node),
     }]
 }
 
 /// Resizes on a thread: when a node shrinks, it waits for requests beyond the new end.
-fn run(control: &mut Control, arguments: &Arguments, reply: Reply) {
-    let resize = match plan(control, arguments) {
+fn resize_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
+    let resize = match plan_resize(control, arguments) {
         Ok(resize) => resize,
         Err(error) => return reply.send(Err(error)),
     };
@@ -46,8 +46,9 @@ fn run(control: &mut Control, arguments: &Arguments, reply: Reply) {
     );
 }
 
-/// Checks the arguments. `device` is accepted for compatibility: a storage daemon has no devices.
-fn plan(control: &mut Control, arguments: &Arguments) -> Result<Resize, Error> {
+/// Checks the arguments, and plans the change of size. `device` is accepted for compatibility: a storage daemon has no
+/// devices.
+fn plan_resize(control: &mut Control, arguments: &Arguments) -> Result<Resize, Error> {
     let (device, name) = (
         str_arg(arguments, "device"),
         str_arg(arguments, "node-name"),
@@ -55,8 +56,8 @@ fn plan(control: &mut Control, arguments: &Arguments) -> Result<Resize, Error> {
     let size = arguments["size"].as_i64().ok_or_else(|| {
         Error::generic("Invalid parameter type for 'size', expected: integer".to_owned())
     })?;
-    let opening = control.objects.check_not_opening(name);
-    opening.map_err(|failure| from_failure(&failure))?;
+    let checked = control.objects.check_not_opening(name);
+    checked.map_err(|failure| from_failure(&failure))?;
     let found = control.objects.find_node(name).ok_or_else(|| {
         Error::generic(format!(
             "Cannot find device='{device}' nor node-name='{name}'"

@@ -15,16 +15,17 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             Member::optional("action", Type::Named("BlockExportResumeAction")),
         ]),
         returns: None,
-        run: Run::InBand(resume),
+        run: Run::InBand(resume_requests),
     }]
 }
 
-pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
+pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
     let actions = Definition::Enum(vec!["retry", "report"]);
     vec![("BlockExportResumeAction", actions)]
 }
 
-fn resume(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+/// Submits the parked requests of an export again, or reports their errors to the guest.
+fn resume_requests(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let id = str_arg(arguments, "id");
     let mut exports = control.objects.exports.iter();
     let export = exports.find(|export| export.options.id == id);

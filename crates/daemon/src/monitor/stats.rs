@@ -17,16 +17,18 @@ use crate::state::node::OpenNode;
 use crate::state::objects::Objects;
 use totals::Totals;
 
+/// The command for statistics.
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "query-blockstats",
         arguments: Object::of(vec![Member::optional("query-nodes", Type::Bool)]),
         returns: Some(Type::list_of("BlockStats")),
-        run: Run::InBand(|control, arguments| Ok(query(&control.objects, arguments))),
+        run: Run::InBand(|control, arguments| Ok(query_blockstats(&control.objects, arguments))),
     }]
 }
 
-pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
+/// Types of its result.
+pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
     let stats = || Member::required("stats", Type::Named("BlockDeviceStats"));
     let queue = Object::of(vec![
         Member::required("index", Type::Int),
@@ -49,30 +51,36 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
         Member::optional("luns", Type::list_of("BlockLunStats")),
         Member::optional("parent", Type::Named("BlockStats")),
     ]);
-    let mut definitions = totals::definitions();
+    let mut definitions = totals::type_definitions();
     definitions.push(("BlockQueueStats", Definition::Object(queue)));
-    definitions.push(("BlockLunStats", Definition::Object(luns::definition())));
+    definitions.push(("BlockLunStats", Definition::Object(luns::lun_stats_type())));
     definitions.push(("BlockStats", Definition::Object(entry)));
     definitions
 }
 
-fn query(objects: &Objects, arguments: &Arguments) -> Value {
+/// `query-blockstats`: `BlockStats` of all exports, or with `query-nodes` of all nodes.
+fn query_blockstats(objects: &Objects, arguments: &Arguments) -> Value {
     if arguments.get("query-nodes") == Some(&Value::Bool(true)) {
         let scale = Scale::new();
         let nodes = objects.nodes.iter();
-        return nodes.map(|open| node(open, objects, scale)).collect();
+        return nodes
+            .map(|open| stats_of_node(open, objects, scale))
+            .collect();
     }
-    exports(objects).into()
+    stats_of_exports(objects).into()
 }
 
 /// `BlockStats` of all exports, in the order of their creation.
-pub(super) fn exports(objects: &Objects) -> Vec<Value> {
+pub(super) fn stats_of_exports(objects: &Objects) -> Vec<Value> {
     let scale = Scale::new();
     let exports = objects.exports.iter();
-    exports.map(|one| export(one, scale)).collect()
+    exports
+        .map(|export| stats_of_export(export, scale))
+        .collect()
 }
 
-fn export(export: &Export, scale: Scale) -> Value {
+/// `BlockStats` of an export.
+fn stats_of_export(export: &Export, scale: Scale) -> Value {
     let figures = &export.stats;
     let queues = figures.queues.iter().enumerate();
     let queues: Vec<Value> = queues
@@ -87,8 +95,8 @@ fn export(export: &Export, scale: Scale) -> Value {
                 "depth": stats.in_flight().get(),
                 "turns": stats.turns().get(),
                 "notifications": stats.notifications().get(),
-                "stats": stats_of([&**stats].into_iter(), scale),
-                "latency": totals::latencies([&**stats].into_iter(), scale),
+                "stats": sum_of_queues([&**stats].into_iter(), scale),
+                "latency": totals::latencies_to_json([&**stats].into_iter(), scale),
             })
         })
         .collect();
@@ -97,30 +105,30 @@ fn export(export: &Export, scale: Scale) -> Value {
         "device": "",
         "node-name": export.options.node_name,
         "connected": figures.connected.load(Ordering::Relaxed),
-        "stats": stats_of(figures.queues.iter().map(|queue| &*queue.stats), scale),
+        "stats": sum_of_queues(figures.queues.iter().map(|queue| &*queue.stats), scale),
         "queues": queues,
     });
-    if let Some(luns) = luns::luns(export, scale) {
+    if let Some(luns) = luns::stats_of_luns(export, scale) {
         entry["luns"] = luns.into();
     }
     entry
 }
 
 /// `BlockDeviceStats` of some queues of one export.
-fn stats_of<'a>(queues: impl Iterator<Item = &'a QueueStats> + Clone, scale: Scale) -> Value {
-    let mut stats = Totals::of(queues.clone()).describe(scale);
-    histograms::describe(queues, &mut stats);
+fn sum_of_queues<'a>(queues: impl Iterator<Item = &'a QueueStats> + Clone, scale: Scale) -> Value {
+    let mut stats = Totals::sum(queues.clone()).to_json(scale);
+    histograms::add_histograms(queues, &mut stats);
     stats
 }
 
 /// `BlockStats` of a node, with its child as `parent`, as QEMU calls it. Counters are those of the exports and LUNs that
 /// use the node.
-fn node(open: &OpenNode, objects: &Objects, scale: Scale) -> Value {
+fn stats_of_node(open: &OpenNode, objects: &Objects, scale: Scale) -> Value {
     let name = open.node.name();
     let exports = objects.exports.iter();
-    let stats = exports.flat_map(|export| luns::of_node(export, name));
+    let counters = exports.flat_map(|export| luns::counters_of_node(export, name));
     let mut entry = json!({
-        "stats": Totals::of(stats).describe(scale),
+        "stats": Totals::sum(counters).to_json(scale),
         "node-name": name,
     });
     let below = open.below().unwrap_or_default();
@@ -129,7 +137,7 @@ fn node(open: &OpenNode, objects: &Objects, scale: Scale) -> Value {
         .iter()
         .find(|found| found.node.name() == below)
     {
-        entry["parent"] = node(below, objects, scale);
+        entry["parent"] = stats_of_node(below, objects, scale);
     }
     entry
 }

@@ -5,7 +5,7 @@ use options::{Key, ValueType, runtime};
 use qmp::{Definition, Member, Object, Type, Variants};
 
 /// Definitions of all types of options. An enumeration has the name of its key.
-pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
+pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
     let mut definitions = vec![
         ("qom-type", Definition::Enum(vec!["iothread"])),
         ("type", Definition::Enum(runtime::export_types())),
@@ -30,35 +30,37 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
         ),
     ];
     let mut builder = SchemaBuilder::default();
-    let object = builder.object(&runtime::lun_keys());
+    let object = builder.object_of_keys(&runtime::lun_keys());
     definitions.push(("BlockExportLun", Definition::Object(object)));
-    let object = builder.object(runtime::inject_error_keys());
+    let object = builder.object_of_keys(runtime::inject_error_keys());
     definitions.push(("BlkdebugInjectErrorOptions", Definition::Object(object)));
-    let object = builder.object(runtime::iothread_keys());
+    let object = builder.object_of_keys(runtime::iothread_keys());
     definitions.push(("ObjectOptions", Definition::Object(object)));
-    let object = builder.object(&runtime::export_keys());
+    let object = builder.object_of_keys(&runtime::export_keys());
     definitions.push(("BlockExportOptions", Definition::Object(object)));
 
     let drivers = runtime::drivers();
     let names = drivers.iter().map(|(name, _)| *name).collect();
     definitions.push(("driver", Definition::Enum(names)));
-    let mut options = builder.object(runtime::node_keys());
+    let mut options = builder.object_of_keys(runtime::node_keys());
     options.variants = Some(Variants {
         tag: "driver",
         cases: drivers.iter().map(|(name, _)| (*name, *name)).collect(),
     });
     definitions.push(("BlockdevOptions", Definition::Object(options)));
     for (name, keys) in drivers {
-        let object = builder.object(keys);
+        let object = builder.object_of_keys(keys);
         definitions.push((name, Definition::Object(object)));
     }
     definitions.extend(builder.definitions);
     definitions
 }
 
-/// An object type, as the arguments of a command.
-pub(super) fn arguments(name: &str) -> Object {
-    let found = definitions().into_iter().find(|(found, _)| *found == name);
+/// The members of an object type, to be used as the arguments of a command.
+pub(super) fn arguments_of_type(name: &str) -> Object {
+    let found = type_definitions()
+        .into_iter()
+        .find(|(found, _)| *found == name);
     match found {
         Some((_, Definition::Object(object))) => object,
         _ => Object::default(),
@@ -73,41 +75,43 @@ struct SchemaBuilder {
 }
 
 impl SchemaBuilder {
-    fn object(&mut self, keys: &[Key]) -> Object {
+    /// The object with a member for each key. Keys `GROUP.NAME` become one member, an object type of its own.
+    fn object_of_keys(&mut self, keys: &[Key]) -> Object {
         let mut members: Vec<Member> = Vec::new();
         for key in keys {
             let Some((group, _)) = key.name.split_once('.') else {
-                members.push(self.member(key.name, key));
+                members.push(self.member_of_key(key.name, key));
                 continue;
             };
             if members.iter().any(|member| member.name == group) {
                 continue;
             }
-            let inside = keys.iter().filter_map(|key| {
+            let members_of_group = keys.iter().filter_map(|key| {
                 let (found, name) = key.name.split_once('.')?;
-                (found == group).then(|| self.member(name, key))
+                (found == group).then(|| self.member_of_key(name, key))
             });
-            let inside: Vec<Member> = inside.collect();
+            let members_of_group: Vec<Member> = members_of_group.collect();
             members.push(Member {
                 name: group,
                 r#type: Type::Named(group),
-                required: inside.iter().any(|member| member.required),
+                required: members_of_group.iter().any(|member| member.required),
             });
-            self.define(group, Definition::Object(Object::of(inside)));
+            self.define(group, Definition::Object(Object::of(members_of_group)));
         }
         Object::of(members)
     }
 
-    fn member(&mut self, name: &'static str, key: &Key) -> Member {
+    /// The member of this name for a key.
+    fn member_of_key(&mut self, name: &'static str, key: &Key) -> Member {
         Member {
             name,
-            r#type: self.type_of(key),
+            r#type: self.type_of_key(key),
             required: key.required,
         }
     }
 
     /// The type of a key's value. Enumerations are defined under the name of the key.
-    fn type_of(&mut self, key: &Key) -> Type {
+    fn type_of_key(&mut self, key: &Key) -> Type {
         match key.r#type {
             ValueType::Bool => Type::Bool,
             ValueType::Int => Type::Int,
@@ -121,6 +125,7 @@ impl SchemaBuilder {
         }
     }
 
+    /// Adds a definition unless there is one of this name.
     fn define(&mut self, name: &'static str, definition: Definition) {
         // It may be defined already: drivers share keys.
         if !self.definitions.iter().any(|(found, _)| *found == name) {

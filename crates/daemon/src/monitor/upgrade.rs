@@ -14,18 +14,18 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         name: "upgrade",
         arguments: Object::of(vec![Member::optional("binary", Type::Str)]),
         returns: Some(Type::Named("UpgradeInfo")),
-        run: Run::Deferred(upgrade),
+        run: Run::Deferred(start_upgrade),
     }]
 }
 
-pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
+pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
     let members = ["pid", "pause-us"].map(|name| Member::required(name, Type::Int));
     let info = Definition::Object(Object::of(members.into()));
     vec![("UpgradeInfo", info)]
 }
 
 /// Starts the upgrade. The client gets its response before it is disconnected.
-fn upgrade(control: &mut Control, arguments: &Arguments, reply: Reply) {
+fn start_upgrade(control: &mut Control, arguments: &Arguments, reply: Reply) {
     let binary = Some(str_arg(arguments, "binary")).filter(|binary| !binary.is_empty());
     control.upgrade(binary.map(PathBuf::from), |outcome| {
         reply.send(match outcome {

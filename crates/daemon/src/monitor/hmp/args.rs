@@ -37,7 +37,7 @@ impl<'a> Args<'a> {
     }
 
     /// Whether a flag is set.
-    pub fn has(&self, flag: char) -> bool {
+    pub fn has_flag(&self, flag: char) -> bool {
         self.flags.contains(&flag)
     }
 }
@@ -50,7 +50,7 @@ mod tests {
     fn flags_may_be_combined_and_follow_arguments() {
         for line in [["-nv", "disk"], ["disk", "-vn"]] {
             let args = Args::parse(&line, "nv", 1).unwrap();
-            assert!(args.has('n') && args.has('v'));
+            assert!(args.has_flag('n') && args.has_flag('v'));
             assert_eq!(args.positional, ["disk"]);
         }
         let unknown_flag = Args::parse(&["-x"], "nv", 1);

@@ -4,35 +4,42 @@ use serde_json::Value;
 
 use super::Args;
 use crate::control::Control;
-use crate::monitor::nodes::describe;
+use crate::monitor::nodes::block_device_info;
 use crate::state::export::Export;
 use crate::state::node::OpenNode;
 
 /// Exports with their nodes; with `-n` all nodes; with a name only that export or node.
-pub(super) fn nodes(control: &Control, args: &Args<'_>) -> String {
+pub(super) fn show_block_devices(control: &Control, args: &Args<'_>) -> String {
     let objects = &control.objects;
-    let verbose = args.has('v');
-    let node = |node: &OpenNode| show(None, &describe(node, objects), verbose);
-    let export = |export: &Export| {
+    let verbose = args.has_flag('v');
+    let text_of_node =
+        |node: &OpenNode| node_text(None, &block_device_info(node, objects), verbose);
+    let text_of_export = |export: &Export| {
         let mut nodes = objects.nodes.iter();
         let node = nodes.find(|node| node.node.name() == export.options.node_name);
-        node.map(|node| show(Some(&export.options.id), &describe(node, objects), verbose))
+        node.map(|node| {
+            node_text(
+                Some(&export.options.id),
+                &block_device_info(node, objects),
+                verbose,
+            )
+        })
     };
     let name = args.positional.first();
-    let wanted = |found: &str| name.is_none_or(|name| found == *name);
+    let is_wanted = |found: &str| name.is_none_or(|name| found == *name);
     let exports = objects.exports.iter().rev();
     let exports = exports
-        .filter(|export| !args.has('n') && wanted(&export.options.id))
-        .filter_map(export);
+        .filter(|export| !args.has_flag('n') && is_wanted(&export.options.id))
+        .filter_map(text_of_export);
     let nodes = objects.nodes.iter().rev();
     let nodes = nodes
-        .filter(|node| (args.has('n') || name.is_some()) && wanted(node.node.name()))
-        .map(node);
+        .filter(|node| (args.has_flag('n') || name.is_some()) && is_wanted(node.node.name()))
+        .map(text_of_node);
     exports.chain(nodes).collect::<Vec<String>>().join("\n")
 }
 
-/// Text of a node, alone or behind an export.
-fn show(export: Option<&str>, node: &Value, verbose: bool) -> String {
+/// Text of a node, whose `BlockDeviceInfo` is `node`; with the id of the export that shows it, if it was found by that.
+fn node_text(export: Option<&str>, node: &Value, verbose: bool) -> String {
     let text = |of: &Value| of.as_str().unwrap_or_default().to_owned();
     let (name, file, driver) = (
         text(&node["node-name"]),
@@ -63,15 +70,15 @@ fn show(export: Option<&str>, node: &Value, verbose: bool) -> String {
         let virtual_size = bytes("virtual-size");
         out += &format!(
             "\nImages:\nimage: {file}\nfile format: {driver}\nvirtual size: {} ({virtual_size} bytes)\ndisk size: {}\n",
-            size(virtual_size),
-            size(bytes("actual-size")),
+            format_size(virtual_size),
+            format_size(bytes("actual-size")),
         );
     }
     out
 }
 
 /// A size with three significant digits and a unit: `1.5 GiB`.
-fn size(bytes: u64) -> String {
+fn format_size(bytes: u64) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     #[allow(clippy::cast_precision_loss, reason = "three digits are shown")]
     let mut value = bytes as f64;
@@ -97,7 +104,7 @@ fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::size;
+    use super::format_size;
 
     #[test]
     fn sizes_have_three_significant_digits() {
@@ -113,7 +120,7 @@ mod tests {
             (1_099_511_627_776, "1 TiB"),
             (u64::MAX, "16 EiB"),
         ] {
-            assert_eq!(size(bytes), text);
+            assert_eq!(format_size(bytes), text);
         }
     }
 }

@@ -4,7 +4,7 @@ use super::Args;
 use crate::control::Control;
 
 /// A line for each chardev.
-pub(super) fn list(control: &Control, _: &Args<'_>) -> String {
+pub(super) fn show_chardevs(control: &Control, _: &Args<'_>) -> String {
     let all = control.chardevs.iter();
     all.map(|chardev| format!("{}: filename={}\n", chardev.id(), chardev.filename()))
         .collect()

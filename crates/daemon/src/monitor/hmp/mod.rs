@@ -35,7 +35,7 @@ const INFO: &[HmpCommand] = &[
         help: "show info of one block device or all block devices (-n: show named nodes; -v: show details)",
         flags: "nv",
         max_positional: 1,
-        run: block::nodes,
+        run: block::show_block_devices,
     },
     HmpCommand {
         name: "blockstats",
@@ -43,7 +43,7 @@ const INFO: &[HmpCommand] = &[
         help: "show block device statistics",
         flags: "",
         max_positional: 0,
-        run: stats::exports,
+        run: stats::show_statistics,
     },
     HmpCommand {
         name: "chardev",
@@ -51,7 +51,7 @@ const INFO: &[HmpCommand] = &[
         help: "show the character devices",
         flags: "",
         max_positional: 0,
-        run: chardevs::list,
+        run: chardevs::show_chardevs,
     },
     HmpCommand {
         name: "iothreads",
@@ -59,7 +59,7 @@ const INFO: &[HmpCommand] = &[
         help: "show iothreads",
         flags: "",
         max_positional: 0,
-        run: |control, _| iothreads(control),
+        run: |control, _| show_iothreads(control),
     },
     HmpCommand {
         name: "version",
@@ -80,7 +80,7 @@ const COMMANDS: &[HmpCommand] = &[
         flags: "",
         // All but the first two are ignored.
         max_positional: usize::MAX,
-        run: |_, args| help(&args.positional),
+        run: |_, args| help_text(&args.positional),
     },
     HmpCommand {
         name: "info",
@@ -88,10 +88,11 @@ const COMMANDS: &[HmpCommand] = &[
         help: "show various information about the system state",
         flags: "",
         max_positional: 0,
-        run: |_, _| list("info ", INFO),
+        run: |_, _| help_lines("info ", INFO),
     },
 ];
 
+/// The command through which QMP clients run those of HMP.
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "human-monitor-command",
@@ -105,18 +106,20 @@ pub(super) fn commands() -> Vec<Command<Control>> {
     }]
 }
 
+/// `human-monitor-command`: executes a command line and returns its output.
 fn run(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let output = run_line(control, str_arg(arguments, "command-line"));
     // QEMU ends lines with CRLF.
     Ok(output.replace('\n', "\r\n").into())
 }
 
+/// The output of a command line. An error is output as well, as in QEMU.
 fn run_line(control: &Control, line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (found, path, rest) = match words.as_slice() {
         [] => return String::new(),
-        ["info", name, rest @ ..] => (find(INFO, name), words[..2].join(" "), rest),
-        [name, rest @ ..] => (find(COMMANDS, name), (*name).to_owned(), rest),
+        ["info", name, rest @ ..] => (find_command(INFO, name), words[..2].join(" "), rest),
+        [name, rest @ ..] => (find_command(COMMANDS, name), (*name).to_owned(), rest),
     };
     let Some(command) = found else {
         return format!("unknown command: '{path}'\n");
@@ -130,17 +133,19 @@ fn run_line(control: &Control, line: &str) -> String {
     }
 }
 
-fn find(commands: &'static [HmpCommand], name: &str) -> Option<&'static HmpCommand> {
+/// The command of this name; a command may have several, separated by `|`.
+fn find_command(commands: &'static [HmpCommand], name: &str) -> Option<&'static HmpCommand> {
     let mut all = commands.iter();
     all.find(|command| command.name.split('|').any(|found| found == name))
 }
 
-fn help(topic: &[&str]) -> String {
+/// `help`: the line of the command that `topic` names, or all lines.
+fn help_text(topic: &[&str]) -> String {
     let (found, path) = match topic {
-        [] => return list("", COMMANDS),
-        ["info"] => return list("info ", INFO),
-        ["info", name, ..] => (find(INFO, name), format!("info {name}")),
-        [name, ..] => (find(COMMANDS, name), (*name).to_owned()),
+        [] => return help_lines("", COMMANDS),
+        ["info"] => return help_lines("info ", INFO),
+        ["info", name, ..] => (find_command(INFO, name), format!("info {name}")),
+        [name, ..] => (find_command(COMMANDS, name), (*name).to_owned()),
     };
     let prefix = if topic[0] == "info" { "info " } else { "" };
     match found {
@@ -149,7 +154,7 @@ fn help(topic: &[&str]) -> String {
     }
 }
 
-fn list(prefix: &str, commands: &[HmpCommand]) -> String {
+fn help_lines(prefix: &str, commands: &[HmpCommand]) -> String {
     let lines = commands.iter().map(|command| help_line(prefix, command));
     lines.collect()
 }
@@ -161,7 +166,8 @@ fn help_line(prefix: &str, command: &HmpCommand) -> String {
     )
 }
 
-fn iothreads(control: &Control) -> String {
+/// `info iothreads`: the thread ID and options of each iothread.
+fn show_iothreads(control: &Control) -> String {
     let describe = |iothread: &crate::state::iothread::Iothread| {
         let options = &iothread.options;
         format!(

@@ -7,7 +7,7 @@ use crate::control::Control;
 use crate::monitor::stats;
 
 /// Members of `BlockDeviceStats` to show, in this order.
-const NAMES: [&str; 11] = [
+const SHOWN_MEMBERS: [&str; 11] = [
     "rd_bytes",
     "wr_bytes",
     "rd_operations",
@@ -22,14 +22,15 @@ const NAMES: [&str; 11] = [
 ];
 
 /// A line for each export.
-pub(super) fn exports(control: &Control, _: &Args<'_>) -> String {
-    let exports = stats::exports(&control.objects);
-    exports.iter().map(line).collect()
+pub(super) fn show_statistics(control: &Control, _: &Args<'_>) -> String {
+    let exports = stats::stats_of_exports(&control.objects);
+    exports.iter().map(export_line).collect()
 }
 
-fn line(export: &Value) -> String {
+/// The line of an export, whose `BlockStats` is `export`.
+fn export_line(export: &Value) -> String {
     let mut line = format!("{}:", export["export"].as_str().unwrap_or_default());
-    for name in NAMES {
+    for name in SHOWN_MEMBERS {
         // `idle_time_ns` is missing before the first request; QEMU shows 0.
         let value = export["stats"][name].as_u64().unwrap_or_default();
         line += &format!(" {name}={value}");

@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 use telemetry::counters::Scale;
 use telemetry::queue::QueueStats;
 
-use super::totals::{Totals, latencies};
+use super::totals::{Totals, latencies_to_json};
 use crate::state::export::Export;
 
 /// `BlockLunStats` of all LUNs; `None` for an export that has none.
-pub(super) fn luns(export: &Export, scale: Scale) -> Option<Vec<Value>> {
+pub(super) fn stats_of_luns(export: &Export, scale: Scale) -> Option<Vec<Value>> {
     let luns = export.options.kind.luns()?;
     let luns = luns.iter().zip(&export.disks).map(|(lun, disk)| {
         let stats = || disk.stats.iter().map(|stats| &**stats);
@@ -19,14 +19,15 @@ pub(super) fn luns(export: &Export, scale: Scale) -> Option<Vec<Value>> {
             "lun": lun.lun,
             "node-name": lun.node_name,
             "depth": depth,
-            "stats": Totals::of(stats()).describe(scale),
-            "latency": latencies(stats(), scale),
+            "stats": Totals::sum(stats()).to_json(scale),
+            "latency": latencies_to_json(stats(), scale),
         })
     });
     Some(luns.collect())
 }
 
-pub(super) fn definition() -> Object {
+/// The type `BlockLunStats`.
+pub(super) fn lun_stats_type() -> Object {
     Object::of(vec![
         Member::required("target", Type::Int),
         Member::required("lun", Type::Int),
@@ -37,8 +38,8 @@ pub(super) fn definition() -> Object {
     ])
 }
 
-/// Counters of an export's requests to a node.
-pub(super) fn of_node<'a>(export: &'a Export, node: &str) -> Vec<&'a QueueStats> {
+/// Counters of an export's requests to a node: of all its queues, or of those LUNs that show the node.
+pub(super) fn counters_of_node<'a>(export: &'a Export, node: &str) -> Vec<&'a QueueStats> {
     match export.options.kind.luns() {
         None if export.options.shows(node) => {
             let queues = export.stats.queues.iter();

@@ -8,7 +8,7 @@ use telemetry::queue::{Kind, QueueStats};
 use crate::monitor::histograms;
 
 /// Prefix of QEMU's members for a kind of request.
-fn prefix(kind: Kind) -> &'static str {
+fn member_prefix(kind: Kind) -> &'static str {
     match kind {
         Kind::Read => "rd",
         Kind::Write => "wr",
@@ -38,7 +38,7 @@ pub(super) struct Totals {
 
 impl Totals {
     /// Adds up the statistics of queues.
-    pub fn of<'a>(queues: impl IntoIterator<Item = &'a QueueStats>) -> Self {
+    pub fn sum<'a>(queues: impl IntoIterator<Item = &'a QueueStats>) -> Self {
         let mut sum = Totals::default();
         for queue in queues {
             for (kind, sum) in Kind::ALL.into_iter().zip(&mut sum.kinds) {
@@ -57,10 +57,10 @@ impl Totals {
     }
 
     /// Converts the sums to `BlockDeviceStats`.
-    pub fn describe(&self, scale: Scale) -> Value {
+    pub fn to_json(&self, scale: Scale) -> Value {
         let mut members = Map::new();
         for (kind, sum) in Kind::ALL.into_iter().zip(&self.kinds) {
-            let prefix = prefix(kind);
+            let prefix = member_prefix(kind);
             let mut add = |name: String, value: u64| {
                 members.insert(name, value.into());
             };
@@ -87,19 +87,20 @@ impl Totals {
 }
 
 /// `BlockLatencies` of queues: latency histograms by kind of request.
-pub(super) fn latencies<'a>(
+pub(super) fn latencies_to_json<'a>(
     queues: impl Iterator<Item = &'a QueueStats> + Clone,
     scale: Scale,
 ) -> Value {
     let kinds = Kind::ALL.into_iter();
     let members = kinds.map(|kind| {
         let counts = Histogram::sum(queues.clone().map(|queue| &queue.of(kind).latency));
-        (kind.name().to_owned(), latency(counts, scale))
+        (kind.name().to_owned(), histogram_to_json(counts, scale))
     });
     Value::Object(members.collect())
 }
 
-fn latency(counts: impl IntoIterator<Item = (u64, u64)>, scale: Scale) -> Value {
+/// `BlockLatency` of a histogram: the ends of its buckets and their counts.
+fn histogram_to_json(counts: impl IntoIterator<Item = (u64, u64)>, scale: Scale) -> Value {
     let (bounds, counts): (Vec<u64>, Vec<u64>) = counts
         .into_iter()
         .map(|(end, count)| (scale.to_ns(end), count))
@@ -107,19 +108,20 @@ fn latency(counts: impl IntoIterator<Item = (u64, u64)>, scale: Scale) -> Value 
     json!({"bounds": bounds, "counts": counts})
 }
 
-pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
+/// The type `BlockDeviceStats`, and the types of latencies.
+pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
     let ints = || Type::List(Box::new(Type::Int));
     let latency = Object::of(vec![
         Member::required("bounds", ints()),
         Member::required("counts", ints()),
     ]);
     let kinds = Kind::ALL.map(|kind| Member::required(kind.name(), Type::Named("BlockLatency")));
-    let mut stats: Vec<Member> = STATS
+    let mut stats: Vec<Member> = INTEGER_MEMBERS
         .iter()
         .map(|name| Member::required(name, Type::Int))
         .collect();
     stats.push(Member::optional("idle_time_ns", Type::Int));
-    stats.extend(histograms::members());
+    stats.extend(histograms::stats_members());
     stats.push(Member::required("account_invalid", Type::Bool));
     stats.push(Member::required("account_failed", Type::Bool));
     stats.push(Member::required(
@@ -139,8 +141,8 @@ pub(super) fn definitions() -> Vec<(&'static str, Definition)> {
     ]
 }
 
-/// Integer members that [`Totals::describe`] always writes.
-const STATS: [&str; 23] = [
+/// Integer members that [`Totals::to_json`] always writes.
+const INTEGER_MEMBERS: [&str; 23] = [
     "rd_bytes",
     "rd_merged",
     "rd_operations",
@@ -172,7 +174,7 @@ mod tests {
 
     #[test]
     fn described_members_are_those_of_the_schema() {
-        let stats = Totals::default().describe(Scale::new());
+        let stats = Totals::default().to_json(Scale::new());
         let described: Vec<&str> = stats
             .as_object()
             .unwrap()
@@ -180,7 +182,7 @@ mod tests {
             .map(String::as_str)
             .collect();
         let others = ["account_invalid", "account_failed", "timed_stats"];
-        let declared: Vec<&str> = STATS.into_iter().chain(others).collect();
+        let declared: Vec<&str> = INTEGER_MEMBERS.into_iter().chain(others).collect();
         assert_eq!(described, declared);
     }
 }
