@@ -10,7 +10,7 @@ use crate::node::AttachContext;
 use crate::node::Driver;
 use crate::node::Node;
 use crate::route::task::{LocalFuture, TaskContext, TaskNode};
-use crate::route::{Path, Route};
+use crate::route::{OpHandler, Route};
 use engine::{Op, Request};
 
 /// The driver of a filter node.
@@ -36,17 +36,17 @@ impl Driver for Filter {
             faults: self.faults.clone(),
             unmap: node.passes_discards(),
         });
-        let path = || Path::Task(task.clone());
+        let handler = || OpHandler::Task(task.clone());
         Route {
-            read: path(),
-            write: path(),
-            zeroes: path(),
+            read: handler(),
+            write: handler(),
+            zeroes: handler(),
             discard: if node.passes_discards() {
-                path()
+                handler()
             } else {
-                Path::Nothing
+                OpHandler::Nothing
             },
-            flush: path(),
+            flush: handler(),
             files,
             merging_helps: false,
             disk,

@@ -11,7 +11,7 @@ use crate::disk_file::DiskFile;
 use crate::disk_file::allocation::Allocation;
 use crate::node::{AttachContext, Driver, Node};
 use crate::route::task::TaskNode;
-use crate::route::{Carrier, Path, Route, Target};
+use crate::route::{Carrier, OpHandler, Route, Target};
 
 impl Driver for Arc<DiskFile> {
     fn file(&self) -> Option<&Arc<DiskFile>> {
@@ -45,30 +45,30 @@ impl Driver for Arc<DiskFile> {
             base: 0,
             unmap: node.passes_discards(),
         };
-        let path = || Path::File(target.clone());
-        let ranges: Option<Rc<dyn TaskNode>> = match carrier {
+        let handler = || OpHandler::File(target.clone());
+        let range_task: Option<Rc<dyn TaskNode>> = match carrier {
             Carrier::Ring(_) => Some(Rc::new(RingRanges {
                 target: target.clone(),
             })),
             Carrier::Native | Carrier::Workers => None,
         };
-        let range = || ranges.clone().map_or_else(path, Path::Task);
+        let range_handler = || range_task.clone().map_or_else(handler, OpHandler::Task);
         let has_cache = !self.no_flush && !node.read_only();
         Route {
-            read: path(),
-            write: path(),
-            zeroes: range(),
+            read: handler(),
+            write: handler(),
+            zeroes: range_handler(),
             discard: if node.passes_discards() {
-                range()
+                range_handler()
             } else {
-                Path::Nothing
+                OpHandler::Nothing
             },
             flush: match has_cache {
-                true => Path::File(Target {
+                true => OpHandler::File(Target {
                     carrier: cx.carrier_of_flushes(carrier),
                     ..target.clone()
                 }),
-                false => Path::Nothing,
+                false => OpHandler::Nothing,
             },
             files: vec![self.clone()],
             merging_helps: true,

@@ -3,7 +3,7 @@
 use crate::drivers::file::MAX_DISCARD_BYTES;
 use crate::node::{AttachContext, DiscardLimits, Driver, Geometry, Node};
 use crate::null_disk::NullOptions;
-use crate::route::{Path, Route};
+use crate::route::{OpHandler, Route};
 
 /// The geometry of a null disk.
 pub(crate) fn geometry(options: &NullOptions) -> Geometry {
@@ -22,13 +22,13 @@ pub(crate) fn geometry(options: &NullOptions) -> Geometry {
 
 impl Driver for NullOptions {
     fn attach(&self, _: &Node, _: &mut AttachContext<'_>) -> Route {
-        let path = || Path::Null(*self);
+        let handler = || OpHandler::Null(*self);
         Route {
-            read: path(),
-            write: path(),
-            zeroes: path(),
-            discard: path(),
-            flush: path(),
+            read: handler(),
+            write: handler(),
+            zeroes: handler(),
+            discard: handler(),
+            flush: handler(),
             files: Vec::new(),
             merging_helps: false,
             disk: None,

@@ -11,7 +11,7 @@ use crate::node::Driver;
 use crate::node::{Node, Span};
 use crate::route::gate::Gated;
 use crate::route::task::{LocalFuture, TaskContext, TaskNode};
-use crate::route::{Lookup, LookupResult, Path, Route, Target};
+use crate::route::{Lookup, LookupResult, OpHandler, Route, Target};
 use engine::{Op, Request};
 
 /// A window onto a node.
@@ -62,12 +62,12 @@ impl Driver for Window {
     fn attach(&self, node: &Node, cx: &mut AttachContext<'_>) -> Route {
         let below = cx.attach(&self.below);
         let keeps_unmap = node.passes_discards() || !self.below.passes_discards();
-        let mut route = self.route(below, keeps_unmap);
+        let mut route = self.shift_route(below, keeps_unmap);
         if !node.passes_discards() {
-            route.discard = Path::Nothing;
+            route.discard = OpHandler::Nothing;
         }
-        if node.read_only() && matches!(route.flush, Path::File(_)) {
-            route.flush = Path::Nothing;
+        if node.read_only() && matches!(route.flush, OpHandler::File(_)) {
+            route.flush = OpHandler::Nothing;
         }
         route
     }
@@ -75,41 +75,43 @@ impl Driver for Window {
 
 impl Window {
     /// The window's route, made of the route below.
-    fn route(&self, below: Route, keeps_unmap: bool) -> Route {
+    fn shift_route(&self, below: Route, keeps_unmap: bool) -> Route {
         Route {
-            read: self.path(below.read, true),
-            write: self.path(below.write, true),
-            zeroes: self.path(below.zeroes, keeps_unmap),
-            discard: self.path(below.discard, true),
-            flush: self.path(below.flush, true),
+            read: self.shift_handler(below.read, true),
+            write: self.shift_handler(below.write, true),
+            zeroes: self.shift_handler(below.zeroes, keeps_unmap),
+            discard: self.shift_handler(below.discard, true),
+            flush: self.shift_handler(below.flush, true),
             files: below.files,
             merging_helps: below.merging_helps,
-            disk: below.disk.map(|disk| self.target(disk, keeps_unmap)),
+            disk: below.disk.map(|disk| self.shift_target(disk, keeps_unmap)),
         }
     }
 
-    fn path(&self, below: Path, keeps_unmap: bool) -> Path {
+    /// The handler of an operation below, for requests at offsets of the window.
+    fn shift_handler(&self, below: OpHandler, keeps_unmap: bool) -> OpHandler {
         match below {
-            Path::File(target) => Path::File(self.target(target, keeps_unmap)),
-            Path::Gated(gated) => Path::Gated(Rc::new(Gated {
+            OpHandler::File(target) => OpHandler::File(self.shift_target(target, keeps_unmap)),
+            OpHandler::Gated(gated) => OpHandler::Gated(Rc::new(Gated {
                 gate: gated.gate.clone(),
-                below: self.route(gated.below.clone(), keeps_unmap),
+                below: self.shift_route(gated.below.clone(), keeps_unmap),
             })),
-            Path::Marked(marked) => {
-                let below = self.route(marked.below.clone(), keeps_unmap);
-                Path::Marked(Rc::new(marked.shifted(self.offset, below)))
+            OpHandler::Marked(marked) => {
+                let below = self.shift_route(marked.below.clone(), keeps_unmap);
+                OpHandler::Marked(Rc::new(marked.shifted(self.offset, below)))
             }
-            Path::Lookup(node) if self.offset > 0 || !keeps_unmap => {
-                Path::Lookup(Rc::new(self.shifted(node, keeps_unmap)))
+            OpHandler::Lookup(node) if self.offset > 0 || !keeps_unmap => {
+                OpHandler::Lookup(Rc::new(self.shift_node(node, keeps_unmap)))
             }
-            Path::Task(node) if self.offset > 0 || !keeps_unmap => {
-                Path::Task(Rc::new(self.shifted(node, keeps_unmap)))
+            OpHandler::Task(node) if self.offset > 0 || !keeps_unmap => {
+                OpHandler::Task(Rc::new(self.shift_node(node, keeps_unmap)))
             }
-            path => path,
+            handler => handler,
         }
     }
 
-    fn shifted<N: ?Sized>(&self, node: Rc<N>, keeps_unmap: bool) -> ShiftedNode<N> {
+    /// The lookup or task of the node below, for requests at offsets of the window.
+    fn shift_node<N: ?Sized>(&self, node: Rc<N>, keeps_unmap: bool) -> ShiftedNode<N> {
         ShiftedNode {
             node,
             offset: self.offset,
@@ -117,7 +119,8 @@ impl Window {
         }
     }
 
-    fn target(&self, target: Target, keeps_unmap: bool) -> Target {
+    /// The target of the route below, beginning where the window begins.
+    fn shift_target(&self, target: Target, keeps_unmap: bool) -> Target {
         Target {
             base: target.base + self.offset,
             unmap: target.unmap && keeps_unmap,
@@ -134,7 +137,8 @@ struct ShiftedNode<N: ?Sized> {
 }
 
 impl<N: ?Sized> ShiftedNode<N> {
-    fn shift(&self, mut request: Request) -> Request {
+    /// Translates a request to the window into one to the node below.
+    fn shift_request(&self, mut request: Request) -> Request {
         request.offset += self.offset;
         if let Op::WriteZeroes { unmap } = &mut request.op {
             *unmap &= self.keeps_unmap;
@@ -145,17 +149,17 @@ impl<N: ?Sized> ShiftedNode<N> {
 
 impl<N: TaskNode + ?Sized> TaskNode for ShiftedNode<N> {
     fn buffer_bytes(&self, request: &Request) -> usize {
-        self.node.buffer_bytes(&self.shift(*request))
+        self.node.buffer_bytes(&self.shift_request(*request))
     }
 
     fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>> {
-        self.node.clone().run(cx, self.shift(request))
+        self.node.clone().run(cx, self.shift_request(request))
     }
 }
 
 impl Lookup for ShiftedNode<dyn Lookup> {
     fn lookup(&self, request: &Request) -> Option<LookupResult> {
-        self.node.lookup(&self.shift(*request))
+        self.node.lookup(&self.shift_request(*request))
     }
 
     fn target(&self) -> &Target {

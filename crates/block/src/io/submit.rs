@@ -12,34 +12,36 @@ use crate::null_disk::fill_with_zeroes;
 use crate::route::gate::Gated;
 use crate::route::mark::Marked;
 use crate::route::task::{BackendRequest, TaskNode};
-use crate::route::{Carrier, Lookup, LookupResult, Path, Route, Target};
+use crate::route::{Carrier, Lookup, LookupResult, OpHandler, Route, Target};
 
 impl IoContext {
     /// How many requests on a route are certain to be taken before the next reap.
     #[inline]
     pub(crate) fn room_on_route(&self, route: &Route) -> usize {
         let room = match &route.read {
-            Path::Null(options) => return self.null.room_for(options),
-            read => self.room_on(read),
+            OpHandler::Null(options) => return self.null.room_for(options),
+            read => self.room_of_handler(read),
         };
         // Its other operations may be tasks, or need nothing done.
         room.min(self.null.room()).min(self.tasks.room())
     }
 
+    /// How many requests a handler is certain to take before the next reap.
     #[inline]
-    fn room_on(&self, path: &Path) -> usize {
-        match path {
-            Path::File(target) => self.room_of(target.carrier),
-            Path::Null(options) => self.null.room_for(options),
-            Path::Lookup(node) => self.room_of(node.target().carrier),
-            Path::Task(_) | Path::Nothing => usize::MAX,
-            Path::Gated(gated) => self.room_on(&gated.below.read),
-            Path::Marked(marked) => self.room_on(&marked.below.read),
+    fn room_of_handler(&self, handler: &OpHandler) -> usize {
+        match handler {
+            OpHandler::File(target) => self.room_of_carrier(target.carrier),
+            OpHandler::Null(options) => self.null.room_for(options),
+            OpHandler::Lookup(node) => self.room_of_carrier(node.target().carrier),
+            OpHandler::Task(_) | OpHandler::Nothing => usize::MAX,
+            OpHandler::Gated(gated) => self.room_of_handler(&gated.below.read),
+            OpHandler::Marked(marked) => self.room_of_handler(&marked.below.read),
         }
     }
 
+    /// How many requests a backend takes from sources: its room, without the part that is reserved for tasks.
     #[inline]
-    fn room_of(&self, carrier: Carrier) -> usize {
+    fn room_of_carrier(&self, carrier: Carrier) -> usize {
         let (room, reserved) = match carrier {
             Carrier::Native => (
                 self.aio.get().map(LinuxAio::room),
@@ -54,32 +56,39 @@ impl IoContext {
         room.unwrap_or(0).saturating_sub(reserved)
     }
 
-    /// Submits a request on a path of a route.
+    /// Submits a request with the handler that its route has for its operation.
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).
     #[inline]
-    pub(crate) unsafe fn submit_on(&mut self, path: &Path, request: Request) -> Result<(), Full> {
+    pub(crate) unsafe fn submit_to_handler(
+        &mut self,
+        handler: &OpHandler,
+        request: Request,
+    ) -> Result<(), Full> {
         // SAFETY: our caller promises the same.
         unsafe {
-            match path {
-                Path::File(target) => self.submit_to_file(target, &request),
-                Path::Null(options) => self.null.push(*options, &request),
-                Path::Nothing => self.null.complete(request.token),
-                Path::Lookup(node) => self.submit_to_lookup(node, request),
-                Path::Task(node) => self.spawn(node.clone(), request),
-                Path::Gated(gated) => self.submit_to_gate(gated, request),
-                Path::Marked(marked) => self.submit_marked(marked, request),
+            match handler {
+                OpHandler::File(target) => self.submit_to_file(target, &request),
+                OpHandler::Null(options) => self.null.push(*options, &request),
+                OpHandler::Nothing => self.null.complete(request.token),
+                OpHandler::Lookup(node) => self.submit_to_lookup(node, request),
+                OpHandler::Task(node) => self.spawn(node.clone(), request),
+                OpHandler::Gated(gated) => self.submit_to_gate(gated, request),
+                OpHandler::Marked(marked) => self.submit_marked(marked, request),
             }
         }
     }
 
+    /// Starts a task that carries out a request.
     fn spawn(&mut self, node: Rc<dyn TaskNode>, request: Request) -> Result<(), Full> {
         let source = self.tracked.source(request.token);
         self.tasks.spawn(node, request, source);
         Ok(())
     }
 
+    /// Submits a request to the route behind a gate, or starts a task that waits at the gate.
+    ///
     /// # Safety
     /// As for [`submit`](Self::submit).
     #[inline(never)]
@@ -88,24 +97,28 @@ impl IoContext {
             return self.spawn(gated.clone(), request);
         }
         // SAFETY: our caller promises the same.
-        unsafe { self.submit_on(gated.below.path(request.op), request) }
+        unsafe { self.submit_to_handler(gated.below.handler(request.op), request) }
     }
 
+    /// Submits a request under a token of its own, which keeps its mark until it has completed.
+    ///
     /// # Safety
     /// As for [`submit`](Self::submit).
     #[inline(never)]
     unsafe fn submit_marked(&mut self, marked: &Marked, request: Request) -> Result<(), Full> {
         let mark = RequestGuard::Mark(marked.pending_mark(&request));
         let token = self.tracked.begin(request.token, mark);
-        let path = marked.below.path(request.op);
+        let handler = marked.below.handler(request.op);
         // SAFETY: our caller promises the same.
-        let taken = unsafe { self.submit_on(path, Request { token, ..request }) };
+        let taken = unsafe { self.submit_to_handler(handler, Request { token, ..request }) };
         if taken.is_err() {
             self.tracked.cancel(token);
         }
         taken
     }
 
+    /// Submits a request to the place that the lookup finds, with a lease on it; starts the node's task if it finds none.
+    ///
     /// # Safety
     /// As for [`submit`](Self::submit).
     #[inline(never)]
@@ -141,6 +154,8 @@ impl IoContext {
         }
     }
 
+    /// Submits a request to the backend that carries the file, or to a worker if that cannot carry the request.
+    ///
     /// # Safety
     /// As for [`submit`](Self::submit).
     #[inline]

@@ -108,7 +108,7 @@ mod tests {
     use crate::node::Driver;
     use crate::route::mark::{Mark, Marked};
     use crate::route::task::{LocalFuture, TaskContext, TaskNode};
-    use crate::route::{Lookup, LookupResult, Path, Route, Target};
+    use crate::route::{Lookup, LookupResult, OpHandler, Route, Target};
     use crate::source::AttachedDisk;
     use crate::{Aio, FaultRules, Faults, Node, testing};
     use engine::Errno;
@@ -161,11 +161,11 @@ mod tests {
             let map = self.map.clone();
             let node = Rc::new(ImageRoute { below, target, map });
             Route {
-                read: Path::Lookup(node.clone()),
-                write: Path::Lookup(node),
-                zeroes: Path::Nothing,
-                discard: Path::Nothing,
-                flush: Path::Nothing,
+                read: OpHandler::Lookup(node.clone()),
+                write: OpHandler::Lookup(node),
+                zeroes: OpHandler::Nothing,
+                discard: OpHandler::Nothing,
+                flush: OpHandler::Nothing,
                 files,
                 merging_helps: false,
                 disk,
@@ -361,7 +361,7 @@ mod tests {
         let below = testing::attach(&mut io, &image);
         let null = testing::null();
         let mut disk = testing::attach(&mut io, &null);
-        disk.route.read = Path::Task(Rc::new(LeavesIo(below.route)));
+        disk.route.read = OpHandler::Task(Rc::new(LeavesIo(below.route)));
         let read = Read::submit(&mut io, &disk, 0);
         io.flush_batch();
         let mut settled = pin!(map.leases.settle());

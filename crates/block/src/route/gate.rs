@@ -9,7 +9,7 @@ use std::rc::Rc;
 use engine::{Errno, Request};
 
 use crate::route::task::{LocalFuture, TaskContext, TaskNode};
-use crate::route::{Path, Route};
+use crate::route::{OpHandler, Route};
 
 /// Decides when the requests of one route start.
 ///
@@ -42,11 +42,11 @@ impl Gated {
             gate,
             below: below.clone(),
         });
-        let path = || Path::Gated(gated.clone());
+        let handler = || OpHandler::Gated(gated.clone());
         Route {
-            read: path(),
-            write: path(),
-            zeroes: path(),
+            read: handler(),
+            write: handler(),
+            zeroes: handler(),
             ..below
         }
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use engine::Request;
 
-use crate::route::{Path, Route};
+use crate::route::{OpHandler, Route};
 
 /// The receiver of marks, which several iothreads call.
 pub(crate) trait Mark: Send + Sync {
@@ -38,13 +38,13 @@ impl Marked {
             base: 0,
             below: below.clone(),
         });
-        let path = || Path::Marked(marked.clone());
+        let handler = || OpHandler::Marked(marked.clone());
         Route {
-            write: path(),
-            zeroes: path(),
+            write: handler(),
+            zeroes: handler(),
             discard: match below.discard {
-                Path::Nothing => Path::Nothing,
-                _ => path(),
+                OpHandler::Nothing => OpHandler::Nothing,
+                _ => handler(),
             },
             ..below
         }

@@ -65,16 +65,16 @@ impl Target {
     }
 }
 
-/// What carries out an operation of a route.
+/// What carries out one operation (reads, say) of a route.
 #[derive(Clone)]
-pub(crate) enum Path {
+pub(crate) enum OpHandler {
     /// Nothing to do: the request completes at the next reap.
     Nothing,
     /// A null disk.
     Null(NullOptions),
     /// A backend, without anything in between: no allocation, no lock.
     File(Target),
-    /// A lookup that finds the place without I/O, or else a task.
+    /// A lookup that finds without I/O where the data lies, or else a task.
     #[cfg_attr(not(test), expect(dead_code, reason = "no driver with a mapping yet"))]
     Lookup(Rc<dyn Lookup>),
     /// An async function on the iothread.
@@ -85,33 +85,34 @@ pub(crate) enum Path {
     Marked(Rc<Marked>),
 }
 
-/// The place of a whole request.
+/// What a [`Lookup`] knows without I/O: where the data of a whole request lies.
 #[cfg_attr(not(test), expect(dead_code, reason = "no driver with a mapping yet"))]
 pub(crate) enum LookupResult {
     /// At this offset of the target.
     At(u64, Lease),
-    /// No place: the range reads as zeroes.
+    /// Nowhere: the range reads as zeroes.
     Zeroes,
 }
 
-/// A node with a mapping to places in a file. Its task runs the requests that the lookup declines.
+/// The fast path of a node that maps its bytes to places in a file: finds, without I/O, where a request goes. The node's
+/// task (it is a [`TaskNode`] as well) runs the requests that this declines.
 pub(crate) trait Lookup: TaskNode {
-    /// Finds the place of a read or write. `None`: that takes I/O, or the request is not in one piece. The lease is taken
-    /// while the mapping is locked.
+    /// Finds where a read or write goes in the file. `None` declines: finding it takes I/O, or the request is not in one
+    /// piece of the file. The lease is taken while the mapping is locked.
     fn lookup(&self, request: &Request) -> Option<LookupResult>;
 
-    /// The file in which the places are.
+    /// The file to which the node maps its bytes.
     fn target(&self) -> &Target;
 }
 
 /// What carries out each operation of one source's requests, on the source's iothread.
 #[derive(Clone)]
 pub(crate) struct Route {
-    pub(crate) read: Path,
-    pub(crate) write: Path,
-    pub(crate) zeroes: Path,
-    pub(crate) discard: Path,
-    pub(crate) flush: Path,
+    pub(crate) read: OpHandler,
+    pub(crate) write: OpHandler,
+    pub(crate) zeroes: OpHandler,
+    pub(crate) discard: OpHandler,
+    pub(crate) flush: OpHandler,
     /// Files that this route has attached, to be detached with it.
     pub(crate) files: Vec<Arc<DiskFile>>,
     /// Whether merging adjacent requests pays: not on a null disk, where no request costs anything.
@@ -121,8 +122,9 @@ pub(crate) struct Route {
 }
 
 impl Route {
+    /// What carries out requests with this operation.
     #[inline]
-    pub(crate) fn path(&self, op: Op) -> &Path {
+    pub(crate) fn handler(&self, op: Op) -> &OpHandler {
         match op {
             Op::Read => &self.read,
             Op::Write => &self.write,
@@ -134,12 +136,12 @@ impl Route {
 
     /// Bytes of buffer memory that tasks on this route need for a request.
     pub(crate) fn buffer_bytes(&self, request: &Request) -> usize {
-        match self.path(request.op) {
-            Path::Nothing | Path::Null(_) | Path::File(_) => 0,
-            Path::Lookup(node) => node.buffer_bytes(request),
-            Path::Task(node) => node.buffer_bytes(request),
-            Path::Gated(gated) => gated.below.buffer_bytes(request),
-            Path::Marked(marked) => marked.below.buffer_bytes(request),
+        match self.handler(request.op) {
+            OpHandler::Nothing | OpHandler::Null(_) | OpHandler::File(_) => 0,
+            OpHandler::Lookup(node) => node.buffer_bytes(request),
+            OpHandler::Task(node) => node.buffer_bytes(request),
+            OpHandler::Gated(gated) => gated.below.buffer_bytes(request),
+            OpHandler::Marked(marked) => marked.below.buffer_bytes(request),
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::node::Driver;
 use crate::node::Node;
 use crate::range_lock::RangeLock;
 use crate::route::task::{LocalFuture, TaskContext, TaskNode};
-use crate::route::{Path, Route};
+use crate::route::{OpHandler, Route};
 
 /// Bytes of a block.
 const BLOCK: u64 = 2048;
@@ -36,13 +36,13 @@ impl Driver for Rewriting {
             below,
             ranges: self.ranges.clone(),
         });
-        let path = || Path::Task(task.clone());
+        let handler = || OpHandler::Task(task.clone());
         Route {
-            read: path(),
-            write: path(),
-            zeroes: path(),
-            discard: path(),
-            flush: path(),
+            read: handler(),
+            write: handler(),
+            zeroes: handler(),
+            discard: handler(),
+            flush: handler(),
             files,
             merging_helps: false,
             disk,

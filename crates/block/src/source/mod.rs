@@ -81,7 +81,7 @@ impl IoContext {
     #[inline]
     pub unsafe fn submit(&mut self, disk: &AttachedDisk, request: Request) -> Result<(), Full> {
         // SAFETY: our caller promises the same.
-        unsafe { self.submit_on(disk.route.path(request.op), request) }
+        unsafe { self.submit_to_handler(disk.route.handler(request.op), request) }
     }
 }
 
@@ -133,9 +133,9 @@ impl DiskIo for SourceIo<'_> {
     #[inline]
     unsafe fn submit(&mut self, disk: u32, mut request: Request) {
         request.token |= token::new(self.place, 0);
-        let path = self.disks[disk as usize].route.path(request.op);
+        let handler = self.disks[disk as usize].route.handler(request.op);
         // SAFETY: our caller promises the same, and the disks are kept.
-        let taken = unsafe { self.io.submit_on(path, request) };
+        let taken = unsafe { self.io.submit_to_handler(handler, request) };
         assert!(taken.is_ok(), "a device submits what there is room for");
     }
 

@@ -123,7 +123,7 @@ mod tests {
     use crate::node::AttachContext;
     use crate::node::Driver;
     use crate::route::task::{LocalFuture, TaskContext, TaskNode};
-    use crate::route::{Path, Route};
+    use crate::route::{OpHandler, Route};
     use crate::{Aio, FaultRules, Faults, Node, testing};
     use engine::Errno;
     use engine::{Op, Request};
@@ -151,7 +151,7 @@ mod tests {
             let files = files.collect();
             let [through, below, copies] = attached;
             Route {
-                write: Path::Task(Rc::new(CopyTask { below, copies })),
+                write: OpHandler::Task(Rc::new(CopyTask { below, copies })),
                 files,
                 ..through
             }

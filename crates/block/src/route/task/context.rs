@@ -15,7 +15,7 @@ use crate::clock::now_ns;
 use crate::lease::Lease;
 use crate::null_disk::fill_with_zeroes;
 use crate::route::gate::Gate;
-use crate::route::{LookupResult, Path, Route, Target};
+use crate::route::{LookupResult, OpHandler, Route, Target};
 
 /// The interface of one task to its iothread.
 #[derive(Clone)]
@@ -30,12 +30,12 @@ pub(crate) struct TaskContext {
 impl TaskContext {
     /// Carries out a request on another node.
     pub async fn child(&self, route: &Route, request: Request) -> Result<(), Errno> {
-        match self.start(route, request).await {
-            Path::Gated(_) | Path::Marked(_) => {
-                unreachable!("`start` returns the path behind these")
+        match self.wait_at_gates(route, request).await {
+            OpHandler::Gated(_) | OpHandler::Marked(_) => {
+                unreachable!("`wait_at_gates` returns the handler behind these")
             }
-            Path::Nothing => Ok(()),
-            Path::Null(null) => {
+            OpHandler::Nothing => Ok(()),
+            OpHandler::Null(null) => {
                 // SAFETY: the source of the request keeps its segments until the task has completed.
                 unsafe { null.carry_out(&request) };
                 if null.latency_ns > 0 {
@@ -43,8 +43,8 @@ impl TaskContext {
                 }
                 Ok(())
             }
-            Path::File(target) => self.io(target, request).await,
-            Path::Lookup(node) => match node.lookup(&request) {
+            OpHandler::File(target) => self.io(target, request).await,
+            OpHandler::Lookup(node) => match node.lookup(&request) {
                 Some(LookupResult::At(offset, lease)) => {
                     let request = Request { offset, ..request };
                     self.request(node.target(), request, Some(lease)).await
@@ -56,29 +56,29 @@ impl TaskContext {
                 }
                 None => node.clone().run(self.clone(), request).await,
             },
-            Path::Task(node) => node.clone().run(self.clone(), request).await,
+            OpHandler::Task(node) => node.clone().run(self.clone(), request).await,
         }
     }
 
-    /// Waits at the gates of a request's route, and adds its marks to the task. Returns the path behind gates and marks.
-    async fn start<'a>(&self, route: &'a Route, request: Request) -> &'a Path {
-        let mut path = route.path(request.op);
+    /// Waits at the gates of a request's route, and adds its marks to the task. Returns the handler behind gates and marks.
+    async fn wait_at_gates<'a>(&self, route: &'a Route, request: Request) -> &'a OpHandler {
+        let mut handler = route.handler(request.op);
         loop {
-            let below = match path {
-                Path::Gated(gated) => {
+            let below = match handler {
+                OpHandler::Gated(gated) => {
                     if !gated.gate.try_pass(&request) {
                         self.wait_at(&gated.gate, request).await;
                     }
                     &gated.below
                 }
-                Path::Marked(marked) => {
+                OpHandler::Marked(marked) => {
                     let (task, mark) = (self.shared.current.get(), marked.pending_mark(&request));
                     self.shared.io.borrow_mut().add_mark(task, mark);
                     &marked.below
                 }
-                path => return path,
+                other => return other,
             };
-            path = below.path(request.op);
+            handler = below.handler(request.op);
         }
     }
 

@@ -240,7 +240,7 @@ impl Drop for IoFuture {
 mod tests {
     use super::*;
     use crate::route::task::{LocalFuture, TaskContext, TaskNode};
-    use crate::route::{Path, Route};
+    use crate::route::{OpHandler, Route};
     use crate::{Aio, IoContext, IoSettings, Node, Op, SECTOR_BYTES, testing};
     use std::os::fd::{AsFd, OwnedFd};
     use std::sync::Arc;
@@ -290,7 +290,7 @@ mod tests {
         };
         let [first, second, mut disk] = [&short, &whole, &whole].map(&mut attach);
         let (first, second) = (first.route, second.route);
-        disk.route.read = Path::Task(Rc::new(ReadTwice { first, second }));
+        disk.route.read = OpHandler::Task(Rc::new(ReadTwice { first, second }));
         let mut memory = [0xee_u8; LEN];
         let (head, tail) = memory.split_at_mut(1000);
         let mut segments = [head, tail].map(|part| libc::iovec {
