@@ -76,8 +76,8 @@ pub enum DataThreadError {
     Stopped(#[from] Stopped),
 }
 
-/// Drops privileges that a thread of this kind does not need, if the sandbox is on.
-fn confine(thread: Thread) {
+/// Enters the seccomp filter of a thread of this kind, if the sandbox is on; aborts the process if that fails.
+fn enter_sandbox_or_abort(thread: Thread) {
     if let Err(error) = sandbox::enter(thread) {
         // It must not continue with more privileges than configured.
         tracing::error!(%error, "a thread cannot be confined");
@@ -126,7 +126,7 @@ impl DataThread {
                 max_threads: settings.thread_pool_max,
                 name: format!("worker {id}"),
                 cpus: None,
-                begin: || confine(Thread::Worker),
+                begin: || enter_sandbox_or_abort(Thread::Worker),
             },
         };
         let (name, cpu_affinity) = (id.clone(), settings.cpu_affinity);
@@ -137,7 +137,7 @@ impl DataThread {
                 [] => None,
                 cpus => Some(bind(&name, cpus)?),
             };
-            confine(Thread::Iothread);
+            enter_sandbox_or_abort(Thread::Iothread);
             engine_settings.pool.cpus = unbound;
             let waker = remote.waker();
             let io = IoContext::new(engine_settings, Arc::new(move || waker.wake()))?;
@@ -250,8 +250,8 @@ impl DataThread {
         nodes: Vec<Arc<Node>>,
     ) -> Result<SocketDeviceHandle, Stopped> {
         let message = |reply| Message::StartSocketDevice(device, nodes, reply);
-        let place = send_and_wait(&self.remote, message)?;
-        Ok(SocketDeviceHandle::new(self.remote.clone(), place))
+        let source_index = send_and_wait(&self.remote, message)?;
+        Ok(SocketDeviceHandle::new(self.remote.clone(), source_index))
     }
 
     /// Starts a queue on this iothread.
@@ -261,8 +261,8 @@ impl DataThread {
     pub fn start_vring(&self, setup: VringSetup) -> Result<VringHandle, StartError> {
         let message = |reply| Message::Start(Box::new(setup), reply);
         let started = send_and_wait(&self.remote, message);
-        let place = started.unwrap_or(Err(StartError::Stopped))?;
-        Ok(VringHandle::new(self.remote.clone(), place))
+        let source_index = started.unwrap_or(Err(StartError::Stopped))?;
+        Ok(VringHandle::new(self.remote.clone(), source_index))
     }
 }
 

@@ -25,8 +25,8 @@ pub(crate) struct QueueContext<'a> {
     pub ring: &'a mut virtqueue::Queue,
     pub memory: &'a Arc<GuestMemory>,
     pub io: &'a mut IoContext,
-    /// Its place on its iothread.
-    pub place: u32,
+    /// Its index among the sources of its iothread.
+    pub source_index: u32,
     /// Receives reports of failed requests, beside the log.
     pub reports: Option<&'a QueueReports>,
     /// Whether the queue may take requests.
@@ -143,12 +143,12 @@ pub(crate) trait QueueDevice {
     }
 }
 
-/// Creates the queue of a device for a ring of `size` entries, at this place of the iothread that `remote` leads to.
+/// Creates the queue of a device for a ring of `size` entries, with this index on the iothread that `remote` leads to.
 pub(crate) fn new_queue(
     setup: DeviceSetup,
     name: QueueName,
     size: u16,
-    place: u32,
+    source_index: u32,
     stats: Arc<QueueStats>,
     remote: &Remote<Message>,
     mut attach: impl FnMut(&Arc<Node>) -> AttachedDisk,
@@ -162,7 +162,7 @@ pub(crate) fn new_queue(
             setup,
             name,
             size,
-            place,
+            source_index,
             stats,
             remote.clone(),
             attach,

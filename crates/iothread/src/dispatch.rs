@@ -19,40 +19,40 @@ impl CompletionDispatcher<'_> {
     /// Passes each run of completions of the same queue to that queue, `now` in ticks.
     pub fn dispatch(&mut self, completions: &[Completion], now: u64) {
         for run in runs(completions) {
-            let place = place_of(&run[0]);
-            let Some(vring) = self.vrings.get_mut(place) else {
-                self.dispatch_to_socket_device(place, run);
+            let source_index = source_index_of(&run[0]);
+            let Some(vring) = self.vrings.get_mut(source_index) else {
+                self.dispatch_to_socket_device(source_index, run);
                 continue;
             };
             vring.complete(run, self.io, now);
-            self.trace.completed(place);
-            if self.lists.unpublished.insert(place) {
+            self.trace.record_completion(source_index);
+            if self.lists.unpublished.insert(source_index) {
                 // Its guest is likely to add a request: it need not kick for that.
-                self.lists.activate(vring, place);
+                self.lists.activate(vring, source_index);
             }
         }
     }
 
-    /// Passes completions to the socket device at a place where no queue is.
-    fn dispatch_to_socket_device(&mut self, place: u32, run: &[Completion]) {
-        let Some(running) = self.vrings.socket_devices.get_mut(place) else {
+    /// Passes completions to the socket device with this index, which no queue has.
+    fn dispatch_to_socket_device(&mut self, source_index: u32, run: &[Completion]) {
+        let Some(running) = self.vrings.socket_devices.get_mut(source_index) else {
             debug_assert!(
                 false,
-                "a place is kept until its last request has completed"
+                "a source keeps its index until its last request has completed"
             );
             return;
         };
         running.complete(run);
-        self.lists.unpublished.insert(place);
+        self.lists.unpublished.insert(source_index);
     }
 }
 
-/// Splits completions into runs of the same place.
+/// Splits completions into runs of the same source.
 fn runs(completions: &[Completion]) -> impl Iterator<Item = &[Completion]> {
-    completions.chunk_by(|one, next| place_of(one) == place_of(next))
+    completions.chunk_by(|one, next| source_index_of(one) == source_index_of(next))
 }
 
-fn place_of(completion: &Completion) -> u32 {
+fn source_index_of(completion: &Completion) -> u32 {
     token::place(completion.token)
 }
 
@@ -65,8 +65,8 @@ mod tests {
 
     #[test]
     fn completions_are_split_where_the_queue_changes_and_only_there() {
-        let completion = |(place, slot, result)| Completion {
-            token: token::new(place, slot),
+        let completion = |(source_index, slot, result)| Completion {
+            token: token::new(source_index, slot),
             result,
         };
         let completions: Vec<_> = [

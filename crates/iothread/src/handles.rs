@@ -18,11 +18,12 @@ pub(crate) fn send_and_wait<T>(
     answer.recv().map_err(|_| Stopped)
 }
 
-/// Stops what is at this place. Its base is received when it has stopped; the sender is dropped with the iothread.
-fn begin_stop(remote: &Remote<Message>, place: u32) -> Receiver<u32> {
+/// Stops the queue or socket device with this index. Its base is received when it has stopped; the sender is dropped
+/// with the iothread.
+fn begin_stop(remote: &Remote<Message>, source_index: u32) -> Receiver<u32> {
     let (reply, answer) = mpsc::channel();
     // An error drops the reply, which ends the wait.
-    let _ = remote.send(Message::Stop(place, reply));
+    let _ = remote.send(Message::Stop(source_index, reply));
     answer
 }
 
@@ -30,26 +31,28 @@ fn begin_stop(remote: &Remote<Message>, place: u32) -> Receiver<u32> {
 pub struct SocketDeviceHandle {
     remote: Remote<Message>,
     /// `None` once its stop was sent.
-    place: Mutex<Option<u32>>,
+    source_index: Mutex<Option<u32>>,
     /// Receives when it has stopped.
     ending: Mutex<Option<Receiver<u32>>>,
 }
 
 impl SocketDeviceHandle {
-    pub(crate) fn new(remote: Remote<Message>, place: u32) -> Self {
+    pub(crate) fn new(remote: Remote<Message>, source_index: u32) -> Self {
         SocketDeviceHandle {
             remote,
-            place: Mutex::new(Some(place)),
+            source_index: Mutex::new(Some(source_index)),
             ending: Mutex::default(),
         }
     }
 
     /// Sends it a command.
     pub fn send(&self, command: SocketDeviceCommand) {
-        // Under the lock: the place may be reused as soon as the stop was sent.
-        if let Some(place) = *lock(&self.place) {
+        // Under the lock: the index may be reused as soon as the stop was sent.
+        if let Some(source_index) = *lock(&self.source_index) {
             // An iothread that is gone has taken the socket device with it.
-            let _ = self.remote.send(Message::SocketDevice(place, command));
+            let _ = self
+                .remote
+                .send(Message::SocketDevice(source_index, command));
         }
     }
 
@@ -66,11 +69,12 @@ impl SocketDeviceHandle {
     /// Stops it if no front-end is connected and nothing is in flight; false if not.
     #[must_use]
     pub fn stop_if_idle(&self) -> bool {
-        let mut running = lock(&self.place);
-        let Some(place) = *running else {
+        let mut running = lock(&self.source_index);
+        let Some(source_index) = *running else {
             return true;
         };
-        let message = |reply| Message::SocketDevice(place, SocketDeviceCommand::StopIfIdle(reply));
+        let message =
+            |reply| Message::SocketDevice(source_index, SocketDeviceCommand::StopIfIdle(reply));
         // An iothread that is gone has taken the socket device with it.
         let idle = send_and_wait(&self.remote, message).unwrap_or(true);
         if idle {
@@ -81,8 +85,8 @@ impl SocketDeviceHandle {
 
     /// Begins to stop it: disconnects its front-end and accepts no other.
     pub fn begin_stop(&self) {
-        if let Some(place) = lock(&self.place).take() {
-            *lock(&self.ending) = Some(begin_stop(&self.remote, place));
+        if let Some(source_index) = lock(&self.source_index).take() {
+            *lock(&self.ending) = Some(begin_stop(&self.remote, source_index));
         }
     }
 
@@ -108,15 +112,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A started queue. Dropping it stops the queue, waiting for what is in flight.
 pub struct VringHandle {
     remote: Remote<Message>,
-    place: u32,
+    source_index: u32,
     stopped: bool,
 }
 
 impl VringHandle {
-    pub(crate) fn new(remote: Remote<Message>, place: u32) -> Self {
+    pub(crate) fn new(remote: Remote<Message>, source_index: u32) -> Self {
         VringHandle {
             remote,
-            place,
+            source_index,
             stopped: false,
         }
     }
@@ -124,12 +128,12 @@ impl VringHandle {
     /// Sends it a command.
     pub fn send(&self, command: QueueCommand) {
         // An iothread that is gone has taken the queue with it.
-        let _ = self.remote.send(Message::Queue(self.place, command));
+        let _ = self.remote.send(Message::Queue(self.source_index, command));
     }
 
     /// Sends it a command and waits for the answer; `None`: it has stopped.
     pub fn send_and_wait<T>(&self, command: impl FnOnce(Sender<T>) -> QueueCommand) -> Option<T> {
-        let message = |reply| Message::Queue(self.place, command(reply));
+        let message = |reply| Message::Queue(self.source_index, command(reply));
         send_and_wait(&self.remote, message).ok()
     }
 
@@ -140,7 +144,7 @@ impl VringHandle {
         // An iothread that is gone has taken the queue with it.
         let _ = self
             .remote
-            .send(Message::Device(self.place, command(reply)));
+            .send(Message::Device(self.source_index, command(reply)));
         answer
     }
 
@@ -149,7 +153,7 @@ impl VringHandle {
     #[must_use]
     pub fn begin_stop(mut self) -> Receiver<u32> {
         self.stopped = true;
-        begin_stop(&self.remote, self.place)
+        begin_stop(&self.remote, self.source_index)
     }
 
     /// Stops it and returns its base; `None` when the iothread has stopped.
@@ -162,7 +166,7 @@ impl VringHandle {
 impl Drop for VringHandle {
     fn drop(&mut self) {
         if !self.stopped {
-            let _ = begin_stop(&self.remote, self.place).recv();
+            let _ = begin_stop(&self.remote, self.source_index).recv();
         }
     }
 }

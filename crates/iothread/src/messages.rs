@@ -21,12 +21,12 @@ pub use reports::{
 };
 pub use setup::{DeviceSetup, ScsiDisk, ScsiMessage, ScsiSetup, VringSetup};
 
-/// A message to an iothread. A `u32` is the place of a queue or socket device. Commands to an empty place are
-/// dropped, with the senders for their answers.
+/// A message to an iothread. A `u32` is the index of a queue or socket device among the sources of the
+/// iothread. Commands to an unused index are dropped, with the senders for their answers.
 pub enum Message {
-    /// Start a queue; the answer is its place.
+    /// Start a queue; the answer is its index.
     Start(Box<VringSetup>, Sender<Result<u32, StartError>>),
-    /// Start a socket device with these disks; the answer is its place.
+    /// Start a socket device with these disks; the answer is its index.
     StartSocketDevice(Box<dyn SocketDevice>, Vec<Arc<Node>>, Sender<u32>),
     /// Stop a queue or a socket device: admit no more requests, wait for those in flight; the answer is its base.
     Stop(u32, Sender<u32>),

@@ -1,6 +1,6 @@
 //! Lists of queues with work: active, stalled, unpublished.
 //!
-//! Places of queues are in three lists, each at most once:
+//! Queues, by their indices, are in three lists, each at most once:
 //! - *active*: was kicked, has completed a request, or was found non-empty. It is polled in every
 //!   iteration, with kicks disabled, until the loop is about to block and finds it empty, or it was
 //!   found empty [`EMPTY_POLLS`](crate::vring::EMPTY_POLLS) times in a row while others kept the loop busy.
@@ -8,72 +8,72 @@
 //!   that did not wait. The list has two parts: queues that got no room at all go before those that got some.
 //! - *unpublished*: has used entries that the guest does not see yet, or is about to end.
 //!
-//! Socket devices have places as well, and are in the last two.
+//! Socket devices have indices as well, and are in the last two.
 
 use block::IoContext;
 use telemetry::queue::Admission;
 
-use crate::place_set::PlaceSet;
+use crate::source_set::SourceSet;
 use crate::vring::Vring;
 use crate::vrings::Vrings;
 
 /// The lists of an iothread.
 #[derive(Default)]
 pub(crate) struct QueueLists {
-    pub active: PlaceSet,
-    stalled: PlaceSet,
+    pub active: SourceSet,
+    stalled: SourceSet,
     /// The second part of *stalled*: queues that got some room before there was no more.
-    stalled_served: PlaceSet,
-    pub unpublished: PlaceSet,
+    stalled_served: SourceSet,
+    pub unpublished: SourceSet,
 }
 
 impl QueueLists {
-    /// Makes room for every place in every list, so that none grows while requests are processed.
-    pub fn make_room(&mut self, places: usize) {
+    /// Makes room for every source in every list, so that none grows while requests are processed.
+    pub fn reserve_sources(&mut self, source_count: usize) {
         for list in [
             &mut self.active,
             &mut self.stalled,
             &mut self.stalled_served,
             &mut self.unpublished,
         ] {
-            list.make_room(places);
+            list.reserve_sources(source_count);
         }
     }
 
-    fn is_stalled(&self, place: u32) -> bool {
-        self.stalled.contains(place) || self.stalled_served.contains(place)
+    fn is_stalled(&self, source_index: u32) -> bool {
+        self.stalled.contains(source_index) || self.stalled_served.contains(source_index)
     }
 
     /// Makes a queue active, if requests may be admitted from it.
     #[inline]
-    pub fn activate(&mut self, vring: &mut Vring, place: u32) {
-        if self.active.contains(place) || self.is_stalled(place) || !vring.runs() {
+    pub fn activate(&mut self, vring: &mut Vring, source_index: u32) {
+        if self.active.contains(source_index) || self.is_stalled(source_index) || !vring.runs() {
             return;
         }
-        self.active.insert(place);
+        self.active.insert(source_index);
         vring.empty_polls = 0;
         vring.disable_kicks();
     }
 
     /// Removes a queue from which no requests are admitted any more.
-    pub fn remove(&mut self, place: u32) {
-        self.stalled.remove(place);
-        self.stalled_served.remove(place);
-        self.active.remove(place);
+    pub fn remove(&mut self, source_index: u32) {
+        self.stalled.remove(source_index);
+        self.stalled_served.remove(source_index);
+        self.active.remove(source_index);
     }
 
-    /// Removes a place that has become empty.
-    pub fn forget(&mut self, place: u32) {
-        self.remove(place);
-        self.unpublished.remove(place);
+    /// Removes a source that has ended from all lists.
+    pub fn forget(&mut self, source_index: u32) {
+        self.remove(source_index);
+        self.unpublished.remove(source_index);
     }
 
     /// Makes a queue stalled, which has requests that wait for room in an engine.
     #[cold]
-    pub fn stall(&mut self, place: u32) {
-        if !self.is_stalled(place) {
-            self.active.remove(place);
-            self.stalled.insert(place);
+    pub fn stall(&mut self, source_index: u32) {
+        if !self.is_stalled(source_index) {
+            self.active.remove(source_index);
+            self.stalled.insert(source_index);
         }
     }
 
@@ -95,16 +95,16 @@ impl QueueLists {
             unpublished,
         } = self;
         let mut resumed = 0;
-        let mut stays = |place| {
-            let Some(vring) = vrings.get_mut(place) else {
-                // A socket device's place.
-                unpublished.insert(place);
+        let mut stays = |source_index| {
+            let Some(vring) = vrings.get_mut(source_index) else {
+                // A socket device.
+                unpublished.insert(source_index);
                 return false;
             };
             let stays = !vring.submit_deferred(io, now);
             if !stays && vring.runs() {
                 vring.empty_polls = 0;
-                active.insert(place);
+                active.insert(source_index);
                 resumed += 1;
             }
             stays
@@ -123,14 +123,14 @@ impl QueueLists {
         mut admit: impl FnMut(&mut Vring) -> Option<Admission>,
     ) -> bool {
         let mut more = false;
-        self.active.retain(|place| {
-            let Some(vring) = vrings.get_mut(place).filter(|vring| vring.runs()) else {
+        self.active.retain(|source_index| {
+            let Some(vring) = vrings.get_mut(source_index).filter(|vring| vring.runs()) else {
                 return false;
             };
             let first = vring.next_avail();
             let admission = admit(vring);
             if vring.take_answered() {
-                self.unpublished.insert(place);
+                self.unpublished.insert(source_index);
             }
             let took = vring.next_avail() != first;
             if took {
@@ -144,14 +144,14 @@ impl QueueLists {
                 }
                 Some(Admission::Stalled) => {
                     match took {
-                        true => self.stalled_served.insert(place),
-                        false => self.stalled.insert(place),
+                        true => self.stalled_served.insert(source_index),
+                        false => self.stalled.insert(source_index),
                     };
                     false
                 }
                 Some(Admission::Waits) | None => {
                     if vring.stopping.is_some() {
-                        self.unpublished.insert(place);
+                        self.unpublished.insert(source_index);
                     }
                     false
                 }
@@ -163,8 +163,8 @@ impl QueueLists {
     /// Enables the kicks of all active queues, and keeps those active that have requests.
     pub fn park(&mut self, vrings: &mut Vrings) -> Parked {
         let mut parked = Parked::default();
-        self.active.retain(|place| {
-            let Some(vring) = vrings.get_mut(place).filter(|vring| vring.runs()) else {
+        self.active.retain(|source_index| {
+            let Some(vring) = vrings.get_mut(source_index).filter(|vring| vring.runs()) else {
                 return false;
             };
             if vring.kick.is_none() {

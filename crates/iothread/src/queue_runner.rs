@@ -45,9 +45,9 @@ const COMPLETE_BUDGET: usize = 512;
 pub enum Handler {
     /// The eventfd of Linux AIO or of the io_uring.
     Engine,
-    /// The kick descriptor of the queue at this place.
+    /// The kick descriptor of the queue with this index.
     Kick(u32),
-    /// A descriptor of the socket device at this place, and its index.
+    /// A descriptor of the socket device with this index, and its own index in [`SocketDevice::sources`].
     SocketDevice(u32, u8),
 }
 
@@ -180,16 +180,16 @@ impl QueueRunner {
 
     /// Publishes the used entries of each queue once, with at most one signal.
     fn publish(&mut self) {
-        while let Some(place) = self.lists.unpublished.pop() {
-            if let Some(vring) = self.vrings.get_mut(place) {
-                if vring.publish(|| self.trace.signals(place)) {
-                    self.lists.stall(place);
+        while let Some(source_index) = self.lists.unpublished.pop() {
+            if let Some(vring) = self.vrings.get_mut(source_index) {
+                if vring.publish(|| self.trace.record_signal(source_index)) {
+                    self.lists.stall(source_index);
                 }
                 if vring.stopping.is_some() {
-                    self.end_if_drained(place);
+                    self.end_if_drained(source_index);
                 }
             } else {
-                self.run_socket_device(place);
+                self.run_socket_device(source_index);
             }
         }
     }
@@ -199,15 +199,15 @@ impl QueueRunner {
         cx: &mut RunnerContext<Self>,
         setup: VringSetup,
     ) -> Result<u32, StartError> {
-        let place = self.vrings.reserve();
+        let source_index = self.vrings.reserve_index();
         let reports = setup.reports.as_ref().map(|reports| reports.export.clone());
         let stats = setup.stats.clone();
         let remote = self.remote.clone();
-        let (_, mut controls) = self.controls(cx, place);
+        let (_, mut controls) = self.controls(cx, source_index);
         let attach = |node: &Arc<Node>| controls.attach(node);
-        let started = Vring::new(setup, place, &remote, attach).map_err(StartError::from);
+        let started = Vring::new(setup, source_index, &remote, attach).map_err(StartError::from);
         let started = started.and_then(|(mut vring, kick)| {
-            if let Err(error) = set_kick(&mut vring, kick, place, cx) {
+            if let Err(error) = set_kick(&mut vring, kick, source_index, cx) {
                 self.detach(vring);
                 return Err(error);
             }
@@ -215,31 +215,32 @@ impl QueueRunner {
         });
         match started {
             Ok(mut vring) => {
-                vring.registration = reports
-                    .map(|export| QueueRegistration::new(export, &self.remote, place, stats));
+                vring.registration = reports.map(|export| {
+                    QueueRegistration::new(export, &self.remote, source_index, stats)
+                });
                 vring.join_memory(&mut self.io);
-                let places = self.vrings.count();
-                self.lists.make_room(places);
-                self.trace.make_room(places);
-                self.lists.activate(&mut vring, place);
-                self.vrings.put(place, vring);
-                Ok(place)
+                let source_count = self.vrings.index_count();
+                self.lists.reserve_sources(source_count);
+                self.trace.reserve_sources(source_count);
+                self.lists.activate(&mut vring, source_index);
+                self.vrings.put(source_index, vring);
+                Ok(source_index)
             }
             Err(error) => {
-                self.vrings.remove(place);
+                self.vrings.remove(source_index);
                 Err(error)
             }
         }
     }
 
-    /// The controls for a command to this place, and the queues and socket devices that commands go to.
+    /// The controls for a command to this source, and the queues and socket devices that commands go to.
     fn controls<'a>(
         &'a mut self,
         cx: &'a mut RunnerContext<Self>,
-        place: u32,
+        source_index: u32,
     ) -> (&'a mut Vrings, Controls<'a>) {
         let controls = Controls {
-            place,
+            source_index,
             now: self.clock.now(),
             cx,
             io: &mut self.io,
@@ -250,15 +251,15 @@ impl QueueRunner {
         (&mut self.vrings, controls)
     }
 
-    /// Runs a command for the queue at a place, if there is one.
+    /// Runs a command for the queue with this index, if there is one.
     fn control(
         &mut self,
         cx: &mut RunnerContext<Self>,
-        place: u32,
+        source_index: u32,
         control: impl FnOnce(&mut Vring, Controls<'_>),
     ) {
-        let (vrings, controls) = self.controls(cx, place);
-        if let Some(vring) = vrings.get_mut(place) {
+        let (vrings, controls) = self.controls(cx, source_index);
+        if let Some(vring) = vrings.get_mut(source_index) {
             control(vring, controls);
         }
     }
@@ -284,52 +285,52 @@ impl QueueRunner {
         Ok(())
     }
 
-    fn stop(&mut self, cx: &mut RunnerContext<Self>, place: u32, reply: Sender<u32>) {
-        let Some(vring) = self.vrings.get_mut(place) else {
-            return self.stop_socket_device(cx, place, reply);
+    fn stop(&mut self, cx: &mut RunnerContext<Self>, source_index: u32, reply: Sender<u32>) {
+        let Some(vring) = self.vrings.get_mut(source_index) else {
+            return self.stop_socket_device(cx, source_index, reply);
         };
         if let Some(kick) = vring.kick.take() {
             cx.delete(kick);
         }
         vring.begin_stop(reply);
-        self.io.stop_source(place);
+        self.io.stop_source(source_index);
         if vring.runs() {
-            self.lists.activate(vring, place);
+            self.lists.activate(vring, source_index);
         } else {
-            self.lists.remove(place);
+            self.lists.remove(source_index);
         }
         // The notify phase ends it, now or after its last completion.
-        self.lists.unpublished.insert(place);
+        self.lists.unpublished.insert(source_index);
     }
 
-    fn kicked(&mut self, place: u32) {
-        if let Some(vring) = self.vrings.get_mut(place) {
+    fn kicked(&mut self, source_index: u32) {
+        if let Some(vring) = self.vrings.get_mut(source_index) {
             if telemetry::tracepoints::kick::enabled() {
                 vring.trace_kick();
             }
-            self.lists.activate(vring, place);
+            self.lists.activate(vring, source_index);
         }
     }
 
     /// Removes a queue that was stopped and has nothing in flight.
     #[cold]
-    fn end_if_drained(&mut self, place: u32) {
-        let Some(vring) = self.vrings.get_mut(place) else {
+    fn end_if_drained(&mut self, source_index: u32) {
+        let Some(vring) = self.vrings.get_mut(source_index) else {
             return;
         };
         if !vring.has_drained() {
             return;
         }
-        self.lists.remove(place);
+        self.lists.remove(source_index);
         if let Some(reply) = vring.stopping.take() {
             // Before the answer: its receiver may close the disk and unmap the memory then, and finds
             // that nothing else holds them.
             let base = vring.end(&mut self.io, self.clock.now());
-            self.io.source_ended(place);
-            if let Some(vring) = self.vrings.remove(place) {
+            self.io.source_ended(source_index);
+            if let Some(vring) = self.vrings.remove(source_index) {
                 self.detach(*vring);
             }
-            self.trace.print();
+            self.trace.log_percentiles();
             // The receiver may be gone; ignore the error.
             let _ = reply.send(base);
         }
@@ -361,8 +362,8 @@ impl QueueRunner {
 
 /// The parts of an iothread that commands use.
 pub(crate) struct Controls<'a> {
-    /// The place that the command is for.
-    pub place: u32,
+    /// Index of the queue or socket device that the command is for.
+    pub source_index: u32,
     /// The current time, in ticks.
     pub now: u64,
     pub cx: &'a mut RunnerContext<QueueRunner>,

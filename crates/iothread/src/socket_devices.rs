@@ -1,6 +1,6 @@
 //! Socket devices of an iothread.
 //!
-//! A socket device has a place of its own among those of queues: completions for it, and its turn in the notify phase, are found by
+//! A socket device has an index of its own among those of queues: completions for it, and its turn in the notify phase, are found by
 //! that, so queues do not pay for it. Changes of watched descriptors and timers are made at the end of the iteration, for the socket
 //! devices in a list.
 //!
@@ -24,7 +24,7 @@ const TURNS: usize = 4;
 pub(crate) struct RunningSocketDevice {
     device: Box<dyn SocketDevice>,
     disks: Vec<AttachedDisk>,
-    place: u32,
+    source_index: u32,
     generation: u64,
     handlers: [Option<HandlerId>; SOURCES],
     /// Deadline that the loop's timer was armed for.
@@ -44,12 +44,12 @@ pub(crate) struct RunningSocketDevice {
 }
 
 impl RunningSocketDevice {
-    pub fn new(device: Box<dyn SocketDevice>, disks: Vec<AttachedDisk>, place: u32) -> Self {
+    pub fn new(device: Box<dyn SocketDevice>, disks: Vec<AttachedDisk>, source_index: u32) -> Self {
         RunningSocketDevice {
             generation: device.generation(),
             device,
             disks,
-            place,
+            source_index,
             handlers: [None; SOURCES],
             armed_ns: None,
             more: false,
@@ -62,8 +62,8 @@ impl RunningSocketDevice {
         }
     }
 
-    pub fn place(&self) -> u32 {
-        self.place
+    pub fn source_index(&self) -> u32 {
+        self.source_index
     }
 
     /// Its disks, when it ends.
@@ -160,7 +160,7 @@ impl RunningSocketDevice {
             io: SourceIo {
                 io,
                 disks: &self.disks,
-                place: self.place,
+                place: self.source_index,
             },
             in_flight: &mut self.in_flight,
         })
@@ -253,50 +253,53 @@ impl RunningSocketDevice {
     }
 }
 
-/// All socket devices of an iothread, by place.
+/// All socket devices of an iothread, by index.
 #[derive(Default)]
 pub(crate) struct SocketDevices {
-    places: Vec<Option<Box<RunningSocketDevice>>>,
-    /// The places in use.
-    used: Vec<u32>,
-    /// The one whose socket was polled last, as an index in `used`.
+    devices: Vec<Option<Box<RunningSocketDevice>>>,
+    /// The indices in use.
+    used_indices: Vec<u32>,
+    /// The one whose socket was polled last, as a position in `used_indices`.
     last_polled: usize,
-    /// Places whose watches or timers have to be updated.
+    /// Indices of those whose watches or timers have to be updated.
     to_update: Vec<u32>,
 }
 
 impl SocketDevices {
     pub fn put(&mut self, running: RunningSocketDevice) {
-        let place = running.place as usize;
-        if self.places.len() <= place {
-            self.places.resize_with(place + 1, || None);
+        let source_index = running.source_index as usize;
+        if self.devices.len() <= source_index {
+            self.devices.resize_with(source_index + 1, || None);
         }
-        self.used.push(running.place);
-        self.to_update.reserve(self.used.len());
-        self.places[place] = Some(Box::new(running));
+        self.used_indices.push(running.source_index);
+        self.to_update.reserve(self.used_indices.len());
+        self.devices[source_index] = Some(Box::new(running));
     }
 
     /// Whether there are no socket devices.
     pub fn is_empty(&self) -> bool {
-        self.used.is_empty()
+        self.used_indices.is_empty()
     }
 
     /// The next one whose socket is polled, in turn.
     pub fn next_polled(&mut self) -> Option<&mut RunningSocketDevice> {
-        for _ in 0..self.used.len() {
-            self.last_polled = (self.last_polled + 1) % self.used.len();
-            let place = self.used[self.last_polled];
-            if self.get_mut(place).is_some_and(|running| running.polled) {
-                return self.get_mut(place);
+        for _ in 0..self.used_indices.len() {
+            self.last_polled = (self.last_polled + 1) % self.used_indices.len();
+            let source_index = self.used_indices[self.last_polled];
+            if self
+                .get_mut(source_index)
+                .is_some_and(|running| running.polled)
+            {
+                return self.get_mut(source_index);
             }
         }
         None
     }
 
     /// Has the watches and the timer of this one updated before the iteration ends.
-    pub fn schedule_update(&mut self, place: u32) {
-        if !self.to_update.contains(&place) {
-            self.to_update.push(place);
+    pub fn schedule_update(&mut self, source_index: u32) {
+        if !self.to_update.contains(&source_index) {
+            self.to_update.push(source_index);
         }
     }
 
@@ -311,24 +314,24 @@ impl SocketDevices {
         self.to_update.pop()
     }
 
-    pub fn get_mut(&mut self, place: u32) -> Option<&mut RunningSocketDevice> {
-        self.places.get_mut(place as usize)?.as_deref_mut()
+    pub fn get_mut(&mut self, source_index: u32) -> Option<&mut RunningSocketDevice> {
+        self.devices.get_mut(source_index as usize)?.as_deref_mut()
     }
 
-    pub fn take(&mut self, place: u32) -> Option<Box<RunningSocketDevice>> {
-        let running = self.places.get_mut(place as usize)?.take()?;
-        self.used.retain(|other| *other != place);
+    pub fn take(&mut self, source_index: u32) -> Option<Box<RunningSocketDevice>> {
+        let running = self.devices.get_mut(source_index as usize)?.take()?;
+        self.used_indices.retain(|other| *other != source_index);
         Some(running)
     }
 
     /// All socket devices.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut RunningSocketDevice> {
-        self.places.iter_mut().flatten().map(Box::as_mut)
+        self.devices.iter_mut().flatten().map(Box::as_mut)
     }
 
-    /// Their places.
-    pub fn places(&self) -> Vec<u32> {
-        self.used.clone()
+    /// Their indices.
+    pub fn indices(&self) -> Vec<u32> {
+        self.used_indices.clone()
     }
 }
 

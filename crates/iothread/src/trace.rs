@@ -15,12 +15,12 @@ mod off {
     pub(crate) struct Trace {}
 
     impl Trace {
-        pub fn make_room(&mut self, _: usize) {}
+        pub fn reserve_sources(&mut self, _: usize) {}
         #[inline]
-        pub fn completed(&mut self, _: u32) {}
+        pub fn record_completion(&mut self, _: u32) {}
         #[inline]
-        pub fn signals(&mut self, _: u32) {}
-        pub fn print(&self) {}
+        pub fn record_signal(&mut self, _: u32) {}
+        pub fn log_percentiles(&self) {}
     }
 }
 
@@ -31,57 +31,59 @@ mod on {
     /// Trace of one iothread.
     #[derive(Default)]
     pub(crate) struct Trace {
-        /// By place: the last completion that was not signalled yet.
-        completed: Vec<Option<Instant>>,
-        distances: Distances,
+        /// By source: the time of the last completion that was not signalled yet.
+        last_completions: Vec<Option<Instant>>,
+        latencies: LatencyHistogram,
     }
 
     impl Trace {
-        pub fn make_room(&mut self, places: usize) {
-            self.completed.resize(places, None);
+        /// Makes room for the sources with indices below `source_count`.
+        pub fn reserve_sources(&mut self, source_count: usize) {
+            self.last_completions.resize(source_count, None);
         }
 
-        pub fn completed(&mut self, place: u32) {
-            self.completed[place as usize] = Some(Instant::now());
+        /// Notes the time of a completion.
+        pub fn record_completion(&mut self, source_index: u32) {
+            self.last_completions[source_index as usize] = Some(Instant::now());
         }
 
-        /// The guest is about to be signalled.
-        pub fn signals(&mut self, place: u32) {
-            if let Some(completed) = self.completed[place as usize].take() {
+        /// Adds the time since the last completion, if there was one: the guest is about to be signalled.
+        pub fn record_signal(&mut self, source_index: u32) {
+            if let Some(completed) = self.last_completions[source_index as usize].take() {
                 let ns = completed.elapsed().as_nanos();
-                self.distances.add(u64::try_from(ns).unwrap_or(u64::MAX));
+                self.latencies.add(u64::try_from(ns).unwrap_or(u64::MAX));
             }
         }
 
-        /// Logs the distances since the iothread began.
-        pub fn print(&self) {
+        /// Logs percentiles of the latencies since the iothread began.
+        pub fn log_percentiles(&self) {
             let thread = std::thread::current();
             let name = thread.name().unwrap_or_default();
             tracing::info!(
                 iothread = %name.strip_prefix("IO ").unwrap_or(name),
-                signals = self.distances.count(),
-                p50_ns = self.distances.percentile(50),
-                p99_ns = self.distances.percentile(99),
-                max_ns = self.distances.max_ns,
+                signals = self.latencies.count(),
+                p50_ns = self.latencies.percentile(50),
+                p99_ns = self.latencies.percentile(99),
+                max_ns = self.latencies.max_ns,
                 "latency-trace"
             );
         }
     }
 
     /// Number of counts; the last one also counts all longer times: four seconds and more.
-    const POWERS: usize = 32;
+    const BUCKETS: usize = 32;
 
-    /// A histogram: one count per power of two.
+    /// Histogram of the times from completion to signal: one count per power of two.
     #[derive(Default)]
-    struct Distances {
-        counts: [u64; POWERS],
+    struct LatencyHistogram {
+        counts: [u64; BUCKETS],
         max_ns: u64,
     }
 
-    impl Distances {
+    impl LatencyHistogram {
         fn add(&mut self, ns: u64) {
             let power = ns.checked_ilog2().unwrap_or(0) as usize;
-            self.counts[power.min(POWERS - 1)] += 1;
+            self.counts[power.min(BUCKETS - 1)] += 1;
             self.max_ns = self.max_ns.max(ns);
         }
 
@@ -95,7 +97,7 @@ mod on {
             let mut seen = 0;
             for (power, count) in self.counts.iter().enumerate() {
                 seen += count;
-                if seen >= wanted && power < POWERS - 1 {
+                if seen >= wanted && power < BUCKETS - 1 {
                     return (u64::MAX >> (63 - power)).min(self.max_ns);
                 }
             }
@@ -109,30 +111,30 @@ mod on {
 
         #[test]
         fn percentiles_are_ends_of_powers_of_two() {
-            let mut distances = Distances::default();
-            assert_eq!((distances.count(), distances.percentile(50)), (0, 0));
+            let mut latencies = LatencyHistogram::default();
+            assert_eq!((latencies.count(), latencies.percentile(50)), (0, 0));
             for _ in 0..98 {
-                distances.add(300);
+                latencies.add(300);
             }
-            distances.add(0);
-            distances.add(5_000);
-            assert_eq!(distances.count(), 100);
-            assert_eq!(distances.percentile(1), 1);
-            assert_eq!(distances.percentile(50), 511);
-            assert_eq!(distances.percentile(99), 511);
-            assert_eq!(distances.percentile(100), 5_000);
+            latencies.add(0);
+            latencies.add(5_000);
+            assert_eq!(latencies.count(), 100);
+            assert_eq!(latencies.percentile(1), 1);
+            assert_eq!(latencies.percentile(50), 511);
+            assert_eq!(latencies.percentile(99), 511);
+            assert_eq!(latencies.percentile(100), 5_000);
         }
 
         #[test]
         fn a_signal_without_a_completion_is_not_counted() {
             let mut trace = Trace::default();
-            trace.make_room(2);
-            trace.completed(1);
-            trace.signals(0);
-            assert_eq!(trace.distances.count(), 0);
-            trace.signals(1);
-            trace.signals(1);
-            assert_eq!(trace.distances.count(), 1);
+            trace.reserve_sources(2);
+            trace.record_completion(1);
+            trace.record_signal(0);
+            assert_eq!(trace.latencies.count(), 0);
+            trace.record_signal(1);
+            trace.record_signal(1);
+            assert_eq!(trace.latencies.count(), 1);
         }
     }
 }

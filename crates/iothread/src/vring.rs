@@ -33,8 +33,8 @@ pub(crate) const EMPTY_POLLS: u16 = 256;
 pub(crate) struct Vring {
     ring: virtqueue::Queue,
     device: Box<dyn QueueDevice>,
-    /// Its place on its iothread.
-    place: u32,
+    /// Its index among the sources of its iothread.
+    source_index: u32,
     memory: Arc<GuestMemory>,
     epochs: Epochs,
     /// Whether its memory is registered with the iothread's io_uring, each generation separately.
@@ -58,10 +58,11 @@ pub(crate) struct Vring {
 }
 
 impl Vring {
-    /// A queue that is in no list yet, and its kick descriptor. `place` is its place on the iothread that `remote` leads to.
+    /// A queue that is in no list yet, and its kick descriptor. `source_index` is its index
+    /// on the iothread that `remote` leads to.
     pub fn new(
         setup: VringSetup,
-        place: u32,
+        source_index: u32,
         remote: &Remote<Message>,
         attach: impl FnMut(&Arc<Node>) -> AttachedDisk,
     ) -> Result<(Self, Option<OwnedFd>), RingError> {
@@ -95,8 +96,16 @@ impl Vring {
         stats.size().set(layout.size.into());
         let vring = Vring {
             ring,
-            device: new_queue(device, name, layout.size, place, stats, remote, attach),
-            place,
+            device: new_queue(
+                device,
+                name,
+                layout.size,
+                source_index,
+                stats,
+                remote,
+                attach,
+            ),
+            source_index,
             memory,
             epochs: Epochs::default(),
             fixed_buffers,
@@ -126,7 +135,7 @@ impl Vring {
             ring: &mut self.ring,
             memory: &self.memory,
             io,
-            place: self.place,
+            source_index: self.source_index,
             reports: self.reports.as_ref(),
             enabled: self.enabled,
             now,

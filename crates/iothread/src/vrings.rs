@@ -1,49 +1,52 @@
-//! Started queues of an iothread, by place. A place is the upper half of every token of the
-//! queue's block requests; it is free again only when the last of them has completed.
+//! Started queues of an iothread, by index.
+//!
+//! A *source* of block requests is a queue or a socket device. Its index is the upper half of every token of its requests; it is
+//! free again only when the last of them has completed.
 
 use crate::socket_devices::SocketDevices;
 use crate::vring::Vring;
 
 #[derive(Default)]
 pub(crate) struct Vrings {
-    /// The socket devices, which share the places.
+    /// The socket devices, which share the indices.
     pub socket_devices: SocketDevices,
-    places: Vec<Option<Box<Vring>>>,
-    free: Vec<u32>,
+    /// `None`: a free index, or a socket device.
+    queues: Vec<Option<Box<Vring>>>,
+    free_indices: Vec<u32>,
 }
 
 impl Vrings {
-    /// Reserves a place.
-    pub fn reserve(&mut self) -> u32 {
-        self.free.pop().unwrap_or_else(|| {
-            self.places.push(None);
-            u32::try_from(self.places.len() - 1).expect("fewer than 2^32 queues")
+    /// Reserves an index for a source that is to be started.
+    pub fn reserve_index(&mut self) -> u32 {
+        self.free_indices.pop().unwrap_or_else(|| {
+            self.queues.push(None);
+            u32::try_from(self.queues.len() - 1).expect("fewer than 2^32 queues")
         })
     }
 
-    /// Number of places, at least that of queues.
-    pub fn count(&self) -> usize {
-        self.places.len()
+    /// Number of indices, at least that of sources.
+    pub fn index_count(&self) -> usize {
+        self.queues.len()
     }
 
-    /// Puts a queue into its reserved place.
-    pub fn put(&mut self, place: u32, vring: Vring) {
-        self.places[place as usize] = Some(Box::new(vring));
+    /// Adds a queue with its reserved index.
+    pub fn put(&mut self, source_index: u32, vring: Vring) {
+        self.queues[source_index as usize] = Some(Box::new(vring));
     }
 
-    /// Frees a place; returns the queue in it.
-    pub fn remove(&mut self, place: u32) -> Option<Box<Vring>> {
-        self.free.push(place);
-        self.places[place as usize].take()
-    }
-
-    #[inline]
-    pub fn get(&self, place: u32) -> Option<&Vring> {
-        self.places.get(place as usize)?.as_deref()
+    /// Frees an index; returns the queue that had it.
+    pub fn remove(&mut self, source_index: u32) -> Option<Box<Vring>> {
+        self.free_indices.push(source_index);
+        self.queues[source_index as usize].take()
     }
 
     #[inline]
-    pub fn get_mut(&mut self, place: u32) -> Option<&mut Vring> {
-        self.places.get_mut(place as usize)?.as_deref_mut()
+    pub fn get(&self, source_index: u32) -> Option<&Vring> {
+        self.queues.get(source_index as usize)?.as_deref()
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, source_index: u32) -> Option<&mut Vring> {
+        self.queues.get_mut(source_index as usize)?.as_deref_mut()
     }
 }

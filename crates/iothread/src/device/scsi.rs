@@ -22,7 +22,7 @@ use crate::messages::{DeviceCommand, ExportReports, Message, ScsiDisk, ScsiMessa
 /// A port that leads to a queue on an iothread.
 struct RemoteQueuePort {
     remote: Remote<Message>,
-    place: u32,
+    source_index: u32,
     queue: u64,
 }
 
@@ -31,7 +31,9 @@ impl Port for RemoteQueuePort {
         let queue = self.queue;
         let command = DeviceCommand::ToScsi(ScsiMessage { queue, message });
         // An iothread that is gone has taken the queue with it.
-        let _ = self.remote.send(Message::Device(self.place, command));
+        let _ = self
+            .remote
+            .send(Message::Device(self.source_index, command));
     }
 }
 
@@ -63,7 +65,7 @@ pub(crate) struct ScsiQueue {
 }
 
 impl ScsiQueue {
-    /// A queue for a ring of `size` entries, at this place of an iothread.
+    /// A queue for a ring of `size` entries, with this index on its iothread.
     pub fn new(
         ScsiSetup {
             device,
@@ -72,7 +74,7 @@ impl ScsiQueue {
         }: ScsiSetup,
         name: QueueName,
         size: u16,
-        place: u32,
+        source_index: u32,
         stats: Arc<QueueStats>,
         remote: Remote<Message>,
         mut attach: impl FnMut(&Arc<Node>) -> AttachedDisk,
@@ -80,7 +82,7 @@ impl ScsiQueue {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let port = Arc::new(RemoteQueuePort {
             remote,
-            place,
+            source_index,
             queue: number,
         });
         let role = match index {
@@ -143,14 +145,18 @@ impl QueueDevice for ScsiQueue {
             ring,
             memory,
             io,
-            place,
+            source_index,
             now,
             ..
         } = cx;
         let batch = AdmitContext { memory, now };
         let admission = match &mut self.role {
             Role::Commands { queue, disks, .. } => {
-                let io = &mut SourceIo { io, disks, place };
+                let io = &mut SourceIo {
+                    io,
+                    disks,
+                    place: source_index,
+                };
                 queue.admit(ring, batch, chain, io, budget)
             }
             Role::Control(queue) => queue.admit(ring, memory, chain, budget),
@@ -180,7 +186,7 @@ impl QueueDevice for ScsiQueue {
         let io = &mut SourceIo {
             io: cx.io,
             disks,
-            place: cx.place,
+            place: cx.source_index,
         };
         queue.complete(cx.ring, done, cx.now, io, |queue, slot, errno| {
             report_failed(queue, reports, slot, errno);
@@ -202,7 +208,7 @@ impl QueueDevice for ScsiQueue {
             Role::Commands { queue, disks, .. } => queue.submit_deferred(&mut SourceIo {
                 io: cx.io,
                 disks,
-                place: cx.place,
+                place: cx.source_index,
             }),
             Role::Control(_) | Role::Events(_) => true,
         }
@@ -256,15 +262,26 @@ impl QueueDevice for ScsiQueue {
             return false;
         }
         let QueueContext {
-            ring, io, place, ..
+            ring,
+            io,
+            source_index,
+            ..
         } = cx;
         match (&mut self.role, message.message) {
             (Role::Commands { queue, disks, .. }, QueueMessage::Resume(token)) => {
-                let io = &mut SourceIo { io, disks, place };
+                let io = &mut SourceIo {
+                    io,
+                    disks,
+                    place: source_index,
+                };
                 queue.resume(ring, token, io);
             }
             (Role::Commands { queue, disks, .. }, QueueMessage::Cancel(cancel)) => {
-                let io = &mut SourceIo { io, disks, place };
+                let io = &mut SourceIo {
+                    io,
+                    disks,
+                    place: source_index,
+                };
                 let empty = !ring.has_available();
                 queue.cancel(ring, &cancel, io);
                 if empty {

@@ -44,7 +44,7 @@ impl IoStatus {
 /// Address of a running queue.
 struct QueueAddress {
     remote: Remote<Message>,
-    place: u32,
+    source_index: u32,
     stats: Arc<QueueStats>,
 }
 
@@ -55,16 +55,16 @@ pub(crate) struct QueueRegistration {
 }
 
 impl QueueRegistration {
-    /// Registers the queue with these statistics, at this place of the iothread that `remote` leads to.
+    /// Registers the queue with these statistics, which has this index on the iothread that `remote` leads to.
     pub fn new(
         export: Arc<ExportReports>,
         remote: &Remote<Message>,
-        place: u32,
+        source_index: u32,
         stats: Arc<QueueStats>,
     ) -> Self {
         export.parked().queues().push(QueueAddress {
             remote: remote.clone(),
-            place,
+            source_index,
             stats: stats.clone(),
         });
         QueueRegistration { export, stats }
@@ -132,7 +132,9 @@ impl ParkedRequests {
             .filter(|queue| is_addressed(&queue.stats))
         {
             // An iothread that is gone has taken the queue with it.
-            let _ = queue.remote.send(Message::Device(queue.place, command()));
+            let _ = queue
+                .remote
+                .send(Message::Device(queue.source_index, command()));
         }
     }
 

@@ -61,7 +61,7 @@ pub struct ScsiDisk {
     pub reports: Option<Arc<ExportReports>>,
 }
 
-/// A message to a queue, with the queue's number, since places are reused.
+/// A message to a queue, with the queue's number, since indices are reused.
 pub struct ScsiMessage {
     pub(crate) queue: u64,
     pub(crate) message: QueueMessage,

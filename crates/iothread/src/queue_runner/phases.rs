@@ -16,8 +16,10 @@ impl Runner for QueueRunner {
         match handler {
             // The reap phase reads the completion ring anyway.
             Handler::Engine => {}
-            Handler::Kick(place) => self.kicked(place),
-            Handler::SocketDevice(place, source) => self.socket_device_ready(place, source),
+            Handler::Kick(source_index) => self.kicked(source_index),
+            Handler::SocketDevice(source_index, source) => {
+                self.socket_device_ready(source_index, source)
+            }
         }
     }
 
@@ -35,19 +37,19 @@ impl Runner for QueueRunner {
             Message::StartSocketDevice(device, nodes, reply) => {
                 let _ = reply.send(self.start_socket_device(cx, device, nodes));
             }
-            Message::Stop(place, reply) => self.stop(cx, place, reply),
-            Message::Queue(place, command) => {
-                self.control(cx, place, |vring, controls| {
+            Message::Stop(source_index, reply) => self.stop(cx, source_index, reply),
+            Message::Queue(source_index, command) => {
+                self.control(cx, source_index, |vring, controls| {
                     controls.run_queue_command(vring, command)
                 });
             }
-            Message::Device(place, command) => {
-                self.control(cx, place, |vring, controls| {
+            Message::Device(source_index, command) => {
+                self.control(cx, source_index, |vring, controls| {
                     controls.run_device_command(vring, command)
                 });
             }
-            Message::SocketDevice(place, command) => {
-                self.control_socket_device(cx, place, command);
+            Message::SocketDevice(source_index, command) => {
+                self.control_socket_device(cx, source_index, command);
             }
             Message::SetAioMaxBatch(max_batch) => self.io.set_aio_max_batch(max_batch),
             Message::SetAioMaxEvents(events) => self.io.set_aio_max_events(events),
@@ -107,9 +109,9 @@ impl Runner for QueueRunner {
 
     fn poll(&mut self) -> bool {
         self.io.has_completions()
-            || self.lists.active.iter().any(|place| {
+            || self.lists.active.iter().any(|source_index| {
                 self.vrings
-                    .get(place)
+                    .get(source_index)
                     .is_some_and(|vring| vring.runs() && vring.has_available())
             })
             || (!self.vrings.socket_devices.is_empty() && self.poll_next_socket())
@@ -126,8 +128,8 @@ impl Runner for QueueRunner {
 
     fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
         let mut until_ns = 0;
-        for place in self.lists.active.iter() {
-            if let Some(vring) = self.vrings.get_mut(place) {
+        for source_index in self.lists.active.iter() {
+            if let Some(vring) = self.vrings.get_mut(source_index) {
                 until_ns = until_ns.max(vring.poll_until(settings, now_ns));
             }
         }
@@ -138,8 +140,8 @@ impl Runner for QueueRunner {
     }
 
     fn learn(&mut self, settings: &PollSettings, idle: Idle) {
-        for place in self.lists.active.iter() {
-            if let Some(vring) = self.vrings.get_mut(place) {
+        for source_index in self.lists.active.iter() {
+            if let Some(vring) = self.vrings.get_mut(source_index) {
                 vring.learn(settings, idle);
             }
         }
@@ -149,7 +151,7 @@ impl Runner for QueueRunner {
     }
 
     fn stopped(&mut self, _: &mut RunnerContext<Self>) {
-        self.trace.print();
+        self.trace.log_percentiles();
         tracing::debug!("iothread stopped");
         totals::log(&self.io);
     }

@@ -14,7 +14,7 @@ impl Controls<'_> {
     /// Runs a command for a queue. The receiver of an answer may be gone; that is no error.
     pub fn run_queue_command(self, vring: &mut Vring, command: QueueCommand) {
         let Controls {
-            place,
+            source_index,
             now,
             cx,
             io,
@@ -24,14 +24,14 @@ impl Controls<'_> {
         match command {
             QueueCommand::Enable(enabled) => {
                 vring.enabled = enabled;
-                lists.activate(vring, place);
+                lists.activate(vring, source_index);
                 if vring.stopping.is_some() {
                     // Recovered requests may stay in its in-flight region: it may have drained then.
                     vring.end_admissions_if_finished();
-                    lists.unpublished.insert(place);
+                    lists.unpublished.insert(source_index);
                 } else if !vring.resume_if_enabled(io, now) {
                     // Its requests were resumed while it was disabled, and there is no room.
-                    lists.stall(place);
+                    lists.stall(source_index);
                 }
             }
             QueueCommand::SetMemory(memory, reply) => {
@@ -48,9 +48,9 @@ impl Controls<'_> {
                 let _ = reply.send(vring.descriptors(kick));
             }
             QueueCommand::SetKick(kick, reply) => {
-                let _ = reply.send(set_kick(vring, kick, place, cx));
+                let _ = reply.send(set_kick(vring, kick, source_index, cx));
                 // A kick on the old descriptor may have been lost.
-                lists.activate(vring, place);
+                lists.activate(vring, source_index);
             }
             QueueCommand::SetCall(call) => vring.set_call(call),
             QueueCommand::SetErr(err) => vring.set_err(err),
@@ -60,7 +60,9 @@ impl Controls<'_> {
 
     /// Runs a command that concerns the disks behind a queue's device.
     pub fn run_device_command(mut self, vring: &mut Vring, command: DeviceCommand) {
-        let Controls { place, now, .. } = self;
+        let Controls {
+            source_index, now, ..
+        } = self;
         match command {
             DeviceCommand::SetNode(node, reply) => {
                 let disk = self.attach(&node);
@@ -76,13 +78,13 @@ impl Controls<'_> {
             DeviceCommand::ToScsi(message) => {
                 if vring.handle_queue_message(message, self.io, now) {
                     // It may have pushed used entries without completions.
-                    self.lists.unpublished.insert(place);
-                    self.lists.activate(vring, place);
+                    self.lists.unpublished.insert(source_index);
+                    self.lists.activate(vring, source_index);
                 }
             }
             DeviceCommand::Resume(how) => {
                 if vring.stopping.is_none() && !vring.resume_parked(how, self.io, now) {
-                    self.lists.stall(place);
+                    self.lists.stall(source_index);
                 }
             }
             DeviceCommand::ReportLate(after, until) => vring.report_late(after, until, now),
@@ -94,11 +96,11 @@ impl Controls<'_> {
 pub(super) fn set_kick(
     vring: &mut Vring,
     kick: Option<OwnedFd>,
-    place: u32,
+    source_index: u32,
     cx: &mut RunnerContext<QueueRunner>,
 ) -> Result<(), StartError> {
     if vring.stopping.is_none() {
-        let add = |fd| cx.add(fd, Interest::ReadableEdge, Handler::Kick(place));
+        let add = |fd| cx.add(fd, Interest::ReadableEdge, Handler::Kick(source_index));
         let watched = kick.map(add).transpose().map_err(StartError::Kick)?;
         if let Some(old) = std::mem::replace(&mut vring.kick, watched) {
             cx.delete(old);

@@ -21,35 +21,35 @@ impl QueueRunner {
         device: Box<dyn SocketDevice>,
         nodes: Vec<Arc<Node>>,
     ) -> u32 {
-        let place = self.vrings.reserve();
-        let (_, mut controls) = self.controls(cx, place);
+        let source_index = self.vrings.reserve_index();
+        let (_, mut controls) = self.controls(cx, source_index);
         let disks = nodes.iter().map(|node| controls.attach(node)).collect();
-        let running = RunningSocketDevice::new(device, disks, place);
+        let running = RunningSocketDevice::new(device, disks, source_index);
         self.vrings.socket_devices.put(running);
-        self.lists.make_room(self.vrings.count());
-        self.trace.make_room(self.vrings.count());
-        self.run_and_update(cx, place);
-        place
+        self.lists.reserve_sources(self.vrings.index_count());
+        self.trace.reserve_sources(self.vrings.index_count());
+        self.run_and_update(cx, source_index);
+        source_index
     }
 
     /// Runs a socket device, in the notify phase.
     #[cold]
-    pub(super) fn run_socket_device(&mut self, place: u32) {
-        let Some(running) = self.vrings.socket_devices.get_mut(place) else {
+    pub(super) fn run_socket_device(&mut self, source_index: u32) {
+        let Some(running) = self.vrings.socket_devices.get_mut(source_index) else {
             return;
         };
         if !running.run(&mut self.io, now_ns()) {
-            self.lists.stall(place);
+            self.lists.stall(source_index);
         }
         if running.needs_update() {
-            self.vrings.socket_devices.schedule_update(place);
+            self.vrings.socket_devices.schedule_update(source_index);
         }
     }
 
     /// Schedules a socket device for the next notify phase.
-    fn schedule_socket_device(&mut self, place: u32) {
-        if self.vrings.socket_devices.get_mut(place).is_some() {
-            self.lists.unpublished.insert(place);
+    fn schedule_socket_device(&mut self, source_index: u32) {
+        if self.vrings.socket_devices.get_mut(source_index).is_some() {
+            self.lists.unpublished.insert(source_index);
         }
     }
 
@@ -65,45 +65,47 @@ impl QueueRunner {
         };
         let found = running.poll_socket();
         if found {
-            let place = running.place();
-            self.schedule_socket_device(place);
+            let source_index = running.source_index();
+            self.schedule_socket_device(source_index);
         }
         found
     }
 
     /// Handles a ready descriptor of a socket device.
     #[cold]
-    pub(super) fn socket_device_ready(&mut self, place: u32, source: u8) {
-        if let Some(running) = self.vrings.socket_devices.get_mut(place) {
+    pub(super) fn socket_device_ready(&mut self, source_index: u32, source: u8) {
+        if let Some(running) = self.vrings.socket_devices.get_mut(source_index) {
             running.ready(source, now_ns());
-            self.schedule_socket_device(place);
+            self.schedule_socket_device(source_index);
         }
     }
 
     /// Runs a socket device, and updates its watches and its timer.
-    fn run_and_update(&mut self, cx: &mut RunnerContext<Self>, place: u32) {
-        self.run_socket_device(place);
-        self.update_watches(cx, place);
+    fn run_and_update(&mut self, cx: &mut RunnerContext<Self>, source_index: u32) {
+        self.run_socket_device(source_index);
+        self.update_watches(cx, source_index);
     }
 
     /// Updates the watches and timers of socket devices that need it.
     #[cold]
     pub(super) fn update_socket_devices(&mut self, cx: &mut RunnerContext<Self>) {
-        while let Some(place) = self.vrings.socket_devices.next_update() {
-            self.update_watches(cx, place);
+        while let Some(source_index) = self.vrings.socket_devices.next_update() {
+            self.update_watches(cx, source_index);
         }
     }
 
-    fn update_watches(&mut self, cx: &mut RunnerContext<Self>, place: u32) {
-        let Some(running) = self.vrings.socket_devices.get_mut(place) else {
+    fn update_watches(&mut self, cx: &mut RunnerContext<Self>, source_index: u32) {
+        let Some(running) = self.vrings.socket_devices.get_mut(source_index) else {
             return;
         };
         if let Some(reply) = running.ended() {
-            return self.end_socket_device(cx, place, &reply);
+            return self.end_socket_device(cx, source_index, &reply);
         }
         let mut deleted = Vec::new();
         let watched = running.watch(
-            |fd, interest, source| cx.add(fd, interest, Handler::SocketDevice(place, source)),
+            |fd, interest, source| {
+                cx.add(fd, interest, Handler::SocketDevice(source_index, source))
+            },
             |handler| deleted.push(handler),
         );
         let (more, deadline_ns) = (running.has_more(), running.deadline_ns());
@@ -116,18 +118,18 @@ impl QueueRunner {
                 advice = "raise `ulimit -n` (`LimitNOFILE=`)",
                 "a device's socket cannot be watched: its front-end is disconnected"
             );
-            self.disconnect_socket_device(place);
+            self.disconnect_socket_device(source_index);
         }
         if more || watched.is_err() {
-            self.schedule_socket_device(place);
+            self.schedule_socket_device(source_index);
         }
         if let Some(deadline_ns) = deadline_ns {
             self.arm_timer_for(cx, deadline_ns);
         }
     }
 
-    fn disconnect_socket_device(&mut self, place: u32) {
-        if let Some(running) = self.vrings.socket_devices.get_mut(place) {
+    fn disconnect_socket_device(&mut self, source_index: u32) {
+        if let Some(running) = self.vrings.socket_devices.get_mut(source_index) {
             running.disconnect();
         }
     }
@@ -135,21 +137,21 @@ impl QueueRunner {
     /// Runs all socket devices, after the timer, which they share, has expired.
     #[cold]
     pub(super) fn run_all_socket_devices(&mut self, cx: &mut RunnerContext<Self>) {
-        for place in self.vrings.socket_devices.places() {
-            self.run_and_update(cx, place);
+        for source_index in self.vrings.socket_devices.indices() {
+            self.run_and_update(cx, source_index);
         }
     }
 
     pub(super) fn stop_socket_device(
         &mut self,
         cx: &mut RunnerContext<Self>,
-        place: u32,
+        source_index: u32,
         reply: Sender<u32>,
     ) {
-        if let Some(running) = self.vrings.socket_devices.get_mut(place) {
+        if let Some(running) = self.vrings.socket_devices.get_mut(source_index) {
             running.stop(reply);
-            self.io.stop_source(place);
-            self.run_and_update(cx, place);
+            self.io.stop_source(source_index);
+            self.run_and_update(cx, source_index);
         }
     }
 
@@ -158,63 +160,68 @@ impl QueueRunner {
     pub(super) fn control_socket_device(
         &mut self,
         cx: &mut RunnerContext<Self>,
-        place: u32,
+        source_index: u32,
         command: SocketDeviceCommand,
     ) {
-        let (vrings, mut controls) = self.controls(cx, place);
-        let Some(running) = vrings.socket_devices.get_mut(place) else {
+        let (vrings, mut controls) = self.controls(cx, source_index);
+        let Some(running) = vrings.socket_devices.get_mut(source_index) else {
             return;
         };
         // The receiver of an answer may be gone; ignore the error.
         match command {
             SocketDeviceCommand::Enable(enabled) => {
                 running.disabled = !enabled;
-                self.run_and_update(cx, place);
+                self.run_and_update(cx, source_index);
             }
             SocketDeviceCommand::Settle(reply) => {
                 running.settle(reply);
-                controls.io.open_gates(place);
-                self.run_and_update(cx, place);
+                controls.io.open_gates(source_index);
+                self.run_and_update(cx, source_index);
             }
             SocketDeviceCommand::SetNode(node, reply) => {
                 running.set_node(&node, || controls.attach(&node));
                 running.settle(reply);
-                controls.io.open_gates(place);
-                self.run_and_update(cx, place);
+                controls.io.open_gates(source_index);
+                self.run_and_update(cx, source_index);
             }
             SocketDeviceCommand::StopIfIdle(reply) => {
                 let idle = running.is_idle();
                 if idle {
                     let (ended, _) = std::sync::mpsc::channel();
-                    self.stop_socket_device(cx, place, ended);
+                    self.stop_socket_device(cx, source_index, ended);
                 }
                 let _ = reply.send(idle);
             }
             SocketDeviceCommand::Park(reply) => {
                 let _ = reply.send(running.park());
-                self.update_watches(cx, place);
+                self.update_watches(cx, source_index);
             }
             SocketDeviceCommand::Unpark => {
                 running.unpark();
-                self.update_watches(cx, place);
+                self.update_watches(cx, source_index);
             }
         }
     }
 
-    fn end_socket_device(&mut self, cx: &mut RunnerContext<Self>, place: u32, reply: &Sender<u32>) {
-        let Some(running) = self.vrings.socket_devices.take(place) else {
+    fn end_socket_device(
+        &mut self,
+        cx: &mut RunnerContext<Self>,
+        source_index: u32,
+        reply: &Sender<u32>,
+    ) {
+        let Some(running) = self.vrings.socket_devices.take(source_index) else {
             return;
         };
         for handler in running.handlers() {
             cx.delete(handler);
         }
-        self.lists.forget(place);
+        self.lists.forget(source_index);
         // Before the answer: its receiver may close the disk then, which nothing else may hold.
         for disk in running.into_disks() {
             self.io.detach(disk);
         }
-        self.io.source_ended(place);
-        self.vrings.remove(place);
+        self.io.source_ended(source_index);
+        self.vrings.remove(source_index);
         let _ = reply.send(0);
     }
 }

@@ -100,7 +100,7 @@ impl Vring {
         self.epochs.end_settling(self.device.parked_of_old());
         if self.epochs.are_settling() {
             // Each time: a later step of a request, or a retry, may have reached a gate meanwhile.
-            io.open_gates(self.place);
+            io.open_gates(self.source_index);
         }
     }
 

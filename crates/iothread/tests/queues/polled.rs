@@ -155,11 +155,11 @@ impl Rig {
             says_ns: u64::MAX,
             said: false,
         };
-        let (reply, place) = channel();
+        let (reply, source_index) = channel();
         let start = Message::StartSocketDevice(Box::new(controller), Vec::new(), reply);
         rig.iothread.remote().send(start).unwrap();
         rig.iterate();
-        assert_eq!(place.recv(), Ok(0));
+        assert_eq!(source_index.recv(), Ok(0));
         speaks(&rig.poller, 0);
         rig
     }

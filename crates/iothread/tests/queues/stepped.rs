@@ -72,9 +72,9 @@ impl SteppedIothread {
         answer
     }
 
-    pub fn stop(&self, place: u32) -> Receiver<u32> {
+    pub fn stop(&self, source_index: u32) -> Receiver<u32> {
         let (reply, answer) = channel();
-        self.send(Message::Stop(place, reply));
+        self.send(Message::Stop(source_index, reply));
         answer
     }
 
@@ -89,10 +89,10 @@ impl SteppedIothread {
         }
     }
 
-    fn set_memory(&self, place: u32, memory: Arc<GuestMemory>) -> Receiver<()> {
+    fn set_memory(&self, source_index: u32, memory: Arc<GuestMemory>) -> Receiver<()> {
         let (reply, answer) = channel();
         self.send(Message::Queue(
-            place,
+            source_index,
             QueueCommand::SetMemory(memory, reply),
         ));
         answer
@@ -152,14 +152,14 @@ fn requests_count_in_the_iteration_that_completes_them_while_more_are_admitted()
     let mut guest = Guest::new(64, false);
     let setup = guest.setup(&null_disk(0), 0);
     let stats = setup.stats.clone();
-    let place = started(&mut steps, setup);
+    let source_index = started(&mut steps, setup);
     // More are taken in each iteration that gives some back.
     for round in 1..=5 {
         for tag in 0..3 {
             guest.read(tag, tag);
         }
         guest.driver.publish();
-        steps.send(Message::Queue(place, QueueCommand::Enable(true)));
+        steps.send(Message::Queue(source_index, QueueCommand::Enable(true)));
         steps.iterate();
         assert_eq!(stats.turns().get(), round);
         guest.take_done();
@@ -176,7 +176,7 @@ fn requests_count_in_the_iteration_that_completes_them_while_more_are_admitted()
 fn a_guest_with_event_idx_is_signalled_for_the_entry_it_waits_for() {
     let mut steps = SteppedIothread::new(128);
     let mut guest = Guest::new(256, true);
-    let place = started(&mut steps, guest.setup(&null_disk(0), 0));
+    let source_index = started(&mut steps, guest.setup(&null_disk(0), 0));
     let mut done = 0u16;
     // (entries in the batch, which of them is waited for, whether a signal comes)
     for (batch, waited, signal) in [
@@ -195,7 +195,7 @@ fn a_guest_with_event_idx_is_signalled_for_the_entry_it_waits_for() {
             guest.read(tag, tag);
         }
         guest.driver.publish();
-        steps.send(Message::Queue(place, QueueCommand::Enable(true)));
+        steps.send(Message::Queue(source_index, QueueCommand::Enable(true)));
         steps.iterate();
         steps.iterate();
         done += u16::try_from(batch).unwrap();
@@ -218,15 +218,15 @@ fn a_queue_stops_while_requests_wait_for_room() {
         guest.read(tag, tag);
     }
     guest.driver.publish();
-    let place = started(&mut steps, guest.setup(&disk, 0));
-    let answer = steps.stop(place);
+    let source_index = started(&mut steps, guest.setup(&disk, 0));
+    let answer = steps.stop(source_index);
     let base = steps.finish(&answer);
     assert_eq!(base, 2, "as many as there was room for");
     assert_eq!(guest.take_done().len(), 2);
     assert_eq!(guest.driver.used_flags(), 0, "the next one is to be kicked");
 
     let next = started(&mut steps, guest.setup(&disk, base));
-    assert_eq!(next, place, "its place is free again");
+    assert_eq!(next, source_index, "its place is free again");
     while guest.driver.used_idx() != 10 {
         steps.iterate();
     }
@@ -238,15 +238,16 @@ fn a_queue_that_waits_for_others_to_make_room_stops_at_once() {
     let (disk, _folder) = file_disk();
     let mut steps = SteppedIothread::new(1);
     let mut guests = [Guest::new(64, false), Guest::new(64, false)];
-    let places = guests.each_mut().map(|guest| {
+    let source_indices = guests.each_mut().map(|guest| {
         guest.read(0, 0);
         guest.driver.publish();
         let setup = guest.setup(&disk, 0);
         steps.start(setup)
     });
     steps.iterate();
-    let places = places.map(|place| place.try_recv().unwrap().unwrap());
-    let stopped = steps.stop(places[1]);
+    let source_indices =
+        source_indices.map(|source_index| source_index.try_recv().unwrap().unwrap());
+    let stopped = steps.stop(source_indices[1]);
     steps.iterate();
     assert!(stopped.try_recv().is_ok());
     while guests[0].driver.used_idx() != 1 {
@@ -278,7 +279,7 @@ fn take_turns(disk: &Arc<Node>, room: u32, queues: usize) {
     const ANSWERS: u64 = 4000;
     let mut steps = SteppedIothread::new(room);
     let mut guests: Vec<_> = (0..queues).map(|_| Guest::new(512, false)).collect();
-    let places: Vec<_> = guests
+    let source_indices: Vec<_> = guests
         .iter()
         .map(|guest| started(&mut steps, guest.setup(disk, 0)))
         .collect();
@@ -291,7 +292,10 @@ fn take_turns(disk: &Arc<Node>, room: u32, queues: usize) {
                 guest.read(0, guest.room() as u64 * 2);
             }
             guest.driver.publish();
-            steps.send(Message::Queue(places[index], QueueCommand::Enable(true)));
+            steps.send(Message::Queue(
+                source_indices[index],
+                QueueCommand::Enable(true),
+            ));
         }
         steps.iterate();
     }
@@ -322,9 +326,9 @@ fn a_queue_stops_while_used_entries_are_unpublished() {
     let mut guest = Guest::new(64, false);
     guest.ask(7, GET_ID, 0, 0);
     guest.driver.publish();
-    let place = started(&mut steps, guest.setup(&null_disk(0), 0));
+    let source_index = started(&mut steps, guest.setup(&null_disk(0), 0));
     assert_eq!(guest.driver.used_idx(), 0, "answered, and not shown yet");
-    let answer = steps.stop(place);
+    let answer = steps.stop(source_index);
     steps.iterate();
     assert_eq!(answer.try_recv(), Ok(1));
     assert_eq!(guest.take_done().len(), 1);
@@ -353,21 +357,24 @@ fn a_stopping_queue_stops_in_spite_of_further_messages() {
         guest.read(tag, tag);
     }
     guest.driver.publish();
-    let place = started(&mut steps, guest.setup(&disk, 0));
+    let source_index = started(&mut steps, guest.setup(&disk, 0));
     // Its kick, and the engine's descriptor, which stays.
     let watched = steps.watched() - 1;
-    let stopped = steps.stop(place);
+    let stopped = steps.stop(source_index);
     let (reply, kicked) = channel();
     steps.send(Message::Queue(
-        place,
+        source_index,
         QueueCommand::SetKick(Some(event()), reply),
     ));
     let old = Arc::downgrade(&guest.memory.guest_memory());
-    let mapped = steps.set_memory(place, guest.memory.remap());
-    steps.send(Message::Queue(place, QueueCommand::Enable(false)));
-    steps.send(Message::Queue(place, QueueCommand::Enable(true)));
-    steps.send(Message::Queue(place, QueueCommand::SetCall(Some(event()))));
-    steps.send(Message::Queue(place, QueueCommand::SetErr(None)));
+    let mapped = steps.set_memory(source_index, guest.memory.remap());
+    steps.send(Message::Queue(source_index, QueueCommand::Enable(false)));
+    steps.send(Message::Queue(source_index, QueueCommand::Enable(true)));
+    steps.send(Message::Queue(
+        source_index,
+        QueueCommand::SetCall(Some(event())),
+    ));
+    steps.send(Message::Queue(source_index, QueueCommand::SetErr(None)));
     assert_eq!(steps.finish(&stopped), 2);
     assert_eq!(mapped.try_recv(), Ok(()));
     assert_eq!(guest.take_done().len(), 2);
@@ -375,12 +382,12 @@ fn a_stopping_queue_stops_in_spite_of_further_messages() {
 
     // To one that is gone, too: there is no answer.
     let (reply, answer) = channel();
-    steps.send(Message::Queue(place, QueueCommand::Enable(true)));
+    steps.send(Message::Queue(source_index, QueueCommand::Enable(true)));
     steps.send(Message::Queue(
-        place,
+        source_index,
         QueueCommand::SetKick(Some(event()), reply),
     ));
-    let mapped = steps.set_memory(place, guest.memory.guest_memory());
+    let mapped = steps.set_memory(source_index, guest.memory.guest_memory());
     steps.iterate();
     assert_eq!(mapped.try_recv(), Err(TryRecvError::Disconnected));
     assert!(kicked.try_recv().unwrap().is_ok());
@@ -398,8 +405,8 @@ fn a_queue_is_disabled_and_enabled_while_requests_wait_for_room() {
         guest.read(tag, tag);
     }
     guest.driver.publish();
-    let place = started(&mut steps, guest.setup(&disk, 0));
-    steps.send(Message::Queue(place, QueueCommand::Enable(false)));
+    let source_index = started(&mut steps, guest.setup(&disk, 0));
+    steps.send(Message::Queue(source_index, QueueCommand::Enable(false)));
     while guest.driver.used_idx() != 2 {
         steps.iterate();
     }
@@ -407,11 +414,11 @@ fn a_queue_is_disabled_and_enabled_while_requests_wait_for_room() {
         steps.iterate();
     }
     assert_eq!(guest.driver.used_idx(), 2, "disabled: no more are taken");
-    steps.send(Message::Queue(place, QueueCommand::Enable(true)));
+    steps.send(Message::Queue(source_index, QueueCommand::Enable(true)));
     // And while it waits again: nothing happens twice.
     steps.iterate();
-    steps.send(Message::Queue(place, QueueCommand::Enable(false)));
-    steps.send(Message::Queue(place, QueueCommand::Enable(true)));
+    steps.send(Message::Queue(source_index, QueueCommand::Enable(false)));
+    steps.send(Message::Queue(source_index, QueueCommand::Enable(true)));
     while guest.driver.used_idx() != 10 {
         steps.iterate();
     }
@@ -427,23 +434,23 @@ fn replaced_under_requests(latency_ns: u64) -> bool {
     guest.read(0, 0);
     guest.read(1, 1);
     guest.driver.publish();
-    let place = started(&mut steps, guest.setup(&null_disk(latency_ns), 0));
+    let source_index = started(&mut steps, guest.setup(&null_disk(latency_ns), 0));
     for tag in 2..5 {
-        let mapped = steps.set_memory(place, guest.memory.remap());
+        let mapped = steps.set_memory(source_index, guest.memory.remap());
         maps.push(Arc::downgrade(&guest.memory.guest_memory()));
         steps.iterate();
         assert_eq!(mapped.try_recv(), Ok(()));
         guest.read(tag, tag);
         guest.driver.publish();
-        steps.send(Message::Queue(place, QueueCommand::Enable(true)));
+        steps.send(Message::Queue(source_index, QueueCommand::Enable(true)));
         steps.iterate();
     }
     // Under this one, nothing is in flight.
-    let skipped = steps.set_memory(place, guest.memory.remap());
+    let skipped = steps.set_memory(source_index, guest.memory.remap());
     let unused = Arc::downgrade(&guest.memory.guest_memory());
     steps.iterate();
     assert_eq!(skipped.try_recv(), Ok(()));
-    let mapped = steps.set_memory(place, guest.memory.remap());
+    let mapped = steps.set_memory(source_index, guest.memory.remap());
     steps.iterate();
     assert_eq!(mapped.try_recv(), Ok(()));
     assert!(
@@ -462,7 +469,7 @@ fn replaced_under_requests(latency_ns: u64) -> bool {
         maps.iter().all(|map| map.upgrade().is_none()),
         "a map was kept after its last request"
     );
-    let answer = steps.stop(place);
+    let answer = steps.stop(source_index);
     assert_eq!(steps.finish(&answer), 5);
     in_time
 }
@@ -484,9 +491,9 @@ fn settling_waits_for_admitted_requests_and_not_for_later_ones() {
         guest.write(tag, tag, 1);
     }
     guest.driver.publish();
-    let place = started(&mut steps, guest.setup(&null_disk(20_000_000), 0));
+    let source_index = started(&mut steps, guest.setup(&null_disk(20_000_000), 0));
     let (reply, settled) = channel();
-    steps.send(Message::Queue(place, QueueCommand::Settle(reply)));
+    steps.send(Message::Queue(source_index, QueueCommand::Settle(reply)));
     let mut done = Vec::new();
     // There is always something in flight from later.
     let mut tag = 100;
@@ -509,9 +516,9 @@ fn settling_waits_for_admitted_requests_and_not_for_later_ones() {
     assert!(guest.in_flight() > 0, "nothing was in flight from later");
     // With nothing in flight the answer comes at once.
     let idle = Guest::new(16, false);
-    let place = started(&mut steps, idle.setup(&null_disk(0), 0));
+    let source_index = started(&mut steps, idle.setup(&null_disk(0), 0));
     let (reply, settled) = channel();
-    steps.send(Message::Queue(place, QueueCommand::Settle(reply)));
+    steps.send(Message::Queue(source_index, QueueCommand::Settle(reply)));
     steps.iterate();
     assert_eq!(settled.try_recv(), Ok(()));
 }
@@ -541,7 +548,7 @@ fn fixed_buffers_follow_the_memory_map_under_load() {
     let bytes: u64 = regions.regions().iter().map(|region| region.len).sum();
     drop(regions);
     assert_eq!(pinned(), 0);
-    let place = started(&mut steps, setup(&guest));
+    let source_index = started(&mut steps, setup(&guest));
     assert_eq!(pinned(), bytes);
     // A second queue pins nothing more.
     let other = started(&mut steps, setup(&guest));
@@ -560,13 +567,13 @@ fn fixed_buffers_follow_the_memory_map_under_load() {
             guest.ask(tag, kind, tag * 16, byte);
         }
         guest.driver.publish();
-        steps.send(Message::Queue(place, QueueCommand::Enable(true)));
+        steps.send(Message::Queue(source_index, QueueCommand::Enable(true)));
         steps.iterate();
         assert_eq!(guest.in_flight(), 10);
         // Their map is replaced before their completions are taken.
-        let mapped = steps.set_memory(place, guest.memory.remap());
+        let mapped = steps.set_memory(source_index, guest.memory.remap());
         let (reply, settled) = channel();
-        steps.send(Message::Queue(place, QueueCommand::Settle(reply)));
+        steps.send(Message::Queue(source_index, QueueCommand::Settle(reply)));
         steps.finish(&mapped);
         steps.finish(&settled);
         let mut done = guest.take_done();
@@ -580,7 +587,7 @@ fn fixed_buffers_follow_the_memory_map_under_load() {
         }
         assert_eq!(pinned(), bytes, "round {round}");
     }
-    let stopped = steps.stop(place);
+    let stopped = steps.stop(source_index);
     steps.finish(&stopped);
     assert_eq!(pinned(), 0);
 }

@@ -89,7 +89,7 @@ fn a_batch_limit_holds_for_the_next_submission() {
         let mut steps = steps(1024);
         let mut guest = Guest::new(256, false);
         ask(&mut guest, true, 1);
-        let place = started(&mut steps, guest.setup(&disk, 0));
+        let source_index = started(&mut steps, guest.setup(&disk, 0));
         answered(&mut steps, &mut guest, 1);
         for (round, batch) in [5, 1, 60, 7, 20].into_iter().enumerate() {
             let byte = u8::try_from(round).unwrap() + 1;
@@ -97,7 +97,7 @@ fn a_batch_limit_holds_for_the_next_submission() {
                 let before = calls(&mut steps, aio);
                 ask(&mut guest, write, byte);
                 steps.send(Message::SetAioMaxBatch(batch));
-                steps.send(Message::Queue(place, QueueCommand::Enable(true)));
+                steps.send(Message::Queue(source_index, QueueCommand::Enable(true)));
                 // The one iteration that reads the message, and takes and submits the requests.
                 steps.iterate();
                 let expected = calls_for(DEPTH, batch);
@@ -118,7 +118,7 @@ fn unused_engines_are_recreated_with_new_limits() {
         let mut steps = steps(2);
         let mut guest = Guest::new(256, false);
         ask(&mut guest, true, 1);
-        let place = started(&mut steps, guest.setup(&disk, 0));
+        let source_index = started(&mut steps, guest.setup(&disk, 0));
         answered(&mut steps, &mut guest, 1);
         steps.send(Message::SetAioMaxEvents(16));
         let watched = steps.watched();
@@ -126,17 +126,17 @@ fn unused_engines_are_recreated_with_new_limits() {
         let other = Guest::new(16, false);
         let second = started(&mut steps, other.setup(&disk, 0));
         assert_eq!(limit(&mut steps, aio), 2, "{aio:?}");
-        for place in [place, second] {
-            let base = steps.stop(place);
+        for source_index in [source_index, second] {
+            let base = steps.stop(source_index);
             steps.finish(&base);
         }
         ask(&mut guest, false, 0);
         let base = u32::try_from(DEPTH).unwrap();
-        let place = started(&mut steps, guest.setup(&disk, base));
+        let source_index = started(&mut steps, guest.setup(&disk, base));
         assert_eq!(limit(&mut steps, aio), 16, "{aio:?}");
         assert_eq!(steps.watched(), watched, "{aio:?}: none is left over");
         answered(&mut steps, &mut guest, 1);
-        let base = steps.stop(place);
+        let base = steps.stop(source_index);
         steps.finish(&base);
     }
 }
@@ -153,14 +153,14 @@ fn worker_limits_change_under_load() {
     let mut steps = steps(1024);
     let mut guest = Guest::new(256, false);
     ask(&mut guest, true, 1);
-    let place = started(&mut steps, guest.setup(&disk, 0));
+    let source_index = started(&mut steps, guest.setup(&disk, 0));
     for (round, (min, max)) in [(0, 1), (3, 3), (0, 2), (4, 8)].into_iter().enumerate() {
         let answer = set_thread_pool(&steps, min, max);
         assert_eq!(steps.finish(&answer), Ok(()));
         let byte = u8::try_from(round).unwrap() + 1;
         answered(&mut steps, &mut guest, byte);
         ask(&mut guest, true, byte + 1);
-        steps.send(Message::Queue(place, QueueCommand::Enable(true)));
+        steps.send(Message::Queue(source_index, QueueCommand::Enable(true)));
         steps.iterate();
     }
     let answer = set_thread_pool(&steps, 3, 2);
