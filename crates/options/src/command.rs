@@ -30,5 +30,5 @@ pub(crate) fn parse<T: FromArgMatches>(
         return Ok(ParsedCommand::Help(error.render().to_string()));
     }
     let message = commands::usage_error(&format!("blockplane {name}"), &error);
-    Err(Problem::Command { message }.at(name))
+    Err(Problem::Command { message }.in_option(name))
 }

@@ -9,27 +9,28 @@ pub const MAX_CPUS: u16 = 1024;
 pub(crate) const CPUS_EXPECTED: &str = "numbers of CPUs below 1024 and ranges of them, such as 0-3";
 
 /// Reads a set; returns its members in ascending order, each once. `None` if it is malformed or empty.
-pub(crate) fn read(text: &str) -> Option<Vec<u16>> {
+pub(crate) fn parse_cpu_set(text: &str) -> Option<Vec<u16>> {
     let mut cpus = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (number(first)?, number(last)?);
+        let (first, last) = (parse_cpu(first)?, parse_cpu(last)?);
         if first > last {
             return None;
         }
         cpus.extend(first..=last);
     }
-    Some(union(cpus))
+    Some(sort_and_dedup(cpus))
 }
 
-/// The members of several sets.
-pub(crate) fn union(mut cpus: Vec<u16>) -> Vec<u16> {
+/// The members of several sets that were joined: ascending, each once.
+pub(crate) fn sort_and_dedup(mut cpus: Vec<u16>) -> Vec<u16> {
     cpus.sort_unstable();
     cpus.dedup();
     cpus
 }
 
-fn number(text: &str) -> Option<u16> {
+/// Reads the number of one processor, below [`MAX_CPUS`].
+fn parse_cpu(text: &str) -> Option<u16> {
     // `parse` alone accepts a sign.
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = digits.then(|| text.parse().ok()).flatten()?;
@@ -49,7 +50,7 @@ mod tests {
             ("0-2,8,1-3", &[0, 1, 2, 3, 8]),
             ("5-5", &[5]),
         ] {
-            assert_eq!(read(text).as_deref(), Some(cpus), "{text}");
+            assert_eq!(parse_cpu_set(text).as_deref(), Some(cpus), "{text}");
         }
     }
 
@@ -59,7 +60,7 @@ mod tests {
             "", ",", "1,", "-1", "1-", "2-1", "+1", "1024", "0-1024", "99999", "a", "^1", "1 2",
             "0-4:2", "0x1",
         ] {
-            assert_eq!(read(text), None, "{text}");
+            assert_eq!(parse_cpu_set(text), None, "{text}");
         }
     }
 

@@ -7,7 +7,7 @@ use serde_json::Map;
 use crate::{
     BlockdevOptions, ChardevOptions, Driver, ExportKind, ExportOptions, IothreadOptions,
     LunOptions, MonitorOptions, NodeRef, SocketAddr,
-    form::{Form, NonUtf8Path, Switch, path},
+    form::{Form, NonUtf8Path, Switch, path_value},
     tree::{Object, Value},
 };
 
@@ -29,7 +29,7 @@ impl IothreadOptions {
     /// Never for an iothread.
     pub fn describe(&self) -> Result<serde_json::Value, DescribeError> {
         let mut object = Object::default();
-        object.set("qom-type", string("iothread"));
+        object.set_dotted_key("qom-type", string_value("iothread"));
         self.write(&mut object)?;
         Ok(object.into())
     }
@@ -53,8 +53,8 @@ impl BlockdevOptions {
         current: &dyn Fn(&str) -> Option<&'a BlockdevOptions>,
     ) -> Result<Object, DescribeError> {
         let mut object = Object::default();
-        object.set("driver", string(self.driver.name()));
-        object.set("node-name", string(&self.node_name));
+        object.set_dotted_key("driver", string_value(self.driver.name()));
+        object.set_dotted_key("node-name", string_value(&self.node_name));
         self.settings.write(&mut object)?;
         match &self.driver {
             Driver::File(file) | Driver::HostDevice(file) => file.write(&mut object)?,
@@ -62,13 +62,13 @@ impl BlockdevOptions {
             Driver::Raw { file, part } => {
                 part.write(&mut object)?;
                 let below = match file {
-                    NodeRef::Name(name) => string(name),
+                    NodeRef::Name(name) => string_value(name),
                     NodeRef::Inline(node) => {
                         let node = current(&node.node_name).unwrap_or(node);
                         Value::Object(node.object(current)?)
                     }
                 };
-                object.set("file", below);
+                object.set_dotted_key("file", below);
             }
             Driver::Blkdebug { .. } => {
                 return Err(DescribeError::Faults(self.node_name.clone()));
@@ -85,19 +85,19 @@ impl ExportOptions {
     /// A path that is not UTF-8.
     pub fn describe(&self) -> Result<serde_json::Value, DescribeError> {
         let mut object = Object::default();
-        object.set("type", string(self.kind.name()));
-        object.set("id", string(&self.id));
+        object.set_dotted_key("type", string_value(self.kind.name()));
+        object.set_dotted_key("id", string_value(&self.id));
         self.settings.write(&mut object)?;
         let (r#type, key, value) = match &self.addr {
-            SocketAddr::Unix { path: socket } => ("unix", "addr.path", path(socket)?),
-            SocketAddr::Fd { fd } => ("fd", "addr.str", string(&fd.to_string())),
-            SocketAddr::FdName { name } => ("fd", "addr.str", string(name)),
+            SocketAddr::Unix { path: socket } => ("unix", "addr.path", path_value(socket)?),
+            SocketAddr::Fd { fd } => ("fd", "addr.str", string_value(&fd.to_string())),
+            SocketAddr::FdName { name } => ("fd", "addr.str", string_value(name)),
         };
-        object.set("addr.type", string(r#type));
-        object.set(key, value);
+        object.set_dotted_key("addr.type", string_value(r#type));
+        object.set_dotted_key(key, value);
         match &self.kind {
             ExportKind::VhostUserBlk(disk) => {
-                object.set("node-name", string(&self.node_name));
+                object.set_dotted_key("node-name", string_value(&self.node_name));
                 disk.write(&mut object)?;
             }
             ExportKind::VhostUserScsi { queues, luns } => {
@@ -115,16 +115,16 @@ impl ExportOptions {
 fn write_luns(luns: &[LunOptions], to: &mut Object) -> Result<(), NonUtf8Path> {
     let describe = |lun: &LunOptions| {
         let mut object = Object::default();
-        object.set("node-name", string(&lun.node_name));
-        object.set("target", Value::Number(lun.target.to_string()));
-        object.set("lun", Value::Number(lun.lun.to_string()));
-        object.set("writable", Switch.write(&lun.writable)?);
+        object.set_dotted_key("node-name", string_value(&lun.node_name));
+        object.set_dotted_key("target", Value::Number(lun.target.to_string()));
+        object.set_dotted_key("lun", Value::Number(lun.lun.to_string()));
+        object.set_dotted_key("writable", Switch.write(&lun.writable)?);
         lun.device.write(&mut object)?;
         Ok(Value::Object(object))
     };
     let luns: Vec<Value> = luns.iter().map(describe).collect::<Result<_, _>>()?;
     if !luns.is_empty() {
-        to.set("luns", Value::List(luns));
+        to.set_dotted_key("luns", Value::List(luns));
     }
     Ok(())
 }
@@ -139,8 +139,8 @@ fn write_iothreads(iothreads: &[String], to: &mut Object) {
     }
     if distinct.len() == iothreads.len() {
         if !iothreads.is_empty() {
-            let ids = iothreads.iter().map(|id| string(id));
-            to.set("iothread", Value::List(ids.collect()));
+            let ids = iothreads.iter().map(|id| string_value(id));
+            to.set_dotted_key("iothread", Value::List(ids.collect()));
         }
         return;
     }
@@ -149,11 +149,11 @@ fn write_iothreads(iothreads: &[String], to: &mut Object) {
         let queues = queues.filter(|(_, found)| found == id);
         let queues = queues.map(|(queue, _)| Value::Number(queue.to_string()));
         let mut entry = Object::default();
-        entry.set("iothread", string(id));
-        entry.set("vqs", Value::List(queues.collect()));
+        entry.set_dotted_key("iothread", string_value(id));
+        entry.set_dotted_key("vqs", Value::List(queues.collect()));
         Value::Object(entry)
     });
-    to.set("iothread-vq-mapping", Value::List(entries.collect()));
+    to.set_dotted_key("iothread-vq-mapping", Value::List(entries.collect()));
 }
 
 impl ChardevOptions {
@@ -163,12 +163,12 @@ impl ChardevOptions {
     /// A path that is not UTF-8.
     pub fn describe(&self) -> Result<serde_json::Value, DescribeError> {
         let mut object = Object::default();
-        object.set("backend", string("socket"));
+        object.set_dotted_key("backend", string_value("socket"));
         self.settings.write(&mut object)?;
         match &self.addr {
-            SocketAddr::Unix { path: socket } => object.set("path", path(socket)?),
-            SocketAddr::Fd { fd } => object.set("fd", string(&fd.to_string())),
-            SocketAddr::FdName { name } => object.set("fd", string(name)),
+            SocketAddr::Unix { path: socket } => object.set_dotted_key("path", path_value(socket)?),
+            SocketAddr::Fd { fd } => object.set_dotted_key("fd", string_value(&fd.to_string())),
+            SocketAddr::FdName { name } => object.set_dotted_key("fd", string_value(name)),
         }
         Ok(object.into())
     }
@@ -186,7 +186,7 @@ impl MonitorOptions {
     }
 }
 
-fn string(text: &str) -> Value {
+fn string_value(text: &str) -> Value {
     Value::String(text.to_owned())
 }
 

@@ -16,7 +16,7 @@ use crate::{
     error::excerpt,
     getopt::{Item, Items, Opt},
     help, json,
-    keyval::{self, Parsed},
+    keyval::{self, ParsedText},
     metrics,
     names::Names,
 };
@@ -35,13 +35,13 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
             Item::Option(opt @ Opt::Config, path) => {
                 if config.replace(path_of(opt, path)?).is_some() {
                     let reason = "is given twice; put everything into one file".to_owned();
-                    return Err(Problem::Conflict { reason }.at(opt.name()));
+                    return Err(Problem::Conflict { reason }.in_option(opt.name()));
                 }
             }
             Item::Option(opt @ Opt::Metrics, addr) => {
                 if daemon.metrics.replace(metrics_addr(opt, &addr)?).is_some() {
                     let reason = "is given twice; metrics are served at one address".to_owned();
-                    return Err(Problem::Conflict { reason }.at(opt.name()));
+                    return Err(Problem::Conflict { reason }.in_option(opt.name()));
                 }
             }
             Item::Option(opt @ Opt::Sandbox, word) => {
@@ -57,8 +57,8 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
     if let Some(MetricsAddr::Socket(addr)) = &daemon.metrics {
         // It is the first socket: a conflict is an error of the later option.
         names
-            .add_metrics(addr)
-            .map_err(|problem| problem.at(Opt::Metrics.name()))?;
+            .add_metrics_socket(addr)
+            .map_err(|problem| problem.in_option(Opt::Metrics.name()))?;
     }
     let mut counter = OptionCounter::default();
     let mut raw = Vec::new();
@@ -68,14 +68,15 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
             Item::Word(word) => return Err(stray_word(&word.to_string_lossy())),
         };
         let option = counter.next(opt);
-        let parsed = parse_option(opt, value, &option).map_err(|problem| problem.at(&option))?;
+        let parsed =
+            parse_option(opt, value, &option).map_err(|problem| problem.in_option(&option))?;
         match parsed {
             ParsedOption::Help(text) => return Ok(Invocation::Help(text)),
             // A configuration file changes the order, so the directives are read together with it.
             ParsedOption::Directive(directive) if config.is_some() => raw.push(directive),
             ParsedOption::Directive(RawDirective { kind, object, .. }) => {
                 let directive = kind.read(object, &mut names);
-                let directive = directive.map_err(|problem| problem.at(&option))?;
+                let directive = directive.map_err(|problem| problem.in_option(&option))?;
                 daemon.directives.push(directive);
             }
         }
@@ -99,7 +100,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
 fn path_of(opt: Opt, path: OsString) -> Result<PathBuf, UsageError> {
     if path.is_empty() {
         let expected = format!("write {}", opt.usage());
-        return Err(Problem::NoArgument { expected }.at(opt.name()));
+        return Err(Problem::NoArgument { expected }.in_option(opt.name()));
     }
     Ok(PathBuf::from(path))
 }
@@ -112,7 +113,7 @@ fn metrics_addr(opt: Opt, text: &OsStr) -> Result<MetricsAddr, UsageError> {
             value: excerpt(&text.to_string_lossy()),
             expected: metrics::EXPECTED.to_owned(),
         };
-        problem.at(opt.name())
+        problem.in_option(opt.name())
     })
 }
 
@@ -124,21 +125,22 @@ fn sandbox(opt: Opt, word: &OsStr) -> Result<Sandbox, UsageError> {
             value: excerpt(&word.to_string_lossy()),
             expected: Sandbox::EXPECTED.to_owned(),
         };
-        problem.at(opt.name())
+        problem.in_option(opt.name())
     })
 }
 
 /// The value of `--user`.
 fn user(opt: Opt, name: &OsStr) -> Result<String, UsageError> {
     let name = name.to_str().unwrap_or_default();
-    confinement::user(name).map_err(|expected| Problem::NoArgument { expected }.at(opt.name()))
+    confinement::user(name)
+        .map_err(|expected| Problem::NoArgument { expected }.in_option(opt.name()))
 }
 
 /// The error for an argument that is not an option. Most likely `serve` is missing.
 pub(crate) fn stray_word(word: &str) -> UsageError {
     let word = excerpt(word);
     let suggestion = Some(format!("blockplane serve {word}"));
-    Problem::StrayWord { word, suggestion }.at("")
+    Problem::StrayWord { word, suggestion }.in_option("")
 }
 
 /// Numbers the options of each kind, for errors.
@@ -180,8 +182,8 @@ fn parse_option(opt: Opt, value: OsString, option: &str) -> Result<ParsedOption,
         reason: format!("not valid UTF-8: '{}'", excerpt(&value.to_string_lossy())),
     })?;
     let implied = kind.implied_key();
-    let Parsed { object, help } = if text.starts_with('{') {
-        Parsed {
+    let ParsedText { object, help } = if text.starts_with('{') {
+        ParsedText {
             object: json::parse(&text)?,
             help: false,
         }

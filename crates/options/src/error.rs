@@ -112,7 +112,7 @@ pub enum Problem {
         key: &'static str,
     },
     /// A reference to an object that no earlier option defines.
-    #[error("'{key}' names the {kind} '{name}', which no option before this one defines{}", defined(.known))]
+    #[error("'{key}' names the {kind} '{name}', which no option before this one defines{}", defined_so_far(.known))]
     NotDefined {
         /// The full dotted key of the reference.
         key: String,
@@ -162,7 +162,7 @@ pub enum Problem {
 
 impl Problem {
     /// The keys that the problem is about, the most important one first.
-    pub(crate) fn keys(&self) -> Vec<&str> {
+    pub(crate) fn offending_keys(&self) -> Vec<&str> {
         match self {
             Self::UnknownKey { key, .. }
             | Self::Missing { key, .. }
@@ -183,7 +183,7 @@ impl Problem {
     }
 
     /// The error of this problem in an option.
-    pub(crate) fn at(self, option: impl Into<String>) -> UsageError {
+    pub(crate) fn in_option(self, option: impl Into<String>) -> UsageError {
         UsageError {
             option: option.into(),
             problem: self,
@@ -210,7 +210,8 @@ fn did_you_mean(suggestion: Option<&str>) -> String {
     suggestion.map_or_else(|| ".".to_owned(), |s| format!("; did you mean '{s}'?"))
 }
 
-fn defined(known: &[String]) -> String {
+/// The end of a sentence about a name that is not defined: the names that are.
+fn defined_so_far(known: &[String]) -> String {
     if known.is_empty() {
         " (none is defined so far)".to_owned()
     } else {

@@ -204,11 +204,11 @@ const QUEUE_SIZE: Number<u16> =
     number(0, u16::MAX).check(is_queue_size, limits::QUEUE_SIZE_EXPECTED);
 
 fn is_queue_size(entries: u64) -> bool {
-    limits::queue_size(entries).is_some()
+    limits::check_queue_size(entries).is_some()
 }
 
 fn is_block_size(bytes: u64) -> bool {
-    limits::block_size(bytes).is_some()
+    limits::check_block_size(bytes).is_some()
 }
 
 const SECONDS_PER_DAY: u64 = 86_400;

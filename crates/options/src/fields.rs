@@ -5,7 +5,7 @@
 
 use crate::{
     Problem,
-    form::{AnyText, Form, bad_value},
+    form::{self, AnyText, Form},
     key::{Key, UnsupportedName},
     suggest,
     tree::{Object, Value},
@@ -38,6 +38,7 @@ impl Fields {
         Ok(fields)
     }
 
+    /// Stores the values of `object` by their dotted keys. `group` precedes its keys: the object is one that is nested.
     fn flatten(
         &mut self,
         object: Object,
@@ -63,7 +64,7 @@ impl Fields {
                     Value::Object(inner) => self.flatten(inner, &below, names, unsupported)?,
                     other => {
                         let expected = format!("a group, such as {}{inside}=…", self.prefix);
-                        return Err(bad_value(&self.path(&path), &other, expected));
+                        return Err(form::bad_value(&self.full_key(&path), &other, expected));
                     }
                 }
                 continue;
@@ -91,35 +92,35 @@ impl Fields {
     }
 
     /// The full name of a key.
-    pub(crate) fn path(&self, key: &str) -> String {
+    pub(crate) fn full_key(&self, key: &str) -> String {
         format!("{}{key}", self.prefix)
     }
 
     /// The error for a wrong value of a key.
-    pub(crate) fn bad_text(&self, key: &str, value: &str, expected: &str) -> Problem {
+    pub(crate) fn bad_value(&self, key: &str, value: &str, expected: &str) -> Problem {
         Problem::BadValue {
-            key: self.path(key),
+            key: self.full_key(key),
             value: crate::error::excerpt(value),
             expected: expected.to_owned(),
         }
     }
 
     /// Takes a value and reads it in this form.
-    pub(crate) fn value<F: Form>(
+    pub(crate) fn take_value<F: Form>(
         &mut self,
         key: &'static str,
         form: &F,
     ) -> Result<Option<F::Value>, Problem> {
         let value = self.take(key);
         value
-            .map(|value| form.read(&self.path(key), value))
+            .map(|value| form.read(&self.full_key(key), value))
             .transpose()
     }
 
     /// The error for a missing key. `expected`: what to write.
-    pub(crate) fn missing(&self, key: &str, expected: &str) -> Problem {
+    pub(crate) fn missing_key(&self, key: &str, expected: &str) -> Problem {
         Problem::Missing {
-            key: self.path(key),
+            key: self.full_key(key),
             expected: expected.to_owned(),
         }
     }
@@ -137,20 +138,24 @@ impl Fields {
 
     /// Takes a value or a list of values, each with its full name; empty if the key is not given. A list needs at least one
     /// member.
-    pub(crate) fn one_or_list(
+    pub(crate) fn take_one_or_list(
         &mut self,
         key: &'static str,
     ) -> Result<Vec<(String, Value)>, Problem> {
         let items = match self.take(key) {
             None => return Ok(Vec::new()),
             Some(Value::List(items)) => items,
-            Some(one) => return Ok(vec![(self.path(key), one)]),
+            Some(one) => return Ok(vec![(self.full_key(key), one)]),
         };
         if items.is_empty() {
             let expected = "at least one member, or leave it out";
-            return Err(bad_value(&self.path(key), &Value::List(items), expected));
+            return Err(form::bad_value(
+                &self.full_key(key),
+                &Value::List(items),
+                expected,
+            ));
         }
-        let path = self.path(key);
+        let path = self.full_key(key);
         let numbered = items.into_iter().enumerate();
         Ok(numbered
             .map(|(i, item)| (format!("{path}.{i}"), item))
@@ -158,17 +163,17 @@ impl Fields {
     }
 
     /// Takes a required string.
-    pub(crate) fn required(
+    pub(crate) fn take_required(
         &mut self,
         key: &'static str,
         expected: &str,
     ) -> Result<String, Problem> {
-        let text = self.value(key, &AnyText)?;
-        text.ok_or_else(|| self.missing(key, expected))
+        let text = self.take_value(key, &AnyText)?;
+        text.ok_or_else(|| self.missing_key(key, expected))
     }
 
     /// Checks that all values were taken: the code would ignore a key of its table otherwise.
-    pub(crate) fn finish(self) {
+    pub(crate) fn check_all_taken(self) {
         debug_assert!(
             self.values.is_empty(),
             "keys that are never read: {:?}",

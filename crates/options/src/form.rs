@@ -58,7 +58,7 @@ impl Form for Switch {
         match &value {
             Value::Bool(value) => Ok(*value),
             Value::Text(text) => {
-                switch(text).ok_or_else(|| bad_value(path, &value, SWITCH_EXPECTED))
+                parse_switch(text).ok_or_else(|| bad_value(path, &value, SWITCH_EXPECTED))
             }
             _ => Err(bad_value(path, &value, "true or false")),
         }
@@ -70,7 +70,7 @@ impl Form for Switch {
 }
 
 /// Reads a switch from text; `None` if it is not one.
-pub(crate) fn switch(text: &str) -> Option<bool> {
+pub(crate) fn parse_switch(text: &str) -> Option<bool> {
     match text {
         "on" | "yes" | "true" | "y" => Some(true),
         "off" | "no" | "false" | "n" => Some(false),
@@ -112,17 +112,17 @@ impl Form for OnlyOff {
 }
 
 /// A condition on a number, and the text of what is expected.
-type Check = (fn(u64) -> bool, &'static str);
+type NumberCheck = (fn(u64) -> bool, &'static str);
 
 /// A whole number, or a size in bytes.
 pub(crate) struct Number<T> {
     min: T,
     max: T,
-    read: fn(&str) -> Result<u64, NumberError>,
+    parse: fn(&str) -> Result<u64, NumberError>,
     /// What is expected of a text.
     expected: &'static str,
     /// A condition beyond the range.
-    check: Option<Check>,
+    check: Option<NumberCheck>,
     placeholder: &'static str,
 }
 
@@ -131,7 +131,7 @@ pub(crate) const fn number<T: Copy>(min: T, max: T) -> Number<T> {
     Number {
         min,
         max,
-        read: size::integer,
+        parse: size::parse_integer,
         expected: "a whole number, decimal or 0x hexadecimal",
         check: None,
         placeholder: "N",
@@ -141,7 +141,7 @@ pub(crate) const fn number<T: Copy>(min: T, max: T) -> Number<T> {
 /// A size in bytes, from `min` to `max`; in JSON a number, in text possibly with a suffix.
 pub(crate) const fn size<T: Copy>(min: T, max: T) -> Number<T> {
     Number {
-        read: size::size,
+        parse: size::parse_size,
         expected: "a size in bytes, or with a suffix B, K, M, G, T, P or E, such as 1.5G",
         placeholder: "SIZE",
         ..number(min, max)
@@ -175,8 +175,8 @@ impl<T: TryFrom<u64> + Copy + Into<u64>> Form for Number<T> {
 
     fn read(&self, path: &str, value: Value) -> Result<T, Problem> {
         let number = match &value {
-            Value::Text(text) => (self.read)(text),
-            Value::Number(text) => size::integer(text),
+            Value::Text(text) => (self.parse)(text),
+            Value::Number(text) => size::parse_integer(text),
             _ => Err(NumberError::Malformed),
         };
         let (min, max) = (self.min.into(), self.max.into());
@@ -231,10 +231,10 @@ impl Form for Label {
 
     fn read(&self, path: &str, value: Value) -> Result<String, Problem> {
         let text = AnyText.read(path, value)?;
-        if limits::is_name(&text, self.longest) {
+        if limits::is_label(&text, self.longest) {
             return Ok(text);
         }
-        let expected = limits::name_expected(self.longest);
+        let expected = limits::label_expected(self.longest);
         Err(bad_value(path, &Value::Text(text), expected))
     }
 
@@ -288,12 +288,12 @@ impl Form for FilePath {
     }
 
     fn write(&self, value: &PathBuf) -> Result<Value, NonUtf8Path> {
-        path(value)
+        path_value(value)
     }
 }
 
-/// Writes a path.
-pub(crate) fn path(path: &Path) -> Result<Value, NonUtf8Path> {
+/// Writes a path, as in JSON.
+pub(crate) fn path_value(path: &Path) -> Result<Value, NonUtf8Path> {
     let text = path.to_str().ok_or_else(|| NonUtf8Path(path.to_owned()))?;
     Ok(Value::String(text.to_owned()))
 }
@@ -385,21 +385,23 @@ impl Form for Cpus {
     type Value = Vec<u16>;
 
     fn read(&self, path: &str, value: Value) -> Result<Vec<u16>, Problem> {
-        let set = |path: &str, item: &Value| {
+        let read_set = |path: &str, item: &Value| {
             let set = match item {
-                Value::Text(text) | Value::String(text) | Value::Number(text) => cpus::read(text),
+                Value::Text(text) | Value::String(text) | Value::Number(text) => {
+                    cpus::parse_cpu_set(text)
+                }
                 _ => None,
             };
             set.ok_or_else(|| bad_value(path, item, cpus::CPUS_EXPECTED))
         };
         let Value::List(items) = value else {
-            return set(path, &value);
+            return read_set(path, &value);
         };
         let mut all = Vec::new();
         for (i, item) in items.iter().enumerate() {
-            all.extend(set(&format!("{path}.{i}"), item)?);
+            all.extend(read_set(&format!("{path}.{i}"), item)?);
         }
-        Ok(cpus::union(all))
+        Ok(cpus::sort_and_dedup(all))
     }
 
     fn write(&self, value: &Vec<u16>) -> Result<Value, NonUtf8Path> {

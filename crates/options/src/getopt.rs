@@ -181,9 +181,8 @@ impl<I: Iterator<Item = OsString>> Items<I> {
                 let name = String::from_utf8_lossy(name);
                 let suggestion = suggest::closest(&name, SPECS.iter().map(|spec| spec.long))
                     .map(|s| format!("--{s}"));
-                return Err(
-                    Problem::UnknownOption { suggestion }.at(format!("--{}", excerpt(&name)))
-                );
+                return Err(Problem::UnknownOption { suggestion }
+                    .in_option(format!("--{}", excerpt(&name))));
             }
             several => {
                 let candidates = several
@@ -191,12 +190,12 @@ impl<I: Iterator<Item = OsString>> Items<I> {
                     .map(|spec| format!("--{}", spec.long))
                     .collect();
                 return Err(Problem::Ambiguous { candidates }
-                    .at(format!("--{}", String::from_utf8_lossy(name))));
+                    .in_option(format!("--{}", String::from_utf8_lossy(name))));
             }
         };
         match (spec.value, inline) {
             (None, None) => Ok(Item::Option(spec.opt, OsString::new())),
-            (None, Some(_)) => Err(Problem::UnexpectedArgument.at(spec.opt.name())),
+            (None, Some(_)) => Err(Problem::UnexpectedArgument.in_option(spec.opt.name())),
             (Some(_), Some(value)) => {
                 Ok(Item::Option(spec.opt, OsStr::from_bytes(value).to_owned()))
             }
@@ -214,7 +213,9 @@ impl<I: Iterator<Item = OsString>> Items<I> {
             let word = rest.split('=').next().unwrap_or_default();
             let suggestion = suggest::closest(word, SPECS.iter().map(|spec| spec.long))
                 .map(|s| format!("--{s}"));
-            return Err(Problem::UnknownOption { suggestion }.at(format!("-{}", excerpt(&rest))));
+            return Err(
+                Problem::UnknownOption { suggestion }.in_option(format!("-{}", excerpt(&rest)))
+            );
         };
         if spec.value.is_none() {
             return Ok(Item::Option(spec.opt, OsString::new()));
@@ -233,7 +234,7 @@ impl<I: Iterator<Item = OsString>> Items<I> {
             Some(value) => Ok(Item::Option(spec.opt, value)),
             None => {
                 let expected = format!("write {}", spec.value.unwrap_or_default());
-                Err(Problem::NoArgument { expected }.at(spec.opt.name()))
+                Err(Problem::NoArgument { expected }.in_option(spec.opt.name()))
             }
         }
     }

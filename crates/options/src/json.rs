@@ -14,7 +14,7 @@ const MAX_DEPTH: u32 = 64;
 /// Parses one JSON object, which must be the whole text.
 pub(crate) fn parse(text: &str) -> Result<Object, Problem> {
     let mut parser = Parser { text, at: 0 };
-    let value = parser.value(0)?;
+    let value = parser.parse_value(0)?;
     parser.skip_blanks();
     if parser.at < text.len() {
         return Err(parser.error("nothing after the closing brace"));
@@ -34,6 +34,7 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
+    /// The error at the current position.
     fn error(&self, expected: &str) -> Problem {
         let found = match self.peek() {
             Some(c) => format!("found '{}'", c.escape_debug()),
@@ -57,6 +58,7 @@ impl Parser<'_> {
         Some(c)
     }
 
+    /// Moves behind the next character if it is the one wanted.
     fn eat(&mut self, wanted: char) -> bool {
         let found = self.peek() == Some(wanted);
         if found {
@@ -71,16 +73,17 @@ impl Parser<'_> {
         }
     }
 
-    fn value(&mut self, depth: u32) -> Result<Value, Problem> {
+    /// Reads a value of any type, below `depth` objects and lists.
+    fn parse_value(&mut self, depth: u32) -> Result<Value, Problem> {
         if depth > MAX_DEPTH {
             return Err(self.error(&format!("at most {MAX_DEPTH} levels of nesting")));
         }
         self.skip_blanks();
         match self.peek() {
-            Some('{') => self.object(depth),
-            Some('[') => self.list(depth),
-            Some('"' | '\'') => self.string().map(Value::String),
-            Some('-' | '0'..='9') => self.number(),
+            Some('{') => self.parse_object(depth),
+            Some('[') => self.parse_list(depth),
+            Some('"' | '\'') => self.parse_string().map(Value::String),
+            Some('-' | '0'..='9') => self.parse_number(),
             _ => {
                 for (word, value) in [
                     ("true", Value::Bool(true)),
@@ -97,7 +100,8 @@ impl Parser<'_> {
         }
     }
 
-    fn object(&mut self, depth: u32) -> Result<Value, Problem> {
+    /// Reads an object. The next character is its opening brace.
+    fn parse_object(&mut self, depth: u32) -> Result<Value, Problem> {
         self.eat('{');
         let mut object = Object::default();
         self.skip_blanks();
@@ -110,7 +114,7 @@ impl Parser<'_> {
                 return Err(self.error("a key in quotes"));
             }
             let key_at = self.at;
-            let key = self.string()?;
+            let key = self.parse_string()?;
             if object.get(&key).is_some() {
                 self.at = key_at;
                 return Err(self.error(&format!(
@@ -122,7 +126,7 @@ impl Parser<'_> {
             if !self.eat(':') {
                 return Err(self.error("':'"));
             }
-            let value = self.value(depth + 1)?;
+            let value = self.parse_value(depth + 1)?;
             object.push(key, value);
             self.skip_blanks();
             if self.eat('}') {
@@ -134,7 +138,8 @@ impl Parser<'_> {
         }
     }
 
-    fn list(&mut self, depth: u32) -> Result<Value, Problem> {
+    /// Reads a list. The next character is its opening bracket.
+    fn parse_list(&mut self, depth: u32) -> Result<Value, Problem> {
         self.eat('[');
         let mut list = Vec::new();
         self.skip_blanks();
@@ -142,7 +147,7 @@ impl Parser<'_> {
             return Ok(Value::List(list));
         }
         loop {
-            list.push(self.value(depth + 1)?);
+            list.push(self.parse_value(depth + 1)?);
             self.skip_blanks();
             if self.eat(']') {
                 return Ok(Value::List(list));
@@ -153,23 +158,25 @@ impl Parser<'_> {
         }
     }
 
-    fn number(&mut self) -> Result<Value, Problem> {
+    /// Reads a number, and keeps its text.
+    fn parse_number(&mut self) -> Result<Value, Problem> {
         let start = self.at;
         self.eat('-');
         if !self.eat('0') {
-            self.digits()?;
+            self.skip_digits()?;
         }
         if self.eat('.') {
-            self.digits()?;
+            self.skip_digits()?;
         }
         if self.eat('e') || self.eat('E') {
             let _ = self.eat('+') || self.eat('-');
-            self.digits()?;
+            self.skip_digits()?;
         }
         Ok(Value::Number(self.text[start..self.at].to_owned()))
     }
 
-    fn digits(&mut self) -> Result<(), Problem> {
+    /// Moves behind one or more digits.
+    fn skip_digits(&mut self) -> Result<(), Problem> {
         let start = self.at;
         while matches!(self.peek(), Some('0'..='9')) {
             self.at += 1;
@@ -181,7 +188,8 @@ impl Parser<'_> {
         }
     }
 
-    fn string(&mut self) -> Result<String, Problem> {
+    /// Reads a string. The next character is its quote, double or single.
+    fn parse_string(&mut self) -> Result<String, Problem> {
         let quote = self.next();
         let mut out = String::new();
         loop {
@@ -192,7 +200,7 @@ impl Parser<'_> {
                 }
                 Some('\\') => {
                     self.at += 1;
-                    out.push(self.escape()?);
+                    out.push(self.parse_escape()?);
                 }
                 Some(c) if c >= ' ' => {
                     out.push(c);
@@ -203,7 +211,8 @@ impl Parser<'_> {
         }
     }
 
-    fn escape(&mut self) -> Result<char, Problem> {
+    /// Reads what follows a backslash, and returns the character that it stands for.
+    fn parse_escape(&mut self) -> Result<char, Problem> {
         let simple = match self.peek() {
             Some(c @ ('"' | '\'' | '\\' | '/')) => c,
             Some('b') => '\u{8}',
@@ -211,19 +220,20 @@ impl Parser<'_> {
             Some('n') => '\n',
             Some('r') => '\r',
             Some('t') => '\t',
-            Some('u') => return self.unicode_escape(),
+            Some('u') => return self.parse_unicode_escape(),
             _ => return Err(self.error("an escape such as \\n or \\u00e9")),
         };
         self.at += 1;
         Ok(simple)
     }
 
-    fn unicode_escape(&mut self) -> Result<char, Problem> {
-        let first = self.four_hex_digits()?;
+    /// Reads `uXXXX`, or the two that are a surrogate pair.
+    fn parse_unicode_escape(&mut self) -> Result<char, Problem> {
+        let first = self.parse_hex_digits()?;
         let code = if (0xd800..0xdc00).contains(&first) {
             // RFC 8259, section 7: beyond the basic plane a character is a pair of surrogates.
             let second = if self.eat('\\') {
-                self.four_hex_digits()?
+                self.parse_hex_digits()?
             } else {
                 0
             };
@@ -237,8 +247,8 @@ impl Parser<'_> {
         char::from_u32(code).ok_or_else(|| self.error("a surrogate pair before this"))
     }
 
-    /// Reads `uXXXX`.
-    fn four_hex_digits(&mut self) -> Result<u32, Problem> {
+    /// Reads `u` and four hexadecimal digits.
+    fn parse_hex_digits(&mut self) -> Result<u32, Problem> {
         if !self.eat('u') {
             return Err(self.error("\\u and four hexadecimal digits"));
         }

@@ -19,14 +19,14 @@ const MAX_KEY_BYTES: usize = 127;
 
 /// The parsed text of an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Parsed {
+pub(crate) struct ParsedText {
     pub(crate) object: Object,
     /// Whether `help` was among the keys.
     pub(crate) help: bool,
 }
 
 /// Parses `text`; a first word without `=` is the value of the key `implied`.
-pub(crate) fn parse(text: &str, implied: &str) -> Result<Parsed, Problem> {
+pub(crate) fn parse(text: &str, implied: &str) -> Result<ParsedText, Problem> {
     let mut root = Object::default();
     let mut help = false;
     let mut rest = text;
@@ -35,29 +35,30 @@ pub(crate) fn parse(text: &str, implied: &str) -> Result<Parsed, Problem> {
         let end = rest.find(['=', ',']).unwrap_or(rest.len());
         let (word, after) = rest.split_at(end);
         if let Some(value_text) = after.strip_prefix('=') {
-            let (value, next) = value(value_text);
-            insert(&mut root, word, value)?;
+            let (value, next) = take_value(value_text);
+            insert_key(&mut root, word, value)?;
             rest = next;
         } else if matches!(word, "help" | "?") {
             help = true;
             rest = after.strip_prefix(',').unwrap_or(after);
         } else if first && !word.is_empty() {
-            let (value, next) = value(rest);
-            insert(&mut root, implied, value)?;
+            let (value, next) = take_value(rest);
+            insert_key(&mut root, implied, value)?;
             rest = next;
         } else {
-            return Err(missing_equals(word));
+            return Err(missing_equals_error(word));
         }
         first = false;
     }
     let mut object = root;
     for (key, value) in &mut object.entries {
-        make_lists(key, value)?;
+        convert_to_lists(key, value)?;
     }
-    Ok(Parsed { object, help })
+    Ok(ParsedText { object, help })
 }
 
-fn missing_equals(word: &str) -> Problem {
+/// The error for a word that is not `key=value`.
+fn missing_equals_error(word: &str) -> Problem {
     let reason = if word.is_empty() {
         "a key is missing before ','; write key=value,key=value, and ',,' for a comma inside a value".to_owned()
     } else {
@@ -70,7 +71,7 @@ fn missing_equals(word: &str) -> Problem {
 }
 
 /// Takes a value up to a single comma. Returns it and the rest after the comma.
-fn value(text: &str) -> (String, &str) {
+fn take_value(text: &str) -> (String, &str) {
     let mut value = String::new();
     let mut rest = text;
     loop {
@@ -90,7 +91,8 @@ fn value(text: &str) -> (String, &str) {
     }
 }
 
-fn insert(root: &mut Object, key: &str, value: String) -> Result<(), Problem> {
+/// Inserts a value at a dotted key, and the groups that its dots name.
+fn insert_key(root: &mut Object, key: &str, value: String) -> Result<(), Problem> {
     if key.len() > MAX_KEY_BYTES {
         let reason = format!(
             "key '{}' is longer than {MAX_KEY_BYTES} bytes",
@@ -111,7 +113,7 @@ fn insert(root: &mut Object, key: &str, value: String) -> Result<(), Problem> {
         if parts.peek().is_none() {
             match object.get_mut(part) {
                 None => object.push(part.to_owned(), Value::Text(value)),
-                Some(Value::Object(_)) => return Err(inconsistent(key)),
+                Some(Value::Object(_)) => return Err(value_and_group_error(key)),
                 Some(old) => *old = Value::Text(value),
             }
             return Ok(());
@@ -122,19 +124,20 @@ fn insert(root: &mut Object, key: &str, value: String) -> Result<(), Problem> {
         object = match object.get_mut(part) {
             Some(Value::Object(group)) => group,
             _ => {
-                let through = key
+                let group_key = key
                     .split('.')
                     .take(position + 1)
                     .collect::<Vec<_>>()
                     .join(".");
-                return Err(inconsistent(&through));
+                return Err(value_and_group_error(&group_key));
             }
         };
     }
     Ok(())
 }
 
-fn inconsistent(key: &str) -> Problem {
+/// The error for a key that is used as a group as well.
+fn value_and_group_error(key: &str) -> Problem {
     let reason = format!(
         "'{key}' has a value of its own and is also used as a group ('{key}.…'); one of them is wrong"
     );
@@ -153,12 +156,12 @@ fn is_index(part: &str) -> bool {
 }
 
 /// Turns every group whose keys are 0, 1, 2, … into a list.
-fn make_lists(path: &str, value: &mut Value) -> Result<(), Problem> {
+fn convert_to_lists(path: &str, value: &mut Value) -> Result<(), Problem> {
     let Value::Object(object) = value else {
         return Ok(());
     };
     for (key, child) in &mut object.entries {
-        make_lists(&format!("{path}.{key}"), child)?;
+        convert_to_lists(&format!("{path}.{key}"), child)?;
     }
     let indices = object
         .entries

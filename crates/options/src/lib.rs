@@ -151,7 +151,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageEr
                     word,
                     suggestion: Some("blockplane help serve".to_owned()),
                 }
-                .at(""))
+                .in_option(""))
             }
         },
         other => Err(drop_in::stray_word(&String::from_utf8_lossy(other))),
@@ -166,5 +166,5 @@ fn bench_error(words: impl Iterator<Item = OsString>) -> UsageError {
     }
     let instead = error::excerpt(&instead);
     let message = format!("benchmarks are in the program blockplane-bench; write '{instead}'");
-    Problem::Command { message }.at("bench")
+    Problem::Command { message }.in_option("bench")
 }

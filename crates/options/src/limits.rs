@@ -20,27 +20,27 @@ const MAX_BLOCK_BYTES: u64 = 32768;
 pub(crate) const BLOCK_SIZE_EXPECTED: &str = "a power of two from 512 to 32768 (bytes)";
 /// The expected text for a queue size.
 pub(crate) const QUEUE_SIZE_EXPECTED: &str = "a power of two from 2 to 1024 (entries)";
-/// Checks a logical block size.
-pub(crate) fn block_size(bytes: u64) -> Option<u32> {
+/// The logical block size, if it is a power of two that a disk can have.
+pub(crate) fn check_block_size(bytes: u64) -> Option<u32> {
     let fits = bytes.is_power_of_two() && (512..=MAX_BLOCK_BYTES).contains(&bytes);
     fits.then(|| u32::try_from(bytes).ok()).flatten()
 }
 
-/// Checks the size of a queue. One entry would hold no request, which has at least two parts.
-pub(crate) fn queue_size(entries: u64) -> Option<u16> {
+/// The size of a queue, if it is a power of two in range. One entry would hold no request, which has at least two parts.
+pub(crate) fn check_queue_size(entries: u64) -> Option<u16> {
     let fits = entries.is_power_of_two() && (2..=u64::from(MAX_QUEUE_SIZE)).contains(&entries);
     fits.then(|| u16::try_from(entries).ok()).flatten()
 }
 
-/// Checks a text for guests, such as a serial number. Tools in the guest print it, and some trim it.
-pub(crate) fn is_name(name: &str, longest: usize) -> bool {
+/// Whether this text can be shown to guests, such as a serial number. Tools in the guest print it, and some trim it.
+pub(crate) fn is_label(name: &str, longest: usize) -> bool {
     (1..=longest).contains(&name.len())
         && name.bytes().all(|b| b == b' ' || b.is_ascii_graphic())
         && name.trim() == name
 }
 
-/// The expected text for it.
-pub(crate) fn name_expected(longest: usize) -> String {
+/// The expected text for a label of at most `longest` bytes.
+pub(crate) fn label_expected(longest: usize) -> String {
     format!("1 to {longest} characters of printable ASCII without a blank at either end")
 }
 
@@ -51,14 +51,14 @@ mod tests {
     #[test]
     fn limits_are_inclusive() {
         assert_eq!(
-            [511, 512, 513, 32768, 65536].map(block_size),
+            [511, 512, 513, 32768, 65536].map(check_block_size),
             [None, Some(512), None, Some(32768), None]
         );
         assert_eq!(
-            [0, 1, 2, 3, 1024, 2048].map(queue_size),
+            [0, 1, 2, 3, 1024, 2048].map(check_queue_size),
             [None, None, Some(2), None, Some(1024), None]
         );
-        let is_serial = |text: &str| is_name(text, MAX_SERIAL_BYTES);
+        let is_serial = |text: &str| is_label(text, MAX_SERIAL_BYTES);
         assert!(is_serial("a b") && is_serial(&"x".repeat(20)));
         for bad in ["", " a", "a ", "\t", "é", "a\nb", &"x".repeat(21)] {
             assert!(!is_serial(bad), "{bad:?}");
@@ -69,6 +69,6 @@ mod tests {
     fn error_texts_name_the_limits() {
         assert!(QUEUE_SIZE_EXPECTED.contains(&MAX_QUEUE_SIZE.to_string()));
         assert!(BLOCK_SIZE_EXPECTED.contains(&MAX_BLOCK_BYTES.to_string()));
-        assert!(name_expected(MAX_SERIAL_BYTES).contains(&MAX_SERIAL_BYTES.to_string()));
+        assert!(label_expected(MAX_SERIAL_BYTES).contains(&MAX_SERIAL_BYTES.to_string()));
     }
 }

@@ -161,24 +161,26 @@ pub(crate) fn chardev(object: Object, names: &mut Names) -> Result<ChardevOption
         ));
     }
     let fd = inherited_socket(&mut fields)?;
-    let path = fields.value("path", &AnyText)?;
+    let path = fields.take_value("path", &AnyText)?;
     let addr = match (path, fd) {
         (Some(_), Some(_)) => return conflict("'path' and 'fd' both name the socket; remove one"),
         (None, None) => {
-            return Err(fields.missing("path", "write path=PATH with the path of a Unix socket"));
+            return Err(
+                fields.missing_key("path", "write path=PATH with the path of a Unix socket")
+            );
         }
         (None, Some(_)) if !settings.server => {
             return conflict("'fd' is a listening socket; add 'server=on'");
         }
         (None, Some(fd)) => fd,
         (Some(path), None) if !socket::is_socket_path(path.as_bytes()) => {
-            return Err(fields.bad_text("path", &path, socket::SOCKET_EXPECTED));
+            return Err(fields.bad_value("path", &path, socket::SOCKET_EXPECTED));
         }
         (Some(path), None) => SocketAddr::Unix {
             path: PathBuf::from(path),
         },
     };
-    fields.finish();
+    fields.check_all_taken();
     names.add_chardev(&settings.id, settings.server.then_some(&addr))?;
     Ok(ChardevOptions { addr, settings })
 }
@@ -192,8 +194,8 @@ fn inherited_socket(fields: &mut Fields) -> Result<Option<SocketAddr>, Problem> 
         Value::Text(text) | Value::String(text) | Value::Number(text) => text,
         _ => "",
     };
-    let socket = socket::read_fd(text);
-    let wrong = || fields.bad_text("fd", &value.excerpt(), socket::FD_EXPECTED);
+    let socket = socket::parse_inherited(text);
+    let wrong = || fields.bad_value("fd", &value.excerpt(), socket::FD_EXPECTED);
     socket.map(Some).ok_or_else(wrong)
 }
 
@@ -201,7 +203,7 @@ fn inherited_socket(fields: &mut Fields) -> Result<Option<SocketAddr>, Problem> 
 pub(crate) fn monitor(object: Object, names: &mut Names) -> Result<MonitorOptions, Problem> {
     let mut fields = Fields::new(object, "", &[MonitorOptions::KEYS], &[])?;
     let monitor = MonitorOptions::read(&mut fields, None)?;
-    fields.finish();
-    names.use_chardev("chardev", &monitor.chardev)?;
+    fields.check_all_taken();
+    names.reserve_chardev("chardev", &monitor.chardev)?;
     Ok(monitor)
 }

@@ -40,8 +40,9 @@ enum Change {
     Export(String),
     Socket(String),
     Chardev(String),
-    ChardevUse(String),
-    Unnamed(u32),
+    ChardevReserved(String),
+    /// The count of unnamed nodes before it.
+    UnnamedCount(u32),
 }
 
 /// A state to roll back to.
@@ -64,15 +65,15 @@ impl Names {
                 Change::Export(id) => drop(self.exports.remove(&id)),
                 Change::Socket(socket) => drop(self.sockets.remove(&socket)),
                 Change::Chardev(id) => drop(self.chardevs.remove(&id)),
-                Change::ChardevUse(id) => drop(self.chardevs.insert(id, false)),
-                Change::Unnamed(number) => self.unnamed_nodes = number,
+                Change::ChardevReserved(id) => drop(self.chardevs.insert(id, false)),
+                Change::UnnamedCount(before) => self.unnamed_nodes = before,
             }
         }
     }
 
     /// A name for a node without a `node-name`. It starts with `#`, which users cannot write.
-    pub(crate) fn unnamed_node(&mut self) -> String {
-        self.changes.push(Change::Unnamed(self.unnamed_nodes));
+    pub(crate) fn generate_node_name(&mut self) -> String {
+        self.changes.push(Change::UnnamedCount(self.unnamed_nodes));
         loop {
             let name = format!("#block{}", self.unnamed_nodes);
             self.unnamed_nodes += 1;
@@ -83,6 +84,7 @@ impl Names {
         }
     }
 
+    /// Adds a node. `read_only` is true as well if only a node below it is read-only.
     pub(crate) fn add_node(&mut self, name: &str, read_only: bool) -> Result<(), Problem> {
         if self.nodes.contains_key(name) {
             return Err(Problem::Duplicate {
@@ -128,9 +130,10 @@ impl Names {
         self.nodes
             .get(name)
             .copied()
-            .ok_or_else(|| not_defined(key, "node", name, self.nodes.keys()))
+            .ok_or_else(|| not_defined_error(key, "node", name, self.nodes.keys()))
     }
 
+    /// Adds an iothread, which no other object may be called like.
     pub(crate) fn add_iothread(&mut self, id: &str) -> Result<(), Problem> {
         if !self.iothreads.insert(id.to_owned()) {
             return Err(Problem::Duplicate {
@@ -143,11 +146,17 @@ impl Names {
         Ok(())
     }
 
+    /// Checks that an iothread is defined. `key` is the key that refers to it.
     pub(crate) fn check_iothread(&self, key: &str, id: &str) -> Result<(), Problem> {
         if self.iothreads.contains(id) {
             return Ok(());
         }
-        Err(not_defined(key, "iothread", id, self.iothreads.iter()))
+        Err(not_defined_error(
+            key,
+            "iothread",
+            id,
+            self.iothreads.iter(),
+        ))
     }
 
     /// Adds a chardev; `listens` is its address if it is a server.
@@ -174,12 +183,12 @@ impl Names {
     }
 
     /// Adds the socket that serves metrics.
-    pub(crate) fn add_metrics(&mut self, addr: &SocketAddr) -> Result<(), Problem> {
+    pub(crate) fn add_metrics_socket(&mut self, addr: &SocketAddr) -> Result<(), Problem> {
         self.add_socket("the endpoint for metrics".to_owned(), addr, "listen")
     }
 
     /// Reserves a chardev for a monitor.
-    pub(crate) fn use_chardev(&mut self, key: &str, id: &str) -> Result<(), Problem> {
+    pub(crate) fn reserve_chardev(&mut self, key: &str, id: &str) -> Result<(), Problem> {
         match self.chardevs.get_mut(id) {
             Some(used) if *used => {
                 let reason =
@@ -188,10 +197,10 @@ impl Names {
             }
             Some(used) => {
                 *used = true;
-                self.changes.push(Change::ChardevUse(id.to_owned()));
+                self.changes.push(Change::ChardevReserved(id.to_owned()));
                 Ok(())
             }
-            None => Err(not_defined(key, "chardev", id, self.chardevs.keys())),
+            None => Err(not_defined_error(key, "chardev", id, self.chardevs.keys())),
         }
     }
 
@@ -224,6 +233,7 @@ impl Names {
         true
     }
 
+    /// Adds an export and its socket.
     pub(crate) fn add_export(&mut self, id: &str, addr: &SocketAddr) -> Result<(), Problem> {
         if !self.exports.insert(id.to_owned()) {
             return Err(Problem::Duplicate {
@@ -254,7 +264,8 @@ impl Names {
     }
 }
 
-fn not_defined<'a>(
+/// The error for a reference to an unknown name. It lists the names that could have been meant.
+fn not_defined_error<'a>(
     key: &str,
     kind: &'static str,
     name: &str,

@@ -125,7 +125,7 @@ pub(crate) fn read(
     let mut fields = Fields::new(object, "", &[IothreadOptions::KEYS], UNSUPPORTED_KEYS)?;
     fields.take("qom-type");
     let iothread = IothreadOptions::read(&mut fields, base)?;
-    fields.finish();
+    fields.check_all_taken();
     if iothread.thread_pool_min > iothread.thread_pool_max {
         let reason = format!(
             "'thread-pool-min' ({}) is above 'thread-pool-max' ({}); raise the latter or lower the former",

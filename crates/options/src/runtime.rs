@@ -67,7 +67,7 @@ impl RunningObjects {
         let keys = [VhostUserBlkOptions::KEYS];
         let mut fields = Fields::new(json::parse(json)?, "", &keys, &[])?;
         let read = VhostUserBlkOptions::read(&mut fields, Some(now))?;
-        fields.finish();
+        fields.check_all_taken();
         Ok(read)
     }
 
@@ -86,7 +86,7 @@ impl RunningObjects {
     pub fn blkdebug(json: &str) -> Result<BlkdebugOptions, Problem> {
         let mut fields = Fields::new(json::parse(json)?, "", &[blockdev::BlkdebugKeys::KEYS], &[])?;
         let injected = blockdev::read_blkdebug(&mut fields)?;
-        fields.finish();
+        fields.check_all_taken();
         Ok(injected)
     }
 

@@ -75,7 +75,7 @@ macro_rules! settings {
                         @read $presence $(($argument))? fields, $key, $form, old.$field, base
                     ),)*
                 };
-                $($(fields.value($accepted, &$accepted_form)?;)*)?
+                $($(fields.take_value($accepted, &$accepted_form)?;)*)?
                 Ok(settings)
             }
 
@@ -96,24 +96,24 @@ macro_rules! settings {
     (@default optional) => { None };
     (@default required($_:expr)) => { Default::default() };
     (@read default($_:expr) $fields:ident, $key:literal, $form:expr, $old:expr, $base:ident) => {
-        $fields.value($key, &$form)?.unwrap_or($old)
+        $fields.take_value($key, &$form)?.unwrap_or($old)
     };
     (@read optional $fields:ident, $key:literal, $form:expr, $old:expr, $base:ident) => {
-        $fields.value($key, &$form)?.or($old)
+        $fields.take_value($key, &$form)?.or($old)
     };
     (@read required($hint:expr) $fields:ident, $key:literal, $form:expr, $old:expr, $base:ident) => {
-        match $fields.value($key, &$form)? {
-            None if $base.is_none() => return Err($fields.missing($key, $hint)),
+        match $fields.take_value($key, &$form)? {
+            None if $base.is_none() => return Err($fields.missing_key($key, $hint)),
             found => found.unwrap_or($old),
         }
     };
     (@write optional $field:expr, $key:literal, $form:expr, $to:ident) => {
         if let Some(value) = &$field {
-            $to.set($key, $crate::form::Form::write(&$form, value)?);
+            $to.set_dotted_key($key, $crate::form::Form::write(&$form, value)?);
         }
     };
     (@write $presence:ident $field:expr, $key:literal, $form:expr, $to:ident) => {
-        $to.set($key, $crate::form::Form::write(&$form, &$field)?);
+        $to.set_dotted_key($key, $crate::form::Form::write(&$form, &$field)?);
     };
 }
 

@@ -15,9 +15,9 @@ pub(crate) enum NumberError {
 }
 
 /// Reads a whole number, decimal or `0x` hexadecimal.
-pub(crate) fn integer(text: &str) -> Result<u64, NumberError> {
+pub(crate) fn parse_integer(text: &str) -> Result<u64, NumberError> {
     if let Some(positive) = text.strip_prefix('-') {
-        return match integer(positive) {
+        return match parse_integer(positive) {
             Ok(0) => Ok(0),
             Ok(_) | Err(NumberError::TooLarge) => Err(NumberError::Negative),
             Err(NumberError::Malformed | NumberError::Negative) => Err(NumberError::Malformed),
@@ -36,10 +36,10 @@ pub(crate) fn integer(text: &str) -> Result<u64, NumberError> {
 
 /// Reads a size in bytes: a whole number, or a decimal number with one of the suffixes B, K, M, G,
 /// T, P, E (either case, powers of 1024). A fraction of a byte is dropped.
-pub(crate) fn size(text: &str) -> Result<u64, NumberError> {
+pub(crate) fn parse_size(text: &str) -> Result<u64, NumberError> {
     if text.starts_with("0x") || text.starts_with("0X") {
         // B and E are hexadecimal digits.
-        return integer(text);
+        return parse_integer(text);
     }
     let shift = match text.bytes().last() {
         Some(b'b' | b'B') => 0,
@@ -49,7 +49,7 @@ pub(crate) fn size(text: &str) -> Result<u64, NumberError> {
         Some(b't' | b'T') => 40,
         Some(b'p' | b'P') => 50,
         Some(b'e' | b'E') => 60,
-        _ => return integer(text),
+        _ => return parse_integer(text),
     };
     let number = &text[..text.len() - 1];
     let (whole, fraction) = match number.split_once('.') {
@@ -60,13 +60,13 @@ pub(crate) fn size(text: &str) -> Result<u64, NumberError> {
     };
     let digits_only = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
     if whole.starts_with('-') {
-        return integer(whole).and(Err(NumberError::Malformed));
+        return parse_integer(whole).and(Err(NumberError::Malformed));
     }
     // 18 digits of fraction are finer than one byte in 2^59, and keep the product in 128 bits.
     if !digits_only(fraction) || fraction.len() > 18 {
         return Err(NumberError::Malformed);
     }
-    let whole = u128::from(integer(whole)?) << shift;
+    let whole = u128::from(parse_integer(whole)?) << shift;
     let scale = fraction.bytes().fold(1_u128, |scale, _| scale * 10);
     let part = fraction
         .bytes()
@@ -98,17 +98,23 @@ mod tests {
 
     #[test]
     fn integers_are_decimal_or_hexadecimal() {
-        assert_eq!(integer("0"), Ok(0));
-        assert_eq!(integer("-0"), Ok(0));
-        assert_eq!(integer("18446744073709551615"), Ok(u64::MAX));
-        assert_eq!(integer("0xFFffFFffFFffFFff"), Ok(u64::MAX));
-        assert_eq!(integer("18446744073709551616"), Err(NumberError::TooLarge));
-        assert_eq!(integer("-1"), Err(NumberError::Negative));
-        assert_eq!(integer("-99999999999999999999"), Err(NumberError::Negative));
+        assert_eq!(parse_integer("0"), Ok(0));
+        assert_eq!(parse_integer("-0"), Ok(0));
+        assert_eq!(parse_integer("18446744073709551615"), Ok(u64::MAX));
+        assert_eq!(parse_integer("0xFFffFFffFFffFFff"), Ok(u64::MAX));
+        assert_eq!(
+            parse_integer("18446744073709551616"),
+            Err(NumberError::TooLarge)
+        );
+        assert_eq!(parse_integer("-1"), Err(NumberError::Negative));
+        assert_eq!(
+            parse_integer("-99999999999999999999"),
+            Err(NumberError::Negative)
+        );
         for bad in [
             "", "-", "--1", "0x", "010", "1 ", " 1", "1k", "+1", "0x-1", "١", "1_000",
         ] {
-            assert_eq!(integer(bad), Err(NumberError::Malformed), "{bad:?}");
+            assert_eq!(parse_integer(bad), Err(NumberError::Malformed), "{bad:?}");
         }
     }
 
@@ -130,11 +136,14 @@ mod tests {
             ("15E", 15 << 60),
             ("15.999999999999999999E", u64::MAX - 1),
         ] {
-            assert_eq!(size(text), Ok(bytes), "{text}");
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
         }
-        assert_eq!(size("16E"), Err(NumberError::TooLarge));
-        assert_eq!(size("99999999999999999999G"), Err(NumberError::TooLarge));
-        assert_eq!(size("-1G"), Err(NumberError::Negative));
+        assert_eq!(parse_size("16E"), Err(NumberError::TooLarge));
+        assert_eq!(
+            parse_size("99999999999999999999G"),
+            Err(NumberError::TooLarge)
+        );
+        assert_eq!(parse_size("-1G"), Err(NumberError::Negative));
         for bad in [
             "",
             "G",
@@ -153,21 +162,21 @@ mod tests {
             "0.0000000000000000001E",
             "é",
         ] {
-            assert_eq!(size(bad), Err(NumberError::Malformed), "{bad:?}");
+            assert_eq!(parse_size(bad), Err(NumberError::Malformed), "{bad:?}");
         }
     }
 
     proptest! {
         #[test]
         fn a_size_reads_back_as_it_was_shown(bytes: u64) {
-            prop_assert_eq!(size(&shown_size(bytes)), Ok(bytes));
-            prop_assert_eq!(size(&shown_size(bytes << 30)), Ok(bytes << 30));
+            prop_assert_eq!(parse_size(&shown_size(bytes)), Ok(bytes));
+            prop_assert_eq!(parse_size(&shown_size(bytes << 30)), Ok(bytes << 30));
         }
 
         #[test]
         fn any_text_is_read_without_a_panic(text in ".*") {
-            let _ = size(&text);
-            let _ = integer(&text);
+            let _ = parse_size(&text);
+            let _ = parse_integer(&text);
         }
     }
 }

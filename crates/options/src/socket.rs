@@ -38,9 +38,9 @@ pub(crate) const FD_EXPECTED: &str =
     "the number of an inherited file descriptor, or the name that a service manager gave it";
 
 /// Reads the number or name of an inherited socket. A text that begins like a number has to be one.
-pub(crate) fn read_fd(text: &str) -> Option<SocketAddr> {
+pub(crate) fn parse_inherited(text: &str) -> Option<SocketAddr> {
     if text.starts_with(|first: char| first.is_ascii_digit() || "+-".contains(first)) {
-        let number = size::integer(text).ok();
+        let number = size::parse_integer(text).ok();
         return number
             .and_then(|fd| i32::try_from(fd).ok())
             .map(|fd| SocketAddr::Fd { fd });
@@ -65,9 +65,9 @@ mod tests {
 
     #[test]
     fn an_inherited_socket_has_a_number_or_a_name() {
-        assert_eq!(read_fd("5"), Some(SocketAddr::Fd { fd: 5 }));
+        assert_eq!(parse_inherited("5"), Some(SocketAddr::Fd { fd: 5 }));
         let name = "blockplane@web.socket".to_owned();
-        assert_eq!(read_fd(&name), Some(SocketAddr::FdName { name }));
+        assert_eq!(parse_inherited(&name), Some(SocketAddr::FdName { name }));
         for neither in [
             "",
             "-1",
@@ -79,7 +79,7 @@ mod tests {
             "é",
             &"x".repeat(256),
         ] {
-            assert_eq!(read_fd(neither), None, "{neither}");
+            assert_eq!(parse_inherited(neither), None, "{neither}");
         }
     }
 

@@ -59,7 +59,7 @@ impl Object {
     }
 
     /// Sets the value of a new key. Dots in it separate nested objects.
-    pub(crate) fn set(&mut self, path: &str, value: Value) {
+    pub(crate) fn set_dotted_key(&mut self, path: &str, value: Value) {
         let Some((group, rest)) = path.split_once('.') else {
             return self.push(path.to_owned(), value);
         };
@@ -67,7 +67,7 @@ impl Object {
             self.push(group.to_owned(), Value::Object(Object::default()));
         }
         if let Some(Value::Object(inside)) = self.get_mut(group) {
-            inside.set(rest, value);
+            inside.set_dotted_key(rest, value);
         }
     }
 

@@ -199,7 +199,7 @@ const MAX_SECTOR: u64 = i64::MAX.unsigned_abs() / 512;
 /// Reads `inject-error` and `seed`.
 pub(crate) fn read_blkdebug(fields: &mut Fields) -> Result<BlkdebugOptions, Problem> {
     let BlkdebugKeys { seed } = BlkdebugKeys::read(fields, None)?;
-    let path = fields.path("inject-error");
+    let path = fields.full_key("inject-error");
     let items = match fields.take("inject-error") {
         None => Vec::new(),
         Some(Value::List(items)) => items,
@@ -239,13 +239,13 @@ fn inject_error(object: Object, prefix: &str) -> Result<InjectError, Problem> {
         one_in: keys.one_in,
         action: action(&keys, &fields)?,
     };
-    fields.finish();
+    fields.check_all_taken();
     Ok(error)
 }
 
 fn sectors(keys: &InjectErrorKeys, fields: &Fields) -> Result<Option<(u64, u64)>, Problem> {
     if keys.sector.is_none() && keys.sectors.is_some() {
-        return Err(fields.missing("sector", "write sector=N, the first of them"));
+        return Err(fields.missing_key("sector", "write sector=N, the first of them"));
     }
     let count = keys.sectors.unwrap_or(1);
     Ok(keys.sector.map(|first| (first, count)))
@@ -254,7 +254,7 @@ fn sectors(keys: &InjectErrorKeys, fields: &Fields) -> Result<Option<(u64, u64)>
 fn times(keys: &InjectErrorKeys, fields: &Fields) -> Result<Option<u64>, Problem> {
     match (keys.once, keys.times) {
         (true, Some(_)) => {
-            let (once, times) = (fields.path("once"), fields.path("times"));
+            let (once, times) = (fields.full_key("once"), fields.full_key("times"));
             let reason =
                 format!("'{once}' and '{times}' both say how often; leave one of them out");
             Err(Problem::Conflict { reason })
@@ -279,7 +279,7 @@ fn action(keys: &InjectErrorKeys, fields: &Fields) -> Result<InjectAction, Probl
     ];
     let mut others = given.iter().filter(|(key, _)| !takes.contains(key));
     if let Some((key, _)) = others.find(|(_, is_there)| *is_there) {
-        let (key, action) = (fields.path(key), fields.path("action"));
+        let (key, action) = (fields.full_key(key), fields.full_key("action"));
         let reason = format!("'{key}' has no effect with this '{action}'; leave one of them out");
         return Err(Problem::Conflict { reason });
     }

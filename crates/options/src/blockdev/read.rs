@@ -85,16 +85,16 @@ fn node(
     let tables = [NodeSettings::KEYS, kind.keys()];
     let mut fields = Fields::new(object, prefix, &tables, unsupported)?;
     fields.take("driver");
-    let name = fields.value("node-name", &NODE_NAME)?;
+    let name = fields.take_value("node-name", &NODE_NAME)?;
     if name.is_none() && inherited.is_none() {
         let expected = "write node-name=NAME, such as node-name=disk0";
-        return Err(fields.missing("node-name", expected));
+        return Err(fields.missing_key("node-name", expected));
     }
     let settings = NodeSettings::read(&mut fields, inherited)?;
     if inherited.is_some_and(|parent| parent.active) && !settings.active {
         let reason = format!(
             "'{}=off' contradicts the node above it, which is active; set active=off there",
-            fields.path("active")
+            fields.full_key("active")
         );
         return Err(Problem::Conflict { reason });
     }
@@ -117,8 +117,8 @@ fn node(
             image: child(&mut fields, "image")?,
         },
     };
-    fields.finish();
-    let node_name = name.unwrap_or_else(|| names.unnamed_node());
+    fields.check_all_taken();
+    let node_name = name.unwrap_or_else(|| names.generate_node_name());
     names.add_node(&node_name, read_only)?;
     if let Driver::File(file) | Driver::HostDevice(file) = &driver
         && file.locking != Locking::Off
@@ -141,8 +141,8 @@ fn file(fields: &mut Fields, cache_direct: Option<bool>) -> Result<FileOptions, 
     if file.aio == Some(AioMode::Native) && cache_direct == Some(false) {
         let reason = format!(
             "'{}=native' contradicts '{}=off': the kernel would block on every buffered request; use io_uring or threads",
-            fields.path("aio"),
-            fields.path("cache.direct")
+            fields.full_key("aio"),
+            fields.full_key("cache.direct")
         );
         return Err(Problem::Conflict { reason });
     }
@@ -155,8 +155,8 @@ fn part(fields: &mut Fields) -> Result<RawOptions, Problem> {
     if part.offset + part.size.unwrap_or(0) > MAX_DISK_BYTES {
         let reason = format!(
             "'{}' and '{}' together go beyond 2^63 bytes",
-            fields.path("offset"),
-            fields.path("size")
+            fields.full_key("offset"),
+            fields.full_key("size")
         );
         return Err(Problem::Conflict { reason });
     }
@@ -170,7 +170,7 @@ fn child(
     own: &NodeSettings,
     names: &mut Names,
 ) -> Result<(NodeRef, bool), Problem> {
-    let key = fields.path(name);
+    let key = fields.full_key(name);
     Ok(match fields.take(name) {
         Some(Value::Text(name) | Value::String(name)) => {
             let read_only = names.node_is_read_only(&key, &name)?;

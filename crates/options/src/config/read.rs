@@ -89,7 +89,7 @@ pub(super) fn read_all(
     let mut names = Names::default();
     if let Some(MetricsAddr::Socket(addr)) = &metrics {
         // It is the first socket, so there is no conflict yet.
-        let _ = names.add_metrics(addr);
+        let _ = names.add_metrics_socket(addr);
     }
     let entries = sort_entries(entries, &mut names, &mut found);
     let mut directives = Vec::with_capacity(entries.len());
@@ -221,7 +221,7 @@ fn offending_key<'p>(problem: &'p Problem, entry: &Entry) -> Option<&'p str> {
     let Entry::File(section) = entry else {
         return None;
     };
-    let named = problem.keys();
+    let named = problem.offending_keys();
     let has = named.iter().find(|key| section.has(key));
     has.or(named.first()).copied()
 }

@@ -61,7 +61,7 @@ pub(super) fn luns(
     limits: &LunLimits,
     writable: bool,
 ) -> Result<Vec<LunOptions>, Problem> {
-    let one = fields.value("node-name", &NODE_NAME)?;
+    let one = fields.take_value("node-name", &NODE_NAME)?;
     let items = match fields.take("luns") {
         None => {
             if one.is_none() && limits.may_be_empty && !disk_keys().any(|key| fields.has(key)) {
@@ -86,7 +86,7 @@ pub(super) fn luns(
         Some(Value::List(items)) if !items.is_empty() => items,
         Some(other) => {
             return Err(Problem::BadValue {
-                key: fields.path("luns"),
+                key: fields.full_key("luns"),
                 value: other.excerpt(),
                 expected: "a list of disks, such as luns.0.node-name=NODE,luns.1.node-name=NODE,luns.1.lun=1".to_owned(),
             });
@@ -131,18 +131,18 @@ pub(crate) fn lun(
         );
         return Err(Problem::Conflict { reason });
     }
-    let node_name = fields.required("node-name", "write the node-name of a --blockdev")?;
-    let writable = fields.value("writable", &Switch)?.unwrap_or(writable);
-    check_node(names, &fields.path("node-name"), &node_name, writable)?;
-    let target = fields.value("target", &number(0, limits.max_target))?;
+    let node_name = fields.take_required("node-name", "write the node-name of a --blockdev")?;
+    let writable = fields.take_value("writable", &Switch)?.unwrap_or(writable);
+    check_node(names, &fields.full_key("node-name"), &node_name, writable)?;
+    let target = fields.take_value("target", &number(0, limits.max_target))?;
     let target = target.unwrap_or(0);
-    let lun = fields.value("lun", &number(0, limits.max_lun))?;
+    let lun = fields.take_value("lun", &number(0, limits.max_lun))?;
     if limits.initiator == Some(target) {
         let expected = format!(
             "a target from 0 to {} that is not {target}, which is the controller itself",
             limits.max_target
         );
-        return Err(fields.bad_text("target", &target.to_string(), &expected));
+        return Err(fields.bad_value("target", &target.to_string(), &expected));
     }
     let at = |lun: u16| {
         let mut others = others.iter();
@@ -153,7 +153,7 @@ pub(crate) fn lun(
     if let Some(other) = at(lun) {
         let reason = format!(
             "'{}': target {target}, LUN {lun} is node '{}' already; give it another 'lun' or 'target'",
-            fields.path("lun"),
+            fields.full_key("lun"),
             other.node_name
         );
         return Err(Problem::Conflict { reason });
@@ -165,7 +165,7 @@ pub(crate) fn lun(
         writable,
         device: LunDevice::read(&mut fields, None)?,
     };
-    fields.finish();
+    fields.check_all_taken();
     Ok(lun)
 }
 

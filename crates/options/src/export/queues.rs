@@ -34,7 +34,7 @@ pub(super) fn iothreads(
     num_queues: u16,
 ) -> Result<Vec<String>, Problem> {
     let mut ids: Vec<String> = Vec::new();
-    for (key, item) in fields.one_or_list("iothread")? {
+    for (key, item) in fields.take_one_or_list("iothread")? {
         let (Value::Text(id) | Value::String(id)) = item else {
             return Err(Problem::BadValue {
                 key,
@@ -85,22 +85,22 @@ fn entries(fields: &mut Fields, names: &Names, num_queues: u16) -> Result<Vec<En
             });
         };
         let mut entry = Fields::new(object, &format!("{path}."), &[ENTRY_KEYS], &[])?;
-        let iothread = entry.required("iothread", "write the id of an iothread")?;
-        names.check_iothread(&entry.path("iothread"), &iothread)?;
+        let iothread = entry.take_required("iothread", "write the id of an iothread")?;
+        names.check_iothread(&entry.full_key("iothread"), &iothread)?;
         if entries.iter().any(|other| other.iothread == iothread) {
             return Err(conflict(format!(
                 "'{path}.iothread' names iothread '{iothread}' a second time; put all of its queues into one entry"
             )));
         }
         let vqs = vqs(&mut entry, num_queues)?;
-        entry.finish();
+        entry.check_all_taken();
         entries.push(Entry { iothread, vqs });
     }
     Ok(entries)
 }
 
 fn vqs(entry: &mut Fields, num_queues: u16) -> Result<Option<Vec<(String, u16)>>, Problem> {
-    let path = entry.path("vqs");
+    let path = entry.full_key("vqs");
     let items = match entry.take("vqs") {
         None => return Ok(None),
         Some(Value::List(items)) if !items.is_empty() => items,

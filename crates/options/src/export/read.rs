@@ -137,8 +137,8 @@ pub(crate) fn parse(object: Object, names: &mut Names) -> Result<ExportOptions, 
     let mut fields = Fields::new(object, "", r#type.keys, UNSUPPORTED_KEYS)?;
     fields.take("type");
     let id = fields
-        .value("id", &ID)?
-        .ok_or_else(|| fields.missing("id", "write id=NAME, such as id=export0"))?;
+        .take_value("id", &ID)?
+        .ok_or_else(|| fields.missing_key("id", "write id=NAME, such as id=export0"))?;
     let settings = ExportSettings::read(&mut fields, None)?;
     let TypeOptions {
         node_name,
@@ -146,7 +146,7 @@ pub(crate) fn parse(object: Object, names: &mut Names) -> Result<ExportOptions, 
         kind,
     } = (r#type.read)(&mut fields, names, &settings)?;
     let addr = addr(&mut fields)?;
-    fields.finish();
+    fields.check_all_taken();
     names.add_export(&id, &addr)?;
     Ok(ExportOptions {
         id,
@@ -163,8 +163,8 @@ fn disk(
     names: &Names,
     settings: &ExportSettings,
 ) -> Result<TypeOptions, Problem> {
-    let node_name = fields.value("node-name", &NODE_NAME)?.ok_or_else(|| {
-        fields.missing(
+    let node_name = fields.take_value("node-name", &NODE_NAME)?.ok_or_else(|| {
+        fields.missing_key(
             "node-name",
             "write node-name=NODE with the node-name of a --blockdev",
         )
@@ -218,9 +218,9 @@ fn controller(
 }
 
 fn addr(fields: &mut Fields) -> Result<SocketAddr, Problem> {
-    let Some(addr_type) = fields.value("addr.type", &ADDR_TYPE)? else {
+    let Some(addr_type) = fields.take_value("addr.type", &ADDR_TYPE)? else {
         let expected = "write addr.type=unix,addr.path=PATH, or addr.type=fd,addr.str=FD";
-        return Err(fields.missing("addr.type", expected));
+        return Err(fields.missing_key("addr.type", expected));
     };
     let (used, other, written) = match addr_type {
         AddrType::Unix => ("addr.path", "addr.str", "unix"),
@@ -233,24 +233,24 @@ fn addr(fields: &mut Fields) -> Result<SocketAddr, Problem> {
     }
     match addr_type {
         AddrType::Unix => {
-            let path = fields.required(
+            let path = fields.take_required(
                 "addr.path",
                 "write addr.path=PATH with the path of the socket to create",
             )?;
             if !socket::is_socket_path(path.as_bytes()) {
-                return Err(fields.bad_text("addr.path", &path, socket::SOCKET_EXPECTED));
+                return Err(fields.bad_value("addr.path", &path, socket::SOCKET_EXPECTED));
             }
             Ok(SocketAddr::Unix {
                 path: PathBuf::from(path),
             })
         }
         AddrType::Fd => {
-            let text = fields.required(
+            let text = fields.take_required(
                 "addr.str",
                 "write addr.str=FD with the number or name of a listening socket",
             )?;
-            socket::read_fd(&text)
-                .ok_or_else(|| fields.bad_text("addr.str", &text, socket::FD_EXPECTED))
+            socket::parse_inherited(&text)
+                .ok_or_else(|| fields.bad_value("addr.str", &text, socket::FD_EXPECTED))
         }
     }
 }

@@ -319,7 +319,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
     }
     validate(args)
         .map(Invocation::Serve)
-        .map_err(|reason| Problem::Conflict { reason }.at("serve"))
+        .map_err(|reason| Problem::Conflict { reason }.in_option("serve"))
 }
 
 fn log_level(quiet: bool, verbose: u8) -> LogLevel {

@@ -20,7 +20,7 @@ fn read(
 
 pub(super) fn disk_size(text: &str) -> Result<u64, String> {
     const EXPECTED: &str = "expected a size above 0, a multiple of 512, such as 4096, 512M or 1.5G";
-    let bytes = size::size(text).map_err(|_| EXPECTED.to_owned())?;
+    let bytes = size::parse_size(text).map_err(|_| EXPECTED.to_owned())?;
     let fits = bytes > 0 && bytes.is_multiple_of(512) && i64::try_from(bytes).is_ok();
     if fits {
         Ok(bytes)
@@ -30,7 +30,7 @@ pub(super) fn disk_size(text: &str) -> Result<u64, String> {
 }
 
 fn integer<T: TryFrom<u64>>(text: &str, min: u64, max: u64) -> Result<T, String> {
-    let number = read(text, min, max, size::integer)?;
+    let number = read(text, min, max, size::parse_integer)?;
     T::try_from(number).map_err(|_| format!("must be from {min} to {max}"))
 }
 
@@ -51,7 +51,7 @@ pub(super) fn events(text: &str) -> Result<u32, String> {
 pub(super) struct Cpus(pub(super) Vec<u16>);
 
 pub(super) fn cpus(text: &str) -> Result<Cpus, String> {
-    let cpus = cpus::read(text).map(Cpus);
+    let cpus = cpus::parse_cpu_set(text).map(Cpus);
     cpus.ok_or_else(|| format!("expected {}", cpus::CPUS_EXPECTED))
 }
 
@@ -64,26 +64,30 @@ pub(super) fn nanoseconds(text: &str) -> Result<u64, String> {
 }
 
 pub(super) fn queue_size(text: &str) -> Result<u16, String> {
-    let entries = size::integer(text).ok().and_then(limits::queue_size);
+    let entries = size::parse_integer(text)
+        .ok()
+        .and_then(limits::check_queue_size);
     entries.ok_or_else(|| format!("expected {}", limits::QUEUE_SIZE_EXPECTED))
 }
 
 pub(super) fn block_size(text: &str) -> Result<u32, String> {
-    let bytes = size::size(text).ok().and_then(limits::block_size);
+    let bytes = size::parse_size(text)
+        .ok()
+        .and_then(limits::check_block_size);
     bytes.ok_or_else(|| format!("expected {}", limits::BLOCK_SIZE_EXPECTED))
 }
 
 pub(super) fn serial(text: &str) -> Result<String, String> {
-    if limits::is_name(text, MAX_SERIAL_BYTES) {
+    if limits::is_label(text, MAX_SERIAL_BYTES) {
         Ok(text.to_owned())
     } else {
         Err(format!(
             "expected {}",
-            limits::name_expected(MAX_SERIAL_BYTES)
+            limits::label_expected(MAX_SERIAL_BYTES)
         ))
     }
 }
 
 pub(super) fn switch(text: &str) -> Result<bool, String> {
-    form::switch(text).ok_or_else(|| format!("expected {}", form::SWITCH_EXPECTED))
+    form::parse_switch(text).ok_or_else(|| format!("expected {}", form::SWITCH_EXPECTED))
 }
