@@ -26,7 +26,7 @@ pub enum Directive {
 /// A kind of directive. Configuration files create objects in this order: those that others refer to come first, and exports come
 /// after monitors that wait for a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum DirectiveKind {
     Object,
     Blockdev,
     Chardev,
@@ -34,7 +34,7 @@ pub(crate) enum Kind {
     Export,
 }
 
-impl Kind {
+impl DirectiveKind {
     /// The key that the first value of an option may omit.
     pub(crate) fn implied_key(self) -> &'static str {
         match self {
@@ -60,8 +60,8 @@ impl Kind {
         Ok(match self {
             Self::Object => Directive::Object(object::parse(object, names)?),
             Self::Blockdev => Directive::Blockdev(blockdev::parse(object, names)?),
-            Self::Chardev => Directive::Chardev(monitor::chardev(object, names)?),
-            Self::Monitor => Directive::Monitor(monitor::monitor(object, names)?),
+            Self::Chardev => Directive::Chardev(monitor::parse_chardev(object, names)?),
+            Self::Monitor => Directive::Monitor(monitor::parse_monitor(object, names)?),
             Self::Export => Directive::Export(export::parse(object, names)?),
         })
     }
@@ -70,7 +70,7 @@ impl Kind {
 /// A directive of the command line whose keys are not checked yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RawDirective {
-    pub(crate) kind: Kind,
+    pub(crate) kind: DirectiveKind,
     pub(crate) object: Object,
     /// The option, for errors.
     pub(crate) option: String,

@@ -12,7 +12,7 @@ use std::{
 
 use crate::{
     ConfigFile, Daemon, Invocation, MetricsAddr, Problem, Sandbox, UsageError, confinement,
-    directive::{Kind, RawDirective},
+    directive::{DirectiveKind, RawDirective},
     error::excerpt,
     getopt::{Item, Items, Opt},
     help, json,
@@ -171,11 +171,11 @@ enum ParsedOption {
 /// Parses the value of an option, without checking its keys.
 fn parse_option(opt: Opt, value: OsString, option: &str) -> Result<ParsedOption, Problem> {
     let kind = match opt {
-        Opt::Object => Kind::Object,
-        Opt::Blockdev => Kind::Blockdev,
-        Opt::Export => Kind::Export,
-        Opt::Chardev => Kind::Chardev,
-        Opt::Monitor => Kind::Monitor,
+        Opt::Object => DirectiveKind::Object,
+        Opt::Blockdev => DirectiveKind::Blockdev,
+        Opt::Export => DirectiveKind::Export,
+        Opt::Chardev => DirectiveKind::Chardev,
+        Opt::Monitor => DirectiveKind::Monitor,
         other => return Err(unsupported(other)),
     };
     let text = value.into_string().map_err(|value| Problem::Syntax {

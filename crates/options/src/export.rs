@@ -8,8 +8,8 @@ mod queues;
 mod read;
 
 pub use lun_device::{LunDevice, MAX_SCSI_SERIAL_BYTES};
-pub(crate) use luns::{KEYS as LUNS_KEYS, LUN_KEYS, lun};
-pub(crate) use read::{LSI_LUNS, LSI_OWN_TARGET, TYPES, VIRTIO_SCSI_LUNS, parse};
+pub(crate) use luns::{LUN_KEYS, LUNS_KEYS, parse_lun};
+pub(crate) use read::{LSI_LIMITS, LSI_OWN_TARGET, TYPES, VIRTIO_SCSI_LIMITS, parse};
 
 use crate::{
     DEFAULT_SERVE_QUEUES, MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SCSI_QUEUES, MAX_SERIAL_BYTES,

@@ -133,7 +133,7 @@ const UNSUPPORTED_BACKENDS: &[&str] = &[
 ];
 
 /// Reads the tree of a `--chardev`, and adds its name.
-pub(crate) fn chardev(object: Object, names: &mut Names) -> Result<ChardevOptions, Problem> {
+pub(crate) fn parse_chardev(object: Object, names: &mut Names) -> Result<ChardevOptions, Problem> {
     let Backend::Socket = choose_kind(&object, "", "backend", BACKENDS, UNSUPPORTED_BACKENDS)?;
     let mut fields = Fields::new(
         object,
@@ -148,19 +148,19 @@ pub(crate) fn chardev(object: Object, names: &mut Names) -> Result<ChardevOption
             reason: reason.to_owned(),
         })
     };
-    let for_servers = [
+    let server_keys = [
         ("wait", settings.wait.is_some()),
         ("users", settings.users.is_some()),
     ];
-    if let Some((key, _)) = for_servers
+    if let Some((key, _)) = server_keys
         .iter()
-        .find(|(_, is_there)| *is_there && !settings.server)
+        .find(|(_, is_given)| *is_given && !settings.server)
     {
         return conflict(&format!(
             "'{key}' is for servers; add 'server=on', or remove '{key}'"
         ));
     }
-    let fd = inherited_socket(&mut fields)?;
+    let fd = take_inherited_socket(&mut fields)?;
     let path = fields.take_value("path", &AnyText)?;
     let addr = match (path, fd) {
         (Some(_), Some(_)) => return conflict("'path' and 'fd' both name the socket; remove one"),
@@ -185,8 +185,8 @@ pub(crate) fn chardev(object: Object, names: &mut Names) -> Result<ChardevOption
     Ok(ChardevOptions { addr, settings })
 }
 
-/// Reads `fd`. In JSON a number may be written with quotes or without.
-fn inherited_socket(fields: &mut Fields) -> Result<Option<SocketAddr>, Problem> {
+/// Takes `fd`. In JSON a number may be written with quotes or without.
+fn take_inherited_socket(fields: &mut Fields) -> Result<Option<SocketAddr>, Problem> {
     let Some(value) = fields.take("fd") else {
         return Ok(None);
     };
@@ -200,7 +200,7 @@ fn inherited_socket(fields: &mut Fields) -> Result<Option<SocketAddr>, Problem> 
 }
 
 /// Reads the tree of a `--monitor`, and reserves its chardev.
-pub(crate) fn monitor(object: Object, names: &mut Names) -> Result<MonitorOptions, Problem> {
+pub(crate) fn parse_monitor(object: Object, names: &mut Names) -> Result<MonitorOptions, Problem> {
     let mut fields = Fields::new(object, "", &[MonitorOptions::KEYS], &[])?;
     let monitor = MonitorOptions::read(&mut fields, None)?;
     fields.check_all_taken();

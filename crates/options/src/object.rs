@@ -91,12 +91,13 @@ const UNSUPPORTED_KEYS: &[UnsupportedName] = &[UnsupportedName {
     instead: "leave it out",
 }];
 
+/// Types of objects.
 #[derive(Clone, Copy)]
-pub(crate) enum Type {
+pub(crate) enum ObjectType {
     Iothread,
 }
 
-pub(crate) const TYPES: &[(&str, Type)] = &[("iothread", Type::Iothread)];
+pub(crate) const TYPES: &[(&str, ObjectType)] = &[("iothread", ObjectType::Iothread)];
 
 #[rustfmt::skip]
 const UNSUPPORTED_TYPES: &[&str] = &[
@@ -107,18 +108,19 @@ const UNSUPPORTED_TYPES: &[&str] = &[
 /// Reads the tree of an `--object`, and adds its name.
 pub(crate) fn parse(object: Object, names: &mut Names) -> Result<ObjectOptions, Problem> {
     match choose_kind(&object, "", "qom-type", TYPES, UNSUPPORTED_TYPES)? {
-        Type::Iothread => iothread(object, names).map(ObjectOptions::Iothread),
+        ObjectType::Iothread => parse_iothread(object, names).map(ObjectOptions::Iothread),
     }
 }
 
-fn iothread(object: Object, names: &mut Names) -> Result<IothreadOptions, Problem> {
-    let iothread = read(object, None)?;
+/// Reads the tree of an `--object iothread`, and adds its name.
+fn parse_iothread(object: Object, names: &mut Names) -> Result<IothreadOptions, Problem> {
+    let iothread = read_iothread(object, None)?;
     names.add_iothread(&iothread.id)?;
     Ok(iothread)
 }
 
 /// Reads options of an iothread. Keys that are not given are as in `base`.
-pub(crate) fn read(
+pub(crate) fn read_iothread(
     object: Object,
     base: Option<&IothreadOptions>,
 ) -> Result<IothreadOptions, Problem> {

@@ -53,7 +53,7 @@ impl RunningObjects {
     /// # Errors
     /// The first problem of the options.
     pub fn iothread(now: &IothreadOptions, json: &str) -> Result<IothreadOptions, Problem> {
-        object::read(json::parse(json)?, Some(now))
+        object::read_iothread(json::parse(json)?, Some(now))
     }
 
     /// Changes the options of a vhost-user-blk export that only this type has.
@@ -111,8 +111,8 @@ impl RunningObjects {
         others: &[LunOptions],
     ) -> Result<LunOptions, Problem> {
         let object = json::parse(json)?;
-        let places = &export::VIRTIO_SCSI_LUNS;
-        export::lun(object, "", &self.names, places, writable, others)
+        let limits = &export::VIRTIO_SCSI_LIMITS;
+        export::parse_lun(object, "", &self.names, limits, writable, others)
     }
 }
 

@@ -9,18 +9,18 @@ use toml::de::{DeTable, DeValue};
 
 use crate::{
     MetricsAddr,
-    directive::Kind,
+    directive::DirectiveKind,
     key::UnsupportedName,
     metrics, suggest,
     tree::{Object, Value},
 };
 
-pub(crate) const SECTIONS: &[(&str, Kind)] = &[
-    ("iothread", Kind::Object),
-    ("blockdev", Kind::Blockdev),
-    ("chardev", Kind::Chardev),
-    ("monitor", Kind::Monitor),
-    ("export", Kind::Export),
+pub(crate) const SECTIONS: &[(&str, DirectiveKind)] = &[
+    ("iothread", DirectiveKind::Object),
+    ("blockdev", DirectiveKind::Blockdev),
+    ("chardev", DirectiveKind::Chardev),
+    ("monitor", DirectiveKind::Monitor),
+    ("export", DirectiveKind::Export),
 ];
 
 /// Options that a file does not have, and what to write instead.
@@ -57,7 +57,7 @@ pub(super) struct DocumentError {
 /// One table, such as `[export.e0]`.
 #[derive(Debug)]
 pub(super) struct Section {
-    pub(super) kind: Kind,
+    pub(super) kind: DirectiveKind,
     /// The name in the header.
     pub(super) name: String,
     /// The location of the name.
@@ -242,7 +242,7 @@ fn unknown(name: &str) -> String {
 }
 
 fn section(
-    kind: Kind,
+    kind: DirectiveKind,
     name: &str,
     header: Range<usize>,
     table: &DeTable<'_>,
@@ -261,10 +261,10 @@ fn section(
     }
     object.push(name_key.to_owned(), Value::Text(name.to_owned()));
     let implied = match kind {
-        Kind::Object => Some("iothread"),
-        Kind::Chardev => Some("socket"),
-        Kind::Export => Some("vhost-user-blk"),
-        Kind::Blockdev | Kind::Monitor => None,
+        DirectiveKind::Object => Some("iothread"),
+        DirectiveKind::Chardev => Some("socket"),
+        DirectiveKind::Export => Some("vhost-user-blk"),
+        DirectiveKind::Blockdev | DirectiveKind::Monitor => None,
     };
     if let Some(implied) = implied.filter(|_| object.get(kind.implied_key()).is_none()) {
         let key = kind.implied_key().to_owned();

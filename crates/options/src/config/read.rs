@@ -12,7 +12,7 @@ use crate::{
         location::Lines,
         order,
     },
-    directive::{Kind, RawDirective},
+    directive::{DirectiveKind, RawDirective},
     names::Names,
     suggest,
     tree::{Object, Value},
@@ -25,7 +25,7 @@ enum Entry {
 }
 
 impl Entry {
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> DirectiveKind {
         match self {
             Self::File(section) => section.kind,
             Self::Option(option) => option.kind,
@@ -78,7 +78,7 @@ pub(super) fn read_all(
     } = document::read(text);
     let metrics = metrics.or(metrics_of_file);
     let mut found: Vec<ReadError> = errors.into_iter().map(ReadError::from).collect();
-    let replaced: BTreeSet<(Kind, &str)> = options
+    let replaced: BTreeSet<(DirectiveKind, &str)> = options
         .iter()
         .filter_map(|option| Some((option.kind, option.name()?)))
         .collect();
@@ -115,8 +115,8 @@ fn sort_entries(
     found: &mut Vec<ReadError>,
 ) -> Vec<Entry> {
     entries.sort_by_key(Entry::kind);
-    let is_node = |entry: &Entry| entry.kind() == Kind::Blockdev;
-    let first = entries.partition_point(|entry| entry.kind() < Kind::Blockdev);
+    let is_node = |entry: &Entry| entry.kind() == DirectiveKind::Blockdev;
+    let first = entries.partition_point(|entry| entry.kind() < DirectiveKind::Blockdev);
     let number = entries[first..].iter().take_while(|e| is_node(e)).count();
     let nodes: Vec<&Object> = entries[first..first + number]
         .iter()
@@ -253,15 +253,15 @@ fn remove(object: &mut Object, path: &str) -> bool {
 /// Assumes that the names of an invalid entry are defined, so that references to them are not reported.
 fn assume_names_defined(entry: &Entry, names: &mut Names) {
     let (kind, name_key) = match entry.kind() {
-        Kind::Object => ("iothread", "id"),
-        Kind::Chardev => ("chardev", "id"),
-        Kind::Blockdev => {
+        DirectiveKind::Object => ("iothread", "id"),
+        DirectiveKind::Chardev => ("chardev", "id"),
+        DirectiveKind::Blockdev => {
             for name in order::defined_names(entry.object()) {
                 names.assume_defined("node", name);
             }
             return;
         }
-        Kind::Monitor | Kind::Export => return,
+        DirectiveKind::Monitor | DirectiveKind::Export => return,
     };
     if let Some(Value::Text(name) | Value::String(name)) = entry.object().get(name_key) {
         names.assume_defined(kind, name);

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The keys of an export with several disks.
-pub(crate) const KEYS: &[Key] = &[Key::new(
+pub(crate) const LUNS_KEYS: &[Key] = &[Key::new(
     "luns",
     "LIST",
     "several disks: luns.0.node-name=NODE, with target=N, lun=N, writable=on|off and other keys of SCSI disks (blockplane's own)",
@@ -36,7 +36,7 @@ pub(crate) const LUN_KEYS: &[Key] = &[
 ];
 
 /// Keys that each disk has for itself if there are several.
-fn disk_keys() -> impl Iterator<Item = &'static str> {
+fn keys_of_each_disk() -> impl Iterator<Item = &'static str> {
     LunDevice::KEYS.iter().map(|key| key.name)
 }
 
@@ -54,17 +54,20 @@ pub(crate) struct LunLimits {
     pub may_be_empty: bool,
 }
 
-/// Reads all disks. `writable` is that of the export.
-pub(super) fn luns(
+/// Reads the disks of a controller: those in `luns`, or the one of `node-name`. `writable` is that of the export.
+pub(super) fn read_luns(
     fields: &mut Fields,
     names: &Names,
     limits: &LunLimits,
     writable: bool,
 ) -> Result<Vec<LunOptions>, Problem> {
-    let one = fields.take_value("node-name", &NODE_NAME)?;
+    let only_node = fields.take_value("node-name", &NODE_NAME)?;
     let items = match fields.take("luns") {
         None => {
-            if one.is_none() && limits.may_be_empty && !disk_keys().any(|key| fields.has(key)) {
+            if only_node.is_none()
+                && limits.may_be_empty
+                && !keys_of_each_disk().any(|key| fields.has(key))
+            {
                 return Ok(Vec::new());
             }
             let missing = || {
@@ -73,7 +76,7 @@ pub(super) fn luns(
                 expected: "write node-name=NODE with the node-name of a --blockdev, or a list of them: luns.0.node-name=NODE".to_owned(),
             }
             };
-            let node_name = one.ok_or_else(missing)?;
+            let node_name = only_node.ok_or_else(missing)?;
             check_node(names, "node-name", &node_name, writable)?;
             return Ok(vec![LunOptions {
                 node_name,
@@ -92,8 +95,8 @@ pub(super) fn luns(
             });
         }
     };
-    let beside = disk_keys().find(|key| fields.take(key).is_some());
-    if let Some(key) = one.map(|_| "node-name").or(beside) {
+    let disk_key = keys_of_each_disk().find(|key| fields.take(key).is_some());
+    if let Some(key) = only_node.map(|_| "node-name").or(disk_key) {
         let reason =
             format!("'{key}' and 'luns' contradict each other; write luns.0.{key} instead");
         return Err(Problem::Conflict { reason });
@@ -109,13 +112,13 @@ pub(super) fn luns(
             });
         };
         let prefix = format!("{path}.");
-        luns.push(lun(object, &prefix, names, limits, writable, &luns)?);
+        luns.push(parse_lun(object, &prefix, names, limits, writable, &luns)?);
     }
     Ok(luns)
 }
 
-/// Reads a disk that is added to `others`.
-pub(crate) fn lun(
+/// Reads one disk, which gets a free LUN beside `others` unless it names one. `prefix` precedes its keys in errors.
+pub(crate) fn parse_lun(
     object: Object,
     prefix: &str,
     names: &Names,
@@ -144,13 +147,13 @@ pub(crate) fn lun(
         );
         return Err(fields.bad_value("target", &target.to_string(), &expected));
     }
-    let at = |lun: u16| {
+    let disk_at = |lun: u16| {
         let mut others = others.iter();
         others.find(move |other| (other.target, other.lun) == (target, lun))
     };
-    let free = || (0..=limits.max_lun).find(|lun| at(*lun).is_none());
-    let lun = lun.or_else(free).unwrap_or(limits.max_lun);
-    if let Some(other) = at(lun) {
+    let first_free = || (0..=limits.max_lun).find(|lun| disk_at(*lun).is_none());
+    let lun = lun.or_else(first_free).unwrap_or(limits.max_lun);
+    if let Some(other) = disk_at(lun) {
         let reason = format!(
             "'{}': target {target}, LUN {lun} is node '{}' already; give it another 'lun' or 'target'",
             fields.full_key("lun"),

@@ -12,7 +12,7 @@ use crate::{
     tree::Value,
 };
 
-const MAPPING: &str = "iothread-vq-mapping";
+const MAPPING_KEY: &str = "iothread-vq-mapping";
 
 /// The keys of one entry of the mapping.
 const ENTRY_KEYS: &[Key] = &[
@@ -21,14 +21,14 @@ const ENTRY_KEYS: &[Key] = &[
 ];
 
 /// One entry of the mapping.
-struct Entry {
+struct MappingEntry {
     iothread: String,
     /// The queues, each with the full name of its key. `None`: not given.
     vqs: Option<Vec<(String, u16)>>,
 }
 
 /// Reads both keys. The list is empty if neither is given.
-pub(super) fn iothreads(
+pub(super) fn read_iothreads(
     fields: &mut Fields,
     names: &Names,
     num_queues: u16,
@@ -51,32 +51,37 @@ pub(super) fn iothreads(
         }
         ids.push(id);
     }
-    let entries = entries(fields, names, num_queues)?;
+    let entries = read_mapping(fields, names, num_queues)?;
     match (ids.is_empty(), entries.is_empty()) {
         (_, true) => Ok(ids),
-        (true, false) => assign(entries, num_queues),
+        (true, false) => iothread_of_each_queue(entries, num_queues),
         (false, false) => Err(conflict(format!(
-            "'iothread' and '{MAPPING}' contradict each other; use one of them"
+            "'iothread' and '{MAPPING_KEY}' contradict each other; use one of them"
         ))),
     }
 }
 
-fn entries(fields: &mut Fields, names: &Names, num_queues: u16) -> Result<Vec<Entry>, Problem> {
-    let mut entries: Vec<Entry> = Vec::new();
-    let example = format!("entries such as {MAPPING}.0.iothread=ID");
-    let items = match fields.take(MAPPING) {
+/// Reads `iothread-vq-mapping`; empty if it is not given.
+fn read_mapping(
+    fields: &mut Fields,
+    names: &Names,
+    num_queues: u16,
+) -> Result<Vec<MappingEntry>, Problem> {
+    let mut entries: Vec<MappingEntry> = Vec::new();
+    let example = format!("entries such as {MAPPING_KEY}.0.iothread=ID");
+    let items = match fields.take(MAPPING_KEY) {
         None => return Ok(entries),
         Some(Value::List(items)) if !items.is_empty() => items,
         Some(other) => {
             return Err(Problem::BadValue {
-                key: MAPPING.to_owned(),
+                key: MAPPING_KEY.to_owned(),
                 value: other.excerpt(),
                 expected: format!("a list of {example}"),
             });
         }
     };
     for (i, item) in items.into_iter().enumerate() {
-        let path = format!("{MAPPING}.{i}");
+        let path = format!("{MAPPING_KEY}.{i}");
         let Value::Object(object) = item else {
             return Err(Problem::BadValue {
                 key: path,
@@ -92,14 +97,15 @@ fn entries(fields: &mut Fields, names: &Names, num_queues: u16) -> Result<Vec<En
                 "'{path}.iothread' names iothread '{iothread}' a second time; put all of its queues into one entry"
             )));
         }
-        let vqs = vqs(&mut entry, num_queues)?;
+        let vqs = read_vqs(&mut entry, num_queues)?;
         entry.check_all_taken();
-        entries.push(Entry { iothread, vqs });
+        entries.push(MappingEntry { iothread, vqs });
     }
     Ok(entries)
 }
 
-fn vqs(entry: &mut Fields, num_queues: u16) -> Result<Option<Vec<(String, u16)>>, Problem> {
+/// Reads the queues of an entry of the mapping, each with the full name of its key, for errors.
+fn read_vqs(entry: &mut Fields, num_queues: u16) -> Result<Option<Vec<(String, u16)>>, Problem> {
     let path = entry.full_key("vqs");
     let items = match entry.take("vqs") {
         None => return Ok(None),
@@ -115,7 +121,7 @@ fn vqs(entry: &mut Fields, num_queues: u16) -> Result<Option<Vec<(String, u16)>>
         }
     };
     let numbered = items.iter().enumerate();
-    let read = |(i, item): (usize, &Value)| {
+    let read_index = |(i, item): (usize, &Value)| {
         let path = format!("{path}.{i}");
         let last = num_queues - 1;
         let index = number(0, last)
@@ -130,22 +136,25 @@ fn vqs(entry: &mut Fields, num_queues: u16) -> Result<Option<Vec<(String, u16)>>
             })?;
         Ok((path, index))
     };
-    numbered.map(read).collect::<Result<_, _>>().map(Some)
+    numbered.map(read_index).collect::<Result<_, _>>().map(Some)
 }
 
-/// Converts entries to the list.
-fn assign(entries: Vec<Entry>, num_queues: u16) -> Result<Vec<String>, Problem> {
-    let with = entries.iter().filter(|entry| entry.vqs.is_some()).count();
-    if with == 0 {
+/// The iothread of each queue. Without `vqs` in any entry, the list of iothreads, over which queues are spread.
+fn iothread_of_each_queue(
+    entries: Vec<MappingEntry>,
+    num_queues: u16,
+) -> Result<Vec<String>, Problem> {
+    let with_vqs = entries.iter().filter(|entry| entry.vqs.is_some()).count();
+    if with_vqs == 0 {
         return Ok(entries.into_iter().map(|entry| entry.iothread).collect());
     }
     if let Some(i) = entries.iter().position(|entry| entry.vqs.is_none()) {
         return Err(conflict(format!(
-            "'{MAPPING}.{i}' has no 'vqs' and others have; either all entries have 'vqs' or none has"
+            "'{MAPPING_KEY}.{i}' has no 'vqs' and others have; either all entries have 'vqs' or none has"
         )));
     }
     let mut queues: Vec<Option<&str>> = vec![None; usize::from(num_queues)];
-    for Entry { iothread, vqs } in &entries {
+    for MappingEntry { iothread, vqs } in &entries {
         for (path, index) in vqs.iter().flatten() {
             if let Some(taken) = queues[usize::from(*index)].replace(iothread) {
                 return Err(conflict(format!(
@@ -156,7 +165,7 @@ fn assign(entries: Vec<Entry>, num_queues: u16) -> Result<Vec<String>, Problem> 
     }
     if let Some(missing) = queues.iter().position(Option::is_none) {
         return Err(conflict(format!(
-            "'{MAPPING}' leaves out queue {missing}; with 'vqs', each of the {num_queues} queues ('num-queues') is given to one iothread"
+            "'{MAPPING_KEY}' leaves out queue {missing}; with 'vqs', each of the {num_queues} queues ('num-queues') is given to one iothread"
         )));
     }
     Ok(queues.into_iter().flatten().map(str::to_owned).collect())

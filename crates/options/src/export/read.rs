@@ -40,9 +40,9 @@ const UNSUPPORTED_KEYS: &[UnsupportedName] = &[
     },
 ];
 
-/// A type of export: its keys, and the function that reads its own options.
+/// A type of export: its keys, and the function that reads the options that only it has.
 #[derive(Clone, Copy)]
-pub(crate) struct Type {
+pub(crate) struct ExportType {
     pub keys: &'static [&'static [Key]],
     read: fn(&mut Fields, &Names, &ExportSettings) -> Result<TypeOptions, Problem>,
 }
@@ -55,37 +55,37 @@ struct TypeOptions {
     kind: ExportKind,
 }
 
-pub(crate) const TYPES: &[(&str, Type)] = &[
+pub(crate) const TYPES: &[(&str, ExportType)] = &[
     (
         "vhost-user-blk",
-        Type {
+        ExportType {
             keys: &[ExportSettings::KEYS, VhostUserBlkOptions::KEYS],
-            read: disk,
+            read: read_vhost_user_blk,
         },
     ),
     (
         "vhost-user-scsi",
-        Type {
+        ExportType {
             keys: &[
                 ExportSettings::KEYS,
                 VhostUserScsiOptions::KEYS,
-                luns::KEYS,
+                luns::LUNS_KEYS,
                 LunDevice::KEYS,
             ],
-            read: virtio_controller,
+            read: read_vhost_user_scsi,
         },
     ),
     (
         "vfio-user-lsi53c895a",
-        Type {
-            keys: &[ExportSettings::KEYS, luns::KEYS, LunDevice::KEYS],
-            read: controller,
+        ExportType {
+            keys: &[ExportSettings::KEYS, luns::LUNS_KEYS, LunDevice::KEYS],
+            read: read_lsi53c895a,
         },
     ),
 ];
 
 /// Targets and LUNs of virtio-scsi: a byte for the target and 14 bits for the unit (virtio specification 1.2, section 5.6.6.1).
-pub(crate) const VIRTIO_SCSI_LUNS: LunLimits = LunLimits {
+pub(crate) const VIRTIO_SCSI_LIMITS: LunLimits = LunLimits {
     max_target: 255,
     max_lun: 16_383,
     initiator: None,
@@ -97,7 +97,7 @@ pub(crate) const VIRTIO_SCSI_LUNS: LunLimits = LunLimits {
 pub(crate) const LSI_OWN_TARGET: u16 = 7;
 
 /// Targets and LUNs of the LSI 53C895A: its bus has 16 bits, and IDENTIFY has six for the unit.
-pub(crate) const LSI_LUNS: LunLimits = LunLimits {
+pub(crate) const LSI_LIMITS: LunLimits = LunLimits {
     max_target: 15,
     max_lun: 63,
     initiator: Some(LSI_OWN_TARGET),
@@ -145,7 +145,7 @@ pub(crate) fn parse(object: Object, names: &mut Names) -> Result<ExportOptions, 
         iothreads,
         kind,
     } = (r#type.read)(&mut fields, names, &settings)?;
-    let addr = addr(&mut fields)?;
+    let addr = read_addr(&mut fields)?;
     fields.check_all_taken();
     names.add_export(&id, &addr)?;
     Ok(ExportOptions {
@@ -158,7 +158,8 @@ pub(crate) fn parse(object: Object, names: &mut Names) -> Result<ExportOptions, 
     })
 }
 
-fn disk(
+/// Reads the options of `vhost-user-blk`: one disk.
+fn read_vhost_user_blk(
     fields: &mut Fields,
     names: &Names,
     settings: &ExportSettings,
@@ -173,37 +174,37 @@ fn disk(
     let disk = VhostUserBlkOptions::read(fields, None)?;
     Ok(TypeOptions {
         node_name,
-        iothreads: queues::iothreads(fields, names, disk.num_queues)?,
+        iothreads: queues::read_iothreads(fields, names, disk.num_queues)?,
         kind: ExportKind::VhostUserBlk(disk),
     })
 }
 
-/// Reads a controller with virtqueues.
-fn virtio_controller(
+/// Reads the options of `vhost-user-scsi`: a controller with virtqueues.
+fn read_vhost_user_scsi(
     fields: &mut Fields,
     names: &Names,
     settings: &ExportSettings,
 ) -> Result<TypeOptions, Problem> {
-    let luns = luns::luns(fields, names, &VIRTIO_SCSI_LUNS, settings.writable)?;
+    let luns = luns::read_luns(fields, names, &VIRTIO_SCSI_LIMITS, settings.writable)?;
     let queues = VhostUserScsiOptions::read(fields, None)?;
     Ok(TypeOptions {
         node_name: luns
             .first()
             .map_or_else(String::new, |lun| lun.node_name.clone()),
         // The queues for control and events come first.
-        iothreads: queues::iothreads(fields, names, queues.num_queues + 2)?,
+        iothreads: queues::read_iothreads(fields, names, queues.num_queues + 2)?,
         kind: ExportKind::VhostUserScsi { queues, luns },
     })
 }
 
-/// Reads a controller that runs on one iothread.
-fn controller(
+/// Reads the options of `vfio-user-lsi53c895a`: a controller without queues, which runs on one iothread.
+fn read_lsi53c895a(
     fields: &mut Fields,
     names: &Names,
     settings: &ExportSettings,
 ) -> Result<TypeOptions, Problem> {
-    let luns = luns::luns(fields, names, &LSI_LUNS, settings.writable)?;
-    let iothreads = queues::iothreads(fields, names, 1)?;
+    let luns = luns::read_luns(fields, names, &LSI_LIMITS, settings.writable)?;
+    let iothreads = queues::read_iothreads(fields, names, 1)?;
     if let [_, second, ..] = iothreads.as_slice() {
         let reason = format!(
             "'iothread' names '{second}' as well: this device has no queues, and runs on one iothread"
@@ -217,18 +218,20 @@ fn controller(
     })
 }
 
-fn addr(fields: &mut Fields) -> Result<SocketAddr, Problem> {
+/// Reads the address of the socket: `addr.type`, and the key that belongs to it.
+fn read_addr(fields: &mut Fields) -> Result<SocketAddr, Problem> {
     let Some(addr_type) = fields.take_value("addr.type", &ADDR_TYPE)? else {
         let expected = "write addr.type=unix,addr.path=PATH, or addr.type=fd,addr.str=FD";
         return Err(fields.missing_key("addr.type", expected));
     };
-    let (used, other, written) = match addr_type {
+    let (needed_key, other_key, word) = match addr_type {
         AddrType::Unix => ("addr.path", "addr.str", "unix"),
         AddrType::Fd => ("addr.str", "addr.path", "fd"),
     };
-    if fields.take(other).is_some() {
-        let reason =
-            format!("'{other}' does not belong to 'addr.type={written}', which takes '{used}'");
+    if fields.take(other_key).is_some() {
+        let reason = format!(
+            "'{other_key}' does not belong to 'addr.type={word}', which takes '{needed_key}'"
+        );
         return Err(Problem::Conflict { reason });
     }
     match addr_type {

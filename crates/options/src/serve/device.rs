@@ -1,6 +1,6 @@
 //! `--device`: the device that the guest sees, and the options that it supports.
 
-use crate::export::{LSI_LUNS, LSI_OWN_TARGET, VIRTIO_SCSI_LUNS};
+use crate::export::{LSI_LIMITS, LSI_OWN_TARGET, VIRTIO_SCSI_LIMITS};
 use crate::{MAX_QUEUES, MAX_SCSI_QUEUES};
 
 /// The device that the guest sees.
@@ -96,12 +96,12 @@ fn check_disks(device: ServeDevice, disks: usize) -> Result<(), String> {
             "serve them all with --device virtio-scsi, or each on a socket of its own",
         ),
         ServeDevice::VirtioScsi => (
-            VIRTIO_SCSI_LUNS.max_disks,
+            VIRTIO_SCSI_LIMITS.max_disks,
             "serve the others on another --socket",
         ),
         ServeDevice::Lsi53c895a => (
             // All targets but that of the adapter.
-            usize::from(LSI_LUNS.max_target),
+            usize::from(LSI_LIMITS.max_target),
             "serve the others on another --socket, or use --device virtio-scsi, which has 256",
         ),
     };
