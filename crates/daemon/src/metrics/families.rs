@@ -7,13 +7,13 @@ use telemetry::counters::Scale;
 use telemetry::queue::{Kind, QueueStats};
 
 use super::family::{BYTES, SECONDS, family, was_used};
-use super::latency_histogram::{LatencyHistogram, seconds};
+use super::latency_histogram::{LatencyHistogram, ns_to_seconds};
 use super::luns;
 use super::snapshot::{IothreadSnapshot, Snapshot};
 use crate::openmetrics::{Family, Format, Labels, MetricType, TextEncoder};
 
-/// A queue's counters. Latencies are read once, so that all families agree.
-struct Queue<'a> {
+/// The counters of a queue, and its labels. Latencies are read once, so that all families agree.
+struct QueueCounters<'a> {
     export: &'a str,
     index: String,
     iothread: &'a str,
@@ -21,7 +21,7 @@ struct Queue<'a> {
     latencies: [LatencyHistogram; 4],
 }
 
-impl Queue<'_> {
+impl QueueCounters<'_> {
     fn labels(&self) -> [(&'static str, &str); 2] {
         [("export", self.export), ("queue", &self.index)]
     }
@@ -32,8 +32,8 @@ impl Queue<'_> {
     }
 }
 
-/// Encodes all families.
-pub(super) fn write(snapshot: &Snapshot, format: Format) -> String {
+/// The text of all families.
+pub(super) fn encode_all(snapshot: &Snapshot, format: Format) -> String {
     let mut out = TextEncoder::new(format);
     out.begin_family(family(
         "blockplane_build",
@@ -41,23 +41,23 @@ pub(super) fn write(snapshot: &Snapshot, format: Format) -> String {
         None,
         "The program.",
     ));
-    out.integer(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    out.add_integer(&[("version", env!("CARGO_PKG_VERSION"))], 1);
     out.begin_family(family(
         "blockplane_reports_lost",
         MetricType::Counter,
         None,
         "Error reports that were dropped because the queue of reports to monitors was full.",
     ));
-    out.integer(&[], snapshot.dropped_reports.count());
-    exports(snapshot, &mut out);
+    out.add_integer(&[], snapshot.dropped_reports.count());
+    write_exports(snapshot, &mut out);
     let scale = Scale::new();
-    let queues: Vec<Queue<'_>> = snapshot
+    let queues: Vec<QueueCounters<'_>> = snapshot
         .exports
         .iter()
         .flat_map(|export| {
-            let queues = export.figures.queues.iter().enumerate();
+            let queues = export.stats.queues.iter().enumerate();
             let used = queues.filter(|(_, queue)| was_used(&queue.stats));
-            used.map(move |(index, queue)| Queue {
+            used.map(move |(index, queue)| QueueCounters {
                 export: &export.name,
                 index: index.to_string(),
                 iothread: &queue.iothread,
@@ -67,10 +67,10 @@ pub(super) fn write(snapshot: &Snapshot, format: Format) -> String {
             })
         })
         .collect();
-    queue_states(&queues, &mut out);
-    requests(&queues, &mut out);
-    luns::write(snapshot, scale, &mut out);
-    iothreads(&snapshot.iothreads, &mut out);
+    write_queue_states(&queues, &mut out);
+    write_queue_requests(&queues, &mut out);
+    luns::write_luns(snapshot, scale, &mut out);
+    write_iothreads(&snapshot.iothreads, &mut out);
     out.begin_family(family(
         "blockplane_node_size_bytes",
         MetricType::Gauge,
@@ -78,13 +78,13 @@ pub(super) fn write(snapshot: &Snapshot, format: Format) -> String {
         "Size of a disk or a part of one.",
     ));
     for node in &snapshot.nodes {
-        out.integer(&[("node", &node.name)], node.bytes);
+        out.add_integer(&[("node", &node.name)], node.size_bytes);
     }
     out.finish()
 }
 
 /// Writes a family about parked or late requests, for the exports that count them.
-fn waiting_requests(
+fn write_waiting_requests(
     snapshot: &Snapshot,
     out: &mut TextEncoder,
     family: Family,
@@ -93,12 +93,13 @@ fn waiting_requests(
     out.begin_family(family);
     for export in &snapshot.exports {
         if let Some(reports) = &export.reports {
-            out.integer(&[("export", &export.name)], value(reports.parked()));
+            out.add_integer(&[("export", &export.name)], value(reports.parked()));
         }
     }
 }
 
-fn exports(snapshot: &Snapshot, out: &mut TextEncoder) {
+/// Writes the families about exports.
+fn write_exports(snapshot: &Snapshot, out: &mut TextEncoder) {
     out.begin_family(family(
         "blockplane_export",
         MetricType::Info,
@@ -106,7 +107,7 @@ fn exports(snapshot: &Snapshot, out: &mut TextEncoder) {
         "An export and its node.",
     ));
     for export in &snapshot.exports {
-        out.integer(&[("export", &export.name), ("node", &export.node)], 1);
+        out.add_integer(&[("export", &export.name), ("node", &export.node)], 1);
     }
     out.begin_family(family(
         "blockplane_export_connected",
@@ -115,8 +116,8 @@ fn exports(snapshot: &Snapshot, out: &mut TextEncoder) {
         "Whether a front-end is connected.",
     ));
     for export in &snapshot.exports {
-        let connected = export.figures.connected.load(Ordering::Relaxed);
-        out.integer(&[("export", &export.name)], connected.into());
+        let connected = export.stats.connected.load(Ordering::Relaxed);
+        out.add_integer(&[("export", &export.name)], connected.into());
     }
     let waiting = family(
         "blockplane_export_requests_waiting",
@@ -124,14 +125,14 @@ fn exports(snapshot: &Snapshot, out: &mut TextEncoder) {
         None,
         "Requests that failed and are parked until they are resumed.",
     );
-    waiting_requests(snapshot, out, waiting, ParkedRequests::count);
+    write_waiting_requests(snapshot, out, waiting, ParkedRequests::count);
     let late = family(
         "blockplane_export_requests_late",
         MetricType::Counter,
         None,
         "Requests that took longer than request-timeout.",
     );
-    waiting_requests(snapshot, out, late, ParkedRequests::late);
+    write_waiting_requests(snapshot, out, late, ParkedRequests::late);
     out.begin_family(family(
         "blockplane_export_queues",
         MetricType::Gauge,
@@ -139,14 +140,15 @@ fn exports(snapshot: &Snapshot, out: &mut TextEncoder) {
         "Number of queues that a front-end can use.",
     ));
     for export in &snapshot.exports {
-        out.integer(
+        out.add_integer(
             &[("export", &export.name)],
-            export.figures.queues.len() as u64,
+            export.stats.queues.len() as u64,
         );
     }
 }
 
-fn queue_states(queues: &[Queue<'_>], out: &mut TextEncoder) {
+/// Writes the families about the state and activity of queues.
+fn write_queue_states(queues: &[QueueCounters<'_>], out: &mut TextEncoder) {
     out.begin_family(family(
         "blockplane_queue",
         MetricType::Info,
@@ -155,39 +157,39 @@ fn queue_states(queues: &[Queue<'_>], out: &mut TextEncoder) {
     ));
     for queue in queues {
         let [export, index] = queue.labels();
-        out.integer(&[export, index, ("iothread", queue.iothread)], 1);
+        out.add_integer(&[export, index, ("iothread", queue.iothread)], 1);
     }
-    let mut each = |name, kind, help, value: fn(&QueueStats) -> u64| {
+    let mut write_family = |name, kind, help, value: fn(&QueueStats) -> u64| {
         out.begin_family(family(name, kind, None, help));
         for queue in queues {
-            out.integer(&queue.labels(), value(queue.stats));
+            out.add_integer(&queue.labels(), value(queue.stats));
         }
     };
-    each(
+    write_family(
         "blockplane_queue_running",
         MetricType::Gauge,
         "Whether the queue is started.",
         |stats| u64::from(stats.size().get() > 0),
     );
-    each(
+    write_family(
         "blockplane_queue_entries",
         MetricType::Gauge,
         "Entries of its ring; 0 when it is not started.",
         |stats| stats.size().get(),
     );
-    each(
+    write_family(
         "blockplane_queue_inflight",
         MetricType::Gauge,
         "Requests in flight.",
         |stats| stats.in_flight().get(),
     );
-    each(
+    write_family(
         "blockplane_queue_turns",
         MetricType::Counter,
         "Turns of its iothread in which the queue had new requests.",
         |stats| stats.turns().get(),
     );
-    each(
+    write_family(
         "blockplane_queue_notifications",
         MetricType::Counter,
         "Signals to the guest.",
@@ -195,8 +197,9 @@ fn queue_states(queues: &[Queue<'_>], out: &mut TextEncoder) {
     );
 }
 
-fn requests(queues: &[Queue<'_>], out: &mut TextEncoder) {
-    let each = || {
+/// Writes the families about the requests of queues, with a label for the kind of requests.
+fn write_queue_requests(queues: &[QueueCounters<'_>], out: &mut TextEncoder) {
+    let queues_and_kinds = || {
         queues
             .iter()
             .flat_map(|queue| Kind::ALL.map(|kind| (queue, kind)))
@@ -207,8 +210,8 @@ fn requests(queues: &[Queue<'_>], out: &mut TextEncoder) {
         None,
         "Requests that succeeded.",
     ));
-    for (queue, kind) in each() {
-        out.integer(
+    for (queue, kind) in queues_and_kinds() {
+        out.add_integer(
             &queue.labels_with_op(kind),
             queue.latencies[kind as usize].operations,
         );
@@ -219,8 +222,8 @@ fn requests(queues: &[Queue<'_>], out: &mut TextEncoder) {
         BYTES,
         "Bytes of requests that succeeded.",
     ));
-    for (queue, kind) in each().filter(|(_, kind)| *kind != Kind::Flush) {
-        out.integer(
+    for (queue, kind) in queues_and_kinds().filter(|(_, kind)| *kind != Kind::Flush) {
+        out.add_integer(
             &queue.labels_with_op(kind),
             queue.stats.of(kind).bytes.get(),
         );
@@ -231,8 +234,8 @@ fn requests(queues: &[Queue<'_>], out: &mut TextEncoder) {
         None,
         "Requests that were merged with others before they were submitted.",
     ));
-    for (queue, kind) in each().filter(|(_, kind)| *kind != Kind::Flush) {
-        out.integer(
+    for (queue, kind) in queues_and_kinds().filter(|(_, kind)| *kind != Kind::Flush) {
+        out.add_integer(
             &queue.labels_with_op(kind),
             queue.stats.of(kind).merged.get(),
         );
@@ -243,11 +246,11 @@ fn requests(queues: &[Queue<'_>], out: &mut TextEncoder) {
         None,
         "Requests that failed on the disk (kind failed) or were rejected before they reached it (kind invalid).",
     ));
-    for (queue, kind) in each() {
+    for (queue, kind) in queues_and_kinds() {
         let [export, index, op] = queue.labels_with_op(kind);
         let stats = queue.stats.of(kind);
-        out.integer(&[export, index, op, ("kind", "failed")], stats.failed.get());
-        out.integer(
+        out.add_integer(&[export, index, op, ("kind", "failed")], stats.failed.get());
+        out.add_integer(
             &[export, index, op, ("kind", "invalid")],
             stats.invalid.get(),
         );
@@ -258,89 +261,90 @@ fn requests(queues: &[Queue<'_>], out: &mut TextEncoder) {
         SECONDS,
         "Time from the admission of a request to its completion.",
     ));
-    for (queue, kind) in each() {
-        queue.latencies[kind as usize].write(&queue.labels_with_op(kind), out);
+    for (queue, kind) in queues_and_kinds() {
+        queue.latencies[kind as usize].write_samples(&queue.labels_with_op(kind), out);
     }
 }
 
-fn iothreads(iothreads: &[IothreadSnapshot], out: &mut TextEncoder) {
+/// Writes the families about iothreads.
+fn write_iothreads(iothreads: &[IothreadSnapshot], out: &mut TextEncoder) {
     fn labels(iothread: &IothreadSnapshot) -> [(&'static str, &str); 1] {
         [("iothread", &iothread.name)]
     }
-    let mut times = |name, kind, help, ns: fn(&IothreadSnapshot) -> u64| {
+    let mut write_seconds = |name, kind, help, ns: fn(&IothreadSnapshot) -> u64| {
         out.begin_family(family(name, kind, SECONDS, help));
         for iothread in iothreads {
-            out.float(&labels(iothread), seconds(ns(iothread)));
+            out.add_float(&labels(iothread), ns_to_seconds(ns(iothread)));
         }
     };
-    times(
+    write_seconds(
         "blockplane_iothread_cpu_seconds",
         MetricType::Counter,
         "CPU time of the thread.",
         |iothread| iothread.cpu_time_ns(),
     );
-    times(
+    write_seconds(
         "blockplane_iothread_poll_seconds",
         MetricType::Counter,
         "Time that it polled.",
         |iothread| iothread.totals.iterations.poll_time_ns(),
     );
-    times(
+    write_seconds(
         "blockplane_iothread_poll_max_seconds",
         MetricType::Gauge,
         "Longest polling before it blocks (poll-max-ns).",
         |iothread| iothread.poll_max_ns,
     );
-    let mut counts = |name, kind, help, value: fn(&IothreadSnapshot) -> u64| {
+    let mut write_integers = |name, kind, help, value: fn(&IothreadSnapshot) -> u64| {
         out.begin_family(family(name, kind, None, help));
         for iothread in iothreads {
             let labels: Labels<'_> = &labels(iothread);
-            out.integer(labels, value(iothread));
+            out.add_integer(labels, value(iothread));
         }
     };
-    counts(
+    write_integers(
         "blockplane_iothread_iterations",
         MetricType::Counter,
         "Iterations of its event loop.",
         |iothread| iothread.totals.iterations.iterations(),
     );
-    counts(
+    write_integers(
         "blockplane_iothread_sleeps",
         MetricType::Counter,
         "Times that it blocked.",
         |iothread| iothread.totals.iterations.sleeps(),
     );
-    counts(
+    write_integers(
         "blockplane_iothread_polls",
         MetricType::Counter,
         "Times that it polled before it blocked.",
         |iothread| iothread.totals.iterations.polls(),
     );
-    counts(
+    write_integers(
         "blockplane_iothread_poll_hits",
         MetricType::Counter,
         "Times that polling found work.",
         |iothread| iothread.totals.iterations.poll_hits(),
     );
-    counts(
+    write_integers(
         "blockplane_iothread_submitted",
         MetricType::Counter,
         "Requests submitted to the kernel.",
         |iothread| iothread.totals.submits.requests.get(),
     );
-    counts(
+    write_integers(
         "blockplane_iothread_submit_calls",
         MetricType::Counter,
         "System calls that submitted them.",
         |iothread| iothread.totals.submits.calls.get(),
     );
-    counts(
+    write_integers(
         "blockplane_iothread_largest_batch",
         MetricType::Gauge,
         "Largest number of requests in one of these calls.",
         |iothread| iothread.totals.submits.largest_batch.get(),
     );
-    counts(
+    write_integers(
         "blockplane_iothread_aio_max_batch",
         MetricType::Gauge,
         "Limit on requests in one of these calls (aio-max-batch); 0: automatic.",

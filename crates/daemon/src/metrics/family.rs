@@ -4,6 +4,7 @@ use telemetry::queue::{Kind, QueueStats};
 
 use crate::openmetrics::{Family, MetricType};
 
+/// A family in one line.
 pub(super) const fn family(
     name: &'static str,
     kind: MetricType,
@@ -18,17 +19,18 @@ pub(super) const fn family(
     }
 }
 
+/// Units, as [`family`] takes them.
 pub(super) const SECONDS: Option<&str> = Some("seconds");
 pub(super) const BYTES: Option<&str> = Some("bytes");
 
 /// Whether a queue or LUN runs or has ever been used. Unused ones are left out: they would be most of the text.
 pub(super) fn was_used(stats: &QueueStats) -> bool {
-    let did = |kind: &Kind| {
+    let had_errors = |kind: &Kind| {
         let stats = stats.of(*kind);
         stats.failed.get() + stats.invalid.get() > 0
     };
     stats.size().get() > 0
         || stats.notifications().get() > 0
         || stats.last_ticks().get() > 0
-        || Kind::ALL.iter().any(did)
+        || Kind::ALL.iter().any(had_errors)
 }

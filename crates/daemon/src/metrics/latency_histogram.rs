@@ -18,7 +18,7 @@ pub(super) struct LatencyHistogram {
     /// Count of all requests.
     pub operations: u64,
     /// Sum of their latencies.
-    pub seconds: f64,
+    pub sum_seconds: f64,
 }
 
 impl LatencyHistogram {
@@ -28,7 +28,7 @@ impl LatencyHistogram {
         let ticks = stats.fold(0_u64, |sum, stats| sum.saturating_add(stats.ticks.get()));
         let counts: Vec<(f64, u64)> = counts
             .into_iter()
-            .map(|(end, count)| (seconds(scale.to_ns(end)), count))
+            .map(|(end, count)| (ns_to_seconds(scale.to_ns(end)), count))
             .collect();
         let bounds = POWERS.map(|power| 2.0_f64.powi(power));
         let (mut buckets, mut sum, mut next) = (Vec::new(), 0, 0);
@@ -43,21 +43,21 @@ impl LatencyHistogram {
         LatencyHistogram {
             buckets,
             operations: sum + above,
-            seconds: seconds(scale.to_ns(ticks)),
+            sum_seconds: ns_to_seconds(scale.to_ns(ticks)),
         }
     }
 
     /// Writes the samples, unless the histogram is empty: most guests never use some kinds of requests.
-    pub fn write(&self, labels: Labels<'_>, out: &mut TextEncoder) {
+    pub fn write_samples(&self, labels: Labels<'_>, out: &mut TextEncoder) {
         if self.operations > 0 {
-            out.histogram(labels, &self.buckets, self.operations, self.seconds);
+            out.add_histogram(labels, &self.buckets, self.operations, self.sum_seconds);
         }
     }
 }
 
-/// Converts nanoseconds; exact up to a hundred days, which is enough.
+/// Converts nanoseconds to seconds; exact up to a hundred days, which is enough.
 #[allow(clippy::cast_precision_loss)]
-pub(super) fn seconds(ns: u64) -> f64 {
+pub(super) fn ns_to_seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 

@@ -8,8 +8,8 @@ use super::latency_histogram::LatencyHistogram;
 use super::snapshot::{LunSnapshot, Snapshot};
 use crate::openmetrics::{MetricType, TextEncoder};
 
-/// A LUN's counters. Latencies are read once, so that all families agree.
-struct Lun<'a> {
+/// The counters of a LUN, and its labels. Latencies are read once, so that all families agree.
+struct LunCounters<'a> {
     export: &'a str,
     target: String,
     lun: String,
@@ -17,7 +17,7 @@ struct Lun<'a> {
     latencies: [LatencyHistogram; 4],
 }
 
-impl Lun<'_> {
+impl LunCounters<'_> {
     fn labels(&self) -> [(&'static str, &str); 4] {
         [
             ("export", self.export),
@@ -37,16 +37,17 @@ impl Lun<'_> {
         self.snapshot.stats.iter().map(|stats| value(stats)).sum()
     }
 
-    fn sum_of(&self, kind: Kind, value: impl Fn(&KindStats) -> u64) -> u64 {
+    /// Sum over all iothreads, for one kind of requests.
+    fn sum_of_kind(&self, kind: Kind, value: impl Fn(&KindStats) -> u64) -> u64 {
         self.sum(|stats| value(stats.of(kind)))
     }
 }
 
 /// Writes the families of all LUNs that were ever used.
-pub(super) fn write(snapshot: &Snapshot, scale: Scale, out: &mut TextEncoder) {
+pub(super) fn write_luns(snapshot: &Snapshot, scale: Scale, out: &mut TextEncoder) {
     let luns = snapshot.exports.iter().flat_map(|export| {
         let used = |lun: &&LunSnapshot| lun.stats.iter().any(|stats| was_used(stats));
-        export.luns.iter().filter(used).map(|snapshot| Lun {
+        export.luns.iter().filter(used).map(|snapshot| LunCounters {
             export: &export.name,
             target: snapshot.target.to_string(),
             lun: snapshot.lun.to_string(),
@@ -57,11 +58,11 @@ pub(super) fn write(snapshot: &Snapshot, scale: Scale, out: &mut TextEncoder) {
             }),
         })
     });
-    let luns: Vec<Lun<'_>> = luns.collect();
+    let luns: Vec<LunCounters<'_>> = luns.collect();
     if luns.is_empty() {
         return;
     }
-    let each = || {
+    let luns_and_kinds = || {
         luns.iter()
             .flat_map(|lun| Kind::ALL.map(|kind| (lun, kind)))
     };
@@ -72,7 +73,7 @@ pub(super) fn write(snapshot: &Snapshot, scale: Scale, out: &mut TextEncoder) {
         "Commands in flight that access the disk.",
     ));
     for lun in &luns {
-        out.integer(&lun.labels(), lun.sum(|stats| stats.in_flight().get()));
+        out.add_integer(&lun.labels(), lun.sum(|stats| stats.in_flight().get()));
     }
     out.begin_family(family(
         "blockplane_lun_operations",
@@ -80,9 +81,9 @@ pub(super) fn write(snapshot: &Snapshot, scale: Scale, out: &mut TextEncoder) {
         None,
         "Commands that succeeded, by operation on the disk.",
     ));
-    for (lun, kind) in each() {
+    for (lun, kind) in luns_and_kinds() {
         let operations = lun.latencies[kind as usize].operations;
-        out.integer(&lun.labels_with_op(kind), operations);
+        out.add_integer(&lun.labels_with_op(kind), operations);
     }
     out.begin_family(family(
         "blockplane_lun_transferred_bytes",
@@ -90,9 +91,9 @@ pub(super) fn write(snapshot: &Snapshot, scale: Scale, out: &mut TextEncoder) {
         BYTES,
         "Bytes of commands that succeeded.",
     ));
-    for (lun, kind) in each().filter(|(_, kind)| *kind != Kind::Flush) {
-        let bytes = lun.sum_of(kind, |stats| stats.bytes.get());
-        out.integer(&lun.labels_with_op(kind), bytes);
+    for (lun, kind) in luns_and_kinds().filter(|(_, kind)| *kind != Kind::Flush) {
+        let bytes = lun.sum_of_kind(kind, |stats| stats.bytes.get());
+        out.add_integer(&lun.labels_with_op(kind), bytes);
     }
     out.begin_family(family(
         "blockplane_lun_errors",
@@ -100,13 +101,16 @@ pub(super) fn write(snapshot: &Snapshot, scale: Scale, out: &mut TextEncoder) {
         None,
         "Commands that failed on the disk (kind failed) or were rejected before they reached it (kind invalid).",
     ));
-    for (lun, kind) in each() {
+    for (lun, kind) in luns_and_kinds() {
         let [export, target, number, node, op] = lun.labels_with_op(kind);
-        let mut count = |name, count| {
-            out.integer(&[export, target, number, node, op, ("kind", name)], count);
+        let mut add_sample = |name, count| {
+            out.add_integer(&[export, target, number, node, op, ("kind", name)], count);
         };
-        count("failed", lun.sum_of(kind, |stats| stats.failed.get()));
-        count("invalid", lun.sum_of(kind, |stats| stats.invalid.get()));
+        add_sample("failed", lun.sum_of_kind(kind, |stats| stats.failed.get()));
+        add_sample(
+            "invalid",
+            lun.sum_of_kind(kind, |stats| stats.invalid.get()),
+        );
     }
     out.begin_family(family(
         "blockplane_lun_latency_seconds",
@@ -114,7 +118,7 @@ pub(super) fn write(snapshot: &Snapshot, scale: Scale, out: &mut TextEncoder) {
         SECONDS,
         "Time from the admission of a command to its completion.",
     ));
-    for (lun, kind) in each() {
-        lun.latencies[kind as usize].write(&lun.labels_with_op(kind), out);
+    for (lun, kind) in luns_and_kinds() {
+        lun.latencies[kind as usize].write_samples(&lun.labels_with_op(kind), out);
     }
 }

@@ -41,7 +41,7 @@ impl Metrics {
     ) -> Result<Self, BoxError> {
         let listener = match handed_over {
             Some(fd) => HttpListener::from_tcp_fd(fd).map_err(BoxError::from),
-            None => listen(addr, inherited),
+            None => open_listener(addr, inherited),
         };
         let listener = listener.map_err(|failure| format!("--metrics: {failure}"))?;
         let tcp_addr = listener.tcp_addr();
@@ -65,36 +65,40 @@ impl Metrics {
         self.tcp_listener.as_ref().map(AsFd::as_fd)
     }
 
-    /// Replaces the snapshot.
+    /// Publishes a new snapshot for the metrics thread.
     pub fn update(&self, objects: &Objects) {
         let new = Arc::new(Snapshot::take(objects));
         *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = new;
     }
 }
 
-fn listen(addr: &MetricsAddr, inherited: &mut InheritedSockets) -> Result<HttpListener, BoxError> {
+/// Opens the listening socket; a service manager may have opened it before.
+fn open_listener(
+    addr: &MetricsAddr,
+    inherited: &mut InheritedSockets,
+) -> Result<HttpListener, BoxError> {
     let listener = match addr {
-        MetricsAddr::Tcp(addr) => return Ok(HttpListener::tcp(*addr)?),
+        MetricsAddr::Tcp(addr) => return Ok(HttpListener::bind_tcp(*addr)?),
         MetricsAddr::Socket(addr) => inherited.listen(addr, Peers::AsUmask)?,
     };
-    Ok(HttpListener::unix(listener)?)
+    Ok(HttpListener::from_unix(listener)?)
 }
 
 /// Pages that show the counters of the latest snapshot.
 struct MetricsPages(Arc<Mutex<Arc<Snapshot>>>);
 
 impl Pages for MetricsPages {
-    fn metrics(&self, format: Format) -> String {
+    fn metrics_page(&self, format: Format) -> String {
         // The lock ends with this statement: the main thread must not wait while text is written.
         let snapshot = self
             .0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        families::write(&snapshot, format)
+        families::encode_all(&snapshot, format)
     }
 
-    fn index(&self) -> String {
+    fn index_page(&self) -> String {
         concat!(
             "blockplane ",
             env!("CARGO_PKG_VERSION"),

@@ -21,10 +21,11 @@ pub(super) struct Snapshot {
     pub dropped_reports: DroppedReports,
 }
 
+/// An export.
 pub(super) struct ExportSnapshot {
     pub name: String,
     pub node: String,
-    pub figures: Arc<ExportStats>,
+    pub stats: Arc<ExportStats>,
     /// Counts of parked and late requests; `None` for devices that have no such counts.
     pub reports: Option<Arc<ExportReports>>,
     pub luns: Vec<LunSnapshot>,
@@ -39,6 +40,7 @@ pub(super) struct LunSnapshot {
     pub stats: Vec<Arc<QueueStats>>,
 }
 
+/// An iothread.
 pub(super) struct IothreadSnapshot {
     pub name: String,
     pub totals: IothreadTotals,
@@ -47,18 +49,20 @@ pub(super) struct IothreadSnapshot {
     thread_id: i32,
 }
 
+/// A node.
 pub(super) struct NodeSnapshot {
     pub name: String,
-    pub bytes: u64,
+    pub size_bytes: u64,
 }
 
 impl Snapshot {
+    /// Copies names and settings, and takes references to counters.
     pub fn take(objects: &Objects) -> Self {
         let export = |export: &Export| ExportSnapshot {
             name: export.options.id.clone(),
             node: export.options.node_name.clone(),
-            figures: export.stats.clone(),
-            luns: luns(export),
+            stats: export.stats.clone(),
+            luns: snapshots_of_luns(export),
             reports: export.reports.clone(),
         };
         let iothread = |iothread: &Iothread| IothreadSnapshot {
@@ -70,7 +74,7 @@ impl Snapshot {
         };
         let nodes = objects.nodes.iter().map(|open| NodeSnapshot {
             name: open.node.name().to_owned(),
-            bytes: open.node.size(),
+            size_bytes: open.node.size(),
         });
         Snapshot {
             exports: objects.exports.iter().map(export).collect(),
@@ -81,16 +85,17 @@ impl Snapshot {
     }
 }
 
-fn luns(export: &Export) -> Vec<LunSnapshot> {
+/// Snapshots of an export's LUNs, if it has any.
+fn snapshots_of_luns(export: &Export) -> Vec<LunSnapshot> {
     let luns = export.options.kind.luns();
     let luns = luns.into_iter().flatten().zip(&export.disks);
-    let snapshot = luns.map(|(lun, disk)| LunSnapshot {
+    let snapshots = luns.map(|(lun, disk)| LunSnapshot {
         target: lun.target,
         lun: lun.lun,
         node: lun.node_name.clone(),
         stats: disk.stats.clone(),
     });
-    snapshot.collect()
+    snapshots.collect()
 }
 
 impl IothreadSnapshot {

@@ -10,7 +10,7 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
-use crate::openmetrics::http::{Request, RequestKind};
+use crate::openmetrics::http::{Request, RequestedPage};
 use crate::openmetrics::limits::{
     KEEP_ALIVE_TIMEOUT, LINGER_TIMEOUT, MAX_REQUEST_BYTES, REQUEST_TIMEOUT, RESPONSE_TIMEOUT,
 };
@@ -20,6 +20,7 @@ use crate::openmetrics::pages::Pages;
 pub(crate) struct Client {
     socket: OwnedFd,
     state: State,
+    /// Bytes of requests that are not answered yet.
     input: Vec<u8>,
     /// When the connection is dropped.
     deadline: Instant,
@@ -34,8 +35,8 @@ enum State {
         response: Vec<u8>,
         /// Bytes that have been sent.
         sent: usize,
-        /// Close the connection afterwards.
-        close: bool,
+        /// The connection is closed afterwards.
+        close_after: bool,
     },
     /// Waiting for the client to close its side: a full close could discard the response on its way.
     Lingering,
@@ -53,7 +54,8 @@ impl Client {
         }
     }
 
-    pub fn is_closed(&self, now: Instant) -> bool {
+    /// Whether the connection has ended or its time is over.
+    pub fn is_over(&self, now: Instant) -> bool {
         matches!(self.state, State::Closed) || self.deadline <= now
     }
 
@@ -70,6 +72,7 @@ impl Client {
         )
     }
 
+    /// The events for which the socket is polled.
     pub fn poll_events(&self) -> PollFlags {
         match self.state {
             State::WritingResponse { .. } => PollFlags::OUT,
@@ -80,51 +83,56 @@ impl Client {
     /// Makes progress when the socket is readable or writable; handles at most one request.
     pub fn on_ready(&mut self, pages: &impl Pages, now: Instant) {
         let has_input = match self.state {
-            State::ReadingRequest => self.read(now),
-            State::WritingResponse { .. } => self.write(now),
+            State::ReadingRequest => self.read_input(now),
+            State::WritingResponse { .. } => self.write_response(now),
             State::Lingering => {
-                self.drain();
+                self.discard_input();
                 false
             }
             State::Closed => false,
         };
         if has_input && let Some(request) = Request::parse_next(&mut self.input) {
-            let response = request.response(|| match request.kind {
-                RequestKind::Metrics(format) => pages.metrics(format),
-                RequestKind::Index | RequestKind::Invalid(_) => pages.index(),
+            let response = request.response_bytes(|| match request.page {
+                RequestedPage::Metrics(format) => pages.metrics_page(format),
+                RequestedPage::Index | RequestedPage::Invalid(_) => pages.index_page(),
             });
             self.state = State::WritingResponse {
                 response,
                 sent: 0,
-                close: request.close,
+                close_after: request.close_after,
             };
             self.deadline = now + RESPONSE_TIMEOUT;
         }
     }
 
-    /// True when input has arrived.
-    fn read(&mut self, now: Instant) -> bool {
-        let had = self.input.len();
+    /// Reads what has arrived. True if there is new input.
+    fn read_input(&mut self, now: Instant) -> bool {
+        let len_before = self.input.len();
         self.input.resize(MAX_REQUEST_BYTES, 0);
         // There is room: a partial request that fills the buffer was rejected before.
-        let got = recv(&self.socket, &mut self.input[had..], RecvFlags::empty());
-        let got = got.map(|(_, got)| got);
-        self.input.truncate(had + got.unwrap_or(0));
-        match got {
+        let received = recv(
+            &self.socket,
+            &mut self.input[len_before..],
+            RecvFlags::empty(),
+        );
+        let received = received.map(|(_, len)| len);
+        self.input.truncate(len_before + received.unwrap_or(0));
+        match received {
             Ok(0) => self.state = State::Closed,
-            Ok(_) if had == 0 => self.deadline = now + REQUEST_TIMEOUT,
+            Ok(_) if len_before == 0 => self.deadline = now + REQUEST_TIMEOUT,
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
             Err(_) => self.state = State::Closed,
         }
-        got.is_ok_and(|got| got > 0)
+        received.is_ok_and(|len| len > 0)
     }
 
-    /// True when the response is written and the next request is already in the buffer.
-    fn write(&mut self, now: Instant) -> bool {
+    /// Sends what the socket takes of the response. True when it is sent completely and the next request is already in
+    /// the buffer.
+    fn write_response(&mut self, now: Instant) -> bool {
         let State::WritingResponse {
             response,
             sent,
-            close,
+            close_after,
         } = &mut self.state
         else {
             return false;
@@ -140,9 +148,9 @@ impl Client {
         if *sent < response.len() {
             return false;
         }
-        let close = *close;
+        let close_after = *close_after;
         self.idle_since = now;
-        if close {
+        if close_after {
             // An error only means that the client has disconnected.
             let _ = shutdown(&self.socket, Shutdown::Write);
             self.state = State::Lingering;
@@ -150,19 +158,20 @@ impl Client {
             return false;
         }
         self.state = State::ReadingRequest;
-        let wait = if self.input.is_empty() {
+        let timeout = if self.input.is_empty() {
             KEEP_ALIVE_TIMEOUT
         } else {
             REQUEST_TIMEOUT
         };
-        self.deadline = now + wait;
+        self.deadline = now + timeout;
         !self.input.is_empty()
     }
 
-    fn drain(&mut self) {
+    /// Discards input while the client closes its side.
+    fn discard_input(&mut self) {
         let mut discarded = [0; MAX_REQUEST_BYTES];
         match recv(&self.socket, &mut discarded[..], RecvFlags::empty()) {
-            Ok((_, got)) if got > 0 => {}
+            Ok((_, len)) if len > 0 => {}
             Err(Errno::AGAIN | Errno::INTR) => {}
             _ => self.state = State::Closed,
         }

@@ -21,6 +21,7 @@ pub enum MetricType {
 }
 
 impl MetricType {
+    /// The type's name in a format.
     fn name(self, format: Format) -> &'static str {
         match (self, format) {
             (Self::Counter, _) => "counter",
@@ -31,7 +32,7 @@ impl MetricType {
     }
 
     /// Suffix that names of samples add to that of the family.
-    fn suffix(self) -> &'static str {
+    fn sample_suffix(self) -> &'static str {
         match self {
             Self::Counter => "_total",
             Self::Info => "_info",
@@ -84,39 +85,45 @@ impl TextEncoder {
         } = family;
         let suffix = match self.format {
             Format::OpenMetrics => "",
-            Format::Prometheus => kind.suffix(),
+            Format::Prometheus => kind.sample_suffix(),
         };
         let kind = kind.name(self.format);
-        self.line(format_args!("# TYPE {name}{suffix} {kind}"));
+        self.write_line(format_args!("# TYPE {name}{suffix} {kind}"));
         if let (Some(unit), Format::OpenMetrics) = (unit, self.format) {
-            self.line(format_args!("# UNIT {name} {unit}"));
+            self.write_line(format_args!("# UNIT {name} {unit}"));
         }
         let help = escaped(help);
-        self.line(format_args!("# HELP {name}{suffix} {help}"));
+        self.write_line(format_args!("# HELP {name}{suffix} {help}"));
         self.family = Some(family);
     }
 
     /// Adds a sample with an integer value.
-    pub fn integer(&mut self, labels: Labels<'_>, value: u64) {
-        self.sample(self.suffix(), labels, None, &value.to_string());
+    pub fn add_integer(&mut self, labels: Labels<'_>, value: u64) {
+        self.write_sample(self.sample_suffix(), labels, None, &value.to_string());
     }
 
     /// Adds a sample with a floating-point value.
-    pub fn float(&mut self, labels: Labels<'_>, value: f64) {
-        self.sample(self.suffix(), labels, None, &format_float(value));
+    pub fn add_float(&mut self, labels: Labels<'_>, value: f64) {
+        self.write_sample(self.sample_suffix(), labels, None, &format_float(value));
     }
 
     /// Adds the samples of a histogram: upper bounds in ascending order with their cumulative counts, then the total
     /// count and the sum of the values.
-    pub fn histogram(&mut self, labels: Labels<'_>, buckets: &[(f64, u64)], count: u64, sum: f64) {
+    pub fn add_histogram(
+        &mut self,
+        labels: Labels<'_>,
+        buckets: &[(f64, u64)],
+        count: u64,
+        sum: f64,
+    ) {
         for (bound, count) in buckets {
             let bound = format_float(*bound);
-            self.sample("_bucket", labels, Some(&bound), &count.to_string());
+            self.write_sample("_bucket", labels, Some(&bound), &count.to_string());
         }
         let count = count.to_string();
-        self.sample("_bucket", labels, Some("+Inf"), &count);
-        self.sample("_sum", labels, None, &format_float(sum));
-        self.sample("_count", labels, None, &count);
+        self.write_sample("_bucket", labels, Some("+Inf"), &count);
+        self.write_sample("_sum", labels, None, &format_float(sum));
+        self.write_sample("_count", labels, None, &count);
     }
 
     /// Ends the text and returns it.
@@ -128,11 +135,13 @@ impl TextEncoder {
         self.out
     }
 
-    fn suffix(&self) -> &'static str {
-        self.family.map_or("", |family| family.kind.suffix())
+    /// Suffix that the type of the current family gives to names of samples.
+    fn sample_suffix(&self) -> &'static str {
+        self.family.map_or("", |family| family.kind.sample_suffix())
     }
 
-    fn sample(&mut self, suffix: &str, labels: Labels<'_>, bound: Option<&str>, value: &str) {
+    /// Writes the line of a sample; `bound` is the upper bound of a histogram's bucket.
+    fn write_sample(&mut self, suffix: &str, labels: Labels<'_>, bound: Option<&str>, value: &str) {
         let name = self.family.map_or("", |family| family.name);
         self.out.push_str(name);
         self.out.push_str(suffix);
@@ -140,20 +149,20 @@ impl TextEncoder {
             .iter()
             .copied()
             .chain(bound.map(|bound| ("le", bound)));
-        let mut open = '{';
+        let mut separator = '{';
         for (name, value) in labels {
-            self.out.push(open);
-            open = ',';
+            self.out.push(separator);
+            separator = ',';
             // Writing to a string cannot fail.
             let _ = write!(self.out, "{name}=\"{}\"", escaped(value));
         }
-        if open == ',' {
+        if separator == ',' {
             self.out.push('}');
         }
-        self.line(format_args!(" {value}"));
+        self.write_line(format_args!(" {value}"));
     }
 
-    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+    fn write_line(&mut self, line: std::fmt::Arguments<'_>) {
         // Writing to a string cannot fail.
         let _ = self.out.write_fmt(line);
         self.out.push('\n');
@@ -198,21 +207,21 @@ mod tests {
             unit: None,
             help: "what \"it\" is",
         });
-        text.integer(&[("version", "a\\b\"c\nd")], 1);
+        text.add_integer(&[("version", "a\\b\"c\nd")], 1);
         text.begin_family(Family {
             name: "x_cpu_seconds",
             kind: MetricType::Counter,
             unit: Some("seconds"),
             help: "time",
         });
-        text.float(&[], 1.5e-7);
+        text.add_float(&[], 1.5e-7);
         text.begin_family(Family {
             name: "x_wait_seconds",
             kind: MetricType::Histogram,
             unit: Some("seconds"),
             help: "waits",
         });
-        text.histogram(&[("q", "0")], &[(0.5, 1), (1.0, 3)], 4, 12.0);
+        text.add_histogram(&[("q", "0")], &[(0.5, 1), (1.0, 3)], 4, 12.0);
         text.finish()
     }
 

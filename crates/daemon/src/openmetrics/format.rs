@@ -20,20 +20,24 @@ impl Format {
 
     /// The format that an `Accept` header prefers; OpenMetrics if it has no preference.
     pub(crate) fn negotiate(accept: &str) -> Self {
-        let (mut open, mut plain) = (0, 0);
+        let (mut openmetrics_weight, mut plain_weight) = (0, 0);
         for range in accept.split(',') {
             let mut parts = range.split(';').map(str::trim);
-            let media = parts.next().unwrap_or_default().to_ascii_lowercase();
+            let media_type = parts.next().unwrap_or_default().to_ascii_lowercase();
             let weight = parts.find_map(|part| part.strip_prefix("q="));
-            let weight = weight.map_or(1000, thousandths);
-            match media.as_str() {
-                "application/openmetrics-text" => open = open.max(weight),
+            let weight = weight.map_or(1000, parse_weight);
+            match media_type.as_str() {
+                "application/openmetrics-text" => {
+                    openmetrics_weight = openmetrics_weight.max(weight);
+                }
                 // A browser displays plain text, but would save OpenMetrics as a file.
-                "text/plain" | "text/*" | "text/html" => plain = plain.max(weight),
+                "text/plain" | "text/*" | "text/html" => {
+                    plain_weight = plain_weight.max(weight);
+                }
                 _ => {}
             }
         }
-        if plain > open {
+        if plain_weight > openmetrics_weight {
             Self::Prometheus
         } else {
             Self::OpenMetrics
@@ -42,7 +46,7 @@ impl Format {
 }
 
 /// Parses a weight from 0 to 1, as thousandths: it has at most three decimal places.
-fn thousandths(weight: &str) -> u32 {
+fn parse_weight(weight: &str) -> u32 {
     let weight: f32 = weight.parse().unwrap_or(0.0);
     // The clamp keeps it in range.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]

@@ -8,15 +8,16 @@ use crate::openmetrics::limits::{MAX_HEADERS, MAX_REQUEST_BYTES};
 /// A parsed request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    pub kind: RequestKind,
+    pub page: RequestedPage,
     /// HEAD: the response has no body.
     pub head_only: bool,
     /// The connection is closed after the response.
-    pub close: bool,
+    pub close_after: bool,
 }
 
+/// The page that a request asks for, or the error that answers it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum RequestKind {
+pub(crate) enum RequestedPage {
     /// `/metrics`
     Metrics(Format),
     /// `/`
@@ -56,12 +57,13 @@ impl HttpError {
 }
 
 impl Request {
+    /// The request in place of input that cannot be parsed.
     fn invalid(error: HttpError) -> Self {
         Request {
-            kind: RequestKind::Invalid(error),
+            page: RequestedPage::Invalid(error),
             head_only: false,
             // Where the next request would begin is unknown.
-            close: true,
+            close_after: true,
         }
     }
 
@@ -84,53 +86,60 @@ impl Request {
         }
     }
 
+    /// The request with this method, path and header fields.
     fn from_head(head: &Head<'_, '_>) -> Self {
-        let field = |name: &str| {
+        let header_field = |name: &str| {
             let mut fields = head.headers.iter();
             let found = fields.find(|field| field.name.eq_ignore_ascii_case(name));
             found.map(|field| String::from_utf8_lossy(field.value))
         };
-        let connection = field("connection").unwrap_or_default().to_ascii_lowercase();
+        let connection = header_field("connection")
+            .unwrap_or_default()
+            .to_ascii_lowercase();
         let keep_alive = match head.version {
             Some(1) => !connection.contains("close"),
             _ => connection.contains("keep-alive"),
         };
         // Bodies are not read: the connection is closed, so that a body is not parsed as a request.
-        let has_body = field("transfer-encoding").is_some()
-            || field("content-length").is_some_and(|length| length.trim() != "0");
+        let has_body = header_field("transfer-encoding").is_some()
+            || header_field("content-length").is_some_and(|length| length.trim() != "0");
         let path = head.path.unwrap_or_default();
         let path = path.split_once('?').map_or(path, |(path, _)| path);
-        let kind = match (head.method.unwrap_or_default(), path) {
-            ("GET" | "HEAD", "/metrics") => {
-                RequestKind::Metrics(Format::negotiate(&field("accept").unwrap_or_default()))
-            }
-            ("GET" | "HEAD", "/") => RequestKind::Index,
-            ("GET" | "HEAD", _) => RequestKind::Invalid(HttpError::NotFound),
-            _ => RequestKind::Invalid(HttpError::MethodNotAllowed),
+        let page = match (head.method.unwrap_or_default(), path) {
+            ("GET" | "HEAD", "/metrics") => RequestedPage::Metrics(Format::negotiate(
+                &header_field("accept").unwrap_or_default(),
+            )),
+            ("GET" | "HEAD", "/") => RequestedPage::Index,
+            ("GET" | "HEAD", _) => RequestedPage::Invalid(HttpError::NotFound),
+            _ => RequestedPage::Invalid(HttpError::MethodNotAllowed),
         };
         Request {
-            kind,
+            page,
             head_only: head.method == Some("HEAD"),
-            close: !keep_alive || has_body,
+            close_after: !keep_alive || has_body,
         }
     }
 
-    /// The response; `body` is called for requests that are valid.
-    pub fn response(&self, body: impl FnOnce() -> String) -> Vec<u8> {
+    /// The bytes of the response; `body` is called for requests that are valid.
+    pub fn response_bytes(&self, body: impl FnOnce() -> String) -> Vec<u8> {
         let plain = "text/plain; charset=utf-8";
-        let (status, content_type, body) = match self.kind {
-            RequestKind::Metrics(format) => ("200 OK", format.content_type(), body()),
-            RequestKind::Index => ("200 OK", plain, body()),
-            RequestKind::Invalid(error) => {
+        let (status, content_type, body) = match self.page {
+            RequestedPage::Metrics(format) => ("200 OK", format.content_type(), body()),
+            RequestedPage::Index => ("200 OK", plain, body()),
+            RequestedPage::Invalid(error) => {
                 let (status, body) = error.status_and_body();
                 (status, plain, body.to_owned())
             }
         };
-        let allow = match self.kind {
-            RequestKind::Invalid(HttpError::MethodNotAllowed) => "Allow: GET, HEAD\r\n",
+        let allow = match self.page {
+            RequestedPage::Invalid(HttpError::MethodNotAllowed) => "Allow: GET, HEAD\r\n",
             _ => "",
         };
-        let connection = if self.close { "close" } else { "keep-alive" };
+        let connection = if self.close_after {
+            "close"
+        } else {
+            "keep-alive"
+        };
         let mut response = format!(
             "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n{allow}Cache-Control: no-store\r\n\
              Connection: {connection}\r\n\r\n",
@@ -155,7 +164,7 @@ mod tests {
     fn parse_invalid(text: &str, error: HttpError) -> Request {
         let request = parse(text);
         assert!(
-            matches!(&request, Some(Request { kind: RequestKind::Invalid(found), .. }) if *found == error),
+            matches!(&request, Some(Request { page: RequestedPage::Invalid(found), .. }) if *found == error),
             "{request:?}"
         );
         request.unwrap_or_else(|| Request::invalid(error))
@@ -166,15 +175,15 @@ mod tests {
         let mut input =
             b"GET /metrics?x=1 HTTP/1.1\r\nHost: h\r\n\r\nHEAD / HTTP/1.1\r\n\r\nGET".to_vec();
         let metrics = Request {
-            kind: RequestKind::Metrics(Format::OpenMetrics),
+            page: RequestedPage::Metrics(Format::OpenMetrics),
             head_only: false,
-            close: false,
+            close_after: false,
         };
         assert_eq!(Request::parse_next(&mut input), Some(metrics));
         let index = Request {
-            kind: RequestKind::Index,
+            page: RequestedPage::Index,
             head_only: true,
-            close: false,
+            close_after: false,
         };
         assert_eq!(Request::parse_next(&mut input), Some(index));
         assert_eq!(Request::parse_next(&mut input), None);
@@ -189,10 +198,13 @@ mod tests {
             "GET / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc",
             "GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
         ] {
-            assert!(parse(text).is_some_and(|request| request.close), "{text}");
+            assert!(
+                parse(text).is_some_and(|request| request.close_after),
+                "{text}"
+            );
         }
         let kept = parse("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
-        assert!(kept.is_some_and(|request| !request.close));
+        assert!(kept.is_some_and(|request| !request.close_after));
     }
 
     #[test]
@@ -202,13 +214,13 @@ mod tests {
             "POST /metrics HTTP/1.1\r\n\r\n",
             HttpError::MethodNotAllowed,
         );
-        let response = String::from_utf8(post.response(String::new)).unwrap_or_default();
+        let response = String::from_utf8(post.response_bytes(String::new)).unwrap_or_default();
         assert!(
             response.starts_with("HTTP/1.1 405 Method Not Allowed\r\n"),
             "{response}"
         );
         assert!(response.contains("\r\nAllow: GET, HEAD\r\n"), "{response}");
-        assert!(parse_invalid("\x16\x03\x01", HttpError::NotHttp).close);
+        assert!(parse_invalid("\x16\x03\x01", HttpError::NotHttp).close_after);
         parse_invalid("GET / HTTP/2\r\n\r\n", HttpError::NotHttp);
         let long = "x".repeat(MAX_REQUEST_BYTES);
         parse_invalid(&format!("GET /{long}"), HttpError::TooLarge);
@@ -222,7 +234,7 @@ mod tests {
     #[test]
     fn response_has_a_content_length() {
         let request = parse("GET / HTTP/1.1\r\n\r\n");
-        let response = request.map(|request| request.response(|| "hello".to_owned()));
+        let response = request.map(|request| request.response_bytes(|| "hello".to_owned()));
         let response = String::from_utf8(response.unwrap_or_default()).unwrap_or_default();
         assert!(response.contains("\r\nContent-Length: 5\r\n"), "{response}");
         assert!(response.ends_with("\r\n\r\nhello"), "{response}");

@@ -39,11 +39,11 @@ enum Socket {
 }
 
 impl HttpListener {
-    /// Listens on a Unix socket.
+    /// Takes a listening Unix socket.
     ///
     /// # Errors
     /// [`ListenError`].
-    pub fn unix(listener: Listener) -> Result<Self, ListenError> {
+    pub fn from_unix(listener: Listener) -> Result<Self, ListenError> {
         listener.socket().set_nonblocking(true)?;
         Ok(HttpListener(Socket::Unix(listener)))
     }
@@ -52,7 +52,7 @@ impl HttpListener {
     ///
     /// # Errors
     /// [`ListenError`].
-    pub fn tcp(addr: SocketAddr) -> Result<Self, ListenError> {
+    pub fn bind_tcp(addr: SocketAddr) -> Result<Self, ListenError> {
         let listener = TcpListener::bind(addr).map_err(|error| ListenError::Tcp { addr, error })?;
         listener.set_nonblocking(true)?;
         Ok(HttpListener(Socket::Tcp(listener)))

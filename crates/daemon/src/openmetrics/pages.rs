@@ -5,8 +5,8 @@ use crate::openmetrics::format::Format;
 /// Source of the text of the pages.
 pub trait Pages: Send + 'static {
     /// `/metrics`: current values of all metrics.
-    fn metrics(&self, format: Format) -> String;
+    fn metrics_page(&self, format: Format) -> String;
 
     /// `/`: name and version of the program, and a link to the metrics.
-    fn index(&self) -> String;
+    fn index_page(&self) -> String;
 }

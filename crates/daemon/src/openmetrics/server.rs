@@ -22,7 +22,8 @@ const NICENESS: i32 = 10;
 /// A running server. Dropping it disconnects its clients.
 #[derive(Debug)]
 pub struct Server {
-    stop: Arc<OwnedFd>,
+    /// Readable when the thread has to end.
+    stop_event: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -32,11 +33,11 @@ impl Server {
     /// # Errors
     /// If a thread or a descriptor cannot be created.
     pub fn spawn(listener: HttpListener, pages: impl Pages) -> io::Result<Self> {
-        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let stop_event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let endpoint = Endpoint {
             listener,
             pages,
-            stop: stop.clone(),
+            stop_event: stop_event.clone(),
             clients: Vec::new(),
             accept_paused_until: None,
         };
@@ -49,7 +50,7 @@ impl Server {
                 endpoint.run();
             })?;
         Ok(Server {
-            stop,
+            stop_event,
             thread: Some(thread),
         })
     }
@@ -58,7 +59,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         // Fails only when the counter is full, and then the thread wakes up anyway.
-        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&*self.stop_event, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -67,22 +68,24 @@ impl Drop for Server {
     }
 }
 
-/// State of the thread.
+/// State of the thread: the listening socket and the clients.
 struct Endpoint<P> {
     listener: HttpListener,
     pages: P,
-    stop: Arc<OwnedFd>,
+    /// Readable when the thread has to end.
+    stop_event: Arc<OwnedFd>,
     clients: Vec<Client>,
     accept_paused_until: Option<Instant>,
 }
 
 impl<P: Pages> Endpoint<P> {
+    /// Serves clients until the server is dropped.
     fn run(mut self) {
         loop {
             let now = Instant::now();
             self.accept_paused_until = self.accept_paused_until.filter(|until| *until > now);
-            self.clients.retain(|client| !client.is_closed(now));
-            let ready = match self.wait(now) {
+            self.clients.retain(|client| !client.is_over(now));
+            let ready = match self.wait_for_events(now) {
                 Ok(ready) => ready,
                 Err(Errno::INTR) => continue,
                 Err(error) => {
@@ -100,19 +103,19 @@ impl<P: Pages> Endpoint<P> {
                 }
             }
             if !ready[1].is_empty() {
-                self.accept(now);
+                self.accept_client(now);
             }
         }
     }
 
     /// Waits for events: of the stop eventfd, of the listener, then of each client.
-    fn wait(&self, now: Instant) -> rustix::io::Result<Vec<PollFlags>> {
+    fn wait_for_events(&self, now: Instant) -> rustix::io::Result<Vec<PollFlags>> {
         let listener_events = match self.accept_paused_until {
             None => PollFlags::IN,
             Some(_) => PollFlags::empty(),
         };
         let mut fds = vec![
-            PollFd::new(&*self.stop, PollFlags::IN),
+            PollFd::new(&*self.stop_event, PollFlags::IN),
             PollFd::new(&self.listener, listener_events),
         ];
         let clients = self.clients.iter();
@@ -124,7 +127,8 @@ impl<P: Pages> Endpoint<P> {
         Ok(fds.iter().map(PollFd::revents).collect())
     }
 
-    fn accept(&mut self, now: Instant) {
+    /// Accepts a client, in place of another if there are too many.
+    fn accept_client(&mut self, now: Instant) {
         match self.listener.accept() {
             Ok(socket) => {
                 if self.clients.len() >= MAX_CLIENTS {
