@@ -23,7 +23,7 @@ use crate::upgrade::Upgrade;
 use crate::upgrade::launcher::Launcher;
 
 /// A message to the main thread.
-pub(crate) enum Message {
+pub(crate) enum MainThreadMessage {
     /// SIGTERM, SIGINT or SIGHUP was received.
     Stop,
     /// The queues of a removed export have drained.
@@ -52,10 +52,10 @@ pub(crate) struct Control {
     pub upgraded: Option<Upgrade>,
     pub pidfile: Option<PidFile>,
     /// For other threads to send messages with.
-    pub messages: Sender<Message>,
-    inbox: Receiver<Message>,
-    /// Jobs that a shutdown waits for.
-    pub pending_jobs: usize,
+    pub message_sender: Sender<MainThreadMessage>,
+    inbox: Receiver<MainThreadMessage>,
+    /// Number of running jobs that a shutdown waits for.
+    pub pending_job_count: usize,
     /// Becomes readable when a signal to stop is received.
     stop_fd: OwnedFd,
     /// Sockets for monitors, in use or not.
@@ -76,22 +76,24 @@ impl Control {
         interface: fn() -> Interface<Control>,
         upgrade: fn(&mut Control),
     ) -> Result<Self, BoxError> {
-        let (messages, inbox) = channel();
+        let (message_sender, inbox) = channel();
         // Sending fails only when the main thread is exiting already.
-        let (stop, start_upgrade, drained) = (messages.clone(), messages.clone(), messages.clone());
+        let stop_sender = message_sender.clone();
+        let upgrade_sender = message_sender.clone();
+        let drained_sender = message_sender.clone();
         let stop_fd = signals.watch(
-            move || drop(stop.send(Message::Stop)),
-            move || drop(start_upgrade.send(Message::Run(Box::new(upgrade)))),
+            move || drop(stop_sender.send(MainThreadMessage::Stop)),
+            move || drop(upgrade_sender.send(MainThreadMessage::Run(Box::new(upgrade)))),
         )?;
         let events = Handle::new()?;
-        let reports = reports::spawn(events.clone())?;
+        let reports = reports::spawn_thread(events.clone())?;
         let slow_requests = SlowRequestWatchdog::spawn()?;
         Ok(Control {
             objects: Objects::new(
                 events,
                 reports,
                 slow_requests,
-                Arc::new(move |id| drop(drained.send(Message::ExportDrained(id)))),
+                Arc::new(move |id| drop(drained_sender.send(MainThreadMessage::ExportDrained(id)))),
                 service.take_inherited_sockets(),
             ),
             quit: false,
@@ -100,9 +102,9 @@ impl Control {
             upgrading: false,
             upgraded: None,
             pidfile: None,
-            messages,
+            message_sender,
             inbox,
-            pending_jobs: 0,
+            pending_job_count: 0,
             stop_fd,
             chardevs: Chardevs::default(),
             interface,
@@ -114,13 +116,13 @@ impl Control {
 
     /// Adds a socket for a monitor.
     pub fn add_chardev(&mut self, options: &ChardevOptions) -> Result<(), BoxError> {
-        let inherited = &mut self.objects.inherited;
+        let inherited = &mut self.objects.inherited_sockets;
         self.chardevs.add(options, inherited, self.stop_fd.as_fd())
     }
 
     /// Replaces an unused socket by another of the same name.
     pub fn change_chardev(&mut self, options: &ChardevOptions) -> Result<(), BoxError> {
-        let inherited = &mut self.objects.inherited;
+        let inherited = &mut self.objects.inherited_sockets;
         self.chardevs
             .change(options, inherited, self.stop_fd.as_fd())
     }
@@ -128,10 +130,10 @@ impl Control {
     /// Adds a monitor. Its commands become messages.
     pub fn add_monitor(&mut self, options: &MonitorOptions) -> Result<(), BoxError> {
         if self.monitors.is_none() {
-            let messages = self.messages.clone();
+            let message_sender = self.message_sender.clone();
             let deliver = move |call| {
                 // Fails only when the main thread has ended.
-                let _ = messages.send(Message::Call(Box::new(call)));
+                let _ = message_sender.send(MainThreadMessage::Call(Box::new(call)));
             };
             let interface = Arc::new((self.interface)());
             self.monitors = Some(Server::spawn(
@@ -141,32 +143,29 @@ impl Control {
             )?);
         }
         if let Some(monitors) = &self.monitors {
-            let open = |door| monitors.open(door, options.pretty);
-            self.chardevs.attach_monitor(&options.chardev, open)?;
+            let open_monitor = |endpoint| monitors.open(endpoint, options.pretty);
+            self.chardevs
+                .attach_monitor(&options.chardev, open_monitor)?;
             self.monitor_options.push(options.clone());
         }
         Ok(())
     }
 
     /// While `paused`, monitors accept no clients: those wait for this process, or for the one that takes over.
-    pub fn pause_monitors(&self, paused: bool) {
+    pub fn set_monitors_paused(&self, paused: bool) {
         if let Some(monitors) = &self.monitors {
             monitors.pause_accepting(paused);
         }
     }
 
-    /// Starts to serve metrics at this address.
-    pub fn serve_metrics(&mut self, addr: &MetricsAddr) -> Result<(), BoxError> {
-        self.serve_metrics_on(addr, None)
-    }
-
-    /// Starts to serve metrics, on the listening socket that an upgrade has passed on if there is one.
-    pub fn serve_metrics_on(
+    /// Starts to serve metrics at this address. `handed_over` is the socket that the old process of a live upgrade listened
+    /// on; without it, a new one is opened.
+    pub fn serve_metrics(
         &mut self,
         addr: &MetricsAddr,
-        listener: Option<OwnedFd>,
+        handed_over: Option<OwnedFd>,
     ) -> Result<(), BoxError> {
-        let metrics = Metrics::start(addr, listener, &mut self.objects.inherited)?;
+        let metrics = Metrics::start(addr, handed_over, &mut self.objects.inherited_sockets)?;
         self.metrics = Some(metrics);
         Ok(())
     }
@@ -176,19 +175,20 @@ impl Control {
     pub fn run(&mut self, in_background: bool) {
         self.service.notify_ready(in_background);
         let mut watchdog = self.service.watchdog();
-        let mut changed = true;
+        let mut may_have_changed = true;
         while !self.quit && self.upgraded.is_none() {
-            if changed {
+            if may_have_changed {
                 self.publish_state();
             }
             let message = self.next_message(watchdog.as_mut());
             // Queries change nothing. With a hundred disks, publishing takes longer than most replies.
-            changed = !matches!(&message, Message::Call(call) if call.is_query());
+            may_have_changed =
+                !matches!(&message, MainThreadMessage::Call(call) if call.is_query());
             match message {
-                Message::Call(call) => call.run(self),
-                Message::ExportDrained(id) => self.objects.remove_drained_export(&id),
-                Message::Run(task) => task(self),
-                Message::Stop => break,
+                MainThreadMessage::Call(call) => call.run(self),
+                MainThreadMessage::ExportDrained(id) => self.objects.remove_drained_export(&id),
+                MainThreadMessage::Run(task) => task(self),
+                MainThreadMessage::Stop => break,
             }
         }
         if self.upgraded.is_none() {
@@ -203,7 +203,7 @@ impl Control {
     }
 
     /// Whether a signal to stop was received, perhaps while the main thread was busy.
-    pub fn stop_requested(&self) -> bool {
+    pub fn is_stop_requested(&self) -> bool {
         let mut fds = [PollFd::new(&self.stop_fd, PollFlags::IN)];
         matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1..))
     }
@@ -218,31 +218,31 @@ impl Control {
     }
 
     /// Waits for a message, and serves the service manager's watchdog meanwhile.
-    fn next_message(&self, watchdog: Option<&mut Watchdog>) -> Message {
-        // (The channel cannot be closed: `self.messages` is a sender.)
+    fn next_message(&self, watchdog: Option<&mut Watchdog>) -> MainThreadMessage {
+        // (The channel cannot be closed: `self.message_sender` exists.)
         let Some(watchdog) = watchdog else {
-            return self.inbox.recv().unwrap_or(Message::Stop);
+            return self.inbox.recv().unwrap_or(MainThreadMessage::Stop);
         };
         loop {
             // Checked before the inbox, so that many messages do not delay it.
-            let left = watchdog
+            let until_check = watchdog
                 .next_check()
                 .saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                let iothreads = self
+            if until_check.is_zero() {
+                let threads = self
                     .objects
                     .iothreads
                     .iter()
                     .map(|iothread| &iothread.thread);
-                let ping_all = || iothreads.map(|t| (t.id().to_owned(), t.ping())).collect();
-                if watchdog.check(ping_all) {
+                let ping_iothreads = || threads.map(|t| (t.id().to_owned(), t.ping())).collect();
+                if watchdog.check(ping_iothreads) {
                     self.service.keep_alive();
                 }
                 continue;
             }
-            match self.inbox.recv_timeout(left) {
+            match self.inbox.recv_timeout(until_check) {
                 Ok(message) => return message,
-                Err(RecvTimeoutError::Disconnected) => return Message::Stop,
+                Err(RecvTimeoutError::Disconnected) => return MainThreadMessage::Stop,
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
@@ -252,12 +252,12 @@ impl Control {
     /// dropping them. Connections of monitors are closed last.
     pub fn shut_down(mut self) -> Result<(), BoxError> {
         // Some jobs wait for requests that a filter delays until their queue stops.
-        self.objects.begin_stop();
-        while self.pending_jobs > 0 {
+        self.objects.begin_stop_exports();
+        while self.pending_job_count > 0 {
             match self.inbox.recv() {
-                Ok(Message::Run(task)) => task(&mut self),
-                Ok(Message::ExportDrained(id)) => self.objects.remove_drained_export(&id),
-                Ok(Message::Call(_) | Message::Stop) => {}
+                Ok(MainThreadMessage::Run(task)) => task(&mut self),
+                Ok(MainThreadMessage::ExportDrained(id)) => self.objects.remove_drained_export(&id),
+                Ok(MainThreadMessage::Call(_) | MainThreadMessage::Stop) => {}
                 Err(_) => break,
             }
         }

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use qmp::{Error, Reply};
 use serde_json::json;
 
-use crate::control::{Control, MainThreadTask, Message};
+use crate::control::{Control, MainThreadMessage, MainThreadTask};
 
 /// The work of a job's thread: waits, and returns what the main thread does next. If no thread could be started it is called
 /// with the error instead, and does not wait.
@@ -28,46 +28,53 @@ impl Control {
     /// Runs `wait` on a thread of this name, then `finish` on the main thread, whose result is the reply to the command.
     pub fn run_command_job<T: Send + 'static>(
         &mut self,
-        thread: String,
+        thread_name: String,
         on_shutdown: OnShutdown,
         reply: Reply,
         wait: impl FnOnce() -> Result<T, Error> + Send + 'static,
         finish: impl FnOnce(&mut Control, Result<T, Error>) -> Result<(), Error> + Send + 'static,
     ) {
-        self.run_job(thread, on_shutdown, wait, move |control, waited| {
-            let finished = finish(control, waited);
-            reply.send(finished.map(|()| json!({})));
-        });
+        self.run_job(
+            thread_name,
+            on_shutdown,
+            wait,
+            move |control, wait_result| {
+                let result = finish(control, wait_result);
+                reply.send(result.map(|()| json!({})));
+            },
+        );
     }
 
     /// Runs `wait` on a thread of this name, then `proceed` on the main thread, which may start another job.
     pub fn run_job<T: Send + 'static>(
         &mut self,
-        thread: String,
+        thread_name: String,
         on_shutdown: OnShutdown,
         wait: impl FnOnce() -> Result<T, Error> + Send + 'static,
         proceed: impl FnOnce(&mut Control, Result<T, Error>) + Send + 'static,
     ) {
-        let counted = usize::from(on_shutdown == OnShutdown::Wait);
+        let shutdown_waits = usize::from(on_shutdown == OnShutdown::Wait);
         let job: JobThread = Box::new(move |spawned| {
-            let waited = spawned.and_then(|()| {
+            let wait_result = spawned.and_then(|()| {
                 catch_unwind(AssertUnwindSafe(wait))
                     .unwrap_or_else(|_| Err(Error::generic("it panicked: see the log")))
             });
             Box::new(move |control| {
-                control.pending_jobs -= counted;
-                proceed(control, waited);
+                control.pending_job_count -= shutdown_waits;
+                proceed(control, wait_result);
             })
         });
-        self.pending_jobs += counted;
-        let messages = self.messages.clone();
+        self.pending_job_count += shutdown_waits;
+        let message_sender = self.message_sender.clone();
         let (job_sender, job_receiver) = std::sync::mpsc::channel::<JobThread>();
-        let spawned = std::thread::Builder::new().name(thread).spawn(move || {
-            if let Ok(job) = job_receiver.recv() {
-                // Fails only if the daemon shuts down without waiting for this job.
-                let _ = messages.send(Message::Run(job(Ok(()))));
-            }
-        });
+        let spawned = std::thread::Builder::new()
+            .name(thread_name)
+            .spawn(move || {
+                if let Ok(job) = job_receiver.recv() {
+                    // Fails only if the daemon shuts down without waiting for this job.
+                    let _ = message_sender.send(MainThreadMessage::Run(job(Ok(()))));
+                }
+            });
         match spawned {
             // Cannot fail: the thread is receiving.
             Ok(_) => drop(job_sender.send(job)),

@@ -23,9 +23,9 @@ use crate::upgrade::launcher::{LaunchOptions, Launcher};
 /// An object cannot be created, or the last flush failed.
 pub fn run(options: &Daemon, service: ServiceManager) -> Result<(), BoxError> {
     // After a live upgrade the process is in the background already.
-    let forks = options.daemonize && !upgrade::has_predecessor();
-    let daemonized = forks.then(daemonize::fork).transpose()?;
-    run_until_signalled(
+    let is_to_fork = options.daemonize && !upgrade::has_predecessor();
+    let daemonized = is_to_fork.then(daemonize::fork).transpose()?;
+    run_until_stopped(
         ProcessOptions {
             directives: &options.directives,
             pidfile: options.pidfile.as_deref(),
@@ -50,10 +50,12 @@ pub fn run_process(
     service: ServiceManager,
     announce: impl FnOnce(),
 ) -> Result<(), BoxError> {
-    run_until_signalled(process, None, service, announce)
+    run_until_stopped(process, None, service, announce)
 }
 
-fn run_until_signalled(
+/// Confines the process, creates or takes over everything, serves until it is told to stop or has been upgraded, and
+/// shuts down.
+fn run_until_stopped(
     process: ProcessOptions<'_>,
     daemonized: Option<DaemonizedChild>,
     service: ServiceManager,
@@ -68,12 +70,12 @@ fn run_until_signalled(
         control.upgrade(None, |_| ());
     })?;
     control.launcher = launcher;
-    let outcome = if upgrade::has_predecessor() {
-        restore(&process, &mut control)
+    let started = if upgrade::has_predecessor() {
+        take_over(&process, &mut control)
     } else {
-        start(&process, &mut control, daemonized, announce)
+        create_and_announce(&process, &mut control, daemonized, announce)
     };
-    let outcome = outcome.map(|in_background| {
+    let served = started.map(|in_background| {
         control.run(in_background);
         if control.upgraded.is_none() {
             tracing::info!("stopping: accepting no more requests, waiting for those in flight");
@@ -85,13 +87,13 @@ fn run_until_signalled(
     // Removed at the end of this function, when everything is done.
     let _pidfile = control.pidfile.take();
     // Also after an error: acknowledged writes are flushed.
-    let ended = control.shut_down();
-    outcome?;
-    ended
+    let shut_down = control.shut_down();
+    served?;
+    shut_down
 }
 
-/// Creates everything and announces it. True: the daemon runs in the background.
-fn start(
+/// Creates everything and announces it. Returns whether the daemon runs in the background.
+fn create_and_announce(
     process: &ProcessOptions<'_>,
     control: &mut Control,
     daemonized: Option<DaemonizedChild>,
@@ -109,24 +111,24 @@ fn start(
     Ok(in_background)
 }
 
-/// Takes over from the old process of a live upgrade.
-fn restore(process: &ProcessOptions<'_>, control: &mut Control) -> Result<bool, BoxError> {
-    actions::upgrade::restore::restore(process, control);
+/// Takes over from the old process of a live upgrade. Returns false: no child was forked here.
+fn take_over(process: &ProcessOptions<'_>, control: &mut Control) -> Result<bool, BoxError> {
+    actions::upgrade::restore::take_over_or_exit(process, control);
     if process.background {
         rustix::process::chdir("/")?;
     }
     Ok(false)
 }
 
-/// The process that starts another program for an upgrade. Without it everything else works.
+/// Forks the process that starts the program of an upgrade later. Without it everything else works.
 fn fork_launcher(process: &ProcessOptions<'_>, service: &ServiceManager) -> Option<Arc<Launcher>> {
-    let program = LaunchOptions {
+    let launch_options = LaunchOptions {
         environment: service.environment(),
         any_program: process.confinement.sandbox == Sandbox::Off,
         background: process.background,
     };
     // SAFETY: the process has one thread.
-    let launcher = unsafe { Launcher::fork(&program) };
+    let launcher = unsafe { Launcher::fork(&launch_options) };
     if let Err(error) = &launcher {
         tracing::warn!(
             %error,
@@ -140,14 +142,16 @@ fn fork_launcher(process: &ProcessOptions<'_>, service: &ServiceManager) -> Opti
 /// Creates what the command line describes, in its order.
 fn create_objects(process: &ProcessOptions<'_>, control: &mut Control) -> Result<(), BoxError> {
     if let Some(addr) = process.metrics {
-        control.serve_metrics(addr)?;
+        control.serve_metrics(addr, None)?;
     }
     let mut lock_retry = LockRetry::default();
     for directive in process.directives {
         let objects = &mut control.objects;
         match directive {
             Directive::Object(ObjectOptions::Iothread(options)) => objects.add_iothread(options)?,
-            Directive::Blockdev(options) => actions::node::open(options, objects, &mut lock_retry)?,
+            Directive::Blockdev(options) => {
+                actions::node::open_at_start(options, objects, &mut lock_retry)?
+            }
             Directive::Export(options) => actions::export::start(options, objects)?,
             Directive::Chardev(options) => control
                 .add_chardev(options)

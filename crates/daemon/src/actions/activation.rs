@@ -15,14 +15,14 @@ use crate::state::objects::Objects;
 impl Objects {
     /// Activates the node of this name for an export, and returns it.
     pub fn active_node(&mut self, name: &str) -> Result<Arc<Node>, BoxError> {
-        let node = self.node(name)?;
+        let node = self.require_unreserved_node(name)?;
         self.activate(name)?;
         Ok(node)
     }
 
     /// Activates a node, those below it first. Nodes that are active already do not change.
     pub fn activate(&mut self, name: &str) -> Result<(), BoxError> {
-        let open = self.named_node(name)?;
+        let open = self.require_node(name)?;
         open.check_not_reserved()?;
         if open.options.settings.active {
             return Ok(());
@@ -34,7 +34,7 @@ impl Objects {
         if let Some(open) = nodes.find(|open| open.node.name() == name) {
             if let Some(file) = open.options.driver.file() {
                 open.node
-                    .lock(&file.filename, node::locking(file.locking))?;
+                    .lock(&file.filename, node::block_locking(file.locking))?;
             }
             open.options.settings.active = true;
             tracing::info!(node = name, "node activated");
@@ -52,15 +52,15 @@ impl Objects {
     /// Reserves a node to be flushed and inactivated, and with it the nodes below that no other active node uses. Returns their
     /// names, the node itself first; none if it is inactive already.
     pub fn begin_inactivate(&mut self, name: &str) -> Result<Vec<String>, BoxError> {
-        let open = self.named_node(name)?;
+        let open = self.require_node(name)?;
         if !open.options.settings.active {
             return Ok(Vec::new());
         }
-        self.check_unused(name, &[])?;
+        self.check_not_used(name, &[])?;
         let mut names = vec![name.to_owned()];
         let mut below = open.below();
         while let Some(name) = below
-            && self.check_unused(name, &names).is_ok()
+            && self.check_not_used(name, &names).is_ok()
         {
             names.push(name.to_owned());
             below = self.find_node(name).and_then(OpenNode::below);
@@ -77,7 +77,7 @@ impl Objects {
             .filter(|open| open.options.settings.active);
         let names: Vec<String> = active.map(|open| open.node.name().to_owned()).collect();
         for name in &names {
-            self.check_unused(name, &names)?;
+            self.check_not_used(name, &names)?;
         }
         self.reserve(&names, "blockdev-set-active")?;
         Ok(names)
@@ -107,10 +107,10 @@ impl Objects {
     }
 
     /// Refuses a node that an export uses, or an active node above it that is not among `inactivated`.
-    fn check_unused(&self, name: &str, inactivated: &[String]) -> Result<(), BoxError> {
+    fn check_not_used(&self, name: &str, inactivated: &[String]) -> Result<(), BoxError> {
         let is_above = |open: &&OpenNode| {
-            let stays = inactivated.iter().all(|name| open.node.name() != name);
-            open.options.settings.active && stays && open.below() == Some(name)
+            let stays_active = inactivated.iter().all(|name| open.node.name() != name);
+            open.options.settings.active && stays_active && open.below() == Some(name)
         };
         if let Some(above) = self.nodes.iter().find(is_above) {
             let above = above.node.name();

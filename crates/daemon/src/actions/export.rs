@@ -27,23 +27,25 @@ const DEFAULT_SERIAL: &str = "vhost_user_blk";
 /// Creates an export and starts its server.
 pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<(), BoxError> {
     match &options.kind {
-        ExportKind::VhostUserBlk(kind) => start_blk(options, kind, objects),
+        ExportKind::VhostUserBlk(kind) => start_virtio_blk(options, kind, objects),
         ExportKind::VhostUserScsi { queues, luns } => {
             virtio_scsi::start(options, queues, luns, objects)
         }
         ExportKind::VfioUserLsi53c895a { luns } => {
-            let iothreads = objects.iothreads_of(&options.iothreads)?;
+            let iothreads = objects.export_iothreads(&options.iothreads)?;
             let listener = listen(&options.addr, objects)?;
             lsi53c895a::start(options, luns, listener, &iothreads[0], objects)
         }
     }
 }
 
+/// Listens on the socket of an export, which the process may have been started with.
 fn listen(addr: &SocketAddr, objects: &mut Objects) -> Result<Listener, BoxError> {
-    objects.inherited.listen(addr, Peers::AsUmask)
+    objects.inherited_sockets.listen(addr, Peers::AsUmask)
 }
 
-fn start_blk(
+/// Creates an export of a node as a virtio-blk device, and starts its server.
+fn start_virtio_blk(
     options: &ExportOptions,
     kind: &VhostUserBlkOptions,
     objects: &mut Objects,
@@ -64,7 +66,7 @@ fn start_blk(
         ..DeviceOptions::default()
     };
     let listener = listen(&options.addr, objects)?;
-    let iothreads = objects.iothreads_of(&options.iothreads)?;
+    let iothreads = objects.export_iothreads(&options.iothreads)?;
     node.use_block_size(device.logical_block_size)?;
     let reports = ExportReports::new(objects.reports.clone(), &options.id, &options.node_name);
     let reports = Arc::new(reports.with_policy(error_policy(kind)));
@@ -72,12 +74,12 @@ fn start_blk(
     let stats = Arc::new(stats);
     let device = Arc::new(Device::new(device, node.geometry())?);
     let node = NodeSlot::new(node);
-    let timeout = Duration::from_secs(kind.request_timeout);
+    let request_timeout = Duration::from_secs(kind.request_timeout);
     let target = BlkTarget {
         device: device.clone(),
         node: node.clone(),
         packed: kind.packed,
-        stop_timeout: (!timeout.is_zero()).then_some(timeout),
+        stop_timeout: (!request_timeout.is_zero()).then_some(request_timeout),
         queues: ExportQueues {
             export: options.id.clone(),
             iothreads,
@@ -87,7 +89,7 @@ fn start_blk(
             reports: reports.clone(),
         },
     };
-    let server = objects.spawn_server(listener, Arc::new(target))?;
+    let server = objects.spawn_vhost_user_server(listener, Arc::new(target))?;
     let disk = ExportedDisk {
         name: options.node_name.clone(),
         guest_device: GuestDevice::Blk(device),
@@ -103,21 +105,21 @@ fn start_blk(
         reports: Some(reports.clone()),
         state: ExportState::Serving(ExportServer::VhostUser(server)),
     });
-    objects.slow_requests.watch(&reports, timeout);
+    objects.slow_requests.watch(&reports, request_timeout);
     Ok(())
 }
 
-/// The policy for requests that fail on the disk.
+/// The options for requests that fail on the disk, as iothreads have them.
 fn error_policy(kind: &VhostUserBlkOptions) -> ErrorPolicy {
-    let on_error = |option| match option {
+    let to_iothread = |option| match option {
         options::OnError::Report => OnError::Report,
         options::OnError::Ignore => OnError::Ignore,
         options::OnError::NoSpace => OnError::NoSpace,
         options::OnError::Stop => OnError::Stop,
     };
     ErrorPolicy {
-        reads: on_error(kind.rerror),
-        writes: on_error(kind.werror),
+        reads: to_iothread(kind.rerror),
+        writes: to_iothread(kind.werror),
     }
 }
 

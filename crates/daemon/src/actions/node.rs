@@ -20,7 +20,7 @@ use crate::state::node::OpenNode;
 use crate::state::objects::Objects;
 
 /// Opens a node of the command line, with the nodes that are defined inside it: all of them or none.
-pub(crate) fn open(
+pub(crate) fn open_at_start(
     options: &BlockdevOptions,
     objects: &mut Objects,
     lock_retry: &mut LockRetry,
@@ -61,12 +61,12 @@ pub(crate) struct OpenPlan {
 }
 
 impl OpenPlan {
-    /// Checks that the nodes it refers to exist.
+    /// Plans to open this node. Checks that the nodes it refers to exist.
     pub fn new(options: &BlockdevOptions, objects: &Objects) -> Result<Self, BoxError> {
-        let below = match bottom_node(options) {
+        let below = match find_bottom_node(options) {
             BottomNode::Existing { below, active } => {
                 objects.check_active_below(active, below)?;
-                Some(objects.node(below)?)
+                Some(objects.require_unreserved_node(below)?)
             }
             BottomNode::File | BottomNode::Null => None,
         };
@@ -74,13 +74,13 @@ impl OpenPlan {
             options: options.clone(),
             below,
             handover_fds: HashMap::new(),
-            aio: objects.aio.clone(),
+            aio: objects.aio_choices.clone(),
         })
     }
 
     /// Whether a file or device is opened, which may block.
     pub fn may_block(&self) -> bool {
-        matches!(bottom_node(&self.options), BottomNode::File)
+        matches!(find_bottom_node(&self.options), BottomNode::File)
     }
 
     /// Names of all nodes that it opens.
@@ -101,6 +101,7 @@ impl OpenPlan {
         Ok(OpenedNodes { nodes, aio })
     }
 
+    /// Opens the nodes, each after the one below it.
     fn open_all(&mut self) -> Result<Vec<OpenNode>, NodeError> {
         let mut nodes = Vec::new();
         self.open_chain(&self.options.clone(), None, &mut nodes)?;
@@ -118,7 +119,7 @@ impl OpenedNodes {
     /// Adds the nodes to the state.
     pub fn add_to(self, objects: &mut Objects) {
         objects.nodes.extend(self.nodes);
-        objects.aio.merge(self.aio);
+        objects.aio_choices.merge(self.aio);
     }
 }
 
@@ -133,25 +134,26 @@ enum BottomNode<'a> {
     },
 }
 
-fn bottom_node(options: &BlockdevOptions) -> BottomNode<'_> {
+/// Follows the options of nodes inside each other down to the last.
+fn find_bottom_node(options: &BlockdevOptions) -> BottomNode<'_> {
     match options.driver.child() {
         Some((_, NodeRef::Name(below))) => BottomNode::Existing {
             below,
             active: options.settings.active,
         },
-        Some((_, NodeRef::Inline(inside))) => bottom_node(inside),
+        Some((_, NodeRef::Inline(inside))) => find_bottom_node(inside),
         None if options.driver.file().is_some() => BottomNode::File,
         None => BottomNode::Null,
     }
 }
 
-/// Opens a node of any driver. `below` is the node below it, if it has one; `file` opens a file or device; `faults` are the
-/// faults of a filter that is being reopened.
+/// Opens a node of any driver. `below` is the node below it, if it has one; `open_file` opens a file or device; `faults`
+/// are the faults of a filter that is being reopened.
 pub(crate) fn open_node(
     options: &BlockdevOptions,
     below: Option<&Arc<Node>>,
     faults: Option<&Arc<Faults>>,
-    file: impl FnOnce(
+    open_file: impl FnOnce(
         &FileOptions,
         fn(block::FileOptions) -> NodeOptions,
     ) -> Result<Arc<Node>, NodeError>,
@@ -160,8 +162,8 @@ pub(crate) fn open_node(
     let unmap = options.settings.discard == Discard::Unmap;
     let below = || below.unwrap_or_else(|| unreachable!("a node with a child has one"));
     match &options.driver {
-        Driver::File(options) => file(options, NodeOptions::File),
-        Driver::HostDevice(options) => file(options, NodeOptions::HostDevice),
+        Driver::File(options) => open_file(options, NodeOptions::File),
+        Driver::HostDevice(options) => open_file(options, NodeOptions::HostDevice),
         Driver::NullCo(null) => {
             let null = NodeOptions::Null(block::NullOptions {
                 size: null.size,
@@ -202,7 +204,7 @@ impl OpenPlan {
         opened: &mut Vec<OpenNode>,
     ) -> Result<Arc<Node>, NodeError> {
         let below = match options.driver.child() {
-            Some((_, child)) => Some(self.below(&options.node_name, child, opened)?),
+            Some((_, child)) => Some(self.open_below(&options.node_name, child, opened)?),
             None => None,
         };
         let handover_fd = self.handover_fds.remove(&options.node_name);
@@ -212,8 +214,8 @@ impl OpenPlan {
             below.as_ref(),
             None,
             |file, driver| match handover_fd {
-                None => open_fd(options, file, driver, aio),
-                Some(fd) => restore_fd(options, file, driver, aio, fd),
+                None => open_file_node(options, file, driver, aio),
+                Some(fd) => restore_file_node(options, file, driver, aio, fd),
             },
         )?;
         opened.push(OpenNode {
@@ -225,8 +227,8 @@ impl OpenPlan {
         Ok(node)
     }
 
-    /// The node below `parent`.
-    fn below(
+    /// Opens the node below `parent`, unless it exists already, and returns it.
+    fn open_below(
         &mut self,
         parent: &str,
         below: &NodeRef,
@@ -240,8 +242,8 @@ impl OpenPlan {
     }
 }
 
-/// Opens a file or block device.
-pub(crate) fn open_fd(
+/// Opens a file or block device, with the fallbacks that its options allow: the page cache, and read-only.
+pub(crate) fn open_file_node(
     options: &BlockdevOptions,
     file: &FileOptions,
     driver: fn(block::FileOptions) -> NodeOptions,
@@ -254,10 +256,10 @@ pub(crate) fn open_fd(
         aio,
     );
     let name = &options.node_name;
-    let open = |file_options: &block::FileOptions, read_only| {
+    let open_with = |file_options: &block::FileOptions, read_only| {
         Node::open(name, read_only, &driver(file_options.clone()))
     };
-    let mut opened = open(&file_options, options.settings.read_only);
+    let mut opened = open_with(&file_options, options.settings.read_only);
     if let (Err(NodeError::NoDirectIo { path }), None) = (&opened, options.settings.cache_direct) {
         tracing::warn!(
             node = name, path = %path.display(),
@@ -266,20 +268,20 @@ pub(crate) fn open_fd(
         );
         file_options.direct = false;
         file_options.aio = aio.choose(file.aio, &file.filename, false);
-        opened = open(&file_options, options.settings.read_only);
+        opened = open_with(&file_options, options.settings.read_only);
     }
     match opened {
         Err(NodeError::ReadOnlyMedium { .. } | NodeError::Open { .. })
             if options.settings.auto_read_only && !options.settings.read_only =>
         {
-            open(&file_options, true)
+            open_with(&file_options, true)
         }
         opened => opened,
     }
 }
 
 /// Makes a node of a file that the old process has opened in a live upgrade, with the flags that it was opened with.
-fn restore_fd(
+fn restore_file_node(
     options: &BlockdevOptions,
     file: &FileOptions,
     driver: fn(block::FileOptions) -> NodeOptions,
@@ -311,14 +313,14 @@ fn file_options(
         aio: aio.choose(file.aio, &file.filename, direct),
         aio_max_batch: file.aio_max_batch,
         locking: match options.settings.active {
-            true => locking(file.locking),
+            true => block_locking(file.locking),
             false => block::Locking::Off,
         },
     }
 }
 
 /// The locking mode as the block layer has it.
-pub(crate) fn locking(locking: options::Locking) -> block::Locking {
+pub(crate) fn block_locking(locking: options::Locking) -> block::Locking {
     match locking {
         options::Locking::Auto => block::Locking::Auto,
         options::Locking::On => block::Locking::On,

@@ -75,9 +75,10 @@ pub(crate) fn plan(
         }
     }
     let planned = plan_nodes(objects, wanted)?;
-    let is_affected = |node: &Node| planned.iter().any(|new| new.old.shares_disk_with(node));
+    let shares_planned_disk =
+        |node: &Node| planned.iter().any(|new| new.old.shares_disk_with(node));
     let nodes = objects.nodes.iter().map(|open| &open.node);
-    let nodes = nodes.filter(|node| is_affected(node));
+    let nodes = nodes.filter(|node| shares_planned_disk(node));
     let mut reserved: Vec<String> = nodes.map(|node| node.name().to_owned()).collect();
     let below = planned.iter().filter_map(|new| new.below.as_ref());
     reserved.extend(below.map(|below| below.name().to_owned()));
@@ -85,7 +86,7 @@ pub(crate) fn plan(
     Ok(ReopenPlan {
         nodes: planned,
         reserved,
-        aio: objects.aio.clone(),
+        aio: objects.aio_choices.clone(),
     })
 }
 
@@ -113,7 +114,7 @@ impl ReopenPlan {
             });
         }
         for ReopenedNode { node, users, .. } in &reopened {
-            if node.read_only() && users.iter().any(|user| user.guest_device.writable()) {
+            if node.read_only() && users.iter().any(|user| user.guest_device.is_writable()) {
                 let name = node.name();
                 return Err(format!(
                     "Read-only block node '{name}' cannot support read-write users"
@@ -137,7 +138,7 @@ impl PlannedNode {
     fn open(&self, reopened: &[ReopenedNode], aio: &mut AioChoices) -> Result<Arc<Node>, BoxError> {
         let options = &self.options;
         let child = options.driver.child();
-        let below = child.map(|(_, child)| self.below(reopened, child.node_name()));
+        let below = child.map(|(_, child)| self.node_below(reopened, child.node_name()));
         let faults = self.old.faults();
         let node = node::open_node(options, below, faults, |file, driver| {
             open_unlocked(options, file, driver, aio)
@@ -150,7 +151,7 @@ impl PlannedNode {
         let Some((option, child)) = self.options.driver.child() else {
             return Ok(());
         };
-        let below = self.below(reopened, child.node_name());
+        let below = self.node_below(reopened, child.node_name());
         if self.old.shares_disk_with(below) || node.size() == self.old.size() {
             return Ok(());
         }
@@ -164,8 +165,8 @@ impl PlannedNode {
         .into())
     }
 
-    /// The node below of that name: the new one if it is reopened.
-    fn below<'a>(&'a self, reopened: &'a [ReopenedNode], name: &str) -> &'a Arc<Node> {
+    /// The node of that name below it: the new one if that is reopened.
+    fn node_below<'a>(&'a self, reopened: &'a [ReopenedNode], name: &str) -> &'a Arc<Node> {
         let mut nodes = reopened.iter().map(|new| &new.node);
         let below = nodes.find(|node| node.name() == name);
         let Some(below) = below.or(self.below.as_ref()) else {
@@ -191,11 +192,11 @@ impl ReopenedNodes {
             let own = old.faults().into_iter();
             own.chain(old.filters_below())
         });
-        let released: Vec<ReleaseGuard> = filters.map(Faults::release).collect();
+        let release_guards: Vec<ReleaseGuard> = filters.map(Faults::release).collect();
         for ReopenedNode { node, users, .. } in &self.nodes {
             for user in users {
                 match &user.front_ends {
-                    Some(front_ends) => front_ends.exchange(&user.slot, node),
+                    Some(front_ends) => front_ends.exchange_node(&user.slot, node),
                     // Its requests in flight keep the old node.
                     None => user.slot.set(node.clone()),
                 }
@@ -209,13 +210,13 @@ impl ReopenedNodes {
                 faults.set(Some(faults::rules(injected)));
             }
         }
-        drop(released);
+        drop(release_guards);
         Ok(())
     }
 
     /// Puts the new nodes into the state, and closes the old ones.
     pub fn finish(self, objects: &mut Objects) {
-        objects.aio.merge(self.aio);
+        objects.aio_choices.merge(self.aio);
         for ReopenedNode { options, node, .. } in self.nodes {
             let mut nodes = objects.nodes.iter_mut();
             if let Some(open) = nodes.find(|open| open.node.name() == node.name()) {
@@ -229,8 +230,9 @@ impl ReopenedNodes {
                 .iter()
                 .map(|open| open.node.name().to_owned())
                 .collect();
-            let index = |open: &OpenNode| names.iter().position(|name| name == open.node.name());
-            objects.nodes.sort_by_key(index);
+            let new_index =
+                |open: &OpenNode| names.iter().position(|name| name == open.node.name());
+            objects.nodes.sort_by_key(new_index);
         }
     }
 }
@@ -300,15 +302,15 @@ fn plan_nodes(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Plann
     let mut planned: Vec<PlannedNode> = Vec::new();
     // If a node is given twice, the last options count.
     let new_options = |name: &str| wanted.iter().rev().find(|new| new.node_name == name);
-    let child = |open: &OpenNode| {
+    let new_child = |open: &OpenNode| {
         let options = new_options(open.node.name()).unwrap_or(&open.options);
         let (_, child) = options.driver.child()?;
         Some(child.node_name().to_owned())
     };
-    for open in bottom_up(&objects.nodes, child)? {
+    for open in bottom_up(&objects.nodes, &new_child)? {
         let old = open.node.clone();
         let new_options = new_options(old.name());
-        let below = child(open);
+        let below = new_child(open);
         let is_below = |new: &PlannedNode| below.as_deref() == Some(new.old.name());
         let below_is_reopened = planned.iter().any(is_below);
         if new_options.is_none() && !below_is_reopened {
@@ -320,7 +322,7 @@ fn plan_nodes(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Plann
             objects.check_active_below(active, below)?;
         }
         let below = match below {
-            Some(below) if !below_is_reopened => Some(objects.node(&below)?),
+            Some(below) if !below_is_reopened => Some(objects.require_unreserved_node(&below)?),
             _ => None,
         };
         let users = exported_disks(objects, &old).map(|(export, disk)| NodeUser {
@@ -336,7 +338,7 @@ fn plan_nodes(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Plann
             has_new_options: new_options.is_some(),
             users,
             old,
-            old_locking: locking(&open.options),
+            old_locking: held_locking(&open.options),
             below,
         });
     }
@@ -357,9 +359,9 @@ fn bottom_up(
         let mut chain: Vec<&OpenNode> = Vec::new();
         let mut next = Some(open);
         while let Some(open) = next
-            && !contains(&ordered, open)
+            && !contains_node(&ordered, open)
         {
-            if contains(&chain, open) {
+            if contains_node(&chain, open) {
                 let (below, name) = (open.node.name(), chain[chain.len() - 1].node.name());
                 return Err(
                     format!("Making '{below}' a child of '{name}' would create a cycle").into(),
@@ -375,12 +377,13 @@ fn bottom_up(
     Ok(ordered)
 }
 
-fn contains(nodes: &[&OpenNode], open: &OpenNode) -> bool {
+/// Whether this node is among `nodes`.
+fn contains_node(nodes: &[&OpenNode], open: &OpenNode) -> bool {
     nodes.iter().any(|other| std::ptr::eq(*other, open))
 }
 
 /// The locks that a node holds: none if it has no file, or is inactive.
-fn locking(options: &BlockdevOptions) -> Locking {
+fn held_locking(options: &BlockdevOptions) -> Locking {
     let file = options.driver.file().filter(|_| options.settings.active);
     file.map_or(Locking::Off, |file| file.locking)
 }
@@ -396,7 +399,7 @@ fn open_unlocked(
         locking: Locking::Off,
         ..file.clone()
     };
-    node::open_fd(options, &file, driver, aio)
+    node::open_file_node(options, &file, driver, aio)
 }
 
 /// Transfers the image locks from the old nodes to the new ones: all of them or none.
@@ -407,10 +410,11 @@ fn transfer_locks(reopened: &[ReopenedNode]) -> Result<(), BoxError> {
     });
     let mut transferred: Vec<(&ReopenedNode, &FileOptions)> = Vec::new();
     for (new, file) in files {
-        let lockings = [locking(&new.options), new.old_locking].map(node::locking);
+        let lockings = [held_locking(&new.options), new.old_locking].map(node::block_locking);
         if let Err(error) = new.node.take_locks(&new.old, &file.filename, lockings) {
             for (new, file) in transferred {
-                let lockings = [new.old_locking, locking(&new.options)].map(node::locking);
+                let lockings =
+                    [new.old_locking, held_locking(&new.options)].map(node::block_locking);
                 // The old nodes held them a moment ago. This fails only if another process got in between.
                 let _ = new.old.take_locks(&new.node, &file.filename, lockings);
             }

@@ -18,8 +18,8 @@ use crate::state::objects::Objects;
 /// done.
 pub(crate) struct Resize {
     node: Arc<Node>,
-    /// The new end of the disk.
-    end: u64,
+    /// The new end of the disk, in bytes from its beginning.
+    disk_end: u64,
     nodes: Vec<NodeResize>,
 }
 
@@ -39,10 +39,14 @@ struct NodeUser {
 
 /// Checks that the resize is possible, and reserves the nodes.
 pub(crate) fn plan(objects: &mut Objects, node: Arc<Node>, size: u64) -> Result<Resize, BoxError> {
-    let end = node.end_for(size)?;
-    let nodes = node_resizes(objects, &node, end)?;
-    let resize = Resize { node, end, nodes };
-    if resize.shrinks() {
+    let disk_end = node.end_for(size)?;
+    let nodes = node_resizes(objects, &node, disk_end)?;
+    let resize = Resize {
+        node,
+        disk_end,
+        nodes,
+    };
+    if resize.is_shrinking() {
         check_none_drains(objects, &resize)?;
     }
     objects.reserve(&resize.names(), "block_resize")?;
@@ -56,41 +60,42 @@ impl Resize {
         names.map(str::to_owned).collect()
     }
 
-    fn shrinks(&self) -> bool {
+    /// Whether any of the nodes becomes smaller.
+    fn is_shrinking(&self) -> bool {
         let mut nodes = self.nodes.iter();
         nodes.any(|resize| resize.size < resize.node.size())
     }
 
     /// Resizes the disk and the nodes. To shrink, this waits for requests in flight.
     pub fn apply(&self) -> Result<(), ResizeError> {
-        let shrinks = self.shrinks();
-        if shrinks {
-            self.shrink();
+        let is_shrinking = self.is_shrinking();
+        if is_shrinking {
+            self.lower_limits();
         }
-        let moved = self.node.move_end(self.end);
+        let result = self.node.move_end(self.disk_end);
         for NodeResize { node, size, users } in &self.nodes {
-            if moved.is_ok() {
+            if result.is_ok() {
                 node.set_size(*size);
             }
             for user in users {
-                // The node's size: after a failure this undoes the lower limit of `shrink`.
-                let differs = user.guest_device.resize(node.size());
+                // The node's size: after a failure this undoes the limit of `lower_limits`.
+                let size_changed = user.guest_device.resize(node.size());
                 if let Some(front_ends) = &user.front_ends
-                    && user.guest_device.has_config()
-                    && (differs || shrinks)
+                    && user.guest_device.has_config_space()
+                    && (size_changed || is_shrinking)
                 {
                     front_ends.notify_config_changed();
                 }
             }
         }
-        moved?;
+        result?;
         let (node, bytes) = (self.node.name(), self.node.size());
         tracing::info!(node, bytes, "node resized");
         Ok(())
     }
 
     /// Lowers the limit of the exports to the new sizes, and waits until all requests that were admitted before have completed.
-    fn shrink(&self) {
+    fn lower_limits(&self) {
         for NodeResize { size, users, .. } in &self.nodes {
             for user in users {
                 user.guest_device.resize(*size);
@@ -103,8 +108,12 @@ impl Resize {
     }
 }
 
-/// The nodes of a disk, and the size that each has when the disk ends at `end`.
-fn node_resizes(objects: &Objects, node: &Node, end: u64) -> Result<Vec<NodeResize>, ResizeError> {
+/// The nodes of a disk, and the size that each has when the disk ends at `disk_end`.
+fn node_resizes(
+    objects: &Objects,
+    node: &Node,
+    disk_end: u64,
+) -> Result<Vec<NodeResize>, ResizeError> {
     let nodes = objects.nodes.iter().map(|open| &open.node);
     nodes
         .filter(|other| other.shares_disk_with(node))
@@ -119,7 +128,7 @@ fn node_resizes(objects: &Objects, node: &Node, end: u64) -> Result<Vec<NodeResi
             }
             Ok(NodeResize {
                 node: node.clone(),
-                size: node.size_within(end)?,
+                size: node.size_within(disk_end)?,
                 users,
             })
         })

@@ -42,6 +42,7 @@ impl ExportServer {
         }
     }
 
+    /// Access to its front-ends.
     pub fn front_ends(&self) -> ExportFrontEnds {
         match self {
             ExportServer::VhostUser(server) => ExportFrontEnds::VhostUser(server.front_ends()),
@@ -70,21 +71,21 @@ impl ExportFrontEnds {
     /// Replaces the node behind a disk, and returns when no request uses the old node any more. If both nodes lead to the same
     /// opened disk, queues do not stop: requests in flight stay on the old node while new ones go to the new one. Otherwise
     /// requests in flight complete first.
-    pub fn exchange(&self, slot: &NodeSlot, node: &Arc<Node>) {
-        let set = || slot.set(node.clone());
+    pub fn exchange_node(&self, slot: &NodeSlot, node: &Arc<Node>) {
+        let set_node = || slot.set(node.clone());
         match self {
             ExportFrontEnds::VhostUser(front_ends) if slot.get().shares_disk_with(node) => {
-                front_ends.switch(set);
+                front_ends.switch(set_node);
             }
-            ExportFrontEnds::VhostUser(front_ends) => front_ends.exchange(set),
+            ExportFrontEnds::VhostUser(front_ends) => front_ends.exchange(set_node),
             ExportFrontEnds::Adapter(adapter) if slot.get().shares_disk_with(node) => {
-                set();
+                set_node();
                 adapter.send_and_wait(|reply| SocketDeviceCommand::SetNode(node.clone(), reply));
             }
             ExportFrontEnds::Adapter(adapter) => {
                 adapter.send(SocketDeviceCommand::Enable(false));
                 adapter.send_and_wait(SocketDeviceCommand::Settle);
-                set();
+                set_node();
                 adapter.send_and_wait(|reply| SocketDeviceCommand::SetNode(node.clone(), reply));
                 adapter.send(SocketDeviceCommand::Enable(true));
             }

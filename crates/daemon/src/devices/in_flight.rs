@@ -24,9 +24,9 @@ pub(crate) struct InFlightRequest {
 pub(crate) struct InFlightRequests {
     name: QueueName,
     /// Counters of the adapter.
-    queue: Arc<QueueStats>,
+    queue_stats: Arc<QueueStats>,
     /// Counters of each disk.
-    disks: Vec<Arc<QueueStats>>,
+    disk_stats: Vec<Arc<QueueStats>>,
     /// By slot.
     slots: Vec<Option<InFlightRequest>>,
     tally: Tally,
@@ -34,11 +34,16 @@ pub(crate) struct InFlightRequests {
 }
 
 impl InFlightRequests {
-    pub fn new(export: &str, queue: Arc<QueueStats>, disks: Vec<Arc<QueueStats>>) -> Self {
+    /// Without requests, of the export of this id.
+    pub fn new(
+        export: &str,
+        queue_stats: Arc<QueueStats>,
+        disk_stats: Vec<Arc<QueueStats>>,
+    ) -> Self {
         InFlightRequests {
             name: QueueName::new(export, 0),
-            queue,
-            disks,
+            queue_stats,
+            disk_stats,
             slots: Vec::new(),
             tally: Tally::default(),
             clock: Clock::new(),
@@ -46,19 +51,19 @@ impl InFlightRequests {
     }
 
     /// The time in ticks.
-    pub fn now(&self) -> u64 {
+    pub fn now_ticks(&self) -> u64 {
         self.clock.now()
     }
 
-    /// Records a request that is submitted at `now`, in ticks.
-    pub fn submitted(&mut self, disk: u32, request: &Request, now: u64) {
+    /// Records a request that is submitted at `now_ticks`.
+    pub fn on_submitted(&mut self, disk: u32, request: &Request, now_ticks: u64) {
         let (disk, slot) = (disk as usize, token::number(request.token));
         let kind = request.op.kind();
-        let stats = &self.disks[disk];
+        let stats = &self.disk_stats[disk];
         stats.in_flight().add(1);
         if kind == Kind::Write {
             let end = request.offset + request.len;
-            self.queue.highest_offset().raise(end);
+            self.queue_stats.highest_offset().raise(end);
             stats.highest_offset().raise(end);
         }
         let index = slot as usize;
@@ -70,7 +75,7 @@ impl InFlightRequests {
             kind,
             op: request.op,
             bytes: request.len,
-            submitted_at: now,
+            submitted_at: now_ticks,
         });
         if request_submit::enabled() {
             request_submit::fire(
@@ -85,22 +90,23 @@ impl InFlightRequests {
     }
 
     /// Counts and returns the completed request of a slot; `None` if the slot has none.
-    pub fn completed(&mut self, slot: u32, succeeded: bool) -> Option<InFlightRequest> {
+    pub fn on_completed(&mut self, slot: u32, succeeded: bool) -> Option<InFlightRequest> {
         let request = self.slots.get_mut(slot as usize)?.take()?;
         let InFlightRequest { kind, bytes, .. } = request;
         let now = self.clock.now();
         let ticks = now.saturating_sub(request.submitted_at);
-        let disk = &self.disks[request.disk];
-        disk.in_flight()
-            .set(disk.in_flight().get().saturating_sub(1));
+        let disk_stats = &self.disk_stats[request.disk];
+        disk_stats
+            .in_flight()
+            .set(disk_stats.in_flight().get().saturating_sub(1));
         if succeeded {
-            self.tally.add(&self.queue, kind, 1, bytes, ticks);
-            disk.of(kind).succeeded(1, bytes, ticks);
-            self.queue.last_ticks().set(now);
-            disk.last_ticks().set(now);
+            self.tally.add(&self.queue_stats, kind, 1, bytes, ticks);
+            disk_stats.of(kind).succeeded(1, bytes, ticks);
+            self.queue_stats.last_ticks().set(now);
+            disk_stats.last_ticks().set(now);
         } else {
-            self.queue.of(kind).failed.add(1);
-            disk.of(kind).failed.add(1);
+            self.queue_stats.of(kind).failed.add(1);
+            disk_stats.of(kind).failed.add(1);
         }
         if request_complete::enabled() {
             request_complete::fire(

@@ -14,7 +14,7 @@ use unix_socket::listener::Listener;
 use vfio_user::{PciDevice, Server};
 
 use super::in_flight::InFlightRequests;
-use super::queues::report_connected;
+use super::queues::record_connected;
 use crate::disk::export_stats::ExportStats;
 
 // Indices of the descriptors that the iothread watches.
@@ -31,9 +31,9 @@ pub(crate) struct ExportMonitoring {
     pub events: Handle,
     pub stats: Arc<ExportStats>,
     /// Counters of each disk.
-    pub disks: Vec<Arc<QueueStats>>,
+    pub disk_stats: Vec<Arc<QueueStats>>,
     /// Error reports of each disk.
-    pub reports: Vec<ExportReports>,
+    pub disk_reports: Vec<ExportReports>,
 }
 
 /// The adapter, its front-end, and the listening socket.
@@ -42,8 +42,8 @@ pub(crate) struct LsiController {
     listener: Option<Listener>,
     /// During a live upgrade: accepts no front-end, since the other process has the socket, or is about to.
     parked: bool,
-    /// After a failed `accept`: when to try again.
-    accept_from_ns: Option<u64>,
+    /// After a failed `accept`: the time before which none is accepted.
+    accept_retry_ns: Option<u64>,
     monitoring: ExportMonitoring,
     in_flight: InFlightRequests,
 }
@@ -57,23 +57,24 @@ impl LsiController {
     ) -> io::Result<Self> {
         listener.socket().set_nonblocking(true)?;
         let queue = monitoring.stats.queues[0].stats.clone();
-        let in_flight = InFlightRequests::new(adapter.name(), queue, monitoring.disks.clone());
+        let in_flight = InFlightRequests::new(adapter.name(), queue, monitoring.disk_stats.clone());
         Ok(LsiController {
             server: Server::new(adapter),
             listener: Some(listener),
             parked,
-            accept_from_ns: None,
+            accept_retry_ns: None,
             monitoring,
             in_flight,
         })
     }
 
-    fn stats(&self) -> &QueueStats {
+    /// Counters of the adapter, which is counted as one queue.
+    fn queue_stats(&self) -> &QueueStats {
         &self.monitoring.stats.queues[0].stats
     }
 
     /// Accepts the next front-end.
-    fn accept(&mut self, now_ns: u64) {
+    fn accept_front_end(&mut self, now_ns: u64) {
         let Some(listener) = self.listener.as_ref().filter(|_| !self.parked) else {
             return;
         };
@@ -91,22 +92,22 @@ impl LsiController {
                     advice = "if too many files are open, raise `ulimit -n` (`LimitNOFILE=`)",
                     "cannot accept a front-end; trying again"
                 );
-                self.accept_from_ns = Some(now_ns.saturating_add(ACCEPT_RETRY_NS));
+                self.accept_retry_ns = Some(now_ns.saturating_add(ACCEPT_RETRY_NS));
             }
         }
     }
 
-    /// Sends an event if a front-end has connected or disconnected.
-    fn report_connected(&mut self) {
+    /// Updates the counters, and sends an event, if a front-end has connected or disconnected.
+    fn update_connected(&mut self) {
         let connected = self.server.socket().is_some();
         let name = self.server.device().0.name();
         let ExportMonitoring { events, stats, .. } = &self.monitoring;
-        if report_connected(name, connected, stats, events) {
-            let size = match connected {
+        if record_connected(name, connected, stats, events) {
+            let queue_size = match connected {
                 true => stats.queue_size,
                 false => 0,
             };
-            stats.queues[0].stats.size().set(size.into());
+            stats.queues[0].stats.size().set(queue_size.into());
         }
     }
 }
@@ -115,8 +116,7 @@ impl LsiController {
 struct CountingDiskIo<'a> {
     io: &'a mut dyn DiskIo,
     in_flight: &'a mut InFlightRequests,
-    /// In ticks.
-    now: u64,
+    now_ticks: u64,
 }
 
 impl DiskIo for CountingDiskIo<'_> {
@@ -125,7 +125,7 @@ impl DiskIo for CountingDiskIo<'_> {
     }
 
     unsafe fn submit(&mut self, disk: u32, request: Request) {
-        self.in_flight.submitted(disk, &request, self.now);
+        self.in_flight.on_submitted(disk, &request, self.now_ticks);
         // SAFETY: as the caller promises.
         unsafe { self.io.submit(disk, request) };
     }
@@ -138,10 +138,9 @@ impl DiskIo for CountingDiskIo<'_> {
 impl SocketDevice for LsiController {
     fn sources(&self) -> [Option<(BorrowedFd<'_>, Interest)>; SOURCES] {
         let server = &self.server;
-        let listener = self
-            .listener
-            .as_ref()
-            .filter(|_| server.socket().is_none() && !self.parked && self.accept_from_ns.is_none());
+        let listener = self.listener.as_ref().filter(|_| {
+            server.socket().is_none() && !self.parked && self.accept_retry_ns.is_none()
+        });
         let readable = server.socket().filter(|_| server.wants_read());
         let writable = server.socket().filter(|_| server.wants_write());
         let mut sources = [None; SOURCES];
@@ -159,7 +158,7 @@ impl SocketDevice for LsiController {
 
     fn ready(&mut self, source: usize, now_ns: u64) {
         match source {
-            LISTENER => self.accept(now_ns),
+            LISTENER => self.accept_front_end(now_ns),
             READ => self.server.readable(now_ns),
             WRITE => self.server.writable(),
             _ => self.server.handle_unmask(),
@@ -171,21 +170,21 @@ impl SocketDevice for LsiController {
     }
 
     fn run(&mut self, now_ns: u64) -> bool {
-        self.accept_from_ns = self.accept_from_ns.filter(|from| *from > now_ns);
+        self.accept_retry_ns = self.accept_retry_ns.filter(|retry_ns| *retry_ns > now_ns);
         self.server.device().0.set_now(now_ns);
-        let more = self.server.run(now_ns);
-        self.report_connected();
-        more
+        let has_more = self.server.run(now_ns);
+        self.update_connected();
+        has_more
     }
 
     fn deadline_ns(&mut self) -> Option<u64> {
         let adapter = self.server.device().0.deadline_ns();
-        let deadlines = [adapter, self.server.deadline_ns(), self.accept_from_ns];
+        let deadlines = [adapter, self.server.deadline_ns(), self.accept_retry_ns];
         deadlines.into_iter().flatten().min()
     }
 
     fn submit(&mut self, io: &mut dyn DiskIo) -> bool {
-        let now = self.in_flight.now();
+        let now_ticks = self.in_flight.now_ticks();
         let stats = &self.monitoring.stats.queues[0].stats;
         let adapter = self.server.device().0;
         if !adapter.wants_submit() {
@@ -194,7 +193,7 @@ impl SocketDevice for LsiController {
         let submitted_all = adapter.submit(&mut CountingDiskIo {
             io,
             in_flight: &mut self.in_flight,
-            now,
+            now_ticks,
         });
         stats.turns().add(1);
         stats.in_flight().set(adapter.in_flight() as u64);
@@ -205,14 +204,15 @@ impl SocketDevice for LsiController {
         let adapter = self.server.device().0;
         for &Completion { token, result } in done {
             let slot = token::number(token);
-            let request = self.in_flight.completed(slot, result.is_ok());
+            let request = self.in_flight.on_completed(slot, result.is_ok());
             if let (Some(request), Err(errno)) = (request, result) {
-                self.monitoring.reports[request.disk].failed(request.kind == Kind::Read, errno);
+                self.monitoring.disk_reports[request.disk]
+                    .failed(request.kind == Kind::Read, errno);
             }
             adapter.completed(slot, result);
         }
         let in_flight = adapter.in_flight() as u64;
-        self.stats().in_flight().set(in_flight);
+        self.queue_stats().in_flight().set(in_flight);
     }
 
     fn in_flight(&mut self) -> usize {
@@ -229,7 +229,7 @@ impl SocketDevice for LsiController {
 
     fn disconnect(&mut self) {
         self.server.disconnect();
-        self.report_connected();
+        self.update_connected();
     }
 
     fn stop(&mut self) {

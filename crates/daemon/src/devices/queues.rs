@@ -11,7 +11,7 @@ use telemetry::queue::QueueName;
 use vhost_user::StartedQueue;
 use virtqueue::control::{QueueCommand, QueueSetup, StartError};
 
-use crate::disk::export_stats::ExportStats;
+use crate::disk::export_stats::{ExportStats, iothread_of_queue};
 
 /// What starting the queues of an export needs: its iothreads, counters and error reports.
 pub(crate) struct ExportQueues {
@@ -32,14 +32,13 @@ impl ExportQueues {
         device: DeviceSetup,
         switch_node: impl Fn(&VringHandle) -> Receiver<()> + Send + 'static,
     ) -> Result<Box<dyn StartedQueue>, StartError> {
-        let position = usize::from(index);
-        let iothread = &self.iothreads[position % self.iothreads.len()];
+        let iothread = &self.iothreads[iothread_of_queue(index, self.iothreads.len())];
         let handle = iothread.start_vring(VringSetup {
             name: QueueName::new(&self.export, index),
             device,
             queue,
             fixed_buffers: self.fixed_buffers,
-            stats: self.stats.queues[position].stats.clone(),
+            stats: self.stats.queues[usize::from(index)].stats.clone(),
             reports: Some(QueueReports {
                 export: self.reports.clone(),
                 queue: index,
@@ -51,14 +50,14 @@ impl ExportQueues {
         }))
     }
 
-    /// Called when a front-end connects or disconnects.
-    pub fn connected(&self, connected: bool) {
-        report_connected(&self.export, connected, &self.stats, &self.events);
+    /// Called when a front-end connects or disconnects: records that, and sends an event.
+    pub fn on_connected(&self, connected: bool) {
+        record_connected(&self.export, connected, &self.stats, &self.events);
     }
 }
 
 /// Records whether an export has a front-end, and sends an event if that has changed. Returns whether it has.
-pub(crate) fn report_connected(
+pub(crate) fn record_connected(
     export: &str,
     connected: bool,
     stats: &ExportStats,

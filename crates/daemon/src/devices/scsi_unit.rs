@@ -23,44 +23,44 @@ pub(crate) fn create_unit(
 ) -> Result<UnitAndPrFile, BoxError> {
     check_writable(node, lun.writable)?;
     node.use_block_size(lun.device.logical_block_size)?;
-    let (reservation_store, text) = match &lun.device.pr_file {
+    let (pr_file, saved_text) = match &lun.device.pr_file {
         None => (None, None),
-        Some(path) if handover_pending => (Some(PrFile::without_file(path)), None),
+        Some(path) if handover_pending => (Some(PrFile::awaiting_handover(path)), None),
         Some(path) => {
             let (file, text) = PrFile::open(path)?;
             (Some(file), Some(text))
         }
     };
-    let reservation_store = reservation_store.map(Arc::new);
+    let pr_file = pr_file.map(Arc::new);
     let options = UnitOptions {
-        identity: identity(controller, lun),
+        identity: unit_identity(controller, lun),
         logical_block_size: lun.device.logical_block_size,
         read_only: !lun.writable,
         write_through,
         thin: node.passes_discards(),
         rotation_rate: lun.device.rotation_rate,
-        reservation_store: reservation_store
+        reservation_store: pr_file
             .clone()
             .map(|file| file as Arc<dyn ReservationStore>),
     };
     let name = node.name();
     let unit = Unit::new(options, node.geometry());
     let unit = unit.map_err(|error| format!("node '{name}': {error}"))?;
-    if let (Some(text), Some(path)) = (text, &lun.device.pr_file) {
-        PrFile::restore(path, &text, &unit)?;
+    if let (Some(text), Some(path)) = (saved_text, &lun.device.pr_file) {
+        PrFile::restore_reservations(path, &text, &unit)?;
     }
-    Ok((Arc::new(unit), reservation_store))
+    Ok((Arc::new(unit), pr_file))
 }
 
 /// Names and numbers of a unit. Its world wide name is derived from its serial number, or from its address if it has none, unless
 /// the options give one.
-fn identity(controller: &str, lun: &LunOptions) -> Identity {
+fn unit_identity(controller: &str, lun: &LunOptions) -> Identity {
     let device = &lun.device;
     let default = Identity::default();
-    let derived = || {
+    let derived_name = || {
         let address = || format!("{controller}:{}:{}", lun.target, lun.lun);
-        let text = lun.device.serial.clone().unwrap_or_else(address);
-        world_wide_name(text.as_bytes())
+        let unique_text = lun.device.serial.clone().unwrap_or_else(address);
+        world_wide_name(unique_text.as_bytes())
     };
     Identity {
         vendor: device.vendor.clone().unwrap_or(default.vendor),
@@ -69,7 +69,7 @@ fn identity(controller: &str, lun: &LunOptions) -> Identity {
         serial: lun.device.serial.clone().unwrap_or_default(),
         naa: device
             .wwn
-            .or_else(|| device.device_id.is_none().then(derived)),
+            .or_else(|| device.device_id.is_none().then(derived_name)),
         eui: None,
         vendor_specific: device.device_id.clone().unwrap_or_default(),
     }

@@ -23,10 +23,10 @@ pub(crate) struct BlkTarget {
 impl BlkTarget {
     /// Flushes the disk after the write cache was turned off, since from then on the guest takes all its writes as stable. This
     /// includes writes in flight, which complete first. Returns whether it succeeded.
-    fn flush(&self, settle: &dyn Fn()) -> bool {
+    fn flush_after_settling(&self, settle: &dyn Fn()) -> bool {
         settle();
-        let flushed = self.node.get().flush_blocking();
-        if let Err(error) = &flushed {
+        let result = self.node.get().flush_blocking();
+        if let Err(error) = &result {
             tracing::error!(
                 export = self.queues.export,
                 %error,
@@ -34,7 +34,7 @@ impl BlkTarget {
                 "flushing the disk failed while the guest turned the write cache off"
             );
         }
-        flushed.is_ok()
+        result.is_ok()
     }
 }
 
@@ -44,7 +44,7 @@ impl Target for BlkTarget {
     }
 
     fn connected(&self, connected: bool) {
-        self.queues.connected(connected);
+        self.queues.on_connected(connected);
     }
 
     fn features(&self) -> u64 {
@@ -55,7 +55,7 @@ impl Target for BlkTarget {
         self.device.set_features(acked);
         if !self.device.write_cache() {
             // The previous driver may have left unflushed writes, and this one cannot flush.
-            self.flush(settle);
+            self.flush_after_settling(settle);
         }
     }
 
@@ -84,7 +84,7 @@ impl Target for BlkTarget {
         if !self.device.write_config(offset, bytes) {
             return false;
         }
-        if self.device.write_cache() || self.flush(settle) {
+        if self.device.write_cache() || self.flush_after_settling(settle) {
             return true;
         }
         // Earlier writes are not stable: the cache stays on, and the driver reads that.

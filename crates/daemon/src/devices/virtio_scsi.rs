@@ -13,7 +13,8 @@ use virtqueue::control::{QueueSetup, StartError};
 
 use super::queues::ExportQueues;
 use super::scsi_unit::{create_unit, world_wide_name};
-use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot, unit_stats};
+use crate::disk::export_stats::iothread_of_queue;
+use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot, new_unit_stats};
 use crate::disk::pr_file::PrFile;
 use crate::error::BoxError;
 
@@ -23,7 +24,7 @@ pub(crate) struct ScsiController {
     device: Arc<Device>,
     write_through: bool,
     /// Number of iothreads that run its queues.
-    iothreads: usize,
+    iothread_count: usize,
     reports: Reports,
     disks: Mutex<Vec<ControllerDisk>>,
 }
@@ -42,10 +43,11 @@ pub(crate) struct ControllerDisk {
 }
 
 impl ScsiController {
+    /// A controller without disks.
     pub fn new(
         options: &ExportOptions,
         kind: &VhostUserScsiOptions,
-        iothreads: usize,
+        iothread_count: usize,
         reports: Reports,
     ) -> Result<Self, BoxError> {
         let device = DeviceOptions {
@@ -57,19 +59,20 @@ impl ScsiController {
             name: options.id.clone(),
             device: Arc::new(Device::new(device)?),
             write_through: options.settings.writethrough,
-            iothreads,
+            iothread_count,
             reports,
             disks: Mutex::default(),
         })
     }
 
-    fn disks(&self) -> MutexGuard<'_, Vec<ControllerDisk>> {
+    /// Locks the list of its disks.
+    fn lock_disks(&self) -> MutexGuard<'_, Vec<ControllerDisk>> {
         self.disks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Its disks, for changes of their nodes.
     pub fn exported_disks(&self) -> Vec<ExportedDisk> {
-        let disks = self.disks();
+        let disks = self.lock_disks();
         let disks = disks.iter().map(|disk| ExportedDisk {
             name: disk.node_name.clone(),
             guest_device: GuestDevice::VirtioScsi {
@@ -86,8 +89,8 @@ impl ScsiController {
 
     /// Its disks, as a queue gets them.
     fn queue_disks(&self, queue: u16) -> Vec<ScsiDisk> {
-        let iothread = usize::from(queue) % self.iothreads;
-        let disks = self.disks();
+        let iothread = iothread_of_queue(queue, self.iothread_count);
+        let disks = self.lock_disks();
         let disks = disks.iter().map(|disk| ScsiDisk {
             address: disk.address,
             node: disk.node.get(),
@@ -113,11 +116,11 @@ impl ScsiController {
             create_unit(&self.name, lun, &node, self.write_through, handover_pending)?;
         let reports = ExportReports::new(self.reports.clone(), &self.name, &lun.node_name);
         Ok(ControllerDisk {
-            address: address(lun)?,
+            address: unit_address(lun)?,
             unit,
             node_name: lun.node_name.clone(),
             node: NodeSlot::new(node),
-            stats: unit_stats(self.iothreads),
+            stats: new_unit_stats(self.iothread_count),
             reports: Arc::new(reports),
             pr_file,
         })
@@ -127,25 +130,25 @@ impl ScsiController {
     pub fn insert(&self, disk: ControllerDisk) -> Result<(), BoxError> {
         let (address, unit) = (disk.address, disk.unit.clone());
         // Added first, since the driver sends commands as soon as it has received the event.
-        self.disks().push(disk);
+        self.lock_disks().push(disk);
         let added = self.device.add(address, unit);
         if added.is_err() {
-            self.disks().pop();
+            self.lock_disks().pop();
         }
         Ok(added?)
     }
 
     /// Removes a disk. All queues are stopped and get their disks again before they resume.
     pub fn remove(&self, lun: &LunOptions) -> Result<(), BoxError> {
-        let address = address(lun)?;
+        let address = unit_address(lun)?;
         self.device.remove(address);
-        self.disks().retain(|disk| disk.address != address);
+        self.lock_disks().retain(|disk| disk.address != address);
         Ok(())
     }
 }
 
-/// The address of a unit.
-fn address(lun: &LunOptions) -> Result<Address, BoxError> {
+/// The address that the options of a unit give.
+fn unit_address(lun: &LunOptions) -> Result<Address, BoxError> {
     Ok(Address {
         target: lun.target.try_into()?,
         lun: lun.lun,
@@ -171,7 +174,7 @@ impl Target for ScsiTarget {
     }
 
     fn connected(&self, connected: bool) {
-        self.queues.connected(connected);
+        self.queues.on_connected(connected);
     }
 
     fn features(&self) -> u64 {

@@ -39,6 +39,7 @@ impl AioChoices {
     }
 }
 
+/// Logs the choice, and why the wanted backend is not used if it is another one.
 fn log_choice(wanted: Option<Aio>, choice: &AioChoice) {
     let AioChoice {
         aio,

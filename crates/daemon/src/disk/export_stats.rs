@@ -1,4 +1,5 @@
-//! Counters of an export. They live as long as the export does, while front-ends and their queues come and go.
+//! The live counters of an export, one set for each queue, which iothreads update and monitors read; and which iothread
+//! runs each queue. They live as long as the export does, while front-ends and their queues come and go.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -6,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use iothread::DataThread;
 use telemetry::queue::QueueStats;
 
-/// Counters of an export.
+/// Counters of the queues of an export.
 pub(crate) struct ExportStats {
     /// A front-end is connected.
     pub connected: AtomicBool,
@@ -24,11 +25,12 @@ pub(crate) struct ExportQueue {
 }
 
 impl ExportStats {
-    /// All counters are zero. Queue *i* runs on iothread *i* modulo their count.
+    /// Counters for `num_queues` queues on these iothreads, all zero.
     pub fn new(num_queues: u16, queue_size: u16, iothreads: &[Arc<DataThread>]) -> Self {
-        let queue_iothreads = iothreads.iter().cycle().take(num_queues.into());
-        let queues = queue_iothreads.map(|iothread| ExportQueue {
-            iothread: iothread.id().to_owned(),
+        let queues = (0..num_queues).map(|queue| ExportQueue {
+            iothread: iothreads[iothread_of_queue(queue, iothreads.len())]
+                .id()
+                .to_owned(),
             stats: Arc::default(),
         });
         ExportStats {
@@ -37,4 +39,9 @@ impl ExportStats {
             queues: queues.collect(),
         }
     }
+}
+
+/// Index of the iothread that runs a queue, among the iothreads of its export: queues are spread over them in turn.
+pub(crate) fn iothread_of_queue(queue: u16, iothread_count: usize) -> usize {
+    usize::from(queue) % iothread_count
 }

@@ -14,10 +14,12 @@ use crate::disk::pr_file::PrFile;
 pub(crate) struct NodeSlot(Arc<Mutex<Arc<Node>>>);
 
 impl NodeSlot {
+    /// A slot with this node.
     pub fn new(node: Arc<Node>) -> Self {
         NodeSlot(Arc::new(Mutex::new(node)))
     }
 
+    /// The present node.
     pub fn get(&self) -> Arc<Node> {
         self.0
             .lock()
@@ -58,7 +60,7 @@ impl GuestDevice {
         }
     }
 
-    /// Bytes of a logical block.
+    /// Bytes of a logical block, as its guest sees it.
     pub fn logical_block_size(&self) -> u32 {
         match self {
             GuestDevice::Blk(device) => device.options().logical_block_size,
@@ -67,7 +69,7 @@ impl GuestDevice {
     }
 
     /// Whether guests may write to it.
-    pub fn writable(&self) -> bool {
+    pub fn is_writable(&self) -> bool {
         match self {
             GuestDevice::Blk(device) => !device.options().read_only,
             GuestDevice::Scsi(unit) | GuestDevice::VirtioScsi { unit, .. } => {
@@ -77,7 +79,7 @@ impl GuestDevice {
     }
 
     /// Whether its size is in a configuration space. (A SCSI unit reports it by a unit attention.)
-    pub fn has_config(&self) -> bool {
+    pub fn has_config_space(&self) -> bool {
         matches!(self, GuestDevice::Blk(_))
     }
 }
@@ -98,7 +100,7 @@ pub(crate) struct ExportedDisk {
 
 impl ExportedDisk {
     /// The SCSI unit; `None` for virtio-blk.
-    pub fn unit(&self) -> Option<&Arc<scsi::Unit>> {
+    pub fn scsi_unit(&self) -> Option<&Arc<scsi::Unit>> {
         match &self.guest_device {
             GuestDevice::Blk(_) => None,
             GuestDevice::Scsi(unit) | GuestDevice::VirtioScsi { unit, .. } => Some(unit),
@@ -106,7 +108,7 @@ impl ExportedDisk {
     }
 }
 
-/// Counters of a SCSI unit: one set for each iothread, so that no two threads write the same one.
-pub(crate) fn unit_stats(iothreads: usize) -> Vec<Arc<QueueStats>> {
-    (0..iothreads).map(|_| Arc::default()).collect()
+/// Creates the counters of a SCSI unit: one set for each iothread, so that no two threads write the same one.
+pub(crate) fn new_unit_stats(iothread_count: usize) -> Vec<Arc<QueueStats>> {
+    (0..iothread_count).map(|_| Arc::default()).collect()
 }

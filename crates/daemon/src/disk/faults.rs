@@ -7,20 +7,21 @@ use rustix::io::Errno;
 /// The rules as the block layer has them.
 pub(crate) fn rules(injected: &BlkdebugOptions) -> FaultRules {
     FaultRules {
-        rules: injected.errors.iter().map(rule).collect(),
+        rules: injected.errors.iter().map(fault_rule).collect(),
         seed: injected.seed,
     }
 }
 
-fn rule(error: &InjectError) -> FaultRule {
-    let bytes = |(first, count): (u64, u64)| {
+/// One rule as the block layer has it.
+fn fault_rule(error: &InjectError) -> FaultRule {
+    let byte_range = |(first, count): (u64, u64)| {
         let start = first * block::SECTOR_BYTES;
         start..start.saturating_add(count.saturating_mul(block::SECTOR_BYTES))
     };
     FaultRule {
-        begins: error.event.map(op),
-        op: error.iotype.map(op),
-        bytes: error.sectors.map(bytes),
+        begins: error.event.map(block_op),
+        op: error.iotype.map(block_op),
+        bytes: error.sectors.map(byte_range),
         times: error.times,
         one_in: error.one_in,
         action: match error.action {
@@ -33,7 +34,7 @@ fn rule(error: &InjectError) -> FaultRule {
     }
 }
 
-fn op(kind: IoType) -> Op {
+fn block_op(kind: IoType) -> Op {
     match kind {
         IoType::Read => Op::Read,
         IoType::Write => Op::Write,

@@ -11,12 +11,14 @@ use block::NodeError;
 
 /// Time limit for all images together. A disk that does not answer for longer is left to the supervisor.
 const TIME_LIMIT: Duration = Duration::from_secs(2);
+/// Time between two tries.
 const INTERVAL: Duration = Duration::from_millis(10);
 
 /// The retries of one start of the program.
 #[derive(Default)]
 pub(crate) struct LockRetry {
-    until: Option<Instant>,
+    /// When it gives up; set by the first image that is locked.
+    give_up_at: Option<Instant>,
 }
 
 impl LockRetry {
@@ -27,14 +29,14 @@ impl LockRetry {
             return false;
         }
         let now = Instant::now();
-        let until = *self.until.get_or_insert_with(|| {
+        let give_up_at = *self.give_up_at.get_or_insert_with(|| {
             tracing::info!(
                 %error, seconds = TIME_LIMIT.as_secs(),
                 "the image is locked: trying again, in case its last user has only just ended"
             );
             now + TIME_LIMIT
         });
-        if now >= until {
+        if now >= give_up_at {
             return false;
         }
         thread::sleep(INTERVAL);

@@ -28,7 +28,7 @@ pub(crate) enum PrFileError {
     Io { path: PathBuf, error: io::Error },
     /// It is a pipe, a device or another special file.
     #[error("pr-file: {0} is not a regular file; choose another path")]
-    Kind(PathBuf),
+    NotRegular(PathBuf),
     /// It is too large to have been written by this program.
     #[error("pr-file: {path} has {bytes} bytes, too many for reservations; choose another path")]
     TooLarge { path: PathBuf, bytes: u64 },
@@ -39,7 +39,7 @@ pub(crate) enum PrFileError {
     Locked(PathBuf),
     /// Its content does not describe reservations.
     #[error("pr-file: {path}: {error}")]
-    Saved {
+    InvalidText {
         path: PathBuf,
         error: ReservationTextError,
     },
@@ -50,16 +50,17 @@ pub(crate) enum PrFileError {
 pub(crate) struct PrFile {
     path: PathBuf,
     /// `None` while the file belongs to the old process of a live upgrade.
-    inner: Mutex<Option<Inner>>,
+    locked: Mutex<Option<LockedFile>>,
 }
 
+/// A file that this process may replace, since it holds the lock.
 #[derive(Debug)]
-struct Inner {
+struct LockedFile {
     opened: OpenedPrFile,
     /// Name of the temporary file.
-    temporary: OsString,
+    temporary_name: OsString,
     /// The last change could not be saved, and that was logged.
-    failing: bool,
+    is_failing: bool,
 }
 
 /// An opened and locked file, its folder, and its name in it.
@@ -71,25 +72,27 @@ pub(crate) struct OpenedPrFile {
     pub file: OwnedFd,
 }
 
-impl Inner {
+impl LockedFile {
+    /// Of a file that is opened and locked.
     fn new(opened: OpenedPrFile) -> Self {
-        let mut temporary = opened.name.clone();
-        temporary.push(".new");
-        Inner {
+        let mut temporary_name = opened.name.clone();
+        temporary_name.push(".new");
+        LockedFile {
             opened,
-            temporary,
-            failing: false,
+            temporary_name,
+            is_failing: false,
         }
     }
 
-    fn replace(&mut self, text: &str) -> Result<(), Errno> {
+    /// Replaces the file by a new one with this text, which is complete at any crash.
+    fn replace_with_text(&mut self, text: &str) -> Result<(), Errno> {
         let OpenedPrFile { folder, name, file } = &mut self.opened;
-        let new = create_synced(folder, &self.temporary, text)?;
-        if let Err(error) = rustix::fs::renameat(&*folder, &self.temporary, &*folder, &*name) {
-            let _ = rustix::fs::unlinkat(&*folder, &self.temporary, AtFlags::empty());
+        let new_file = create_synced(folder, &self.temporary_name, text)?;
+        if let Err(error) = rustix::fs::renameat(&*folder, &self.temporary_name, &*folder, &*name) {
+            let _ = rustix::fs::unlinkat(&*folder, &self.temporary_name, AtFlags::empty());
             return Err(error);
         }
-        *file = new.into();
+        *file = new_file.into();
         // If this fails, a crash leaves the old or the new file.
         rustix::fs::fsync(folder)
     }
@@ -98,26 +101,26 @@ impl Inner {
 impl PrFile {
     /// Opens the file, or creates it. Returns its text as well.
     pub(crate) fn open(path: &Path) -> Result<(Self, String), PrFileError> {
-        let failed = |error: io::Error| PrFileError::Io {
+        let io_failed = |error: io::Error| PrFileError::Io {
             path: path.to_owned(),
             error,
         };
-        let (folder, name) = folder_and_name(path).map_err(failed)?;
-        let mut temporary = name.clone();
-        temporary.push(".new");
+        let (folder, name) = folder_and_name(path).map_err(io_failed)?;
+        let mut temporary_name = name.clone();
+        temporary_name.push(".new");
         loop {
-            let opened = match open(&folder, &name, path) {
+            let opened = match open_existing(&folder, &name, path) {
                 Err(PrFileError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
-                    let created = create_synced(&folder, &temporary, NO_RESERVATIONS);
+                    let created = create_synced(&folder, &temporary_name, NO_RESERVATIONS);
                     let created = created.and_then(|file| {
-                        rename_if_absent(&folder, &temporary, &name)?;
+                        rename_if_absent(&folder, &temporary_name, &name)?;
                         rustix::fs::fsync(&folder)?;
                         Ok((file, NO_RESERVATIONS.to_owned()))
                     });
                     match created {
                         // Another process has created it in the meantime.
                         Err(Errno::EXIST) => continue,
-                        created => Some(created.map_err(|error| failed(error.into()))?),
+                        created => Some(created.map_err(|error| io_failed(error.into()))?),
                     }
                 }
                 opened => opened?,
@@ -125,29 +128,33 @@ impl PrFile {
             if let Some((file, text)) = opened {
                 let file = file.into();
                 let opened = OpenedPrFile { folder, name, file };
-                let this = PrFile {
+                let pr_file = PrFile {
                     path: path.to_owned(),
-                    inner: Mutex::new(Some(Inner::new(opened))),
+                    locked: Mutex::new(Some(LockedFile::new(opened))),
                 };
-                return Ok((this, text));
+                return Ok((pr_file, text));
             }
         }
     }
 
     /// Restores the reservations of a unit from the text of the file.
-    pub(crate) fn restore(path: &Path, text: &str, unit: &Unit) -> Result<(), PrFileError> {
-        let restored = unit.restore_reservations(text);
-        restored.map_err(|error| PrFileError::Saved {
+    pub(crate) fn restore_reservations(
+        path: &Path,
+        text: &str,
+        unit: &Unit,
+    ) -> Result<(), PrFileError> {
+        let result = unit.restore_reservations(text);
+        result.map_err(|error| PrFileError::InvalidText {
             path: path.to_owned(),
             error,
         })
     }
 
     /// A file that the old process of a live upgrade will hand over. Until then nothing can be saved.
-    pub fn without_file(path: &Path) -> Self {
+    pub fn awaiting_handover(path: &Path) -> Self {
         PrFile {
             path: path.to_owned(),
-            inner: Mutex::default(),
+            locked: Mutex::default(),
         }
     }
 
@@ -155,9 +162,9 @@ impl PrFile {
     ///
     /// # Errors
     /// Too many files are open.
-    pub fn duplicate(&self) -> io::Result<Option<OpenedPrFile>> {
-        let inner = self.inner();
-        let Some(Inner { opened, .. }) = &*inner else {
+    pub fn duplicate_descriptors(&self) -> io::Result<Option<OpenedPrFile>> {
+        let locked = self.lock();
+        let Some(LockedFile { opened, .. }) = &*locked else {
             return Ok(None);
         };
         Ok(Some(OpenedPrFile {
@@ -169,24 +176,25 @@ impl PrFile {
 
     /// Takes over the file from the old process of a live upgrade.
     pub fn take_over(&self, opened: OpenedPrFile) {
-        *self.inner() = Some(Inner::new(opened));
+        *self.lock() = Some(LockedFile::new(opened));
     }
 
-    fn inner(&self) -> MutexGuard<'_, Option<Inner>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the mutex, for the file if it is here.
+    fn lock(&self) -> MutexGuard<'_, Option<LockedFile>> {
+        self.locked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ReservationStore for PrFile {
     fn save(&self, text: &str) -> Result<(), Errno> {
-        let mut inner = self.inner();
-        let inner = inner.as_mut().ok_or(Errno::BADF)?;
-        let replaced = inner.replace(text);
-        match &replaced {
-            Ok(()) if inner.failing => {
+        let mut locked = self.lock();
+        let locked = locked.as_mut().ok_or(Errno::BADF)?;
+        let result = locked.replace_with_text(text);
+        match &result {
+            Ok(()) if locked.is_failing => {
                 tracing::info!(file = %self.path.display(), "reservations can be saved again");
             }
-            Err(error) if !inner.failing => tracing::warn!(
+            Err(error) if !locked.is_failing => tracing::warn!(
                 file = %self.path.display(),
                 %error,
                 advice = "free space on its file system, or look for errors of its disk (dmesg)",
@@ -194,8 +202,8 @@ impl ReservationStore for PrFile {
             ),
             _ => {}
         }
-        inner.failing = replaced.is_err();
-        replaced
+        locked.is_failing = result.is_err();
+        result
     }
 }
 
@@ -216,32 +224,32 @@ fn folder_and_name(path: &Path) -> io::Result<(OwnedFd, OsString)> {
 }
 
 /// Opens, locks and reads an existing file. `None` if it was replaced meanwhile.
-fn open(
+fn open_existing(
     folder: &OwnedFd,
     name: &OsStr,
     path: &Path,
 ) -> Result<Option<(File, String)>, PrFileError> {
-    let failed = |error: io::Error| PrFileError::Io {
+    let io_failed = |error: io::Error| PrFileError::Io {
         path: path.to_owned(),
         error,
     };
     // NONBLOCK: opening a pipe or a device does not block.
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = rustix::fs::openat(folder, name, flags, Mode::empty());
-    let file = file.map_err(|error| failed(error.into()))?;
-    let stat = rustix::fs::fstat(&file).map_err(|error| failed(error.into()))?;
+    let file = file.map_err(|error| io_failed(error.into()))?;
+    let stat = rustix::fs::fstat(&file).map_err(|error| io_failed(error.into()))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(PrFileError::Kind(path.to_owned()));
+        return Err(PrFileError::NotRegular(path.to_owned()));
     }
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => return Err(PrFileError::Locked(path.to_owned())),
-        Err(error) => return Err(failed(error.into())),
+        Err(error) => return Err(io_failed(error.into())),
     }
     match rustix::fs::statat(folder, name, AtFlags::empty()) {
-        Ok(now) if (now.st_dev, now.st_ino) == (stat.st_dev, stat.st_ino) => {}
+        Ok(named) if (named.st_dev, named.st_ino) == (stat.st_dev, stat.st_ino) => {}
         Ok(_) | Err(Errno::NOENT) => return Ok(None),
-        Err(error) => return Err(failed(error.into())),
+        Err(error) => return Err(io_failed(error.into())),
     }
     let bytes = stat.st_size.unsigned_abs();
     if bytes > MAX_BYTES {
@@ -250,14 +258,14 @@ fn open(
     }
     let mut file = File::from(file);
     let mut text = Vec::new();
-    let read = (&mut file).take(MAX_BYTES).read_to_end(&mut text);
-    read.map_err(failed)?;
+    let result = (&mut file).take(MAX_BYTES).read_to_end(&mut text);
+    result.map_err(io_failed)?;
     // The parser of the reservations refuses invalid text.
     let text = String::from_utf8_lossy(&text).into_owned();
     Ok(Some((file, text)))
 }
 
-/// Creates a locked file of this name, and syncs it.
+/// Creates a locked file of this name with this text, and syncs it, but not its folder.
 fn create_synced(folder: &OwnedFd, name: &OsStr, text: &str) -> Result<File, Errno> {
     // Left behind by a crash during a change.
     match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
@@ -270,7 +278,7 @@ fn create_synced(folder: &OwnedFd, name: &OsStr, text: &str) -> Result<File, Err
     let written = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
         .and_then(|()| {
             file.write_all(text.as_bytes())
-                .map_err(|error| errno(&error))
+                .map_err(|error| errno_of(&error))
         })
         .and_then(|()| rustix::fs::fsync(&file));
     if let Err(error) = written {
@@ -281,14 +289,15 @@ fn create_synced(folder: &OwnedFd, name: &OsStr, text: &str) -> Result<File, Err
 }
 
 /// Renames a new file, unless the name exists.
-fn rename_if_absent(folder: &OwnedFd, temporary: &OsStr, name: &OsStr) -> Result<(), Errno> {
-    match rustix::fs::renameat_with(folder, temporary, folder, name, RenameFlags::NOREPLACE) {
+fn rename_if_absent(folder: &OwnedFd, temporary_name: &OsStr, name: &OsStr) -> Result<(), Errno> {
+    match rustix::fs::renameat_with(folder, temporary_name, folder, name, RenameFlags::NOREPLACE) {
         // Some file systems cannot check and rename in one step.
-        Err(Errno::INVAL) => rustix::fs::renameat(folder, temporary, folder, name),
+        Err(Errno::INVAL) => rustix::fs::renameat(folder, temporary_name, folder, name),
         renamed => renamed,
     }
 }
 
-fn errno(error: &io::Error) -> Errno {
+/// The errno of an error, or EIO if it has none.
+fn errno_of(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }

@@ -47,32 +47,34 @@ impl Chardev {
         matches!(self.state, ChardevState::InUse(_))
     }
 
-    /// Its address as QEMU writes it.
+    /// Its address as QEMU writes it, which `query-chardev` calls its filename.
     pub fn filename(&self) -> String {
-        let connected = match &self.state {
+        let is_connected = match &self.state {
             ChardevState::Unused(Endpoint::Connected(_)) => true,
-            ChardevState::Unused(Endpoint::Listening(_, first)) => first.is_some(),
+            ChardevState::Unused(Endpoint::Listening(_, first_client)) => first_client.is_some(),
             ChardevState::InUse(clients) => clients.get() > 0,
         };
-        let prefix = if connected { "" } else { "disconnected:" };
-        let server = if self.options.settings.server {
+        let prefix = if is_connected { "" } else { "disconnected:" };
+        let suffix = if self.options.settings.server {
             ",server=on"
         } else {
             ""
         };
         match &self.options.addr {
-            SocketAddr::Unix { path } => format!("{prefix}unix:{}{server}", path.display()),
-            SocketAddr::Fd { fd } => format!("{prefix}fd:{fd}{server}"),
-            SocketAddr::FdName { name } => format!("{prefix}fd:{name}{server}"),
+            SocketAddr::Unix { path } => format!("{prefix}unix:{}{suffix}", path.display()),
+            SocketAddr::Fd { fd } => format!("{prefix}fd:{fd}{suffix}"),
+            SocketAddr::FdName { name } => format!("{prefix}fd:{name}{suffix}"),
         }
     }
 }
 
 impl Chardevs {
+    /// All of them, in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = &Chardev> {
         self.0.iter()
     }
 
+    /// The character device of this id, if there is one.
     pub fn get(&self, id: &str) -> Option<&Chardev> {
         self.0.iter().find(|chardev| chardev.id() == id)
     }
@@ -84,7 +86,7 @@ impl Chardevs {
         inherited: &mut InheritedSockets,
         stop_fd: BorrowedFd<'_>,
     ) -> Result<(), BoxError> {
-        self.0.push(open(options, inherited, stop_fd)?);
+        self.0.push(open_chardev(options, inherited, stop_fd)?);
         Ok(())
     }
 
@@ -95,7 +97,7 @@ impl Chardevs {
         inherited: &mut InheritedSockets,
         stop_fd: BorrowedFd<'_>,
     ) -> Result<(), BoxError> {
-        let new = open(options, inherited, stop_fd)?;
+        let new = open_chardev(options, inherited, stop_fd)?;
         self.remove(&options.settings.id);
         self.0.push(new);
         Ok(())
@@ -106,17 +108,17 @@ impl Chardevs {
         self.0.retain(|chardev| chardev.id() != id);
     }
 
-    /// Passes the socket to a monitor, which returns its count of clients.
+    /// Passes the socket to `open_monitor`, which returns the count of clients of its monitor.
     pub fn attach_monitor(
         &mut self,
         id: &str,
-        open: impl FnOnce(Endpoint) -> ClientCount,
+        open_monitor: impl FnOnce(Endpoint) -> ClientCount,
     ) -> Result<(), BoxError> {
         let index = self.0.iter().position(|chardev| chardev.id() == id);
         let index = index.ok_or_else(|| format!("there is no chardev '{id}'"))?;
         let Chardev { options, state } = self.0.remove(index);
         let state = match state {
-            ChardevState::Unused(door) => ChardevState::InUse(open(door)),
+            ChardevState::Unused(endpoint) => ChardevState::InUse(open_monitor(endpoint)),
             in_use @ ChardevState::InUse(_) => in_use,
         };
         self.0.insert(index, Chardev { options, state });
@@ -124,7 +126,8 @@ impl Chardevs {
     }
 }
 
-fn open(
+/// Connects or listens, as the options say, for a character device that no monitor uses yet.
+fn open_chardev(
     options: &ChardevOptions,
     inherited: &mut InheritedSockets,
     stop_fd: BorrowedFd<'_>,
@@ -134,7 +137,7 @@ fn open(
         (None, SocketAddr::Unix { .. }) => Peers::User,
         (None, SocketAddr::Fd { .. } | SocketAddr::FdName { .. }) => Peers::AsUmask,
     };
-    let door = match (&options.addr, options.settings.server) {
+    let endpoint = match (&options.addr, options.settings.server) {
         (SocketAddr::Unix { path }, false) => {
             let stream = connect_without_waiting(path).map_err(|error| {
                 format!(
@@ -149,7 +152,7 @@ fn open(
     };
     Ok(Chardev {
         options: options.clone(),
-        state: ChardevState::Unused(door),
+        state: ChardevState::Unused(endpoint),
     })
 }
 
@@ -161,18 +164,18 @@ fn connect_without_waiting(path: &Path) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-/// A listening socket, after its first client has connected if the options wait for that.
+/// Makes an endpoint of a listening socket, after its first client has connected if the options wait for that.
 fn listen_and_wait(
     listener: Listener,
     options: &ChardevOptions,
     stop_fd: BorrowedFd<'_>,
 ) -> Result<Endpoint, BoxError> {
     listener.socket().set_nonblocking(true)?;
-    let first = match options.waits() {
+    let first_client = match options.waits() {
         true => accept_first_client(&listener, stop_fd)?,
         false => None,
     };
-    Ok(Endpoint::Listening(listener, first))
+    Ok(Endpoint::Listening(listener, first_client))
 }
 
 /// Waits for a client; `None` if the daemon is to stop before one has connected.

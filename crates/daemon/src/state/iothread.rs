@@ -28,11 +28,11 @@ impl Iothread {
         if options.cpu_affinity != new.cpu_affinity {
             thread.set_cpu_affinity(&new.cpu_affinity)?;
         }
-        let workers =
+        let pool_limits =
             |options: &IothreadOptions| (options.thread_pool_min, options.thread_pool_max);
-        if workers(options) != workers(&new) {
-            let set = thread.set_thread_pool(new.thread_pool_min, new.thread_pool_max);
-            if let Err(error) = set {
+        if pool_limits(options) != pool_limits(&new) {
+            let resized = thread.set_thread_pool(new.thread_pool_min, new.thread_pool_max);
+            if let Err(error) = resized {
                 // The new minimum of threads could not be started: restore the old limits.
                 thread.set_thread_pool(options.thread_pool_min, options.thread_pool_max)?;
                 return Err(error.into());

@@ -23,7 +23,7 @@ impl OpenNode {
         let name = self.node.name();
         match self.reserved_by {
             None => Ok(()),
-            Some(command) => Err(busy_error(name, command)),
+            Some(command) => Err(reserved_node_error(name, command)),
         }
     }
 
@@ -35,7 +35,7 @@ impl OpenNode {
 }
 
 /// The error for a node that another command has reserved.
-pub(crate) fn busy_error(name: &str, command: &str) -> BoxError {
+pub(crate) fn reserved_node_error(name: &str, command: &str) -> BoxError {
     format!(
         "Node '{name}' is busy: a {command} waits for its disk; try again when that command is done"
     )

@@ -17,7 +17,7 @@ use vhost_user::{Server, Target};
 
 use super::export::{Export, ExportState};
 use super::iothread::{Iothread, poll_settings};
-use super::node::{OpenNode, busy_error};
+use super::node::{OpenNode, reserved_node_error};
 use super::slow_requests::SlowRequestWatchdog;
 use crate::devices::export_server::ExportServer;
 use crate::disk::aio::AioChoices;
@@ -30,21 +30,21 @@ const DEFAULT_IOTHREAD: &str = "main";
 /// All iothreads, nodes and exports, and what creating them needs.
 pub(crate) struct Objects {
     /// The I/O backends that were chosen for disks so far.
-    pub aio: AioChoices,
+    pub aio_choices: AioChoices,
     /// Sends events to monitors.
     pub events: Handle,
     /// Sockets that the process was started with.
-    pub inherited: InheritedSockets,
+    pub inherited_sockets: InheritedSockets,
     /// During a live upgrade: files and devices that the old process has opened, by node.
     pub handover_fds: HashMap<String, OwnedFd>,
     /// During a live upgrade: exports are created parked, without serving front-ends.
-    pub parked: bool,
+    pub creates_exports_parked: bool,
     /// Error reports of iothreads are sent here.
     pub reports: Reports,
     /// Watches exports that have a `request-timeout`.
     pub slow_requests: SlowRequestWatchdog,
     /// Called with the id of a removed export when its queues have drained.
-    on_drained: Arc<dyn Fn(String) + Send + Sync>,
+    on_export_drained: Arc<dyn Fn(String) + Send + Sync>,
     pub exports: Vec<Export>,
     pub nodes: Vec<OpenNode>,
     /// Names of nodes that jobs are opening: no other node may have them.
@@ -58,18 +58,18 @@ impl Objects {
         events: Handle,
         reports: Reports,
         slow_requests: SlowRequestWatchdog,
-        on_drained: Arc<dyn Fn(String) + Send + Sync>,
-        inherited: InheritedSockets,
+        on_export_drained: Arc<dyn Fn(String) + Send + Sync>,
+        inherited_sockets: InheritedSockets,
     ) -> Self {
         Objects {
-            aio: AioChoices::default(),
+            aio_choices: AioChoices::default(),
             events,
             reports,
             slow_requests,
-            inherited,
+            inherited_sockets,
             handover_fds: HashMap::new(),
-            parked: false,
-            on_drained,
+            creates_exports_parked: false,
+            on_export_drained,
             exports: Vec::new(),
             nodes: Vec::new(),
             opening_nodes: Vec::new(),
@@ -77,6 +77,7 @@ impl Objects {
         }
     }
 
+    /// Starts an iothread.
     pub fn add_iothread(&mut self, options: &IothreadOptions) -> Result<(), BoxError> {
         if self.iothread(&options.id).is_some() {
             return Err(format!(
@@ -103,8 +104,9 @@ impl Objects {
         Ok(())
     }
 
-    /// The iothreads of an export, in its order; [`DEFAULT_IOTHREAD`] when it names none.
-    pub fn iothreads_of(&mut self, names: &[String]) -> Result<Vec<Arc<DataThread>>, BoxError> {
+    /// The iothreads that an export names, in its order; [`DEFAULT_IOTHREAD`], which is created if necessary, when it names
+    /// none.
+    pub fn export_iothreads(&mut self, names: &[String]) -> Result<Vec<Arc<DataThread>>, BoxError> {
         let default = [DEFAULT_IOTHREAD.to_owned()];
         let names = match names {
             [] => &default,
@@ -113,25 +115,31 @@ impl Objects {
         if names == default && self.iothread(DEFAULT_IOTHREAD).is_none() {
             self.add_iothread(&IothreadOptions::new(DEFAULT_IOTHREAD))?;
         }
-        let find = |name: &String| {
+        let require_thread = |name: &String| {
             let found = self.iothread(name).map(|iothread| iothread.thread.clone());
             found.ok_or_else(|| format!("there is no iothread '{name}'").into())
         };
-        names.iter().map(find).collect()
+        names.iter().map(require_thread).collect()
     }
 
-    /// Starts the vhost-user server of an export.
-    pub fn spawn_server(&self, listener: Listener, target: Arc<dyn Target>) -> io::Result<Server> {
-        match self.parked {
+    /// Starts the vhost-user server of an export, parked during a live upgrade.
+    pub fn spawn_vhost_user_server(
+        &self,
+        listener: Listener,
+        target: Arc<dyn Target>,
+    ) -> io::Result<Server> {
+        match self.creates_exports_parked {
             true => Server::spawn_parked(listener, target),
             false => Server::spawn(listener, target),
         }
     }
 
+    /// The iothread of this id, if there is one.
     pub fn iothread(&self, id: &str) -> Option<&Iothread> {
         self.iothreads.iter().find(|found| found.options.id == id)
     }
 
+    /// The node of this name, if there is one and it has been opened.
     pub fn find_node(&self, name: &str) -> Option<&OpenNode> {
         self.nodes.iter().find(|found| found.node.name() == name)
     }
@@ -139,13 +147,13 @@ impl Objects {
     /// Refuses the name of a node that is being opened.
     pub fn check_not_opening(&self, name: &str) -> Result<(), BoxError> {
         match self.opening_nodes.iter().any(|opening| opening == name) {
-            true => Err(busy_error(name, "blockdev-add")),
+            true => Err(reserved_node_error(name, "blockdev-add")),
             false => Ok(()),
         }
     }
 
-    /// The node of this name, unless a command has reserved it.
-    pub fn node(&self, name: &str) -> Result<Arc<Node>, BoxError> {
+    /// The node of this name; an error if there is none, or a command has reserved it.
+    pub fn require_unreserved_node(&self, name: &str) -> Result<Arc<Node>, BoxError> {
         self.check_not_opening(name)?;
         let found = self.find_node(name);
         let found = found.ok_or_else(|| format!("there is no node '{name}'"))?;
@@ -155,11 +163,11 @@ impl Objects {
 
     /// Reserves nodes for a command until they are [released](Objects::release): all of them or none.
     pub fn reserve(&mut self, names: &[String], command: &'static str) -> Result<(), BoxError> {
-        let named = |open: &OpenNode| names.iter().any(|name| open.node.name() == name);
-        for open in self.nodes.iter().filter(|open| named(open)) {
+        let is_named = |open: &OpenNode| names.iter().any(|name| open.node.name() == name);
+        for open in self.nodes.iter().filter(|open| is_named(open)) {
             open.check_not_reserved()?;
         }
-        for open in self.nodes.iter_mut().filter(|open| named(open)) {
+        for open in self.nodes.iter_mut().filter(|open| is_named(open)) {
             open.reserved_by = Some(command);
         }
         Ok(())
@@ -193,8 +201,8 @@ impl Objects {
         Ok(())
     }
 
-    /// The node of this name; otherwise an error with QEMU's text.
-    pub fn named_node(&self, name: &str) -> Result<&OpenNode, BoxError> {
+    /// The node of this name, reserved or not; an error with QEMU's text if there is none.
+    pub fn require_node(&self, name: &str) -> Result<&OpenNode, BoxError> {
         let found = self.find_node(name);
         found.ok_or_else(|| format!("Failed to find node with node-name='{name}'").into())
     }
@@ -203,14 +211,14 @@ impl Objects {
     /// the node itself first.
     pub fn begin_remove_node(&mut self, name: &str) -> Result<Vec<String>, BoxError> {
         self.check_not_opening(name)?;
-        let found = self.named_node(name)?;
+        let found = self.require_node(name)?;
         if let Some(parent) = &found.parent {
             return Err(format!(
                 "Node {name} is not owned by the monitor: it belongs to node '{parent}'"
             )
             .into());
         }
-        let names = self.with_inner_nodes(name);
+        let names = self.names_with_inner_nodes(name);
         for name in &names {
             let is_above = |open: &&OpenNode| {
                 open.below() == Some(name)
@@ -220,8 +228,8 @@ impl Objects {
                 let above = above.node.name();
                 return Err(format!("Block device {name} is in use by node '{above}'").into());
             }
-            let shows = |export: &&Export| export.options.shows(name);
-            if let Some(export) = self.exports.iter().find(shows) {
+            let shows_node = |export: &&Export| export.options.shows(name);
+            if let Some(export) = self.exports.iter().find(shows_node) {
                 let export = &export.options.id;
                 return Err(format!("Node {name} is in use by export '{export}'").into());
             }
@@ -231,14 +239,14 @@ impl Objects {
     }
 
     /// Names of a node, and of those that are defined inside it.
-    fn with_inner_nodes(&self, name: &str) -> Vec<String> {
+    fn names_with_inner_nodes(&self, name: &str) -> Vec<String> {
         let mut names = vec![name.to_owned()];
-        let mut index = 0;
-        while let Some(name) = names.get(index).cloned() {
+        let mut parent_index = 0;
+        while let Some(parent) = names.get(parent_index).cloned() {
             let inner = self.nodes.iter();
-            let inner = inner.filter(|open| open.parent.as_ref() == Some(&name));
+            let inner = inner.filter(|open| open.parent.as_ref() == Some(&parent));
             names.extend(inner.map(|open| open.node.name().to_owned()));
-            index += 1;
+            parent_index += 1;
         }
         names
     }
@@ -268,20 +276,20 @@ impl Objects {
             )
             .into());
         }
-        let (on_drained, name) = (self.on_drained.clone(), id.to_owned());
+        let (on_drained, drained_id) = (self.on_export_drained.clone(), id.to_owned());
         let (server_sender, server_receiver) = std::sync::mpsc::channel::<ExportServer>();
-        let draining = std::thread::Builder::new()
+        let draining_thread = std::thread::Builder::new()
             .name(format!("end {id}"))
             .spawn(move || {
                 if let Ok(server) = server_receiver.recv() {
                     server.drain();
                 }
-                on_drained(name);
+                on_drained(drained_id);
             })?;
         server.begin_stop();
         let state = std::mem::replace(
             &mut self.exports[index].state,
-            ExportState::Draining(draining),
+            ExportState::Draining(draining_thread),
         );
         if let ExportState::Serving(server) = state {
             // Cannot fail: the thread is receiving.
@@ -296,12 +304,13 @@ impl Objects {
         self.emit_export_deleted(id);
     }
 
+    /// Sends the event that an export has been removed.
     fn emit_export_deleted(&self, id: &str) {
         self.events.emit("BLOCK_EXPORT_DELETED", json!({"id": id}));
     }
 
     /// All exports disconnect their front-ends and accept no others.
-    pub fn begin_stop(&self) {
+    pub fn begin_stop_exports(&self) {
         for export in &self.exports {
             if let ExportState::Serving(server) = &export.state {
                 server.begin_stop();
@@ -311,7 +320,7 @@ impl Objects {
 
     /// The orderly shutdown: accepts no more requests, waits for those in flight, and flushes all nodes.
     pub fn shut_down(mut self) -> Result<(), BoxError> {
-        self.begin_stop();
+        self.begin_stop_exports();
         for export in self.exports.drain(..) {
             match export.state {
                 ExportState::Serving(server) => server.drain(),

@@ -16,36 +16,37 @@ use telemetry::counters::Scale;
 use crate::errno_text::errno_text;
 
 /// Minimum interval between two reported errors of a node and direction, as in QEMU.
-const PERIOD: Duration = Duration::from_secs(1);
+const ERROR_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Minimum interval between two log lines about dropped reports.
-const DROPPED_PERIOD: Duration = Duration::from_secs(60);
+const DROPPED_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Starts the thread. It ends when the last sender is dropped.
-pub(crate) fn spawn(events: Handle) -> io::Result<Reports> {
+/// Starts the thread that receives the reports. It ends when the last sender is dropped.
+pub(crate) fn spawn_thread(events: Handle) -> io::Result<Reports> {
     let (reports, mailbox) = iothread::mailbox();
     let dropped = reports.lost();
     std::thread::Builder::new()
         .name("reports".into())
-        .spawn(move || run(&mailbox, &dropped, &events))?;
+        .spawn(move || run_thread(&mailbox, &dropped, &events))?;
     Ok(reports)
 }
 
-fn run(mailbox: &Receiver<Report>, dropped: &DroppedReports, events: &Handle) {
-    let mut errors = ErrorThrottle::default();
+/// Reports what arrives in the mailbox to monitors and the log, until all its senders are gone.
+fn run_thread(mailbox: &Receiver<Report>, dropped: &DroppedReports, events: &Handle) {
+    let mut error_throttle = ErrorThrottle::default();
     let mut dropped_throttle = DroppedThrottle::default();
     loop {
         // Reports are dropped only when the mailbox is full, so there is one to receive, and the count is looked at after it.
-        let next = [
-            errors.next_due(),
+        let due_times = [
+            error_throttle.next_due(),
             dropped_throttle.next_due(dropped.count()),
         ];
-        let report = match next.into_iter().flatten().min() {
+        let report = match due_times.into_iter().flatten().min() {
             None => mailbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(at) => mailbox.recv_timeout(at.saturating_duration_since(Instant::now())),
         };
         match report {
-            Ok(Report::Failed(cell)) => errors.add(cell),
+            Ok(Report::Failed(failed)) => error_throttle.add(failed),
             Ok(Report::Broken {
                 export,
                 queue,
@@ -77,13 +78,13 @@ fn run(mailbox: &Receiver<Report>, dropped: &DroppedReports, events: &Handle) {
             Err(RecvTimeoutError::Disconnected) => return,
         }
         let now = Instant::now();
-        errors.report_due(now, |cell, error| {
-            log_error(cell, error);
-            events.emit("BLOCK_IO_ERROR", io_error(cell, error));
+        error_throttle.report_due(now, |errors, error| {
+            log_error(errors, error);
+            events.emit("BLOCK_IO_ERROR", io_error_event(errors, error));
         });
-        if let Some(more) = dropped_throttle.take_due(now, dropped.count()) {
+        if let Some(newly_dropped) = dropped_throttle.take_unlogged(now, dropped.count()) {
             tracing::warn!(
-                reports = more,
+                reports = newly_dropped,
                 advice = "query-blockstats counts all failed requests, and this log has all broken queues",
                 "events were not sent to monitors: more errors occurred at once than could be reported"
             );
@@ -92,7 +93,7 @@ fn run(mailbox: &Receiver<Report>, dropped: &DroppedReports, events: &Handle) {
 }
 
 /// Logs an error, as rarely as the event is sent.
-fn log_error(cell: &IoErrors, (errno, action): (Errno, ErrorAction)) {
+fn log_error(errors: &IoErrors, (errno, action): (Errno, ErrorAction)) {
     if errno == Errno::FAULT {
         // The guest has removed its memory; no disk has failed.
         return;
@@ -115,9 +116,9 @@ fn log_error(cell: &IoErrors, (errno, action): (Errno, ErrorAction)) {
         }
     };
     tracing::warn!(
-        export = cell.export,
-        node = cell.node,
-        operation = if cell.reads { "read" } else { "write" },
+        export = errors.export,
+        node = errors.node,
+        operation = if errors.reads { "read" } else { "write" },
         error = errno_text(&errno.into()),
         advice,
         "a request to the disk has failed"
@@ -125,12 +126,12 @@ fn log_error(cell: &IoErrors, (errno, action): (Errno, ErrorAction)) {
 }
 
 /// The data of a `BLOCK_IO_ERROR` event.
-fn io_error(cell: &IoErrors, (errno, action): (Errno, ErrorAction)) -> Value {
+fn io_error_event(errors: &IoErrors, (errno, action): (Errno, ErrorAction)) -> Value {
     json!({
         "device": "",
-        "node-name": cell.node,
-        "export": cell.export,
-        "operation": if cell.reads { "read" } else { "write" },
+        "node-name": errors.node,
+        "export": errors.export,
+        "operation": if errors.reads { "read" } else { "write" },
         "action": action.name(),
         "nospace": errno == Errno::NOSPC,
         "reason": errno_text(&errno.into()),
@@ -140,24 +141,26 @@ fn io_error(cell: &IoErrors, (errno, action): (Errno, ErrorAction)) -> Value {
 /// Limit of one report per second for each node and direction.
 #[derive(Default)]
 struct ErrorThrottle {
+    /// Nodes and directions with an error that has not been reported.
     pending: Vec<Arc<IoErrors>>,
     /// When the next error of a node and direction may be reported.
     blocked_until: HashMap<(String, bool), Instant>,
 }
 
 impl ErrorThrottle {
-    fn add(&mut self, cell: Arc<IoErrors>) {
-        self.pending.push(cell);
+    /// Adds a node and direction with a new error.
+    fn add(&mut self, errors: Arc<IoErrors>) {
+        self.pending.push(errors);
     }
 
     /// When the next error is due.
     fn next_due(&self) -> Option<Instant> {
-        let times = self
+        let due_times = self
             .pending
             .iter()
-            .map(|cell| self.blocked_until.get(&key(cell)));
+            .map(|errors| self.blocked_until.get(&throttle_key(errors)));
         // (Errors that are not blocked have been reported already.)
-        times.flatten().min().copied()
+        due_times.flatten().min().copied()
     }
 
     /// Reports all errors that are due; of several errors of an export, the last one.
@@ -171,13 +174,13 @@ impl ErrorThrottle {
             blocked_until,
         } = self;
         blocked_until.retain(|_, until| *until > now);
-        pending.retain(|cell| {
-            if blocked_until.contains_key(&key(cell)) {
+        pending.retain(|errors| {
+            if blocked_until.contains_key(&throttle_key(errors)) {
                 return true;
             }
-            if let Some(error) = cell.take() {
-                report(cell, error);
-                blocked_until.insert(key(cell), now + PERIOD);
+            if let Some(error) = errors.take() {
+                report(errors, error);
+                blocked_until.insert(throttle_key(errors), now + ERROR_INTERVAL);
             }
             false
         });
@@ -187,8 +190,8 @@ impl ErrorThrottle {
 /// Limit of one log line per minute for reports that were dropped because the mailbox was full.
 #[derive(Default)]
 struct DroppedThrottle {
-    /// How many have been logged.
-    logged: u64,
+    /// How many dropped reports have been logged.
+    logged_count: u64,
     /// When the next line may be logged.
     blocked_until: Option<Instant>,
 }
@@ -196,23 +199,23 @@ struct DroppedThrottle {
 impl DroppedThrottle {
     /// When the next line is due, if `dropped` reports have been dropped so far.
     fn next_due(&self, dropped: u64) -> Option<Instant> {
-        self.blocked_until.filter(|_| dropped > self.logged)
+        self.blocked_until.filter(|_| dropped > self.logged_count)
     }
 
     /// The number of dropped reports to log now, if a line is due.
-    fn take_due(&mut self, now: Instant, dropped: u64) -> Option<u64> {
+    fn take_unlogged(&mut self, now: Instant, dropped: u64) -> Option<u64> {
         let blocked = self.blocked_until.is_some_and(|until| until > now);
-        if dropped == self.logged || blocked {
+        if dropped == self.logged_count || blocked {
             return None;
         }
-        self.blocked_until = Some(now + DROPPED_PERIOD);
-        Some(dropped - std::mem::replace(&mut self.logged, dropped))
+        self.blocked_until = Some(now + DROPPED_INTERVAL);
+        Some(dropped - std::mem::replace(&mut self.logged_count, dropped))
     }
 }
 
-/// Node and direction of an error.
-fn key(cell: &IoErrors) -> (String, bool) {
-    (cell.node.clone(), cell.reads)
+/// Node and direction of an error, for which reports are limited.
+fn throttle_key(errors: &IoErrors) -> (String, bool) {
+    (errors.node.clone(), errors.reads)
 }
 
 #[cfg(test)]
@@ -228,13 +231,13 @@ mod tests {
         let mut throttle = ErrorThrottle::default();
         let mut reported = |now: Instant| {
             for report in mailbox.try_iter() {
-                if let Report::Failed(cell) = report {
-                    throttle.add(cell);
+                if let Report::Failed(errors) = report {
+                    throttle.add(errors);
                 }
             }
             let mut reported = Vec::new();
-            throttle.report_due(now, |cell, (errno, _)| {
-                reported.push((cell.export.clone(), cell.reads, errno));
+            throttle.report_due(now, |errors, (errno, _)| {
+                reported.push((errors.export.clone(), errors.reads, errno));
             });
             (reported, throttle.next_due())
         };
@@ -253,12 +256,12 @@ mod tests {
             exports[0].failed(true, errno);
         }
         exports[1].failed(true, Errno::IO);
-        let later = start + PERIOD;
-        assert_eq!(reported(start + PERIOD / 2), (vec![], Some(later)));
+        let later = start + ERROR_INTERVAL;
+        assert_eq!(reported(start + ERROR_INTERVAL / 2), (vec![], Some(later)));
         let after = vec![entry("e", true, Errno::NOSPC)];
-        assert_eq!(reported(later), (after, Some(later + PERIOD)));
+        assert_eq!(reported(later), (after, Some(later + ERROR_INTERVAL)));
         let last = vec![entry("f", true, Errno::IO)];
-        assert_eq!(reported(later + PERIOD), (last, None));
+        assert_eq!(reported(later + ERROR_INTERVAL), (last, None));
     }
 
     #[test]
@@ -266,21 +269,24 @@ mod tests {
         let mut throttle = DroppedThrottle::default();
         let start = Instant::now();
         assert_eq!(
-            (throttle.take_due(start, 0), throttle.next_due(0)),
+            (throttle.take_unlogged(start, 0), throttle.next_due(0)),
             (None, None)
         );
         assert_eq!(
-            (throttle.take_due(start, 3), throttle.next_due(3)),
+            (throttle.take_unlogged(start, 3), throttle.next_due(3)),
             (Some(3), None)
         );
-        let later = start + DROPPED_PERIOD;
-        let soon = start + DROPPED_PERIOD / 2;
-        assert_eq!(throttle.take_due(soon, 10), None);
+        let later = start + DROPPED_INTERVAL;
+        let soon = start + DROPPED_INTERVAL / 2;
+        assert_eq!(throttle.take_unlogged(soon, 10), None);
         assert_eq!(throttle.next_due(10), Some(later));
         assert_eq!(
-            (throttle.take_due(later, 12), throttle.next_due(12)),
+            (throttle.take_unlogged(later, 12), throttle.next_due(12)),
             (Some(9), None)
         );
-        assert_eq!(throttle.take_due(later + 2 * DROPPED_PERIOD, 12), None);
+        assert_eq!(
+            throttle.take_unlogged(later + 2 * DROPPED_INTERVAL, 12),
+            None
+        );
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use iothread::ExportReports;
 use telemetry::counters::{Clock, Scale};
 
-/// Checks per timeout.
+/// Checks per timeout, so that a late request is found at most a quarter of the timeout late.
 const CHECKS_PER_TIMEOUT: u32 = 4;
 
 /// An export with a timeout.
@@ -22,8 +22,10 @@ struct WatchedExport {
     checked_until: u64,
 }
 
+/// What the thread shares with the handles.
 #[derive(Default)]
 struct Shared {
+    /// All exports with a timeout, until they are dropped.
     exports: Mutex<Vec<WatchedExport>>,
     /// Signalled when an export is added.
     added: Condvar,
@@ -37,12 +39,12 @@ impl SlowRequestWatchdog {
     /// Starts the thread, which ends with the program.
     pub fn spawn() -> io::Result<Self> {
         let shared = Arc::<Shared>::default();
-        let of_thread = shared.clone();
+        let thread_shared = shared.clone();
         std::thread::Builder::new()
             .name("slow-requests".into())
             .spawn(move || {
                 loop {
-                    wait_and_check(&of_thread);
+                    wait_and_check(&thread_shared);
                 }
             })?;
         Ok(SlowRequestWatchdog(shared))
@@ -63,6 +65,7 @@ impl SlowRequestWatchdog {
 }
 
 impl Shared {
+    /// Locks the list of exports.
     fn exports(&self) -> MutexGuard<'_, Vec<WatchedExport>> {
         self.exports.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -71,8 +74,8 @@ impl Shared {
 /// Waits for the next check, and checks all exports once.
 fn wait_and_check(shared: &Shared) {
     let exports = shared.exports();
-    let shortest = exports.iter().map(|export| export.timeout).min();
-    let mut exports = match shortest {
+    let shortest_timeout = exports.iter().map(|export| export.timeout).min();
+    let mut exports = match shortest_timeout {
         None => shared
             .added
             .wait(exports)
@@ -88,12 +91,14 @@ fn wait_and_check(shared: &Shared) {
             return false;
         };
         let timeout_ns = u64::try_from(export.timeout.as_nanos()).unwrap_or(u64::MAX);
-        let until = Clock::new()
+        let late_before = Clock::new()
             .now()
             .saturating_sub(Scale::new().to_ticks(timeout_ns));
-        if until > export.checked_until {
-            reports.parked().report_late(export.checked_until, until);
-            export.checked_until = until;
+        if late_before > export.checked_until {
+            reports
+                .parked()
+                .report_late(export.checked_until, late_before);
+            export.checked_until = late_before;
         }
         true
     });

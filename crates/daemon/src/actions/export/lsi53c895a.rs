@@ -11,13 +11,13 @@ use crate::devices::export_server::ExportServer;
 use crate::devices::lsi53c895a::{ExportMonitoring, LsiController};
 use crate::devices::scsi_unit::create_unit;
 use crate::disk::export_stats::ExportStats;
-use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot, unit_stats};
+use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot, new_unit_stats};
 use crate::error::BoxError;
 use crate::state::export::{Export, ExportState};
 use crate::state::objects::Objects;
 
 /// Maximum number of tasks of the chip.
-const TASKS: u16 = 256;
+const MAX_TASKS: u16 = 256;
 
 /// Creates the export and starts its server.
 pub(crate) fn start(
@@ -30,7 +30,7 @@ pub(crate) fn start(
     let mut disks = Vec::new();
     let mut nodes = Vec::new();
     let mut exported_disks = Vec::new();
-    let mut reports = Vec::new();
+    let mut disk_reports = Vec::new();
     let mut disk_stats = Vec::new();
     for lun in luns {
         let node = objects.active_node(&lun.node_name)?;
@@ -39,41 +39,45 @@ pub(crate) fn start(
             lun,
             &node,
             options.settings.writethrough,
-            objects.parked,
+            objects.creates_exports_parked,
         )?;
-        let (target, number) = lsi53c895a::adapter::DiskError::check(lun.target, lun.lun)?;
+        let (target, lun_number) = lsi53c895a::adapter::DiskError::check(lun.target, lun.lun)?;
         disks.push(Disk {
             target,
-            lun: number,
+            lun: lun_number,
             unit: unit.clone(),
         });
-        let stats = unit_stats(1);
-        disk_stats.push(stats[0].clone());
+        let unit_stats = new_unit_stats(1);
+        disk_stats.push(unit_stats[0].clone());
         exported_disks.push(ExportedDisk {
             name: lun.node_name.clone(),
             guest_device: GuestDevice::Scsi(unit),
             node: NodeSlot::new(node.clone()),
-            stats,
+            stats: unit_stats,
             pr_file,
         });
-        reports.push(ExportReports::new(
+        disk_reports.push(ExportReports::new(
             objects.reports.clone(),
             &options.id,
             &lun.node_name,
         ));
         nodes.push(node);
     }
-    let stats = Arc::new(ExportStats::new(1, TASKS, std::slice::from_ref(iothread)));
+    let stats = Arc::new(ExportStats::new(
+        1,
+        MAX_TASKS,
+        std::slice::from_ref(iothread),
+    ));
     let monitoring = ExportMonitoring {
         events: objects.events.clone(),
         stats: stats.clone(),
-        disks: disk_stats,
-        reports,
+        disk_stats,
+        disk_reports,
     };
     let controller = LsiController::new(
         Adapter::new(&options.id, &disks)?,
         listener,
-        objects.parked,
+        objects.creates_exports_parked,
         monitoring,
     )?;
     let handle = iothread.start_socket_device(Box::new(controller), nodes)?;

@@ -22,16 +22,16 @@ pub(crate) fn start(
     luns: &[LunOptions],
     objects: &mut Objects,
 ) -> Result<(), BoxError> {
-    let iothreads = objects.iothreads_of(&options.iothreads)?;
+    let iothreads = objects.export_iothreads(&options.iothreads)?;
     let controller = ScsiController::new(options, kind, iothreads.len(), objects.reports.clone())?;
     let controller = Arc::new(controller);
     for lun in luns {
         let node = objects.active_node(&lun.node_name)?;
-        controller.insert(controller.create_disk(lun, node, objects.parked)?)?;
+        controller.insert(controller.create_disk(lun, node, objects.creates_exports_parked)?)?;
     }
     let listener = listen(&options.addr, objects)?;
-    let queues = kind.num_queues + FIXED_QUEUES;
-    let stats = Arc::new(ExportStats::new(queues, kind.queue_size, &iothreads));
+    let queue_count = kind.num_queues + FIXED_QUEUES;
+    let stats = Arc::new(ExportStats::new(queue_count, kind.queue_size, &iothreads));
     let reports = ExportReports::new(objects.reports.clone(), &options.id, &options.node_name);
     let target = ScsiTarget {
         controller: controller.clone(),
@@ -45,7 +45,7 @@ pub(crate) fn start(
             reports: Arc::new(reports),
         },
     };
-    let server = objects.spawn_server(listener, Arc::new(target))?;
+    let server = objects.spawn_vhost_user_server(listener, Arc::new(target))?;
     objects.exports.push(Export {
         options: options.clone(),
         disks: controller.exported_disks(),

@@ -4,20 +4,21 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 /// Each field by its name, with its value as text.
-fn fields(value: &impl Debug) -> BTreeMap<String, String> {
+fn field_texts(value: &impl Debug) -> BTreeMap<String, String> {
     let text = format!("{value:#?}");
     let mut fields = BTreeMap::new();
-    let mut last = String::new();
+    let mut field = String::new();
     for line in text.lines() {
-        let own = line
+        // Lines that are indented further belong to the value of the field before.
+        let declaration = line
             .strip_prefix("    ")
             .filter(|rest| rest.starts_with(char::is_alphabetic));
-        match own.and_then(|own| own.split_once(": ")) {
+        match declaration.and_then(|declaration| declaration.split_once(": ")) {
             Some((name, value)) => {
-                last = name.to_owned();
-                fields.insert(last.clone(), value.to_owned());
+                field = name.to_owned();
+                fields.insert(field.clone(), value.to_owned());
             }
-            None => *fields.entry(last.clone()).or_default() += line,
+            None => *fields.entry(field.clone()).or_default() += line,
         }
     }
     fields.remove("");
@@ -27,7 +28,7 @@ fn fields(value: &impl Debug) -> BTreeMap<String, String> {
 /// Asserts that no field of `one` equals that of `other`.
 #[track_caller]
 pub(crate) fn assert_all_differ(one: &impl Debug, other: &impl Debug) {
-    let (one, other) = (fields(one), fields(other));
+    let (one, other) = (field_texts(one), field_texts(other));
     assert!(one.keys().eq(other.keys()), "of different types");
     assert!(!one.is_empty(), "no struct");
     for (name, value) in one {
@@ -43,13 +44,13 @@ pub(crate) fn assert_all_differ(one: &impl Debug, other: &impl Debug) {
 fn a_field_with_equal_values_is_found() {
     #[derive(Debug)]
     #[expect(dead_code, reason = "only its debug text is used")]
-    struct Both {
+    struct TwoFields {
         a: Option<[u8; 2]>,
         b: Option<Vec<u8>>,
     }
-    let both = |a| Both {
+    let with_a = |a| TwoFields {
         a,
         b: Some(vec![1, 2]),
     };
-    assert_all_differ(&both(None), &both(Some([1, 2])));
+    assert_all_differ(&with_a(None), &with_a(Some([1, 2])));
 }

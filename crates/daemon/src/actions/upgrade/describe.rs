@@ -6,32 +6,32 @@ use serde_json::Value;
 use crate::state::objects::Objects;
 
 /// All options, in an order in which they can be applied.
-pub(crate) fn options(
+pub(crate) fn describe_options(
     objects: &Objects,
     chardevs: &[&ChardevOptions],
     monitors: &[MonitorOptions],
 ) -> Result<Vec<String>, DescribeError> {
     let mut arguments = Vec::new();
-    let mut add =
+    let mut add_argument =
         |option: &str, json: Value| arguments.extend([option.to_owned(), json.to_string()]);
     for iothread in &objects.iothreads {
-        add("--object", iothread.options.describe()?);
+        add_argument("--object", iothread.options.describe()?);
     }
-    let current = |name: &str| objects.find_node(name).map(|open| &open.options);
+    let current_options = |name: &str| objects.find_node(name).map(|open| &open.options);
     for open in objects.nodes.iter().filter(|open| open.parent.is_none()) {
-        add("--blockdev", open.options.describe(&current)?);
+        add_argument("--blockdev", open.options.describe(&current_options)?);
     }
     for export in &objects.exports {
-        add("--export", export.options.describe()?);
+        add_argument("--export", export.options.describe()?);
     }
     for chardev in chardevs {
         // With wait=on, the client that it waited for has connected already.
         let mut chardev = (*chardev).clone();
         chardev.settings.wait = chardev.settings.server.then_some(false);
-        add("--chardev", chardev.describe()?);
+        add_argument("--chardev", chardev.describe()?);
     }
     for monitor in monitors {
-        add("--monitor", monitor.describe()?);
+        add_argument("--monitor", monitor.describe()?);
     }
     Ok(arguments)
 }

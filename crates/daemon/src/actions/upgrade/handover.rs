@@ -27,19 +27,19 @@ use crate::upgrade::wait::{exit_error, expect_message, recv_with_timeout};
 /// The time of `CLOCK_MONOTONIC`, which is the same in both processes.
 pub(crate) fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
-    let part = |part: i64| u64::try_from(part).unwrap_or(0);
-    part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec)
+    let to_unsigned = |value: i64| u64::try_from(value).unwrap_or(0);
+    to_unsigned(now.tv_sec) * 1_000_000_000 + to_unsigned(now.tv_nsec)
 }
 
 impl Control {
-    /// Starts the same program again, or `other`, and hands everything over to it. Calls `on_outcome` with the result.
+    /// Starts the same program again, or `other_program`, and hands everything over to it. Calls `on_outcome` with the
+    /// result.
     pub fn upgrade(
         &mut self,
-        other: Option<PathBuf>,
+        other_program: Option<PathBuf>,
         on_outcome: impl FnOnce(&Result<Upgrade, String>) + Send + 'static,
     ) {
-        let begun = self.begin_upgrade();
-        let launcher = match begun {
+        let launcher = match self.begin_upgrade() {
             Ok(launcher) => launcher,
             Err(why) => return report_outcome(Err(why), on_outcome),
         };
@@ -48,7 +48,7 @@ impl Control {
         self.run_job(
             "upgrade".to_owned(),
             OnShutdown::Abandon,
-            move || Ok(start_process(&starter, other)),
+            move || Ok(start_new_process(&starter, other_program)),
             move |control, started| {
                 control.upgrading = false;
                 let started = started.map_err(|error| error.text).flatten();
@@ -57,7 +57,7 @@ impl Control {
                     control.upgraded = Some(*upgrade);
                 } else {
                     launcher.kill();
-                    control.pause_monitors(false);
+                    control.set_monitors_paused(false);
                 }
                 report_outcome(outcome, on_outcome);
             },
@@ -80,7 +80,7 @@ impl Control {
             "the process that starts programs could not be created at startup (see the log): restart instead",
         )?;
         self.check_can_hand_over()?;
-        self.description()?;
+        self.describe_options()?;
         self.upgrading = true;
         Ok(launcher)
     }
@@ -122,7 +122,7 @@ impl Control {
             }
             let is_adapter = matches!(state, ExportState::Serving(ExportServer::Adapter(_)));
             if is_adapter && stats.connected.load(Ordering::Relaxed) {
-                return Err(quiesced_export::adapter_is_connected(export));
+                return Err(quiesced_export::adapter_connected_error(export));
             }
             let status = reports.as_ref().map(|reports| reports.parked().status());
             if status.is_some_and(|status| status != IoStatus::Ok) {
@@ -134,15 +134,15 @@ impl Control {
         Ok(())
     }
 
-    /// All objects, chardevs and monitors as command-line options.
-    fn description(&self) -> Result<Vec<String>, String> {
+    /// Describes all objects, chardevs and monitors as command-line options.
+    fn describe_options(&self) -> Result<Vec<String>, String> {
         let chardevs: Vec<_> = self
             .chardevs
             .iter()
             .map(|chardev| chardev.options())
             .collect();
-        let described = describe::options(&self.objects, &chardevs, &self.monitor_options);
-        described.map_err(|error| error.to_string())
+        let arguments = describe::describe_options(&self.objects, &chardevs, &self.monitor_options);
+        arguments.map_err(|error| error.to_string())
     }
 
     /// Hands everything over to a new process that has started.
@@ -154,7 +154,7 @@ impl Control {
         // Other commands were executed while the process started.
         self.check_can_hand_over()?;
         // Before the exports are quiesced, so that it adds nothing to the pause of guests.
-        self.pause_monitors(true);
+        self.set_monitors_paused(true);
         let mut quiesced = self.quiesce_exports()?;
         let upgrade = self.hand_over_quiesced(&mut quiesced, started, launcher);
         if upgrade.is_err() {
@@ -164,6 +164,8 @@ impl Control {
         upgrade
     }
 
+    /// Hands the quiesced exports and everything else over, message by message. After an error the caller ends the new
+    /// process; once that was told to go there is no way back, and if it then fails both end.
     fn hand_over_quiesced(
         &mut self,
         quiesced: &mut Vec<QuiescedExport>,
@@ -172,33 +174,33 @@ impl Control {
     ) -> Result<Upgrade, String> {
         let channel = &started.channel;
         let mut fds = OutgoingFds::default();
-        let state = self.state(quiesced, &mut fds)?;
-        let process_gone = |error| exit_error(&error, launcher);
+        let state = self.describe_state(quiesced, &mut fds)?;
+        let to_exit_error = |error| exit_error(&error, launcher);
         fds.send(channel, &UpgradeMessage::State(state))
-            .map_err(process_gone)?;
+            .map_err(to_exit_error)?;
         self.expect_message(channel, &UpgradeMessage::Prepared, launcher)?;
 
         let begin_ns = monotonic_ns();
-        quiesced_export::drain(quiesced, || self.service.keep_alive())?;
+        quiesced_export::drain_queues(quiesced, || self.service.keep_alive())?;
         // Requests that were in flight may have failed and be parked now.
         self.check_can_hand_over()?;
         let mut fds = OutgoingFds::default();
-        let stopped = self.stopped(quiesced, &mut fds)?;
+        let stopped = self.stop_queues(quiesced, &mut fds)?;
         fds.send(channel, &UpgradeMessage::Stopped(stopped))
-            .map_err(process_gone)?;
+            .map_err(to_exit_error)?;
         self.expect_message(channel, &UpgradeMessage::Started, launcher)?;
-        if self.stop_requested() {
+        if self.is_stop_requested() {
             return Err("a signal asks the daemon to stop".to_owned());
         }
         channel
             .send(&UpgradeMessage::Go, &[])
-            .map_err(process_gone)?;
+            .map_err(to_exit_error)?;
 
         for export in quiesced.drain(..) {
-            export.leave();
+            export.leave_to_successor();
         }
         block::keep_locks_on_close(true);
-        self.objects.inherited.keep_files_on_close(true);
+        self.objects.inherited_sockets.keep_files_on_close(true);
         let Ok(Some(UpgradeMessage::Resumed(end_ns))) =
             recv_with_timeout(channel, || self.service.keep_alive())
         else {
@@ -229,13 +231,13 @@ impl Control {
             .collect()
     }
 
-    /// Description of everything but the queues, with descriptors.
-    fn state(
+    /// Describes everything but the queues, for [`UpgradeMessage::State`], and duplicates the descriptors.
+    fn describe_state(
         &self,
         quiesced: &mut [QuiescedExport],
         fds: &mut OutgoingFds,
     ) -> Result<Value, String> {
-        let too_many = |error: std::io::Error| {
+        let descriptors_failed = |error: std::io::Error| {
             format!("cannot hand descriptors over: {error}; see `ulimit -n` and `LimitNOFILE=`")
         };
         let mut nodes = Vec::new();
@@ -244,24 +246,30 @@ impl Control {
             if options.driver.child().is_none()
                 && let Some(opened) = node.opened()
             {
-                json["fd"] = fds.add(opened.try_clone_to_owned().map_err(too_many)?);
+                json["fd"] = fds.add(opened.try_clone_to_owned().map_err(descriptors_failed)?);
             }
             nodes.push(json);
         }
         let mut sockets = Vec::new();
-        for (addr, fd) in self.objects.inherited.duplicate().map_err(too_many)? {
+        for (addr, fd) in self
+            .objects
+            .inherited_sockets
+            .duplicate()
+            .map_err(descriptors_failed)?
+        {
             sockets.push(json!({"addr": state_json::addr_to_json(&addr)?, "fd": fds.add(fd)}));
         }
         let mut exports = Vec::new();
         for export in quiesced {
             let id = &export.id;
-            let found = self
+            let described = self
                 .objects
                 .exports
                 .iter()
                 .find(|export| export.options.id == *id);
-            let guest_device = found.and_then(|export| Some(&export.disks.first()?.guest_device));
-            let connection = export.connection()?;
+            let guest_device =
+                described.and_then(|export| Some(&export.disks.first()?.guest_device));
+            let connection = export.hand_over_connection()?;
             exports.push(json!({
                 "id": export.id,
                 "write-cache": match guest_device {
@@ -276,17 +284,17 @@ impl Control {
             .as_ref()
             .and_then(|metrics| metrics.tcp_listener());
         let metrics = metrics.map(|fd| fd.try_clone_to_owned().map(|fd| fds.add(fd)));
-        let metrics = metrics.transpose().map_err(too_many)?;
+        let metrics = metrics.transpose().map_err(descriptors_failed)?;
         let pidfile = match &self.pidfile {
             None => Value::Null,
             Some(pidfile) => {
-                let (path, fd) = pidfile.duplicate().map_err(too_many)?;
+                let (path, fd) = pidfile.duplicate().map_err(descriptors_failed)?;
                 json!({"path": state_json::path_text(path)?, "fd": fds.add(fd)})
             }
         };
         Ok(json!({
             "pid": std::process::id(),
-            "options": self.description()?,
+            "options": self.describe_options()?,
             "nodes": nodes,
             "sockets": sockets,
             "exports": exports,
@@ -295,15 +303,15 @@ impl Control {
         }))
     }
 
-    /// Stops the queues; description of where they stopped, and of other state that changes until then.
-    fn stopped(
+    /// Stops the queues. Returns a description of where they stopped, and of other state that changes until then.
+    fn stop_queues(
         &self,
         quiesced: &mut [QuiescedExport],
         fds: &mut OutgoingFds,
     ) -> Result<Value, String> {
         let mut exports = serde_json::Map::new();
         for export in &mut *quiesced {
-            let queues = state_json::bases_to_json(&export.stop());
+            let queues = state_json::bases_to_json(&export.stop_queues());
             exports.insert(export.id.clone(), json!({"queues": queues}));
         }
         for export in &self.objects.exports {
@@ -326,8 +334,11 @@ impl Control {
 }
 
 /// Starts the new process, and waits for its first message.
-fn start_process(launcher: &Launcher, other: Option<PathBuf>) -> Result<StartedProgram, String> {
-    let started = launcher.start(other.as_deref())?;
+fn start_new_process(
+    launcher: &Launcher,
+    other_program: Option<PathBuf>,
+) -> Result<StartedProgram, String> {
+    let started = launcher.start(other_program.as_deref())?;
     expect_message(&started.channel, &UpgradeMessage::Hello, launcher, || ())?;
     Ok(started)
 }

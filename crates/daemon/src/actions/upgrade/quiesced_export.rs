@@ -15,14 +15,14 @@ use crate::state::export::{Export, ExportState};
 use crate::upgrade::channel::KEEP_ALIVE_INTERVAL;
 
 /// Time limit for a front-end to finish sending a message that it has begun.
-const MESSAGE_TIME: Duration = Duration::from_secs(10);
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for requests in flight. Guests wait as well.
-const DRAIN_TIME: Duration = Duration::from_secs(30);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit for task management functions that wait for commands to be read from a ring, while all queues but the control
 /// queue run. After it they are answered with a failure, and drivers escalate to a stronger function.
-const FUNCTION_TIME: Duration = Duration::from_secs(1);
+const TASK_MANAGEMENT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval between checks whether such functions are left.
-const FUNCTION_CHECK_INTERVAL: Duration = Duration::from_millis(1);
+const TASK_MANAGEMENT_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// An export whose server is parked for a handover.
 pub(crate) struct QuiescedExport {
@@ -30,6 +30,7 @@ pub(crate) struct QuiescedExport {
     server: QuiescedServer,
 }
 
+/// The parked server of an export.
 enum QuiescedServer {
     VhostUser {
         parked: ParkedServer,
@@ -56,10 +57,10 @@ impl QuiescedExport {
         let server = match &export.state {
             ExportState::Draining(_) => return Ok(None),
             ExportState::Serving(ExportServer::VhostUser(server)) => QuiescedServer::VhostUser {
-                parked: park(server, keep_alive).ok_or_else(|| {
+                parked: park_server(server, keep_alive).ok_or_else(|| {
                     format!(
                         "the front-end of export '{id}' has been in the middle of a message for {} s: see what is wrong with it",
-                        MESSAGE_TIME.as_secs()
+                        MESSAGE_TIMEOUT.as_secs()
                     )
                 })?,
                 controller: export.controller.clone(),
@@ -68,7 +69,7 @@ impl QuiescedExport {
                 let parked = handle.send_and_wait(SocketDeviceCommand::Park);
                 // `None`: its iothread has ended, so it has no front-end either.
                 if parked == Some(false) {
-                    return Err(adapter_is_connected(export));
+                    return Err(adapter_connected_error(export));
                 }
                 QuiescedServer::Adapter(ParkedAdapter(handle.clone()))
             }
@@ -76,8 +77,8 @@ impl QuiescedExport {
         Ok(Some(QuiescedExport { id, server }))
     }
 
-    /// The front-end's connection, if there is one, for the new process.
-    pub fn connection(&mut self) -> Result<Option<ConnectionHandover>, String> {
+    /// Hands the front-end's connection, if there is one, over to the new process.
+    pub fn hand_over_connection(&mut self) -> Result<Option<ConnectionHandover>, String> {
         let QuiescedServer::VhostUser { parked, .. } = &mut self.server else {
             return Ok(None);
         };
@@ -89,7 +90,7 @@ impl QuiescedExport {
     }
 
     /// Stops the queues, and returns the base of each: where the new process starts it.
-    pub fn stop(&mut self) -> Vec<(u16, u32)> {
+    pub fn stop_queues(&mut self) -> Vec<(u16, u32)> {
         match &mut self.server {
             QuiescedServer::VhostUser { parked, .. } => parked.stop(),
             QuiescedServer::Adapter(_) => Vec::new(),
@@ -97,7 +98,7 @@ impl QuiescedExport {
     }
 
     /// Leaves the export to the new process: it is not resumed here.
-    pub fn leave(self) {
+    pub fn leave_to_successor(self) {
         match self.server {
             QuiescedServer::VhostUser { parked, .. } => parked.leave(),
             QuiescedServer::Adapter(adapter) => std::mem::forget(adapter),
@@ -106,15 +107,15 @@ impl QuiescedExport {
 }
 
 /// Parks a server before the next message of its front-end.
-fn park(server: &Server, keep_alive: impl Fn()) -> Option<ParkedServer> {
-    (0..MESSAGE_TIME.as_secs()).find_map(|_| {
+fn park_server(server: &Server, keep_alive: impl Fn()) -> Option<ParkedServer> {
+    (0..MESSAGE_TIMEOUT.as_secs()).find_map(|_| {
         keep_alive();
         server.park(KEEP_ALIVE_INTERVAL)
     })
 }
 
 /// The error for a host adapter with a front-end.
-pub(crate) fn adapter_is_connected(export: &Export) -> String {
+pub(crate) fn adapter_connected_error(export: &Export) -> String {
     format!(
         "export '{}' is a {} with a front-end, whose state cannot be handed over: disconnect it first, or restart instead",
         export.options.id,
@@ -123,13 +124,16 @@ pub(crate) fn adapter_is_connected(export: &Export) -> String {
 }
 
 /// Drains all queues: they admit nothing more, and requests in flight complete. Calls `keep_alive` regularly while it waits.
-pub(crate) fn drain(exports: &mut [QuiescedExport], keep_alive: impl Fn()) -> Result<(), String> {
+pub(crate) fn drain_queues(
+    exports: &mut [QuiescedExport],
+    keep_alive: impl Fn(),
+) -> Result<(), String> {
     let now = Instant::now();
-    let (until, functions_until) = (now + DRAIN_TIME, now + FUNCTION_TIME);
-    let not_drained = |id: &str| {
+    let (until, task_management_until) = (now + DRAIN_TIMEOUT, now + TASK_MANAGEMENT_TIMEOUT);
+    let drain_error = |id: &str| {
         format!(
             "requests of export '{id}' have been in flight for {} s: look for a disk that hangs (dmesg)",
-            DRAIN_TIME.as_secs()
+            DRAIN_TIMEOUT.as_secs()
         )
     };
     let wait_drained = |drained: &Receiver<()>| loop {
@@ -150,10 +154,10 @@ pub(crate) fn drain(exports: &mut [QuiescedExport], keep_alive: impl Fn()) -> Re
             && let Some(drained) = parked.begin_quiesce_queue(CONTROL_QUEUE)
         {
             if !wait_drained(&drained) {
-                return Err(not_drained(id));
+                return Err(drain_error(id));
             }
-            while controller.device().functions() > 0 && Instant::now() < functions_until {
-                std::thread::sleep(FUNCTION_CHECK_INTERVAL);
+            while controller.device().functions() > 0 && Instant::now() < task_management_until {
+                std::thread::sleep(TASK_MANAGEMENT_CHECK_INTERVAL);
             }
         }
     }
@@ -166,6 +170,6 @@ pub(crate) fn drain(exports: &mut [QuiescedExport], keep_alive: impl Fn()) -> Re
     }
     match draining.iter().find(|(_, drained)| !wait_drained(drained)) {
         None => Ok(()),
-        Some((id, _)) => Err(not_drained(id)),
+        Some((id, _)) => Err(drain_error(id)),
     }
 }

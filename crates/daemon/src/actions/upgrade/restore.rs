@@ -28,10 +28,10 @@ use crate::upgrade::channel::{Channel, UpgradeMessage};
 use crate::upgrade::state_json::{self, INVALID_STATE, IncomingFds};
 
 /// Time limit for the old process to announce this one to the service manager.
-const SERVICE_MANAGER_TIME: Duration = Duration::from_secs(5);
+const ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Restored connections, each with the id of its export.
-type Connections = Vec<(String, vhost_user::RestoredConnection)>;
+type ExportConnections = Vec<(String, vhost_user::RestoredConnection)>;
 
 /// Parts that are opened after the upgrade can no longer fail.
 struct DeferredParts {
@@ -41,7 +41,7 @@ struct DeferredParts {
 }
 
 /// Takes over from the process that has started this one. Exits if that fails.
-pub(crate) fn restore(process: &ProcessOptions<'_>, control: &mut Control) {
+pub(crate) fn take_over_or_exit(process: &ProcessOptions<'_>, control: &mut Control) {
     let Some(channel) = PREDECESSOR.get() else {
         return;
     };
@@ -64,7 +64,7 @@ pub(crate) fn restore(process: &ProcessOptions<'_>, control: &mut Control) {
 fn restore_state(
     channel: &Channel,
     control: &mut Control,
-) -> Result<(Connections, DeferredParts), BoxError> {
+) -> Result<(ExportConnections, DeferredParts), BoxError> {
     channel.send(&UpgradeMessage::Hello, &[])?;
     let (UpgradeMessage::State(state), fds) = channel.recv()? else {
         return Err(INVALID_STATE.into());
@@ -78,14 +78,14 @@ fn restore_state(
         ));
     }
     let objects = &mut control.objects;
-    objects.inherited.add_handed_over(sockets);
+    objects.inherited_sockets.add_handed_over(sockets);
     for node in state_json::list(&state["nodes"])? {
         if let Some(fd) = node.get("fd") {
             let name = node["name"].as_str().ok_or(INVALID_STATE)?;
             objects.handover_fds.insert(name.to_owned(), fds.take(fd)?);
         }
     }
-    objects.parked = true;
+    objects.creates_exports_parked = true;
     let mut sizes = HashMap::new();
     for node in state_json::list(&state["nodes"])? {
         let name = node["name"].as_str().ok_or(INVALID_STATE)?;
@@ -93,7 +93,7 @@ fn restore_state(
     }
     let monitors = create_objects(&state["options"], &sizes, control)?;
     let objects = &control.objects;
-    let mut connections = Connections::new();
+    let mut connections = ExportConnections::new();
     for described in state_json::list(&state["exports"])? {
         let id = described["id"].as_str().ok_or(INVALID_STATE)?;
         if let Some(connection) = restore_export(id, described, objects, &mut fds)? {
@@ -102,7 +102,7 @@ fn restore_state(
     }
     let metrics = match &state["metrics"] {
         Value::Null => None,
-        number => Some(fds.take(number)?),
+        fd => Some(fds.take(fd)?),
     };
     let pidfile = match &state["pidfile"] {
         Value::Null => None,
@@ -166,10 +166,10 @@ fn create_objects(
                 objects.add_iothread(&options)?
             }
             Directive::Blockdev(options) => {
-                let first = objects.nodes.len();
+                let first_new = objects.nodes.len();
                 node::restore(&options, objects)?;
                 // Exports take their size from their nodes.
-                for OpenNode { node, .. } in &objects.nodes[first..] {
+                for OpenNode { node, .. } in &objects.nodes[first_new..] {
                     node.set_size(*sizes.get(node.name()).ok_or(INVALID_STATE)?);
                 }
             }
@@ -216,7 +216,7 @@ fn begin_serving(
     channel: &Channel,
     process: &ProcessOptions<'_>,
     control: &mut Control,
-    connections: Connections,
+    connections: ExportConnections,
     deferred: DeferredParts,
 ) {
     for (id, connection) in connections {
@@ -224,11 +224,11 @@ fn begin_serving(
             tracing::error!(export = id, %error, "the front-end is disconnected");
         }
     }
-    let since_ns = monotonic_ns();
+    let resumed_at_ns = monotonic_ns();
     block::keep_locks_on_close(false);
     let objects = &mut control.objects;
-    objects.parked = false;
-    objects.inherited.keep_files_on_close(false);
+    objects.creates_exports_parked = false;
+    objects.inherited_sockets.keep_files_on_close(false);
     for export in &objects.exports {
         match &export.state {
             ExportState::Serving(ExportServer::VhostUser(server)) => server.resume(),
@@ -246,13 +246,13 @@ fn begin_serving(
             }
         }
     }
-    let sent = channel.send(&UpgradeMessage::Resumed(since_ns), &[]);
+    let sent = channel.send(&UpgradeMessage::Resumed(resumed_at_ns), &[]);
     // The service manager accepts messages of this process after the old one has announced it.
     if sent.is_ok() {
-        let _ = channel.is_readable_within(SERVICE_MANAGER_TIME);
+        let _ = channel.is_readable_within(ANNOUNCEMENT_TIMEOUT);
     }
     if let Some(addr) = process.metrics
-        && let Err(error) = control.serve_metrics_on(addr, deferred.metrics)
+        && let Err(error) = control.serve_metrics(addr, deferred.metrics)
     {
         tracing::warn!(%error, "metrics are not served any more");
     }

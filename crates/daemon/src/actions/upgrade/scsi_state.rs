@@ -14,53 +14,57 @@ use crate::upgrade::state_json::{INVALID_STATE, IncomingFds, OutgoingFds, list, 
 pub(crate) fn describe(export: &Export, fds: &mut OutgoingFds) -> Result<Value, String> {
     let mut units = Vec::new();
     for disk in &export.disks {
-        if let Some(unit) = disk.unit() {
-            let mut json = unit_json(&unit.save_state());
+        if let Some(unit) = disk.scsi_unit() {
+            let mut json = unit_to_json(&unit.save_state());
             if let Some(file) = &disk.pr_file {
-                json["pr-file"] = pr_file(file, fds)
+                json["pr-file"] = pr_file_to_json(file, fds)
                     .map_err(|why| format!("export '{}': pr-file: {why}", export.options.id))?;
             }
             units.push(json);
         }
     }
     let device = export.controller.as_ref();
-    let device = device.map(|controller| device_json(&controller.device().hand_over()));
+    let device = device.map(|controller| device_to_json(&controller.device().hand_over()));
     Ok(json!({"device": device, "units": units}))
 }
 
-/// Restores that state before queues start.
+/// Restores the SCSI state of an export from its description, before queues start.
 pub(crate) fn restore(
     export: &Export,
     json: &Value,
     fds: &mut IncomingFds,
 ) -> Result<(), &'static str> {
     if let Some(controller) = &export.controller {
-        let device = read_device(&json["device"])?;
+        let device = device_from_json(&json["device"])?;
         controller.device().take_over(&device);
     }
     let mut described = list(&json["units"])?.iter();
     for disk in &export.disks {
-        if let Some(unit) = disk.unit() {
+        if let Some(unit) = disk.scsi_unit() {
             let json = described.next().ok_or(INVALID_STATE)?;
-            let state = read_unit(json)?;
+            let state = unit_from_json(json)?;
             unit.restore_state(&state).map_err(|_| INVALID_STATE)?;
             if let Some(file) = &disk.pr_file {
-                file.take_over(read_pr_file(&json["pr-file"], fds)?);
+                file.take_over(pr_file_from_json(&json["pr-file"], fds)?);
             }
         }
     }
     Ok(())
 }
 
-fn pr_file(file: &PrFile, fds: &mut OutgoingFds) -> Result<Value, String> {
-    let opened = file.duplicate().map_err(|error| error.to_string())?;
+/// The opened file of reservations, whose descriptors are added to `fds`.
+fn pr_file_to_json(file: &PrFile, fds: &mut OutgoingFds) -> Result<Value, String> {
+    let opened = file
+        .duplicate_descriptors()
+        .map_err(|error| error.to_string())?;
     let OpenedPrFile { folder, name, file } = opened.ok_or_else(|| Errno::BADF.to_string())?;
     let name = name.into_string();
     let name = name.map_err(|_| "its name is not UTF-8: restart instead".to_owned())?;
     Ok(json!({"folder": fds.add(folder), "name": name, "file": fds.add(file)}))
 }
 
-fn read_pr_file(json: &Value, fds: &mut IncomingFds) -> Result<OpenedPrFile, &'static str> {
+/// Takes the opened file of reservations out of `fds`.
+fn pr_file_from_json(json: &Value, fds: &mut IncomingFds) -> Result<OpenedPrFile, &'static str> {
     Ok(OpenedPrFile {
         folder: fds.take(&json["folder"])?,
         name: json["name"].as_str().ok_or(INVALID_STATE)?.into(),
@@ -68,7 +72,8 @@ fn read_pr_file(json: &Value, fds: &mut IncomingFds) -> Result<OpenedPrFile, &'s
     })
 }
 
-fn unit_json(state: &UnitState) -> Value {
+/// State of a unit as JSON. All fields are named, so that none is forgotten.
+fn unit_to_json(state: &UnitState) -> Value {
     let UnitState {
         blocks,
         stopped,
@@ -99,13 +104,14 @@ fn unit_json(state: &UnitState) -> Value {
     })
 }
 
-fn read_unit(json: &Value) -> Result<UnitState, &'static str> {
-    let flag = |name| flag(json, name);
+/// Reads what [`unit_to_json`] has written.
+fn unit_from_json(json: &Value) -> Result<UnitState, &'static str> {
+    let flag = |name| read_flag(json, name);
     let mut attentions = Vec::new();
-    for of in list(&json["attentions"])? {
-        let codes = list(&of["codes"])?.iter().map(number);
+    for attention in list(&json["attentions"])? {
+        let codes = list(&attention["codes"])?.iter().map(number);
         attentions.push((
-            Nexus(number(&of["nexus"])?),
+            Nexus(number(&attention["nexus"])?),
             codes.collect::<Result<_, _>>()?,
         ));
     }
@@ -126,7 +132,8 @@ fn read_unit(json: &Value) -> Result<UnitState, &'static str> {
     })
 }
 
-fn device_json(state: &DeviceState) -> Value {
+/// State of a controller as JSON. All fields are named, so that none is forgotten.
+fn device_to_json(state: &DeviceState) -> Value {
     let DeviceState {
         sense_bytes,
         cdb_bytes,
@@ -150,7 +157,8 @@ fn device_json(state: &DeviceState) -> Value {
     })
 }
 
-fn read_device(json: &Value) -> Result<DeviceState, &'static str> {
+/// Reads what [`device_to_json`] has written.
+fn device_from_json(json: &Value) -> Result<DeviceState, &'static str> {
     let events = list(&json["events"])?.iter().map(|event| {
         let address = Address {
             target: number(&event["target"])?,
@@ -167,11 +175,11 @@ fn read_device(json: &Value) -> Result<DeviceState, &'static str> {
         events: events.collect::<Result<_, _>>()?,
         sense_bytes: number(&json["sense-size"])?,
         cdb_bytes: number(&json["cdb-size"])?,
-        missed: flag(json, "missed")?,
+        missed: read_flag(json, "missed")?,
     })
 }
 
-fn flag(json: &Value, name: &str) -> Result<bool, &'static str> {
+fn read_flag(json: &Value, name: &str) -> Result<bool, &'static str> {
     json[name].as_bool().ok_or(INVALID_STATE)
 }
 
@@ -211,7 +219,7 @@ mod tests {
         };
         assert_all_differ(&unit, &other);
         for unit in [unit, other] {
-            assert_eq!(read_unit(&unit_json(&unit)), Ok(unit));
+            assert_eq!(unit_from_json(&unit_to_json(&unit)), Ok(unit));
         }
         let address = Address {
             target: 3,
@@ -235,16 +243,16 @@ mod tests {
         };
         assert_all_differ(&device, &other);
         for device in [device, other] {
-            assert_eq!(read_device(&device_json(&device)), Ok(device));
+            assert_eq!(device_from_json(&device_to_json(&device)), Ok(device));
         }
     }
 
     #[test]
     fn a_missing_field_or_an_unknown_event_is_refused() {
-        let mut json = unit_json(&UnitState::default());
+        let mut json = unit_to_json(&UnitState::default());
         json.as_object_mut().unwrap().remove("generation");
-        assert_eq!(read_unit(&json), Err(INVALID_STATE));
+        assert_eq!(unit_from_json(&json), Err(INVALID_STATE));
         let event = json!({"events": [{"what": "moved", "target": 0, "lun": 0}]});
-        assert_eq!(read_device(&event), Err(INVALID_STATE));
+        assert_eq!(device_from_json(&event), Err(INVALID_STATE));
     }
 }
