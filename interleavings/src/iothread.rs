@@ -46,7 +46,7 @@ impl Iothread {
 
     /// The iothread itself marks a task, as a new one is.
     pub fn start(&self, task: u32) {
-        self.woken.set(task);
+        self.woken.add(task);
     }
 
     /// Iterates, with at most `budget` tasks in each iteration, until `poll` says that this was all. loom finds the
@@ -55,13 +55,13 @@ impl Iothread {
         let mut batch = Vec::new();
         loop {
             self.wake.take();
-            self.next = self.woken.take(self.next, budget, &mut batch);
+            self.next = self.woken.take_batch(self.next, budget, &mut batch);
             for task in batch.drain(..) {
                 if poll(task) {
                     return;
                 }
             }
-            if self.woken.any() || !self.wake.prepare_sleep() {
+            if self.woken.may_have_any() || !self.wake.prepare_sleep() {
                 continue;
             }
             self.signal.wait();

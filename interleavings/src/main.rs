@@ -118,12 +118,12 @@ fn a_settle_ends() {
     let leases = Leases::default();
     let in_use = Arc::new(AtomicUsize::new(2));
     for _ in 0..2 {
-        let (lease, in_use) = (leases.lease(), in_use.clone());
+        let (lease, in_use) = (leases.take_lease(), in_use.clone());
         thread::spawn(move || {
             in_use.fetch_sub(1, SeqCst);
             drop(lease);
         });
     }
-    Iothread::block_on(leases.settle());
+    Iothread::block_on(leases.wait_for_current_leases());
     assert_eq!(in_use.load(SeqCst), 0);
 }

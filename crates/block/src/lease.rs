@@ -20,12 +20,13 @@ pub(crate) struct Leases {
 /// The leases between two waits. It lives as long as a lease of it, or of an earlier generation.
 #[derive(Default)]
 struct Generation {
-    end: Mutex<End>,
+    after_end: Mutex<AfterEnd>,
 }
 
-/// The successor of a generation that is not the current one, and the wait for its end.
+/// What to do when a generation has ended that is not the current one: wake who waits for that, and let go of the next
+/// generation, which may end with it.
 #[derive(Default)]
-struct End {
+struct AfterEnd {
     next: Option<Arc<Generation>>,
     waiter: Option<Arc<Waiter>>,
 }
@@ -53,7 +54,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Waiter {
-    fn end(&self) {
+    /// Wakes the task that waits: the generation and all earlier ones have ended.
+    fn on_generation_ended(&self) {
         let mut state = lock(&self.state);
         state.has_ended = true;
         let waker = state.waker.take();
@@ -67,13 +69,13 @@ impl Waiter {
 impl Drop for Generation {
     /// Ends later generations in a loop, since any number of them may end with this one.
     fn drop(&mut self) {
-        let mut end = self.take_end();
+        let mut after_end = self.take_after_end();
         loop {
-            if let Some(waiter) = end.waiter {
-                waiter.end();
+            if let Some(waiter) = after_end.waiter {
+                waiter.on_generation_ended();
             }
-            match end.next.and_then(Arc::into_inner) {
-                Some(mut next) => end = next.take_end(),
+            match after_end.next.and_then(Arc::into_inner) {
+                Some(mut next) => after_end = next.take_after_end(),
                 None => return,
             }
         }
@@ -81,15 +83,16 @@ impl Drop for Generation {
 }
 
 impl Generation {
-    fn take_end(&mut self) -> End {
-        let end = self.end.get_mut();
-        std::mem::take(end.unwrap_or_else(PoisonError::into_inner))
+    /// Takes what to do when this generation has ended, which is now.
+    fn take_after_end(&mut self) -> AfterEnd {
+        let after_end = self.after_end.get_mut();
+        std::mem::take(after_end.unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Leases {
     /// A lease on a place that was just found. The caller has its mapping locked.
-    pub fn lease(&self) -> Lease {
+    pub fn take_lease(&self) -> Lease {
         Lease {
             _generation: lock(&self.current).clone(),
         }
@@ -97,12 +100,12 @@ impl Leases {
 
     /// Waits until all leases that exist now, on any iothread, have ended. The caller has removed the place from its
     /// mapping before.
-    pub fn settle(&self) -> impl Future<Output = ()> + use<> {
+    pub fn wait_for_current_leases(&self) -> impl Future<Output = ()> + use<> {
         let waiter = Arc::new(Waiter::default());
         let next = Arc::new(Generation::default());
         let mut current = lock(&self.current);
         let old = std::mem::replace(&mut *current, next.clone());
-        *lock(&old.end) = End {
+        *lock(&old.after_end) = AfterEnd {
             next: Some(next),
             waiter: Some(waiter.clone()),
         };

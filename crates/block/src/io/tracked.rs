@@ -180,7 +180,7 @@ mod tests {
             match (places[cluster], request.op) {
                 (Place::At(at), _) => {
                     let offset = at * CLUSTER + request.offset % CLUSTER;
-                    Some(LookupResult::At(offset, self.map.leases.lease()))
+                    Some(LookupResult::At(offset, self.map.leases.take_lease()))
                 }
                 (Place::Zeroes, Op::Read) => Some(LookupResult::Zeroes),
                 _ => None,
@@ -331,7 +331,7 @@ mod tests {
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(wakes.clone());
         let mut cx = Context::from_waker(&waker);
-        let mut settled = pin!(map.leases.settle());
+        let mut settled = pin!(map.leases.wait_for_current_leases());
         assert!(settled.as_mut().poll(&mut cx).is_pending());
         let [first, second] = &mut iothreads;
         assert_eq!(wait(second, 1), [(100, Ok(()))]);
@@ -340,7 +340,7 @@ mod tests {
             "the other iothread's is in flight"
         );
         let later = Read::submit(second, &routes[1], 1);
-        let mut all = pin!(map.leases.settle());
+        let mut all = pin!(map.leases.wait_for_current_leases());
         assert!(all.as_mut().poll(&mut cx).is_pending());
         assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
         assert_eq!(wait(first, 1), [(100, Ok(()))]);
@@ -364,7 +364,7 @@ mod tests {
         disk.route.read = OpHandler::Task(Rc::new(LeavesIo(below.route)));
         let read = Read::submit(&mut io, &disk, 0);
         io.flush_batch();
-        let mut settled = pin!(map.leases.settle());
+        let mut settled = pin!(map.leases.wait_for_current_leases());
         let mut cx = Context::from_waker(Waker::noop());
         assert!(settled.as_mut().poll(&mut cx).is_pending());
         assert_eq!(wait(&mut io, 1), [(100, Err(Errno::CANCELED))]);
@@ -376,8 +376,10 @@ mod tests {
     #[test]
     fn a_hundred_thousand_generations_end_without_overflowing_the_stack() {
         let leases = Leases::default();
-        let lease = leases.lease();
-        let mut settled: Vec<_> = (0..100_000).map(|_| Box::pin(leases.settle())).collect();
+        let lease = leases.take_lease();
+        let mut settled: Vec<_> = (0..100_000)
+            .map(|_| Box::pin(leases.wait_for_current_leases()))
+            .collect();
         let mut cx = Context::from_waker(Waker::noop());
         assert!(
             settled

@@ -139,7 +139,7 @@ impl Executor {
         let mut buffers = self.shared.buffers.borrow_mut();
         if buffers.reserve(task, buffer_bytes) {
             slot.state = State::Running(future);
-            self.woken.set(task);
+            self.woken.add(task);
         } else {
             slot.state = State::Reserving(future);
         }
@@ -148,7 +148,7 @@ impl Executor {
     /// Whether a task has to be polled, or one has completed.
     pub fn has_work(&self) -> bool {
         let is_due = || self.next_deadline_ns().is_some_and(|due| due <= now_ns());
-        !self.completed.is_empty() || self.running > 0 && (self.woken.any() || is_due())
+        !self.completed.is_empty() || self.running > 0 && (self.woken.may_have_any() || is_due())
     }
 
     /// The time at which the clock wakes the next task.
@@ -163,7 +163,7 @@ impl Executor {
         }
         self.wake_due();
         let mut batch = std::mem::take(&mut self.batch);
-        self.next = self.woken.take(self.next, POLL_BUDGET, &mut batch);
+        self.next = self.woken.take_batch(self.next, POLL_BUDGET, &mut batch);
         for task in batch.drain(..) {
             self.poll(task);
         }
@@ -235,7 +235,7 @@ impl Executor {
             let state = &mut self.tasks[next as usize].state;
             if let State::Reserving(future) = std::mem::replace(state, State::Free) {
                 *state = State::Running(future);
-                self.woken.set(next);
+                self.woken.add(next);
             }
         }
     }
@@ -301,7 +301,7 @@ impl Executor {
     fn wake_tasks_of(&self, place: u32) {
         for (index, task) in (0u32..).zip(&self.tasks) {
             if task.source == place && matches!(task.state, State::Running(_)) {
-                self.woken.set(index);
+                self.woken.add(index);
             }
         }
     }

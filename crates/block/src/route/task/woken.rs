@@ -12,8 +12,10 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The woken tasks of an iothread.
 pub(super) struct WokenTasks {
+    /// A bit for each task.
     words: Box<[AtomicU64]>,
-    any: AtomicBool,
+    /// The flag: a bit may be set.
+    has_woken: AtomicBool,
     wake_loop: WakeLoop,
 }
 
@@ -29,7 +31,7 @@ impl Wake for TaskWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if self.woken.set(self.task) {
+        if self.woken.add(self.task) {
             (self.woken.wake_loop)();
         }
     }
@@ -41,7 +43,7 @@ impl WokenTasks {
         let words = tasks.div_ceil(u64::BITS);
         Arc::new(WokenTasks {
             words: (0..words).map(|_| AtomicU64::new(0)).collect(),
-            any: AtomicBool::new(false),
+            has_woken: AtomicBool::new(false),
             wake_loop,
         })
     }
@@ -55,31 +57,31 @@ impl WokenTasks {
     }
 
     /// Adds a task. False: it was in the set already.
-    pub fn set(&self, task: u32) -> bool {
+    pub fn add(&self, task: u32) -> bool {
         let bit = 1 << (task % u64::BITS);
         let word = &self.words[(task / u64::BITS) as usize];
         let is_new = word.fetch_or(bit, Ordering::AcqRel) & bit == 0;
         if is_new {
-            self.set_any();
+            self.set_flag();
         }
         is_new
     }
 
-    /// Sets the flag. A store would hide the flag of another waker from [`take`](Self::take), and with it, by the memory
-    /// model of the language, the other one's bit. A swap passes both on.
-    fn set_any(&self) {
-        self.any.swap(true, Ordering::Release);
+    /// Sets the flag. A store would hide the flag of another waker from [`take_batch`](Self::take_batch), and with it, by the
+    /// memory model of the language, the other one's bit. A swap passes both on.
+    fn set_flag(&self) {
+        self.has_woken.swap(true, Ordering::Release);
     }
 
     /// Whether a task may be in the set.
-    pub fn any(&self) -> bool {
-        self.any.load(Ordering::Acquire)
+    pub fn may_have_any(&self) -> bool {
+        self.has_woken.load(Ordering::Acquire)
     }
 
     /// Moves up to `budget` tasks into `out`, beginning with the word at `first`, and returns the word to begin with the
     /// next time.
-    pub fn take(&self, first: usize, budget: usize, out: &mut Vec<u32>) -> usize {
-        if !self.any.swap(false, Ordering::AcqRel) {
+    pub fn take_batch(&self, first: usize, budget: usize, out: &mut Vec<u32>) -> usize {
+        if !self.has_woken.swap(false, Ordering::AcqRel) {
             return first;
         }
         let count = self.words.len();
@@ -92,7 +94,7 @@ impl WokenTasks {
             while bits != 0 {
                 if out.len() == budget {
                     word.fetch_or(bits, Ordering::AcqRel);
-                    self.set_any();
+                    self.set_flag();
                     return index;
                 }
                 // There are fewer words than 2^26.
@@ -127,9 +129,9 @@ mod tests {
         waker.wake();
         assert_eq!(wakes.load(Ordering::Relaxed), 1);
         let mut out = Vec::new();
-        woken.take(0, 10, &mut out);
+        woken.take_batch(0, 10, &mut out);
         assert_eq!(out, [70]);
-        assert!(!woken.any());
+        assert!(!woken.may_have_any());
         woken.waker(70).wake();
         assert_eq!(wakes.load(Ordering::Relaxed), 2, "it counts anew");
     }
@@ -138,20 +140,20 @@ mod tests {
     fn a_budget_leaves_the_rest_for_the_next_call_which_begins_there() {
         let (woken, _) = woken(256);
         for task in [3, 66, 67, 200] {
-            woken.set(task);
+            woken.add(task);
         }
         let mut out = Vec::new();
-        let next = woken.take(0, 2, &mut out);
+        let next = woken.take_batch(0, 2, &mut out);
         assert_eq!((&out[..], next), (&[3, 66][..], 1));
-        assert!(woken.any());
-        woken.set(0);
+        assert!(woken.may_have_any());
+        woken.add(0);
         out.clear();
-        let next = woken.take(next, 2, &mut out);
+        let next = woken.take_batch(next, 2, &mut out);
         assert_eq!(out, [67, 200], "not the one at the front again");
         out.clear();
-        woken.take(next, 2, &mut out);
+        woken.take_batch(next, 2, &mut out);
         assert_eq!(out, [0]);
-        assert!(!woken.any());
+        assert!(!woken.may_have_any());
     }
 
     /// Threads wake tasks while another takes them: none is lost.
@@ -175,7 +177,7 @@ mod tests {
             }
             let (mut out, mut first, mut total) = (Vec::new(), 0, 0);
             while total < 3 * ROUNDS {
-                first = woken.take(first, 2, &mut out);
+                first = woken.take_batch(first, 2, &mut out);
                 total += out.len();
                 for task in out.drain(..) {
                     taken[task as usize].fetch_add(1, Ordering::Release);
@@ -183,6 +185,6 @@ mod tests {
                 std::thread::yield_now();
             }
         });
-        assert!(!woken.any());
+        assert!(!woken.may_have_any());
     }
 }
