@@ -10,7 +10,7 @@ use virtio_bindings::virtio_blk::{
 };
 
 use crate::merge::MergeLimits;
-use crate::parse::Checks;
+use crate::parse::RequestLimits;
 
 /// Longest serial: the response to `GET_ID` has 20 bytes.
 pub const SERIAL_BYTES: usize = 20;
@@ -59,7 +59,8 @@ impl Default for DeviceOptions {
 }
 
 impl DeviceOptions {
-    fn merging(&self) -> MergeLimits {
+    /// The limits of merging, which allow none if merging is off.
+    fn effective_merge_limits(&self) -> MergeLimits {
         match self.request_merging {
             true => self.merge_limits,
             false => MergeLimits::OFF,
@@ -89,17 +90,17 @@ pub enum OptionsError {
 pub struct Device {
     options: DeviceOptions,
     geometry: Geometry,
-    checks: Checks,
-    /// Capacity in bytes; `checks` has the first one.
+    request_limits: RequestLimits,
+    /// Capacity in bytes; `request_limits` has the first one.
     capacity_bytes: AtomicU64,
     /// The cache mode in the configuration space: as created, or as a driver last set it.
     cache_mode: AtomicBool,
     /// The driver's features.
-    acked: AtomicU64,
+    acked_features: AtomicU64,
     /// The write cache that follows from both, read by queues.
     write_cache: AtomicBool,
     /// The limits of merging, in one word: [`MergeLimits::pack`].
-    merging: AtomicU64,
+    packed_merge_limits: AtomicU64,
 }
 
 /// Rounds down to whole blocks.
@@ -132,22 +133,22 @@ impl Device {
         }
         let write_back = !options.write_through;
         let capacity_bytes = whole_blocks(geometry.size, block);
-        let checks = Checks {
+        let request_limits = RequestLimits {
             capacity_bytes,
             block_mask: u64::from(block) - 1,
             max_discard_bytes: geometry.discard.max_bytes,
             read_only: options.read_only,
         };
-        let merging = options.merging();
+        let merging = options.effective_merge_limits();
         Ok(Device {
             options,
             geometry,
-            checks,
+            request_limits,
             capacity_bytes: AtomicU64::new(capacity_bytes),
             cache_mode: AtomicBool::new(write_back),
-            acked: AtomicU64::new(CACHE_FEATURES),
+            acked_features: AtomicU64::new(CACHE_FEATURES),
             write_cache: AtomicBool::new(write_back),
-            merging: AtomicU64::new(merging.pack()),
+            packed_merge_limits: AtomicU64::new(merging.pack()),
         })
     }
 
@@ -176,8 +177,8 @@ impl Device {
     }
 
     /// Limits that requests are checked against. Only the capacity ever changes: see [`Device::resize`].
-    pub(crate) fn checks(&self) -> Checks {
-        self.checks
+    pub(crate) fn request_limits(&self) -> RequestLimits {
+        self.request_limits
     }
 
     /// Maximal number of data segments of a request: a chain as long as the queue, less header and status.
@@ -211,13 +212,13 @@ impl Device {
     /// Sets the features that the driver has accepted. Without `FLUSH` it cannot flush, so every write must be stable;
     /// without `CONFIG_WCE` it does not know that there is a cache mode, and the device's own counts.
     pub fn set_features(&self, acked: u64) {
-        self.acked.store(acked, Ordering::Relaxed);
+        self.acked_features.store(acked, Ordering::Relaxed);
         self.update_write_cache();
     }
 
     /// Resets the device.
     pub fn reset(&self) {
-        self.acked.store(CACHE_FEATURES, Ordering::Relaxed);
+        self.acked_features.store(CACHE_FEATURES, Ordering::Relaxed);
         self.set_cache_mode(!self.options.write_through);
     }
 
@@ -236,17 +237,18 @@ impl Device {
 
     /// Changes the limits of merging, from the next batch of each queue on.
     pub fn set_merging(&self, limits: MergeLimits) {
-        self.merging.store(limits.pack(), Ordering::Relaxed);
+        self.packed_merge_limits
+            .store(limits.pack(), Ordering::Relaxed);
     }
 
     /// The limits of merging, read once per batch.
     #[inline]
-    pub(crate) fn merging(&self) -> MergeLimits {
-        MergeLimits::unpack(self.merging.load(Ordering::Relaxed))
+    pub(crate) fn merge_limits(&self) -> MergeLimits {
+        MergeLimits::unpack(self.packed_merge_limits.load(Ordering::Relaxed))
     }
 
     fn update_write_cache(&self) {
-        let acked = self.acked.load(Ordering::Relaxed);
+        let acked = self.acked_features.load(Ordering::Relaxed);
         let has = |bit: u32| acked & 1 << bit != 0;
         let mode = if has(VIRTIO_BLK_F_CONFIG_WCE) {
             self.cache_mode()

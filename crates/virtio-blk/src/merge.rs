@@ -8,7 +8,7 @@
 use block::{Op, SECTOR_BYTES};
 use virtqueue::MAX_QUEUE_SIZE;
 
-use crate::slots::{NONE, Slots};
+use crate::slots::{NO_SLOT, Slots};
 
 /// Upper bound of the number of requests that are merged into one.
 pub const MAX_MERGED_REQUESTS: usize = 64;
@@ -102,7 +102,7 @@ impl MergeBuffer {
 
     /// Whether a request of this operation can be collected with the others.
     #[inline]
-    pub fn takes(&self, op: Op) -> bool {
+    pub fn accepts(&self, op: Op) -> bool {
         self.count == 0 || (self.op == op && self.count < MAX_MERGED_REQUESTS)
     }
 
@@ -111,7 +111,7 @@ impl MergeBuffer {
         self.count > 0 && self.op == Op::Write
     }
 
-    /// Adds a request that [is taken](Self::takes).
+    /// Adds a request that [is taken](Self::accepts).
     #[inline]
     pub fn push(&mut self, op: Op, offset: u64, slot: u32) {
         let entry = (offset / SECTOR_BYTES) << SLOT_BITS | u64::from(slot);
@@ -125,9 +125,10 @@ impl MergeBuffer {
         self.count += 1;
     }
 
-    /// Merges adjacent requests and empties the buffer. Returns the number of resulting requests, whose slots are [here](Self::merged).
+    /// Merges adjacent requests and empties the buffer. Returns the number of resulting requests, whose slots are
+    /// [here](Self::merged_slot).
     #[inline]
-    pub fn merge(&mut self, slots: &mut Slots) -> usize {
+    pub fn merge_adjacent(&mut self, slots: &mut Slots) -> usize {
         let count = std::mem::take(&mut self.count);
         if self.limits.requests <= 1 {
             return count;
@@ -135,7 +136,7 @@ impl MergeBuffer {
         if !self.sorted {
             self.collected[..count].sort_unstable();
         }
-        let (mut merged, mut last) = (0, NONE);
+        let (mut merged, mut last) = (0, NO_SLOT);
         // Where the last of the requests ends, and an adjacent one would begin; how many were merged into it.
         let (mut end, mut parts) = (0, 0);
         for index in 0..count {
@@ -145,9 +146,9 @@ impl MergeBuffer {
                 (slot.offset, slot.len)
             };
             let is_adjacent = merged > 0 && offset == end && parts < self.limits.requests;
-            if is_adjacent && fits(self.limits, slots, self.merged(merged - 1), slot) {
-                slots.merge(self.merged(merged - 1), slot);
-                slots.set_next(last, slot);
+            if is_adjacent && fits_limits(self.limits, slots, self.merged_slot(merged - 1), slot) {
+                slots.merge_into(self.merged_slot(merged - 1), slot);
+                slots.set_next_merged(last, slot);
                 parts += 1;
             } else {
                 self.collected[merged] = self.collected[index];
@@ -160,14 +161,14 @@ impl MergeBuffer {
         merged
     }
 
-    /// The slot of a request that results from [merging](Self::merge).
+    /// The slot of a request that results from [merging](Self::merge_adjacent).
     #[inline]
-    pub fn merged(&self, index: usize) -> u32 {
+    pub fn merged_slot(&self, index: usize) -> u32 {
         (self.collected[index] & SLOT_MASK) as u32
     }
 }
 
-fn fits(limits: MergeLimits, slots: &Slots, leader: u32, next: u32) -> bool {
+fn fits_limits(limits: MergeLimits, slots: &Slots, leader: u32, next: u32) -> bool {
     slots.get(leader).len + slots.get(next).len <= limits.bytes
         && slots.segment_count(leader) + slots.segment_count(next) <= slots.max_segments()
 }

@@ -31,9 +31,9 @@ pub enum RequestError {
 
 /// A request that is neither a read nor a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Parsed {
+pub(crate) enum NonTransfer {
     /// It is done, with this status. A request without a kind is not counted.
-    Done { kind: Option<Kind>, status: Status },
+    Answered { kind: Option<Kind>, status: Status },
     /// `GET_ID`.
     GetId,
     /// A flush, discard or write-zeroes.
@@ -58,7 +58,7 @@ pub(crate) struct Reply {
     /// The status byte.
     pub status: *mut u8,
     /// Device-writable bytes, status included: the length in its used entry.
-    pub writable: u32,
+    pub used_len: u32,
 }
 
 impl<'a> Frame<'a> {
@@ -76,13 +76,10 @@ impl<'a> Frame<'a> {
         let only_status = last.iov_len == 0;
         let count = writable.len() - usize::from(only_status);
         // A chain has at most 2^32 - 1 bytes.
-        let bytes = u32::try_from(writable_len).unwrap_or(u32::MAX);
+        let used_len = u32::try_from(writable_len).unwrap_or(u32::MAX);
         Ok(Frame {
             header,
-            reply: Reply {
-                status,
-                writable: bytes,
-            },
+            reply: Reply { status, used_len },
             readable,
             readable_len,
             read: &writable[..count],
@@ -93,7 +90,7 @@ impl<'a> Frame<'a> {
 
 /// Limits of a device that each of its requests is checked against.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Checks {
+pub(crate) struct RequestLimits {
     pub capacity_bytes: u64,
     /// Bits that must be clear in offsets and lengths: the block size, less one.
     pub block_mask: u64,
@@ -101,41 +98,41 @@ pub(crate) struct Checks {
     pub read_only: bool,
 }
 
-impl Checks {
+impl RequestLimits {
     /// Parses a request that is not a read or an allowed write.
-    pub fn other(&self, kind: u32, readable: &[iovec], readable_len: u64) -> Parsed {
+    pub fn parse_other(&self, kind: u32, readable: &[iovec], readable_len: u64) -> NonTransfer {
         match kind {
-            T_OUT => done(Kind::Write, Status::IoErr),
-            T_FLUSH => Parsed::NoData {
+            T_OUT => answered_with(Kind::Write, Status::IoErr),
+            T_FLUSH => NonTransfer::NoData {
                 op: Op::Flush,
                 offset: 0,
                 len: 0,
             },
-            T_GET_ID => Parsed::GetId,
+            T_GET_ID => NonTransfer::GetId,
             T_DISCARD | T_WRITE_ZEROES => {
-                self.range(kind, readable, readable_len - HEADER_BYTES as u64)
+                self.parse_range(kind, readable, readable_len - HEADER_BYTES as u64)
             }
-            _ => Parsed::Done {
+            _ => NonTransfer::Answered {
                 kind: None,
                 status: Status::Unsupported,
             },
         }
     }
 
-    fn range(&self, kind: u32, readable: &[iovec], len: u64) -> Parsed {
+    fn parse_range(&self, kind: u32, readable: &[iovec], len: u64) -> NonTransfer {
         let counts_as = match kind {
             T_DISCARD => Kind::Unmap,
             _ => Kind::Write,
         };
         if self.read_only || len < RANGE_BYTES as u64 {
-            return done(counts_as, Status::IoErr);
+            return answered_with(counts_as, Status::IoErr);
         }
         if len > RANGE_BYTES as u64 {
             // The configuration space announces one segment per request.
-            return done(counts_as, Status::Unsupported);
+            return answered_with(counts_as, Status::Unsupported);
         }
         let mut bytes = [0; RANGE_BYTES];
-        copy_from(readable, HEADER_BYTES, &mut bytes);
+        copy_from_guest(readable, HEADER_BYTES, &mut bytes);
         let [
             b0,
             b1,
@@ -164,27 +161,29 @@ impl Checks {
             (T_WRITE_ZEROES, 0) => Op::WriteZeroes { unmap: false },
             (T_WRITE_ZEROES, RANGE_FLAG_UNMAP) => Op::WriteZeroes { unmap: true },
             // Unknown flags, and UNMAP on a discard.
-            _ => return done(counts_as, Status::Unsupported),
+            _ => return answered_with(counts_as, Status::Unsupported),
         };
         let len = u64::from(segment.num_sectors) * SECTOR_BYTES;
-        match self.checked_range(segment.sector, len) {
-            Some(_) if len == 0 => done(counts_as, Status::Ok),
-            Some(offset) if len <= self.max_discard_bytes => Parsed::NoData { op, offset, len },
-            _ => done(counts_as, Status::IoErr),
+        match self.checked_offset(segment.sector, len) {
+            Some(_) if len == 0 => answered_with(counts_as, Status::Ok),
+            Some(offset) if len <= self.max_discard_bytes => {
+                NonTransfer::NoData { op, offset, len }
+            }
+            _ => answered_with(counts_as, Status::IoErr),
         }
     }
 
     /// The byte offset of a range that is whole blocks within the disk.
     #[inline]
-    pub fn checked_range(&self, sector: u64, len: u64) -> Option<u64> {
+    pub fn checked_offset(&self, sector: u64, len: u64) -> Option<u64> {
         let offset = sector.checked_mul(SECTOR_BYTES)?;
         let end = offset.checked_add(len)?;
         (end <= self.capacity_bytes && (offset | len) & self.block_mask == 0).then_some(offset)
     }
 }
 
-fn done(kind: Kind, status: Status) -> Parsed {
-    Parsed::Done {
+fn answered_with(kind: Kind, status: Status) -> NonTransfer {
+    NonTransfer::Answered {
         kind: Some(kind),
         status,
     }
@@ -217,7 +216,7 @@ pub(crate) fn read_header(readable: &[iovec], len: u64) -> Result<RequestHeader,
 #[cold]
 fn scattered_header(readable: &[iovec], len: u64) -> Result<RequestHeader, RequestError> {
     let mut words = [[0; 8]; 2];
-    if copy_from(readable, 0, words.as_flattened_mut()) < HEADER_BYTES {
+    if copy_from_guest(readable, 0, words.as_flattened_mut()) < HEADER_BYTES {
         return Err(RequestError::ShortHeader(len));
     }
     let [low, sector] = words.map(u64::from_ne_bytes);
@@ -242,7 +241,7 @@ pub(crate) fn without_header(readable: &mut [iovec]) -> &[iovec] {
 }
 
 /// Copies bytes of the guest's memory, from `skip` on. Returns how many were copied.
-fn copy_from(segments: &[iovec], mut skip: usize, to: &mut [u8]) -> usize {
+fn copy_from_guest(segments: &[iovec], mut skip: usize, to: &mut [u8]) -> usize {
     let mut done = 0;
     for segment in segments {
         let cut = skip.min(segment.iov_len);
@@ -263,7 +262,7 @@ fn copy_from(segments: &[iovec], mut skip: usize, to: &mut [u8]) -> usize {
 }
 
 /// Copies as many bytes to the guest's memory as fit. Returns how many were copied.
-pub(crate) fn copy_to(segments: &[iovec], from: &[u8]) -> usize {
+pub(crate) fn copy_to_guest(segments: &[iovec], from: &[u8]) -> usize {
     let mut done = 0;
     for segment in segments {
         let count = segment.iov_len.min(from.len() - done);

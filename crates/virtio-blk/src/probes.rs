@@ -7,12 +7,12 @@ use telemetry::tracepoints::{request_answer, request_complete, request_start, re
 use virtqueue::{Chain, ChainId};
 
 use crate::parse::read_header;
-use crate::slots::{NONE, Slots};
+use crate::slots::{NO_SLOT, Slots};
 use crate::wire::{HEADER_BYTES, Status, T_DISCARD, T_FLUSH, T_IN, T_OUT, T_WRITE_ZEROES};
 
 /// Fires for a popped chain, before it is parsed. One without a header is about to break the queue.
 #[cold]
-pub(crate) fn started(name: &QueueName, chain: &Chain, id: ChainId) {
+pub(crate) fn fire_request_start(name: &QueueName, chain: &Chain, id: ChainId) {
     let Ok(header) = read_header(chain.readable(), chain.readable_len()) else {
         return;
     };
@@ -30,7 +30,7 @@ pub(crate) fn started(name: &QueueName, chain: &Chain, id: ChainId) {
 
 /// Fires for a request that was answered without the disk.
 #[cold]
-pub(crate) fn answered(name: &QueueName, id: ChainId, status: Status) {
+pub(crate) fn fire_answered_without_disk(name: &QueueName, id: ChainId, status: Status) {
     request_answer::fire(
         name.export(),
         name.index().into(),
@@ -41,7 +41,7 @@ pub(crate) fn answered(name: &QueueName, id: ChainId, status: Status) {
 
 /// Fires for a block request that is submitted.
 #[cold]
-pub(crate) fn submitted(name: &QueueName, slots: &Slots, op: Op, index: u32) {
+pub(crate) fn fire_request_submit(name: &QueueName, slots: &Slots, op: Op, index: u32) {
     let slot = slots.get(index);
     request_submit::fire(
         name.export(),
@@ -55,10 +55,16 @@ pub(crate) fn submitted(name: &QueueName, slots: &Slots, op: Op, index: u32) {
 
 /// Fires for each request that was merged into a completed block request.
 #[cold]
-pub(crate) fn completed(name: &QueueName, slots: &Slots, first: u32, status: Status, now: u64) {
+pub(crate) fn fire_requests_complete(
+    name: &QueueName,
+    slots: &Slots,
+    first: u32,
+    status: Status,
+    now: u64,
+) {
     let scale = Scale::new();
     let mut index = first;
-    while index != NONE {
+    while index != NO_SLOT {
         let slot = slots.get(index);
         let kind = match slot.admitted.kind() {
             Kind::Read => T_IN,
@@ -76,6 +82,6 @@ pub(crate) fn completed(name: &QueueName, slots: &Slots, first: u32, status: Sta
             status as u64,
             scale.to_ns(slot.admitted.ticks_until(now)),
         );
-        index = slots.next(index);
+        index = slots.next_merged(index);
     }
 }

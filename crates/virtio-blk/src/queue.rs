@@ -12,9 +12,11 @@ use virtqueue::{Chain, ChainId, GuestMemory, RingError};
 
 use crate::device::{Device, SERIAL_BYTES};
 use crate::merge::{MergeBuffer, MergeLimits};
-use crate::parse::{Checks, Frame, Parsed, Reply, RequestError, copy_to, without_header};
+use crate::parse::{
+    Frame, NonTransfer, Reply, RequestError, RequestLimits, copy_to_guest, without_header,
+};
 use crate::probes;
-use crate::slots::{NONE, Slots};
+use crate::slots::{NO_SLOT, Slots};
 use crate::wire::{HEADER_BYTES, Status, T_BARRIER, T_IN, T_OUT};
 
 pub use retry::Retried;
@@ -23,7 +25,7 @@ pub use retry::Retried;
 /// descriptor of the guest and two segments here. Few requests cross one border, hardly any crosses more.
 const BORDER_SEGMENTS: u32 = 8;
 
-/// The place of the disk among those of its queue, which has one.
+/// The index of the disk in its queue, which has one disk.
 const DISK: u32 = 0;
 
 /// Error of a guest that broke the queue.
@@ -40,19 +42,19 @@ pub enum AdmitError {
 /// A queue of the device, without its ring.
 pub struct Queue {
     name: QueueName,
-    checks: Checks,
+    limits: RequestLimits,
     slots: Slots,
-    /// Used entries were pushed by admitting.
-    answered: bool,
+    /// Requests were answered without the disk, and their used entries are not published yet.
+    has_unpublished: bool,
     device: Arc<Device>,
     /// When the current batch was admitted. It only grows.
-    taken: AdmitTime,
+    batch_admit_time: AdmitTime,
     /// The admit time that the current generation begins with.
-    generation: AdmitTime,
+    generation_start: AdmitTime,
     /// Requests of older generations that have left the queue.
-    old: Vec<(AdmitTime, u32)>,
+    finished_old: Vec<(AdmitTime, u32)>,
     /// Completed requests that do not count yet.
-    group: CompletionGroup,
+    completion_group: CompletionGroup,
     stats: QueueStats,
 }
 
@@ -70,14 +72,14 @@ impl Queue {
         let slots = Slots::new(size, device.max_segments() + BORDER_SEGMENTS);
         Queue {
             name,
-            checks: device.checks(),
+            limits: device.request_limits(),
             slots,
-            answered: false,
+            has_unpublished: false,
             device,
-            taken: AdmitTime::default().next(),
-            generation: AdmitTime::default(),
-            old: Vec::new(),
-            group: CompletionGroup::default(),
+            batch_admit_time: AdmitTime::default().next(),
+            generation_start: AdmitTime::default(),
+            finished_old: Vec::new(),
+            completion_group: CompletionGroup::default(),
             stats: stats.clone(),
         }
     }
@@ -92,16 +94,16 @@ impl Queue {
     /// Whether requests were answered without the disk since the last call: then the ring has entries to publish.
     #[inline]
     pub fn take_answered(&mut self) -> bool {
-        std::mem::take(&mut self.answered)
+        std::mem::take(&mut self.has_unpublished)
     }
 
     /// Begins a batch that is admitted at `now`, in [ticks](telemetry::counters::Clock).
     #[inline]
     pub fn begin_batch(&mut self, now: u64) {
-        let taken = AdmitTime::new(now);
+        let admit_time = AdmitTime::new(now);
         // It never goes back, whatever the clock does: generations are distinguished by it.
-        if taken > self.taken {
-            self.taken = taken;
+        if admit_time > self.batch_admit_time {
+            self.batch_admit_time = admit_time;
         }
     }
 
@@ -120,21 +122,46 @@ impl Queue {
         budget: usize,
     ) -> Result<Admission, AdmitError> {
         // The disk may have another size than at the last batch.
-        self.checks.capacity_bytes = self.device.capacity_bytes();
+        self.limits.capacity_bytes = self.device.capacity_bytes();
         let limits = match io.merging_helps(DISK) {
-            true => self.device.merging(),
+            true => self.device.merge_limits(),
             false => MergeLimits::OFF,
         };
         let merge = MergeBuffer::new(limits);
         let mut batch = Batch { ring, io, merge };
-        let admission = self.drain(&mut batch, memory, chain, budget);
+        let admission = self.admit_chains(&mut batch, memory, chain, budget);
         self.submit_collected(&mut batch);
         self.stats.end_turn(self.in_flight());
         admission
     }
 
+    /// Pops up to `budget` chains and starts their requests, as long as the disk has room. + fn start_request( ::
+    /// Starts the request of a chain that was just popped: reads and writes are collected, others submitted or
+    /// answered. + fn take_slot( :: Allocates a slot for a request and fills it in. The guest has broken the queue if
+    /// all slots are in flight. + fn submit( :: Submits the block request in a slot, with all requests that were
+    /// merged into it. + fn copy_serial_to( :: Copies the serial to the buffer of `GET_ID`, ended by a zero byte if it
+    /// is short. <<< fn copy_serial_to(&self, data: &[iovec]) { let serial = self.device.options().serial.as_bytes();
+    /// // A shorter one ends with a zero byte. === fn copy_serial_to(&self, data: &[iovec]) { let serial =
+    /// self.device.options().serial.as_bytes(); >>> + fn is_write( :: Whether an operation changes the content of the
+    /// disk. + fn write_status( :: Writes the status byte of a request to the guest's memory. <<< /// Begins a read or
+    /// a write. #[inline(always)] === /// Starts a read or a write: checks its range, and collects it for merging.
+    /// #[inline(always)] >>> <<< /// Begins any other request. fn start_other( === /// Starts any other request:
+    /// submits a flush, discard or write-zeroes, and answers the rest at once. fn start_other( >>> @
+    /// crates/virtio-blk/src/queue/retry.rs + fn op_of( :: The operation of a block request, from the kind that it
+    /// counts as and whether it has data. @ crates/virtio-blk/src/merge.rs + fn fits_limits( :: Whether `next` can be
+    /// merged into the request of `leader` without exceeding bytes or segments. <<< /// Adds a request that [is
+    /// taken](Self::accepts). === /// Adds a request that [is accepted](Self::accepts). >>> @
+    /// crates/virtio-blk/src/parse.rs <<< /// It is done, with this status. A request without a kind is not counted.
+    /// === /// It is answered with this status, without the disk. A request without a kind is not counted. >>> + fn
+    /// parse_range( :: Parses the range of a discard or write-zeroes request. + fn answered_with( :: A request that is
+    /// answered without the disk, and counts as this kind. @ crates/virtio-blk/src/device.rs + fn update_write_cache(
+    /// :: Recomputes whether writes may be cached, from the driver's features and the cache mode. + fn
+    /// merge_limits(&self) -> MergeLimits { :: X @ crates/virtio-blk/src/config.rs + fn to_bytes( :: The fields in the
+    /// order and byte order in which the driver reads them. @ crates/virtio-blk/src/slots.rs <<< /// `max_segments`
+    /// segments for each slot. overflow === /// `max_segments` segments for each slot, for requests whose segments do
+    /// not fit the slot itself. overflow >>>
     #[inline]
-    fn drain(
+    fn admit_chains(
         &mut self,
         batch: &mut Batch<'_, impl DiskIo>,
         memory: &GuestMemory,
@@ -154,33 +181,33 @@ impl Queue {
             let Some(id) = batch.ring.pop(memory, chain)? else {
                 return Ok(Admission::Drained);
             };
-            self.start(batch, chain, id)?;
+            self.start_request(batch, chain, id)?;
             room -= 1;
         }
         Ok(Admission::Budget)
     }
 
     #[inline]
-    fn start(
+    fn start_request(
         &mut self,
         batch: &mut Batch<'_, impl DiskIo>,
         chain: &mut Chain,
         id: ChainId,
     ) -> Result<(), RequestError> {
         if telemetry::tracepoints::request_start::enabled() {
-            probes::started(&self.name, chain, id);
+            probes::fire_request_start(&self.name, chain, id);
         }
         let frame = Frame::of(chain)?;
         let (sector, reply) = (frame.header.sector, frame.reply);
         match frame.header.kind & !T_BARRIER {
             T_IN => {
                 let range = (sector, frame.read_len);
-                self.transfer(Op::Read, batch, (id, reply), range, frame.read)
+                self.start_transfer(Op::Read, batch, (id, reply), range, frame.read)
             }
-            T_OUT if !self.checks.read_only => {
+            T_OUT if !self.limits.read_only => {
                 let range = (sector, frame.readable_len - HEADER_BYTES as u64);
                 let data = without_header(frame.readable);
-                self.transfer(Op::Write, batch, (id, reply), range, data)
+                self.start_transfer(Op::Write, batch, (id, reply), range, data)
             }
             _ => self.start_other(batch, id, frame),
         }
@@ -188,7 +215,7 @@ impl Queue {
 
     /// Begins a read or a write.
     #[inline(always)]
-    fn transfer(
+    fn start_transfer(
         &mut self,
         op: Op,
         batch: &mut Batch<'_, impl DiskIo>,
@@ -197,7 +224,7 @@ impl Queue {
         data: &[iovec],
     ) -> Result<(), RequestError> {
         let kind = op.kind();
-        let range = self.checks.checked_range(sector, len);
+        let range = self.limits.checked_offset(sector, len);
         // More segments than announced, and than borders explain, are refused.
         let fits = len > 0 && data.len() <= self.slots.max_segments();
         let Some(offset) = range.filter(|_| fits) else {
@@ -205,11 +232,11 @@ impl Queue {
                 Some(_) if len == 0 => Status::Ok,
                 _ => Status::IoErr,
             };
-            self.answer(batch.ring, (id, reply), Some(kind), status);
+            self.answer_without_disk(batch.ring, (id, reply), Some(kind), status);
             return Ok(());
         };
         let slot = self.take_slot(id, kind, reply, (offset, len), data)?;
-        if !batch.merge.takes(op) {
+        if !batch.merge.accepts(op) {
             self.submit_collected(batch);
         }
         batch.merge.push(op, offset, slot);
@@ -225,28 +252,33 @@ impl Queue {
     ) -> Result<(), RequestError> {
         let Frame { header, reply, .. } = frame;
         let kind = header.kind & !T_BARRIER;
-        match self.checks.other(kind, frame.readable, frame.readable_len) {
-            Parsed::NoData { op, offset, len } => {
+        match self
+            .limits
+            .parse_other(kind, frame.readable, frame.readable_len)
+        {
+            NonTransfer::NoData { op, offset, len } => {
                 let slot = self.take_slot(id, op.kind(), reply, (offset, len), &[])?;
                 if let Op::WriteZeroes { unmap } = op {
-                    self.slots.get_mut(slot).set_unmap(unmap);
+                    self.slots.get_mut(slot).set_may_unmap(unmap);
                 }
                 if batch.merge.has_writes() {
                     self.submit_collected(batch);
                 }
                 self.submit(op, slot, batch.io);
             }
-            Parsed::Done { kind, status } => self.answer(batch.ring, (id, reply), kind, status),
-            Parsed::GetId => {
-                self.get_id(frame.read);
-                self.answer(batch.ring, (id, reply), None, Status::Ok);
+            NonTransfer::Answered { kind, status } => {
+                self.answer_without_disk(batch.ring, (id, reply), kind, status)
+            }
+            NonTransfer::GetId => {
+                self.copy_serial_to(frame.read);
+                self.answer_without_disk(batch.ring, (id, reply), None, Status::Ok);
             }
         }
         Ok(())
     }
 
     /// Answers a request that needs no disk. It is counted if it has a kind.
-    fn answer(
+    fn answer_without_disk(
         &mut self,
         ring: &mut virtqueue::Queue,
         (id, reply): (ChainId, Reply),
@@ -257,18 +289,18 @@ impl Queue {
             self.count_without_disk(kind, status);
         }
         if telemetry::tracepoints::request_answer::enabled() {
-            probes::answered(&self.name, id, status);
+            probes::fire_answered_without_disk(&self.name, id, status);
         }
         write_status(reply.status, status);
-        ring.push(id, reply.writable);
-        self.answered = true;
+        ring.push(id, reply.used_len);
+        self.has_unpublished = true;
     }
 
     /// Counts a request that needed no disk: it was invalid, or had no data.
     #[cold]
     fn count_without_disk(&mut self, kind: Kind, status: Status) {
         match status {
-            Status::Ok => self.group.enter_nothing(kind, &self.stats),
+            Status::Ok => self.completion_group.enter_nothing(kind, &self.stats),
             Status::IoErr | Status::Unsupported => self.stats.of(kind).invalid.add(1),
         }
     }
@@ -289,8 +321,8 @@ impl Queue {
             .ok_or(RequestError::TooMany(count))?;
         slot.id = id;
         slot.status = reply.status;
-        slot.written = reply.writable;
-        slot.admitted = self.taken.of(kind);
+        slot.used_len = reply.used_len;
+        slot.admitted = self.batch_admit_time.of(kind);
         slot.offset = offset;
         slot.len = len;
         Ok(index)
@@ -303,9 +335,9 @@ impl Queue {
             return;
         }
         let (op, collected) = (merge.op(), merge.len());
-        let merged_count = merge.merge(&mut self.slots);
+        let merged_count = merge.merge_adjacent(&mut self.slots);
         for index in 0..merged_count {
-            self.submit(op, merge.merged(index), *io);
+            self.submit(op, merge.merged_slot(index), *io);
         }
         if merged_count < collected {
             let merged = &self.stats.of(op.kind()).merged;
@@ -316,9 +348,9 @@ impl Queue {
     #[inline(always)]
     fn submit(&mut self, op: Op, slot: u32, io: &mut impl DiskIo) {
         if telemetry::tracepoints::request_submit::enabled() {
-            probes::submitted(&self.name, &self.slots, op, slot);
+            probes::fire_request_submit(&self.name, &self.slots, op, slot);
         }
-        let request = self.request(op, slot);
+        let request = self.block_request(op, slot);
         if is_write(op) {
             let end = request.offset + request.len;
             self.stats.highest_offset().raise(end);
@@ -330,7 +362,7 @@ impl Queue {
 
     /// The block request of a slot.
     #[inline(always)]
-    fn request(&mut self, op: Op, slot: u32) -> Request {
+    fn block_request(&mut self, op: Op, slot: u32) -> Request {
         let fua = is_write(op) && !self.device.write_cache();
         let (offset, len, iov) = self.slots.with_segments(slot);
         Request {
@@ -345,32 +377,32 @@ impl Queue {
         }
     }
 
-    fn get_id(&self, data: &[iovec]) {
+    fn copy_serial_to(&self, data: &[iovec]) {
         let serial = self.device.options().serial.as_bytes();
         // A shorter one ends with a zero byte.
         let mut id = [0; SERIAL_BYTES];
         id[..serial.len()].copy_from_slice(serial);
-        copy_to(data, &id[..SERIAL_BYTES.min(serial.len() + 1)]);
+        copy_to_guest(data, &id[..SERIAL_BYTES.min(serial.len() + 1)]);
     }
 
     /// Begins a generation: requests admitted from now on have admit times from the returned one on, all others have earlier
     /// ones.
     pub fn begin_generation(&mut self) -> AdmitTime {
-        self.taken = self.taken.next();
-        self.generation = self.taken;
-        self.generation
+        self.batch_admit_time = self.batch_admit_time.next();
+        self.generation_start = self.batch_admit_time;
+        self.generation_start
     }
 
     /// The admit time and the number of requests of an older generation that have left the queue.
     #[inline]
     pub fn take_old(&mut self) -> Option<(AdmitTime, u32)> {
-        self.old.pop()
+        self.finished_old.pop()
     }
 
     /// Whether an unfinished request is a read: the others have only a status for the guest.
     #[must_use]
     pub fn is_read(&self, slot: u32) -> bool {
-        self.slots.get(slot).written > 1
+        self.slots.get(slot).used_len > 1
     }
 
     /// Completes block requests at `now`: answers the guest's requests that were merged into each. `failed` is called for those that
@@ -390,49 +422,49 @@ impl Queue {
                 Err(errno) => failed(self, slot, errno),
             };
             if let Some(status) = status {
-                self.finish(ring, slot, status, now);
+                self.answer_merged(ring, slot, status, now);
             }
         }
     }
 
     /// Answers a block request, and all that was merged into it.
     #[inline]
-    fn finish(&mut self, ring: &mut virtqueue::Queue, first: u32, status: Status, now: u64) {
+    fn answer_merged(&mut self, ring: &mut virtqueue::Queue, first: u32, status: Status, now: u64) {
         if telemetry::tracepoints::request_complete::enabled() {
-            probes::completed(&self.name, &self.slots, first, status, now);
+            probes::fire_requests_complete(&self.name, &self.slots, first, status, now);
         }
         let slot = self.slots.get(first);
         // These include the bytes of all requests that were merged into it.
         let (admitted, bytes) = (slot.admitted, slot.len);
         let (mut next, mut requests) = (first, 0);
-        while next != NONE {
+        while next != NO_SLOT {
             let done = self.slots.release(next);
             requests += 1;
             next = done.next;
             write_status(done.slot.status, status);
-            ring.push(done.slot.id, done.slot.written);
+            ring.push(done.slot.id, done.slot.used_len);
         }
         if status == Status::Ok {
-            let Queue { group, stats, .. } = self;
-            group.add(admitted, requests, bytes, now, stats);
+            self.completion_group
+                .add(admitted, requests, bytes, now, &self.stats);
         } else {
             self.stats.of(admitted.kind()).failed.add(requests.into());
         }
-        self.count_released(admitted, requests);
+        self.record_finished_old(admitted, requests);
     }
 
     /// Counts requests of an older generation that have left their slots.
     #[inline]
-    fn count_released(&mut self, admitted: AdmitTime, requests: u32) {
-        if admitted < self.generation {
-            self.old.push((admitted, requests));
+    fn record_finished_old(&mut self, admitted: AdmitTime, requests: u32) {
+        if admitted < self.generation_start {
+            self.finished_old.push((admitted, requests));
         }
     }
 
     /// Counts the requests that were completed so far.
     #[inline]
     pub fn end_batch(&mut self) {
-        self.group.enter(&self.stats);
+        self.completion_group.enter(&self.stats);
         self.stats.in_flight().set(self.in_flight().into());
     }
 

@@ -14,7 +14,7 @@ use virtqueue::{ChainId, MAX_SEGMENTS};
 const INLINE_SEGMENTS: usize = 5;
 
 /// No slot.
-pub(crate) const NONE: u32 = u32::MAX;
+pub(crate) const NO_SLOT: u32 = u32::MAX;
 
 /// One request.
 #[derive(Clone, Copy)]
@@ -28,7 +28,7 @@ pub(crate) struct Slot {
     /// When it was admitted, and the kind that it counts as.
     pub admitted: AdmitTime,
     /// Written bytes in its used entry.
-    pub written: u32,
+    pub used_len: u32,
     /// Its chain.
     pub id: ChainId,
     /// The next request merged into this one, or the next free slot, plus one; 0: none.
@@ -46,25 +46,25 @@ unsafe impl Zeroed for Slot {}
 
 impl Slot {
     /// Sets whether a request without data may deallocate the space that it zeroes.
-    pub fn set_unmap(&mut self, unmap: bool) {
+    pub fn set_may_unmap(&mut self, unmap: bool) {
         self.inline[0].iov_len = usize::from(unmap);
     }
 
     /// Whether a request without data may deallocate the space that it zeroes.
-    pub fn unmap(&self) -> bool {
+    pub fn may_unmap(&self) -> bool {
         self.segments == 0 && self.inline[0].iov_len != 0
     }
 }
 
 pub(crate) struct Slots {
     slots: ZeroPages<Slot>,
-    /// `row` segments for each slot.
-    table: ZeroPages<iovec>,
-    row: usize,
+    /// `max_segments` segments for each slot.
+    overflow: ZeroPages<iovec>,
+    max_segments: usize,
     /// The first free slot, plus one; 0: none.
-    free: u16,
+    first_free: u16,
     /// Slots from here on were never used.
-    fresh: u32,
+    first_unused: u32,
     in_flight: u32,
 }
 
@@ -75,13 +75,13 @@ unsafe impl Send for Slots {}
 impl Slots {
     /// `count` slots of up to `max_segments` data segments each.
     pub fn new(count: u16, max_segments: u32) -> Self {
-        let row = max_segments as usize;
+        let max_segments = max_segments as usize;
         Slots {
             slots: ZeroPages::new(usize::from(count)),
-            table: ZeroPages::new(usize::from(count) * row),
-            row,
-            free: 0,
-            fresh: 0,
+            overflow: ZeroPages::new(usize::from(count) * max_segments),
+            max_segments,
+            first_free: 0,
+            first_unused: 0,
             in_flight: 0,
         }
     }
@@ -91,15 +91,15 @@ impl Slots {
     }
 
     /// The slots in flight, in no order.
-    pub fn used(&self) -> impl Iterator<Item = u32> {
-        let mut free = vec![false; self.fresh as usize];
-        let mut next = self.free;
+    pub fn in_flight_slots(&self) -> impl Iterator<Item = u32> {
+        let mut free = vec![false; self.first_unused as usize];
+        let mut next = self.first_free;
         while next != 0 {
-            let slot = slot_of(next);
+            let slot = linked_slot(next);
             free[slot as usize] = true;
             next = self.get(slot).link;
         }
-        (0..self.fresh).filter(move |slot| !free[*slot as usize])
+        (0..self.first_unused).filter(move |slot| !free[*slot as usize])
     }
 
     /// Number of slots.
@@ -110,28 +110,28 @@ impl Slots {
 
     /// Maximal number of segments of a request.
     pub fn max_segments(&self) -> usize {
-        self.row
+        self.max_segments
     }
 
     /// Allocates a slot for a request with these data segments; `None`: all are in flight. The caller has checked
     /// that there are at most [`max_segments`](Self::max_segments), and fills in the rest.
     #[inline(always)]
     pub fn allocate(&mut self, data: &[iovec]) -> Option<(u32, &mut Slot)> {
-        let reused = self.free != 0;
+        let reused = self.first_free != 0;
         let index = if reused {
-            slot_of(self.free)
+            linked_slot(self.first_free)
         } else {
-            self.fresh
+            self.first_unused
         };
         let slot = self.slots.get_mut(index as usize)?;
         if reused {
-            self.free = slot.link;
+            self.first_free = slot.link;
         } else {
-            self.fresh += 1;
+            self.first_unused += 1;
         }
         self.in_flight += 1;
         slot.link = 0;
-        slot.segments = count_of(data.len());
+        slot.segments = to_u16(data.len());
         match data {
             [] => {}
             [only] => slot.inline[0] = *only,
@@ -139,8 +139,8 @@ impl Slots {
                 slot.inline[..data.len()].copy_from_slice(data)
             }
             [..] => {
-                let start = index as usize * self.row;
-                self.table[start..start + data.len()].copy_from_slice(data);
+                let start = index as usize * self.max_segments;
+                self.overflow[start..start + data.len()].copy_from_slice(data);
             }
         }
         Some((index, slot))
@@ -148,13 +148,13 @@ impl Slots {
 
     /// Releases a slot, whose content stays until it is allocated again.
     #[inline]
-    pub fn release(&mut self, index: u32) -> Finished<'_> {
+    pub fn release(&mut self, index: u32) -> ReleasedSlot<'_> {
         let slot = &mut self.slots[index as usize];
-        let next = slot_of(slot.link);
-        slot.link = self.free;
-        self.free = link_to(index);
+        let next = linked_slot(slot.link);
+        slot.link = self.first_free;
+        self.first_free = link_to(index);
         self.in_flight -= 1;
-        Finished { slot, next }
+        ReleasedSlot { slot, next }
     }
 
     #[inline]
@@ -167,13 +167,13 @@ impl Slots {
         &mut self.slots[slot as usize]
     }
 
-    /// The next request that was merged into the same one, or [`NONE`].
-    pub fn next(&self, slot: u32) -> u32 {
-        slot_of(self.get(slot).link)
+    /// The next request that was merged into the same one, or [`NO_SLOT`].
+    pub fn next_merged(&self, slot: u32) -> u32 {
+        linked_slot(self.get(slot).link)
     }
 
     /// Sets the next request that was merged into the same one.
-    pub fn set_next(&mut self, slot: u32, next: u32) {
+    pub fn set_next_merged(&mut self, slot: u32, next: u32) {
         self.get_mut(slot).link = link_to(next);
     }
 
@@ -191,22 +191,22 @@ impl Slots {
         let segments = if count <= INLINE_SEGMENTS {
             &mut slot.inline[..count]
         } else {
-            let start = index as usize * self.row;
-            &mut self.table[start..start + count]
+            let start = index as usize * self.max_segments;
+            &mut self.overflow[start..start + count]
         };
         (offset, len, segments)
     }
 
     /// Merges a request into the one before it: its segments are appended to those of `leader`, which have
     /// room for them, and its bytes are added.
-    pub fn merge(&mut self, leader: u32, from: u32) {
+    pub fn merge_into(&mut self, leader: u32, from: u32) {
         let (have, more) = (self.segment_count(leader), self.segment_count(from));
-        let (total, row) = (have + more, self.row);
-        debug_assert!(total <= row);
-        let start = leader as usize * row;
+        let (total, max_segments) = (have + more, self.max_segments);
+        debug_assert!(total <= max_segments);
+        let start = leader as usize * max_segments;
         if have <= INLINE_SEGMENTS && total > INLINE_SEGMENTS {
             let inline = self.get(leader).inline;
-            self.table[start..start + have].copy_from_slice(&inline[..have]);
+            self.overflow[start..start + have].copy_from_slice(&inline[..have]);
         }
         for index in 0..more {
             let (_, _, segments) = self.with_segments(from);
@@ -214,17 +214,17 @@ impl Slots {
             if total <= INLINE_SEGMENTS {
                 self.get_mut(leader).inline[have + index] = segment;
             } else {
-                self.table[start + have + index] = segment;
+                self.overflow[start + have + index] = segment;
             }
         }
         let len = self.get(from).len;
         let leader = self.get_mut(leader);
         leader.len += len;
-        leader.segments += count_of(more);
+        leader.segments += to_u16(more);
     }
 }
 
-/// A slot's index as a link, [`NONE`] as 0.
+/// A slot's index as a link, [`NO_SLOT`] as 0.
 #[inline(always)]
 #[allow(
     clippy::cast_possible_truncation,
@@ -236,7 +236,7 @@ fn link_to(slot: u32) -> u16 {
 
 /// The slot that a link leads to.
 #[inline(always)]
-fn slot_of(link: u16) -> u32 {
+fn linked_slot(link: u16) -> u32 {
     u32::from(link).wrapping_sub(1)
 }
 
@@ -246,15 +246,15 @@ fn slot_of(link: u16) -> u32 {
     clippy::cast_possible_truncation,
     reason = "a request has at most as many as a chain, which are fewer than 2^16"
 )]
-fn count_of(segments: usize) -> u16 {
+fn to_u16(segments: usize) -> u16 {
     debug_assert!(segments <= MAX_SEGMENTS);
     segments as u16
 }
 
 /// A request that has left its slot.
-pub(crate) struct Finished<'a> {
+pub(crate) struct ReleasedSlot<'a> {
     pub slot: &'a Slot,
-    /// The next request that was merged into the same one, or [`NONE`].
+    /// The next request that was merged into the same one, or [`NO_SLOT`].
     pub next: u32,
 }
 
@@ -287,7 +287,7 @@ mod tests {
                 slot.len = 100;
                 let (next, slot) = slots.allocate(&segments(have + 1..=have + more)).unwrap();
                 slot.len = 10;
-                slots.merge(leader, next);
+                slots.merge_into(leader, next);
                 let expected: Vec<_> = (1..=have + more).collect();
                 assert_eq!(lengths(&mut slots, leader), expected, "{have} + {more}");
                 assert_eq!(slots.get(leader).len, 110);
@@ -303,8 +303,8 @@ mod tests {
         let (a, b) = (take(&mut slots).unwrap(), take(&mut slots).unwrap());
         assert_ne!(a, b);
         assert_eq!(take(&mut slots), None);
-        assert_eq!(slots.release(a).next, NONE);
-        assert_eq!(slots.release(b).next, NONE, "a free slot is not linked");
+        assert_eq!(slots.release(a).next, NO_SLOT);
+        assert_eq!(slots.release(b).next, NO_SLOT, "a free slot is not linked");
         assert_eq!(slots.in_flight(), 0);
         assert_eq!(
             (take(&mut slots), take(&mut slots), take(&mut slots)),

@@ -6,7 +6,7 @@ use telemetry::queue::Kind;
 use virtqueue::ChainId;
 
 use super::{DISK, Queue};
-use crate::slots::NONE;
+use crate::slots::NO_SLOT;
 use crate::wire::Status;
 
 /// Result of a retry.
@@ -23,8 +23,8 @@ impl Queue {
     pub fn merged(&self, slot: u32) -> impl Iterator<Item = u32> {
         let mut next = slot;
         std::iter::from_fn(move || {
-            let slot = (next != NONE).then_some(next)?;
-            next = self.slots.next(slot);
+            let slot = (next != NO_SLOT).then_some(next)?;
+            next = self.slots.next_merged(slot);
             Some(slot)
         })
     }
@@ -38,19 +38,19 @@ impl Queue {
     /// Whether it was admitted before the current generation.
     #[must_use]
     pub fn is_old(&self, slot: u32) -> bool {
-        self.slots.get(slot).admitted < self.generation
+        self.slots.get(slot).admitted < self.generation_start
     }
 
     /// Answers a block request that the disk has failed, and all that was merged into it, as failed.
     pub fn give_up(&mut self, ring: &mut virtqueue::Queue, slot: u32, now: u64) {
-        self.finish(ring, slot, Status::IoErr, now);
-        self.answered = true;
+        self.answer_merged(ring, slot, Status::IoErr, now);
+        self.has_unpublished = true;
     }
 
     /// Submits the rest of a failed block request, which the disk has not transferred. There is room.
     pub fn retry(&mut self, slot: u32, io: &mut impl DiskIo) -> Retried {
-        let op = self.op(slot);
-        let mut request = self.request(op, slot);
+        let op = self.op_of(slot);
+        let mut request = self.block_request(op, slot);
         let end = request.offset.saturating_add(request.len);
         if end > self.device.capacity_bytes() && op != Op::Flush {
             return Retried::Beyond;
@@ -67,14 +67,14 @@ impl Queue {
         Retried::Submitted
     }
 
-    fn op(&self, slot: u32) -> Op {
+    fn op_of(&self, slot: u32) -> Op {
         let data = self.slots.segment_count(slot) > 0;
         let slot = self.slots.get(slot);
         match slot.admitted.kind() {
             Kind::Read => Op::Read,
             Kind::Write if data => Op::Write,
             Kind::Write => Op::WriteZeroes {
-                unmap: slot.unmap(),
+                unmap: slot.may_unmap(),
             },
             Kind::Flush => Op::Flush,
             Kind::Unmap => Op::Discard,
@@ -85,11 +85,11 @@ impl Queue {
     pub fn release_unanswered(&mut self, slot: u32) {
         let admitted = self.slots.get(slot).admitted;
         let (mut next, mut requests) = (slot, 0);
-        while next != NONE {
+        while next != NO_SLOT {
             next = self.slots.release(next).next;
             requests += 1;
         }
-        self.count_released(admitted, requests);
+        self.record_finished_old(admitted, requests);
         self.end_batch();
     }
 
@@ -98,7 +98,7 @@ impl Queue {
     #[must_use]
     pub fn older(&self, after: u64, until: u64, waits: impl Fn(u32) -> bool) -> (u32, u64) {
         let (mut count, mut oldest) = (0, u64::MAX);
-        for slot in self.slots.used() {
+        for slot in self.slots.in_flight_slots() {
             let ticks = self.slots.get(slot).admitted.ticks();
             if (after..until).contains(&ticks) && !waits(slot) {
                 count += 1;
