@@ -266,7 +266,7 @@ impl Rig {
                 self.is_broken = true;
             }
         }
-        if self.queue.take_answered() {
+        if self.queue.take_has_unpublished() {
             assert!(!self.ring.chains().pushed.is_empty());
         }
         if !self.is_broken {

@@ -243,7 +243,7 @@ impl Rig {
             if commands.is_broken {
                 self.queue.end_admissions();
             }
-            self.queue.take_answered();
+            self.queue.take_has_unpublished();
         }
         if !control.is_broken {
             let admitted = self.control.admit(
@@ -253,14 +253,14 @@ impl Rig {
                 budget,
             );
             control.is_broken = admitted.is_err();
-            self.control.take_answered();
+            self.control.take_has_unpublished();
         }
         if !events.is_broken {
             let admitted = self
                 .events
                 .admit(&mut events.ring.queue, batch, &mut self.chain);
             events.is_broken = admitted.is_err();
-            self.events.take_answered();
+            self.events.take_has_unpublished();
         }
     }
 

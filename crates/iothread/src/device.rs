@@ -76,7 +76,7 @@ pub(crate) trait QueueDevice {
     ) -> Result<Admission, Broken>;
 
     /// Whether used entries were pushed other than by completions since the last call.
-    fn take_answered(&mut self) -> bool;
+    fn take_has_unpublished(&mut self) -> bool;
 
     /// Completes block requests of this queue.
     fn complete(&mut self, done: &[Completion], cx: QueueContext<'_>);

@@ -129,7 +129,7 @@ impl QueueLists {
             };
             let first = vring.next_avail();
             let admission = admit(vring);
-            if vring.take_answered() {
+            if vring.take_has_unpublished() {
                 self.unpublished.insert(source_index);
             }
             let took = vring.next_avail() != first;

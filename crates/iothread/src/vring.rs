@@ -296,8 +296,8 @@ impl Vring {
 
     /// Whether the device has pushed used entries other than by completions.
     #[inline]
-    pub fn take_answered(&mut self) -> bool {
-        self.device.take_answered()
+    pub fn take_has_unpublished(&mut self) -> bool {
+        self.device.take_has_unpublished()
     }
 
     /// Phase 2: completes block requests of this queue, `now` in ticks.
@@ -355,7 +355,7 @@ impl Vring {
         let (device, cx) = self.device(io, now);
         let handled = device.handle_message(message, cx);
         // The notify phase follows in any case.
-        self.take_answered();
+        self.take_has_unpublished();
         self.release_old(io);
         if self.broken {
             self.device.end_admissions(&mut self.ring);
@@ -395,7 +395,7 @@ impl Vring {
 
     /// Publishes answers to parked requests at once, in any phase, since they are rare.
     fn publish_answers(&mut self, io: &mut IoContext) {
-        if self.take_answered() {
+        if self.take_has_unpublished() {
             self.publish(|| ());
         }
         self.release_old(io);

@@ -93,7 +93,7 @@ impl Queue {
 
     /// Whether requests were answered without the disk since the last call: then the ring has entries to publish.
     #[inline]
-    pub fn take_answered(&mut self) -> bool {
+    pub fn take_has_unpublished(&mut self) -> bool {
         std::mem::take(&mut self.has_unpublished)
     }
 

@@ -288,7 +288,7 @@ impl ControlQueue {
     }
 
     /// Whether there are used entries to publish.
-    pub fn take_answered(&mut self) -> bool {
+    pub fn take_has_unpublished(&mut self) -> bool {
         std::mem::take(&mut self.answered)
     }
 }

@@ -141,7 +141,7 @@ impl Queue {
 
     /// Whether used entries were pushed other than by completions since the last call: then the ring has entries to publish.
     #[inline]
-    pub fn take_answered(&mut self) -> bool {
+    pub fn take_has_unpublished(&mut self) -> bool {
         std::mem::take(&mut self.answered)
     }
 

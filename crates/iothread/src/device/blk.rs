@@ -125,8 +125,8 @@ impl QueueDevice for BlkQueue {
         Ok(self.queue.admit(cx.ring, cx.memory, chain, io, budget)?)
     }
 
-    fn take_answered(&mut self) -> bool {
-        self.queue.take_answered()
+    fn take_has_unpublished(&mut self) -> bool {
+        self.queue.take_has_unpublished()
     }
 
     fn complete(&mut self, done: &[Completion], cx: QueueContext<'_>) {

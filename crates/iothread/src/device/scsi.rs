@@ -165,11 +165,11 @@ impl QueueDevice for ScsiQueue {
         Ok(admission?)
     }
 
-    fn take_answered(&mut self) -> bool {
+    fn take_has_unpublished(&mut self) -> bool {
         match &mut self.role {
-            Role::Commands { queue, .. } => queue.take_answered(),
-            Role::Control(queue) => queue.take_answered(),
-            Role::Events(queue) => queue.take_answered(),
+            Role::Commands { queue, .. } => queue.take_has_unpublished(),
+            Role::Control(queue) => queue.take_has_unpublished(),
+            Role::Events(queue) => queue.take_has_unpublished(),
         }
     }
 

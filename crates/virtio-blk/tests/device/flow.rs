@@ -18,7 +18,7 @@ fn rig(request_merging: bool) -> Rig {
 fn an_empty_ring_is_drained() {
     let mut rig = rig(true);
     assert_eq!(rig.admit(64), Ok(Admission::Drained));
-    assert!(!rig.queue.take_answered());
+    assert!(!rig.queue.take_has_unpublished());
     assert!(rig.used().is_empty());
 }
 

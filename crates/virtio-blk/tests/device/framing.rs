@@ -229,7 +229,7 @@ fn a_request_with_too_many_segments_fails_and_the_queue_continues() {
         let most = many_segments(&mut rig, 1021, None);
         let after = rig.write(1000, 1, 1);
         rig.admit_all();
-        assert!(rig.queue.take_answered());
+        assert!(rig.queue.take_has_unpublished());
         assert_eq!(rig.sink.submitted.len(), 2);
         assert_eq!(rig.sink.submitted[0].segments.len(), 126);
         rig.complete_all();

@@ -267,7 +267,7 @@ impl Rig {
         self.admit_all();
         let submitted = self.sink.submitted.clone();
         assert_eq!(
-            self.queue.take_answered(),
+            self.queue.take_has_unpublished(),
             submitted.is_empty(),
             "answered at once, or by a completion"
         );

@@ -257,8 +257,8 @@ fn the_serial_ends_with_a_zero_byte_when_it_is_short() {
             });
             let asked = rig.ask(GET_ID, u64::MAX, &[], buffer);
             rig.admit_all();
-            assert!(rig.queue.take_answered());
-            assert!(!rig.queue.take_answered(), "it is said once");
+            assert!(rig.queue.take_has_unpublished());
+            assert!(!rig.queue.take_has_unpublished(), "it is said once");
             assert_eq!(rig.used(), [(asked.head, buffer + 1)]);
             assert_eq!(rig.status(&asked), OK);
 

@@ -35,7 +35,7 @@ fn added_removed_and_resized_units_are_reported() {
     let mut rig = Rig::new();
     let buffers: Vec<u64> = (0..4).map(|_| rig.add_event_buffer(16)).collect();
     rig.tell_events().unwrap();
-    assert!(!rig.events.take_answered(), "nothing has happened");
+    assert!(!rig.events.take_has_unpublished(), "nothing has happened");
     assert!(!rig.events.wants_buffers());
     rig.device.add(at(5, 1), unit("new")).unwrap();
     rig.device.remove(DISKS[1]).unwrap();
@@ -47,7 +47,7 @@ fn added_removed_and_resized_units_are_reported() {
     assert_eq!(rig.event_mail.take().len(), 3, "the queue is notified");
     assert!(rig.events.wants_buffers());
     rig.tell_events().unwrap();
-    assert!(rig.events.take_answered());
+    assert!(rig.events.take_has_unpublished());
     assert_eq!(rig.event(buffers[0]), (1, [1, 5, 0, 1, 0, 0, 0, 0], 1));
     assert_eq!(rig.event(buffers[1]), (1, [1, 0, 0, 1, 0, 0, 0, 0], 2));
     assert_eq!(

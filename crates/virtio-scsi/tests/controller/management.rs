@@ -54,7 +54,7 @@ fn a_function_completes_when_the_kernel_has_finished_its_commands() {
     assert_eq!(rig.byte(answer), COMPLETE);
     assert_eq!(rig.answer(&meant).response, ABORTED);
     assert_eq!(rig.answer(&other), GOOD);
-    assert!(rig.control.take_answered());
+    assert!(rig.control.take_has_unpublished());
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn waiting_commands_are_aborted_at_once() {
     let answer = rig.manage(ABORT_TASK, DISKS[0], tag);
     bring_mail(&mut rig);
     assert_eq!(rig.answer(&ordered).response, ABORTED);
-    assert!(rig.queues[0].queue.take_answered());
+    assert!(rig.queues[0].queue.take_has_unpublished());
     assert_eq!(
         rig.queues[0].disks.submitted.len(),
         2,
