@@ -43,6 +43,7 @@ pub(crate) fn confine(process: &ProcessOptions<'_>) -> Result<(), BoxError> {
     Ok(())
 }
 
+/// Whether a monitor's clients can give commands.
 fn has_monitor(process: &ProcessOptions<'_>) -> bool {
     let mut directives = process.directives.iter();
     directives.any(|directive| matches!(directive, Directive::Monitor(_)))
@@ -79,7 +80,7 @@ fn file_rules<'a>(process: &ProcessOptions<'a>, link_targets: &'a [PathBuf]) -> 
                 if let SocketAddr::Unix { path } = &export.addr {
                     allow(folder_of(path), Access::Sockets);
                 }
-                for file in pr_files(export) {
+                for file in reservation_files(export) {
                     allow(folder_of(file), Access::Files);
                 }
             }
@@ -95,7 +96,7 @@ fn file_rules<'a>(process: &ProcessOptions<'a>, link_targets: &'a [PathBuf]) -> 
 }
 
 /// Files with persistent reservations of an export's LUNs.
-fn pr_files(export: &ExportOptions) -> impl Iterator<Item = &Path> {
+fn reservation_files(export: &ExportOptions) -> impl Iterator<Item = &Path> {
     let luns = export.kind.luns().into_iter().flatten();
     luns.filter_map(|lun| lun.device.pr_file.as_deref())
 }
@@ -109,7 +110,9 @@ fn folders_of_link_targets(process: &ProcessOptions<'_>) -> Vec<PathBuf> {
             Directive::Export(export) => Some(export),
             _ => None,
         });
-    let links = exports.flat_map(pr_files).filter(|file| file.is_symlink());
+    let links = exports
+        .flat_map(reservation_files)
+        .filter(|file| file.is_symlink());
     let files = links.filter_map(|link| link.canonicalize().ok());
     files.map(|file| folder_of(&file).to_owned()).collect()
 }
@@ -132,6 +135,7 @@ fn disk_file(node: &BlockdevOptions) -> Option<(&Path, Access)> {
     }
 }
 
+/// The folder of a file, also of one in the current folder.
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if folder.as_os_str().is_empty() => Path::new("."),

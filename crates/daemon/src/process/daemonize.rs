@@ -32,8 +32,8 @@ pub(crate) fn fork() -> io::Result<DaemonizedChild> {
         }
         _ => {
             drop(writer);
-            let mut status = [0];
-            let ready = File::from(reader).read_exact(&mut status).is_ok() && status == READY;
+            let mut received = [0];
+            let ready = File::from(reader).read_exact(&mut received).is_ok() && received == READY;
             // On failure the child has printed an error on stderr.
             std::process::exit(i32::from(!ready));
         }

@@ -41,49 +41,55 @@ impl Signals {
         }
     }
 
-    /// Starts a thread that waits for signals: calls `upgrade` for each SIGUSR2, and `end` for the first of the others,
-    /// for which it also makes the returned eventfd readable. After that, a second signal ends the program at once, without
-    /// waiting for the disks. A signal that closely follows the first is ignored: timeout(1), for example, signals the
-    /// process and then its group.
+    /// Starts a thread that waits for signals: calls `on_upgrade` for each SIGUSR2, and `on_end` for the first of the
+    /// others, for which it also makes the returned eventfd readable. After that, a second signal ends the program at
+    /// once, without waiting for the disks. A signal that closely follows the first is ignored: timeout(1), for example,
+    /// signals the process and then its group.
     pub fn watch(
         self,
-        end: impl FnOnce() + Send + 'static,
-        upgrade: impl Fn() + Send + 'static,
+        on_end: impl FnOnce() + Send + 'static,
+        on_upgrade: impl Fn() + Send + 'static,
     ) -> io::Result<OwnedFd> {
-        let ours = eventfd(0, EventfdFlags::CLOEXEC)?;
-        let theirs = ours.try_clone()?;
+        let ended = eventfd(0, EventfdFlags::CLOEXEC)?;
+        let write_end = ended.try_clone()?;
         let thread = std::thread::Builder::new().name("signals".into());
         thread.spawn(move || {
-            while self.wait() == libc::SIGUSR2 {
-                upgrade();
+            while self.wait_for_signal() == libc::SIGUSR2 {
+                on_upgrade();
             }
             // Cannot fail: the counter is written once.
-            let _ = rustix::io::write(&theirs, &1u64.to_ne_bytes());
-            end();
+            let _ = rustix::io::write(&write_end, &1u64.to_ne_bytes());
+            on_end();
             std::thread::sleep(REPEAT_INTERVAL);
             self.discard_pending();
-            while self.wait() == libc::SIGUSR2 {}
+            while self.wait_for_signal() == libc::SIGUSR2 {}
             tracing::warn!("second signal: exit without waiting for requests in flight");
             std::process::exit(1);
         })?;
-        Ok(ours)
+        Ok(ended)
     }
 
-    fn wait(&self) -> libc::c_int {
+    /// Waits for one of the signals and returns its number.
+    fn wait_for_signal(&self) -> libc::c_int {
         let mut signal = 0;
         // SAFETY: both pointers are valid. The only possible error is an invalid set.
         unsafe { libc::sigwait(&raw const self.set, &raw mut signal) };
         signal
     }
 
+    /// Discards signals that have arrived and were not waited for.
     fn discard_pending(&self) {
-        let now = libc::timespec {
+        let no_wait = libc::timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
         // SAFETY: the pointers are valid, or null where information is not needed.
         while unsafe {
-            libc::sigtimedwait(&raw const self.set, std::ptr::null_mut(), &raw const now)
+            libc::sigtimedwait(
+                &raw const self.set,
+                std::ptr::null_mut(),
+                &raw const no_wait,
+            )
         } > 0
         {}
     }

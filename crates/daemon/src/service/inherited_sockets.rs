@@ -17,11 +17,11 @@ const LISTEN_FDS_START: RawFd = 3;
 /// Inherited sockets, and the sockets that are in use.
 #[derive(Default)]
 pub(crate) struct InheritedSockets {
-    /// Sockets of the service manager.
+    /// Sockets of the service manager, by their names.
     named: Vec<(String, RawFd)>,
     /// Inherited descriptors that are or were in use. The kernel reuses numbers, so a number in this set may by now be
     /// another file.
-    used: HashSet<RawFd>,
+    used_numbers: HashSet<RawFd>,
     /// Sockets of the predecessor that are not in use yet.
     handed_over: Vec<(SocketAddr, OwnedFd)>,
     /// All sockets in use, inherited or not.
@@ -40,8 +40,8 @@ impl InheritedSockets {
         if pid.is_none_or(|pid| pid != *std::process::id().to_string()) {
             return Ok(inherited);
         }
-        let end = fds.to_str().and_then(|fds| fds.parse::<u16>().ok());
-        let Some(end) = end.map(|count| LISTEN_FDS_START + RawFd::from(count)) else {
+        let count = fds.to_str().and_then(|fds| fds.parse::<u16>().ok());
+        let Some(end) = count.map(|count| LISTEN_FDS_START + RawFd::from(count)) else {
             let shown = fds.to_string_lossy();
             return Err(format!(
                 "LISTEN_FDS cannot be '{shown}': a number of descriptors is expected"
@@ -69,7 +69,7 @@ impl InheritedSockets {
         for (addr, fd) in sockets {
             if let SocketAddr::Fd { fd: number } = addr {
                 // In this process the number may be another file.
-                self.used.insert(number);
+                self.used_numbers.insert(number);
             }
             self.handed_over.push((addr, fd));
         }
@@ -114,8 +114,8 @@ impl InheritedSockets {
         for (addr, fd) in &self.handed_over {
             all.push((addr.clone(), fd.try_clone()?));
         }
-        let unused = self.named.iter();
-        for (name, fd) in unused.filter(|(_, fd)| !self.used.contains(fd)) {
+        let named = self.named.iter();
+        for (name, fd) in named.filter(|(_, fd)| !self.used_numbers.contains(fd)) {
             // SAFETY: it was passed to this process, and is still open since it was never used.
             let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
             let name = name.clone();
@@ -137,13 +137,13 @@ impl InheritedSockets {
                  systemd.socket(5)), or use its number"
             )
             .into()),
-            (None, _) => Err(self.unknown_name(name).into()),
+            (None, _) => Err(self.unknown_name_error(name).into()),
         }
     }
 
     /// Takes the socket with this descriptor number.
     fn take_by_number(&mut self, fd: RawFd) -> Result<Listener, BoxError> {
-        if self.used.contains(&fd) {
+        if self.used_numbers.contains(&fd) {
             return Err(format!(
                 "descriptor {fd} is already in use: each socket serves one export or one monitor"
             )
@@ -152,11 +152,12 @@ impl InheritedSockets {
         // SAFETY: the user says that this descriptor was passed to this process, and it was not taken before. Nothing
         // else in this process owns it: all other descriptors are owned by values that opened them.
         let listener = unsafe { Listener::inherit(fd) }?;
-        self.used.insert(fd);
+        self.used_numbers.insert(fd);
         Ok(listener)
     }
 
-    fn unknown_name(&self, name: &str) -> String {
+    /// The error for a name that no inherited socket has.
+    fn unknown_name_error(&self, name: &str) -> String {
         if self.named.is_empty() {
             return format!(
                 "no descriptor is named '{name}': no named sockets were inherited; start the daemon with a .socket unit \

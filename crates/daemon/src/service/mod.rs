@@ -21,9 +21,9 @@ pub struct ServiceManager {
     notifier: Option<Notifier>,
     watchdog_period: Option<Duration>,
     /// The status that was sent last.
-    status: String,
+    last_status: String,
     /// Variables that were removed from the environment, for the successor in a live upgrade.
-    environment: Vec<(String, OsString)>,
+    environment_for_successor: Vec<(String, OsString)>,
     inherited: InheritedSockets,
 }
 
@@ -35,26 +35,26 @@ impl ServiceManager {
     /// The process has one thread.
     pub unsafe fn from_environment() -> Result<Self, BoxError> {
         // SAFETY: guaranteed by the caller.
-        let take = |name: &str| unsafe { take_variable(name) };
-        let socket = take("NOTIFY_SOCKET");
+        let take_var = |name: &str| unsafe { take_variable(name) };
+        let socket = take_var("NOTIFY_SOCKET");
         let notifier = Notifier::new(socket.as_deref().unwrap_or_default())?;
-        let (usec, pid) = (take("WATCHDOG_USEC"), take("WATCHDOG_PID"));
-        let watchdog = watchdog::period(usec.clone(), pid)?;
+        let (usec, pid) = (take_var("WATCHDOG_USEC"), take_var("WATCHDOG_PID"));
+        let watchdog_period = watchdog::parse_period(usec.clone(), pid)?;
         let for_successor = [
             ("NOTIFY_SOCKET", socket),
-            ("WATCHDOG_USEC", usec.filter(|_| watchdog.is_some())),
+            ("WATCHDOG_USEC", usec.filter(|_| watchdog_period.is_some())),
         ];
-        let set = |(name, value): (&str, Option<OsString>)| Some((name.to_owned(), value?));
-        let environment = for_successor.into_iter().filter_map(set).collect();
+        let pair_if_set = |(name, value): (&str, Option<OsString>)| Some((name.to_owned(), value?));
+        let environment_for_successor = for_successor.into_iter().filter_map(pair_if_set).collect();
         Ok(ServiceManager {
-            watchdog_period: watchdog.filter(|_| notifier.is_some()),
+            watchdog_period: watchdog_period.filter(|_| notifier.is_some()),
             notifier,
-            status: String::new(),
-            environment,
+            last_status: String::new(),
+            environment_for_successor,
             inherited: InheritedSockets::new(
-                take("LISTEN_FDS"),
-                take("LISTEN_PID"),
-                take("LISTEN_FDNAMES"),
+                take_var("LISTEN_FDS"),
+                take_var("LISTEN_PID"),
+                take_var("LISTEN_FDNAMES"),
             )?,
         })
     }
@@ -66,12 +66,12 @@ impl ServiceManager {
 
     /// Environment variables that a successor in a live upgrade needs.
     pub(crate) fn environment(&self) -> Vec<(String, OsString)> {
-        self.environment.clone()
+        self.environment_for_successor.clone()
     }
 
     /// Reports that another process has taken over.
     pub(crate) fn notify_main_pid(&self, pid: i64) {
-        self.notify(&format!("MAINPID={pid}"));
+        self.send_notification(&format!("MAINPID={pid}"));
     }
 
     /// Reports that all sockets are listening. In the background it also sends the PID, which is not that of the
@@ -81,7 +81,7 @@ impl ServiceManager {
         if in_background {
             state.push_str(&format!("\nMAINPID={}", std::process::id()));
         }
-        self.notify(&state);
+        self.send_notification(&state);
     }
 
     /// Sends the text that `systemctl status` shows, if it has changed.
@@ -91,17 +91,19 @@ impl ServiceManager {
         };
         let status = format!(
             "STATUS=serving {}, on {}",
-            count(exports, "export"),
-            count(iothreads, "iothread")
+            with_plural(exports, "export"),
+            with_plural(iothreads, "iothread")
         );
-        if status != self.status && notifier.try_send(&status) {
-            self.status = status;
+        if status != self.last_status && notifier.try_send(&status) {
+            self.last_status = status;
         }
     }
 
     /// Reports that shutdown has begun.
     pub(crate) fn notify_stopping(&self) {
-        self.notify("STOPPING=1\nSTATUS=finishing requests in flight, and flushing disks");
+        self.send_notification(
+            "STOPPING=1\nSTATUS=finishing requests in flight, and flushing disks",
+        );
     }
 
     /// The watchdog, if the service manager has enabled it.
@@ -117,14 +119,16 @@ impl ServiceManager {
         }
     }
 
-    fn notify(&self, state: &str) {
+    /// Sends a notification that must arrive, unless there is no service manager.
+    fn send_notification(&self, state: &str) {
         if let Some(notifier) = &self.notifier {
             notifier.send(state);
         }
     }
 }
 
-fn count(number: usize, what: &str) -> String {
+/// A number and what it counts: `1 export`, `2 exports`.
+fn with_plural(number: usize, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {what}{plural}")
 }

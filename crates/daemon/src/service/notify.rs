@@ -55,13 +55,14 @@ impl Notifier {
 
     /// Sends lines that can be repeated later, without waiting. False if there was no room.
     pub fn try_send(&self, state: &str) -> bool {
-        let set_nonblocking = |on| self.socket.set_nonblocking(on).is_ok();
+        let set_nonblocking = |nonblocking| self.socket.set_nonblocking(nonblocking).is_ok();
         set_nonblocking(true) && {
             let sent = self.send_datagram(state);
             set_nonblocking(false) && sent
         }
     }
 
+    /// Sends a datagram; false if that failed.
     fn send_datagram(&self, state: &str) -> bool {
         let sent = self.socket.send_to_addr(state.as_bytes(), &self.manager);
         if let Err(error) = &sent {

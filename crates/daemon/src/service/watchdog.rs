@@ -14,8 +14,9 @@ use crate::error::BoxError;
 /// Shortest supported period. In a shorter one an iothread may be late only because other threads run.
 const MIN_PERIOD: Duration = Duration::from_millis(100);
 
-/// Period in which the service manager expects a keep-alive; `None` if it expects none, or from another process.
-pub(crate) fn period(
+/// Parses the period in which the service manager expects a keep-alive; `None` if it expects none, or from another
+/// process.
+pub(crate) fn parse_period(
     usec: Option<OsString>,
     pid: Option<OsString>,
 ) -> Result<Option<Duration>, BoxError> {
@@ -45,10 +46,11 @@ pub(crate) fn period(
 
 /// Pings iothreads and checks their replies.
 pub(crate) struct Watchdog {
+    /// Time between two steps: sending pings, and checking the replies.
     interval: Duration,
     next_check: Instant,
     /// Pings without a reply; `None` when the next step is to send pings.
-    pending: Option<Vec<PendingPing>>,
+    pending_pings: Option<Vec<PendingPing>>,
 }
 
 /// A ping to an iothread that has not replied yet.
@@ -56,7 +58,7 @@ struct PendingPing {
     iothread: String,
     reply: Receiver<()>,
     /// The missing reply was logged.
-    logged: bool,
+    is_logged: bool,
 }
 
 impl Watchdog {
@@ -64,7 +66,7 @@ impl Watchdog {
         Watchdog {
             interval: period / 4,
             next_check: Instant::now(),
-            pending: None,
+            pending_pings: None,
         }
     }
 
@@ -74,22 +76,22 @@ impl Watchdog {
     }
 
     /// Sends pings, or checks the replies to the last ones. True if all iothreads have replied and a keep-alive is due.
-    /// `ping` sends a ping to every iothread and returns their names.
-    pub fn check(&mut self, ping: impl FnOnce() -> Vec<(String, Receiver<()>)>) -> bool {
+    /// `ping_all` sends a ping to every iothread and returns their names.
+    pub fn check(&mut self, ping_all: impl FnOnce() -> Vec<(String, Receiver<()>)>) -> bool {
         self.next_check = Instant::now() + self.interval;
-        let Some(pending) = &mut self.pending else {
-            let pings = ping().into_iter().map(|(iothread, reply)| PendingPing {
+        let Some(pending) = &mut self.pending_pings else {
+            let pings = ping_all().into_iter().map(|(iothread, reply)| PendingPing {
                 iothread,
                 reply,
-                logged: false,
+                is_logged: false,
             });
-            self.pending = Some(pings.collect());
+            self.pending_pings = Some(pings.collect());
             return false;
         };
         // A closed channel is as good as a reply: the iothread was removed. (A failed one would have ended the process.)
         pending.retain(|ping| matches!(ping.reply.try_recv(), Err(TryRecvError::Empty)));
-        for ping in pending.iter_mut().filter(|ping| !ping.logged) {
-            ping.logged = true;
+        for ping in pending.iter_mut().filter(|ping| !ping.is_logged) {
+            ping.is_logged = true;
             tracing::error!(
                 iothread = ping.iothread,
                 advice = "look for a disk that hangs (dmesg, /proc/PID/task/*/stack); unless it responds, \
@@ -99,7 +101,7 @@ impl Watchdog {
         }
         let all_replied = pending.is_empty();
         if all_replied {
-            self.pending = None;
+            self.pending_pings = None;
         }
         all_replied
     }
@@ -149,7 +151,7 @@ mod tests {
     #[test]
     fn watchdog_period_of_another_process_is_ignored() {
         let period = |usec: &str, pid: Option<u32>| {
-            period(Some(usec.into()), pid.map(|pid| pid.to_string().into()))
+            parse_period(Some(usec.into()), pid.map(|pid| pid.to_string().into()))
         };
         let own = std::process::id();
         let second = Some(Duration::from_secs(1));

@@ -52,6 +52,7 @@ pub(crate) enum UpgradeMessage {
 }
 
 impl UpgradeMessage {
+    /// An object whose only key names the message.
     fn to_json(&self) -> Value {
         match self {
             UpgradeMessage::Hello => json!({"hello": env!("CARGO_PKG_VERSION")}),
@@ -65,6 +66,7 @@ impl UpgradeMessage {
         }
     }
 
+    /// The message that [`UpgradeMessage::to_json`] has written; `None` for one of another version.
     fn from_json(json: &mut Value) -> Option<Self> {
         let (name, value) = json.as_object_mut()?.iter_mut().next()?;
         Some(match name.as_str() {
@@ -95,7 +97,7 @@ impl Channel {
     }
 
     /// The channel on an inherited descriptor; `None` if it is not a Unix socket.
-    pub fn inherit(number: RawFd) -> Option<Self> {
+    pub fn from_inherited_fd(number: RawFd) -> Option<Self> {
         if number <= 2 {
             return None;
         }
@@ -133,10 +135,11 @@ impl Channel {
         Ok(found > 0)
     }
 
+    /// Sends JSON with descriptors: their lengths, the descriptors with one byte for each group of them, then the text.
     pub(crate) fn send_json(&self, json: &Value, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let body = json.to_string().into_bytes();
-        let number = |number: usize| u32::try_from(number).map_err(io::Error::other);
-        let head = [number(body.len())?, number(fds.len())?].map(u32::to_ne_bytes);
+        let to_u32 = |number: usize| u32::try_from(number).map_err(io::Error::other);
+        let head = [to_u32(body.len())?, to_u32(fds.len())?].map(u32::to_ne_bytes);
         (&self.0).write_all(&head.concat())?;
         for fds in fds.chunks(FDS_AT_ONCE) {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_AT_ONCE))];
@@ -151,18 +154,19 @@ impl Channel {
         (&self.0).write_all(&body)
     }
 
+    /// Receives JSON with its descriptors, as [`Channel::send_json`] sends them.
     pub(crate) fn recv_json(&self) -> io::Result<(Value, Vec<OwnedFd>)> {
         let mut head = [0; 8];
         (&self.0).read_exact(&mut head)?;
         let [a, b, c, d, e, f, g, h] = head;
-        let bytes = u32::from_ne_bytes([a, b, c, d]) as usize;
-        let count = u32::from_ne_bytes([e, f, g, h]) as usize;
-        if bytes > MAX_BYTES || count > MAX_FDS {
+        let body_len = u32::from_ne_bytes([a, b, c, d]) as usize;
+        let fd_count = u32::from_ne_bytes([e, f, g, h]) as usize;
+        if body_len > MAX_BYTES || fd_count > MAX_FDS {
             return Err(io::Error::other("its message is too long"));
         }
         let mut fds = Vec::new();
-        while fds.len() < count {
-            let before = fds.len();
+        while fds.len() < fd_count {
+            let len_before = fds.len();
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_AT_ONCE))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
             let mut byte = [0];
@@ -178,13 +182,13 @@ impl Channel {
                     fds.extend(found);
                 }
             }
-            if fds.len() == before {
+            if fds.len() == len_before {
                 return Err(io::Error::other(
                     "descriptors were lost: too many files are open, see `ulimit -n` and `LimitNOFILE=`",
                 ));
             }
         }
-        let mut body = vec![0; bytes];
+        let mut body = vec![0; body_len];
         (&self.0).read_exact(&mut body)?;
         Ok((serde_json::from_slice(&body)?, fds))
     }

@@ -48,27 +48,28 @@ impl Launcher {
     /// # Safety
     /// The process has one thread.
     pub unsafe fn fork(options: &LaunchOptions) -> io::Result<Self> {
-        let path = own_path()?;
+        let path = own_program_path()?;
         let (ours, theirs) = Channel::pair()?;
         // SAFETY: the process has one thread, so no lock is held in the child's copy of the memory.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 drop(ours);
-                serve(&theirs, &path, options);
+                serve_commands(&theirs, &path, options);
                 std::process::exit(0);
             }
             _ => Ok(Launcher(Mutex::new(ours))),
         }
     }
 
-    fn channel(&self) -> MutexGuard<'_, Channel> {
+    /// Locks the channel to the launcher process for a command and its reply.
+    fn lock_channel(&self) -> MutexGuard<'_, Channel> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts the daemon's own program, or `other`.
     pub(crate) fn start(&self, other: Option<&Path>) -> Result<StartedProgram, String> {
-        let gone = |error: io::Error| {
+        let launcher_gone = |error: io::Error| {
             format!("the launcher process is gone ({error}): restart the daemon instead")
         };
         let path = match other {
@@ -88,11 +89,11 @@ impl Launcher {
                 "cannot create a channel to the new program: {error}; see `ulimit -n` and `LimitNOFILE=`"
             )
         })?;
-        let channel = self.channel();
+        let channel = self.lock_channel();
         channel
             .send_json(&json!({"start": path}), &[theirs.as_fd()])
-            .map_err(gone)?;
-        let (reply, _) = channel.recv_json().map_err(gone)?;
+            .map_err(launcher_gone)?;
+        let (reply, _) = channel.recv_json().map_err(launcher_gone)?;
         match (reply["started"].as_i64(), reply["failed"].as_str()) {
             (Some(pid), _) => Ok(StartedProgram { pid, channel: ours }),
             (None, reason) => Err(reason.unwrap_or("it was not started").to_owned()),
@@ -101,7 +102,7 @@ impl Launcher {
 
     /// Kills the program that was started last, and returns its exit status as text.
     pub(crate) fn kill(&self) -> Option<String> {
-        let channel = self.channel();
+        let channel = self.lock_channel();
         channel.send_json(&json!({"end": true}), &[]).ok()?;
         let (reply, _) = channel.recv_json().ok()?;
         Some(reply["ended"].as_str()?.to_owned())
@@ -109,17 +110,17 @@ impl Launcher {
 }
 
 /// Main loop of the launcher process.
-fn serve(channel: &Channel, path: &Path, options: &LaunchOptions) {
+fn serve_commands(channel: &Channel, path: &Path, options: &LaunchOptions) {
     release_daemon_resources(channel, options.background);
     let mut child = None;
     // On an error the daemon has exited.
     while let Ok((command, fds)) = channel.recv_json() {
         let reply = match command.get("start") {
-            Some(other) => match fds.into_iter().next() {
-                Some(fd) => start(other.as_str(), fd, path, options, &mut child),
+            Some(program) => match fds.into_iter().next() {
+                Some(fd) => start_child(program.as_str(), fd, path, options, &mut child),
                 None => json!({"failed": "the start command came without a channel"}),
             },
-            None => json!({"ended": kill(child.take())}),
+            None => json!({"ended": kill_child(child.take())}),
         };
         if channel.send_json(&reply, &[]).is_err() {
             return;
@@ -139,10 +140,14 @@ fn release_daemon_resources(channel: &Channel, background: bool) {
         libc::sigaddset(&raw mut set, libc::SIGUSR2);
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
     }
-    let own = channel.as_fd().as_raw_fd();
-    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
-    let open = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok());
-    for fd in open.filter(|fd| *fd > 2 && *fd != own).collect::<Vec<_>>() {
+    let channel_fd = channel.as_fd().as_raw_fd();
+    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
+    let open_fds =
+        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok());
+    for fd in open_fds
+        .filter(|fd| *fd > 2 && *fd != channel_fd)
+        .collect::<Vec<_>>()
+    {
         // SAFETY: nothing in this process uses it from here on; an error means that it is closed already.
         unsafe { libc::close(fd) };
     }
@@ -158,31 +163,33 @@ fn release_daemon_resources(channel: &Channel, background: bool) {
     }
 }
 
-fn start(
-    other: Option<&str>,
+/// Starts `other_program`, or the daemon's own, with a channel on `fd`, in place of an earlier child. Returns the reply to
+/// the daemon.
+fn start_child(
+    other_program: Option<&str>,
     fd: OwnedFd,
-    path: &Path,
+    own_path: &Path,
     options: &LaunchOptions,
     child: &mut Option<Child>,
 ) -> Value {
-    kill(child.take());
-    let path = match other {
+    kill_child(child.take());
+    let path = match other_program {
         Some(_) if !options.any_program => {
             let reason = "in the sandbox only the daemon's own program can be started: replace its file with the new \
                 program (mv), or start the daemon with --sandbox off";
             return json!({"failed": reason});
         }
         Some(other) => Path::new(other),
-        None => path,
+        None => own_path,
     };
-    let number = fd.as_raw_fd();
+    let fd_number = fd.as_raw_fd();
     if rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::empty()).is_err() {
         return json!({"failed": "cannot pass the channel to the new program"});
     }
     let mut args = std::env::args_os();
     let name = args.next();
     let mut command = Command::new(path);
-    if let (Some(name), None) = (name, other) {
+    if let (Some(name), None) = (name, other_program) {
         command.arg0(name);
     }
     let environment = options
@@ -192,7 +199,7 @@ fn start(
     command
         .args(args)
         .envs(environment)
-        .env(CHANNEL_VARIABLE, number.to_string());
+        .env(CHANNEL_VARIABLE, fd_number.to_string());
     match command.spawn() {
         Ok(started) => {
             let pid = started.id();
@@ -204,7 +211,7 @@ fn start(
 }
 
 /// Kills the child and returns its exit status as text.
-fn kill(child: Option<Child>) -> String {
+fn kill_child(child: Option<Child>) -> String {
     let Some(mut child) = child else {
         return "it was not started".to_owned();
     };
@@ -218,9 +225,9 @@ fn kill(child: Option<Child>) -> String {
 
 /// Path of this program, as it was given when it was started: by the time of an upgrade, a link of that name may point to
 /// a newer version.
-fn own_path() -> io::Result<PathBuf> {
+fn own_program_path() -> io::Result<PathBuf> {
     let resolved = std::env::current_exe()?;
-    let id = |path: &Path| {
+    let file_id = |path: &Path| {
         let metadata = path.metadata().ok()?;
         Some((metadata.dev(), metadata.ino()))
     };
@@ -228,14 +235,16 @@ fn own_path() -> io::Result<PathBuf> {
     let named = if name.as_bytes().contains(&b'/') {
         std::path::absolute(&name).ok()
     } else {
-        in_search_path(&name)
+        find_in_search_path(&name)
     };
-    let same = |named: &PathBuf| id(named).is_some() && id(named) == id(&resolved);
-    Ok(named.filter(same).unwrap_or(resolved))
+    let is_this_program =
+        |named: &PathBuf| file_id(named).is_some() && file_id(named) == file_id(&resolved);
+    Ok(named.filter(is_this_program).unwrap_or(resolved))
 }
 
-fn in_search_path(name: &OsStr) -> Option<PathBuf> {
+/// The first file of this name in the folders of `PATH`.
+fn find_in_search_path(name: &OsStr) -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
-    let mut found = std::env::split_paths(&folders).map(|folder| folder.join(name));
-    found.find(|path| path.is_file())
+    let mut candidates = std::env::split_paths(&folders).map(|folder| folder.join(name));
+    candidates.find(|path| path.is_file())
 }

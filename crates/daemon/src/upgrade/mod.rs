@@ -36,7 +36,7 @@ pub unsafe fn connect_to_predecessor() {
     // SAFETY: no other thread reads or writes the environment, as the caller guarantees.
     unsafe { std::env::remove_var(CHANNEL_VARIABLE) };
     if let Some(number) = number.to_str().and_then(|number| number.parse().ok())
-        && let Some(channel) = Channel::inherit(number)
+        && let Some(channel) = Channel::from_inherited_fd(number)
     {
         // Not set before: the variable is removed by the first call.
         let _ = PREDECESSOR.set(channel);

@@ -57,11 +57,9 @@ impl IncomingFds {
     }
 
     /// Takes the descriptor with an index.
-    pub fn take(&mut self, number: &Value) -> Result<OwnedFd, &'static str> {
-        let number = number
-            .as_u64()
-            .and_then(|number| usize::try_from(number).ok());
-        let fd = number.and_then(|number| self.0.get_mut(number)?.take());
+    pub fn take(&mut self, index: &Value) -> Result<OwnedFd, &'static str> {
+        let index = index.as_u64().and_then(|index| usize::try_from(index).ok());
+        let fd = index.and_then(|index| self.0.get_mut(index)?.take());
         fd.ok_or(INVALID_STATE)
     }
 
