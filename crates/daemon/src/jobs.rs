@@ -1,7 +1,7 @@
 //! Jobs: commands that wait for a disk. A thread waits, while the main thread goes on with other commands; when the wait is
 //! over, the main thread finishes the command.
 //!
-//! The nodes that a job works on are reserved meanwhile ([`crate::state::objects::Objects::reserve`]), so that no other command
+//! The nodes that a job works on are reserved meanwhile ([`crate::state::objects::Objects::reserve_nodes`]), so that no other command
 //! changes them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

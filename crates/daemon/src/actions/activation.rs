@@ -65,7 +65,7 @@ impl Objects {
             names.push(name.to_owned());
             below = self.find_node(name).and_then(OpenNode::below);
         }
-        self.reserve(&names, "blockdev-set-active")?;
+        self.reserve_nodes(&names, "blockdev-set-active")?;
         Ok(names)
     }
 
@@ -79,13 +79,13 @@ impl Objects {
         for name in &names {
             self.check_not_used(name, &names)?;
         }
-        self.reserve(&names, "blockdev-set-active")?;
+        self.reserve_nodes(&names, "blockdev-set-active")?;
         Ok(names)
     }
 
     /// Inactivates nodes that were reserved for it and have been flushed.
     pub fn inactivate(&mut self, names: &[String]) {
-        self.release(names);
+        self.release_nodes(names);
         for open in &mut self.nodes {
             if names.iter().any(|name| open.node.name() == name) {
                 open.node.unlock();

@@ -82,7 +82,7 @@ pub(crate) fn plan(
     let mut reserved: Vec<String> = nodes.map(|node| node.name().to_owned()).collect();
     let below = planned.iter().filter_map(|new| new.below.as_ref());
     reserved.extend(below.map(|below| below.name().to_owned()));
-    objects.reserve(&reserved, "blockdev-reopen")?;
+    objects.reserve_nodes(&reserved, "blockdev-reopen")?;
     Ok(ReopenPlan {
         nodes: planned,
         reserved,

@@ -49,7 +49,7 @@ pub(crate) fn plan(objects: &mut Objects, node: Arc<Node>, size: u64) -> Result<
     if resize.is_shrinking() {
         check_none_drains(objects, &resize)?;
     }
-    objects.reserve(&resize.names(), "block_resize")?;
+    objects.reserve_nodes(&resize.names(), "block_resize")?;
     Ok(resize)
 }
 

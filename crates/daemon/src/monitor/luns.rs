@@ -144,7 +144,7 @@ fn change_luns_on_thread(
         update_luns,
     } = change;
     let nodes = vec![node_name];
-    if let Err(failure) = control.objects.reserve(&nodes, reserving_command) {
+    if let Err(failure) = control.objects.reserve_nodes(&nodes, reserving_command) {
         return reply.send(Err(from_failure(&failure)));
     }
     control.run_command_job(
@@ -153,7 +153,7 @@ fn change_luns_on_thread(
         reply,
         change_disks,
         move |control, outcome| {
-            control.objects.release(&nodes);
+            control.objects.release_nodes(&nodes);
             if outcome.is_ok() {
                 update_export_options(control, &export_id, update_luns);
             }

@@ -173,7 +173,7 @@ fn remove_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
         move |control, flushed| {
             match flushed {
                 Ok(()) => control.objects.remove_nodes(&names),
-                Err(_) => control.objects.release(&names),
+                Err(_) => control.objects.release_nodes(&names),
             }
             flushed
         },
@@ -221,7 +221,7 @@ fn set_active(control: &mut Control, arguments: &Arguments, reply: Reply) {
         move |control, flushed| {
             match flushed {
                 Ok(()) => control.objects.inactivate(&names),
-                Err(_) => control.objects.release(&names),
+                Err(_) => control.objects.release_nodes(&names),
             }
             flushed
         },

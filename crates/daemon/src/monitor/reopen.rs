@@ -34,7 +34,7 @@ fn reopen_nodes(control: &mut Control, arguments: &Arguments, reply: Reply) {
         move |control, opened| match opened {
             Ok(nodes) => switch_files(control, nodes, reserved, reply),
             Err(error) => {
-                control.objects.release(&reserved);
+                control.objects.release_nodes(&reserved);
                 reply.send(Err(error));
             }
         },
@@ -49,7 +49,7 @@ fn switch_files(control: &mut Control, nodes: ReopenedNodes, reserved: Vec<Strin
         Ok(nodes)
     };
     let finish = move |control: &mut Control, done: Result<ReopenedNodes, Error>| {
-        control.objects.release(&reserved);
+        control.objects.release_nodes(&reserved);
         done.map(|nodes| nodes.finish(&mut control.objects))
     };
     control.run_command_job(

@@ -40,7 +40,7 @@ fn resize_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
         reply,
         carry_out,
         move |control, done| {
-            control.objects.release(&nodes);
+            control.objects.release_nodes(&nodes);
             done
         },
     );

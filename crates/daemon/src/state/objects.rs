@@ -161,8 +161,12 @@ impl Objects {
         Ok(found.node.clone())
     }
 
-    /// Reserves nodes for a command until they are [released](Objects::release): all of them or none.
-    pub fn reserve(&mut self, names: &[String], command: &'static str) -> Result<(), BoxError> {
+    /// Reserves nodes for a command until they are [released](Objects::release_nodes): all of them or none.
+    pub fn reserve_nodes(
+        &mut self,
+        names: &[String],
+        command: &'static str,
+    ) -> Result<(), BoxError> {
         let is_named = |open: &OpenNode| names.iter().any(|name| open.node.name() == name);
         for open in self.nodes.iter().filter(|open| is_named(open)) {
             open.check_not_reserved()?;
@@ -174,7 +178,7 @@ impl Objects {
     }
 
     /// Releases nodes that were reserved.
-    pub fn release(&mut self, names: &[String]) {
+    pub fn release_nodes(&mut self, names: &[String]) {
         for open in &mut self.nodes {
             if names.iter().any(|name| open.node.name() == name) {
                 open.reserved_by = None;
@@ -234,7 +238,7 @@ impl Objects {
                 return Err(format!("Node {name} is in use by export '{export}'").into());
             }
         }
-        self.reserve(&names, "blockdev-del")?;
+        self.reserve_nodes(&names, "blockdev-del")?;
         Ok(names)
     }
 
