@@ -14,7 +14,7 @@ use crate::state::objects::Objects;
 
 impl Objects {
     /// Activates the node of this name for an export, and returns it.
-    pub fn active_node(&mut self, name: &str) -> Result<Arc<Node>, BoxError> {
+    pub fn activate_for_export(&mut self, name: &str) -> Result<Arc<Node>, BoxError> {
         let node = self.require_unreserved_node(name)?;
         self.activate(name)?;
         Ok(node)

@@ -50,7 +50,7 @@ fn start_virtio_blk(
     kind: &VhostUserBlkOptions,
     objects: &mut Objects,
 ) -> Result<(), BoxError> {
-    let node = objects.active_node(&options.node_name)?;
+    let node = objects.activate_for_export(&options.node_name)?;
     check_writable(&node, options.settings.writable)?;
     let device = DeviceOptions {
         logical_block_size: kind.logical_block_size,

@@ -169,7 +169,7 @@ fn add_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
         Ok(planned) => planned,
         Err(error) => return reply.send(Err(error)),
     };
-    let node = control.objects.active_node(&lun.node_name);
+    let node = control.objects.activate_for_export(&lun.node_name);
     let disk = match node.and_then(|node| export.controller.create_disk(&lun, node, false)) {
         Ok(disk) => disk,
         Err(failure) => return reply.send(Err(from_failure(&failure))),

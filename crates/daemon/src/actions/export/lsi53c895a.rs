@@ -33,7 +33,7 @@ pub(crate) fn start(
     let mut disk_reports = Vec::new();
     let mut disk_stats = Vec::new();
     for lun in luns {
-        let node = objects.active_node(&lun.node_name)?;
+        let node = objects.activate_for_export(&lun.node_name)?;
         let (unit, pr_file) = create_unit(
             &options.id,
             lun,

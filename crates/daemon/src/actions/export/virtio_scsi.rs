@@ -26,7 +26,7 @@ pub(crate) fn start(
     let controller = ScsiController::new(options, kind, iothreads.len(), objects.reports.clone())?;
     let controller = Arc::new(controller);
     for lun in luns {
-        let node = objects.active_node(&lun.node_name)?;
+        let node = objects.activate_for_export(&lun.node_name)?;
         controller.insert(controller.create_disk(lun, node, objects.creates_exports_parked)?)?;
     }
     let listener = listen(&options.addr, objects)?;
