@@ -27,7 +27,7 @@ impl Objects {
         if open.options.settings.active {
             return Ok(());
         }
-        if let Some(below) = open.below().map(str::to_owned) {
+        if let Some(below) = open.child_name().map(str::to_owned) {
             self.activate(&below)?;
         }
         let mut nodes = self.nodes.iter_mut();
@@ -58,12 +58,12 @@ impl Objects {
         }
         self.check_not_used(name, &[])?;
         let mut names = vec![name.to_owned()];
-        let mut below = open.below();
+        let mut below = open.child_name();
         while let Some(name) = below
             && self.check_not_used(name, &names).is_ok()
         {
             names.push(name.to_owned());
-            below = self.find_node(name).and_then(OpenNode::below);
+            below = self.find_node(name).and_then(OpenNode::child_name);
         }
         self.reserve_nodes(&names, "blockdev-set-active")?;
         Ok(names)
@@ -110,7 +110,7 @@ impl Objects {
     fn check_not_used(&self, name: &str, inactivated: &[String]) -> Result<(), BoxError> {
         let is_above = |open: &&OpenNode| {
             let stays_active = inactivated.iter().all(|name| open.node.name() != name);
-            open.options.settings.active && stays_active && open.below() == Some(name)
+            open.options.settings.active && stays_active && open.child_name() == Some(name)
         };
         if let Some(above) = self.nodes.iter().find(is_above) {
             let above = above.node.name();

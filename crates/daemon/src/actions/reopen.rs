@@ -224,7 +224,7 @@ impl ReopenedNodes {
             }
         }
         // Nodes are described in this order in a live upgrade, and one may be above a younger one now.
-        let order = bottom_up(&objects.nodes, |open| open.below().map(str::to_owned));
+        let order = bottom_up(&objects.nodes, |open| open.child_name().map(str::to_owned));
         if let Ok(order) = order {
             let names: Vec<String> = order
                 .iter()

@@ -285,7 +285,7 @@ fn filename(open: &OpenNode, objects: &Objects) -> String {
         Driver::NullCo(null) if null.size == DEFAULT_NULL_SIZE => return "null-co://".to_owned(),
         Driver::NullCo(null) => json!({"driver": "null-co", "size": (null.size)}),
         Driver::Raw { part, .. } => {
-            let below = open.below().unwrap_or_default();
+            let below = open.child_name().unwrap_or_default();
             let found = objects.nodes.iter().find(|node| node.node.name() == below);
             if let Some(below) = found
                 && (part.offset, part.size) == (0, None)

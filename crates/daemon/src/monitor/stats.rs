@@ -131,7 +131,7 @@ fn stats_of_node(open: &OpenNode, objects: &Objects, scale: Scale) -> Value {
         "stats": Totals::sum(counters).to_json(scale),
         "node-name": name,
     });
-    let below = open.below().unwrap_or_default();
+    let below = open.child_name().unwrap_or_default();
     if let Some(below) = objects
         .nodes
         .iter()

@@ -28,7 +28,7 @@ impl OpenNode {
     }
 
     /// Name of the node below.
-    pub fn below(&self) -> Option<&str> {
+    pub fn child_name(&self) -> Option<&str> {
         let (_, child) = self.options.driver.child()?;
         Some(child.node_name())
     }

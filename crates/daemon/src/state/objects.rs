@@ -225,7 +225,7 @@ impl Objects {
         let names = self.names_with_inner_nodes(name);
         for name in &names {
             let is_above = |open: &&OpenNode| {
-                open.below() == Some(name)
+                open.child_name() == Some(name)
                     && names.iter().all(|removed| open.node.name() != removed)
             };
             if let Some(above) = self.nodes.iter().find(is_above) {
