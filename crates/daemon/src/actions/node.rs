@@ -84,7 +84,7 @@ impl OpenPlan {
     }
 
     /// Names of all nodes that it opens.
-    pub fn names(&self) -> Vec<String> {
+    pub fn node_names(&self) -> Vec<String> {
         let mut names = vec![self.options.node_name.clone()];
         let mut options = &self.options;
         while let Some((_, NodeRef::Inline(inside))) = options.driver.child() {

@@ -92,7 +92,7 @@ pub(crate) fn plan(
 
 impl ReopenPlan {
     /// Names of the nodes that are reserved for it.
-    pub fn reserved(&self) -> &[String] {
+    pub fn reserved_names(&self) -> &[String] {
         &self.reserved
     }
 
@@ -178,7 +178,7 @@ impl PlannedNode {
 
 impl ReopenedNodes {
     /// Replaces the old nodes in all exports. This waits for requests in flight.
-    pub fn replace_old(&self) -> Result<(), BoxError> {
+    pub fn replace_old_nodes(&self) -> Result<(), BoxError> {
         for ReopenedNode { old, .. } in self.nodes.iter().filter(|new| new.options.settings.active)
         {
             // A node that is read-only from now on is not flushed at shutdown.
@@ -215,7 +215,7 @@ impl ReopenedNodes {
     }
 
     /// Puts the new nodes into the state, and closes the old ones.
-    pub fn finish(self, objects: &mut Objects) {
+    pub fn put_into(self, objects: &mut Objects) {
         objects.aio_choices.merge(self.aio);
         for ReopenedNode { options, node, .. } in self.nodes {
             let mut nodes = objects.nodes.iter_mut();

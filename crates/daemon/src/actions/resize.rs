@@ -49,13 +49,13 @@ pub(crate) fn plan(objects: &mut Objects, node: Arc<Node>, size: u64) -> Result<
     if resize.is_shrinking() {
         check_none_drains(objects, &resize)?;
     }
-    objects.reserve_nodes(&resize.names(), "block_resize")?;
+    objects.reserve_nodes(&resize.node_names(), "block_resize")?;
     Ok(resize)
 }
 
 impl Resize {
     /// Names of all nodes that it changes.
-    pub fn names(&self) -> Vec<String> {
+    pub fn node_names(&self) -> Vec<String> {
         let names = self.nodes.iter().map(|resize| resize.node.name());
         names.map(str::to_owned).collect()
     }
@@ -137,7 +137,7 @@ fn node_resizes(
 
 /// Refuses while an export of the disk is draining, since its requests in flight cannot be waited for.
 fn check_none_drains(objects: &Objects, resize: &Resize) -> Result<(), BoxError> {
-    let names = resize.names();
+    let names = resize.node_names();
     let draining = objects.exports.iter().find(|export| {
         matches!(export.state, ExportState::Draining(_))
             && names.iter().any(|name| export.options.shows(name))

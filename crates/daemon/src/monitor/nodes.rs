@@ -113,7 +113,7 @@ fn add_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
         Ok(plan) => plan,
         Err(error) => return reply.send(Err(error)),
     };
-    let names = plan.names();
+    let names = plan.node_names();
     let may_block = plan.may_block();
     let open = move || plan.open().map_err(|error| from_failure(&error.into()));
     if !may_block {

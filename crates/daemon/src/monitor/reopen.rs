@@ -26,7 +26,7 @@ fn reopen_nodes(control: &mut Control, arguments: &Arguments, reply: Reply) {
         Ok(plan) => plan,
         Err(error) => return reply.send(Err(error)),
     };
-    let reserved = plan.reserved().to_vec();
+    let reserved = plan.reserved_names().to_vec();
     control.run_job(
         "reopen".to_owned(),
         OnShutdown::Abandon,
@@ -44,13 +44,13 @@ fn reopen_nodes(control: &mut Control, arguments: &Arguments, reply: Reply) {
 /// Second phase: switches the nodes to the new files, and waits for requests that use the old ones.
 fn switch_files(control: &mut Control, nodes: ReopenedNodes, reserved: Vec<String>, reply: Reply) {
     let carry_out = move || {
-        let done = nodes.replace_old();
+        let done = nodes.replace_old_nodes();
         done.map_err(|failure| from_failure(&failure))?;
         Ok(nodes)
     };
     let finish = move |control: &mut Control, done: Result<ReopenedNodes, Error>| {
         control.objects.release_nodes(&reserved);
-        done.map(|nodes| nodes.finish(&mut control.objects))
+        done.map(|nodes| nodes.put_into(&mut control.objects))
     };
     control.run_command_job(
         "reopen".to_owned(),

@@ -28,7 +28,7 @@ fn resize_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
         Ok(resize) => resize,
         Err(error) => return reply.send(Err(error)),
     };
-    let nodes = resize.names();
+    let nodes = resize.node_names();
     let thread = format!("resize {}", str_arg(arguments, "node-name"));
     let carry_out = move || {
         let done = resize.apply();
