@@ -27,7 +27,7 @@ impl OutgoingFds {
     }
 
     /// Converts a vhost-user connection, and adds its descriptors.
-    pub fn connection(&mut self, connection: ConnectionHandover) -> Value {
+    pub fn connection_to_json(&mut self, connection: ConnectionHandover) -> Value {
         let stream = self.add(connection.stream);
         let messages = connection.messages.into_iter().map(|message| {
             let fds = message.fds.into_iter().map(|fd| self.add(fd));
@@ -64,7 +64,10 @@ impl IncomingFds {
     }
 
     /// Reads a vhost-user connection, and takes its descriptors.
-    pub fn connection(&mut self, json: &Value) -> Result<ConnectionHandover, &'static str> {
+    pub fn connection_from_json(
+        &mut self,
+        json: &Value,
+    ) -> Result<ConnectionHandover, &'static str> {
         let mut messages = Vec::new();
         for message in list(&json["messages"])? {
             let bytes = list(&message["bytes"])?.iter().map(|byte| {

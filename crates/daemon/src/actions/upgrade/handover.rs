@@ -276,7 +276,7 @@ impl Control {
                     Some(GuestDevice::Blk(device)) => device.cache_mode().into(),
                     _ => Value::Null,
                 },
-                "connection": connection.map(|connection| fds.connection(connection)),
+                "connection": connection.map(|connection| fds.connection_to_json(connection)),
             }));
         }
         let metrics = self

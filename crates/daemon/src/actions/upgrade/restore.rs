@@ -200,7 +200,7 @@ fn restore_export(
     }
     let connection = match &described["connection"] {
         Value::Null => return Ok(None),
-        connection => fds.connection(connection)?,
+        connection => fds.connection_from_json(connection)?,
     };
     let ExportState::Serving(ExportServer::VhostUser(server)) = state else {
         return Err(INVALID_STATE.into());
