@@ -69,23 +69,23 @@ impl IncomingFds {
         json: &Value,
     ) -> Result<ConnectionHandover, &'static str> {
         let mut messages = Vec::new();
-        for message in list(&json["messages"])? {
-            let bytes = list(&message["bytes"])?.iter().map(|byte| {
+        for message in read_list(&json["messages"])? {
+            let bytes = read_list(&message["bytes"])?.iter().map(|byte| {
                 let byte = byte.as_u64().and_then(|byte| u8::try_from(byte).ok());
                 byte.ok_or(INVALID_STATE)
             });
             let bytes = bytes.collect::<Result<_, _>>()?;
-            let fds = list(&message["fds"])?.iter().map(|fd| self.take(fd));
+            let fds = read_list(&message["fds"])?.iter().map(|fd| self.take(fd));
             let fds = fds.collect::<Result<_, _>>()?;
             messages.push(Message { bytes, fds });
         }
         let mut queues = Vec::new();
-        for queue in list(&json["queues"])? {
+        for queue in read_list(&json["queues"])? {
             let kick = match &queue["kick"] {
                 Value::Null => None,
                 kick => Some(self.take(kick)?),
             };
-            queues.push((number(&queue["queue"])?, kick));
+            queues.push((read_number(&queue["queue"])?, kick));
         }
         Ok(ConnectionHandover {
             stream: self.take(&json["stream"])?,
@@ -103,13 +103,15 @@ pub(crate) fn bases_to_json(bases: &[(u16, u32)]) -> Value {
         .collect()
 }
 
+/// The inverse of [`bases_to_json`].
 pub(crate) fn read_bases(json: &Value) -> Result<Vec<(u16, u32)>, &'static str> {
-    let bases = list(json)?.iter();
+    let bases = read_list(json)?.iter();
     bases
-        .map(|entry| Ok((number(&entry["queue"])?, number(&entry["base"])?)))
+        .map(|entry| Ok((read_number(&entry["queue"])?, read_number(&entry["base"])?)))
         .collect()
 }
 
+/// Converts the address of a socket; an error if its path is not UTF-8.
 pub(crate) fn addr_to_json(addr: &SocketAddr) -> Result<Value, String> {
     Ok(match addr {
         SocketAddr::Unix { path } => json!({"path": path_text(path)?}),
@@ -118,6 +120,7 @@ pub(crate) fn addr_to_json(addr: &SocketAddr) -> Result<Value, String> {
     })
 }
 
+/// The inverse of [`addr_to_json`].
 pub(crate) fn read_addr(json: &Value) -> Result<SocketAddr, &'static str> {
     match (json["path"].as_str(), json["name"].as_str()) {
         (Some(path), _) => Ok(SocketAddr::Unix { path: path.into() }),
@@ -125,7 +128,7 @@ pub(crate) fn read_addr(json: &Value) -> Result<SocketAddr, &'static str> {
             name: name.to_owned(),
         }),
         (None, None) => Ok(SocketAddr::Fd {
-            fd: number(&json["fd"])?,
+            fd: read_number(&json["fd"])?,
         }),
     }
 }
@@ -140,11 +143,13 @@ pub(crate) fn path_text(path: &std::path::Path) -> Result<&str, String> {
     })
 }
 
-pub(crate) fn list(json: &Value) -> Result<&Vec<Value>, &'static str> {
+/// The items of a list; an error if it is none.
+pub(crate) fn read_list(json: &Value) -> Result<&Vec<Value>, &'static str> {
     json.as_array().ok_or(INVALID_STATE)
 }
 
-pub(crate) fn number<T: TryFrom<u64>>(json: &Value) -> Result<T, &'static str> {
+/// A number that fits its type; an error if it is none.
+pub(crate) fn read_number<T: TryFrom<u64>>(json: &Value) -> Result<T, &'static str> {
     let number = json.as_u64().and_then(|number| T::try_from(number).ok());
     number.ok_or(INVALID_STATE)
 }

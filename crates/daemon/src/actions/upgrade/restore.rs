@@ -71,7 +71,7 @@ fn restore_state(
     };
     let mut fds = IncomingFds::new(fds);
     let mut sockets = Vec::new();
-    for socket in state_json::list(&state["sockets"])? {
+    for socket in state_json::read_list(&state["sockets"])? {
         sockets.push((
             state_json::read_addr(&socket["addr"])?,
             fds.take(&socket["fd"])?,
@@ -79,7 +79,7 @@ fn restore_state(
     }
     let objects = &mut control.objects;
     objects.inherited_sockets.add_handed_over(sockets);
-    for node in state_json::list(&state["nodes"])? {
+    for node in state_json::read_list(&state["nodes"])? {
         if let Some(fd) = node.get("fd") {
             let name = node["name"].as_str().ok_or(INVALID_STATE)?;
             objects.handover_fds.insert(name.to_owned(), fds.take(fd)?);
@@ -87,14 +87,14 @@ fn restore_state(
     }
     objects.creates_exports_parked = true;
     let mut sizes = HashMap::new();
-    for node in state_json::list(&state["nodes"])? {
+    for node in state_json::read_list(&state["nodes"])? {
         let name = node["name"].as_str().ok_or(INVALID_STATE)?;
-        sizes.insert(name, state_json::number(&node["size"])?);
+        sizes.insert(name, state_json::read_number(&node["size"])?);
     }
     let monitors = create_objects(&state["options"], &sizes, control)?;
     let objects = &control.objects;
     let mut connections = ExportConnections::new();
-    for described in state_json::list(&state["exports"])? {
+    for described in state_json::read_list(&state["exports"])? {
         let id = described["id"].as_str().ok_or(INVALID_STATE)?;
         if let Some(connection) = restore_export(id, described, objects, &mut fds)? {
             connections.push((id.to_owned(), connection));
@@ -148,7 +148,7 @@ fn create_objects(
     sizes: &HashMap<&str, u64>,
     control: &mut Control,
 ) -> Result<Vec<options::MonitorOptions>, BoxError> {
-    let arguments = state_json::list(options)?.iter();
+    let arguments = state_json::read_list(options)?.iter();
     let arguments: Vec<_> = arguments
         .map(|argument| argument.as_str().ok_or(INVALID_STATE))
         .collect::<Result<_, _>>()?;

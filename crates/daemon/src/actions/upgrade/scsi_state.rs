@@ -8,7 +8,7 @@ use virtio_scsi::{Address, DeviceState, Event};
 
 use crate::disk::pr_file::{OpenedPrFile, PrFile};
 use crate::state::export::Export;
-use crate::upgrade::state_json::{INVALID_STATE, IncomingFds, OutgoingFds, list, number};
+use crate::upgrade::state_json::{INVALID_STATE, IncomingFds, OutgoingFds, read_list, read_number};
 
 /// Describes the SCSI state of an export whose queues have stopped. Without a controller `device` is null.
 pub(crate) fn describe(export: &Export, fds: &mut OutgoingFds) -> Result<Value, String> {
@@ -38,7 +38,7 @@ pub(crate) fn restore(
         let device = device_from_json(&json["device"])?;
         controller.device().take_over(&device);
     }
-    let mut described = list(&json["units"])?.iter();
+    let mut described = read_list(&json["units"])?.iter();
     for disk in &export.disks {
         if let Some(unit) = disk.scsi_unit() {
             let json = described.next().ok_or(INVALID_STATE)?;
@@ -108,15 +108,15 @@ fn unit_to_json(state: &UnitState) -> Value {
 fn unit_from_json(json: &Value) -> Result<UnitState, &'static str> {
     let flag = |name| read_flag(json, name);
     let mut attentions = Vec::new();
-    for attention in list(&json["attentions"])? {
-        let codes = list(&attention["codes"])?.iter().map(number);
+    for attention in read_list(&json["attentions"])? {
+        let codes = read_list(&attention["codes"])?.iter().map(read_number);
         attentions.push((
-            Nexus(number(&attention["nexus"])?),
+            Nexus(read_number(&attention["nexus"])?),
             codes.collect::<Result<_, _>>()?,
         ));
     }
     Ok(UnitState {
-        blocks: number(&json["blocks"])?,
+        blocks: read_number(&json["blocks"])?,
         stopped: flag("stopped")?,
         write_cache: flag("write-cache")?,
         descriptor_sense: flag("descriptor-sense")?,
@@ -124,11 +124,11 @@ fn unit_from_json(json: &Value) -> Result<UnitState, &'static str> {
         attentions,
         reserved: match &json["reserved"] {
             Value::Null => None,
-            nexus => Some(Nexus(number(nexus)?)),
+            nexus => Some(Nexus(read_number(nexus)?)),
         },
         persistent: json["persistent"].as_str().ok_or(INVALID_STATE)?.to_owned(),
         persists: flag("persists")?,
-        generation: number(&json["generation"])?,
+        generation: read_number(&json["generation"])?,
     })
 }
 
@@ -159,10 +159,10 @@ fn device_to_json(state: &DeviceState) -> Value {
 
 /// Reads what [`device_to_json`] has written.
 fn device_from_json(json: &Value) -> Result<DeviceState, &'static str> {
-    let events = list(&json["events"])?.iter().map(|event| {
+    let events = read_list(&json["events"])?.iter().map(|event| {
         let address = Address {
-            target: number(&event["target"])?,
-            lun: number(&event["lun"])?,
+            target: read_number(&event["target"])?,
+            lun: read_number(&event["lun"])?,
         };
         match event["what"].as_str() {
             Some("added") => Ok(Event::Added(address)),
@@ -173,8 +173,8 @@ fn device_from_json(json: &Value) -> Result<DeviceState, &'static str> {
     });
     Ok(DeviceState {
         events: events.collect::<Result<_, _>>()?,
-        sense_bytes: number(&json["sense-size"])?,
-        cdb_bytes: number(&json["cdb-size"])?,
+        sense_bytes: read_number(&json["sense-size"])?,
+        cdb_bytes: read_number(&json["cdb-size"])?,
         missed: read_flag(json, "missed")?,
     })
 }
