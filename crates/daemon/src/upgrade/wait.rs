@@ -26,7 +26,7 @@ pub(crate) fn expect_message(
             "the new program did not respond for {} s and was killed: find out what it waits for",
             RESPONSE_TIMEOUT.as_secs()
         )),
-        Err(error) => Err(exit_error(&error, launcher)),
+        Err(error) => Err(kill_and_describe_error(&error, launcher)),
     }
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn recv_with_timeout(
 }
 
 /// Error message for a broken channel. Kills the new program if it has not exited.
-pub(crate) fn exit_error(error: &io::Error, launcher: &Launcher) -> String {
+pub(crate) fn kill_and_describe_error(error: &io::Error, launcher: &Launcher) -> String {
     let status = launcher
         .kill()
         .unwrap_or_else(|| "its exit status is unknown".to_owned());

@@ -22,7 +22,7 @@ use crate::upgrade::Upgrade;
 use crate::upgrade::channel::{Channel, UpgradeMessage};
 use crate::upgrade::launcher::{Launcher, StartedProgram};
 use crate::upgrade::state_json::{self, OutgoingFds};
-use crate::upgrade::wait::{exit_error, expect_message, recv_with_timeout};
+use crate::upgrade::wait::{expect_message, kill_and_describe_error, recv_with_timeout};
 
 /// The time of `CLOCK_MONOTONIC`, which is the same in both processes.
 pub(crate) fn monotonic_ns() -> u64 {
@@ -175,7 +175,7 @@ impl Control {
         let channel = &started.channel;
         let mut fds = OutgoingFds::default();
         let state = self.describe_state(quiesced, &mut fds)?;
-        let to_exit_error = |error| exit_error(&error, launcher);
+        let to_exit_error = |error| kill_and_describe_error(&error, launcher);
         fds.send(channel, &UpgradeMessage::State(state))
             .map_err(to_exit_error)?;
         self.expect_message(channel, &UpgradeMessage::Prepared, launcher)?;
