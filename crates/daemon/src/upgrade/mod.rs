@@ -23,7 +23,7 @@ use channel::Channel;
 const CHANNEL_VARIABLE: &str = "BLOCKPLANE_TAKE_OVER";
 
 /// Channel to the process that this one replaces, if there is one.
-pub(crate) static PREDECESSOR: OnceLock<Channel> = OnceLock::new();
+pub(crate) static PREDECESSOR_CHANNEL: OnceLock<Channel> = OnceLock::new();
 
 /// Opens the channel to the predecessor, if this process was started for a live upgrade.
 ///
@@ -39,19 +39,19 @@ pub unsafe fn connect_to_predecessor() {
         && let Some(channel) = Channel::from_inherited_fd(number)
     {
         // Not set before: the variable is removed by the first call.
-        let _ = PREDECESSOR.set(channel);
+        let _ = PREDECESSOR_CHANNEL.set(channel);
     }
 }
 
 /// Whether this process was started for a live upgrade.
 #[must_use]
 pub fn has_predecessor() -> bool {
-    PREDECESSOR.get().is_some()
+    PREDECESSOR_CHANNEL.get().is_some()
 }
 
 /// Sends the predecessor, if there is one, the reason why this process cannot take over.
 pub fn report_failure(error: &dyn std::error::Error) {
-    if let Some(channel) = PREDECESSOR.get() {
+    if let Some(channel) = PREDECESSOR_CHANNEL.get() {
         // If sending fails, the predecessor still sees that the channel is closed.
         let _ = channel.send(&channel::UpgradeMessage::Failed(error.to_string()), &[]);
     }

@@ -23,7 +23,7 @@ use crate::process::pidfile::PidFile;
 use crate::state::export::{Export, ExportState};
 use crate::state::node::OpenNode;
 use crate::state::objects::Objects;
-use crate::upgrade::PREDECESSOR;
+use crate::upgrade::PREDECESSOR_CHANNEL;
 use crate::upgrade::channel::{Channel, UpgradeMessage};
 use crate::upgrade::state_json::{self, INVALID_STATE, IncomingFds};
 
@@ -42,7 +42,7 @@ struct DeferredParts {
 
 /// Takes over from the process that has started this one. Exits if that fails.
 pub(crate) fn take_over_or_exit(process: &ProcessOptions<'_>, control: &mut Control) {
-    let Some(channel) = PREDECESSOR.get() else {
+    let Some(channel) = PREDECESSOR_CHANNEL.get() else {
         return;
     };
     // Locks and sockets still belong to the old process.
