@@ -105,7 +105,7 @@ fn create_and_announce(
     control.pidfile = pidfile.as_deref().map(PidFile::create).transpose()?;
     let in_background = daemonized.is_some();
     if let Some(daemonized) = daemonized {
-        daemonized.ready()?;
+        daemonized.report_ready()?;
     }
     announce();
     Ok(in_background)
