@@ -226,7 +226,7 @@ impl Control {
         loop {
             // Checked before the inbox, so that many messages do not delay it.
             let until_check = watchdog
-                .next_check()
+                .next_step()
                 .saturating_duration_since(Instant::now());
             if until_check.is_zero() {
                 let threads = self
@@ -235,8 +235,8 @@ impl Control {
                     .iter()
                     .map(|iothread| &iothread.thread);
                 let ping_iothreads = || threads.map(|t| (t.id().to_owned(), t.ping())).collect();
-                if watchdog.check(ping_iothreads) {
-                    self.service.keep_alive();
+                if watchdog.ping_or_check(ping_iothreads) {
+                    self.service.send_keep_alive();
                 }
                 continue;
             }

@@ -112,7 +112,7 @@ impl ServiceManager {
     }
 
     /// Sends the keep-alive ping of the watchdog.
-    pub(crate) fn keep_alive(&self) {
+    pub(crate) fn send_keep_alive(&self) {
         if let Some(notifier) = &self.notifier {
             // If the service manager does not read its socket, nothing can be done.
             notifier.try_send("WATCHDOG=1");

@@ -48,7 +48,7 @@ pub(crate) fn parse_period(
 pub(crate) struct Watchdog {
     /// Time between two steps: sending pings, and checking the replies.
     interval: Duration,
-    next_check: Instant,
+    next_step: Instant,
     /// Pings without a reply; `None` when the next step is to send pings.
     pending_pings: Option<Vec<PendingPing>>,
 }
@@ -65,20 +65,23 @@ impl Watchdog {
     pub(crate) fn new(period: Duration) -> Self {
         Watchdog {
             interval: period / 4,
-            next_check: Instant::now(),
+            next_step: Instant::now(),
             pending_pings: None,
         }
     }
 
-    /// When [`Watchdog::check`] is due.
-    pub fn next_check(&self) -> Instant {
-        self.next_check
+    /// When [`Watchdog::ping_or_check`] is due.
+    pub fn next_step(&self) -> Instant {
+        self.next_step
     }
 
     /// Sends pings, or checks the replies to the last ones. True if all iothreads have replied and a keep-alive is due.
     /// `ping_all` sends a ping to every iothread and returns their names.
-    pub fn check(&mut self, ping_all: impl FnOnce() -> Vec<(String, Receiver<()>)>) -> bool {
-        self.next_check = Instant::now() + self.interval;
+    pub fn ping_or_check(
+        &mut self,
+        ping_all: impl FnOnce() -> Vec<(String, Receiver<()>)>,
+    ) -> bool {
+        self.next_step = Instant::now() + self.interval;
         let Some(pending) = &mut self.pending_pings else {
             let pings = ping_all().into_iter().map(|(iothread, reply)| PendingPing {
                 iothread,
@@ -123,18 +126,18 @@ mod tests {
         let (sender, reply) = channel();
         let (late_sender, late_reply) = channel();
         let ping = || vec![("io0".to_owned(), reply), ("io1".to_owned(), late_reply)];
-        assert!(!watchdog.check(ping), "only pings so far");
+        assert!(!watchdog.ping_or_check(ping), "only pings so far");
         sender.send(()).unwrap();
-        assert!(!watchdog.check(Vec::new), "one reply is missing");
+        assert!(!watchdog.ping_or_check(Vec::new), "one reply is missing");
         assert!(
-            !watchdog.check(Vec::new),
+            !watchdog.ping_or_check(Vec::new),
             "it is still missing, and no new ping was sent"
         );
         late_sender.send(()).unwrap();
-        assert!(watchdog.check(Vec::new));
-        assert!(!watchdog.check(Vec::new), "sends pings again");
+        assert!(watchdog.ping_or_check(Vec::new));
+        assert!(!watchdog.ping_or_check(Vec::new), "sends pings again");
         assert!(
-            watchdog.check(Vec::new),
+            watchdog.ping_or_check(Vec::new),
             "without iothreads the main thread is enough"
         );
     }
@@ -143,9 +146,9 @@ mod tests {
     fn removed_iothread_is_not_waited_for() {
         let mut watchdog = watchdog();
         let (sender, reply) = channel();
-        watchdog.check(|| vec![("io0".to_owned(), reply)]);
+        watchdog.ping_or_check(|| vec![("io0".to_owned(), reply)]);
         drop(sender);
-        assert!(watchdog.check(Vec::new));
+        assert!(watchdog.ping_or_check(Vec::new));
     }
 
     #[test]

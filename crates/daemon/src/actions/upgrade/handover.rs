@@ -181,7 +181,7 @@ impl Control {
         self.expect_message(channel, &UpgradeMessage::Prepared, launcher)?;
 
         let begin_ns = monotonic_ns();
-        quiesced_export::drain_queues(quiesced, || self.service.keep_alive())?;
+        quiesced_export::drain_queues(quiesced, || self.service.send_keep_alive())?;
         // Requests that were in flight may have failed and be parked now.
         self.check_can_hand_over()?;
         let mut fds = OutgoingFds::default();
@@ -202,7 +202,7 @@ impl Control {
         block::keep_locks_on_close(true);
         self.objects.inherited_sockets.keep_files_on_close(true);
         let Ok(Some(UpgradeMessage::Resumed(end_ns))) =
-            recv_with_timeout(channel, || self.service.keep_alive())
+            recv_with_timeout(channel, || self.service.send_keep_alive())
         else {
             // A process that hangs is killed as well: front-ends reconnect to the next one.
             launcher.kill();
@@ -226,7 +226,7 @@ impl Control {
         let exports = self.objects.exports.iter();
         exports
             .filter_map(|export| {
-                QuiescedExport::new(export, || self.service.keep_alive()).transpose()
+                QuiescedExport::new(export, || self.service.send_keep_alive()).transpose()
             })
             .collect()
     }
@@ -329,7 +329,7 @@ impl Control {
         what: &UpgradeMessage,
         launcher: &Launcher,
     ) -> Result<(), String> {
-        expect_message(channel, what, launcher, || self.service.keep_alive())
+        expect_message(channel, what, launcher, || self.service.send_keep_alive())
     }
 }
 
