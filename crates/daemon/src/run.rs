@@ -123,8 +123,8 @@ fn take_over(process: &ProcessOptions<'_>, control: &mut Control) -> Result<bool
 /// Forks the process that starts the program of an upgrade later. Without it everything else works.
 fn fork_launcher(process: &ProcessOptions<'_>, service: &ServiceManager) -> Option<Arc<Launcher>> {
     let launch_options = LaunchOptions {
-        environment: service.environment(),
-        any_program: process.confinement.sandbox == Sandbox::Off,
+        environment: service.environment_for_successor(),
+        may_start_any_program: process.confinement.sandbox == Sandbox::Off,
         background: process.background,
     };
     // SAFETY: the process has one thread.

@@ -65,7 +65,7 @@ impl ServiceManager {
     }
 
     /// Environment variables that a successor in a live upgrade needs.
-    pub(crate) fn environment(&self) -> Vec<(String, OsString)> {
+    pub(crate) fn environment_for_successor(&self) -> Vec<(String, OsString)> {
         self.environment_for_successor.clone()
     }
 

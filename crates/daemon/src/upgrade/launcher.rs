@@ -28,7 +28,7 @@ pub(crate) struct LaunchOptions {
     /// Variables that the daemon removed from its environment, to be set again for the new program.
     pub environment: Vec<(String, OsString)>,
     /// Programs other than the daemon's own may be started.
-    pub any_program: bool,
+    pub may_start_any_program: bool,
     /// Standard input and output are /dev/null: the daemon is in the background.
     pub background: bool,
 }
@@ -174,7 +174,7 @@ fn start_child(
 ) -> Value {
     kill_child(child.take());
     let path = match other_program {
-        Some(_) if !options.any_program => {
+        Some(_) if !options.may_start_any_program => {
             let reason = "in the sandbox only the daemon's own program can be started: replace its file with the new \
                 program (mv), or start the daemon with --sandbox off";
             return json!({"failed": reason});
