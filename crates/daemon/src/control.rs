@@ -213,7 +213,7 @@ impl Control {
         let (exports, iothreads) = (self.objects.exports.len(), self.objects.iothreads.len());
         self.service.notify_status(exports, iothreads);
         if let Some(metrics) = &self.metrics {
-            metrics.update(&self.objects);
+            metrics.publish_snapshot(&self.objects);
         }
     }
 

@@ -64,7 +64,7 @@ fn run_until_stopped(
     raise_descriptor_limit();
     confine::become_user(&process)?;
     let launcher = fork_launcher(&process, &service);
-    confine::confine(&process)?;
+    confine::enter_sandbox(&process)?;
     let signals = Signals::block()?;
     let mut control = Control::new(signals, service, monitor::interface, |control| {
         control.upgrade(None, |_| ());

@@ -66,7 +66,7 @@ impl Metrics {
     }
 
     /// Publishes a new snapshot for the metrics thread.
-    pub fn update(&self, objects: &Objects) {
+    pub fn publish_snapshot(&self, objects: &Objects) {
         let new = Arc::new(Snapshot::take(objects));
         *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = new;
     }

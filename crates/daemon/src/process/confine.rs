@@ -19,7 +19,7 @@ pub(crate) fn become_user(process: &ProcessOptions<'_>) -> Result<(), BoxError> 
 }
 
 /// Enters the sandbox: drops all privileges that the process does not need.
-pub(crate) fn confine(process: &ProcessOptions<'_>) -> Result<(), BoxError> {
+pub(crate) fn enter_sandbox(process: &ProcessOptions<'_>) -> Result<(), BoxError> {
     let (link_targets, rules);
     let files = match process.confinement.sandbox {
         Sandbox::Off => {
