@@ -183,7 +183,7 @@ pub(crate) fn open_node(
         Driver::Blkdebug { injected, .. } => {
             let faults = faults
                 .cloned()
-                .unwrap_or_else(|| Faults::new(faults::rules(injected)));
+                .unwrap_or_else(|| Faults::new(faults::fault_rules(injected)));
             Ok(Node::filtered(
                 name,
                 below(),

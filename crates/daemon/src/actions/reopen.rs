@@ -207,7 +207,7 @@ impl ReopenedNodes {
             if let (Driver::Blkdebug { injected, .. }, Some(faults)) =
                 (&new.options.driver, new.node.faults())
             {
-                faults.set(Some(faults::rules(injected)));
+                faults.set(Some(faults::fault_rules(injected)));
             }
         }
         drop(release_guards);

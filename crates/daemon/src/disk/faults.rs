@@ -5,7 +5,7 @@ use options::{BlkdebugOptions, InjectAction, InjectError, IoType};
 use rustix::io::Errno;
 
 /// The rules as the block layer has them.
-pub(crate) fn rules(injected: &BlkdebugOptions) -> FaultRules {
+pub(crate) fn fault_rules(injected: &BlkdebugOptions) -> FaultRules {
     FaultRules {
         rules: injected.errors.iter().map(fault_rule).collect(),
         seed: injected.seed,

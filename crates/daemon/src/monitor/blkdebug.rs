@@ -49,6 +49,6 @@ fn set_rules(control: &mut Control, arguments: &Arguments) -> Result<Value, Erro
     options.remove("node-name");
     let rules = RunningObjects::blkdebug(&Value::Object(options).to_string());
     *injected = rules.map_err(|problem| from_problem(&problem))?;
-    faults.set(Some(faults::rules(injected)));
+    faults.set(Some(faults::fault_rules(injected)));
     Ok(json!({}))
 }
