@@ -105,7 +105,7 @@ impl ScsiController {
         &self.device
     }
 
-    /// Creates a disk for a node; [`insert`](Self::insert) adds it. For `handover_pending` see [`create_unit`].
+    /// Creates a disk for a node; [`insert_disk`](Self::insert_disk) adds it. For `handover_pending` see [`create_unit`].
     pub fn create_disk(
         &self,
         lun: &LunOptions,
@@ -127,7 +127,7 @@ impl ScsiController {
     }
 
     /// Adds a disk. No queue runs, or all are stopped and get their disks again before they resume.
-    pub fn insert(&self, disk: ControllerDisk) -> Result<(), BoxError> {
+    pub fn insert_disk(&self, disk: ControllerDisk) -> Result<(), BoxError> {
         let (address, unit) = (disk.address, disk.unit.clone());
         // Added first, since the driver sends commands as soon as it has received the event.
         self.lock_disks().push(disk);
@@ -139,7 +139,7 @@ impl ScsiController {
     }
 
     /// Removes a disk. All queues are stopped and get their disks again before they resume.
-    pub fn remove(&self, lun: &LunOptions) -> Result<(), BoxError> {
+    pub fn remove_disk(&self, lun: &LunOptions) -> Result<(), BoxError> {
         let address = unit_address(lun)?;
         self.device.remove(address);
         self.lock_disks().retain(|disk| disk.address != address);

@@ -182,7 +182,7 @@ fn add_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
     };
     let change_disks = move || {
         change_while_quiesced(&export.front_ends, || {
-            export.controller.insert(disk.clone())
+            export.controller.insert_disk(disk.clone())
         })
     };
     change_luns_on_thread(control, change, reply, change_disks);
@@ -231,6 +231,6 @@ fn delete_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
         update_luns: move |luns: &mut Vec<LunOptions>| luns.retain(|lun| *lun != removed),
     };
     let change_disks =
-        move || change_while_quiesced(&export.front_ends, || export.controller.remove(&lun));
+        move || change_while_quiesced(&export.front_ends, || export.controller.remove_disk(&lun));
     change_luns_on_thread(control, change, reply, change_disks);
 }

@@ -27,7 +27,11 @@ pub(crate) fn start(
     let controller = Arc::new(controller);
     for lun in luns {
         let node = objects.activate_for_export(&lun.node_name)?;
-        controller.insert(controller.create_disk(lun, node, objects.creates_exports_parked)?)?;
+        controller.insert_disk(controller.create_disk(
+            lun,
+            node,
+            objects.creates_exports_parked,
+        )?)?;
     }
     let listener = listen(&options.addr, objects)?;
     let queue_count = kind.num_queues + FIXED_QUEUES;
