@@ -90,7 +90,7 @@ impl TaskNode for FilterTask {
                 }
             }
             match outcome {
-                FaultOutcome::Pass => cx.child(&self.below, request).await,
+                FaultOutcome::Pass => cx.run_on_route(&self.below, request).await,
                 FaultOutcome::Fail(errno) => Err(errno),
                 FaultOutcome::Partial(bytes, result) => {
                     let len = bytes.min(request.len);
@@ -103,7 +103,7 @@ impl TaskNode for FilterTask {
                             iov_count: u32::try_from(segments.len()).unwrap_or(u32::MAX),
                             ..request
                         };
-                        cx.child(&self.below, part).await?;
+                        cx.run_on_route(&self.below, part).await?;
                     }
                     result
                 }

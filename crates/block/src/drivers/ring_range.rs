@@ -60,7 +60,7 @@ impl RingRanges {
     async fn by_ring(&self, cx: &TaskContext, file: File, request: Request) -> Result<(), Errno> {
         let (op, offset, len) = match self.method(&request) {
             Method::Nothing => return Ok(()),
-            Method::Worker => return cx.offload(&self.target, request).await,
+            Method::Worker => return cx.run_on_worker(&self.target, request).await,
             Method::Ring(op, offset, len) => (op, offset, len),
         };
         let backing = &self.target.file;
@@ -72,7 +72,7 @@ impl RingRanges {
                 len,
                 ..request
             };
-            cx.ring(file, whole)
+            cx.submit_to_ring(file, whole)
         };
         match ring(op, offset, len).await {
             Ok(()) if request.fua && !backing.no_flush => ring(Op::Flush, 0, 0).await,
@@ -80,10 +80,10 @@ impl RingRanges {
             // them apart.
             Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::NOSYS | Errno::INVAL) => {
                 backing.unsupported.insert(op);
-                cx.offload(&self.target, request).await
+                cx.run_on_worker(&self.target, request).await
             }
             // Another user of the page cache has the same pages; the worker's ioctl waits for them.
-            Err(Errno::BUSY) if op == Op::Discard => cx.offload(&self.target, request).await,
+            Err(Errno::BUSY) if op == Op::Discard => cx.run_on_worker(&self.target, request).await,
             result => result,
         }
     }
@@ -94,7 +94,7 @@ impl TaskNode for RingRanges {
         Box::pin(async move {
             match self.target.carrier {
                 Carrier::Ring(file) => self.by_ring(&cx, file, request).await,
-                Carrier::Native | Carrier::Workers => cx.offload(&self.target, request).await,
+                Carrier::Native | Carrier::Workers => cx.run_on_worker(&self.target, request).await,
             }
         })
     }
@@ -131,8 +131,8 @@ mod tests {
         tasks.spawn(ranges.clone(), request, 0);
         let (mut submitted, mut out) = (Vec::new(), Vec::new());
         for result in results.iter().copied().map(Some).chain([None]) {
-            tasks.run();
-            tasks.reap(&mut out);
+            tasks.poll_woken();
+            tasks.take_completed(&mut out);
             let Some(outgoing) = tasks.next_outgoing() else {
                 break;
             };
@@ -153,7 +153,7 @@ mod tests {
             submitted.push(name);
             let result = result.expect("as many as are submitted");
             let mut done = vec![Completion { token, result }];
-            tasks.take_io(&mut done);
+            tasks.take_io_completions(&mut done);
             assert_eq!(done, [], "it was the task's");
         }
         assert!(tasks.next_outgoing().is_none());

@@ -102,12 +102,12 @@ impl IoContext {
 
     /// Lets the current requests of the source at this place bypass their gates, because the source waits for them.
     pub fn open_gates(&mut self, place: u32) {
-        self.tasks.open_gates(place);
+        self.tasks.bypass_gates(place);
     }
 
     /// Notes that the source at this place has ended.
     pub fn source_ended(&mut self, place: u32) {
-        self.tasks.source_ended(place);
+        self.tasks.on_source_ended(place);
     }
 
     fn make_aio(&mut self, watch: Watch<'_>) -> bool {

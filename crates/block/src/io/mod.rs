@@ -154,9 +154,9 @@ impl IoContext {
         self.workers.reap(out);
         self.null.reap(out);
         if !self.tasks.is_empty() {
-            self.tasks.take_io(out);
-            self.tasks.run();
-            self.tasks.reap(out);
+            self.tasks.take_io_completions(out);
+            self.tasks.poll_woken();
+            self.tasks.take_completed(out);
             if let Some(aio) = self.aio.get() {
                 self.aio_share.reserve(aio.room());
             }

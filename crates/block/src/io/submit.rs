@@ -190,10 +190,10 @@ impl IoContext {
     /// Polls tasks that were woken, and submits their I/O. Requests that a full backend refuses wait, in order.
     #[inline(never)]
     pub(super) fn run_tasks(&mut self) {
-        self.tasks.run();
+        self.tasks.poll_woken();
         self.aio_share.begin_submit();
         self.ring_share.begin_submit();
-        for _ in 0..self.tasks.outgoing() {
+        for _ in 0..self.tasks.outgoing_count() {
             let Some(outgoing) = self.tasks.next_outgoing() else {
                 return;
             };
@@ -219,7 +219,7 @@ impl IoContext {
                     Carrier::Ring(_) => self.ring_share.add_refused(),
                     Carrier::Workers => unreachable!("workers take everything"),
                 }
-                self.tasks.put_back(outgoing);
+                self.tasks.requeue_outgoing(outgoing);
             }
         }
     }

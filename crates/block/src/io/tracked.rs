@@ -206,7 +206,8 @@ mod tests {
                 };
                 cx.sleep_ns(1).await;
                 let offset = at * CLUSTER + request.offset % CLUSTER;
-                cx.child(&self.below, Request { offset, ..request }).await
+                cx.run_on_route(&self.below, Request { offset, ..request })
+                    .await
             })
         }
     }
@@ -221,7 +222,7 @@ mod tests {
             request: Request,
         ) -> LocalFuture<Result<(), Errno>> {
             Box::pin(async move {
-                let mut io = Box::pin(cx.child(&self.0, request));
+                let mut io = Box::pin(cx.run_on_route(&self.0, request));
                 let first = poll_fn(|cx| Poll::Ready(io.as_mut().poll(cx))).await;
                 assert!(first.is_pending());
                 Err(Errno::CANCELED)

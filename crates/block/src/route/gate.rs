@@ -61,7 +61,7 @@ impl TaskNode for Gated {
     fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>> {
         Box::pin(async move {
             cx.wait_at(&self.gate, request).await;
-            cx.child(&self.below, request).await
+            cx.run_on_route(&self.below, request).await
         })
     }
 }

@@ -64,12 +64,12 @@ impl TaskNode for RewriteTask {
     fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>> {
         Box::pin(async move {
             if matches!(request.op, Op::Read | Op::Flush) {
-                return cx.child(&self.below, request).await;
+                return cx.run_on_route(&self.below, request).await;
             }
             let end = (request.offset + request.len).next_multiple_of(BLOCK);
             let _blocks = self.ranges.lock(request.offset / BLOCK * BLOCK..end).await;
             match head_bytes(&request) {
-                0 => cx.child(&self.below, request).await,
+                0 => cx.run_on_route(&self.below, request).await,
                 head_bytes => self.rewrite(&cx, request, head_bytes).await,
             }
         })
@@ -92,9 +92,9 @@ impl RewriteTask {
         head_bytes: usize,
     ) -> Result<(), Errno> {
         let read = cx
-            .buffer(head_bytes)
+            .take_buffer(head_bytes)
             .request(Op::Read, write.offset / BLOCK * BLOCK);
-        cx.child(&self.below, read).await?;
+        cx.run_on_route(&self.below, read).await?;
         // SAFETY: the buffer's list has one segment; the source keeps those of its request until this is complete.
         let mut segments = unsafe {
             let own = std::slice::from_raw_parts(write.iov, write.iov_count as usize);
@@ -107,7 +107,7 @@ impl RewriteTask {
             iov_count: write.iov_count + 1,
             ..write
         };
-        cx.child(&self.below, rewrite).await
+        cx.run_on_route(&self.below, rewrite).await
     }
 }
 

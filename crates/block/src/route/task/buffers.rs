@@ -169,15 +169,15 @@ mod tests {
             request: Request,
         ) -> LocalFuture<Result<(), Errno>> {
             Box::pin(async move {
-                let buffer = cx.buffer(BLOCK_BYTES);
+                let buffer = cx.take_buffer(BLOCK_BYTES);
                 let blocks = request.offset / BLOCK..(request.offset + request.len).div_ceil(BLOCK);
                 for offset in blocks.map(|block| block * BLOCK) {
-                    cx.child(&self.below, buffer.request(Op::Read, offset))
+                    cx.run_on_route(&self.below, buffer.request(Op::Read, offset))
                         .await?;
-                    cx.child(&self.copies, buffer.request(Op::Write, offset))
+                    cx.run_on_route(&self.copies, buffer.request(Op::Write, offset))
                         .await?;
                 }
-                cx.child(&self.below, request).await
+                cx.run_on_route(&self.below, request).await
             })
         }
     }

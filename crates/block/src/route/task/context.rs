@@ -23,13 +23,13 @@ pub(crate) struct TaskContext {
     pub(super) shared: Rc<Shared>,
     /// The place of its request's source.
     pub(super) source: u32,
-    /// Tasks are numbered in the order in which they were spawned.
-    pub(super) number: u64,
+    /// The number of the task, in the order in which tasks were spawned.
+    pub(super) spawn_number: u64,
 }
 
 impl TaskContext {
-    /// Carries out a request on another node.
-    pub async fn child(&self, route: &Route, request: Request) -> Result<(), Errno> {
+    /// Carries out a request on the route of another node: waits at its gates, sets its marks, and waits for the result.
+    pub async fn run_on_route(&self, route: &Route, request: Request) -> Result<(), Errno> {
         match self.wait_at_gates(route, request).await {
             OpHandler::Gated(_) | OpHandler::Marked(_) => {
                 unreachable!("`wait_at_gates` returns the handler behind these")
@@ -43,11 +43,12 @@ impl TaskContext {
                 }
                 Ok(())
             }
-            OpHandler::File(target) => self.io(target, request).await,
+            OpHandler::File(target) => self.submit_to_target(target, request).await,
             OpHandler::Lookup(node) => match node.lookup(&request) {
                 Some(LookupResult::At(offset, lease)) => {
                     let request = Request { offset, ..request };
-                    self.request(node.target(), request, Some(lease)).await
+                    self.submit_with_lease(node.target(), request, Some(lease))
+                        .await
                 }
                 Some(LookupResult::Zeroes) => {
                     // SAFETY: as above.
@@ -84,31 +85,32 @@ impl TaskContext {
 
     /// Waits until a gate lets a request pass, or the request bypasses the gate because its source stops or waits for it.
     pub async fn wait_at(&self, gate: &Rc<dyn Gate>, request: Request) {
-        let mut passes = gate.clone().pass(self.clone(), request);
-        let is_past_gates = || {
-            let past_gates = self.shared.past_gates.borrow();
-            past_gates
+        let mut pass = gate.clone().pass(self.clone(), request);
+        let may_bypass_gate = || {
+            let bypass_before = self.shared.bypass_before.borrow();
+            bypass_before
                 .get(&self.source)
-                .is_some_and(|number| self.number < *number)
+                .is_some_and(|first| self.spawn_number < *first)
         };
         let has_passed = std::future::poll_fn(|cx| {
-            if self.is_stopping() || is_past_gates() {
+            if self.is_stopping() || may_bypass_gate() {
                 return Poll::Ready(false);
             }
-            passes.as_mut().poll(cx).map(|()| true)
+            pass.as_mut().poll(cx).map(|()| true)
         });
         if !has_passed.await {
-            drop(passes);
+            drop(pass);
             gate.bypass(&request);
         }
     }
 
     /// Submits a request to the backend that carries the file. Its memory stays valid until the task is complete.
-    pub async fn io(&self, target: &Target, request: Request) -> Result<(), Errno> {
-        self.request(target, request, None).await
+    pub async fn submit_to_target(&self, target: &Target, request: Request) -> Result<(), Errno> {
+        self.submit_with_lease(target, request, None).await
     }
 
-    async fn request(
+    /// Submits a request to a target, with a lease on its place there that lasts until it has completed.
+    async fn submit_with_lease(
         &self,
         target: &Target,
         request: Request,
@@ -121,14 +123,14 @@ impl TaskContext {
     }
 
     /// Submits a request without data, at its offset in the file, to the ring.
-    pub async fn ring(&self, file: File, request: Request) -> Result<(), Errno> {
+    pub async fn submit_to_ring(&self, file: File, request: Request) -> Result<(), Errno> {
         let outgoing = |request| BackendRequest::Ring(file, request);
         // SAFETY: there are no segments.
         unsafe { IoFuture::new(&self.shared, request, None, outgoing) }.await
     }
 
     /// Submits a request to a worker, which may block. Its memory stays valid until the task is complete.
-    pub async fn offload(&self, target: &Target, request: Request) -> Result<(), Errno> {
+    pub async fn run_on_worker(&self, target: &Target, request: Request) -> Result<(), Errno> {
         let (file, request) = (target.file.clone(), target.request(&request));
         let outgoing = |request| BackendRequest::Worker(file, request);
         // SAFETY: the source that the request is from, or the task that made it, keeps its segments while this is awaited.
@@ -140,7 +142,7 @@ impl TaskContext {
         not(any(test, feature = "simulation")),
         expect(dead_code, reason = "no driver that copies or transforms data yet")
     )]
-    pub fn buffer(&self, len: usize) -> Buffer {
+    pub fn take_buffer(&self, len: usize) -> Buffer {
         let task = self.shared.current.get();
         self.shared.buffers.borrow_mut().take(task, len)
     }
@@ -172,6 +174,7 @@ impl TaskContext {
     }
 }
 
+/// The future of [`TaskContext::sleep_ns`].
 struct Sleep {
     shared: Rc<Shared>,
     deadline_ns: u64,

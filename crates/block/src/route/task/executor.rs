@@ -23,8 +23,8 @@ const MAX_TASKS: u32 = 4096;
 /// Most tasks that are polled in one phase, so that other queues get their turn.
 const POLL_BUDGET: usize = 256;
 
-/// In place of a task: no task runs.
-const NONE: u32 = u32::MAX;
+/// In place of a task's index: no task runs.
+const NO_TASK: u32 = u32::MAX;
 
 /// State that tasks and their executor share.
 pub(super) struct Shared {
@@ -35,11 +35,11 @@ pub(super) struct Shared {
     pub buffers: RefCell<TaskBuffers>,
     /// Places of sources that are about to end.
     pub stopping: RefCell<Vec<u32>>,
-    /// By place of a source: its tasks with smaller numbers bypass their gates.
-    pub past_gates: RefCell<BTreeMap<u32, u64>>,
+    /// By the source's place: its tasks with a smaller spawn number bypass their gates.
+    pub bypass_before: RefCell<BTreeMap<u32, u64>>,
 }
 
-enum State {
+enum TaskState {
     Free,
     /// The task waits for memory.
     Reserving(LocalFuture<Result<(), Errno>>),
@@ -49,7 +49,7 @@ enum State {
 }
 
 struct Task {
-    state: State,
+    state: TaskState,
     waker: Waker,
     /// The token of its request.
     token: u64,
@@ -60,14 +60,14 @@ struct Task {
 /// Runs the tasks of one iothread.
 pub(crate) struct Executor {
     tasks: Vec<Task>,
-    free: Vec<u32>,
+    free_tasks: Vec<u32>,
     running: usize,
     /// Number of tasks spawned so far, which is the number of the next one.
-    spawned: u64,
+    spawned_count: u64,
     shared: Rc<Shared>,
     woken: Arc<WokenTasks>,
     /// The word of `woken` with which the next phase begins.
-    next: usize,
+    next_word: usize,
     /// Requests whose tasks have completed, for the next reap.
     completed: Vec<Completion>,
     /// Scratch: tasks to be polled, or tasks with completed I/O.
@@ -79,19 +79,19 @@ impl Executor {
     pub fn new(wake: Wake) -> Self {
         Executor {
             tasks: Vec::new(),
-            free: Vec::new(),
+            free_tasks: Vec::new(),
             running: 0,
-            spawned: 0,
+            spawned_count: 0,
             shared: Rc::new(Shared {
-                current: Cell::new(NONE),
+                current: Cell::new(NO_TASK),
                 io: RefCell::default(),
                 timers: RefCell::default(),
                 buffers: RefCell::default(),
                 stopping: RefCell::default(),
-                past_gates: RefCell::default(),
+                bypass_before: RefCell::default(),
             }),
             woken: WokenTasks::new(MAX_TASKS, wake),
-            next: 0,
+            next_word: 0,
             completed: Vec::new(),
             batch: Vec::new(),
         }
@@ -109,15 +109,15 @@ impl Executor {
     }
 
     /// Spawns a task for a request of the source at this place. There is room. The request completes when the task does. The
-    /// next [`run`](Self::run) polls it.
+    /// next [`poll_woken`](Self::poll_woken) polls it.
     pub fn spawn(&mut self, node: Rc<dyn TaskNode>, request: Request, source: u32) {
         debug_assert!(self.room() > 0, "the source has asked for room");
         let token = request.token;
         let buffer_bytes = node.buffer_bytes(&request);
-        let task = self.free.pop().unwrap_or_else(|| {
-            let index = u32::try_from(self.tasks.len()).unwrap_or(NONE);
+        let task = self.free_tasks.pop().unwrap_or_else(|| {
+            let index = u32::try_from(self.tasks.len()).unwrap_or(NO_TASK);
             self.tasks.push(Task {
-                state: State::Free,
+                state: TaskState::Free,
                 waker: self.woken.waker(index),
                 token,
                 source,
@@ -127,21 +127,21 @@ impl Executor {
         let cx = TaskContext {
             shared: self.shared.clone(),
             source,
-            number: self.spawned,
+            spawn_number: self.spawned_count,
         };
-        self.spawned += 1;
+        self.spawned_count += 1;
         self.shared.current.set(task);
         let future = node.run(cx, request);
-        self.shared.current.set(NONE);
+        self.shared.current.set(NO_TASK);
         let slot = &mut self.tasks[task as usize];
         (slot.token, slot.source) = (token, source);
         self.running += 1;
         let mut buffers = self.shared.buffers.borrow_mut();
         if buffers.reserve(task, buffer_bytes) {
-            slot.state = State::Running(future);
+            slot.state = TaskState::Running(future);
             self.woken.add(task);
         } else {
-            slot.state = State::Reserving(future);
+            slot.state = TaskState::Reserving(future);
         }
     }
 
@@ -157,20 +157,23 @@ impl Executor {
     }
 
     /// Polls tasks that were woken.
-    pub fn run(&mut self) {
+    pub fn poll_woken(&mut self) {
         if self.running == 0 {
             return;
         }
-        self.wake_due();
+        self.wake_due_tasks();
         let mut batch = std::mem::take(&mut self.batch);
-        self.next = self.woken.take_batch(self.next, POLL_BUDGET, &mut batch);
+        self.next_word = self
+            .woken
+            .take_batch(self.next_word, POLL_BUDGET, &mut batch);
         for task in batch.drain(..) {
-            self.poll(task);
+            self.poll_task(task);
         }
         self.batch = batch;
     }
 
-    fn wake_due(&mut self) {
+    /// Wakes the tasks that wait for the clock and whose time has come.
+    fn wake_due_tasks(&mut self) {
         let shared = &self.shared;
         if self.next_deadline_ns().is_none() {
             return;
@@ -185,44 +188,45 @@ impl Executor {
         }
     }
 
-    fn poll(&mut self, task: u32) {
+    /// Polls one task, if it still runs, and completes it if its function has returned.
+    fn poll_task(&mut self, task: u32) {
         // A task that has ended may still be woken, by something that it has waited for.
         let Some(Task {
-            state: state @ State::Running(_),
+            state: state @ TaskState::Running(_),
             waker,
             ..
         }) = self.tasks.get_mut(task as usize)
         else {
             return;
         };
-        let State::Running(future) = state else {
+        let TaskState::Running(future) = state else {
             return;
         };
         self.shared.current.set(task);
         if let Poll::Ready(result) = future.as_mut().poll(&mut Context::from_waker(waker)) {
             // Drops the future, which abandons I/O that it did not await.
-            *state = State::Ended(result);
-            self.complete_if_idle(task);
+            *state = TaskState::Ended(result);
+            self.complete_if_no_io(task);
         }
-        self.shared.current.set(NONE);
+        self.shared.current.set(NO_TASK);
     }
 
     /// Completes a task that has ended, if none of its I/O is in flight.
-    fn complete_if_idle(&mut self, task: u32) {
-        if self.shared.io.borrow().in_flight_of(task) > 0 {
+    fn complete_if_no_io(&mut self, task: u32) {
+        if self.shared.io.borrow().in_flight_count(task) > 0 {
             return;
         }
         let slot = &mut self.tasks[task as usize];
-        let State::Ended(result) = slot.state else {
+        let TaskState::Ended(result) = slot.state else {
             return;
         };
-        slot.state = State::Free;
+        slot.state = TaskState::Free;
         self.shared.io.borrow_mut().set_marks(task);
         self.completed.push(Completion {
             token: slot.token,
             result,
         });
-        self.free.push(task);
+        self.free_tasks.push(task);
         self.running -= 1;
         self.release_buffers(task);
     }
@@ -233,22 +237,22 @@ impl Executor {
         buffers.release(task);
         while let Some(next) = buffers.next_ready() {
             let state = &mut self.tasks[next as usize].state;
-            if let State::Reserving(future) = std::mem::replace(state, State::Free) {
-                *state = State::Running(future);
+            if let TaskState::Reserving(future) = std::mem::replace(state, TaskState::Free) {
+                *state = TaskState::Running(future);
                 self.woken.add(next);
             }
         }
     }
 
     /// Removes the completions of tasks' I/O from `completions`, and wakes those tasks.
-    pub fn take_io(&mut self, completions: &mut Vec<Completion>) {
-        if !self.shared.io.borrow().any_in_flight() {
+    pub fn take_io_completions(&mut self, completions: &mut Vec<Completion>) {
+        if !self.shared.io.borrow().has_in_flight() {
             return;
         }
         let mut tasks = std::mem::take(&mut self.batch);
         completions.retain(|completion| {
-            let ours = self.shared.io.borrow_mut().complete(*completion);
-            let Some((task, waker)) = ours else {
+            let completed = self.shared.io.borrow_mut().complete(*completion);
+            let Some((task, waker)) = completed else {
                 return true;
             };
             if let Some(waker) = waker {
@@ -258,13 +262,13 @@ impl Executor {
             false
         });
         for task in tasks.drain(..) {
-            self.complete_if_idle(task);
+            self.complete_if_no_io(task);
         }
         self.batch = tasks;
     }
 
-    /// Takes requests whose tasks have completed.
-    pub fn reap(&mut self, out: &mut Vec<Completion>) {
+    /// Appends the completions of requests whose tasks have completed to `out`.
+    pub fn take_completed(&mut self, out: &mut Vec<Completion>) {
         out.append(&mut self.completed);
     }
 
@@ -274,45 +278,46 @@ impl Executor {
     }
 
     /// Number of requests in the outbox.
-    pub fn outgoing(&self) -> usize {
+    pub fn outgoing_count(&self) -> usize {
         self.shared.io.borrow().outbox.len()
     }
 
     /// Returns a request to the end of the outbox, since the backend had no room.
-    pub fn put_back(&mut self, outgoing: BackendRequest) {
+    pub fn requeue_outgoing(&mut self, outgoing: BackendRequest) {
         self.shared.io.borrow_mut().outbox.push_back(outgoing);
     }
 
     /// Prepares for the end of the source at this place: its tasks wait for nothing that may take for ever, until
-    /// [`source_ended`](Self::source_ended).
-    pub fn stop_source(&mut self, place: u32) {
-        self.shared.stopping.borrow_mut().push(place);
-        self.wake_tasks_of(place);
+    /// [`on_source_ended`](Self::on_source_ended).
+    pub fn stop_source(&mut self, source: u32) {
+        self.shared.stopping.borrow_mut().push(source);
+        self.wake_tasks_of(source);
     }
 
     /// Lets the current tasks of the source at this place bypass their gates.
-    pub fn open_gates(&mut self, place: u32) {
-        let mut past_gates = self.shared.past_gates.borrow_mut();
-        past_gates.insert(place, self.spawned);
-        drop(past_gates);
-        self.wake_tasks_of(place);
+    pub fn bypass_gates(&mut self, source: u32) {
+        let mut bypass_before = self.shared.bypass_before.borrow_mut();
+        bypass_before.insert(source, self.spawned_count);
+        drop(bypass_before);
+        self.wake_tasks_of(source);
     }
 
-    fn wake_tasks_of(&self, place: u32) {
+    /// Wakes all tasks of a source, so that they see that it is about to end or that they may bypass their gates.
+    fn wake_tasks_of(&self, source: u32) {
         for (index, task) in (0u32..).zip(&self.tasks) {
-            if task.source == place && matches!(task.state, State::Running(_)) {
+            if task.source == source && matches!(task.state, TaskState::Running(_)) {
                 self.woken.add(index);
             }
         }
     }
 
     /// Notes that the source at this place has ended.
-    pub fn source_ended(&mut self, place: u32) {
+    pub fn on_source_ended(&mut self, source: u32) {
         self.shared
             .stopping
             .borrow_mut()
-            .retain(|other| *other != place);
-        self.shared.past_gates.borrow_mut().remove(&place);
+            .retain(|other| *other != source);
+        self.shared.bypass_before.borrow_mut().remove(&source);
     }
 }
 

@@ -40,7 +40,7 @@ impl BackendRequest {
     }
 }
 
-enum State {
+enum EntryState {
     Free,
     /// In flight; the waker of the task that waits.
     InFlight(Option<Waker>),
@@ -50,7 +50,7 @@ enum State {
 }
 
 struct Entry {
-    state: State,
+    state: EntryState,
     task: u32,
     /// A copy of the request's segments. A backend changes the list after a short transfer; the request's own list stays
     /// whole, since the task may submit the request again.
@@ -81,17 +81,18 @@ pub(super) struct IoTable {
 }
 
 impl IoTable {
-    fn begin(&mut self, task: u32) -> u32 {
+    /// Takes an entry for a request of this task, and returns its index.
+    fn take_entry(&mut self, task: u32) -> u32 {
         self.in_flight += 1;
         self.task_mut(task).in_flight += 1;
-        if let Some(place) = self.free.pop() {
-            let entry = &mut self.entries[place as usize];
-            entry.state = State::InFlight(None);
+        if let Some(index) = self.free.pop() {
+            let entry = &mut self.entries[index as usize];
+            entry.state = EntryState::InFlight(None);
             entry.task = task;
-            return place;
+            return index;
         }
         self.entries.push(Entry {
-            state: State::InFlight(None),
+            state: EntryState::InFlight(None),
             task,
             segments: Vec::new(),
             lease: None,
@@ -99,23 +100,25 @@ impl IoTable {
         u32::try_from(self.entries.len() - 1).unwrap_or_else(|_| unreachable!("memory ends before"))
     }
 
-    fn release(&mut self, place: u32) {
-        self.entries[place as usize].state = State::Free;
-        self.free.push(place);
+    /// Frees an entry, whose result was taken or is not wanted any more.
+    fn free_entry(&mut self, index: u32) {
+        self.entries[index as usize].state = EntryState::Free;
+        self.free.push(index);
     }
 
     /// Whether any request is in flight.
-    pub fn any_in_flight(&self) -> bool {
+    pub fn has_in_flight(&self) -> bool {
         self.in_flight > 0
     }
 
     /// Number of a task's requests in flight.
-    pub fn in_flight_of(&self, task: u32) -> u32 {
+    pub fn in_flight_count(&self, task: u32) -> u32 {
         self.tasks
             .get(task as usize)
             .map_or(0, |task| task.in_flight)
     }
 
+    /// The I/O of a task, made if it had none before.
     fn task_mut(&mut self, task: u32) -> &mut TaskIo {
         let index = task as usize;
         if self.tasks.len() <= index {
@@ -136,22 +139,22 @@ impl IoTable {
         }
     }
 
-    /// Records a completion: its task, and the waker. `None`: it is no task's.
+    /// Records the completion of a task's request, and returns the task and its waker. `None`: it is no task's request.
     pub fn complete(&mut self, completion: Completion) -> Option<(u32, Option<Waker>)> {
         let Completion { token, result } = completion;
-        let place = (token::place(token) == token::TASKS).then(|| token::number(token))?;
-        let entry = self.entries.get_mut(place as usize)?;
+        let index = (token::place(token) == token::TASKS).then(|| token::number(token))?;
+        let entry = self.entries.get_mut(index as usize)?;
         self.in_flight -= 1;
         entry.lease = None;
         let task = entry.task;
         self.tasks[task as usize].in_flight -= 1;
-        let waker = match std::mem::replace(&mut entry.state, State::Done(result)) {
-            State::InFlight(waker) => waker,
-            State::Abandoned => {
-                self.release(place);
+        let waker = match std::mem::replace(&mut entry.state, EntryState::Done(result)) {
+            EntryState::InFlight(waker) => waker,
+            EntryState::Abandoned => {
+                self.free_entry(index);
                 None
             }
-            State::Free | State::Done(_) => {
+            EntryState::Free | EntryState::Done(_) => {
                 debug_assert!(false, "a completion of no request");
                 None
             }
@@ -163,7 +166,7 @@ impl IoTable {
 /// The future of one request.
 pub(super) struct IoFuture {
     shared: Rc<Shared>,
-    place: u32,
+    index: u32,
 }
 
 impl IoFuture {
@@ -180,9 +183,9 @@ impl IoFuture {
     ) -> Self {
         let task = shared.current.get();
         let mut io = shared.io.borrow_mut();
-        let place = io.begin(task);
+        let index = io.take_entry(task);
         // The list keeps its address until the entry is used again, even if the table grows.
-        let entry = &mut io.entries[place as usize];
+        let entry = &mut io.entries[index as usize];
         entry.lease = lease;
         let segments = &mut entry.segments;
         segments.clear();
@@ -193,14 +196,14 @@ impl IoFuture {
         }
         let outgoing = outgoing(Request {
             iov: segments.as_mut_ptr(),
-            token: token::new(token::TASKS, place),
+            token: token::new(token::TASKS, index),
             ..request
         });
         io.outbox.push_back(outgoing);
         drop(io);
         IoFuture {
             shared: shared.clone(),
-            place,
+            index,
         }
     }
 }
@@ -210,16 +213,16 @@ impl Future for IoFuture {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut io = self.shared.io.borrow_mut();
-        match &mut io.entries[self.place as usize].state {
-            State::Done(result) => Poll::Ready(*result),
-            State::InFlight(waker) => {
+        match &mut io.entries[self.index as usize].state {
+            EntryState::Done(result) => Poll::Ready(*result),
+            EntryState::InFlight(waker) => {
                 match waker {
                     Some(waker) => waker.clone_from(cx.waker()),
                     None => *waker = Some(cx.waker().clone()),
                 }
                 Poll::Pending
             }
-            State::Free | State::Abandoned => unreachable!("released by `drop` only"),
+            EntryState::Free | EntryState::Abandoned => unreachable!("released by `drop` only"),
         }
     }
 }
@@ -227,11 +230,11 @@ impl Future for IoFuture {
 impl Drop for IoFuture {
     fn drop(&mut self) {
         let mut io = self.shared.io.borrow_mut();
-        let entry = &mut io.entries[self.place as usize];
+        let entry = &mut io.entries[self.index as usize];
         match entry.state {
-            State::InFlight(_) => entry.state = State::Abandoned,
-            State::Done(_) => io.release(self.place),
-            State::Free | State::Abandoned => unreachable!("released here only"),
+            EntryState::InFlight(_) => entry.state = EntryState::Abandoned,
+            EntryState::Done(_) => io.free_entry(self.index),
+            EntryState::Free | EntryState::Abandoned => unreachable!("released here only"),
         }
     }
 }
@@ -260,8 +263,8 @@ mod tests {
             request: Request,
         ) -> LocalFuture<Result<(), Errno>> {
             Box::pin(async move {
-                cx.child(&self.first, request).await?;
-                cx.child(&self.second, request).await
+                cx.run_on_route(&self.first, request).await?;
+                cx.run_on_route(&self.second, request).await
             })
         }
     }

@@ -53,9 +53,9 @@ impl Rig {
 
     /// Slots whose requests have completed after one phase.
     fn completed(&mut self) -> Vec<u64> {
-        self.tasks.run();
+        self.tasks.poll_woken();
         let mut out = Vec::new();
-        self.tasks.reap(&mut out);
+        self.tasks.take_completed(&mut out);
         out.iter()
             .map(|done| done.token & u64::from(u32::MAX))
             .collect()
@@ -98,10 +98,10 @@ fn a_task_is_not_polled_when_it_is_taken() {
         })
     });
     assert!(!polled.get() && rig.tasks.has_work() && !rig.tasks.is_empty());
-    rig.tasks.run();
+    rig.tasks.poll_woken();
     assert!(polled.get() && !rig.tasks.is_empty(), "not reaped yet");
     let mut out = Vec::new();
-    rig.tasks.reap(&mut out);
+    rig.tasks.take_completed(&mut out);
     let failed = Completion {
         token: token::new(1, 5),
         result: Err(Errno::IO),
@@ -125,7 +125,7 @@ fn a_task_that_drops_its_io_completes_when_that_has() {
     let out = rig.tasks.next_outgoing().unwrap();
     let mut completions = done(token_of(&out));
     completions.extend(done(9));
-    rig.tasks.take_io(&mut completions);
+    rig.tasks.take_io_completions(&mut completions);
     assert_eq!(completions, done(9), "that of another is left");
     assert_eq!(rig.completed(), [5]);
     assert_eq!(rig.tasks.room(), MAX_TASKS as usize);
@@ -170,25 +170,25 @@ fn tasks_wait_in_order_for_memory_until_the_io_of_its_owner_has_ended() {
         panic!("those that there is memory for, and the one that needs none");
     };
     rig.tasks.stop_source(0);
-    rig.tasks.take_io(&mut done(first));
+    rig.tasks.take_io_completions(&mut done(first));
     assert_eq!(rig.completed(), [1]);
     assert_eq!(
         rig.tasks.next_outgoing().map(|out| token_of(&out)),
         None,
         "nor does the fourth overtake"
     );
-    rig.tasks.take_io(&mut done(second));
+    rig.tasks.take_io_completions(&mut done(second));
     assert_eq!(rig.completed(), [2]);
     let [third] = outgoing(&mut rig)[..] else {
         panic!("it needs more than there is, and goes alone");
     };
-    rig.tasks.take_io(&mut done(third));
+    rig.tasks.take_io_completions(&mut done(third));
     assert_eq!(rig.completed(), [3]);
     let [fourth] = outgoing(&mut rig)[..] else {
         panic!("the last of them");
     };
-    rig.tasks.take_io(&mut done(fifth));
-    rig.tasks.take_io(&mut done(fourth));
+    rig.tasks.take_io_completions(&mut done(fifth));
+    rig.tasks.take_io_completions(&mut done(fourth));
     let mut last = rig.completed();
     last.sort_unstable();
     assert_eq!(last, [4, 5]);
@@ -247,7 +247,7 @@ fn a_source_that_stops_ends_its_delays_and_no_others() {
         })
     });
     assert_eq!(rig.completed(), [9], "nor is a new one delayed");
-    rig.tasks.source_ended(7);
+    rig.tasks.on_source_ended(7);
     rig.spawn(7, 10, |cx, _| {
         Box::pin(async move {
             cx.unless_stopping(std::future::pending()).await;
@@ -302,17 +302,17 @@ fn what_backends_refuse_is_asked_again_in_the_same_order() {
             one.await.and(two.await)
         })
     });
-    rig.tasks.run();
+    rig.tasks.poll_woken();
     let refused = [(); 2].map(|()| rig.tasks.next_outgoing().unwrap());
     let tokens = refused.each_ref().map(token_of);
     for outgoing in refused {
-        rig.tasks.put_back(outgoing);
+        rig.tasks.requeue_outgoing(outgoing);
     }
     let again = [(); 2].map(|()| token_of(&rig.tasks.next_outgoing().unwrap()));
     assert_eq!(again, tokens);
     // In the other order.
-    rig.tasks.take_io(&mut done(tokens[1]));
+    rig.tasks.take_io_completions(&mut done(tokens[1]));
     assert_eq!(rig.completed(), [0; 0]);
-    rig.tasks.take_io(&mut done(tokens[0]));
+    rig.tasks.take_io_completions(&mut done(tokens[0]));
     assert_eq!(rig.completed(), [1]);
 }
