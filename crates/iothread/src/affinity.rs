@@ -39,14 +39,14 @@ pub enum AffinityError {
 }
 
 /// Binds the calling thread, an iothread of this name. Returns the CPUs that it was allowed to use before, for its workers.
-pub(crate) fn bind(iothread: &str, cpus: &[u16]) -> Result<CpuSet, AffinityError> {
+pub(crate) fn bind_thread(iothread: &str, cpus: &[u16]) -> Result<CpuSet, AffinityError> {
     let kernel = |error: rustix::io::Errno| AffinityError::Kernel {
         iothread: iothread.to_owned(),
         error: error.into(),
     };
     let before = sched_getaffinity(None).map_err(kernel)?;
     // The set may be larger than the present affinity, but not larger than what the cpuset allows.
-    let everything = set(0..CpuSet::MAX_CPU);
+    let everything = cpu_set(0..CpuSet::MAX_CPU);
     sched_setaffinity(None, &everything).map_err(kernel)?;
     let allowed = sched_getaffinity(None).map_err(kernel)?;
     let is_allowed = |cpu: &&u16| allowed.is_set(usize::from(**cpu));
@@ -55,26 +55,27 @@ pub(crate) fn bind(iothread: &str, cpus: &[u16]) -> Result<CpuSet, AffinityError
         return Err(AffinityError::NotAllowed {
             iothread: iothread.to_owned(),
             cpu: *cpu,
-            allowed: Ranges(&allowed).to_string(),
+            allowed: CpuRanges(&allowed).to_string(),
         });
     }
-    let wanted = set(cpus.iter().copied().map(usize::from));
+    let wanted = cpu_set(cpus.iter().copied().map(usize::from));
     sched_setaffinity(None, &wanted).map_err(kernel)?;
-    tracing::info!(iothread, cpus = %Ranges(&wanted), "bound to CPUs");
+    tracing::info!(iothread, cpus = %CpuRanges(&wanted), "bound to CPUs");
     Ok(before)
 }
 
 /// Restores the affinity of the calling thread.
-pub(crate) fn unbind(iothread: &str, cpus: &CpuSet) -> Result<(), AffinityError> {
+pub(crate) fn unbind_thread(iothread: &str, cpus: &CpuSet) -> Result<(), AffinityError> {
     sched_setaffinity(None, cpus).map_err(|error| AffinityError::Kernel {
         iothread: iothread.to_owned(),
         error: error.into(),
     })?;
-    tracing::info!(iothread, cpus = %Ranges(cpus), "no longer bound to CPUs");
+    tracing::info!(iothread, cpus = %CpuRanges(cpus), "no longer bound to CPUs");
     Ok(())
 }
 
-fn set(cpus: impl IntoIterator<Item = usize>) -> CpuSet {
+/// A set of these CPUs.
+fn cpu_set(cpus: impl IntoIterator<Item = usize>) -> CpuSet {
     let mut set = CpuSet::new();
     for cpu in cpus {
         set.set(cpu);
@@ -83,9 +84,9 @@ fn set(cpus: impl IntoIterator<Item = usize>) -> CpuSet {
 }
 
 /// Shows a set as `0-3,8`.
-struct Ranges<'a>(&'a CpuSet);
+struct CpuRanges<'a>(&'a CpuSet);
 
-impl fmt::Display for Ranges<'_> {
+impl fmt::Display for CpuRanges<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_set = |cpu: usize| cpu < CpuSet::MAX_CPU && self.0.is_set(cpu);
         let mut comma = "";
@@ -122,7 +123,7 @@ mod tests {
             (&[0, 1, 2, 5, 7, 8], "0-2,5,7-8"),
             (&[1022, 1023], "1022-1023"),
         ] {
-            assert_eq!(Ranges(&set(cpus.iter().copied())).to_string(), shown);
+            assert_eq!(CpuRanges(&cpu_set(cpus.iter().copied())).to_string(), shown);
         }
     }
 
@@ -136,11 +137,11 @@ mod tests {
         let usual = sched_getaffinity(None).unwrap();
         let cpu = (0..CpuSet::MAX_CPU).find(|cpu| usual.is_set(*cpu)).unwrap();
         let (before, bound) = on_a_thread(|| {
-            let before = bind("io0", &[u16::try_from(cpu).unwrap()]).unwrap();
+            let before = bind_thread("io0", &[u16::try_from(cpu).unwrap()]).unwrap();
             (before, sched_getaffinity(None).unwrap())
         });
         assert_eq!(before, usual);
-        assert_eq!(bound, set([cpu]));
+        assert_eq!(bound, cpu_set([cpu]));
     }
 
     #[test]
@@ -149,7 +150,7 @@ mod tests {
         let cpu = (0..CpuSet::MAX_CPU).find(|cpu| usual.is_set(*cpu)).unwrap();
         // No machine that tests run on has that many.
         let cpus = [u16::try_from(cpu).unwrap(), 1023];
-        let error = on_a_thread(|| bind("io0", &cpus)).unwrap_err();
+        let error = on_a_thread(|| bind_thread("io0", &cpus)).unwrap_err();
         let AffinityError::NotAllowed { cpu, allowed, .. } = &error else {
             panic!("{error}");
         };

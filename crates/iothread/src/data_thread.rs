@@ -9,7 +9,7 @@ use engine::{AioSettings, PoolError, PoolSettings};
 use sandbox::Thread;
 use virtqueue::control::StartError;
 
-use crate::affinity::{AffinityError, bind};
+use crate::affinity::{AffinityError, bind_thread};
 use crate::cpu_time::thread_cpu_time_ns;
 use crate::event_loop::{
     IoThread, LoopTotals, PollSettings, Remote, SpawnError, Stopped, ThreadHandle,
@@ -135,18 +135,18 @@ impl DataThread {
             // Before anything is allocated: memory comes from where it is first touched.
             let unbound = match cpu_affinity.as_slice() {
                 [] => None,
-                cpus => Some(bind(&name, cpus)?),
+                cpus => Some(bind_thread(&name, cpus)?),
             };
             enter_sandbox_or_abort(Thread::Iothread);
             engine_settings.pool.cpus = unbound;
             let waker = remote.waker();
             let io = IoContext::new(engine_settings, Arc::new(move || waker.wake()))?;
             let mut runner = QueueRunner::new(remote, io);
-            runner.set_unbound(unbound);
+            runner.set_unbound_cpus(unbound);
             let thread_id = rustix::thread::gettid().as_raw_nonzero().get();
             let totals = IothreadTotals {
                 iterations: cx.totals(),
-                submits: runner.submits(),
+                submits: runner.submit_totals(),
             };
             // Cannot fail: the thread that spawned this one waits for it.
             let _ = started.send((thread_id, totals));

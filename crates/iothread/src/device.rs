@@ -46,7 +46,7 @@ pub(crate) struct InFlight {
 
 /// Handling of parked requests when their queue stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
+pub(crate) enum ParkedAtStop {
     /// They stay in the in-flight region, if there is one.
     Record,
     /// They are returned to the ring if that is possible, else answered as failed.
@@ -54,7 +54,7 @@ pub(crate) enum Stop {
 }
 
 /// Error of a guest that broke its queue.
-pub(crate) type Broken = Box<dyn std::error::Error>;
+pub(crate) type BrokenQueueError = Box<dyn std::error::Error>;
 
 /// The queue of a device, without its ring.
 pub(crate) trait QueueDevice {
@@ -73,7 +73,7 @@ pub(crate) trait QueueDevice {
         cx: QueueContext<'_>,
         chain: &mut Chain,
         budget: usize,
-    ) -> Result<Admission, Broken>;
+    ) -> Result<Admission, BrokenQueueError>;
 
     /// Whether used entries were pushed other than by completions since the last call.
     fn take_has_unpublished(&mut self) -> bool;
@@ -93,7 +93,7 @@ pub(crate) trait QueueDevice {
     }
 
     /// Handles that the queue was enabled. As for [`resume_parked`](Self::resume_parked).
-    fn enabled(&mut self, _cx: QueueContext<'_>) -> bool {
+    fn on_enabled(&mut self, _cx: QueueContext<'_>) -> bool {
         true
     }
 
@@ -101,10 +101,10 @@ pub(crate) trait QueueDevice {
     fn end_admissions(&mut self, _ring: &mut virtqueue::Queue) {}
 
     /// Handles that the queue has stopped: only parked requests are left.
-    fn stop(&mut self, _how: Stop, _cx: QueueContext<'_>) {}
+    fn on_stop(&mut self, _how: ParkedAtStop, _cx: QueueContext<'_>) {}
 
     /// Whether chains are requests that have to be answered.
-    fn has_requests(&self) -> bool {
+    fn chains_are_requests(&self) -> bool {
         true
     }
 
@@ -115,7 +115,7 @@ pub(crate) trait QueueDevice {
     fn take_old(&mut self) -> Option<(AdmitTime, u32)>;
 
     /// Number of parked requests of older generations.
-    fn parked_of_old(&self) -> u32 {
+    fn parked_in_older_generations(&self) -> u32 {
         0
     }
 

@@ -13,10 +13,10 @@ use engine::Completion;
 pub(crate) struct InFlightRequests {
     /// Generations of requests, by slot.
     generations: Vec<u64>,
-    current: u64,
+    current_generation: u64,
     count: usize,
     /// Number of requests of older generations.
-    older: usize,
+    older_count: usize,
     /// Disks that requests of older generations may use.
     retired: Vec<AttachedDisk>,
     /// Senders to be notified when no request of an older generation is in flight.
@@ -25,44 +25,44 @@ pub(crate) struct InFlightRequests {
 
 impl InFlightRequests {
     /// Counts a request that is submitted.
-    pub fn begin(&mut self, slot: u32) {
+    pub fn count_submitted(&mut self, slot: u32) {
         let slot = slot as usize;
         if self.generations.len() <= slot {
             self.generations.resize(slot + 1, 0);
         }
-        self.generations[slot] = self.current;
+        self.generations[slot] = self.current_generation;
         self.count += 1;
     }
 
     /// Counts requests that are done.
-    pub fn complete(&mut self, done: &[Completion]) {
+    pub fn count_completed(&mut self, done: &[Completion]) {
         for completion in done {
             let slot = token::number(completion.token) as usize;
-            self.older -= usize::from(self.generations[slot] < self.current);
+            self.older_count -= usize::from(self.generations[slot] < self.current_generation);
         }
         self.count -= done.len();
     }
 
     /// Keeps a disk until the requests in flight, which may use it, are done.
-    pub fn retire(&mut self, disk: AttachedDisk) {
+    pub fn retire_disk(&mut self, disk: AttachedDisk) {
         self.retired.push(disk);
         self.begin_generation();
     }
 
     /// Notifies `reply` when the requests in flight are done.
-    pub fn settle(&mut self, reply: Sender<()>) {
+    pub fn notify_when_settled(&mut self, reply: Sender<()>) {
         self.settling.push(reply);
         self.begin_generation();
     }
 
     fn begin_generation(&mut self) {
-        self.current += 1;
-        self.older = self.count;
+        self.current_generation += 1;
+        self.older_count = self.count;
     }
 
     /// Releases the disks of older generations and ends the waits for them, if they have no requests.
-    pub fn end_older(&mut self, io: &mut IoContext) {
-        if self.older > 0 {
+    pub fn release_if_older_done(&mut self, io: &mut IoContext) {
+        if self.older_count > 0 {
             return;
         }
         for disk in self.retired.drain(..) {
@@ -87,13 +87,13 @@ impl DiskIo for TrackedIo<'_> {
     }
 
     unsafe fn submit(&mut self, disk: u32, request: Request) {
-        self.in_flight.begin(token::number(request.token));
+        self.in_flight.count_submitted(token::number(request.token));
         // SAFETY: our caller promises the same.
         unsafe { self.io.submit(disk, request) };
     }
 
     fn call(&mut self, disk: u32, call: DiskCall, number: u32) {
-        self.in_flight.begin(number);
+        self.in_flight.count_submitted(number);
         self.io.call(disk, call, number);
     }
 }

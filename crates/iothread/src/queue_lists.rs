@@ -3,7 +3,7 @@
 //! Queues, by their indices, are in three lists, each at most once:
 //! - *active*: was kicked, has completed a request, or was found non-empty. It is polled in every
 //!   iteration, with kicks disabled, until the loop is about to block and finds it empty, or it was
-//!   found empty [`EMPTY_POLLS`](crate::vring::EMPTY_POLLS) times in a row while others kept the loop busy.
+//!   found empty [`MAX_EMPTY_POLLS`](crate::vring::MAX_EMPTY_POLLS) times in a row while others kept the loop busy.
 //! - *stalled*: an engine had no room. It becomes active when a request has completed, ahead of queues
 //!   that did not wait. The list has two parts: queues that got no room at all go before those that got some.
 //! - *unpublished*: has used entries that the guest does not see yet, or is about to end.
@@ -40,6 +40,7 @@ impl QueueLists {
         }
     }
 
+    /// Whether the source waits for room in an engine.
     fn is_stalled(&self, source_index: u32) -> bool {
         self.stalled.contains(source_index) || self.stalled_served.contains(source_index)
     }
@@ -47,7 +48,8 @@ impl QueueLists {
     /// Makes a queue active, if requests may be admitted from it.
     #[inline]
     pub fn activate(&mut self, vring: &mut Vring, source_index: u32) {
-        if self.active.contains(source_index) || self.is_stalled(source_index) || !vring.runs() {
+        if self.active.contains(source_index) || self.is_stalled(source_index) || !vring.may_admit()
+        {
             return;
         }
         self.active.insert(source_index);
@@ -55,16 +57,16 @@ impl QueueLists {
         vring.disable_kicks();
     }
 
-    /// Removes a queue from which no requests are admitted any more.
-    pub fn remove(&mut self, source_index: u32) {
+    /// Removes a queue, from which no requests are admitted any more, from all lists but *unpublished*.
+    pub fn stop_admitting(&mut self, source_index: u32) {
         self.stalled.remove(source_index);
         self.stalled_served.remove(source_index);
         self.active.remove(source_index);
     }
 
     /// Removes a source that has ended from all lists.
-    pub fn forget(&mut self, source_index: u32) {
-        self.remove(source_index);
+    pub fn remove_everywhere(&mut self, source_index: u32) {
+        self.stop_admitting(source_index);
         self.unpublished.remove(source_index);
     }
 
@@ -82,12 +84,13 @@ impl QueueLists {
     pub fn resume_stalled(&mut self, vrings: &mut Vrings, io: &mut IoContext, now: u64) -> bool {
         let waited = !self.stalled.is_empty() || !self.stalled_served.is_empty();
         if waited {
-            self.resume(vrings, io, now);
+            self.submit_stalled(vrings, io, now);
         }
         waited
     }
 
-    fn resume(&mut self, vrings: &mut Vrings, io: &mut IoContext, now: u64) {
+    /// Submits the requests of stalled queues until there is no room, and makes those active that have none left.
+    fn submit_stalled(&mut self, vrings: &mut Vrings, io: &mut IoContext, now: u64) {
         let QueueLists {
             active,
             stalled,
@@ -102,7 +105,7 @@ impl QueueLists {
                 return false;
             };
             let stays = !vring.submit_deferred(io, now);
-            if !stays && vring.runs() {
+            if !stays && vring.may_admit() {
                 vring.empty_polls = 0;
                 active.insert(source_index);
                 resumed += 1;
@@ -124,26 +127,29 @@ impl QueueLists {
     ) -> bool {
         let mut more = false;
         self.active.retain(|source_index| {
-            let Some(vring) = vrings.get_mut(source_index).filter(|vring| vring.runs()) else {
+            let Some(vring) = vrings
+                .get_mut(source_index)
+                .filter(|vring| vring.may_admit())
+            else {
                 return false;
             };
-            let first = vring.next_avail();
+            let avail_before = vring.next_avail();
             let admission = admit(vring);
             if vring.take_has_unpublished() {
                 self.unpublished.insert(source_index);
             }
-            let took = vring.next_avail() != first;
-            if took {
+            let admitted_any = vring.next_avail() != avail_before;
+            if admitted_any {
                 vring.empty_polls = 0;
             }
             match admission {
-                Some(Admission::Drained) => took || !vring.deactivate_if_idle(),
+                Some(Admission::Drained) => admitted_any || !vring.deactivate_if_idle(),
                 Some(Admission::Budget) => {
                     more |= vring.has_available();
                     true
                 }
                 Some(Admission::Stalled) => {
-                    match took {
+                    match admitted_any {
                         true => self.stalled_served.insert(source_index),
                         false => self.stalled.insert(source_index),
                     };
@@ -161,30 +167,33 @@ impl QueueLists {
     }
 
     /// Enables the kicks of all active queues, and keeps those active that have requests.
-    pub fn park(&mut self, vrings: &mut Vrings) -> Parked {
-        let mut parked = Parked::default();
+    pub fn enable_kicks(&mut self, vrings: &mut Vrings) -> KicksEnabled {
+        let mut result = KicksEnabled::default();
         self.active.retain(|source_index| {
-            let Some(vring) = vrings.get_mut(source_index).filter(|vring| vring.runs()) else {
+            let Some(vring) = vrings
+                .get_mut(source_index)
+                .filter(|vring| vring.may_admit())
+            else {
                 return false;
             };
             if vring.kick.is_none() {
-                parked.unkicked = true;
-                parked.found |= vring.has_available();
+                result.any_unkicked = true;
+                result.found_work |= vring.has_available();
                 return true;
             }
-            let found = !vring.arm_kick();
-            parked.found |= found;
+            let found = !vring.enable_kicks_if_empty();
+            result.found_work |= found;
             found
         });
-        parked
+        result
     }
 }
 
-/// Result of parking the queues before the loop blocks.
+/// Result of enabling the kicks of all active queues before the loop blocks.
 #[derive(Default)]
-pub(crate) struct Parked {
+pub(crate) struct KicksEnabled {
     /// Whether there is work.
-    pub found: bool,
+    pub found_work: bool,
     /// Whether there are queues whose guests do not kick.
-    pub unkicked: bool,
+    pub any_unkicked: bool,
 }

@@ -14,7 +14,7 @@ use telemetry::counters::Clock;
 use virtqueue::Chain;
 use virtqueue::control::StartError;
 
-use crate::affinity::{AffinityError, bind, unbind};
+use crate::affinity::{AffinityError, bind_thread, unbind_thread};
 use crate::dispatch::CompletionDispatcher;
 use crate::event_loop::iothread::RunnerContext;
 use crate::event_loop::{HandlerId, Interest, Remote, TimerId};
@@ -61,11 +61,11 @@ pub struct QueueRunner {
     lists: QueueLists,
     completions: Vec<Completion>,
     /// Number of completions that were dispatched already.
-    dispatched: usize,
+    dispatched_count: usize,
     chain: Chain,
     clock: Clock,
     /// Counts of what was submitted to the kernel, for other threads.
-    submits: Arc<SubmitTotals>,
+    submit_totals: Arc<SubmitTotals>,
     /// Whether this iteration has dispatched completions already: more of them wait for the next one.
     has_dispatched: bool,
     /// Whether a queue was left with work because its budget was used up.
@@ -74,7 +74,8 @@ pub struct QueueRunner {
     /// The descriptors of the engines.
     engine_handlers: Vec<HandlerId>,
     /// The affinity of its thread before it was bound, if it was.
-    unbound: Option<CpuSet>,
+    unbound_cpus: Option<CpuSet>,
+    /// The deadline that the timer is armed for, and its ID.
     timer: Option<(u64, TimerId)>,
     /// Number of polls, while there are socket devices.
     polls: u32,
@@ -90,15 +91,15 @@ impl QueueRunner {
             vrings: Vrings::default(),
             lists: QueueLists::default(),
             completions: Vec::new(),
-            dispatched: 0,
+            dispatched_count: 0,
             clock: Clock::new(),
-            submits: Arc::default(),
+            submit_totals: Arc::default(),
             has_dispatched: false,
             chain: Chain::new(),
             more: false,
             trace: Trace::default(),
             engine_handlers: Vec::new(),
-            unbound: None,
+            unbound_cpus: None,
             timer: None,
             polls: 0,
         }
@@ -118,13 +119,13 @@ impl QueueRunner {
 
     /// Counters of requests submitted to the kernel.
     #[must_use]
-    pub fn submits(&self) -> Arc<SubmitTotals> {
-        self.submits.clone()
+    pub fn submit_totals(&self) -> Arc<SubmitTotals> {
+        self.submit_totals.clone()
     }
 
     /// Sets the affinity that its thread had before it was bound.
-    pub(crate) fn set_unbound(&mut self, unbound: Option<CpuSet>) {
-        self.unbound = unbound;
+    pub(crate) fn set_unbound_cpus(&mut self, unbound: Option<CpuSet>) {
+        self.unbound_cpus = unbound;
     }
 
     /// Phase 2: dispatches as many completions as the budget allows.
@@ -132,11 +133,11 @@ impl QueueRunner {
         if self.completions.is_empty() {
             return;
         }
-        if telemetry::tracepoints::reap::enabled() && self.dispatched == 0 {
+        if telemetry::tracepoints::reap::enabled() && self.dispatched_count == 0 {
             telemetry::tracepoints::reap::fire(self.completions.len() as u64);
         }
         let now = self.clock.now();
-        let begin = self.dispatched;
+        let begin = self.dispatched_count;
         let end = self.completions.len().min(begin + COMPLETE_BUDGET);
         let mut dispatcher = CompletionDispatcher {
             io: &mut self.io,
@@ -145,10 +146,10 @@ impl QueueRunner {
             trace: &mut self.trace,
         };
         dispatcher.dispatch(&self.completions[begin..end], now);
-        self.dispatched = end;
+        self.dispatched_count = end;
         if end == self.completions.len() {
             self.completions.clear();
-            self.dispatched = 0;
+            self.dispatched_count = 0;
         }
         // After the admissions, the next iteration has this work.
         self.more |= self
@@ -161,7 +162,7 @@ impl QueueRunner {
     fn complete_after_submit(&mut self) {
         self.io.reap(&mut self.completions);
         self.dispatch_completions();
-        self.publish();
+        self.publish_queues();
         // Reaping may have found requests to continue: a short transfer, a flush after a discard. If the next iteration has work,
         // they are submitted then: tasks would take the room that stalled queues are to share with them.
         if !self.more {
@@ -174,12 +175,12 @@ impl QueueRunner {
     fn flush_batch(&mut self) {
         if self.io.submits_anything() {
             self.io.flush_batch();
-            self.submits.update(&self.io);
+            self.submit_totals.update(&self.io);
         }
     }
 
     /// Publishes the used entries of each queue once, with at most one signal.
-    fn publish(&mut self) {
+    fn publish_queues(&mut self) {
         while let Some(source_index) = self.lists.unpublished.pop() {
             if let Some(vring) = self.vrings.get_mut(source_index) {
                 if vring.publish(|| self.trace.record_signal(source_index)) {
@@ -194,7 +195,8 @@ impl QueueRunner {
         }
     }
 
-    fn start(
+    /// Starts a queue, and returns its index.
+    fn start_queue(
         &mut self,
         cx: &mut RunnerContext<Self>,
         setup: VringSetup,
@@ -208,7 +210,7 @@ impl QueueRunner {
         let started = Vring::new(setup, source_index, &remote, attach).map_err(StartError::from);
         let started = started.and_then(|(mut vring, kick)| {
             if let Err(error) = set_kick(&mut vring, kick, source_index, cx) {
-                self.detach(vring);
+                self.detach_disks(vring);
                 return Err(error);
             }
             Ok(vring)
@@ -252,20 +254,20 @@ impl QueueRunner {
     }
 
     /// Runs a command for the queue with this index, if there is one.
-    fn control(
+    fn with_queue(
         &mut self,
         cx: &mut RunnerContext<Self>,
         source_index: u32,
-        control: impl FnOnce(&mut Vring, Controls<'_>),
+        run: impl FnOnce(&mut Vring, Controls<'_>),
     ) {
         let (vrings, controls) = self.controls(cx, source_index);
         if let Some(vring) = vrings.get_mut(source_index) {
-            control(vring, controls);
+            run(vring, controls);
         }
     }
 
     /// Detaches the disks of a queue that has ended, with nothing in flight.
-    fn detach(&mut self, vring: Vring) {
+    fn detach_disks(&mut self, vring: Vring) {
         for disk in vring.into_disks() {
             self.io.detach(disk);
         }
@@ -273,19 +275,20 @@ impl QueueRunner {
 
     /// Binds the thread. Its worker threads keep the affinity that it had before it was bound for the first time.
     fn set_cpu_affinity(&mut self, iothread: &str, cpus: &[u16]) -> Result<(), AffinityError> {
-        match (cpus, &self.unbound) {
+        match (cpus, &self.unbound_cpus) {
             ([], None) => {}
-            ([], Some(unbound)) => unbind(iothread, unbound)?,
+            ([], Some(unbound)) => unbind_thread(iothread, unbound)?,
             _ => {
-                let before = bind(iothread, cpus)?;
-                let unbound = *self.unbound.get_or_insert(before);
+                let before = bind_thread(iothread, cpus)?;
+                let unbound = *self.unbound_cpus.get_or_insert(before);
                 self.io.set_worker_cpus(unbound);
             }
         }
         Ok(())
     }
 
-    fn stop(&mut self, cx: &mut RunnerContext<Self>, source_index: u32, reply: Sender<u32>) {
+    /// Stops a queue or a socket device. It ends, and `reply` is notified, when nothing of it is in flight.
+    fn stop_source(&mut self, cx: &mut RunnerContext<Self>, source_index: u32, reply: Sender<u32>) {
         let Some(vring) = self.vrings.get_mut(source_index) else {
             return self.stop_socket_device(cx, source_index, reply);
         };
@@ -294,16 +297,17 @@ impl QueueRunner {
         }
         vring.begin_stop(reply);
         self.io.stop_source(source_index);
-        if vring.runs() {
+        if vring.may_admit() {
             self.lists.activate(vring, source_index);
         } else {
-            self.lists.remove(source_index);
+            self.lists.stop_admitting(source_index);
         }
         // The notify phase ends it, now or after its last completion.
         self.lists.unpublished.insert(source_index);
     }
 
-    fn kicked(&mut self, source_index: u32) {
+    /// Makes a queue active that the guest has kicked.
+    fn on_kick(&mut self, source_index: u32) {
         if let Some(vring) = self.vrings.get_mut(source_index) {
             if telemetry::tracepoints::kick::enabled() {
                 vring.trace_kick();
@@ -321,14 +325,14 @@ impl QueueRunner {
         if !vring.has_drained() {
             return;
         }
-        self.lists.remove(source_index);
+        self.lists.stop_admitting(source_index);
         if let Some(reply) = vring.stopping.take() {
             // Before the answer: its receiver may close the disk and unmap the memory then, and finds
             // that nothing else holds them.
-            let base = vring.end(&mut self.io, self.clock.now());
+            let base = vring.shut_down(&mut self.io, self.clock.now());
             self.io.source_ended(source_index);
             if let Some(vring) = self.vrings.remove(source_index) {
-                self.detach(*vring);
+                self.detach_disks(*vring);
             }
             self.trace.log_percentiles();
             // The receiver may be gone; ignore the error.

@@ -18,7 +18,7 @@ use crate::in_flight::{InFlightRequests, TrackedIo};
 use crate::socket_device::{SOURCES, SocketDevice};
 
 /// Limit of turns of a socket device in a row.
-const TURNS: usize = 4;
+const MAX_TURNS: usize = 4;
 
 /// A socket device, its disks and its watched descriptors.
 pub(crate) struct RunningSocketDevice {
@@ -30,12 +30,12 @@ pub(crate) struct RunningSocketDevice {
     /// Deadline that the loop's timer was armed for.
     armed_ns: Option<u64>,
     /// Whether its last turn has left work.
-    more: bool,
+    has_more: bool,
     predictor: PollPredictor,
     /// Counts messages of its front-end and completions of its disks.
     progress: u64,
     /// Whether its socket is polled.
-    polled: bool,
+    is_polled: bool,
     /// Whether requests may not be submitted.
     pub disabled: bool,
     in_flight: InFlightRequests,
@@ -52,10 +52,10 @@ impl RunningSocketDevice {
             source_index,
             handlers: [None; SOURCES],
             armed_ns: None,
-            more: false,
+            has_more: false,
             predictor: PollPredictor::default(),
             progress: 0,
-            polled: false,
+            is_polled: false,
             disabled: false,
             in_flight: InFlightRequests::default(),
             stopping: None,
@@ -103,7 +103,7 @@ impl RunningSocketDevice {
     /// Completes requests. Its turn follows.
     pub fn complete(&mut self, done: &[Completion]) {
         self.progress += 1;
-        self.in_flight.complete(done);
+        self.in_flight.count_completed(done);
         self.device.complete(done);
     }
 
@@ -114,7 +114,7 @@ impl RunningSocketDevice {
         found
     }
 
-    /// As for a queue.
+    /// The time until which polling for its next message or completion pays.
     pub fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
         let turn = match u32::try_from(self.device.in_flight()) {
             Ok(0) => Turn::Guest,
@@ -128,11 +128,11 @@ impl RunningSocketDevice {
                 .poll_until(settings, now_ns, self.progress, turn),
             false => 0,
         };
-        self.polled = until_ns > now_ns;
+        self.is_polled = until_ns > now_ns;
         until_ns
     }
 
-    /// As for a queue.
+    /// Learns from the idle time after [`RunningSocketDevice::poll_until`], which has ended.
     pub fn learn(&mut self, settings: &PollSettings, idle: Idle) {
         self.predictor.learn(settings, idle, self.progress);
     }
@@ -140,10 +140,10 @@ impl RunningSocketDevice {
     /// Runs its turn. False: requests wait for room.
     pub fn run(&mut self, io: &mut IoContext, now_ns: u64) -> bool {
         let mut has_room = true;
-        for _ in 0..TURNS {
-            self.more = self.device.run(now_ns);
+        for _ in 0..MAX_TURNS {
+            self.has_more = self.device.run(now_ns);
             has_room = self.submit(io);
-            if !self.more {
+            if !self.has_more {
                 break;
             }
         }
@@ -152,7 +152,7 @@ impl RunningSocketDevice {
 
     /// Submits the requests of one turn. False: requests wait for room.
     fn submit(&mut self, io: &mut IoContext) -> bool {
-        self.in_flight.end_older(io);
+        self.in_flight.release_if_older_done(io);
         if self.disabled || self.stopping.is_some() {
             return true;
         }
@@ -168,23 +168,25 @@ impl RunningSocketDevice {
 
     /// Whether its last turn has left work.
     pub fn has_more(&self) -> bool {
-        self.more
+        self.has_more
     }
 
     /// Whether its watches or its timer have to be updated after a turn, or it is to end.
     pub fn needs_update(&mut self) -> bool {
         let deadline_ns = self.device.deadline_ns();
-        self.more
+        self.has_more
             || self.stopping.is_some()
-            || self.watches_change()
+            || self.watches_changed()
             || deadline_ns.is_some_and(|at| self.is_earlier(at))
     }
 
+    /// Whether this deadline is before the one that the timer was armed for.
     fn is_earlier(&self, deadline_ns: u64) -> bool {
         self.armed_ns.is_none_or(|armed_ns| deadline_ns < armed_ns)
     }
 
-    fn watches_change(&self) -> bool {
+    /// Whether the device has other descriptors to watch than those that are watched.
+    fn watches_changed(&self) -> bool {
         let wanted = self.device.sources();
         let other = |(watched, wanted): (&Option<HandlerId>, &Option<_>)| {
             watched.is_some() != wanted.is_some()
@@ -193,7 +195,7 @@ impl RunningSocketDevice {
     }
 
     /// Updates its watched descriptors, by `add` and `delete` of the loop.
-    pub fn watch(
+    pub fn apply_watches(
         &mut self,
         mut add: impl FnMut(OwnedFd, Interest, u8) -> std::io::Result<HandlerId>,
         mut delete: impl FnMut(HandlerId),
@@ -221,26 +223,28 @@ impl RunningSocketDevice {
     }
 
     /// Notifies `reply` when all requests submitted so far are done.
-    pub fn settle(&mut self, reply: Sender<()>) {
-        self.in_flight.settle(reply);
+    pub fn notify_when_settled(&mut self, reply: Sender<()>) {
+        self.in_flight.notify_when_settled(reply);
     }
 
     /// Replaces the disks of this node, or of an earlier one of its name. Requests in flight use the old ones until they are done.
     pub fn set_node(&mut self, node: &Node, mut attach: impl FnMut() -> AttachedDisk) {
         for disk in &mut self.disks {
             if disk.node().name() == node.name() {
-                self.in_flight.retire(std::mem::replace(disk, attach()));
+                self.in_flight
+                    .retire_disk(std::mem::replace(disk, attach()));
             }
         }
     }
 
+    /// Begins to stop it: `reply` is notified when it has ended.
     pub fn stop(&mut self, reply: Sender<u32>) {
         self.device.stop();
         self.stopping = Some(reply);
     }
 
     /// The sender to notify of its end, if it was stopped and nothing is in flight.
-    pub fn ended(&mut self) -> Option<Sender<u32>> {
+    pub fn take_reply_if_drained(&mut self) -> Option<Sender<u32>> {
         if self.stopping.is_none() || self.device.in_flight() > 0 {
             return None;
         }
@@ -262,17 +266,17 @@ pub(crate) struct SocketDevices {
     /// The one whose socket was polled last, as a position in `used_indices`.
     last_polled: usize,
     /// Indices of those whose watches or timers have to be updated.
-    to_update: Vec<u32>,
+    indices_to_update: Vec<u32>,
 }
 
 impl SocketDevices {
-    pub fn put(&mut self, running: RunningSocketDevice) {
+    pub fn add(&mut self, running: RunningSocketDevice) {
         let source_index = running.source_index as usize;
         if self.devices.len() <= source_index {
             self.devices.resize_with(source_index + 1, || None);
         }
         self.used_indices.push(running.source_index);
-        self.to_update.reserve(self.used_indices.len());
+        self.indices_to_update.reserve(self.used_indices.len());
         self.devices[source_index] = Some(Box::new(running));
     }
 
@@ -282,13 +286,13 @@ impl SocketDevices {
     }
 
     /// The next one whose socket is polled, in turn.
-    pub fn next_polled(&mut self) -> Option<&mut RunningSocketDevice> {
+    pub fn next_to_poll(&mut self) -> Option<&mut RunningSocketDevice> {
         for _ in 0..self.used_indices.len() {
             self.last_polled = (self.last_polled + 1) % self.used_indices.len();
             let source_index = self.used_indices[self.last_polled];
             if self
                 .get_mut(source_index)
-                .is_some_and(|running| running.polled)
+                .is_some_and(|running| running.is_polled)
             {
                 return self.get_mut(source_index);
             }
@@ -298,27 +302,27 @@ impl SocketDevices {
 
     /// Has the watches and the timer of this one updated before the iteration ends.
     pub fn schedule_update(&mut self, source_index: u32) {
-        if !self.to_update.contains(&source_index) {
-            self.to_update.push(source_index);
+        if !self.indices_to_update.contains(&source_index) {
+            self.indices_to_update.push(source_index);
         }
     }
 
     /// Whether any is to be updated.
     #[inline]
     pub fn any_needs_update(&self) -> bool {
-        !self.to_update.is_empty()
+        !self.indices_to_update.is_empty()
     }
 
     /// The next one to update.
-    pub fn next_update(&mut self) -> Option<u32> {
-        self.to_update.pop()
+    pub fn pop_to_update(&mut self) -> Option<u32> {
+        self.indices_to_update.pop()
     }
 
     pub fn get_mut(&mut self, source_index: u32) -> Option<&mut RunningSocketDevice> {
         self.devices.get_mut(source_index as usize)?.as_deref_mut()
     }
 
-    pub fn take(&mut self, source_index: u32) -> Option<Box<RunningSocketDevice>> {
+    pub fn remove(&mut self, source_index: u32) -> Option<Box<RunningSocketDevice>> {
         let running = self.devices.get_mut(source_index as usize)?.take()?;
         self.used_indices.retain(|other| *other != source_index);
         Some(running)

@@ -21,7 +21,7 @@ macro_rules! log {
 }
 
 /// Logs one line for each engine that was created.
-pub fn log(io: &IoContext) {
+pub fn log_engine_totals(io: &IoContext) {
     log!(io.aio_stats(), "Linux AIO", synchronous);
     log!(io.ring_stats(), "io_uring", retried, fixed);
 }

@@ -14,10 +14,10 @@ use telemetry::queue::Admission;
 use virtqueue::control::{Descriptors, QueueSetup};
 use virtqueue::{Chain, GuestMemory, QueueLog, RingError};
 
-use crate::device::{QueueContext, QueueDevice, Stop, new_queue};
-use crate::epochs::Epochs;
+use crate::device::{ParkedAtStop, QueueContext, QueueDevice, new_queue};
 use crate::event_loop::{HandlerId, Idle, PollPredictor, PollSettings, Remote, Turn};
 use crate::messages::{Message, QueueRegistration, QueueReports, Resume, ScsiMessage, VringSetup};
+use crate::older_generations::OlderGenerations;
 
 /// Limit of requests admitted from one queue per iteration. It bounds how long the other queues of
 /// the iothread wait for their turn, and the guest for its completions.
@@ -26,7 +26,7 @@ pub(crate) const ADMIT_BUDGET: usize = 64;
 /// Number of polls in a row that find an active queue empty before its kicks are enabled again. So many polls cost
 /// about as much as the kick that they spare, which is the best choice without knowing when
 /// the next request comes.
-pub(crate) const EMPTY_POLLS: u16 = 256;
+pub(crate) const MAX_EMPTY_POLLS: u16 = 256;
 
 /// A started queue. Aligned to two cache lines, which a processor fetches in pairs.
 #[repr(align(128))]
@@ -36,19 +36,22 @@ pub(crate) struct Vring {
     /// Its index among the sources of its iothread.
     source_index: u32,
     memory: Arc<GuestMemory>,
-    epochs: Epochs,
+    older_generations: OlderGenerations,
     /// Whether its memory is registered with the iothread's io_uring, each generation separately.
     fixed_buffers: bool,
     reports: Option<QueueReports>,
+    /// The loop's handler of its kick descriptor; `None`: its front-end does not kick.
     pub kick: Option<HandlerId>,
+    /// Signals the guest.
     call: Option<OwnedFd>,
+    /// Signals that the queue is broken.
     err: Option<OwnedFd>,
     pub enabled: bool,
     broken: bool,
     /// Receives the base of the queue once it has drained.
     pub stopping: Option<Sender<u32>>,
     /// Handling of its parked requests when it stops.
-    stop: Stop,
+    parked_at_stop: ParkedAtStop,
     /// Number of polls in a row that found it empty while it was active.
     pub empty_polls: u16,
     /// Predicts whether polling for it pays.
@@ -107,7 +110,7 @@ impl Vring {
             ),
             source_index,
             memory,
-            epochs: Epochs::default(),
+            older_generations: OlderGenerations::default(),
             fixed_buffers,
             reports,
             kick: None,
@@ -116,7 +119,7 @@ impl Vring {
             enabled,
             broken: false,
             stopping: None,
-            stop: Stop::Return,
+            parked_at_stop: ParkedAtStop::Return,
             empty_polls: 0,
             predictor: PollPredictor::default(),
             registration: None,
@@ -126,7 +129,7 @@ impl Vring {
 
     /// The device, and the context for its calls.
     #[inline]
-    fn device<'a>(
+    fn device_and_context<'a>(
         &'a mut self,
         io: &'a mut IoContext,
         now: u64,
@@ -165,15 +168,15 @@ impl Vring {
 
     /// Leaves parked requests in the in-flight region, if there is one, when the queue stops.
     pub fn leave_parked_at_stop(&mut self) {
-        self.stop = Stop::Record;
+        self.parked_at_stop = ParkedAtStop::Record;
     }
 
     /// Duplicates of its descriptors; `kick` is the one that the loop watches.
     pub fn descriptors(&self, kick: Option<BorrowedFd<'_>>) -> io::Result<Descriptors> {
         Ok(Descriptors {
-            kick: duplicate(kick)?,
-            call: duplicate(self.call.as_ref())?,
-            err: duplicate(self.err.as_ref())?,
+            kick: duplicate_fd(kick)?,
+            call: duplicate_fd(self.call.as_ref())?,
+            err: duplicate_fd(self.err.as_ref())?,
         })
     }
 
@@ -183,7 +186,7 @@ impl Vring {
     }
 
     /// Whether requests may be admitted from it.
-    pub fn runs(&self) -> bool {
+    pub fn may_admit(&self) -> bool {
         !self.broken
             && if self.stopping.is_none() {
                 self.enabled
@@ -197,8 +200,8 @@ impl Vring {
     /// parked requests are to stay in the region.
     #[cold]
     fn has_recovered_requests(&self) -> bool {
-        let stays = self.stop == Stop::Record && !self.enabled;
-        self.device.has_requests() && !stays && self.ring.has_recovered()
+        let stays = self.parked_at_stop == ParkedAtStop::Record && !self.enabled;
+        self.device.chains_are_requests() && !stays && self.ring.has_recovered()
     }
 
     /// Begins to stop it: no new requests are admitted. Its base is sent to `reply` once it has drained.
@@ -218,7 +221,7 @@ impl Vring {
     /// Whether it was stopped and has nothing in flight but parked requests.
     pub fn has_drained(&self) -> bool {
         let in_flight = self.device.in_flight();
-        self.stopping.is_some() && in_flight.requests == in_flight.parked && !self.runs()
+        self.stopping.is_some() && in_flight.requests == in_flight.parked && !self.may_admit()
     }
 
     #[inline]
@@ -231,7 +234,7 @@ impl Vring {
     }
 
     /// Enables kicks. False, and kicks stay disabled, when there is a request already.
-    pub fn arm_kick(&mut self) -> bool {
+    pub fn enable_kicks_if_empty(&mut self) -> bool {
         let found = self.ring.enable_kicks();
         if found {
             self.disable_kicks();
@@ -243,11 +246,11 @@ impl Vring {
     #[inline]
     pub fn deactivate_if_idle(&mut self) -> bool {
         self.empty_polls = self.empty_polls.wrapping_add(1);
-        if self.empty_polls < EMPTY_POLLS {
+        if self.empty_polls < MAX_EMPTY_POLLS {
             return false;
         }
         self.empty_polls = 0;
-        self.kick.is_some() && self.arm_kick()
+        self.kick.is_some() && self.enable_kicks_if_empty()
     }
 
     /// The time until which polling for its next request or completion pays.
@@ -287,11 +290,11 @@ impl Vring {
         if !self.ring.has_available() {
             return Some(Admission::Drained);
         }
-        let (device, cx) = self.device(io, now());
+        let (device, cx) = self.device_and_context(io, now());
         let admission = device.admit(cx, chain, ADMIT_BUDGET);
-        self.release_old(io);
+        self.release_old_generations(io);
         self.end_admissions_if_finished();
-        admission.map_err(|error| self.break_down(&error)).ok()
+        admission.map_err(|error| self.mark_broken(&error)).ok()
     }
 
     /// Whether the device has pushed used entries other than by completions.
@@ -302,14 +305,14 @@ impl Vring {
 
     /// Phase 2: completes block requests of this queue, `now` in ticks.
     pub fn complete(&mut self, done: &[Completion], io: &mut IoContext, now: u64) {
-        let (device, cx) = self.device(io, now);
+        let (device, cx) = self.device_and_context(io, now);
         device.complete(done, cx);
-        self.release_old(io);
+        self.release_old_generations(io);
     }
 
-    /// Phase 3: publishes used entries, with at most one signal. `signals` is called before that. True if requests wait for room in
-    /// an engine.
-    pub fn publish(&mut self, signals: impl FnOnce()) -> bool {
+    /// Phase 3: publishes used entries, with at most one signal. `before_signal` is called before that. True if requests wait
+    /// for room in an engine.
+    pub fn publish(&mut self, before_signal: impl FnOnce()) -> bool {
         let signal = self.ring.publish() && self.call.is_some();
         if telemetry::tracepoints::notify::enabled() {
             self.trace_notify(signal);
@@ -317,7 +320,7 @@ impl Vring {
         // The statistics are updated before the signal. A guest that polls may see its used entries earlier.
         let deferred = self.device.end_batch();
         if signal && let Some(call) = &self.call {
-            signals();
+            before_signal();
             send_signal(call);
             self.device.stats().notifications().add(1);
         }
@@ -352,11 +355,11 @@ impl Vring {
         io: &mut IoContext,
         now: u64,
     ) -> bool {
-        let (device, cx) = self.device(io, now);
+        let (device, cx) = self.device_and_context(io, now);
         let handled = device.handle_message(message, cx);
         // The notify phase follows in any case.
         self.take_has_unpublished();
-        self.release_old(io);
+        self.release_old_generations(io);
         if self.broken {
             self.device.end_admissions(&mut self.ring);
         }
@@ -366,7 +369,7 @@ impl Vring {
 
     /// Submits requests that waited for room in an engine. True: none waits any more.
     pub fn submit_deferred(&mut self, io: &mut IoContext, now: u64) -> bool {
-        let (device, cx) = self.device(io, now);
+        let (device, cx) = self.device_and_context(io, now);
         let done = device.submit_deferred(cx);
         self.publish_answers(io);
         done
@@ -375,7 +378,7 @@ impl Vring {
     /// Retries or answers parked requests. True: all of them, or they wait for the queue to be enabled.
     #[must_use]
     pub fn resume_parked(&mut self, how: Resume, io: &mut IoContext, now: u64) -> bool {
-        let (device, cx) = self.device(io, now);
+        let (device, cx) = self.device_and_context(io, now);
         let done = device.resume_parked(how, cx);
         self.publish_answers(io);
         done
@@ -387,8 +390,8 @@ impl Vring {
         if !self.enabled {
             return true;
         }
-        let (device, cx) = self.device(io, now);
-        let done = device.enabled(cx);
+        let (device, cx) = self.device_and_context(io, now);
+        let done = device.on_enabled(cx);
         self.publish_answers(io);
         done
     }
@@ -398,7 +401,7 @@ impl Vring {
         if self.take_has_unpublished() {
             self.publish(|| ());
         }
-        self.release_old(io);
+        self.release_old_generations(io);
     }
 
     /// Reports unfinished requests that were admitted in this period.
@@ -410,21 +413,25 @@ impl Vring {
 
     /// Ends a queue that has [drained](Self::has_drained): its parked requests leave it, and its memory and disk are not used any
     /// more. Returns its base.
-    pub fn end(&mut self, io: &mut IoContext, now: u64) -> u32 {
-        let how = self.stop;
-        let (device, cx) = self.device(io, now);
-        device.stop(how, cx);
+    pub fn shut_down(&mut self, io: &mut IoContext, now: u64) -> u32 {
+        let how = self.parked_at_stop;
+        let (device, cx) = self.device_and_context(io, now);
+        device.on_stop(how, cx);
         self.publish_answers(io);
         // The next process that uses the rings expects to be kicked.
         self.ring.enable_kicks();
-        debug_assert_eq!(self.epochs.in_flight(), 0, "they end with their requests");
+        debug_assert_eq!(
+            self.older_generations.in_flight(),
+            0,
+            "they end with their requests"
+        );
         self.device.stats().size().set(0);
         self.leave_memory(&self.memory, io);
         self.ring.base()
     }
 
     /// Stops a queue that the guest broke, and reports it.
-    fn break_down(&mut self, error: &dyn Display) {
+    fn mark_broken(&mut self, error: &dyn Display) {
         if self.broken {
             return;
         }
@@ -434,7 +441,7 @@ impl Vring {
             "the guest's driver broke this queue: it is stopped until the driver resets the device"
         );
         if let Some(reports) = &self.reports {
-            reports.broken(error);
+            reports.report_broken(error);
         }
         if let Some(err) = &self.err {
             send_signal(err);
@@ -450,6 +457,6 @@ fn send_signal(fd: &OwnedFd) {
 }
 
 /// Duplicates a descriptor.
-fn duplicate(fd: Option<impl AsFd>) -> io::Result<Option<OwnedFd>> {
+fn duplicate_fd(fd: Option<impl AsFd>) -> io::Result<Option<OwnedFd>> {
     fd.map(|fd| fd.as_fd().try_clone_to_owned()).transpose()
 }

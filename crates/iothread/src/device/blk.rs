@@ -7,7 +7,7 @@ use virtio_blk::{Retried, Status};
 use virtqueue::Chain;
 
 use super::parked::{ParkedQueue, ParkedRequest};
-use super::{Broken, InFlight, QueueContext, QueueDevice, Stop};
+use super::{BrokenQueueError, InFlight, ParkedAtStop, QueueContext, QueueDevice};
 use crate::messages::{QueueReports, Resume};
 use crate::on_error::ErrorAction;
 
@@ -29,8 +29,8 @@ impl BlkQueue {
 
     /// Retries as many parked requests as there is room for; true: all that are to be retried. None while the queue is
     /// disabled: its disk may be about to be replaced.
-    fn retry(&mut self, cx: &mut QueueContext<'_>) -> bool {
-        while self.parked.wants_room() {
+    fn retry_parked(&mut self, cx: &mut QueueContext<'_>) -> bool {
+        while self.parked.has_retries() {
             if !cx.enabled {
                 self.parked.retry_when_enabled();
                 return true;
@@ -47,24 +47,24 @@ impl BlkQueue {
                 place: cx.source_index,
             };
             if self.queue.retry(parked.slot, io) == Retried::Beyond {
-                self.give_up(&parked, cx);
+                self.fail_parked(&parked, cx);
             }
         }
         true
     }
 
     /// Answers a parked request as failed.
-    fn give_up(&mut self, parked: &ParkedRequest, cx: &mut QueueContext<'_>) {
+    fn fail_parked(&mut self, parked: &ParkedRequest, cx: &mut QueueContext<'_>) {
         if let Some(reports) = cx.reports {
             let read = self.queue.is_read(parked.slot);
-            reports.export.reported(read, parked.errno);
+            reports.export.report_guest_error(read, parked.errno);
         }
         self.queue.give_up(cx.ring, parked.slot, cx.now);
     }
 }
 
 /// Handles a block request that the disk has failed. Returns the status to answer with; `None`: it is parked.
-fn failed(
+fn answer_or_park(
     queue: &virtio_blk::Queue,
     parked: &mut ParkedQueue,
     reports: Option<&QueueReports>,
@@ -115,7 +115,7 @@ impl QueueDevice for BlkQueue {
         cx: QueueContext<'_>,
         chain: &mut Chain,
         budget: usize,
-    ) -> Result<Admission, Broken> {
+    ) -> Result<Admission, BrokenQueueError> {
         let io = &mut SourceIo {
             io: cx.io,
             disks: &self.disk,
@@ -132,7 +132,7 @@ impl QueueDevice for BlkQueue {
     fn complete(&mut self, done: &[Completion], cx: QueueContext<'_>) {
         let BlkQueue { queue, parked, .. } = self;
         queue.complete(cx.ring, done, cx.now, |queue, slot, errno| {
-            failed(queue, parked, cx.reports, slot, errno)
+            answer_or_park(queue, parked, cx.reports, slot, errno)
         });
     }
 
@@ -142,38 +142,38 @@ impl QueueDevice for BlkQueue {
     }
 
     fn submit_deferred(&mut self, mut cx: QueueContext<'_>) -> bool {
-        self.retry(&mut cx)
+        self.retry_parked(&mut cx)
     }
 
     fn resume_parked(&mut self, how: Resume, mut cx: QueueContext<'_>) -> bool {
         match how {
             Resume::Report => {
                 while let Some(parked) = self.parked.pop(cx.reports) {
-                    self.give_up(&parked, &mut cx);
+                    self.fail_parked(&parked, &mut cx);
                 }
                 true
             }
             Resume::Retry => {
                 self.parked.retry_all();
-                self.retry(&mut cx)
+                self.retry_parked(&mut cx)
             }
         }
     }
 
-    fn enabled(&mut self, cx: QueueContext<'_>) -> bool {
-        !self.parked.take_when_enabled() || self.resume_parked(Resume::Retry, cx)
+    fn on_enabled(&mut self, cx: QueueContext<'_>) -> bool {
+        !self.parked.take_retry_on_enable() || self.resume_parked(Resume::Retry, cx)
     }
 
-    /// ParkedRequest requests that may stay in the in-flight region are found there by the next process. Else they are returned to the ring
-    /// if no other requests were popped after the first of them, and are answered as failed if some were.
-    fn stop(&mut self, how: Stop, mut cx: QueueContext<'_>) {
+    /// Parked requests that may stay in the in-flight region are found there by the next process. Else they are returned to
+    /// the ring if no other requests were popped after the first of them, and are answered as failed if some were.
+    fn on_stop(&mut self, how: ParkedAtStop, mut cx: QueueContext<'_>) {
         let queue = &self.queue;
         let slots = self.parked.slots().flat_map(|slot| queue.merged(slot));
         let chains: Vec<_> = slots.map(|slot| queue.chain(slot)).collect();
         if chains.is_empty() {
             return;
         }
-        let recorded = how == Stop::Record && cx.ring.has_recorder();
+        let recorded = how == ParkedAtStop::Record && cx.ring.has_recorder();
         let kept = recorded || cx.ring.unpop_all(&chains);
         if recorded {
             cx.ring.leave(&chains);
@@ -194,7 +194,7 @@ impl QueueDevice for BlkQueue {
             if kept {
                 self.queue.release_unanswered(parked.slot);
             } else {
-                self.give_up(&parked, &mut cx);
+                self.fail_parked(&parked, &mut cx);
             }
         }
     }
@@ -207,8 +207,9 @@ impl QueueDevice for BlkQueue {
         self.queue.take_old()
     }
 
-    fn parked_of_old(&self) -> u32 {
-        self.parked.requests_of(|slot| self.queue.is_old(slot))
+    fn parked_in_older_generations(&self) -> u32 {
+        self.parked
+            .requests_in_slots(|slot| self.queue.is_old(slot))
     }
 
     fn report_late(&self, after: u64, until: u64, now: u64, reports: &QueueReports) {
@@ -218,7 +219,9 @@ impl QueueDevice for BlkQueue {
         let (requests, oldest) = queue.older(after, until, |slot| parked.contains(&slot));
         if requests > 0 {
             let oldest_ticks = now.saturating_sub(oldest);
-            reports.export.late(reports.queue, requests, oldest_ticks);
+            reports
+                .export
+                .report_late(reports.queue, requests, oldest_ticks);
         }
     }
 

@@ -1,4 +1,4 @@
-//! ParkedRequest requests: block requests that the disk has failed and that the export's error policy keeps until a client of a
+//! Parked requests: block requests that the disk has failed and that the export's error policy keeps until a client of a
 //! monitor resumes them.
 //!
 //! They keep their slots and their memory map. Other requests of the queue continue: no driver may rely on an order among
@@ -19,7 +19,7 @@ pub(super) struct ParkedRequest {
     pub errno: Errno,
 }
 
-/// ParkedRequest requests of a queue.
+/// Parked requests of a queue.
 #[derive(Default)]
 pub(super) struct ParkedQueue {
     /// In the order in which they failed.
@@ -27,21 +27,23 @@ pub(super) struct ParkedQueue {
     /// Number of requests, from the first one on, that are to be retried as soon as there is room.
     retries: usize,
     /// All of them are to be retried once the queue is enabled.
-    when_enabled: bool,
+    retry_on_enable: bool,
 }
 
 impl ParkedQueue {
+    /// Adds a request that the disk has just failed, and counts it for its export.
     pub fn push(&mut self, parked: ParkedRequest, reports: &QueueReports) {
-        let of_export = reports.export.parked();
-        of_export.add(parked.requests, parked.errno);
+        let export_parked = reports.export.parked();
+        export_parked.count_parked(parked.requests, parked.errno);
         self.list.push_back(parked);
     }
 
+    /// Removes the request that failed first, to be retried or answered, and counts it for its export.
     pub fn pop(&mut self, reports: Option<&QueueReports>) -> Option<ParkedRequest> {
         let parked = self.list.pop_front()?;
         self.retries = self.retries.saturating_sub(1);
         if let Some(reports) = reports {
-            reports.export.parked().remove(parked.requests);
+            reports.export.parked().count_resumed(parked.requests);
         }
         Some(parked)
     }
@@ -52,7 +54,7 @@ impl ParkedQueue {
     }
 
     /// Number of requests of the guest in slots of which this is true.
-    pub fn requests_of(&self, is_counted: impl Fn(u32) -> bool) -> u32 {
+    pub fn requests_in_slots(&self, is_counted: impl Fn(u32) -> bool) -> u32 {
         let counted = self.list.iter().filter(|parked| is_counted(parked.slot));
         counted.map(|parked| parked.requests).sum()
     }
@@ -62,7 +64,7 @@ impl ParkedQueue {
     }
 
     /// Whether some wait for room to be retried.
-    pub fn wants_room(&self) -> bool {
+    pub fn has_retries(&self) -> bool {
         self.retries > 0
     }
 
@@ -74,11 +76,11 @@ impl ParkedQueue {
     /// Has all of them retried once the queue is enabled, and not before.
     pub fn retry_when_enabled(&mut self) {
         self.retries = 0;
-        self.when_enabled = true;
+        self.retry_on_enable = true;
     }
 
     /// Whether all are to be retried now that the queue is enabled.
-    pub fn take_when_enabled(&mut self) -> bool {
-        std::mem::take(&mut self.when_enabled)
+    pub fn take_retry_on_enable(&mut self) -> bool {
+        std::mem::take(&mut self.retry_on_enable)
     }
 }

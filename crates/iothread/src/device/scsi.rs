@@ -15,7 +15,7 @@ use virtio_scsi::{
 };
 use virtqueue::Chain;
 
-use super::{Broken, InFlight, QueueContext, QueueDevice};
+use super::{BrokenQueueError, InFlight, QueueContext, QueueDevice};
 use crate::event_loop::Remote;
 use crate::messages::{DeviceCommand, ExportReports, Message, ScsiDisk, ScsiMessage, ScsiSetup};
 
@@ -23,13 +23,16 @@ use crate::messages::{DeviceCommand, ExportReports, Message, ScsiDisk, ScsiMessa
 struct RemoteQueuePort {
     remote: Remote<Message>,
     source_index: u32,
-    queue: u64,
+    queue_number: u64,
 }
 
 impl Port for RemoteQueuePort {
     fn send(&self, message: QueueMessage) {
-        let queue = self.queue;
-        let command = DeviceCommand::ToScsi(ScsiMessage { queue, message });
+        let queue_number = self.queue_number;
+        let command = DeviceCommand::ToScsi(ScsiMessage {
+            queue_number,
+            message,
+        });
         // An iothread that is gone has taken the queue with it.
         let _ = self
             .remote
@@ -38,7 +41,7 @@ impl Port for RemoteQueuePort {
 }
 
 /// Number of the next queue, unique in this process.
-static NEXT: AtomicU64 = AtomicU64::new(0);
+static NEXT_QUEUE_NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// The kind of a queue.
 #[allow(
@@ -60,7 +63,7 @@ enum Role {
 pub(crate) struct ScsiQueue {
     name: QueueName,
     stats: Arc<QueueStats>,
-    number: u64,
+    queue_number: u64,
     role: Role,
 }
 
@@ -79,11 +82,11 @@ impl ScsiQueue {
         remote: Remote<Message>,
         mut attach: impl FnMut(&Arc<Node>) -> AttachedDisk,
     ) -> Self {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let queue_number = NEXT_QUEUE_NUMBER.fetch_add(1, Ordering::Relaxed);
         let port = Arc::new(RemoteQueuePort {
             remote,
             source_index,
-            queue: number,
+            queue_number,
         });
         let role = match index {
             CONTROL_QUEUE => Role::Control(ControlQueue::new(device, size, port)),
@@ -94,7 +97,7 @@ impl ScsiQueue {
                 queue.set_disks(&queue_disks(&disks));
                 Role::Commands {
                     queue,
-                    reports: reports_of(&disks),
+                    reports: disk_reports(&disks),
                     disks: disks.iter().map(|disk| attach(&disk.node)).collect(),
                 }
             }
@@ -102,7 +105,7 @@ impl ScsiQueue {
         ScsiQueue {
             name,
             stats,
-            number,
+            queue_number,
             role,
         }
     }
@@ -140,7 +143,7 @@ impl QueueDevice for ScsiQueue {
         cx: QueueContext<'_>,
         chain: &mut Chain,
         budget: usize,
-    ) -> Result<Admission, Broken> {
+    ) -> Result<Admission, BrokenQueueError> {
         let QueueContext {
             ring,
             memory,
@@ -189,7 +192,7 @@ impl QueueDevice for ScsiQueue {
             place: cx.source_index,
         };
         queue.complete(cx.ring, done, cx.now, io, |queue, slot, errno| {
-            report_failed(queue, reports, slot, errno);
+            report_failure(queue, reports, slot, errno);
         });
     }
 
@@ -223,7 +226,7 @@ impl QueueDevice for ScsiQueue {
     }
 
     /// Buffers for events are not answered.
-    fn has_requests(&self) -> bool {
+    fn chains_are_requests(&self) -> bool {
         !matches!(self.role, Role::Events(_))
     }
 
@@ -250,7 +253,7 @@ impl QueueDevice for ScsiQueue {
                 reports,
             } => {
                 queue.set_disks(&queue_disks(&new));
-                *reports = reports_of(&new);
+                *reports = disk_reports(&new);
                 std::mem::replace(disks, attached)
             }
             Role::Control(_) | Role::Events(_) => attached,
@@ -258,7 +261,7 @@ impl QueueDevice for ScsiQueue {
     }
 
     fn handle_message(&mut self, message: ScsiMessage, cx: QueueContext<'_>) -> bool {
-        if message.queue != self.number {
+        if message.queue_number != self.queue_number {
             return false;
         }
         let QueueContext {
@@ -299,6 +302,7 @@ impl QueueDevice for ScsiQueue {
     }
 }
 
+/// Addresses and statistics of a controller's disks, for its queue.
 fn queue_disks(disks: &[ScsiDisk]) -> Vec<QueueDisk> {
     let disk = |disk: &ScsiDisk| QueueDisk {
         address: disk.address,
@@ -307,13 +311,14 @@ fn queue_disks(disks: &[ScsiDisk]) -> Vec<QueueDisk> {
     disks.iter().map(disk).collect()
 }
 
-fn reports_of(disks: &[ScsiDisk]) -> Vec<Option<Arc<ExportReports>>> {
+/// The receivers of reports of a controller's disks, in their order.
+fn disk_reports(disks: &[ScsiDisk]) -> Vec<Option<Arc<ExportReports>>> {
     disks.iter().map(|disk| disk.reports.clone()).collect()
 }
 
 /// Reports a block request that the disk has failed.
 #[cold]
-fn report_failed(queue: &Queue, reports: &[Option<Arc<ExportReports>>], slot: u32, errno: Errno) {
+fn report_failure(queue: &Queue, reports: &[Option<Arc<ExportReports>>], slot: u32, errno: Errno) {
     let reports = queue.disk(slot).and_then(|disk| reports.get(disk as usize));
     if let Some(Some(reports)) = reports {
         reports.failed(queue.is_read(slot), errno);

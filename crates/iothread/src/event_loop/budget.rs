@@ -10,7 +10,7 @@
 pub const HORIZON_NS: u64 = 100_000_000;
 
 /// Percent that mean no limit: the loop is one thread.
-const WHOLE: u64 = 100;
+const WHOLE_CPU_PERCENT: u64 = 100;
 
 /// CPU time that polling has used of its share.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl Budget {
     #[must_use]
     pub fn new(percent: u32) -> Self {
         Budget {
-            percent: WHOLE.min(percent.into()),
+            percent: WHOLE_CPU_PERCENT.min(percent.into()),
             level: 0,
             leaked_ns: 0,
         }
@@ -35,7 +35,7 @@ impl Budget {
     /// Whether any amount of polling is allowed.
     #[must_use]
     pub fn is_unlimited(&self) -> bool {
-        self.percent == WHOLE
+        self.percent == WHOLE_CPU_PERCENT
     }
 
     /// Whether polling for `window_ns` from `now_ns` on stays within the share.
@@ -50,14 +50,16 @@ impl Budget {
         self.leaked_ns = now_ns;
         let capacity = self.percent * HORIZON_NS;
         self.level
-            .saturating_add(window_ns.saturating_mul(WHOLE))
+            .saturating_add(window_ns.saturating_mul(WHOLE_CPU_PERCENT))
             .le(&capacity)
     }
 
     /// The loop has polled for so long.
     pub fn spend(&mut self, polled_ns: u64) {
         if !self.is_unlimited() {
-            self.level = self.level.saturating_add(polled_ns.saturating_mul(WHOLE));
+            self.level = self
+                .level
+                .saturating_add(polled_ns.saturating_mul(WHOLE_CPU_PERCENT));
         }
     }
 }

@@ -96,11 +96,11 @@ pub struct IoThread<P: Runner> {
     polling: PollSettings,
     budget: Budget,
     /// The last polling was a success.
-    hot: bool,
+    last_poll_hit: bool,
     /// Result of polling since the loop ran dry.
-    polled: Polled,
+    poll_result: Polled,
     /// The last idle time, until the runner has learnt from it.
-    idle: Option<Idle>,
+    last_idle: Option<Idle>,
     events: Vec<Event>,
     busy_iterations: u32,
     /// When descriptors were checked last while polling.
@@ -133,9 +133,9 @@ impl<P: Runner> IoThread<P> {
             wake,
             polling,
             budget: Budget::new(polling.cpu_max_percent),
-            hot: false,
-            polled: Polled::Not,
-            idle: None,
+            last_poll_hit: false,
+            poll_result: Polled::Not,
+            last_idle: None,
             events: Vec::with_capacity(MAX_EVENTS_PER_WAIT),
             busy_iterations: 0,
             checked_ns: 0,
@@ -176,14 +176,14 @@ impl<P: Runner> IoThread<P> {
         runner.notify(cx);
         runner.admit(cx);
         runner.submit(cx);
-        if let Some(idle) = self.idle.take() {
+        if let Some(idle) = self.last_idle.take() {
             runner.learn(&self.polling, idle);
         }
 
         if self.runner.busy() {
-            self.busy()?;
+            self.end_busy_iteration()?;
         } else {
-            self.idle()?;
+            self.poll_or_block()?;
         }
         Ok(true)
     }
@@ -200,12 +200,12 @@ impl<P: Runner> IoThread<P> {
     /// Handles messages. True when a stop was requested.
     fn read_mail(&mut self) -> bool {
         let mut stop = false;
-        for mail in self.mailbox.take() {
+        for mail in self.mailbox.take_all() {
             match mail {
                 Mail::Message(message) => self.runner.message(&mut self.cx, message),
                 Mail::Polling(settings) => {
                     self.polling = settings;
-                    (self.hot, self.idle) = (false, None);
+                    (self.last_poll_hit, self.last_idle) = (false, None);
                     self.budget = Budget::new(settings.cpu_max_percent);
                 }
                 Mail::Stop => stop = true,
@@ -214,6 +214,7 @@ impl<P: Runner> IoThread<P> {
         stop
     }
 
+    /// Calls the runner for each timer that is due.
     fn expire_timers(&mut self) {
         if self.cx.timers.is_empty() {
             return;
@@ -225,27 +226,27 @@ impl<P: Runner> IoThread<P> {
     }
 
     /// Checks descriptors now and then while there is more work.
-    fn busy(&mut self) -> io::Result<()> {
-        self.cx.totals.busy.add(1);
+    fn end_busy_iteration(&mut self) -> io::Result<()> {
+        self.cx.totals.busy_iterations.add(1);
         self.busy_iterations += 1;
         if self.busy_iterations >= BUSY_ITERATIONS_PER_CHECK {
             self.busy_iterations = 0;
-            self.wait(Some(0))?;
+            self.wait_and_dispatch(Some(0))?;
         }
         Ok(())
     }
 
     /// Polls while it pays, then blocks.
-    fn idle(&mut self) -> io::Result<()> {
-        if self.polls() && self.poll()? {
-            return self.busy();
+    fn poll_or_block(&mut self) -> io::Result<()> {
+        if self.is_polling_on() && self.poll()? {
+            return self.end_busy_iteration();
         }
         if self.runner.park(&mut self.cx) || !self.wake.prepare_sleep() {
             // Not idle after all; descriptors are still checked now and then.
-            return self.busy();
+            return self.end_busy_iteration();
         }
         self.sleep()?;
-        self.dispatch();
+        self.dispatch_events();
         Ok(())
     }
 
@@ -260,32 +261,35 @@ impl<P: Runner> IoThread<P> {
         tracepoints::wake(self.events.len());
         self.wake.awake();
         waited?;
-        if self.polls() {
+        if self.is_polling_on() {
             // Before the handlers run: their time is not idle time.
-            self.woke_at(self.cx.now_ns());
+            self.note_idle_end(self.cx.now_ns());
         }
         Ok(())
     }
 
-    fn polls(&self) -> bool {
+    /// Whether the settings allow polling.
+    fn is_polling_on(&self) -> bool {
         self.polling.max_ns > 0 && self.polling.cpu_max_percent > 0
     }
 
-    fn woke_at(&mut self, woke_ns: u64) {
-        let polled = self.polled;
-        self.idle = Some(Idle { woke_ns, polled });
+    /// Notes the end of an idle time, for the runner to learn from.
+    fn note_idle_end(&mut self, woke_ns: u64) {
+        let polled = self.poll_result;
+        self.last_idle = Some(Idle { woke_ns, polled });
     }
 
+    /// Whether an active source has work, or another thread has woken the loop.
     fn has_work(&mut self) -> bool {
         self.runner.poll() || self.wake.is_notified()
     }
 
     /// Polls for as long as it pays for recently active sources; true when there is work.
     fn poll(&mut self) -> io::Result<bool> {
-        if self.hot && self.budget.is_unlimited() {
+        if self.last_poll_hit && self.budget.is_unlimited() {
             for _ in 0..FREE_POLLS {
                 if self.has_work() {
-                    self.cx.totals.polled(true);
+                    self.cx.totals.count_poll(true);
                     tracepoints::poll_end(true, 0);
                     return Ok(true);
                 }
@@ -295,21 +299,22 @@ impl<P: Runner> IoThread<P> {
         let start_ns = self.cx.now_ns();
         let end_ns = self.runner.poll_until(&self.polling, start_ns);
         let window_ns = end_ns.saturating_sub(start_ns).min(self.polling.max_ns);
-        self.polled = Polled::Not;
-        self.hot = window_ns > 0
+        self.poll_result = Polled::Not;
+        self.last_poll_hit = window_ns > 0
             && self.budget.allows(start_ns, window_ns)
             && self.poll_window(start_ns, start_ns + window_ns)?;
-        Ok(self.hot)
+        Ok(self.last_poll_hit)
     }
 
     /// Counts a polling window that has ended.
-    fn window_ended(&mut self, spent_ns: u64, found: bool) {
+    fn count_poll_window(&mut self, spent_ns: u64, found: bool) {
         self.budget.spend(spent_ns);
-        self.cx.totals.polled(found);
+        self.cx.totals.count_poll(found);
         self.cx.totals.poll_time_ns.add(spent_ns);
         tracepoints::poll_end(found, spent_ns);
     }
 
+    /// Polls until `end_ns`, a timer or work; true when there is work.
     fn poll_window(&mut self, start_ns: u64, end_ns: u64) -> io::Result<bool> {
         let due_ns = self.cx.timers.next_deadline_ns().unwrap_or(u64::MAX);
         tracepoints::poll_begin(end_ns - start_ns);
@@ -318,24 +323,24 @@ impl<P: Runner> IoThread<P> {
             let now_ns = self.cx.now_ns();
             // A timer that is due is work as well, but no event of a source.
             if found || now_ns >= end_ns.min(due_ns) {
-                self.window_ended(now_ns.saturating_sub(start_ns), found);
+                self.count_poll_window(now_ns.saturating_sub(start_ns), found);
                 // Found after the end: this thread did not run meanwhile, since another one had the CPU.
-                self.polled = match (found, now_ns >= end_ns) {
+                self.poll_result = match (found, now_ns >= end_ns) {
                     (true, false) => Polled::Found,
                     (false, false) => Polled::Not,
                     (_, true) => Polled::InVain,
                 };
-                self.woke_at(now_ns);
+                self.note_idle_end(now_ns);
                 return Ok(found || now_ns >= due_ns);
             }
             if now_ns.saturating_sub(self.checked_ns) >= POLLING_CHECK_NS {
                 self.checked_ns = now_ns;
-                self.wait(Some(0))?;
+                self.wait_and_dispatch(Some(0))?;
                 // Not every event of a descriptor can be polled for: run an iteration.
                 if !self.events.is_empty() {
-                    self.window_ended(now_ns.saturating_sub(start_ns), true);
-                    self.polled = Polled::Found;
-                    self.woke_at(now_ns);
+                    self.count_poll_window(now_ns.saturating_sub(start_ns), true);
+                    self.poll_result = Polled::Found;
+                    self.note_idle_end(now_ns);
                     return Ok(true);
                 }
             }
@@ -343,14 +348,15 @@ impl<P: Runner> IoThread<P> {
         }
     }
 
-    fn wait(&mut self, timeout_ns: Option<u64>) -> io::Result<()> {
+    /// Waits for ready descriptors, at most this long, and handles them.
+    fn wait_and_dispatch(&mut self, timeout_ns: Option<u64>) -> io::Result<()> {
         self.cx.poller.wait(&mut self.events, timeout_ns)?;
-        self.dispatch();
+        self.dispatch_events();
         Ok(())
     }
 
     /// Calls the runner for each ready descriptor whose handler still exists.
-    fn dispatch(&mut self) {
+    fn dispatch_events(&mut self) {
         for index in 0..self.events.len() {
             let Event { cookie, readiness } = self.events[index];
             // The cookie of the wake-up eventfd is no handler's: the mailbox is read anyway.

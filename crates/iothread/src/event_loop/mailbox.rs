@@ -9,8 +9,11 @@ use crate::event_loop::wake::Wake;
 
 /// A message to the runner, or to the loop itself.
 pub(crate) enum Mail<M> {
+    /// A message to the runner.
     Message(M),
+    /// New polling settings.
     Polling(PollSettings),
+    /// End after the current iteration.
     Stop,
 }
 
@@ -58,7 +61,8 @@ impl<M> Mailbox<M> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn take(&self) -> Vec<Mail<M>> {
+    /// Takes all messages, in their order.
+    pub(crate) fn take_all(&self) -> Vec<Mail<M>> {
         std::mem::take(&mut self.lock().mail)
     }
 
@@ -107,6 +111,7 @@ impl<M: Send> Remote<M> {
         self.mailbox.wake.clone()
     }
 
+    /// Adds a message to the mailbox and wakes the loop.
     fn deliver(&self, mail: Mail<M>) -> Result<(), Stopped> {
         let mut inbox = self.mailbox.lock();
         if inbox.closed {

@@ -11,7 +11,7 @@
 //! not polled for; of one that is quick or slow in turns the quick part is polled for if it is
 //! frequent enough; and a tail is cut off where it no longer pays.
 //!
-//! Until a source has shown [`ENOUGH`] gaps, its window starts small after a gap within
+//! Until a source has shown [`TRUSTED_SAMPLES`] gaps, its window starts small after a gap within
 //! `poll-max-ns`, grows (`poll-grow`) and shrinks (`poll-shrink`).
 //!
 //! Gaps alone would mislead where the guest's vCPU and this thread share a CPU: while we poll the guest
@@ -21,7 +21,7 @@
 //! gaps with each one more, up to [`MAX_SKIPPED`]; each window that catches its event halves their count.
 //!
 //! And a wake-up is worth sparing only where it shows: a disk with a long queue of requests takes so long for
-//! each that nothing is polled for (`LONG_FLIGHT`).
+//! each that nothing is polled for (`LONG_FLIGHT_FACTOR`).
 //!
 //! All of this runs when the loop goes idle or was idle, and nothing per request. The limit of polling in all is in
 //! [`crate::event_loop::budget`].
@@ -59,16 +59,16 @@ impl Default for PollSettings {
 
 /// The histogram divides `poll-max-ns` into so many equal parts: a window is at most a sixteenth of
 /// what a wake-up is worth longer than it should be.
-const PARTS: u8 = 16;
+const HISTOGRAM_PARTS: u8 = 16;
 
 /// Weight of a sample. More than one, so that a halved count is not zero at once.
-const SAMPLE: u8 = 8;
+const SAMPLE_WEIGHT: u8 = 8;
 
 /// Counts are halved when they add up to this: the last 8 to 16 samples decide.
-const FULL: u16 = 16 * SAMPLE as u16;
+const FULL_TOTAL: u16 = 16 * SAMPLE_WEIGHT as u16;
 
 /// Samples after which the histogram is trusted.
-const ENOUGH: u8 = 3;
+const TRUSTED_SAMPLES: u8 = 3;
 
 /// Misses, less those that hits have made up for, that do not stop polling: a guest that has changed
 /// its behaviour causes as many until its histogram has noticed.
@@ -83,54 +83,63 @@ const FIRST_WINDOW_NS: u64 = 4_000;
 
 /// A disk with many requests in flight takes its gap times their number for each (Little's law). Once
 /// that is so many times `poll-max-ns`, a wake-up does not show in it and is not polled for.
-const LONG_FLIGHT: u64 = 2;
+const LONG_FLIGHT_FACTOR: u64 = 2;
 
 /// Statistics of the gaps of one kind of event.
 #[derive(Clone, Copy, Debug, Default)]
-struct Gaps {
+struct GapStatistics {
     /// Mean of the last gaps, each cut off at where nothing is polled for any more.
     mean_ns: u64,
-    counts: [u8; PARTS as usize],
+    /// By part of `poll-max-ns`: weight of the gaps that ended within it.
+    part_counts: [u8; HISTOGRAM_PARTS as usize],
     /// Those beyond `poll-max-ns`.
-    late: u8,
-    /// How many samples there were, up to [`ENOUGH`].
-    known: u8,
-    /// Windows in vain, as [`Gaps::count_miss`] counts them.
+    late_count: u8,
+    /// How many samples there were, up to [`TRUSTED_SAMPLES`].
+    sample_count: u8,
+    /// Windows in vain, as [`GapStatistics::count_miss`] counts them.
     misses: u8,
     /// Number of further gaps that are not polled for.
-    skip: u16,
+    skips_left: u16,
     window_ns: u64,
 }
 
-impl Gaps {
-    fn add(&mut self, settings: &PollSettings, gap_ns: u64) {
+impl GapStatistics {
+    /// Adds a gap to the histogram, and determines the next window.
+    fn add_gap(&mut self, settings: &PollSettings, gap_ns: u64) {
         let cut_ns = gap_ns.min(long_flight_ns(settings));
         self.mean_ns = self.mean_ns - self.mean_ns / 8 + cut_ns / 8;
         let part_ns = part_ns(settings);
         let part = usize::try_from(gap_ns / part_ns).unwrap_or(usize::MAX);
-        *self.counts.get_mut(part).unwrap_or(&mut self.late) += SAMPLE;
-        if self.total() >= FULL {
-            for count in self.counts.iter_mut().chain([&mut self.late]) {
+        *self
+            .part_counts
+            .get_mut(part)
+            .unwrap_or(&mut self.late_count) += SAMPLE_WEIGHT;
+        if self.total_count() >= FULL_TOTAL {
+            for count in self.part_counts.iter_mut().chain([&mut self.late_count]) {
                 *count /= 2;
             }
         }
-        self.known = ENOUGH.min(self.known + 1);
-        self.window_ns = if self.known == ENOUGH {
-            (u64::from(self.best_parts()) * part_ns).min(settings.max_ns)
+        self.sample_count = TRUSTED_SAMPLES.min(self.sample_count + 1);
+        self.window_ns = if self.sample_count == TRUSTED_SAMPLES {
+            (u64::from(self.best_window_parts()) * part_ns).min(settings.max_ns)
         } else {
-            first_windows(settings, self.window_ns, gap_ns)
+            window_without_history(settings, self.window_ns, gap_ns)
         };
     }
 
     /// The window to poll for now.
-    fn offer_ns(&self) -> u64 {
-        if self.skip > 0 { 0 } else { self.window_ns }
+    fn window_to_poll_ns(&self) -> u64 {
+        if self.skips_left > 0 {
+            0
+        } else {
+            self.window_ns
+        }
     }
 
     /// Counts whether polling for a gap that has ended was in vain.
     fn count_miss(&mut self, settings: &PollSettings, gap_ns: u64, polled: Polled) {
-        if self.skip > 0 {
-            self.skip -= 1;
+        if self.skips_left > 0 {
+            self.skips_left -= 1;
             return;
         }
         let soon_ns = self.window_ns.saturating_add(settings.max_ns);
@@ -140,9 +149,9 @@ impl Gaps {
             Polled::InVain if self.window_ns > 0 && gap_ns <= soon_ns => {
                 let doublings = (self.misses + 1).saturating_sub(TOLERATED_MISSES);
                 if doublings > 0 {
-                    self.skip = 1 << doublings;
+                    self.skips_left = 1 << doublings;
                 }
-                if self.skip < MAX_SKIPPED {
+                if self.skips_left < MAX_SKIPPED {
                     self.misses += 1;
                 }
             }
@@ -150,21 +159,22 @@ impl Gaps {
         }
     }
 
-    fn total(&self) -> u16 {
-        let counts = self.counts.iter().map(|count| u16::from(*count));
-        counts.sum::<u16>() + u16::from(self.late)
+    /// Weight of all gaps in the histogram.
+    fn total_count(&self) -> u16 {
+        let counts = self.part_counts.iter().map(|count| u16::from(*count));
+        counts.sum::<u16>() + u16::from(self.late_count)
     }
 
     /// The window with the greatest gain, in parts of `poll-max-ns`; 0 when none gains anything.
     ///
     /// The unit of the gain is a part too: an event within it spares a wake-up, worth all
-    /// [`PARTS`]; an event that did not come before it costs one.
-    fn best_parts(&self) -> u8 {
-        let mut waiting = i32::from(self.total());
+    /// [`HISTOGRAM_PARTS`]; an event that did not come before it costs one.
+    fn best_window_parts(&self) -> u8 {
+        let mut waiting = i32::from(self.total_count());
         let (mut gain, mut best_gain, mut best) = (0, 0, 0);
-        for (part, count) in (1..).zip(self.counts) {
+        for (part, count) in (1..).zip(self.part_counts) {
             let count = i32::from(count);
-            gain += i32::from(PARTS) * count - waiting;
+            gain += i32::from(HISTOGRAM_PARTS) * count - waiting;
             waiting -= count;
             if gain > best_gain {
                 (best_gain, best) = (gain, part);
@@ -174,16 +184,18 @@ impl Gaps {
     }
 }
 
+/// Time of a request from which on nothing is polled for.
 fn long_flight_ns(settings: &PollSettings) -> u64 {
-    settings.max_ns.saturating_mul(LONG_FLIGHT)
+    settings.max_ns.saturating_mul(LONG_FLIGHT_FACTOR)
 }
 
+/// Length of one part of the histogram.
 fn part_ns(settings: &PollSettings) -> u64 {
-    settings.max_ns.div_ceil(PARTS.into()).max(1)
+    settings.max_ns.div_ceil(HISTOGRAM_PARTS.into()).max(1)
 }
 
 /// The window after a gap when there are too few samples for the histogram.
-fn first_windows(settings: &PollSettings, window_ns: u64, gap_ns: u64) -> u64 {
+fn window_without_history(settings: &PollSettings, window_ns: u64, gap_ns: u64) -> u64 {
     let PollSettings {
         max_ns,
         grow,
@@ -237,13 +249,13 @@ pub enum Turn {
 /// Predictor of one source.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PollPredictor {
-    guest: Gaps,
-    disk: Gaps,
+    guest: GapStatistics,
+    disk: GapStatistics,
     turn: Turn,
     /// Changes with every event of the source.
     progress: u64,
     /// When the loop had run dry first after the source's last event.
-    dry_ns: u64,
+    ran_dry_ns: u64,
     /// The histograms' scale; they begin anew with another one.
     max_ns: u64,
 }
@@ -264,32 +276,35 @@ impl PollPredictor {
                 ..PollPredictor::default()
             };
         }
-        if self.progress != progress || self.dry_ns == 0 {
-            (self.progress, self.dry_ns) = (progress, now_ns);
+        if self.progress != progress || self.ran_dry_ns == 0 {
+            (self.progress, self.ran_dry_ns) = (progress, now_ns);
         }
         self.turn = turn;
         if let Turn::Disk { in_flight } = turn
             && self.disk.mean_ns.saturating_mul(in_flight.into()) > long_flight_ns(settings)
         {
-            return self.dry_ns;
+            return self.ran_dry_ns;
         }
-        self.dry_ns.saturating_add(self.gaps().offer_ns())
+        self.ran_dry_ns
+            .saturating_add(self.current_gaps().window_to_poll_ns())
     }
 
     /// Learns from an idle time of the loop, with one iteration since: if the source has made progress, then its gap has
     /// ended.
     pub fn learn(&mut self, settings: &PollSettings, idle: Idle, progress: u64) {
-        if self.progress == progress || self.dry_ns == 0 || self.max_ns != settings.max_ns {
+        if self.progress == progress || self.ran_dry_ns == 0 || self.max_ns != settings.max_ns {
             return;
         }
-        let gap_ns = idle.woke_ns.saturating_sub(self.dry_ns);
-        self.gaps().count_miss(settings, gap_ns, idle.polled);
-        self.gaps().add(settings, gap_ns);
+        let gap_ns = idle.woke_ns.saturating_sub(self.ran_dry_ns);
+        self.current_gaps()
+            .count_miss(settings, gap_ns, idle.polled);
+        self.current_gaps().add_gap(settings, gap_ns);
         // Until the loop runs dry again there is no gap to learn from.
-        self.dry_ns = 0;
+        self.ran_dry_ns = 0;
     }
 
-    fn gaps(&mut self) -> &mut Gaps {
+    /// Statistics of the gaps of the side that the next event is expected from.
+    fn current_gaps(&mut self) -> &mut GapStatistics {
         match self.turn {
             Turn::Guest => &mut self.guest,
             Turn::Disk { .. } => &mut self.disk,

@@ -10,7 +10,7 @@ use telemetry::counters::Counter;
 pub struct LoopTotals {
     pub(crate) sleeps: Counter,
     /// Iterations that were followed by another at once.
-    pub(crate) busy: Counter,
+    pub(crate) busy_iterations: Counter,
     pub(crate) poll_hits: Counter,
     pub(crate) poll_misses: Counter,
     pub(crate) poll_time_ns: Counter,
@@ -20,7 +20,7 @@ impl LoopTotals {
     /// Number of iterations that have ended, by blocking or by the next one.
     #[must_use]
     pub fn iterations(&self) -> u64 {
-        self.sleeps.get() + self.busy.get()
+        self.sleeps.get() + self.busy_iterations.get()
     }
 
     /// Number of times that it blocked.
@@ -50,7 +50,7 @@ impl LoopTotals {
 
     /// Counts a polling that has ended.
     #[inline(always)]
-    pub(crate) fn polled(&self, found: bool) {
+    pub(crate) fn count_poll(&self, found: bool) {
         match found {
             true => self.poll_hits.add(1),
             false => self.poll_misses.add(1),

@@ -112,16 +112,17 @@ impl ParkedRequests {
 
     /// Resumes the requests that are parked now, some time after this returns.
     pub fn resume(&self, how: Resume) {
-        self.send(|_| true, || DeviceCommand::Resume(how));
+        self.send_to_queues(|_| true, || DeviceCommand::Resume(how));
     }
 
     /// Has each queue with requests in flight report those that were admitted from `after` on and before `until`, in ticks.
     pub fn report_late(&self, after: u64, until: u64) {
         let busy = |stats: &QueueStats| stats.in_flight().get() > 0;
-        self.send(busy, || DeviceCommand::ReportLate(after, until));
+        self.send_to_queues(busy, || DeviceCommand::ReportLate(after, until));
     }
 
-    fn send(
+    /// Sends a command to each queue of the export whose statistics are `is_addressed`.
+    fn send_to_queues(
         &self,
         is_addressed: impl Fn(&QueueStats) -> bool,
         command: impl Fn() -> DeviceCommand,
@@ -138,17 +139,17 @@ impl ParkedRequests {
         }
     }
 
-    pub(crate) fn add_late(&self, requests: u32) {
+    pub(crate) fn count_late(&self, requests: u32) {
         self.late.fetch_add(requests.into(), Ordering::Relaxed);
     }
 
-    pub(crate) fn add(&self, requests: u32, errno: Errno) {
+    pub(crate) fn count_parked(&self, requests: u32, errno: Errno) {
         self.no_space
             .store(errno == Errno::NOSPC, Ordering::Relaxed);
         self.count.fetch_add(requests.into(), Ordering::Relaxed);
     }
 
-    pub(crate) fn remove(&self, requests: u32) {
+    pub(crate) fn count_resumed(&self, requests: u32) {
         self.count.fetch_sub(requests.into(), Ordering::Relaxed);
     }
 

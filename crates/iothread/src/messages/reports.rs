@@ -48,7 +48,7 @@ pub enum Report {
 /// Sender of reports, for any number of iothreads.
 #[derive(Clone, Debug)]
 pub struct Reports {
-    to: SyncSender<Report>,
+    sender: SyncSender<Report>,
     lost: DroppedReports,
 }
 
@@ -67,9 +67,9 @@ impl DroppedReports {
 /// A mailbox for reports, with room for 256.
 #[must_use]
 pub fn mailbox() -> (Reports, Receiver<Report>) {
-    let (to, from) = sync_channel(MAX_WAITING);
+    let (sender, receiver) = sync_channel(MAX_WAITING);
     let lost = DroppedReports::default();
-    (Reports { to, lost }, from)
+    (Reports { sender, lost }, receiver)
 }
 
 impl Reports {
@@ -81,7 +81,7 @@ impl Reports {
 
     /// False when there is no room, or the receiver is gone.
     fn send(&self, report: Report) -> bool {
-        let sent = self.to.try_send(report).is_ok();
+        let sent = self.sender.try_send(report).is_ok();
         if !sent {
             self.lost.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -119,7 +119,7 @@ impl IoErrors {
     }
 
     /// Stores an error. True if there was none.
-    fn store(&self, errno: Errno, action: ErrorAction) -> bool {
+    fn store_error(&self, errno: Errno, action: ErrorAction) -> bool {
         let action = match action {
             ErrorAction::Report => 0,
             ErrorAction::Ignore => 1,
@@ -186,26 +186,27 @@ impl ExportReports {
             self.policy.writes
         };
         let action = policy.action(errno);
-        self.report(read, errno, action);
+        self.store_and_send(read, errno, action);
         action
     }
 
     /// Reports a failed request whose error the guest gets.
-    pub fn reported(&self, read: bool, errno: Errno) {
-        self.report(read, errno, ErrorAction::Report);
+    pub fn report_guest_error(&self, read: bool, errno: Errno) {
+        self.store_and_send(read, errno, ErrorAction::Report);
     }
 
-    fn report(&self, read: bool, errno: Errno, action: ErrorAction) {
+    /// Stores an error in its cell, and sends a report if the cell was empty.
+    fn store_and_send(&self, read: bool, errno: Errno, action: ErrorAction) {
         let cell = if read { &self.reads } else { &self.writes };
-        if cell.store(errno, action) && !self.reports.send(Report::Failed(cell.clone())) {
+        if cell.store_error(errno, action) && !self.reports.send(Report::Failed(cell.clone())) {
             // The next failed request tries again.
             cell.take();
         }
     }
 
-    /// Requests take too long.
-    pub(crate) fn late(&self, queue: u16, requests: u32, oldest_ticks: u64) {
-        self.parked.add_late(requests);
+    /// Counts and reports requests that take too long.
+    pub(crate) fn report_late(&self, queue: u16, requests: u32, oldest_ticks: u64) {
+        self.parked.count_late(requests);
         self.reports.send(Report::Late {
             export: self.reads.export.clone(),
             queue,
@@ -214,8 +215,8 @@ impl ExportReports {
         });
     }
 
-    /// A guest broke a queue.
-    pub fn broken(&self, queue: u16, reason: &dyn Display) {
+    /// Reports a queue that the guest broke.
+    pub fn report_broken_queue(&self, queue: u16, reason: &dyn Display) {
         self.reports.send(Report::Broken {
             export: self.reads.export.clone(),
             queue,
@@ -234,8 +235,9 @@ pub struct QueueReports {
 }
 
 impl QueueReports {
-    pub(crate) fn broken(&self, reason: &dyn Display) {
-        self.export.broken(self.queue, reason);
+    /// Reports that the guest broke this queue.
+    pub(crate) fn report_broken(&self, reason: &dyn Display) {
+        self.export.report_broken_queue(self.queue, reason);
     }
 }
 
@@ -271,7 +273,7 @@ mod tests {
         let (reports, mailbox) = mailbox();
         let export = ExportReports::new(reports.clone(), "e", "n");
         for queue in 0..300 {
-            export.broken(queue, &"why");
+            export.report_broken_queue(queue, &"why");
         }
         assert_eq!(reports.lost().count(), 300 - MAX_WAITING as u64);
         export.failed(true, Errno::IO);

@@ -63,6 +63,6 @@ pub struct ScsiDisk {
 
 /// A message to a queue, with the queue's number, since indices are reused.
 pub struct ScsiMessage {
-    pub(crate) queue: u64,
+    pub(crate) queue_number: u64,
     pub(crate) message: QueueMessage,
 }

@@ -16,7 +16,7 @@ impl Runner for QueueRunner {
         match handler {
             // The reap phase reads the completion ring anyway.
             Handler::Engine => {}
-            Handler::Kick(source_index) => self.kicked(source_index),
+            Handler::Kick(source_index) => self.on_kick(source_index),
             Handler::SocketDevice(source_index, source) => {
                 self.socket_device_ready(source_index, source)
             }
@@ -32,19 +32,19 @@ impl Runner for QueueRunner {
         // The receiver of an answer may be gone; ignore the error.
         match message {
             Message::Start(setup, reply) => {
-                let _ = reply.send(self.start(cx, *setup));
+                let _ = reply.send(self.start_queue(cx, *setup));
             }
             Message::StartSocketDevice(device, nodes, reply) => {
                 let _ = reply.send(self.start_socket_device(cx, device, nodes));
             }
-            Message::Stop(source_index, reply) => self.stop(cx, source_index, reply),
+            Message::Stop(source_index, reply) => self.stop_source(cx, source_index, reply),
             Message::Queue(source_index, command) => {
-                self.control(cx, source_index, |vring, controls| {
+                self.with_queue(cx, source_index, |vring, controls| {
                     controls.run_queue_command(vring, command)
                 });
             }
             Message::Device(source_index, command) => {
-                self.control(cx, source_index, |vring, controls| {
+                self.with_queue(cx, source_index, |vring, controls| {
                     controls.run_device_command(vring, command)
                 });
             }
@@ -80,7 +80,7 @@ impl Runner for QueueRunner {
     }
 
     fn notify(&mut self, _: &mut RunnerContext<Self>) {
-        self.publish();
+        self.publish_queues();
     }
 
     fn admit(&mut self, _: &mut RunnerContext<Self>) {
@@ -112,18 +112,18 @@ impl Runner for QueueRunner {
             || self.lists.active.iter().any(|source_index| {
                 self.vrings
                     .get(source_index)
-                    .is_some_and(|vring| vring.runs() && vring.has_available())
+                    .is_some_and(|vring| vring.may_admit() && vring.has_available())
             })
             || (!self.vrings.socket_devices.is_empty() && self.poll_next_socket())
     }
 
     fn park(&mut self, cx: &mut RunnerContext<Self>) -> bool {
-        let parked = self.lists.park(&mut self.vrings);
-        if parked.unkicked {
+        let enabled = self.lists.enable_kicks(&mut self.vrings);
+        if enabled.any_unkicked {
             let poll_ns = cx.now_ns() + UNKICKED_POLL_NS;
             self.arm_timer_for(cx, poll_ns);
         }
-        self.io.prepare_to_block() || parked.found
+        self.io.prepare_to_block() || enabled.found_work
     }
 
     fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
@@ -153,6 +153,6 @@ impl Runner for QueueRunner {
     fn stopped(&mut self, _: &mut RunnerContext<Self>) {
         self.trace.log_percentiles();
         tracing::debug!("iothread stopped");
-        totals::log(&self.io);
+        totals::log_engine_totals(&self.io);
     }
 }

@@ -42,7 +42,7 @@ impl Controls<'_> {
                 vring.set_log(log);
                 let _ = reply.send(());
             }
-            QueueCommand::Settle(reply) => vring.settle(reply, io),
+            QueueCommand::Settle(reply) => vring.notify_when_settled(reply, io),
             QueueCommand::Descriptors(reply) => {
                 let kick = vring.kick.and_then(|kick| cx.fd(kick));
                 let _ = reply.send(vring.descriptors(kick));
@@ -67,13 +67,13 @@ impl Controls<'_> {
             DeviceCommand::SetNode(node, reply) => {
                 let disk = self.attach(&node);
                 vring.set_disk(disk, self.io);
-                vring.settle(reply, self.io);
+                vring.notify_when_settled(reply, self.io);
             }
             DeviceCommand::SetDisks(disks, reply) => {
                 let attach = |disk: &ScsiDisk| self.attach(&disk.node);
                 let attached = disks.iter().map(attach).collect();
                 vring.set_disks(disks, attached, self.io);
-                vring.settle(reply, self.io);
+                vring.notify_when_settled(reply, self.io);
             }
             DeviceCommand::ToScsi(message) => {
                 if vring.handle_queue_message(message, self.io, now) {

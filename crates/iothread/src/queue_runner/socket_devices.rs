@@ -15,6 +15,7 @@ use crate::socket_devices::{RunningSocketDevice, now_ns};
 const RING_POLLS_PER_SOCKET_POLL: u32 = 8;
 
 impl QueueRunner {
+    /// Starts a socket device, and returns its index.
     pub(super) fn start_socket_device(
         &mut self,
         cx: &mut RunnerContext<Self>,
@@ -25,7 +26,7 @@ impl QueueRunner {
         let (_, mut controls) = self.controls(cx, source_index);
         let disks = nodes.iter().map(|node| controls.attach(node)).collect();
         let running = RunningSocketDevice::new(device, disks, source_index);
-        self.vrings.socket_devices.put(running);
+        self.vrings.socket_devices.add(running);
         self.lists.reserve_sources(self.vrings.index_count());
         self.trace.reserve_sources(self.vrings.index_count());
         self.run_and_update(cx, source_index);
@@ -60,7 +61,7 @@ impl QueueRunner {
         if !self.lists.active.is_empty() && !self.polls.is_multiple_of(RING_POLLS_PER_SOCKET_POLL) {
             return false;
         }
-        let Some(running) = self.vrings.socket_devices.next_polled() else {
+        let Some(running) = self.vrings.socket_devices.next_to_poll() else {
             return false;
         };
         let found = running.poll_socket();
@@ -89,20 +90,22 @@ impl QueueRunner {
     /// Updates the watches and timers of socket devices that need it.
     #[cold]
     pub(super) fn update_socket_devices(&mut self, cx: &mut RunnerContext<Self>) {
-        while let Some(source_index) = self.vrings.socket_devices.next_update() {
+        while let Some(source_index) = self.vrings.socket_devices.pop_to_update() {
             self.update_watches(cx, source_index);
         }
     }
 
+    /// Watches the descriptors that a socket device has now, and arms the timer for it. Ends it if it was stopped and has
+    /// nothing in flight.
     fn update_watches(&mut self, cx: &mut RunnerContext<Self>, source_index: u32) {
         let Some(running) = self.vrings.socket_devices.get_mut(source_index) else {
             return;
         };
-        if let Some(reply) = running.ended() {
+        if let Some(reply) = running.take_reply_if_drained() {
             return self.end_socket_device(cx, source_index, &reply);
         }
         let mut deleted = Vec::new();
-        let watched = running.watch(
+        let watched = running.apply_watches(
             |fd, interest, source| {
                 cx.add(fd, interest, Handler::SocketDevice(source_index, source))
             },
@@ -128,6 +131,7 @@ impl QueueRunner {
         }
     }
 
+    /// Disconnects the front-end of a socket device.
     fn disconnect_socket_device(&mut self, source_index: u32) {
         if let Some(running) = self.vrings.socket_devices.get_mut(source_index) {
             running.disconnect();
@@ -142,6 +146,7 @@ impl QueueRunner {
         }
     }
 
+    /// Stops a socket device, if there is one. It ends, and `reply` is notified, when nothing of it is in flight.
     pub(super) fn stop_socket_device(
         &mut self,
         cx: &mut RunnerContext<Self>,
@@ -174,13 +179,13 @@ impl QueueRunner {
                 self.run_and_update(cx, source_index);
             }
             SocketDeviceCommand::Settle(reply) => {
-                running.settle(reply);
+                running.notify_when_settled(reply);
                 controls.io.open_gates(source_index);
                 self.run_and_update(cx, source_index);
             }
             SocketDeviceCommand::SetNode(node, reply) => {
                 running.set_node(&node, || controls.attach(&node));
-                running.settle(reply);
+                running.notify_when_settled(reply);
                 controls.io.open_gates(source_index);
                 self.run_and_update(cx, source_index);
             }
@@ -203,19 +208,20 @@ impl QueueRunner {
         }
     }
 
+    /// Removes a socket device that was stopped and has nothing in flight.
     fn end_socket_device(
         &mut self,
         cx: &mut RunnerContext<Self>,
         source_index: u32,
         reply: &Sender<u32>,
     ) {
-        let Some(running) = self.vrings.socket_devices.take(source_index) else {
+        let Some(running) = self.vrings.socket_devices.remove(source_index) else {
             return;
         };
         for handler in running.handlers() {
             cx.delete(handler);
         }
-        self.lists.forget(source_index);
+        self.lists.remove_everywhere(source_index);
         // Before the answer: its receiver may close the disk then, which nothing else may hold.
         for disk in running.into_disks() {
             self.io.detach(disk);

@@ -8,8 +8,8 @@ use block::{AttachedDisk, IoContext};
 use virtqueue::GuestMemory;
 
 use super::Vring;
-use crate::epochs::Used;
 use crate::messages::ScsiDisk;
+use crate::older_generations::GenerationResources;
 
 impl Vring {
     /// Replaces the map of the guest's memory. Requests in flight keep the old map.
@@ -18,7 +18,7 @@ impl Vring {
         let old = std::mem::replace(&mut self.memory, memory);
         self.begin_generation(old, Vec::new(), io);
         if let Err(error) = remapped {
-            self.break_down(&error);
+            self.mark_broken(&error);
         }
     }
 
@@ -44,7 +44,7 @@ impl Vring {
         let in_flight = self.device.in_flight();
         if in_flight.requests == in_flight.parked {
             // Retries of parked requests go to the new disks.
-            for disk in self.epochs.take_disks().chain(disks.drain(..)) {
+            for disk in self.older_generations.take_disks().chain(disks.drain(..)) {
                 io.detach(disk);
             }
         }
@@ -52,10 +52,10 @@ impl Vring {
     }
 
     /// Notifies `reply` when all requests admitted so far are done. The queue continues meanwhile.
-    pub fn settle(&mut self, reply: Sender<()>, io: &mut IoContext) {
+    pub fn notify_when_settled(&mut self, reply: Sender<()>, io: &mut IoContext) {
         self.begin_generation(self.memory.clone(), Vec::new(), io);
-        self.epochs.settle(reply);
-        self.release_old(io);
+        self.older_generations.notify_when_settled(reply);
+        self.release_old_generations(io);
     }
 
     /// Begins a generation, which uses the present memory. Requests in flight belong to an older one, which uses `memory`
@@ -68,15 +68,19 @@ impl Vring {
     ) {
         // Before the old one may leave: a map that both use stays registered.
         self.join_memory(io);
-        let in_flight = self.device.in_flight().requests - self.epochs.in_flight();
+        let in_flight = self.device.in_flight().requests - self.older_generations.in_flight();
         let end = self.device.begin_generation();
-        if let Some(unused) = self.epochs.begin(end, in_flight, Used { memory, disks }) {
-            self.leave(unused, io);
+        if let Some(unused) = self.older_generations.end_current(
+            end,
+            in_flight,
+            GenerationResources { memory, disks },
+        ) {
+            self.release_resources(unused, io);
         }
     }
 
     /// Releases memory and disks that no request uses any more.
-    fn leave(&self, unused: Used, io: &mut IoContext) {
+    fn release_resources(&self, unused: GenerationResources, io: &mut IoContext) {
         self.leave_memory(&unused.memory, io);
         for disk in unused.disks {
             io.detach(disk);
@@ -85,20 +89,22 @@ impl Vring {
 
     /// Releases what older generations do not use any more, since requests may have left the queue or been parked.
     #[inline]
-    pub(super) fn release_old(&mut self, io: &mut IoContext) {
-        if !self.epochs.are_over() {
-            self.release_epochs(io);
+    pub(super) fn release_old_generations(&mut self, io: &mut IoContext) {
+        if !self.older_generations.is_settled() {
+            self.release_unused_generations(io);
         }
     }
 
-    fn release_epochs(&mut self, io: &mut IoContext) {
+    /// Counts requests of older generations that have left the queue, and releases what none of them uses any more.
+    fn release_unused_generations(&mut self, io: &mut IoContext) {
         while let Some((admitted, requests)) = self.device.take_old() {
-            if let Some(unused) = self.epochs.release(admitted, requests) {
-                self.leave(unused, io);
+            if let Some(unused) = self.older_generations.on_requests_left(admitted, requests) {
+                self.release_resources(unused, io);
             }
         }
-        self.epochs.end_settling(self.device.parked_of_old());
-        if self.epochs.are_settling() {
+        self.older_generations
+            .notify_if_only_parked(self.device.parked_in_older_generations());
+        if self.older_generations.has_waiters() {
             // Each time: a later step of a request, or a retry, may have reached a gate meanwhile.
             io.open_gates(self.source_index);
         }
@@ -118,17 +124,18 @@ impl Vring {
             (region.host as usize, len)
         });
         // SAFETY: each generation keeps its map until it has left, which holds its regions.
-        unsafe { io.join_memory(disk, key(&self.memory), ranges) };
+        unsafe { io.join_memory(disk, memory_key(&self.memory), ranges) };
     }
 
+    /// Ends the registration of a memory map.
     pub(super) fn leave_memory(&self, memory: &Arc<GuestMemory>, io: &mut IoContext) {
         if self.fixed_buffers {
-            io.leave_memory(key(memory));
+            io.leave_memory(memory_key(memory));
         }
     }
 }
 
 /// Key of a memory map, as long as it is kept.
-fn key(memory: &Arc<GuestMemory>) -> usize {
+fn memory_key(memory: &Arc<GuestMemory>) -> usize {
     Arc::as_ptr(memory) as usize
 }
