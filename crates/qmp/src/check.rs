@@ -10,7 +10,7 @@ use crate::{Definition, Error, Object, Type};
 pub(crate) type Definitions = BTreeMap<&'static str, Definition>;
 
 /// Checks all members of an object. `path` is the prefix of their names in errors, with its dot.
-pub(crate) fn object(
+pub(crate) fn check_object(
     definitions: &Definitions,
     object: &Object,
     values: &Map<String, Value>,
@@ -26,7 +26,7 @@ pub(crate) fn object(
     }
     for member in &members {
         match values.get(member.name) {
-            Some(found) => value(
+            Some(found) => check_value(
                 definitions,
                 &member.r#type,
                 found,
@@ -39,8 +39,8 @@ pub(crate) fn object(
             None => {}
         }
     }
-    let known = |name: &str| members.iter().any(|member| member.name == name);
-    match values.keys().find(|name| !known(name)) {
+    let is_known = |name: &str| members.iter().any(|member| member.name == name);
+    match values.keys().find(|name| !is_known(name)) {
         None => Ok(()),
         Some(name) => Err(Error::generic(format!(
             "Parameter '{path}{name}' is unexpected"
@@ -48,8 +48,14 @@ pub(crate) fn object(
     }
 }
 
-fn value(definitions: &Definitions, r#type: &Type, found: &Value, path: &str) -> Result<(), Error> {
-    let wrong = |expected: &str| {
+/// Checks a value of this type; `path` is its name in errors.
+fn check_value(
+    definitions: &Definitions,
+    r#type: &Type,
+    found: &Value,
+    path: &str,
+) -> Result<(), Error> {
+    let wrong_type = |expected: &str| {
         Err(Error::generic(format!(
             "Invalid parameter type for '{path}', expected: {expected}"
         )))
@@ -60,37 +66,37 @@ fn value(definitions: &Definitions, r#type: &Type, found: &Value, path: &str) ->
         (Type::List(of), Value::Array(items)) => items
             .iter()
             .enumerate()
-            .try_for_each(|(i, item)| value(definitions, of, item, &format!("{path}[{i}]"))),
+            .try_for_each(|(i, item)| check_value(definitions, of, item, &format!("{path}[{i}]"))),
         (Type::Named(name), _) => match definitions.get(name) {
             Some(Definition::Enum(words)) => match found {
                 Value::String(word) if words.contains(&word.as_str()) => Ok(()),
                 Value::String(word) => Err(Error::generic(format!(
                     "Parameter '{path}' does not accept value '{word}'"
                 ))),
-                _ => wrong("string"),
+                _ => wrong_type("string"),
             },
             Some(Definition::Object(of)) => match found {
-                Value::Object(values) => object(definitions, of, values, &format!("{path}.")),
-                _ => wrong("object"),
+                Value::Object(values) => check_object(definitions, of, values, &format!("{path}.")),
+                _ => wrong_type("object"),
             },
             Some(Definition::Alternate(types)) => {
-                match types.iter().find(|t| fits(definitions, t, found)) {
-                    Some(chosen) => value(definitions, chosen, found, path),
-                    None => wrong(name),
+                match types.iter().find(|t| has_json_type(definitions, t, found)) {
+                    Some(chosen) => check_value(definitions, chosen, found, path),
+                    None => wrong_type(name),
                 }
             }
-            None => wrong("a type that is defined"),
+            None => wrong_type("a type that is defined"),
         },
-        (Type::Str, _) => wrong("string"),
-        (Type::Int, _) => wrong("integer"),
+        (Type::Str, _) => wrong_type("string"),
+        (Type::Int, _) => wrong_type("integer"),
         (Type::Unsigned, _) => Err(Error::generic(format!("Parameter '{path}' expects uint64"))),
-        (Type::Bool, _) => wrong("boolean"),
-        (Type::List(_), _) => wrong("array"),
+        (Type::Bool, _) => wrong_type("boolean"),
+        (Type::List(_), _) => wrong_type("array"),
     }
 }
 
 /// Whether a value has the JSON type of a type; its content is not checked.
-fn fits(definitions: &Definitions, r#type: &Type, found: &Value) -> bool {
+fn has_json_type(definitions: &Definitions, r#type: &Type, found: &Value) -> bool {
     match r#type {
         Type::Any => true,
         Type::Str => found.is_string(),
@@ -100,7 +106,9 @@ fn fits(definitions: &Definitions, r#type: &Type, found: &Value) -> bool {
         Type::Named(name) => match definitions.get(name) {
             Some(Definition::Enum(_)) => found.is_string(),
             Some(Definition::Object(_)) => found.is_object(),
-            Some(Definition::Alternate(types)) => types.iter().any(|t| fits(definitions, t, found)),
+            Some(Definition::Alternate(types)) => {
+                types.iter().any(|t| has_json_type(definitions, t, found))
+            }
             None => false,
         },
     }

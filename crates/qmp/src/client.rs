@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::client_count::CountedClient;
 use crate::limits::{FULL_OUTPUT_BYTES, MAX_OUTPUT_BYTES, MAX_PENDING};
 use crate::request::Request;
-use crate::session::{Session, Step};
+use crate::session::{Session, SessionAction};
 use crate::{Interface, json_text};
 
 /// Most bytes of one read, so that a client that sends much takes turns with others.
@@ -20,18 +20,19 @@ const READ_BYTES: usize = 4096;
 pub(crate) struct Client {
     pub id: u64,
     /// The events that its socket is polled for.
-    pub polled: EventFlags,
+    pub polled_events: EventFlags,
     stream: UnixStream,
     _counted: CountedClient,
     session: Session,
     pretty: bool,
     /// Bytes that were read and not processed yet.
     input: Vec<u8>,
+    /// Messages as text, of which the client has not read everything.
     output: Vec<u8>,
     /// Bytes of `output` that are sent.
-    sent: usize,
+    sent_bytes: usize,
     /// A request of it is in the program.
-    in_program: bool,
+    has_request_in_program: bool,
     /// Requests after that one. They wait, so that responses are in the order of requests.
     queued: VecDeque<Request>,
     /// No more input is read: the client has closed its side, or the server ends.
@@ -41,31 +42,31 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Greets a client. Its socket is not blocking, and is polled for `polled`.
+    /// Greets a client. Its socket is not blocking, and is polled for `polled_events`.
     pub fn new<C>(
         id: u64,
         stream: UnixStream,
         counted: CountedClient,
         pretty: bool,
         interface: &Interface<C>,
-        polled: EventFlags,
+        polled_events: EventFlags,
     ) -> Self {
         let mut client = Client {
             id,
-            polled,
+            polled_events,
             stream,
             _counted: counted,
             session: Session::default(),
             pretty,
             input: Vec::new(),
             output: Vec::new(),
-            sent: 0,
-            in_program: false,
+            sent_bytes: 0,
+            has_request_in_program: false,
             queued: VecDeque::new(),
             input_closed: false,
             disconnected: false,
         };
-        client.send(&Session::greeting(interface));
+        client.append_output(&Session::greeting(interface));
         client
     }
 
@@ -74,16 +75,17 @@ impl Client {
     }
 
     /// The events to poll its socket for.
-    pub fn interest(&self) -> EventFlags {
+    pub fn wanted_events(&self) -> EventFlags {
         let mut flags = EventFlags::empty();
-        flags.set(EventFlags::IN, self.reads());
-        flags.set(EventFlags::OUT, self.unsent() > 0);
+        flags.set(EventFlags::IN, self.can_take_input());
+        flags.set(EventFlags::OUT, self.unsent_bytes() > 0);
         flags
     }
 
     /// Whether nothing is left to do for it.
     pub fn is_finished(&self) -> bool {
-        let is_idle = self.input.is_empty() && !self.in_program && self.unsent() == 0;
+        let is_idle =
+            self.input.is_empty() && !self.has_request_in_program && self.unsent_bytes() == 0;
         self.disconnected || self.input_closed && is_idle
     }
 
@@ -100,13 +102,13 @@ impl Client {
         interface: &Interface<C>,
         forward: &mut dyn FnMut(Request),
     ) {
-        if readiness.contains(EventFlags::IN) && self.reads() {
-            self.read();
+        if readiness.contains(EventFlags::IN) && self.can_take_input() {
+            self.read_socket();
         } else if readiness.intersects(EventFlags::HUP | EventFlags::ERR) {
             self.disconnected = true;
         }
         if readiness.contains(EventFlags::OUT) {
-            self.write();
+            self.write_socket();
         }
         self.process_input(interface, forward);
     }
@@ -118,10 +120,10 @@ impl Client {
         interface: &Interface<C>,
         forward: &mut dyn FnMut(Request),
     ) {
-        self.send(response);
+        self.append_output(response);
         match self.queued.pop_front() {
             Some(next) => forward(next),
-            None => self.in_program = false,
+            None => self.has_request_in_program = false,
         }
         self.process_input(interface, forward);
     }
@@ -131,12 +133,12 @@ impl Client {
         if !self.session.wants_events() || self.disconnected {
             return;
         }
-        if self.unsent() > MAX_OUTPUT_BYTES {
+        if self.unsent_bytes() > MAX_OUTPUT_BYTES {
             tracing::warn!("a monitor's client does not read: it is disconnected");
             self.disconnected = true;
             return;
         }
-        self.send(event);
+        self.append_output(event);
     }
 
     /// Processes input while there is room for responses.
@@ -147,19 +149,19 @@ impl Client {
             while !self.is_full() {
                 match self.session.next(interface, &mut bytes) {
                     None => break,
-                    Some(Step::Respond(response)) => self.send(&response),
-                    Some(Step::Forward(request)) if self.in_program => {
+                    Some(SessionAction::Respond(response)) => self.append_output(&response),
+                    Some(SessionAction::Forward(request)) if self.has_request_in_program => {
                         self.queued.push_back(request)
                     }
-                    Some(Step::Forward(request)) => {
-                        self.in_program = true;
+                    Some(SessionAction::Forward(request)) => {
+                        self.has_request_in_program = true;
                         forward(request);
                     }
                 }
             }
             self.input = bytes.to_vec();
             let was_full = self.is_full();
-            self.write();
+            self.write_socket();
             // Go on only if writing has made room and input is left.
             if self.input.is_empty() || !was_full || self.is_full() || self.disconnected {
                 return;
@@ -167,55 +169,61 @@ impl Client {
         }
     }
 
-    fn reads(&self) -> bool {
+    /// Whether its socket is to be read.
+    fn can_take_input(&self) -> bool {
         !self.input_closed && !self.is_full()
     }
 
+    /// Whether it has as many requests, or as much unread output, as it may: then none of its input is processed.
     fn is_full(&self) -> bool {
-        self.pending() >= MAX_PENDING || self.unsent() > FULL_OUTPUT_BYTES
+        self.pending_count() >= MAX_PENDING || self.unsent_bytes() > FULL_OUTPUT_BYTES
     }
 
-    /// Requests without a response.
-    fn pending(&self) -> usize {
-        usize::from(self.in_program) + self.queued.len()
+    /// Number of requests without a response.
+    fn pending_count(&self) -> usize {
+        usize::from(self.has_request_in_program) + self.queued.len()
     }
 
     /// Bytes of output that wait to be read by the client.
-    fn unsent(&self) -> usize {
-        self.output.len() - self.sent
+    fn unsent_bytes(&self) -> usize {
+        self.output.len() - self.sent_bytes
     }
 
-    fn read(&mut self) {
+    /// Reads once from the socket.
+    fn read_socket(&mut self) {
         let mut buffer = [0; READ_BYTES];
         match (&self.stream).read(&mut buffer) {
             Ok(0) => self.input_closed = true,
             Ok(count) => self.input.extend(&buffer[..count]),
-            Err(error) if retries(error.kind()) => {}
+            Err(error) if is_retryable(error.kind()) => {}
             Err(_) => self.disconnected = true,
         }
     }
 
-    fn write(&mut self) {
-        while self.unsent() > 0 {
-            match (&self.stream).write(&self.output[self.sent..]) {
-                Ok(count) => self.sent += count,
-                Err(error) if retries(error.kind()) => break,
+    /// Writes output as far as the socket takes it.
+    fn write_socket(&mut self) {
+        while self.unsent_bytes() > 0 {
+            match (&self.stream).write(&self.output[self.sent_bytes..]) {
+                Ok(count) => self.sent_bytes += count,
+                Err(error) if is_retryable(error.kind()) => break,
                 Err(_) => {
                     self.disconnected = true;
                     return;
                 }
             }
         }
-        self.output.drain(..self.sent);
-        self.sent = 0;
+        self.output.drain(..self.sent_bytes);
+        self.sent_bytes = 0;
     }
 
-    fn send(&mut self, message: &Value) {
-        json_text::write(&mut self.output, message, self.pretty);
+    /// Appends a message to the output.
+    fn append_output(&mut self, message: &Value) {
+        json_text::append_json(&mut self.output, message, self.pretty);
         self.output.extend(b"\r\n");
     }
 }
 
-fn retries(kind: ErrorKind) -> bool {
+/// Whether the socket is only not ready.
+fn is_retryable(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

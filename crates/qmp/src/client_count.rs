@@ -15,7 +15,7 @@ impl ClientCount {
     }
 
     /// Counts one more client, as long as the result is kept.
-    pub(crate) fn count(&self) -> CountedClient {
+    pub(crate) fn add_client(&self) -> CountedClient {
         self.0.fetch_add(1, Ordering::Relaxed);
         CountedClient(self.0.clone())
     }

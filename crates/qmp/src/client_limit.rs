@@ -10,17 +10,20 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 /// Writes the warning, at most once in [`WARNING_INTERVAL`].
 #[derive(Default)]
 pub(crate) struct ClientLimitWarning {
-    last: Option<Instant>,
+    last_at: Option<Instant>,
 }
 
 impl ClientLimitWarning {
     /// Writes the warning, unless that was done a short time ago.
-    pub fn warn(&mut self) {
+    pub fn warn_if_due(&mut self) {
         let now = Instant::now();
-        if self.last.is_some_and(|last| now - last < WARNING_INTERVAL) {
+        if self
+            .last_at
+            .is_some_and(|last_at| now - last_at < WARNING_INTERVAL)
+        {
             return;
         }
-        self.last = Some(now);
+        self.last_at = Some(now);
         tracing::warn!(
             clients = MAX_CLIENTS,
             advice = "find programs that leave connections open (ss -xp); query-chardev lists the monitors' sockets",

@@ -43,7 +43,7 @@ impl Error {
         }
     }
 
-    /// An object that does not exist.
+    /// An error of class [`Class::DeviceNotFound`].
     pub fn device_not_found(text: impl Into<String>) -> Self {
         Error {
             class: Class::DeviceNotFound,
@@ -51,13 +51,15 @@ impl Error {
         }
     }
 
-    pub(crate) fn no_command(text: impl Into<String>) -> Self {
+    /// An error of class [`Class::CommandNotFound`].
+    pub(crate) fn command_not_found(text: impl Into<String>) -> Self {
         Error {
             class: Class::CommandNotFound,
             text: text.into(),
         }
     }
 
+    /// The error as it is in a response.
     pub(crate) fn to_json(&self) -> Value {
         json!({"class": self.class.name(), "desc": self.text})
     }

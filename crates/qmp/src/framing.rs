@@ -15,6 +15,7 @@ pub(crate) enum Frame {
     Bad(String),
 }
 
+/// Where in a message the next byte is.
 #[derive(Clone, Copy)]
 enum State {
     /// Outside of strings, or between messages.
@@ -32,9 +33,10 @@ enum State {
 /// Splits a stream into messages.
 pub(crate) struct Framer {
     state: State,
+    /// The bytes of the message so far, as standard JSON.
     text: Vec<u8>,
     /// The closing brackets that are still to come, the next one last.
-    closing: Vec<u8>,
+    closing_brackets: Vec<u8>,
 }
 
 impl Default for Framer {
@@ -42,7 +44,7 @@ impl Default for Framer {
         Framer {
             state: State::Plain,
             text: Vec::new(),
-            closing: Vec::new(),
+            closing_brackets: Vec::new(),
         }
     }
 }
@@ -51,46 +53,50 @@ impl Framer {
     /// Consumes bytes of `bytes` until a part is complete; `None` when they are used up.
     pub fn next(&mut self, bytes: &mut &[u8]) -> Option<Frame> {
         while let Some((&byte, rest)) = bytes.split_first() {
-            if matches!(self.state, State::Word) && !is_word(byte) {
+            if matches!(self.state, State::Word) && !is_word_byte(byte) {
                 // This byte belongs to the next message.
-                return Some(self.complete());
+                return Some(self.complete_message());
             }
             *bytes = rest;
-            let found = self.step(byte);
-            if found.is_some() {
-                return found;
+            let frame = self.process_byte(byte);
+            if frame.is_some() {
+                return frame;
             }
             if self.text.len() > MAX_MESSAGE_BYTES {
                 let text = format!("a message has more than {MAX_MESSAGE_BYTES} bytes");
-                return Some(self.skip_after(text));
+                return Some(self.fail_and_skip(text));
             }
         }
         None
     }
 
-    fn step(&mut self, byte: u8) -> Option<Frame> {
+    /// Processes one byte. Returns the part that ends with it.
+    fn process_byte(&mut self, byte: u8) -> Option<Frame> {
         match self.state {
             State::Skipping => {
-                if ends_skipping(byte) {
+                if is_resynchronizing(byte) {
                     self.state = State::Plain;
                 }
                 None
             }
-            _ if byte >= 0xfe => Some(self.resume_after(stray(byte))),
-            State::Plain => self.plain(byte),
+            _ if byte >= 0xfe => Some(self.fail_and_resume(stray_byte_text(byte))),
+            State::Plain => self.process_plain_byte(byte),
             State::Word => {
                 self.text.push(byte);
                 None
             }
             State::String(_) | State::Escape(_) if byte < b' ' => {
-                let text = format!("{} in a string", stray(byte));
-                Some(self.resume_after(text))
+                let text = format!("{} in a string", stray_byte_text(byte));
+                Some(self.fail_and_resume(text))
             }
             State::String(quote) => {
                 if byte == quote {
                     self.text.push(b'"');
                     self.state = State::Plain;
-                    return self.closing.is_empty().then(|| self.complete());
+                    return self
+                        .closing_brackets
+                        .is_empty()
+                        .then(|| self.complete_message());
                 }
                 match byte {
                     b'\\' => self.state = State::Escape(quote),
@@ -111,23 +117,27 @@ impl Framer {
         }
     }
 
-    fn plain(&mut self, byte: u8) -> Option<Frame> {
+    /// Processes a byte outside of strings.
+    fn process_plain_byte(&mut self, byte: u8) -> Option<Frame> {
         match byte {
             b'{' | b'[' => {
-                if self.closing.len() == MAX_DEPTH {
+                if self.closing_brackets.len() == MAX_DEPTH {
                     let text = format!("more than {MAX_DEPTH} objects and lists inside each other");
-                    return Some(self.skip_after(text));
+                    return Some(self.fail_and_skip(text));
                 }
-                self.closing.push(if byte == b'{' { b'}' } else { b']' });
+                self.closing_brackets
+                    .push(if byte == b'{' { b'}' } else { b']' });
                 self.text.push(byte);
                 None
             }
             b'}' | b']' => {
-                if self.closing.pop() != Some(byte) {
-                    return Some(self.resume_after("expecting value".to_owned()));
+                if self.closing_brackets.pop() != Some(byte) {
+                    return Some(self.fail_and_resume("expecting value".to_owned()));
                 }
                 self.text.push(byte);
-                self.closing.is_empty().then(|| self.complete())
+                self.closing_brackets
+                    .is_empty()
+                    .then(|| self.complete_message())
             }
             b'"' | b'\'' => {
                 self.text.push(b'"');
@@ -135,43 +145,44 @@ impl Framer {
                 None
             }
             b' ' | b'\t' | b'\r' | b'\n' => {
-                if !self.closing.is_empty() {
+                if !self.closing_brackets.is_empty() {
                     self.text.push(byte);
                 }
                 None
             }
-            b':' | b',' if self.closing.is_empty() => {
-                Some(self.resume_after("expecting value".to_owned()))
+            b':' | b',' if self.closing_brackets.is_empty() => {
+                Some(self.fail_and_resume("expecting value".to_owned()))
             }
             b':' | b',' => {
                 self.text.push(byte);
                 None
             }
-            _ if is_word(byte) => {
+            _ if is_word_byte(byte) => {
                 self.text.push(byte);
-                if self.closing.is_empty() {
+                if self.closing_brackets.is_empty() {
                     self.state = State::Word;
                 }
                 None
             }
-            _ if ends_skipping(byte) => Some(self.resume_after(stray(byte))),
-            _ => Some(self.skip_after(stray(byte))),
+            _ if is_resynchronizing(byte) => Some(self.fail_and_resume(stray_byte_text(byte))),
+            _ => Some(self.fail_and_skip(stray_byte_text(byte))),
         }
     }
 
-    fn complete(&mut self) -> Frame {
+    /// Returns the message that is complete, and begins the next.
+    fn complete_message(&mut self) -> Frame {
         self.state = State::Plain;
         Frame::Message(std::mem::take(&mut self.text))
     }
 
-    /// An error after which the next byte may begin a message.
-    fn resume_after(&mut self, text: String) -> Frame {
+    /// Returns an error after which the next byte may begin a message.
+    fn fail_and_resume(&mut self, text: String) -> Frame {
         *self = Framer::default();
         Frame::Bad(text)
     }
 
-    /// An error after which bytes are skipped.
-    fn skip_after(&mut self, text: String) -> Frame {
+    /// Returns an error after which bytes are skipped.
+    fn fail_and_skip(&mut self, text: String) -> Frame {
         *self = Framer {
             state: State::Skipping,
             ..Framer::default()
@@ -180,15 +191,18 @@ impl Framer {
     }
 }
 
-fn is_word(byte: u8) -> bool {
+/// Whether a byte may be part of a number, or of a word such as `true`.
+fn is_word_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'+' | b'.' | b'_')
 }
 
-fn ends_skipping(byte: u8) -> bool {
+/// Whether a byte is a control character, or in no text: it ends the skipping after an error.
+fn is_resynchronizing(byte: u8) -> bool {
     !(b' '..0xfe).contains(&byte)
 }
 
-fn stray(byte: u8) -> String {
+/// The reason why a byte is an error.
+fn stray_byte_text(byte: u8) -> String {
     format!("stray '{}'", byte.escape_ascii())
 }
 

@@ -52,6 +52,7 @@ pub struct Product {
 }
 
 impl Product {
+    /// The result of `query-version`.
     pub(crate) fn to_json(&self) -> Value {
         let [major, minor, micro] = self.version;
         json!({
@@ -70,7 +71,7 @@ pub struct Interface<C> {
 }
 
 /// The command that ends the negotiation of capabilities.
-pub(crate) const NEGOTIATE: &str = "qmp_capabilities";
+pub(crate) const NEGOTIATE_COMMAND: &str = "qmp_capabilities";
 
 impl<C> Interface<C> {
     /// Joins the definitions, commands and events of a program with those that every monitor has.
@@ -92,34 +93,36 @@ impl<C> Interface<C> {
         };
         interface.commands.extend(commands);
         for (name, definition) in common_definitions().into_iter().chain(definitions) {
-            let before = interface.definitions.insert(name, definition);
-            assert!(before.is_none(), "{name} is defined twice");
+            let previous = interface.definitions.insert(name, definition);
+            assert!(previous.is_none(), "{name} is defined twice");
         }
-        schema::check_names(&interface);
+        schema::assert_names_defined(&interface);
         interface
     }
 
     /// The result of `query-qmp-schema`.
     #[must_use]
     pub fn schema(&self) -> Value {
-        schema::describe(self)
+        schema::describe_interface(self)
     }
 
-    pub(crate) fn command(&self, name: &str) -> Option<&Command<C>> {
+    /// The command of this name, if there is one.
+    pub(crate) fn find_command(&self, name: &str) -> Option<&Command<C>> {
         self.commands.iter().find(|command| command.name == name)
     }
 
-    /// The command that a request names, if it may run with these arguments.
-    pub(crate) fn find(&self, request: &Request) -> Result<&Command<C>, Error> {
+    /// The command that a request names; an error if there is none, or it may not run like this or with these
+    /// arguments.
+    pub(crate) fn find_for_request(&self, request: &Request) -> Result<&Command<C>, Error> {
         let name = &request.command;
-        let command = self
-            .command(name)
-            .ok_or_else(|| Error::no_command(format!("The command {name} has not been found")))?;
-        if request.oob && !command.is_oob() {
+        let command = self.find_command(name).ok_or_else(|| {
+            Error::command_not_found(format!("The command {name} has not been found"))
+        })?;
+        if request.oob && !command.allows_oob() {
             let text = format!("The command {name} does not support OOB");
             return Err(Error::generic(text));
         }
-        check::object(
+        check::check_object(
             &self.definitions,
             &command.arguments,
             &request.arguments,
@@ -130,19 +133,20 @@ impl<C> Interface<C> {
 }
 
 impl<C> Command<C> {
-    pub(crate) fn is_oob(&self) -> bool {
+    /// Whether it may run out of band, ahead of commands that wait.
+    pub(crate) fn allows_oob(&self) -> bool {
         matches!(self.run, Run::Immediate(_))
     }
 }
 
 /// Types of the commands that every monitor has.
 fn common_definitions() -> Vec<(&'static str, Definition)> {
-    let object = |members| Definition::Object(Object::of(members));
+    let object_of = |members| Definition::Object(Object::of(members));
     vec![
         ("QMPCapability", Definition::Enum(vec!["oob"])),
         (
             "VersionTriple",
-            object(
+            object_of(
                 ["major", "minor", "micro"]
                     .map(|name| Member::required(name, Type::Int))
                     .into(),
@@ -150,14 +154,14 @@ fn common_definitions() -> Vec<(&'static str, Definition)> {
         ),
         (
             "VersionInfo",
-            object(vec![
+            object_of(vec![
                 Member::required("qemu", Type::Named("VersionTriple")),
                 Member::required("package", Type::Str),
             ]),
         ),
         (
             "CommandInfo",
-            object(vec![Member::required("name", Type::Str)]),
+            object_of(vec![Member::required("name", Type::Str)]),
         ),
     ]
 }
@@ -167,11 +171,11 @@ fn common_commands<C>() -> Vec<Command<C>> {
     let enable = Type::list_of("QMPCapability");
     vec![
         Command {
-            name: NEGOTIATE,
+            name: NEGOTIATE_COMMAND,
             arguments: Object::of(vec![Member::optional("enable", enable)]),
             returns: None,
             run: Run::Immediate(|_, _| {
-                Err(Error::no_command(
+                Err(Error::command_not_found(
                     "Capabilities negotiation is already complete, command ignored",
                 ))
             }),

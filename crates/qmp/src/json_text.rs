@@ -7,9 +7,9 @@ use serde_json::Value;
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 
 /// Text on one line, with spaces.
-struct Spaced;
+struct SpacedFormatter;
 
-impl Formatter for Spaced {
+impl Formatter for SpacedFormatter {
     fn begin_array_value<W: Write + ?Sized>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
         out.write_all(if first { b"" } else { b", " })
     }
@@ -27,17 +27,17 @@ impl Formatter for Spaced {
 #[must_use]
 pub fn to_text(value: &Value) -> String {
     let mut text = Vec::new();
-    write(&mut text, value, false);
+    append_json(&mut text, value, false);
     String::from_utf8(text).unwrap_or_default()
 }
 
 /// Appends a value as text: on one line, or, if `pretty`, with one line for each member.
-pub(crate) fn write(into: &mut Vec<u8>, value: &Value, pretty: bool) {
+pub(crate) fn append_json(into: &mut Vec<u8>, value: &Value, pretty: bool) {
     let written = if pretty {
         let format = PrettyFormatter::with_indent(b"    ");
         value.serialize(&mut Serializer::with_formatter(into, format))
     } else {
-        value.serialize(&mut Serializer::with_formatter(into, Spaced))
+        value.serialize(&mut Serializer::with_formatter(into, SpacedFormatter))
     };
     debug_assert!(written.is_ok(), "writing to a vector cannot fail");
 }

@@ -25,6 +25,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
+    /// What epoll returns when it is ready.
     fn to_data(self) -> EventData {
         EventData::new_u64(match self {
             Source::Messages => 0,
@@ -33,7 +34,8 @@ impl Source {
         })
     }
 
-    fn of(data: EventData) -> Self {
+    /// The descriptor that epoll has returned as ready.
+    fn from_data(data: EventData) -> Self {
         match data.u64() {
             0 => Source::Messages,
             // Its index was a usize.
@@ -48,7 +50,7 @@ impl Source {
 
 /// A descriptor that is ready.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ready {
+pub(crate) struct ReadyDescriptor {
     pub source: Source,
     pub flags: EventFlags,
 }
@@ -72,23 +74,27 @@ impl Poller {
     }
 
     /// Starts to poll a descriptor.
-    pub fn add(&self, fd: impl AsFd, source: Source, interest: EventFlags) -> io::Result<()> {
-        Ok(epoll::add(&self.epoll, fd, source.to_data(), interest)?)
+    pub fn add(&self, fd: impl AsFd, source: Source, events: EventFlags) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, fd, source.to_data(), events)?)
     }
 
     /// Changes the events that a descriptor is polled for.
-    pub fn change(&self, fd: impl AsFd, source: Source, interest: EventFlags) -> io::Result<()> {
-        Ok(epoll::modify(&self.epoll, fd, source.to_data(), interest)?)
+    pub fn change(&self, fd: impl AsFd, source: Source, events: EventFlags) -> io::Result<()> {
+        Ok(epoll::modify(&self.epoll, fd, source.to_data(), events)?)
     }
 
-    /// Waits until a descriptor is ready, or for `limit`.
-    pub fn wait(&self, limit: Option<Duration>) -> io::Result<Vec<Ready>> {
-        // A time beyond the range of the type is no limit.
-        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        let mut events: Vec<Event> = Vec::with_capacity(MAX_CLIENTS);
-        epoll::wait(&self.epoll, spare_capacity(&mut events), limit.as_ref())?;
-        let ready = events.iter().map(|event| Ready {
-            source: Source::of(event.data),
+    /// Waits until a descriptor is ready, or for `timeout`.
+    pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Vec<ReadyDescriptor>> {
+        // A time beyond the range of the type is no timeout.
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let mut ready_events: Vec<Event> = Vec::with_capacity(MAX_CLIENTS);
+        epoll::wait(
+            &self.epoll,
+            spare_capacity(&mut ready_events),
+            timeout.as_ref(),
+        )?;
+        let ready = ready_events.iter().map(|event| ReadyDescriptor {
+            source: Source::from_data(event.data),
             flags: event.flags,
         });
         Ok(ready.collect())

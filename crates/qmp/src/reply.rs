@@ -10,16 +10,17 @@ pub struct Reply {
     handle: Handle,
     client: u64,
     id: Option<Value>,
-    sent: bool,
+    is_sent: bool,
 }
 
 impl Reply {
+    /// For the request of this id.
     pub(crate) fn new(handle: Handle, client: u64, id: Option<Value>) -> Self {
         Reply {
             handle,
             client,
             id,
-            sent: false,
+            is_sent: false,
         }
     }
 
@@ -28,8 +29,9 @@ impl Reply {
         self.respond(outcome);
     }
 
+    /// Sends the response, and remembers that it is sent.
     fn respond(&mut self, outcome: Result<Value, Error>) {
-        self.sent = true;
+        self.is_sent = true;
         self.handle
             .respond(self.client, response::to_json(outcome, self.id.take()));
     }
@@ -37,7 +39,7 @@ impl Reply {
 
 impl Drop for Reply {
     fn drop(&mut self) {
-        if !self.sent {
+        if !self.is_sent {
             self.respond(Err(Error::generic("the daemon is about to end")));
         }
     }

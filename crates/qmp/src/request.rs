@@ -17,7 +17,7 @@ pub(crate) struct Request {
 
 impl Request {
     /// Parses a message. An error comes with the `id`, if the message has one, for the response.
-    pub fn read(text: &[u8]) -> Result<Self, (Option<Value>, Error)> {
+    pub fn parse(text: &[u8]) -> Result<Self, (Option<Value>, Error)> {
         let value = strict_json::parse(text)
             .map_err(|error| (None, Error::generic(format!("JSON parse error, {error}"))))?;
         let Value::Object(mut members) = value else {
@@ -27,6 +27,7 @@ impl Request {
         Self::from_members(members, id.clone()).map_err(|text| (id, Error::generic(text)))
     }
 
+    /// Makes a request of the members of a message, of which `id` has been taken out.
     fn from_members(mut members: Map<String, Value>, id: Option<Value>) -> Result<Self, String> {
         let (command, oob) = match (
             members.shift_remove("execute"),
@@ -96,10 +97,10 @@ mod tests {
                 "QMP input member 'foo' is unexpected",
             ),
         ] {
-            let (id, error) = Request::read(text.as_bytes()).unwrap_err();
+            let (id, error) = Request::parse(text.as_bytes()).unwrap_err();
             assert_eq!((id, error.text.as_str()), (None, reason));
         }
-        let (id, _) = Request::read(br#"{"execute":5,"id":[7]}"#).unwrap_err();
+        let (id, _) = Request::parse(br#"{"execute":5,"id":[7]}"#).unwrap_err();
         assert_eq!(id, Some(serde_json::json!([7])));
     }
 }

@@ -20,7 +20,7 @@ use crate::client_count::{ClientCount, CountedClient};
 use crate::client_limit::ClientLimitWarning;
 use crate::endpoint::Endpoint;
 use crate::limits::MAX_CLIENTS;
-use crate::poller::{Poller, Ready, Source};
+use crate::poller::{Poller, ReadyDescriptor, Source};
 use crate::reply::Reply;
 use crate::request::Request;
 use crate::server_message::{Handle, ServerMessage};
@@ -50,13 +50,13 @@ impl<C> Call<C> {
     }
 
     /// Runs the command. The client gets the response, now or when the command is done.
-    pub fn run(self, cx: &mut C) {
+    pub fn run(self, program: &mut C) {
         let arguments = &self.request.arguments;
-        match self.interface.find(&self.request) {
+        match self.interface.find_for_request(&self.request) {
             Err(error) => self.reply.send(Err(error)),
             Ok(command) => match command.run {
-                Run::InBand(run) => self.reply.send(run(cx, arguments)),
-                Run::Deferred(run) => run(cx, arguments, self.reply),
+                Run::InBand(run) => self.reply.send(run(program, arguments)),
+                Run::Deferred(run) => run(program, arguments, self.reply),
                 Run::Immediate(run) => self.reply.send(run(&self.interface, arguments)),
             },
         }
@@ -84,24 +84,24 @@ impl Server {
             interface,
             handle: handle.clone(),
             deliver,
-            poller: Poller::new(handle.wake())?,
+            poller: Poller::new(handle.wake_fd())?,
             listeners: Vec::new(),
             accepting: true,
             paused: false,
             clients: Vec::new(),
-            last_id: 0,
-            accept_retry: None,
+            last_client_id: 0,
+            accept_retry_at: None,
             limit_warning: ClientLimitWarning::default(),
-            deadline: None,
+            stop_deadline: None,
         };
-        handle.open();
+        handle.start_queueing();
         let thread = std::thread::Builder::new()
             .name("monitors".into())
             .spawn(move || {
                 yield_to_guests();
                 let handle = thread.handle.clone();
                 thread.run();
-                handle.close();
+                handle.stop_queueing();
             })?;
         Ok(Server {
             handle,
@@ -173,26 +173,27 @@ struct ServerThread<C, D> {
     paused: bool,
     /// In the order of their ids.
     clients: Vec<Client>,
-    last_id: u64,
+    last_client_id: u64,
     /// When to accept clients again after an error.
-    accept_retry: Option<Instant>,
+    accept_retry_at: Option<Instant>,
     limit_warning: ClientLimitWarning,
     /// The latest end of the thread, once it is stopped.
-    deadline: Option<Instant>,
+    stop_deadline: Option<Instant>,
 }
 
 impl<C: 'static, D: Fn(Call<C>)> ServerThread<C, D> {
+    /// Serves until it is stopped, and clients have read their last responses or the time for that is over.
     fn run(mut self) {
         loop {
             let now = Instant::now();
-            self.accept_retry = self.accept_retry.filter(|again| *again > now);
+            self.accept_retry_at = self.accept_retry_at.filter(|again| *again > now);
             self.clients.retain(|client| !client.is_finished());
-            let is_late = self.deadline.is_some_and(|deadline| deadline <= now);
-            if is_late || self.deadline.is_some() && self.clients.is_empty() {
+            let is_late = self.stop_deadline.is_some_and(|deadline| deadline <= now);
+            if is_late || self.stop_deadline.is_some() && self.clients.is_empty() {
                 return;
             }
-            match self.wait(now) {
-                Ok(ready) => ready.into_iter().for_each(|ready| self.handle(ready)),
+            match self.wait_for_ready(now) {
+                Ok(ready) => ready.into_iter().for_each(|ready| self.handle_ready(ready)),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => {
                     tracing::error!(
@@ -207,9 +208,9 @@ impl<C: 'static, D: Fn(Call<C>)> ServerThread<C, D> {
     }
 
     /// Waits until sockets or messages are ready.
-    fn wait(&mut self, now: Instant) -> io::Result<Vec<Ready>> {
+    fn wait_for_ready(&mut self, now: Instant) -> io::Result<Vec<ReadyDescriptor>> {
         let accepts =
-            !self.paused && self.accept_retry.is_none() && self.clients.len() < MAX_CLIENTS;
+            !self.paused && self.accept_retry_at.is_none() && self.clients.len() < MAX_CLIENTS;
         if accepts != self.accepting {
             for (index, listener) in self.listeners.iter().enumerate() {
                 let socket = listener.listener.socket();
@@ -219,36 +220,39 @@ impl<C: 'static, D: Fn(Call<C>)> ServerThread<C, D> {
             self.accepting = accepts;
         }
         for client in &mut self.clients {
-            let interest = client.interest();
-            if interest != client.polled {
+            let wanted_events = client.wanted_events();
+            if wanted_events != client.polled_events {
                 self.poller
-                    .change(client.stream(), Source::Client(client.id), interest)?;
-                client.polled = interest;
+                    .change(client.stream(), Source::Client(client.id), wanted_events)?;
+                client.polled_events = wanted_events;
             }
         }
-        let until = [self.accept_retry, self.deadline];
-        let until = until.into_iter().flatten().min();
-        self.poller.wait(until.map(|until| until - now))
+        let wake_times = [self.accept_retry_at, self.stop_deadline];
+        let wake_at = wake_times.into_iter().flatten().min();
+        self.poller.wait(wake_at.map(|at| at - now))
     }
 
-    fn handle(&mut self, ready: Ready) {
+    /// Handles one descriptor that is ready.
+    fn handle_ready(&mut self, ready: ReadyDescriptor) {
         match ready.source {
             Source::Messages => {
-                for message in self.handle.take() {
+                for message in self.handle.take_messages() {
                     self.handle_message(message);
                 }
             }
-            Source::Listener(index) => self.accept(index),
+            Source::Listener(index) => self.accept_client(index),
             // Absent if it has left meanwhile.
             Source::Client(id) => {
                 if let Ok(index) = self.clients.binary_search_by_key(&id, |client| client.id) {
-                    let mut forward = forward(&self.interface, &self.handle, &self.deliver, id);
+                    let mut forward =
+                        forward_to_program(&self.interface, &self.handle, &self.deliver, id);
                     self.clients[index].handle_ready(ready.flags, &self.interface, &mut forward);
                 }
             }
         }
     }
 
+    /// Handles a message of the program.
     fn handle_message(&mut self, message: ServerMessage) {
         match message {
             ServerMessage::Open {
@@ -256,20 +260,22 @@ impl<C: 'static, D: Fn(Call<C>)> ServerThread<C, D> {
                 pretty,
                 clients,
             } => match endpoint {
-                Endpoint::Connected(stream) => self.add_client(stream, clients.count(), pretty),
-                Endpoint::Listening(listener, first) => {
+                Endpoint::Connected(stream) => {
+                    self.add_client(stream, clients.add_client(), pretty)
+                }
+                Endpoint::Listening(listener, first_client) => {
                     let source = Source::Listener(self.listeners.len());
-                    let interest = listener_events(self.accepting);
+                    let events = listener_events(self.accepting);
                     let socket = listener.socket();
                     let polled = socket
                         .set_nonblocking(true)
-                        .and_then(|()| self.poller.add(socket, source, interest));
+                        .and_then(|()| self.poller.add(socket, source, events));
                     if let Err(error) = polled {
                         tracing::error!(%error, "cannot listen on the socket of a monitor");
                         return;
                     }
-                    if let Some(stream) = first {
-                        self.add_client(stream, clients.count(), pretty);
+                    if let Some(stream) = first_client {
+                        self.add_client(stream, clients.add_client(), pretty);
                     }
                     self.listeners.push(MonitorListener {
                         listener,
@@ -283,7 +289,8 @@ impl<C: 'static, D: Fn(Call<C>)> ServerThread<C, D> {
                 response,
             } => {
                 if let Ok(index) = self.clients.binary_search_by_key(&id, |client| client.id) {
-                    let mut forward = forward(&self.interface, &self.handle, &self.deliver, id);
+                    let mut forward =
+                        forward_to_program(&self.interface, &self.handle, &self.deliver, id);
                     self.clients[index].respond(&response, &self.interface, &mut forward);
                 }
             }
@@ -304,17 +311,20 @@ impl<C: 'static, D: Fn(Call<C>)> ServerThread<C, D> {
             ServerMessage::Stop => {
                 self.listeners.clear();
                 self.clients.iter_mut().for_each(Client::close_input);
-                self.deadline = Some(Instant::now() + STOP_TIMEOUT);
+                self.stop_deadline = Some(Instant::now() + STOP_TIMEOUT);
             }
         }
     }
 
-    fn accept(&mut self, index: usize) {
+    /// Accepts a client of a monitor, the one whose listening socket has this index.
+    fn accept_client(&mut self, index: usize) {
         let Some(listener) = self.listeners.get(index).filter(|_| !self.paused) else {
             return;
         };
         match listener.listener.accept() {
-            Ok(Some(stream)) => self.add_client(stream, listener.clients.count(), listener.pretty),
+            Ok(Some(stream)) => {
+                self.add_client(stream, listener.clients.add_client(), listener.pretty)
+            }
             Ok(None) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => {
@@ -323,36 +333,38 @@ impl<C: 'static, D: Fn(Call<C>)> ServerThread<C, D> {
                     advice = "if too many files are open, raise `ulimit -n` (`LimitNOFILE=`)",
                     "cannot accept a client of a monitor; trying again"
                 );
-                self.accept_retry = Some(Instant::now() + ACCEPT_RETRY_DELAY);
+                self.accept_retry_at = Some(Instant::now() + ACCEPT_RETRY_DELAY);
             }
         }
     }
 
+    /// Greets a client, and polls its socket.
     fn add_client(&mut self, stream: UnixStream, counted: CountedClient, pretty: bool) {
-        self.last_id += 1;
-        let (source, interest) = (Source::Client(self.last_id), EventFlags::IN);
+        self.last_client_id += 1;
+        let (source, events) = (Source::Client(self.last_client_id), EventFlags::IN);
         let polled = stream
             .set_nonblocking(true)
-            .and_then(|()| self.poller.add(&stream, source, interest));
+            .and_then(|()| self.poller.add(&stream, source, events));
         if let Err(error) = polled {
             tracing::warn!(%error, "cannot serve a client of a monitor");
             return;
         }
         let client = Client::new(
-            self.last_id,
+            self.last_client_id,
             stream,
             counted,
             pretty,
             &self.interface,
-            interest,
+            events,
         );
         self.clients.push(client);
         if self.clients.len() >= MAX_CLIENTS {
-            self.limit_warning.warn();
+            self.limit_warning.warn_if_due();
         }
     }
 }
 
+/// The events to poll a listening socket for.
 fn listener_events(accepts: bool) -> EventFlags {
     if accepts {
         EventFlags::IN
@@ -362,7 +374,7 @@ fn listener_events(accepts: bool) -> EventFlags {
 }
 
 /// A function that passes requests of a client to the program.
-fn forward<C, D: Fn(Call<C>)>(
+fn forward_to_program<C, D: Fn(Call<C>)>(
     interface: &Arc<Interface<C>>,
     handle: &Handle,
     deliver: &D,

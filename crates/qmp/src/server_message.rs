@@ -32,23 +32,26 @@ pub(crate) enum ServerMessage {
 
 /// Sends messages to the server from any thread. Without a running server they are dropped.
 #[derive(Clone)]
-pub struct Handle(Arc<Queue>);
+pub struct Handle(Arc<MessageQueue>);
 
-struct Queue {
-    state: Mutex<State>,
+/// Messages that wait for the server.
+struct MessageQueue {
+    state: Mutex<QueueState>,
     /// Readable while there are messages.
-    wake: OwnedFd,
+    wake_fd: OwnedFd,
 }
 
+/// What the lock of a queue protects.
 #[derive(Default)]
-struct State {
+struct QueueState {
     /// The server runs and takes messages.
-    open: bool,
+    is_open: bool,
     messages: Vec<ServerMessage>,
 }
 
-impl Queue {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl MessageQueue {
+    /// Locks the state.
+    fn lock_state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -59,18 +62,18 @@ impl Handle {
     /// # Errors
     /// There is no descriptor left.
     pub fn new() -> io::Result<Self> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let wake_fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let state = Mutex::default();
-        Ok(Handle(Arc::new(Queue { state, wake })))
+        Ok(Handle(Arc::new(MessageQueue { state, wake_fd })))
     }
 
     /// Sends an event to all clients.
     pub fn emit(&self, name: &'static str, data: Value) {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         // Fails only with a clock before 1970.
-        let now = now.unwrap_or_default();
+        let since_1970 = since_1970.unwrap_or_default();
         let event = json!({
-            "timestamp": {"seconds": now.as_secs(), "microseconds": now.subsec_micros()},
+            "timestamp": {"seconds": since_1970.as_secs(), "microseconds": since_1970.subsec_micros()},
             "event": name,
             "data": data,
         });
@@ -83,24 +86,25 @@ impl Handle {
     }
 
     /// Accepts messages from now on: the server runs.
-    pub(crate) fn open(&self) {
-        self.0.state().open = true;
+    pub(crate) fn start_queueing(&self) {
+        self.0.lock_state().is_open = true;
     }
 
     /// Drops all messages from now on: the server has ended. Senders that wait for a message to be applied are released.
-    pub(crate) fn close(&self) {
-        *self.0.state() = State::default();
+    pub(crate) fn stop_queueing(&self) {
+        *self.0.lock_state() = QueueState::default();
     }
 
     /// The descriptor that is readable while there are messages.
-    pub(crate) fn wake(&self) -> &OwnedFd {
-        &self.0.wake
+    pub(crate) fn wake_fd(&self) -> &OwnedFd {
+        &self.0.wake_fd
     }
 
+    /// Sends a message, and wakes the server unless an earlier message has done so.
     pub(crate) fn send(&self, message: ServerMessage) {
         {
-            let mut state = self.0.state();
-            if !state.open {
+            let mut state = self.0.lock_state();
+            if !state.is_open {
                 return;
             }
             state.messages.push(message);
@@ -110,12 +114,13 @@ impl Handle {
             }
         }
         // Fails only when the counter is full, and then the server is woken already.
-        let _ = rustix::io::write(&self.0.wake, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.0.wake_fd, &1u64.to_ne_bytes());
     }
 
-    pub(crate) fn take(&self) -> Vec<ServerMessage> {
+    /// Takes all messages.
+    pub(crate) fn take_messages(&self) -> Vec<ServerMessage> {
         // Fails only when the counter is zero.
-        let _ = rustix::io::read(&self.0.wake, &mut [0; 8]);
-        mem::take(&mut self.0.state().messages)
+        let _ = rustix::io::read(&self.0.wake_fd, &mut [0; 8]);
+        mem::take(&mut self.0.lock_state().messages)
     }
 }

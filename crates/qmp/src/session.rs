@@ -5,14 +5,14 @@
 use serde_json::{Value, json};
 
 use crate::framing::{Frame, Framer};
-use crate::interface::NEGOTIATE;
+use crate::interface::NEGOTIATE_COMMAND;
 use crate::request::Request;
 use crate::response;
 use crate::{Error, Interface, Run};
 
 /// The next action of a session.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum SessionAction {
     /// Send this to the client.
     Respond(Value),
     /// Run this request in the program.
@@ -26,7 +26,7 @@ pub(crate) struct Session {
     /// Capabilities are negotiated: commands are accepted and events sent.
     negotiated: bool,
     /// The client has enabled out-of-band commands.
-    oob: bool,
+    oob_enabled: bool,
 }
 
 impl Session {
@@ -42,56 +42,65 @@ impl Session {
     }
 
     /// Consumes bytes until there is an action; `None` when they are used up.
-    pub fn next<C>(&mut self, interface: &Interface<C>, bytes: &mut &[u8]) -> Option<Step> {
+    pub fn next<C>(
+        &mut self,
+        interface: &Interface<C>,
+        bytes: &mut &[u8],
+    ) -> Option<SessionAction> {
         let text = match self.framer.next(bytes)? {
             Frame::Message(text) => text,
             Frame::Bad(reason) => {
                 let error = Error::generic(format!("JSON parse error, {reason}"));
-                return Some(Step::Respond(response::to_json(Err(error), None)));
+                return Some(SessionAction::Respond(response::to_json(Err(error), None)));
             }
         };
-        let request = match Request::read(&text) {
+        let request = match Request::parse(&text) {
             Ok(request) => request,
-            Err((id, error)) => return Some(Step::Respond(response::to_json(Err(error), id))),
+            Err((id, error)) => {
+                return Some(SessionAction::Respond(response::to_json(Err(error), id)));
+            }
         };
-        let outcome = match self.run_here(interface, &request) {
-            Ok(None) => return Some(Step::Forward(request)),
+        let outcome = match self.run_in_session(interface, &request) {
+            Ok(None) => return Some(SessionAction::Forward(request)),
             Ok(Some(result)) => Ok(result),
             Err(error) => Err(error),
         };
-        Some(Step::Respond(response::to_json(outcome, request.id)))
+        Some(SessionAction::Respond(response::to_json(
+            outcome, request.id,
+        )))
     }
 
-    /// The result of a request that is answered here; `None` if the program has to run it.
-    fn run_here<C>(
+    /// The result of a request that is run here; `None` if the program has to run it.
+    fn run_in_session<C>(
         &mut self,
         interface: &Interface<C>,
         request: &Request,
     ) -> Result<Option<Value>, Error> {
-        if request.oob && !self.oob {
+        if request.oob && !self.oob_enabled {
             let text = "QMP input member 'exec-oob' is unexpected";
             return Err(Error::generic(text));
         }
         if !self.negotiated {
             return self.negotiate(interface, request).map(Some);
         }
-        match interface.find(request)?.run {
+        match interface.find_for_request(request)?.run {
             Run::InBand(_) | Run::Deferred(_) => Ok(None),
             Run::Immediate(run) => run(interface, &request.arguments).map(Some),
         }
     }
 
+    /// Runs the only command that is allowed first, which enables capabilities.
     fn negotiate<C>(
         &mut self,
         interface: &Interface<C>,
         request: &Request,
     ) -> Result<Value, Error> {
-        if request.command != NEGOTIATE {
+        if request.command != NEGOTIATE_COMMAND {
             let text = "Expecting capabilities negotiation with 'qmp_capabilities'";
-            return Err(Error::no_command(text));
+            return Err(Error::command_not_found(text));
         }
-        interface.find(request)?;
-        self.oob = match request.arguments.get("enable") {
+        interface.find_for_request(request)?;
+        self.oob_enabled = match request.arguments.get("enable") {
             Some(Value::Array(capabilities)) => capabilities.iter().any(|name| name == "oob"),
             _ => false,
         };

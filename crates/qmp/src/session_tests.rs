@@ -53,11 +53,11 @@ fn feed(session: &mut Session, interface: &Interface<()>, line: &str) -> String 
     let step = session.next(interface, &mut bytes).unwrap();
     assert!(session.next(interface, &mut bytes).is_none(), "{line}");
     match step {
-        Step::Respond(value) => match value["error"]["desc"].as_str() {
+        SessionAction::Respond(value) => match value["error"]["desc"].as_str() {
             Some(text) => format!("{}: {text}", value["error"]["class"].as_str().unwrap()),
             None => value.to_string(),
         },
-        Step::Forward(request) => format!("forward {}", request.command),
+        SessionAction::Forward(request) => format!("forward {}", request.command),
     }
 }
 

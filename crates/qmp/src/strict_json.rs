@@ -11,17 +11,19 @@ pub(crate) fn parse(text: &[u8]) -> Result<Value, String> {
     Ok(document.0)
 }
 
+/// A document without duplicate keys.
 struct Document(Value);
 
 impl<'de> Deserialize<'de> for Document {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Strict.deserialize(deserializer).map(Document)
+        StrictVisitor.deserialize(deserializer).map(Document)
     }
 }
 
-struct Strict;
+/// Builds values, and refuses objects with duplicate keys.
+struct StrictVisitor;
 
-impl<'de> DeserializeSeed<'de> for Strict {
+impl<'de> DeserializeSeed<'de> for StrictVisitor {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -29,7 +31,7 @@ impl<'de> DeserializeSeed<'de> for Strict {
     }
 }
 
-impl<'de> Visitor<'de> for Strict {
+impl<'de> Visitor<'de> for StrictVisitor {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -64,7 +66,7 @@ impl<'de> Visitor<'de> for Strict {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(value) = seq.next_element_seed(Strict)? {
+        while let Some(value) = seq.next_element_seed(StrictVisitor)? {
             list.push(value);
         }
         Ok(list.into())
@@ -73,7 +75,7 @@ impl<'de> Visitor<'de> for Strict {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
         while let Some(key) = map.next_key::<String>()? {
-            let value = map.next_value_seed(Strict)?;
+            let value = map.next_value_seed(StrictVisitor)?;
             if object.contains_key(&key) {
                 return Err(A::Error::custom("duplicate key"));
             }

@@ -10,36 +10,36 @@ use serde_json::{Value, json};
 use crate::{Definition, Interface, Object, Type};
 
 /// All entries of an interface.
-pub(crate) fn describe<C>(interface: &Interface<C>) -> Value {
+pub(crate) fn describe_interface<C>(interface: &Interface<C>) -> Value {
     let mut schema = Schema::default();
-    let empty = schema.name_of_object("empty", &Object::default());
+    let empty_name = schema.add_object("empty", &Object::default());
     let mut entries = Vec::new();
     for command in &interface.commands {
         let arguments = match command.arguments == Object::default() {
-            true => empty.clone(),
-            false => schema.name_of_object(&format!("{}-arg", command.name), &command.arguments),
+            true => empty_name.clone(),
+            false => schema.add_object(&format!("{}-arg", command.name), &command.arguments),
         };
         let returns = command
             .returns
             .as_ref()
-            .map_or(empty.clone(), |r#type| schema.name_of(r#type));
+            .map_or(empty_name.clone(), |r#type| schema.add_type(r#type));
         let mut entry = json!({
             "name": command.name,
             "ret-type": returns,
             "meta-type": "command",
             "arg-type": arguments,
         });
-        if command.is_oob() {
+        if command.allows_oob() {
             entry["allow-oob"] = true.into();
         }
         entries.push(entry);
     }
     for event in &interface.events {
-        let data = schema.name_of_object(&format!("{}-arg", event.name), &event.data);
+        let data = schema.add_object(&format!("{}-arg", event.name), &event.data);
         entries.push(json!({"name": event.name, "meta-type": "event", "arg-type": data}));
     }
     for (name, definition) in &interface.definitions {
-        schema.define(name, definition);
+        schema.add_definition(name, definition);
     }
     entries.extend(schema.types.into_values());
     entries.into()
@@ -52,9 +52,9 @@ struct Schema {
 }
 
 impl Schema {
-    /// The name of a type. Types without a definition, such as lists, get an entry here.
-    fn name_of(&mut self, r#type: &Type) -> String {
-        let builtin = |name: &'static str, json_type: &'static str| {
+    /// Returns the name of a type. Types without a definition, such as lists, get an entry here.
+    fn add_type(&mut self, r#type: &Type) -> String {
+        let builtin_entry = |name: &'static str, json_type: &'static str| {
             (
                 name.to_owned(),
                 json!({"name": name, "meta-type": "builtin", "json-type": json_type}),
@@ -62,12 +62,12 @@ impl Schema {
         };
         let (name, entry) = match r#type {
             Type::Named(name) => return (*name).to_owned(),
-            Type::Str => builtin("str", "string"),
-            Type::Int | Type::Unsigned => builtin("int", "int"),
-            Type::Bool => builtin("bool", "boolean"),
-            Type::Any => builtin("any", "value"),
+            Type::Str => builtin_entry("str", "string"),
+            Type::Int | Type::Unsigned => builtin_entry("int", "int"),
+            Type::Bool => builtin_entry("bool", "boolean"),
+            Type::Any => builtin_entry("any", "value"),
             Type::List(of) => {
-                let of = self.name_of(of);
+                let of = self.add_type(of);
                 let name = format!("[{of}]");
                 let entry = json!({"name": name, "meta-type": "array", "element-type": of});
                 (name, entry)
@@ -77,12 +77,13 @@ impl Schema {
         name
     }
 
-    fn name_of_object(&mut self, name: &str, object: &Object) -> String {
+    /// Adds the entry of an object type. Returns its name.
+    fn add_object(&mut self, name: &str, object: &Object) -> String {
         let members: Vec<Value> = object
             .members
             .iter()
             .map(|member| {
-                let mut entry = json!({"name": member.name, "type": self.name_of(&member.r#type)});
+                let mut entry = json!({"name": member.name, "type": self.add_type(&member.r#type)});
                 if !member.required {
                     entry["default"] = Value::Null;
                 }
@@ -102,10 +103,11 @@ impl Schema {
         name.to_owned()
     }
 
-    fn define(&mut self, name: &str, definition: &Definition) {
+    /// Adds the entry of a named type.
+    fn add_definition(&mut self, name: &str, definition: &Definition) {
         let entry = match definition {
             Definition::Object(object) => {
-                self.name_of_object(name, object);
+                self.add_object(name, object);
                 return;
             }
             Definition::Enum(words) => {
@@ -115,7 +117,7 @@ impl Schema {
             Definition::Alternate(types) => {
                 let members: Vec<Value> = types
                     .iter()
-                    .map(|r#type| json!({"type": self.name_of(r#type)}))
+                    .map(|r#type| json!({"type": self.add_type(r#type)}))
                     .collect();
                 json!({"name": name, "meta-type": "alternate", "members": members})
             }
@@ -125,39 +127,41 @@ impl Schema {
 }
 
 /// Panics if a name is used and not defined.
-pub(crate) fn check_names<C>(interface: &Interface<C>) {
-    fn used<'a>(r#type: &'a Type, found: &mut Vec<&'a str>) {
+pub(crate) fn assert_names_defined<C>(interface: &Interface<C>) {
+    /// Collects the named types that a type uses.
+    fn collect_names<'a>(r#type: &'a Type, names: &mut Vec<&'a str>) {
         match r#type {
-            Type::Named(name) => found.push(name),
-            Type::List(of) => used(of, found),
+            Type::Named(name) => names.push(name),
+            Type::List(of) => collect_names(of, names),
             _ => {}
         }
     }
-    fn used_by<'a>(object: &'a Object, found: &mut Vec<&'a str>) {
+    /// Collects the named types that members and variants use.
+    fn collect_of_object<'a>(object: &'a Object, names: &mut Vec<&'a str>) {
         for member in &object.members {
-            used(&member.r#type, found);
+            collect_names(&member.r#type, names);
         }
         let cases = object.variants.iter().flat_map(|variants| &variants.cases);
-        found.extend(cases.map(|(_, name)| *name));
+        names.extend(cases.map(|(_, name)| *name));
     }
-    let mut found = Vec::new();
+    let mut names = Vec::new();
     for command in &interface.commands {
-        used_by(&command.arguments, &mut found);
+        collect_of_object(&command.arguments, &mut names);
         if let Some(returns) = &command.returns {
-            used(returns, &mut found);
+            collect_names(returns, &mut names);
         }
     }
     for event in &interface.events {
-        used_by(&event.data, &mut found);
+        collect_of_object(&event.data, &mut names);
     }
     for definition in interface.definitions.values() {
         match definition {
-            Definition::Object(object) => used_by(object, &mut found),
-            Definition::Alternate(types) => types.iter().for_each(|t| used(t, &mut found)),
+            Definition::Object(object) => collect_of_object(object, &mut names),
+            Definition::Alternate(types) => types.iter().for_each(|t| collect_names(t, &mut names)),
             Definition::Enum(_) => {}
         }
     }
-    for name in found {
+    for name in names {
         assert!(
             interface.definitions.contains_key(name),
             "{name} is not defined"
