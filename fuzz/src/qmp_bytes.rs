@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
 
 use qmp::{
-    Command, Definition, Endpoint, Handle, Interface, Member, Object, Product, Run, Server, Type,
+    Command, Definition, Endpoint, ServerHandle, Interface, Member, Object, Product, Run, Server, Type,
     Variants,
 };
 use serde_json::{Value, json};
@@ -68,7 +68,7 @@ fn interface() -> Interface<()> {
 fn server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(|| {
-        let handle = Handle::new().expect("a descriptor");
+        let handle = ServerHandle::new().expect("a descriptor");
         // The program is at hand.
         let deliver = |call: qmp::Call<()>| call.run(&mut ());
         Server::spawn(handle, Arc::new(interface()), deliver).expect("a thread")

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Instant;
 
 use options::{ChardevOptions, MetricsAddr, MonitorOptions};
-use qmp::{Call, Handle, Interface, Server};
+use qmp::{Call, Interface, Server, ServerHandle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::BoxError;
@@ -85,7 +85,7 @@ impl Control {
             move || drop(stop_sender.send(MainThreadMessage::Stop)),
             move || drop(upgrade_sender.send(MainThreadMessage::Run(Box::new(upgrade)))),
         )?;
-        let events = Handle::new()?;
+        let events = ServerHandle::new()?;
         let reports = reports::spawn_thread(events.clone())?;
         let slow_requests = SlowRequestWatchdog::spawn()?;
         Ok(Control {

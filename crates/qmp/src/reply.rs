@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use crate::{Error, Handle, response};
+use crate::{Error, ServerHandle, response};
 
 /// Sends the response to a request, from any thread. If it is dropped, the client gets the error that the daemon is about to
 /// end, since requests are abandoned for no other reason.
 pub struct Reply {
-    handle: Handle,
+    handle: ServerHandle,
     client: u64,
     id: Option<Value>,
     is_sent: bool,
@@ -15,7 +15,7 @@ pub struct Reply {
 
 impl Reply {
     /// For the request of this id.
-    pub(crate) fn new(handle: Handle, client: u64, id: Option<Value>) -> Self {
+    pub(crate) fn new(handle: ServerHandle, client: u64, id: Option<Value>) -> Self {
         Reply {
             handle,
             client,

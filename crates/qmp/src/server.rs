@@ -23,7 +23,7 @@ use crate::limits::MAX_CLIENTS;
 use crate::poller::{Poller, ReadyDescriptor, Source};
 use crate::reply::Reply;
 use crate::request::Request;
-use crate::server_message::{Handle, ServerMessage};
+use crate::server_handle::{MessageToServer, ServerHandle};
 use crate::{Interface, Run};
 
 /// Time that clients have to read their last responses when the server stops.
@@ -65,7 +65,7 @@ impl<C> Call<C> {
 
 /// A running monitor server. Dropping it leaves clients a moment to read their last responses.
 pub struct Server {
-    handle: Handle,
+    handle: ServerHandle,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -76,7 +76,7 @@ impl Server {
     /// # Errors
     /// The thread cannot be started.
     pub fn spawn<C: 'static>(
-        handle: Handle,
+        handle: ServerHandle,
         interface: Arc<Interface<C>>,
         deliver: impl Fn(Call<C>) + Send + 'static,
     ) -> io::Result<Self> {
@@ -112,7 +112,7 @@ impl Server {
     /// Opens a monitor; returns the count of its clients.
     pub fn open(&self, endpoint: Endpoint, pretty: bool) -> ClientCount {
         let clients = ClientCount::default();
-        self.handle.send(ServerMessage::Open {
+        self.handle.send(MessageToServer::Open {
             endpoint,
             pretty,
             clients: clients.share(),
@@ -125,7 +125,7 @@ impl Server {
     pub fn pause_accepting(&self, paused: bool) {
         let (done, is_done) = sync_channel(1);
         self.handle
-            .send(ServerMessage::PauseAccepting { paused, done });
+            .send(MessageToServer::PauseAccepting { paused, done });
         // Fails when the thread has ended, which accepts no client either.
         let _ = is_done.recv();
     }
@@ -133,7 +133,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.handle.send(ServerMessage::Stop);
+        self.handle.send(MessageToServer::Stop);
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -163,7 +163,7 @@ struct MonitorListener {
 /// State of the thread.
 struct ServerThread<C, D> {
     interface: Arc<Interface<C>>,
-    handle: Handle,
+    handle: ServerHandle,
     deliver: D,
     poller: Poller,
     listeners: Vec<MonitorListener>,
@@ -253,9 +253,9 @@ impl<C: 'static, D: Fn(Call<C>)> ServerThread<C, D> {
     }
 
     /// Handles a message of the program.
-    fn handle_message(&mut self, message: ServerMessage) {
+    fn handle_message(&mut self, message: MessageToServer) {
         match message {
-            ServerMessage::Open {
+            MessageToServer::Open {
                 endpoint,
                 pretty,
                 clients,
@@ -284,7 +284,7 @@ impl<C: 'static, D: Fn(Call<C>)> ServerThread<C, D> {
                     });
                 }
             },
-            ServerMessage::Response {
+            MessageToServer::Response {
                 client: id,
                 response,
             } => {
@@ -294,7 +294,7 @@ impl<C: 'static, D: Fn(Call<C>)> ServerThread<C, D> {
                     self.clients[index].respond(&response, &self.interface, &mut forward);
                 }
             }
-            ServerMessage::Event { name, event } => {
+            MessageToServer::Event { name, event } => {
                 debug_assert!(
                     self.interface.events.iter().any(|event| event.name == name),
                     "{name} is declared"
@@ -303,12 +303,12 @@ impl<C: 'static, D: Fn(Call<C>)> ServerThread<C, D> {
                     client.send_event(&event);
                 }
             }
-            ServerMessage::PauseAccepting { paused, done } => {
+            MessageToServer::PauseAccepting { paused, done } => {
                 self.paused = paused;
                 // Fails when the sender has ended.
                 let _ = done.send(());
             }
-            ServerMessage::Stop => {
+            MessageToServer::Stop => {
                 self.listeners.clear();
                 self.clients.iter_mut().for_each(Client::close_input);
                 self.stop_deadline = Some(Instant::now() + STOP_TIMEOUT);
@@ -376,7 +376,7 @@ fn listener_events(accepts: bool) -> EventFlags {
 /// A function that passes requests of a client to the program.
 fn forward_to_program<C, D: Fn(Call<C>)>(
     interface: &Arc<Interface<C>>,
-    handle: &Handle,
+    handle: &ServerHandle,
     deliver: &D,
     client: u64,
 ) -> impl FnMut(Request) {

@@ -13,7 +13,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use qmp::limits::{MAX_CLIENTS, MAX_MESSAGE_BYTES, MAX_PENDING};
-use qmp::{Call, Command, Endpoint, Event, Handle, Interface, Object, Product, Reply, Run, Server};
+use qmp::{
+    Call, Command, Endpoint, Event, Interface, Object, Product, Reply, Run, Server, ServerHandle,
+};
 use serde_json::{Value, json};
 use unix_socket::listener::Listener;
 
@@ -31,7 +33,7 @@ struct State {
 /// A program whose commands run when the test says so.
 struct Program {
     server: Option<Server>,
-    handle: Handle,
+    handle: ServerHandle,
     calls: Receiver<Call<State>>,
     state: State,
     socket: PathBuf,
@@ -69,7 +71,7 @@ impl Program {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("qmp");
-        let handle = Handle::new().unwrap();
+        let handle = ServerHandle::new().unwrap();
         let (sender, calls) = channel();
         let deliver = move |call| drop(sender.send(call));
         let server = Server::spawn(handle.clone(), Arc::new(interface()), deliver).unwrap();

@@ -8,7 +8,7 @@ use block::{DiskCall, DiskIo, Request, token};
 use iothread::event_loop::Interest;
 use iothread::{Completion, ExportReports, SOURCES, SocketDevice};
 use lsi53c895a::adapter::Adapter;
-use qmp::Handle;
+use qmp::ServerHandle;
 use telemetry::queue::{Kind, QueueStats};
 use unix_socket::listener::Listener;
 use vfio_user::{PciDevice, Server};
@@ -28,7 +28,7 @@ const ACCEPT_RETRY_NS: u64 = 100_000_000;
 
 /// Events, counters and error reports of an export.
 pub(crate) struct ExportMonitoring {
-    pub events: Handle,
+    pub events: ServerHandle,
     pub stats: Arc<ExportStats>,
     /// Counters of each disk.
     pub disk_stats: Vec<Arc<QueueStats>>,

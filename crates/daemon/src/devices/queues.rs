@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 
 use iothread::{DataThread, DeviceSetup, ExportReports, QueueReports, VringHandle, VringSetup};
-use qmp::Handle;
+use qmp::ServerHandle;
 use serde_json::json;
 use telemetry::queue::QueueName;
 use vhost_user::StartedQueue;
@@ -18,7 +18,7 @@ pub(crate) struct ExportQueues {
     pub export: String,
     pub iothreads: Vec<Arc<DataThread>>,
     pub fixed_buffers: bool,
-    pub events: Handle,
+    pub events: ServerHandle,
     pub stats: Arc<ExportStats>,
     pub reports: Arc<ExportReports>,
 }
@@ -61,7 +61,7 @@ pub(crate) fn record_connected(
     export: &str,
     connected: bool,
     stats: &ExportStats,
-    events: &Handle,
+    events: &ServerHandle,
 ) -> bool {
     let changed = stats.connected.swap(connected, Ordering::Relaxed) != connected;
     if changed {

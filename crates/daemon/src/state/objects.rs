@@ -10,7 +10,7 @@ use std::sync::Arc;
 use block::Node;
 use iothread::{DataThread, DataThreadSettings, Reports};
 use options::IothreadOptions;
-use qmp::Handle;
+use qmp::ServerHandle;
 use serde_json::json;
 use unix_socket::listener::Listener;
 use vhost_user::{Server, Target};
@@ -32,7 +32,7 @@ pub(crate) struct Objects {
     /// The I/O backends that were chosen for disks so far.
     pub aio_choices: AioChoices,
     /// Sends events to monitors.
-    pub events: Handle,
+    pub events: ServerHandle,
     /// Sockets that the process was started with.
     pub inherited_sockets: InheritedSockets,
     /// During a live upgrade: files and devices that the old process has opened, by node.
@@ -55,7 +55,7 @@ pub(crate) struct Objects {
 impl Objects {
     /// Without any objects.
     pub fn new(
-        events: Handle,
+        events: ServerHandle,
         reports: Reports,
         slow_requests: SlowRequestWatchdog,
         on_export_drained: Arc<dyn Fn(String) + Send + Sync>,

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use iothread::{DroppedReports, Errno, ErrorAction, IoErrors, Report, Reports};
-use qmp::Handle;
+use qmp::ServerHandle;
 use serde_json::{Value, json};
 use telemetry::counters::Scale;
 
@@ -22,7 +22,7 @@ const ERROR_INTERVAL: Duration = Duration::from_secs(1);
 const DROPPED_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Starts the thread that receives the reports. It ends when the last sender is dropped.
-pub(crate) fn spawn_thread(events: Handle) -> io::Result<Reports> {
+pub(crate) fn spawn_thread(events: ServerHandle) -> io::Result<Reports> {
     let (reports, mailbox) = iothread::mailbox();
     let dropped = reports.lost();
     std::thread::Builder::new()
@@ -32,7 +32,7 @@ pub(crate) fn spawn_thread(events: Handle) -> io::Result<Reports> {
 }
 
 /// Reports what arrives in the mailbox to monitors and the log, until all its senders are gone.
-fn run_thread(mailbox: &Receiver<Report>, dropped: &DroppedReports, events: &Handle) {
+fn run_thread(mailbox: &Receiver<Report>, dropped: &DroppedReports, events: &ServerHandle) {
     let mut error_throttle = ErrorThrottle::default();
     let mut dropped_throttle = DroppedThrottle::default();
     loop {

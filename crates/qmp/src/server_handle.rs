@@ -13,7 +13,7 @@ use crate::client_count::ClientCount;
 use crate::endpoint::Endpoint;
 
 /// A message to the monitors' thread.
-pub(crate) enum ServerMessage {
+pub(crate) enum MessageToServer {
     /// Opens a monitor.
     Open {
         endpoint: Endpoint,
@@ -32,7 +32,7 @@ pub(crate) enum ServerMessage {
 
 /// Sends messages to the server from any thread. Without a running server they are dropped.
 #[derive(Clone)]
-pub struct Handle(Arc<MessageQueue>);
+pub struct ServerHandle(Arc<MessageQueue>);
 
 /// Messages that wait for the server.
 struct MessageQueue {
@@ -46,7 +46,7 @@ struct MessageQueue {
 struct QueueState {
     /// The server runs and takes messages.
     is_open: bool,
-    messages: Vec<ServerMessage>,
+    messages: Vec<MessageToServer>,
 }
 
 impl MessageQueue {
@@ -56,7 +56,7 @@ impl MessageQueue {
     }
 }
 
-impl Handle {
+impl ServerHandle {
     /// A handle of a server that is not started yet.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ impl Handle {
     pub fn new() -> io::Result<Self> {
         let wake_fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let state = Mutex::default();
-        Ok(Handle(Arc::new(MessageQueue { state, wake_fd })))
+        Ok(ServerHandle(Arc::new(MessageQueue { state, wake_fd })))
     }
 
     /// Sends an event to all clients.
@@ -77,12 +77,12 @@ impl Handle {
             "event": name,
             "data": data,
         });
-        self.send(ServerMessage::Event { name, event });
+        self.send(MessageToServer::Event { name, event });
     }
 
     /// Sends the response to a client's request.
     pub(crate) fn respond(&self, client: u64, response: Value) {
-        self.send(ServerMessage::Response { client, response });
+        self.send(MessageToServer::Response { client, response });
     }
 
     /// Accepts messages from now on: the server runs.
@@ -101,7 +101,7 @@ impl Handle {
     }
 
     /// Sends a message, and wakes the server unless an earlier message has done so.
-    pub(crate) fn send(&self, message: ServerMessage) {
+    pub(crate) fn send(&self, message: MessageToServer) {
         {
             let mut state = self.0.lock_state();
             if !state.is_open {
@@ -118,7 +118,7 @@ impl Handle {
     }
 
     /// Takes all messages.
-    pub(crate) fn take_messages(&self) -> Vec<ServerMessage> {
+    pub(crate) fn take_messages(&self) -> Vec<MessageToServer> {
         // Fails only when the counter is zero.
         let _ = rustix::io::read(&self.0.wake_fd, &mut [0; 8]);
         mem::take(&mut self.0.lock_state().messages)
