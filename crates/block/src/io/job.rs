@@ -108,7 +108,7 @@ impl engine::Job for WorkerJob {
 impl engine::RequestJob for WorkerJob {
     type File = Arc<DiskFile>;
 
-    unsafe fn of_request(file: Arc<DiskFile>, request: Request) -> Self {
+    unsafe fn from_request(file: Arc<DiskFile>, request: Request) -> Self {
         // SAFETY: our caller promises the same.
         WorkerJob::Request(unsafe { FileJob::new(file, request) })
     }

@@ -1,4 +1,4 @@
-//! Errors of making a Linux AIO context, each with a remedy.
+//! Errors of making a Linux AIO context, with a remedy where there is one.
 
 use rustix::io::Errno;
 
@@ -86,6 +86,7 @@ impl std::fmt::Display for OrUnknown<'_> {
     }
 }
 
+/// The number in a file below `/proc/sys`, if it can be read.
 fn read_sysctl(path: &str) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }

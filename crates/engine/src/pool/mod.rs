@@ -51,7 +51,7 @@ pub trait RequestJob: Job {
     ///
     /// # Safety
     /// As for [`IoBackend::push`].
-    unsafe fn of_request(file: Self::File, request: Request) -> Self;
+    unsafe fn from_request(file: Self::File, request: Request) -> Self;
 }
 
 /// Worker threads take every request, and start at once. Their queue is bounded by what sources have in flight.
@@ -64,7 +64,7 @@ impl<J: RequestJob> IoBackend for Pool<J> {
 
     unsafe fn push(&mut self, file: J::File, request: &Request) -> Result<(), Full> {
         // SAFETY: our caller promises the same.
-        self.add(unsafe { J::of_request(file, *request) });
+        self.add(unsafe { J::from_request(file, *request) });
         Ok(())
     }
 
@@ -162,7 +162,7 @@ impl<J: Job> Pool<J> {
             begin,
             stack_bytes: STACK_BYTES,
         };
-        pool.start_min()?;
+        pool.start_min_threads()?;
         Ok(pool)
     }
 
@@ -171,8 +171,8 @@ impl<J: Job> Pool<J> {
     /// with [`Errno::AGAIN`] and is not run.
     pub fn add(&mut self, job: J) {
         self.in_flight += 1;
-        if self.shared.queue(job) && self.start().is_err() {
-            self.shared.start_failed();
+        if self.shared.add_job(job) && self.start_thread().is_err() {
+            self.shared.on_start_failed();
         }
     }
 
@@ -208,7 +208,7 @@ impl<J: Job> Pool<J> {
     pub fn set_limits(&mut self, min_threads: u32, max_threads: u32) -> Result<(), PoolError> {
         check_limits(min_threads, max_threads)?;
         self.shared.set_limits(min_threads, max_threads);
-        self.start_min()
+        self.start_min_threads()
     }
 
     /// Sets the CPUs of threads that are started from now on.
@@ -218,14 +218,15 @@ impl<J: Job> Pool<J> {
 
     /// Number of threads that run or wait for work.
     #[must_use]
-    pub fn threads(&self) -> u32 {
-        self.shared.threads()
+    pub fn thread_count(&self) -> u32 {
+        self.shared.thread_count()
     }
 
-    fn start_min(&mut self) -> Result<(), PoolError> {
-        while self.shared.reserve_min() {
-            if let Err(error) = self.start() {
-                self.shared.start_failed();
+    /// Starts threads until there are as many as the minimum.
+    fn start_min_threads(&mut self) -> Result<(), PoolError> {
+        while self.shared.reserve_min_thread() {
+            if let Err(error) = self.start_thread() {
+                self.shared.on_start_failed();
                 return Err(PoolError::Start {
                     errno: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
                 });
@@ -235,7 +236,7 @@ impl<J: Job> Pool<J> {
     }
 
     /// Starts a thread that `shared` has already counted.
-    fn start(&mut self) -> std::io::Result<()> {
+    fn start_thread(&mut self) -> std::io::Result<()> {
         self.threads.retain(|thread| !thread.is_finished());
         let shared = Arc::clone(&self.shared);
         let (cpus, begin) = (self.cpus, self.begin);
@@ -248,7 +249,7 @@ impl<J: Job> Pool<J> {
                     let _ = sched_setaffinity(None, cpus);
                 }
                 begin();
-                worker::run(&shared);
+                worker::run_jobs(&shared);
             })?;
         self.threads.push(thread);
         Ok(())
@@ -257,7 +258,7 @@ impl<J: Job> Pool<J> {
 
 impl<J: Job> Drop for Pool<J> {
     fn drop(&mut self) {
-        self.shared.close();
+        self.shared.begin_shutdown();
         for thread in self.threads.drain(..) {
             // A worker does not panic: jobs are run inside catch_unwind.
             let _ = thread.join();
@@ -265,6 +266,7 @@ impl<J: Job> Drop for Pool<J> {
     }
 }
 
+/// Refuses limits that are out of range or contradict each other.
 fn check_limits(min_threads: u32, max_threads: u32) -> Result<(), PoolError> {
     if !(1..=MAX_THREADS_LIMIT).contains(&max_threads) {
         return Err(PoolError::MaxThreads { max_threads });

@@ -64,29 +64,29 @@ impl<J: Job> Shared<J> {
     }
 
     /// Owner: queues a job. True if a thread must be started for it; it is counted already.
-    pub(super) fn queue(&self, job: J) -> bool {
+    pub(super) fn add_job(&self, job: J) -> bool {
         let mut work = lock(&self.work);
         work.jobs.push_back(job);
-        let start = work.wants_thread();
-        if start {
+        let must_start = work.wants_thread();
+        if must_start {
             work.threads += 1;
         } else if work.idle > 0 {
             drop(work);
             self.work_available.notify_one();
         }
-        start
+        must_start
     }
 
     /// Owner: true if a thread must be started to have the minimum; it is counted already.
-    pub(super) fn reserve_min(&self) -> bool {
+    pub(super) fn reserve_min_thread(&self) -> bool {
         let mut work = lock(&self.work);
-        let start = work.threads < work.min_threads;
-        work.threads += u32::from(start);
-        start
+        let must_start = work.threads < work.min_threads;
+        work.threads += u32::from(must_start);
+        must_start
     }
 
     /// Owner: the thread that was counted could not be started. If there is no other thread, the jobs complete with `EAGAIN`.
-    pub(super) fn start_failed(&self) {
+    pub(super) fn on_start_failed(&self) {
         let mut work = lock(&self.work);
         work.threads -= 1;
         let orphans = if work.threads == 0 {
@@ -96,13 +96,14 @@ impl<J: Job> Shared<J> {
         };
         drop(work);
         for job in orphans {
-            self.finish(Completion {
+            self.add_completion(Completion {
                 token: job.token(),
                 result: Err(Errno::AGAIN),
             });
         }
     }
 
+    /// Owner: changes the limits, and wakes idle workers, which end if there are too many.
     pub(super) fn set_limits(&self, min_threads: u32, max_threads: u32) {
         let mut work = lock(&self.work);
         work.min_threads = min_threads;
@@ -111,7 +112,8 @@ impl<J: Job> Shared<J> {
         self.work_available.notify_all();
     }
 
-    pub(super) fn threads(&self) -> u32 {
+    /// Number of threads that exist or are being started.
+    pub(super) fn thread_count(&self) -> u32 {
         lock(&self.work).threads
     }
 
@@ -127,7 +129,7 @@ impl<J: Job> Shared<J> {
     }
 
     /// Owner: workers end when all jobs are done.
-    pub(super) fn close(&self) {
+    pub(super) fn begin_shutdown(&self) {
         lock(&self.work).closed = true;
         self.work_available.notify_all();
     }
@@ -135,7 +137,7 @@ impl<J: Job> Shared<J> {
     /// Worker: waits for the next job. `None`: the worker is no longer counted, and must end.
     pub(super) fn next_job(&self) -> Option<J> {
         let mut work = lock(&self.work);
-        let give_up = Instant::now() + self.idle_time;
+        let idle_end = Instant::now() + self.idle_time;
         loop {
             // Before taking a job: at least one other thread takes the jobs that are left.
             if work.threads > work.max_threads {
@@ -144,7 +146,7 @@ impl<J: Job> Shared<J> {
             if let Some(job) = work.jobs.pop_front() {
                 return Some(job);
             }
-            let left = give_up.saturating_duration_since(Instant::now());
+            let left = idle_end.saturating_duration_since(Instant::now());
             if work.closed || (left.is_zero() && work.threads > work.min_threads) {
                 break;
             }
@@ -161,9 +163,9 @@ impl<J: Job> Shared<J> {
             work.idle -= 1;
         }
         work.threads -= 1;
-        let pass_on = !work.jobs.is_empty();
+        let has_jobs_left = !work.jobs.is_empty();
         drop(work);
-        if pass_on {
+        if has_jobs_left {
             // This thread may have consumed the signal for that job.
             self.work_available.notify_one();
         }
@@ -171,13 +173,13 @@ impl<J: Job> Shared<J> {
     }
 
     /// Adds a completion for the owner.
-    pub(super) fn finish(&self, completion: Completion) {
+    pub(super) fn add_completion(&self, completion: Completion) {
         let mut finished = lock(&self.finished);
-        let first = finished.is_empty();
+        let was_empty = finished.is_empty();
         finished.push(completion);
         self.has_finished.store(true, Ordering::Release);
         drop(finished);
-        if first {
+        if was_empty {
             (self.wake)();
         }
     }

@@ -95,7 +95,7 @@ impl Fixture {
 
     /// Waits until the pool has this many threads; hangs if it never does.
     fn wait_for_threads(&self, count: u32) {
-        while self.pool.threads() != count {
+        while self.pool.thread_count() != count {
             thread::yield_now();
         }
     }
@@ -142,20 +142,20 @@ fn jobs_start_in_order_on_one_thread() {
     }
     fixture.wait_for(100);
     assert_eq!(*list.lock().unwrap(), (0..100).collect::<Vec<_>>());
-    assert_eq!(fixture.pool.threads(), 1);
+    assert_eq!(fixture.pool.thread_count(), 1);
 }
 
 #[test]
 fn threads_are_started_up_to_the_maximum_when_none_is_idle() {
     let mut fixture = pool(4);
-    assert_eq!(fixture.pool.threads(), 0);
+    assert_eq!(fixture.pool.thread_count(), 0);
     let barrier = Arc::new(Barrier::new(4));
     // Ends only if four of them run at the same time; the rest waits its turn.
     for token in 0..8 {
         fixture
             .pool
             .add(TestJob(token, Task::Meet(Arc::clone(&barrier))));
-        assert!(fixture.pool.threads() <= 4);
+        assert!(fixture.pool.thread_count() <= 4);
     }
     assert_eq!(fixture.wait_for(8).len(), 8);
 }
@@ -170,7 +170,7 @@ fn no_thread_is_started_over_the_maximum() {
             release
         })
         .collect();
-    assert_eq!(fixture.pool.threads(), 2);
+    assert_eq!(fixture.pool.thread_count(), 2);
     assert_eq!(
         fixture.pool.threads.len(),
         2,
@@ -191,7 +191,7 @@ fn an_idle_thread_is_used_before_another_is_started() {
             thread::yield_now();
         }
     }
-    assert_eq!(fixture.pool.threads(), 1);
+    assert_eq!(fixture.pool.thread_count(), 1);
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn a_panic_is_eio_and_the_thread_goes_on() {
 fn idle_threads_over_the_minimum_end() {
     let mut fixture = fixture(1, 3, Duration::from_millis(1));
     assert_eq!(
-        fixture.pool.threads(),
+        fixture.pool.thread_count(),
         1,
         "the minimum is there from the start"
     );
@@ -272,9 +272,9 @@ fn limits_can_be_changed_while_jobs_run() {
     let (release, until) = channel();
     fixture.pool.add(TestJob(0, Task::Wait(until)));
     fixture.pool.add(TestJob(1, Task::Return(Ok(()))));
-    assert_eq!(fixture.pool.threads(), 1);
+    assert_eq!(fixture.pool.thread_count(), 1);
     fixture.pool.set_limits(3, 8).unwrap();
-    assert_eq!(fixture.pool.threads(), 3);
+    assert_eq!(fixture.pool.thread_count(), 3);
     // The second job no longer waits for the first.
     assert_eq!(fixture.wait_for(1)[0].token, 1);
     fixture.pool.set_limits(0, 1).unwrap();
@@ -313,7 +313,7 @@ fn invalid_limits_are_refused_and_change_nothing() {
     let mut fixture = pool(2);
     assert!(fixture.pool.set_limits(9, 3).is_err());
     assert_eq!(
-        fixture.pool.threads(),
+        fixture.pool.thread_count(),
         0,
         "the minimum of 9 did not come true"
     );
@@ -332,7 +332,7 @@ fn without_any_thread_a_job_completes_with_eagain() {
             result: Err(Errno::AGAIN)
         }]
     );
-    assert_eq!(fixture.pool.threads(), 0);
+    assert_eq!(fixture.pool.thread_count(), 0);
     assert!(matches!(
         fixture.pool.set_limits(1, 4),
         Err(PoolError::Start { .. })

@@ -6,7 +6,8 @@ use super::Job;
 use super::shared::Shared;
 use crate::{Completion, Errno};
 
-pub(super) fn run<J: Job>(shared: &Shared<J>) {
+/// Runs jobs until the pool ends or has too many threads. A job that panics completes with `EIO`.
+pub(super) fn run_jobs<J: Job>(shared: &Shared<J>) {
     while let Some(job) = shared.next_job() {
         let token = job.token();
         // A job is consumed whether it returns or panics, so no broken state of it remains.
@@ -21,6 +22,6 @@ pub(super) fn run<J: Job>(shared: &Shared<J>) {
                 result: Err(Errno::IO),
             }
         });
-        shared.finish(completion);
+        shared.add_completion(completion);
     }
 }

@@ -1,4 +1,4 @@
-//! Errors of making a ring, each with a remedy.
+//! Errors of making a ring, with a remedy where there is one.
 
 use rustix::io::Errno;
 
@@ -63,6 +63,7 @@ impl UringError {
     }
 }
 
+/// The sysctl `kernel.io_uring_disabled` (Linux 6.6); `None`: this kernel does not have it.
 fn disabled_level() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").ok()?;
     text.trim().parse().ok()

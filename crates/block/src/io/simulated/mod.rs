@@ -106,7 +106,7 @@ impl IoBackend for Workers {
 
     unsafe fn push(&mut self, file: Arc<DiskFile>, request: &Request) -> Result<(), Full> {
         // SAFETY: our caller promises the same.
-        self.add(unsafe { WorkerJob::of_request(file, *request) });
+        self.add(unsafe { WorkerJob::from_request(file, *request) });
         Ok(())
     }
 
