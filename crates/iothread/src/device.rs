@@ -112,7 +112,7 @@ pub(crate) trait QueueDevice {
     fn begin_generation(&mut self) -> AdmitTime;
 
     /// The admit time and the number of requests of an older generation that have left the queue.
-    fn take_old(&mut self) -> Option<(AdmitTime, u32)>;
+    fn pop_finished_old(&mut self) -> Option<(AdmitTime, u32)>;
 
     /// Number of parked requests of older generations.
     fn parked_in_older_generations(&self) -> u32 {

@@ -203,8 +203,8 @@ impl QueueDevice for BlkQueue {
         self.queue.begin_generation()
     }
 
-    fn take_old(&mut self) -> Option<(AdmitTime, u32)> {
-        self.queue.take_old()
+    fn pop_finished_old(&mut self) -> Option<(AdmitTime, u32)> {
+        self.queue.pop_finished_old()
     }
 
     fn parked_in_older_generations(&self) -> u32 {
