@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
 
 use qmp::{
-    Command, Definition, Endpoint, ServerHandle, Interface, Member, Object, Product, Run, Server, Type,
+    Command, Definition, Endpoint, ServerHandle, Interface, Member, Object, Product, CommandHandler, Server, Type,
     Variants,
 };
 use serde_json::{Value, json};
@@ -50,13 +50,13 @@ fn interface() -> Interface<()> {
         name: "paint",
         arguments,
         returns: Some(Type::Any),
-        run: Run::InBand(|(), arguments| Ok(Value::Object(arguments.clone()))),
+        run: CommandHandler::InBand(|(), arguments| Ok(Value::Object(arguments.clone()))),
     };
     let later = Command {
         name: "later",
         arguments: Object::default(),
         returns: None,
-        run: Run::Deferred(|(), _, reply| reply.send(Ok(json!({})))),
+        run: CommandHandler::Deferred(|(), _, reply| reply.send(Ok(json!({})))),
     };
     let product = Product {
         package: "fuzz".to_owned(),

@@ -20,11 +20,11 @@ pub struct Command<C> {
     /// The type of its result; `None`: an empty object.
     pub returns: Option<Type>,
     /// The function that runs it.
-    pub run: Run<C>,
+    pub run: CommandHandler<C>,
 }
 
 /// The function of a command, by the thread that runs it.
-pub enum Run<C> {
+pub enum CommandHandler<C> {
     /// Runs on a thread of the program's choice, see [`crate::Call`], one after the other.
     InBand(fn(&mut C, &Arguments) -> Result<Value, Error>),
     /// Starts like `InBand`, and replies later. Meanwhile commands of other clients run; further ones of the same client
@@ -135,7 +135,7 @@ impl<C> Interface<C> {
 impl<C> Command<C> {
     /// Whether it may run out of band, ahead of commands that wait.
     pub(crate) fn allows_oob(&self) -> bool {
-        matches!(self.run, Run::Immediate(_))
+        matches!(self.run, CommandHandler::Immediate(_))
     }
 }
 
@@ -174,7 +174,7 @@ fn common_commands<C>() -> Vec<Command<C>> {
             name: NEGOTIATE_COMMAND,
             arguments: Object::of(vec![Member::optional("enable", enable)]),
             returns: None,
-            run: Run::Immediate(|_, _| {
+            run: CommandHandler::Immediate(|_, _| {
                 Err(Error::command_not_found(
                     "Capabilities negotiation is already complete, command ignored",
                 ))
@@ -184,13 +184,13 @@ fn common_commands<C>() -> Vec<Command<C>> {
             name: "query-version",
             arguments: Object::default(),
             returns: Some(Type::Named("VersionInfo")),
-            run: Run::Immediate(|interface, _| Ok(interface.product.to_json())),
+            run: CommandHandler::Immediate(|interface, _| Ok(interface.product.to_json())),
         },
         Command {
             name: "query-commands",
             arguments: Object::default(),
             returns: Some(Type::list_of("CommandInfo")),
-            run: Run::Immediate(|interface, _| {
+            run: CommandHandler::Immediate(|interface, _| {
                 let names = interface.commands.iter().map(|command| command.name);
                 Ok(names.map(|name| json!({"name": name})).collect())
             }),
@@ -199,7 +199,7 @@ fn common_commands<C>() -> Vec<Command<C>> {
             name: "query-qmp-schema",
             arguments: Object::default(),
             returns: Some(Type::List(Box::new(Type::Any))),
-            run: Run::Immediate(|interface, _| Ok(interface.schema())),
+            run: CommandHandler::Immediate(|interface, _| Ok(interface.schema())),
         },
     ]
 }

@@ -2,7 +2,7 @@
 //!
 //! It waits for sockets and for messages of the program, and never for a command: a command that needs the program is passed
 //! to it as a [`Call`], and its response comes back as a message. So a slow command in the program delays other commands, but
-//! neither out-of-band commands nor events; a [deferred](Run::Deferred) one delays only further commands of its own client.
+//! neither out-of-band commands nor events; a [deferred](CommandHandler::Deferred) one delays only further commands of its own client.
 
 use std::io;
 use std::io::ErrorKind;
@@ -24,7 +24,7 @@ use crate::poller::{Poller, ReadyDescriptor, Source};
 use crate::reply::Reply;
 use crate::request::Request;
 use crate::server_handle::{MessageToServer, ServerHandle};
-use crate::{Interface, Run};
+use crate::{CommandHandler, Interface};
 
 /// Time that clients have to read their last responses when the server stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -55,9 +55,9 @@ impl<C> Call<C> {
         match self.interface.find_for_request(&self.request) {
             Err(error) => self.reply.send(Err(error)),
             Ok(command) => match command.run {
-                Run::InBand(run) => self.reply.send(run(program, arguments)),
-                Run::Deferred(run) => run(program, arguments, self.reply),
-                Run::Immediate(run) => self.reply.send(run(&self.interface, arguments)),
+                CommandHandler::InBand(run) => self.reply.send(run(program, arguments)),
+                CommandHandler::Deferred(run) => run(program, arguments, self.reply),
+                CommandHandler::Immediate(run) => self.reply.send(run(&self.interface, arguments)),
             },
         }
     }

@@ -8,14 +8,14 @@ use crate::framing::{Frame, Framer};
 use crate::interface::NEGOTIATE_COMMAND;
 use crate::request::Request;
 use crate::response;
-use crate::{Error, Interface, Run};
+use crate::{CommandHandler, Error, Interface};
 
 /// The next action of a session.
 #[derive(Debug)]
 pub(crate) enum SessionAction {
     /// Send this to the client.
     Respond(Value),
-    /// Run this request in the program.
+    /// CommandHandler this request in the program.
     Forward(Request),
 }
 
@@ -84,8 +84,8 @@ impl Session {
             return self.negotiate(interface, request).map(Some);
         }
         match interface.find_for_request(request)?.run {
-            Run::InBand(_) | Run::Deferred(_) => Ok(None),
-            Run::Immediate(run) => run(interface, &request.arguments).map(Some),
+            CommandHandler::InBand(_) | CommandHandler::Deferred(_) => Ok(None),
+            CommandHandler::Immediate(run) => run(interface, &request.arguments).map(Some),
         }
     }
 

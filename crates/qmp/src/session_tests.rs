@@ -37,7 +37,7 @@ fn interface() -> Interface<()> {
             name: "draw",
             arguments: shape,
             returns: None,
-            run: Run::InBand(|(), _| Ok(json!({}))),
+            run: CommandHandler::InBand(|(), _| Ok(json!({}))),
         }],
         vec![Event {
             name: "DRAWN",
@@ -292,7 +292,7 @@ fn an_undefined_type_panics() {
         name: "x",
         arguments: Object::of(vec![Member::required("a", Type::list_of("Nowhere"))]),
         returns: None,
-        run: Run::InBand(|(), _| Ok(json!({}))),
+        run: CommandHandler::InBand(|(), _| Ok(json!({}))),
     };
     let product = Product {
         package: String::new(),

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use qmp::limits::{MAX_CLIENTS, MAX_MESSAGE_BYTES, MAX_PENDING};
 use qmp::{
-    Call, Command, Endpoint, Event, Interface, Object, Product, Reply, Run, Server, ServerHandle,
+    Call, Command, CommandHandler, Endpoint, Event, Interface, Object, Product, Reply, Server,
+    ServerHandle,
 };
 use serde_json::{Value, json};
 use unix_socket::listener::Listener;
@@ -45,7 +46,7 @@ fn interface() -> Interface<State> {
         name: "count",
         arguments: Object::default(),
         returns: Some(qmp::Type::Int),
-        run: Run::InBand(|state: &mut State, _| {
+        run: CommandHandler::InBand(|state: &mut State, _| {
             state.counter += 1;
             Ok(json!(state.counter))
         }),
@@ -54,7 +55,7 @@ fn interface() -> Interface<State> {
         name: "wait",
         arguments: Object::default(),
         returns: None,
-        run: Run::Deferred(|state: &mut State, _, reply| state.replies.push(reply)),
+        run: CommandHandler::Deferred(|state: &mut State, _, reply| state.replies.push(reply)),
     };
     let event = Event {
         name: "TICK",

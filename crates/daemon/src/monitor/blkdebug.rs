@@ -1,7 +1,7 @@
 //! `x-blkdebug-set`: replaces the faults that a `blkdebug` node injects.
 
 use options::{Driver, runtime::RunningObjects};
-use qmp::{Arguments, Command, Error, Member, Object, Run, Type};
+use qmp::{Arguments, Command, CommandHandler, Error, Member, Object, Type};
 use serde_json::{Value, json};
 
 use super::errors::from_problem;
@@ -18,7 +18,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             Member::optional("seed", Type::Int),
         ]),
         returns: None,
-        run: Run::InBand(set_rules),
+        run: CommandHandler::InBand(set_rules),
     }]
 }
 

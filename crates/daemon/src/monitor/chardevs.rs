@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use options::{ChardevOptions, ChardevSettings, SocketAddr};
-use qmp::{Arguments, Command, Definition, Error, Member, Object, Run, Type, Variants};
+use qmp::{Arguments, Command, CommandHandler, Definition, Error, Member, Object, Type, Variants};
 use serde_json::{Value, json};
 
 use super::str_arg;
@@ -20,19 +20,19 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             name: "chardev-add",
             arguments: Object::of(vec![id(), backend()]),
             returns: Some(Type::Named("ChardevReturn")),
-            run: Run::InBand(add_chardev),
+            run: CommandHandler::InBand(add_chardev),
         },
         Command {
             name: "chardev-change",
             arguments: Object::of(vec![id(), backend()]),
             returns: Some(Type::Named("ChardevReturn")),
-            run: Run::InBand(change_chardev),
+            run: CommandHandler::InBand(change_chardev),
         },
         Command {
             name: "chardev-remove",
             arguments: Object::of(vec![id()]),
             returns: None,
-            run: Run::InBand(|control, arguments| {
+            run: CommandHandler::InBand(|control, arguments| {
                 let id = str_arg(arguments, "id");
                 if is_used(control, id, "not found")? {
                     return Err(Error::generic(format!("Chardev '{id}' is busy")));
@@ -46,7 +46,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             arguments: Object::of(vec![id()]),
             returns: None,
             // A socket has no break signal; accepted for compatibility.
-            run: Run::InBand(|control, arguments| {
+            run: CommandHandler::InBand(|control, arguments| {
                 is_used(control, str_arg(arguments, "id"), "not found")?;
                 Ok(json!({}))
             }),
@@ -55,7 +55,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             name: "query-chardev",
             arguments: Object::default(),
             returns: Some(Type::list_of("ChardevInfo")),
-            run: Run::InBand(|control, _| {
+            run: CommandHandler::InBand(|control, _| {
                 let all = control.chardevs.iter();
                 let info = all.map(|chardev| {
                     json!({
@@ -71,7 +71,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             name: "query-chardev-backends",
             arguments: Object::default(),
             returns: Some(Type::list_of("ChardevBackendInfo")),
-            run: Run::InBand(|_, _| Ok(json!([{"name": "socket"}]))),
+            run: CommandHandler::InBand(|_, _| Ok(json!([{"name": "socket"}]))),
         },
     ]
 }

@@ -1,7 +1,7 @@
 //! Commands for exports: add, remove and query; and their events.
 
 use options::SocketAddr;
-use qmp::{Arguments, Command, Definition, Error, Event, Member, Object, Run, Type};
+use qmp::{Arguments, Command, CommandHandler, Definition, Error, Event, Member, Object, Type};
 use serde_json::{Value, json};
 
 use super::errors::{existing_objects, from_failure, from_problem};
@@ -17,7 +17,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             name: "block-export-add",
             arguments: types::arguments_of_type("BlockExportOptions"),
             returns: None,
-            run: Run::InBand(add_export),
+            run: CommandHandler::InBand(add_export),
         },
         Command {
             name: "block-export-del",
@@ -26,7 +26,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
                 Member::optional("mode", Type::Named("BlockExportRemoveMode")),
             ]),
             returns: None,
-            run: Run::InBand(|control, arguments| {
+            run: CommandHandler::InBand(|control, arguments| {
                 let hard = str_arg(arguments, "mode") == "hard";
                 let removed = control
                     .objects
@@ -39,7 +39,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             name: "query-block-exports",
             arguments: Object::default(),
             returns: Some(Type::list_of("BlockExportInfo")),
-            run: Run::InBand(|control, _| Ok(query_exports(control))),
+            run: CommandHandler::InBand(|control, _| Ok(query_exports(control))),
         },
     ]
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use qmp::{Arguments, Command, Definition, Error, Member, Object, Run, Type};
+use qmp::{Arguments, Command, CommandHandler, Definition, Error, Member, Object, Type};
 use serde_json::{Value, json};
 use telemetry::counters::{Boundaries, Scale};
 use telemetry::queue::{Kind, QueueStats};
@@ -29,7 +29,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         name: "block-latency-histogram-set",
         arguments: Object::of(arguments),
         returns: None,
-        run: Run::InBand(|control, arguments| {
+        run: CommandHandler::InBand(|control, arguments| {
             set_boundaries(&control.objects, arguments)?;
             Ok(json!({}))
         }),

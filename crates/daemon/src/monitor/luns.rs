@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use options::{ExportKind, LunOptions};
-use qmp::{Arguments, Command, Error, Member, Object, Reply, Run, Type};
+use qmp::{Arguments, Command, CommandHandler, Error, Member, Object, Reply, Type};
 use serde_json::Value;
 use vhost_user::FrontEnds;
 
@@ -29,7 +29,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             name: "scsi-lun-add",
             arguments: add,
             returns: None,
-            run: Run::Deferred(add_lun),
+            run: CommandHandler::Deferred(add_lun),
         },
         Command {
             name: "scsi-lun-del",
@@ -39,7 +39,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
                 Member::required("lun", Type::Int),
             ]),
             returns: None,
-            run: Run::Deferred(delete_lun),
+            run: CommandHandler::Deferred(delete_lun),
         },
     ]
 }

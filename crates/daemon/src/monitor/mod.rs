@@ -20,7 +20,7 @@ mod stats;
 mod types;
 mod upgrade;
 
-use qmp::{Command, Interface, Object, Product, Run};
+use qmp::{Command, CommandHandler, Interface, Object, Product};
 use serde_json::json;
 
 use crate::control::Control;
@@ -74,7 +74,7 @@ fn quit() -> Command<Control> {
         name: "quit",
         arguments: Object::default(),
         returns: None,
-        run: Run::InBand(|control, _| {
+        run: CommandHandler::InBand(|control, _| {
             tracing::info!("shutting down: a monitor client sent quit");
             control.quit = true;
             Ok(json!({}))

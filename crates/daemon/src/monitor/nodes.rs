@@ -1,7 +1,7 @@
 //! Commands for block nodes: add, remove, activate and query.
 
 use options::{DEFAULT_NULL_SIZE, Driver};
-use qmp::{Arguments, Command, Definition, Error, Member, Object, Reply, Run, Type};
+use qmp::{Arguments, Command, CommandHandler, Definition, Error, Member, Object, Reply, Type};
 use serde_json::{Value, json};
 
 use super::errors::{existing_objects, from_failure, from_problem};
@@ -19,13 +19,13 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             name: "blockdev-add",
             arguments: types::arguments_of_type("BlockdevOptions"),
             returns: None,
-            run: Run::Deferred(add_node),
+            run: CommandHandler::Deferred(add_node),
         },
         Command {
             name: "blockdev-del",
             arguments: Object::of(vec![Member::required("node-name", Type::Str)]),
             returns: None,
-            run: Run::Deferred(remove_node),
+            run: CommandHandler::Deferred(remove_node),
         },
         Command {
             name: "blockdev-set-active",
@@ -34,14 +34,14 @@ pub(super) fn commands() -> Vec<Command<Control>> {
                 Member::required("active", Type::Bool),
             ]),
             returns: None,
-            run: Run::Deferred(set_active),
+            run: CommandHandler::Deferred(set_active),
         },
         Command {
             name: "query-named-block-nodes",
             // `flat` leaves out backing files, of which there are none.
             arguments: Object::of(vec![Member::optional("flat", Type::Bool)]),
             returns: Some(Type::list_of("BlockDeviceInfo")),
-            run: Run::InBand(|control, _| {
+            run: CommandHandler::InBand(|control, _| {
                 let objects = &control.objects;
                 let newest_first = objects.nodes.iter().rev();
                 Ok(newest_first
@@ -54,7 +54,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             arguments: Object::default(),
             // A storage daemon has no devices.
             returns: Some(Type::List(Box::new(Type::Any))),
-            run: Run::InBand(|_, _| Ok(json!([]))),
+            run: CommandHandler::InBand(|_, _| Ok(json!([]))),
         },
     ]
 }

@@ -2,7 +2,7 @@
 
 use iothread::{DataThread, IothreadTotals};
 use options::{ObjectOptions, ValueType};
-use qmp::{Arguments, Command, Definition, Error, Member, Object, Run, Type};
+use qmp::{Arguments, Command, CommandHandler, Definition, Error, Member, Object, Type};
 use serde_json::{Value, json};
 
 use super::errors::{existing_objects, from_failure, from_problem};
@@ -17,13 +17,13 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             name: "object-add",
             arguments: types::arguments_of_type("ObjectOptions"),
             returns: None,
-            run: Run::InBand(add_object),
+            run: CommandHandler::InBand(add_object),
         },
         Command {
             name: "object-del",
             arguments: Object::of(vec![Member::required("id", Type::Str)]),
             returns: None,
-            run: Run::InBand(|control, arguments| {
+            run: CommandHandler::InBand(|control, arguments| {
                 let removed = control.objects.remove_iothread(str_arg(arguments, "id"));
                 removed.map_err(|failure| from_failure(&failure))?;
                 Ok(json!({}))
@@ -33,7 +33,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             name: "query-iothreads",
             arguments: Object::default(),
             returns: Some(Type::list_of("IOThreadInfo")),
-            run: Run::InBand(|control, _| {
+            run: CommandHandler::InBand(|control, _| {
                 Ok(control
                     .objects
                     .iothreads

@@ -1,6 +1,6 @@
 //! QOM commands: objects as a tree of properties, `/objects/ID` for iothreads and `/exports/ID` for exports.
 
-use qmp::{Arguments, Command, Definition, Error, Member, Object, Run, Type};
+use qmp::{Arguments, Command, CommandHandler, Definition, Error, Member, Object, Type};
 use serde_json::{Value, json};
 
 use super::property::{
@@ -32,13 +32,13 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             name: "qom-list",
             arguments: Object::of(vec![path()]),
             returns: infos(),
-            run: Run::InBand(list_properties),
+            run: CommandHandler::InBand(list_properties),
         },
         Command {
             name: "qom-get",
             arguments: Object::of(vec![path(), property()]),
             returns: Some(Type::Any),
-            run: Run::InBand(get_property),
+            run: CommandHandler::InBand(get_property),
         },
         Command {
             name: "qom-set",
@@ -48,13 +48,13 @@ pub(super) fn commands() -> Vec<Command<Control>> {
                 Member::required("value", Type::Any),
             ]),
             returns: None,
-            run: Run::InBand(set_property),
+            run: CommandHandler::InBand(set_property),
         },
         Command {
             name: "qom-list-properties",
             arguments: Object::of(vec![Member::required("typename", Type::Str)]),
             returns: infos(),
-            run: Run::InBand(|_, arguments| {
+            run: CommandHandler::InBand(|_, arguments| {
                 let name = str_arg(arguments, "typename");
                 let iothread = std::iter::once(iothread_properties::class());
                 let mut classes = iothread.chain(export_properties::classes());

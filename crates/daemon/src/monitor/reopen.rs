@@ -1,6 +1,6 @@
 //! `blockdev-reopen`: changes options of nodes in use.
 
-use qmp::{Arguments, Command, Error, Member, Object, Reply, Run, Type};
+use qmp::{Arguments, Command, CommandHandler, Error, Member, Object, Reply, Type};
 
 use super::errors::{existing_objects_except, from_failure, from_problem};
 use crate::actions::reopen;
@@ -16,7 +16,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             Type::list_of("BlockdevOptions"),
         )]),
         returns: None,
-        run: Run::Deferred(reopen_nodes),
+        run: CommandHandler::Deferred(reopen_nodes),
     }]
 }
 

@@ -1,6 +1,6 @@
 //! `block_resize`: changes the size of a node.
 
-use qmp::{Arguments, Command, Error, Member, Object, Reply, Run, Type};
+use qmp::{Arguments, Command, CommandHandler, Error, Member, Object, Reply, Type};
 
 use super::errors::from_failure;
 use super::str_arg;
@@ -18,7 +18,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             Member::required("size", Type::Int),
         ]),
         returns: None,
-        run: Run::Deferred(resize_node),
+        run: CommandHandler::Deferred(resize_node),
     }]
 }
 

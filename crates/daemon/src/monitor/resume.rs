@@ -1,7 +1,7 @@
 //! `block-export-resume`: resumes requests that are parked after an error.
 
 use iothread::Resume;
-use qmp::{Arguments, Command, Definition, Error, Member, Object, Run, Type};
+use qmp::{Arguments, Command, CommandHandler, Definition, Error, Member, Object, Type};
 use serde_json::{Value, json};
 
 use super::str_arg;
@@ -15,7 +15,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             Member::optional("action", Type::Named("BlockExportResumeAction")),
         ]),
         returns: None,
-        run: Run::InBand(resume_requests),
+        run: CommandHandler::InBand(resume_requests),
     }]
 }
 

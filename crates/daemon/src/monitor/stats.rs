@@ -5,7 +5,7 @@ mod totals;
 
 use std::sync::atomic::Ordering;
 
-use qmp::{Arguments, Command, Definition, Member, Object, Run, Type};
+use qmp::{Arguments, Command, CommandHandler, Definition, Member, Object, Type};
 use serde_json::{Value, json};
 use telemetry::counters::Scale;
 use telemetry::queue::QueueStats;
@@ -23,7 +23,9 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         name: "query-blockstats",
         arguments: Object::of(vec![Member::optional("query-nodes", Type::Bool)]),
         returns: Some(Type::list_of("BlockStats")),
-        run: Run::InBand(|control, arguments| Ok(query_blockstats(&control.objects, arguments))),
+        run: CommandHandler::InBand(|control, arguments| {
+            Ok(query_blockstats(&control.objects, arguments))
+        }),
     }]
 }
 

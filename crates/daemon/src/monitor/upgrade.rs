@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use qmp::{Arguments, Command, Definition, Error, Member, Object, Reply, Run, Type};
+use qmp::{Arguments, Command, CommandHandler, Definition, Error, Member, Object, Reply, Type};
 use serde_json::json;
 
 use super::str_arg;
@@ -14,7 +14,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         name: "upgrade",
         arguments: Object::of(vec![Member::optional("binary", Type::Str)]),
         returns: Some(Type::Named("UpgradeInfo")),
-        run: Run::Deferred(start_upgrade),
+        run: CommandHandler::Deferred(start_upgrade),
     }]
 }
 

@@ -7,7 +7,7 @@ mod block;
 mod chardevs;
 mod stats;
 
-use qmp::{Arguments, Command, Error, Member, Object, Run, Type};
+use qmp::{Arguments, Command, CommandHandler, Error, Member, Object, Type};
 use serde_json::Value;
 
 use super::str_arg;
@@ -102,7 +102,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             Member::optional("cpu-index", Type::Int),
         ]),
         returns: Some(Type::Str),
-        run: Run::InBand(run),
+        run: CommandHandler::InBand(run),
     }]
 }
 
