@@ -129,8 +129,8 @@ struct LunChange<S> {
     update_luns: S,
 }
 
-/// Adds or removes a LUN on a thread: calls `change_disks` there, and then updates the options of the export. The node is
-/// reserved until then, so that no other command uses it meanwhile.
+/// Adds or removes a LUN on a thread: calls `change_disks` there, and then updates the options of the export. The node
+/// is reserved until then, so that no other command uses it meanwhile.
 fn change_luns_on_thread(
     control: &mut Control,
     change: LunChange<impl FnOnce(&mut Vec<LunOptions>) + Send + 'static>,

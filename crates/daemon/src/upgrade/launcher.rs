@@ -163,8 +163,8 @@ fn release_daemon_resources(channel: &Channel, background: bool) {
     }
 }
 
-/// Starts `other_program`, or the daemon's own, with a channel on `fd`, in place of an earlier child. Returns the reply to
-/// the daemon.
+/// Starts `other_program`, or the daemon's own, with a channel on `fd`, in place of an earlier child. Returns the reply
+/// to the daemon.
 fn start_child(
     other_program: Option<&str>,
     fd: OwnedFd,
