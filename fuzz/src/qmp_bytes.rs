@@ -70,7 +70,7 @@ fn server() -> &'static Server {
     SERVER.get_or_init(|| {
         let handle = ServerHandle::new().expect("a descriptor");
         // The program is at hand.
-        let deliver = |call: qmp::Call<()>| call.run(&mut ());
+        let deliver = |call: qmp::CommandCall<()>| call.run(&mut ());
         Server::spawn(handle, Arc::new(interface()), deliver).expect("a thread")
     })
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Instant;
 
 use options::{ChardevOptions, MetricsAddr, MonitorOptions};
-use qmp::{Call, Interface, Server, ServerHandle};
+use qmp::{CommandCall, Interface, Server, ServerHandle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::BoxError;
@@ -31,7 +31,7 @@ pub(crate) enum MainThreadMessage {
     /// Work that another thread wants done here: the end of a job, or an upgrade.
     Run(MainThreadTask),
     /// A command of a monitor's client.
-    Call(Box<Call<Control>>),
+    Call(Box<CommandCall<Control>>),
 }
 
 /// Work for the main thread.

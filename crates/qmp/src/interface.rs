@@ -25,7 +25,7 @@ pub struct Command<C> {
 
 /// The function of a command, by the thread that runs it.
 pub enum CommandHandler<C> {
-    /// Runs on a thread of the program's choice, see [`crate::Call`], one after the other.
+    /// Runs on a thread of the program's choice, see [`crate::CommandCall`], one after the other.
     InBand(fn(&mut C, &Arguments) -> Result<Value, Error>),
     /// Starts like `InBand`, and replies later. Meanwhile commands of other clients run; further ones of the same client
     /// wait.

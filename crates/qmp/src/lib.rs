@@ -2,7 +2,7 @@
 //!
 //! An [`Interface`] declares the commands and events of a program and their types, each once. Requests are checked against
 //! it and dispatched by it, and `query-qmp-schema` is made from it, so the three cannot differ. A [`Server`] serves any
-//! number of clients on one thread; commands run on a thread of the program's choice, see [`Call`].
+//! number of clients on one thread; commands run on a thread of the program's choice, see [`CommandCall`].
 //!
 //! A client may send anything, and may never read: [`limits`] bounds what that can cost. The effects of commands are the
 //! program's, not this crate's.
@@ -34,6 +34,6 @@ pub use error::{Class, Error};
 pub use interface::{Arguments, Command, CommandHandler, Event, Interface, Product};
 pub use json_text::to_text;
 pub use reply::Reply;
-pub use server::{Call, Server};
+pub use server::{CommandCall, Server};
 pub use server_handle::ServerHandle;
 pub use types::{Definition, Member, Object, Type, Variants};

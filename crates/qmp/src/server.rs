@@ -1,7 +1,7 @@
 //! Monitor server: one thread for all monitors.
 //!
 //! It waits for sockets and for messages of the program, and never for a command: a command that needs the program is passed
-//! to it as a [`Call`], and its response comes back as a message. So a slow command in the program delays other commands, but
+//! to it as a [`CommandCall`], and its response comes back as a message. So a slow command in the program delays other commands, but
 //! neither out-of-band commands nor events; a [deferred](CommandHandler::Deferred) one delays only further commands of its own client.
 
 use std::io;
@@ -36,13 +36,13 @@ const NICENESS: i32 = 10;
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// A command to run on a thread of the program. If it is dropped, the client gets an error.
-pub struct Call<C> {
+pub struct CommandCall<C> {
     interface: Arc<Interface<C>>,
     request: Request,
     reply: Reply,
 }
 
-impl<C> Call<C> {
+impl<C> CommandCall<C> {
     /// Whether the command only reads state, by its name.
     #[must_use]
     pub fn is_query(&self) -> bool {
@@ -78,7 +78,7 @@ impl Server {
     pub fn spawn<C: 'static>(
         handle: ServerHandle,
         interface: Arc<Interface<C>>,
-        deliver: impl Fn(Call<C>) + Send + 'static,
+        deliver: impl Fn(CommandCall<C>) + Send + 'static,
     ) -> io::Result<Self> {
         let thread = ServerThread {
             interface,
@@ -181,7 +181,7 @@ struct ServerThread<C, D> {
     stop_deadline: Option<Instant>,
 }
 
-impl<C: 'static, D: Fn(Call<C>)> ServerThread<C, D> {
+impl<C: 'static, D: Fn(CommandCall<C>)> ServerThread<C, D> {
     /// Serves until it is stopped, and clients have read their last responses or the time for that is over.
     fn run(mut self) {
         loop {
@@ -374,7 +374,7 @@ fn listener_events(accepts: bool) -> EventFlags {
 }
 
 /// A function that passes requests of a client to the program.
-fn forward_to_program<C, D: Fn(Call<C>)>(
+fn forward_to_program<C, D: Fn(CommandCall<C>)>(
     interface: &Arc<Interface<C>>,
     handle: &ServerHandle,
     deliver: &D,
@@ -382,7 +382,7 @@ fn forward_to_program<C, D: Fn(Call<C>)>(
 ) -> impl FnMut(Request) {
     move |request| {
         let reply = Reply::new(handle.clone(), client, request.id.clone());
-        deliver(Call {
+        deliver(CommandCall {
             interface: interface.clone(),
             request,
             reply,

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use qmp::limits::{MAX_CLIENTS, MAX_MESSAGE_BYTES, MAX_PENDING};
 use qmp::{
-    Call, Command, CommandHandler, Endpoint, Event, Interface, Object, Product, Reply, Server,
-    ServerHandle,
+    Command, CommandCall, CommandHandler, Endpoint, Event, Interface, Object, Product, Reply,
+    Server, ServerHandle,
 };
 use serde_json::{Value, json};
 use unix_socket::listener::Listener;
@@ -35,7 +35,7 @@ struct State {
 struct Program {
     server: Option<Server>,
     handle: ServerHandle,
-    calls: Receiver<Call<State>>,
+    calls: Receiver<CommandCall<State>>,
     state: State,
     socket: PathBuf,
     _folder: tempfile::TempDir,
