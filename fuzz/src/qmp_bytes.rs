@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
 
 use qmp::{
-    Command, Definition, Endpoint, ServerHandle, Interface, Member, Object, Product, CommandHandler, Server, Type,
+    Command, TypeDefinition, Endpoint, ServerHandle, Interface, Member, ObjectType, Product, CommandHandler, Server, Type,
     Variants,
 };
 use serde_json::{Value, json};
@@ -16,24 +16,24 @@ use serde_json::{Value, json};
 /// Commands of all kinds of arguments, which answer what they were given.
 fn interface() -> Interface<()> {
     let definitions = vec![
-        ("Color", Definition::Enum(vec!["red", "green", "blue"])),
+        ("Color", TypeDefinition::Enum(vec!["red", "green", "blue"])),
         (
             "Point",
-            Definition::Object(Object::of(vec![
+            TypeDefinition::Object(ObjectType::of(vec![
                 Member::required("x", Type::Int),
                 Member::optional("y", Type::Unsigned),
             ])),
         ),
         (
             "Red",
-            Definition::Object(Object::of(vec![Member::required("name", Type::Str)])),
+            TypeDefinition::Object(ObjectType::of(vec![Member::required("name", Type::Str)])),
         ),
         (
             "Either",
-            Definition::Alternate(vec![Type::Str, Type::Named("Point")]),
+            TypeDefinition::Alternate(vec![Type::Str, Type::Named("Point")]),
         ),
     ];
-    let arguments = Object {
+    let arguments = ObjectType {
         members: vec![
             Member::required("color", Type::Named("Color")),
             Member::optional("points", Type::list_of("Point")),
@@ -54,7 +54,7 @@ fn interface() -> Interface<()> {
     };
     let later = Command {
         name: "later",
-        arguments: Object::default(),
+        arguments: ObjectType::default(),
         returns: None,
         run: CommandHandler::Deferred(|(), _, reply| reply.send(Ok(json!({})))),
     };

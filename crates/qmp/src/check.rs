@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::{Definition, Error, Object, Type};
+use crate::{Error, ObjectType, Type, TypeDefinition};
 
 /// The named types of an interface.
-pub(crate) type Definitions = BTreeMap<&'static str, Definition>;
+pub(crate) type Definitions = BTreeMap<&'static str, TypeDefinition>;
 
 /// Checks all members of an object. `path` is the prefix of their names in errors, with its dot.
 pub(crate) fn check_object(
     definitions: &Definitions,
-    object: &Object,
+    object: &ObjectType,
     values: &Map<String, Value>,
     path: &str,
 ) -> Result<(), Error> {
@@ -20,7 +20,7 @@ pub(crate) fn check_object(
     if let Some(variants) = &object.variants
         && let Some(Value::String(chosen)) = values.get(variants.tag)
         && let Some((_, name)) = variants.cases.iter().find(|(case, _)| case == chosen)
-        && let Some(Definition::Object(case)) = definitions.get(name)
+        && let Some(TypeDefinition::Object(case)) = definitions.get(name)
     {
         members.extend(&case.members);
     }
@@ -68,18 +68,18 @@ fn check_value(
             .enumerate()
             .try_for_each(|(i, item)| check_value(definitions, of, item, &format!("{path}[{i}]"))),
         (Type::Named(name), _) => match definitions.get(name) {
-            Some(Definition::Enum(words)) => match found {
+            Some(TypeDefinition::Enum(words)) => match found {
                 Value::String(word) if words.contains(&word.as_str()) => Ok(()),
                 Value::String(word) => Err(Error::generic(format!(
                     "Parameter '{path}' does not accept value '{word}'"
                 ))),
                 _ => wrong_type("string"),
             },
-            Some(Definition::Object(of)) => match found {
+            Some(TypeDefinition::Object(of)) => match found {
                 Value::Object(values) => check_object(definitions, of, values, &format!("{path}.")),
                 _ => wrong_type("object"),
             },
-            Some(Definition::Alternate(types)) => {
+            Some(TypeDefinition::Alternate(types)) => {
                 match types.iter().find(|t| has_json_type(definitions, t, found)) {
                     Some(chosen) => check_value(definitions, chosen, found, path),
                     None => wrong_type(name),
@@ -104,9 +104,9 @@ fn has_json_type(definitions: &Definitions, r#type: &Type, found: &Value) -> boo
         Type::Bool => found.is_boolean(),
         Type::List(_) => found.is_array(),
         Type::Named(name) => match definitions.get(name) {
-            Some(Definition::Enum(_)) => found.is_string(),
-            Some(Definition::Object(_)) => found.is_object(),
-            Some(Definition::Alternate(types)) => {
+            Some(TypeDefinition::Enum(_)) => found.is_string(),
+            Some(TypeDefinition::Object(_)) => found.is_object(),
+            Some(TypeDefinition::Alternate(types)) => {
                 types.iter().any(|t| has_json_type(definitions, t, found))
             }
             None => false,

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::check::{self, Definitions};
 use crate::request::Request;
-use crate::{Definition, Error, Member, Object, Reply, Type};
+use crate::{Error, Member, ObjectType, Reply, Type, TypeDefinition};
 
 /// The arguments of a command, checked to be of the types that it declares.
 pub type Arguments = Map<String, Value>;
@@ -16,7 +16,7 @@ pub struct Command<C> {
     /// Its name.
     pub name: &'static str,
     /// Its arguments.
-    pub arguments: Object,
+    pub arguments: ObjectType,
     /// The type of its result; `None`: an empty object.
     pub returns: Option<Type>,
     /// The function that runs it.
@@ -39,7 +39,7 @@ pub struct Event {
     /// Its name.
     pub name: &'static str,
     /// Its data.
-    pub data: Object,
+    pub data: ObjectType,
 }
 
 /// Name and version of the program, for `query-version`.
@@ -81,7 +81,7 @@ impl<C> Interface<C> {
     #[must_use]
     pub fn new(
         product: Product,
-        definitions: Vec<(&'static str, Definition)>,
+        definitions: Vec<(&'static str, TypeDefinition)>,
         commands: Vec<Command<C>>,
         events: Vec<Event>,
     ) -> Self {
@@ -140,10 +140,10 @@ impl<C> Command<C> {
 }
 
 /// Types of the commands that every monitor has.
-fn common_definitions() -> Vec<(&'static str, Definition)> {
-    let object_of = |members| Definition::Object(Object::of(members));
+fn common_definitions() -> Vec<(&'static str, TypeDefinition)> {
+    let object_of = |members| TypeDefinition::Object(ObjectType::of(members));
     vec![
-        ("QMPCapability", Definition::Enum(vec!["oob"])),
+        ("QMPCapability", TypeDefinition::Enum(vec!["oob"])),
         (
             "VersionTriple",
             object_of(
@@ -172,7 +172,7 @@ fn common_commands<C>() -> Vec<Command<C>> {
     vec![
         Command {
             name: NEGOTIATE_COMMAND,
-            arguments: Object::of(vec![Member::optional("enable", enable)]),
+            arguments: ObjectType::of(vec![Member::optional("enable", enable)]),
             returns: None,
             run: CommandHandler::Immediate(|_, _| {
                 Err(Error::command_not_found(
@@ -182,13 +182,13 @@ fn common_commands<C>() -> Vec<Command<C>> {
         },
         Command {
             name: "query-version",
-            arguments: Object::default(),
+            arguments: ObjectType::default(),
             returns: Some(Type::Named("VersionInfo")),
             run: CommandHandler::Immediate(|interface, _| Ok(interface.product.to_json())),
         },
         Command {
             name: "query-commands",
-            arguments: Object::default(),
+            arguments: ObjectType::default(),
             returns: Some(Type::list_of("CommandInfo")),
             run: CommandHandler::Immediate(|interface, _| {
                 let names = interface.commands.iter().map(|command| command.name);
@@ -197,7 +197,7 @@ fn common_commands<C>() -> Vec<Command<C>> {
         },
         Command {
             name: "query-qmp-schema",
-            arguments: Object::default(),
+            arguments: ObjectType::default(),
             returns: Some(Type::List(Box::new(Type::Any))),
             run: CommandHandler::Immediate(|interface, _| Ok(interface.schema())),
         },

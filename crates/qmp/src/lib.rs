@@ -36,4 +36,4 @@ pub use json_text::to_text;
 pub use reply::Reply;
 pub use server::{CommandCall, Server};
 pub use server_handle::ServerHandle;
-pub use types::{Definition, Member, Object, Type, Variants};
+pub use types::{Member, ObjectType, Type, TypeDefinition, Variants};

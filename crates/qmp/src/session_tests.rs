@@ -1,10 +1,10 @@
 //! Messages of a session, one by one.
 
 use super::*;
-use crate::{Command, Definition, Event, Member, Object, Product, Type, Variants};
+use crate::{Command, Event, Member, ObjectType, Product, Type, TypeDefinition, Variants};
 
 fn interface() -> Interface<()> {
-    let shape = Object {
+    let shape = ObjectType {
         members: vec![
             Member::required("kind", Type::Named("Kind")),
             Member::optional("sizes", Type::List(Box::new(Type::Int))),
@@ -22,15 +22,15 @@ fn interface() -> Interface<()> {
             version: [1, 2, 3],
         },
         vec![
-            ("Kind", Definition::Enum(vec!["round", "flat"])),
-            ("Shape", Definition::Object(shape.clone())),
+            ("Kind", TypeDefinition::Enum(vec!["round", "flat"])),
+            ("Shape", TypeDefinition::Object(shape.clone())),
             (
                 "Round",
-                Definition::Object(Object::of(vec![Member::required("radius", Type::Int)])),
+                TypeDefinition::Object(ObjectType::of(vec![Member::required("radius", Type::Int)])),
             ),
             (
                 "Below",
-                Definition::Alternate(vec![Type::Str, Type::Named("Shape")]),
+                TypeDefinition::Alternate(vec![Type::Str, Type::Named("Shape")]),
             ),
         ],
         vec![Command {
@@ -41,7 +41,7 @@ fn interface() -> Interface<()> {
         }],
         vec![Event {
             name: "DRAWN",
-            data: Object::of(vec![Member::required("kind", Type::Named("Kind"))]),
+            data: ObjectType::of(vec![Member::required("kind", Type::Named("Kind"))]),
         }],
     )
 }
@@ -290,7 +290,7 @@ fn the_schema_describes_the_types_that_are_checked() {
 fn an_undefined_type_panics() {
     let command = Command {
         name: "x",
-        arguments: Object::of(vec![Member::required("a", Type::list_of("Nowhere"))]),
+        arguments: ObjectType::of(vec![Member::required("a", Type::list_of("Nowhere"))]),
         returns: None,
         run: CommandHandler::InBand(|(), _| Ok(json!({}))),
     };

@@ -29,29 +29,29 @@ impl Type {
 
 /// The definition of a named type.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Definition {
+pub enum TypeDefinition {
     /// One of these words.
     Enum(Vec<&'static str>),
     /// A group of members.
-    Object(Object),
+    Object(ObjectType),
     /// A value of any of these types, which differ in their JSON types.
     Alternate(Vec<Type>),
 }
 
 /// A group of members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Object {
+pub struct ObjectType {
     /// The members that it has in any case.
     pub members: Vec<Member>,
     /// Further members, which depend on the value of one of `members`.
     pub variants: Option<Variants>,
 }
 
-impl Object {
+impl ObjectType {
     /// An object without variants.
     #[must_use]
     pub fn of(members: Vec<Member>) -> Self {
-        Object {
+        ObjectType {
             members,
             variants: None,
         }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use qmp::limits::{MAX_CLIENTS, MAX_MESSAGE_BYTES, MAX_PENDING};
 use qmp::{
-    Command, CommandCall, CommandHandler, Endpoint, Event, Interface, Object, Product, Reply,
+    Command, CommandCall, CommandHandler, Endpoint, Event, Interface, ObjectType, Product, Reply,
     Server, ServerHandle,
 };
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ struct Program {
 fn interface() -> Interface<State> {
     let count = Command {
         name: "count",
-        arguments: Object::default(),
+        arguments: ObjectType::default(),
         returns: Some(qmp::Type::Int),
         run: CommandHandler::InBand(|state: &mut State, _| {
             state.counter += 1;
@@ -53,13 +53,13 @@ fn interface() -> Interface<State> {
     };
     let wait = Command {
         name: "wait",
-        arguments: Object::default(),
+        arguments: ObjectType::default(),
         returns: None,
         run: CommandHandler::Deferred(|state: &mut State, _, reply| state.replies.push(reply)),
     };
     let event = Event {
         name: "TICK",
-        data: Object::of(vec![qmp::Member::required("text", qmp::Type::Str)]),
+        data: ObjectType::of(vec![qmp::Member::required("text", qmp::Type::Str)]),
     };
     let product = Product {
         package: "test".to_owned(),

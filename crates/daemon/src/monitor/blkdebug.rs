@@ -1,7 +1,7 @@
 //! `x-blkdebug-set`: replaces the faults that a `blkdebug` node injects.
 
 use options::{Driver, runtime::RunningObjects};
-use qmp::{Arguments, Command, CommandHandler, Error, Member, Object, Type};
+use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type};
 use serde_json::{Value, json};
 
 use super::errors::from_problem;
@@ -12,7 +12,7 @@ use crate::disk::faults;
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "x-blkdebug-set",
-        arguments: Object::of(vec![
+        arguments: ObjectType::of(vec![
             Member::required("node-name", Type::Str),
             Member::optional("inject-error", Type::list_of("BlkdebugInjectErrorOptions")),
             Member::optional("seed", Type::Int),

@@ -5,7 +5,9 @@
 use std::path::PathBuf;
 
 use options::{ChardevOptions, ChardevSettings, SocketAddr};
-use qmp::{Arguments, Command, CommandHandler, Definition, Error, Member, Object, Type, Variants};
+use qmp::{
+    Arguments, Command, CommandHandler, Error, Member, ObjectType, Type, TypeDefinition, Variants,
+};
 use serde_json::{Value, json};
 
 use super::str_arg;
@@ -18,19 +20,19 @@ pub(super) fn commands() -> Vec<Command<Control>> {
     vec![
         Command {
             name: "chardev-add",
-            arguments: Object::of(vec![id(), backend()]),
+            arguments: ObjectType::of(vec![id(), backend()]),
             returns: Some(Type::Named("ChardevReturn")),
             run: CommandHandler::InBand(add_chardev),
         },
         Command {
             name: "chardev-change",
-            arguments: Object::of(vec![id(), backend()]),
+            arguments: ObjectType::of(vec![id(), backend()]),
             returns: Some(Type::Named("ChardevReturn")),
             run: CommandHandler::InBand(change_chardev),
         },
         Command {
             name: "chardev-remove",
-            arguments: Object::of(vec![id()]),
+            arguments: ObjectType::of(vec![id()]),
             returns: None,
             run: CommandHandler::InBand(|control, arguments| {
                 let id = str_arg(arguments, "id");
@@ -43,7 +45,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         },
         Command {
             name: "chardev-send-break",
-            arguments: Object::of(vec![id()]),
+            arguments: ObjectType::of(vec![id()]),
             returns: None,
             // A socket has no break signal; accepted for compatibility.
             run: CommandHandler::InBand(|control, arguments| {
@@ -53,7 +55,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         },
         Command {
             name: "query-chardev",
-            arguments: Object::default(),
+            arguments: ObjectType::default(),
             returns: Some(Type::list_of("ChardevInfo")),
             run: CommandHandler::InBand(|control, _| {
                 let all = control.chardevs.iter();
@@ -69,7 +71,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         },
         Command {
             name: "query-chardev-backends",
-            arguments: Object::default(),
+            arguments: ObjectType::default(),
             returns: Some(Type::list_of("ChardevBackendInfo")),
             run: CommandHandler::InBand(|_, _| Ok(json!([{"name": "socket"}]))),
         },
@@ -77,17 +79,17 @@ pub(super) fn commands() -> Vec<Command<Control>> {
 }
 
 /// Types of the arguments and results of these commands, with QEMU's nesting.
-pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
-    let object = |members: Vec<Member>| Definition::Object(Object::of(members));
+pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
+    let object = |members: Vec<Member>| TypeDefinition::Object(ObjectType::of(members));
     let object_of_one = |name, r#type| object(vec![Member::required(name, r#type)]);
     let tagged = |tag_type: &'static str, cases: Vec<(&'static str, &'static str)>| {
-        Definition::Object(Object {
+        TypeDefinition::Object(ObjectType {
             members: vec![Member::required("type", Type::Named(tag_type))],
             variants: Some(Variants { tag: "type", cases }),
         })
     };
     vec![
-        ("ChardevBackendKind", Definition::Enum(vec!["socket"])),
+        ("ChardevBackendKind", TypeDefinition::Enum(vec!["socket"])),
         (
             "ChardevBackend",
             tagged(
@@ -107,7 +109,7 @@ pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
                 Member::optional("wait", Type::Bool),
             ]),
         ),
-        ("SocketAddressType", Definition::Enum(vec!["unix"])),
+        ("SocketAddressType", TypeDefinition::Enum(vec!["unix"])),
         (
             "SocketAddressLegacy",
             tagged(

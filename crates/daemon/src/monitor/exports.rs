@@ -1,7 +1,9 @@
 //! Commands for exports: add, remove and query; and their events.
 
 use options::SocketAddr;
-use qmp::{Arguments, Command, CommandHandler, Definition, Error, Event, Member, Object, Type};
+use qmp::{
+    Arguments, Command, CommandHandler, Error, Event, Member, ObjectType, Type, TypeDefinition,
+};
 use serde_json::{Value, json};
 
 use super::errors::{existing_objects, from_failure, from_problem};
@@ -21,7 +23,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         },
         Command {
             name: "block-export-del",
-            arguments: Object::of(vec![
+            arguments: ObjectType::of(vec![
                 Member::required("id", Type::Str),
                 Member::optional("mode", Type::Named("BlockExportRemoveMode")),
             ]),
@@ -37,7 +39,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         },
         Command {
             name: "query-block-exports",
-            arguments: Object::default(),
+            arguments: ObjectType::default(),
             returns: Some(Type::list_of("BlockExportInfo")),
             run: CommandHandler::InBand(|control, _| Ok(query_exports(control))),
         },
@@ -45,8 +47,8 @@ pub(super) fn commands() -> Vec<Command<Control>> {
 }
 
 /// Types of the arguments and results of these commands, and of the data of the events.
-pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
-    let info = Object::of(vec![
+pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
+    let info = ObjectType::of(vec![
         Member::required("id", Type::Str),
         Member::required("type", Type::Named("type")),
         Member::required("node-name", Type::Str),
@@ -59,17 +61,20 @@ pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
     vec![
         (
             "BlockExportRemoveMode",
-            Definition::Enum(vec!["safe", "hard"]),
+            TypeDefinition::Enum(vec!["safe", "hard"]),
         ),
-        ("BlockExportInfo", Definition::Object(info)),
-        ("IoOperationType", Definition::Enum(vec!["read", "write"])),
+        ("BlockExportInfo", TypeDefinition::Object(info)),
+        (
+            "IoOperationType",
+            TypeDefinition::Enum(vec!["read", "write"]),
+        ),
         (
             "BlockDeviceIoStatus",
-            Definition::Enum(vec!["ok", "failed", "nospace"]),
+            TypeDefinition::Enum(vec!["ok", "failed", "nospace"]),
         ),
         (
             "BlockErrorAction",
-            Definition::Enum(vec!["ignore", "report", "stop"]),
+            TypeDefinition::Enum(vec!["ignore", "report", "stop"]),
         ),
     ]
 }
@@ -84,12 +89,12 @@ pub(super) fn events() -> Vec<Event> {
     ]
     .map(|name| Event {
         name,
-        data: Object::of(vec![id()]),
+        data: ObjectType::of(vec![id()]),
     })
     .into();
     events.push(Event {
         name: "BLOCK_IO_ERROR",
-        data: Object::of(vec![
+        data: ObjectType::of(vec![
             Member::required("device", Type::Str),
             Member::optional("node-name", Type::Str),
             Member::optional("export", Type::Str),
@@ -101,7 +106,7 @@ pub(super) fn events() -> Vec<Event> {
     });
     events.push(Event {
         name: "BLOCK_EXPORT_REQUESTS_LATE",
-        data: Object::of(vec![
+        data: ObjectType::of(vec![
             id(),
             Member::required("queue", Type::Int),
             Member::required("requests", Type::Int),
@@ -110,7 +115,7 @@ pub(super) fn events() -> Vec<Event> {
     });
     events.push(Event {
         name: "BLOCK_EXPORT_QUEUE_BROKEN",
-        data: Object::of(vec![
+        data: ObjectType::of(vec![
             id(),
             Member::required("queue", Type::Int),
             Member::required("reason", Type::Str),

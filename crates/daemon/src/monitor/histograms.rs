@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use qmp::{Arguments, Command, CommandHandler, Definition, Error, Member, Object, Type};
+use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type, TypeDefinition};
 use serde_json::{Value, json};
 use telemetry::counters::{Boundaries, Scale};
 use telemetry::queue::{Kind, QueueStats};
@@ -27,7 +27,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         .extend(lists.map(|name| Member::optional(name, Type::List(Box::new(Type::Unsigned)))));
     vec![Command {
         name: "block-latency-histogram-set",
-        arguments: Object::of(arguments),
+        arguments: ObjectType::of(arguments),
         returns: None,
         run: CommandHandler::InBand(|control, arguments| {
             set_boundaries(&control.objects, arguments)?;
@@ -36,11 +36,11 @@ pub(super) fn commands() -> Vec<Command<Control>> {
     }]
 }
 
-pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
+pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let number_list = || Type::List(Box::new(Type::Unsigned));
     let members = ["boundaries", "bins"].map(|name| Member::required(name, number_list()));
-    let object = Object::of(members.into());
-    vec![("BlockLatencyHistogramInfo", Definition::Object(object))]
+    let object = ObjectType::of(members.into());
+    vec![("BlockLatencyHistogramInfo", TypeDefinition::Object(object))]
 }
 
 /// Histogram members of `BlockDeviceStats`.

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use options::{ExportKind, LunOptions};
-use qmp::{Arguments, Command, CommandHandler, Error, Member, Object, Reply, Type};
+use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Reply, Type};
 use serde_json::Value;
 use vhost_user::FrontEnds;
 
@@ -33,7 +33,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         },
         Command {
             name: "scsi-lun-del",
-            arguments: Object::of(vec![
+            arguments: ObjectType::of(vec![
                 Member::required("id", Type::Str),
                 Member::optional("target", Type::Int),
                 Member::required("lun", Type::Int),

@@ -20,7 +20,7 @@ mod stats;
 mod types;
 mod upgrade;
 
-use qmp::{Command, CommandHandler, Interface, Object, Product};
+use qmp::{Command, CommandHandler, Interface, ObjectType, Product};
 use serde_json::json;
 
 use crate::control::Control;
@@ -72,7 +72,7 @@ fn product() -> Product {
 fn quit() -> Command<Control> {
     Command {
         name: "quit",
-        arguments: Object::default(),
+        arguments: ObjectType::default(),
         returns: None,
         run: CommandHandler::InBand(|control, _| {
             tracing::info!("shutting down: a monitor client sent quit");

@@ -1,7 +1,9 @@
 //! Commands for block nodes: add, remove, activate and query.
 
 use options::{DEFAULT_NULL_SIZE, Driver};
-use qmp::{Arguments, Command, CommandHandler, Definition, Error, Member, Object, Reply, Type};
+use qmp::{
+    Arguments, Command, CommandHandler, Error, Member, ObjectType, Reply, Type, TypeDefinition,
+};
 use serde_json::{Value, json};
 
 use super::errors::{existing_objects, from_failure, from_problem};
@@ -23,13 +25,13 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         },
         Command {
             name: "blockdev-del",
-            arguments: Object::of(vec![Member::required("node-name", Type::Str)]),
+            arguments: ObjectType::of(vec![Member::required("node-name", Type::Str)]),
             returns: None,
             run: CommandHandler::Deferred(remove_node),
         },
         Command {
             name: "blockdev-set-active",
-            arguments: Object::of(vec![
+            arguments: ObjectType::of(vec![
                 Member::optional("node-name", Type::Str),
                 Member::required("active", Type::Bool),
             ]),
@@ -39,7 +41,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         Command {
             name: "query-named-block-nodes",
             // `flat` leaves out backing files, of which there are none.
-            arguments: Object::of(vec![Member::optional("flat", Type::Bool)]),
+            arguments: ObjectType::of(vec![Member::optional("flat", Type::Bool)]),
             returns: Some(Type::list_of("BlockDeviceInfo")),
             run: CommandHandler::InBand(|control, _| {
                 let objects = &control.objects;
@@ -51,7 +53,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         },
         Command {
             name: "query-block",
-            arguments: Object::default(),
+            arguments: ObjectType::default(),
             // A storage daemon has no devices.
             returns: Some(Type::List(Box::new(Type::Any))),
             run: CommandHandler::InBand(|_, _| Ok(json!([]))),
@@ -60,7 +62,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
 }
 
 /// Types of the result of `query-named-block-nodes`.
-pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
+pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let members = |names: &[(&'static str, Type)]| {
         let members = names.iter().cloned();
         members
@@ -102,7 +104,7 @@ pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
         ("BlockdevChild", child),
         ("BlockDeviceInfo", device),
     ]
-    .map(|(name, members)| (name, Definition::Object(Object::of(members))))
+    .map(|(name, members)| (name, TypeDefinition::Object(ObjectType::of(members))))
     .into()
 }
 

@@ -2,7 +2,7 @@
 
 use iothread::{DataThread, IothreadTotals};
 use options::{ObjectOptions, ValueType};
-use qmp::{Arguments, Command, CommandHandler, Definition, Error, Member, Object, Type};
+use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type, TypeDefinition};
 use serde_json::{Value, json};
 
 use super::errors::{existing_objects, from_failure, from_problem};
@@ -21,7 +21,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         },
         Command {
             name: "object-del",
-            arguments: Object::of(vec![Member::required("id", Type::Str)]),
+            arguments: ObjectType::of(vec![Member::required("id", Type::Str)]),
             returns: None,
             run: CommandHandler::InBand(|control, arguments| {
                 let removed = control.objects.remove_iothread(str_arg(arguments, "id"));
@@ -31,7 +31,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         },
         Command {
             name: "query-iothreads",
-            arguments: Object::default(),
+            arguments: ObjectType::default(),
             returns: Some(Type::list_of("IOThreadInfo")),
             run: CommandHandler::InBand(|control, _| {
                 Ok(control
@@ -46,7 +46,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
 }
 
 /// Types of the result of `query-iothreads`.
-pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
+pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let mut members = vec![
         Member::required("id", Type::Str),
         Member::required("thread-id", Type::Int),
@@ -66,10 +66,13 @@ pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
     members.push(Member::required("stats", Type::Named("IOThreadStats")));
     let stats = IOTHREAD_STATS.map(|name| Member::required(name, Type::Int));
     vec![
-        ("IOThreadInfo", Definition::Object(Object::of(members))),
+        (
+            "IOThreadInfo",
+            TypeDefinition::Object(ObjectType::of(members)),
+        ),
         (
             "IOThreadStats",
-            Definition::Object(Object::of(stats.into())),
+            TypeDefinition::Object(ObjectType::of(stats.into())),
         ),
     ]
 }

@@ -1,6 +1,6 @@
 //! QOM commands: objects as a tree of properties, `/objects/ID` for iothreads and `/exports/ID` for exports.
 
-use qmp::{Arguments, Command, CommandHandler, Definition, Error, Member, Object, Type};
+use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type, TypeDefinition};
 use serde_json::{Value, json};
 
 use super::property::{
@@ -30,19 +30,19 @@ pub(super) fn commands() -> Vec<Command<Control>> {
     vec![
         Command {
             name: "qom-list",
-            arguments: Object::of(vec![path()]),
+            arguments: ObjectType::of(vec![path()]),
             returns: infos(),
             run: CommandHandler::InBand(list_properties),
         },
         Command {
             name: "qom-get",
-            arguments: Object::of(vec![path(), property()]),
+            arguments: ObjectType::of(vec![path(), property()]),
             returns: Some(Type::Any),
             run: CommandHandler::InBand(get_property),
         },
         Command {
             name: "qom-set",
-            arguments: Object::of(vec![
+            arguments: ObjectType::of(vec![
                 path(),
                 property(),
                 Member::required("value", Type::Any),
@@ -52,7 +52,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         },
         Command {
             name: "qom-list-properties",
-            arguments: Object::of(vec![Member::required("typename", Type::Str)]),
+            arguments: ObjectType::of(vec![Member::required("typename", Type::Str)]),
             returns: infos(),
             run: CommandHandler::InBand(|_, arguments| {
                 let name = str_arg(arguments, "typename");
@@ -67,10 +67,10 @@ pub(super) fn commands() -> Vec<Command<Control>> {
     ]
 }
 
-pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
+pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let members = ["name", "type"].map(|name| Member::required(name, Type::Str));
-    let info = Object::of(members.into());
-    vec![("ObjectPropertyInfo", Definition::Object(info))]
+    let info = ObjectType::of(members.into());
+    vec![("ObjectPropertyInfo", TypeDefinition::Object(info))]
 }
 
 /// Resolves an absolute path, or the name of an iothread alone.

@@ -1,6 +1,6 @@
 //! `blockdev-reopen`: changes options of nodes in use.
 
-use qmp::{Arguments, Command, CommandHandler, Error, Member, Object, Reply, Type};
+use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Reply, Type};
 
 use super::errors::{existing_objects_except, from_failure, from_problem};
 use crate::actions::reopen;
@@ -11,7 +11,7 @@ use crate::jobs::OnShutdown;
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "blockdev-reopen",
-        arguments: Object::of(vec![Member::required(
+        arguments: ObjectType::of(vec![Member::required(
             "options",
             Type::list_of("BlockdevOptions"),
         )]),

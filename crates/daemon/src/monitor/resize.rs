@@ -1,6 +1,6 @@
 //! `block_resize`: changes the size of a node.
 
-use qmp::{Arguments, Command, CommandHandler, Error, Member, Object, Reply, Type};
+use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Reply, Type};
 
 use super::errors::from_failure;
 use super::str_arg;
@@ -12,7 +12,7 @@ use crate::jobs::OnShutdown;
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "block_resize",
-        arguments: Object::of(vec![
+        arguments: ObjectType::of(vec![
             Member::optional("device", Type::Str),
             Member::optional("node-name", Type::Str),
             Member::required("size", Type::Int),

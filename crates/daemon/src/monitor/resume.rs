@@ -1,7 +1,7 @@
 //! `block-export-resume`: resumes requests that are parked after an error.
 
 use iothread::Resume;
-use qmp::{Arguments, Command, CommandHandler, Definition, Error, Member, Object, Type};
+use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type, TypeDefinition};
 use serde_json::{Value, json};
 
 use super::str_arg;
@@ -10,7 +10,7 @@ use crate::control::Control;
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "block-export-resume",
-        arguments: Object::of(vec![
+        arguments: ObjectType::of(vec![
             Member::required("id", Type::Str),
             Member::optional("action", Type::Named("BlockExportResumeAction")),
         ]),
@@ -19,8 +19,8 @@ pub(super) fn commands() -> Vec<Command<Control>> {
     }]
 }
 
-pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
-    let actions = Definition::Enum(vec!["retry", "report"]);
+pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
+    let actions = TypeDefinition::Enum(vec!["retry", "report"]);
     vec![("BlockExportResumeAction", actions)]
 }
 

@@ -5,7 +5,7 @@ mod totals;
 
 use std::sync::atomic::Ordering;
 
-use qmp::{Arguments, Command, CommandHandler, Definition, Member, Object, Type};
+use qmp::{Arguments, Command, CommandHandler, Member, ObjectType, Type, TypeDefinition};
 use serde_json::{Value, json};
 use telemetry::counters::Scale;
 use telemetry::queue::QueueStats;
@@ -21,7 +21,7 @@ use totals::Totals;
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "query-blockstats",
-        arguments: Object::of(vec![Member::optional("query-nodes", Type::Bool)]),
+        arguments: ObjectType::of(vec![Member::optional("query-nodes", Type::Bool)]),
         returns: Some(Type::list_of("BlockStats")),
         run: CommandHandler::InBand(|control, arguments| {
             Ok(query_blockstats(&control.objects, arguments))
@@ -30,9 +30,9 @@ pub(super) fn commands() -> Vec<Command<Control>> {
 }
 
 /// Types of its result.
-pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
+pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let stats = || Member::required("stats", Type::Named("BlockDeviceStats"));
-    let queue = Object::of(vec![
+    let queue = ObjectType::of(vec![
         Member::required("index", Type::Int),
         Member::required("iothread", Type::Str),
         Member::required("running", Type::Bool),
@@ -43,7 +43,7 @@ pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
         stats(),
         Member::required("latency", Type::Named("BlockLatencies")),
     ]);
-    let entry = Object::of(vec![
+    let entry = ObjectType::of(vec![
         Member::optional("export", Type::Str),
         Member::optional("device", Type::Str),
         Member::optional("node-name", Type::Str),
@@ -54,9 +54,12 @@ pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
         Member::optional("parent", Type::Named("BlockStats")),
     ]);
     let mut definitions = totals::type_definitions();
-    definitions.push(("BlockQueueStats", Definition::Object(queue)));
-    definitions.push(("BlockLunStats", Definition::Object(luns::lun_stats_type())));
-    definitions.push(("BlockStats", Definition::Object(entry)));
+    definitions.push(("BlockQueueStats", TypeDefinition::Object(queue)));
+    definitions.push((
+        "BlockLunStats",
+        TypeDefinition::Object(luns::lun_stats_type()),
+    ));
+    definitions.push(("BlockStats", TypeDefinition::Object(entry)));
     definitions
 }
 

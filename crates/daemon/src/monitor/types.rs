@@ -2,28 +2,28 @@
 //! parser agree.
 
 use options::{Key, ValueType, runtime};
-use qmp::{Definition, Member, Object, Type, Variants};
+use qmp::{Member, ObjectType, Type, TypeDefinition, Variants};
 
 /// Definitions of all types of options. An enumeration has the name of its key.
-pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
+pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let mut definitions = vec![
-        ("qom-type", Definition::Enum(vec!["iothread"])),
-        ("type", Definition::Enum(runtime::export_types())),
+        ("qom-type", TypeDefinition::Enum(vec!["iothread"])),
+        ("type", TypeDefinition::Enum(runtime::export_types())),
         (
             "BlockdevRef",
-            Definition::Alternate(vec![Type::Named("BlockdevOptions"), Type::Str]),
+            TypeDefinition::Alternate(vec![Type::Named("BlockdevOptions"), Type::Str]),
         ),
         (
             "IothreadRef",
-            Definition::Alternate(vec![Type::Str, Type::List(Box::new(Type::Str))]),
+            TypeDefinition::Alternate(vec![Type::Str, Type::List(Box::new(Type::Str))]),
         ),
         (
             "CpuSets",
-            Definition::Alternate(vec![Type::Str, Type::Int, Type::List(Box::new(Type::Any))]),
+            TypeDefinition::Alternate(vec![Type::Str, Type::Int, Type::List(Box::new(Type::Any))]),
         ),
         (
             "IOThreadVirtQueueMapping",
-            Definition::Object(Object::of(vec![
+            TypeDefinition::Object(ObjectType::of(vec![
                 Member::required("iothread", Type::Str),
                 Member::optional("vqs", Type::List(Box::new(Type::Int))),
             ])),
@@ -31,39 +31,39 @@ pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
     ];
     let mut builder = SchemaBuilder::default();
     let object = builder.object_of_keys(&runtime::lun_keys());
-    definitions.push(("BlockExportLun", Definition::Object(object)));
+    definitions.push(("BlockExportLun", TypeDefinition::Object(object)));
     let object = builder.object_of_keys(runtime::inject_error_keys());
-    definitions.push(("BlkdebugInjectErrorOptions", Definition::Object(object)));
+    definitions.push(("BlkdebugInjectErrorOptions", TypeDefinition::Object(object)));
     let object = builder.object_of_keys(runtime::iothread_keys());
-    definitions.push(("ObjectOptions", Definition::Object(object)));
+    definitions.push(("ObjectOptions", TypeDefinition::Object(object)));
     let object = builder.object_of_keys(&runtime::export_keys());
-    definitions.push(("BlockExportOptions", Definition::Object(object)));
+    definitions.push(("BlockExportOptions", TypeDefinition::Object(object)));
 
     let drivers = runtime::drivers();
     let names = drivers.iter().map(|(name, _)| *name).collect();
-    definitions.push(("driver", Definition::Enum(names)));
+    definitions.push(("driver", TypeDefinition::Enum(names)));
     let mut options = builder.object_of_keys(runtime::node_keys());
     options.variants = Some(Variants {
         tag: "driver",
         cases: drivers.iter().map(|(name, _)| (*name, *name)).collect(),
     });
-    definitions.push(("BlockdevOptions", Definition::Object(options)));
+    definitions.push(("BlockdevOptions", TypeDefinition::Object(options)));
     for (name, keys) in drivers {
         let object = builder.object_of_keys(keys);
-        definitions.push((name, Definition::Object(object)));
+        definitions.push((name, TypeDefinition::Object(object)));
     }
     definitions.extend(builder.definitions);
     definitions
 }
 
 /// The members of an object type, to be used as the arguments of a command.
-pub(super) fn arguments_of_type(name: &str) -> Object {
+pub(super) fn arguments_of_type(name: &str) -> ObjectType {
     let found = type_definitions()
         .into_iter()
         .find(|(found, _)| *found == name);
     match found {
-        Some((_, Definition::Object(object))) => object,
-        _ => Object::default(),
+        Some((_, TypeDefinition::Object(object))) => object,
+        _ => ObjectType::default(),
     }
 }
 
@@ -71,12 +71,12 @@ pub(super) fn arguments_of_type(name: &str) -> Object {
 #[derive(Default)]
 struct SchemaBuilder {
     /// Groups and enumerations that were found in the tables.
-    definitions: Vec<(&'static str, Definition)>,
+    definitions: Vec<(&'static str, TypeDefinition)>,
 }
 
 impl SchemaBuilder {
     /// The object with a member for each key. Keys `GROUP.NAME` become one member, an object type of its own.
-    fn object_of_keys(&mut self, keys: &[Key]) -> Object {
+    fn object_of_keys(&mut self, keys: &[Key]) -> ObjectType {
         let mut members: Vec<Member> = Vec::new();
         for key in keys {
             let Some((group, _)) = key.name.split_once('.') else {
@@ -96,9 +96,12 @@ impl SchemaBuilder {
                 r#type: Type::Named(group),
                 required: members_of_group.iter().any(|member| member.required),
             });
-            self.define(group, Definition::Object(Object::of(members_of_group)));
+            self.define(
+                group,
+                TypeDefinition::Object(ObjectType::of(members_of_group)),
+            );
         }
-        Object::of(members)
+        ObjectType::of(members)
     }
 
     /// The member of this name for a key.
@@ -119,14 +122,17 @@ impl SchemaBuilder {
             ValueType::Named(name) => Type::Named(name),
             ValueType::ListOf(name) => Type::list_of(name),
             ValueType::Words => {
-                self.define(key.name, Definition::Enum(key.value.split('|').collect()));
+                self.define(
+                    key.name,
+                    TypeDefinition::Enum(key.value.split('|').collect()),
+                );
                 Type::Named(key.name)
             }
         }
     }
 
     /// Adds a definition unless there is one of this name.
-    fn define(&mut self, name: &'static str, definition: Definition) {
+    fn define(&mut self, name: &'static str, definition: TypeDefinition) {
         // It may be defined already: drivers share keys.
         if !self.definitions.iter().any(|(found, _)| *found == name) {
             self.definitions.push((name, definition));

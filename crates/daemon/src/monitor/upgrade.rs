@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use qmp::{Arguments, Command, CommandHandler, Definition, Error, Member, Object, Reply, Type};
+use qmp::{
+    Arguments, Command, CommandHandler, Error, Member, ObjectType, Reply, Type, TypeDefinition,
+};
 use serde_json::json;
 
 use super::str_arg;
@@ -12,15 +14,15 @@ use crate::upgrade::Upgrade;
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "upgrade",
-        arguments: Object::of(vec![Member::optional("binary", Type::Str)]),
+        arguments: ObjectType::of(vec![Member::optional("binary", Type::Str)]),
         returns: Some(Type::Named("UpgradeInfo")),
         run: CommandHandler::Deferred(start_upgrade),
     }]
 }
 
-pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
+pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let members = ["pid", "pause-us"].map(|name| Member::required(name, Type::Int));
-    let info = Definition::Object(Object::of(members.into()));
+    let info = TypeDefinition::Object(ObjectType::of(members.into()));
     vec![("UpgradeInfo", info)]
 }
 

@@ -7,15 +7,15 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::{Definition, Interface, Object, Type};
+use crate::{Interface, ObjectType, Type, TypeDefinition};
 
 /// All entries of an interface.
 pub(crate) fn describe_interface<C>(interface: &Interface<C>) -> Value {
     let mut schema = Schema::default();
-    let empty_name = schema.add_object("empty", &Object::default());
+    let empty_name = schema.add_object("empty", &ObjectType::default());
     let mut entries = Vec::new();
     for command in &interface.commands {
-        let arguments = match command.arguments == Object::default() {
+        let arguments = match command.arguments == ObjectType::default() {
             true => empty_name.clone(),
             false => schema.add_object(&format!("{}-arg", command.name), &command.arguments),
         };
@@ -78,7 +78,7 @@ impl Schema {
     }
 
     /// Adds the entry of an object type. Returns its name.
-    fn add_object(&mut self, name: &str, object: &Object) -> String {
+    fn add_object(&mut self, name: &str, object: &ObjectType) -> String {
         let members: Vec<Value> = object
             .members
             .iter()
@@ -104,17 +104,17 @@ impl Schema {
     }
 
     /// Adds the entry of a named type.
-    fn add_definition(&mut self, name: &str, definition: &Definition) {
+    fn add_definition(&mut self, name: &str, definition: &TypeDefinition) {
         let entry = match definition {
-            Definition::Object(object) => {
+            TypeDefinition::Object(object) => {
                 self.add_object(name, object);
                 return;
             }
-            Definition::Enum(words) => {
+            TypeDefinition::Enum(words) => {
                 let members: Vec<Value> = words.iter().map(|word| json!({"name": word})).collect();
                 json!({"name": name, "meta-type": "enum", "members": members, "values": words})
             }
-            Definition::Alternate(types) => {
+            TypeDefinition::Alternate(types) => {
                 let members: Vec<Value> = types
                     .iter()
                     .map(|r#type| json!({"type": self.add_type(r#type)}))
@@ -137,7 +137,7 @@ pub(crate) fn assert_names_defined<C>(interface: &Interface<C>) {
         }
     }
     /// Collects the named types that members and variants use.
-    fn collect_of_object<'a>(object: &'a Object, names: &mut Vec<&'a str>) {
+    fn collect_of_object<'a>(object: &'a ObjectType, names: &mut Vec<&'a str>) {
         for member in &object.members {
             collect_names(&member.r#type, names);
         }
@@ -156,9 +156,11 @@ pub(crate) fn assert_names_defined<C>(interface: &Interface<C>) {
     }
     for definition in interface.definitions.values() {
         match definition {
-            Definition::Object(object) => collect_of_object(object, &mut names),
-            Definition::Alternate(types) => types.iter().for_each(|t| collect_names(t, &mut names)),
-            Definition::Enum(_) => {}
+            TypeDefinition::Object(object) => collect_of_object(object, &mut names),
+            TypeDefinition::Alternate(types) => {
+                types.iter().for_each(|t| collect_names(t, &mut names))
+            }
+            TypeDefinition::Enum(_) => {}
         }
     }
     for name in names {

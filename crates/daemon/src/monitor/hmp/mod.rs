@@ -7,7 +7,7 @@ mod block;
 mod chardevs;
 mod stats;
 
-use qmp::{Arguments, Command, CommandHandler, Error, Member, Object, Type};
+use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type};
 use serde_json::Value;
 
 use super::str_arg;
@@ -96,7 +96,7 @@ const COMMANDS: &[HmpCommand] = &[
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "human-monitor-command",
-        arguments: Object::of(vec![
+        arguments: ObjectType::of(vec![
             Member::required("command-line", Type::Str),
             // Accepted for compatibility; there are no processors.
             Member::optional("cpu-index", Type::Int),

@@ -1,6 +1,6 @@
 //! Statistics of the LUNs of a SCSI controller, and of their nodes.
 
-use qmp::{Member, Object, Type};
+use qmp::{Member, ObjectType, Type};
 use serde_json::{Value, json};
 use telemetry::counters::Scale;
 use telemetry::queue::QueueStats;
@@ -27,8 +27,8 @@ pub(super) fn stats_of_luns(export: &Export, scale: Scale) -> Option<Vec<Value>>
 }
 
 /// The type `BlockLunStats`.
-pub(super) fn lun_stats_type() -> Object {
-    Object::of(vec![
+pub(super) fn lun_stats_type() -> ObjectType {
+    ObjectType::of(vec![
         Member::required("target", Type::Int),
         Member::required("lun", Type::Int),
         Member::required("node-name", Type::Str),

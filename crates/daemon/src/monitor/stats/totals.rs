@@ -1,6 +1,6 @@
 //! Sums of queue statistics, under QEMU's names.
 
-use qmp::{Definition, Member, Object, Type};
+use qmp::{Member, ObjectType, Type, TypeDefinition};
 use serde_json::{Map, Value, json};
 use telemetry::counters::{Clock, Histogram, Scale};
 use telemetry::queue::{Kind, QueueStats};
@@ -109,9 +109,9 @@ fn histogram_to_json(counts: impl IntoIterator<Item = (u64, u64)>, scale: Scale)
 }
 
 /// The type `BlockDeviceStats`, and the types of latencies.
-pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
+pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let ints = || Type::List(Box::new(Type::Int));
-    let latency = Object::of(vec![
+    let latency = ObjectType::of(vec![
         Member::required("bounds", ints()),
         Member::required("counts", ints()),
     ]);
@@ -131,13 +131,16 @@ pub(super) fn type_definitions() -> Vec<(&'static str, Definition)> {
     vec![
         (
             "BlockLatency",
-            Definition::Object(Object::of(latency.members)),
+            TypeDefinition::Object(ObjectType::of(latency.members)),
         ),
         (
             "BlockLatencies",
-            Definition::Object(Object::of(kinds.into())),
+            TypeDefinition::Object(ObjectType::of(kinds.into())),
         ),
-        ("BlockDeviceStats", Definition::Object(Object::of(stats))),
+        (
+            "BlockDeviceStats",
+            TypeDefinition::Object(ObjectType::of(stats)),
+        ),
     ]
 }
 
