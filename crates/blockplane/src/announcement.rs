@@ -11,14 +11,14 @@ use serde_json::json;
 const QEMU_MEMORY: &str =
     "-object memory-backend-memfd,id=mem,size=1G,share=on -machine memory-backend=mem -m 1G";
 
-/// Prints the announcement, except at log level `error`. `new` says which disks were created.
-pub(crate) fn print(options: &Serve, new: &[bool]) {
+/// Prints the announcement, except at log level `error`. `is_new` says which disks were created.
+pub(crate) fn print(options: &Serve, is_new: &[bool]) {
     if options.log_level == LogLevel::Error {
         return;
     }
-    let socket = absolute(&options.socket_path());
-    let monitor = options.monitor.as_ref().map(|monitor| {
-        let monitor = absolute(monitor);
+    let socket = absolute_path(&options.socket_path());
+    let monitor_hint = options.monitor.as_ref().map(|monitor| {
+        let monitor = absolute_path(monitor);
         format!("Watch it: blockplane top {monitor}\n")
     });
     let text = format!(
@@ -27,29 +27,29 @@ pub(crate) fn print(options: &Serve, new: &[bool]) {
 Attach it to a VM (its memory must be shared):
 {}
 {}Ctrl-C stops it after completing the requests in flight.",
-        disks(options, new, &socket),
+        describe_disks(options, is_new, &socket),
         vmm_options(options, &socket),
-        monitor.unwrap_or_default(),
+        monitor_hint.unwrap_or_default(),
     );
     // The reader may have closed the pipe; ignore the error.
     let _ = writeln!(std::io::stdout(), "{}", commands::printable(&text));
 }
 
 /// Absolute, because the options may be pasted in another folder.
-fn absolute(path: &Path) -> String {
+fn absolute_path(path: &Path) -> String {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     path.display().to_string()
 }
 
-/// The disks, and their addresses.
-fn disks(options: &Serve, new: &[bool], socket: &str) -> String {
+/// The disks, and their addresses: sockets, or targets and LUNs.
+fn describe_disks(options: &Serve, is_new: &[bool], socket: &str) -> String {
     let queues = options.num_queues;
-    let mut disks = options.disks.iter().zip(new).map(|(disk, new)| {
+    let mut disks = options.disks.iter().zip(is_new).map(|(disk, is_new)| {
         let disk = match disk {
             Disk::Path(path) => path.display().to_string(),
             Disk::NullCo => "null-co:".to_owned(),
         };
-        let state = match (new, options.read_only) {
+        let state = match (is_new, options.read_only) {
             (true, _) => ", new",
             (false, true) => ", read-only",
             (false, false) => "",
@@ -96,7 +96,7 @@ fn vmm_options(options: &Serve, socket: &str) -> String {
     {QEMU_MEMORY} \\
     -chardev {chardev} -device {device}
 {}",
-                libvirt(&[("-chardev", &chardev), ("-device", device)])
+                libvirt_xml(&[("-chardev", &chardev), ("-device", device)])
             )
         }
         ServeDevice::Lsi53c895a => {
@@ -105,20 +105,20 @@ fn vmm_options(options: &Serve, socket: &str) -> String {
                 "socket": {"type": "unix", "path": socket},
             });
             let device = device.to_string();
-            let pasted = device.replace('\'', r"'\''");
+            let quoted_device = device.replace('\'', r"'\''");
             format!(
                 "  QEMU, from 11.1 on
     {QEMU_MEMORY} \\
-    -device '{pasted}'
+    -device '{quoted_device}'
 {}",
-                libvirt(&[("-device", &device)])
+                libvirt_xml(&[("-device", &device)])
             )
         }
     }
 }
 
 /// The domain XML that passes options to QEMU for which libvirt has no element.
-fn libvirt(args: &[(&str, &str)]) -> String {
+fn libvirt_xml(args: &[(&str, &str)]) -> String {
     let mut text =
         "  libvirt (in a domain with xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0')
     <memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>

@@ -19,14 +19,14 @@ use crate::{config_file, print};
 /// Prints the problems of a configuration, or a summary and hints.
 pub(crate) fn run(options: &Check) -> Result<ExitCode, BoxError> {
     let bytes = config_file::read(&options.path)?;
-    let path = config_file::shown(&options.path);
+    let path = config_file::display_path(&options.path);
     let outcome =
         ConfigError::check_utf8(path, bytes).and_then(|text| ConfigFile::new(path).parse(&text));
     let mut hints = Vec::new();
     if let Ok(daemon) = &outcome {
-        unused(&daemon.directives, &mut hints);
+        hint_at_unused(&daemon.directives, &mut hints);
         if options.open {
-            files::check(daemon, &mut hints);
+            files::check_files(daemon, &mut hints);
         }
     }
     let status = match outcome {
@@ -35,10 +35,10 @@ pub(crate) fn run(options: &Check) -> Result<ExitCode, BoxError> {
     };
     match outcome {
         outcome if options.json => {
-            let json = as_json(path, &outcome, &hints);
+            let json = to_json(path, &outcome, &hints);
             print(&format!("{json:#}\n"))?;
         }
-        Ok(daemon) => print(&as_text(path, &daemon, &hints))?,
+        Ok(daemon) => print(&to_text(path, &daemon, &hints))?,
         Err(error) => {
             // Without the program's name in front, so that editors can parse the lines.
             let _ = writeln!(std::io::stderr(), "{error}");
@@ -47,9 +47,10 @@ pub(crate) fn run(options: &Check) -> Result<ExitCode, BoxError> {
     Ok(status)
 }
 
-fn as_text(path: &Path, daemon: &Daemon, hints: &[String]) -> String {
+/// The outcome for people, if the configuration is valid.
+fn to_text(path: &Path, daemon: &Daemon, hints: &[String]) -> String {
     let path = commands::printable_path(path);
-    let mut out = format!("{path}: valid\n{}", summary(daemon));
+    let mut out = format!("{path}: valid\n{}", summarize(daemon));
     if !hints.is_empty() {
         out.push('\n');
     }
@@ -60,11 +61,12 @@ fn as_text(path: &Path, daemon: &Daemon, hints: &[String]) -> String {
     commands::printable(&out)
 }
 
-fn summary(daemon: &Daemon) -> Summary {
+fn summarize(daemon: &Daemon) -> Summary {
     Summary::of(&daemon.directives, daemon.metrics.as_ref())
 }
 
-fn as_json(path: &Path, outcome: &Result<Daemon, ConfigError>, hints: &[String]) -> Value {
+/// The outcome for scripts: the summary and hints, or the problems with their positions.
+fn to_json(path: &Path, outcome: &Result<Daemon, ConfigError>, hints: &[String]) -> Value {
     let mut out = json!({
         "file": path.display().to_string(),
         "right": outcome.is_ok(),
@@ -72,7 +74,7 @@ fn as_json(path: &Path, outcome: &Result<Daemon, ConfigError>, hints: &[String])
     match outcome {
         Ok(daemon) => {
             out["hints"] = json!(hints);
-            for (key, value) in summary(daemon).json() {
+            for (key, value) in summarize(daemon).to_json() {
                 out[key] = value;
             }
         }
@@ -92,37 +94,40 @@ fn as_json(path: &Path, outcome: &Result<Daemon, ConfigError>, hints: &[String])
 }
 
 /// Hints at objects that nothing refers to: probably a forgotten or misspelt reference.
-fn unused(directives: &[Directive], hints: &mut Vec<String>) {
-    let (mut nodes, mut iothreads, mut used) = (Vec::new(), Vec::new(), HashSet::new());
-    let (mut chardevs, mut monitors) = (Vec::new(), HashSet::new());
-    let mut exports = 0;
+fn hint_at_unused(directives: &[Directive], hints: &mut Vec<String>) {
+    let (mut nodes, mut iothreads, mut used_names) = (Vec::new(), Vec::new(), HashSet::new());
+    let (mut chardevs, mut monitored) = (Vec::new(), HashSet::new());
+    let mut export_count = 0;
     for directive in directives {
         match directive {
             Directive::Object(ObjectOptions::Iothread(options)) => iothreads.push(&options.id),
             Directive::Blockdev(options) => {
                 nodes.push(&options.node_name);
-                used.extend(below(options));
+                used_names.extend(child_name(options));
             }
             Directive::Export(options) => {
-                exports += 1;
-                used.insert(&options.node_name);
-                used.extend(&options.iothreads);
+                export_count += 1;
+                used_names.insert(&options.node_name);
+                used_names.extend(&options.iothreads);
             }
             Directive::Chardev(options) => chardevs.push(&options.settings.id),
             Directive::Monitor(options) => {
-                monitors.insert(&options.chardev);
+                monitored.insert(&options.chardev);
             }
         }
     }
-    if exports == 0 {
+    if export_count == 0 {
         hints.push("there is no [export.NAME]: the daemon would serve no disk".to_owned());
     }
     for (kind, names) in [("iothread", iothreads), ("node", nodes)] {
-        for name in names.into_iter().filter(|name| !used.contains(name)) {
+        for name in names.into_iter().filter(|name| !used_names.contains(name)) {
             hints.push(format!("{kind} '{name}' is used by nothing in this file"));
         }
     }
-    for name in chardevs.into_iter().filter(|name| !monitors.contains(name)) {
+    for name in chardevs
+        .into_iter()
+        .filter(|name| !monitored.contains(name))
+    {
         hints.push(format!(
             "chardev '{name}' is used by no monitor; add [monitor.{name}]"
         ));
@@ -130,9 +135,9 @@ fn unused(directives: &[Directive], hints: &mut Vec<String>) {
 }
 
 /// The name of the node below a node, if there is one.
-fn below(options: &BlockdevOptions) -> Option<&String> {
+fn child_name(options: &BlockdevOptions) -> Option<&String> {
     match options.driver.child()?.1 {
         NodeRef::Name(name) => Some(name),
-        NodeRef::Inline(inside) => below(inside),
+        NodeRef::Inline(inside) => child_name(inside),
     }
 }

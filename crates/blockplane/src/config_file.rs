@@ -13,18 +13,19 @@ use options::{ConfigError, ConfigFile, LogFormat, LogLevel};
 use crate::log;
 use crate::summary::Summary;
 
+/// Runs the daemon. If an option or the file sets the log level, it announces what it serves, as `serve` does.
 pub(crate) fn run(
     options: ConfigFile,
     format: LogFormat,
     service: ServiceManager,
 ) -> Result<(), BoxError> {
-    let asked = options.log_level;
+    let requested_level = options.log_level;
     let bytes = read(&options.path)?;
-    let path = shown(&options.path).to_owned();
+    let path = display_path(&options.path).to_owned();
     let text = ConfigError::check_utf8(&path, bytes)?;
     let options = options.with_path(&path).parse(&text)?;
-    let Some(level) = asked else {
-        log::start(log::level_of_daemon()?, format);
+    let Some(level) = requested_level else {
+        log::start(log::read_level_variable()?, format);
         return run::run(&options, service);
     };
     log::start(level, format);
@@ -59,7 +60,7 @@ const MAX_BYTES: u64 = 16 << 20;
 const STANDARD_INPUT: &str = "-";
 
 /// The path as errors show it.
-pub(crate) fn shown(path: &Path) -> &Path {
+pub(crate) fn display_path(path: &Path) -> &Path {
     if path == Path::new(STANDARD_INPUT) {
         Path::new("<stdin>")
     } else {
@@ -72,11 +73,11 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, BoxError> {
     let failed = |error: &dyn std::fmt::Display| {
         format!(
             "cannot read the configuration {}: {error}; blockplane.toml(5) describes its format",
-            commands::printable_path(shown(path))
+            commands::printable_path(display_path(path))
         )
     };
     let mut bytes = Vec::new();
-    let read = if path == Path::new(STANDARD_INPUT) {
+    let outcome = if path == Path::new(STANDARD_INPUT) {
         if upgrade::has_predecessor() {
             return Err(failed(
                 &"standard input was read by the previous process; restart instead",
@@ -87,7 +88,9 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, BoxError> {
         input.take(MAX_BYTES + 1).read_to_end(&mut bytes)
     } else {
         // A pipe of the shell is a symbolic link; a named pipe may never get a writer.
-        let is_pipe = path.symlink_metadata().map(|is| is.file_type().is_fifo());
+        let is_pipe = path
+            .symlink_metadata()
+            .map(|metadata| metadata.file_type().is_fifo());
         if is_pipe.map_err(|error| failed(&error))? {
             return Err(failed(
                 &"it is a named pipe; name a regular file, or - for standard input",
@@ -97,7 +100,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, BoxError> {
         let file = File::open(path).map_err(|error| failed(&error))?;
         file.take(MAX_BYTES + 1).read_to_end(&mut bytes)
     };
-    read.map_err(|error| failed(&error))?;
+    outcome.map_err(|error| failed(&error))?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(failed(&"it is larger than 16 MiB").into());
     }

@@ -21,10 +21,10 @@ const LEVEL_VARIABLE: &str = "BLOCKPLANE_LOG";
 /// Environment variable for the log format, unless an option sets it.
 const FORMAT_VARIABLE: &str = "BLOCKPLANE_LOG_FORMAT";
 
-/// The log level of the daemon, from the environment: its command line is that of qemu-storage-daemon, which has no
-/// option for it. Scripts expect a storage daemon to be silent without errors.
-pub(crate) fn level_of_daemon() -> Result<LogLevel, BoxError> {
-    Ok(variable(
+/// Reads the daemon's log level from its environment variable: its command line is that of qemu-storage-daemon, which
+/// has no option for it. Scripts expect a storage daemon to be silent without errors.
+pub(crate) fn read_level_variable() -> Result<LogLevel, BoxError> {
+    Ok(read_variable(
         LEVEL_VARIABLE,
         LogLevel::named,
         "error (with warnings; also warn), info, debug or trace",
@@ -32,20 +32,21 @@ pub(crate) fn level_of_daemon() -> Result<LogLevel, BoxError> {
     .unwrap_or(LogLevel::Error))
 }
 
-/// The log format that the environment sets.
-pub(crate) fn format_of_environment() -> Result<LogFormat, BoxError> {
-    Ok(variable(FORMAT_VARIABLE, LogFormat::named, "text or json")?.unwrap_or_default())
+/// Reads the log format from its environment variable.
+pub(crate) fn read_format_variable() -> Result<LogFormat, BoxError> {
+    Ok(read_variable(FORMAT_VARIABLE, LogFormat::named, "text or json")?.unwrap_or_default())
 }
 
-fn variable<T>(
+/// Reads an environment variable, if it is set, with `parse`. `expected` says in an error what its value can be.
+fn read_variable<T>(
     name: &str,
-    read: fn(&str) -> Option<T>,
+    parse: fn(&str) -> Option<T>,
     expected: &str,
 ) -> Result<Option<T>, BoxError> {
     let Some(value) = std::env::var_os(name) else {
         return Ok(None);
     };
-    match value.to_str().and_then(read) {
+    match value.to_str().and_then(parse) {
         Some(value) => Ok(Some(value)),
         None => {
             let shown = value.to_string_lossy();
@@ -54,7 +55,7 @@ fn variable<T>(
     }
 }
 
-/// Starts logging.
+/// Starts logging to standard error, in the form that its reader expects.
 pub(crate) fn start(level: LogLevel, format: LogFormat) {
     let level = match level {
         LogLevel::Error => Level::WARN,
@@ -80,13 +81,13 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
             std::panic::set_hook(Box::new(|panic| {
                 tracing::error!(advice = "this is a bug in blockplane: report it", "{panic}");
             }));
-            json(level).init();
+            json_dispatch(level).init();
         }
     }
 }
 
-/// One JSON object per line.
-fn json(level: Level) -> Dispatch {
+/// Writes each message as a JSON object on a line of its own.
+fn json_dispatch(level: Level) -> Dispatch {
     let builder = tracing_subscriber::fmt()
         .with_max_level(level)
         .log_internal_errors(false)
@@ -102,14 +103,14 @@ fn json(level: Level) -> Dispatch {
 }
 
 /// Reports a fatal error in the format of the log.
-pub(crate) fn fatal(error: &dyn Error, format: LogFormat) {
+pub(crate) fn report_fatal_error(error: &dyn Error, format: LogFormat) {
     let text = with_remedy(error.to_string());
     if format == LogFormat::Json {
         // Logging may not have started yet.
-        return with_default(&json(Level::ERROR), || tracing::error!("{text}"));
+        return with_default(&json_dispatch(Level::ERROR), || tracing::error!("{text}"));
     }
     let priority = if journal::reads_stderr() {
-        journal::priority(&Level::ERROR)
+        journal::priority_prefix(&Level::ERROR)
     } else {
         ""
     };

@@ -25,7 +25,7 @@ fn main() -> ExitCode {
         Ok(status) => status,
         Err(error) => {
             daemon::upgrade::report_failure(error.as_ref());
-            log::fatal(error.as_ref(), format);
+            log::report_fatal_error(error.as_ref(), format);
             ExitCode::FAILURE
         }
     }
@@ -33,21 +33,21 @@ fn main() -> ExitCode {
 
 /// Executes the command line; sets `format` to the log format in which to report an error.
 fn run(format: &mut LogFormat) -> Result<ExitCode, BoxError> {
-    *format = log::format_of_environment()?;
+    *format = log::read_format_variable()?;
     match options::parse(std::env::args_os().skip(1))? {
         Invocation::Help(text) | Invocation::Version(text) => print(&text)?,
         Invocation::Serve(options) => {
             *format = options.log_format.unwrap_or(*format);
             log::start(options.log_level, *format);
-            serve::run(&options, service()?)?;
+            serve::run(&options, service_manager()?)?;
         }
         Invocation::Daemon(options) => {
-            log::start(log::level_of_daemon()?, *format);
-            daemon::run::run(&options, service()?)?;
+            log::start(log::read_level_variable()?, *format);
+            daemon::run::run(&options, service_manager()?)?;
         }
         Invocation::ConfigFile(options) => {
             *format = options.log_format.unwrap_or(*format);
-            config_file::run(options, *format, service()?)?;
+            config_file::run(options, *format, service_manager()?)?;
         }
         Invocation::Generate { what, folder } => {
             let mut commands = options::reference::commands();
@@ -57,7 +57,7 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, BoxError> {
                     .cloned(),
             );
             match what {
-                Generate::Man => manual::pages(&folder, &commands, &protocol())?,
+                Generate::Man => manual::pages(&folder, &commands, &monitor_protocol())?,
                 Generate::Completions => manual::completions(&folder, &commands)?,
             }
         }
@@ -68,7 +68,7 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, BoxError> {
 }
 
 /// The commands and events of monitors, for the manual page.
-fn protocol() -> manual::Protocol {
+fn monitor_protocol() -> manual::Protocol {
     let schema = daemon::schema();
     manual::Protocol {
         commands: blockplane::operator::schema::commands(&schema, ""),
@@ -77,11 +77,12 @@ fn protocol() -> manual::Protocol {
 }
 
 /// The service manager's settings in the environment; only before other threads are started.
-fn service() -> Result<ServiceManager, BoxError> {
+fn service_manager() -> Result<ServiceManager, BoxError> {
     // SAFETY: no thread was started yet.
     unsafe { ServiceManager::from_environment() }
 }
 
+/// Prints a text, unless its reader has ended.
 fn print(text: &str) -> Result<(), BoxError> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -25,69 +25,70 @@ const MONITOR: &str = "monitor";
 
 const SECTOR_BYTES: u32 = 512;
 
+/// Serves the disks, which are created before, and removed again if the start fails.
 pub(crate) fn run(options: &Serve, service: ServiceManager) -> Result<(), BoxError> {
-    let new = match upgrade::has_predecessor() {
+    let is_new = match upgrade::has_predecessor() {
         // The previous process created them.
         true => vec![false; options.disks.len()],
-        false => created(options)?,
+        false => create_missing_disks(options)?,
     };
-    let mut served = false;
-    let ended = run::run_process(
+    let mut has_started = false;
+    let outcome = run::run_process(
         ProcessOptions {
             directives: &directives(options),
             pidfile: options.pidfile.as_deref(),
             metrics: options.metrics.as_ref(),
             confinement: &options.confinement,
-            created_files: &made(options, &new),
+            created_files: &new_disk_paths(options, &is_new),
             background: false,
         },
         service,
         || {
-            served = true;
-            announcement::print(options, &new);
+            has_started = true;
+            announcement::print(options, &is_new);
         },
     );
-    // After a live upgrade `new` is false for every disk.
-    if !served {
-        remove(options, &new);
+    // After a live upgrade `is_new` is false for every disk.
+    if !has_started {
+        remove_new_disks(options, &is_new);
     }
-    ended
+    outcome
 }
 
 /// The paths of the disks that were created.
-fn made<'a>(options: &'a Serve, new: &[bool]) -> Vec<&'a Path> {
-    let disks = options.disks.iter().zip(new);
+fn new_disk_paths<'a>(options: &'a Serve, is_new: &[bool]) -> Vec<&'a Path> {
+    let disks = options.disks.iter().zip(is_new);
     disks
-        .filter_map(|(disk, new)| match disk {
-            Disk::Path(path) if *new => Some(&**path),
+        .filter_map(|(disk, is_new)| match disk {
+            Disk::Path(path) if *is_new => Some(&**path),
             _ => None,
         })
         .collect()
 }
 
 /// Creates missing disks if a size is given; returns for each disk whether it is new.
-fn created(options: &Serve) -> Result<Vec<bool>, BoxError> {
-    let mut new = Vec::new();
+fn create_missing_disks(options: &Serve) -> Result<Vec<bool>, BoxError> {
+    let mut is_new = Vec::new();
     for disk in &options.disks {
         let created = match (disk, options.size) {
             (Disk::Path(path), Some(size)) => create_sparse(path, size),
             _ => Ok(CreateOutcome::Existed),
         };
         match created {
-            Ok(created) => new.push(created == CreateOutcome::New),
+            Ok(created) => is_new.push(created == CreateOutcome::New),
             Err(error) => {
-                remove(options, &new);
+                remove_new_disks(options, &is_new);
                 return Err(error.into());
             }
         }
     }
-    Ok(new)
+    Ok(is_new)
 }
 
 /// Removes the new disks after a failed start.
-fn remove(options: &Serve, new: &[bool]) {
-    for (disk, new) in options.disks.iter().zip(new) {
-        if let (Disk::Path(path), true) = (disk, new) {
+fn remove_new_disks(options: &Serve, is_new: &[bool]) {
+    for (disk, is_new) in options.disks.iter().zip(is_new) {
+        if let (Disk::Path(path), true) = (disk, is_new) {
             // It may be removed already.
             let _ = std::fs::remove_file(path);
         }
@@ -95,7 +96,7 @@ fn remove(options: &Serve, new: &[bool]) {
 }
 
 /// The node name of each disk.
-fn nodes(options: &Serve) -> Vec<String> {
+fn node_names(options: &Serve) -> Vec<String> {
     match options.disks.len() {
         1 => vec![DISK.to_owned()],
         number => (0..number).map(|disk| format!("{DISK}{disk}")).collect(),
@@ -110,11 +111,11 @@ fn directives(options: &Serve) -> Vec<Directive> {
     let mut directives: Vec<Directive> = iothreads
         .iter()
         .enumerate()
-        .map(|(index, id)| Directive::Object(iothread(options, id, index)))
+        .map(|(index, id)| Directive::Object(iothread_options(options, id, index)))
         .collect();
-    let nodes = nodes(options);
-    let driven = nodes.iter().zip(&options.disks);
-    directives.extend(driven.map(|(node_name, disk)| {
+    let node_names = node_names(options);
+    let nodes = node_names.iter().zip(&options.disks);
+    directives.extend(nodes.map(|(node_name, disk)| {
         Directive::Blockdev(BlockdevOptions {
             node_name: node_name.clone(),
             settings: NodeSettings {
@@ -123,12 +124,12 @@ fn directives(options: &Serve) -> Vec<Directive> {
                 cache_direct: Some(options.cache_direct),
                 ..NodeSettings::defaults()
             },
-            driver: driver(options, disk),
+            driver: node_driver(options, disk),
         })
     }));
     directives.push(Directive::Export(ExportOptions {
         id: DISK.to_owned(),
-        node_name: nodes[0].clone(),
+        node_name: node_names[0].clone(),
         addr: SocketAddr::Unix {
             path: options.socket_path(),
         },
@@ -138,7 +139,7 @@ fn directives(options: &Serve) -> Vec<Directive> {
             writethrough: options.write_through,
             fixed_iothread: true,
         },
-        kind: kind(options, &nodes),
+        kind: export_kind(options, &node_names),
     }));
     if let Some(path) = &options.monitor {
         directives.push(Directive::Chardev(ChardevOptions {
@@ -158,7 +159,8 @@ fn directives(options: &Serve) -> Vec<Directive> {
     directives
 }
 
-fn iothread(options: &Serve, id: &str, index: usize) -> ObjectOptions {
+/// The options of the iothread with an index.
+fn iothread_options(options: &Serve, id: &str, index: usize) -> ObjectOptions {
     ObjectOptions::Iothread(IothreadOptions {
         poll_max_ns: options.poll_max_ns,
         poll_cpu_max: options.poll_cpu_max,
@@ -169,12 +171,13 @@ fn iothread(options: &Serve, id: &str, index: usize) -> ObjectOptions {
     })
 }
 
-fn kind(options: &Serve, nodes: &[String]) -> ExportKind {
+/// The type of the export, with its queues and its disks.
+fn export_kind(options: &Serve, node_names: &[String]) -> ExportKind {
     match options.device {
         ServeDevice::VirtioBlk => ExportKind::VhostUserBlk(VhostUserBlkOptions {
             num_queues: options.num_queues,
             queue_size: options.queue_size,
-            logical_block_size: block_size(options, &options.disks[0]),
+            logical_block_size: logical_block_size(options, &options.disks[0]),
             serial: options.serials.first().cloned(),
             request_merging: options.request_merging,
             packed: options.packed,
@@ -186,33 +189,33 @@ fn kind(options: &Serve, nodes: &[String]) -> ExportKind {
                 queue_size: options.queue_size,
                 packed: options.packed,
             },
-            luns: luns(options, nodes),
+            luns: lun_options(options, node_names),
         },
         ServeDevice::Lsi53c895a => ExportKind::VfioUserLsi53c895a {
-            luns: luns(options, nodes),
+            luns: lun_options(options, node_names),
         },
     }
 }
 
 /// The disks at their SCSI addresses.
-fn luns(options: &Serve, nodes: &[String]) -> Vec<LunOptions> {
-    let disks = (0..).zip(nodes.iter().zip(&options.disks));
-    let lun = |(number, (node_name, disk)): (u16, (&String, &Disk))| {
+fn lun_options(options: &Serve, node_names: &[String]) -> Vec<LunOptions> {
+    let disks = (0..).zip(node_names.iter().zip(&options.disks));
+    let lun_of_disk = |(number, (node_name, disk)): (u16, (&String, &Disk))| {
         let (target, lun) = options.device.place(number);
-        let given = options.serials.get(usize::from(number)).cloned();
+        let given_serial = options.serials.get(usize::from(number)).cloned();
         LunOptions {
             node_name: node_name.clone(),
             target,
             lun,
             writable: !options.read_only,
             device: LunDevice {
-                logical_block_size: block_size(options, disk),
-                serial: Some(given.unwrap_or_else(|| default_serial(options, disk, number))),
+                logical_block_size: logical_block_size(options, disk),
+                serial: Some(given_serial.unwrap_or_else(|| default_serial(options, disk, number))),
                 ..LunDevice::defaults()
             },
         }
     };
-    disks.map(lun).collect()
+    disks.map(lun_of_disk).collect()
 }
 
 /// The serial number of a disk without `--serial`, made from its path: a guest takes disks of several daemons with the
@@ -232,7 +235,8 @@ fn default_serial(options: &Serve, disk: &Disk, number: u16) -> String {
     format!("{name:016x}")
 }
 
-fn driver(options: &Serve, disk: &Disk) -> Driver {
+/// The driver of a disk's node, which depends on whether its path is a device.
+fn node_driver(options: &Serve, disk: &Disk) -> Driver {
     let Disk::Path(path) = disk else {
         return Driver::NullCo(NullOptions {
             size: options.size.unwrap_or(DEFAULT_NULL_SIZE),
@@ -253,7 +257,7 @@ fn driver(options: &Serve, disk: &Disk) -> Driver {
 }
 
 /// The logical block size: of a block device its own, because its content depends on it; of an image always 512 bytes.
-fn block_size(options: &Serve, disk: &Disk) -> u32 {
+fn logical_block_size(options: &Serve, disk: &Disk) -> u32 {
     if let Some(bytes) = options.logical_block_size {
         return bytes;
     }
@@ -265,10 +269,10 @@ fn block_size(options: &Serve, disk: &Disk) -> u32 {
     }
     let device = std::fs::File::open(path);
     // A device that cannot be opened is reported when the node is.
-    let found = device
+    let block_size = device
         .ok()
         .and_then(|device| rustix::fs::ioctl_blksszget(&device).ok());
-    found.unwrap_or(SECTOR_BYTES)
+    block_size.unwrap_or(SECTOR_BYTES)
 }
 
 fn is_block_device(path: &Path) -> bool {

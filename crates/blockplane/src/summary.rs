@@ -43,8 +43,8 @@ impl Summary {
             ],
         );
         let mut monitors = Table::new("monitors", &["monitor", "wait", "socket"]);
-        let mut unused = Table::new("unused-chardevs", &["chardev", "wait", "socket"]);
-        let has_monitor: HashSet<&str> = directives
+        let mut unused_chardevs = Table::new("unused-chardevs", &["chardev", "wait", "socket"]);
+        let monitored_chardevs: HashSet<&str> = directives
             .iter()
             .filter_map(|directive| match directive {
                 Directive::Monitor(options) => Some(options.chardev.as_str()),
@@ -54,41 +54,55 @@ impl Summary {
         for directive in directives {
             match directive {
                 Directive::Object(ObjectOptions::Iothread(options)) => {
-                    iothreads.rows.push(iothread(options));
+                    iothreads.rows.push(iothread_row(options));
                 }
-                Directive::Blockdev(options) => node(options, &mut nodes.rows),
-                Directive::Export(options) => exports.rows.push(export(options)),
+                Directive::Blockdev(options) => append_node_rows(options, &mut nodes.rows),
+                Directive::Export(options) => exports.rows.push(export_row(options)),
                 Directive::Chardev(options) => {
-                    let table = match has_monitor.contains(options.settings.id.as_str()) {
+                    let table = match monitored_chardevs.contains(options.settings.id.as_str()) {
                         true => &mut monitors,
-                        false => &mut unused,
+                        false => &mut unused_chardevs,
                     };
                     table.rows.push(vec![
                         json!(options.settings.id),
                         json!(options.waits()),
-                        json!(socket(&options.addr)),
+                        json!(socket_text(&options.addr)),
                     ]);
                 }
                 // It is in the row of its chardev.
                 Directive::Monitor(_) => {}
             }
         }
-        let mut endpoint = Table::new("metrics", &["metrics"]);
-        endpoint
+        let mut metrics_endpoint = Table::new("metrics", &["metrics"]);
+        metrics_endpoint
             .rows
             .extend(metrics.map(|addr| vec![json!(addr.to_string())]));
-        Summary(vec![iothreads, nodes, exports, monitors, unused, endpoint])
+        Summary(vec![
+            iothreads,
+            nodes,
+            exports,
+            monitors,
+            unused_chardevs,
+            metrics_endpoint,
+        ])
     }
 
-    pub fn json(&self) -> Map<String, Value> {
-        let row = |table: &Table, cells: &[Value]| {
+    /// The tables by name, each as a list of objects with the columns as keys.
+    pub fn to_json(&self) -> Map<String, Value> {
+        let row_to_json = |table: &Table, cells: &[Value]| {
             let columns = table.columns.iter().map(|column| (*column).to_owned());
             Value::Object(columns.zip(cells.iter().cloned()).collect())
         };
-        let rows = |table: &Table| table.rows.iter().map(|cells| row(table, cells)).collect();
+        let rows_to_json = |table: &Table| {
+            table
+                .rows
+                .iter()
+                .map(|cells| row_to_json(table, cells))
+                .collect()
+        };
         let tables = self.0.iter();
         tables
-            .map(|table| (table.name.to_owned(), rows(table)))
+            .map(|table| (table.name.to_owned(), rows_to_json(table)))
             .collect()
     }
 }
@@ -146,7 +160,8 @@ fn cell_text(cell: &Value) -> String {
     }
 }
 
-fn iothread(options: &IothreadOptions) -> Vec<Value> {
+/// The row of an iothread.
+fn iothread_row(options: &IothreadOptions) -> Vec<Value> {
     vec![
         json!(options.id),
         json!(options.poll_max_ns),
@@ -159,10 +174,10 @@ fn iothread(options: &IothreadOptions) -> Vec<Value> {
 }
 
 /// Appends a row for the node, after the rows of the nodes that are defined inside of it.
-fn node(options: &BlockdevOptions, rows: &mut Vec<Vec<Value>>) {
+fn append_node_rows(options: &BlockdevOptions, rows: &mut Vec<Vec<Value>>) {
     let child = options.driver.child().map(|(_, child)| child);
     if let Some(NodeRef::Inline(inside)) = child {
-        node(inside, rows);
+        append_node_rows(inside, rows);
     }
     let file = options.driver.file();
     let storage = match (&options.driver, file, child) {
@@ -179,13 +194,14 @@ fn node(options: &BlockdevOptions, rows: &mut Vec<Vec<Value>>) {
     rows.push(vec![
         json!(options.node_name),
         json!(options.driver.name()),
-        access(!options.settings.read_only),
+        access_cell(!options.settings.read_only),
         page_cache,
         storage,
     ]);
 }
 
-fn export(options: &ExportOptions) -> Vec<Value> {
+/// The row of an export.
+fn export_row(options: &ExportOptions) -> Vec<Value> {
     let queues = match &options.kind {
         ExportKind::VhostUserBlk(disk) => json!(disk.num_queues),
         ExportKind::VhostUserScsi { queues, .. } => json!(queues.num_queues),
@@ -198,18 +214,19 @@ fn export(options: &ExportOptions) -> Vec<Value> {
     vec![
         json!(options.id),
         node,
-        access(options.settings.writable),
+        access_cell(options.settings.writable),
         queues,
         json!(options.iothreads),
-        json!(socket(&options.addr)),
+        json!(socket_text(&options.addr)),
     ]
 }
 
-fn access(writable: bool) -> Value {
+fn access_cell(writable: bool) -> Value {
     json!(if writable { "read-write" } else { "read-only" })
 }
 
-fn socket(addr: &SocketAddr) -> String {
+/// The socket of an address: a path, or what identifies a descriptor.
+fn socket_text(addr: &SocketAddr) -> String {
     match addr {
         SocketAddr::Unix { path } => path.display().to_string(),
         SocketAddr::Fd { fd } => format!("descriptor {fd}"),

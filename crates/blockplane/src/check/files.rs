@@ -12,19 +12,19 @@ use options::{
 use rustix::fs::{Access, access};
 
 /// Appends a hint for each file or folder that cannot be used as configured.
-pub(super) fn check(daemon: &Daemon, hints: &mut Vec<String>) {
+pub(super) fn check_files(daemon: &Daemon, hints: &mut Vec<String>) {
     if let Some(MetricsAddr::Socket(addr)) = &daemon.metrics {
-        folder_of(addr, hints);
+        check_socket_folder(addr, hints);
     }
-    let mut seen = Seen::default();
+    let mut seen = SeenImages::default();
     for directive in &daemon.directives {
         match directive {
-            Directive::Blockdev(options) => disk(options, &mut seen, hints),
+            Directive::Blockdev(options) => check_disk(options, &mut seen, hints),
             Directive::Export(options) => {
-                folder_of(&options.addr, hints);
+                check_socket_folder(&options.addr, hints);
             }
             Directive::Chardev(options) if options.settings.server => {
-                folder_of(&options.addr, hints)
+                check_socket_folder(&options.addr, hints)
             }
             _ => {}
         }
@@ -32,18 +32,19 @@ pub(super) fn check(daemon: &Daemon, hints: &mut Vec<String>) {
 }
 
 /// Images that nodes lock, by device and inode: the first node of each, and whether it writes.
-type Seen = HashMap<(u64, u64), (String, bool)>;
+type SeenImages = HashMap<(u64, u64), (String, bool)>;
 
-fn disk(options: &BlockdevOptions, seen: &mut Seen, hints: &mut Vec<String>) {
+/// Hints at the disk of a node that cannot be opened as configured, or that another node locks.
+fn check_disk(options: &BlockdevOptions, seen: &mut SeenImages, hints: &mut Vec<String>) {
     if let Some((_, NodeRef::Inline(inside))) = options.driver.child() {
-        disk(inside, seen, hints);
+        check_disk(inside, seen, hints);
     }
     let Some(file) = options.driver.file() else {
         return;
     };
     let wants_device = matches!(options.driver, Driver::HostDevice(_));
     let FileOptions { filename, .. } = file;
-    let mut hint = |what: &str| {
+    let mut add_hint = |what: &str| {
         hints.push(format!(
             "node '{}': {} {what}",
             options.node_name,
@@ -58,30 +59,33 @@ fn disk(options: &BlockdevOptions, seen: &mut Seen, hints: &mut Vec<String>) {
     {
         let this = (options.node_name.clone(), writes);
         match seen.entry((found.dev(), found.ino())) {
-            Entry::Occupied(other) if writes || other.get().1 => hint(&format!(
+            Entry::Occupied(other) if writes || other.get().1 => add_hint(&format!(
                 "is the image of node '{}' by another name: an image that is written belongs to one node",
                 other.get().0
             )),
             Entry::Occupied(_) => {}
-            Entry::Vacant(place) => drop(place.insert(this)),
+            Entry::Vacant(entry) => drop(entry.insert(this)),
         }
     }
     match found {
-        Err(error) => hint(&format!("cannot be examined: {error}")),
-        Ok(found) if found.file_type().is_block_device() != wants_device => hint(if wants_device {
-            "is not a block device: use driver = \"file\""
-        } else {
-            "is not a regular file: for block devices there is driver = \"host_device\""
-        }),
-        Ok(_) if access(filename, Access::READ_OK).is_err() => hint("may not be read by you"),
+        Err(error) => add_hint(&format!("cannot be examined: {error}")),
+        Ok(found) if found.file_type().is_block_device() != wants_device => {
+            add_hint(if wants_device {
+                "is not a block device: use driver = \"file\""
+            } else {
+                "is not a regular file: for block devices there is driver = \"host_device\""
+            })
+        }
+        Ok(_) if access(filename, Access::READ_OK).is_err() => add_hint("may not be read by you"),
         Ok(_) if writes && access(filename, Access::WRITE_OK).is_err() => {
-            hint("may not be written by you: set read-only = true, or fix its permissions");
+            add_hint("may not be written by you: set read-only = true, or fix its permissions");
         }
         Ok(_) => {}
     }
 }
 
-fn folder_of(addr: &SocketAddr, hints: &mut Vec<String>) {
+/// Hints at a folder in which a socket cannot be created.
+fn check_socket_folder(addr: &SocketAddr, hints: &mut Vec<String>) {
     let SocketAddr::Unix { path } = addr else {
         return;
     };

@@ -20,7 +20,7 @@ pub(super) fn reads_stderr() -> bool {
 }
 
 /// The prefix for a priority of syslog(3).
-pub(super) fn priority(level: &Level) -> &'static str {
+pub(super) fn priority_prefix(level: &Level) -> &'static str {
     match *level {
         Level::ERROR => "<3>",
         Level::WARN => "<4>",
@@ -44,7 +44,7 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        writer.write_str(priority(event.metadata().level()))?;
+        writer.write_str(priority_prefix(event.metadata().level()))?;
         self.0.format_event(cx, writer, event)
     }
 }
