@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
 
 use qmp::{
-    Command, TypeDefinition, Endpoint, ServerHandle, Interface, Member, ObjectType, Product, CommandHandler, Server, Type,
+    Command, TypeDefinition, Endpoint, ServerHandle, Interface, Member, ObjectType, ProgramVersion, CommandHandler, Server, Type,
     Variants,
 };
 use serde_json::{Value, json};
@@ -58,7 +58,7 @@ fn interface() -> Interface<()> {
         returns: None,
         run: CommandHandler::Deferred(|(), _, reply| reply.send(Ok(json!({})))),
     };
-    let product = Product {
+    let product = ProgramVersion {
         package: "fuzz".to_owned(),
         version: [1, 0, 0],
     };

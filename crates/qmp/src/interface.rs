@@ -44,14 +44,14 @@ pub struct Event {
 
 /// Name and version of the program, for `query-version`.
 #[derive(Clone, Debug)]
-pub struct Product {
+pub struct ProgramVersion {
     /// The program's name and version, for people.
     pub package: String,
     /// Major, minor and micro version.
     pub version: [u64; 3],
 }
 
-impl Product {
+impl ProgramVersion {
     /// The result of `query-version`.
     pub(crate) fn to_json(&self) -> Value {
         let [major, minor, micro] = self.version;
@@ -64,7 +64,7 @@ impl Product {
 
 /// The commands and events of a program, with their types.
 pub struct Interface<C> {
-    pub(crate) product: Product,
+    pub(crate) product: ProgramVersion,
     pub(crate) definitions: Definitions,
     pub(crate) commands: Vec<Command<C>>,
     pub(crate) events: Vec<Event>,
@@ -80,7 +80,7 @@ impl<C> Interface<C> {
     /// A name is defined twice, or used and not defined: a mistake in the program.
     #[must_use]
     pub fn new(
-        product: Product,
+        product: ProgramVersion,
         definitions: Vec<(&'static str, TypeDefinition)>,
         commands: Vec<Command<C>>,
         events: Vec<Event>,

@@ -31,7 +31,7 @@ mod types;
 pub use client_count::ClientCount;
 pub use endpoint::Endpoint;
 pub use error::{Class, Error};
-pub use interface::{Arguments, Command, CommandHandler, Event, Interface, Product};
+pub use interface::{Arguments, Command, CommandHandler, Event, Interface, ProgramVersion};
 pub use json_text::to_text;
 pub use reply::Reply;
 pub use server::{CommandCall, Server};

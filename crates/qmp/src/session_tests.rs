@@ -1,7 +1,7 @@
 //! Messages of a session, one by one.
 
 use super::*;
-use crate::{Command, Event, Member, ObjectType, Product, Type, TypeDefinition, Variants};
+use crate::{Command, Event, Member, ObjectType, ProgramVersion, Type, TypeDefinition, Variants};
 
 fn interface() -> Interface<()> {
     let shape = ObjectType {
@@ -17,7 +17,7 @@ fn interface() -> Interface<()> {
         }),
     };
     Interface::new(
-        Product {
+        ProgramVersion {
             package: "test 1".to_owned(),
             version: [1, 2, 3],
         },
@@ -294,7 +294,7 @@ fn an_undefined_type_panics() {
         returns: None,
         run: CommandHandler::InBand(|(), _| Ok(json!({}))),
     };
-    let product = Product {
+    let product = ProgramVersion {
         package: String::new(),
         version: [0; 3],
     };

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use qmp::limits::{MAX_CLIENTS, MAX_MESSAGE_BYTES, MAX_PENDING};
 use qmp::{
-    Command, CommandCall, CommandHandler, Endpoint, Event, Interface, ObjectType, Product, Reply,
-    Server, ServerHandle,
+    Command, CommandCall, CommandHandler, Endpoint, Event, Interface, ObjectType, ProgramVersion,
+    Reply, Server, ServerHandle,
 };
 use serde_json::{Value, json};
 use unix_socket::listener::Listener;
@@ -61,7 +61,7 @@ fn interface() -> Interface<State> {
         name: "TICK",
         data: ObjectType::of(vec![qmp::Member::required("text", qmp::Type::Str)]),
     };
-    let product = Product {
+    let product = ProgramVersion {
         package: "test".to_owned(),
         version: [1, 0, 0],
     };

@@ -20,7 +20,7 @@ mod stats;
 mod types;
 mod upgrade;
 
-use qmp::{Command, CommandHandler, Interface, ObjectType, Product};
+use qmp::{Command, CommandHandler, Interface, ObjectType, ProgramVersion};
 use serde_json::json;
 
 use crate::control::Control;
@@ -56,14 +56,14 @@ pub(crate) fn interface() -> Interface<Control> {
 }
 
 /// Name and version, which clients find where QEMU has its own.
-fn product() -> Product {
-    let number = |text: &str| text.parse().unwrap_or_default();
-    Product {
+fn product() -> ProgramVersion {
+    let part = |text: &str| text.parse().unwrap_or_default();
+    ProgramVersion {
         package: concat!("blockplane ", env!("CARGO_PKG_VERSION")).to_owned(),
         version: [
-            number(env!("CARGO_PKG_VERSION_MAJOR")),
-            number(env!("CARGO_PKG_VERSION_MINOR")),
-            number(env!("CARGO_PKG_VERSION_PATCH")),
+            part(env!("CARGO_PKG_VERSION_MAJOR")),
+            part(env!("CARGO_PKG_VERSION_MINOR")),
+            part(env!("CARGO_PKG_VERSION_PATCH")),
         ],
     }
 }
