@@ -25,7 +25,7 @@ impl Formatter for SpacedFormatter {
 
 /// A value as text on one line.
 #[must_use]
-pub fn to_text(value: &Value) -> String {
+pub fn json_to_text(value: &Value) -> String {
     let mut text = Vec::new();
     append_json(&mut text, value, false);
     String::from_utf8(text).unwrap_or_default()
@@ -50,6 +50,6 @@ mod tests {
     fn text_has_spaces_where_qemu_has_them() {
         let value = serde_json::json!({"a": [1, "x,y:z", []], "b": {}, "c": {"d": null}});
         let text = r#"{"a": [1, "x,y:z", []], "b": {}, "c": {"d": null}}"#;
-        assert_eq!(to_text(&value), text);
+        assert_eq!(json_to_text(&value), text);
     }
 }

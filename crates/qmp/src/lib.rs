@@ -32,7 +32,7 @@ pub use client_count::ClientCount;
 pub use endpoint::Endpoint;
 pub use error::{Class, Error};
 pub use interface::{Arguments, Command, CommandHandler, Event, Interface, ProgramVersion};
-pub use json_text::to_text;
+pub use json_text::json_to_text;
 pub use reply::Reply;
 pub use server::{CommandCall, Server};
 pub use server_handle::ServerHandle;

@@ -300,5 +300,5 @@ fn filename(open: &OpenNode, objects: &Objects) -> String {
             json!({"driver": "blkdebug", "image": image.node_name()})
         }
     };
-    format!("json:{}", qmp::to_text(&options))
+    format!("json:{}", qmp::json_to_text(&options))
 }
