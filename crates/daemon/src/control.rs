@@ -154,7 +154,7 @@ impl Control {
     /// While `paused`, monitors accept no clients: those wait for this process, or for the one that takes over.
     pub fn set_monitors_paused(&self, paused: bool) {
         if let Some(monitors) = &self.monitors {
-            monitors.pause_accepting(paused);
+            monitors.set_accepting_paused(paused);
         }
     }
 

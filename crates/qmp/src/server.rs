@@ -122,10 +122,10 @@ impl Server {
 
     /// Pauses or resumes the acceptance of clients; it takes effect before this returns. New clients wait meanwhile, for this
     /// process or for another one that listens on the same sockets.
-    pub fn pause_accepting(&self, paused: bool) {
+    pub fn set_accepting_paused(&self, paused: bool) {
         let (done, is_done) = sync_channel(1);
         self.handle
-            .send(MessageToServer::PauseAccepting { paused, done });
+            .send(MessageToServer::SetAcceptingPaused { paused, done });
         // Fails when the thread has ended, which accepts no client either.
         let _ = is_done.recv();
     }
@@ -169,7 +169,7 @@ struct ServerThread<C, D> {
     listeners: Vec<MonitorListener>,
     /// Listening sockets are polled.
     accepting: bool,
-    /// No client is accepted, see [`Server::pause_accepting`].
+    /// No client is accepted, see [`Server::set_accepting_paused`].
     paused: bool,
     /// In the order of their ids.
     clients: Vec<Client>,
@@ -303,7 +303,7 @@ impl<C: 'static, D: Fn(CommandCall<C>)> ServerThread<C, D> {
                     client.send_event(&event);
                 }
             }
-            MessageToServer::PauseAccepting { paused, done } => {
+            MessageToServer::SetAcceptingPaused { paused, done } => {
                 self.paused = paused;
                 // Fails when the sender has ended.
                 let _ = done.send(());

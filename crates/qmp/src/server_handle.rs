@@ -25,7 +25,7 @@ pub(crate) enum MessageToServer {
     /// An event for all clients.
     Event { name: &'static str, event: Value },
     /// Pauses or resumes the acceptance of clients; `done` is notified once that has been applied.
-    PauseAccepting { paused: bool, done: SyncSender<()> },
+    SetAcceptingPaused { paused: bool, done: SyncSender<()> },
     /// Ends the thread.
     Stop,
 }

@@ -353,14 +353,14 @@ fn new_clients_wait_while_accepting_is_paused_and_others_are_served() {
     let program = Program::start();
     let mut client = program.client();
     let server = program.server.as_ref().unwrap();
-    server.pause_accepting(true);
+    server.set_accepting_paused(true);
     let late = UnixStream::connect(&program.socket).unwrap();
     late.set_nonblocking(true).unwrap();
     for _ in 0..100 {
         client.check_is_served();
     }
     assert!((&late).read(&mut [0]).is_err(), "not greeted yet");
-    server.pause_accepting(false);
+    server.set_accepting_paused(false);
     late.set_nonblocking(false).unwrap();
     late.set_read_timeout(Some(STUCK_AFTER)).unwrap();
     assert_eq!((&late).read(&mut [0]).unwrap(), 1);
