@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 /// The class of an error, for programs; people read the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub enum ErrorClass {
     /// Any other error: the text says what is wrong.
     Generic,
     /// There is no such command, or it is not allowed now.
@@ -13,14 +13,14 @@ pub enum Class {
     DeviceNotFound,
 }
 
-impl Class {
+impl ErrorClass {
     /// The name in messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Class::Generic => "GenericError",
-            Class::CommandNotFound => "CommandNotFound",
-            Class::DeviceNotFound => "DeviceNotFound",
+            ErrorClass::Generic => "GenericError",
+            ErrorClass::CommandNotFound => "CommandNotFound",
+            ErrorClass::DeviceNotFound => "DeviceNotFound",
         }
     }
 }
@@ -29,32 +29,32 @@ impl Class {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// Its class.
-    pub class: Class,
+    pub class: ErrorClass,
     /// What is wrong, for people.
     pub text: String,
 }
 
 impl Error {
-    /// An error of class [`Class::Generic`].
+    /// An error of class [`ErrorClass::Generic`].
     pub fn generic(text: impl Into<String>) -> Self {
         Error {
-            class: Class::Generic,
+            class: ErrorClass::Generic,
             text: text.into(),
         }
     }
 
-    /// An error of class [`Class::DeviceNotFound`].
+    /// An error of class [`ErrorClass::DeviceNotFound`].
     pub fn device_not_found(text: impl Into<String>) -> Self {
         Error {
-            class: Class::DeviceNotFound,
+            class: ErrorClass::DeviceNotFound,
             text: text.into(),
         }
     }
 
-    /// An error of class [`Class::CommandNotFound`].
+    /// An error of class [`ErrorClass::CommandNotFound`].
     pub(crate) fn command_not_found(text: impl Into<String>) -> Self {
         Error {
-            class: Class::CommandNotFound,
+            class: ErrorClass::CommandNotFound,
             text: text.into(),
         }
     }

@@ -30,7 +30,7 @@ mod types;
 
 pub use client_count::ClientCount;
 pub use endpoint::Endpoint;
-pub use error::{Class, Error};
+pub use error::{Error, ErrorClass};
 pub use interface::{Arguments, Command, CommandHandler, Event, Interface, ProgramVersion};
 pub use json_text::json_to_text;
 pub use reply::Reply;
