@@ -8,8 +8,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
 
 use qmp::{
-    Command, TypeDefinition, Endpoint, ServerHandle, Interface, Member, ObjectType, ProgramVersion, CommandHandler, Server, Type,
-    Variants,
+    Command, CommandHandler, Endpoint, Interface, Member, ObjectType, ProgramVersion, Server,
+    ServerHandle, Type, TypeDefinition, Variants,
 };
 use serde_json::{Value, json};
 

@@ -1,8 +1,9 @@
 //! Monitor server: one thread for all monitors.
 //!
-//! It waits for sockets and for messages of the program, and never for a command: a command that needs the program is passed
-//! to it as a [`CommandCall`], and its response comes back as a message. So a slow command in the program delays other commands, but
-//! neither out-of-band commands nor events; a [deferred](CommandHandler::Deferred) one delays only further commands of its own client.
+//! It waits for sockets and for messages of the program, and never for a command: a command that needs the program is
+//! passed to it as a [`CommandCall`], and its response comes back as a message. So a slow command in the program delays
+//! other commands, but neither out-of-band commands nor events; a [deferred](CommandHandler::Deferred) one delays only
+//! further commands of its own client.
 
 use std::io;
 use std::io::ErrorKind;

@@ -15,7 +15,7 @@ use crate::{CommandHandler, Error, Interface};
 pub(crate) enum SessionAction {
     /// Send this to the client.
     Respond(Value),
-    /// CommandHandler this request in the program.
+    /// Run this request in the program.
     Forward(Request),
 }
 
