@@ -7,7 +7,7 @@ use libc::iovec;
 
 /// Skips `done` bytes in place: empties the buffers that they fill, trims the one in which they end, and returns the index of
 /// that one. Empty buffers before it are skipped as well. All buffers together are then what remains.
-pub(crate) fn advance(iov: &mut [iovec], mut done: u64) -> usize {
+pub(crate) fn skip_bytes(iov: &mut [iovec], mut done: u64) -> usize {
     for (index, buffer) in iov.iter_mut().enumerate() {
         let len = buffer.iov_len as u64;
         if done >= len {
@@ -68,7 +68,7 @@ mod tests {
             let mut buffers = [vec![0; 3], vec![], vec![0; 5], vec![0; 2]];
             let before = iov(&mut buffers);
             let mut after = iov(&mut buffers);
-            assert_eq!(advance(&mut after, done), skipped, "{done} bytes");
+            assert_eq!(skip_bytes(&mut after, done), skipped, "{done} bytes");
             let left: u64 = after.iter().map(|buffer| buffer.iov_len as u64).sum();
             assert_eq!(left, 10 - done, "{done} bytes");
             assert_eq!(
@@ -87,8 +87,8 @@ mod tests {
     #[test]
     fn advance_past_the_end_skips_everything() {
         let mut buffers = [vec![0; 3], vec![0; 5]];
-        assert_eq!(advance(&mut iov(&mut buffers), 8), 2);
-        assert_eq!(advance(&mut iov(&mut buffers), 80), 2);
+        assert_eq!(skip_bytes(&mut iov(&mut buffers), 8), 2);
+        assert_eq!(skip_bytes(&mut iov(&mut buffers), 80), 2);
     }
 
     #[test]

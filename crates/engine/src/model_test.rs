@@ -52,7 +52,7 @@ const MAX_EVENTS: u32 = 8;
 const GUARD: u8 = 0xee;
 
 #[derive(Clone, Debug)]
-enum Step {
+enum TimedTransfers {
     Push {
         op: Kind,
         region: usize,
@@ -77,7 +77,7 @@ enum Kind {
     Flush,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<TimedTransfers>> {
     let kind = prop_oneof![
         4 => Just(Kind::Read),
         4 => any::<u8>().prop_map(Kind::Write),
@@ -88,7 +88,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         0..REGIONS,
         prop::collection::vec(0..=REGION_BYTES, 0..6),
     )
-        .prop_map(|(op, region, cuts)| Step::Push { op, region, cuts });
+        .prop_map(|(op, region, cuts)| TimedTransfers::Push { op, region, cuts });
     let outcome = prop_oneof![
         3 => Just(Outcome::Whole),
         3 => (1..REGION_BYTES).prop_map(Outcome::Short),
@@ -101,13 +101,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     ];
     let step = prop_oneof![
         6 => push,
-        3 => Just(Step::Submit),
-        3 => Just(Step::Reap),
+        3 => Just(TimedTransfers::Submit),
+        3 => Just(TimedTransfers::Reap),
         6 => (any::<prop::sample::Index>(), outcome)
-            .prop_map(|(pick, outcome)| Step::Complete { pick: pick.index(1 << 20), outcome }),
-        1 => answer.prop_map(Step::Answer),
-        1 => (0..10_u32).prop_map(Step::Batch),
-        2 => (any::<bool>(), 1..REGION_BYTES).prop_map(|(within, bytes)| Step::Within(within, bytes)),
+            .prop_map(|(pick, outcome)| TimedTransfers::Complete { pick: pick.index(1 << 20), outcome }),
+        1 => answer.prop_map(TimedTransfers::Answer),
+        1 => (0..10_u32).prop_map(TimedTransfers::Batch),
+        2 => (any::<bool>(), 1..REGION_BYTES).prop_map(|(within, bytes)| TimedTransfers::Within(within, bytes)),
     ];
     prop::collection::vec(step, 1..120)
 }
@@ -223,17 +223,17 @@ impl<S: Subject> World<S> {
         }
     }
 
-    fn step(&mut self, step: Step) {
+    fn step(&mut self, step: TimedTransfers) {
         match step {
-            Step::Push { op, region, cuts } => self.push(op, region, cuts),
-            Step::Submit => self.submit(),
-            Step::Reap => self.reap(),
-            Step::Complete { pick, outcome } => self.complete(pick, outcome),
-            Step::Answer(answer) => self.aio.script().push_back(answer),
-            Step::Within(within, bytes) => {
+            TimedTransfers::Push { op, region, cuts } => self.push(op, region, cuts),
+            TimedTransfers::Submit => self.submit(),
+            TimedTransfers::Reap => self.reap(),
+            TimedTransfers::Complete { pick, outcome } => self.complete(pick, outcome),
+            TimedTransfers::Answer(answer) => self.aio.script().push_back(answer),
+            TimedTransfers::Within(within, bytes) => {
                 self.aio.answer_within(within, Outcome::Short(bytes));
             }
-            Step::Batch(batch) => self.aio.set_max_batch(batch),
+            TimedTransfers::Batch(batch) => self.aio.set_max_batch(batch),
         }
         assert!(
             self.aio
@@ -370,7 +370,7 @@ impl<S: Subject> World<S> {
     }
 }
 
-fn run<S: Subject>(steps: Vec<Step>, plain: bool) {
+fn run<S: Subject>(steps: Vec<TimedTransfers>, plain: bool) {
     let mut world = World::<S>::new(plain);
     for step in steps {
         world.step(step);

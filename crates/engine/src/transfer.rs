@@ -37,7 +37,7 @@ impl Transfer {
     /// As for [`push`](crate::IoBackend::push); the promise then holds for the request's life.
     pub(crate) unsafe fn new(request: &Request) -> Self {
         let mut transfer = match request.op {
-            Op::Flush | Op::Discard | Op::WriteZeroes { .. } => return Self::nothing(),
+            Op::Flush | Op::Discard | Op::WriteZeroes { .. } => return Self::without_data(),
             Op::Read | Op::Write => Self {
                 iov: request.iov,
                 iov_count: request.iov_count,
@@ -67,7 +67,7 @@ impl Transfer {
     }
 
     /// A request without data: any success completes it.
-    fn nothing() -> Self {
+    fn without_data() -> Self {
         Self {
             iov: std::ptr::null_mut(),
             iov_count: 0,
@@ -81,7 +81,7 @@ impl Transfer {
     pub(crate) fn advance(&mut self, res: i64) -> Progress {
         match u64::try_from(res) {
             Ok(moved) if moved >= self.remaining => Progress::Done(Ok(())),
-            Ok(moved) => self.fell_short(moved),
+            Ok(moved) => self.handle_short_transfer(moved),
             Err(_) => {
                 let errno = i32::try_from(-res).map_or(Errno::IO, Errno::from_raw_os_error);
                 Progress::Done(Err(errno))
@@ -91,7 +91,7 @@ impl Transfer {
 
     /// Handles a short transfer.
     #[cold]
-    fn fell_short(&mut self, moved: u64) -> Progress {
+    fn handle_short_transfer(&mut self, moved: u64) -> Progress {
         if moved == 0 {
             if self.write {
                 // The file has no space, and the kernel did not report an error.
@@ -102,7 +102,7 @@ impl Transfer {
             unsafe { iov::zero_fill(self.buffers()) };
             return Progress::Done(Ok(()));
         }
-        let skipped = iov::advance(self.buffers(), moved);
+        let skipped = iov::skip_bytes(self.buffers(), moved);
         self.iov = self.iov.wrapping_add(skipped);
         self.iov_count = self
             .iov_count
@@ -135,7 +135,7 @@ impl Transfer {
     }
 
     /// The buffer, if exactly one remains: it can be submitted without an array.
-    pub(crate) fn single(&mut self) -> Option<iovec> {
+    pub(crate) fn single_buffer(&mut self) -> Option<iovec> {
         match *self.buffers() {
             [buffer] => Some(buffer),
             _ => None,

@@ -48,7 +48,7 @@ impl IoContext {
             && let Some(aio) = self.aio.get_mut()
             && lacks_nowait(file.fd.as_fd())
         {
-            aio.watch(file.raw_fd());
+            aio.detect_synchronous(file.raw_fd());
         }
         carrier
     }
@@ -59,7 +59,7 @@ impl IoContext {
             match self.files.remove_source(file) {
                 Some(Carrier::Native) => {
                     if let Some(aio) = self.aio.get_mut() {
-                        aio.unwatch(file.raw_fd());
+                        aio.stop_detecting(file.raw_fd());
                     }
                 }
                 Some(Carrier::Ring(File::Registered(place))) => {

@@ -19,6 +19,7 @@ pub(super) enum CompletionSource {
 }
 
 impl CompletionSource {
+    /// The ring of a context, or io_getevents(2) if the ring is not as expected.
     pub(super) fn new<K: AioKernel>(kernel: &K, context: ContextId, settings: AioSettings) -> Self {
         let fallback = || Self::Syscall(vec![IoEvent::default(); GETEVENTS_BATCH].into());
         // SAFETY: `AioKernel` promises that the pointer is valid until `destroy`, which only `drop` calls.

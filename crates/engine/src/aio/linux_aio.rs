@@ -41,23 +41,23 @@ use crate::transfer::Progress;
 pub struct LinuxAio<K: AioKernel = Kernel> {
     kernel: K,
     context: ContextId,
-    source: CompletionSource,
+    completion_source: CompletionSource,
     event_fd: OwnedFd,
     slots: Slots<Record>,
     /// Slots that wait for io_submit(2), in order.
     pending: VecDeque<u32>,
     /// Slots with a rest after a short transfer; empty between calls.
-    resumed: Vec<u32>,
+    to_resubmit: Vec<u32>,
     /// Slots that completed without an event, refused or synchronous, in order; they wait for the next reap.
     finished: Vec<(u32, Result<(), Errno>)>,
     /// The array that io_submit(2) reads; meaningless between calls.
     iocbs: Vec<*mut Iocb>,
     in_flight: usize,
-    batch: BatchLimit,
+    batch_limit: BatchLimit,
     synchronous: SyncDetector,
     max_events: u32,
     blocked: bool,
-    fdsync: bool,
+    supports_fdsync: bool,
     stats: AioStats,
 }
 
@@ -91,40 +91,40 @@ impl<K: AioKernel> LinuxAio<K> {
         let context = kernel
             .setup(max_events)
             .map_err(|errno| AioError::from_setup(errno, max_events))?;
-        let fdsync = kernel.supports_fdsync(context);
-        let source = CompletionSource::new(&kernel, context, settings);
+        let supports_fdsync = kernel.supports_fdsync(context);
+        let completion_source = CompletionSource::new(&kernel, context, settings);
         let capacity = max_events as usize;
-        let batch = BatchLimit::new(settings.max_batch, max_events);
+        let batch_limit = BatchLimit::new(settings.max_batch, max_events);
         let engine = Self {
             kernel,
             context,
-            source,
+            completion_source,
             event_fd,
             slots: Slots::new(max_events),
             pending: VecDeque::with_capacity(capacity),
-            resumed: Vec::with_capacity(capacity),
+            to_resubmit: Vec::with_capacity(capacity),
             finished: Vec::with_capacity(capacity),
             iocbs: Vec::with_capacity(capacity),
             in_flight: 0,
-            batch,
+            batch_limit,
             synchronous: SyncDetector::default(),
             max_events,
             blocked: false,
-            fdsync,
+            supports_fdsync,
             stats: AioStats::default(),
         };
         Ok(engine)
     }
 
-    /// Watches whether requests to file `fd` complete within io_submit(2). While they do, reads and writes are done by system
+    /// Begins to observe whether requests to file `fd` complete within io_submit(2). While they do, reads and writes are done by system
     /// calls: the submit phase blocks as long as before, and each request costs less. For files without `RWF_NOWAIT`; those
     /// with it are never synchronous for long. Needs the completion ring.
-    pub fn watch(&mut self, fd: RawFd) {
+    pub fn detect_synchronous(&mut self, fd: RawFd) {
         self.synchronous.watch(fd);
     }
 
-    /// Stops watching a file, before it is closed.
-    pub fn unwatch(&mut self, fd: RawFd) {
+    /// Ends [`detect_synchronous`](Self::detect_synchronous) for a file, before it is closed.
+    pub fn stop_detecting(&mut self, fd: RawFd) {
         self.synchronous.unwatch(fd);
     }
 
@@ -146,13 +146,13 @@ impl<K: AioKernel> LinuxAio<K> {
     /// Most requests in the next io_submit(2).
     #[must_use]
     pub fn max_batch(&self) -> u32 {
-        self.batch.current()
+        self.batch_limit.current()
     }
 
     /// Changes the batch limit from the next call on; 0 means the default, and more
     /// than `max_events` means `max_events`.
     pub fn set_max_batch(&mut self, max_batch: u32) {
-        self.batch.set(max_batch);
+        self.batch_limit.set(max_batch);
     }
 
     /// Most requests in flight and pending together.
@@ -177,33 +177,34 @@ impl<K: AioKernel> LinuxAio<K> {
     /// made by a thread that can block.
     #[must_use]
     pub fn supports_fdsync(&self) -> bool {
-        self.fdsync
+        self.supports_fdsync
     }
 
     /// Whether completions are read in user space.
     #[must_use]
     pub fn uses_completion_ring(&self) -> bool {
-        matches!(self.source, CompletionSource::Ring(_))
+        matches!(self.completion_source, CompletionSource::Ring(_))
     }
 
     /// The counts so far.
     #[must_use]
     pub fn stats(&self) -> AioStats {
         AioStats {
-            max_batch: self.batch.current(),
+            max_batch: self.batch_limit.current(),
             ..self.stats
         }
     }
 
+    /// Handles the events that the kernel has now, from the ring or by io_getevents(2).
     fn reap_events(&mut self, out: &mut Vec<Completion>) {
-        match &mut self.source {
+        match &mut self.completion_source {
             CompletionSource::Ring(ring) => {
                 let ring = *ring;
-                let mut events = ring.events();
+                let mut events = ring.current_events();
                 for event in events.by_ref() {
-                    self.complete(event, out);
+                    self.complete_event(event, out);
                 }
-                ring.commit(events);
+                ring.free_events(events);
             }
             CompletionSource::Syscall(events) => {
                 let mut events = mem::take(events);
@@ -215,18 +216,19 @@ impl<K: AioKernel> LinuxAio<K> {
                         .getevents(self.context, &mut events)
                         .unwrap_or(0);
                     for &event in events.iter().take(count) {
-                        self.complete(event, out);
+                        self.complete_event(event, out);
                     }
                     if count < events.len() {
                         break;
                     }
                 }
-                self.source = CompletionSource::Syscall(events);
+                self.completion_source = CompletionSource::Syscall(events);
             }
         }
     }
 
-    fn complete(&mut self, event: IoEvent, out: &mut Vec<Completion>) {
+    /// Completes the request of an event, or submits the rest of it again after a short transfer.
+    fn complete_event(&mut self, event: IoEvent, out: &mut Vec<Completion>) {
         let Some((slot, request)) = self.slots.take_completed(event.data) else {
             debug_assert!(
                 false,
@@ -244,7 +246,7 @@ impl<K: AioKernel> LinuxAio<K> {
             }
             Progress::Resume { .. } => {
                 self.stats.resumed += 1;
-                self.resumed.push(slot);
+                self.to_resubmit.push(slot);
             }
         }
     }
@@ -253,13 +255,14 @@ impl<K: AioKernel> LinuxAio<K> {
 /// Requests are reads, writes and flushes. If a push makes a full batch, or takes the last room, then everything
 /// pending is submitted at once, unless the kernel returned `EAGAIN` and has not completed anything since.
 ///
-/// After an `EAGAIN` the submit phase does nothing until a completion was reaped, unless nothing is in
-/// flight: then it tries again. A request that the kernel refuses with any other error is
-/// completed with it by the next reap; the others go on. The rest of a short transfer, and after a completion what `EAGAIN` had
-/// blocked, goes with the next submit phase.
+/// After an `EAGAIN` the submit phase does nothing until a completion was reaped, unless nothing is in flight: then it
+/// tries again. A request that the kernel refuses with any other error is completed with it by the next reap; the
+/// others go on. The rest of a short transfer, and after a completion what `EAGAIN` had blocked, goes with the next
+/// submit phase.
 ///
-/// A loop that [watches](LinuxAio::watch) a file must check for completions before it blocks: synchronous requests do not
-/// write the eventfd. Without the completion ring `has_completions` only knows of refused requests.
+/// A loop that lets the engine [detect](LinuxAio::detect_synchronous) synchronous files must check for completions
+/// before it blocks: synchronous requests do not write the eventfd. Without the completion ring `has_completions` only
+/// knows of refused requests.
 impl<K: AioKernel> IoBackend for LinuxAio<K> {
     type File = RawFd;
 
@@ -275,7 +278,7 @@ impl<K: AioKernel> IoBackend for LinuxAio<K> {
         let make = |slot| unsafe { Record::new(fd, request, slot, event_fd) };
         let slot = self.slots.take(make).ok_or(Full)?;
         self.pending.push_back(slot);
-        if !self.blocked && (self.pending.len() >= self.batch() || self.room() == 0) {
+        if !self.blocked && (self.pending.len() >= self.next_batch_limit() || self.room() == 0) {
             self.submit_pending();
         }
         Ok(())
@@ -302,14 +305,14 @@ impl<K: AioKernel> IoBackend for LinuxAio<K> {
         if in_flight_before != self.in_flight {
             self.blocked = false;
         }
-        while let Some(slot) = self.resumed.pop() {
+        while let Some(slot) = self.to_resubmit.pop() {
             self.pending.push_front(slot);
         }
         self.stats.completed += (out.len() - before) as u64;
     }
 
     fn has_completions(&self) -> bool {
-        let in_ring = match &self.source {
+        let in_ring = match &self.completion_source {
             CompletionSource::Ring(ring) => ring.has_events(),
             CompletionSource::Syscall(_) => false,
         };

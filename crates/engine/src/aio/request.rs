@@ -39,10 +39,10 @@ impl Record {
         match request.op {
             // The kernel wants every other field of a flush to be zero.
             Op::Flush => record.iocb.opcode = IOCB_CMD_FDSYNC,
-            Op::Read => record.aim(request.offset.cast_signed()),
+            Op::Read => record.point_at_remaining(request.offset.cast_signed()),
             Op::Write => {
                 record.iocb.rw_flags = if request.fua { RWF_DSYNC } else { 0 };
-                record.aim(request.offset.cast_signed());
+                record.point_at_remaining(request.offset.cast_signed());
             }
             // The kernel refuses it (EINVAL).
             Op::Discard | Op::WriteZeroes { .. } => record.iocb.opcode = IOCB_CMD_NOOP,
@@ -70,18 +70,18 @@ impl Record {
         let progress = self.transfer.advance(res);
         if let Progress::Resume { moved } = progress {
             // The end of the request was accepted by the kernel: no overflow.
-            self.aim(self.iocb.offset.wrapping_add_unsigned(moved));
+            self.point_at_remaining(self.iocb.offset.wrapping_add_unsigned(moved));
         }
         progress
     }
 
-    /// Points the control block to the remaining buffers.
+    /// Points the control block to the remaining buffers, which begin at this offset of the file.
     #[inline(always)]
-    fn aim(&mut self, offset: i64) {
+    fn point_at_remaining(&mut self, offset: i64) {
         self.iocb.offset = offset;
         let write = self.transfer.is_write();
         // One buffer goes without its array: the kernel need not copy and check the array.
-        if let Some(buffer) = self.transfer.single() {
+        if let Some(buffer) = self.transfer.single_buffer() {
             self.iocb.opcode = if write {
                 IOCB_CMD_PWRITE
             } else {

@@ -61,8 +61,8 @@ impl CompletionRing {
     }
 
     /// Whether the request with this `data` is among the last few events.
-    pub(super) fn ends_with(self, data: u64) -> bool {
-        let Events { next, tail, .. } = self.events();
+    pub(super) fn has_completed_lately(self, data: u64) -> bool {
+        let Events { next, tail, .. } = self.current_events();
         let mut index = tail;
         for _ in 0..LAST_FEW {
             if index == next {
@@ -89,7 +89,7 @@ impl CompletionRing {
     }
 
     /// The current events. Later ones wait for the next call, so that a fast disk cannot keep the caller in one pass.
-    pub(super) fn events(self) -> Events {
+    pub(super) fn current_events(self) -> Events {
         let next = self.head().load(Ordering::Relaxed);
         // Acquire: the events before `tail` are visible. Pairs with the kernel's barrier.
         let tail = self.tail().load(Ordering::Acquire);
@@ -105,7 +105,7 @@ impl CompletionRing {
     }
 
     /// Frees the events before the position of `events` for the kernel.
-    pub(super) fn commit(self, events: Events) {
+    pub(super) fn free_events(self, events: Events) {
         // Release: our reads of the events are done before the kernel may overwrite them.
         self.head().store(events.next, Ordering::Release);
     }

@@ -9,7 +9,7 @@
 //! - *Entry*: a file must answer within [`CALLS_TO_ENTER`] calls in a row.
 //! - *Probe*: after [`PROBE_EVERY`] requests a batch goes by io_submit(2) again. If its last request is not done when the
 //!   call returns, the file leaves synchronous mode.
-//! - *Clock*: each [`STEP`] requests are timed. If they took longer than a disk in memory can, the file leaves at once, and
+//! - *Clock*: each [`REQUESTS_PER_STEP`] requests are timed. If they took longer than a disk in memory can, the file leaves at once, and
 //!   the rest of the batch goes by io_submit(2).
 //! - *Re-entry*: each time a file leaves, the next entry takes twice as many calls, up to [`MAX_CALLS_TO_ENTER`].
 //!
@@ -27,7 +27,7 @@ const MAX_CALLS_TO_ENTER: u32 = 1 << 16;
 pub(super) const PROBE_EVERY: u32 = 2048;
 
 /// Synchronous requests between two readings of the clock. A disk that becomes slow delays the loop by so many, once.
-pub(super) const STEP: u32 = 8;
+pub(super) const REQUESTS_PER_STEP: u32 = 8;
 
 /// Time limit of a request, apart from its data.
 const REQUEST_LIMIT_NS: u64 = 50_000;
@@ -44,7 +44,7 @@ pub(super) struct SyncDetector {
 
 /// A number of requests that were carried out by read or write system calls.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Step {
+pub(super) struct TimedTransfers {
     pub(super) requests: u32,
     pub(super) bytes: u64,
     pub(super) took_ns: u64,
@@ -66,8 +66,8 @@ impl SyncDetector {
     #[cfg(test)]
     pub(super) fn watch_eagerly(&mut self, fd: RawFd) {
         self.watch(fd);
-        if let Some(state) = self.state(fd) {
-            state.wanted = 1;
+        if let Some(state) = self.state_mut(fd) {
+            state.calls_to_enter = 1;
         }
     }
 
@@ -92,7 +92,7 @@ impl SyncDetector {
     /// done when the call returned; it is called for watched files only.
     #[inline]
     pub(super) fn observe_submit(&mut self, fd: RawFd, within: impl FnOnce() -> bool) {
-        if let Some(state) = self.state(fd) {
+        if let Some(state) = self.state_mut(fd) {
             let before = state.is_synchronous();
             state.observe_submit(within());
             if state.is_synchronous() != before {
@@ -103,15 +103,19 @@ impl SyncDetector {
 
     /// Observes synchronous transfers of `fd`.
     #[inline]
-    pub(super) fn observe_transfers(&mut self, fd: RawFd, step: Step) {
-        if let Some(state) = self.state(fd)
-            && !state.observe_transfers(step)
+    pub(super) fn observe_transfers(&mut self, fd: RawFd, transfers: TimedTransfers) {
+        if let Some(state) = self.state_mut(fd)
+            && !state.observe_transfers(transfers)
         {
-            tracing::debug!(fd, took_ns = step.took_ns, "a disk in memory became slow");
+            tracing::debug!(
+                fd,
+                took_ns = transfers.took_ns,
+                "a disk in memory became slow"
+            );
         }
     }
 
-    fn state(&mut self, fd: RawFd) -> Option<&mut SyncFileState> {
+    fn state_mut(&mut self, fd: RawFd) -> Option<&mut SyncFileState> {
         self.files.get_mut(usize::try_from(fd).ok()?)?.as_mut()
     }
 }
@@ -121,22 +125,22 @@ impl SyncDetector {
 struct SyncFileState {
     mode: SubmitMode,
     /// Calls in a row within which it must answer to enter.
-    wanted: u32,
+    calls_to_enter: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SubmitMode {
     /// By io_submit(2). The file has answered within so many calls in a row.
-    Submit { within: u32 },
+    Submit { calls_within: u32 },
     /// By read and write system calls. After so many more requests a batch is submitted as a probe.
-    Synchronous { left: u32 },
+    Synchronous { requests_left: u32 },
 }
 
 impl SyncFileState {
     fn new() -> Self {
         Self {
-            mode: SubmitMode::Submit { within: 0 },
-            wanted: CALLS_TO_ENTER,
+            mode: SubmitMode::Submit { calls_within: 0 },
+            calls_to_enter: CALLS_TO_ENTER,
         }
     }
 
@@ -145,39 +149,46 @@ impl SyncFileState {
     }
 
     fn allows_transfer(&self) -> bool {
-        matches!(self.mode, SubmitMode::Synchronous { left: 1.. })
+        matches!(self.mode, SubmitMode::Synchronous { requests_left: 1.. })
     }
 
     /// Observes a call; `within`: its last request was done when it returned.
     fn observe_submit(&mut self, within: bool) {
         match self.mode {
-            SubmitMode::Submit { .. } if !within => self.mode = SubmitMode::Submit { within: 0 },
-            SubmitMode::Submit { within } if within + 1 < self.wanted => {
-                self.mode = SubmitMode::Submit { within: within + 1 };
+            SubmitMode::Submit { .. } if !within => {
+                self.mode = SubmitMode::Submit { calls_within: 0 }
             }
-            SubmitMode::Synchronous { .. } if !within => self.leave(),
+            SubmitMode::Submit { calls_within } if calls_within + 1 < self.calls_to_enter => {
+                self.mode = SubmitMode::Submit {
+                    calls_within: calls_within + 1,
+                };
+            }
+            SubmitMode::Synchronous { .. } if !within => self.leave_synchronous_mode(),
             SubmitMode::Submit { .. } | SubmitMode::Synchronous { .. } => {
-                self.mode = SubmitMode::Synchronous { left: PROBE_EVERY };
+                self.mode = SubmitMode::Synchronous {
+                    requests_left: PROBE_EVERY,
+                };
             }
         }
     }
 
     /// False: the transfers took too long, and the file leaves synchronous mode.
-    fn observe_transfers(&mut self, step: Step) -> bool {
-        let limit_ns = u64::from(step.requests) * REQUEST_LIMIT_NS + step.bytes * BYTE_LIMIT_NS;
-        if step.took_ns > limit_ns {
-            self.leave();
+    fn observe_transfers(&mut self, transfers: TimedTransfers) -> bool {
+        let limit_ns =
+            u64::from(transfers.requests) * REQUEST_LIMIT_NS + transfers.bytes * BYTE_LIMIT_NS;
+        if transfers.took_ns > limit_ns {
+            self.leave_synchronous_mode();
             return false;
         }
-        if let SubmitMode::Synchronous { left } = &mut self.mode {
-            *left = left.saturating_sub(step.requests);
+        if let SubmitMode::Synchronous { requests_left } = &mut self.mode {
+            *requests_left = requests_left.saturating_sub(transfers.requests);
         }
         true
     }
 
-    fn leave(&mut self) {
-        self.mode = SubmitMode::Submit { within: 0 };
-        self.wanted = (self.wanted * 2).min(MAX_CALLS_TO_ENTER);
+    fn leave_synchronous_mode(&mut self) {
+        self.mode = SubmitMode::Submit { calls_within: 0 };
+        self.calls_to_enter = (self.calls_to_enter * 2).min(MAX_CALLS_TO_ENTER);
     }
 }
 
@@ -185,8 +196,8 @@ impl SyncFileState {
 mod tests {
     use super::*;
 
-    const QUICK: Step = Step {
-        requests: STEP,
+    const QUICK: TimedTransfers = TimedTransfers {
+        requests: REQUESTS_PER_STEP,
         bytes: 8 * 4096,
         took_ns: 10_000,
     };
@@ -242,7 +253,7 @@ mod tests {
         let slow = |requests, bytes, took_ns| {
             let mut state = SyncFileState::new();
             calls_until_synchronous(&mut state);
-            let stays = state.observe_transfers(Step {
+            let stays = state.observe_transfers(TimedTransfers {
                 requests,
                 bytes,
                 took_ns,
@@ -262,13 +273,13 @@ mod tests {
     #[test]
     fn a_file_that_has_left_needs_more_calls_to_enter() {
         let mut state = SyncFileState::new();
-        let mut wanted = CALLS_TO_ENTER;
+        let mut calls_to_enter = CALLS_TO_ENTER;
         for _ in 0..20 {
-            assert_eq!(calls_until_synchronous(&mut state), wanted);
+            assert_eq!(calls_until_synchronous(&mut state), calls_to_enter);
             state.observe_submit(false);
-            wanted = (wanted * 2).min(MAX_CALLS_TO_ENTER);
+            calls_to_enter = (calls_to_enter * 2).min(MAX_CALLS_TO_ENTER);
         }
-        assert_eq!(wanted, MAX_CALLS_TO_ENTER);
+        assert_eq!(calls_to_enter, MAX_CALLS_TO_ENTER);
     }
 
     #[test]

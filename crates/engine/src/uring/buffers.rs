@@ -77,6 +77,7 @@ struct Piece {
 }
 
 impl Piece {
+    /// Whether the buffer lies inside of the piece.
     #[inline]
     fn holds(&self, buffer: &iovec) -> bool {
         // The kernel treats an empty buffer as outside.
@@ -94,7 +95,7 @@ pub(super) struct RegisteredBuffers {
     hint: usize,
     free: Vec<u16>,
     /// The first place that was never used.
-    fresh: u16,
+    first_unused: u16,
     places: u16,
 }
 
@@ -104,14 +105,14 @@ impl RegisteredBuffers {
             pieces: Vec::new(),
             hint: 0,
             free: Vec::new(),
-            fresh: 0,
+            first_unused: 0,
             places,
         }
     }
 
     /// Whether any memory is registered.
     #[inline]
-    pub fn any(&self) -> bool {
+    pub fn has_any(&self) -> bool {
         !self.pieces.is_empty()
     }
 
@@ -121,14 +122,15 @@ impl RegisteredBuffers {
         let (first, others) = buffers.split_first()?;
         let piece = match self.pieces.get(self.hint) {
             Some(piece) if piece.holds(first) => piece,
-            Some(_) => self.search(first)?,
+            Some(_) => self.search_sorted(first)?,
             None => return None,
         };
-        let together = others.iter().all(|buffer| piece.holds(buffer));
-        together.then_some(piece.place)
+        let are_all_inside = others.iter().all(|buffer| piece.holds(buffer));
+        are_all_inside.then_some(piece.place)
     }
 
-    fn search(&mut self, buffer: &iovec) -> Option<&Piece> {
+    /// The piece that holds a buffer, by binary search; the next look-up tries it first.
+    fn search_sorted(&mut self, buffer: &iovec) -> Option<&Piece> {
         let addr = buffer.iov_base as usize;
         let after = self.pieces.partition_point(|piece| piece.start <= addr);
         let index = after.checked_sub(1)?;
@@ -141,42 +143,44 @@ impl RegisteredBuffers {
     ///
     /// # Safety
     /// The range is mapped, and stays so until it has no users any more.
-    pub unsafe fn add(
+    pub unsafe fn add_user(
         &mut self,
         start: usize,
         len: usize,
         table: &mut impl BufferTable,
     ) -> Result<(), BufferError> {
-        let mut done = 0;
-        for (piece_start, piece_len) in pieces_of(start, len) {
+        let mut added_bytes = 0;
+        for (piece_start, piece_len) in split_into_pieces(start, len) {
             // SAFETY: our caller promises the same.
             let added = unsafe { self.add_piece(piece_start, piece_len, table) };
             if let Err(error) = added {
-                self.remove(start, done, table, |_| true);
+                self.remove_user(start, added_bytes, table, |_| true);
                 return Err(error);
             }
-            done += piece_len;
+            added_bytes += piece_len;
         }
         Ok(())
     }
 
+    /// Adds a user of a piece, and registers the piece at a free place for the first one.
+    ///
     /// # Safety
-    /// As for [`add`](Self::add).
+    /// As for [`add_user`](Self::add_user).
     unsafe fn add_piece(
         &mut self,
         start: usize,
         len: usize,
         table: &mut impl BufferTable,
     ) -> Result<(), BufferError> {
-        if let Some(piece) = self.exactly(start, len) {
+        if let Some(piece) = self.find_exact(start, len) {
             self.pieces[piece].users += 1;
             return Ok(());
         }
         let place = match self.free.pop() {
             Some(place) => place,
-            None if self.fresh < self.places => {
-                self.fresh += 1;
-                self.fresh - 1
+            None if self.first_unused < self.places => {
+                self.first_unused += 1;
+                self.first_unused - 1
             }
             None => {
                 let places = self.places;
@@ -206,16 +210,16 @@ impl RegisteredBuffers {
 
     /// Removes a user of a range. A piece without users is unregistered if it `is_idle`, which means that no request in it is
     /// in flight. False: a piece was not idle, and stays.
-    pub fn remove(
+    pub fn remove_user(
         &mut self,
         start: usize,
         len: usize,
         table: &mut impl BufferTable,
         is_idle: impl Fn(u16) -> bool,
     ) -> bool {
-        let mut all = true;
-        for (start, len) in pieces_of(start, len) {
-            let Some(index) = self.exactly(start, len) else {
+        let mut all_removed = true;
+        for (start, len) in split_into_pieces(start, len) {
+            let Some(index) = self.find_exact(start, len) else {
                 continue;
             };
             let piece = &mut self.pieces[index];
@@ -227,20 +231,22 @@ impl RegisteredBuffers {
                 self.pieces.remove(index);
                 self.hint = 0;
             } else {
-                all = false;
+                all_removed = false;
             }
         }
-        all
+        all_removed
     }
 
-    fn exactly(&self, start: usize, len: usize) -> Option<usize> {
+    /// The index of the piece with exactly this address and length.
+    fn find_exact(&self, start: usize, len: usize) -> Option<usize> {
         self.pieces
             .iter()
             .position(|piece| (piece.start, piece.len) == (start, len))
     }
 }
 
-fn pieces_of(start: usize, len: usize) -> impl Iterator<Item = (usize, usize)> {
+/// Cuts a range into pieces that fit a place: addresses and lengths.
+fn split_into_pieces(start: usize, len: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..len)
         .step_by(PIECE_BYTES)
         .map(move |offset| (start + offset, PIECE_BYTES.min(len - offset)))
@@ -290,11 +296,11 @@ mod tests {
 
         fn add(&mut self, start: usize, len: usize) -> Result<(), BufferError> {
             // SAFETY: the memory is not accessed.
-            unsafe { self.0.add(start, len, &mut self.1) }
+            unsafe { self.0.add_user(start, len, &mut self.1) }
         }
 
         fn remove(&mut self, start: usize, len: usize) -> bool {
-            self.0.remove(start, len, &mut self.1, |_| true)
+            self.0.remove_user(start, len, &mut self.1, |_| true)
         }
 
         fn find(&mut self, buffers: &[iovec]) -> Option<u16> {
@@ -385,7 +391,7 @@ mod tests {
     fn a_place_in_use_is_not_emptied() {
         let mut both = Both::new(2);
         both.add(0x1000, 0x1000).unwrap();
-        assert!(!both.0.remove(0x1000, 0x1000, &mut both.1, |_| false));
+        assert!(!both.0.remove_user(0x1000, 0x1000, &mut both.1, |_| false));
         assert_eq!((both.1.known, both.find(&[iov(0x1000, 1)])), (1, Some(0)));
         assert!(both.remove(0x1000, 0x1000));
     }

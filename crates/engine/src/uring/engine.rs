@@ -34,7 +34,7 @@ const DROP_RETRY: Duration = Duration::from_millis(1);
 /// One ring with its requests. Belongs to the thread that made it.
 ///
 /// A loop calls [`reap`](IoBackend::reap) and [`submit`](IoBackend::submit) once per iteration. Before it
-/// blocks it calls [`arm`](IoBackend::prepare_to_block), and checks [`blocked`](Self::blocked).
+/// blocks it calls [`prepare_to_block`](IoBackend::prepare_to_block), and checks [`blocked`](Self::blocked).
 ///
 /// Dropping the engine waits until the kernel has ended every request in flight; buffers may be
 /// freed afterwards. Requests that were not reaped have no completion then.
@@ -51,11 +51,11 @@ pub struct Uring<R: Ring = KernelRing> {
     /// Entries in the submission queue.
     pending: usize,
     in_flight: usize,
-    batch: BatchLimit,
+    batch_limit: BatchLimit,
     max_events: u32,
     blocked: bool,
     /// The eventfd is on.
-    armed: bool,
+    is_eventfd_on: bool,
     has_warned: bool,
     stats: UringStats,
 }
@@ -76,7 +76,7 @@ impl Uring<KernelRing> {
         Ok(engine)
     }
 
-    /// The eventfd. It becomes readable when something has completed since [`arm`](IoBackend::prepare_to_block), for a poller that
+    /// The eventfd. It becomes readable when something has completed since [`prepare_to_block`](IoBackend::prepare_to_block), for a poller that
     /// watches it for edges: then it never needs to be read. Non-blocking.
     #[must_use]
     pub fn eventfd(&self) -> BorrowedFd<'_> {
@@ -110,7 +110,7 @@ impl Uring<KernelRing> {
     /// The memory is mapped now, and stays so until it is unregistered.
     pub unsafe fn register_memory(&mut self, start: usize, len: usize) -> Result<(), BufferError> {
         // SAFETY: our caller promises the same.
-        unsafe { self.buffers.add(start, len, &mut self.ring) }
+        unsafe { self.buffers.add_user(start, len, &mut self.ring) }
     }
 
     /// Unregisters memory. False: it stays registered, since requests with buffers in it are in flight.
@@ -121,7 +121,7 @@ impl Uring<KernelRing> {
             buffers,
             ..
         } = self;
-        buffers.remove(start, len, ring, |place| {
+        buffers.remove_user(start, len, ring, |place| {
             !slots.any_in_flight(|request| request.place == Some(place))
         })
     }
@@ -139,10 +139,10 @@ impl<R: Ring> Uring<R> {
             vectored_fixed: false,
             pending: 0,
             in_flight: 0,
-            batch: BatchLimit::new(settings.max_batch, max_events),
+            batch_limit: BatchLimit::new(settings.max_batch, max_events),
             max_events,
             blocked: false,
-            armed: false,
+            is_eventfd_on: false,
             has_warned: false,
             stats: UringStats::default(),
         }
@@ -159,13 +159,13 @@ impl<R: Ring> Uring<R> {
     /// Most requests in the next io_uring_enter(2).
     #[must_use]
     pub fn max_batch(&self) -> u32 {
-        self.batch.current()
+        self.batch_limit.current()
     }
 
     /// Changes the batch limit from the next call on; 0 means the default, and more
     /// than `max_events` means `max_events`.
     pub fn set_max_batch(&mut self, max_batch: u32) {
-        self.batch.set(max_batch);
+        self.batch_limit.set(max_batch);
     }
 
     /// Most requests in flight and pending together.
@@ -191,11 +191,12 @@ impl<R: Ring> Uring<R> {
     #[must_use]
     pub fn stats(&self) -> UringStats {
         UringStats {
-            max_batch: self.batch.current(),
+            max_batch: self.batch_limit.current(),
             ..self.stats
         }
     }
 
+    /// The place of registered memory that holds all buffers of a request, if there is one.
     fn registered_place(&mut self, record: &Record) -> Option<u16> {
         let buffers = record.buffers();
         if buffers.len() > 1 && !self.vectored_fixed {
@@ -206,8 +207,9 @@ impl<R: Ring> Uring<R> {
         place
     }
 
+    /// Writes the submission entry of a slot's request, for the next call.
     #[inline]
-    fn enqueue(&mut self, slot: u32) {
+    fn push_entry(&mut self, slot: u32) {
         let entry = self.slots.get_mut(slot).entry(slot);
         // SAFETY: there are no more slots than entries, and each slot has at most one; the submitter of the request promised
         // to keep what it names.
@@ -218,14 +220,15 @@ impl<R: Ring> Uring<R> {
 
     /// The batch limit for the next call.
     #[inline]
-    fn batch(&self) -> usize {
-        self.batch.for_call(self.in_flight)
+    fn next_batch_limit(&self) -> usize {
+        self.batch_limit.for_call(self.in_flight)
     }
 
+    /// Submits the entries that wait, until there are none or the kernel refuses temporarily.
     fn submit_pending(&mut self) {
         self.blocked = false;
         while self.pending > 0 {
-            let count = self.pending.min(self.batch());
+            let count = self.pending.min(self.next_batch_limit());
             // At most the limit.
             let wanted = u32::try_from(count).unwrap_or(u32::MAX);
             self.stats.submit_calls += 1;
@@ -285,12 +288,12 @@ impl<R: Ring> IoBackend for Uring<R> {
     unsafe fn push(&mut self, file: File, request: &Request) -> Result<(), Full> {
         // SAFETY: our caller promises the same.
         let mut record = unsafe { Record::new(file, request) };
-        if self.buffers.any() {
+        if self.buffers.has_any() {
             record.place = self.registered_place(&record);
         }
         let slot = self.slots.take(|_| record).ok_or(Full)?;
-        self.enqueue(slot);
-        if !self.blocked && (self.pending >= self.batch() || self.room() == 0) {
+        self.push_entry(slot);
+        if !self.blocked && (self.pending >= self.next_batch_limit() || self.room() == 0) {
             self.submit_pending();
         }
         Ok(())
@@ -305,8 +308,8 @@ impl<R: Ring> IoBackend for Uring<R> {
 
     /// With room for `max_events` completions `out` never grows.
     fn reap(&mut self, out: &mut Vec<Completion>) {
-        if self.armed {
-            self.armed = false;
+        if self.is_eventfd_on {
+            self.is_eventfd_on = false;
             self.ring.set_quiet(true);
         }
         if self.in_flight > 0 && self.ring.unfinished() {
@@ -347,7 +350,7 @@ impl<R: Ring> IoBackend for Uring<R> {
             }
         });
         for index in 0..self.to_resubmit.len() {
-            self.enqueue(self.to_resubmit[index]);
+            self.push_entry(self.to_resubmit[index]);
         }
         self.to_resubmit.clear();
     }
@@ -361,8 +364,8 @@ impl<R: Ring> IoBackend for Uring<R> {
 
     /// Switches the eventfd on: until the next reap, completions write it.
     fn prepare_to_block(&mut self) -> bool {
-        if !self.armed && self.in_flight > 0 && self.ring.can_be_quiet() {
-            self.armed = true;
+        if !self.is_eventfd_on && self.in_flight > 0 && self.ring.can_be_quiet() {
+            self.is_eventfd_on = true;
             self.ring.set_quiet(false);
             if !self.has_completions() {
                 self.stats.getevents_calls += 1;

@@ -116,7 +116,7 @@ impl Record {
             return entry;
         }
         match self.op {
-            Op::Read => match self.transfer.single() {
+            Op::Read => match self.transfer.single_buffer() {
                 // One buffer goes without its array: the kernel need not copy and check the array.
                 Some(buffer) => opcode::Read::new(file, buffer.iov_base.cast(), len(&buffer))
                     .offset(offset)
@@ -125,7 +125,7 @@ impl Record {
                     .offset(offset)
                     .build(),
             },
-            Op::Write => match self.transfer.single() {
+            Op::Write => match self.transfer.single_buffer() {
                 Some(buffer) => {
                     opcode::Write::new(file, buffer.iov_base.cast_const().cast(), len(&buffer))
                         .offset(offset)
@@ -157,7 +157,7 @@ impl Record {
 impl Record {
     /// The submission entry of a transfer with registered buffers.
     fn fixed_entry(&mut self, file: Fd, place: u16) -> Option<squeue::Entry> {
-        let (single, offset) = (self.transfer.single(), self.offset);
+        let (single, offset) = (self.transfer.single_buffer(), self.offset);
         let (iov, count) = (self.transfer.iov(), self.transfer.iov_count());
         Some(match (self.op, single) {
             (Op::Read, Some(buffer)) => {

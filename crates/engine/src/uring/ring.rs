@@ -191,6 +191,7 @@ impl KernelRing {
         }
     }
 
+    /// Registers or unregisters one ring with the thread, by io_uring_register(2).
     fn update_rings(&mut self, operation: u32, update: &mut RsrcUpdate) -> bool {
         // SAFETY: both operations read and write one structure of this type.
         let ret = unsafe {
@@ -205,6 +206,7 @@ impl KernelRing {
         ret == 1
     }
 
+    /// io_uring_enter(2) on this ring.
     fn enter(&mut self, count: u32, min_complete: u32, flags: u32) -> Result<usize, Errno> {
         let (handle, registered) = self.handle;
         // SAFETY: without a signal mask or an extended argument the call reads nothing but the

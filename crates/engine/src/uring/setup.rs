@@ -34,6 +34,7 @@ const RING_KINDS: [RingKind; 5] = [
 ];
 
 impl RingKind {
+    /// Asks the kernel for a ring of this kind.
     fn build(self, entries: u32) -> std::io::Result<IoUring> {
         let mut builder = IoUring::builder();
         // As many completions as there can be requests: the completion queue cannot overflow.

@@ -8,17 +8,18 @@ use telemetry::tracepoints::LINUX_AIO;
 use super::LinuxAio;
 use crate::aio::completion_source::CompletionSource;
 use crate::aio::kernel::AioKernel;
-use crate::aio::synchronous::{STEP, Step};
+use crate::aio::synchronous::{REQUESTS_PER_STEP, TimedTransfers};
 use crate::submit_tracepoints;
 use crate::transfer::Progress;
 
 impl<K: AioKernel> LinuxAio<K> {
     /// The batch limit for the next call. The room of the context needs no check: every request that is pending or in flight
     /// has a record.
-    pub(super) fn batch(&self) -> usize {
-        self.batch.for_call(self.in_flight)
+    pub(super) fn next_batch_limit(&self) -> usize {
+        self.batch_limit.for_call(self.in_flight)
     }
 
+    /// Submits pending requests, in order, until there are none or the kernel returns `EAGAIN`.
     #[inline(never)]
     pub(super) fn submit_pending(&mut self) {
         self.blocked = false;
@@ -43,7 +44,7 @@ impl<K: AioKernel> LinuxAio<K> {
     /// Fills the array of the next io_submit(2), and returns how many requests are in it.
     fn collect_batch(&mut self) -> usize {
         self.iocbs.clear();
-        for index in 0..self.pending.len().min(self.batch()) {
+        for index in 0..self.pending.len().min(self.next_batch_limit()) {
             let slot = self.pending[index];
             if self.synchronous_file(slot).is_some() {
                 break;
@@ -69,7 +70,7 @@ impl<K: AioKernel> LinuxAio<K> {
                 self.stats.eagain += 1;
                 self.blocked = true;
             }
-            Ok(accepted) => self.accepted(accepted.min(count)),
+            Ok(accepted) => self.note_accepted(accepted.min(count)),
             Err(errno) => self.refuse_first(errno),
         }
     }
@@ -78,8 +79,8 @@ impl<K: AioKernel> LinuxAio<K> {
     /// short transfer stays first.
     fn transfer_synchronously(&mut self, fd: RawFd) {
         let begin_ns = self.kernel.now_ns();
-        let mut step = Step::default();
-        while step.requests < STEP
+        let mut step = TimedTransfers::default();
+        while step.requests < REQUESTS_PER_STEP
             && let Some(&slot) = self.pending.front()
             && self.synchronous_file(slot) == Some(fd)
         {
@@ -102,12 +103,12 @@ impl<K: AioKernel> LinuxAio<K> {
     }
 
     /// Notes that the kernel has taken so many requests, at least one.
-    fn accepted(&mut self, count: usize) {
-        if let CompletionSource::Ring(ring) = self.source {
+    fn note_accepted(&mut self, count: usize) {
+        if let CompletionSource::Ring(ring) = self.completion_source {
             let last = self.pending[count - 1];
             let request = self.slots.get_mut(last);
             if request.is_plain_transfer() {
-                let within = || ring.ends_with(u64::from(last));
+                let within = || ring.has_completed_lately(u64::from(last));
                 self.synchronous.observe_submit(request.fd(), within);
             }
         }

@@ -1,7 +1,7 @@
 //! Tests of synchronous transfers, for disks that answer within the call.
 
 use super::*;
-use crate::aio::synchronous::{CALLS_TO_ENTER, PROBE_EVERY, STEP};
+use crate::aio::synchronous::{CALLS_TO_ENTER, PROBE_EVERY, REQUESTS_PER_STEP};
 
 /// The file of all requests, see `Buffers::io`.
 const FD: i32 = 7;
@@ -10,7 +10,7 @@ const FD: i32 = 7;
 fn watching(max_events: u32, max_batch: u32) -> Fake {
     let mut aio = engine(max_events, max_batch);
     aio.kernel.keeps = Some(0);
-    aio.watch(FD);
+    aio.detect_synchronous(FD);
     aio
 }
 
@@ -72,7 +72,7 @@ fn disks_that_answer_later_or_are_not_watched_stay_asynchronous() {
     let mut unwatched = engine(16, 0);
     unwatched.kernel.keeps = Some(0);
     let mut forgotten = synchronous_file(16, 0);
-    forgotten.unwatch(FD);
+    forgotten.stop_detecting(FD);
     for aio in [&mut later, &mut unwatched, &mut forgotten] {
         (0..3 * CALLS_TO_ENTER).for_each(|_| one(aio));
         assert_eq!((aio.stats().synchronous, aio.kernel.calls.len()), (0, 192));
@@ -85,7 +85,7 @@ fn without_the_completion_ring_no_file_becomes_synchronous() {
     kernel.keeps = Some(0);
     let settings = AioSettings::default();
     let mut aio = LinuxAio::with_kernel(kernel.without_ring(), settings).unwrap();
-    aio.watch(FD);
+    aio.detect_synchronous(FD);
     (0..3 * CALLS_TO_ENTER).for_each(|_| one(&mut aio));
     assert_eq!(aio.stats().synchronous, 0);
 }
@@ -283,8 +283,8 @@ fn a_disk_that_has_become_slow_delays_the_loop_for_one_step() {
     let mut buffers = reads(&[1; 30]);
     put_reads(&mut aio, &mut buffers);
     aio.submit();
-    assert_eq!(aio.kernel.transferred.len(), STEP as usize);
-    assert_eq!(aio.kernel.calls, [30 - STEP as usize]);
+    assert_eq!(aio.kernel.transferred.len(), REQUESTS_PER_STEP as usize);
+    assert_eq!(aio.kernel.calls, [30 - REQUESTS_PER_STEP as usize]);
     aio.kernel.complete_all();
     let mut done = aio.reaped();
     done.retain(|(token, _)| *token < 100);
