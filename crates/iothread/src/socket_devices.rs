@@ -115,7 +115,7 @@ impl RunningSocketDevice {
     }
 
     /// The time until which polling for its next message or completion pays.
-    pub fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
+    pub fn poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
         let turn = match u32::try_from(self.device.in_flight()) {
             Ok(0) => Turn::Guest,
             in_flight => Turn::Disk {
@@ -125,16 +125,17 @@ impl RunningSocketDevice {
         let until_ns = match self.device.is_connected() {
             true => self
                 .predictor
-                .poll_until(settings, now_ns, self.progress, turn),
+                .poll_deadline_ns(settings, now_ns, self.progress, turn),
             false => 0,
         };
         self.is_polled = until_ns > now_ns;
         until_ns
     }
 
-    /// Learns from the idle time after [`RunningSocketDevice::poll_until`], which has ended.
-    pub fn learn(&mut self, settings: &PollSettings, idle: Idle) {
-        self.predictor.learn(settings, idle, self.progress);
+    /// Learns from the idle time after [`RunningSocketDevice::poll_deadline_ns`], which has ended.
+    pub fn learn_from_idle(&mut self, settings: &PollSettings, idle: Idle) {
+        self.predictor
+            .learn_from_idle(settings, idle, self.progress);
     }
 
     /// Runs its turn. False: requests wait for room.

@@ -254,20 +254,21 @@ impl Vring {
     }
 
     /// The time until which polling for its next request or completion pays.
-    pub fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
+    pub fn poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
         let in_flight = self.device.in_flight().requests;
         let turn = match in_flight {
             0 => Turn::Guest,
             in_flight => Turn::Disk { in_flight },
         };
         let progress = self.progress(in_flight);
-        self.predictor.poll_until(settings, now_ns, progress, turn)
+        self.predictor
+            .poll_deadline_ns(settings, now_ns, progress, turn)
     }
 
-    /// Learns from the idle time after [`Vring::poll_until`], which has ended.
-    pub fn learn(&mut self, settings: &PollSettings, idle: Idle) {
+    /// Learns from the idle time after [`Vring::poll_deadline_ns`], which has ended.
+    pub fn learn_from_idle(&mut self, settings: &PollSettings, idle: Idle) {
         let progress = self.progress(self.device.in_flight().requests);
-        self.predictor.learn(settings, idle, progress);
+        self.predictor.learn_from_idle(settings, idle, progress);
     }
 
     /// A number that changes with every admitted request and every completion.

@@ -31,17 +31,17 @@ impl Runner for Recorder {
     type Timer = u32;
     type Message = u32;
 
-    fn ready(&mut self, cx: &mut RunnerContext<Self>, id: HandlerId, tag: u32, _: Readiness) {
+    fn on_ready(&mut self, cx: &mut RunnerContext<Self>, id: HandlerId, tag: u32, _: Readiness) {
         assert_eq!(self.ids[&tag], id);
         self.log.push(format!("ready {tag}"));
         for victim in self.deletes.remove(&tag).unwrap_or_default() {
             assert!(cx.delete(self.ids[&victim]).is_some());
         }
     }
-    fn expired(&mut self, _: &mut RunnerContext<Self>, timer: u32) {
+    fn on_timer(&mut self, _: &mut RunnerContext<Self>, timer: u32) {
         self.log.push(format!("timer {timer}"));
     }
-    fn message(&mut self, cx: &mut RunnerContext<Self>, message: u32) {
+    fn on_message(&mut self, cx: &mut RunnerContext<Self>, message: u32) {
         if let Some(delay_ns) = message.checked_sub(SET_TIMER) {
             cx.add_timer(cx.now_ns() + u64::from(delay_ns), delay_ns);
             return;
@@ -63,26 +63,27 @@ impl Runner for Recorder {
     fn submit(&mut self, _: &mut RunnerContext<Self>) {
         self.log.push("submit".into());
     }
-    fn busy(&self) -> bool {
+    fn is_busy(&self) -> bool {
         self.busy
     }
-    fn poll(&mut self) -> bool {
+    fn poll_sources(&mut self) -> bool {
         self.polls += 1;
         self.poll_hits_after.is_some_and(|after| self.polls > after)
     }
-    fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
+    fn poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
         self.predictor
-            .poll_until(settings, now_ns, self.progress, Turn::Guest)
+            .poll_deadline_ns(settings, now_ns, self.progress, Turn::Guest)
     }
-    fn learn(&mut self, settings: &PollSettings, idle: Idle) {
+    fn learn_from_idle(&mut self, settings: &PollSettings, idle: Idle) {
         self.progress += 1;
-        self.predictor.learn(settings, idle, self.progress);
+        self.predictor
+            .learn_from_idle(settings, idle, self.progress);
     }
-    fn park(&mut self, _: &mut RunnerContext<Self>) -> bool {
+    fn prepare_to_block(&mut self, _: &mut RunnerContext<Self>) -> bool {
         self.log.push("park".into());
         self.park_finds
     }
-    fn stopped(&mut self, _: &mut RunnerContext<Self>) {
+    fn on_stop(&mut self, _: &mut RunnerContext<Self>) {
         self.log.push("stopped".into());
     }
 }
@@ -185,7 +186,7 @@ fn a_slot_reused_within_an_iteration_does_not_get_the_old_handlers_event() {
         type Handler = &'static str;
         type Timer = ();
         type Message = ();
-        fn ready(
+        fn on_ready(
             &mut self,
             cx: &mut RunnerContext<Self>,
             _: HandlerId,
@@ -199,27 +200,27 @@ fn a_slot_reused_within_an_iteration_does_not_get_the_old_handlers_event() {
                 assert_ne!(reused, self.victim.unwrap());
             }
         }
-        fn expired(&mut self, _: &mut RunnerContext<Self>, (): ()) {}
-        fn message(&mut self, _: &mut RunnerContext<Self>, (): ()) {}
+        fn on_timer(&mut self, _: &mut RunnerContext<Self>, (): ()) {}
+        fn on_message(&mut self, _: &mut RunnerContext<Self>, (): ()) {}
         fn reap(&mut self, _: &mut RunnerContext<Self>) {}
         fn complete(&mut self, _: &mut RunnerContext<Self>) {}
         fn notify(&mut self, _: &mut RunnerContext<Self>) {}
         fn admit(&mut self, _: &mut RunnerContext<Self>) {}
         fn submit(&mut self, _: &mut RunnerContext<Self>) {}
-        fn busy(&self) -> bool {
+        fn is_busy(&self) -> bool {
             false
         }
-        fn poll(&mut self) -> bool {
+        fn poll_sources(&mut self) -> bool {
             false
         }
-        fn poll_until(&mut self, _: &PollSettings, _: u64) -> u64 {
+        fn poll_deadline_ns(&mut self, _: &PollSettings, _: u64) -> u64 {
             0
         }
-        fn learn(&mut self, _: &PollSettings, _: Idle) {}
-        fn park(&mut self, _: &mut RunnerContext<Self>) -> bool {
+        fn learn_from_idle(&mut self, _: &PollSettings, _: Idle) {}
+        fn prepare_to_block(&mut self, _: &mut RunnerContext<Self>) -> bool {
             false
         }
-        fn stopped(&mut self, _: &mut RunnerContext<Self>) {}
+        fn on_stop(&mut self, _: &mut RunnerContext<Self>) {}
     }
     let kernel = FakePoller::default();
     let mut raw = Vec::new();

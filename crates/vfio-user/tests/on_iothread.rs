@@ -48,7 +48,7 @@ impl Runner for Devices {
     type Timer = ();
     type Message = UnixStream;
 
-    fn ready(
+    fn on_ready(
         &mut self,
         cx: &mut RunnerContext<Self>,
         _: HandlerId,
@@ -63,12 +63,12 @@ impl Runner for Devices {
         self.more = true;
     }
 
-    fn expired(&mut self, _: &mut RunnerContext<Self>, (): ()) {
+    fn on_timer(&mut self, _: &mut RunnerContext<Self>, (): ()) {
         self.timer = None;
         self.more = true;
     }
 
-    fn message(&mut self, cx: &mut RunnerContext<Self>, socket: UnixStream) {
+    fn on_message(&mut self, cx: &mut RunnerContext<Self>, socket: UnixStream) {
         self.server.connect(socket).unwrap();
         self.watch(cx);
     }
@@ -80,7 +80,7 @@ impl Runner for Devices {
         }
     }
 
-    fn busy(&self) -> bool {
+    fn is_busy(&self) -> bool {
         self.more
     }
 
@@ -88,17 +88,17 @@ impl Runner for Devices {
     fn complete(&mut self, _: &mut RunnerContext<Self>) {}
     fn notify(&mut self, _: &mut RunnerContext<Self>) {}
     fn submit(&mut self, _: &mut RunnerContext<Self>) {}
-    fn poll(&mut self) -> bool {
+    fn poll_sources(&mut self) -> bool {
         false
     }
-    fn poll_until(&mut self, _: &PollSettings, now_ns: u64) -> u64 {
+    fn poll_deadline_ns(&mut self, _: &PollSettings, now_ns: u64) -> u64 {
         now_ns
     }
-    fn learn(&mut self, _: &PollSettings, _: Idle) {}
-    fn park(&mut self, _: &mut RunnerContext<Self>) -> bool {
+    fn learn_from_idle(&mut self, _: &PollSettings, _: Idle) {}
+    fn prepare_to_block(&mut self, _: &mut RunnerContext<Self>) -> bool {
         false
     }
-    fn stopped(&mut self, cx: &mut RunnerContext<Self>) {
+    fn on_stop(&mut self, cx: &mut RunnerContext<Self>) {
         self.server.disconnect();
         self.watch(cx);
         assert_eq!(cx.handler_count(), 0);

@@ -44,7 +44,7 @@ pub trait Runner {
     type Message: Send;
 
     /// Handles a ready descriptor.
-    fn ready(
+    fn on_ready(
         &mut self,
         cx: &mut RunnerContext<Self>,
         id: HandlerId,
@@ -52,9 +52,9 @@ pub trait Runner {
         readiness: Readiness,
     );
     /// Handles an expired timer.
-    fn expired(&mut self, cx: &mut RunnerContext<Self>, timer: Self::Timer);
+    fn on_timer(&mut self, cx: &mut RunnerContext<Self>, timer: Self::Timer);
     /// Handles a message.
-    fn message(&mut self, cx: &mut RunnerContext<Self>, message: Self::Message);
+    fn on_message(&mut self, cx: &mut RunnerContext<Self>, message: Self::Message);
 
     /// Phase 1: reaps finished requests from the engines' completion rings.
     fn reap(&mut self, cx: &mut RunnerContext<Self>);
@@ -68,19 +68,19 @@ pub trait Runner {
     fn submit(&mut self, cx: &mut RunnerContext<Self>);
 
     /// Whether the next iteration certainly has work: then the loop neither polls nor blocks.
-    fn busy(&self) -> bool;
+    fn is_busy(&self) -> bool;
     /// Polls recently active sources, in user space only: whether any of them has work.
-    fn poll(&mut self) -> bool;
+    fn poll_sources(&mut self) -> bool;
     /// The time until which polling pays for any recently active source, by its
     /// [`crate::event_loop::PollPredictor`]; a time that has passed if it pays for none. Called when the loop has run dry and
     /// polling is on.
-    fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64;
-    /// Learns from the idle time after [`Runner::poll_until`], which has ended, with one iteration since.
-    fn learn(&mut self, settings: &PollSettings, idle: Idle);
+    fn poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64;
+    /// Learns from the idle time after [`Runner::poll_deadline_ns`], which has ended, with one iteration since.
+    fn learn_from_idle(&mut self, settings: &PollSettings, idle: Idle);
     /// Enables kicks before the loop blocks. True when a request came in just before that: then the loop does not block.
-    fn park(&mut self, cx: &mut RunnerContext<Self>) -> bool;
+    fn prepare_to_block(&mut self, cx: &mut RunnerContext<Self>) -> bool;
     /// Handles the end of the loop.
-    fn stopped(&mut self, cx: &mut RunnerContext<Self>);
+    fn on_stop(&mut self, cx: &mut RunnerContext<Self>);
 }
 
 /// The context of a runner.
@@ -165,7 +165,7 @@ impl<P: Runner> IoThread<P> {
     pub fn iterate(&mut self) -> io::Result<bool> {
         if self.wake.take() && self.read_mail() {
             self.mailbox.close();
-            self.runner.stopped(&mut self.cx);
+            self.runner.on_stop(&mut self.cx);
             return Ok(false);
         }
         self.expire_timers();
@@ -177,10 +177,10 @@ impl<P: Runner> IoThread<P> {
         runner.admit(cx);
         runner.submit(cx);
         if let Some(idle) = self.last_idle.take() {
-            runner.learn(&self.polling, idle);
+            runner.learn_from_idle(&self.polling, idle);
         }
 
-        if self.runner.busy() {
+        if self.runner.is_busy() {
             self.end_busy_iteration()?;
         } else {
             self.poll_or_block()?;
@@ -202,7 +202,7 @@ impl<P: Runner> IoThread<P> {
         let mut stop = false;
         for mail in self.mailbox.take_all() {
             match mail {
-                Mail::Message(message) => self.runner.message(&mut self.cx, message),
+                Mail::Message(message) => self.runner.on_message(&mut self.cx, message),
                 Mail::Polling(settings) => {
                     self.polling = settings;
                     (self.last_poll_hit, self.last_idle) = (false, None);
@@ -221,7 +221,7 @@ impl<P: Runner> IoThread<P> {
         }
         let now_ns = self.cx.now_ns();
         while let Some(timer) = self.cx.timers.pop_expired(now_ns) {
-            self.runner.expired(&mut self.cx, timer);
+            self.runner.on_timer(&mut self.cx, timer);
         }
     }
 
@@ -241,7 +241,7 @@ impl<P: Runner> IoThread<P> {
         if self.is_polling_on() && self.poll()? {
             return self.end_busy_iteration();
         }
-        if self.runner.park(&mut self.cx) || !self.wake.prepare_sleep() {
+        if self.runner.prepare_to_block(&mut self.cx) || !self.wake.prepare_sleep() {
             // Not idle after all; descriptors are still checked now and then.
             return self.end_busy_iteration();
         }
@@ -281,7 +281,7 @@ impl<P: Runner> IoThread<P> {
 
     /// Whether an active source has work, or another thread has woken the loop.
     fn has_work(&mut self) -> bool {
-        self.runner.poll() || self.wake.is_notified()
+        self.runner.poll_sources() || self.wake.is_notified()
     }
 
     /// Polls for as long as it pays for recently active sources; true when there is work.
@@ -297,7 +297,7 @@ impl<P: Runner> IoThread<P> {
             }
         }
         let start_ns = self.cx.now_ns();
-        let end_ns = self.runner.poll_until(&self.polling, start_ns);
+        let end_ns = self.runner.poll_deadline_ns(&self.polling, start_ns);
         let window_ns = end_ns.saturating_sub(start_ns).min(self.polling.max_ns);
         self.poll_result = Polled::Not;
         self.last_poll_hit = window_ns > 0
@@ -362,7 +362,7 @@ impl<P: Runner> IoThread<P> {
             // The cookie of the wake-up eventfd is no handler's: the mailbox is read anyway.
             let id = HandlerId::from_cookie(cookie);
             if let Some(handler) = self.cx.handlers.get(id) {
-                self.runner.ready(&mut self.cx, id, handler, readiness);
+                self.runner.on_ready(&mut self.cx, id, handler, readiness);
             }
         }
     }

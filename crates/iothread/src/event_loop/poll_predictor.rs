@@ -263,7 +263,7 @@ pub struct PollPredictor {
 impl PollPredictor {
     /// The time until which polling for the source pays; a time that has passed if it does not. Called when the loop has run dry.
     /// `progress` is any number that changes with every event of the source.
-    pub fn poll_until(
+    pub fn poll_deadline_ns(
         &mut self,
         settings: &PollSettings,
         now_ns: u64,
@@ -291,7 +291,7 @@ impl PollPredictor {
 
     /// Learns from an idle time of the loop, with one iteration since: if the source has made progress, then its gap has
     /// ended.
-    pub fn learn(&mut self, settings: &PollSettings, idle: Idle, progress: u64) {
+    pub fn learn_from_idle(&mut self, settings: &PollSettings, idle: Idle, progress: u64) {
         if self.progress == progress || self.ran_dry_ns == 0 || self.max_ns != settings.max_ns {
             return;
         }

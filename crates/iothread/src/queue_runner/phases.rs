@@ -12,7 +12,13 @@ impl Runner for QueueRunner {
     type Timer = ();
     type Message = Message;
 
-    fn ready(&mut self, _: &mut RunnerContext<Self>, _: HandlerId, handler: Handler, _: Readiness) {
+    fn on_ready(
+        &mut self,
+        _: &mut RunnerContext<Self>,
+        _: HandlerId,
+        handler: Handler,
+        _: Readiness,
+    ) {
         match handler {
             // The reap phase reads the completion ring anyway.
             Handler::Engine => {}
@@ -23,12 +29,12 @@ impl Runner for QueueRunner {
         }
     }
 
-    fn expired(&mut self, cx: &mut RunnerContext<Self>, (): ()) {
+    fn on_timer(&mut self, cx: &mut RunnerContext<Self>, (): ()) {
         self.timer = None;
         self.run_all_socket_devices(cx);
     }
 
-    fn message(&mut self, cx: &mut RunnerContext<Self>, message: Message) {
+    fn on_message(&mut self, cx: &mut RunnerContext<Self>, message: Message) {
         // The receiver of an answer may be gone; ignore the error.
         match message {
             Message::Start(setup, reply) => {
@@ -100,14 +106,14 @@ impl Runner for QueueRunner {
         self.arm_timer(cx);
     }
 
-    fn busy(&self) -> bool {
+    fn is_busy(&self) -> bool {
         self.more
             || !self.lists.unpublished.is_empty()
             || !self.completions.is_empty()
             || self.io.has_completions()
     }
 
-    fn poll(&mut self) -> bool {
+    fn poll_sources(&mut self) -> bool {
         self.io.has_completions()
             || self.lists.active.iter().any(|source_index| {
                 self.vrings
@@ -117,7 +123,7 @@ impl Runner for QueueRunner {
             || (!self.vrings.socket_devices.is_empty() && self.poll_next_socket())
     }
 
-    fn park(&mut self, cx: &mut RunnerContext<Self>) -> bool {
+    fn prepare_to_block(&mut self, cx: &mut RunnerContext<Self>) -> bool {
         let enabled = self.lists.enable_kicks(&mut self.vrings);
         if enabled.any_unkicked {
             let poll_ns = cx.now_ns() + UNKICKED_POLL_NS;
@@ -126,31 +132,31 @@ impl Runner for QueueRunner {
         self.io.prepare_to_block() || enabled.found_work
     }
 
-    fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
+    fn poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
         let mut until_ns = 0;
         for source_index in self.lists.active.iter() {
             if let Some(vring) = self.vrings.get_mut(source_index) {
-                until_ns = until_ns.max(vring.poll_until(settings, now_ns));
+                until_ns = until_ns.max(vring.poll_deadline_ns(settings, now_ns));
             }
         }
         for running in self.vrings.socket_devices.iter_mut() {
-            until_ns = until_ns.max(running.poll_until(settings, now_ns));
+            until_ns = until_ns.max(running.poll_deadline_ns(settings, now_ns));
         }
         until_ns
     }
 
-    fn learn(&mut self, settings: &PollSettings, idle: Idle) {
+    fn learn_from_idle(&mut self, settings: &PollSettings, idle: Idle) {
         for source_index in self.lists.active.iter() {
             if let Some(vring) = self.vrings.get_mut(source_index) {
-                vring.learn(settings, idle);
+                vring.learn_from_idle(settings, idle);
             }
         }
         for running in self.vrings.socket_devices.iter_mut() {
-            running.learn(settings, idle);
+            running.learn_from_idle(settings, idle);
         }
     }
 
-    fn stopped(&mut self, _: &mut RunnerContext<Self>) {
+    fn on_stop(&mut self, _: &mut RunnerContext<Self>) {
         self.trace.log_percentiles();
         tracing::debug!("iothread stopped");
         totals::log_engine_totals(&self.io);

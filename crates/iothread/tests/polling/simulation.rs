@@ -94,14 +94,14 @@ impl Runner for Scripted {
     type Timer = ();
     type Message = ();
 
-    fn ready(&mut self, _: &mut RunnerContext<Self>, _: HandlerId, (): (), _: Readiness) {}
-    fn expired(&mut self, _: &mut RunnerContext<Self>, (): ()) {}
-    fn message(&mut self, _: &mut RunnerContext<Self>, (): ()) {}
+    fn on_ready(&mut self, _: &mut RunnerContext<Self>, _: HandlerId, (): (), _: Readiness) {}
+    fn on_timer(&mut self, _: &mut RunnerContext<Self>, (): ()) {}
+    fn on_message(&mut self, _: &mut RunnerContext<Self>, (): ()) {}
     fn reap(&mut self, _: &mut RunnerContext<Self>) {}
     fn complete(&mut self, _: &mut RunnerContext<Self>) {}
     fn notify(&mut self, _: &mut RunnerContext<Self>) {}
     fn submit(&mut self, _: &mut RunnerContext<Self>) {}
-    fn stopped(&mut self, _: &mut RunnerContext<Self>) {}
+    fn on_stop(&mut self, _: &mut RunnerContext<Self>) {}
 
     fn admit(&mut self, _: &mut RunnerContext<Self>) {
         let now_ns = self.now_ns();
@@ -124,16 +124,16 @@ impl Runner for Scripted {
         self.announce();
     }
 
-    fn busy(&self) -> bool {
+    fn is_busy(&self) -> bool {
         false
     }
 
-    fn poll(&mut self) -> bool {
+    fn poll_sources(&mut self) -> bool {
         let now_ns = self.now_ns();
         self.sources.iter().any(|source| source.next_ns <= now_ns)
     }
 
-    fn poll_until(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
+    fn poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
         if let Policy::Fixed(window_ns) = self.policy {
             return now_ns + window_ns;
         }
@@ -141,18 +141,20 @@ impl Runner for Scripted {
             let (progress, turn) = (source.events, source.turn);
             source
                 .predictor
-                .poll_until(settings, now_ns, progress, turn)
+                .poll_deadline_ns(settings, now_ns, progress, turn)
         });
         until_ns.max().unwrap_or(0)
     }
 
-    fn learn(&mut self, settings: &PollSettings, idle: Idle) {
+    fn learn_from_idle(&mut self, settings: &PollSettings, idle: Idle) {
         for source in &mut self.sources {
-            source.predictor.learn(settings, idle, source.events);
+            source
+                .predictor
+                .learn_from_idle(settings, idle, source.events);
         }
     }
 
-    fn park(&mut self, _: &mut RunnerContext<Self>) -> bool {
+    fn prepare_to_block(&mut self, _: &mut RunnerContext<Self>) -> bool {
         let now_ns = self.now_ns();
         for source in &mut self.sources {
             if source.next_ns == u64::MAX {

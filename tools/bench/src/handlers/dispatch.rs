@@ -47,7 +47,7 @@ impl Runner for Counter {
     type Timer = ();
     type Message = ();
 
-    fn ready(&mut self, cx: &mut RunnerContext<Self>, id: HandlerId, (): (), _: Readiness) {
+    fn on_ready(&mut self, cx: &mut RunnerContext<Self>, id: HandlerId, (): (), _: Readiness) {
         self.heard += 1;
         if self.reaction == Reaction::Renew
             && let Some(fd) = cx.delete(id)
@@ -57,27 +57,27 @@ impl Runner for Counter {
         }
     }
 
-    fn expired(&mut self, _: &mut RunnerContext<Self>, (): ()) {}
-    fn message(&mut self, _: &mut RunnerContext<Self>, (): ()) {}
+    fn on_timer(&mut self, _: &mut RunnerContext<Self>, (): ()) {}
+    fn on_message(&mut self, _: &mut RunnerContext<Self>, (): ()) {}
     fn reap(&mut self, _: &mut RunnerContext<Self>) {}
     fn complete(&mut self, _: &mut RunnerContext<Self>) {}
     fn notify(&mut self, _: &mut RunnerContext<Self>) {}
     fn admit(&mut self, _: &mut RunnerContext<Self>) {}
     fn submit(&mut self, _: &mut RunnerContext<Self>) {}
-    fn busy(&self) -> bool {
+    fn is_busy(&self) -> bool {
         false
     }
-    fn poll(&mut self) -> bool {
+    fn poll_sources(&mut self) -> bool {
         false
     }
-    fn poll_until(&mut self, _: &PollSettings, _: u64) -> u64 {
+    fn poll_deadline_ns(&mut self, _: &PollSettings, _: u64) -> u64 {
         0
     }
-    fn learn(&mut self, _: &PollSettings, _: Idle) {}
-    fn park(&mut self, _: &mut RunnerContext<Self>) -> bool {
+    fn learn_from_idle(&mut self, _: &PollSettings, _: Idle) {}
+    fn prepare_to_block(&mut self, _: &mut RunnerContext<Self>) -> bool {
         false
     }
-    fn stopped(&mut self, _: &mut RunnerContext<Self>) {}
+    fn on_stop(&mut self, _: &mut RunnerContext<Self>) {}
 }
 
 /// The notification of handlers that become ready.

@@ -130,13 +130,13 @@ fn guest_and_disk_are_learnt_apart() {
             (Turn::Guest, 1_000_000_000, 0),
             (Turn::Disk { in_flight: 1 }, 60_000, 70_000),
         ] {
-            let until_ns = predictor.poll_until(&SETTINGS, now_ns, progress, turn);
+            let until_ns = predictor.poll_deadline_ns(&SETTINGS, now_ns, progress, turn);
             if now_ns > 10_000_000_000 {
                 assert_eq!(until_ns, now_ns + window);
             }
             now_ns += gap_ns;
             progress += 1;
-            predictor.learn(&SETTINGS, found(now_ns), progress);
+            predictor.learn_from_idle(&SETTINGS, found(now_ns), progress);
         }
     }
 }
@@ -150,11 +150,11 @@ fn a_gap_lasts_from_the_sources_own_event_though_others_end_the_idle_time() {
         for step in 0..7 {
             let now_ns = begin_ns + step * 10_000;
             let until_ns =
-                predictor.poll_until(&SETTINGS, now_ns, round, Turn::Disk { in_flight: 1 });
+                predictor.poll_deadline_ns(&SETTINGS, now_ns, round, Turn::Disk { in_flight: 1 });
             assert!(round < 3 || until_ns == begin_ns + 70_000);
-            predictor.learn(&SETTINGS, found(now_ns + 9_000), round);
+            predictor.learn_from_idle(&SETTINGS, found(now_ns + 9_000), round);
         }
-        predictor.learn(&SETTINGS, found(begin_ns + 65_000), round + 1);
+        predictor.learn_from_idle(&SETTINGS, found(begin_ns + 65_000), round + 1);
     }
 }
 
@@ -166,8 +166,8 @@ fn a_long_queue_is_not_polled_for() {
         for event in 0..100 {
             let now_ns = 1 + event * 1_000_000;
             let turn = Turn::Disk { in_flight };
-            window_ns = predictor.poll_until(&SETTINGS, now_ns, event, turn) - now_ns;
-            predictor.learn(&SETTINGS, found(now_ns + gap_ns), event + 1);
+            window_ns = predictor.poll_deadline_ns(&SETTINGS, now_ns, event, turn) - now_ns;
+            predictor.learn_from_idle(&SETTINGS, found(now_ns + gap_ns), event + 1);
         }
         window_ns
     };
@@ -186,17 +186,17 @@ fn a_long_queue_is_not_polled_for() {
 fn other_settings_begin_anew() {
     let mut predictor = PollPredictor::default();
     for round in 0..5 {
-        predictor.poll_until(&SETTINGS, 1 + round * 100_000, round, Turn::Guest);
-        predictor.learn(&SETTINGS, found(1 + round * 100_000 + 50_000), round + 1);
+        predictor.poll_deadline_ns(&SETTINGS, 1 + round * 100_000, round, Turn::Guest);
+        predictor.learn_from_idle(&SETTINGS, found(1 + round * 100_000 + 50_000), round + 1);
     }
-    let until_ns = predictor.poll_until(&SETTINGS, 1_000_000, 5, Turn::Guest);
+    let until_ns = predictor.poll_deadline_ns(&SETTINGS, 1_000_000, 5, Turn::Guest);
     assert_eq!(until_ns, 1_060_000);
     let other = PollSettings {
         max_ns: 1_000_000,
         ..SETTINGS
     };
     assert_eq!(
-        predictor.poll_until(&other, 2_000_000, 5, Turn::Guest),
+        predictor.poll_deadline_ns(&other, 2_000_000, 5, Turn::Guest),
         2_000_000
     );
 }
