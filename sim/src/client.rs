@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use block::{DiskIo, Op, Request, token};
 use engine::{Completion, Errno};
 use iothread::event_loop::Interest;
-use iothread::{SOURCES, SocketDevice};
+use iothread::{MAX_WATCHED_DESCRIPTORS, SocketDevice};
 
 use crate::failure::Failure;
 use crate::guest::Guest;
@@ -220,7 +220,7 @@ struct Device {
 }
 
 impl SocketDevice for Device {
-    fn sources(&self) -> [Option<(BorrowedFd<'_>, Interest)>; SOURCES] {
+    fn watched_descriptors(&self) -> [Option<(BorrowedFd<'_>, Interest)>; MAX_WATCHED_DESCRIPTORS] {
         let socket = self.connected.then_some(self.socket.as_fd());
         [
             socket.map(|socket| (socket, Interest::Readable)),
@@ -230,11 +230,11 @@ impl SocketDevice for Device {
         ]
     }
 
-    fn generation(&self) -> u64 {
+    fn descriptors_generation(&self) -> u64 {
         0
     }
 
-    fn ready(&mut self, _: usize, _: u64) {
+    fn on_ready(&mut self, _: usize, _: u64) {
         self.waiting.append(&mut lock(&self.connection).sent);
     }
 
@@ -242,7 +242,7 @@ impl SocketDevice for Device {
         false
     }
 
-    fn run(&mut self, _: u64) -> bool {
+    fn run_turn(&mut self, _: u64) -> bool {
         false
     }
 
@@ -292,7 +292,7 @@ impl SocketDevice for Device {
         self.connected
     }
 
-    fn park(&mut self, _: bool) {}
+    fn set_parked(&mut self, _: bool) {}
 
     fn disconnect(&mut self) {
         self.connected = false;

@@ -41,5 +41,5 @@ pub use messages::{
 };
 pub use on_error::{ErrorAction, ErrorPolicy, OnError};
 pub use queue_runner::QueueRunner;
-pub use socket_device::{SOURCES, SocketDevice};
+pub use socket_device::{MAX_WATCHED_DESCRIPTORS, SocketDevice};
 pub use submits::SubmitTotals;

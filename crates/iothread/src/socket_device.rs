@@ -8,7 +8,7 @@ use engine::Completion;
 use crate::event_loop::Interest;
 
 /// Number of descriptors that a socket device may have watched.
-pub const SOURCES: usize = 4;
+pub const MAX_WATCHED_DESCRIPTORS: usize = 4;
 
 /// A device that an iothread runs beside queues. It has sockets and registers of its own, and submits requests to the iothread's engines.
 ///
@@ -16,13 +16,14 @@ pub const SOURCES: usize = 4;
 pub trait SocketDevice: Send {
     /// The descriptors to watch now, each always at the same index. This is checked after each turn, so added and removed descriptors
     /// are noticed.
-    fn sources(&self) -> [Option<(BorrowedFd<'_>, Interest)>; SOURCES];
+    fn watched_descriptors(&self) -> [Option<(BorrowedFd<'_>, Interest)>; MAX_WATCHED_DESCRIPTORS];
 
-    /// A number that changes when one of the [sources](SocketDevice::sources) is replaced by another descriptor at the same index.
-    fn generation(&self) -> u64;
+    /// A number that changes when one of the [descriptors](SocketDevice::watched_descriptors) is replaced by another one at
+    /// the same index.
+    fn descriptors_generation(&self) -> u64;
 
     /// Handles that the descriptor at this index is ready. Its turn follows.
-    fn ready(&mut self, source: usize, now_ns: u64);
+    fn on_ready(&mut self, descriptor: usize, now_ns: u64);
 
     /// Polls the socket by one system call that does not wait. True: there is a message, which is handled in its turn, which
     /// follows. By default, a polling iothread learns of messages from the descriptors alone.
@@ -31,7 +32,7 @@ pub trait SocketDevice: Send {
     }
 
     /// Works for a bounded time. True: there is more work.
-    fn run(&mut self, now_ns: u64) -> bool;
+    fn run_turn(&mut self, now_ns: u64) -> bool;
 
     /// Deadline of its next turn, on the loop's clock, if nothing happens before.
     fn deadline_ns(&mut self) -> Option<u64> {
@@ -52,7 +53,7 @@ pub trait SocketDevice: Send {
     fn is_connected(&self) -> bool;
 
     /// Accepts no front-end, or accepts one again. During a live upgrade, each process has it parked until it owns the socket.
-    fn park(&mut self, parked: bool);
+    fn set_parked(&mut self, parked: bool);
 
     /// Disconnects the front-end, if there is one.
     fn disconnect(&mut self);

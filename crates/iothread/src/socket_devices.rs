@@ -15,7 +15,7 @@ use engine::Completion;
 
 use crate::event_loop::{HandlerId, Idle, Interest, PollPredictor, PollSettings, Turn};
 use crate::in_flight::{InFlightRequests, TrackedIo};
-use crate::socket_device::{SOURCES, SocketDevice};
+use crate::socket_device::{MAX_WATCHED_DESCRIPTORS, SocketDevice};
 
 /// Limit of turns of a socket device in a row.
 const MAX_TURNS: usize = 4;
@@ -25,8 +25,8 @@ pub(crate) struct RunningSocketDevice {
     device: Box<dyn SocketDevice>,
     disks: Vec<AttachedDisk>,
     source_index: u32,
-    generation: u64,
-    handlers: [Option<HandlerId>; SOURCES],
+    descriptors_generation: u64,
+    handlers: [Option<HandlerId>; MAX_WATCHED_DESCRIPTORS],
     /// Deadline that the loop's timer was armed for.
     armed_ns: Option<u64>,
     /// Whether its last turn has left work.
@@ -46,11 +46,11 @@ pub(crate) struct RunningSocketDevice {
 impl RunningSocketDevice {
     pub fn new(device: Box<dyn SocketDevice>, disks: Vec<AttachedDisk>, source_index: u32) -> Self {
         RunningSocketDevice {
-            generation: device.generation(),
+            descriptors_generation: device.descriptors_generation(),
             device,
             disks,
             source_index,
-            handlers: [None; SOURCES],
+            handlers: [None; MAX_WATCHED_DESCRIPTORS],
             armed_ns: None,
             has_more: false,
             predictor: PollPredictor::default(),
@@ -84,20 +84,20 @@ impl RunningSocketDevice {
     pub fn park(&mut self) -> bool {
         let idle = self.is_idle();
         if idle {
-            self.device.park(true);
+            self.device.set_parked(true);
         }
         idle
     }
 
     /// Accepts front-ends again.
     pub fn unpark(&mut self) {
-        self.device.park(false);
+        self.device.set_parked(false);
     }
 
     /// Handles that one of its descriptors is ready.
-    pub fn ready(&mut self, source: u8, now_ns: u64) {
+    pub fn on_ready(&mut self, descriptor: u8, now_ns: u64) {
         self.progress += 1;
-        self.device.ready(source.into(), now_ns);
+        self.device.on_ready(descriptor.into(), now_ns);
     }
 
     /// Completes requests. Its turn follows.
@@ -142,7 +142,7 @@ impl RunningSocketDevice {
     pub fn run(&mut self, io: &mut IoContext, now_ns: u64) -> bool {
         let mut has_room = true;
         for _ in 0..MAX_TURNS {
-            self.has_more = self.device.run(now_ns);
+            self.has_more = self.device.run_turn(now_ns);
             has_room = self.submit(io);
             if !self.has_more {
                 break;
@@ -188,11 +188,12 @@ impl RunningSocketDevice {
 
     /// Whether the device has other descriptors to watch than those that are watched.
     fn watches_changed(&self) -> bool {
-        let wanted = self.device.sources();
+        let wanted = self.device.watched_descriptors();
         let other = |(watched, wanted): (&Option<HandlerId>, &Option<_>)| {
             watched.is_some() != wanted.is_some()
         };
-        self.generation != self.device.generation() || self.handlers.iter().zip(&wanted).any(other)
+        self.descriptors_generation != self.device.descriptors_generation()
+            || self.handlers.iter().zip(&wanted).any(other)
     }
 
     /// Updates its watched descriptors, by `add` and `delete` of the loop.
@@ -201,17 +202,17 @@ impl RunningSocketDevice {
         mut add: impl FnMut(OwnedFd, Interest, u8) -> std::io::Result<HandlerId>,
         mut delete: impl FnMut(HandlerId),
     ) -> std::io::Result<()> {
-        let changed = self.generation != self.device.generation();
-        self.generation = self.device.generation();
-        let wanted = self.device.sources();
-        for (source, (watched, wanted)) in (0u8..).zip(self.handlers.iter_mut().zip(wanted)) {
+        let changed = self.descriptors_generation != self.device.descriptors_generation();
+        self.descriptors_generation = self.device.descriptors_generation();
+        let wanted = self.device.watched_descriptors();
+        for (descriptor, (watched, wanted)) in (0u8..).zip(self.handlers.iter_mut().zip(wanted)) {
             if (changed || wanted.is_none())
                 && let Some(handler) = watched.take()
             {
                 delete(handler);
             }
             if let (None, Some((fd, interest))) = (&watched, wanted) {
-                *watched = Some(add(fd.try_clone_to_owned()?, interest, source)?);
+                *watched = Some(add(fd.try_clone_to_owned()?, interest, descriptor)?);
             }
         }
         Ok(())

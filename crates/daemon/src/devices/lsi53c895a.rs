@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use block::{DiskCall, DiskIo, Request, token};
 use iothread::event_loop::Interest;
-use iothread::{Completion, ExportReports, SOURCES, SocketDevice};
+use iothread::{Completion, ExportReports, MAX_WATCHED_DESCRIPTORS, SocketDevice};
 use lsi53c895a::adapter::Adapter;
 use qmp::ServerHandle;
 use telemetry::queue::{Kind, QueueStats};
@@ -136,28 +136,28 @@ impl DiskIo for CountingDiskIo<'_> {
 }
 
 impl SocketDevice for LsiController {
-    fn sources(&self) -> [Option<(BorrowedFd<'_>, Interest)>; SOURCES] {
+    fn watched_descriptors(&self) -> [Option<(BorrowedFd<'_>, Interest)>; MAX_WATCHED_DESCRIPTORS] {
         let server = &self.server;
         let listener = self.listener.as_ref().filter(|_| {
             server.socket().is_none() && !self.parked && self.accept_retry_ns.is_none()
         });
         let readable = server.socket().filter(|_| server.wants_read());
         let writable = server.socket().filter(|_| server.wants_write());
-        let mut sources = [None; SOURCES];
-        sources[LISTENER] =
+        let mut descriptors = [None; MAX_WATCHED_DESCRIPTORS];
+        descriptors[LISTENER] =
             listener.map(|listener| (listener.socket().as_fd(), Interest::Readable));
-        sources[READ] = readable.map(|socket| (socket, Interest::Readable));
-        sources[WRITE] = writable.map(|socket| (socket, Interest::Writable));
-        sources[UNMASK] = server.unmask_fd().map(|fd| (fd, Interest::Readable));
-        sources
+        descriptors[READ] = readable.map(|socket| (socket, Interest::Readable));
+        descriptors[WRITE] = writable.map(|socket| (socket, Interest::Writable));
+        descriptors[UNMASK] = server.unmask_fd().map(|fd| (fd, Interest::Readable));
+        descriptors
     }
 
-    fn generation(&self) -> u64 {
+    fn descriptors_generation(&self) -> u64 {
         self.server.generation()
     }
 
-    fn ready(&mut self, source: usize, now_ns: u64) {
-        match source {
+    fn on_ready(&mut self, descriptor: usize, now_ns: u64) {
+        match descriptor {
             LISTENER => self.accept_front_end(now_ns),
             READ => self.server.readable(now_ns),
             WRITE => self.server.writable(),
@@ -169,7 +169,7 @@ impl SocketDevice for LsiController {
         self.server.poll_socket()
     }
 
-    fn run(&mut self, now_ns: u64) -> bool {
+    fn run_turn(&mut self, now_ns: u64) -> bool {
         self.accept_retry_ns = self.accept_retry_ns.filter(|retry_ns| *retry_ns > now_ns);
         self.server.device().0.set_now(now_ns);
         let has_more = self.server.run(now_ns);
@@ -223,7 +223,7 @@ impl SocketDevice for LsiController {
         self.server.socket().is_some()
     }
 
-    fn park(&mut self, parked: bool) {
+    fn set_parked(&mut self, parked: bool) {
         self.parked = parked;
     }
 

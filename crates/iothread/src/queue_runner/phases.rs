@@ -23,8 +23,8 @@ impl Runner for QueueRunner {
             // The reap phase reads the completion ring anyway.
             Handler::Engine => {}
             Handler::Kick(source_index) => self.on_kick(source_index),
-            Handler::SocketDevice(source_index, source) => {
-                self.socket_device_ready(source_index, source)
+            Handler::SocketDevice(source_index, descriptor) => {
+                self.on_socket_device_ready(source_index, descriptor)
             }
         }
     }

@@ -74,9 +74,9 @@ impl QueueRunner {
 
     /// Handles a ready descriptor of a socket device.
     #[cold]
-    pub(super) fn socket_device_ready(&mut self, source_index: u32, source: u8) {
+    pub(super) fn on_socket_device_ready(&mut self, source_index: u32, descriptor: u8) {
         if let Some(running) = self.vrings.socket_devices.get_mut(source_index) {
-            running.ready(source, now_ns());
+            running.on_ready(descriptor, now_ns());
             self.schedule_socket_device(source_index);
         }
     }
@@ -106,8 +106,12 @@ impl QueueRunner {
         }
         let mut deleted = Vec::new();
         let watched = running.apply_watches(
-            |fd, interest, source| {
-                cx.add(fd, interest, Handler::SocketDevice(source_index, source))
+            |fd, interest, descriptor| {
+                cx.add(
+                    fd,
+                    interest,
+                    Handler::SocketDevice(source_index, descriptor),
+                )
             },
             |handler| deleted.push(handler),
         );

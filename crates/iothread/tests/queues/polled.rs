@@ -8,7 +8,7 @@ use std::sync::mpsc::channel;
 use block::{DiskIo, IoContext, IoSettings};
 use iothread::event_loop::testing::FakePoller;
 use iothread::event_loop::{Interest, IoThread, PollSettings};
-use iothread::{Completion, Message, QueueRunner, SOURCES, SocketDevice};
+use iothread::{Completion, MAX_WATCHED_DESCRIPTORS, Message, QueueRunner, SocketDevice};
 
 use crate::guest::event;
 
@@ -65,7 +65,7 @@ fn speaks(poller: &FakePoller, pause_ns: u64) -> u64 {
 }
 
 impl SocketDevice for Talks {
-    fn sources(&self) -> [Option<(BorrowedFd<'_>, Interest)>; SOURCES] {
+    fn watched_descriptors(&self) -> [Option<(BorrowedFd<'_>, Interest)>; MAX_WATCHED_DESCRIPTORS] {
         [
             Some((self.socket.as_fd(), Interest::Readable)),
             None,
@@ -74,11 +74,11 @@ impl SocketDevice for Talks {
         ]
     }
 
-    fn generation(&self) -> u64 {
+    fn descriptors_generation(&self) -> u64 {
         0
     }
 
-    fn ready(&mut self, _: usize, _: u64) {
+    fn on_ready(&mut self, _: usize, _: u64) {
         self.said = true;
     }
 
@@ -87,7 +87,7 @@ impl SocketDevice for Talks {
         self.hears()
     }
 
-    fn run(&mut self, _: u64) -> bool {
+    fn run_turn(&mut self, _: u64) -> bool {
         let turns = self.seen.turns.fetch_add(1, Ordering::Relaxed) + 1;
         let kept = self.seen.kept.fetch_add(1, Ordering::Relaxed) + 1;
         self.seen.most_kept.fetch_max(kept, Ordering::Relaxed);
@@ -117,7 +117,7 @@ impl SocketDevice for Talks {
         true
     }
 
-    fn park(&mut self, _: bool) {}
+    fn set_parked(&mut self, _: bool) {}
 
     fn disconnect(&mut self) {}
 

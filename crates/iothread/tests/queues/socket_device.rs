@@ -12,8 +12,8 @@ use block::{
 };
 use iothread::event_loop::Interest;
 use iothread::{
-    Completion, DataThread, DataThreadSettings, SOURCES, SocketDevice, SocketDeviceCommand,
-    SocketDeviceHandle,
+    Completion, DataThread, DataThreadSettings, MAX_WATCHED_DESCRIPTORS, SocketDevice,
+    SocketDeviceCommand, SocketDeviceHandle,
 };
 
 use crate::guest::{add_one, event};
@@ -56,22 +56,22 @@ struct Flushes {
 }
 
 impl SocketDevice for Flushes {
-    fn sources(&self) -> [Option<(BorrowedFd<'_>, Interest)>; SOURCES] {
+    fn watched_descriptors(&self) -> [Option<(BorrowedFd<'_>, Interest)>; MAX_WATCHED_DESCRIPTORS] {
         let bell = Some((self.bell.as_fd(), Interest::Readable));
         [None, bell, None, None]
     }
 
-    fn generation(&self) -> u64 {
+    fn descriptors_generation(&self) -> u64 {
         0
     }
 
-    fn ready(&mut self, source: usize, _: u64) {
-        assert_eq!(source, 1);
+    fn on_ready(&mut self, descriptor: usize, _: u64) {
+        assert_eq!(descriptor, 1);
         rustix::io::read(&self.bell, &mut [0; 8]).unwrap();
         self.wanted += self.at_once;
     }
 
-    fn run(&mut self, now_ns: u64) -> bool {
+    fn run_turn(&mut self, now_ns: u64) -> bool {
         self.now_ns = now_ns;
         self.seen.turns.fetch_add(1, Ordering::Relaxed);
         false
@@ -116,7 +116,7 @@ impl SocketDevice for Flushes {
         self.seen.connected.load(Ordering::Relaxed) > 0
     }
 
-    fn park(&mut self, _: bool) {}
+    fn set_parked(&mut self, _: bool) {}
 
     fn disconnect(&mut self) {
         self.seen.connected.store(0, Ordering::Relaxed);
