@@ -103,7 +103,7 @@ impl Resize {
         }
         let users = self.nodes.iter().flat_map(|resize| &resize.users);
         for front_ends in users.filter_map(|user| user.front_ends.as_ref()) {
-            front_ends.settle();
+            front_ends.wait_for_admitted_requests();
         }
     }
 }

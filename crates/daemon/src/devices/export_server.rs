@@ -59,7 +59,7 @@ pub(crate) enum ExportFrontEnds {
 
 impl ExportFrontEnds {
     /// Returns when all requests that were admitted before the call have completed.
-    pub fn settle(&self) {
+    pub fn wait_for_admitted_requests(&self) {
         match self {
             ExportFrontEnds::VhostUser(front_ends) => front_ends.settle(),
             ExportFrontEnds::Adapter(adapter) => {

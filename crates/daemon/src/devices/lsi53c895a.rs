@@ -49,6 +49,7 @@ pub(crate) struct LsiController {
 }
 
 impl LsiController {
+    /// Of this adapter, without a front-end.
     pub fn new(
         adapter: Adapter,
         listener: Listener,

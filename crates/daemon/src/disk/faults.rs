@@ -25,15 +25,16 @@ fn fault_rule(error: &InjectError) -> FaultRule {
         times: error.times,
         one_in: error.one_in,
         action: match error.action {
-            InjectAction::Error(number) => FaultAction::Error(errno(number)),
+            InjectAction::Error(number) => FaultAction::Error(errno_of(number)),
             InjectAction::Delay(ns) => FaultAction::Delay(ns),
             InjectAction::Hang => FaultAction::Hang,
-            InjectAction::Short(bytes, number) => FaultAction::Short(bytes, errno(number)),
+            InjectAction::Short(bytes, number) => FaultAction::Short(bytes, errno_of(number)),
             InjectAction::Torn(bytes) => FaultAction::Torn(bytes),
         },
     }
 }
 
+/// The requests of a kind, as the block layer has them.
 fn block_op(kind: IoType) -> Op {
     match kind {
         IoType::Read => Op::Read,
@@ -44,6 +45,7 @@ fn block_op(kind: IoType) -> Op {
     }
 }
 
-fn errno(number: u16) -> Errno {
+/// The errno of this number.
+fn errno_of(number: u16) -> Errno {
     Errno::from_raw_os_error(number.into())
 }

@@ -179,6 +179,7 @@ fn device_from_json(json: &Value) -> Result<DeviceState, &'static str> {
     })
 }
 
+/// Reads a member that is true or false.
 fn read_flag(json: &Value, name: &str) -> Result<bool, &'static str> {
     json[name].as_bool().ok_or(INVALID_STATE)
 }
