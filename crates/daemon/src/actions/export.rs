@@ -91,7 +91,7 @@ fn start_virtio_blk(
     };
     let server = objects.spawn_vhost_user_server(listener, Arc::new(target))?;
     let disk = ExportedDisk {
-        name: options.node_name.clone(),
+        node_name: options.node_name.clone(),
         guest_device: GuestDevice::Blk(device),
         node,
         stats: Vec::new(),

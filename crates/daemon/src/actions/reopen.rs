@@ -244,7 +244,7 @@ fn exported_disks<'a>(
 ) -> impl Iterator<Item = (&'a Export, &'a ExportedDisk)> {
     objects.exports.iter().flat_map(move |export| {
         let disks = export.disks.iter();
-        let disks = disks.filter(move |disk| disk.name == node.name());
+        let disks = disks.filter(move |disk| disk.node_name == node.name());
         disks.map(move |disk| (export, disk))
     })
 }

@@ -120,7 +120,10 @@ fn node_resizes(
         .map(|node| {
             let mut users = Vec::new();
             for export in &objects.exports {
-                let disks = export.disks.iter().filter(|disk| disk.name == node.name());
+                let disks = export
+                    .disks
+                    .iter()
+                    .filter(|disk| disk.node_name == node.name());
                 users.extend(disks.map(|disk| NodeUser {
                     guest_device: disk.guest_device.clone(),
                     front_ends: export.front_ends(),

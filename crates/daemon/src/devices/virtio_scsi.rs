@@ -74,7 +74,7 @@ impl ScsiController {
     pub fn exported_disks(&self) -> Vec<ExportedDisk> {
         let disks = self.lock_disks();
         let disks = disks.iter().map(|disk| ExportedDisk {
-            name: disk.node_name.clone(),
+            node_name: disk.node_name.clone(),
             guest_device: GuestDevice::VirtioScsi {
                 device: self.device.clone(),
                 address: disk.address,

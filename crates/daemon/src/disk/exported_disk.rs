@@ -87,8 +87,8 @@ impl GuestDevice {
 /// A disk of an export.
 #[derive(Clone)]
 pub(crate) struct ExportedDisk {
-    /// The node's name.
-    pub name: String,
+    /// Name of the node behind it.
+    pub node_name: String,
     pub guest_device: GuestDevice,
     pub node: NodeSlot,
     /// Counters of a SCSI unit, one for each iothread that runs its queues, in their order. Empty for virtio-blk, which is

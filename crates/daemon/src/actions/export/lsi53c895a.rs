@@ -50,7 +50,7 @@ pub(crate) fn start(
         let unit_stats = new_unit_stats(1);
         disk_stats.push(unit_stats[0].clone());
         exported_disks.push(ExportedDisk {
-            name: lun.node_name.clone(),
+            node_name: lun.node_name.clone(),
             guest_device: GuestDevice::Scsi(unit),
             node: NodeSlot::new(node.clone()),
             stats: unit_stats,

@@ -47,7 +47,7 @@ pub(super) fn counters_of_node<'a>(export: &'a Export, node: &str) -> Vec<&'a Qu
         }
         None => Vec::new(),
         Some(_) => {
-            let disks = export.disks.iter().filter(|disk| disk.name == node);
+            let disks = export.disks.iter().filter(|disk| disk.node_name == node);
             let stats = disks.flat_map(|disk| &disk.stats);
             stats.map(|stats| &**stats).collect()
         }
