@@ -53,7 +53,7 @@ fn runs(completions: &[Completion]) -> impl Iterator<Item = &[Completion]> {
 }
 
 fn source_index_of(completion: &Completion) -> u32 {
-    token::place(completion.token)
+    token::source_index(completion.token)
 }
 
 #[cfg(test)]

@@ -161,7 +161,7 @@ impl RunningSocketDevice {
             io: SourceIo {
                 io,
                 disks: &self.disks,
-                place: self.source_index,
+                source_index: self.source_index,
             },
             in_flight: &mut self.in_flight,
         })

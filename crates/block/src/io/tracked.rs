@@ -57,7 +57,7 @@ impl TrackedRequests {
 
     /// The own token of a tracked request; `None`: it is not tracked.
     fn own_token(&self, token: u64) -> Option<u64> {
-        let is_tracked = token::place(token) == token::TRACKED;
+        let is_tracked = token::source_index(token) == token::TRACKED;
         let entry = is_tracked.then(|| self.entries.get(token::number(token) as usize));
         Some(entry??.token)
     }
@@ -67,7 +67,7 @@ impl TrackedRequests {
         while let Some(own) = self.own_token(token) {
             token = own;
         }
-        token::place(token)
+        token::source_index(token)
     }
 
     /// Drops the guards of a completed request, and returns its source's token.

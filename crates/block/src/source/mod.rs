@@ -115,8 +115,8 @@ pub struct SourceIo<'a> {
     pub io: &'a mut IoContext,
     /// Its disks. They are kept attached while requests are in flight.
     pub disks: &'a [AttachedDisk],
-    /// The place of the source on its iothread.
-    pub place: u32,
+    /// The index of the source on its iothread.
+    pub source_index: u32,
 }
 
 impl DiskIo for SourceIo<'_> {
@@ -132,7 +132,7 @@ impl DiskIo for SourceIo<'_> {
 
     #[inline]
     unsafe fn submit(&mut self, disk: u32, mut request: Request) {
-        request.token |= token::new(self.place, 0);
+        request.token |= token::new(self.source_index, 0);
         let handler = self.disks[disk as usize].route.handler(request.op);
         // SAFETY: our caller promises the same, and the disks are kept.
         let taken = unsafe { self.io.submit_to_handler(handler, request) };
@@ -141,7 +141,7 @@ impl DiskIo for SourceIo<'_> {
 
     fn call(&mut self, disk: u32, call: DiskCall, number: u32) {
         let node = self.disks[disk as usize].node.clone();
-        let token = token::new(self.place, number);
+        let token = token::new(self.source_index, number);
         self.io.call(Box::new(move || call.run(&node)), token);
     }
 }

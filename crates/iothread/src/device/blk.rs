@@ -44,7 +44,7 @@ impl BlkQueue {
             let io = &mut SourceIo {
                 io: cx.io,
                 disks: &self.disk,
-                place: cx.source_index,
+                source_index: cx.source_index,
             };
             if self.queue.retry(parked.slot, io) == Retried::Beyond {
                 self.fail_parked(&parked, cx);
@@ -119,7 +119,7 @@ impl QueueDevice for BlkQueue {
         let io = &mut SourceIo {
             io: cx.io,
             disks: &self.disk,
-            place: cx.source_index,
+            source_index: cx.source_index,
         };
         self.queue.begin_batch(cx.now);
         Ok(self.queue.admit(cx.ring, cx.memory, chain, io, budget)?)

@@ -158,7 +158,7 @@ impl QueueDevice for ScsiQueue {
                 let io = &mut SourceIo {
                     io,
                     disks,
-                    place: source_index,
+                    source_index,
                 };
                 queue.admit(ring, batch, chain, io, budget)
             }
@@ -189,7 +189,7 @@ impl QueueDevice for ScsiQueue {
         let io = &mut SourceIo {
             io: cx.io,
             disks,
-            place: cx.source_index,
+            source_index: cx.source_index,
         };
         queue.complete(cx.ring, done, cx.now, io, |queue, slot, errno| {
             report_failure(queue, reports, slot, errno);
@@ -211,7 +211,7 @@ impl QueueDevice for ScsiQueue {
             Role::Commands { queue, disks, .. } => queue.submit_deferred(&mut SourceIo {
                 io: cx.io,
                 disks,
-                place: cx.source_index,
+                source_index: cx.source_index,
             }),
             Role::Control(_) | Role::Events(_) => true,
         }
@@ -275,7 +275,7 @@ impl QueueDevice for ScsiQueue {
                 let io = &mut SourceIo {
                     io,
                     disks,
-                    place: source_index,
+                    source_index,
                 };
                 queue.resume(ring, token, io);
             }
@@ -283,7 +283,7 @@ impl QueueDevice for ScsiQueue {
                 let io = &mut SourceIo {
                     io,
                     disks,
-                    place: source_index,
+                    source_index,
                 };
                 let empty = !ring.has_available();
                 queue.cancel(ring, &cancel, io);
