@@ -81,6 +81,7 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     commands::main(&name, words, |cli: Cli| run(&cli.command))
 }
 
+/// Runs a command. It succeeds if the reader of its output has ended.
 fn run(command: &Command) -> Result<()> {
     let mut out = io::stdout().lock();
     let done = match command {

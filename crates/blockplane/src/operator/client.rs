@@ -17,6 +17,7 @@ use crate::operator::error::{Error, Result};
 
 /// A monitor sends its greeting as soon as it has accepted; without one by then, the socket is no monitor.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(3);
+/// Bytes to read at once.
 const READ_BYTES: usize = 64 * 1024;
 /// Characters of a foreign protocol's data that an error message quotes.
 const QUOTED_CHARS: usize = 60;
@@ -27,13 +28,13 @@ pub struct Client {
     path: PathBuf,
     stream: UnixStream,
     /// Bytes that were read and not parsed yet.
-    input: Vec<u8>,
+    unparsed: Vec<u8>,
     /// Events that arrived and were not taken yet.
     events: VecDeque<Value>,
     /// Time limit for a reply; `None`: no limit.
     timeout: Option<Duration>,
     /// The `id` of the last command.
-    id: u64,
+    last_id: u64,
 }
 
 impl Client {
@@ -46,34 +47,38 @@ impl Client {
         let mut client = Client {
             path: path.to_owned(),
             stream,
-            input: Vec::new(),
+            unparsed: Vec::new(),
             events: VecDeque::new(),
             timeout,
-            id: 0,
+            last_id: 0,
         };
         client.read_greeting()?;
         client.execute("qmp_capabilities", Map::new())?;
         Ok(client)
     }
 
+    /// Waits for the greeting, by which a monitor is told from other sockets.
     fn read_greeting(&mut self) -> Result<()> {
-        let within = self
+        let time_limit = self
             .timeout
             .unwrap_or(GREETING_TIMEOUT)
             .min(GREETING_TIMEOUT);
-        match self.message(Some(Instant::now() + within)) {
+        match self.next_message(Some(Instant::now() + time_limit)) {
             Ok(Some(greeting)) if greeting.get("QMP").is_some() => Ok(()),
-            Ok(Some(other)) => Err(self.not_a_monitor(other.to_string().as_bytes())),
-            Ok(None) | Err(_) if !self.input.is_empty() => Err(self.not_a_monitor(&self.input)),
+            Ok(Some(other)) => Err(self.not_a_monitor_error(other.to_string().as_bytes())),
+            Ok(None) | Err(_) if !self.unparsed.is_empty() => {
+                Err(self.not_a_monitor_error(&self.unparsed))
+            }
             Ok(None) => Err(Error::NoGreeting {
                 path: self.path.clone(),
-                waited: within,
+                waited: time_limit,
             }),
             Err(error) => Err(error),
         }
     }
 
-    fn not_a_monitor(&self, received: &[u8]) -> Error {
+    /// The error that quotes what was received instead of a greeting.
+    fn not_a_monitor_error(&self, received: &[u8]) -> Error {
         let received = String::from_utf8_lossy(received);
         let received = received
             .chars()
@@ -105,24 +110,24 @@ impl Client {
     /// # Errors
     /// See [`Client::execute`].
     pub fn request(&mut self, mut request: Value) -> Result<Value> {
-        self.id += 1;
-        request["id"] = self.id.into();
+        self.last_id += 1;
+        request["id"] = self.last_id.into();
         self.send(&request)?;
         let until = self.timeout.map(|timeout| Instant::now() + timeout);
         loop {
-            let Some(mut answer) = self.message(until)? else {
+            let Some(mut message) = self.next_message(until)? else {
                 return Err(Error::Timeout {
                     command: command_name(&request),
                     waited: self.timeout.unwrap_or_default(),
                 });
             };
-            if answer.get("event").is_some() {
-                self.events.push_back(answer);
-            } else if let Some(value) = answer.get_mut("return") {
+            if message.get("event").is_some() {
+                self.events.push_back(message);
+            } else if let Some(value) = message.get_mut("return") {
                 return Ok(value.take());
             } else {
                 let text = |key: &str| {
-                    let text = answer.pointer(key).and_then(Value::as_str);
+                    let text = message.pointer(key).and_then(Value::as_str);
                     text.unwrap_or_default().to_owned()
                 };
                 return Err(Error::Command {
@@ -143,11 +148,12 @@ impl Client {
                 return Ok(event);
             }
             // Nothing else comes unasked.
-            let event = self.message(None)?;
+            let event = self.next_message(None)?;
             self.events.extend(event);
         }
     }
 
+    /// Writes a request as a line.
     fn send(&self, request: &Value) -> Result<()> {
         let line = format!("{request}\n");
         let sent = self
@@ -165,7 +171,7 @@ impl Client {
     }
 
     /// The next message; `None` if it does not arrive by `until`.
-    fn message(&mut self, until: Option<Instant>) -> Result<Option<Value>> {
+    fn next_message(&mut self, until: Option<Instant>) -> Result<Option<Value>> {
         let mut buffer = vec![0; READ_BYTES];
         loop {
             if let Some(message) = self.take_message()? {
@@ -176,11 +182,11 @@ impl Client {
                 return Ok(None);
             }
             let doing = || format!("read from {}", self.path.display());
-            let waits = self.stream.set_read_timeout(left);
-            waits.map_err(Error::io(doing()))?;
+            let limited = self.stream.set_read_timeout(left);
+            limited.map_err(Error::io(doing()))?;
             match self.stream.read(&mut buffer) {
                 Ok(0) => return Err(Error::Disconnected),
-                Ok(count) => self.input.extend(&buffer[..count]),
+                Ok(count) => self.unparsed.extend(&buffer[..count]),
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock | ErrorKind::TimedOut => return Ok(None),
                     ErrorKind::Interrupted if signals::termination_requested() => {
@@ -197,10 +203,10 @@ impl Client {
     /// A message that has arrived completely. It is parsed only after a line break, so that a long message is not
     /// parsed again with each piece of it.
     fn take_message(&mut self) -> Result<Option<Value>> {
-        if self.input.last() != Some(&b'\n') {
+        if self.unparsed.last() != Some(&b'\n') {
             return Ok(None);
         }
-        let mut values = serde_json::Deserializer::from_slice(&self.input).into_iter::<Value>();
+        let mut values = serde_json::Deserializer::from_slice(&self.unparsed).into_iter::<Value>();
         let found = match values.next() {
             None => return Ok(None),
             Some(Err(error)) if error.is_eof() => return Ok(None),
@@ -211,11 +217,12 @@ impl Client {
             Some(Ok(value)) => value,
         };
         let end = values.byte_offset();
-        self.input.drain(..end);
+        self.unparsed.drain(..end);
         Ok(Some(found))
     }
 }
 
+/// The name of the command in a request, for errors.
 fn command_name(request: &Value) -> String {
     let named = request.get("execute").or_else(|| request.get("exec-oob"));
     let named = named.and_then(Value::as_str);

@@ -22,13 +22,13 @@ impl Histogram {
     pub fn add(&mut self, other: &Histogram) {
         for &(end, count) in &other.0 {
             let at = self.0.partition_point(|&(mine, _)| mine < end);
-            let near = [at.checked_sub(1), Some(at)].into_iter().flatten();
-            let mut near = near.filter(|&index| {
+            let neighbours = [at.checked_sub(1), Some(at)].into_iter().flatten();
+            let mut candidates = neighbours.filter(|&index| {
                 self.0
                     .get(index)
                     .is_some_and(|&(mine, _)| same_bucket(mine, end))
             });
-            match near.next() {
+            match candidates.next() {
                 Some(index) => self.0[index].1 += count,
                 None => self.0.insert(at, (end, count)),
             }
@@ -37,33 +37,33 @@ impl Histogram {
 
     /// Counts since an earlier sample.
     pub fn since(&self, earlier: &Histogram) -> Histogram {
-        let before = |end: u64| {
+        let earlier_count = |end: u64| {
             let found = earlier
                 .0
                 .iter()
                 .find(|&&(other, _)| same_bucket(other, end));
             found.map_or(0, |&(_, count)| count)
         };
-        let new = self
+        let differences = self
             .0
             .iter()
-            .map(|&(end, count)| (end, count.saturating_sub(before(end))));
-        Histogram(new.filter(|&(_, count)| count > 0).collect())
+            .map(|&(end, count)| (end, count.saturating_sub(earlier_count(end))));
+        Histogram(differences.filter(|&(_, count)| count > 0).collect())
     }
 
     /// The time in nanoseconds that `percent` of the requests did not exceed; `None` without requests.
     pub fn percentile(&self, percent: f64) -> Option<f64> {
         let total: u64 = self.0.iter().map(|&(_, count)| count).sum();
-        let wanted = total as f64 * percent / 100.0;
-        let mut below = 0;
+        let rank = total as f64 * percent / 100.0;
+        let mut count_below = 0;
         for &(end, count) in &self.0 {
-            if (below + count) as f64 >= wanted {
+            if (count_below + count) as f64 >= rank {
                 // With 16 buckets per power of two, a bucket is a 17th to a 32nd of its end wide.
                 let start = end as f64 * (1.0 - 1.0 / 24.0);
-                let share = (wanted - below as f64) / count as f64;
+                let share = (rank - count_below as f64) / count as f64;
                 return Some(start + share * (end as f64 - start));
             }
-            below += count;
+            count_below += count;
         }
         None
     }

@@ -57,17 +57,20 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
         [] => &[Part::Exports, Part::Nodes, Part::Iothreads],
         parts => parts,
     };
-    let shown = if options.json {
+    let text = if options.json {
         let all: Map<String, Value> = parts
             .iter()
-            .map(|part| (part.name().to_owned(), replies.part(*part).clone()))
+            .map(|part| (part.name().to_owned(), replies.reply_of(*part).clone()))
             .collect();
         format!("{:#}", Value::from(all))
     } else {
-        let tables: Vec<String> = parts.iter().map(|part| replies.table(*part)).collect();
+        let tables: Vec<String> = parts
+            .iter()
+            .map(|part| replies.format_table(*part))
+            .collect();
         tables.join("\n").trim_end().to_owned()
     };
-    print(out, &shown)
+    print(out, &text)
 }
 
 impl Part {
@@ -82,6 +85,7 @@ impl Part {
 }
 
 impl Replies {
+    /// Queries a monitor.
     fn query(client: &mut Client) -> Result<Self> {
         let mut query = |command: &str| match client.execute(command, Map::new()) {
             Err(Error::Command { class, .. }) if class == "CommandNotFound" => Ok(json!(null)),
@@ -95,7 +99,8 @@ impl Replies {
         })
     }
 
-    fn part(&self, part: Part) -> &Value {
+    /// The reply that a table shows.
+    fn reply_of(&self, part: Part) -> &Value {
         match part {
             Part::Exports => &self.exports,
             Part::Nodes => &self.nodes,
@@ -104,8 +109,9 @@ impl Replies {
         }
     }
 
-    fn table(&self, part: Part) -> String {
-        if self.part(part).is_null() {
+    /// A table as text.
+    fn format_table(&self, part: Part) -> String {
+        if self.reply_of(part).is_null() {
             return format!("This monitor does not report {}\n", part.name());
         }
         match part {

@@ -44,7 +44,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     let request = match options.words.as_slice() {
         [] => None,
         _ if is_script => None,
-        words => Some(request::parse(words)?),
+        words => Some(request::parse_request(words)?),
     };
     let mut client = options.monitor.connect()?;
     if let Some(part) = &options.list {
@@ -54,17 +54,18 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
         run_script(&mut client, std::io::stdin().lock(), pretty, out)?;
     }
     if let Some(request) = request {
-        let reply = send(&mut client, &options.words, request)?;
-        print(out, &to_text(&reply, pretty))?;
+        let reply = send_request(&mut client, &options.words, request)?;
+        print(out, &format_json(&reply, pretty))?;
     }
     if !options.events {
         return Ok(());
     }
     loop {
-        print(out, &to_text(&client.event()?, pretty))?;
+        print(out, &format_json(&client.event()?, pretty))?;
     }
 }
 
+/// Prints the commands whose names contain `part`, for `--list`.
 fn print_commands(client: &mut Client, part: &str, out: &mut impl Write) -> Result<()> {
     let lines = schema::commands(&client.execute("query-qmp-schema", Map::new())?, part);
     if lines.is_empty() {
@@ -75,10 +76,10 @@ fn print_commands(client: &mut Client, part: &str, out: &mut impl Write) -> Resu
 }
 
 /// Sends a request that was made from `words`. An error gets a hint on how to write the argument.
-fn send(client: &mut Client, words: &[String], request: Value) -> Result<Value> {
+fn send_request(client: &mut Client, words: &[String], request: Value) -> Result<Value> {
     client.request(request).map_err(|error| match error {
         Error::Command { class, desc } => {
-            let hint = request::hint(words, &desc).map(|hint| format!(": {hint}"));
+            let hint = request::string_hint(words, &desc).map(|hint| format!(": {hint}"));
             let desc = desc + &hint.unwrap_or_default();
             Error::Command { class, desc }
         }
@@ -93,7 +94,7 @@ fn run_script(
     pretty: bool,
     out: &mut impl Write,
 ) -> Result<()> {
-    let interactive = std::io::stdin().is_terminal();
+    let is_interactive = std::io::stdin().is_terminal();
     for (number, line) in lines.lines().enumerate() {
         let line = line.map_err(Error::io("read standard input"))?;
         let line = line.trim();
@@ -103,11 +104,13 @@ fn run_script(
         let words = if line.starts_with('{') {
             vec![line.to_owned()]
         } else {
-            split(line)
+            split_words(line)
         };
-        match request::parse(&words).and_then(|request| send(client, &words, request)) {
-            Ok(reply) => print(out, &to_text(&reply, pretty))?,
-            Err(error @ (Error::Command { .. } | Error::InvalidRequest(_))) if interactive => {
+        match request::parse_request(&words)
+            .and_then(|request| send_request(client, &words, request))
+        {
+            Ok(reply) => print(out, &format_json(&reply, pretty))?,
+            Err(error @ (Error::Command { .. } | Error::InvalidRequest(_))) if is_interactive => {
                 print(out, &error.to_string())?
             }
             Err(Error::Command { class, desc }) => {
@@ -127,7 +130,7 @@ fn run_script(
 }
 
 /// Splits a line at blanks; single quotes keep blanks and are removed.
-fn split(line: &str) -> Vec<String> {
+fn split_words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quoted = false;
@@ -145,7 +148,8 @@ fn split(line: &str) -> Vec<String> {
     words
 }
 
-fn to_text(value: &Value, pretty: bool) -> String {
+/// JSON on one line, or indented.
+fn format_json(value: &Value, pretty: bool) -> String {
     if pretty {
         format!("{value:#}")
     } else {
@@ -159,9 +163,9 @@ mod tests {
 
     #[test]
     fn script_line_is_split_at_blanks_outside_quotes() {
-        assert_eq!(split("a  b=c\td"), ["a", "b=c", "d"]);
+        assert_eq!(split_words("a  b=c\td"), ["a", "b=c", "d"]);
         assert_eq!(
-            split("x n='a b' '' l='[1, \"2\"]'"),
+            split_words("x n='a b' '' l='[1, \"2\"]'"),
             ["x", "n=a b", "", "l=[1, \"2\"]"]
         );
     }

@@ -10,7 +10,7 @@ use crate::operator::sample::{Counters, Iothread, Lun, Sample, Statistics};
 /// Load of all exports and iothreads in the time between two samples.
 #[derive(Clone, Debug)]
 pub struct Rates {
-    pub(crate) time: Duration,
+    pub(crate) elapsed: Duration,
     pub(crate) exports: Vec<ExportRates>,
     pub(crate) iothreads: Vec<IothreadRates>,
 }
@@ -65,7 +65,7 @@ pub(crate) struct IothreadRates {
     pub sleeps: u64,
     pub submitted: u64,
     /// Requests per call; `None` without calls.
-    pub batch: Option<f64>,
+    pub mean_batch: Option<f64>,
     /// Percentage of polls that found something.
     pub poll_hits_percent: Option<f64>,
 }
@@ -74,7 +74,7 @@ impl Rates {
     /// The difference of two samples. An export or iothread that `earlier` lacks counts from 0.
     #[must_use]
     pub fn between(earlier: &Sample, now: &Sample) -> Self {
-        let time = now.at.saturating_duration_since(earlier.at);
+        let elapsed = now.taken_at.saturating_duration_since(earlier.taken_at);
         let exports = now.exports.iter().map(|export| {
             let before = earlier.exports.iter().find(|before| before.id == export.id);
             let mut load = Load::default();
@@ -82,22 +82,23 @@ impl Rates {
             for queue in &export.queues {
                 let before =
                     before.and_then(|before| before.queues.iter().find(|b| b.index == queue.index));
-                let one = Load::between(before.map(|before| &before.statistics), &queue.statistics);
-                load.add(&one);
+                let queue_load =
+                    Load::between(before.map(|before| &before.statistics), &queue.statistics);
+                load.add(&queue_load);
                 queues.push(QueueRates {
                     index: queue.index,
                     iothread: queue.iothread.clone(),
                     running: queue.running,
                     used: queue.running || queue.statistics.counters != Counters::default(),
-                    load: one,
+                    load: queue_load,
                 });
             }
             let luns = export.luns.iter().map(|lun| {
                 // Another disk at the same address has counters of its own.
-                let same = |before: &&Lun| {
+                let is_same_disk = |before: &&Lun| {
                     (before.target, before.lun, &before.node) == (lun.target, lun.lun, &lun.node)
                 };
-                let before = before.and_then(|before| before.luns.iter().find(same));
+                let before = before.and_then(|before| before.luns.iter().find(is_same_disk));
                 LunRates {
                     target: lun.target,
                     lun: lun.lun,
@@ -119,10 +120,10 @@ impl Rates {
                 .iothreads
                 .iter()
                 .find(|before| before.id == thread.id);
-            IothreadRates::between(before, thread, time)
+            IothreadRates::between(before, thread, elapsed)
         });
         Rates {
-            time,
+            elapsed,
             exports: exports.collect(),
             iothreads: iothreads.collect(),
         }
@@ -130,7 +131,7 @@ impl Rates {
 
     /// A count divided by the time; 0 if that is 0.
     pub(crate) fn per_second(&self, count: u64) -> f64 {
-        let seconds = self.time.as_secs_f64();
+        let seconds = self.elapsed.as_secs_f64();
         if seconds > 0.0 {
             count as f64 / seconds
         } else {
@@ -139,7 +140,7 @@ impl Rates {
     }
 
     /// The sum over all exports.
-    pub(crate) fn total(&self) -> Load {
+    pub(crate) fn total_load(&self) -> Load {
         let mut total = Load::default();
         for export in &self.exports {
             total.add(&export.load);
@@ -153,18 +154,18 @@ impl Rates {
         let exports = self.exports.iter().map(|export| {
             let used = export.queues.iter().filter(|queue| queue.used);
             let queues = used.map(|queue| {
-                let mut one = json!({"index": queue.index, "iothread": queue.iothread, "running": queue.running});
-                self.describe(&queue.load, &mut one);
-                one
+                let mut json = json!({"index": queue.index, "iothread": queue.iothread, "running": queue.running});
+                self.insert_load_members(&queue.load, &mut json);
+                json
             });
             let queues: Vec<Value> = queues.collect();
-            let mut one = json!({"export": export.id, "node-name": export.node, "connected": export.connected});
-            self.describe(&export.load, &mut one);
-            one["queues"] = queues.into();
+            let mut json = json!({"export": export.id, "node-name": export.node, "connected": export.connected});
+            self.insert_load_members(&export.load, &mut json);
+            json["queues"] = queues.into();
             if !export.luns.is_empty() {
-                one["luns"] = export.luns.iter().map(|lun| self.lun(lun)).collect();
+                json["luns"] = export.luns.iter().map(|lun| self.lun_to_json(lun)).collect();
             }
-            one
+            json
         });
         let exports: Vec<Value> = exports.collect();
         let iothreads = self.iothreads.iter().map(|thread| {
@@ -173,21 +174,23 @@ impl Rates {
                 "cpu_percent": thread.cpu_percent,
                 "sleeps": thread.sleeps,
                 "requests_submitted": thread.submitted,
-                "mean_batch": thread.batch,
+                "mean_batch": thread.mean_batch,
                 "poll_hits_percent": thread.poll_hits_percent,
             })
         });
         let iothreads: Vec<Value> = iothreads.collect();
-        json!({"seconds": self.time.as_secs_f64(), "exports": exports, "iothreads": iothreads})
+        json!({"seconds": self.elapsed.as_secs_f64(), "exports": exports, "iothreads": iothreads})
     }
 
-    fn lun(&self, lun: &LunRates) -> Value {
-        let mut one = json!({"target": lun.target, "lun": lun.lun, "node-name": lun.node});
-        self.describe(&lun.load, &mut one);
-        one
+    /// The rates of a unit as JSON.
+    fn lun_to_json(&self, lun: &LunRates) -> Value {
+        let mut json = json!({"target": lun.target, "lun": lun.lun, "node-name": lun.node});
+        self.insert_load_members(&lun.load, &mut json);
+        json
     }
 
-    fn describe(&self, load: &Load, into: &mut Value) {
+    /// Adds the members that describe a load to an object.
+    fn insert_load_members(&self, load: &Load, object: &mut Value) {
         let counters = &load.counters;
         for (key, count) in [
             ("reads", counters.reads),
@@ -199,18 +202,19 @@ impl Rates {
             ("write_bytes", counters.write_bytes),
             ("depth", load.depth),
         ] {
-            into[key] = count.into();
+            object[key] = count.into();
         }
-        into["iops"] = self.per_second(load.operations()).into();
-        into["mb_per_s"] = (self.per_second(load.bytes()) / 1e6).into();
-        into["mean_batch"] = load.batch().into();
+        object["iops"] = self.per_second(load.operations()).into();
+        object["mb_per_s"] = (self.per_second(load.bytes()) / 1e6).into();
+        object["mean_batch"] = load.mean_batch().into();
         for (key, percent) in [("latency_p50_us", 50.0), ("latency_p99_us", 99.0)] {
-            into[key] = load.latency.percentile(percent).map(|ns| ns / 1e3).into();
+            object[key] = load.latency.percentile(percent).map(|ns| ns / 1e3).into();
         }
     }
 }
 
 impl Load {
+    /// The increase of the counters since `before`, if there is one, or since 0.
     fn between(before: Option<&Statistics>, now: &Statistics) -> Self {
         let none = Statistics::default();
         let before = before.unwrap_or(&none);
@@ -235,14 +239,14 @@ impl Load {
     }
 
     /// Requests of all kinds, including failed ones.
-    fn requests(&self) -> u64 {
+    fn request_count(&self) -> u64 {
         let counters = &self.counters;
         self.operations() + counters.flushes + counters.discards + counters.failed
     }
 
     /// Requests per turn of a queue; `None` without turns.
-    pub(crate) fn batch(&self) -> Option<f64> {
-        ratio(self.requests(), self.turns)
+    pub(crate) fn mean_batch(&self) -> Option<f64> {
+        ratio(self.request_count(), self.turns)
     }
 
     /// Bytes read and written.
@@ -253,7 +257,7 @@ impl Load {
 
 impl Counters {
     /// Combines each counter with the other's.
-    fn map(self, other: Counters, with: fn(u64, u64) -> u64) -> Counters {
+    fn combine(self, other: Counters, with: fn(u64, u64) -> u64) -> Counters {
         Counters {
             reads: with(self.reads, other.reads),
             read_bytes: with(self.read_bytes, other.read_bytes),
@@ -267,33 +271,35 @@ impl Counters {
 
     /// Differences stop at 0: an export that was deleted and created again starts its counters at 0.
     fn since(self, before: Counters) -> Counters {
-        self.map(before, u64::saturating_sub)
+        self.combine(before, u64::saturating_sub)
     }
 
     fn add(&mut self, other: Counters) {
-        *self = self.map(other, u64::saturating_add);
+        *self = self.combine(other, u64::saturating_add);
     }
 }
 
 impl IothreadRates {
-    fn between(before: Option<&Iothread>, now: &Iothread, time: Duration) -> Self {
-        let since = |of: fn(&Iothread) -> u64| of(now).saturating_sub(before.map_or(0, of));
-        let submitted = since(|thread| thread.submitted);
-        let seconds = time.as_secs_f64();
-        let cpu = since(|thread| thread.cpu_ns) as f64 / 1e9;
+    /// The increase of the counters since `before`, if there is one, or since 0, in a time.
+    fn between(before: Option<&Iothread>, now: &Iothread, elapsed: Duration) -> Self {
+        let increase =
+            |counter: fn(&Iothread) -> u64| counter(now).saturating_sub(before.map_or(0, counter));
+        let submitted = increase(|thread| thread.submitted);
+        let seconds = elapsed.as_secs_f64();
+        let cpu_seconds = increase(|thread| thread.cpu_ns) as f64 / 1e9;
         IothreadRates {
             id: now.id.clone(),
             cpu_percent: if seconds > 0.0 {
-                100.0 * cpu / seconds
+                100.0 * cpu_seconds / seconds
             } else {
                 0.0
             },
-            sleeps: since(|thread| thread.sleeps),
+            sleeps: increase(|thread| thread.sleeps),
             submitted,
-            batch: ratio(submitted, since(|thread| thread.submit_calls)),
+            mean_batch: ratio(submitted, increase(|thread| thread.submit_calls)),
             poll_hits_percent: ratio(
-                since(|thread| thread.poll_hits),
-                since(|thread| thread.polls),
+                increase(|thread| thread.poll_hits),
+                increase(|thread| thread.polls),
             )
             .map(|share| 100.0 * share),
         }
@@ -301,8 +307,8 @@ impl IothreadRates {
 }
 
 /// A quotient; `None` for a divisor of 0.
-fn ratio(part: u64, of: u64) -> Option<f64> {
-    (of > 0).then(|| part as f64 / of as f64)
+fn ratio(dividend: u64, divisor: u64) -> Option<f64> {
+    (divisor > 0).then(|| dividend as f64 / divisor as f64)
 }
 
 #[cfg(test)]
@@ -348,13 +354,16 @@ mod tests {
         let [before, now] = two_samples();
         // Samples in reverse order: counters shrink only when their owner was created anew.
         let rates = Rates::between(&now, &before);
-        assert_eq!(rates.total().operations(), 0);
+        assert_eq!(rates.total_load().operations(), 0);
         assert_eq!(rates.per_second(7), 0.0);
         let new = Sample {
             exports: Vec::new(),
             iothreads: Vec::new(),
             ..before
         };
-        assert_eq!(Rates::between(&new, &now).total().operations(), 127_000);
+        assert_eq!(
+            Rates::between(&new, &now).total_load().operations(),
+            127_000
+        );
     }
 }

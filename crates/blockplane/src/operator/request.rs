@@ -8,13 +8,13 @@ use serde_json::{Map, Value, json};
 use crate::operator::error::{Error, Result};
 
 /// Parses a request, without `id`. A single word that begins with `{` is taken as the JSON of the request.
-pub(crate) fn parse(words: &[String]) -> Result<Value> {
+pub(crate) fn parse_request(words: &[String]) -> Result<Value> {
     match words {
-        [verbatim] if verbatim.trim_start().starts_with('{') => verbatim_request(verbatim),
+        [verbatim] if verbatim.trim_start().starts_with('{') => parse_verbatim(verbatim),
         [command, arguments @ ..] if !command.is_empty() && !command.contains(['=', '{', '"']) => {
             let mut request = json!({"execute": command});
             if !arguments.is_empty() {
-                request["arguments"] = self::arguments(arguments)?.into();
+                request["arguments"] = self::parse_arguments(arguments)?.into();
             }
             Ok(request)
         }
@@ -28,7 +28,7 @@ pub(crate) fn parse(words: &[String]) -> Result<Value> {
 
 /// How to write an argument that was taken as JSON where the daemon expects a string, such as a serial number of
 /// digits. `error` is the daemon's description.
-pub(crate) fn hint(words: &[String], error: &str) -> Option<String> {
+pub(crate) fn string_hint(words: &[String], error: &str) -> Option<String> {
     let key = error
         .strip_prefix("Invalid parameter type for '")?
         .strip_suffix("', expected: string")?;
@@ -40,7 +40,8 @@ pub(crate) fn hint(words: &[String], error: &str) -> Option<String> {
     ))
 }
 
-fn verbatim_request(text: &str) -> Result<Value> {
+/// Parses a request that is written as JSON.
+fn parse_verbatim(text: &str) -> Result<Value> {
     let parsed = serde_json::from_str::<Value>(text);
     let request = parsed.map_err(|error| {
         Error::InvalidRequest(format!("'{text}' is not JSON ({error}): a request looks like {{\"execute\": \"query-version\"}}"))
@@ -53,20 +54,21 @@ fn verbatim_request(text: &str) -> Result<Value> {
     Ok(request)
 }
 
-fn arguments(words: &[String]) -> Result<Map<String, Value>> {
+/// Parses words `KEY=VALUE` to the arguments of a command.
+fn parse_arguments(words: &[String]) -> Result<Map<String, Value>> {
     let mut arguments = Map::new();
     for word in words {
-        let parts = word.split_once('=').filter(|(key, _)| {
+        let pair = word.split_once('=').filter(|(key, _)| {
             let mut names = key.split('.');
             names.all(|name| !name.is_empty())
         });
-        let Some((key, text)) = parts else {
+        let Some((key, text)) = pair else {
             return Err(Error::InvalidRequest(format!(
                 "'{word}' is not an argument: KEY=VALUE is expected, such as id=io0 or cache.direct=true"
             )));
         };
         let value = serde_json::from_str(text).unwrap_or_else(|_| text.into());
-        if !insert(&mut arguments, key, value) {
+        if !insert_nested(&mut arguments, key, value) {
             return Err(Error::InvalidRequest(format!(
                 "'{word}': {key} is given twice, or is both a value and a group of values"
             )));
@@ -74,24 +76,24 @@ fn arguments(words: &[String]) -> Result<Map<String, Value>> {
     }
     let lists = arguments
         .into_iter()
-        .map(|(key, value)| (key, with_lists(value)));
+        .map(|(key, value)| (key, groups_to_lists(value)));
     Ok(lists.collect())
 }
 
-/// Inserts at a dotted key; false if that key is taken.
-fn insert(into: &mut Map<String, Value>, key: &str, value: Value) -> bool {
+/// Inserts a value at a dotted key; false if that key is taken.
+fn insert_nested(into: &mut Map<String, Value>, key: &str, value: Value) -> bool {
     match key.split_once('.') {
         None => into.insert(key.to_owned(), value).is_none(),
         Some((group, rest)) => {
             let group = into.entry(group).or_insert_with(|| Map::new().into());
             let group = group.as_object_mut();
-            group.is_some_and(|group| insert(group, rest, value))
+            group.is_some_and(|group| insert_nested(group, rest, value))
         }
     }
 }
 
 /// Turns groups whose keys count from 0 into lists.
-fn with_lists(value: Value) -> Value {
+fn groups_to_lists(value: Value) -> Value {
     let Value::Object(group) = value else {
         return value;
     };
@@ -100,14 +102,16 @@ fn with_lists(value: Value) -> Value {
     for (key, value) in &group {
         let index = key.parse::<usize>().ok().filter(|index| *index < len);
         if let Some(index) = index {
-            numbered[index] = Some(with_lists(value.clone()));
+            numbered[index] = Some(groups_to_lists(value.clone()));
         }
     }
     match numbered.into_iter().collect::<Option<Vec<Value>>>() {
         Some(list) if len > 0 => list.into(),
         _ => {
             let group = group.into_iter();
-            group.map(|(key, value)| (key, with_lists(value))).collect()
+            group
+                .map(|(key, value)| (key, groups_to_lists(value)))
+                .collect()
         }
     }
 }
@@ -118,7 +122,7 @@ mod tests {
 
     fn parsed(words: &[&str]) -> std::result::Result<Value, String> {
         let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-        parse(&words).map_err(|error| error.to_string())
+        parse_request(&words).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -161,7 +165,7 @@ mod tests {
     fn hint_quotes_a_number_where_a_string_is_expected() {
         let words = ["export-add", "id=e", "addr.str=5"].map(str::to_owned);
         let error = "Invalid parameter type for 'addr.str', expected: string";
-        let hint = hint(&words, error).unwrap();
+        let hint = string_hint(&words, error).unwrap();
         assert!(
             hint.ends_with("write 'addr.str=\"5\"', including the quotes"),
             "{hint}"
@@ -172,7 +176,7 @@ mod tests {
             json!("5")
         );
         for other in ["Invalid parameter type for 'id', expected: integer", "no"] {
-            assert_eq!(super::hint(&words, other), None);
+            assert_eq!(super::string_hint(&words, other), None);
         }
     }
 

@@ -11,7 +11,8 @@ use crate::operator::histogram::Histogram;
 /// All counters, and the time when they were read.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    pub(crate) at: Instant,
+    /// When the counters were read.
+    pub(crate) taken_at: Instant,
     pub(crate) exports: Vec<Export>,
     pub(crate) iothreads: Vec<Iothread>,
 }
@@ -95,93 +96,102 @@ impl Sample {
             reply => reply,
         };
         let iothreads = query("query-iothreads")?;
-        let sent = Instant::now();
+        let sent_at = Instant::now();
         let exports = query("query-blockstats")?;
         // The daemon read the counters somewhere in between; the middle is the best estimate.
-        let at = sent + sent.elapsed() / 2;
+        let taken_at = sent_at + sent_at.elapsed() / 2;
         Ok(Sample {
-            at,
-            exports: list(&exports).iter().map(export).collect(),
-            iothreads: list(&iothreads).iter().map(iothread).collect(),
+            taken_at,
+            exports: items(&exports).iter().map(read_export).collect(),
+            iothreads: items(&iothreads).iter().map(read_iothread).collect(),
         })
     }
 }
 
-fn list(value: &Value) -> &[Value] {
+/// The items of a list; none if it is missing.
+fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-fn count(value: &Value) -> u64 {
+/// A number; 0 if it is missing.
+fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
 }
 
+/// A string; empty if it is missing.
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn export(entry: &Value) -> Export {
+/// Reads an export's `BlockStats`.
+fn read_export(entry: &Value) -> Export {
     Export {
         id: text(&entry["export"]),
         node: text(&entry["node-name"]),
         connected: entry["connected"] == true,
-        queues: list(&entry["queues"]).iter().map(queue).collect(),
-        luns: list(&entry["luns"]).iter().map(lun).collect(),
+        queues: items(&entry["queues"]).iter().map(read_queue).collect(),
+        luns: items(&entry["luns"]).iter().map(read_lun).collect(),
     }
 }
 
-fn queue(entry: &Value) -> Queue {
+/// Reads a queue's `BlockQueueStats`.
+fn read_queue(entry: &Value) -> Queue {
     Queue {
-        index: count(&entry["index"]),
+        index: number(&entry["index"]),
         iothread: text(&entry["iothread"]),
         running: entry["running"] == true,
-        statistics: statistics(entry),
+        statistics: read_statistics(entry),
     }
 }
 
-fn lun(entry: &Value) -> Lun {
+/// Reads a unit's `BlockLunStats`.
+fn read_lun(entry: &Value) -> Lun {
     Lun {
-        target: count(&entry["target"]),
-        lun: count(&entry["lun"]),
+        target: number(&entry["target"]),
+        lun: number(&entry["lun"]),
         node: text(&entry["node-name"]),
-        statistics: statistics(entry),
+        statistics: read_statistics(entry),
     }
 }
 
-fn statistics(entry: &Value) -> Statistics {
+/// Reads the statistics that entries of queues and of units have in common.
+fn read_statistics(entry: &Value) -> Statistics {
     let stats = &entry["stats"];
     let mut latency = Histogram::default();
     for kind in ["read", "write"] {
-        let of = &entry["latency"][kind];
-        let [ends, counts] = ["bounds", "counts"].map(|key| list(&of[key]).iter().map(count));
+        let histogram = &entry["latency"][kind];
+        let [ends, counts] =
+            ["bounds", "counts"].map(|key| items(&histogram[key]).iter().map(number));
         latency.add(&Histogram::new(ends, counts));
     }
     let failed = ["rd", "wr", "flush", "unmap"]
-        .map(|kind| count(&stats[format!("failed_{kind}_operations")]));
+        .map(|kind| number(&stats[format!("failed_{kind}_operations")]));
     Statistics {
-        depth: count(&entry["depth"]),
-        turns: count(&entry["turns"]),
+        depth: number(&entry["depth"]),
+        turns: number(&entry["turns"]),
         counters: Counters {
-            reads: count(&stats["rd_operations"]),
-            read_bytes: count(&stats["rd_bytes"]),
-            writes: count(&stats["wr_operations"]),
-            write_bytes: count(&stats["wr_bytes"]),
-            flushes: count(&stats["flush_operations"]),
-            discards: count(&stats["unmap_operations"]),
+            reads: number(&stats["rd_operations"]),
+            read_bytes: number(&stats["rd_bytes"]),
+            writes: number(&stats["wr_operations"]),
+            write_bytes: number(&stats["wr_bytes"]),
+            flushes: number(&stats["flush_operations"]),
+            discards: number(&stats["unmap_operations"]),
             failed: failed.iter().sum(),
         },
         latency,
     }
 }
 
-fn iothread(entry: &Value) -> Iothread {
-    let of = |key: &str| count(&entry["stats"][key]);
+/// Reads an iothread's `IOThreadInfo`.
+fn read_iothread(entry: &Value) -> Iothread {
+    let counter = |key: &str| number(&entry["stats"][key]);
     Iothread {
         id: text(&entry["id"]),
-        cpu_ns: of("cpu-time-ns"),
-        sleeps: of("sleeps"),
-        polls: of("polls"),
-        poll_hits: of("poll-hits"),
-        submitted: of("requests-submitted"),
-        submit_calls: of("submit-calls"),
+        cpu_ns: counter("cpu-time-ns"),
+        sleeps: counter("sleeps"),
+        polls: counter("polls"),
+        poll_hits: counter("poll-hits"),
+        submitted: counter("requests-submitted"),
+        submit_calls: counter("submit-calls"),
     }
 }

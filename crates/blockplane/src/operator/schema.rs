@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 /// Nested objects are written out to this depth.
-const DEPTH: usize = 3;
+const MAX_DEPTH: usize = 3;
 
 /// The entries of a schema by their names.
-struct Types<'a>(HashMap<&'a str, &'a Value>);
+struct SchemaEntries<'a>(HashMap<&'a str, &'a Value>);
 
 /// All commands with their arguments, or those whose names contain `part`; optional ones in brackets.
 #[must_use]
@@ -22,9 +22,10 @@ pub fn events(schema: &Value) -> Vec<String> {
     lines_of_kind(schema, "event", "")
 }
 
+/// A line for each entry of a kind whose name contains `part`, sorted.
 fn lines_of_kind(schema: &Value, kind: &str, part: &str) -> Vec<String> {
     let entries = schema.as_array().map_or(&[] as &[Value], Vec::as_slice);
-    let types = Types(
+    let by_name = SchemaEntries(
         entries
             .iter()
             .map(|entry| (text(entry, "name"), entry))
@@ -35,7 +36,7 @@ fn lines_of_kind(schema: &Value, kind: &str, part: &str) -> Vec<String> {
         .filter(|entry| text(entry, "name").contains(part))
         .map(|entry| {
             let mut line = text(entry, "name").to_owned();
-            types.arguments(text(entry, "arg-type"), "", DEPTH, &mut line);
+            by_name.append_arguments(text(entry, "arg-type"), "", MAX_DEPTH, &mut line);
             line
         })
         .collect();
@@ -43,29 +44,35 @@ fn lines_of_kind(schema: &Value, kind: &str, part: &str) -> Vec<String> {
     lines
 }
 
-impl Types<'_> {
-    /// Appends ` KEY=TYPE [KEY=TYPE]` for each member.
-    fn arguments(&self, name: &str, prefix: &str, depth: usize, line: &mut String) {
+impl SchemaEntries<'_> {
+    /// Appends ` KEY=TYPE [KEY=TYPE]` for the members of the object type `name`, with `prefix` before each key.
+    fn append_arguments(&self, name: &str, prefix: &str, depth: usize, line: &mut String) {
         let Some(object) = self.0.get(name) else {
             return;
         };
         for member in list(object, "members") {
             let key = format!("{prefix}{}", text(member, "name"));
-            let of = text(member, "type");
-            let nested = self.0.get(of).is_some_and(|of| of["meta-type"] == "object");
+            let member_type = text(member, "type");
+            let nested = self
+                .0
+                .get(member_type)
+                .is_some_and(|entry| entry["meta-type"] == "object");
             if nested && depth > 1 {
-                self.arguments(of, &format!("{key}."), depth - 1, line);
+                self.append_arguments(member_type, &format!("{key}."), depth - 1, line);
                 continue;
             }
             let (open, close) = match member.get("default") {
                 Some(_) => ("[", "]"),
                 None => ("", ""),
             };
-            line.push_str(&format!(" {open}{key}={}{close}", self.notation(of)));
+            line.push_str(&format!(
+                " {open}{key}={}{close}",
+                self.type_notation(member_type)
+            ));
         }
         for variant in list(object, "variants") {
             let mut members = String::new();
-            self.arguments(text(variant, "type"), prefix, depth, &mut members);
+            self.append_arguments(text(variant, "type"), prefix, depth, &mut members);
             if !members.is_empty() {
                 let tag = text(object, "tag");
                 line.push_str(&format!(
@@ -77,20 +84,20 @@ impl Types<'_> {
     }
 
     /// The notation for a value of a type.
-    fn notation(&self, name: &str) -> String {
+    fn type_notation(&self, name: &str) -> String {
         let Some(entry) = self.0.get(name) else {
             return name.to_owned();
         };
         match text(entry, "meta-type") {
             "builtin" => text(entry, "name").to_owned(),
-            "array" => format!("[{}]", self.notation(text(entry, "element-type"))),
+            "array" => format!("[{}]", self.type_notation(text(entry, "element-type"))),
             "enum" => {
                 let words = list(entry, "values").iter().filter_map(Value::as_str);
                 words.collect::<Vec<_>>().join("|")
             }
             "alternate" => {
                 let members = list(entry, "members").iter();
-                let shown = members.map(|member| self.notation(text(member, "type")));
+                let shown = members.map(|member| self.type_notation(text(member, "type")));
                 shown.collect::<Vec<_>>().join("|")
             }
             _ => "{…}".to_owned(),

@@ -15,20 +15,21 @@ pub(crate) struct Table {
     columns: Vec<(&'static str, Align)>,
     rows: Vec<Vec<String>>,
     /// The text that replaces a table without rows.
-    empty: &'static str,
+    text_if_empty: &'static str,
 }
 
 impl Table {
-    pub fn new(columns: &[(&'static str, Align)], empty: &'static str) -> Self {
+    /// Creates a table without rows.
+    pub fn new(columns: &[(&'static str, Align)], text_if_empty: &'static str) -> Self {
         Table {
             columns: columns.to_vec(),
             rows: Vec::new(),
-            empty,
+            text_if_empty,
         }
     }
 
     /// Appends a row; an empty cell is shown as a dash.
-    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+    pub fn add_row(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells = cells.into_iter().map(|cell| {
             if cell.is_empty() {
                 "-".to_owned()
@@ -43,20 +44,20 @@ impl Table {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.rows.is_empty() {
-            return writeln!(f, "{}", self.empty);
+            return writeln!(f, "{}", self.text_if_empty);
         }
         let headings: Vec<String> = self
             .columns
             .iter()
             .map(|(name, _)| (*name).to_owned())
             .collect();
-        let all = || std::iter::once(&headings).chain(&self.rows);
+        let all_rows = || std::iter::once(&headings).chain(&self.rows);
         let width = |column: usize| {
-            let cells = all().filter_map(|row| row.get(column));
+            let cells = all_rows().filter_map(|row| row.get(column));
             cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..headings.len()).map(width).collect();
-        for row in all() {
+        for row in all_rows() {
             let mut line = String::new();
             for ((cell, width), (_, align)) in row.iter().zip(&widths).zip(&self.columns) {
                 if !line.is_empty() {
@@ -88,8 +89,8 @@ mod tests {
             "nothing",
         );
         assert_eq!(table.to_string(), "nothing\n");
-        table.row(["a".into(), "10 GiB".into(), "/a".into()]);
-        table.row(["disk0".into(), String::new(), "ü".into()]);
+        table.add_row(["a".into(), "10 GiB".into(), "/a".into()]);
+        table.add_row(["disk0".into(), String::new(), "ü".into()]);
         let expected = "\
 NAME     SIZE  FILE
 a      10 GiB  /a

@@ -36,7 +36,7 @@ pub(crate) fn statistics(operations: u64) -> Statistics {
 
 /// Two samples, two seconds apart: export `busy` with 100,000 and 20,000 operations on its queues, `idle` with none.
 pub(crate) fn two_samples() -> [Sample; 2] {
-    let at = Instant::now();
+    let first_taken_at = Instant::now();
     [0, 1].map(|index| {
         let export = |id: &str, queues| Export {
             id: id.to_owned(),
@@ -46,7 +46,7 @@ pub(crate) fn two_samples() -> [Sample; 2] {
             luns: Vec::new(),
         };
         Sample {
-            at: at + Duration::from_secs(2) * index,
+            taken_at: first_taken_at + Duration::from_secs(2) * index,
             exports: vec![
                 export("idle", vec![Queue::default()]),
                 export(

@@ -17,7 +17,7 @@ use crate::operator::error::{Error, Result};
 use crate::operator::rates::Rates;
 use crate::operator::sample::Sample;
 use sampler::Sampler;
-use screen::{Line, Room, Style, View};
+use screen::{Line, ScreenSize, Style, View};
 use terminal::{Key, Terminal};
 
 /// The command line of `blockplane top`.
@@ -27,7 +27,7 @@ pub struct Options {
     #[command(flatten)]
     pub monitor: Monitor,
     /// Length of an interval
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
     pub interval: Duration,
     /// Show one interval and end
     #[arg(long)]
@@ -43,7 +43,8 @@ pub struct Options {
     pub svg: Option<PathBuf>,
 }
 
-fn interval(text: &str) -> std::result::Result<Duration, String> {
+/// Parses the length of an interval, which must be long enough for a reply.
+fn parse_interval(text: &str) -> std::result::Result<Duration, String> {
     time::at_least_ms(100, text)
 }
 
@@ -54,15 +55,15 @@ fn interval(text: &str) -> std::result::Result<Duration, String> {
 pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     let mut client = options.monitor.connect()?;
     if options.once {
-        return once(options, &mut client, out);
+        return show_once(options, &mut client, out);
     }
     signals::handle_termination();
-    let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
     let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    match if dumb || !is_terminal {
+    match if is_dumb || !is_terminal {
         print_intervals(options, &mut client, out)
     } else {
-        interactive(options, client)
+        run_interactive(options, client)
     } {
         // Ctrl-C is the usual way to end it.
         Err(Error::Interrupted) => Ok(()),
@@ -70,9 +71,10 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     }
 }
 
-fn view(options: &Options) -> View {
+/// What the options show before any key is pressed.
+fn initial_view(options: &Options) -> View {
     View {
-        queues: options.queues,
+        shows_queues: options.queues,
         ..View::default()
     }
 }
@@ -83,19 +85,20 @@ fn title(options: &Options) -> String {
 
 /// The lines without styles; names are truncated only for a terminal.
 fn plain_lines(options: &Options, rates: &Rates) -> Vec<Line> {
-    let room = Room {
-        columns: terminal::size().map(|(columns, _)| columns),
+    let size = ScreenSize {
+        columns: terminal::reported_size().map(|(columns, _)| columns),
         rows: None,
     };
-    screen::lines(&title(options), rates, &view(options), room)
+    screen::layout(&title(options), rates, &initial_view(options), size)
 }
 
-fn text(lines: &[Line]) -> String {
+fn join_lines(lines: &[Line]) -> String {
     let lines: Vec<&str> = lines.iter().map(|line| line.text.trim_end()).collect();
     lines.join("\n")
 }
 
-fn once(options: &Options, client: &mut Client, out: &mut impl Write) -> Result<()> {
+/// Prints one interval, for `--once`.
+fn show_once(options: &Options, client: &mut Client, out: &mut impl Write) -> Result<()> {
     let before = Sample::take(client)?;
     std::thread::sleep(options.interval);
     let rates = Rates::between(&before, &Sample::take(client)?);
@@ -110,7 +113,7 @@ fn once(options: &Options, client: &mut Client, out: &mut impl Write) -> Result<
     let text = if options.json {
         format!("{:#}", rates.json())
     } else {
-        text(&lines)
+        join_lines(&lines)
     };
     print(out, &text)
 }
@@ -121,84 +124,85 @@ fn print_intervals(options: &Options, client: &mut Client, out: &mut impl Write)
     while signals::sleep(options.interval) {
         let now = Sample::take(client)?;
         let lines = plain_lines(options, &Rates::between(&before, &now));
-        print(out, &format!("{}\n", text(&lines)))?;
+        print(out, &format!("{}\n", join_lines(&lines)))?;
         before = now;
     }
     Err(Error::Interrupted)
 }
 
 /// Draws on a terminal and handles keys.
-fn interactive(options: &Options, mut client: Client) -> Result<()> {
-    let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let mut view = view(options);
+fn run_interactive(options: &Options, mut client: Client) -> Result<()> {
+    let has_colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let mut view = initial_view(options);
     let mut before = Sample::take(&mut client)?;
     let mut rates = Rates::between(&before, &before);
-    let mut due = Instant::now() + options.interval;
+    let mut next_sample_at = Instant::now() + options.interval;
     let mut sampler = Sampler::start(client)?;
     signals::handle_terminal();
     let mut terminal = Terminal::open()?;
     loop {
-        view.waited = sampler.waited().unwrap_or_default();
-        draw(&mut terminal, &title(options), &rates, &view, colour)?;
-        let left = due.saturating_duration_since(Instant::now());
-        let wait = match sampler.waited() {
+        view.unanswered_for = sampler.pending_for().unwrap_or_default();
+        draw(&mut terminal, &title(options), &rates, &view, has_colour)?;
+        let left = next_sample_at.saturating_duration_since(Instant::now());
+        let wait = match sampler.pending_for() {
             None => left.min(signals::POLL_INTERVAL),
             Some(_) => signals::POLL_INTERVAL,
         };
-        for key in terminal.keys(sampler.ready(), wait)? {
+        for key in terminal.read_keys(sampler.ready_fd(), wait)? {
             if key == Key::Quit {
                 return Ok(());
             }
-            view.press(key);
+            view.apply_key(key);
         }
         if signals::termination_requested() {
             return Err(Error::Interrupted);
         }
-        let stopped = signals::take_suspend_request();
-        if stopped {
-            terminal.leave();
+        let was_suspended = signals::take_suspend_request();
+        if was_suspended {
+            terminal.leave_drawing_mode();
             signals::suspend();
         }
-        if signals::take_resumed() || stopped {
-            terminal.enter()?;
+        if signals::take_resumed() || was_suspended {
+            terminal.enter_drawing_mode()?;
         }
-        if let Some(sample) = sampler.take() {
+        if let Some(sample) = sampler.take_sample() {
             let now = sample?;
             if !view.paused {
                 rates = Rates::between(&before, &now);
             }
             before = now;
-            due = Instant::now() + options.interval;
+            next_sample_at = Instant::now() + options.interval;
         }
-        if Instant::now() >= due && sampler.waited().is_none() {
-            sampler.request();
+        if Instant::now() >= next_sample_at && sampler.pending_for().is_none() {
+            sampler.request_sample();
         }
     }
 }
 
+/// Lays out the screen and draws it, with the keys in the last line.
 fn draw(
     terminal: &mut Terminal,
     title: &str,
     rates: &Rates,
     view: &View,
-    colour: bool,
+    has_colour: bool,
 ) -> Result<()> {
     let (columns, rows) = terminal.size();
-    let room = Room {
+    let size = ScreenSize {
         columns: Some(columns),
         rows: Some(rows.saturating_sub(1)),
     };
-    let mut lines = screen::lines(title, rates, view, room);
-    let help = "q quit  space pause  tab queues  left/right sort  up/down scroll";
+    let mut lines = screen::layout(title, rates, view, size);
+    let keys = "q quit  space pause  tab queues  left/right sort  up/down scroll";
     lines.push(Line {
-        text: help.to_owned(),
+        text: keys.to_owned(),
         style: Style::Heading,
     });
-    terminal.draw(styled(&lines, columns, colour))
+    terminal.draw(style_lines(&lines, columns, has_colour))
 }
 
 /// The lines truncated to the terminal's width, with headings and totals highlighted.
-fn styled(lines: &[Line], columns: usize, colour: bool) -> String {
+fn style_lines(lines: &[Line], columns: usize, has_colour: bool) -> String {
     let lines = lines.iter().map(|line| {
         let text: String = line
             .text
@@ -207,8 +211,8 @@ fn styled(lines: &[Line], columns: usize, colour: bool) -> String {
             .take(columns)
             .collect();
         match line.style {
-            Style::Heading if colour => format!("\x1b[1;36m{text}\x1b[0m"),
-            Style::Total if colour => format!("\x1b[1m{text}\x1b[0m"),
+            Style::Heading if has_colour => format!("\x1b[1;36m{text}\x1b[0m"),
+            Style::Total if has_colour => format!("\x1b[1m{text}\x1b[0m"),
             _ => text,
         }
     });

@@ -34,7 +34,7 @@ pub(crate) fn format_count(count: u64) -> String {
 }
 
 /// A rate with about three significant digits, in at most seven characters: `12,345`, `0.53`, `1.02M`.
-pub(crate) fn format_figure(value: f64) -> String {
+pub(crate) fn format_rate(value: f64) -> String {
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -117,7 +117,7 @@ mod tests {
             (12_345_678.0, "12.3M"),
             (123_456_789.0, "123.5M"),
         ] {
-            assert_eq!(format_figure(value), text);
+            assert_eq!(format_rate(value), text);
             // A blank stays between two columns, the narrowest of which has eight.
             assert!(text.len() <= 7, "{text}");
         }

@@ -43,15 +43,16 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
         arguments.insert("binary".to_owned(), binary.into());
     }
     let upgraded = client.execute("upgrade", arguments)?;
-    let shown = if options.json {
+    let text = if options.json {
         format!("{upgraded:#}")
     } else {
-        summary(&upgraded)
+        outcome_text(&upgraded)
     };
-    print(out, &shown)
+    print(out, &text)
 }
 
-fn summary(upgraded: &Value) -> String {
+/// The outcome for people.
+fn outcome_text(upgraded: &Value) -> String {
     let number = |name: &str| upgraded[name].as_u64().unwrap_or_default();
     let pause = units::format_ns(number("pause-us").saturating_mul(1000));
     format!(
@@ -69,7 +70,7 @@ mod tests {
     fn summary_shows_the_new_process_and_the_pause() {
         let upgraded = json!({"pid": 12, "pause-us": 1500});
         assert_eq!(
-            summary(&upgraded),
+            outcome_text(&upgraded),
             "upgraded to process 12; queues were paused for 1.5 ms"
         );
     }

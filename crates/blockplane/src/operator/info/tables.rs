@@ -15,11 +15,12 @@ fn oldest_first(list: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// The entry whose member `key` is `value`.
-fn find<'a>(list: &'a Value, key: &str, value: &Value) -> Option<&'a Value> {
+fn find_entry<'a>(list: &'a Value, key: &str, value: &Value) -> Option<&'a Value> {
     list.as_array()?.iter().find(|entry| entry[key] == *value)
 }
 
-fn text(value: &Value) -> String {
+/// A value as text; empty without a value.
+fn value_text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
@@ -28,15 +29,17 @@ fn text(value: &Value) -> String {
 }
 
 /// A number as text; empty without a number.
-fn figure(value: &Value, how: fn(u64) -> String) -> String {
-    value.as_u64().map(how).unwrap_or_default()
+fn number_text(value: &Value, format: fn(u64) -> String) -> String {
+    value.as_u64().map(format).unwrap_or_default()
 }
 
-fn yes_no(value: &Value) -> String {
+/// A truth value as text; empty without a value.
+fn yes_no_text(value: &Value) -> String {
     let shown = value.as_bool().map(|yes| if yes { "yes" } else { "no" });
     shown.unwrap_or_default().to_owned()
 }
 
+/// The table of exports with their front-ends.
 pub(super) fn exports(replies: &Replies) -> String {
     let columns = [
         ("EXPORT", Left),
@@ -49,9 +52,9 @@ pub(super) fn exports(replies: &Replies) -> String {
     ];
     let mut table = Table::new(&columns, "No exports: nothing can connect");
     for export in oldest_first(&replies.exports) {
-        let node = find(&replies.nodes, "node-name", &export["node-name"]);
+        let node = find_entry(&replies.nodes, "node-name", &export["node-name"]);
         let size = node.map_or(&Value::Null, |node| &node["image"]["virtual-size"]);
-        let stats = find(&replies.stats, "export", &export["id"]).unwrap_or(&Value::Null);
+        let stats = find_entry(&replies.stats, "export", &export["id"]).unwrap_or(&Value::Null);
         let queues = stats["queues"].as_array();
         let front_end = match stats["connected"].as_bool() {
             _ if export["shutting-down"] == true => "ending",
@@ -61,26 +64,27 @@ pub(super) fn exports(replies: &Replies) -> String {
             Some(false) => "none",
             None => "",
         };
-        let names = queues
+        let iothreads = queues
             .into_iter()
             .flatten()
             .filter_map(|queue| queue["iothread"].as_str());
-        let names: BTreeSet<&str> = names.collect();
-        table.row([
-            text(&export["id"]),
-            text(&export["node-name"]),
-            figure(size, format_bytes),
+        let iothreads: BTreeSet<&str> = iothreads.collect();
+        table.add_row([
+            value_text(&export["id"]),
+            value_text(&export["node-name"]),
+            number_text(size, format_bytes),
             queues
                 .map(|queues| queues.len().to_string())
                 .unwrap_or_default(),
             front_end.to_owned(),
-            Vec::from_iter(names).join(","),
-            text(&export["socket"]),
+            Vec::from_iter(iothreads).join(","),
+            value_text(&export["socket"]),
         ]);
     }
     table.to_string()
 }
 
+/// The table of nodes.
 pub(super) fn nodes(replies: &Replies) -> String {
     let columns = [
         ("NODE", Left),
@@ -94,19 +98,20 @@ pub(super) fn nodes(replies: &Replies) -> String {
     let mut table = Table::new(&columns, "No nodes: there is nothing to export");
     for node in oldest_first(&replies.nodes) {
         let writable = node["ro"].as_bool().map(|read_only| !read_only);
-        table.row([
-            text(&node["node-name"]),
-            text(&node["drv"]),
-            figure(&node["image"]["virtual-size"], format_bytes),
-            figure(&node["image"]["actual-size"], format_bytes),
-            yes_no(&node["cache"]["direct"]),
-            yes_no(&writable.into()),
-            text(&node["file"]),
+        table.add_row([
+            value_text(&node["node-name"]),
+            value_text(&node["drv"]),
+            number_text(&node["image"]["virtual-size"], format_bytes),
+            number_text(&node["image"]["actual-size"], format_bytes),
+            yes_no_text(&node["cache"]["direct"]),
+            yes_no_text(&writable.into()),
+            value_text(&node["file"]),
         ]);
     }
     table.to_string()
 }
 
+/// The table of iothreads with their settings and counters.
 pub(super) fn iothreads(replies: &Replies) -> String {
     let columns = [
         ("IOTHREAD", Left),
@@ -126,25 +131,25 @@ pub(super) fn iothreads(replies: &Replies) -> String {
             .as_array()
             .map(|cpus| match cpus.len() {
                 0 => "any".to_owned(),
-                _ => cpus.iter().map(text).collect::<Vec<_>>().join(","),
+                _ => cpus.iter().map(value_text).collect::<Vec<_>>().join(","),
             });
         let batch = ratio(&stats["requests-submitted"], &stats["submit-calls"]);
         let hits = ratio(&stats["poll-hits"], &stats["polls"]);
-        let limit = |value: u64| {
+        let limit_text = |value: u64| {
             if value == 0 {
                 "default".to_owned()
             } else {
                 value.to_string()
             }
         };
-        table.row([
-            text(&iothread["id"]),
-            text(&iothread["thread-id"]),
-            figure(&iothread["poll-max-ns"], format_ns),
-            figure(&iothread["poll-cpu-max"], |percent| format!("{percent} %")),
-            figure(&iothread["aio-max-batch"], limit),
+        table.add_row([
+            value_text(&iothread["id"]),
+            value_text(&iothread["thread-id"]),
+            number_text(&iothread["poll-max-ns"], format_ns),
+            number_text(&iothread["poll-cpu-max"], |percent| format!("{percent} %")),
+            number_text(&iothread["aio-max-batch"], limit_text),
             cpus.unwrap_or_default(),
-            figure(&stats["cpu-time-ns"], format_ns),
+            number_text(&stats["cpu-time-ns"], format_ns),
             batch.map(|batch| format!("{batch:.1}")).unwrap_or_default(),
             hits.map(|hits| format!("{:.0} %", 100.0 * hits))
                 .unwrap_or_default(),
@@ -154,11 +159,12 @@ pub(super) fn iothreads(replies: &Replies) -> String {
 }
 
 /// A quotient; `None` without a divisor.
-fn ratio(part: &Value, of: &Value) -> Option<f64> {
-    let of = of.as_f64().filter(|of| *of > 0.0)?;
-    Some(part.as_f64()? / of)
+fn ratio(dividend: &Value, divisor: &Value) -> Option<f64> {
+    let divisor = divisor.as_f64().filter(|divisor| *divisor > 0.0)?;
+    Some(dividend.as_f64()? / divisor)
 }
 
+/// The table of statistics: a row for each export and kind of requests.
 pub(super) fn stats(replies: &Replies) -> String {
     let columns = [
         ("EXPORT", Left),
@@ -173,31 +179,31 @@ pub(super) fn stats(replies: &Replies) -> String {
     let mut table = Table::new(&columns, "No exports: there are no counters");
     for export in replies.stats.as_array().into_iter().flatten() {
         let stats = &export["stats"];
-        let mut name = text(&export["export"]);
+        let mut name = value_text(&export["export"]);
         for (kind, shown) in [
             ("rd", "read"),
             ("wr", "write"),
             ("flush", "flush"),
             ("unmap", "discard"),
         ] {
-            let of = |key: String| &stats[key];
-            let operations = of(format!("{kind}_operations"));
-            let mean = ratio(of(format!("{kind}_total_time_ns")), operations);
+            let counter = |key: String| &stats[key];
+            let operations = counter(format!("{kind}_operations"));
+            let mean = ratio(counter(format!("{kind}_total_time_ns")), operations);
             #[allow(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
                 reason = "rounded, for people"
             )]
             let mean = mean.map(|ns| format_ns(ns.round() as u64));
-            table.row([
+            table.add_row([
                 std::mem::replace(&mut name, " ".to_owned()),
                 shown.to_owned(),
-                figure(operations, format_count),
-                figure(of(format!("{kind}_bytes")), format_bytes),
+                number_text(operations, format_count),
+                number_text(counter(format!("{kind}_bytes")), format_bytes),
                 mean.unwrap_or_default(),
-                figure(of(format!("{kind}_merged")), format_count),
-                figure(of(format!("failed_{kind}_operations")), format_count),
-                figure(of(format!("invalid_{kind}_operations")), format_count),
+                number_text(counter(format!("{kind}_merged")), format_count),
+                number_text(counter(format!("failed_{kind}_operations")), format_count),
+                number_text(counter(format!("invalid_{kind}_operations")), format_count),
             ]);
         }
     }
@@ -285,7 +291,7 @@ e0      read          1,200  4.69 MiB      20 us       3       1        0
         let row: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(row, ["e", "gone", "-", "-", "-", "-", "-"]);
         assert_eq!(
-            replies.table(super::super::Part::Nodes),
+            replies.format_table(super::super::Part::Nodes),
             "This monitor does not report nodes\n"
         );
     }

@@ -17,20 +17,21 @@ pub(super) struct Sampler {
     requests: Sender<()>,
     samples: Receiver<Result<Sample>>,
     /// Readable once there is a sample.
-    ready: Arc<OwnedFd>,
+    ready_fd: Arc<OwnedFd>,
+    /// When the sample was requested that has not arrived yet.
     requested_at: Option<Instant>,
 }
 
 impl Sampler {
     /// Starts the thread, which waits for a request.
     pub fn start(mut client: Client) -> Result<Self> {
-        let ready = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        let ready_fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map(Arc::new)
             .map_err(Error::io("make an eventfd"))?;
         let (requests, requested) = channel();
         let (results, samples) = channel();
-        let notify = Arc::clone(&ready);
-        let run = move || {
+        let notify = Arc::clone(&ready_fd);
+        let serve_requests = move || {
             for () in requested {
                 // The screen may have been closed meanwhile.
                 if results.send(Sample::take(&mut client)).is_err() {
@@ -40,37 +41,39 @@ impl Sampler {
                 let _ = rustix::io::write(&*notify, &1_u64.to_ne_bytes());
             }
         };
-        let spawned = thread::Builder::new().name("sampler".to_owned()).spawn(run);
+        let spawned = thread::Builder::new()
+            .name("sampler".to_owned())
+            .spawn(serve_requests);
         spawned.map_err(Error::io("start a thread"))?;
         Ok(Sampler {
             requests,
             samples,
-            ready,
+            ready_fd,
             requested_at: None,
         })
     }
 
     /// Requests a sample.
-    pub fn request(&mut self) {
+    pub fn request_sample(&mut self) {
         // This fails only if the thread panicked; then no sample ever comes.
         let _ = self.requests.send(());
         self.requested_at = Some(Instant::now());
     }
 
     /// How long the requested sample is outstanding, if there is one.
-    pub fn waited(&self) -> Option<Duration> {
+    pub fn pending_for(&self) -> Option<Duration> {
         self.requested_at.map(|requested_at| requested_at.elapsed())
     }
 
-    /// A descriptor that is readable once [`Sampler::take`] has a sample.
-    pub fn ready(&self) -> &OwnedFd {
-        &self.ready
+    /// A descriptor that is readable once [`Sampler::take_sample`] has a sample.
+    pub fn ready_fd(&self) -> &OwnedFd {
+        &self.ready_fd
     }
 
     /// The requested sample or its error, once it has arrived.
-    pub fn take(&mut self) -> Option<Result<Sample>> {
+    pub fn take_sample(&mut self) -> Option<Result<Sample>> {
         // The read only resets the counter; it fails while that is 0.
-        let _ = rustix::io::read(&*self.ready, &mut [0; 8]);
+        let _ = rustix::io::read(&*self.ready_fd, &mut [0; 8]);
         let sample = self.samples.try_recv().ok();
         if sample.is_some() {
             self.requested_at = None;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::terminal::Key;
 use crate::operator::rates::{ExportRates, IothreadRates, Load, Rates};
-use crate::operator::units::format_figure;
+use crate::operator::units::format_rate;
 
 /// The order of the exports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,17 +21,18 @@ pub(super) enum Sort {
 #[derive(Clone, Debug, Default)]
 pub(super) struct View {
     pub sort: Sort,
-    pub queues: bool,
+    /// Whether queues and units are shown.
+    pub shows_queues: bool,
     pub paused: bool,
     /// Lines of exports that are scrolled out above the screen.
     pub scroll: usize,
     /// How long the daemon has not answered.
-    pub waited: Duration,
+    pub unanswered_for: Duration,
 }
 
 /// The size of the screen; `None`: unlimited.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Room {
+pub(super) struct ScreenSize {
     pub columns: Option<usize>,
     pub rows: Option<usize>,
 }
@@ -51,13 +52,14 @@ pub(super) struct Line {
     pub style: Style,
 }
 
+/// Width of a bar for a whole processor.
 const BAR_WIDTH: usize = 20;
 /// Least width of the column of names, with which a line has 80 columns.
 const NAME_WIDTH: usize = 14;
 /// Width of the columns after the names.
 const FIGURES_WIDTH: usize = 65;
 /// The screen warns of a daemon that has not answered for this long.
-const SILENT_AFTER: Duration = Duration::from_secs(2);
+const WARN_AFTER: Duration = Duration::from_secs(2);
 
 impl Sort {
     const ALL: [Sort; 4] = [Sort::Created, Sort::Iops, Sort::Data, Sort::Latency];
@@ -68,7 +70,8 @@ impl Sort {
         Sort::ALL[at.saturating_add_signed(by).min(Sort::ALL.len() - 1)]
     }
 
-    fn value(self, export: &ExportRates) -> f64 {
+    /// The value by which exports are sorted, the highest first.
+    fn sort_value(self, export: &ExportRates) -> f64 {
         match self {
             Sort::Created => 0.0,
             Sort::Iops => export.load.operations() as f64,
@@ -77,6 +80,7 @@ impl Sort {
         }
     }
 
+    /// What the screen says about the order.
     fn name(self) -> &'static str {
         match self {
             Sort::Created => "by creation",
@@ -89,11 +93,11 @@ impl Sort {
 
 impl View {
     /// Applies a key; [`Key::Quit`] changes nothing.
-    pub fn press(&mut self, key: Key) {
+    pub fn apply_key(&mut self, key: Key) {
         match key {
             Key::Quit => {}
             Key::Pause => self.paused = !self.paused,
-            Key::Queues => self.queues = !self.queues,
+            Key::Queues => self.shows_queues = !self.shows_queues,
             Key::Left => self.sort = self.sort.step(-1),
             Key::Right => self.sort = self.sort.step(1),
             Key::Up => self.scroll = self.scroll.saturating_sub(1),
@@ -103,34 +107,35 @@ impl View {
 }
 
 /// All lines of the screen, with as many exports as fit.
-pub(super) fn lines(title: &str, rates: &Rates, view: &View, room: Room) -> Vec<Line> {
-    let disks = disks(rates, view);
-    let name_width = name_width(rates, &disks, room.columns);
+pub(super) fn layout(title: &str, rates: &Rates, view: &View, size: ScreenSize) -> Vec<Line> {
+    let disks = disk_rows(rates, view);
+    let name_width = name_width(rates, &disks, size.columns);
     let mut lines = vec![
-        line(Style::Plain, summary(title, rates, view)),
+        line(Style::Plain, summary_text(title, rates, view)),
         line(Style::Plain, String::new()),
-        line(Style::Heading, heading(name_width)),
+        line(Style::Heading, disk_heading(name_width)),
     ];
-    let mut below = vec![
+    let mut thread_lines = vec![
         line(Style::Plain, String::new()),
         line(Style::Heading, thread_heading(name_width)),
     ];
     let threads = rates.iothreads.iter();
-    below.extend(threads.map(|thread| line(Style::Plain, thread_line(name_width, rates, thread))));
-    let fixed = lines.len() + 1 + below.len();
-    let visible = room
+    thread_lines
+        .extend(threads.map(|thread| line(Style::Plain, thread_text(name_width, rates, thread))));
+    let fixed_rows = lines.len() + 1 + thread_lines.len();
+    let visible_rows = size
         .rows
-        .map_or(disks.len(), |rows| rows.saturating_sub(fixed).max(1));
-    let scroll = view.scroll.min(disks.len().saturating_sub(visible));
-    let disks = disks.iter().skip(scroll).take(visible);
+        .map_or(disks.len(), |rows| rows.saturating_sub(fixed_rows).max(1));
+    let scroll = view.scroll.min(disks.len().saturating_sub(visible_rows));
+    let disks = disks.iter().skip(scroll).take(visible_rows);
     lines.extend(disks.map(|(name, load)| {
-        let text = load_line(name_width, name, rates, load);
+        let text = disk_text(name_width, name, rates, load);
         line(Style::Plain, text)
     }));
-    let total = load_line(name_width, "all", rates, &rates.total());
+    let total = disk_text(name_width, "all", rates, &rates.total_load());
     lines.push(line(Style::Total, total));
-    lines.extend(below);
-    lines.truncate(room.rows.unwrap_or(usize::MAX));
+    lines.extend(thread_lines);
+    lines.truncate(size.rows.unwrap_or(usize::MAX));
     lines
 }
 
@@ -139,15 +144,16 @@ fn name_width(rates: &Rates, disks: &[(String, &Load)], columns: Option<usize>) 
     let disks = disks.iter().map(|(name, _)| name);
     let names = disks.chain(rates.iothreads.iter().map(|thread| &thread.id));
     let longest = names.map(|name| name.chars().count()).max().unwrap_or(0);
-    let most = columns.map_or(usize::MAX, |columns| columns.saturating_sub(FIGURES_WIDTH));
-    longest.min(most).max(NAME_WIDTH)
+    let limit = columns.map_or(usize::MAX, |columns| columns.saturating_sub(FIGURES_WIDTH));
+    longest.min(limit).max(NAME_WIDTH)
 }
 
 fn line(style: Style, text: String) -> Line {
     Line { text, style }
 }
 
-fn summary(title: &str, rates: &Rates, view: &View) -> String {
+/// The first line: numbers of exports, the interval, the order, and what is unusual.
+fn summary_text(title: &str, rates: &Rates, view: &View) -> String {
     let connected = rates
         .exports
         .iter()
@@ -158,8 +164,11 @@ fn summary(title: &str, rates: &Rates, view: &View) -> String {
         count => format!("{count} exports"),
     };
     let mut state = String::new();
-    if view.waited >= SILENT_AFTER {
-        state.push_str(&format!("NO ANSWER FOR {} s; ", view.waited.as_secs()));
+    if view.unanswered_for >= WARN_AFTER {
+        state.push_str(&format!(
+            "NO ANSWER FOR {} s; ",
+            view.unanswered_for.as_secs()
+        ));
     }
     if view.paused {
         state.push_str("PAUSED; ");
@@ -167,19 +176,19 @@ fn summary(title: &str, rates: &Rates, view: &View) -> String {
     // The state comes first: a terminal may be too narrow for the rest.
     format!(
         "{state}{title}: {exports}, {connected} connected; {:.2} s; {}",
-        rates.time.as_secs_f64(),
+        rates.elapsed.as_secs_f64(),
         view.sort.name(),
     )
 }
 
 /// Exports in the chosen order, each followed by its units and queues if the view shows these.
-fn disks<'a>(rates: &'a Rates, view: &View) -> Vec<(String, &'a Load)> {
+fn disk_rows<'a>(rates: &'a Rates, view: &View) -> Vec<(String, &'a Load)> {
     let mut exports: Vec<&ExportRates> = rates.exports.iter().collect();
-    exports.sort_by(|a, b| view.sort.value(b).total_cmp(&view.sort.value(a)));
+    exports.sort_by(|a, b| view.sort.sort_value(b).total_cmp(&view.sort.sort_value(a)));
     let mut disks = Vec::new();
     for export in exports {
         disks.push((export.id.clone(), &export.load));
-        if view.queues {
+        if view.shows_queues {
             disks.extend(export.luns.iter().map(|lun| {
                 let name = format!("  {}:{} {}", lun.target, lun.lun, lun.node);
                 (name, &lun.load)
@@ -194,39 +203,42 @@ fn disks<'a>(rates: &'a Rates, view: &View) -> Vec<(String, &'a Load)> {
     disks
 }
 
-fn heading(name_width: usize) -> String {
+/// The heading of the columns of [`disk_text`].
+fn disk_heading(name_width: usize) -> String {
     format!(
         "{:<name_width$} {:>8}{:>8}{:>8}{:>8}{:>9}{:>9}{:>7}{:>7}",
         "EXPORT", "IOPS", "READ/s", "WRITE/s", "MB/s", "p50 us", "p99 us", "BATCH", "DEPTH"
     )
 }
 
-fn load_line(name_width: usize, name: &str, rates: &Rates, load: &Load) -> String {
-    let rate = |count| format_figure(rates.per_second(count));
+/// The line of an export, queue or unit.
+fn disk_text(name_width: usize, name: &str, rates: &Rates, load: &Load) -> String {
+    let rate = |count| format_rate(rates.per_second(count));
     let us = |percent| {
         load.latency
             .percentile(percent)
-            .map_or("-".to_owned(), |ns| format_figure(ns / 1e3))
+            .map_or("-".to_owned(), |ns| format_rate(ns / 1e3))
     };
     format!(
         "{:<name_width$} {:>8}{:>8}{:>8}{:>8}{:>9}{:>9}{:>7}{:>7}",
-        truncated(name, name_width),
+        truncate_name(name, name_width),
         rate(load.operations()),
         rate(load.counters.reads),
         rate(load.counters.writes),
-        format_figure(rates.per_second(load.bytes()) / 1e6),
+        format_rate(rates.per_second(load.bytes()) / 1e6),
         us(50.0),
         us(99.0),
-        batch(load.batch()),
+        batch_text(load.mean_batch()),
         load.depth,
     )
 }
 
 /// A mean batch size as text.
-fn batch(mean: Option<f64>) -> String {
+fn batch_text(mean: Option<f64>) -> String {
     mean.map_or("-".to_owned(), |mean| format!("{mean:.1}"))
 }
 
+/// The heading of the columns of [`thread_text`].
 fn thread_heading(name_width: usize) -> String {
     format!(
         "{:<name_width$} {:>8}  {:<BAR_WIDTH$}{:>10}{:>7}{:>9}{:>8}",
@@ -234,17 +246,18 @@ fn thread_heading(name_width: usize) -> String {
     )
 }
 
-fn thread_line(name_width: usize, rates: &Rates, thread: &IothreadRates) -> String {
+/// The line of an iothread.
+fn thread_text(name_width: usize, rates: &Rates, thread: &IothreadRates) -> String {
     let percent = |value: f64| format!("{value:.0} %");
     format!(
         "{:<name_width$} {:>8}  {:<BAR_WIDTH$}{:>10}{:>7}{:>9}{:>8}",
-        truncated(&thread.id, name_width),
+        truncate_name(&thread.id, name_width),
         percent(thread.cpu_percent),
-        bar(thread.cpu_percent),
-        format_figure(rates.per_second(thread.submitted)),
-        batch(thread.batch),
+        cpu_bar(thread.cpu_percent),
+        format_rate(rates.per_second(thread.submitted)),
+        batch_text(thread.mean_batch),
         thread.poll_hits_percent.map_or("-".to_owned(), percent),
-        format_figure(rates.per_second(thread.sleeps)),
+        format_rate(rates.per_second(thread.sleeps)),
     )
 }
 
@@ -254,14 +267,15 @@ fn thread_line(name_width: usize, rates: &Rates, thread: &IothreadRates) -> Stri
     clippy::cast_sign_loss,
     reason = "clamped to the width"
 )]
-fn bar(percent: f64) -> String {
+fn cpu_bar(percent: f64) -> String {
     let filled = (percent / 100.0 * BAR_WIDTH as f64)
         .round()
         .clamp(0.0, BAR_WIDTH as f64);
     "|".repeat(filled as usize)
 }
 
-fn truncated(name: &str, width: usize) -> String {
+/// A name in at most `width` characters; `~` replaces the rest.
+fn truncate_name(name: &str, width: usize) -> String {
     if name.chars().count() <= width {
         return name.to_owned();
     }
@@ -276,11 +290,11 @@ mod tests {
 
     fn shown(view: &View, rows: Option<usize>) -> Vec<String> {
         let [before, now] = two_samples();
-        let room = Room {
+        let size = ScreenSize {
             rows,
-            ..Room::default()
+            ..ScreenSize::default()
         };
-        let lines = lines("top", &Rates::between(&before, &now), view, room);
+        let lines = layout("top", &Rates::between(&before, &now), view, size);
         lines
             .into_iter()
             .map(|line| line.text.trim_end().to_owned())
@@ -301,7 +315,7 @@ IOTHREAD            CPU                           REQ/s  BATCH POLL HIT SLEEP/s
 io0                50 %  ||||||||||              50,000   12.5     75 %    5.00";
         assert_eq!(shown(&View::default(), None).join("\n"), expected);
         let all = View {
-            queues: true,
+            shows_queues: true,
             ..View::default()
         };
         assert!(
@@ -318,11 +332,11 @@ io0                50 %  ||||||||||              50,000   12.5     75 %    5.00"
         now.exports[0].id = "a-name-of-30-characters-long!!".to_owned();
         let rates = Rates::between(&before, &now);
         let disk = |columns| {
-            let room = Room {
+            let size = ScreenSize {
                 columns,
-                ..Room::default()
+                ..ScreenSize::default()
             };
-            let lines = lines("top", &rates, &View::default(), room);
+            let lines = layout("top", &rates, &View::default(), size);
             assert!(
                 lines[0].text.starts_with("top: 1 export, "),
                 "{}",
@@ -342,7 +356,7 @@ io0                50 %  ||||||||||              50,000   12.5     75 %    5.00"
     fn screen_warns_of_a_daemon_that_does_not_answer() {
         let summary = |seconds| {
             let view = View {
-                waited: Duration::from_secs(seconds),
+                unanswered_for: Duration::from_secs(seconds),
                 ..View::default()
             };
             shown(&view, None).remove(0)
@@ -354,7 +368,7 @@ io0                50 %  ||||||||||              50,000   12.5     75 %    5.00"
     #[test]
     fn screen_shows_queues_in_the_chosen_order() {
         let view = View {
-            queues: true,
+            shows_queues: true,
             sort: Sort::Created.step(1),
             ..View::default()
         };

@@ -10,15 +10,17 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwins
 
 use crate::operator::error::{Error, Result};
 
-const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
-const LEAVE: &[u8] = b"\x1b[?25h\x1b[?1049l";
+/// Switches to the alternate screen and hides the cursor.
+const ENTER_SEQUENCE: &[u8] = b"\x1b[?1049h\x1b[?25l";
+/// The inverse of [`ENTER_SEQUENCE`].
+const LEAVE_SEQUENCE: &[u8] = b"\x1b[?25h\x1b[?1049l";
 
 /// The assumed size of a terminal that does not report one.
 const DEFAULT_SIZE: (usize, usize) = (80, 24);
 
 /// A terminal in drawing mode. Dropping it, also in a panic, restores the terminal.
 pub(super) struct Terminal {
-    before: Termios,
+    settings_before: Termios,
     /// The text on the screen, and the size it was drawn for.
     drawn: Option<(String, (usize, usize))>,
 }
@@ -36,7 +38,7 @@ pub(super) enum Key {
 }
 
 /// Columns and rows of the terminal on standard output, if it reports them.
-pub(super) fn size() -> Option<(usize, usize)> {
+pub(super) fn reported_size() -> Option<(usize, usize)> {
     let size = tcgetwinsize(stdout()).ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col.into(), size.ws_row.into()))
 }
@@ -44,59 +46,63 @@ pub(super) fn size() -> Option<(usize, usize)> {
 impl Terminal {
     /// Switches the terminal to drawing mode.
     pub fn open() -> Result<Self> {
-        let before = tcgetattr(stdin()).map_err(Error::io("read the terminal's settings"))?;
+        let settings_before =
+            tcgetattr(stdin()).map_err(Error::io("read the terminal's settings"))?;
         let mut terminal = Terminal {
-            before,
+            settings_before,
             drawn: None,
         };
-        terminal.enter()?;
+        terminal.enter_drawing_mode()?;
         Ok(terminal)
     }
 
-    /// Switches to drawing mode again, after [`Terminal::leave`] or after other programs used the terminal.
-    pub fn enter(&mut self) -> Result<()> {
-        let mut raw = self.before.clone();
+    /// Switches to drawing mode again, after [`Terminal::leave_drawing_mode`] or after other programs used the
+    /// terminal.
+    pub fn enter_drawing_mode(&mut self) -> Result<()> {
+        let mut settings = self.settings_before.clone();
         // Ctrl-C and Ctrl-Z stay signals.
-        raw.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+        settings.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
         // A process in the background is stopped here until it is in the foreground.
-        retry_on_intr(|| tcsetattr(stdin(), OptionalActions::Now, &raw))
+        retry_on_intr(|| tcsetattr(stdin(), OptionalActions::Now, &settings))
             .map_err(Error::io("change the terminal's settings"))?;
         self.drawn = None;
-        write(ENTER)
+        write_to_terminal(ENTER_SEQUENCE)
     }
 
     /// Restores the terminal as it was before.
-    pub fn leave(&self) {
+    pub fn leave_drawing_mode(&self) {
         // The terminal may be gone; ignore the errors.
-        let _ = write(LEAVE);
-        let _ = tcsetattr(stdin(), OptionalActions::Now, &self.before);
+        let _ = write_to_terminal(LEAVE_SEQUENCE);
+        let _ = tcsetattr(stdin(), OptionalActions::Now, &self.settings_before);
     }
 
     /// The number of columns and rows.
     pub fn size(&self) -> (usize, usize) {
-        size().unwrap_or(DEFAULT_SIZE)
+        reported_size().unwrap_or(DEFAULT_SIZE)
     }
 
     /// Replaces the screen with a text of whole lines.
     pub fn draw(&mut self, text: String) -> Result<()> {
-        let now = Some((text, self.size()));
-        if now == self.drawn {
+        let new = Some((text, self.size()));
+        if new == self.drawn {
             return Ok(());
         }
-        if let Some((text, _)) = &now {
+        if let Some((text, _)) = &new {
             let lines: Vec<&str> = text.lines().collect();
-            write(format!("\x1b[H{}\x1b[K\x1b[J", lines.join("\x1b[K\r\n")).as_bytes())?;
+            write_to_terminal(
+                format!("\x1b[H{}\x1b[K\x1b[J", lines.join("\x1b[K\r\n")).as_bytes(),
+            )?;
         }
-        self.drawn = now;
+        self.drawn = new;
         Ok(())
     }
 
-    /// Waits for keys, at most for `wait`; a signal or a readable `other` ends the wait early.
-    pub fn keys(&self, other: impl AsFd, wait: Duration) -> Result<Vec<Key>> {
+    /// Waits for keys, at most for `wait`; a signal or a readable `wake_fd` ends the wait early.
+    pub fn read_keys(&self, wake_fd: impl AsFd, wait: Duration) -> Result<Vec<Key>> {
         let stdin = stdin();
         let mut fds = [
             PollFd::new(&stdin, PollFlags::IN),
-            PollFd::new(&other, PollFlags::IN),
+            PollFd::new(&wake_fd, PollFlags::IN),
         ];
         let wait = Timespec::try_from(wait).ok();
         match poll(&mut fds, wait.as_ref()) {
@@ -117,11 +123,12 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        self.leave();
+        self.leave_drawing_mode();
     }
 }
 
-fn write(bytes: &[u8]) -> Result<()> {
+/// Writes to the terminal at once.
+fn write_to_terminal(bytes: &[u8]) -> Result<()> {
     let mut out = stdout().lock();
     let written = out.write_all(bytes).and_then(|()| out.flush());
     written.map_err(Error::io("draw on the terminal"))
