@@ -26,7 +26,7 @@ pub(crate) fn run(
     let options = options.with_path(&path).parse(&text)?;
     let Some(level) = requested_level else {
         log::start(log::read_level_variable()?, format);
-        return run::run(&options, service);
+        return run::run_drop_in(&options, service);
     };
     log::start(level, format);
     let announce = || {
@@ -50,7 +50,7 @@ pub(crate) fn run(
         created_files: &[],
         background: false,
     };
-    run::run_process(process, service, announce)
+    run::run_in_foreground(process, service, announce)
 }
 
 /// Maximum size of a configuration; one with ten thousand disks has two million bytes.

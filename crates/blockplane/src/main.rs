@@ -43,7 +43,7 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, BoxError> {
         }
         Invocation::Daemon(options) => {
             log::start(log::read_level_variable()?, *format);
-            daemon::run::run(&options, service_manager()?)?;
+            daemon::run::run_drop_in(&options, service_manager()?)?;
         }
         Invocation::ConfigFile(options) => {
             *format = options.log_format.unwrap_or(*format);

@@ -33,7 +33,7 @@ pub(crate) fn run(options: &Serve, service: ServiceManager) -> Result<(), BoxErr
         false => create_missing_disks(options)?,
     };
     let mut has_started = false;
-    let outcome = run::run_process(
+    let outcome = run::run_in_foreground(
         ProcessOptions {
             directives: &directives(options),
             pidfile: options.pidfile.as_deref(),

@@ -21,7 +21,7 @@ use crate::upgrade::launcher::{LaunchOptions, Launcher};
 ///
 /// # Errors
 /// An object cannot be created, or the last flush failed.
-pub fn run(options: &Daemon, service: ServiceManager) -> Result<(), BoxError> {
+pub fn run_drop_in(options: &Daemon, service: ServiceManager) -> Result<(), BoxError> {
     // After a live upgrade the process is in the background already.
     let is_to_fork = options.daemonize && !upgrade::has_predecessor();
     let daemonized = is_to_fork.then(daemonize::fork).transpose()?;
@@ -45,7 +45,7 @@ pub fn run(options: &Daemon, service: ServiceManager) -> Result<(), BoxError> {
 ///
 /// # Errors
 /// An object cannot be created, or the last flush failed.
-pub fn run_process(
+pub fn run_in_foreground(
     process: ProcessOptions<'_>,
     service: ServiceManager,
     announce: impl FnOnce(),
