@@ -70,7 +70,7 @@ fn client_accepts_multiline_replies_and_interleaved_events() {
             assert_eq!(answer, json!({"x": [1, 2]}));
         }
         for _ in 0..4 {
-            assert_eq!(client.event().unwrap()["data"]["text"], "a\nb");
+            assert_eq!(client.next_event().unwrap()["data"]["text"], "a\nb");
         }
     });
 }

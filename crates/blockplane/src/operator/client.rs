@@ -142,7 +142,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Disconnected`] when the daemon ends.
-    pub fn event(&mut self) -> Result<Value> {
+    pub fn next_event(&mut self) -> Result<Value> {
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Ok(event);

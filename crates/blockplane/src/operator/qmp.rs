@@ -61,7 +61,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
         return Ok(());
     }
     loop {
-        print(out, &format_json(&client.event()?, pretty))?;
+        print(out, &format_json(&client.next_event()?, pretty))?;
     }
 }
 

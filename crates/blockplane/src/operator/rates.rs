@@ -150,7 +150,7 @@ impl Rates {
 
     /// All rates as JSON, for scripts. An export may have hundreds of queues; those that no front-end used are omitted.
     #[must_use]
-    pub fn json(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         let exports = self.exports.iter().map(|export| {
             let used = export.queues.iter().filter(|queue| queue.used);
             let queues = used.map(|queue| {
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn rates_cover_the_time_between_samples() {
         let [before, now] = two_samples();
-        let json = Rates::between(&before, &now).json();
+        let json = Rates::between(&before, &now).to_json();
         assert_eq!(json["seconds"], 2.0);
         let busy = &json["exports"][1];
         assert_eq!(

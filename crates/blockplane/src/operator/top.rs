@@ -111,7 +111,7 @@ fn show_once(options: &Options, client: &mut Client, out: &mut impl Write) -> Re
         )))?;
     }
     let text = if options.json {
-        format!("{:#}", rates.json())
+        format!("{:#}", rates.to_json())
     } else {
         join_lines(&lines)
     };

@@ -192,7 +192,7 @@ fn top_has_a_row_for_each_scsi_unit() {
     let mut look = || Sample::take(&mut monitor).unwrap();
     let before = look();
     work(&mut guest);
-    let export = Rates::between(&before, &look()).json()["exports"][0].take();
+    let export = Rates::between(&before, &look()).to_json()["exports"][0].take();
     assert_eq!(
         (&export["reads"], &export["writes"]),
         (&json!(20), &json!(10))
