@@ -307,7 +307,7 @@ fn plan_nodes(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Plann
         let (_, child) = options.driver.child()?;
         Some(child.node_name().to_owned())
     };
-    for open in bottom_up(&objects.nodes, &new_child)? {
+    for open in bottom_up(&objects.nodes, new_child)? {
         let old = open.node.clone();
         let new_options = new_options(old.name());
         let below = new_child(open);
