@@ -175,7 +175,7 @@ impl Faults {
         }
         let (mut delay, mut outcome, mut delay_ns) = (None, FaultOutcome::Pass, 0u64);
         for rule in rules.iter_mut() {
-            if !rule.matches(request) || !hits(random, rule.one_in) {
+            if !rule.matches(request) || !is_drawn(random, rule.one_in) {
                 continue;
             }
             rule.times = rule.times.map(|times| times - 1);
@@ -207,7 +207,7 @@ impl Faults {
     }
 
     /// Waits until the requests that were decided at this count are released.
-    pub(crate) async fn released(&self, release_count: u64) {
+    pub(crate) async fn wait_until_released(&self, release_count: u64) {
         std::future::poll_fn(|cx| {
             let mut hanging = lock(&self.hanging);
             if self.release_count() != release_count {
@@ -223,7 +223,7 @@ impl Faults {
 }
 
 /// True at random, one time in `one_in`.
-fn hits(random: &mut u64, one_in: u64) -> bool {
+fn is_drawn(random: &mut u64, one_in: u64) -> bool {
     if one_in <= 1 {
         return true;
     }
@@ -234,6 +234,7 @@ fn hits(random: &mut u64, one_in: u64) -> bool {
     (mixed ^ (mixed >> 31)).is_multiple_of(one_in)
 }
 
+/// Locks a mutex, also one that a panic has poisoned.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -380,7 +381,7 @@ mod tests {
         let faults = faults(&[rule(EIO)], 0);
         let read = request(Op::Read, 0, 512);
         for rules in [None, Some(FaultRules::default())] {
-            let mut released = Box::pin(faults.released(faults.release_count()));
+            let mut released = Box::pin(faults.wait_until_released(faults.release_count()));
             let woken = count.0.load(Ordering::Relaxed);
             assert!(released.as_mut().poll(&mut cx).is_pending());
             assert!(released.as_mut().poll(&mut cx).is_pending());

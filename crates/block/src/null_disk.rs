@@ -64,8 +64,9 @@ impl NullQueue {
         CAPACITY - taken
     }
 
+    /// Queues a request that completes after `latency_ns`.
     #[cold]
-    fn delay(&mut self, latency_ns: u64, token: u64) {
+    fn add_delayed(&mut self, latency_ns: u64, token: u64) {
         let deadline_ns = now_ns().saturating_add(latency_ns);
         self.arrivals += 1;
         self.delayed
@@ -73,21 +74,22 @@ impl NullQueue {
     }
 
     /// Completes a request that needs no I/O at the next reap.
-    pub fn complete(&mut self, token: u64) -> Result<(), Full> {
+    pub fn complete_at_next_reap(&mut self, token: u64) -> Result<(), Full> {
         if self.room() == 0 {
             return Err(Full);
         }
-        self.done.push(success(token));
+        self.done.push(succeeded(token));
         Ok(())
     }
 
+    /// Completes delayed requests whose time has come.
     #[cold]
     fn reap_delayed(&mut self, out: &mut Vec<Completion>) {
         let now_ns = now_ns();
         while self.deadline_ns().is_some_and(|due| due <= now_ns)
             && let Some(Reverse((_, _, token))) = self.delayed.pop()
         {
-            out.push(success(token));
+            out.push(succeeded(token));
         }
     }
 }
@@ -109,9 +111,9 @@ impl IoBackend for NullQueue {
         // SAFETY: the caller's promise.
         unsafe { options.carry_out(request) };
         if options.latency_ns == 0 {
-            self.done.push(success(request.token));
+            self.done.push(succeeded(request.token));
         } else {
-            self.delay(options.latency_ns, request.token);
+            self.add_delayed(options.latency_ns, request.token);
         }
         Ok(())
     }
@@ -155,8 +157,9 @@ pub(crate) unsafe fn fill_with_zeroes(iov: *const libc::iovec, iov_count: u32) {
     }
 }
 
+/// The completion of a request that succeeded.
 #[inline]
-fn success(token: u64) -> Completion {
+fn succeeded(token: u64) -> Completion {
     Completion {
         token,
         result: Ok(()),
@@ -214,7 +217,7 @@ mod tests {
         assert_eq!(memory, expected);
         let mut out = Vec::new();
         queue.reap(&mut out);
-        assert_eq!(out, [success(1), success(2)]);
+        assert_eq!(out, [succeeded(1), succeeded(2)]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
+/// Locks of ranges of one file or node.
 #[derive(Default)]
 pub(crate) struct RangeLock {
     state: Mutex<State>,
@@ -35,6 +36,7 @@ struct Claim {
 }
 
 impl Claim {
+    /// Whether both have a byte in common.
     fn overlaps(&self, range: &Range<u64>) -> bool {
         self.range.start < range.end && range.start < self.range.end
     }
@@ -85,6 +87,7 @@ impl RangeLock {
         guard
     }
 
+    /// Takes a place in the queue for a range. The guard leaves it when it is dropped.
     fn claim(&self, range: Range<u64>) -> RangeGuard<'_> {
         let mut state = self.state();
         state.arrivals += 1;
@@ -107,6 +110,7 @@ impl RangeLock {
 }
 
 impl RangeGuard<'_> {
+    /// Ready when no earlier claim overlaps the range; wakes the task then.
     fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.lock.state();
         if !state.must_wait(self.arrival) {
@@ -313,7 +317,7 @@ mod tests {
             locking: Locking::Off,
         });
         let node = Node::open("disk", false, &options).unwrap();
-        let everything = node.file().unwrap().ranges.lock_blocking(0..u64::MAX);
+        let everything = node.file().unwrap().range_lock.lock_blocking(0..u64::MAX);
         let mut memory = vec![0u8; 3 * 4096];
         let start = memory.as_mut_ptr().align_offset(4096);
         let mut iov = libc::iovec {

@@ -87,7 +87,7 @@ impl Node {
         let Some(block) = file.device_block else {
             return Ok(end);
         };
-        match host_device::end(file.fd.as_fd(), block)? {
+        match host_device::device_end(file.fd.as_fd(), block)? {
             found if end > found => Err(ResizeError::GrowDevice { found, wanted: end }),
             found => Ok(found),
         }

@@ -88,6 +88,7 @@ impl AlignedBuffer {
         AlignedBuffer { memory, start, len }
     }
 
+    /// Its content, at an aligned address.
     pub fn bytes(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.start + self.len]
     }

@@ -17,7 +17,7 @@ pub struct Allocation {
 
 impl DiskFile {
     /// The pieces of a range, data and holes in turn.
-    pub(crate) fn pieces(
+    pub(crate) fn query_allocation(
         &self,
         start: u64,
         end: u64,

@@ -35,10 +35,12 @@ impl BackingId {
         BackingId(number)
     }
 
+    /// The number.
     pub fn number(&self) -> u32 {
         self.0
     }
 
+    /// The number as an index into a table.
     pub fn index(&self) -> usize {
         // A u32 fits a usize here.
         self.0 as usize

@@ -31,7 +31,7 @@ impl DiskFile {
                 self.range_ioctl(BLKDISCARD, &whole)
             }
         };
-        supported(done).map(drop)
+        is_supported(done).map(drop)
     }
 
     /// Makes the range read as zeroes.
@@ -61,14 +61,15 @@ impl DiskFile {
         }
     }
 
+    /// Makes a range of a file read as zeroes, by the cheapest operation that its file system has.
     fn zero_file(&self, offset: u64, len: u64, unmap: bool) -> Result<(), Errno> {
-        if unmap && supported(self.punch_hole(offset, len))? {
+        if unmap && is_supported(self.punch_hole(offset, len))? {
             return Ok(());
         }
-        if supported(self.fallocate(FallocateFlags::ZERO_RANGE, offset, len))? {
+        if is_supported(self.fallocate(FallocateFlags::ZERO_RANGE, offset, len))? {
             return Ok(());
         }
-        if supported(self.punch_hole(offset, len))? {
+        if is_supported(self.punch_hole(offset, len))? {
             // The range reads as zeroes; allocating its space is optional.
             let _ = self.fallocate(FallocateFlags::KEEP_SIZE, offset, len);
             return Ok(());
@@ -76,13 +77,15 @@ impl DiskFile {
         self.write_zero_bytes(offset..offset + len)
     }
 
+    /// Makes a range of a block device read as zeroes: whole blocks by the device, the edges by writes.
     fn zero_device(&self, offset: u64, len: u64, unmap: bool, block: u32) -> Result<(), Errno> {
         let whole = whole_blocks(offset, len, block);
         if whole.is_empty() {
             return self.write_zero_bytes(offset..offset + len);
         }
-        let unmapped = unmap && supported(self.punch_hole(whole.start, whole.end - whole.start))?;
-        if !unmapped && !supported(self.range_ioctl(BLKZEROOUT, &whole))? {
+        let unmapped =
+            unmap && is_supported(self.punch_hole(whole.start, whole.end - whole.start))?;
+        if !unmapped && !is_supported(self.range_ioctl(BLKZEROOUT, &whole))? {
             self.write_zero_bytes(whole.clone())?;
         }
         // Partial blocks at the edges.
@@ -103,6 +106,7 @@ impl DiskFile {
         retry_on_intr(|| rustix::fs::fallocate(&self.fd, flags, offset, len))
     }
 
+    /// An ioctl that takes the first byte and the length of a range.
     fn range_ioctl(&self, request: libc::Ioctl, range: &Range<u64>) -> Result<(), Errno> {
         let argument = [range.start, range.end - range.start];
         // SAFETY: both requests read two u64 from where the pointer points.
@@ -122,7 +126,7 @@ pub(crate) fn whole_blocks(offset: u64, len: u64, block: u32) -> Range<u64> {
 }
 
 /// `false` instead of an error where the file does not support the operation.
-fn supported(result: Result<(), Errno>) -> Result<bool, Errno> {
+fn is_supported(result: Result<(), Errno>) -> Result<bool, Errno> {
     match result {
         Ok(()) => Ok(true),
         Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::NOSYS) => Ok(false),
@@ -145,10 +149,10 @@ mod tests {
 
     #[test]
     fn unsupported_operations_differ_from_failed_ones() {
-        assert_eq!(supported(Ok(())), Ok(true));
+        assert_eq!(is_supported(Ok(())), Ok(true));
         for cannot in [Errno::OPNOTSUPP, Errno::NOTTY, Errno::NOSYS] {
-            assert_eq!(supported(Err(cannot)), Ok(false));
+            assert_eq!(is_supported(Err(cannot)), Ok(false));
         }
-        assert_eq!(supported(Err(Errno::IO)), Err(Errno::IO));
+        assert_eq!(is_supported(Err(Errno::IO)), Err(Errno::IO));
     }
 }

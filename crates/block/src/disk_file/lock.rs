@@ -27,9 +27,11 @@ pub enum Locking {
     Off,
 }
 
+/// The first lock byte of permissions that an opening uses, and of those that it does not share with others.
 const USED_BASE: i64 = 100;
 const UNSHARED_BASE: i64 = 200;
 
+/// Permissions, by their number in QEMU.
 const CONSISTENT_READ: i64 = 0;
 const WRITE: i64 = 1;
 const RESIZE: i64 = 3;
@@ -127,33 +129,35 @@ impl LockedFd {
         lock().inspect_err(|_| {
             // `from` gets its locks again, even where they conflict with ours, which are released next: no other opening
             // could take them meanwhile.
-            let _ = acquire(from, path, locking, was_read_only);
-            from.count();
+            let _ = acquire_locks(from, path, locking, was_read_only);
+            from.count_lock();
             self.release();
         })
     }
 
+    /// Takes the locks, and counts the image among those that this process has locked.
     fn acquire_and_count(
         &self,
         path: &Path,
         locking: Locking,
         read_only: bool,
     ) -> Result<(), NodeError> {
-        acquire(self, path, locking, read_only)?;
-        self.count();
+        acquire_locks(self, path, locking, read_only)?;
+        self.count_lock();
         Ok(())
     }
 
-    fn count(&self) {
+    /// Counts the image among those that this process has locked, once.
+    fn count_lock(&self) {
         if !self.is_counted.swap(true, Ordering::Relaxed) {
-            self.image.add();
+            self.image.add_lock();
         }
     }
 
     /// Releases the locks.
     pub fn release(&self) {
         if self.is_counted.swap(false, Ordering::Relaxed) {
-            self.image.remove();
+            self.image.remove_lock();
         }
         if KEEP_LOCKS.load(Ordering::Relaxed) {
             return;
@@ -188,7 +192,8 @@ impl Drop for LockedFd {
     }
 }
 
-fn acquire(
+/// Takes the locks of an opening; where the file system has none, `locking` decides whether that is an error.
+fn acquire_locks(
     opened: &LockedFd,
     path: &Path,
     locking: Locking,
@@ -251,6 +256,7 @@ fn lock_all(fd: BorrowedFd<'_>, used: &[i64], unshared: &[i64]) -> io::Result<Op
     Ok(None)
 }
 
+/// Whether the file system has no open-file-description locks.
 fn is_unsupported(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -258,6 +264,7 @@ fn is_unsupported(error: &io::Error) -> bool {
     )
 }
 
+/// The request of `fcntl(2)` for a lock of this kind on one byte.
 fn byte_lock(kind: i32, start: i64) -> libc::flock {
     libc::flock {
         l_type: i16::try_from(kind).unwrap_or_default(),
@@ -283,6 +290,7 @@ fn lock_shared(fd: BorrowedFd<'_>, start: i64) -> io::Result<bool> {
     }
 }
 
+/// Whether another opening has a lock on a byte.
 fn is_locked_by_others(fd: BorrowedFd<'_>, start: i64) -> io::Result<bool> {
     let mut lock = byte_lock(libc::F_WRLCK, start);
     // SAFETY: F_OFD_GETLK reads and writes the struct that the reference points to.

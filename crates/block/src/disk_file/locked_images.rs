@@ -28,12 +28,12 @@ impl Image {
     }
 
     /// Counts one more lock of the image.
-    pub fn add(self) {
+    pub fn add_lock(self) {
         locked().push(self);
     }
 
     /// Counts one lock less.
-    pub fn remove(self) {
+    pub fn remove_lock(self) {
         let mut images = locked();
         if let Some(at) = images.iter().position(|image| *image == self) {
             images.swap_remove(at);

@@ -46,7 +46,7 @@ pub(crate) struct DiskFile {
     /// Flushes are omitted (`cache.no-flush`): fast, and a crash of the host loses the data.
     pub no_flush: bool,
     pub block_mode: BlockMode,
-    pub ranges: RangeLock,
+    pub range_lock: RangeLock,
     /// The simulator's disk, in place of the file.
     #[cfg(feature = "simulation")]
     pub simulated: Option<std::sync::Arc<dyn SimulatedDisk>>,
@@ -62,12 +62,13 @@ const WHOLE_BLOCKS: u8 = 1;
 const PARTIAL_BLOCKS: u8 = 2;
 
 impl BlockMode {
-    pub fn partial(&self) -> bool {
+    /// Whether guests write parts of the blocks of direct I/O.
+    pub fn has_partial_blocks(&self) -> bool {
         self.0.load(Ordering::Relaxed) == PARTIAL_BLOCKS
     }
 
     /// Sets the mode. False: it was set to the other one before.
-    pub fn decide(&self, partial: bool) -> bool {
+    pub fn set_partial_blocks(&self, partial: bool) -> bool {
         let wanted = if partial {
             PARTIAL_BLOCKS
         } else {
@@ -84,6 +85,7 @@ impl BlockMode {
 }
 
 impl DiskFile {
+    /// Its descriptor.
     pub fn raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }

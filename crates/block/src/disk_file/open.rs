@@ -149,12 +149,13 @@ pub(crate) fn finish_opening(
         device_block,
         no_flush: options.no_flush,
         block_mode: BlockMode::default(),
-        ranges: RangeLock::default(),
+        range_lock: RangeLock::default(),
         #[cfg(feature = "simulation")]
         simulated: None,
     })
 }
 
+/// Refuses a file that is not of the driver's kind.
 fn check_kind(path: &Path, driver: &FileKind, stat: &Stat) -> Result<(), NodeError> {
     let found = FileType::from_raw_mode(stat.st_mode);
     if found == driver.kind {
@@ -168,6 +169,7 @@ fn check_kind(path: &Path, driver: &FileKind, stat: &Stat) -> Result<(), NodeErr
     })
 }
 
+/// The kind of a file, for an error's text.
 fn name_of(kind: FileType) -> &'static str {
     match kind {
         FileType::RegularFile => "a regular file",

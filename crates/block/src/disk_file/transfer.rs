@@ -18,7 +18,7 @@ use crate::range_lock::RangeGuard;
 pub(crate) const IOV_MAX: usize = 1024;
 
 /// Most bytes of an aligned buffer: large enough for a disk's full speed, small enough for 64 workers.
-const BUFFER_BYTES: u64 = 1 << 20;
+const MAX_BUFFER_BYTES: u64 = 1 << 20;
 
 /// Data segments in host memory.
 pub(crate) struct Segments<'a>(&'a mut [libc::iovec]);
@@ -95,10 +95,10 @@ impl DiskFile {
     pub(crate) fn read(&self, offset: u64, len: u64, mut to: Segments<'_>) -> Result<(), Errno> {
         match self.direct {
             Some(direct) if !direct.fits(offset, len, to.as_slice()) => {
-                self.read_buffered(offset, len, to, u64::from(direct.offset))
+                self.read_bounced(offset, len, to, u64::from(direct.offset))
             }
             _ => {
-                self.vectored(libc::preadv2, offset, &mut to, 0)?;
+                self.transfer_vectored(libc::preadv2, offset, &mut to, 0)?;
                 to.fill_zero();
                 Ok(())
             }
@@ -121,7 +121,7 @@ impl DiskFile {
         let _range = self.lock_blocks(offset, len)?;
         match self.direct {
             Some(direct) if !direct.fits(offset, len, from.as_slice()) => {
-                self.write_buffered(offset, len, from, flags, u64::from(direct.offset))
+                self.write_bounced(offset, len, from, flags, u64::from(direct.offset))
             }
             _ => self.write_all(offset, &mut from, flags),
         }
@@ -136,23 +136,23 @@ impl DiskFile {
         offset: u64,
         len: u64,
     ) -> Result<Option<RangeGuard<'_>>, Errno> {
-        let Some(direct) = self.direct.filter(|_| self.block_mode.partial()) else {
+        let Some(direct) = self.direct.filter(|_| self.block_mode.has_partial_blocks()) else {
             return Ok(None);
         };
-        let range = blocks(offset, len, u64::from(direct.offset));
-        let guard = self.ranges.lock_blocking(range.clone());
-        if range.end <= self.end()? {
+        let range = surrounding_blocks(offset, len, u64::from(direct.offset));
+        let guard = self.range_lock.lock_blocking(range.clone());
+        if range.end <= self.file_end()? {
             return Ok(Some(guard));
         }
-        // It may move the end of the file, which takes a lock of everything behind as well, see `write_buffered`. (The end
+        // It may move the end of the file, which takes a lock of everything behind as well, see `write_bounced`. (The end
         // was read under the lock, so it could not move.)
         drop(guard);
-        Ok(Some(self.ranges.lock_blocking(range.start..u64::MAX)))
+        Ok(Some(self.range_lock.lock_blocking(range.start..u64::MAX)))
     }
 
     /// Writes all segments.
     fn write_all(&self, offset: u64, segments: &mut Segments<'_>, flags: i32) -> Result<(), Errno> {
-        self.vectored(libc::pwritev2, offset, segments, flags)?;
+        self.transfer_vectored(libc::pwritev2, offset, segments, flags)?;
         // A write that stops without an error: the disk is full and does not report it.
         if segments.as_slice().is_empty() {
             Ok(())
@@ -161,8 +161,8 @@ impl DiskFile {
         }
     }
 
-    /// Transfers bytes until the segments are done or nothing is transferred any more.
-    fn vectored(
+    /// Transfers bytes by `preadv2(2)` or `pwritev2(2)` until the segments are done or nothing is transferred any more.
+    fn transfer_vectored(
         &self,
         call: unsafe extern "C" fn(i32, *const libc::iovec, i32, libc::off_t, i32) -> isize,
         mut offset: u64,
@@ -199,24 +199,26 @@ impl DiskFile {
         Ok(())
     }
 
-    fn read_buffered(
+    /// Reads through an aligned buffer, for memory or a range that direct I/O does not accept.
+    fn read_bounced(
         &self,
         offset: u64,
         len: u64,
         mut to: Segments<'_>,
         block: u64,
     ) -> Result<(), Errno> {
-        for chunk in chunks(offset, len, block) {
-            let around = blocks(chunk.start, chunk.end - chunk.start, block);
+        for chunk in split_at_blocks(offset, len, block) {
+            let around = surrounding_blocks(chunk.start, chunk.end - chunk.start, block);
             let mut buffer = AlignedBuffer::new(to_usize(around.end - around.start)?);
-            self.fill(around.start, buffer.bytes())?;
+            self.read_aligned(around.start, buffer.bytes())?;
             let inside = to_usize(chunk.start - around.start)?..to_usize(chunk.end - around.start)?;
             to.write_from(&buffer.bytes()[inside]);
         }
         Ok(())
     }
 
-    fn write_buffered(
+    /// Writes through an aligned buffer. Blocks that the range covers in part are read first.
+    fn write_bounced(
         &self,
         offset: u64,
         len: u64,
@@ -224,18 +226,18 @@ impl DiskFile {
         flags: i32,
         block: u64,
     ) -> Result<(), Errno> {
-        for chunk in chunks(offset, len, block) {
-            let around = blocks(chunk.start, chunk.end - chunk.start, block);
+        for chunk in split_at_blocks(offset, len, block) {
+            let around = surrounding_blocks(chunk.start, chunk.end - chunk.start, block);
             let mut buffer = AlignedBuffer::new(to_usize(around.end - around.start)?);
             if around != chunk {
-                self.fill(around.start, buffer.bytes())?;
+                self.read_aligned(around.start, buffer.bytes())?;
             }
             let inside = to_usize(chunk.start - around.start)?..to_usize(chunk.end - around.start)?;
             from.read_into(&mut buffer.bytes()[inside]);
             let mut list = [as_iovec(buffer.bytes())];
             // SAFETY: the buffer outlives the transfer.
             let mut whole = unsafe { Segments::new(&mut list) };
-            let end_before = self.end()?;
+            let end_before = self.file_end()?;
             self.write_all(around.start, &mut whole, flags)?;
             // The file may have ended within the last block. It must not become longer by that, or the disk would have
             // another size when it is opened the next time.
@@ -248,7 +250,7 @@ impl DiskFile {
     }
 
     /// The current end of the file. That of a device does not move.
-    fn end(&self) -> Result<u64, Errno> {
+    fn file_end(&self) -> Result<u64, Errno> {
         if self.device_block.is_some() {
             return Ok(u64::MAX);
         }
@@ -256,7 +258,7 @@ impl DiskFile {
     }
 
     /// Reads into a zeroed, aligned buffer, up to the end of the file.
-    fn fill(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Errno> {
+    fn read_aligned(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Errno> {
         let block = self.direct.map_or(1, |direct| direct.offset as usize);
         let mut done = 0;
         while done < buffer.len() {
@@ -275,15 +277,16 @@ impl DiskFile {
     /// Writes zeroes as data, where the kernel has no better operation.
     pub(crate) fn write_zero_bytes(&self, range: Range<u64>) -> Result<(), Errno> {
         let block = self.direct.map_or(1, |direct| u64::from(direct.offset));
-        let mut zeroes = AlignedBuffer::new(to_usize(BUFFER_BYTES.min(range.end - range.start))?);
-        for chunk in chunks(range.start, range.end - range.start, block) {
+        let mut zeroes =
+            AlignedBuffer::new(to_usize(MAX_BUFFER_BYTES.min(range.end - range.start))?);
+        for chunk in split_at_blocks(range.start, range.end - range.start, block) {
             let count = chunk.end - chunk.start;
             let mut list = [as_iovec(&mut zeroes.bytes()[..to_usize(count)?])];
             // SAFETY: the buffer outlives the transfer.
             let mut from = unsafe { Segments::new(&mut list) };
             match self.direct {
                 Some(direct) if !direct.fits(chunk.start, count, from.as_slice()) => {
-                    self.write_buffered(chunk.start, count, from, 0, block)?;
+                    self.write_bounced(chunk.start, count, from, 0, block)?;
                 }
                 _ => self.write_all(chunk.start, &mut from, 0)?,
             }
@@ -308,19 +311,19 @@ pub(crate) fn last_errno() -> Errno {
 }
 
 /// The whole blocks around a range.
-fn blocks(offset: u64, len: u64, block: u64) -> Range<u64> {
+fn surrounding_blocks(offset: u64, len: u64, block: u64) -> Range<u64> {
     offset / block * block..(offset + len).next_multiple_of(block)
 }
 
 /// A range in pieces whose surrounding blocks fit a buffer, cut at block borders.
-fn chunks(offset: u64, len: u64, block: u64) -> impl Iterator<Item = Range<u64>> {
+fn split_at_blocks(offset: u64, len: u64, block: u64) -> impl Iterator<Item = Range<u64>> {
     let end = offset + len;
     let mut start = offset;
     std::iter::from_fn(move || {
         if start >= end {
             return None;
         }
-        let cut = (start / block * block + BUFFER_BYTES).min(end);
+        let cut = (start / block * block + MAX_BUFFER_BYTES).min(end);
         let chunk = start..cut;
         start = cut;
         Some(chunk)
@@ -340,11 +343,11 @@ mod tests {
             (5, 0, 512),
         ] {
             let mut at = offset;
-            for chunk in chunks(offset, len, block) {
+            for chunk in split_at_blocks(offset, len, block) {
                 assert_eq!(chunk.start, at);
                 assert!(chunk.end > chunk.start);
-                let around = blocks(chunk.start, chunk.end - chunk.start, block);
-                assert!(around.end - around.start <= BUFFER_BYTES);
+                let around = surrounding_blocks(chunk.start, chunk.end - chunk.start, block);
+                assert!(around.end - around.start <= MAX_BUFFER_BYTES);
                 at = chunk.end;
             }
             assert_eq!(at, offset + len);

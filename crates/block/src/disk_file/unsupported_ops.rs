@@ -9,6 +9,7 @@ use engine::Op;
 pub(crate) struct UnsupportedOps(AtomicU8);
 
 impl UnsupportedOps {
+    /// The bit of an operation; 0: a ring can always carry it.
     fn bit(op: Op) -> u8 {
         match op {
             Op::WriteZeroes { unmap: true } => 1,
@@ -18,10 +19,12 @@ impl UnsupportedOps {
         }
     }
 
+    /// Whether the ring has refused the operation.
     pub fn contains(&self, op: Op) -> bool {
         self.0.load(Ordering::Relaxed) & Self::bit(op) != 0
     }
 
+    /// Notes that the ring has refused the operation.
     pub fn insert(&self, op: Op) {
         self.0.fetch_or(Self::bit(op), Ordering::Relaxed);
     }

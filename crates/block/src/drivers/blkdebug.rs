@@ -85,7 +85,7 @@ impl TaskNode for FilterTask {
                 FaultDelay::For(0) => {}
                 FaultDelay::For(ns) => cx.unless_stopping(cx.sleep_ns(ns)).await,
                 FaultDelay::UntilReleased => {
-                    cx.unless_stopping(self.faults.released(release_count))
+                    cx.unless_stopping(self.faults.wait_until_released(release_count))
                         .await
                 }
             }

@@ -22,6 +22,7 @@ const KIND: FileKind = FileKind {
     kind: FileType::RegularFile,
 };
 
+/// Opens a file, with the geometry that its file system reports.
 pub(crate) fn open(
     options: &FileOptions,
     read_only: bool,

@@ -31,7 +31,7 @@ impl Driver for Arc<DiskFile> {
         if self.device_block.is_some() {
             return Ok(None);
         }
-        match self.pieces(offset, offset + len, most) {
+        match self.query_allocation(offset, offset + len, most) {
             Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(None),
             pieces => pieces.map(Some),
         }

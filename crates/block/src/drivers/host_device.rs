@@ -17,6 +17,7 @@ const KIND: FileKind = FileKind {
     kind: FileType::BlockDevice,
 };
 
+/// Opens a block device, with the geometry that the kernel reports.
 pub(crate) fn open(
     options: &FileOptions,
     read_only: bool,
@@ -32,12 +33,12 @@ pub(crate) fn open(
         }
     };
     let device = fd.as_fd();
-    if !read_only && get_int(device, BLKROGET).map_err(io("BLKROGET"))? != 0 {
+    if !read_only && ioctl_int(device, BLKROGET).map_err(io("BLKROGET"))? != 0 {
         return Err(NodeError::ReadOnlyMedium { path: path.clone() });
     }
     let logical_block_size =
         rustix::fs::ioctl_blksszget(device).map_err(|error| io("BLKSSZGET")(error.into()))?;
-    let size = end(device, logical_block_size).map_err(io("finding its size"))?;
+    let size = device_end(device, logical_block_size).map_err(io("finding its size"))?;
     if size == 0 {
         return Err(NodeError::Empty { path: path.clone() });
     }
@@ -48,11 +49,13 @@ pub(crate) fn open(
         size,
         logical_block_size,
         physical_block_size: physical_block_size.max(logical_block_size),
-        min_io_size: queue.number("minimum_io_size"),
-        opt_io_size: queue.number("optimal_io_size"),
+        min_io_size: queue.read_u32("minimum_io_size"),
+        opt_io_size: queue.read_u32("optimal_io_size"),
         discard: DiscardLimits {
-            granularity: queue.number("discard_granularity").max(logical_block_size),
-            max_bytes: match queue.wide_number("discard_max_bytes") {
+            granularity: queue
+                .read_u32("discard_granularity")
+                .max(logical_block_size),
+            max_bytes: match queue.read_u64("discard_max_bytes") {
                 0 => MAX_DISCARD_BYTES,
                 max_bytes => max_bytes.min(MAX_DISCARD_BYTES),
             },
@@ -66,7 +69,7 @@ pub(crate) fn open(
 ///
 /// # Errors
 /// The error of `lseek(2)`.
-pub(crate) fn end(device: BorrowedFd<'_>, logical_block_size: u32) -> std::io::Result<u64> {
+pub(crate) fn device_end(device: BorrowedFd<'_>, logical_block_size: u32) -> std::io::Result<u64> {
     let end = rustix::fs::seek(device, rustix::fs::SeekFrom::End(0))?;
     Ok(end - end % u64::from(logical_block_size))
 }
@@ -74,7 +77,8 @@ pub(crate) fn end(device: BorrowedFd<'_>, logical_block_size: u32) -> std::io::R
 /// `_IO(0x12, 94)`, see `linux/fs.h`: whether the device is read-only.
 const BLKROGET: libc::Ioctl = 0x125e;
 
-fn get_int(device: BorrowedFd<'_>, request: libc::Ioctl) -> std::io::Result<i32> {
+/// An ioctl that returns one int.
+fn ioctl_int(device: BorrowedFd<'_>, request: libc::Ioctl) -> std::io::Result<i32> {
     let mut value: i32 = 0;
     // SAFETY: the request writes one int to where the pointer points.
     if unsafe { libc::ioctl(device.as_raw_fd(), request, &raw mut value) } == 0 {
@@ -88,6 +92,7 @@ fn get_int(device: BorrowedFd<'_>, request: libc::Ioctl) -> std::io::Result<i32>
 struct QueueLimits(Option<PathBuf>);
 
 impl QueueLimits {
+    /// The queue attributes of an open device.
     fn of(device: BorrowedFd<'_>) -> Self {
         let found = rustix::fs::fstat(device).ok().and_then(|stat| {
             let (major, minor) = (
@@ -104,7 +109,7 @@ impl QueueLimits {
     }
 
     /// The value of an attribute; 0 if the kernel does not report it.
-    fn wide_number(&self, attribute: &str) -> u64 {
+    fn read_u64(&self, attribute: &str) -> u64 {
         let text = self
             .0
             .as_ref()
@@ -112,7 +117,7 @@ impl QueueLimits {
         text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
     }
 
-    fn number(&self, attribute: &str) -> u32 {
-        u32::try_from(self.wide_number(attribute)).unwrap_or(0)
+    fn read_u32(&self, attribute: &str) -> u32 {
+        u32::try_from(self.read_u64(attribute)).unwrap_or(0)
     }
 }

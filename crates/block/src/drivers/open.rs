@@ -51,6 +51,7 @@ impl Node {
         Self::open_with(name, read_only, options, Some(opened))
     }
 
+    /// Opens a node, on `opened` if there is such a descriptor, or else on the path of its options.
     fn open_with(
         name: &str,
         read_only: bool,

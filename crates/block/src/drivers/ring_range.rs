@@ -28,10 +28,11 @@ pub(crate) struct RingRanges {
 }
 
 impl RingRanges {
-    fn method(&self, request: &Request) -> Method {
+    /// Chooses how a request is carried out. Discards on a device are reduced to whole blocks.
+    fn choose_method(&self, request: &Request) -> Method {
         let backing = &self.target.file;
         // Excluding small writes, which rewrite whole blocks, takes a lock that blocks.
-        if request.len == 0 || backing.block_mode.partial() {
+        if request.len == 0 || backing.block_mode.has_partial_blocks() {
             return Method::Worker;
         }
         let Request {
@@ -57,8 +58,9 @@ impl RingRanges {
         }
     }
 
-    async fn by_ring(&self, cx: &TaskContext, file: File, request: Request) -> Result<(), Errno> {
-        let (op, offset, len) = match self.method(&request) {
+    /// Carries a request out by the ring, or by a worker if the ring refuses.
+    async fn try_ring(&self, cx: &TaskContext, file: File, request: Request) -> Result<(), Errno> {
+        let (op, offset, len) = match self.choose_method(&request) {
             Method::Nothing => return Ok(()),
             Method::Worker => return cx.run_on_worker(&self.target, request).await,
             Method::Ring(op, offset, len) => (op, offset, len),
@@ -93,7 +95,7 @@ impl TaskNode for RingRanges {
     fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>> {
         Box::pin(async move {
             match self.target.carrier {
-                Carrier::Ring(file) => self.by_ring(&cx, file, request).await,
+                Carrier::Ring(file) => self.try_ring(&cx, file, request).await,
                 Carrier::Native | Carrier::Workers => cx.run_on_worker(&self.target, request).await,
             }
         })

@@ -39,9 +39,13 @@ impl IoContext {
     /// Chooses the backend of a file that has no source on this iothread yet.
     fn choose_carrier(&mut self, file: &DiskFile, watch: Watch<'_>) -> Carrier {
         let carrier = match file.aio {
-            Aio::IoUring if self.make_ring(watch) => Carrier::Ring(self.register_file(file)),
-            Aio::IoUring if file.direct.is_some() && self.make_aio(watch) => Carrier::Native,
-            Aio::Native if self.make_aio(watch) => Carrier::Native,
+            Aio::IoUring if self.has_or_makes_ring(watch) => {
+                Carrier::Ring(self.register_file(file))
+            }
+            Aio::IoUring if file.direct.is_some() && self.has_or_makes_aio(watch) => {
+                Carrier::Native
+            }
+            Aio::Native if self.has_or_makes_aio(watch) => Carrier::Native,
             _ => Carrier::Workers,
         };
         if carrier == Carrier::Native
@@ -83,8 +87,8 @@ impl IoContext {
         ranges: impl Iterator<Item = (usize, usize)>,
     ) {
         let carrier = route.disk.as_ref().map(|disk| disk.carrier);
-        let carried = matches!(carrier, Some(Carrier::Ring(_)));
-        let ring = self.ring.get_mut().filter(|_| carried);
+        let ring_carries = matches!(carrier, Some(Carrier::Ring(_)));
+        let ring = self.ring.get_mut().filter(|_| ring_carries);
         // SAFETY: our caller promises the same.
         unsafe { self.registered_memory.join(ring, key, ranges) };
     }
@@ -110,34 +114,36 @@ impl IoContext {
         self.tasks.on_source_ended(place);
     }
 
-    fn make_aio(&mut self, watch: Watch<'_>) -> bool {
+    /// Makes Linux AIO when the first file needs it, and returns whether it exists.
+    fn has_or_makes_aio(&mut self, watch: Watch<'_>) -> bool {
         let settings = self.aio_settings;
         // Only if there is none: the kernel takes many milliseconds to end a context, and this thread waits for it.
         let make = || {
             #[cfg(feature = "simulation")]
-            let made =
+            let engine =
                 LinuxAio::with_kernel(super::simulated::take_kernel(&mut self.kernel), settings);
             #[cfg(not(feature = "simulation"))]
-            let made = LinuxAio::new(settings);
-            made.map_err(|error| error.to_string())
+            let engine = LinuxAio::new(settings);
+            engine.map_err(|error| error.to_string())
         };
         let watch = |aio: &LinuxAio| watch(aio.eventfd());
         let without = "no Linux AIO: worker threads do all I/O";
-        self.aio.make(make, watch, without)
+        self.aio.make_once(make, watch, without)
     }
 
-    fn make_ring(&mut self, watch: Watch<'_>) -> bool {
+    /// Makes the ring when the first file needs it, and returns whether it exists.
+    fn has_or_makes_ring(&mut self, watch: Watch<'_>) -> bool {
         let settings = self.ring_settings;
         let make = || {
             #[cfg(feature = "simulation")]
-            let made = super::simulated::make_ring(&mut self.simulated_ring, settings);
+            let engine = super::simulated::make_ring(&mut self.simulated_ring, settings);
             #[cfg(not(feature = "simulation"))]
-            let made = Uring::new(settings);
-            made.map_err(|error| error.to_string())
+            let engine = Uring::new(settings);
+            engine.map_err(|error| error.to_string())
         };
         let watch = |ring: &Uring| watch(ring.eventfd());
         let without = "no io_uring: another backend does its I/O";
-        self.ring.make(make, watch, without)
+        self.ring.make_once(make, watch, without)
     }
 
     /// Registers a file with the ring, and returns the ring's name for it: its place in the table, if there is one.

@@ -7,10 +7,10 @@ use engine::{Completion, Errno, Op, Request};
 use crate::disk_file::DiskFile;
 use crate::disk_file::transfer::Segments;
 
-/// Most requests have no more segments.
-const FEW_SEGMENTS: usize = 8;
+/// Segments of a request that are copied without an allocation. Most requests have no more.
+const INLINE_SEGMENTS: usize = 8;
 
-const NOTHING: libc::iovec = libc::iovec {
+const EMPTY_SEGMENT: libc::iovec = libc::iovec {
     iov_base: std::ptr::null_mut(),
     iov_len: 0,
 };
@@ -35,7 +35,8 @@ impl FileJob {
         FileJob { file, request }
     }
 
-    fn transfer(&self) -> Result<(), Errno> {
+    /// Carries the request out by blocking calls, on a copy of its list of segments.
+    fn carry_out(&self) -> Result<(), Errno> {
         let file = &*self.file;
         #[cfg(feature = "simulation")]
         if let Some(disk) = &file.simulated {
@@ -51,21 +52,21 @@ impl FileJob {
             iov_count,
             ..
         } = self.request;
-        let given = match iov_count {
+        let segments = match iov_count {
             0 => &[][..],
             // SAFETY: `new`'s caller promises that the list is valid and not accessed by anything else.
             count => unsafe { std::slice::from_raw_parts(iov, count as usize) },
         };
         // A copy, which the transfer consumes. The submitter's own list stays whole.
-        let (mut few, mut many) = ([NOTHING; FEW_SEGMENTS], Vec::new());
-        let list = match few.get_mut(..given.len()) {
-            Some(few) => few,
+        let (mut inline, mut allocated) = ([EMPTY_SEGMENT; INLINE_SEGMENTS], Vec::new());
+        let list = match inline.get_mut(..segments.len()) {
+            Some(inline) => inline,
             None => {
-                many.resize(given.len(), NOTHING);
-                &mut many[..]
+                allocated.resize(segments.len(), EMPTY_SEGMENT);
+                &mut allocated[..]
             }
         };
-        list.copy_from_slice(given);
+        list.copy_from_slice(segments);
         match op {
             // SAFETY: as above, also for the memory that the list names.
             Op::Read => file.read(offset, len, unsafe { Segments::new(list) }),
@@ -98,7 +99,7 @@ impl engine::Job for WorkerJob {
     fn run(self) -> Completion {
         let token = engine::Job::token(&self);
         let result = match self {
-            WorkerJob::Request(job) => job.transfer(),
+            WorkerJob::Request(job) => job.carry_out(),
             WorkerJob::Call(call, _) => call(),
         };
         Completion { token, result }

@@ -54,19 +54,19 @@ pub struct IoContext {
     ring: LazyEngine<Uring>,
     /// Blocking work.
     pub(crate) workers: Workers,
-    pub(crate) null: NullQueue,
+    pub(crate) null_queue: NullQueue,
     tasks: Executor,
     aio_share: TaskShare,
     ring_share: TaskShare,
     tracked: TrackedRequests,
     files: AttachedFiles,
     registered_memory: RegisteredMemory,
-    /// Counts of engines that have ended.
-    ended: SubmitCounts,
+    /// What engines that have ended had submitted.
+    ended_engines: SubmitCounts,
     aio_settings: AioSettings,
     ring_settings: UringSettings,
     /// The settings have changed since Linux AIO and the ring were made.
-    outdated: bool,
+    settings_changed: bool,
     /// The simulator's kernel for Linux AIO.
     #[cfg(feature = "simulation")]
     pub(crate) kernel: Option<simulated::Kernel>,
@@ -90,17 +90,17 @@ impl IoContext {
             aio: LazyEngine::Unmade,
             ring: LazyEngine::Unmade,
             workers: Workers::new(settings.pool, wake.clone())?,
-            null: NullQueue::new(),
+            null_queue: NullQueue::new(),
             tasks: Executor::new(wake),
             aio_share: TaskShare::default(),
             ring_share: TaskShare::default(),
             tracked: TrackedRequests::default(),
             files: AttachedFiles::default(),
             registered_memory: RegisteredMemory::default(),
-            ended: SubmitCounts::default(),
+            ended_engines: SubmitCounts::default(),
             aio_settings: settings.aio,
             ring_settings,
-            outdated: false,
+            settings_changed: false,
             #[cfg(feature = "simulation")]
             kernel: None,
             #[cfg(feature = "simulation")]
@@ -152,7 +152,7 @@ impl IoContext {
             ring.reap(out);
         }
         self.workers.reap(out);
-        self.null.reap(out);
+        self.null_queue.reap(out);
         if !self.tasks.is_empty() {
             self.tasks.take_io_completions(out);
             self.tasks.poll_woken();
@@ -165,7 +165,7 @@ impl IoContext {
             }
         }
         if !self.tracked.is_empty() {
-            self.tracked.end_completed(out);
+            self.tracked.restore_tokens(out);
         }
     }
 
@@ -175,7 +175,7 @@ impl IoContext {
     pub fn has_completions(&self) -> bool {
         self.aio.get().is_some_and(LinuxAio::has_completions)
             || self.ring.get().is_some_and(|ring| ring.has_completions())
-            || self.null.has_completions()
+            || self.null_queue.has_completions()
             || self.workers.has_completions()
             || self.tasks.has_work()
     }
@@ -193,7 +193,7 @@ impl IoContext {
     /// The time at which the next request completes by the clock alone (the loop's clock, nanoseconds).
     #[must_use]
     pub fn next_deadline_ns(&self) -> Option<u64> {
-        let deadlines = [self.null.deadline_ns(), self.tasks.next_deadline_ns()];
+        let deadlines = [self.null_queue.deadline_ns(), self.tasks.next_deadline_ns()];
         deadlines.into_iter().flatten().min()
     }
 
@@ -208,7 +208,7 @@ impl IoContext {
     #[inline]
     #[must_use]
     pub fn submits(&self) -> SubmitCounts {
-        self.ended.plus(self.aio.get(), self.ring.get())
+        self.ended_engines.plus(self.aio.get(), self.ring.get())
     }
 
     /// The counts of Linux AIO, if it is in use.

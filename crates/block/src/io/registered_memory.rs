@@ -73,6 +73,7 @@ impl RegisteredMemory {
         }
     }
 
+    /// Logs that memory is used without registration, for the first one only.
     fn warn_once(&mut self, why: &str) {
         if !self.has_warned {
             self.has_warned = true;

@@ -30,7 +30,7 @@ impl IoContext {
     /// Changes the most requests that Linux AIO and the ring each have in flight. An engine that exists keeps its limit
     /// until it [is recreated](Self::recreate_if_outdated).
     pub fn set_aio_max_events(&mut self, max_events: u32) {
-        self.outdated |= self.aio_settings.max_events != max_events;
+        self.settings_changed |= self.aio_settings.max_events != max_events;
         self.aio_settings.max_events = max_events;
         self.ring_settings.max_events = max_events;
     }
@@ -38,11 +38,11 @@ impl IoContext {
     /// Ends Linux AIO and the ring if their settings have changed and no disk uses them: the next disk that
     /// [is attached](Self::attach) makes them anew. True: the watched descriptors are closed.
     pub fn recreate_if_outdated(&mut self) -> bool {
-        if !self.outdated || !self.files.is_empty() {
+        if !self.settings_changed || !self.files.is_empty() {
             return false;
         }
-        self.outdated = false;
-        self.ended = self.submits();
+        self.settings_changed = false;
+        self.ended_engines = self.submits();
         self.aio = LazyEngine::Unmade;
         self.ring = LazyEngine::Unmade;
         true

@@ -19,11 +19,11 @@ impl IoContext {
     #[inline]
     pub(crate) fn room_on_route(&self, route: &Route) -> usize {
         let room = match &route.read {
-            OpHandler::Null(options) => return self.null.room_for(options),
+            OpHandler::Null(options) => return self.null_queue.room_for(options),
             read => self.room_of_handler(read),
         };
         // Its other operations may be tasks, or need nothing done.
-        room.min(self.null.room()).min(self.tasks.room())
+        room.min(self.null_queue.room()).min(self.tasks.room())
     }
 
     /// How many requests a handler is certain to take before the next reap.
@@ -31,7 +31,7 @@ impl IoContext {
     fn room_of_handler(&self, handler: &OpHandler) -> usize {
         match handler {
             OpHandler::File(target) => self.room_of_carrier(target.carrier),
-            OpHandler::Null(options) => self.null.room_for(options),
+            OpHandler::Null(options) => self.null_queue.room_for(options),
             OpHandler::Lookup(node) => self.room_of_carrier(node.target().carrier),
             OpHandler::Task(_) | OpHandler::Nothing => usize::MAX,
             OpHandler::Gated(gated) => self.room_of_handler(&gated.below.read),
@@ -70,8 +70,8 @@ impl IoContext {
         unsafe {
             match handler {
                 OpHandler::File(target) => self.submit_to_file(target, &request),
-                OpHandler::Null(options) => self.null.push(*options, &request),
-                OpHandler::Nothing => self.null.complete(request.token),
+                OpHandler::Null(options) => self.null_queue.push(*options, &request),
+                OpHandler::Nothing => self.null_queue.complete_at_next_reap(request.token),
                 OpHandler::Lookup(node) => self.submit_to_lookup(node, request),
                 OpHandler::Task(node) => self.spawn(node.clone(), request),
                 OpHandler::Gated(gated) => self.submit_to_gate(gated, request),
@@ -82,7 +82,7 @@ impl IoContext {
 
     /// Starts a task that carries out a request.
     fn spawn(&mut self, node: Rc<dyn TaskNode>, request: Request) -> Result<(), Full> {
-        let source = self.tracked.source(request.token);
+        let source = self.tracked.source_of(request.token);
         self.tasks.spawn(node, request, source);
         Ok(())
     }
@@ -107,7 +107,7 @@ impl IoContext {
     #[inline(never)]
     unsafe fn submit_marked(&mut self, marked: &Marked, request: Request) -> Result<(), Full> {
         let mark = RequestGuard::Mark(marked.pending_mark(&request));
-        let token = self.tracked.begin(request.token, mark);
+        let token = self.tracked.track(request.token, mark);
         let handler = marked.below.handler(request.op);
         // SAFETY: our caller promises the same.
         let taken = unsafe { self.submit_to_handler(handler, Request { token, ..request }) };
@@ -131,7 +131,7 @@ impl IoContext {
             Some(LookupResult::At(offset, lease)) => {
                 let token = self
                     .tracked
-                    .begin(request.token, RequestGuard::Lease(lease));
+                    .track(request.token, RequestGuard::Lease(lease));
                 let mapped = Request {
                     offset,
                     token,
@@ -145,7 +145,7 @@ impl IoContext {
                 taken
             }
             Some(LookupResult::Zeroes) => {
-                self.null.complete(request.token)?;
+                self.null_queue.complete_at_next_reap(request.token)?;
                 // SAFETY: our caller promises that the segments are valid.
                 unsafe { fill_with_zeroes(request.iov, request.iov_count) };
                 Ok(())
@@ -239,7 +239,7 @@ fn is_carried(file: &DiskFile, request: &Request) -> bool {
     match request.op {
         Op::Read => is_aligned(file, request),
         // While there are writes of partial blocks, a worker does every write, under the range lock.
-        Op::Write => !file.block_mode.partial() && is_aligned(file, request),
+        Op::Write => !file.block_mode.has_partial_blocks() && is_aligned(file, request),
         Op::Flush => true,
         Op::Discard | Op::WriteZeroes { .. } => false,
     }

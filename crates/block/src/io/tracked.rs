@@ -38,20 +38,20 @@ impl TrackedRequests {
     }
 
     /// Tracks a request, and returns the token to submit it with.
-    pub fn begin(&mut self, token: u64, guard: RequestGuard) -> u64 {
+    pub fn track(&mut self, token: u64, guard: RequestGuard) -> u64 {
         let entry = Entry {
             token,
             guard: Some(guard),
         };
-        if let Some(place) = self.free.pop() {
-            self.entries[place as usize] = entry;
-            return token::new(token::TRACKED, place);
+        if let Some(index) = self.free.pop() {
+            self.entries[index as usize] = entry;
+            return token::new(token::TRACKED, index);
         }
         self.entries.push(entry);
-        let place = u32::try_from(self.entries.len() - 1);
+        let index = u32::try_from(self.entries.len() - 1);
         token::new(
             token::TRACKED,
-            place.unwrap_or_else(|_| unreachable!("memory ends before")),
+            index.unwrap_or_else(|_| unreachable!("memory ends before")),
         )
     }
 
@@ -63,7 +63,7 @@ impl TrackedRequests {
     }
 
     /// The place of a request's source.
-    pub fn source(&self, mut token: u64) -> u32 {
+    pub fn source_of(&self, mut token: u64) -> u32 {
         while let Some(own) = self.own_token(token) {
             token = own;
         }
@@ -71,7 +71,7 @@ impl TrackedRequests {
     }
 
     /// Drops the guards of a completed request, and returns its source's token.
-    pub fn end(&mut self, mut token: u64) -> u64 {
+    pub fn untrack(&mut self, mut token: u64) -> u64 {
         while let Some(own) = self.release(token) {
             token = own;
         }
@@ -86,16 +86,16 @@ impl TrackedRequests {
     /// Drops the guard of a token, and returns the request's own token.
     fn release(&mut self, token: u64) -> Option<u64> {
         let own = self.own_token(token)?;
-        let place = token::number(token);
-        self.entries[place as usize].guard = None;
-        self.free.push(place);
+        let index = token::number(token);
+        self.entries[index as usize].guard = None;
+        self.free.push(index);
         Some(own)
     }
 
     /// Drops the guards of completed requests, and restores the tokens of their sources.
-    pub fn end_completed(&mut self, completions: &mut [Completion]) {
+    pub fn restore_tokens(&mut self, completions: &mut [Completion]) {
         for completion in completions {
-            completion.token = self.end(completion.token);
+            completion.token = self.untrack(completion.token);
         }
     }
 }

@@ -265,7 +265,10 @@ impl Node {
             return Ok(());
         };
         let disk_block = file.direct.map_or(1, |direct| direct.offset);
-        if file.block_mode.decide(logical_block_size < disk_block) {
+        if file
+            .block_mode
+            .set_partial_blocks(logical_block_size < disk_block)
+        {
             return Ok(());
         }
         Err(NodeError::MixedBlockSizes {

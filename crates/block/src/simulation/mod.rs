@@ -51,7 +51,7 @@ impl Node {
             aio_max_batch: 0,
             no_flush: false,
             block_mode: BlockMode::default(),
-            ranges: RangeLock::default(),
+            range_lock: RangeLock::default(),
             simulated: Some(disk),
         };
         Ok(Node::new(
