@@ -80,7 +80,7 @@ impl Snapshot {
             exports: objects.exports.iter().map(export).collect(),
             iothreads: objects.iothreads.iter().map(iothread).collect(),
             nodes: nodes.collect(),
-            dropped_reports: objects.reports.lost(),
+            dropped_reports: objects.reports.dropped_reports(),
         }
     }
 }

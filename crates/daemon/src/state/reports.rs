@@ -24,7 +24,7 @@ const DROPPED_INTERVAL: Duration = Duration::from_secs(60);
 /// Starts the thread that receives the reports. It ends when the last sender is dropped.
 pub(crate) fn spawn_thread(events: ServerHandle) -> io::Result<Reports> {
     let (reports, mailbox) = iothread::mailbox();
-    let dropped = reports.lost();
+    let dropped = reports.dropped_reports();
     std::thread::Builder::new()
         .name("reports".into())
         .spawn(move || run_thread(&mailbox, &dropped, &events))?;

@@ -49,7 +49,7 @@ pub enum Report {
 #[derive(Clone, Debug)]
 pub struct Reports {
     sender: SyncSender<Report>,
-    lost: DroppedReports,
+    dropped: DroppedReports,
 }
 
 /// Count of reports that found their mailbox full. It outlives the mailbox.
@@ -68,22 +68,22 @@ impl DroppedReports {
 #[must_use]
 pub fn mailbox() -> (Reports, Receiver<Report>) {
     let (sender, receiver) = sync_channel(MAX_WAITING);
-    let lost = DroppedReports::default();
-    (Reports { sender, lost }, receiver)
+    let dropped = DroppedReports::default();
+    (Reports { sender, dropped }, receiver)
 }
 
 impl Reports {
     /// Counter of reports that found the mailbox full.
     #[must_use]
-    pub fn lost(&self) -> DroppedReports {
-        self.lost.clone()
+    pub fn dropped_reports(&self) -> DroppedReports {
+        self.dropped.clone()
     }
 
     /// False when there is no room, or the receiver is gone.
     fn send(&self, report: Report) -> bool {
         let sent = self.sender.try_send(report).is_ok();
         if !sent {
-            self.lost.0.fetch_add(1, Ordering::Relaxed);
+            self.dropped.0.fetch_add(1, Ordering::Relaxed);
         }
         sent
     }
@@ -265,7 +265,7 @@ mod tests {
         // Once it was taken, the next is reported again.
         export.failed(true, Errno::IO);
         assert!(mailbox.try_recv().is_ok());
-        assert_eq!(reports.lost().count(), 0);
+        assert_eq!(reports.dropped_reports().count(), 0);
     }
 
     #[test]
@@ -275,7 +275,7 @@ mod tests {
         for queue in 0..300 {
             export.report_broken_queue(queue, &"why");
         }
-        assert_eq!(reports.lost().count(), 300 - MAX_WAITING as u64);
+        assert_eq!(reports.dropped_reports().count(), 300 - MAX_WAITING as u64);
         export.failed(true, Errno::IO);
         assert_eq!(mailbox.try_iter().count(), MAX_WAITING);
         export.failed(true, Errno::IO);
