@@ -313,7 +313,7 @@ impl Daemon {
 
     /// Requests that wait after an error.
     pub fn waiting(&self) -> u64 {
-        self.reports.parked().count()
+        self.reports.parked_requests().count()
     }
 }
 

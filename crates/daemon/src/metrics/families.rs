@@ -93,7 +93,10 @@ fn write_waiting_requests(
     out.begin_family(family);
     for export in &snapshot.exports {
         if let Some(reports) = &export.reports {
-            out.add_integer(&[("export", &export.name)], value(reports.parked()));
+            out.add_integer(
+                &[("export", &export.name)],
+                value(reports.parked_requests()),
+            );
         }
     }
 }
@@ -132,7 +135,7 @@ fn write_exports(snapshot: &Snapshot, out: &mut TextEncoder) {
         None,
         "Requests that took longer than request-timeout.",
     );
-    write_waiting_requests(snapshot, out, late, ParkedRequests::late);
+    write_waiting_requests(snapshot, out, late, ParkedRequests::late_count);
     out.begin_family(family(
         "blockplane_export_queues",
         MetricType::Gauge,

@@ -149,10 +149,10 @@ fn query_exports(control: &Control) -> Value {
                 info["socket"] = path.display().to_string().into();
             }
             if let Some(reports) = &export.reports {
-                let parked = reports.parked();
+                let parked = reports.parked_requests();
                 info["io-status"] = parked.status().name().into();
                 info["waiting-requests"] = parked.count().into();
-                info["late-requests"] = parked.late().into();
+                info["late-requests"] = parked.late_count().into();
             }
             info
         })

@@ -36,9 +36,11 @@ fn resume_requests(control: &mut Control, arguments: &Arguments) -> Result<Value
         );
         return Err(Error::generic(text));
     };
-    reports.parked().resume(match str_arg(arguments, "action") {
-        "report" => Resume::Report,
-        _ => Resume::Retry,
-    });
+    reports
+        .parked_requests()
+        .resume(match str_arg(arguments, "action") {
+            "report" => Resume::Report,
+            _ => Resume::Retry,
+        });
     Ok(json!({}))
 }

@@ -96,7 +96,7 @@ fn wait_and_check(shared: &Shared) {
             .saturating_sub(Scale::new().to_ticks(timeout_ns));
         if late_before > export.checked_until {
             reports
-                .parked()
+                .parked_requests()
                 .report_late(export.checked_until, late_before);
             export.checked_until = late_before;
         }

@@ -33,7 +33,7 @@ pub(super) struct ParkedQueue {
 impl ParkedQueue {
     /// Adds a request that the disk has just failed, and counts it for its export.
     pub fn push(&mut self, parked: ParkedRequest, reports: &QueueReports) {
-        let export_parked = reports.export.parked();
+        let export_parked = reports.export.parked_requests();
         export_parked.count_parked(parked.requests, parked.errno);
         self.list.push_back(parked);
     }
@@ -43,7 +43,10 @@ impl ParkedQueue {
         let parked = self.list.pop_front()?;
         self.retries = self.retries.saturating_sub(1);
         if let Some(reports) = reports {
-            reports.export.parked().count_resumed(parked.requests);
+            reports
+                .export
+                .parked_requests()
+                .count_resumed(parked.requests);
         }
         Some(parked)
     }

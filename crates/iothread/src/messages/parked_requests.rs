@@ -62,7 +62,7 @@ impl QueueRegistration {
         source_index: u32,
         stats: Arc<QueueStats>,
     ) -> Self {
-        export.parked().queues().push(QueueAddress {
+        export.parked_requests().queues().push(QueueAddress {
             remote: remote.clone(),
             source_index,
             stats: stats.clone(),
@@ -73,7 +73,7 @@ impl QueueRegistration {
 
 impl Drop for QueueRegistration {
     fn drop(&mut self) {
-        let mut queues = self.export.parked().queues();
+        let mut queues = self.export.parked_requests().queues();
         queues.retain(|queue| !Arc::ptr_eq(&queue.stats, &self.stats));
     }
 }
@@ -96,7 +96,7 @@ impl ParkedRequests {
 
     /// Number of requests that took too long, since the export was created.
     #[must_use]
-    pub fn late(&self) -> u64 {
+    pub fn late_count(&self) -> u64 {
         self.late.load(Ordering::Relaxed)
     }
 

@@ -168,7 +168,7 @@ impl ExportReports {
 
     /// Its parked and late requests.
     #[must_use]
-    pub fn parked(&self) -> &ParkedRequests {
+    pub fn parked_requests(&self) -> &ParkedRequests {
         &self.parked
     }
 

@@ -124,7 +124,9 @@ impl Control {
             if is_adapter && stats.connected.load(Ordering::Relaxed) {
                 return Err(quiesced_export::adapter_connected_error(export));
             }
-            let status = reports.as_ref().map(|reports| reports.parked().status());
+            let status = reports
+                .as_ref()
+                .map(|reports| reports.parked_requests().status());
             if status.is_some_and(|status| status != IoStatus::Ok) {
                 return Err(format!(
                     "export '{id}' has requests that wait after an error: resume them with block-export-resume, and try again"
