@@ -102,14 +102,14 @@ impl Client {
         if !arguments.is_empty() {
             request["arguments"] = arguments.into();
         }
-        self.request(request)
+        self.execute_request(request)
     }
 
     /// Sends a complete request, to which the client adds the `id`, and returns the value of its reply.
     ///
     /// # Errors
     /// See [`Client::execute`].
-    pub fn request(&mut self, mut request: Value) -> Result<Value> {
+    pub fn execute_request(&mut self, mut request: Value) -> Result<Value> {
         self.last_id += 1;
         request["id"] = self.last_id.into();
         self.send(&request)?;

@@ -77,14 +77,16 @@ fn print_commands(client: &mut Client, part: &str, out: &mut impl Write) -> Resu
 
 /// Sends a request that was made from `words`. An error gets a hint on how to write the argument.
 fn send_request(client: &mut Client, words: &[String], request: Value) -> Result<Value> {
-    client.request(request).map_err(|error| match error {
-        Error::Command { class, desc } => {
-            let hint = request::string_hint(words, &desc).map(|hint| format!(": {hint}"));
-            let desc = desc + &hint.unwrap_or_default();
-            Error::Command { class, desc }
-        }
-        error => error,
-    })
+    client
+        .execute_request(request)
+        .map_err(|error| match error {
+            Error::Command { class, desc } => {
+                let hint = request::string_hint(words, &desc).map(|hint| format!(": {hint}"));
+                let desc = desc + &hint.unwrap_or_default();
+                Error::Command { class, desc }
+            }
+            error => error,
+        })
 }
 
 /// Executes each line of the input. An error ends a script; an interactive user sees it and goes on.
