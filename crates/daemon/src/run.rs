@@ -53,7 +53,7 @@ pub fn run_in_foreground(
     run_until_stopped(process, None, service, announce)
 }
 
-/// Confines the process, creates or takes over everything, serves until it is told to stop or has been upgraded, and
+/// Confines the process, creates or takes over everything, serves until it is to stop or has been upgraded, and
 /// shuts down.
 fn run_until_stopped(
     process: ProcessOptions<'_>,

@@ -167,7 +167,7 @@ impl Control {
     }
 
     /// Hands the quiesced exports and everything else over, message by message. After an error the caller ends the new
-    /// process; once that was told to go there is no way back, and if it then fails both end.
+    /// process; once `Go` is sent there is no way back, and if the new process then fails both end.
     fn hand_over_quiesced(
         &mut self,
         quiesced: &mut Vec<QuiescedExport>,
