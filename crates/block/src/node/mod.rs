@@ -114,8 +114,8 @@ impl Node {
 
     /// The descriptor of its file or device, for another process to take over.
     #[must_use]
-    pub fn opened(&self) -> Option<BorrowedFd<'_>> {
-        self.driver.opened()
+    pub fn takeover_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.driver.takeover_fd()
     }
 
     /// The faults of a filter.
