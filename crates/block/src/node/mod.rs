@@ -243,7 +243,7 @@ impl Node {
     ///
     /// # Errors
     /// [`NodeError::Locked`]: a third opening uses the image in a way that excludes this one.
-    pub fn take_locks(
+    pub fn take_over_locks(
         &self,
         from: &Node,
         path: &Path,
