@@ -339,7 +339,7 @@ mod tests {
             };
             // SAFETY: the loop below waits for its end; list, memory and node are kept beyond it.
             unsafe { io.submit(&route, request) }.unwrap();
-            io.flush_batch();
+            io.submit_pending();
             let (begin, mut done) = (Instant::now(), Vec::new());
             while done.is_empty() && begin.elapsed().as_secs() < 60 {
                 io.reap(&mut done);

@@ -91,7 +91,7 @@ pub(crate) fn run_until_completed(io: &mut IoContext, count: usize) -> Vec<Compl
     let (begin, mut done) = (Instant::now(), Vec::new());
     while done.len() < count {
         assert!(begin.elapsed() < Duration::from_secs(60), "not complete");
-        io.flush_batch();
+        io.submit_pending();
         io.reap(&mut done);
         std::thread::yield_now();
     }

@@ -172,9 +172,9 @@ impl QueueRunner {
 
     /// Submits pending requests to the kernel, if a backend of this thread does that, and updates the counters, also for full batches
     /// that were submitted before.
-    fn flush_batch(&mut self) {
+    fn submit_pending(&mut self) {
         if self.io.submits_anything() {
-            self.io.flush_batch();
+            self.io.submit_pending();
             self.submit_totals.update(&self.io);
         }
     }

@@ -123,7 +123,7 @@ impl IoContext {
 
     /// The submit phase: submits pending requests to the kernel.
     #[inline(always)]
-    pub fn flush_batch(&mut self) {
+    pub fn submit_pending(&mut self) {
         if !self.tasks.is_empty() {
             self.run_tasks();
         }

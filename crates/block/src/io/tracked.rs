@@ -364,7 +364,7 @@ mod tests {
         let mut disk = testing::attach(&mut io, &null);
         disk.route.read = OpHandler::Task(Rc::new(LeavesIo(below.route)));
         let read = Read::submit(&mut io, &disk, 0);
-        io.flush_batch();
+        io.submit_pending();
         let mut settled = pin!(map.leases.wait_for_current_leases());
         let mut cx = Context::from_waker(Waker::noop());
         assert!(settled.as_mut().poll(&mut cx).is_pending());

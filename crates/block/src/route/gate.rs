@@ -149,7 +149,7 @@ mod tests {
     fn run(io: &mut IoContext) -> Vec<Completion> {
         let mut done = Vec::new();
         for _ in 0..3 {
-            io.flush_batch();
+            io.submit_pending();
             io.reap(&mut done);
         }
         done

@@ -261,7 +261,7 @@ impl Rig {
                 assert!(taken.is_ok(), "there was room");
                 next += 1;
             }
-            self.io.flush_batch();
+            self.io.submit_pending();
             self.wait();
             self.io.reap(&mut out);
             for Completion { token, result } in out.drain(..) {

@@ -75,7 +75,7 @@ fn as_many_requests_are_taken_as_there_is_room_for() {
             let mut seen = vec![false; room];
             let mut out = Vec::new();
             while seen.contains(&false) {
-                rig.io.flush_batch();
+                rig.io.submit_pending();
                 rig.io.reap(&mut out);
                 for completion in out.drain(..) {
                     let index = usize::try_from(completion.token).unwrap();

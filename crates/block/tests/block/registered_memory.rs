@@ -56,7 +56,7 @@ fn is_registered(rig: &mut Rig, route: &AttachedDisk, seed: u64, page: &mut Page
     };
     // SAFETY: the page and the segment outlive the loop, which ends with the completion.
     unsafe { rig.io.submit(route, request) }.unwrap();
-    rig.io.flush_batch();
+    rig.io.submit_pending();
     let mut out = Vec::new();
     while out.is_empty() {
         rig.io.reap(&mut out);
