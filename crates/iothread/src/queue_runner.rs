@@ -166,7 +166,7 @@ impl QueueRunner {
         // Reaping may have found requests to continue: a short transfer, a flush after a discard. If the next iteration has work,
         // they are submitted then: tasks would take the room that stalled queues are to share with them.
         if !self.more {
-            self.flush_batch();
+            self.submit_pending();
         }
     }
 

@@ -96,7 +96,7 @@ impl Runner for QueueRunner {
     }
 
     fn submit(&mut self, cx: &mut RunnerContext<Self>) {
-        self.flush_batch();
+        self.submit_pending();
         if !self.has_dispatched && self.io.has_completions() {
             self.complete_after_submit();
         }
