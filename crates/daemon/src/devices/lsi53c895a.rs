@@ -208,7 +208,7 @@ impl SocketDevice for LsiController {
             let request = self.in_flight.on_completed(slot, result.is_ok());
             if let (Some(request), Err(errno)) = (request, result) {
                 self.monitoring.disk_reports[request.disk]
-                    .failed(request.kind == Kind::Read, errno);
+                    .report_failure(request.kind == Kind::Read, errno);
             }
             adapter.completed(slot, result);
         }

@@ -243,9 +243,9 @@ mod tests {
         };
         let start = Instant::now();
         let entry = |export: &str, reads, errno| (export.to_owned(), reads, errno);
-        exports[0].failed(true, Errno::IO);
-        exports[2].failed(true, Errno::IO);
-        exports[0].failed(false, Errno::IO);
+        exports[0].report_failure(true, Errno::IO);
+        exports[2].report_failure(true, Errno::IO);
+        exports[0].report_failure(false, Errno::IO);
         let all = ["e", "g"].map(|export| entry(export, true, Errno::IO));
         let (first, next) = reported(start);
         assert_eq!(first[..2], all);
@@ -253,9 +253,9 @@ mod tests {
         assert_eq!(next, None);
         // Within the second, of the same node.
         for errno in [Errno::IO, Errno::NOSPC] {
-            exports[0].failed(true, errno);
+            exports[0].report_failure(true, errno);
         }
-        exports[1].failed(true, Errno::IO);
+        exports[1].report_failure(true, Errno::IO);
         let later = start + ERROR_INTERVAL;
         assert_eq!(reported(start + ERROR_INTERVAL / 2), (vec![], Some(later)));
         let after = vec![entry("e", true, Errno::NOSPC)];

@@ -74,7 +74,7 @@ fn answer_or_park(
     let Some(reports) = reports else {
         return Some(Status::IoErr);
     };
-    match reports.export.failed(queue.is_read(slot), errno) {
+    match reports.export.report_failure(queue.is_read(slot), errno) {
         ErrorAction::Ignore => Some(Status::Ok),
         ErrorAction::Stop => {
             let requests = u32::try_from(queue.merged(slot).count()).unwrap_or(u32::MAX);

@@ -321,6 +321,6 @@ fn disk_reports(disks: &[ScsiDisk]) -> Vec<Option<Arc<ExportReports>>> {
 fn report_failure(queue: &Queue, reports: &[Option<Arc<ExportReports>>], slot: u32, errno: Errno) {
     let reports = queue.disk(slot).and_then(|disk| reports.get(disk as usize));
     if let Some(Some(reports)) = reports {
-        reports.failed(queue.is_read(slot), errno);
+        reports.report_failure(queue.is_read(slot), errno);
     }
 }

@@ -179,7 +179,7 @@ impl ExportReports {
     }
 
     /// Reports a failed request. Returns the action of its policy.
-    pub fn failed(&self, read: bool, errno: Errno) -> ErrorAction {
+    pub fn report_failure(&self, read: bool, errno: Errno) -> ErrorAction {
         let policy = if read {
             self.policy.reads
         } else {
@@ -250,9 +250,9 @@ mod tests {
         let (reports, mailbox) = mailbox();
         let export = ExportReports::new(reports.clone(), "e", "n");
         for errno in [Errno::IO, Errno::IO, Errno::NOSPC] {
-            export.failed(false, errno);
+            export.report_failure(false, errno);
         }
-        export.failed(true, Errno::IO);
+        export.report_failure(true, Errno::IO);
         for (reads, errno) in [(false, Errno::NOSPC), (true, Errno::IO)] {
             let Ok(Report::Failed(cell)) = mailbox.try_recv() else {
                 panic!("one report for each direction");
@@ -263,7 +263,7 @@ mod tests {
         }
         assert!(mailbox.try_recv().is_err());
         // Once it was taken, the next is reported again.
-        export.failed(true, Errno::IO);
+        export.report_failure(true, Errno::IO);
         assert!(mailbox.try_recv().is_ok());
         assert_eq!(reports.dropped_reports().count(), 0);
     }
@@ -276,9 +276,9 @@ mod tests {
             export.report_broken_queue(queue, &"why");
         }
         assert_eq!(reports.dropped_reports().count(), 300 - MAX_WAITING as u64);
-        export.failed(true, Errno::IO);
+        export.report_failure(true, Errno::IO);
         assert_eq!(mailbox.try_iter().count(), MAX_WAITING);
-        export.failed(true, Errno::IO);
+        export.report_failure(true, Errno::IO);
         assert!(matches!(mailbox.try_recv(), Ok(Report::Failed(_))));
     }
 }
