@@ -216,7 +216,8 @@ impl QueueDevice for BlkQueue {
         let queue = &self.queue;
         let parked = self.parked.slots().flat_map(|slot| queue.merged(slot));
         let parked: Vec<u32> = parked.collect();
-        let (requests, oldest) = queue.older(after, until, |slot| parked.contains(&slot));
+        let (requests, oldest) =
+            queue.count_admitted_between(after, until, |slot| parked.contains(&slot));
         if requests > 0 {
             let oldest_ticks = now.saturating_sub(oldest);
             reports

@@ -96,7 +96,12 @@ impl Queue {
     /// The number of unfinished requests that were admitted from `after` to `until` (in [ticks](telemetry::counters::Clock)), and the
     /// admit time of the oldest of them, without those for which `waits` is true.
     #[must_use]
-    pub fn older(&self, after: u64, until: u64, waits: impl Fn(u32) -> bool) -> (u32, u64) {
+    pub fn count_admitted_between(
+        &self,
+        after: u64,
+        until: u64,
+        waits: impl Fn(u32) -> bool,
+    ) -> (u32, u64) {
         let (mut count, mut oldest) = (0, u64::MAX);
         for slot in self.slots.in_flight_slots() {
             let ticks = self.slots.get(slot).admitted.ticks();
