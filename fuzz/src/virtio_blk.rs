@@ -146,7 +146,7 @@ impl Rig {
             _ => match input.below(5) {
                 0 => self.reset(),
                 1 => _ = self.device.resize((input.below(65) << 10) as u64),
-                2 => self.device.set_merging(MergeLimits::default()),
+                2 => self.device.set_merge_limits(MergeLimits::default()),
                 3 => {
                     _ = self
                         .device

@@ -236,7 +236,7 @@ impl Device {
     }
 
     /// Changes the limits of merging, from the next batch of each queue on.
-    pub fn set_merging(&self, limits: MergeLimits) {
+    pub fn set_merge_limits(&self, limits: MergeLimits) {
         self.packed_merge_limits
             .store(limits.pack(), Ordering::Relaxed);
     }

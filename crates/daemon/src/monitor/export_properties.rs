@@ -61,7 +61,7 @@ impl HasProperties for Export {
         let limits = merge_limits(kind);
         for disk in &self.disks {
             if let GuestDevice::Blk(device) = &disk.guest_device {
-                device.set_merging(limits);
+                device.set_merge_limits(limits);
             }
         }
         Ok(())

@@ -248,7 +248,7 @@ fn limits_change_from_one_batch_to_the_next() {
         (64, 1024, vec![2, 2, 2]),
         (usize::MAX, u64::MAX, vec![6]),
     ] {
-        rig.device.set_merging(MergeLimits { requests, bytes });
+        rig.device.set_merge_limits(MergeLimits { requests, bytes });
         rig.sink.submitted.clear();
         for sector in 0..6 {
             rig.read(sector, 1);
