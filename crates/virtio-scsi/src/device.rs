@@ -210,7 +210,7 @@ impl Device {
 
     /// Number of task management functions that the driver waits for.
     #[must_use]
-    pub fn functions(&self) -> usize {
+    pub fn unanswered_functions(&self) -> usize {
         self.functions.load(Ordering::Acquire)
     }
 

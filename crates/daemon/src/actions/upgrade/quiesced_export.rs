@@ -156,7 +156,9 @@ pub(crate) fn drain_queues(
             if !wait_drained(&drained) {
                 return Err(drain_error(id));
             }
-            while controller.device().functions() > 0 && Instant::now() < task_management_until {
+            while controller.device().unanswered_functions() > 0
+                && Instant::now() < task_management_until
+            {
                 std::thread::sleep(TASK_MANAGEMENT_CHECK_INTERVAL);
             }
         }
