@@ -54,7 +54,7 @@ pub(crate) fn run(
 }
 
 /// Maximum size of a configuration; one with ten thousand disks has two million bytes.
-const MAX_BYTES: u64 = 16 << 20;
+const MAX_CONFIG_BYTES: u64 = 16 << 20;
 
 /// The name for standard input.
 const STANDARD_INPUT: &str = "-";
@@ -85,7 +85,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, BoxError> {
             .into());
         }
         let input = std::io::stdin().lock();
-        input.take(MAX_BYTES + 1).read_to_end(&mut bytes)
+        input.take(MAX_CONFIG_BYTES + 1).read_to_end(&mut bytes)
     } else {
         // A pipe of the shell is a symbolic link; a named pipe may never get a writer.
         let is_pipe = path
@@ -98,10 +98,10 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, BoxError> {
             .into());
         }
         let file = File::open(path).map_err(|error| failed(&error))?;
-        file.take(MAX_BYTES + 1).read_to_end(&mut bytes)
+        file.take(MAX_CONFIG_BYTES + 1).read_to_end(&mut bytes)
     };
     outcome.map_err(|error| failed(&error))?;
-    if bytes.len() as u64 > MAX_BYTES {
+    if bytes.len() as u64 > MAX_CONFIG_BYTES {
         return Err(failed(&"it is larger than 16 MiB").into());
     }
     Ok(bytes)

@@ -14,7 +14,7 @@ use tracing::dispatcher::{Dispatch, with_default};
 use tracing_subscriber::util::SubscriberInitExt;
 
 use daemon::BoxError;
-use journal::WithPriority;
+use journal::PriorityFormat;
 
 /// Environment variable for the log level, unless `serve` has an option for it.
 const LEVEL_VARIABLE: &str = "BLOCKPLANE_LOG";
@@ -69,12 +69,12 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
-    match (format, journal::reads_stderr()) {
+    match (format, journal::is_stderr_journal()) {
         (LogFormat::Text, false) => builder.init(),
         (LogFormat::Text, true) => builder
             .without_time()
             .with_level(false)
-            .map_event_format(WithPriority)
+            .map_event_format(PriorityFormat)
             .init(),
         (LogFormat::Json, _) => {
             // Each message is one line, a panic too.
@@ -95,8 +95,8 @@ fn json_dispatch(level: Level) -> Dispatch {
         .json()
         // `message` and `advice` stay members of the object itself, where collectors of logs look for them.
         .flatten_event(true);
-    if journal::reads_stderr() {
-        builder.map_event_format(WithPriority).into()
+    if journal::is_stderr_journal() {
+        builder.map_event_format(PriorityFormat).into()
     } else {
         builder.into()
     }
@@ -104,12 +104,12 @@ fn json_dispatch(level: Level) -> Dispatch {
 
 /// Reports a fatal error in the format of the log.
 pub(crate) fn report_fatal_error(error: &dyn Error, format: LogFormat) {
-    let text = with_remedy(error.to_string());
+    let text = append_remedy(error.to_string());
     if format == LogFormat::Json {
         // Logging may not have started yet.
         return with_default(&json_dispatch(Level::ERROR), || tracing::error!("{text}"));
     }
-    let priority = if journal::reads_stderr() {
+    let priority = if journal::is_stderr_journal() {
         journal::priority_prefix(&Level::ERROR)
     } else {
         ""
@@ -121,7 +121,7 @@ pub(crate) fn report_fatal_error(error: &dyn Error, format: LogFormat) {
 }
 
 /// Appends the remedy to errors about the limit of open files.
-fn with_remedy(mut text: String) -> String {
+fn append_remedy(mut text: String) -> String {
     const REMEDY: &str = "raise `ulimit -n`";
     let errno_text = std::io::Error::from(rustix::io::Errno::MFILE).to_string();
     if text.contains(&errno_text) && !text.contains(REMEDY) {

@@ -71,8 +71,8 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, BoxError> {
 fn monitor_protocol() -> manual::Protocol {
     let schema = daemon::schema();
     manual::Protocol {
-        commands: blockplane::operator::schema::commands(&schema, ""),
-        events: blockplane::operator::schema::events(&schema),
+        commands: blockplane::operator::schema::command_lines(&schema, ""),
+        events: blockplane::operator::schema::event_lines(&schema),
     }
 }
 

@@ -18,10 +18,10 @@ use daemon::{BoxError, run, upgrade};
 use crate::announcement;
 
 /// The name of the export, and of its node if there is one only.
-const DISK: &str = "disk";
+const DISK_NAME: &str = "disk";
 
 /// The name of the chardev of `--monitor`.
-const MONITOR: &str = "monitor";
+const MONITOR_NAME: &str = "monitor";
 
 const SECTOR_BYTES: u32 = 512;
 
@@ -35,7 +35,7 @@ pub(crate) fn run(options: &Serve, service: ServiceManager) -> Result<(), BoxErr
     let mut has_started = false;
     let outcome = run::run_in_foreground(
         ProcessOptions {
-            directives: &directives(options),
+            directives: &to_directives(options),
             pidfile: options.pidfile.as_deref(),
             metrics: options.metrics.as_ref(),
             confinement: &options.confinement,
@@ -98,13 +98,15 @@ fn remove_new_disks(options: &Serve, is_new: &[bool]) {
 /// The node name of each disk.
 fn node_names(options: &Serve) -> Vec<String> {
     match options.disks.len() {
-        1 => vec![DISK.to_owned()],
-        number => (0..number).map(|disk| format!("{DISK}{disk}")).collect(),
+        1 => vec![DISK_NAME.to_owned()],
+        number => (0..number)
+            .map(|disk| format!("{DISK_NAME}{disk}"))
+            .collect(),
     }
 }
 
 /// The options in terms of the daemon's directives.
-fn directives(options: &Serve) -> Vec<Directive> {
+fn to_directives(options: &Serve) -> Vec<Directive> {
     let iothreads: Vec<String> = (0..options.iothreads)
         .map(|index| format!("io{index}"))
         .collect();
@@ -128,7 +130,7 @@ fn directives(options: &Serve) -> Vec<Directive> {
         })
     }));
     directives.push(Directive::Export(ExportOptions {
-        id: DISK.to_owned(),
+        id: DISK_NAME.to_owned(),
         node_name: node_names[0].clone(),
         addr: SocketAddr::Unix {
             path: options.socket_path(),
@@ -145,14 +147,14 @@ fn directives(options: &Serve) -> Vec<Directive> {
         directives.push(Directive::Chardev(ChardevOptions {
             addr: SocketAddr::Unix { path: path.clone() },
             settings: ChardevSettings {
-                id: MONITOR.to_owned(),
+                id: MONITOR_NAME.to_owned(),
                 server: true,
                 wait: Some(false),
                 ..ChardevSettings::defaults()
             },
         }));
         directives.push(Directive::Monitor(MonitorOptions {
-            chardev: MONITOR.to_owned(),
+            chardev: MONITOR_NAME.to_owned(),
             ..MonitorOptions::defaults()
         }));
     }

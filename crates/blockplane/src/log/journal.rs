@@ -11,7 +11,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// Whether standard error is the stream that `JOURNAL_STREAM` names. (A shell may have redirected standard
 /// error and kept the variable.)
-pub(super) fn reads_stderr() -> bool {
+pub(super) fn is_stderr_journal() -> bool {
     let Ok(named) = std::env::var("JOURNAL_STREAM") else {
         return false;
     };
@@ -30,9 +30,9 @@ pub(super) fn priority_prefix(level: &Level) -> &'static str {
 }
 
 /// A format that puts the priority before each event; the journal removes it.
-pub(super) struct WithPriority<F>(pub F);
+pub(super) struct PriorityFormat<F>(pub F);
 
-impl<S, N, F> FormatEvent<S, N> for WithPriority<F>
+impl<S, N, F> FormatEvent<S, N> for PriorityFormat<F>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,

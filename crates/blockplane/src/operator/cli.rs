@@ -46,7 +46,7 @@ enum Command {
 
 /// The monitor's socket and time limit, which most commands take.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Monitor {
+pub struct MonitorArgs {
     /// The socket of the daemon's monitor: path=… of its --chardev
     #[arg(value_name = "SOCKET", value_hint = clap::ValueHint::FilePath)]
     pub socket: PathBuf,
@@ -55,7 +55,7 @@ pub struct Monitor {
     pub timeout: Duration,
 }
 
-impl Monitor {
+impl MonitorArgs {
     /// Connects to the monitor.
     pub(crate) fn connect(&self) -> Result<Client> {
         let timeout = (!self.timeout.is_zero()).then_some(self.timeout);

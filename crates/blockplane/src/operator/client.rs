@@ -174,7 +174,7 @@ impl Client {
     fn next_message(&mut self, until: Option<Instant>) -> Result<Option<Value>> {
         let mut buffer = vec![0; READ_BYTES];
         loop {
-            if let Some(message) = self.take_message()? {
+            if let Some(message) = self.parse_buffered_message()? {
                 return Ok(Some(message));
             }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -200,9 +200,9 @@ impl Client {
         }
     }
 
-    /// A message that has arrived completely. It is parsed only after a line break, so that a long message is not
-    /// parsed again with each piece of it.
-    fn take_message(&mut self) -> Result<Option<Value>> {
+    /// Parses the next message, if it has arrived completely. That is tried only after a line break, so that a long message
+    /// is not parsed again with each piece of it.
+    fn parse_buffered_message(&mut self) -> Result<Option<Value>> {
         if self.unparsed.last() != Some(&b'\n') {
             return Ok(None);
         }

@@ -6,7 +6,7 @@ use std::io::Write;
 
 use serde_json::{Map, Value, json};
 
-use crate::operator::cli::{Monitor, print};
+use crate::operator::cli::{MonitorArgs, print};
 use crate::operator::client::Client;
 use crate::operator::error::{Error, Result};
 
@@ -15,10 +15,10 @@ use crate::operator::error::{Error, Result};
 pub struct Options {
     /// The monitor.
     #[command(flatten)]
-    pub monitor: Monitor,
+    pub monitor: MonitorArgs,
     /// Tables to show [default: exports nodes iothreads]
     #[arg(value_name = "WHAT", value_enum)]
-    pub parts: Vec<Part>,
+    pub kinds: Vec<TableKind>,
     /// Print JSON, for scripts: the monitor's own replies, by the names above
     #[arg(long)]
     pub json: bool,
@@ -26,7 +26,7 @@ pub struct Options {
 
 /// A table of `blockplane info`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Part {
+pub enum TableKind {
     /// Disks for guests: size, queues, front-end, socket
     Exports,
     /// Block nodes that store them
@@ -53,33 +53,33 @@ struct Replies {
 pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     let mut client = options.monitor.connect()?;
     let replies = Replies::query(&mut client)?;
-    let parts = match options.parts.as_slice() {
-        [] => &[Part::Exports, Part::Nodes, Part::Iothreads],
-        parts => parts,
+    let kinds = match options.kinds.as_slice() {
+        [] => &[TableKind::Exports, TableKind::Nodes, TableKind::Iothreads],
+        kinds => kinds,
     };
     let text = if options.json {
-        let all: Map<String, Value> = parts
+        let all: Map<String, Value> = kinds
             .iter()
-            .map(|part| (part.name().to_owned(), replies.reply_of(*part).clone()))
+            .map(|kind| (kind.name().to_owned(), replies.reply_of(*kind).clone()))
             .collect();
         format!("{:#}", Value::from(all))
     } else {
-        let tables: Vec<String> = parts
+        let tables: Vec<String> = kinds
             .iter()
-            .map(|part| replies.format_table(*part))
+            .map(|kind| replies.format_table(*kind))
             .collect();
         tables.join("\n").trim_end().to_owned()
     };
     print(out, &text)
 }
 
-impl Part {
+impl TableKind {
     fn name(self) -> &'static str {
         match self {
-            Part::Exports => "exports",
-            Part::Nodes => "nodes",
-            Part::Iothreads => "iothreads",
-            Part::Stats => "stats",
+            TableKind::Exports => "exports",
+            TableKind::Nodes => "nodes",
+            TableKind::Iothreads => "iothreads",
+            TableKind::Stats => "stats",
         }
     }
 }
@@ -100,25 +100,25 @@ impl Replies {
     }
 
     /// The reply that a table shows.
-    fn reply_of(&self, part: Part) -> &Value {
-        match part {
-            Part::Exports => &self.exports,
-            Part::Nodes => &self.nodes,
-            Part::Iothreads => &self.iothreads,
-            Part::Stats => &self.stats,
+    fn reply_of(&self, kind: TableKind) -> &Value {
+        match kind {
+            TableKind::Exports => &self.exports,
+            TableKind::Nodes => &self.nodes,
+            TableKind::Iothreads => &self.iothreads,
+            TableKind::Stats => &self.stats,
         }
     }
 
     /// A table as text.
-    fn format_table(&self, part: Part) -> String {
-        if self.reply_of(part).is_null() {
-            return format!("This monitor does not report {}\n", part.name());
+    fn format_table(&self, kind: TableKind) -> String {
+        if self.reply_of(kind).is_null() {
+            return format!("This monitor does not report {}\n", kind.name());
         }
-        match part {
-            Part::Exports => tables::exports(self),
-            Part::Nodes => tables::nodes(self),
-            Part::Iothreads => tables::iothreads(self),
-            Part::Stats => tables::stats(self),
+        match kind {
+            TableKind::Exports => tables::exports_table(self),
+            TableKind::Nodes => tables::nodes_table(self),
+            TableKind::Iothreads => tables::iothreads_table(self),
+            TableKind::Stats => tables::stats_table(self),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::io::{BufRead, IsTerminal, Write};
 
 use serde_json::{Map, Value};
 
-use crate::operator::cli::{Monitor, print};
+use crate::operator::cli::{MonitorArgs, print};
 use crate::operator::client::Client;
 use crate::operator::error::{Error, Result};
 use crate::operator::{request, schema};
@@ -14,7 +14,7 @@ use crate::operator::{request, schema};
 pub struct Options {
     /// The monitor.
     #[command(flatten)]
-    pub monitor: Monitor,
+    pub monitor: MonitorArgs,
     /// A command and its arguments, a request in JSON, or - to read them from standard input, one a line
     #[arg(
         value_name = "COMMAND",
@@ -67,7 +67,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
 
 /// Prints the commands whose names contain `part`, for `--list`.
 fn print_commands(client: &mut Client, part: &str, out: &mut impl Write) -> Result<()> {
-    let lines = schema::commands(&client.execute("query-qmp-schema", Map::new())?, part);
+    let lines = schema::command_lines(&client.execute("query-qmp-schema", Map::new())?, part);
     if lines.is_empty() {
         let text = format!("no command's name contains '{part}'; --list alone shows all");
         return Err(Error::InvalidRequest(text));

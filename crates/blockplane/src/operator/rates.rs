@@ -42,7 +42,7 @@ pub(crate) struct QueueRates {
     pub iothread: String,
     pub running: bool,
     /// Whether a front-end has started it, now or earlier.
-    pub used: bool,
+    pub was_used: bool,
     pub load: Load,
 }
 
@@ -89,7 +89,7 @@ impl Rates {
                     index: queue.index,
                     iothread: queue.iothread.clone(),
                     running: queue.running,
-                    used: queue.running || queue.statistics.counters != Counters::default(),
+                    was_used: queue.running || queue.statistics.counters != Counters::default(),
                     load: queue_load,
                 });
             }
@@ -152,7 +152,7 @@ impl Rates {
     #[must_use]
     pub fn to_json(&self) -> Value {
         let exports = self.exports.iter().map(|export| {
-            let used = export.queues.iter().filter(|queue| queue.used);
+            let used = export.queues.iter().filter(|queue| queue.was_used);
             let queues = used.map(|queue| {
                 let mut json = json!({"index": queue.index, "iothread": queue.iothread, "running": queue.running});
                 self.insert_load_members(&queue.load, &mut json);
@@ -204,8 +204,8 @@ impl Rates {
         ] {
             object[key] = count.into();
         }
-        object["iops"] = self.per_second(load.operations()).into();
-        object["mb_per_s"] = (self.per_second(load.bytes()) / 1e6).into();
+        object["iops"] = self.per_second(load.reads_and_writes()).into();
+        object["mb_per_s"] = (self.per_second(load.transferred_bytes()) / 1e6).into();
         object["mean_batch"] = load.mean_batch().into();
         for (key, percent) in [("latency_p50_us", 50.0), ("latency_p99_us", 99.0)] {
             object[key] = load.latency.percentile(percent).map(|ns| ns / 1e3).into();
@@ -233,24 +233,24 @@ impl Load {
         self.turns += other.turns;
     }
 
-    /// Reads and writes.
-    pub(crate) fn operations(&self) -> u64 {
+    /// The number of reads and writes that succeeded.
+    pub(crate) fn reads_and_writes(&self) -> u64 {
         self.counters.reads + self.counters.writes
     }
 
-    /// Requests of all kinds, including failed ones.
-    fn request_count(&self) -> u64 {
+    /// The number of requests of all kinds, including failed ones.
+    fn all_requests(&self) -> u64 {
         let counters = &self.counters;
-        self.operations() + counters.flushes + counters.discards + counters.failed
+        self.reads_and_writes() + counters.flushes + counters.discards + counters.failed
     }
 
     /// Requests per turn of a queue; `None` without turns.
     pub(crate) fn mean_batch(&self) -> Option<f64> {
-        ratio(self.request_count(), self.turns)
+        ratio(self.all_requests(), self.turns)
     }
 
     /// Bytes read and written.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(crate) fn transferred_bytes(&self) -> u64 {
         self.counters.read_bytes + self.counters.write_bytes
     }
 }
@@ -354,7 +354,7 @@ mod tests {
         let [before, now] = two_samples();
         // Samples in reverse order: counters shrink only when their owner was created anew.
         let rates = Rates::between(&now, &before);
-        assert_eq!(rates.total_load().operations(), 0);
+        assert_eq!(rates.total_load().reads_and_writes(), 0);
         assert_eq!(rates.per_second(7), 0.0);
         let new = Sample {
             exports: Vec::new(),
@@ -362,7 +362,7 @@ mod tests {
             ..before
         };
         assert_eq!(
-            Rates::between(&new, &now).total_load().operations(),
+            Rates::between(&new, &now).total_load().reads_and_writes(),
             127_000
         );
     }

@@ -12,13 +12,13 @@ struct SchemaEntries<'a>(HashMap<&'a str, &'a Value>);
 
 /// All commands with their arguments, or those whose names contain `part`; optional ones in brackets.
 #[must_use]
-pub fn commands(schema: &Value, part: &str) -> Vec<String> {
+pub fn command_lines(schema: &Value, part: &str) -> Vec<String> {
     lines_of_kind(schema, "command", part)
 }
 
 /// All events with their data.
 #[must_use]
-pub fn events(schema: &Value) -> Vec<String> {
+pub fn event_lines(schema: &Value) -> Vec<String> {
     lines_of_kind(schema, "event", "")
 }
 
@@ -139,8 +139,8 @@ mod tests {
             {"name": "bool", "meta-type": "builtin", "json-type": "boolean"},
         ]);
         let add = "add id=str kind=file|null [cache.direct=bool] [io=str|[str]]\n    kind=file: filename=str";
-        assert_eq!(commands(&schema, ""), [add, "quit"]);
-        assert_eq!(commands(&schema, "ui"), ["quit"]);
-        assert!(commands(&json!("nonsense"), "").is_empty());
+        assert_eq!(command_lines(&schema, ""), [add, "quit"]);
+        assert_eq!(command_lines(&schema, "ui"), ["quit"]);
+        assert!(command_lines(&json!("nonsense"), "").is_empty());
     }
 }

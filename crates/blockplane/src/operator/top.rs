@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use commands::{signals, time};
 
-use crate::operator::cli::{Monitor, print};
+use crate::operator::cli::{MonitorArgs, print};
 use crate::operator::client::Client;
 use crate::operator::error::{Error, Result};
 use crate::operator::rates::Rates;
@@ -25,7 +25,7 @@ use terminal::{Key, Terminal};
 pub struct Options {
     /// The monitor.
     #[command(flatten)]
-    pub monitor: Monitor,
+    pub monitor: MonitorArgs,
     /// Length of an interval
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
     pub interval: Duration,
@@ -104,7 +104,7 @@ fn show_once(options: &Options, client: &mut Client, out: &mut impl Write) -> Re
     let rates = Rates::between(&before, &Sample::take(client)?);
     let lines = plain_lines(options, &rates);
     if let Some(path) = &options.svg {
-        let written = std::fs::write(path, svg::draw(&lines));
+        let written = std::fs::write(path, svg::to_svg(&lines));
         written.map_err(Error::io(format!(
             "write the picture to {}",
             path.display()
@@ -142,7 +142,7 @@ fn run_interactive(options: &Options, mut client: Client) -> Result<()> {
     let mut terminal = Terminal::open()?;
     loop {
         view.unanswered_for = sampler.pending_for().unwrap_or_default();
-        draw(&mut terminal, &title(options), &rates, &view, has_colour)?;
+        draw_screen(&mut terminal, &title(options), &rates, &view, has_colour)?;
         let left = next_sample_at.saturating_duration_since(Instant::now());
         let wait = match sampler.pending_for() {
             None => left.min(signals::POLL_INTERVAL),
@@ -180,14 +180,14 @@ fn run_interactive(options: &Options, mut client: Client) -> Result<()> {
 }
 
 /// Lays out the screen and draws it, with the keys in the last line.
-fn draw(
+fn draw_screen(
     terminal: &mut Terminal,
     title: &str,
     rates: &Rates,
     view: &View,
     has_colour: bool,
 ) -> Result<()> {
-    let (columns, rows) = terminal.size();
+    let (columns, rows) = terminal.size_or_default();
     let size = ScreenSize {
         columns: Some(columns),
         rows: Some(rows.saturating_sub(1)),

@@ -9,7 +9,7 @@ use telemetry::queue::KindStats;
 use crate::openmetrics::{Labels, TextEncoder};
 
 /// The bounds, as powers of two of a second: from half a microsecond to 8 seconds.
-const POWERS: std::ops::RangeInclusive<i32> = -21..=3;
+const BOUND_POWERS: std::ops::RangeInclusive<i32> = -21..=3;
 
 /// A latency histogram, read from counters at one moment.
 pub(super) struct LatencyHistogram {
@@ -30,7 +30,7 @@ impl LatencyHistogram {
             .into_iter()
             .map(|(end, count)| (ns_to_seconds(scale.to_ns(end)), count))
             .collect();
-        let bounds = POWERS.map(|power| 2.0_f64.powi(power));
+        let bounds = BOUND_POWERS.map(|power| 2.0_f64.powi(power));
         let (mut buckets, mut sum, mut next) = (Vec::new(), 0, 0);
         for bound in bounds {
             while next < counts.len() && counts[next].0 <= bound {

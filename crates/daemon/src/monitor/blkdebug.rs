@@ -9,6 +9,7 @@ use super::str_arg;
 use crate::control::Control;
 use crate::disk::faults;
 
+/// The command that replaces injected faults.
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "x-blkdebug-set",

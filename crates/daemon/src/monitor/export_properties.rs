@@ -13,10 +13,10 @@ use crate::disk::exported_disk::GuestDevice;
 use crate::state::export::Export;
 
 /// Keys of options that can be changed at runtime.
-const WRITABLE: [&str; 3] = ["request-merging", "max-merge-requests", "max-merge-bytes"];
+const WRITABLE_KEYS: [&str; 3] = ["request-merging", "max-merge-requests", "max-merge-bytes"];
 
 /// Keys that are not shown as properties: name, type and iothreads of an export, and options with only one possible value.
-const HIDDEN: [&str; 5] = [
+const HIDDEN_KEYS: [&str; 5] = [
     "type",
     "id",
     "iothread",
@@ -37,9 +37,9 @@ fn class_of_type(r#type: &'static str) -> Class {
     let lun_keys: Vec<_> = runtime::lun_keys().iter().map(|key| key.name).collect();
     let keys = keys.into_iter().filter(|key| {
         let belongs_to_luns = has_luns && key.name != "writable" && lun_keys.contains(&key.name);
-        !belongs_to_luns && !HIDDEN.contains(&key.name) && !key.name.starts_with("addr.")
+        !belongs_to_luns && !HIDDEN_KEYS.contains(&key.name) && !key.name.starts_with("addr.")
     });
-    Class::new(r#type, keys, |name| WRITABLE.contains(&name))
+    Class::new(r#type, keys, |name| WRITABLE_KEYS.contains(&name))
 }
 
 impl HasProperties for Export {

@@ -13,7 +13,7 @@ use crate::state::objects::Objects;
 
 /// Kinds of requests that have histograms, in the order in which they are set, each with its argument of the command and
 /// its member of `BlockDeviceStats`.
-const KINDS: [(Kind, &str, &str); 3] = [
+const KINDS_WITH_HISTOGRAMS: [(Kind, &str, &str); 3] = [
     (Kind::Read, "boundaries-read", "rd_latency_histogram"),
     (Kind::Write, "boundaries-write", "wr_latency_histogram"),
     (Kind::Flush, "boundaries-flush", "flush_latency_histogram"),
@@ -21,7 +21,9 @@ const KINDS: [(Kind, &str, &str); 3] = [
 
 /// The command that sets histograms.
 pub(super) fn commands() -> Vec<Command<Control>> {
-    let lists = ["boundaries"].into_iter().chain(KINDS.map(|kind| kind.1));
+    let lists = ["boundaries"]
+        .into_iter()
+        .chain(KINDS_WITH_HISTOGRAMS.map(|kind| kind.1));
     let mut arguments = vec![Member::required("id", Type::Str)];
     arguments
         .extend(lists.map(|name| Member::optional(name, Type::List(Box::new(Type::Unsigned)))));
@@ -45,7 +47,8 @@ pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
 
 /// Histogram members of `BlockDeviceStats`.
 pub(super) fn stats_members() -> [Member; 3] {
-    KINDS.map(|(.., member)| Member::optional(member, Type::Named("BlockLatencyHistogramInfo")))
+    KINDS_WITH_HISTOGRAMS
+        .map(|(.., member)| Member::optional(member, Type::Named("BlockLatencyHistogramInfo")))
 }
 
 /// `block-latency-histogram-set`: starts new histograms of an export, or removes all of them.
@@ -57,13 +60,15 @@ fn set_boundaries(objects: &Objects, arguments: &Arguments) -> Result<(), Error>
         .ok_or_else(|| Error::device_not_found(format!("Device '{id}' not found")))?;
     let queues = || export.stats.queues.iter().map(|queue| &queue.stats);
     if arguments.len() == 1 {
-        for (stats, (kind, ..)) in queues().flat_map(|stats| KINDS.map(|kind| (stats, kind))) {
+        for (stats, (kind, ..)) in
+            queues().flat_map(|stats| KINDS_WITH_HISTOGRAMS.map(|kind| (stats, kind)))
+        {
             stats.histograms().set(kind, None);
         }
         return Ok(());
     }
     let scale = Scale::new();
-    for (kind, argument, _) in KINDS {
+    for (kind, argument, _) in KINDS_WITH_HISTOGRAMS {
         let own_list = arguments.get(argument);
         let Some(list) = own_list.or_else(|| arguments.get("boundaries")) else {
             continue;
@@ -92,11 +97,11 @@ fn read_numbers(list: &Value) -> Vec<u64> {
 }
 
 /// Adds the histograms of queues of one export to their `stats`, if any are set.
-pub(super) fn add_histograms<'a>(
+pub(super) fn add_histograms_to_stats<'a>(
     queues: impl Iterator<Item = &'a QueueStats> + Clone,
     stats: &mut Value,
 ) {
-    for (kind, _, member) in KINDS {
+    for (kind, _, member) in KINDS_WITH_HISTOGRAMS {
         let queues = queues.clone();
         let bins: Vec<_> = queues.filter_map(|q| q.histograms().of(kind)).collect();
         let Some(first) = bins.first() else {

@@ -27,7 +27,7 @@ use crate::control::Control;
 
 /// The QMP interface: all commands and events, and the types of their arguments and results.
 pub(crate) fn interface() -> Interface<Control> {
-    let mut commands = vec![quit()];
+    let mut commands = vec![quit_command()];
     commands.extend(objects::commands());
     commands.extend(qom::commands());
     commands.extend(nodes::commands());
@@ -69,7 +69,7 @@ fn product() -> ProgramVersion {
 }
 
 /// `quit`: ends the daemon.
-fn quit() -> Command<Control> {
+fn quit_command() -> Command<Control> {
     Command {
         name: "quit",
         arguments: ObjectType::default(),

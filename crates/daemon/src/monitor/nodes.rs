@@ -36,7 +36,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
                 Member::required("active", Type::Bool),
             ]),
             returns: None,
-            run: CommandHandler::Deferred(set_active),
+            run: CommandHandler::Deferred(set_nodes_active),
         },
         Command {
             name: "query-named-block-nodes",
@@ -184,7 +184,7 @@ fn remove_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
 
 /// Activates or inactivates one node or all nodes. Nodes are flushed before they are inactivated; if that fails, they
 /// stay active.
-fn set_active(control: &mut Control, arguments: &Arguments, reply: Reply) {
+fn set_nodes_active(control: &mut Control, arguments: &Arguments, reply: Reply) {
     let objects = &mut control.objects;
     let name = arguments.get("node-name").and_then(Value::as_str);
     if arguments["active"] == true {

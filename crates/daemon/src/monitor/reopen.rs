@@ -8,6 +8,7 @@ use crate::actions::reopen::{ReopenPlan, ReopenedNodes};
 use crate::control::Control;
 use crate::jobs::OnShutdown;
 
+/// The command that reopens nodes.
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "blockdev-reopen",

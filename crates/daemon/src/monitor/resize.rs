@@ -9,6 +9,7 @@ use crate::actions::resize::Resize;
 use crate::control::Control;
 use crate::jobs::OnShutdown;
 
+/// The command that resizes nodes.
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "block_resize",

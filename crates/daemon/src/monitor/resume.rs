@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::str_arg;
 use crate::control::Control;
 
+/// The command that resumes parked requests.
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "block-export-resume",

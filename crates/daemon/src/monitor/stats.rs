@@ -122,7 +122,7 @@ fn stats_of_export(export: &Export, scale: Scale) -> Value {
 /// `BlockDeviceStats` of some queues of one export.
 fn sum_of_queues<'a>(queues: impl Iterator<Item = &'a QueueStats> + Clone, scale: Scale) -> Value {
     let mut stats = Totals::sum(queues.clone()).to_json(scale);
-    histograms::add_histograms(queues, &mut stats);
+    histograms::add_histograms_to_stats(queues, &mut stats);
     stats
 }
 

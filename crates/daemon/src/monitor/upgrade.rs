@@ -11,6 +11,7 @@ use super::str_arg;
 use crate::control::Control;
 use crate::upgrade::Upgrade;
 
+/// The command that starts a live upgrade.
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "upgrade",

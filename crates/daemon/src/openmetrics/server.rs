@@ -34,7 +34,7 @@ impl Server {
     /// If a thread or a descriptor cannot be created.
     pub fn spawn(listener: HttpListener, pages: impl Pages) -> io::Result<Self> {
         let stop_event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let endpoint = Endpoint {
+        let server_thread = ServerThread {
             listener,
             pages,
             stop_event: stop_event.clone(),
@@ -47,7 +47,7 @@ impl Server {
                 // Guests come first where processors are busy. An error does not matter: lowering the own priority
                 // takes no privileges, and the server works without it.
                 let _ = rustix::process::nice(NICENESS);
-                endpoint.run();
+                server_thread.run();
             })?;
         Ok(Server {
             stop_event,
@@ -69,7 +69,7 @@ impl Drop for Server {
 }
 
 /// State of the thread: the listening socket and the clients.
-struct Endpoint<P> {
+struct ServerThread<P> {
     listener: HttpListener,
     pages: P,
     /// Readable when the thread has to end.
@@ -78,7 +78,7 @@ struct Endpoint<P> {
     accept_paused_until: Option<Instant>,
 }
 
-impl<P: Pages> Endpoint<P> {
+impl<P: Pages> ServerThread<P> {
     /// Serves clients until the server is dropped.
     fn run(mut self) {
         loop {

@@ -11,7 +11,7 @@ use std::mem::ManuallyDrop;
 pub(crate) struct DaemonizedChild {
     /// Pipe to the parent, which exits when it is closed. Closed only by [`DaemonizedChild::report_ready`] or by the end
     /// of the process: the parent must not exit before the child has printed its error.
-    parent: ManuallyDrop<File>,
+    pipe_to_parent: ManuallyDrop<File>,
 }
 
 /// Written to the pipe when the child is ready.
@@ -27,7 +27,7 @@ pub(crate) fn fork() -> io::Result<DaemonizedChild> {
             drop(reader);
             rustix::process::setsid()?;
             Ok(DaemonizedChild {
-                parent: ManuallyDrop::new(writer.into()),
+                pipe_to_parent: ManuallyDrop::new(writer.into()),
             })
         }
         _ => {
@@ -48,8 +48,8 @@ impl DaemonizedChild {
         rustix::stdio::dup2_stdout(&null)?;
         rustix::stdio::dup2_stderr(&null)?;
         rustix::process::chdir("/")?;
-        self.parent.write_all(&READY)?;
-        drop(ManuallyDrop::into_inner(self.parent));
+        self.pipe_to_parent.write_all(&READY)?;
+        drop(ManuallyDrop::into_inner(self.pipe_to_parent));
         Ok(())
     }
 }

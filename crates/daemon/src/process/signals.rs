@@ -17,7 +17,7 @@ pub fn ignore_sigxfsz() {
 
 /// The blocked signals that end the daemon in an orderly way, or start a live upgrade.
 pub(crate) struct Signals {
-    set: libc::sigset_t,
+    blocked_signals: libc::sigset_t,
 }
 
 impl Signals {
@@ -35,7 +35,9 @@ impl Signals {
             (set.assume_init(), result)
         };
         if result == 0 {
-            Ok(Signals { set })
+            Ok(Signals {
+                blocked_signals: set,
+            })
         } else {
             Err(io::Error::from_raw_os_error(result))
         }
@@ -51,14 +53,14 @@ impl Signals {
         on_upgrade: impl Fn() + Send + 'static,
     ) -> io::Result<OwnedFd> {
         let ended = eventfd(0, EventfdFlags::CLOEXEC)?;
-        let write_end = ended.try_clone()?;
+        let ended_sender = ended.try_clone()?;
         let thread = std::thread::Builder::new().name("signals".into());
         thread.spawn(move || {
             while self.wait_for_signal() == libc::SIGUSR2 {
                 on_upgrade();
             }
             // Cannot fail: the counter is written once.
-            let _ = rustix::io::write(&write_end, &1u64.to_ne_bytes());
+            let _ = rustix::io::write(&ended_sender, &1u64.to_ne_bytes());
             on_end();
             std::thread::sleep(REPEAT_INTERVAL);
             self.discard_pending();
@@ -73,7 +75,7 @@ impl Signals {
     fn wait_for_signal(&self) -> libc::c_int {
         let mut signal = 0;
         // SAFETY: both pointers are valid. The only possible error is an invalid set.
-        unsafe { libc::sigwait(&raw const self.set, &raw mut signal) };
+        unsafe { libc::sigwait(&raw const self.blocked_signals, &raw mut signal) };
         signal
     }
 
@@ -86,7 +88,7 @@ impl Signals {
         // SAFETY: the pointers are valid, or null where information is not needed.
         while unsafe {
             libc::sigtimedwait(
-                &raw const self.set,
+                &raw const self.blocked_signals,
                 std::ptr::null_mut(),
                 &raw const no_wait,
             )

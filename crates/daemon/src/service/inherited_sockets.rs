@@ -18,14 +18,14 @@ const LISTEN_FDS_START: RawFd = 3;
 #[derive(Default)]
 pub(crate) struct InheritedSockets {
     /// Sockets of the service manager, by their names.
-    named: Vec<(String, RawFd)>,
+    named_fds: Vec<(String, RawFd)>,
     /// Inherited descriptors that are or were in use. The kernel reuses numbers, so a number in this set may by now be
     /// another file.
     used_numbers: HashSet<RawFd>,
     /// Sockets of the predecessor that are not in use yet.
     handed_over: Vec<(SocketAddr, OwnedFd)>,
     /// All sockets in use, inherited or not.
-    listening: Vec<(SocketAddr, WeakListener)>,
+    sockets_in_use: Vec<(SocketAddr, WeakListener)>,
 }
 
 impl InheritedSockets {
@@ -55,7 +55,7 @@ impl InheritedSockets {
             let _ = rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC);
         }
         if let Some(names) = names.as_deref().map(|names| names.to_string_lossy()) {
-            inherited.named = names
+            inherited.named_fds = names
                 .split(':')
                 .map(str::to_owned)
                 .zip(LISTEN_FDS_START..end)
@@ -91,14 +91,15 @@ impl InheritedSockets {
             (None, SocketAddr::Fd { fd }) => self.take_by_number(*fd)?.for_peers(peers),
             (None, SocketAddr::FdName { name }) => self.take_by_name(name)?.for_peers(peers),
         };
-        self.listening.retain(|(_, known)| known.is_open());
-        self.listening.push((addr.clone(), listener.downgrade()));
+        self.sockets_in_use.retain(|(_, known)| known.is_open());
+        self.sockets_in_use
+            .push((addr.clone(), listener.downgrade()));
         Ok(listener)
     }
 
     /// Sets whether closing sockets leaves their files in place, since another process listens on them as well.
     pub fn keep_files_on_close(&self, keep: bool) {
-        for (_, known) in &self.listening {
+        for (_, known) in &self.sockets_in_use {
             known.set_keep_path(keep);
         }
     }
@@ -106,7 +107,7 @@ impl InheritedSockets {
     /// Duplicates the descriptors of all sockets, including those that are not in use yet.
     pub fn duplicate(&self) -> io::Result<Vec<(SocketAddr, OwnedFd)>> {
         let mut all = Vec::new();
-        for (addr, known) in &self.listening {
+        for (addr, known) in &self.sockets_in_use {
             if let Some(fd) = known.duplicate()? {
                 all.push((addr.clone(), fd));
             }
@@ -114,7 +115,7 @@ impl InheritedSockets {
         for (addr, fd) in &self.handed_over {
             all.push((addr.clone(), fd.try_clone()?));
         }
-        let named = self.named.iter();
+        let named = self.named_fds.iter();
         for (name, fd) in named.filter(|(_, fd)| !self.used_numbers.contains(fd)) {
             // SAFETY: it was passed to this process, and is still open since it was never used.
             let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
@@ -126,7 +127,7 @@ impl InheritedSockets {
 
     /// Takes the socket that the service manager gave this name.
     fn take_by_name(&mut self, name: &str) -> Result<Listener, BoxError> {
-        let mut found = self.named.iter().filter(|(known, _)| known == name);
+        let mut found = self.named_fds.iter().filter(|(known, _)| known == name);
         match (found.next(), found.next()) {
             (Some((_, fd)), None) => {
                 let fd = *fd;
@@ -158,13 +159,13 @@ impl InheritedSockets {
 
     /// The error for a name that no inherited socket has.
     fn unknown_name_error(&self, name: &str) -> String {
-        if self.named.is_empty() {
+        if self.named_fds.is_empty() {
             return format!(
                 "no descriptor is named '{name}': no named sockets were inherited; start the daemon with a .socket unit \
                  with FileDescriptorName={name}, or use a path (addr.type=unix,addr.path=PATH)"
             );
         }
-        let known: Vec<&str> = self.named.iter().map(|(name, _)| &**name).collect();
+        let known: Vec<&str> = self.named_fds.iter().map(|(name, _)| &**name).collect();
         format!(
             "no descriptor is named '{name}': inherited sockets are {}",
             known.join(", ")

@@ -40,7 +40,7 @@ fn yes_no_text(value: &Value) -> String {
 }
 
 /// The table of exports with their front-ends.
-pub(super) fn exports(replies: &Replies) -> String {
+pub(super) fn exports_table(replies: &Replies) -> String {
     let columns = [
         ("EXPORT", Left),
         ("NODE", Left),
@@ -85,7 +85,7 @@ pub(super) fn exports(replies: &Replies) -> String {
 }
 
 /// The table of nodes.
-pub(super) fn nodes(replies: &Replies) -> String {
+pub(super) fn nodes_table(replies: &Replies) -> String {
     let columns = [
         ("NODE", Left),
         ("DRIVER", Left),
@@ -112,7 +112,7 @@ pub(super) fn nodes(replies: &Replies) -> String {
 }
 
 /// The table of iothreads with their settings and counters.
-pub(super) fn iothreads(replies: &Replies) -> String {
+pub(super) fn iothreads_table(replies: &Replies) -> String {
     let columns = [
         ("IOTHREAD", Left),
         ("TID", Right),
@@ -165,7 +165,7 @@ fn ratio(dividend: &Value, divisor: &Value) -> Option<f64> {
 }
 
 /// The table of statistics: a row for each export and kind of requests.
-pub(super) fn stats(replies: &Replies) -> String {
+pub(super) fn stats_table(replies: &Replies) -> String {
     let columns = [
         ("EXPORT", Left),
         ("", Left),
@@ -245,18 +245,18 @@ EXPORT  NODE    SIZE  QUEUES  FRONT-END  IOTHREADS  SOCKET
 e0      d0    10 GiB       2  connected  io0        /run/e0
 e1      d1     1 GiB       -  ending     -          /run/e1
 ";
-        assert_eq!(exports(&replies()), expected);
+        assert_eq!(exports_table(&replies()), expected);
         let expected = "\
 NODE  DRIVER     SIZE   USED  DIRECT  WRITABLE  FILE
 d0    file     10 GiB  1 MiB  yes     yes       d0.img
 d1    null-co   1 GiB      -  no      no        null-co://
 ";
-        assert_eq!(nodes(&replies()), expected);
+        assert_eq!(nodes_table(&replies()), expected);
         let expected = "\
 IOTHREAD  TID  POLL-MAX  POLL-CPU-MAX  AIO-MAX-BATCH  CPUS  CPU TIME  MEAN BATCH  POLL HITS
 io0         7    200 us          90 %        default  0,2      1.5 s        16.0       75 %
 ";
-        assert_eq!(iothreads(&replies()), expected);
+        assert_eq!(iothreads_table(&replies()), expected);
         let expected = "\
 EXPORT           OPERATIONS      DATA  MEAN TIME  MERGED  FAILED  INVALID
 e0      read          1,200  4.69 MiB      20 us       3       1        0
@@ -264,7 +264,7 @@ e0      read          1,200  4.69 MiB      20 us       3       1        0
         flush             0         -          -       -       -        -
         discard           -         -          -       -       -        -
 ";
-        assert_eq!(stats(&replies()), expected);
+        assert_eq!(stats_table(&replies()), expected);
     }
 
     #[test]
@@ -276,7 +276,7 @@ e0      read          1,200  4.69 MiB      20 us       3       1        0
         ] {
             let mut replies = replies();
             replies.exports[1]["io-status"] = status.into();
-            let table = exports(&replies);
+            let table = exports_table(&replies);
             assert!(table.lines().nth(1).unwrap().contains(shown), "{table}");
         }
     }
@@ -287,11 +287,11 @@ e0      read          1,200  4.69 MiB      20 us       3       1        0
             exports: json!([{"id": "e", "node-name": "gone"}]),
             ..Replies::default()
         };
-        let table = exports(&replies);
+        let table = exports_table(&replies);
         let row: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(row, ["e", "gone", "-", "-", "-", "-", "-"]);
         assert_eq!(
-            replies.format_table(super::super::Part::Nodes),
+            replies.format_table(super::super::TableKind::Nodes),
             "This monitor does not report nodes\n"
         );
     }

@@ -8,7 +8,7 @@ use crate::operator::units::format_rate;
 
 /// The order of the exports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Sort {
+pub(super) enum SortOrder {
     /// In the order in which exports were created.
     #[default]
     Created,
@@ -20,7 +20,7 @@ pub(super) enum Sort {
 /// The user's choices, and the state of the connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct View {
-    pub sort: Sort,
+    pub sort: SortOrder,
     /// Whether queues and units are shown.
     pub shows_queues: bool,
     pub paused: bool,
@@ -61,32 +61,40 @@ const FIGURES_WIDTH: usize = 65;
 /// The screen warns of a daemon that has not answered for this long.
 const WARN_AFTER: Duration = Duration::from_secs(2);
 
-impl Sort {
-    const ALL: [Sort; 4] = [Sort::Created, Sort::Iops, Sort::Data, Sort::Latency];
+impl SortOrder {
+    const ALL: [SortOrder; 4] = [
+        SortOrder::Created,
+        SortOrder::Iops,
+        SortOrder::Data,
+        SortOrder::Latency,
+    ];
 
     /// The order `by` steps to the right of this one, or to the left.
-    pub fn step(self, by: isize) -> Sort {
-        let at = Sort::ALL.iter().position(|sort| *sort == self).unwrap_or(0);
-        Sort::ALL[at.saturating_add_signed(by).min(Sort::ALL.len() - 1)]
+    pub fn step_by(self, by: isize) -> SortOrder {
+        let at = SortOrder::ALL
+            .iter()
+            .position(|sort| *sort == self)
+            .unwrap_or(0);
+        SortOrder::ALL[at.saturating_add_signed(by).min(SortOrder::ALL.len() - 1)]
     }
 
     /// The value by which exports are sorted, the highest first.
     fn sort_value(self, export: &ExportRates) -> f64 {
         match self {
-            Sort::Created => 0.0,
-            Sort::Iops => export.load.operations() as f64,
-            Sort::Data => export.load.bytes() as f64,
-            Sort::Latency => export.load.latency.percentile(99.0).unwrap_or(0.0),
+            SortOrder::Created => 0.0,
+            SortOrder::Iops => export.load.reads_and_writes() as f64,
+            SortOrder::Data => export.load.transferred_bytes() as f64,
+            SortOrder::Latency => export.load.latency.percentile(99.0).unwrap_or(0.0),
         }
     }
 
     /// What the screen says about the order.
     fn name(self) -> &'static str {
         match self {
-            Sort::Created => "by creation",
-            Sort::Iops => "by IOPS",
-            Sort::Data => "by MB/s",
-            Sort::Latency => "by p99",
+            SortOrder::Created => "by creation",
+            SortOrder::Iops => "by IOPS",
+            SortOrder::Data => "by MB/s",
+            SortOrder::Latency => "by p99",
         }
     }
 }
@@ -98,8 +106,8 @@ impl View {
             Key::Quit => {}
             Key::Pause => self.paused = !self.paused,
             Key::Queues => self.shows_queues = !self.shows_queues,
-            Key::Left => self.sort = self.sort.step(-1),
-            Key::Right => self.sort = self.sort.step(1),
+            Key::Left => self.sort = self.sort.step_by(-1),
+            Key::Right => self.sort = self.sort.step_by(1),
             Key::Up => self.scroll = self.scroll.saturating_sub(1),
             Key::Down => self.scroll = self.scroll.saturating_add(1),
         }
@@ -222,10 +230,10 @@ fn disk_text(name_width: usize, name: &str, rates: &Rates, load: &Load) -> Strin
     format!(
         "{:<name_width$} {:>8}{:>8}{:>8}{:>8}{:>9}{:>9}{:>7}{:>7}",
         truncate_name(name, name_width),
-        rate(load.operations()),
+        rate(load.reads_and_writes()),
         rate(load.counters.reads),
         rate(load.counters.writes),
-        format_rate(rates.per_second(load.bytes()) / 1e6),
+        format_rate(rates.per_second(load.transferred_bytes()) / 1e6),
         us(50.0),
         us(99.0),
         batch_text(load.mean_batch()),
@@ -369,7 +377,7 @@ io0                50 %  ||||||||||              50,000   12.5     75 %    5.00"
     fn screen_shows_queues_in_the_chosen_order() {
         let view = View {
             shows_queues: true,
-            sort: Sort::Created.step(1),
+            sort: SortOrder::Created.step_by(1),
             ..View::default()
         };
         let lines = shown(&view, None);
@@ -383,8 +391,8 @@ io0                50 %  ||||||||||              50,000   12.5     75 %    5.00"
             lines[3..7].iter().filter_map(batch).collect::<Vec<_>>(),
             ["4.0", "4.0", "4.0", "-"]
         );
-        assert_eq!(Sort::Created.step(-1), Sort::Created);
-        assert_eq!(Sort::Latency.step(1), Sort::Latency);
+        assert_eq!(SortOrder::Created.step_by(-1), SortOrder::Created);
+        assert_eq!(SortOrder::Latency.step_by(1), SortOrder::Latency);
     }
 
     #[test]

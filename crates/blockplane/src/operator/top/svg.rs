@@ -11,7 +11,7 @@ const LINE_HEIGHT: f64 = 20.0;
 const MARGIN: f64 = 16.0;
 
 /// The content of the SVG file.
-pub(super) fn draw(lines: &[Line]) -> String {
+pub(super) fn to_svg(lines: &[Line]) -> String {
     let columns = lines
         .iter()
         .map(|line| line.text.chars().count())

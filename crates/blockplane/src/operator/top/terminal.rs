@@ -22,7 +22,7 @@ const DEFAULT_SIZE: (usize, usize) = (80, 24);
 pub(super) struct Terminal {
     settings_before: Termios,
     /// The text on the screen, and the size it was drawn for.
-    drawn: Option<(String, (usize, usize))>,
+    last_drawn: Option<(String, (usize, usize))>,
 }
 
 /// A key that was pressed.
@@ -50,7 +50,7 @@ impl Terminal {
             tcgetattr(stdin()).map_err(Error::io("read the terminal's settings"))?;
         let mut terminal = Terminal {
             settings_before,
-            drawn: None,
+            last_drawn: None,
         };
         terminal.enter_drawing_mode()?;
         Ok(terminal)
@@ -65,7 +65,7 @@ impl Terminal {
         // A process in the background is stopped here until it is in the foreground.
         retry_on_intr(|| tcsetattr(stdin(), OptionalActions::Now, &settings))
             .map_err(Error::io("change the terminal's settings"))?;
-        self.drawn = None;
+        self.last_drawn = None;
         write_to_terminal(ENTER_SEQUENCE)
     }
 
@@ -76,15 +76,15 @@ impl Terminal {
         let _ = tcsetattr(stdin(), OptionalActions::Now, &self.settings_before);
     }
 
-    /// The number of columns and rows.
-    pub fn size(&self) -> (usize, usize) {
+    /// The number of columns and rows, or the usual ones if the terminal does not report them.
+    pub fn size_or_default(&self) -> (usize, usize) {
         reported_size().unwrap_or(DEFAULT_SIZE)
     }
 
     /// Replaces the screen with a text of whole lines.
     pub fn draw(&mut self, text: String) -> Result<()> {
-        let new = Some((text, self.size()));
-        if new == self.drawn {
+        let new = Some((text, self.size_or_default()));
+        if new == self.last_drawn {
             return Ok(());
         }
         if let Some((text, _)) = &new {
@@ -93,7 +93,7 @@ impl Terminal {
                 format!("\x1b[H{}\x1b[K\x1b[J", lines.join("\x1b[K\r\n")).as_bytes(),
             )?;
         }
-        self.drawn = new;
+        self.last_drawn = new;
         Ok(())
     }
 
@@ -152,6 +152,7 @@ impl Key {
         keys
     }
 
+    /// The arrow whose sequence ends with a byte.
     fn from_arrow(last: u8) -> Option<Key> {
         match last {
             b'A' => Some(Key::Up),

@@ -28,7 +28,7 @@ struct HmpCommand {
 }
 
 /// Commands `info NAME`.
-const INFO: &[HmpCommand] = &[
+const INFO_COMMANDS: &[HmpCommand] = &[
     HmpCommand {
         name: "block",
         params: "[-n] [-v] [device]",
@@ -72,7 +72,7 @@ const INFO: &[HmpCommand] = &[
 ];
 
 /// All other commands.
-const COMMANDS: &[HmpCommand] = &[
+const OTHER_COMMANDS: &[HmpCommand] = &[
     HmpCommand {
         name: "help|?",
         params: "[cmd]",
@@ -88,7 +88,7 @@ const COMMANDS: &[HmpCommand] = &[
         help: "show various information about the system state",
         flags: "",
         max_positional: 0,
-        run: |_, _| help_lines("info ", INFO),
+        run: |_, _| help_lines("info ", INFO_COMMANDS),
     },
 ];
 
@@ -102,12 +102,12 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             Member::optional("cpu-index", Type::Int),
         ]),
         returns: Some(Type::Str),
-        run: CommandHandler::InBand(run),
+        run: CommandHandler::InBand(run_human_monitor_command),
     }]
 }
 
 /// `human-monitor-command`: executes a command line and returns its output.
-fn run(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+fn run_human_monitor_command(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let output = run_line(control, str_arg(arguments, "command-line"));
     // QEMU ends lines with CRLF.
     Ok(output.replace('\n', "\r\n").into())
@@ -118,8 +118,12 @@ fn run_line(control: &Control, line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (found, path, rest) = match words.as_slice() {
         [] => return String::new(),
-        ["info", name, rest @ ..] => (find_command(INFO, name), words[..2].join(" "), rest),
-        [name, rest @ ..] => (find_command(COMMANDS, name), (*name).to_owned(), rest),
+        ["info", name, rest @ ..] => (
+            find_command(INFO_COMMANDS, name),
+            words[..2].join(" "),
+            rest,
+        ),
+        [name, rest @ ..] => (find_command(OTHER_COMMANDS, name), (*name).to_owned(), rest),
     };
     let Some(command) = found else {
         return format!("unknown command: '{path}'\n");
@@ -142,10 +146,10 @@ fn find_command(commands: &'static [HmpCommand], name: &str) -> Option<&'static 
 /// `help`: the line of the command that `topic` names, or all lines.
 fn help_text(topic: &[&str]) -> String {
     let (found, path) = match topic {
-        [] => return help_lines("", COMMANDS),
-        ["info"] => return help_lines("info ", INFO),
-        ["info", name, ..] => (find_command(INFO, name), format!("info {name}")),
-        [name, ..] => (find_command(COMMANDS, name), (*name).to_owned()),
+        [] => return help_lines("", OTHER_COMMANDS),
+        ["info"] => return help_lines("info ", INFO_COMMANDS),
+        ["info", name, ..] => (find_command(INFO_COMMANDS, name), format!("info {name}")),
+        [name, ..] => (find_command(OTHER_COMMANDS, name), (*name).to_owned()),
     };
     let prefix = if topic[0] == "info" { "info " } else { "" };
     match found {
