@@ -68,7 +68,7 @@ impl Launcher {
     }
 
     /// Starts the daemon's own program, or `other`.
-    pub(crate) fn start(&self, other: Option<&Path>) -> Result<StartedProgram, String> {
+    pub(crate) fn start_program(&self, other: Option<&Path>) -> Result<StartedProgram, String> {
         let launcher_gone = |error: io::Error| {
             format!("the launcher process is gone ({error}): restart the daemon instead")
         };
@@ -101,7 +101,7 @@ impl Launcher {
     }
 
     /// Kills the program that was started last, and returns its exit status as text.
-    pub(crate) fn kill(&self) -> Option<String> {
+    pub(crate) fn kill_program(&self) -> Option<String> {
         let channel = self.lock_channel();
         channel.send_json(&json!({"end": true}), &[]).ok()?;
         let (reply, _) = channel.recv_json().ok()?;

@@ -49,7 +49,7 @@ pub(crate) fn recv_with_timeout(
 /// Error message for a broken channel. Kills the new program if it has not exited.
 pub(crate) fn kill_and_describe_error(error: &io::Error, launcher: &Launcher) -> String {
     let status = launcher
-        .kill()
+        .kill_program()
         .unwrap_or_else(|| "its exit status is unknown".to_owned());
     if error.kind() == io::ErrorKind::WouldBlock {
         let seconds = RESPONSE_TIMEOUT.as_secs();

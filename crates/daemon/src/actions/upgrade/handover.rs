@@ -56,7 +56,7 @@ impl Control {
                 if let Ok(upgrade) = &outcome {
                     control.upgraded = Some(*upgrade);
                 } else {
-                    launcher.kill();
+                    launcher.kill_program();
                     control.set_monitors_paused(false);
                 }
                 report_outcome(outcome, on_outcome);
@@ -161,7 +161,7 @@ impl Control {
         let upgrade = self.hand_over_quiesced(&mut quiesced, started, launcher);
         if upgrade.is_err() {
             // The new process may use the queues already: it must be gone before they resume here.
-            launcher.kill();
+            launcher.kill_program();
         }
         upgrade
     }
@@ -207,7 +207,7 @@ impl Control {
             recv_with_timeout(channel, || self.service.send_keep_alive())
         else {
             // A process that hangs is killed as well: front-ends reconnect to the next one.
-            launcher.kill();
+            launcher.kill_program();
             tracing::error!(
                 advice = "start the daemon again; see the log of the new process, and report it to its makers",
                 "the new process ended, or hung, right after it had taken over: its state is unknown, so this one ends as well"
@@ -340,7 +340,7 @@ fn start_new_process(
     launcher: &Launcher,
     other_program: Option<PathBuf>,
 ) -> Result<StartedProgram, String> {
-    let started = launcher.start(other_program.as_deref())?;
+    let started = launcher.start_program(other_program.as_deref())?;
     expect_message(&started.channel, &UpgradeMessage::Hello, launcher, || ())?;
     Ok(started)
 }
