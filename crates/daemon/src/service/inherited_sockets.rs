@@ -98,14 +98,14 @@ impl InheritedSockets {
     }
 
     /// Sets whether closing sockets leaves their files in place, since another process listens on them as well.
-    pub fn keep_files_on_close(&self, keep: bool) {
+    pub fn set_keep_files_on_close(&self, keep: bool) {
         for (_, known) in &self.sockets_in_use {
             known.set_keep_path(keep);
         }
     }
 
     /// Duplicates the descriptors of all sockets, including those that are not in use yet.
-    pub fn duplicate(&self) -> io::Result<Vec<(SocketAddr, OwnedFd)>> {
+    pub fn duplicate_all(&self) -> io::Result<Vec<(SocketAddr, OwnedFd)>> {
         let mut all = Vec::new();
         for (addr, known) in &self.sockets_in_use {
             if let Some(fd) = known.duplicate()? {

@@ -202,7 +202,7 @@ impl Control {
             export.leave_to_successor();
         }
         block::keep_locks_on_close(true);
-        self.objects.inherited_sockets.keep_files_on_close(true);
+        self.objects.inherited_sockets.set_keep_files_on_close(true);
         let Ok(Some(UpgradeMessage::Resumed(end_ns))) =
             recv_with_timeout(channel, || self.service.send_keep_alive())
         else {
@@ -256,7 +256,7 @@ impl Control {
         for (addr, fd) in self
             .objects
             .inherited_sockets
-            .duplicate()
+            .duplicate_all()
             .map_err(descriptors_failed)?
         {
             sockets.push(json!({"addr": state_json::addr_to_json(&addr)?, "fd": fds.add(fd)}));

@@ -228,7 +228,7 @@ fn begin_serving(
     block::keep_locks_on_close(false);
     let objects = &mut control.objects;
     objects.creates_exports_parked = false;
-    objects.inherited_sockets.keep_files_on_close(false);
+    objects.inherited_sockets.set_keep_files_on_close(false);
     for export in &objects.exports {
         match &export.state {
             ExportState::Serving(ExportServer::VhostUser(server)) => server.resume(),
