@@ -59,7 +59,7 @@ pub fn report_failure(error: &dyn std::error::Error) {
 
 /// A completed live upgrade.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Upgrade {
+pub(crate) struct CompletedUpgrade {
     /// PID of the new process.
     pub pid: i64,
     /// Time from when the first queue stopped admitting requests until the last one resumed.

@@ -18,7 +18,7 @@ use crate::disk::exported_disk::GuestDevice;
 use crate::jobs::OnShutdown;
 use crate::state::export::{Export, ExportState};
 use crate::state::node::OpenNode;
-use crate::upgrade::Upgrade;
+use crate::upgrade::CompletedUpgrade;
 use crate::upgrade::channel::{Channel, UpgradeMessage};
 use crate::upgrade::launcher::{Launcher, StartedProgram};
 use crate::upgrade::state_json::{self, OutgoingFds};
@@ -37,7 +37,7 @@ impl Control {
     pub fn upgrade(
         &mut self,
         other_program: Option<PathBuf>,
-        on_outcome: impl FnOnce(&Result<Upgrade, String>) + Send + 'static,
+        on_outcome: impl FnOnce(&Result<CompletedUpgrade, String>) + Send + 'static,
     ) {
         let launcher = match self.begin_upgrade() {
             Ok(launcher) => launcher,
@@ -152,7 +152,7 @@ impl Control {
         &mut self,
         started: &StartedProgram,
         launcher: &Launcher,
-    ) -> Result<Upgrade, String> {
+    ) -> Result<CompletedUpgrade, String> {
         // Other commands were executed while the process started.
         self.check_can_hand_over()?;
         // Before the exports are quiesced, so that it adds nothing to the pause of guests.
@@ -173,7 +173,7 @@ impl Control {
         quiesced: &mut Vec<QuiescedExport>,
         started: &StartedProgram,
         launcher: &Launcher,
-    ) -> Result<Upgrade, String> {
+    ) -> Result<CompletedUpgrade, String> {
         let channel = &started.channel;
         let mut fds = OutgoingFds::default();
         let state = self.describe_state(quiesced, &mut fds)?;
@@ -217,7 +217,7 @@ impl Control {
         self.service.notify_main_pid(started.pid);
         // Confirms that the service manager knows the new process. (That may have exited; ignore the error.)
         let _ = channel.send(&UpgradeMessage::Go, &[]);
-        Ok(Upgrade {
+        Ok(CompletedUpgrade {
             pid: started.pid,
             pause: Duration::from_nanos(end_ns.saturating_sub(begin_ns)),
         })
@@ -347,11 +347,11 @@ fn start_new_process(
 
 /// Logs the outcome of an upgrade, and passes it on.
 fn report_outcome(
-    outcome: Result<Upgrade, String>,
-    on_outcome: impl FnOnce(&Result<Upgrade, String>),
+    outcome: Result<CompletedUpgrade, String>,
+    on_outcome: impl FnOnce(&Result<CompletedUpgrade, String>),
 ) {
     match &outcome {
-        Ok(Upgrade { pid, pause }) => {
+        Ok(CompletedUpgrade { pid, pause }) => {
             let pause_us = pause.as_micros();
             tracing::info!(pid, pause_us, "upgraded: the new process has taken over");
         }
