@@ -52,7 +52,7 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, BoxError> {
         Invocation::Generate { what, folder } => {
             let mut commands = options::reference::commands();
             commands.extend(
-                blockplane::operator::cli::command()
+                blockplane::operator::cli::command_definitions()
                     .get_subcommands()
                     .cloned(),
             );

@@ -16,7 +16,7 @@ use test_support::report::installed;
 fn commands() -> Vec<clap::Command> {
     let mut commands = reference::commands();
     commands.extend(
-        blockplane::operator::cli::command()
+        blockplane::operator::cli::command_definitions()
             .get_subcommands()
             .cloned(),
     );

@@ -65,7 +65,7 @@ impl MonitorArgs {
 
 /// The definitions of all commands, for manual pages and completions.
 #[must_use]
-pub fn command() -> clap::Command {
+pub fn command_definitions() -> clap::Command {
     Cli::command()
 }
 
@@ -109,12 +109,12 @@ mod tests {
 
     #[test]
     fn command_line_definitions_are_consistent() {
-        command().debug_assert();
+        command_definitions().debug_assert();
     }
 
     #[test]
     fn examples_in_help_of_every_command_are_valid() {
-        let mut all = command();
+        let mut all = command_definitions();
         all.build();
         for command in all.get_subcommands_mut() {
             let help = command.render_long_help().to_string();
