@@ -20,7 +20,7 @@ pub enum FaultAction {
     Error(Errno),
     /// The request waits so many nanoseconds. Later rules apply as well.
     Delay(u64),
-    /// The request waits until it is [released](Faults::set), or its queue stops; then it is carried out.
+    /// The request waits until it is [released](Faults::release_and_set_rules), or its queue stops; then it is carried out.
     Hang,
     /// Only so many bytes are transferred, and it fails.
     Short(u64, Errno),
@@ -139,7 +139,7 @@ impl Faults {
     }
 
     /// Releases all requests that hang, and replaces the rules if new ones are given.
-    pub fn set(&self, rules: Option<FaultRules>) {
+    pub fn release_and_set_rules(&self, rules: Option<FaultRules>) {
         let mut state = lock(&self.state);
         if let Some(FaultRules { rules, seed }) = rules {
             (state.rules, state.random) = (rules, seed);
@@ -156,7 +156,7 @@ impl Faults {
     #[must_use]
     pub fn release(self: &Arc<Self>) -> ReleaseGuard {
         lock(&self.state).release_guards += 1;
-        self.set(None);
+        self.release_and_set_rules(None);
         ReleaseGuard(self.clone())
     }
 
@@ -386,7 +386,7 @@ mod tests {
             assert!(released.as_mut().poll(&mut cx).is_pending());
             assert!(released.as_mut().poll(&mut cx).is_pending());
             assert!(fails(&faults, &read), "the rules are still there");
-            faults.set(rules);
+            faults.release_and_set_rules(rules);
             assert_eq!(count.0.load(Ordering::Relaxed), woken + 1);
             assert!(released.as_mut().poll(&mut cx).is_ready());
         }

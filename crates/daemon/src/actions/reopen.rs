@@ -207,7 +207,7 @@ impl ReopenedNodes {
             if let (Driver::Blkdebug { injected, .. }, Some(faults)) =
                 (&new.options.driver, new.node.faults())
             {
-                faults.set(Some(faults::fault_rules(injected)));
+                faults.release_and_set_rules(Some(faults::fault_rules(injected)));
             }
         }
         drop(release_guards);

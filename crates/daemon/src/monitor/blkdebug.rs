@@ -43,13 +43,13 @@ fn set_rules(control: &mut Control, arguments: &Arguments) -> Result<Value, Erro
             let text = "Parameter 'inject-error' is missing: 'seed' applies to new rules";
             return Err(Error::generic(text));
         }
-        faults.set(None);
+        faults.release_and_set_rules(None);
         return Ok(json!({}));
     }
     let mut options = arguments.clone();
     options.remove("node-name");
     let rules = RunningObjects::blkdebug(&Value::Object(options).to_string());
     *injected = rules.map_err(|problem| from_problem(&problem))?;
-    faults.set(Some(faults::fault_rules(injected)));
+    faults.release_and_set_rules(Some(faults::fault_rules(injected)));
     Ok(json!({}))
 }
