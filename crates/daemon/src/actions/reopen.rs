@@ -192,7 +192,7 @@ impl ReopenedNodes {
             let own = old.faults().into_iter();
             own.chain(old.filters_below())
         });
-        let release_guards: Vec<ReleaseGuard> = filters.map(Faults::release).collect();
+        let release_guards: Vec<ReleaseGuard> = filters.map(Faults::keep_released).collect();
         for ReopenedNode { node, users, .. } in &self.nodes {
             for user in users {
                 match &user.front_ends {
