@@ -1,7 +1,7 @@
 //! Requests to a backend, and the refusal of one.
 
 use libc::iovec;
-use telemetry::queue::Kind;
+use telemetry::queue::RequestKind;
 
 /// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,12 +37,12 @@ impl Op {
     /// The kind of the request in statistics.
     #[inline]
     #[must_use]
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> RequestKind {
         match self {
-            Op::Read => Kind::Read,
-            Op::Write | Op::WriteZeroes { .. } => Kind::Write,
-            Op::Flush => Kind::Flush,
-            Op::Discard => Kind::Unmap,
+            Op::Read => RequestKind::Read,
+            Op::Write | Op::WriteZeroes { .. } => RequestKind::Write,
+            Op::Flush => RequestKind::Flush,
+            Op::Discard => RequestKind::Unmap,
         }
     }
 

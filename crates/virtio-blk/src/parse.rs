@@ -13,7 +13,7 @@ use crate::wire::{
     HEADER_BYTES, RANGE_BYTES, RANGE_FLAG_UNMAP, RangeSegment, RequestHeader, Status, T_DISCARD,
     T_FLUSH, T_GET_ID, T_OUT, T_WRITE_ZEROES,
 };
-use telemetry::queue::Kind;
+use telemetry::queue::RequestKind;
 
 /// Malformed chain that leaves no room for a status: the queue is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,7 +33,10 @@ pub enum RequestError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NonTransfer {
     /// It is done, with this status. A request without a kind is not counted.
-    Answered { kind: Option<Kind>, status: Status },
+    Answered {
+        kind: Option<RequestKind>,
+        status: Status,
+    },
     /// `GET_ID`.
     GetId,
     /// A flush, discard or write-zeroes.
@@ -102,7 +105,7 @@ impl RequestLimits {
     /// Parses a request that is not a read or an allowed write.
     pub fn parse_other(&self, kind: u32, readable: &[iovec], readable_len: u64) -> NonTransfer {
         match kind {
-            T_OUT => answered_with(Kind::Write, Status::IoErr),
+            T_OUT => answered_with(RequestKind::Write, Status::IoErr),
             T_FLUSH => NonTransfer::NoData {
                 op: Op::Flush,
                 offset: 0,
@@ -121,8 +124,8 @@ impl RequestLimits {
 
     fn parse_range(&self, kind: u32, readable: &[iovec], len: u64) -> NonTransfer {
         let counts_as = match kind {
-            T_DISCARD => Kind::Unmap,
-            _ => Kind::Write,
+            T_DISCARD => RequestKind::Unmap,
+            _ => RequestKind::Write,
         };
         if self.read_only || len < RANGE_BYTES as u64 {
             return answered_with(counts_as, Status::IoErr);
@@ -182,7 +185,7 @@ impl RequestLimits {
     }
 }
 
-fn answered_with(kind: Kind, status: Status) -> NonTransfer {
+fn answered_with(kind: RequestKind, status: Status) -> NonTransfer {
     NonTransfer::Answered {
         kind: Some(kind),
         status,

@@ -2,7 +2,7 @@
 
 use block::{Op, SECTOR_BYTES};
 use telemetry::counters::Scale;
-use telemetry::queue::{Kind, QueueName};
+use telemetry::queue::{QueueName, RequestKind};
 use telemetry::tracepoints::{request_answer, request_complete, request_start, request_submit};
 use virtqueue::{Chain, ChainId};
 
@@ -67,12 +67,12 @@ pub(crate) fn fire_requests_complete(
     while index != NO_SLOT {
         let slot = slots.get(index);
         let kind = match slot.admitted.kind() {
-            Kind::Read => T_IN,
+            RequestKind::Read => T_IN,
             // Only zeroes are written without data.
-            Kind::Write if slots.segment_count(index) == 0 => T_WRITE_ZEROES,
-            Kind::Write => T_OUT,
-            Kind::Flush => T_FLUSH,
-            Kind::Unmap => T_DISCARD,
+            RequestKind::Write if slots.segment_count(index) == 0 => T_WRITE_ZEROES,
+            RequestKind::Write => T_OUT,
+            RequestKind::Flush => T_FLUSH,
+            RequestKind::Unmap => T_DISCARD,
         };
         request_complete::fire(
             name.export(),

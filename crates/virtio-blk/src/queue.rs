@@ -7,7 +7,7 @@ use std::sync::Arc;
 use block::{DiskIo, Op, Request, token};
 use engine::{Completion, Errno};
 use libc::iovec;
-use telemetry::queue::{Admission, AdmitTime, CompletionGroup, Kind, QueueName, QueueStats};
+use telemetry::queue::{Admission, AdmitTime, CompletionGroup, QueueName, QueueStats, RequestKind};
 use virtqueue::{Chain, ChainId, GuestMemory, RingError};
 
 use crate::device::{Device, SERIAL_BYTES};
@@ -282,7 +282,7 @@ impl Queue {
         &mut self,
         ring: &mut virtqueue::Queue,
         (id, reply): (ChainId, Reply),
-        kind: Option<Kind>,
+        kind: Option<RequestKind>,
         status: Status,
     ) {
         if let Some(kind) = kind {
@@ -298,7 +298,7 @@ impl Queue {
 
     /// Counts a request that needed no disk: it was invalid, or had no data.
     #[cold]
-    fn count_without_disk(&mut self, kind: Kind, status: Status) {
+    fn count_without_disk(&mut self, kind: RequestKind, status: Status) {
         match status {
             Status::Ok => self.completion_group.enter_nothing(kind, &self.stats),
             Status::IoErr | Status::Unsupported => self.stats.of(kind).invalid.add(1),
@@ -309,7 +309,7 @@ impl Queue {
     fn take_slot(
         &mut self,
         id: ChainId,
-        kind: Kind,
+        kind: RequestKind,
         reply: Reply,
         (offset, len): (u64, u64),
         data: &[iovec],

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use block::{DiskIo, Request, token};
 use engine::{Completion, Errno};
-use telemetry::queue::{Admission, AdmitTime, Kind, QueueName, QueueStats};
+use telemetry::queue::{Admission, AdmitTime, QueueName, QueueStats, RequestKind};
 use virtqueue::{Chain, GuestMemory};
 
 use crate::address::Address;
@@ -266,7 +266,7 @@ impl Queue {
         let slot = self.slots.get(slot);
         match self.transfers_to(slot) {
             Some(_) => !slot.writes,
-            None => slot.kind == Some(Kind::Read),
+            None => slot.kind == Some(RequestKind::Read),
         }
     }
 

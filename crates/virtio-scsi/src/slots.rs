@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use libc::iovec;
 use scsi::{Attribute, Task, Waker};
-use telemetry::queue::{AdmitTime, Kind};
+use telemetry::queue::{AdmitTime, RequestKind};
 use virtqueue::ChainId;
 use virtqueue::MAX_QUEUE_SIZE;
 
@@ -60,8 +60,8 @@ pub(crate) struct Slot {
     pub address: Address,
     /// Among the queue's disks and targets.
     pub place: Place,
-    /// Kind of its first block request.
-    pub kind: Option<Kind>,
+    /// RequestKind of its first block request.
+    pub kind: Option<RequestKind>,
     /// Whether the data goes to the guest.
     pub reads: bool,
     /// Room for sense data.

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use block::{Op, Request, SECTOR_BYTES, token};
 use telemetry::counters::{Clock, Scale};
-use telemetry::queue::{Kind, QueueName, QueueStats, Tally};
+use telemetry::queue::{QueueName, QueueStats, RequestKind, Tally};
 use telemetry::tracepoints::{request_complete, request_submit};
 
 /// A request in flight.
 #[derive(Clone, Copy)]
 pub(crate) struct InFlightRequest {
     pub disk: usize,
-    pub kind: Kind,
+    pub kind: RequestKind,
     op: Op,
     bytes: u64,
     /// When it was submitted, in ticks.
@@ -61,7 +61,7 @@ impl InFlightRequests {
         let kind = request.op.kind();
         let stats = &self.disk_stats[disk];
         stats.in_flight().add(1);
-        if kind == Kind::Write {
+        if kind == RequestKind::Write {
             let end = request.offset + request.len;
             self.queue_stats.highest_offset().raise(end);
             stats.highest_offset().raise(end);

@@ -9,7 +9,7 @@ use iothread::event_loop::Interest;
 use iothread::{Completion, ExportReports, MAX_WATCHED_DESCRIPTORS, SocketDevice};
 use lsi53c895a::adapter::Adapter;
 use qmp::ServerHandle;
-use telemetry::queue::{Kind, QueueStats};
+use telemetry::queue::{QueueStats, RequestKind};
 use unix_socket::listener::Listener;
 use vfio_user::{PciDevice, Server};
 
@@ -208,7 +208,7 @@ impl SocketDevice for LsiController {
             let request = self.in_flight.on_completed(slot, result.is_ok());
             if let (Some(request), Err(errno)) = (request, result) {
                 self.monitoring.disk_reports[request.disk]
-                    .report_failure(request.kind == Kind::Read, errno);
+                    .report_failure(request.kind == RequestKind::Read, errno);
             }
             adapter.completed(slot, result);
         }

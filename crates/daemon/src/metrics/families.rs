@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use iothread::ParkedRequests;
 use telemetry::counters::Scale;
-use telemetry::queue::{Kind, QueueStats};
+use telemetry::queue::{QueueStats, RequestKind};
 
 use super::family::{BYTES, SECONDS, family, was_used};
 use super::latency_histogram::{LatencyHistogram, ns_to_seconds};
@@ -26,7 +26,7 @@ impl QueueCounters<'_> {
         [("export", self.export), ("queue", &self.index)]
     }
 
-    fn labels_with_op(&self, kind: Kind) -> [(&'static str, &str); 3] {
+    fn labels_with_op(&self, kind: RequestKind) -> [(&'static str, &str); 3] {
         let [export, queue] = self.labels();
         [export, queue, ("op", kind.name())]
     }
@@ -62,7 +62,7 @@ pub(super) fn encode_all(snapshot: &Snapshot, format: Format) -> String {
                 index: index.to_string(),
                 iothread: &queue.iothread,
                 stats: &queue.stats,
-                latencies: Kind::ALL
+                latencies: RequestKind::ALL
                     .map(|kind| LatencyHistogram::sum([queue.stats.of(kind)].into_iter(), scale)),
             })
         })
@@ -205,7 +205,7 @@ fn write_queue_requests(queues: &[QueueCounters<'_>], out: &mut TextEncoder) {
     let queues_and_kinds = || {
         queues
             .iter()
-            .flat_map(|queue| Kind::ALL.map(|kind| (queue, kind)))
+            .flat_map(|queue| RequestKind::ALL.map(|kind| (queue, kind)))
     };
     out.begin_family(family(
         "blockplane_queue_operations",
@@ -225,7 +225,7 @@ fn write_queue_requests(queues: &[QueueCounters<'_>], out: &mut TextEncoder) {
         BYTES,
         "Bytes of requests that succeeded.",
     ));
-    for (queue, kind) in queues_and_kinds().filter(|(_, kind)| *kind != Kind::Flush) {
+    for (queue, kind) in queues_and_kinds().filter(|(_, kind)| *kind != RequestKind::Flush) {
         out.add_integer(
             &queue.labels_with_op(kind),
             queue.stats.of(kind).bytes.get(),
@@ -237,7 +237,7 @@ fn write_queue_requests(queues: &[QueueCounters<'_>], out: &mut TextEncoder) {
         None,
         "Requests that were merged with others before they were submitted.",
     ));
-    for (queue, kind) in queues_and_kinds().filter(|(_, kind)| *kind != Kind::Flush) {
+    for (queue, kind) in queues_and_kinds().filter(|(_, kind)| *kind != RequestKind::Flush) {
         out.add_integer(
             &queue.labels_with_op(kind),
             queue.stats.of(kind).merged.get(),

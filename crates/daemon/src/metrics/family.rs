@@ -1,6 +1,6 @@
 //! Helpers for metric families.
 
-use telemetry::queue::{Kind, QueueStats};
+use telemetry::queue::{QueueStats, RequestKind};
 
 use crate::openmetrics::{Family, MetricType};
 
@@ -25,12 +25,12 @@ pub(super) const BYTES: Option<&str> = Some("bytes");
 
 /// Whether a queue or LUN runs or has ever been used. Unused ones are left out: they would be most of the text.
 pub(super) fn was_used(stats: &QueueStats) -> bool {
-    let had_errors = |kind: &Kind| {
+    let had_errors = |kind: &RequestKind| {
         let stats = stats.of(*kind);
         stats.failed.get() + stats.invalid.get() > 0
     };
     stats.size().get() > 0
         || stats.notifications().get() > 0
         || stats.last_ticks().get() > 0
-        || Kind::ALL.iter().any(had_errors)
+        || RequestKind::ALL.iter().any(had_errors)
 }

@@ -64,12 +64,12 @@ pub(super) fn ns_to_seconds(ns: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use telemetry::queue::{Kind, QueueStats};
+    use telemetry::queue::{QueueStats, RequestKind};
 
     #[test]
     fn cumulative_buckets_count_every_request() {
         let queue = QueueStats::new();
-        let stats = queue.of(Kind::Read);
+        let stats = queue.of(RequestKind::Read);
         for ticks in [1, 1_000_000, u64::from(u32::MAX), u64::MAX] {
             stats.latency.add(ticks, 3);
         }

@@ -1,7 +1,7 @@
 //! Metric families of LUNs. Those of queues cover the whole controller.
 
 use telemetry::counters::Scale;
-use telemetry::queue::{Kind, KindStats, QueueStats};
+use telemetry::queue::{KindStats, QueueStats, RequestKind};
 
 use super::family::{BYTES, SECONDS, family, was_used};
 use super::latency_histogram::LatencyHistogram;
@@ -27,7 +27,7 @@ impl LunCounters<'_> {
         ]
     }
 
-    fn labels_with_op(&self, kind: Kind) -> [(&'static str, &str); 5] {
+    fn labels_with_op(&self, kind: RequestKind) -> [(&'static str, &str); 5] {
         let [export, target, lun, node] = self.labels();
         [export, target, lun, node, ("op", kind.name())]
     }
@@ -38,7 +38,7 @@ impl LunCounters<'_> {
     }
 
     /// Sum over all iothreads, for one kind of requests.
-    fn sum_of_kind(&self, kind: Kind, value: impl Fn(&KindStats) -> u64) -> u64 {
+    fn sum_of_kind(&self, kind: RequestKind, value: impl Fn(&KindStats) -> u64) -> u64 {
         self.sum(|stats| value(stats.of(kind)))
     }
 }
@@ -52,7 +52,7 @@ pub(super) fn write_luns(snapshot: &Snapshot, scale: Scale, out: &mut TextEncode
             target: snapshot.target.to_string(),
             lun: snapshot.lun.to_string(),
             snapshot,
-            latencies: Kind::ALL.map(|kind| {
+            latencies: RequestKind::ALL.map(|kind| {
                 let stats = snapshot.stats.iter().map(|stats| stats.of(kind));
                 LatencyHistogram::sum(stats, scale)
             }),
@@ -64,7 +64,7 @@ pub(super) fn write_luns(snapshot: &Snapshot, scale: Scale, out: &mut TextEncode
     }
     let luns_and_kinds = || {
         luns.iter()
-            .flat_map(|lun| Kind::ALL.map(|kind| (lun, kind)))
+            .flat_map(|lun| RequestKind::ALL.map(|kind| (lun, kind)))
     };
     out.begin_family(family(
         "blockplane_lun_inflight",
@@ -91,7 +91,7 @@ pub(super) fn write_luns(snapshot: &Snapshot, scale: Scale, out: &mut TextEncode
         BYTES,
         "Bytes of commands that succeeded.",
     ));
-    for (lun, kind) in luns_and_kinds().filter(|(_, kind)| *kind != Kind::Flush) {
+    for (lun, kind) in luns_and_kinds().filter(|(_, kind)| *kind != RequestKind::Flush) {
         let bytes = lun.sum_of_kind(kind, |stats| stats.bytes.get());
         out.add_integer(&lun.labels_with_op(kind), bytes);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type, TypeDefinition};
 use serde_json::{Value, json};
 use telemetry::counters::{Boundaries, Scale};
-use telemetry::queue::{Kind, QueueStats};
+use telemetry::queue::{QueueStats, RequestKind};
 
 use super::str_arg;
 use crate::control::Control;
@@ -13,10 +13,18 @@ use crate::state::objects::Objects;
 
 /// Kinds of requests that have histograms, in the order in which they are set, each with its argument of the command and
 /// its member of `BlockDeviceStats`.
-const KINDS_WITH_HISTOGRAMS: [(Kind, &str, &str); 3] = [
-    (Kind::Read, "boundaries-read", "rd_latency_histogram"),
-    (Kind::Write, "boundaries-write", "wr_latency_histogram"),
-    (Kind::Flush, "boundaries-flush", "flush_latency_histogram"),
+const KINDS_WITH_HISTOGRAMS: [(RequestKind, &str, &str); 3] = [
+    (RequestKind::Read, "boundaries-read", "rd_latency_histogram"),
+    (
+        RequestKind::Write,
+        "boundaries-write",
+        "wr_latency_histogram",
+    ),
+    (
+        RequestKind::Flush,
+        "boundaries-flush",
+        "flush_latency_histogram",
+    ),
 ];
 
 /// The command that sets histograms.

@@ -1,6 +1,6 @@
 //! The time at which a request was admitted.
 
-use crate::queue::Kind;
+use crate::queue::RequestKind;
 
 /// The time at which a request was admitted, and its kind, in one number, which the requests of a
 /// [group](crate::queue::CompletionGroup) have in common. The kind is in the lowest bits of the time. Times of a queue never decrease.
@@ -26,15 +26,15 @@ impl AdmitTime {
     /// The same time with this kind.
     #[inline]
     #[must_use]
-    pub fn of(self, kind: Kind) -> Self {
+    pub fn of(self, kind: RequestKind) -> Self {
         AdmitTime(self.0 | kind as u64)
     }
 
     /// The kind of the request, see [`of`](Self::of).
     #[inline]
     #[must_use]
-    pub fn kind(self) -> Kind {
-        Kind::ALL[(self.0 & Self::KIND) as usize]
+    pub fn kind(self) -> RequestKind {
+        RequestKind::ALL[(self.0 & Self::KIND) as usize]
     }
 
     /// The time in ticks.
@@ -58,8 +58,8 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_behind_gives_a_duration_of_zero() {
-        let taken = AdmitTime::new(1007).of(Kind::Unmap);
-        assert_eq!(taken.kind(), Kind::Unmap);
+        let taken = AdmitTime::new(1007).of(RequestKind::Unmap);
+        assert_eq!(taken.kind(), RequestKind::Unmap);
         assert_eq!(taken.ticks_until(1000), 0);
         assert_eq!(taken.ticks_until(2004), 1000);
     }

@@ -2,7 +2,7 @@
 //!
 //! Requests that were admitted together and complete together took the same time, so they are summed up and entered once.
 
-use crate::queue::{AdmitTime, Kind, QueueStats, Tally};
+use crate::queue::{AdmitTime, QueueStats, RequestKind, Tally};
 
 /// Successful requests of one admission and kind that are not yet in the statistics.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ impl CompletionGroup {
     }
 
     /// Enters a request that has succeeded without the disk, in no time.
-    pub fn enter_nothing(&mut self, kind: Kind, stats: &QueueStats) {
+    pub fn enter_nothing(&mut self, kind: RequestKind, stats: &QueueStats) {
         self.tally.add(stats, kind, 1, 0, 0);
     }
 }
@@ -70,19 +70,19 @@ mod tests {
         let mut add = |kind, requests, bytes, now| {
             group.add(AdmitTime::new(1000).of(kind), requests, bytes, now, &stats);
         };
-        add(Kind::Write, 3, 12_288, 3000);
-        add(Kind::Write, 1, 512, 3000);
-        assert_eq!(stats.of(Kind::Write).bytes.get(), 0, "not yet");
-        add(Kind::Read, 1, 4096, 5000);
+        add(RequestKind::Write, 3, 12_288, 3000);
+        add(RequestKind::Write, 1, 512, 3000);
+        assert_eq!(stats.of(RequestKind::Write).bytes.get(), 0, "not yet");
+        add(RequestKind::Read, 1, 4096, 5000);
         group.enter(&stats);
         group.enter(&stats);
         let figures = |kind| {
             let kind = stats.of(kind);
             (kind.latency.total(), kind.bytes.get(), kind.ticks.get())
         };
-        assert_eq!(figures(Kind::Write), (4, 12_800, 8000));
-        assert_eq!(figures(Kind::Read), (1, 4096, 4000));
-        assert_eq!(figures(Kind::Flush), (0, 0, 0));
+        assert_eq!(figures(RequestKind::Write), (4, 12_800, 8000));
+        assert_eq!(figures(RequestKind::Read), (1, 4096, 4000));
+        assert_eq!(figures(RequestKind::Flush), (0, 0, 0));
         assert_eq!(stats.last_ticks().get(), 5000);
     }
 
@@ -92,11 +92,11 @@ mod tests {
         let mut group = CompletionGroup::default();
         let long = 1 << 45;
         for (admitted, now) in [(long, 4000), (4000, 4100), (4000, 4000 + long)] {
-            let admitted = AdmitTime::new(admitted).of(Kind::Unmap);
+            let admitted = AdmitTime::new(admitted).of(RequestKind::Unmap);
             group.add(admitted, 1, 1, now, &stats);
             group.enter(&stats);
         }
-        let unmap = stats.of(Kind::Unmap);
+        let unmap = stats.of(RequestKind::Unmap);
         assert_eq!((unmap.bytes.get(), unmap.ticks.get()), (3, 100 + long));
         let counts: Vec<_> = unmap.latency.counts().collect();
         assert_eq!(counts, [(16, 1), (112, 1), (1 << 38, 1)]);

@@ -8,10 +8,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::counters::{Bins, Boundaries, Counter};
-use crate::queue::Kind;
+use crate::queue::RequestKind;
 
 /// Bins by kind.
-type KindBins = [Option<Arc<Bins>>; Kind::ALL.len()];
+type KindBins = [Option<Arc<Bins>>; RequestKind::ALL.len()];
 
 /// The histograms of a queue.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,7 @@ impl<'a> Histograms<'a> {
     }
 
     /// Replaces the bins of a kind of requests by new, empty ones, or removes them. Other kinds keep theirs.
-    pub fn set(self, kind: Kind, boundaries: Option<Arc<Boundaries>>) {
+    pub fn set(self, kind: RequestKind, boundaries: Option<Arc<Boundaries>>) {
         let bins = boundaries.map(|boundaries| Arc::new(Bins::new(boundaries)));
         let mut configured = self.lock();
         configured.bins[kind as usize] = bins;
@@ -49,7 +49,7 @@ impl<'a> Histograms<'a> {
 
     /// The bins that requests of a kind count in.
     #[must_use]
-    pub fn of(self, kind: Kind) -> Option<Arc<Bins>> {
+    pub fn of(self, kind: RequestKind) -> Option<Arc<Bins>> {
         self.lock().bins[kind as usize].clone()
     }
 
@@ -76,7 +76,7 @@ pub(crate) struct QueueBins {
 
 impl QueueBins {
     /// Counts requests of a kind that took so many ticks. Only called while histograms [are configured](Histograms::is_configured).
-    pub fn add(&mut self, from: Histograms<'_>, kind: Kind, ticks: u64, requests: u64) {
+    pub fn add(&mut self, from: Histograms<'_>, kind: RequestKind, ticks: u64, requests: u64) {
         if self.version != from.current.get() {
             self.update(from);
         }
@@ -109,7 +109,7 @@ mod tests {
         ))
     }
 
-    fn counts(histograms: Histograms<'_>, kind: Kind) -> Vec<u64> {
+    fn counts(histograms: Histograms<'_>, kind: RequestKind) -> Vec<u64> {
         histograms.of(kind).unwrap().counts().collect()
     }
 
@@ -118,49 +118,49 @@ mod tests {
         let (current, configured) = Default::default();
         let (histograms, mut held) = (Histograms::new(&current, &configured), QueueBins::default());
         assert!(!histograms.is_configured());
-        histograms.set(Kind::Read, boundaries(&[1_000_000]));
+        histograms.set(RequestKind::Read, boundaries(&[1_000_000]));
         assert!(histograms.is_configured());
-        held.add(histograms, Kind::Read, 0, 2);
-        held.add(histograms, Kind::Write, 0, 2);
-        histograms.set(Kind::Write, boundaries(&[]));
-        held.add(histograms, Kind::Read, u64::MAX, 3);
-        held.add(histograms, Kind::Write, 0, 5);
-        assert_eq!(counts(histograms, Kind::Read), [2, 3]);
-        assert_eq!(counts(histograms, Kind::Write), [5]);
+        held.add(histograms, RequestKind::Read, 0, 2);
+        held.add(histograms, RequestKind::Write, 0, 2);
+        histograms.set(RequestKind::Write, boundaries(&[]));
+        held.add(histograms, RequestKind::Read, u64::MAX, 3);
+        held.add(histograms, RequestKind::Write, 0, 5);
+        assert_eq!(counts(histograms, RequestKind::Read), [2, 3]);
+        assert_eq!(counts(histograms, RequestKind::Write), [5]);
 
         // Set again, it begins at nothing.
-        histograms.set(Kind::Read, boundaries(&[1, 2]));
-        held.add(histograms, Kind::Read, 0, 1);
-        assert_eq!(counts(histograms, Kind::Read), [1, 0, 0]);
+        histograms.set(RequestKind::Read, boundaries(&[1, 2]));
+        held.add(histograms, RequestKind::Read, 0, 1);
+        assert_eq!(counts(histograms, RequestKind::Read), [1, 0, 0]);
 
-        let bins = histograms.of(Kind::Read).unwrap();
-        histograms.set(Kind::Read, None);
-        histograms.set(Kind::Write, None);
+        let bins = histograms.of(RequestKind::Read).unwrap();
+        histograms.set(RequestKind::Read, None);
+        histograms.set(RequestKind::Write, None);
         assert!(histograms.is_configured(), "it is still held");
-        held.add(histograms, Kind::Read, 0, 1);
+        held.add(histograms, RequestKind::Read, 0, 1);
         assert!(!histograms.is_configured());
         assert_eq!(Arc::strong_count(&bins), 1);
-        assert!(histograms.of(Kind::Read).is_none());
+        assert!(histograms.of(RequestKind::Read).is_none());
 
-        histograms.set(Kind::Read, boundaries(&[]));
-        held.add(histograms, Kind::Read, 0, 4);
-        assert_eq!(counts(histograms, Kind::Read), [4]);
+        histograms.set(RequestKind::Read, boundaries(&[]));
+        held.add(histograms, RequestKind::Read, 0, 4);
+        assert_eq!(counts(histograms, RequestKind::Read), [4]);
     }
 
     #[test]
     fn a_queue_does_not_wait_for_a_thread_that_changes_its_histograms() {
         let (current, configured) = Default::default();
         let (histograms, mut held) = (Histograms::new(&current, &configured), QueueBins::default());
-        histograms.set(Kind::Flush, boundaries(&[]));
-        held.add(histograms, Kind::Flush, 0, 1);
-        histograms.set(Kind::Unmap, boundaries(&[]));
+        histograms.set(RequestKind::Flush, boundaries(&[]));
+        held.add(histograms, RequestKind::Flush, 0, 1);
+        histograms.set(RequestKind::Unmap, boundaries(&[]));
         let changing = histograms.lock();
-        held.add(histograms, Kind::Unmap, 0, 1);
-        held.add(histograms, Kind::Flush, 0, 1);
+        held.add(histograms, RequestKind::Unmap, 0, 1);
+        held.add(histograms, RequestKind::Flush, 0, 1);
         drop(changing);
-        held.add(histograms, Kind::Unmap, 0, 1);
-        assert_eq!(counts(histograms, Kind::Flush), [2]);
-        assert_eq!(counts(histograms, Kind::Unmap), [1]);
+        held.add(histograms, RequestKind::Unmap, 0, 1);
+        assert_eq!(counts(histograms, RequestKind::Flush), [2]);
+        assert_eq!(counts(histograms, RequestKind::Unmap), [1]);
     }
 
     /// A queue that is started anew holds nothing yet.
@@ -168,10 +168,10 @@ mod tests {
     fn the_next_to_hold_them_goes_on_where_the_last_one_was() {
         let (current, configured) = Default::default();
         let histograms = Histograms::new(&current, &configured);
-        histograms.set(Kind::Read, boundaries(&[]));
+        histograms.set(RequestKind::Read, boundaries(&[]));
         for _ in 0..3 {
-            QueueBins::default().add(histograms, Kind::Read, 0, 1);
+            QueueBins::default().add(histograms, RequestKind::Read, 0, 1);
         }
-        assert_eq!(counts(histograms, Kind::Read), [3]);
+        assert_eq!(counts(histograms, RequestKind::Read), [3]);
     }
 }

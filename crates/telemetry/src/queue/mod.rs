@@ -17,5 +17,5 @@ pub use admit_time::AdmitTime;
 pub use completion_group::CompletionGroup;
 pub use histograms::Histograms;
 pub use name::QueueName;
-pub use stats::{Kind, KindStats, QueueStats};
+pub use stats::{KindStats, QueueStats, RequestKind};
 pub use tally::Tally;

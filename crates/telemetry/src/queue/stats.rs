@@ -12,7 +12,7 @@ use crate::queue::zero_pages::{ZeroPage, Zeroed};
 
 /// Kinds of requests that have separate statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RequestKind {
     /// Reads.
     Read,
     /// Writes and write-zeroes.
@@ -23,18 +23,23 @@ pub enum Kind {
     Unmap,
 }
 
-impl Kind {
+impl RequestKind {
     /// All of them.
-    pub const ALL: [Kind; 4] = [Kind::Read, Kind::Write, Kind::Flush, Kind::Unmap];
+    pub const ALL: [RequestKind; 4] = [
+        RequestKind::Read,
+        RequestKind::Write,
+        RequestKind::Flush,
+        RequestKind::Unmap,
+    ];
 
     /// Its name in metrics, and in latencies from a monitor.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Read => "read",
-            Kind::Write => "write",
-            Kind::Flush => "flush",
-            Kind::Unmap => "unmap",
+            RequestKind::Read => "read",
+            RequestKind::Write => "write",
+            RequestKind::Flush => "flush",
+            RequestKind::Unmap => "unmap",
         }
     }
 }
@@ -79,7 +84,7 @@ struct Page {
     kind: KindStats,
 }
 
-type Pages = [Page; Kind::ALL.len()];
+type Pages = [Page; RequestKind::ALL.len()];
 
 const _: () = assert!(size_of::<Page>() == 4096);
 
@@ -157,7 +162,7 @@ impl QueueStats {
     /// Statistics of a kind of requests.
     #[inline]
     #[must_use]
-    pub fn of(&self, kind: Kind) -> &KindStats {
+    pub fn of(&self, kind: RequestKind) -> &KindStats {
         &self.pages[kind as usize].kind
     }
 }

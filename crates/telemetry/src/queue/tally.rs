@@ -1,7 +1,7 @@
 //! Counting of completed requests.
 
 use crate::queue::histograms::QueueBins;
-use crate::queue::stats::{Kind, KindStats, QueueStats};
+use crate::queue::stats::{KindStats, QueueStats, RequestKind};
 
 /// The counting of a running queue, with its references to configured histograms.
 #[derive(Debug, Default)]
@@ -12,7 +12,14 @@ pub struct Tally {
 impl Tally {
     /// Counts requests that have succeeded after so many ticks each.
     #[inline]
-    pub fn add(&mut self, stats: &QueueStats, kind: Kind, requests: u64, bytes: u64, ticks: u64) {
+    pub fn add(
+        &mut self,
+        stats: &QueueStats,
+        kind: RequestKind,
+        requests: u64,
+        bytes: u64,
+        ticks: u64,
+    ) {
         stats.of(kind).succeeded(requests, bytes, ticks);
         if stats.histograms().is_configured() {
             self.add_configured(stats, kind, requests, ticks);
@@ -20,7 +27,7 @@ impl Tally {
     }
 
     #[cold]
-    fn add_configured(&mut self, stats: &QueueStats, kind: Kind, requests: u64, ticks: u64) {
+    fn add_configured(&mut self, stats: &QueueStats, kind: RequestKind, requests: u64, ticks: u64) {
         self.bins.add(stats.histograms(), kind, ticks, requests);
     }
 }
@@ -44,15 +51,15 @@ mod tests {
     #[test]
     fn tallied_requests_are_in_the_statistics_and_in_configured_bins() {
         let (stats, mut tally) = (QueueStats::new(), Tally::default());
-        tally.add(&stats, Kind::Write, 2, 4096, 100);
+        tally.add(&stats, RequestKind::Write, 2, 4096, 100);
         let boundaries = Boundaries::new(vec![u64::MAX], Scale::new()).unwrap();
         let configured = Some(Arc::new(boundaries));
-        stats.histograms().set(Kind::Write, configured);
-        tally.add(&stats, Kind::Write, 1, 512, 50);
-        let write = stats.of(Kind::Write);
+        stats.histograms().set(RequestKind::Write, configured);
+        tally.add(&stats, RequestKind::Write, 1, 512, 50);
+        let write = stats.of(RequestKind::Write);
         assert_eq!((write.bytes.get(), write.ticks.get()), (4608, 250));
         assert_eq!(write.latency.total(), 3);
-        let bins = stats.histograms().of(Kind::Write).unwrap();
+        let bins = stats.histograms().of(RequestKind::Write).unwrap();
         assert_eq!(bins.counts().sum::<u64>(), 1, "since it was configured");
     }
 }

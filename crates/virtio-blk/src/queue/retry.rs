@@ -2,7 +2,7 @@
 //! retried, answered, or released without an answer.
 
 use block::{DiskIo, Op};
-use telemetry::queue::Kind;
+use telemetry::queue::RequestKind;
 use virtqueue::ChainId;
 
 use super::{DISK, Queue};
@@ -71,13 +71,13 @@ impl Queue {
         let data = self.slots.segment_count(slot) > 0;
         let slot = self.slots.get(slot);
         match slot.admitted.kind() {
-            Kind::Read => Op::Read,
-            Kind::Write if data => Op::Write,
-            Kind::Write => Op::WriteZeroes {
+            RequestKind::Read => Op::Read,
+            RequestKind::Write if data => Op::Write,
+            RequestKind::Write => Op::WriteZeroes {
                 unmap: slot.may_unmap(),
             },
-            Kind::Flush => Op::Flush,
-            Kind::Unmap => Op::Discard,
+            RequestKind::Flush => Op::Flush,
+            RequestKind::Unmap => Op::Discard,
         }
     }
 

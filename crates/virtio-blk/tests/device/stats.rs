@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use engine::Errno;
 use telemetry::counters::{Boundaries, Scale};
-use telemetry::queue::Kind;
+use telemetry::queue::RequestKind;
 use virtio_blk::DeviceOptions;
 
 use crate::harness::{CAPACITY_SECTORS, DISCARD, FLUSH, GET_ID, IN, OUT, Rig, WRITE_ZEROES, range};
 
 /// Requests, bytes, ticks, merged, failed, invalid.
-fn figures(rig: &Rig, kind: Kind) -> [u64; 6] {
+fn figures(rig: &Rig, kind: RequestKind) -> [u64; 6] {
     let stats = rig.stats.of(kind);
     let counters = [
         &stats.bytes,
@@ -40,7 +40,7 @@ fn each_request_counts_by_its_kind_with_its_bytes_and_its_time() {
     rig.read(0, 2);
     rig.read(100, 1);
     run(&mut rig, 1000, 3000);
-    assert_eq!(figures(&rig, Kind::Read), [2, 1536, 4000, 0, 0, 0]);
+    assert_eq!(figures(&rig, RequestKind::Read), [2, 1536, 4000, 0, 0, 0]);
     rig.write(100, 3, 7);
     rig.ask(FLUSH, 0, &[], 0);
     rig.ask(GET_ID, 0, &[], 20);
@@ -48,10 +48,10 @@ fn each_request_counts_by_its_kind_with_its_bytes_and_its_time() {
     rig.ask(DISCARD, 0, &range(8, 16, 0), 0);
     rig.ask(WRITE_ZEROES, 0, &range(8, 8, 0), 0);
     run(&mut rig, 8000, 9000);
-    assert_eq!(figures(&rig, Kind::Read), [2, 1536, 4000, 0, 0, 0]);
-    assert_eq!(figures(&rig, Kind::Write), [2, 5632, 1400, 0, 0, 0]);
-    assert_eq!(figures(&rig, Kind::Flush), [1, 0, 400, 0, 0, 0]);
-    assert_eq!(figures(&rig, Kind::Unmap), [1, 8192, 1000, 0, 0, 0]);
+    assert_eq!(figures(&rig, RequestKind::Read), [2, 1536, 4000, 0, 0, 0]);
+    assert_eq!(figures(&rig, RequestKind::Write), [2, 5632, 1400, 0, 0, 0]);
+    assert_eq!(figures(&rig, RequestKind::Flush), [1, 0, 400, 0, 0, 0]);
+    assert_eq!(figures(&rig, RequestKind::Unmap), [1, 8192, 1000, 0, 0, 0]);
     assert_eq!(rig.stats.highest_offset().get(), 103 * 512);
     assert_eq!(rig.stats.last_ticks().get(), 9000);
 }
@@ -79,9 +79,12 @@ fn completions_of_one_batch_count_each_by_its_kind() {
     rig.complete_batch(&done);
     rig.queue.end_batch();
     assert_eq!(rig.stats.in_flight().get(), 0);
-    assert_eq!(figures(&rig, Kind::Flush), [1, 0, 5000, 0, 0, 0]);
-    assert_eq!(figures(&rig, Kind::Read), [1, 1024, 5000, 0, 1, 0]);
-    assert_eq!(figures(&rig, Kind::Write), [2, 1024, 10_000, 1, 0, 0]);
+    assert_eq!(figures(&rig, RequestKind::Flush), [1, 0, 5000, 0, 0, 0]);
+    assert_eq!(figures(&rig, RequestKind::Read), [1, 1024, 5000, 0, 1, 0]);
+    assert_eq!(
+        figures(&rig, RequestKind::Write),
+        [2, 1024, 10_000, 1, 0, 0]
+    );
     assert_eq!(rig.stats.last_ticks().get(), 6000);
 }
 
@@ -92,7 +95,7 @@ fn merged_requests_count_each_and_their_bytes_once() {
         rig.write(sector, 2, 1);
     }
     run(&mut rig, 1000, 1400);
-    assert_eq!(figures(&rig, Kind::Write), [4, 4096, 1600, 2, 0, 0]);
+    assert_eq!(figures(&rig, RequestKind::Write), [4, 4096, 1600, 2, 0, 0]);
     assert_eq!(rig.stats.highest_offset().get(), 102 * 512);
 }
 
@@ -109,7 +112,7 @@ fn failed_and_invalid_requests_are_counted_apart_and_not_as_done() {
     rig.complete(&joined, Err(Errno::IO));
     rig.complete(&alone, Ok(()));
     rig.used();
-    assert_eq!(figures(&rig, Kind::Read), [1, 512, 500, 1, 2, 0]);
+    assert_eq!(figures(&rig, RequestKind::Read), [1, 512, 500, 1, 2, 0]);
 
     // Beyond the end, by kind; half a sector; an unknown type.
     rig.ask(IN, CAPACITY_SECTORS, &[], 512);
@@ -119,10 +122,10 @@ fn failed_and_invalid_requests_are_counted_apart_and_not_as_done() {
     rig.ask(WRITE_ZEROES, 0, &range(0, 1, 0x80), 0);
     rig.ask(77, 0, &[], 0);
     run(&mut rig, 1000, 1000);
-    assert_eq!(figures(&rig, Kind::Read), [1, 512, 500, 1, 2, 1]);
-    assert_eq!(figures(&rig, Kind::Write), [0, 0, 0, 0, 0, 3]);
-    assert_eq!(figures(&rig, Kind::Unmap), [0, 0, 0, 0, 0, 1]);
-    assert_eq!(figures(&rig, Kind::Flush), NOTHING);
+    assert_eq!(figures(&rig, RequestKind::Read), [1, 512, 500, 1, 2, 1]);
+    assert_eq!(figures(&rig, RequestKind::Write), [0, 0, 0, 0, 0, 3]);
+    assert_eq!(figures(&rig, RequestKind::Unmap), [0, 0, 0, 0, 0, 1]);
+    assert_eq!(figures(&rig, RequestKind::Flush), NOTHING);
     assert_eq!(rig.stats.highest_offset().get(), 0);
 }
 
@@ -140,7 +143,7 @@ fn failed_requests_among_successful_ones_are_in_no_group() {
         rig.complete(&submitted, if fails { Err(Errno::IO) } else { Ok(()) });
     }
     rig.used();
-    assert_eq!(figures(&rig, Kind::Read), [3, 1536, 1500, 0, 2, 0]);
+    assert_eq!(figures(&rig, RequestKind::Read), [3, 1536, 1500, 0, 2, 0]);
     assert_eq!(rig.stats.in_flight().get(), 0);
 }
 
@@ -159,11 +162,11 @@ fn requests_admitted_before_others_are_published_are_not_counted_as_finished() {
     }
     rig.admit_all();
     rig.used();
-    assert_eq!(figures(&rig, Kind::Read), [2, 1024, 1000, 0, 0, 0]);
+    assert_eq!(figures(&rig, RequestKind::Read), [2, 1024, 1000, 0, 0, 0]);
     assert_eq!(rig.stats.in_flight().get(), 3);
     rig.complete_all();
     rig.used();
-    assert_eq!(figures(&rig, Kind::Read)[0], 5);
+    assert_eq!(figures(&rig, RequestKind::Read)[0], 5);
 }
 
 #[test]
@@ -171,7 +174,7 @@ fn a_request_without_data_is_done_at_once() {
     let mut rig = Rig::new(DeviceOptions::default());
     rig.ask(IN, 3, &[], 0);
     run(&mut rig, 100, 200);
-    assert_eq!(figures(&rig, Kind::Read), [1, 0, 0, 0, 0, 0]);
+    assert_eq!(figures(&rig, RequestKind::Read), [1, 0, 0, 0, 0, 0]);
 }
 
 #[test]
@@ -180,7 +183,7 @@ fn a_histogram_has_each_request_once_between_its_boundaries() {
     let scale = Scale::new();
     let ends = [1000, 4000].map(|ticks| scale.to_ns(ticks)).to_vec();
     let boundaries = Arc::new(Boundaries::new(ends, scale).unwrap());
-    for kind in Kind::ALL {
+    for kind in RequestKind::ALL {
         rig.stats.histograms().set(kind, Some(boundaries.clone()));
     }
     // For nothing; refused; two joined, and a write beside them; failed.
@@ -202,10 +205,10 @@ fn a_histogram_has_each_request_once_between_its_boundaries() {
         let bins = rig.stats.histograms().of(kind).unwrap();
         bins.counts().collect::<Vec<_>>()
     };
-    assert_eq!(counts(Kind::Read), [1, 2, 0]);
-    assert_eq!(counts(Kind::Write), [0, 1, 0]);
-    assert_eq!(counts(Kind::Flush), [0, 0, 1]);
-    assert_eq!(counts(Kind::Unmap), [0; 3]);
+    assert_eq!(counts(RequestKind::Read), [1, 2, 0]);
+    assert_eq!(counts(RequestKind::Write), [0, 1, 0]);
+    assert_eq!(counts(RequestKind::Flush), [0, 0, 1]);
+    assert_eq!(counts(RequestKind::Unmap), [0; 3]);
 }
 
 #[test]
@@ -219,7 +222,7 @@ fn requests_in_flight_are_shown_and_count_when_their_batch_ends() {
     rig.complete(&first, Ok(()));
     rig.used();
     assert_eq!(rig.stats.in_flight().get(), 1);
-    assert_eq!(figures(&rig, Kind::Read), [1, 512, 0, 0, 0, 0]);
+    assert_eq!(figures(&rig, RequestKind::Read), [1, 512, 0, 0, 0, 0]);
     rig.complete_all();
     rig.used();
     assert_eq!(rig.stats.in_flight().get(), 0);

@@ -3,7 +3,7 @@
 use block::{Request, SECTOR_BYTES};
 use scsi::{MediumAccess, Status};
 use telemetry::counters::Scale;
-use telemetry::queue::{Kind, QueueName};
+use telemetry::queue::{QueueName, RequestKind};
 use telemetry::tracepoints::{
     request_answer, request_complete, request_start, request_submit, scsi_command, scsi_status,
 };
@@ -11,7 +11,7 @@ use telemetry::tracepoints::{
 use crate::slots::Slot;
 use crate::wire::Response;
 
-/// Kind of a command in `request_start` that does not access the medium: this and its operation code.
+/// RequestKind of a command in `request_start` that does not access the medium: this and its operation code.
 const OTHER: u64 = 0x100;
 
 /// Whether a tracer is attached to the beginning of commands.
@@ -67,10 +67,10 @@ pub(super) fn finished(name: &QueueName, slot: &Slot, now: u64) {
     match slot.kind {
         Some(kind) => {
             let op = match kind {
-                Kind::Read => block::Op::Read,
-                Kind::Write => block::Op::Write,
-                Kind::Flush => block::Op::Flush,
-                Kind::Unmap => block::Op::Discard,
+                RequestKind::Read => block::Op::Read,
+                RequestKind::Write => block::Op::Write,
+                RequestKind::Flush => block::Op::Flush,
+                RequestKind::Unmap => block::Op::Discard,
             };
             let latency_ns = Scale::new().to_ns(slot.stamp.ticks_until(now));
             let kind = op.request_type().into();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use block::Request;
 use scsi::{MediumAccess, Status};
-use telemetry::queue::{Kind, QueueStats, Tally};
+use telemetry::queue::{QueueStats, RequestKind, Tally};
 
 use super::runs::CompletionRun;
 use crate::slots::Slot;
@@ -66,7 +66,7 @@ impl Counts {
             self.ask(disk, 1);
         }
         slot.bytes += request.len;
-        if kind == Kind::Write {
+        if kind == RequestKind::Write {
             self.reaches(disk, request.offset + request.len);
         }
     }

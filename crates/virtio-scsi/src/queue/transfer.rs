@@ -4,7 +4,7 @@
 use block::{DiskIo, Request};
 use libc::iovec;
 use scsi::{Attribute, Transfer};
-use telemetry::queue::Kind;
+use telemetry::queue::RequestKind;
 use virtqueue::{Chain, ChainId};
 
 use super::Queue;
@@ -64,8 +64,8 @@ impl Queue {
         fetch_for_writing(usual.response);
         self.submission_run.room -= 1;
         let (kind, read) = match WRITES {
-            true => (Kind::Write, 0),
-            false => (Kind::Read, transfer.len),
+            true => (RequestKind::Write, 0),
+            false => (RequestKind::Read, transfer.len),
         };
         slot.response_at = usual.response;
         slot.stamp = self.taken.of(kind);
@@ -140,8 +140,8 @@ impl Queue {
         let disk = self.table.at(slot.disk);
         let (write, len) = (slot.writes, u64::from(slot.len));
         let (kind, read) = match write {
-            true => (Kind::Write, 0),
-            false => (Kind::Read, slot.len),
+            true => (RequestKind::Write, 0),
+            false => (RequestKind::Read, slot.len),
         };
         // Offset and FUA are those of the block request, which is in flight.
         let transfer = Transfer {

@@ -2,7 +2,7 @@
 
 use block::Op;
 use engine::Errno;
-use telemetry::queue::{Admission, Kind};
+use telemetry::queue::{Admission, RequestKind};
 
 use crate::harness::{
     Answer, BLOCK, BLOCKS, DISKS, GOOD, READ, Rig, UNANSWERED, WRITE, at, cdb10, disks, pattern,
@@ -158,11 +158,11 @@ fn an_error_of_the_disk_becomes_sense_data_and_is_counted() {
     assert_eq!((answer.status, answer.residual), (2, BLOCK as u32));
     assert!(answer.sense.is_some());
     let stats = &rig.queues[0].stats;
-    assert_eq!(stats.of(Kind::Read).failed.get(), 1);
-    assert_eq!(stats.of(Kind::Read).latency.total(), 0);
+    assert_eq!(stats.of(RequestKind::Read).failed.get(), 1);
+    assert_eq!(stats.of(RequestKind::Read).latency.total(), 0);
     let of_disks = rig.queues[0].counted.iter();
     let failed: Vec<u64> = of_disks
-        .map(|disk| disk.stats.of(Kind::Read).failed.get())
+        .map(|disk| disk.stats.of(RequestKind::Read).failed.get())
         .collect();
     assert_eq!(failed, [0, 0, 1]);
 }
@@ -177,7 +177,7 @@ fn commands_answered_without_the_disk_are_counted_by_their_kind() {
     let queue = &rig.queues[0];
     for stats in [&queue.stats, &queue.counted[1].stats] {
         let of = |kind| (stats.of(kind).latency.total(), stats.of(kind).invalid.get());
-        assert_eq!(Kind::ALL.map(of), [(0, 1), (1, 0), (0, 0), (0, 0)]);
+        assert_eq!(RequestKind::ALL.map(of), [(0, 1), (1, 0), (0, 0), (0, 0)]);
     }
 }
 
@@ -194,9 +194,9 @@ fn commands_are_counted_by_their_first_block_request() {
         let kind = stats.of(kind);
         (kind.latency.total(), kind.bytes.get())
     };
-    assert_eq!(of(Kind::Write), (1, 1024));
-    assert_eq!(of(Kind::Read), (1, 2048));
-    assert_eq!(of(Kind::Flush).0, 1);
+    assert_eq!(of(RequestKind::Write), (1, 1024));
+    assert_eq!(of(RequestKind::Read), (1, 2048));
+    assert_eq!(of(RequestKind::Flush).0, 1);
     assert_eq!(stats.highest_offset().get(), 6 * BLOCK as u64);
     assert_eq!(stats.last_ticks().get(), 1000);
     assert_eq!(stats.in_flight().get(), 0);
@@ -205,7 +205,8 @@ fn commands_are_counted_by_their_first_block_request() {
         [(0, [0, 1, 0], 6), (1, [1, 0, 1], 0), (2, [0, 0, 0], 0)]
     {
         let stats = &rig.queues[0].counted[disk].stats;
-        let of = [Kind::Read, Kind::Write, Kind::Flush].map(|kind| stats.of(kind).latency.total());
+        let of = [RequestKind::Read, RequestKind::Write, RequestKind::Flush]
+            .map(|kind| stats.of(kind).latency.total());
         assert_eq!(of, [reads, writes, flushes], "{disk}");
         assert_eq!(stats.highest_offset().get(), end * BLOCK as u64);
         assert_eq!(stats.in_flight().get(), 0);

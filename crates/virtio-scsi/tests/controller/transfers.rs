@@ -1,7 +1,7 @@
 //! Runs of plain reads and writes, and commands that interrupt them.
 
 use engine::{Completion, Errno};
-use telemetry::queue::Kind;
+use telemetry::queue::RequestKind;
 use virtqueue::testing::Buffer;
 
 use crate::harness::{
@@ -25,7 +25,7 @@ fn done(rig: &mut Rig, results: &[Result<(), Errno>]) -> Vec<Completion> {
     completions.collect()
 }
 
-fn figures(rig: &Rig, kind: Kind) -> (u64, u64, u64) {
+fn figures(rig: &Rig, kind: RequestKind) -> (u64, u64, u64) {
     let queue = &rig.queues[0];
     let of = |stats: &telemetry::queue::QueueStats| {
         let kind = stats.of(kind);
@@ -58,11 +58,11 @@ fn completions_of_one_slice_are_all_answered_and_counted() {
     for asked in asked.iter().chain([&write, &elsewhere]) {
         assert_eq!(rig.answer(asked), GOOD);
     }
-    assert_eq!(figures(&rig, Kind::Read), (6, 6 * BLOCK as u64, 0));
-    assert_eq!(figures(&rig, Kind::Write), (1, 2 * BLOCK as u64, 0));
+    assert_eq!(figures(&rig, RequestKind::Read), (6, 6 * BLOCK as u64, 0));
+    assert_eq!(figures(&rig, RequestKind::Write), (1, 2 * BLOCK as u64, 0));
     assert_eq!(rig.queues[0].stats.last_ticks().get(), 500);
     for (disk, reads) in rig.queues[0].counted.iter().zip([5, 1, 0]) {
-        assert_eq!(disk.stats.of(Kind::Read).latency.total(), reads);
+        assert_eq!(disk.stats.of(RequestKind::Read).latency.total(), reads);
         assert_eq!(disk.stats.in_flight().get(), 0);
     }
     assert_eq!(rig.queues[0].queue.in_flight(), 0);
@@ -87,7 +87,7 @@ fn a_failed_read_reports_its_error_and_others_of_the_slice_succeed() {
             }
         }
     }
-    assert_eq!(figures(&rig, Kind::Read), (4, 4 * BLOCK as u64, 1));
+    assert_eq!(figures(&rig, RequestKind::Read), (4, 4 * BLOCK as u64, 1));
     assert_eq!(rig.queues[0].counted[0].stats.in_flight().get(), 0);
 }
 
@@ -111,8 +111,8 @@ fn an_ordered_command_starts_when_the_last_plain_one_is_done() {
     let lengths: Vec<u32> = rig.used(0).iter().map(|(_, written)| *written).collect();
     let read = (RESPONSE + BLOCK) as u32;
     assert_eq!(lengths, [read, read, RESPONSE as u32, read]);
-    assert_eq!(figures(&rig, Kind::Read), (3, 3 * BLOCK as u64, 0));
-    assert_eq!(figures(&rig, Kind::Write), (1, BLOCK as u64, 0));
+    assert_eq!(figures(&rig, RequestKind::Read), (3, 3 * BLOCK as u64, 0));
+    assert_eq!(figures(&rig, RequestKind::Write), (1, BLOCK as u64, 0));
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn an_address_of_zeroes_is_a_bad_target_before_any_other_was_used() {
         (3, BLOCK as u32),
         "BAD TARGET"
     );
-    assert_eq!(figures(&rig, Kind::Read), (0, 0, 0));
+    assert_eq!(figures(&rig, RequestKind::Read), (0, 0, 0));
 }
 
 #[test]
@@ -217,8 +217,8 @@ fn a_failed_or_aborted_command_has_only_its_response_written() {
             }
         }
     }
-    assert_eq!(figures(&rig, Kind::Read), (0, 0, 2));
-    assert_eq!(figures(&rig, Kind::Write), (0, 0, 2));
+    assert_eq!(figures(&rig, RequestKind::Read), (0, 0, 2));
+    assert_eq!(figures(&rig, RequestKind::Write), (0, 0, 2));
     assert_eq!(rig.queues[0].counted[1].stats.in_flight().get(), 0);
 }
 
@@ -241,7 +241,7 @@ fn each_command_of_an_older_generation_is_released_once() {
     for asked in before.iter().chain(&after) {
         assert_eq!(rig.answer(asked), GOOD);
     }
-    assert_eq!(figures(&rig, Kind::Read).0, 5);
+    assert_eq!(figures(&rig, RequestKind::Read).0, 5);
 }
 
 #[test]
@@ -295,8 +295,8 @@ fn data_is_scattered_over_several_buffers() {
         assert_eq!(read.concat(), bytes);
     }
     assert_eq!(rig.queues[0].disks.bytes[0][5 * BLOCK..7 * BLOCK], bytes);
-    assert_eq!(figures(&rig, Kind::Read).0, 1);
-    assert_eq!(figures(&rig, Kind::Write).0, 1);
+    assert_eq!(figures(&rig, RequestKind::Read).0, 1);
+    assert_eq!(figures(&rig, RequestKind::Write).0, 1);
 }
 
 #[test]
@@ -315,5 +315,5 @@ fn an_ordered_command_does_not_wait_for_unpublished_ones() {
     assert_eq!(rig.queues[0].disks.submitted.len(), 1, "it goes at once");
     rig.settle();
     assert_eq!(rig.answer(&ordered), GOOD);
-    assert_eq!(figures(&rig, Kind::Read).0, 3);
+    assert_eq!(figures(&rig, RequestKind::Read).0, 3);
 }

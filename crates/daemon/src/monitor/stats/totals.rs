@@ -3,17 +3,17 @@
 use qmp::{Member, ObjectType, Type, TypeDefinition};
 use serde_json::{Map, Value, json};
 use telemetry::counters::{Clock, Histogram, Scale};
-use telemetry::queue::{Kind, QueueStats};
+use telemetry::queue::{QueueStats, RequestKind};
 
 use crate::monitor::histograms;
 
 /// Prefix of QEMU's members for a kind of request.
-fn member_prefix(kind: Kind) -> &'static str {
+fn member_prefix(kind: RequestKind) -> &'static str {
     match kind {
-        Kind::Read => "rd",
-        Kind::Write => "wr",
-        Kind::Flush => "flush",
-        Kind::Unmap => "unmap",
+        RequestKind::Read => "rd",
+        RequestKind::Write => "wr",
+        RequestKind::Flush => "flush",
+        RequestKind::Unmap => "unmap",
     }
 }
 
@@ -41,7 +41,7 @@ impl Totals {
     pub fn sum<'a>(queues: impl IntoIterator<Item = &'a QueueStats>) -> Self {
         let mut sum = Totals::default();
         for queue in queues {
-            for (kind, sum) in Kind::ALL.into_iter().zip(&mut sum.kinds) {
+            for (kind, sum) in RequestKind::ALL.into_iter().zip(&mut sum.kinds) {
                 let stats = queue.of(kind);
                 sum.operations += stats.latency.total();
                 sum.bytes += stats.bytes.get();
@@ -59,13 +59,13 @@ impl Totals {
     /// Converts the sums to `BlockDeviceStats`.
     pub fn to_json(&self, scale: Scale) -> Value {
         let mut members = Map::new();
-        for (kind, sum) in Kind::ALL.into_iter().zip(&self.kinds) {
+        for (kind, sum) in RequestKind::ALL.into_iter().zip(&self.kinds) {
             let prefix = member_prefix(kind);
             let mut add = |name: String, value: u64| {
                 members.insert(name, value.into());
             };
             // Flushes have no bytes and are never merged.
-            if kind != Kind::Flush {
+            if kind != RequestKind::Flush {
                 add(format!("{prefix}_bytes"), sum.bytes);
                 add(format!("{prefix}_merged"), sum.merged);
             }
@@ -91,7 +91,7 @@ pub(super) fn latencies_to_json<'a>(
     queues: impl Iterator<Item = &'a QueueStats> + Clone,
     scale: Scale,
 ) -> Value {
-    let kinds = Kind::ALL.into_iter();
+    let kinds = RequestKind::ALL.into_iter();
     let members = kinds.map(|kind| {
         let counts = Histogram::sum(queues.clone().map(|queue| &queue.of(kind).latency));
         (kind.name().to_owned(), histogram_to_json(counts, scale))
@@ -115,7 +115,8 @@ pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
         Member::required("bounds", ints()),
         Member::required("counts", ints()),
     ]);
-    let kinds = Kind::ALL.map(|kind| Member::required(kind.name(), Type::Named("BlockLatency")));
+    let kinds =
+        RequestKind::ALL.map(|kind| Member::required(kind.name(), Type::Named("BlockLatency")));
     let mut stats: Vec<Member> = INTEGER_MEMBERS
         .iter()
         .map(|name| Member::required(name, Type::Int))
