@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type, TypeDefinition};
 use serde_json::{Value, json};
-use telemetry::counters::{Boundaries, Scale};
+use telemetry::counters::{BinBoundaries, Scale};
 use telemetry::queue::{QueueStats, RequestKind};
 
 use super::str_arg;
@@ -82,7 +82,7 @@ fn set_boundaries(objects: &Objects, arguments: &Arguments) -> Result<(), Error>
             continue;
         };
         // QEMU's message, with the cause.
-        let boundaries = Boundaries::new(read_numbers(list), scale).map_err(|error| {
+        let boundaries = BinBoundaries::new(read_numbers(list), scale).map_err(|error| {
             let kind = kind.name();
             Error::generic(format!("Device '{id}' set {kind} boundaries fail: {error}"))
         })?;
@@ -115,7 +115,7 @@ pub(super) fn add_histograms_to_stats<'a>(
         let Some(first) = bins.first() else {
             continue;
         };
-        let boundaries = first.boundaries().ns();
+        let boundaries = first.bin_boundaries().ns();
         let mut sums = vec![0_u64; boundaries.len() + 1];
         for counts in bins.iter().map(|bins| bins.counts()) {
             for (sum, count) in sums.iter_mut().zip(counts) {

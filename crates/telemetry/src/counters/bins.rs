@@ -10,9 +10,9 @@ use crate::counters::{Counter, Scale};
 /// Most boundaries: with their counts they take 16 KiB, half of a first-level cache.
 pub const MAX_BOUNDARIES: usize = 1024;
 
-/// The boundaries between bins.
+/// The durations at which one bin ends and the next one begins.
 #[derive(Debug)]
-pub struct Boundaries {
+pub struct BinBoundaries {
     ns: Box<[u64]>,
     ticks: Box<[u64]>,
 }
@@ -33,8 +33,8 @@ pub enum BoundariesError {
     },
 }
 
-impl Boundaries {
-    /// Boundaries in nanoseconds; `scale` converts them into ticks.
+impl BinBoundaries {
+    /// BinBoundaries in nanoseconds; `scale` converts them into ticks.
     ///
     /// # Errors
     /// [`BoundariesError`].
@@ -51,7 +51,7 @@ impl Boundaries {
         }
         let ticks = ns.iter().map(|&ns| scale.to_ticks(ns)).collect();
         let ns = ns.into();
-        Ok(Boundaries { ns, ticks })
+        Ok(BinBoundaries { ns, ticks })
     }
 
     /// The boundaries in nanoseconds.
@@ -65,14 +65,14 @@ impl Boundaries {
 /// there.
 #[derive(Debug)]
 pub struct Bins {
-    boundaries: Arc<Boundaries>,
+    boundaries: Arc<BinBoundaries>,
     counts: Box<[Counter]>,
 }
 
 impl Bins {
     /// Empty bins.
     #[must_use]
-    pub fn new(boundaries: Arc<Boundaries>) -> Self {
+    pub fn new(boundaries: Arc<BinBoundaries>) -> Self {
         let counts = (0..=boundaries.ns.len()).map(|_| Counter::default());
         Bins {
             counts: counts.collect(),
@@ -86,9 +86,9 @@ impl Bins {
         self.counts[ends.partition_point(|&end| end <= ticks)].add(count);
     }
 
-    /// The boundaries of the bins.
+    /// The durations at which one bin ends and the next one begins.
     #[must_use]
-    pub fn boundaries(&self) -> &Boundaries {
+    pub fn bin_boundaries(&self) -> &BinBoundaries {
         &self.boundaries
     }
 
@@ -103,8 +103,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn boundaries(ns: &[u64]) -> Result<Boundaries, BoundariesError> {
-        Boundaries::new(ns.to_vec(), Scale::new())
+    fn boundaries(ns: &[u64]) -> Result<BinBoundaries, BoundariesError> {
+        BinBoundaries::new(ns.to_vec(), Scale::new())
     }
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
         ) {
             let ends: Vec<u64> = ends.into_iter().collect();
             let scale = Scale::new();
-            let bins = Bins::new(Arc::new(Boundaries::new(ends.clone(), scale).unwrap()));
+            let bins = Bins::new(Arc::new(BinBoundaries::new(ends.clone(), scale).unwrap()));
             bins.add(ticks, 7);
             let ns = scale.to_ns(ticks);
             let begins = std::iter::once(&0).chain(&ends);

@@ -12,7 +12,7 @@ mod clock;
 mod counter;
 mod histogram;
 
-pub use bins::{Bins, Boundaries, BoundariesError, MAX_BOUNDARIES};
+pub use bins::{BinBoundaries, Bins, BoundariesError, MAX_BOUNDARIES};
 pub use clock::{Clock, Scale};
 pub use counter::Counter;
 pub use histogram::{BUCKETS, Histogram};

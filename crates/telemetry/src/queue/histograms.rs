@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::counters::{Bins, Boundaries, Counter};
+use crate::counters::{BinBoundaries, Bins, Counter};
 use crate::queue::RequestKind;
 
 /// Bins by kind.
@@ -39,7 +39,7 @@ impl<'a> Histograms<'a> {
     }
 
     /// Replaces the bins of a kind of requests by new, empty ones, or removes them. Other kinds keep theirs.
-    pub fn set(self, kind: RequestKind, boundaries: Option<Arc<Boundaries>>) {
+    pub fn set(self, kind: RequestKind, boundaries: Option<Arc<BinBoundaries>>) {
         let bins = boundaries.map(|boundaries| Arc::new(Bins::new(boundaries)));
         let mut configured = self.lock();
         configured.bins[kind as usize] = bins;
@@ -103,9 +103,9 @@ mod tests {
     use super::*;
     use crate::counters::Scale;
 
-    fn boundaries(ns: &[u64]) -> Option<Arc<Boundaries>> {
+    fn boundaries(ns: &[u64]) -> Option<Arc<BinBoundaries>> {
         Some(Arc::new(
-            Boundaries::new(ns.to_vec(), Scale::new()).unwrap(),
+            BinBoundaries::new(ns.to_vec(), Scale::new()).unwrap(),
         ))
     }
 

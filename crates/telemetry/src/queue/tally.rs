@@ -45,14 +45,14 @@ impl KindStats {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counters::{Boundaries, Scale};
+    use crate::counters::{BinBoundaries, Scale};
     use std::sync::Arc;
 
     #[test]
     fn tallied_requests_are_in_the_statistics_and_in_configured_bins() {
         let (stats, mut tally) = (QueueStats::new(), Tally::default());
         tally.add(&stats, RequestKind::Write, 2, 4096, 100);
-        let boundaries = Boundaries::new(vec![u64::MAX], Scale::new()).unwrap();
+        let boundaries = BinBoundaries::new(vec![u64::MAX], Scale::new()).unwrap();
         let configured = Some(Arc::new(boundaries));
         stats.histograms().set(RequestKind::Write, configured);
         tally.add(&stats, RequestKind::Write, 1, 512, 50);

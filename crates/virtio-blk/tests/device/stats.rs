@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use engine::Errno;
-use telemetry::counters::{Boundaries, Scale};
+use telemetry::counters::{BinBoundaries, Scale};
 use telemetry::queue::RequestKind;
 use virtio_blk::DeviceOptions;
 
@@ -182,7 +182,7 @@ fn a_histogram_has_each_request_once_between_its_boundaries() {
     let mut rig = Rig::new(DeviceOptions::default());
     let scale = Scale::new();
     let ends = [1000, 4000].map(|ticks| scale.to_ns(ticks)).to_vec();
-    let boundaries = Arc::new(Boundaries::new(ends, scale).unwrap());
+    let boundaries = Arc::new(BinBoundaries::new(ends, scale).unwrap());
     for kind in RequestKind::ALL {
         rig.stats.histograms().set(kind, Some(boundaries.clone()));
     }
