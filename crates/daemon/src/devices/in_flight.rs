@@ -101,7 +101,7 @@ impl InFlightRequests {
             .set(disk_stats.in_flight().get().saturating_sub(1));
         if succeeded {
             self.tally.add(&self.queue_stats, kind, 1, bytes, ticks);
-            disk_stats.of(kind).succeeded(1, bytes, ticks);
+            disk_stats.of(kind).add_succeeded(1, bytes, ticks);
             self.queue_stats.last_ticks().set(now);
             disk_stats.last_ticks().set(now);
         } else {

@@ -20,7 +20,7 @@ impl Tally {
         bytes: u64,
         ticks: u64,
     ) {
-        stats.of(kind).succeeded(requests, bytes, ticks);
+        stats.of(kind).add_succeeded(requests, bytes, ticks);
         if stats.histograms().is_configured() {
             self.add_configured(stats, kind, requests, ticks);
         }
@@ -35,7 +35,7 @@ impl Tally {
 impl KindStats {
     /// Counts requests of so many bytes in all that have succeeded after so many ticks each.
     #[inline]
-    pub fn succeeded(&self, requests: u64, bytes: u64, ticks: u64) {
+    pub fn add_succeeded(&self, requests: u64, bytes: u64, ticks: u64) {
         self.bytes.add(bytes);
         self.ticks.add(ticks.wrapping_mul(requests));
         self.latency.add(ticks, requests);

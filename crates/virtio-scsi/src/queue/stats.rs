@@ -51,7 +51,7 @@ impl Counts {
         self.tally.add(&self.queue, kind, requests, bytes, ticks);
         self.queue.last_ticks().set(done.now);
         let disk = &self.disks[done.disk as usize];
-        disk.of(kind).succeeded(requests, bytes, ticks);
+        disk.of(kind).add_succeeded(requests, bytes, ticks);
         disk.last_ticks().set(done.now);
         let in_flight = disk.in_flight();
         in_flight.set(in_flight.get().saturating_sub(requests));
@@ -83,7 +83,7 @@ impl Counts {
         if slot.cancelled.is_none() && slot.task.status() == Status::Good {
             let ticks = slot.stamp.ticks_until(now);
             self.tally.add(&self.queue, kind, 1, slot.bytes, ticks);
-            disk.of(kind).succeeded(1, slot.bytes, ticks);
+            disk.of(kind).add_succeeded(1, slot.bytes, ticks);
             self.queue.last_ticks().set(now);
             disk.last_ticks().set(now);
         }
@@ -100,7 +100,7 @@ impl Counts {
         if slot.task.status() == Status::Good {
             self.tally.add(&self.queue, kind, 1, 0, 0);
             if let Some(disk) = disk {
-                disk.of(kind).succeeded(1, 0, 0);
+                disk.of(kind).add_succeeded(1, 0, 0);
             }
         } else {
             for stats in [Some(&self.queue), disk].into_iter().flatten() {
