@@ -102,8 +102,8 @@ impl InFlightRequests {
         if succeeded {
             self.tally.add(&self.queue_stats, kind, 1, bytes, ticks);
             disk_stats.of(kind).add_succeeded(1, bytes, ticks);
-            self.queue_stats.last_ticks().set(now);
-            disk_stats.last_ticks().set(now);
+            self.queue_stats.last_success_ticks().set(now);
+            disk_stats.last_success_ticks().set(now);
         } else {
             self.queue_stats.of(kind).failed.add(1);
             disk_stats.of(kind).failed.add(1);

@@ -31,6 +31,6 @@ pub(super) fn was_used(stats: &QueueStats) -> bool {
     };
     stats.size().get() > 0
         || stats.notifications().get() > 0
-        || stats.last_ticks().get() > 0
+        || stats.last_success_ticks().get() > 0
         || RequestKind::ALL.iter().any(had_errors)
 }

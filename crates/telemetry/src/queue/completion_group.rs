@@ -42,7 +42,7 @@ impl CompletionGroup {
             let (kind, ticks) = (self.admitted.kind(), self.admitted.ticks_until(self.now));
             self.tally
                 .add(stats, kind, self.requests, self.bytes, ticks);
-            stats.last_ticks().set(self.now);
+            stats.last_success_ticks().set(self.now);
         }
         (self.admitted, self.requests, self.bytes) = (AdmitTime::default(), 0, 0);
     }
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(figures(RequestKind::Write), (4, 12_800, 8000));
         assert_eq!(figures(RequestKind::Read), (1, 4096, 4000));
         assert_eq!(figures(RequestKind::Flush), (0, 0, 0));
-        assert_eq!(stats.last_ticks().get(), 5000);
+        assert_eq!(stats.last_success_ticks().get(), 5000);
     }
 
     #[test]

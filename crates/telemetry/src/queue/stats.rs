@@ -71,7 +71,7 @@ struct QueueCounters {
     turns: Counter,
     notifications: Counter,
     highest_offset: Counter,
-    last_ticks: Counter,
+    last_success_ticks: Counter,
     /// The version of the configured histograms. It is here since it is read whenever these counters change.
     version: Counter,
 }
@@ -148,8 +148,8 @@ impl QueueStats {
 
     /// The time at which requests last succeeded, in ticks; 0: never.
     #[must_use]
-    pub fn last_ticks(&self) -> &Counter {
-        &self.pages[0].queue.last_ticks
+    pub fn last_success_ticks(&self) -> &Counter {
+        &self.pages[0].queue.last_success_ticks
     }
 
     /// Histograms of latencies with configured boundaries.

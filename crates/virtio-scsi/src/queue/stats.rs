@@ -49,10 +49,10 @@ impl Counts {
         let (kind, ticks) = (done.stamp.kind(), done.stamp.ticks_until(done.now));
         let (requests, bytes) = (done.commands.into(), done.bytes);
         self.tally.add(&self.queue, kind, requests, bytes, ticks);
-        self.queue.last_ticks().set(done.now);
+        self.queue.last_success_ticks().set(done.now);
         let disk = &self.disks[done.disk as usize];
         disk.of(kind).add_succeeded(requests, bytes, ticks);
-        disk.last_ticks().set(done.now);
+        disk.last_success_ticks().set(done.now);
         let in_flight = disk.in_flight();
         in_flight.set(in_flight.get().saturating_sub(requests));
     }
@@ -84,8 +84,8 @@ impl Counts {
             let ticks = slot.stamp.ticks_until(now);
             self.tally.add(&self.queue, kind, 1, slot.bytes, ticks);
             disk.of(kind).add_succeeded(1, slot.bytes, ticks);
-            self.queue.last_ticks().set(now);
-            disk.last_ticks().set(now);
+            self.queue.last_success_ticks().set(now);
+            disk.last_success_ticks().set(now);
         }
     }
 

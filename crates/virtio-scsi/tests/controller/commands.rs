@@ -198,7 +198,7 @@ fn commands_are_counted_by_their_first_block_request() {
     assert_eq!(of(RequestKind::Read), (1, 2048));
     assert_eq!(of(RequestKind::Flush).0, 1);
     assert_eq!(stats.highest_offset().get(), 6 * BLOCK as u64);
-    assert_eq!(stats.last_ticks().get(), 1000);
+    assert_eq!(stats.last_success_ticks().get(), 1000);
     assert_eq!(stats.in_flight().get(), 0);
     // Each disk has its own.
     for (disk, [reads, writes, flushes], end) in

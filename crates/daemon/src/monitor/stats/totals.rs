@@ -33,7 +33,7 @@ struct KindTotals {
 pub(super) struct Totals {
     kinds: [KindTotals; 4],
     highest_offset: u64,
-    last_ticks: u64,
+    last_success_ticks: u64,
 }
 
 impl Totals {
@@ -51,7 +51,7 @@ impl Totals {
                 sum.invalid += stats.invalid.get();
             }
             sum.highest_offset = sum.highest_offset.max(queue.highest_offset().get());
-            sum.last_ticks = sum.last_ticks.max(queue.last_ticks().get());
+            sum.last_success_ticks = sum.last_success_ticks.max(queue.last_success_ticks().get());
         }
         sum
     }
@@ -75,8 +75,8 @@ impl Totals {
             add(format!("invalid_{prefix}_operations"), sum.invalid);
         }
         members.insert("wr_highest_offset".into(), self.highest_offset.into());
-        if self.last_ticks > 0 {
-            let idle = Clock::new().now().saturating_sub(self.last_ticks);
+        if self.last_success_ticks > 0 {
+            let idle = Clock::new().now().saturating_sub(self.last_success_ticks);
             members.insert("idle_time_ns".into(), scale.to_ns(idle).into());
         }
         members.insert("account_invalid".into(), false.into());
