@@ -274,7 +274,7 @@ impl SocketDevice for Device {
 
     fn complete(&mut self, done: &[Completion]) {
         for Completion { token, result } in done {
-            let id = token::number(*token);
+            let id = token::request_number(*token);
             let buffer = self.in_flight.remove(&id).expect("it was submitted");
             lock(&self.connection).answers.push(DeviceReply {
                 id,

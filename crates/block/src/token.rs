@@ -25,6 +25,6 @@ pub fn source_index(token: u64) -> u32 {
 #[inline]
 #[must_use]
 #[allow(clippy::cast_possible_truncation, reason = "a half")]
-pub fn number(token: u64) -> u32 {
+pub fn request_number(token: u64) -> u32 {
     token as u32
 }

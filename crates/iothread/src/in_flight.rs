@@ -37,7 +37,7 @@ impl InFlightRequests {
     /// Counts requests that are done.
     pub fn count_completed(&mut self, done: &[Completion]) {
         for completion in done {
-            let slot = token::number(completion.token) as usize;
+            let slot = token::request_number(completion.token) as usize;
             self.older_count -= usize::from(self.generations[slot] < self.current_generation);
         }
         self.count -= done.len();
@@ -87,7 +87,8 @@ impl DiskIo for TrackedIo<'_> {
     }
 
     unsafe fn submit(&mut self, disk: u32, request: Request) {
-        self.in_flight.count_submitted(token::number(request.token));
+        self.in_flight
+            .count_submitted(token::request_number(request.token));
         // SAFETY: our caller promises the same.
         unsafe { self.io.submit(disk, request) };
     }

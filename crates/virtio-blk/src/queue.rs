@@ -416,7 +416,7 @@ impl Queue {
         mut failed: impl FnMut(&Queue, u32, Errno) -> Option<Status>,
     ) {
         for completion in done {
-            let slot = token::number(completion.token);
+            let slot = token::request_number(completion.token);
             let status = match completion.result {
                 Ok(()) => Some(Status::Ok),
                 Err(errno) => failed(self, slot, errno),

@@ -249,7 +249,7 @@ impl Queue {
         // Only commands with tasks have probes at their end.
         let plain = !probes::end_wanted();
         for completion in done {
-            let (slot, result) = (token::number(completion.token), completion.result);
+            let (slot, result) = (token::request_number(completion.token), completion.result);
             if plain && result.is_ok() && self.complete_transfer(ring, slot, now) {
                 continue;
             }

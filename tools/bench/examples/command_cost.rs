@@ -48,7 +48,7 @@ impl DiskIo for Done {
     }
 
     unsafe fn submit(&mut self, _: u32, request: Request) {
-        self.slots.push(token::number(request.token));
+        self.slots.push(token::request_number(request.token));
     }
 
     fn call(&mut self, _: u32, _: DiskCall, _: u32) {

@@ -58,7 +58,7 @@ impl TrackedRequests {
     /// The own token of a tracked request; `None`: it is not tracked.
     fn own_token(&self, token: u64) -> Option<u64> {
         let is_tracked = token::source_index(token) == token::TRACKED;
-        let entry = is_tracked.then(|| self.entries.get(token::number(token) as usize));
+        let entry = is_tracked.then(|| self.entries.get(token::request_number(token) as usize));
         Some(entry??.token)
     }
 
@@ -86,7 +86,7 @@ impl TrackedRequests {
     /// Drops the guard of a token, and returns the request's own token.
     fn release(&mut self, token: u64) -> Option<u64> {
         let own = self.own_token(token)?;
-        let index = token::number(token);
+        let index = token::request_number(token);
         self.entries[index as usize].guard = None;
         self.free.push(index);
         Some(own)

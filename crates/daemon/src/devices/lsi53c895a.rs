@@ -204,7 +204,7 @@ impl SocketDevice for LsiController {
     fn complete(&mut self, done: &[Completion]) {
         let adapter = self.server.device().0;
         for &Completion { token, result } in done {
-            let slot = token::number(token);
+            let slot = token::request_number(token);
             let request = self.in_flight.on_completed(slot, result.is_ok());
             if let (Some(request), Err(errno)) = (request, result) {
                 self.monitoring.disk_reports[request.disk]

@@ -101,7 +101,7 @@ impl SocketDevice for Flushes {
     fn complete(&mut self, done: &[Completion]) {
         for completion in done {
             assert_eq!(completion.result, Ok(()));
-            let slot = token::number(completion.token) as usize;
+            let slot = token::request_number(completion.token) as usize;
             assert!(slot < self.seen.asked.load(Ordering::Relaxed));
         }
         self.in_flight -= done.len();

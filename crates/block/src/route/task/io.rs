@@ -142,7 +142,8 @@ impl IoTable {
     /// Records the completion of a task's request, and returns the task and its waker. `None`: it is no task's request.
     pub fn complete(&mut self, completion: Completion) -> Option<(u32, Option<Waker>)> {
         let Completion { token, result } = completion;
-        let index = (token::source_index(token) == token::TASKS).then(|| token::number(token))?;
+        let index =
+            (token::source_index(token) == token::TASKS).then(|| token::request_number(token))?;
         let entry = self.entries.get_mut(index as usize)?;
         self.in_flight -= 1;
         entry.lease = None;
