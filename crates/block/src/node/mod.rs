@@ -260,7 +260,7 @@ impl Node {
     ///
     /// # Errors
     /// [`NodeError::MixedBlockSizes`] when it conflicts with that of another export of this disk.
-    pub fn use_block_size(&self, logical_block_size: u32) -> Result<(), NodeError> {
+    pub fn set_guest_block_size(&self, logical_block_size: u32) -> Result<(), NodeError> {
         let Some(file) = self.file() else {
             return Ok(());
         };

@@ -164,7 +164,7 @@ fn workers_write_to_the_end() {
     on_an_iothread(
         || file(&options(&path)),
         |node| {
-            node.use_block_size(512).unwrap();
+            node.set_guest_block_size(512).unwrap();
             let (mut rig, data) = (rig(), pattern(2, 512));
             rig.ok(&node, Call::write(4608, &data));
             assert!(rig.read(&node, 4608, 512) == data);

@@ -62,7 +62,7 @@ fn devices_get_discards_of_whole_blocks_only() {
         };
         for how in ways(&disk.path) {
             let node = device(&how);
-            node.use_block_size(512).unwrap();
+            node.set_guest_block_size(512).unwrap();
             let mut rig = Rig::new();
             let data = pattern(1, LEN);
             rig.ok(&node, Call::write(0, &data));
@@ -126,7 +126,7 @@ fn discards_beside_writes_do_not_touch_them() {
         return;
     };
     let node = device(&options(&disk.path));
-    node.use_block_size(512).unwrap();
+    node.set_guest_block_size(512).unwrap();
     let mut rig = Rig::new();
     for round in 0..20 {
         rig.ok(&node, Call::write(0, &pattern(round, LEN)));

@@ -76,7 +76,7 @@ fn a_small_write_with_fua_is_stable_as_well() {
         return;
     };
     let node = device(&options(&disk.path));
-    node.use_block_size(512).unwrap();
+    node.set_guest_block_size(512).unwrap();
     let mut rig = Rig::new();
     let before = disk.flushes();
     rig.ok(&node, Call::write(512, &[1; 512]));

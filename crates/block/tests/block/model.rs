@@ -136,7 +136,7 @@ fn same(first: usize, found: &[u8], expected: &[Option<Vec<u8>>]) {
 }
 
 fn property(node: &Arc<Node>) {
-    node.use_block_size(512).unwrap();
+    node.set_guest_block_size(512).unwrap();
     let config = ProptestConfig {
         cases: 40,
         failure_persistence: None,

@@ -22,7 +22,7 @@ fn requests_to_a_null_disk_succeed() {
         let node = null(latency_ns, true);
         assert_eq!(node.geometry().size, 1 << 20);
         assert!(!node.passes_discards() && node.aio().is_none());
-        node.use_block_size(512).unwrap();
+        node.set_guest_block_size(512).unwrap();
         let calls = vec![
             Call::write(0, &pattern(1, 4096)),
             Call::flush(),

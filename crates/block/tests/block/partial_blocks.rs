@@ -70,7 +70,7 @@ fn writes_to_one_block_of_a_device_do_not_undo_each_other() {
     for how in ways(&disk.path) {
         let node = device(&how);
         assert_eq!(node.geometry().logical_block_size, 4096);
-        node.use_block_size(512).unwrap();
+        node.set_guest_block_size(512).unwrap();
         let model = hammer(&node, 256);
         let found = Rig::new().read(&node, 0, model.len());
         assert!(found == model, "direct: {}", how.direct);
@@ -85,7 +85,7 @@ fn whole_and_partial_blocks_do_not_undo_each_other() {
         return;
     };
     let node = device(&options(&disk.path));
-    node.use_block_size(512).unwrap();
+    node.set_guest_block_size(512).unwrap();
     let mut rig = Rig::new();
     for round in 0..20u64 {
         let mut model = rig.read(&node, 0, 1 << 20);
@@ -116,7 +116,7 @@ fn a_partial_write_does_not_undo_a_whole_one() {
         return;
     };
     let node = device(&options(&disk.path));
-    node.use_block_size(512).unwrap();
+    node.set_guest_block_size(512).unwrap();
     let mut rig = Rig::new();
     for round in 0..20u64 {
         let data = pattern(round, 1 << 20);
@@ -155,7 +155,7 @@ fn writes_to_one_block_of_a_file_do_not_undo_each_other_and_its_end_stays() {
     assert_eq!(node.geometry().logical_block_size, 4096);
     let size = bytes.next_multiple_of(SECTOR);
     assert_eq!(node.geometry().size, size as u64);
-    node.use_block_size(512).unwrap();
+    node.set_guest_block_size(512).unwrap();
     let model = hammer(&node, size / SECTOR);
     assert!(Rig::new().read(&node, 0, model.len()) == model);
     drop(node);
@@ -173,7 +173,7 @@ fn a_shortened_file_does_not_lose_writes_beyond_its_end() {
     let path = folder.path().join("disk");
     fs::write(&path, vec![0; 8 * 4096]).unwrap();
     let node = file(&options(&path));
-    node.use_block_size(512).unwrap();
+    node.set_guest_block_size(512).unwrap();
     let outside = fs::OpenOptions::new().write(true).open(&path).unwrap();
     let mut rig = Rig::new();
     for round in 0..300u64 {
@@ -199,10 +199,10 @@ fn exports_of_one_disk_agree_on_small_or_large_blocks() {
     };
     let node = device(&options(&disk.path));
     let window = Node::window("part", &node, 4096, None, false, true).unwrap();
-    node.use_block_size(512).unwrap();
-    node.use_block_size(2048).unwrap();
-    window.use_block_size(1024).unwrap();
-    let error = window.use_block_size(4096).unwrap_err();
+    node.set_guest_block_size(512).unwrap();
+    node.set_guest_block_size(2048).unwrap();
+    window.set_guest_block_size(1024).unwrap();
+    let error = window.set_guest_block_size(4096).unwrap_err();
     assert!(
         matches!(error, NodeError::MixedBlockSizes { .. }),
         "{error}"
@@ -215,13 +215,13 @@ fn exports_of_one_disk_agree_on_small_or_large_blocks() {
     drop((node, window));
 
     let node = device(&options(&disk.path));
-    node.use_block_size(4096).unwrap();
-    node.use_block_size(8192).unwrap();
-    assert!(node.use_block_size(512).is_err());
+    node.set_guest_block_size(4096).unwrap();
+    node.set_guest_block_size(8192).unwrap();
+    assert!(node.set_guest_block_size(512).is_err());
     drop(node);
 
     // The page cache takes any size.
     let node = device(&cached(&disk.path));
-    node.use_block_size(512).unwrap();
-    node.use_block_size(4096).unwrap();
+    node.set_guest_block_size(512).unwrap();
+    node.set_guest_block_size(4096).unwrap();
 }

@@ -15,7 +15,7 @@ const LEN: usize = 1 << 20;
 
 /// Zeroes ranges of all alignments, and checks every byte around them.
 pub fn zeroes_are_exact(node: &Arc<Node>) {
-    node.use_block_size(512).unwrap();
+    node.set_guest_block_size(512).unwrap();
     let mut rig = Rig::new();
     for unmap in [false, true] {
         for fua in [false, true] {

@@ -67,7 +67,7 @@ fn start_virtio_blk(
     };
     let listener = listen(&options.addr, objects)?;
     let iothreads = objects.export_iothreads(&options.iothreads)?;
-    node.use_block_size(device.logical_block_size)?;
+    node.set_guest_block_size(device.logical_block_size)?;
     let reports = ExportReports::new(objects.reports.clone(), &options.id, &options.node_name);
     let reports = Arc::new(reports.with_policy(error_policy(kind)));
     let stats = ExportStats::new(device.num_queues, device.queue_size, &iothreads);

@@ -122,7 +122,7 @@ impl ReopenPlan {
                 .into());
             }
             for user in users {
-                node.use_block_size(user.guest_device.logical_block_size())?;
+                node.set_guest_block_size(user.guest_device.logical_block_size())?;
             }
         }
         let aio = self.aio;

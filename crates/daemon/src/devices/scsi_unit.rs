@@ -22,7 +22,7 @@ pub(crate) fn create_unit(
     handover_pending: bool,
 ) -> Result<UnitAndPrFile, BoxError> {
     check_writable(node, lun.writable)?;
-    node.use_block_size(lun.device.logical_block_size)?;
+    node.set_guest_block_size(lun.device.logical_block_size)?;
     let (pr_file, saved_text) = match &lun.device.pr_file {
         None => (None, None),
         Some(path) if handover_pending => (Some(PrFile::awaiting_handover(path)), None),
