@@ -381,7 +381,7 @@ impl Controls<'_> {
     /// Attaches a node, and makes room for the completions of its requests.
     pub fn attach(&mut self, node: &Arc<Node>) -> AttachedDisk {
         // New settings that only new engines can have apply now.
-        if self.io.recreate_if_outdated() {
+        if self.io.end_outdated_engines() {
             for handler in self.engine_handlers.drain(..) {
                 self.cx.delete(handler);
             }
