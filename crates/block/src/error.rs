@@ -1,4 +1,4 @@
-//! Errors of opening a node, each with a remedy for the operator.
+//! Errors of opening a node, with a remedy for the operator where there is one.
 
 use std::io;
 use std::path::PathBuf;

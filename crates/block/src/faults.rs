@@ -20,7 +20,8 @@ pub enum FaultAction {
     Error(Errno),
     /// The request waits so many nanoseconds. Later rules apply as well.
     Delay(u64),
-    /// The request waits until it is [released](Faults::release_and_set_rules), or its queue stops; then it is carried out.
+    /// The request waits until it is [released](Faults::release_and_set_rules), or its queue stops; then it is carried
+    /// out.
     Hang,
     /// Only so many bytes are transferred, and it fails.
     Short(u64, Errno),

@@ -13,7 +13,7 @@ pub fn new(source_index: u32, number: u32) -> u64 {
     u64::from(source_index) << 32 | u64::from(number)
 }
 
-/// The index of its source.
+/// The index of the request's source on its iothread: the upper half.
 #[inline]
 #[must_use]
 #[allow(clippy::cast_possible_truncation, reason = "a half")]
@@ -21,7 +21,7 @@ pub fn source_index(token: u64) -> u32 {
     (token >> 32) as u32
 }
 
-/// The source's number of its request.
+/// The number that the source has chosen for the request: the lower half.
 #[inline]
 #[must_use]
 #[allow(clippy::cast_possible_truncation, reason = "a half")]

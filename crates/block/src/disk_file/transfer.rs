@@ -264,7 +264,7 @@ impl DiskFile {
         while done < buffer.len() {
             match rustix::io::pread(self.fd.as_fd(), &mut buffer[done..], offset + done as u64) {
                 Ok(0) => break,
-                // As in `vectored`.
+                // As in `transfer_vectored`.
                 Ok(count) if count % block != 0 => break,
                 Ok(count) => done += count,
                 Err(Errno::INTR) => {}

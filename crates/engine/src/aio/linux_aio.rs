@@ -116,9 +116,9 @@ impl<K: AioKernel> LinuxAio<K> {
         Ok(engine)
     }
 
-    /// Begins to observe whether requests to file `fd` complete within io_submit(2). While they do, reads and writes are done by system
-    /// calls: the submit phase blocks as long as before, and each request costs less. For files without `RWF_NOWAIT`; those
-    /// with it are never synchronous for long. Needs the completion ring.
+    /// Begins to observe whether requests to file `fd` complete within io_submit(2). While they do, reads and writes
+    /// are done by system calls: the submit phase blocks as long as before, and each request costs less. For files
+    /// without `RWF_NOWAIT`; those with it are never synchronous for long. Needs the completion ring.
     pub fn detect_synchronous(&mut self, fd: RawFd) {
         self.synchronous.watch(fd);
     }

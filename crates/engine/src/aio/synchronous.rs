@@ -9,8 +9,8 @@
 //! - *Entry*: a file must answer within [`CALLS_TO_ENTER`] calls in a row.
 //! - *Probe*: after [`PROBE_EVERY`] requests a batch goes by io_submit(2) again. If its last request is not done when the
 //!   call returns, the file leaves synchronous mode.
-//! - *Clock*: each [`REQUESTS_PER_STEP`] requests are timed. If they took longer than a disk in memory can, the file leaves at once, and
-//!   the rest of the batch goes by io_submit(2).
+//! - *Clock*: each [`REQUESTS_PER_STEP`] requests are timed. If they took longer than a disk in memory can, the file
+//!   leaves at once, and the rest of the batch goes by io_submit(2).
 //! - *Re-entry*: each time a file leaves, the next entry takes twice as many calls, up to [`MAX_CALLS_TO_ENTER`].
 //!
 //! Flushes and durable writes always go by io_submit(2), for disks that take time for them.

@@ -76,8 +76,9 @@ impl Uring<KernelRing> {
         Ok(engine)
     }
 
-    /// The eventfd. It becomes readable when something has completed since [`prepare_to_block`](IoBackend::prepare_to_block), for a poller that
-    /// watches it for edges: then it never needs to be read. Non-blocking.
+    /// The eventfd. It becomes readable when something has completed since
+    /// [`prepare_to_block`](IoBackend::prepare_to_block), for a poller that watches it for edges: then it never needs
+    /// to be read. Non-blocking.
     #[must_use]
     pub fn eventfd(&self) -> BorrowedFd<'_> {
         self.ring.event_fd()

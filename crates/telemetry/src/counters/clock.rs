@@ -14,14 +14,15 @@ use std::time::{Duration, Instant};
 const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
 /// A scale taken over this time is exact to less than a part in a million, and is final.
-const LONG_ENOUGH: Duration = Duration::from_secs(1);
+const FINAL_SCALE_TIME: Duration = Duration::from_secs(1);
 
 /// The shortest time over which a scale is taken: exact to some parts in a million.
-const LEAST: Duration = Duration::from_millis(10);
+const MIN_SCALE_TIME: Duration = Duration::from_millis(10);
 
 /// A clock for durations.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
+    /// It reads the processor's counter; otherwise a tick is a nanosecond of the kernel's clock.
     counter: bool,
 }
 
@@ -52,7 +53,7 @@ impl Clock {
     }
 
     /// Reads both clocks at the same moment: the closest of several tries.
-    fn pair(self) -> ClockReading {
+    fn read_both_clocks(self) -> ClockReading {
         let tries = (0..8).map(|_| {
             let before = self.now();
             let ns = now_ns();
@@ -78,19 +79,21 @@ struct ClockReading {
     ns: u64,
 }
 
-struct Origin {
+/// The process's clock, and the moment from which its scale is measured.
+struct ClockOrigin {
     clock: Clock,
     begin: ClockReading,
 }
 
-fn origin() -> &'static Origin {
-    static ORIGIN: OnceLock<Origin> = OnceLock::new();
+/// The clock of this process, chosen at the first call.
+fn origin() -> &'static ClockOrigin {
+    static ORIGIN: OnceLock<ClockOrigin> = OnceLock::new();
     ORIGIN.get_or_init(|| {
         let source = std::fs::read_to_string(CLOCK_SOURCE);
         let counter = cfg!(target_arch = "x86_64") && source.is_ok_and(|name| name.trim() == "tsc");
         let clock = Clock { counter };
-        let begin = clock.pair();
-        Origin { clock, begin }
+        let begin = clock.read_both_clocks();
+        ClockOrigin { clock, begin }
     })
 }
 
@@ -133,7 +136,7 @@ impl Scale {
     #[must_use]
     pub fn new() -> Self {
         static FINAL: OnceLock<Scale> = OnceLock::new();
-        let Origin { clock, begin } = origin();
+        let ClockOrigin { clock, begin } = origin();
         if !clock.counter {
             return Scale { ns: 1 << 32 };
         }
@@ -141,17 +144,21 @@ impl Scale {
             return *scale;
         }
         let age = || Duration::from_nanos(now_ns().saturating_sub(begin.ns));
-        while let Some(rest) = LEAST.checked_sub(age()).filter(|rest| !rest.is_zero()) {
+        while let Some(rest) = MIN_SCALE_TIME
+            .checked_sub(age())
+            .filter(|rest| !rest.is_zero())
+        {
             std::thread::sleep(rest);
         }
-        let now = clock.pair();
+        let now = clock.read_both_clocks();
         let scale = Scale::between(*begin, now);
-        match Duration::from_nanos(now.ns - begin.ns) >= LONG_ENOUGH {
+        match Duration::from_nanos(now.ns - begin.ns) >= FINAL_SCALE_TIME {
             true => *FINAL.get_or_init(|| scale),
             false => scale,
         }
     }
 
+    /// The scale by which both clocks have advanced from one reading to the other.
     fn between(begin: ClockReading, end: ClockReading) -> Self {
         let ticks = u128::from(end.ticks.saturating_sub(begin.ticks).max(1));
         let ns = u128::from(end.ns.saturating_sub(begin.ns)) << 32;

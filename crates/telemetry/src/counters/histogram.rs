@@ -13,7 +13,7 @@ const PER_POWER: usize = 1 << PER_POWER_BITS;
 const PER_POWER_BITS: u32 = 4;
 
 /// Buckets below the first power of two that has so many.
-const LINEAR: usize = PER_POWER;
+const LINEAR_BUCKETS: usize = PER_POWER;
 
 /// Ticks of the narrowest bucket, as a power of two.
 const NARROWEST_BITS: u32 = 4;
@@ -27,11 +27,15 @@ impl Histogram {
     /// Counts `count` durations of so many ticks.
     #[inline]
     pub fn add(&self, ticks: u64, count: u64) {
-        let logarithmic = usize::try_from(behind_linear(ticks)).unwrap_or(usize::MAX);
-        let bucket = self.0[LINEAR..].get(logarithmic).unwrap_or_else(|| {
-            let linear = usize::try_from(ticks >> NARROWEST_BITS).unwrap_or(usize::MAX);
-            self.0[..LINEAR].get(linear).unwrap_or(&self.0[BUCKETS - 1])
-        });
+        let logarithmic = usize::try_from(logarithmic_bucket(ticks)).unwrap_or(usize::MAX);
+        let bucket = self.0[LINEAR_BUCKETS..]
+            .get(logarithmic)
+            .unwrap_or_else(|| {
+                let linear = usize::try_from(ticks >> NARROWEST_BITS).unwrap_or(usize::MAX);
+                self.0[..LINEAR_BUCKETS]
+                    .get(linear)
+                    .unwrap_or(&self.0[BUCKETS - 1])
+            });
         bucket.add(count);
     }
 
@@ -45,7 +49,7 @@ impl Histogram {
     /// its count.
     pub fn counts(&self) -> impl Iterator<Item = (u64, u64)> {
         let counts = self.0.iter().map(Counter::get);
-        let ends = (0..).map(end);
+        let ends = (0..).map(bucket_end);
         ends.zip(counts).filter(|(_, count)| *count > 0)
     }
 
@@ -57,7 +61,7 @@ impl Histogram {
                 *sum = sum.wrapping_add(count.get());
             }
         }
-        let ends = (0..).map(end);
+        let ends = (0..).map(bucket_end);
         ends.zip(sums).filter(|(_, count)| *count > 0).collect()
     }
 }
@@ -73,7 +77,7 @@ impl Default for Histogram {
 ///
 /// The upper bits of a floating-point number are a logarithm with a linear fraction.
 #[inline]
-fn behind_linear(ticks: u64) -> u64 {
+fn logarithmic_bucket(ticks: u64) -> u64 {
     const SHIFT: u32 = f64::MANTISSA_DIGITS - 1 - PER_POWER_BITS;
     let upper_bits = |number: f64| number.to_bits() >> SHIFT;
     let first = upper_bits(f64::from(1_u32 << (PER_POWER_BITS + NARROWEST_BITS)));
@@ -84,7 +88,7 @@ fn behind_linear(ticks: u64) -> u64 {
 }
 
 /// The first duration behind a bucket.
-fn end(bucket: usize) -> u64 {
+fn bucket_end(bucket: usize) -> u64 {
     let exponent = (bucket / PER_POWER).saturating_sub(1);
     let within = bucket - exponent * PER_POWER;
     ((within as u64 + 1) << exponent) << NARROWEST_BITS
@@ -105,12 +109,12 @@ mod tests {
     #[test]
     fn buckets_follow_one_another_without_gaps() {
         for index in 0..BUCKETS {
-            let end = end(index);
+            let end = bucket_end(index);
             assert_eq!(bucket(end - 1), index, "{end}");
             assert_eq!(bucket(end), (index + 1).min(BUCKETS - 1), "{end}");
         }
         assert_eq!(bucket(0), 0);
-        assert_eq!(end(BUCKETS - 1), 1 << 38);
+        assert_eq!(bucket_end(BUCKETS - 1), 1 << 38);
         assert_eq!(bucket(u64::MAX), BUCKETS - 1, "nothing is lost");
     }
 
@@ -118,9 +122,9 @@ mod tests {
         #[test]
         fn a_bucket_is_narrow(ticks in 256_u64..1 << 38) {
             let index = bucket(ticks);
-            let begin = end(index - 1);
-            prop_assert!(begin <= ticks && ticks < end(index));
-            prop_assert!((end(index) - begin) * 16 <= begin);
+            let begin = bucket_end(index - 1);
+            prop_assert!(begin <= ticks && ticks < bucket_end(index));
+            prop_assert!((bucket_end(index) - begin) * 16 <= begin);
         }
     }
 

@@ -78,21 +78,22 @@ impl QueueBins {
     /// Counts requests of a kind that took so many ticks. Only called while histograms [are configured](Histograms::is_configured).
     pub fn add(&mut self, from: Histograms<'_>, kind: RequestKind, ticks: u64, requests: u64) {
         if self.version != from.current.get() {
-            self.update(from);
+            self.update_references(from);
         }
         if let Some(bins) = &self.bins[kind as usize] {
             bins.add(ticks, requests);
         }
     }
 
-    fn update(&mut self, from: Histograms<'_>) {
+    /// Takes the current bins, if the lock is free; otherwise the old ones stay until the next request.
+    fn update_references(&mut self, from: Histograms<'_>) {
         // The lock is taken for moments only, so the next request will get it.
         let Ok(configured) = from.configured.try_lock() else {
             return;
         };
         self.bins.clone_from(&configured.bins);
-        let any = configured.bins.iter().any(Option::is_some);
-        self.version = if any { configured.changes } else { 0 };
+        let has_bins = configured.bins.iter().any(Option::is_some);
+        self.version = if has_bins { configured.changes } else { 0 };
         // Without bins the version becomes 0, and this is not called any more.
         from.current.set(self.version);
     }

@@ -26,6 +26,7 @@ impl Tally {
         }
     }
 
+    /// Counts them in the configured histograms as well.
     #[cold]
     fn add_configured(&mut self, stats: &QueueStats, kind: RequestKind, requests: u64, ticks: u64) {
         self.bins.add(stats.histograms(), kind, ticks, requests);

@@ -61,7 +61,8 @@ impl TaskContext {
         }
     }
 
-    /// Waits at the gates of a request's route, and adds its marks to the task. Returns the handler behind gates and marks.
+    /// Waits at the gates of a request's route, and adds its marks to the task. Returns the handler behind gates and
+    /// marks.
     async fn wait_at_gates<'a>(&self, route: &'a Route, request: Request) -> &'a OpHandler {
         let mut handler = route.handler(request.op);
         loop {
