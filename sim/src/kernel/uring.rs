@@ -160,7 +160,7 @@ unsafe impl SimulatedRing for Ring {
         Ok(taken)
     }
 
-    fn finish(&mut self, wait: bool) {
+    fn finish_completions(&mut self, wait: bool) {
         let mut state = self.0.state();
         if wait {
             // The process ends: its requests were decided before, and their completions are lost.
@@ -176,7 +176,7 @@ unsafe impl SimulatedRing for Ring {
         state.uring(self.0.iothread()).make_visible();
     }
 
-    fn unfinished(&self) -> bool {
+    fn has_unfinished(&self) -> bool {
         self.ring(|ring| !ring.unfinished.is_empty())
     }
 

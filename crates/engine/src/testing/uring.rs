@@ -160,7 +160,7 @@ unsafe impl Ring for FakeRing {
         Ok(count)
     }
 
-    fn finish(&mut self, wait: bool) -> Result<(), Errno> {
+    fn finish_completions(&mut self, wait: bool) -> Result<(), Errno> {
         if wait && self.unfinished.is_empty() && !self.held.is_empty() {
             self.complete(0, Outcome::Whole);
         }
@@ -168,7 +168,7 @@ unsafe impl Ring for FakeRing {
         Ok(())
     }
 
-    fn unfinished(&self) -> bool {
+    fn has_unfinished(&self) -> bool {
         self.stale || !self.unfinished.is_empty()
     }
 

@@ -234,7 +234,7 @@ impl<R: Ring> Uring<R> {
             let wanted = u32::try_from(count).unwrap_or(u32::MAX);
             self.stats.submit_calls += 1;
             // The same call finishes completions, if there are any.
-            let finish = self.ring.unfinished();
+            let finish = self.ring.has_unfinished();
             submit_tracepoints::fire_begin(IO_URING, count);
             let submitted = self.ring.submit(wanted, finish);
             submit_tracepoints::fire_end(IO_URING, count, submitted);
@@ -313,10 +313,10 @@ impl<R: Ring> IoBackend for Uring<R> {
             self.is_eventfd_on = false;
             self.ring.set_quiet(true);
         }
-        if self.in_flight > 0 && self.ring.unfinished() {
+        if self.in_flight > 0 && self.ring.has_unfinished() {
             self.stats.getevents_calls += 1;
             // After a failure the flag stays set, and the next reap retries.
-            let _ = self.ring.finish(false);
+            let _ = self.ring.finish_completions(false);
         }
         let Self {
             ring,
@@ -360,7 +360,7 @@ impl<R: Ring> IoBackend for Uring<R> {
     /// work already. Only the next work clears the flag, so it is ignored while nothing is in flight.
     #[inline]
     fn has_completions(&self) -> bool {
-        self.ring.has_completions() || self.in_flight > 0 && self.ring.unfinished()
+        self.ring.has_completions() || self.in_flight > 0 && self.ring.has_unfinished()
     }
 
     /// Switches the eventfd on: until the next reap, completions write it.
@@ -370,7 +370,7 @@ impl<R: Ring> IoBackend for Uring<R> {
             self.ring.set_quiet(false);
             if !self.has_completions() {
                 self.stats.getevents_calls += 1;
-                let _ = self.ring.finish(false);
+                let _ = self.ring.finish_completions(false);
             }
         }
         self.has_completions()
@@ -386,7 +386,7 @@ impl<R: Ring> Drop for Uring<R> {
         // Closing the ring would end requests some time later, when their buffers are freed. The kernel does not see requests
         // that were not submitted.
         while self.in_flight > 0 {
-            if let Err(error) = self.ring.finish(true)
+            if let Err(error) = self.ring.finish_completions(true)
                 && error != Errno::INTR
             {
                 thread::sleep(DROP_RETRY);

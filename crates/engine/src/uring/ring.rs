@@ -43,10 +43,10 @@ pub unsafe trait Ring {
     ///
     /// # Errors
     /// Those of the manual page.
-    fn finish(&mut self, wait: bool) -> Result<(), Errno>;
+    fn finish_completions(&mut self, wait: bool) -> Result<(), Errno>;
 
-    /// Whether there are completions that only [`finish`](Self::finish) makes visible: one load.
-    fn unfinished(&self) -> bool;
+    /// Whether there are completions that only [`finish_completions`](Self::finish_completions) makes visible: one load.
+    fn has_unfinished(&self) -> bool;
 
     /// Whether there are visible completions: two loads.
     fn has_completions(&self) -> bool;
@@ -58,7 +58,7 @@ pub unsafe trait Ring {
     fn can_be_quiet(&self) -> bool;
 
     /// Switches the eventfd off or on, where that is possible. After switching it on the caller has to
-    /// [`finish`](Self::finish), or it may miss an earlier completion.
+    /// [`finish_completions`](Self::finish_completions), or it may miss an earlier completion.
     fn set_quiet(&mut self, quiet: bool);
 }
 
@@ -144,7 +144,8 @@ impl KernelRing {
         this.set_max_workers(settings.max_workers);
         this.set_quiet(true);
         // A seccomp filter may allow io_uring_setup and forbid io_uring_enter.
-        this.finish(false).map_err(call("io_uring_enter"))?;
+        this.finish_completions(false)
+            .map_err(call("io_uring_enter"))?;
         Ok(this)
     }
 
@@ -287,13 +288,13 @@ unsafe impl Ring for KernelRing {
         self.enter(count, 0, flags)
     }
 
-    fn finish(&mut self, wait: bool) -> Result<(), Errno> {
+    fn finish_completions(&mut self, wait: bool) -> Result<(), Errno> {
         self.enter(0, u32::from(wait), IORING_ENTER_GETEVENTS)
             .map(drop)
     }
 
     #[inline]
-    fn unfinished(&self) -> bool {
+    fn has_unfinished(&self) -> bool {
         // SAFETY: `&self` of a ring that one thread has: no other view of the queue exists now.
         let queue = unsafe { self.ring.submission_shared() };
         queue.taskrun() || queue.cq_overflow()
@@ -301,7 +302,7 @@ unsafe impl Ring for KernelRing {
 
     #[inline]
     fn has_completions(&self) -> bool {
-        // SAFETY: as in `unfinished`.
+        // SAFETY: as in `has_unfinished`.
         !unsafe { self.ring.completion_shared() }.is_empty()
     }
 

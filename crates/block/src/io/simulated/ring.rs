@@ -26,9 +26,9 @@ pub unsafe trait SimulatedRing {
     /// The kernel's error; no entry was taken.
     fn submit(&mut self, count: u32, finish: bool) -> Result<usize, Errno>;
     /// io_uring_enter(2) that makes completions visible, one at least with `wait`.
-    fn finish(&mut self, wait: bool);
-    /// Whether there are completions that `finish` would make visible.
-    fn unfinished(&self) -> bool;
+    fn finish_completions(&mut self, wait: bool);
+    /// Whether there are completions that `finish_completions` would make visible.
+    fn has_unfinished(&self) -> bool;
     /// How many completions are visible.
     fn visible(&self) -> usize;
     /// Takes the next visible completion: user data and result.
@@ -57,13 +57,13 @@ unsafe impl Ring for Simulated {
         self.0.submit(count, finish)
     }
 
-    fn finish(&mut self, wait: bool) -> Result<(), Errno> {
-        self.0.finish(wait);
+    fn finish_completions(&mut self, wait: bool) -> Result<(), Errno> {
+        self.0.finish_completions(wait);
         Ok(())
     }
 
-    fn unfinished(&self) -> bool {
-        self.0.unfinished()
+    fn has_unfinished(&self) -> bool {
+        self.0.has_unfinished()
     }
 
     fn has_completions(&self) -> bool {
