@@ -16,14 +16,14 @@ impl GuestMemory {
     ///
     /// The pointer is good as long as this memory lives.
     pub fn piece(&self, guest_addr: u64, len: u64) -> Option<(NonNull<u8>, u64)> {
-        self.slice_at(&mut 0, guest_addr, len)
+        self.first_contiguous_part_near(&mut 0, guest_addr, len)
             .filter(|(_, here)| *here != 0)
     }
 
     /// Reads as many bytes as `data` has. False, and nothing read, if a part of them is in no region.
     #[must_use]
     pub fn read(&self, guest_addr: u64, data: &mut [u8]) -> bool {
-        self.for_pieces(guest_addr, data.len(), |host, at, count| {
+        self.for_each_contiguous_part(guest_addr, data.len(), |host, at, count| {
             let to = &mut data[at..at + count];
             // SAFETY: `count` bytes at `host` were looked up.
             if let Some(word) = unsafe { word_at(host, count) } {
@@ -37,7 +37,7 @@ impl GuestMemory {
     /// Writes `data`. False, and nothing written, if a part of it would be in no region.
     #[must_use]
     pub fn write(&self, guest_addr: u64, data: &[u8]) -> bool {
-        self.for_pieces(guest_addr, data.len(), |host, at, count| {
+        self.for_each_contiguous_part(guest_addr, data.len(), |host, at, count| {
             let from = &data[at..at + count];
             // SAFETY: `count` bytes at `host` were looked up.
             if let (Some(word), Ok(bytes)) = (unsafe { word_at(host, count) }, from.try_into()) {
@@ -48,44 +48,47 @@ impl GuestMemory {
         })
     }
 
-    /// Calls with each piece of `len` bytes: where it is, how many bytes come before it, and how many it has. False, and
-    /// nothing called, if a part of them is in no region.
+    /// Calls `on_part` with each contiguous part of `len` bytes: where it is, how many bytes come before it, and how
+    /// many it has. False, and nothing called, if some of them are in no region.
     #[inline]
-    fn for_pieces(
+    fn for_each_contiguous_part(
         &self,
         guest_addr: u64,
         len: usize,
-        mut piece: impl FnMut(NonNull<u8>, usize, usize),
+        mut on_part: impl FnMut(NonNull<u8>, usize, usize),
     ) -> bool {
         match self.piece(guest_addr, len as u64) {
             // The usual case.
             Some((host, here)) if here == len as u64 => {
-                piece(host, 0, len);
+                on_part(host, 0, len);
                 true
             }
-            _ => self.for_some_pieces(guest_addr, len, &mut piece),
+            _ => self.for_each_part_across_regions(guest_addr, len, &mut on_part),
         }
     }
 
+    /// As [`for_each_contiguous_part`](Self::for_each_contiguous_part), for a range across regions.
     #[cold]
-    fn for_some_pieces(
+    fn for_each_part_across_regions(
         &self,
         guest_addr: u64,
         len: usize,
-        piece: &mut dyn FnMut(NonNull<u8>, usize, usize),
+        on_part: &mut dyn FnMut(NonNull<u8>, usize, usize),
     ) -> bool {
-        let walk = |piece: &mut dyn FnMut(NonNull<u8>, usize, usize)| {
+        let for_each = |on_part: &mut dyn FnMut(NonNull<u8>, usize, usize)| {
             let mut done = 0;
             while done < len {
                 let at = guest_addr.checked_add(done as u64)?;
                 let (host, here) = self.piece(at, (len - done) as u64)?;
                 let here = usize::try_from(here).ok()?;
-                piece(host, done, here);
+                on_part(host, done, here);
                 done += here;
             }
             Some(())
         };
-        walk(&mut |_, _, _| {}).and_then(|()| walk(piece)).is_some()
+        for_each(&mut |_, _, _| {})
+            .and_then(|()| for_each(on_part))
+            .is_some()
     }
 }
 

@@ -17,6 +17,7 @@ pub(crate) enum AnyRing {
 }
 
 impl AnyRing {
+    /// Starts a ring in the format that `features` choose.
     pub fn new(
         memory: &GuestMemory,
         layout: RingLayout,
@@ -165,10 +166,10 @@ impl AnyRing {
 
     /// Calls `range` with guest address and length of each part of the ring that the device writes. The front-end calls the part that
     /// only the device writes `used`.
-    pub fn written_ring(&self, used: u64, mut range: impl FnMut(u64, u64)) {
+    pub fn for_each_written_range(&self, used: u64, mut range: impl FnMut(u64, u64)) {
         match self {
             AnyRing::Split(ring) => range(used, ring.used_len_bytes() as u64),
-            AnyRing::Packed(ring) => ring.written_ring(used, range),
+            AnyRing::Packed(ring) => ring.for_each_written_range(used, range),
         }
     }
 }

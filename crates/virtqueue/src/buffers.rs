@@ -5,31 +5,31 @@
 
 use std::ptr::NonNull;
 
-use crate::chain::{Chain, Shape};
+use crate::chain::{Chain, SegmentCounts};
 use crate::descriptor::{DESCRIPTOR_LEN_BYTES, read_words};
 use crate::error::RingError;
 use crate::layout::MAX_CHAIN_DESCRIPTORS;
-use crate::memory::{GuestMemory, Span};
+use crate::memory::{GuestMemory, RegionAddrs};
 
 /// Translates the buffers of one chain. Those of a guest are nearly always in the same region, which is
 /// cached here.
 #[derive(Clone, Copy)]
-pub(crate) struct Buffers<'a> {
+pub(crate) struct BufferTranslator<'a> {
     memory: &'a GuestMemory,
-    near: Span,
+    cached_region: RegionAddrs,
     region: usize,
-    shape: Shape,
+    counts: SegmentCounts,
 }
 
-impl<'a> Buffers<'a> {
+impl<'a> BufferTranslator<'a> {
     /// A translation in `memory` that begins with the region that the last chain ended in; any number is allowed.
     #[inline]
-    pub fn new(memory: &'a GuestMemory, region: usize) -> Buffers<'a> {
-        Buffers {
+    pub fn new(memory: &'a GuestMemory, region: usize) -> BufferTranslator<'a> {
+        BufferTranslator {
             memory,
-            near: memory.span(region),
+            cached_region: memory.region_addrs(region),
             region,
-            shape: Shape::default(),
+            counts: SegmentCounts::default(),
         }
     }
 
@@ -44,13 +44,13 @@ impl<'a> Buffers<'a> {
         writable: bool,
         chain: &mut Chain,
     ) -> Result<(), RingError> {
-        self.shape.add_buffer(index, len, writable)?;
-        if let Some(host) = self.near.whole(start, len) {
-            return chain.append(&mut self.shape, host, len, writable);
+        self.counts.add_buffer(index, len, writable)?;
+        if let Some(host) = self.cached_region.host_addr_of_range(start, len) {
+            return chain.append(&mut self.counts, host, len, writable);
         }
         // A copy, so that this value stays in registers.
         let mut buffers = *self;
-        buffers.append_pieces(index, start, len, writable, chain)?;
+        buffers.append_across_regions(index, start, len, writable, chain)?;
         *self = buffers;
         Ok(())
     }
@@ -58,14 +58,14 @@ impl<'a> Buffers<'a> {
     /// Completes the chain. Returns the region to begin the next one in.
     #[inline]
     pub fn finish(self, chain: &mut Chain) -> Result<usize, RingError> {
-        chain.finish(self.shape)?;
+        chain.finish(self.counts)?;
         Ok(self.region)
     }
 
     /// The host address of `len` bytes, if one region has them all. The cached region does not change.
     #[inline]
-    fn find_whole(self, addr: u64, len: u32) -> Option<NonNull<u8>> {
-        match self.near.whole(addr, len) {
+    fn host_addr_of_range(self, addr: u64, len: u32) -> Option<NonNull<u8>> {
+        match self.cached_region.host_addr_of_range(addr, len) {
             Some(host) => NonNull::new(host),
             None => self.memory.host_range(addr, u64::from(len)).ok(),
         }
@@ -73,7 +73,7 @@ impl<'a> Buffers<'a> {
 
     /// Appends a rare buffer: empty, in another region than the last one, or in several.
     #[cold]
-    fn append_pieces(
+    fn append_across_regions(
         &mut self,
         index: u16,
         start: u64,
@@ -88,9 +88,9 @@ impl<'a> Buffers<'a> {
         };
         let (mut addr, mut left) = (start, len);
         while left != 0 {
-            let Some((host, here)) = self
-                .memory
-                .slice_at(&mut self.region, addr, u64::from(left))
+            let Some((host, here)) =
+                self.memory
+                    .first_contiguous_part_near(&mut self.region, addr, u64::from(left))
             else {
                 return Err(outside());
             };
@@ -99,7 +99,7 @@ impl<'a> Buffers<'a> {
                 reason = "here <= left, which is a u32"
             )]
             let here = here as u32;
-            chain.append(&mut self.shape, host.as_ptr(), here, writable)?;
+            chain.append(&mut self.counts, host.as_ptr(), here, writable)?;
             left -= here;
             if left != 0 {
                 // Memory that ends with the address space has nothing after it.
@@ -109,23 +109,27 @@ impl<'a> Buffers<'a> {
                 addr = after;
             }
         }
-        self.near = self.memory.span(self.region);
+        self.cached_region = self.memory.region_addrs(self.region);
         Ok(())
     }
 }
 
 /// An indirect table of an allowed length (sections 2.7.5.3 and 2.8.7).
-pub(crate) struct Table {
+pub(crate) struct IndirectTable {
     addr: u64,
     size: u16,
     /// Its host address if it is inside one region; else each descriptor is looked up.
-    whole: Option<NonNull<u8>>,
+    contiguous: Option<NonNull<u8>>,
 }
 
-impl Table {
+impl IndirectTable {
     /// Looks up the table of `len` bytes at `addr`.
     #[inline]
-    pub fn find(buffers: Buffers<'_>, addr: u64, len: u32) -> Result<Table, RingError> {
+    pub fn find(
+        buffers: BufferTranslator<'_>,
+        addr: u64,
+        len: u32,
+    ) -> Result<IndirectTable, RingError> {
         let bad_length = || RingError::IndirectLength {
             addr,
             len,
@@ -139,8 +143,12 @@ impl Table {
             Ok(size) if size <= MAX_CHAIN_DESCRIPTORS => size,
             _ => return Err(bad_length()),
         };
-        let whole = buffers.find_whole(addr, len);
-        Ok(Table { addr, size, whole })
+        let contiguous = buffers.host_addr_of_range(addr, len);
+        Ok(IndirectTable {
+            addr,
+            size,
+            contiguous,
+        })
     }
 
     /// Number of descriptors.
@@ -153,16 +161,16 @@ impl Table {
     pub fn words(&self, memory: &GuestMemory, index: u16) -> Result<[u64; 2], RingError> {
         debug_assert!(index < self.size);
         let offset = usize::from(DESCRIPTOR_LEN_BYTES) * usize::from(index);
-        if let Some(table) = self.whole {
+        if let Some(table) = self.contiguous {
             // SAFETY: the whole table was looked up, and the index is inside it.
             return Ok(unsafe { read_words(table.add(offset)) });
         }
-        self.words_piecewise(memory, index, offset as u64)
+        self.words_across_regions(memory, index, offset as u64)
     }
 
     /// Reads a descriptor of a table across regions, which no sane driver has.
     #[cold]
-    fn words_piecewise(
+    fn words_across_regions(
         &self,
         memory: &GuestMemory,
         index: u16,

@@ -45,12 +45,12 @@ impl ChainId {
 pub struct Chain {
     /// Segments after the chain's own are left over from earlier chains.
     segments: Box<[iovec; MAX_SEGMENTS]>,
-    shape: Shape,
+    counts: SegmentCounts,
 }
 
 /// Counts of a chain's segments and bytes, readable and writable.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Shape {
+pub(crate) struct SegmentCounts {
     count: usize,
     readable_count: usize,
     /// Bytes of all segments, and of the readable ones.
@@ -58,7 +58,7 @@ pub(crate) struct Shape {
     readable_len: u64,
 }
 
-impl Shape {
+impl SegmentCounts {
     /// Counts a buffer of `len` bytes, whose segments follow. `index` is its descriptor, for an error.
     #[inline(always)]
     pub fn add_buffer(&mut self, index: u16, len: u32, writable: bool) -> Result<(), RingError> {
@@ -87,20 +87,20 @@ impl Chain {
         };
         Chain {
             segments: Box::new([none; MAX_SEGMENTS]),
-            shape: Shape::default(),
+            counts: SegmentCounts::default(),
         }
     }
 
     /// The device-readable segments. None is empty.
     #[inline]
     pub fn readable(&self) -> &[iovec] {
-        &self.segments[..self.shape.readable_count]
+        &self.segments[..self.counts.readable_count]
     }
 
     /// The device-writable segments. None is empty.
     #[inline]
     pub fn writable(&self) -> &[iovec] {
-        &self.segments[self.shape.readable_count..self.shape.count]
+        &self.segments[self.counts.readable_count..self.counts.count]
     }
 
     /// The device-readable segments, to be shortened in place.
@@ -109,70 +109,70 @@ impl Chain {
     /// [`readable_len`](Self::readable_len) stays as the driver gave it.
     #[inline]
     pub fn readable_mut(&mut self) -> &mut [iovec] {
-        &mut self.segments[..self.shape.readable_count]
+        &mut self.segments[..self.counts.readable_count]
     }
 
     /// The device-writable segments, to be shortened in place, as for
     /// [`readable_mut`](Self::readable_mut).
     #[inline]
     pub fn writable_mut(&mut self) -> &mut [iovec] {
-        &mut self.segments[self.shape.readable_count..self.shape.count]
+        &mut self.segments[self.counts.readable_count..self.counts.count]
     }
 
     /// The device-readable and the device-writable segments, to be shortened in place.
     #[inline]
     pub fn parts_mut(&mut self) -> (&mut [iovec], &mut [iovec]) {
-        self.segments[..self.shape.count].split_at_mut(self.shape.readable_count)
+        self.segments[..self.counts.count].split_at_mut(self.counts.readable_count)
     }
 
     /// Bytes in the device-readable segments. Together with [`writable_len`](Self::writable_len) at
     /// most `u32::MAX`.
     #[inline]
     pub fn readable_len(&self) -> u64 {
-        self.shape.readable_len
+        self.counts.readable_len
     }
 
     /// Bytes in the device-writable segments.
     #[inline]
     pub fn writable_len(&self) -> u64 {
-        self.shape.len - self.shape.readable_len
+        self.counts.len - self.counts.readable_len
     }
 
     /// Removes all segments.
     #[inline]
     pub(crate) fn clear(&mut self) {
-        self.shape = Shape::default();
+        self.counts = SegmentCounts::default();
     }
 
-    /// Appends a segment of a counted buffer to those of `shape`, which counts it.
+    /// Appends a segment of a counted buffer to those that `counts` has, which is increased.
     #[inline(always)]
     pub(crate) fn append(
         &mut self,
-        shape: &mut Shape,
+        counts: &mut SegmentCounts,
         host: *mut u8,
         len: u32,
         writable: bool,
     ) -> Result<(), RingError> {
-        let Some(place) = self.segments.get_mut(shape.count) else {
+        let Some(segment) = self.segments.get_mut(counts.count) else {
             return Err(RingError::TooManySegments { max: MAX_SEGMENTS });
         };
-        *place = iovec {
+        *segment = iovec {
             iov_base: host.cast(),
             iov_len: len as usize,
         };
-        shape.count += 1;
+        counts.count += 1;
         if !writable {
-            shape.readable_count = shape.count;
+            counts.readable_count = counts.count;
         }
         Ok(())
     }
 
-    /// Completes the chain, with the segments that `shape` counts.
+    /// Completes the chain, with the segments that `counts` has.
     #[inline(always)]
-    pub(crate) fn finish(&mut self, shape: Shape) -> Result<(), RingError> {
-        self.shape = shape;
-        if shape.len > u64::from(u32::MAX) {
-            return Err(RingError::ChainTooLong { len: shape.len });
+    pub(crate) fn finish(&mut self, counts: SegmentCounts) -> Result<(), RingError> {
+        self.counts = counts;
+        if counts.len > u64::from(u32::MAX) {
+            return Err(RingError::ChainTooLong { len: counts.len });
         }
         Ok(())
     }

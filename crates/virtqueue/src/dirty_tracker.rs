@@ -25,7 +25,7 @@ pub struct QueueLog {
 
 /// The pages to mark when a chain is pushed.
 #[derive(Debug, Default)]
-struct Writable {
+struct WritableBuffers {
     /// Chains that have this name: a driver of packed queues may use one for several.
     chains: u32,
     /// Guest addresses and lengths.
@@ -38,11 +38,11 @@ pub(crate) struct DirtyTracker {
     log: QueueLog,
     memory: Arc<GuestMemory>,
     /// Chains that were popped since the log was set, by name.
-    popped: BTreeMap<u16, Writable>,
+    popped: BTreeMap<u16, WritableBuffers>,
     /// Whether chains were pushed whose buffers are not known.
-    unknown: bool,
-    /// Scratch.
-    chain: Chain,
+    has_unknown_buffers: bool,
+    /// Scratch for chains that are read again.
+    scratch: Chain,
 }
 
 impl DirtyTracker {
@@ -51,8 +51,8 @@ impl DirtyTracker {
             log,
             memory,
             popped: BTreeMap::new(),
-            unknown: false,
-            chain: Chain::new(),
+            has_unknown_buffers: false,
+            scratch: Chain::new(),
         }
     }
 
@@ -65,35 +65,35 @@ impl DirtyTracker {
     }
 
     /// Records the buffers that the device may write for a chain.
-    pub fn popped(&mut self, id: ChainId, memory: &GuestMemory, chain: &Chain) {
-        let writable = self.popped.entry(id.id).or_default();
-        writable.chains += 1;
-        for_writable(memory, chain, |addr, len| writable.ranges.push((addr, len)));
+    pub fn record_chain(&mut self, id: ChainId, memory: &GuestMemory, chain: &Chain) {
+        let buffers = self.popped.entry(id.id).or_default();
+        buffers.chains += 1;
+        for_each_writable_buffer(memory, chain, |addr, len| buffers.ranges.push((addr, len)));
     }
 
     /// Marks the buffers of a chain, whose data was written.
     pub fn mark_chain(&mut self, id: ChainId, ring: &mut AnyRing) {
         let log = &self.log.log;
-        if let Some(writable) = self.popped.get_mut(&id.id) {
-            for (addr, len) in &writable.ranges {
+        if let Some(buffers) = self.popped.get_mut(&id.id) {
+            for (addr, len) in &buffers.ranges {
                 log.mark(*addr, *len);
             }
-            writable.chains -= 1;
-            if writable.chains == 0 {
+            buffers.chains -= 1;
+            if buffers.chains == 0 {
                 self.popped.remove(&id.id);
             }
             return;
         }
-        if ring.read_again(&self.memory, id, &mut self.chain) {
-            for_writable(&self.memory, &self.chain, |addr, len| log.mark(addr, len));
+        if ring.read_again(&self.memory, id, &mut self.scratch) {
+            for_each_writable_buffer(&self.memory, &self.scratch, |addr, len| log.mark(addr, len));
         } else {
-            self.unknown = true;
+            self.has_unknown_buffers = true;
         }
     }
 
     /// Marks all memory if chains were pushed whose buffers are not known.
-    pub fn mark_unknown(&mut self) {
-        if std::mem::take(&mut self.unknown) {
+    pub fn mark_all_if_unknown(&mut self) {
+        if std::mem::take(&mut self.has_unknown_buffers) {
             self.log.log.mark_all(&self.memory);
         }
     }
@@ -101,13 +101,13 @@ impl DirtyTracker {
     /// Marks the ring, which was written.
     pub fn mark_ring(&self, ring: &AnyRing) {
         if let Some(used) = self.log.used {
-            ring.written_ring(used, |addr, len| self.log.log.mark(addr, len));
+            ring.for_each_written_range(used, |addr, len| self.log.log.mark(addr, len));
         }
     }
 }
 
 /// Calls `range` with guest address and length of each buffer that the device may write.
-fn for_writable(memory: &GuestMemory, chain: &Chain, mut range: impl FnMut(u64, u64)) {
+fn for_each_writable_buffer(memory: &GuestMemory, chain: &Chain, mut range: impl FnMut(u64, u64)) {
     for segment in chain.writable() {
         // The segment was translated in this memory.
         if let Some(addr) = memory.host_to_guest(segment.iov_base.cast_const().cast()) {

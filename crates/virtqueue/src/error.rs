@@ -10,7 +10,7 @@ use thiserror::Error;
 /// The parts of a virtqueue: three of a split one (section 2.7), three of a packed one
 /// (section 2.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ring {
+pub enum RingPart {
     /// The descriptor table.
     Descriptors,
     /// The available ring, which the driver writes.
@@ -25,15 +25,15 @@ pub enum Ring {
     DeviceEvent,
 }
 
-impl fmt::Display for Ring {
+impl fmt::Display for RingPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Ring::Descriptors => "descriptor table",
-            Ring::Available => "available ring",
-            Ring::Used => "used ring",
-            Ring::DescriptorRing => "descriptor ring",
-            Ring::DriverEvent => "driver event area",
-            Ring::DeviceEvent => "device event area",
+            RingPart::Descriptors => "descriptor table",
+            RingPart::Available => "available ring",
+            RingPart::Used => "used ring",
+            RingPart::DescriptorRing => "descriptor ring",
+            RingPart::DriverEvent => "driver event area",
+            RingPart::DeviceEvent => "device event area",
         })
     }
 }
@@ -72,7 +72,7 @@ pub enum RingError {
     #[error("{ring} at {addr:#x}: expected an address aligned to {align} bytes")]
     Misaligned {
         /// Which ring.
-        ring: Ring,
+        ring: RingPart,
         /// Its guest address.
         addr: u64,
         /// The alignment it needs.
@@ -85,7 +85,7 @@ pub enum RingError {
     )]
     MisalignedMapping {
         /// Which ring.
-        ring: Ring,
+        ring: RingPart,
         /// Its guest address.
         addr: u64,
         /// Its address in this process.
@@ -97,7 +97,7 @@ pub enum RingError {
     #[error("{ring} at {addr:#x} of {len} bytes is not inside one memory region")]
     RingOutsideMemory {
         /// Which ring.
-        ring: Ring,
+        ring: RingPart,
         /// Its guest address.
         addr: u64,
         /// Its length.

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::error::{Ring, RingError};
+use crate::error::{RingError, RingPart};
 use crate::memory::GuestMemory;
 
 /// The largest queue. The specification allows 32768, but comparable servers stop at 1024, and so do the front-ends that drivers are
@@ -47,9 +47,9 @@ pub struct RingFeatures {
 }
 
 /// Looks up one part of a queue: its host address, and the owner that keeps it mapped.
-pub(crate) fn find(
+pub(crate) fn find_ring_part(
     memory: &GuestMemory,
-    ring: Ring,
+    ring: RingPart,
     addr: u64,
     len_bytes: usize,
     align: u64,
@@ -59,7 +59,7 @@ pub(crate) fn find(
     }
     let len = len_bytes as u64;
     let (host, owner) = memory
-        .owned_range(addr, len)
+        .host_range_with_owner(addr, len)
         .map_err(|_| RingError::RingOutsideMemory { ring, addr, len })?;
     let host_addr = host.addr().get();
     if !(host_addr as u64).is_multiple_of(align) {

@@ -114,7 +114,7 @@ impl GuestMemory {
     /// `owner` (or a clone of it) lives, and no code in this process holds a Rust reference to them.
     pub unsafe fn new(mut regions: Vec<Region>) -> Result<GuestMemory, MemoryError> {
         for region in &regions {
-            check(region)?;
+            check_region(region)?;
         }
         regions.sort_by_key(|region| region.guest_addr);
         for pair in regions.windows(2) {
@@ -138,17 +138,17 @@ impl GuestMemory {
     /// # Errors
     /// [`MemoryError::Outside`] when no single region holds the whole range.
     pub fn host_range(&self, guest_addr: u64, len: u64) -> Result<NonNull<u8>, MemoryError> {
-        Ok(self.owned_range(guest_addr, len)?.0)
+        Ok(self.host_range_with_owner(guest_addr, len)?.0)
     }
 
     /// As [`host_range`](Self::host_range), with the region's owner, for callers that keep the pointer.
-    pub(crate) fn owned_range(
+    pub(crate) fn host_range_with_owner(
         &self,
         guest_addr: u64,
         len: u64,
     ) -> Result<(NonNull<u8>, &Arc<dyn Any + Send + Sync>), MemoryError> {
         let mut index = 0;
-        match self.slice_at(&mut index, guest_addr, len) {
+        match self.first_contiguous_part_near(&mut index, guest_addr, len) {
             Some((host, here)) if here == len => Ok((host, &self.regions[index].owner)),
             _ => Err(MemoryError::Outside { guest_addr, len }),
         }
@@ -176,58 +176,58 @@ impl GuestMemory {
         &self.regions
     }
 
-    /// Region `index`, for many lookups; any index is allowed.
+    /// The addresses of region `index`, for many lookups; any index is allowed.
     #[inline]
-    pub(crate) fn span(&self, index: usize) -> Span {
+    pub(crate) fn region_addrs(&self, index: usize) -> RegionAddrs {
         self.regions
             .get(index)
-            .map_or(Span::NOTHING, |region| Span {
+            .map_or(RegionAddrs::EMPTY, |region| RegionAddrs {
                 guest_addr: region.guest_addr,
                 len: region.len,
                 host: region.host,
             })
     }
 
-    /// The first piece of a buffer of `len` bytes at `guest_addr`: its host address
+    /// The first contiguous part of a buffer of `len` bytes at `guest_addr`: its host address
     /// and how many of the `len` bytes are there. The rest begins at `guest_addr` plus that
     /// number, in the next region if there is one. `None` when `guest_addr` is in no region.
     ///
     /// `hint` is the index of the region that the last lookup found, which is usually found again. Any
     /// value is allowed.
     #[inline]
-    pub(crate) fn slice_at(
+    pub(crate) fn first_contiguous_part_near(
         &self,
         hint: &mut usize,
         guest_addr: u64,
         len: u64,
     ) -> Option<(NonNull<u8>, u64)> {
         if let Some(region) = self.regions.get(*hint)
-            && let Some(slice) = slice_in(region, guest_addr, len)
+            && let Some(part) = part_in_region(region, guest_addr, len)
         {
-            return Some(slice);
+            return Some(part);
         }
         // The last region that begins at or below the address is the only one that can hold it.
         let index = self
             .regions
             .partition_point(|region| region.guest_addr <= guest_addr)
             .checked_sub(1)?;
-        let slice = slice_in(&self.regions[index], guest_addr, len)?;
+        let part = part_in_region(&self.regions[index], guest_addr, len)?;
         *hint = index;
-        Some(slice)
+        Some(part)
     }
 }
 
 /// Addresses of a region, for fast lookups.
 #[derive(Clone, Copy)]
-pub(crate) struct Span {
+pub(crate) struct RegionAddrs {
     guest_addr: u64,
     len: u64,
     host: *mut u8,
 }
 
-impl Span {
+impl RegionAddrs {
     /// An empty region.
-    const NOTHING: Span = Span {
+    const EMPTY: RegionAddrs = RegionAddrs {
         guest_addr: 0,
         len: 0,
         host: std::ptr::null_mut(),
@@ -235,13 +235,13 @@ impl Span {
 
     /// The host address of `len` bytes at `guest_addr`, if there is at least one and all are in this region.
     #[inline]
-    pub fn whole(self, guest_addr: u64, len: u32) -> Option<*mut u8> {
+    pub fn host_addr_of_range(self, guest_addr: u64, len: u32) -> Option<*mut u8> {
         let offset = guest_addr.wrapping_sub(self.guest_addr);
         // No bytes wrap to more than any region has.
         if offset >= self.len || u64::from(len).wrapping_sub(1) >= self.len - offset {
             return None;
         }
-        // As in `slice_in`.
+        // As in `part_in_region`.
         #[expect(
             clippy::cast_possible_truncation,
             reason = "offset < len <= isize::MAX"
@@ -252,13 +252,13 @@ impl Span {
 
 /// The part of `len` bytes at `guest_addr` that is in `region`, if the first byte is.
 #[inline]
-fn slice_in(region: &Region, guest_addr: u64, len: u64) -> Option<(NonNull<u8>, u64)> {
+fn part_in_region(region: &Region, guest_addr: u64, len: u64) -> Option<(NonNull<u8>, u64)> {
     let offset = guest_addr.wrapping_sub(region.guest_addr);
     if offset >= region.len {
         return None;
     }
     // `wrapping_add` because only the promise made to `new` says that this is in bounds; the offset
-    // fits a usize since `check` saw that the region's length does.
+    // fits a usize since `check_region` saw that the region's length does.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "offset < len <= isize::MAX"
@@ -268,7 +268,7 @@ fn slice_in(region: &Region, guest_addr: u64, len: u64) -> Option<(NonNull<u8>, 
 }
 
 /// Checks that a region can exist.
-fn check(region: &Region) -> Result<(), MemoryError> {
+fn check_region(region: &Region) -> Result<(), MemoryError> {
     let Region {
         guest_addr,
         user_addr,

@@ -20,9 +20,9 @@ pub(crate) use position::Position;
 pub(crate) use ring::{PackedDescriptor, PackedView};
 
 use ring::{EventArea, UsedEntry};
-use walk::Walk;
+use walk::ChainReader;
 
-use crate::buffers::Buffers;
+use crate::buffers::BufferTranslator;
 use crate::chain::{Chain, ChainId};
 use crate::descriptor::{DESCRIPTOR_LEN_BYTES, F_WRITE};
 use crate::error::RingError;
@@ -142,15 +142,15 @@ impl PackedRing {
         if !self.next_avail.is_available(first.flags) {
             return Ok(None);
         }
-        let mut walk = Walk {
+        let mut reader = ChainReader {
             ring: &self.ring,
             memory,
-            buffers: Buffers::new(memory, self.region_hint),
+            buffers: BufferTranslator::new(memory, self.region_hint),
             indirect: self.features.indirect,
             taken: self.taken,
         };
-        let (id, descriptors) = walk.chain(self.next_avail, first, chain)?;
-        self.region_hint = walk.buffers.finish(chain)?;
+        let (id, descriptors) = reader.read_chain(self.next_avail, first, chain)?;
+        self.region_hint = reader.buffers.finish(chain)?;
         self.next_avail = self.next_avail.advance(descriptors, self.ring.size());
         self.taken += descriptors;
         Ok(Some(ChainId { id, descriptors }))
@@ -164,21 +164,21 @@ impl PackedRing {
         chain: &mut Chain,
     ) -> Result<(), RingError> {
         chain.clear();
-        let mut walk = Walk {
+        let mut reader = ChainReader {
             ring: &self.ring,
             memory,
-            buffers: Buffers::new(memory, self.region_hint),
+            buffers: BufferTranslator::new(memory, self.region_hint),
             indirect: self.features.indirect,
             taken: 0,
         };
-        walk.recorded(descriptors, chain)?;
-        self.region_hint = walk.buffers.finish(chain)?;
+        reader.read_recorded_chain(descriptors, chain)?;
+        self.region_hint = reader.buffers.finish(chain)?;
         Ok(())
     }
 
     /// Continues where an earlier process has stopped: the guest's next used entry is at `used`, and the `taken` descriptors from
     /// there on were popped. Used entries among them, which the guest does not see yet, are removed.
-    pub(crate) fn seek(&mut self, used: Position, taken: u16) {
+    pub(crate) fn continue_after_restart(&mut self, used: Position, taken: u16) {
         (self.next_used, self.published) = (used, used);
         self.taken = taken;
         let mut at = used;
@@ -285,7 +285,7 @@ impl PackedRing {
 
     /// Calls `range` with guest address and length of each part of the ring that the device writes: the ring with its used
     /// entries, and its event area, which the front-end calls `used`.
-    pub(crate) fn written_ring(&self, used: u64, mut range: impl FnMut(u64, u64)) {
+    pub(crate) fn for_each_written_range(&self, used: u64, mut range: impl FnMut(u64, u64)) {
         let entries = u64::from(self.layout.size);
         range(self.layout.desc, entries * u64::from(DESCRIPTOR_LEN_BYTES));
         range(used, ring::EVENT_LEN_BYTES as u64);

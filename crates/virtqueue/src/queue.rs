@@ -36,7 +36,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    fn plain(ring: AnyRing) -> Queue {
+    /// A queue without recorder and dirty tracker.
+    fn without_recorder(ring: AnyRing) -> Queue {
         Queue {
             ring,
             recorder: None,
@@ -60,7 +61,7 @@ impl Queue {
     ) -> Result<Queue, RingError> {
         let low = (base & 0xffff) as u16;
         let ring = AnyRing::new(memory, layout, features, low)?;
-        Ok(Queue::plain(ring))
+        Ok(Queue::without_recorder(ring))
     }
 
     /// Starts a queue that records its chains in flight in `region`. If that has a record already, the queue continues from
@@ -80,7 +81,7 @@ impl Queue {
         let (ring, recorder) = Recorder::start(memory, layout, features, low, region)?;
         Ok(Queue {
             recorder: Some(Box::new(recorder)),
-            ..Queue::plain(ring)
+            ..Queue::without_recorder(ring)
         })
     }
 
@@ -118,7 +119,7 @@ impl Queue {
             return Ok(None);
         };
         if let Some(dirty) = &mut self.dirty {
-            dirty.popped(id, memory, chain);
+            dirty.record_chain(id, memory, chain);
         }
         #[cfg(feature = "observer")]
         if let Some(observer) = &mut self.observer {
@@ -140,7 +141,7 @@ impl Queue {
         }
         let chain = match &mut self.recorder {
             None => chain,
-            Some(recorder) => recorder.pushed(chain),
+            Some(recorder) => recorder.add_to_batch(chain),
         };
         self.ring.push(chain, written_bytes);
     }
@@ -149,14 +150,14 @@ impl Queue {
     #[inline]
     pub fn publish(&mut self) -> bool {
         if let Some(dirty) = &mut self.dirty {
-            dirty.mark_unknown();
+            dirty.mark_all_if_unknown();
         }
         if let Some(recorder) = &mut self.recorder {
-            recorder.link(&self.ring);
+            recorder.link_batch(&self.ring);
         }
         let signal = self.ring.publish();
         if let Some(recorder) = &mut self.recorder {
-            recorder.seen(&self.ring);
+            recorder.remove_published(&self.ring);
         }
         self.mark_ring();
         signal
@@ -184,7 +185,7 @@ impl Queue {
             for chain in chains {
                 dirty.mark_chain(*chain, &mut self.ring);
             }
-            dirty.mark_unknown();
+            dirty.mark_all_if_unknown();
         }
     }
 
@@ -216,14 +217,14 @@ impl Queue {
     /// Stops popping the ring: only recovered chains are popped from now on.
     pub fn finish(&mut self) {
         if let Some(recorder) = &mut self.recorder {
-            recorder.finish();
+            recorder.stop_popping_ring();
         }
     }
 
     /// Whether there are recovered chains, in flight when the queue was started, that were not popped yet.
     pub fn has_recovered(&self) -> bool {
         let recorder = self.recorder.as_ref();
-        recorder.is_some_and(|recorder| recorder.recovered() > 0)
+        recorder.is_some_and(|recorder| recorder.recovered_count() > 0)
     }
 
     /// Whether chains in flight are recorded.
@@ -249,7 +250,7 @@ impl Queue {
         let next = self.ring.next_avail();
         match &self.recorder {
             None => next,
-            Some(recorder) => next.wrapping_sub(recorder.recovered()),
+            Some(recorder) => next.wrapping_sub(recorder.recovered_count()),
         }
     }
 
@@ -278,13 +279,13 @@ impl Queue {
 /// A queue without recorder and dirty tracker.
 impl From<SplitRing> for Queue {
     fn from(ring: SplitRing) -> Queue {
-        Queue::plain(AnyRing::Split(ring))
+        Queue::without_recorder(AnyRing::Split(ring))
     }
 }
 
 /// A queue without recorder and dirty tracker.
 impl From<PackedRing> for Queue {
     fn from(ring: PackedRing) -> Queue {
-        Queue::plain(AnyRing::Packed(ring))
+        Queue::without_recorder(AnyRing::Packed(ring))
     }
 }

@@ -23,7 +23,7 @@ mod walk;
 
 use std::sync::atomic::{Ordering, fence};
 
-use crate::buffers::Buffers;
+use crate::buffers::BufferTranslator;
 use crate::chain::Chain;
 use crate::error::RingError;
 use crate::layout::{RingFeatures, RingLayout};
@@ -31,7 +31,7 @@ use crate::memory::GuestMemory;
 use crate::store_hook::before_store;
 
 use ring::{RingView, used_len_bytes};
-use walk::Walk;
+use walk::ChainReader;
 
 /// `VIRTQ_AVAIL_F_NO_INTERRUPT`: the driver does not want to be signalled (section 2.7.6).
 const AVAIL_F_NO_INTERRUPT: u16 = 1;
@@ -131,13 +131,13 @@ impl SplitRing {
         if head >= size {
             return Err(RingError::HeadOutOfRange { head, size });
         }
-        let walk = Walk {
+        let reader = ChainReader {
             rings: &self.rings,
             memory,
-            buffers: Buffers::new(memory, self.region_hint),
+            buffers: BufferTranslator::new(memory, self.region_hint),
             indirect: self.features.indirect,
         };
-        self.region_hint = walk.chain(head, chain)?;
+        self.region_hint = reader.read_chain(head, chain)?;
         self.next_avail = self.next_avail.wrapping_add(1);
         Ok(Some(head))
     }
@@ -150,18 +150,18 @@ impl SplitRing {
         chain: &mut Chain,
     ) -> Result<(), RingError> {
         chain.clear();
-        let walk = Walk {
+        let reader = ChainReader {
             rings: &self.rings,
             memory,
-            buffers: Buffers::new(memory, self.region_hint),
+            buffers: BufferTranslator::new(memory, self.region_hint),
             indirect: self.features.indirect,
         };
-        self.region_hint = walk.chain(head, chain)?;
+        self.region_hint = reader.read_chain(head, chain)?;
         Ok(())
     }
 
     /// Continues where an earlier process has stopped, which had `taken` chains in flight.
-    pub(crate) fn seek(&mut self, taken: u16) {
+    pub(crate) fn continue_after_restart(&mut self, taken: u16) {
         self.next_avail = self.published.wrapping_add(taken);
         self.avail_idx = self.next_avail;
     }

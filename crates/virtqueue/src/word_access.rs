@@ -6,15 +6,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::memory::{GuestMemory, Span};
+use crate::memory::{GuestMemory, RegionAddrs};
 
 /// Bytes of a word.
-const WORD: u32 = 4;
+const WORD_BYTES: u32 = 4;
 
 /// Guest memory, with a cache of the region of the last word.
 pub struct WordAccess {
     memory: Arc<GuestMemory>,
-    near: Span,
+    cached_region: RegionAddrs,
 }
 
 // SAFETY: the cached address is in a region of the memory, which may be used by any thread.
@@ -24,8 +24,11 @@ impl WordAccess {
     /// Access to this memory.
     #[must_use]
     pub fn new(memory: Arc<GuestMemory>) -> WordAccess {
-        let near = memory.span(0);
-        WordAccess { memory, near }
+        let cached_region = memory.region_addrs(0);
+        WordAccess {
+            memory,
+            cached_region,
+        }
     }
 
     /// The memory.
@@ -38,7 +41,7 @@ impl WordAccess {
     /// [`GuestMemory::read`] may read its bytes.
     #[inline]
     pub fn read(&mut self, guest_addr: u64) -> Option<u32> {
-        let word = self.at(guest_addr)?.load(Ordering::Acquire);
+        let word = self.word_at(guest_addr)?.load(Ordering::Acquire);
         Some(u32::from_le(word))
     }
 
@@ -46,18 +49,22 @@ impl WordAccess {
     #[inline]
     #[must_use]
     pub fn write(&mut self, guest_addr: u64, word: u32) -> bool {
-        let Some(place) = self.at(guest_addr) else {
+        let Some(target) = self.word_at(guest_addr) else {
             return false;
         };
-        place.store(word.to_le(), Ordering::Release);
+        target.store(word.to_le(), Ordering::Release);
         true
     }
 
+    /// The aligned word at `guest_addr`.
     #[inline]
-    fn at(&mut self, guest_addr: u64) -> Option<&AtomicU32> {
-        let host = match self.near.whole(guest_addr, WORD) {
+    fn word_at(&mut self, guest_addr: u64) -> Option<&AtomicU32> {
+        let host = match self
+            .cached_region
+            .host_addr_of_range(guest_addr, WORD_BYTES)
+        {
             Some(host) => host,
-            None => self.find(guest_addr)?,
+            None => self.find_region(guest_addr)?,
         };
         let host = host.cast::<u32>();
         // SAFETY: looked up in a region of the memory, which lives as long as `self`; aligned, and any bits are a word; the guest
@@ -66,12 +73,15 @@ impl WordAccess {
             .then(|| unsafe { AtomicU32::from_ptr(host) })
     }
 
+    /// Caches the region of the word at `guest_addr`, and returns the word's host address.
     #[cold]
-    fn find(&mut self, guest_addr: u64) -> Option<*mut u8> {
+    fn find_region(&mut self, guest_addr: u64) -> Option<*mut u8> {
         let mut region = 0;
-        self.memory.slice_at(&mut region, guest_addr, WORD.into())?;
-        self.near = self.memory.span(region);
-        self.near.whole(guest_addr, WORD)
+        self.memory
+            .first_contiguous_part_near(&mut region, guest_addr, WORD_BYTES.into())?;
+        self.cached_region = self.memory.region_addrs(region);
+        self.cached_region
+            .host_addr_of_range(guest_addr, WORD_BYTES)
     }
 }
 

@@ -10,8 +10,8 @@ use virtqueue::testing::{
     DESC_F_INDIRECT, DESC_F_NEXT, DESC_F_WRITE, DriverRing, RawDescriptor, TestMemory,
 };
 use virtqueue::{
-    Chain, GuestMemory, MAX_CHAIN_DESCRIPTORS, MAX_SEGMENTS, Region, Ring, RingError, RingFeatures,
-    RingLayout, SplitRing,
+    Chain, GuestMemory, MAX_CHAIN_DESCRIPTORS, MAX_SEGMENTS, Region, RingError, RingFeatures,
+    RingLayout, RingPart, SplitRing,
 };
 
 const SIZE: u16 = 8;
@@ -148,17 +148,17 @@ fn rings_must_be_aligned() {
     let moved = RingLayout { desc, ..good };
     assert_eq!(
         start(moved, EVENT_IDX),
-        misaligned(Ring::Descriptors, desc, 16)
+        misaligned(RingPart::Descriptors, desc, 16)
     );
     let avail = good.avail + 1;
     let moved = RingLayout { avail, ..good };
     assert_eq!(
         start(moved, EVENT_IDX),
-        misaligned(Ring::Available, avail, 2)
+        misaligned(RingPart::Available, avail, 2)
     );
     let used = good.used + 2;
     let moved = RingLayout { used, ..good };
-    assert_eq!(start(moved, EVENT_IDX), misaligned(Ring::Used, used, 4));
+    assert_eq!(start(moved, EVENT_IDX), misaligned(RingPart::Used, used, 4));
 
     let least = RingLayout {
         desc: BASE + 16,
@@ -194,7 +194,7 @@ fn rings_must_be_aligned_in_the_mapping_too() {
             align,
         })
     };
-    assert_eq!(start(8), misaligned(Ring::Descriptors, BASE, 8, 16));
+    assert_eq!(start(8), misaligned(RingPart::Descriptors, BASE, 8, 16));
     assert_eq!(start(16), Ok(()));
 }
 
@@ -207,17 +207,15 @@ fn rings_must_be_inside_one_region() {
         let entries = u64::from(SIZE);
         // Length, alignment, and a layout with the ring at an address.
         type Place<'a> = &'a dyn Fn(u64) -> RingLayout;
-        let rings: [(Ring, u64, u64, Place<'_>); 3] = [
-            (Ring::Descriptors, 16 * entries, 16, &|desc| RingLayout {
-                desc,
-                ..good
+        let rings: [(RingPart, u64, u64, Place<'_>); 3] = [
+            (RingPart::Descriptors, 16 * entries, 16, &|desc| {
+                RingLayout { desc, ..good }
             }),
-            (Ring::Available, 4 + 2 * entries + event, 2, &|avail| {
+            (RingPart::Available, 4 + 2 * entries + event, 2, &|avail| {
                 RingLayout { avail, ..good }
             }),
-            (Ring::Used, 4 + 8 * entries + event, 4, &|used| RingLayout {
-                used,
-                ..good
+            (RingPart::Used, 4 + 8 * entries + event, 4, &|used| {
+                RingLayout { used, ..good }
             }),
         ];
         for (ring, len, align, place) in rings {
@@ -243,7 +241,7 @@ fn rings_may_not_lie_across_adjacent_regions() {
     assert_eq!(
         error,
         RingError::RingOutsideMemory {
-            ring: Ring::Used,
+            ring: RingPart::Used,
             addr,
             len: 68
         }
@@ -615,7 +613,7 @@ fn errors_tell_what_was_found_and_what_was_expected() {
     let text = RingError::HeadOutOfRange { head: 9, size: 8 }.to_string();
     assert!(text.contains('9') && text.contains('8'), "{text}");
     let text = RingError::Misaligned {
-        ring: Ring::Used,
+        ring: RingPart::Used,
         addr: 0x1002,
         align: 4,
     }

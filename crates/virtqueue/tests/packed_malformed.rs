@@ -11,7 +11,8 @@ use virtqueue::testing::{
     PackedDriverRing, RawPackedDescriptor, TestMemory,
 };
 use virtqueue::{
-    Chain, ChainId, MAX_CHAIN_DESCRIPTORS, PackedRing, Ring, RingError, RingFeatures, RingLayout,
+    Chain, ChainId, MAX_CHAIN_DESCRIPTORS, PackedRing, RingError, RingFeatures, RingLayout,
+    RingPart,
 };
 
 const SIZE: u16 = 8;
@@ -129,10 +130,12 @@ fn bases_behind_the_end() {
 fn places_that_are_misaligned_or_outside_memory() {
     let good = layout(SIZE);
     type Place = fn(&mut RingLayout) -> &mut u64;
-    let parts: [(Ring, u64, u64, Place); 3] = [
-        (Ring::DescriptorRing, 16, 16 * 8, |layout| &mut layout.desc),
-        (Ring::DriverEvent, 4, 4, |layout| &mut layout.avail),
-        (Ring::DeviceEvent, 4, 4, |layout| &mut layout.used),
+    let parts: [(RingPart, u64, u64, Place); 3] = [
+        (RingPart::DescriptorRing, 16, 16 * 8, |layout| {
+            &mut layout.desc
+        }),
+        (RingPart::DriverEvent, 4, 4, |layout| &mut layout.avail),
+        (RingPart::DeviceEvent, 4, 4, |layout| &mut layout.used),
     ];
     for (ring, align, len, place) in parts {
         for off in [1, align / 2, align - 1] {

@@ -8,21 +8,21 @@
 //!
 //! This process also has its own copy of the links; those in the region are only written.
 
-use super::region::PACKED_BYTES;
+use super::region::PACKED_ENTRY_BYTES;
 use super::{InflightRegion, RecoveredChain};
 use crate::error::InflightError;
 use crate::packed::{PackedDescriptor, PackedView, Position};
 
 /// Version, number of entries, head of the free list, and the old one.
-const LISTS: usize = 8;
+const LISTS_OFFSET: usize = 8;
 /// Used position and old one, then their wrap counters.
-const POSITIONS: usize = 16;
+const POSITIONS_OFFSET: usize = 16;
 // Of an entry. Its first word: in flight, next, last, number of descriptors.
-const NEXT: usize = 2;
-const COUNTER: usize = 8;
+const NEXT_OFFSET: usize = 2;
+const COUNTER_OFFSET: usize = 8;
 /// Buffer ID, flags and length.
-const REST: usize = 16;
-const ADDR: usize = 24;
+const REST_OFFSET: usize = 16;
+const ADDR_OFFSET: usize = 24;
 
 /// Own copy of an entry's links.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,9 +59,9 @@ impl PackedRecord {
         used: Position,
     ) -> Result<(Self, Option<Vec<RecoveredChain>>), InflightError> {
         assert!(region.is_packed(), "the region has the queue's form");
-        let had_record = region.has_record(ring.size())?;
+        let had_record = region.has_valid_record(ring.size())?;
         let entries = vec![Entry::default(); region.entries().into()].into();
-        let mut tracker = PackedRecord {
+        let mut record = PackedRecord {
             region,
             entries,
             free: 0,
@@ -69,27 +69,31 @@ impl PackedRecord {
             counter: 0,
         };
         if had_record {
-            let chains = tracker.recover(ring)?;
-            return Ok((tracker, Some(chains)));
+            let chains = record.recover(ring)?;
+            return Ok((record, Some(chains)));
         }
-        for entry in 0..tracker.region.entries() {
-            tracker.region.set_in_flight(tracker.offset(entry), false);
+        for entry in 0..record.region.entries() {
+            record
+                .region
+                .set_in_flight(record.entry_offset(entry), false);
         }
-        tracker.store_positions(used, used);
+        record.store_positions(used, used);
         // The record is valid with the last store.
-        tracker.link_free(&vec![true; tracker.entries.len()]);
-        Ok((tracker, None))
+        record.link_free(&vec![true; record.entries.len()]);
+        Ok((record, None))
     }
 
     /// The position of the guest's next used entry.
-    pub fn used(&self) -> Position {
+    pub fn used_position(&self) -> Position {
         self.used
     }
 
+    /// Reads the record of an earlier process, and completes the publication in which it may have ended. Returns the
+    /// chains in flight in the order of their pops.
     fn recover(&mut self, ring: &PackedView) -> Result<Vec<RecoveredChain>, InflightError> {
         let (entries, size) = (self.region.entries(), ring.size());
-        let [_, _, free, mut old_free] = fields(self.region.u64(LISTS));
-        let [used, old_used, wraps, _] = fields(self.region.u64(POSITIONS));
+        let [_, _, free, mut old_free] = u16_fields(self.region.load_u64(LISTS_OFFSET));
+        let [used, old_used, wraps, _] = u16_fields(self.region.load_u64(POSITIONS_OFFSET));
         let [wrap, old_wrap] = wraps.to_le_bytes();
         let position = |index, wrap| {
             let wrap = wrap != 0;
@@ -109,19 +113,21 @@ impl PackedRecord {
             if at >= entries {
                 break;
             }
-            let entry = self.offset(at);
+            let entry = self.entry_offset(at);
             self.region.set_in_flight(entry, false);
-            at = self.region.u16(entry + NEXT);
+            at = self.region.load_u16(entry + NEXT_OFFSET);
         }
         let mut is_free = vec![true; entries.into()];
         let mut chains = Vec::new();
         let mut left = size;
         for entry in 0..entries {
-            if !self.region.in_flight(self.offset(entry)) {
+            if !self.region.is_in_flight(self.entry_offset(entry)) {
                 continue;
             }
-            let counter = self.region.u64(self.offset(entry) + COUNTER);
-            let chain = self.chain(entry, &mut left, &mut is_free)?;
+            let counter = self
+                .region
+                .load_u64(self.entry_offset(entry) + COUNTER_OFFSET);
+            let chain = self.read_chain(entry, &mut left, &mut is_free)?;
             chains.push((counter, chain));
         }
         self.store_lists(old_free, old_free);
@@ -133,14 +139,14 @@ impl PackedRecord {
     }
 
     /// Reads the chain whose record begins at `entry`; `left` more descriptors may be in flight.
-    fn chain(
+    fn read_chain(
         &mut self,
         entry: u16,
         left: &mut u16,
         is_free: &mut [bool],
     ) -> Result<RecoveredChain, InflightError> {
         let size = self.region.entries();
-        let [_, _, _, count] = fields(self.region.u64(self.offset(entry)));
+        let [_, _, _, count] = u16_fields(self.region.load_u64(self.entry_offset(entry)));
         let error = InflightError::Chain {
             entry,
             descriptors: count,
@@ -158,16 +164,16 @@ impl PackedRecord {
             if !std::mem::take(free) {
                 return Err(error);
             }
-            let offset = self.offset(at);
-            let rest = self.region.u64(offset + REST);
-            let [id, flags, ..] = fields(rest);
+            let offset = self.entry_offset(at);
+            let rest = self.region.load_u64(offset + REST_OFFSET);
+            let [id, flags, ..] = u16_fields(rest);
             descriptors.push(PackedDescriptor {
-                addr: self.region.u64(offset + ADDR),
+                addr: self.region.load_u64(offset + ADDR_OFFSET),
                 len: (rest >> 32) as u32,
                 id,
                 flags,
             });
-            let next = self.region.u16(offset + NEXT);
+            let next = self.region.load_u16(offset + NEXT_OFFSET);
             self.entries[usize::from(at)].next = next;
             (last, at) = (at, next);
         }
@@ -179,8 +185,8 @@ impl PackedRecord {
 
     /// Offset of an entry.
     #[inline]
-    fn offset(&self, entry: u16) -> usize {
-        self.region.entry::<PACKED_BYTES>(entry)
+    fn entry_offset(&self, entry: u16) -> usize {
+        self.region.entry_offset::<PACKED_ENTRY_BYTES>(entry)
     }
 
     /// Rebuilds the free list. Until it is complete, the old one leads to free entries only.
@@ -196,26 +202,26 @@ impl PackedRecord {
 
     /// Records a chain of `descriptors` descriptors that was popped at `at` and not processed yet. Returns its first entry.
     #[inline]
-    pub fn taken(&mut self, ring: &PackedView, mut at: Position, descriptors: u16) -> u16 {
+    pub fn record_popped(&mut self, ring: &PackedView, mut at: Position, descriptors: u16) -> u16 {
         let head = self.free;
         let (mut entry, mut last, mut id) = (head, head, 0);
         for _ in 0..descriptors {
-            let offset = self.offset(entry);
+            let offset = self.entry_offset(entry);
             let descriptor = ring.descriptor(at.index);
             id = descriptor.id;
             let rest =
                 u64::from(id) | u64::from(descriptor.flags) << 16 | u64::from(descriptor.len) << 32;
-            self.region.store_u64(offset + REST, rest);
-            self.region.store_u64(offset + ADDR, descriptor.addr);
+            self.region.store_u64(offset + REST_OFFSET, rest);
+            self.region.store_u64(offset + ADDR_OFFSET, descriptor.addr);
             at = at.advance(1, ring.size());
             (last, entry) = (entry, self.entries[usize::from(entry)].next);
         }
-        let offset = self.offset(head);
+        let offset = self.entry_offset(head);
         let first = &mut self.entries[usize::from(head)];
         (first.last, first.id, first.recovered) = (last, id, false);
-        self.region.store_u64(offset + COUNTER, self.counter);
+        self.region.store_u64(offset + COUNTER_OFFSET, self.counter);
         self.counter = self.counter.wrapping_add(1);
-        let word = word([1, first.next, last, descriptors]);
+        let word = word_of_fields([1, first.next, last, descriptors]);
         self.region.store_u64(offset, word);
         // Until here the entry is free.
         self.free = entry;
@@ -225,7 +231,7 @@ impl PackedRecord {
 
     /// The driver's buffer ID of a chain.
     #[inline]
-    pub fn id(&self, entry: u16) -> u16 {
+    pub fn buffer_id(&self, entry: u16) -> u16 {
         self.entries[usize::from(entry)].id
     }
 
@@ -236,12 +242,12 @@ impl PackedRecord {
     }
 
     /// Removes chains that were popped last and are returned to the ring.
-    pub fn untaken(&mut self, heads: &[u16]) {
+    pub fn remove_unpopped(&mut self, heads: &[u16]) {
         self.free_chains(heads);
         // All of them at once: free entries are not in flight.
         self.store_lists(self.free, self.free);
         for &head in heads {
-            self.region.set_in_flight(self.offset(head), false);
+            self.region.set_in_flight(self.entry_offset(head), false);
         }
     }
 
@@ -257,7 +263,7 @@ impl PackedRecord {
 
     /// Prepares the publication of a batch, after which the guest's next used entry is at `used`.
     #[inline]
-    pub fn link(&mut self, batch: &[u16], used: Position) {
+    pub fn link_batch(&mut self, batch: &[u16], used: Position) {
         let old = self.free;
         self.free_chains(batch);
         self.store_lists(self.free, old);
@@ -267,43 +273,47 @@ impl PackedRecord {
 
     /// Removes a batch that was published.
     #[inline]
-    pub fn seen(&mut self, batch: &[u16]) {
+    pub fn remove_published(&mut self, batch: &[u16]) {
         for &head in batch {
-            self.region.set_in_flight(self.offset(head), false);
+            self.region.set_in_flight(self.entry_offset(head), false);
         }
         self.store_lists(self.free, self.free);
         // The last step: as long as the positions differ, the ring decides.
         self.store_positions(self.used, self.used);
     }
 
+    /// Links an entry to its next one, in the region and in our copy.
     #[inline]
     fn set_next(&mut self, entry: u16, next: u16) {
         self.entries[usize::from(entry)].next = next;
-        self.region.store_u16(self.offset(entry) + NEXT, next);
+        self.region
+            .store_u16(self.entry_offset(entry) + NEXT_OFFSET, next);
     }
 
+    /// Stores the heads of the free list: as it will be, and as it was.
     #[inline]
     fn store_lists(&self, free: u16, old: u16) {
         let lists = u64::from(free) << 32 | u64::from(old) << 48;
-        let form = self.region.used_form();
-        self.region.store_u64(LISTS, form | lists);
+        let form = self.region.version_and_entries();
+        self.region.store_u64(LISTS_OFFSET, form | lists);
     }
 
+    /// Stores the used positions: as it will be, and as it was.
     #[inline]
     fn store_positions(&self, used: Position, old: Position) {
         let wraps = u16::from_le_bytes([used.wrap.into(), old.wrap.into()]);
-        let positions = word([used.index, old.index, wraps, 0]);
-        self.region.store_u64(POSITIONS, positions);
+        let positions = word_of_fields([used.index, old.index, wraps, 0]);
+        self.region.store_u64(POSITIONS_OFFSET, positions);
     }
 }
 
 /// The four fields of a word, in the order of their addresses.
-fn fields(word: u64) -> [u16; 4] {
+fn u16_fields(word: u64) -> [u16; 4] {
     [0, 16, 32, 48].map(|bit| (word >> bit & 0xffff) as u16)
 }
 
 /// The word of four fields.
 #[inline]
-fn word([a, b, c, d]: [u16; 4]) -> u64 {
+fn word_of_fields([a, b, c, d]: [u16; 4]) -> u64 {
     u64::from(a) | u64::from(b) << 16 | u64::from(c) << 32 | u64::from(d) << 48
 }

@@ -34,7 +34,7 @@ pub(crate) struct Recorder {
     /// Entries of chains that were pushed and are not published.
     batch: Vec<u16>,
     /// Whether the ring is not popped any more.
-    finishing: bool,
+    ring_is_finished: bool,
 }
 
 impl Recorder {
@@ -57,7 +57,10 @@ impl Recorder {
             let (record, recovered) = start;
             if let Some(chains) = &recovered {
                 let taken = chains.iter().map(|chain| chain.descriptors.len()).sum();
-                ring.seek(record.used(), at_most(taken, layout.size));
+                ring.continue_after_restart(
+                    record.used_position(),
+                    count_up_to(taken, layout.size),
+                );
             }
             (AnyRing::Packed(ring), Record::Packed(record), recovered)
         } else {
@@ -65,7 +68,7 @@ impl Recorder {
             let start = SplitRecord::start(region, layout.size, ring.published())?;
             let (record, recovered) = start;
             if let Some(chains) = &recovered {
-                ring.seek(at_most(chains.len(), layout.size));
+                ring.continue_after_restart(count_up_to(chains.len(), layout.size));
             }
             (AnyRing::Split(ring), Record::Split(record), recovered)
         };
@@ -76,7 +79,7 @@ impl Recorder {
             record,
             recovered: recovered.unwrap_or_default(),
             batch: Vec::with_capacity(layout.size.into()),
-            finishing: false,
+            ring_is_finished: false,
         };
         Ok((ring, recorder))
     }
@@ -93,30 +96,30 @@ impl Recorder {
             let id = ChainId {
                 id: recovered.entry,
                 // As many as fit the ring.
-                descriptors: at_most(recovered.descriptors.len(), u16::MAX),
+                descriptors: count_up_to(recovered.descriptors.len(), u16::MAX),
             };
             self.recovered.pop();
             return Ok(Some(id));
         }
-        if self.finishing {
+        if self.ring_is_finished {
             return Ok(None);
         }
         let at = ring.next_avail();
         let Some(id) = ring.pop(memory, chain)? else {
             return Ok(None);
         };
-        Ok(Some(self.taken(ring, at, id)))
+        Ok(Some(self.record_popped(ring, at, id)))
     }
 
     /// Records a chain that was popped at `at`. Returns its identifier from now on.
-    fn taken(&mut self, ring: &AnyRing, at: u16, id: ChainId) -> ChainId {
+    fn record_popped(&mut self, ring: &AnyRing, at: u16, id: ChainId) -> ChainId {
         match (&mut self.record, ring) {
             (Record::Split(record), _) => {
-                record.taken(id.id);
+                record.record_popped(id.id);
                 id
             }
             (Record::Packed(record), AnyRing::Packed(ring)) => ChainId {
-                id: record.taken(ring.ring(), Position::from_bits(at), id.descriptors),
+                id: record.record_popped(ring.ring(), Position::from_bits(at), id.descriptors),
                 ..id
             },
             (Record::Packed(_), AnyRing::Split(_)) => unreachable!("both have the queue's format"),
@@ -124,42 +127,43 @@ impl Recorder {
     }
 
     /// Adds a chain to the batch that is published next. Returns the driver's identifier of it.
-    pub fn pushed(&mut self, chain: ChainId) -> ChainId {
+    pub fn add_to_batch(&mut self, chain: ChainId) -> ChainId {
         self.batch.push(chain.id);
-        self.driver_name(chain)
+        self.driver_chain_id(chain)
     }
 
-    fn driver_name(&self, chain: ChainId) -> ChainId {
+    /// The driver's identifier of a chain, of which devices know the entry in the record.
+    fn driver_chain_id(&self, chain: ChainId) -> ChainId {
         match &self.record {
             Record::Split(_) => chain,
             Record::Packed(record) => ChainId {
-                id: record.id(chain.id),
+                id: record.buffer_id(chain.id),
                 ..chain
             },
         }
     }
 
     /// Prepares the publication of the batch.
-    pub fn link(&mut self, ring: &AnyRing) {
+    pub fn link_batch(&mut self, ring: &AnyRing) {
         if self.batch.is_empty() {
             return;
         }
         match &mut self.record {
-            Record::Split(record) => record.link(&self.batch),
+            Record::Split(record) => record.link_batch(&self.batch),
             Record::Packed(record) => {
-                record.link(&self.batch, Position::from_bits(ring.next_used()));
+                record.link_batch(&self.batch, Position::from_bits(ring.next_used()));
             }
         }
     }
 
     /// Removes the batch, which was published.
-    pub fn seen(&mut self, ring: &AnyRing) {
+    pub fn remove_published(&mut self, ring: &AnyRing) {
         if self.batch.is_empty() {
             return;
         }
         match &mut self.record {
-            Record::Split(record) => record.seen(&self.batch, ring.published()),
-            Record::Packed(record) => record.seen(&self.batch),
+            Record::Split(record) => record.remove_published(&self.batch, ring.published()),
+            Record::Packed(record) => record.remove_published(&self.batch),
         }
         self.batch.clear();
     }
@@ -175,37 +179,39 @@ impl Recorder {
         if !self.recovered.is_empty() || chains.iter().any(was_recovered) {
             return false;
         }
-        let named: Vec<ChainId> = chains.iter().map(|id| self.driver_name(*id)).collect();
+        let named: Vec<ChainId> = chains.iter().map(|id| self.driver_chain_id(*id)).collect();
         let Some(in_order) = ring.unpop_all(&named) else {
             return false;
         };
         match &mut self.record {
-            Record::Split(record) => record.untaken(&entries(&in_order)),
-            Record::Packed(record) => record.untaken(&entries(chains)),
+            Record::Split(record) => record.remove_unpopped(&entries_of(&in_order)),
+            Record::Packed(record) => record.remove_unpopped(&entries_of(chains)),
         }
         true
     }
 
+    /// Whether there is a chain to pop, recovered or in the ring.
     pub fn has_available(&self, ring: &AnyRing) -> bool {
-        !self.recovered.is_empty() || !self.finishing && ring.has_available()
+        !self.recovered.is_empty() || !self.ring_is_finished && ring.has_available()
     }
 
     /// Stops popping the ring.
-    pub fn finish(&mut self) {
-        self.finishing = true;
+    pub fn stop_popping_ring(&mut self) {
+        self.ring_is_finished = true;
     }
 
     /// Number of chains that are still to be popped again.
-    pub fn recovered(&self) -> u16 {
-        at_most(self.recovered.len(), u16::MAX)
+    pub fn recovered_count(&self) -> u16 {
+        count_up_to(self.recovered.len(), u16::MAX)
     }
 }
 
-fn entries(chains: &[ChainId]) -> Vec<u16> {
+/// The entries of chains in the record.
+fn entries_of(chains: &[ChainId]) -> Vec<u16> {
     chains.iter().map(|chain| chain.id).collect()
 }
 
 /// A count that is known not to exceed `most`.
-fn at_most(count: usize, most: u16) -> u16 {
+fn count_up_to(count: usize, most: u16) -> u16 {
     u16::try_from(count).unwrap_or(most)
 }

@@ -15,14 +15,14 @@ use crate::store_hook::before_store;
 /// Regions begin at cache lines: two queues' iothreads do not share one.
 const ALIGN_BYTES: usize = 64;
 
-const VERSION: usize = 8;
+const VERSION_OFFSET: usize = 8;
 const DESC_NUM: usize = InflightRegion::DESC_NUM;
 /// The only version. 0: nothing was recorded yet.
 const VERSION_1: u16 = 1;
 
 /// Bytes of a region's header, and of an entry: of split queues, and of packed ones.
-pub(super) const SPLIT_BYTES: usize = 16;
-pub(super) const PACKED_BYTES: usize = 32;
+pub(super) const SPLIT_ENTRY_BYTES: usize = 16;
+pub(super) const PACKED_ENTRY_BYTES: usize = 32;
 
 /// Memory with the record of chains in flight of one queue.
 #[derive(Clone)]
@@ -59,7 +59,11 @@ impl InflightRegion {
     /// begins.
     #[must_use]
     pub fn len_bytes(packed: bool, entries: u16) -> usize {
-        let bytes = if packed { PACKED_BYTES } else { SPLIT_BYTES };
+        let bytes = if packed {
+            PACKED_ENTRY_BYTES
+        } else {
+            SPLIT_ENTRY_BYTES
+        };
         (bytes * (1 + usize::from(entries))).next_multiple_of(ALIGN_BYTES)
     }
 
@@ -90,25 +94,25 @@ impl InflightRegion {
     /// Clears the record if nothing is in flight: the next start uses the front-end's base.
     pub fn forget(&self) {
         let in_flight = |index| {
-            self.in_flight(match self.packed {
-                true => self.entry::<PACKED_BYTES>(index),
-                false => self.entry::<SPLIT_BYTES>(index),
+            self.is_in_flight(match self.packed {
+                true => self.entry_offset::<PACKED_ENTRY_BYTES>(index),
+                false => self.entry_offset::<SPLIT_ENTRY_BYTES>(index),
             })
         };
         if !(0..self.entries).any(in_flight) {
-            self.store_u16(VERSION, 0);
+            self.store_u16(VERSION_OFFSET, 0);
         }
     }
 
     /// The number of descriptors in the header; 0: none was written.
     #[must_use]
     pub fn desc_num(&self) -> u16 {
-        self.u16(DESC_NUM)
+        self.load_u16(DESC_NUM)
     }
 
     /// Whether there is a record, valid or not.
     pub(crate) fn is_recorded(&self) -> bool {
-        self.u16(VERSION) != 0
+        self.load_u16(VERSION_OFFSET) != 0
     }
 
     /// Number of entries.
@@ -122,8 +126,12 @@ impl InflightRegion {
     }
 
     /// Whether there is a valid record for a queue of this size.
-    pub(super) fn has_record(&self, size: u16) -> Result<bool, InflightError> {
-        let (version, found, entries) = (self.u16(VERSION), self.u16(DESC_NUM), self.entries);
+    pub(super) fn has_valid_record(&self, size: u16) -> Result<bool, InflightError> {
+        let (version, found, entries) = (
+            self.load_u16(VERSION_OFFSET),
+            self.load_u16(DESC_NUM),
+            self.entries,
+        );
         if size > entries {
             return Err(InflightError::TooFew { entries, size });
         }
@@ -139,19 +147,19 @@ impl InflightRegion {
     }
 
     /// Makes the record valid, as the last step of a new record.
-    pub(super) fn validate(&self) {
+    pub(super) fn mark_valid(&self) {
         self.store_u16(DESC_NUM, self.entries);
-        self.store_u16(VERSION, VERSION_1);
+        self.store_u16(VERSION_OFFSET, VERSION_1);
     }
 
     /// Version and number of entries as the lower half of their word.
-    pub(super) fn used_form(&self) -> u64 {
+    pub(super) fn version_and_entries(&self) -> u64 {
         u64::from(VERSION_1) | u64::from(self.entries) << 16
     }
 
     /// Offset of an entry, in a format whose entries (and header) have `BYTES`.
     #[inline(always)]
-    pub(super) fn entry<const BYTES: usize>(&self, index: u16) -> usize {
+    pub(super) fn entry_offset<const BYTES: usize>(&self, index: u16) -> usize {
         assert!(
             index < self.entries,
             "entries are checked when they are read"
@@ -160,7 +168,7 @@ impl InflightRegion {
     }
 
     /// Whether the entry at `offset` is the head of a chain that is in flight.
-    pub(super) fn in_flight(&self, offset: usize) -> bool {
+    pub(super) fn is_in_flight(&self, offset: usize) -> bool {
         self.u8_at(offset).load(Ordering::Acquire) == 1
     }
 
@@ -173,12 +181,12 @@ impl InflightRegion {
     }
 
     #[inline]
-    pub(super) fn u16(&self, offset: usize) -> u16 {
+    pub(super) fn load_u16(&self, offset: usize) -> u16 {
         u16::from_le(self.u16_at(offset).load(Ordering::Acquire))
     }
 
     #[inline]
-    pub(super) fn u64(&self, offset: usize) -> u64 {
+    pub(super) fn load_u64(&self, offset: usize) -> u64 {
         u64::from_le(self.u64_at(offset).load(Ordering::Acquire))
     }
 

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::position::Position;
 use crate::descriptor::DESCRIPTOR_LEN_BYTES;
-use crate::error::{Ring, RingError};
-use crate::layout::{MAX_QUEUE_SIZE, RingLayout, find};
+use crate::error::{RingError, RingPart};
+use crate::layout::{MAX_QUEUE_SIZE, RingLayout, find_ring_part};
 use crate::memory::GuestMemory;
 
 /// `VIRTQ_DESC_F_AVAIL`: in a descriptor that the driver made available, its wrap counter.
@@ -95,11 +95,22 @@ impl PackedView {
         }
         let desc_len = usize::from(DESCRIPTOR_LEN_BYTES) * usize::from(size);
         // Alignments: the table in section 2.8.10.1.
-        let (desc, desc_owner) = find(memory, Ring::DescriptorRing, layout.desc, desc_len, 16)?;
-        let (driver, driver_owner) =
-            find(memory, Ring::DriverEvent, layout.avail, EVENT_LEN_BYTES, 4)?;
-        let (device, device_owner) =
-            find(memory, Ring::DeviceEvent, layout.used, EVENT_LEN_BYTES, 4)?;
+        let (desc, desc_owner) =
+            find_ring_part(memory, RingPart::DescriptorRing, layout.desc, desc_len, 16)?;
+        let (driver, driver_owner) = find_ring_part(
+            memory,
+            RingPart::DriverEvent,
+            layout.avail,
+            EVENT_LEN_BYTES,
+            4,
+        )?;
+        let (device, device_owner) = find_ring_part(
+            memory,
+            RingPart::DeviceEvent,
+            layout.used,
+            EVENT_LEN_BYTES,
+            4,
+        )?;
         Ok(PackedView {
             desc,
             driver,

@@ -14,10 +14,10 @@ impl PackedRing {
     /// them. They are compared by buffer ID, which a driver uses for one chain at a time.
     #[must_use]
     pub fn unpop_all(&mut self, chains: &[ChainId]) -> Option<Vec<ChainId>> {
-        let by_name = |chain: &ChainId| (chain.id, chain.descriptors);
-        let mut expected: Vec<_> = chains.iter().map(by_name).collect();
-        let in_order = self.taken_last();
-        let mut last: Vec<_> = in_order.iter().map(by_name).collect();
+        let id_and_length = |chain: &ChainId| (chain.id, chain.descriptors);
+        let mut expected: Vec<_> = chains.iter().map(id_and_length).collect();
+        let in_order = self.unpublished_chains();
+        let mut last: Vec<_> = in_order.iter().map(id_and_length).collect();
         expected.sort_unstable();
         last.sort_unstable();
         if last != expected || self.unpublished != 0 {
@@ -30,7 +30,7 @@ impl PackedRing {
 
     /// The chains from the position of the guest's next used entry on. The driver may change the ring: its content only decides
     /// whether the chains can be returned.
-    fn taken_last(&self) -> Vec<ChainId> {
+    fn unpublished_chains(&self) -> Vec<ChainId> {
         let mut chains = Vec::new();
         let (mut at, mut descriptors) = (self.published, 0);
         for _ in 0..self.taken {

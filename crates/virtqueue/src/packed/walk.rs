@@ -1,4 +1,4 @@
-//! Walk of a packed queue's descriptor chain, to host segments.
+//! Reader of the descriptor chains of a packed queue, as host segments.
 //!
 //! A chain is one indirect descriptor, or descriptors that follow each other in the ring
 //! (section 2.8.6); those of an indirect table are in order and need no flags (section 2.8.7). A chain cannot have a loop; it can only
@@ -6,27 +6,28 @@
 
 use super::position::Position;
 use super::ring::{PackedDescriptor, PackedView};
-use crate::buffers::{Buffers, Table};
+use crate::buffers::{BufferTranslator, IndirectTable};
 use crate::chain::Chain;
 use crate::descriptor::{F_INDIRECT, F_NEXT, F_WRITE};
 use crate::error::RingError;
 use crate::memory::GuestMemory;
 
 /// Reader of chains.
-pub(super) struct Walk<'a> {
+pub(super) struct ChainReader<'a> {
     pub ring: &'a PackedView,
     pub memory: &'a GuestMemory,
-    pub buffers: Buffers<'a>,
+    pub buffers: BufferTranslator<'a>,
+    /// Whether indirect tables were negotiated.
     pub indirect: bool,
     /// Descriptors of the ring that the device has: they are in no new chain.
     pub taken: u16,
 }
 
-impl Walk<'_> {
+impl ChainReader<'_> {
     /// Appends the segments of the chain that begins at `start` with the descriptor `first`. Returns
     /// the buffer ID, which its last descriptor has, and the number of its descriptors.
     #[inline(always)]
-    pub fn chain(
+    pub fn read_chain(
         &mut self,
         start: Position,
         first: PackedDescriptor,
@@ -34,20 +35,20 @@ impl Walk<'_> {
     ) -> Result<(u16, u16), RingError> {
         let size = self.ring.size();
         if self.taken >= size {
-            return Err(Self::too_long(self.ring, self.taken));
+            return Err(Self::too_many_descriptors(self.ring, self.taken));
         }
         if first.flags & F_INDIRECT != 0 {
-            self.indirect_table(start.index, &first, chain)?;
+            self.append_indirect_table(start.index, &first, chain)?;
             return Ok((first.id, 1));
         }
         let (mut at, mut descriptor, mut count) = (start, first, 1);
         loop {
-            self.buffer(at.index, &descriptor, chain)?;
+            self.append_buffer(at.index, &descriptor, chain)?;
             if descriptor.flags & F_NEXT == 0 {
                 return Ok((descriptor.id, count));
             }
             if count >= size - self.taken {
-                return Err(Self::too_long(self.ring, self.taken));
+                return Err(Self::too_many_descriptors(self.ring, self.taken));
             }
             at = at.advance(1, size);
             count += 1;
@@ -64,7 +65,7 @@ impl Walk<'_> {
     }
 
     /// Appends the segments of a chain from a copy of its descriptors, which is not trusted.
-    pub fn recorded(
+    pub fn read_recorded_chain(
         &mut self,
         descriptors: &[PackedDescriptor],
         chain: &mut Chain,
@@ -72,13 +73,13 @@ impl Walk<'_> {
         if let [table] = descriptors
             && table.flags & F_INDIRECT != 0
         {
-            return self.indirect_table(0, table, chain);
+            return self.append_indirect_table(0, table, chain);
         }
         for (index, descriptor) in (0..).zip(descriptors) {
             if descriptor.flags & F_INDIRECT != 0 {
                 return Err(RingError::IndirectInChain { index });
             }
-            self.buffer(index, descriptor, chain)?;
+            self.append_buffer(index, descriptor, chain)?;
         }
         Ok(())
     }
@@ -86,7 +87,7 @@ impl Walk<'_> {
     /// Appends the segments of an indirect table. In it, no flag but WRITE means anything, and in
     /// the descriptor that refers to it, WRITE does not (section 2.8.7).
     #[inline(always)]
-    fn indirect_table(
+    fn append_indirect_table(
         &mut self,
         index: u16,
         table: &PackedDescriptor,
@@ -98,16 +99,17 @@ impl Walk<'_> {
         if table.flags & F_NEXT != 0 {
             return Err(RingError::IndirectWithNext { index });
         }
-        let table = Table::find(self.buffers, table.addr, table.len)?;
+        let table = IndirectTable::find(self.buffers, table.addr, table.len)?;
         for index in 0..table.size() {
             let descriptor = PackedDescriptor::from_words(table.words(self.memory, index)?);
-            self.buffer(index, &descriptor, chain)?;
+            self.append_buffer(index, &descriptor, chain)?;
         }
         Ok(())
     }
 
+    /// Appends the segments of the buffer of one descriptor.
     #[inline(always)]
-    fn buffer(
+    fn append_buffer(
         &mut self,
         index: u16,
         descriptor: &PackedDescriptor,
@@ -118,8 +120,9 @@ impl Walk<'_> {
         self.buffers.append(index, addr, len, writable, chain)
     }
 
+    /// The error of a chain that is longer than what the driver has of the ring.
     #[cold]
-    fn too_long(ring: &PackedView, taken: u16) -> RingError {
+    fn too_many_descriptors(ring: &PackedView, taken: u16) -> RingError {
         RingError::TooManyDescriptors {
             size: ring.size(),
             taken,

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use crate::descriptor::{DESCRIPTOR_LEN_BYTES, Descriptor, read_aligned_words};
-use crate::error::{Ring, RingError};
-use crate::layout::{MAX_QUEUE_SIZE, RingFeatures, RingLayout, find};
+use crate::error::{RingError, RingPart};
+use crate::layout::{MAX_QUEUE_SIZE, RingFeatures, RingLayout, find_ring_part};
 use crate::memory::GuestMemory;
 
 // Offsets of `struct virtq_avail` (section 2.7.6) and `struct virtq_used` (section 2.7.8). Both
@@ -61,9 +61,11 @@ impl RingView {
         let avail_len = ENTRIES + AVAIL_ENTRY_LEN_BYTES * entries + event;
         let used_len = used_len_bytes(size, features.event_idx);
         // Alignments: the table in section 2.7.
-        let (desc, desc_owner) = find(memory, Ring::Descriptors, layout.desc, desc_len, 16)?;
-        let (avail, avail_owner) = find(memory, Ring::Available, layout.avail, avail_len, 2)?;
-        let (used, used_owner) = find(memory, Ring::Used, layout.used, used_len, 4)?;
+        let (desc, desc_owner) =
+            find_ring_part(memory, RingPart::Descriptors, layout.desc, desc_len, 16)?;
+        let (avail, avail_owner) =
+            find_ring_part(memory, RingPart::Available, layout.avail, avail_len, 2)?;
+        let (used, used_owner) = find_ring_part(memory, RingPart::Used, layout.used, used_len, 4)?;
         let _owners = [desc_owner, avail_owner, used_owner];
         Ok(RingView {
             desc,
