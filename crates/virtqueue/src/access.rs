@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::memory::GuestMemory;
 
 impl GuestMemory {
-    /// The first piece of `len` bytes at `guest_addr`: its host address, and how many of the bytes are
+    /// The first contiguous part of `len` bytes at `guest_addr`: its host address, and how many of the bytes are
     /// there, at least one. The rest begins behind it, in the next region if there is one. `None` when `guest_addr` is in no region,
     /// or `len` is 0.
     ///
     /// The pointer is good as long as this memory lives.
-    pub fn piece(&self, guest_addr: u64, len: u64) -> Option<(NonNull<u8>, u64)> {
+    pub fn first_contiguous_part(&self, guest_addr: u64, len: u64) -> Option<(NonNull<u8>, u64)> {
         self.first_contiguous_part_near(&mut 0, guest_addr, len)
             .filter(|(_, here)| *here != 0)
     }
@@ -57,7 +57,7 @@ impl GuestMemory {
         len: usize,
         mut on_part: impl FnMut(NonNull<u8>, usize, usize),
     ) -> bool {
-        match self.piece(guest_addr, len as u64) {
+        match self.first_contiguous_part(guest_addr, len as u64) {
             // The usual case.
             Some((host, here)) if here == len as u64 => {
                 on_part(host, 0, len);
@@ -79,7 +79,7 @@ impl GuestMemory {
             let mut done = 0;
             while done < len {
                 let at = guest_addr.checked_add(done as u64)?;
-                let (host, here) = self.piece(at, (len - done) as u64)?;
+                let (host, here) = self.first_contiguous_part(at, (len - done) as u64)?;
                 let here = usize::try_from(here).ok()?;
                 on_part(host, done, here);
                 done += here;
@@ -118,7 +118,7 @@ mod tests {
         let mut data = [0; 6];
         assert!(memory.read(0x1ffd, &mut data));
         assert_eq!(&data, b"\0disk\0");
-        let (_, here) = memory.piece(0x1ffe, 4).unwrap();
+        let (_, here) = memory.first_contiguous_part(0x1ffe, 4).unwrap();
         assert_eq!(here, 2);
         test.check_canaries();
     }
@@ -137,6 +137,6 @@ mod tests {
         assert_eq!(test.read(u64::MAX - 1, 1), [0]);
         assert!(memory.write(u64::MAX - 3, b"disk"), "up to the last byte");
         assert!(memory.read(0x5000, &mut []), "nothing is everywhere");
-        assert!(memory.piece(0x1000, 0).is_none());
+        assert!(memory.first_contiguous_part(0x1000, 0).is_none());
     }
 }

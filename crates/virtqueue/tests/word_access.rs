@@ -64,7 +64,7 @@ unsafe fn step_through(action: impl FnOnce() -> bool, mut look: impl FnMut()) ->
 fn a_word_that_was_taken_out_does_not_come_back() {
     let test = TestMemory::with_regions(&[(0x1000, 0x1000)]);
     let memory = test.guest_memory();
-    let (host, _) = memory.piece(0x1100, 4).unwrap();
+    let (host, _) = memory.first_contiguous_part(0x1100, 4).unwrap();
     // SAFETY: four aligned bytes that the memory has for as long as it is there; both processes access them as a word.
     let word = unsafe { AtomicU32::from_ptr(host.cast().as_ptr()) };
     // Its length is no constant, as in a device that has it from an instruction of the guest's.

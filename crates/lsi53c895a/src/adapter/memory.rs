@@ -80,7 +80,7 @@ impl Memory {
 
     /// The contiguous part of `len` bytes at an address; `None` if the first is not mapped.
     pub fn piece(&self, addr: u64, len: usize) -> Option<(NonNull<u8>, usize)> {
-        let (host, here) = self.map.memory().piece(addr, len as u64)?;
+        let (host, here) = self.map.memory().first_contiguous_part(addr, len as u64)?;
         Some((host, usize::try_from(here).unwrap_or(len)))
     }
 
