@@ -231,7 +231,7 @@ impl Vring {
     /// queue again.
     pub fn forget_inflight(&mut self) {
         if let Some(inflight) = self.inflight.take() {
-            inflight.forget();
+            inflight.clear_if_idle();
         }
     }
 

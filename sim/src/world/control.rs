@@ -236,7 +236,7 @@ impl World {
                 if reported {
                     (known.base, known.clean) = (Some(base), true);
                     if let Some(record) = &known.record {
-                        record.region().forget();
+                        record.region().clear_if_idle();
                     }
                 }
                 if let Some(daemon) = &mut self.daemon {

@@ -92,7 +92,7 @@ impl InflightRegion {
     }
 
     /// Clears the record if nothing is in flight: the next start uses the front-end's base.
-    pub fn forget(&self) {
+    pub fn clear_if_idle(&self) {
         let in_flight = |index| {
             self.is_in_flight(match self.packed {
                 true => self.entry_offset::<PACKED_ENTRY_BYTES>(index),

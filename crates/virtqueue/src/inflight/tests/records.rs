@@ -150,12 +150,12 @@ fn a_queue_with_a_cleared_record_starts_at_the_front_ends_base() {
         let mut device = outside.device(base).unwrap();
         outside.ask(2);
         device.take(&outside);
-        outside.region().forget();
+        outside.region().clear_if_idle();
         let mut device = outside.device(other).unwrap();
         assert!(device.queue.has_recovered(), "it was in flight");
         finish(&mut outside, &mut device, &mut Random(1));
         // With nothing in flight.
-        outside.region().forget();
+        outside.region().clear_if_idle();
         let device = outside.device(other).unwrap();
         assert_eq!(device.queue.next_avail(), other);
     }

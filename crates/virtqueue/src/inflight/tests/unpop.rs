@@ -46,7 +46,7 @@ fn returned_chains_are_popped_again_wherever_the_device_is_killed() {
             let ended = ended_after_stores(stores, || {
                 assert!(device.queue.unpop_all(&chains));
                 // The front-end hears of it: the record has done its work.
-                outside.region().forget();
+                outside.region().clear_if_idle();
                 device.queue.base()
             });
             if let Some(base) = ended {
