@@ -201,13 +201,13 @@ impl Vring {
     #[cold]
     fn has_recovered_requests(&self) -> bool {
         let stays = self.parked_at_stop == ParkedAtStop::Record && !self.enabled;
-        self.device.chains_are_requests() && !stays && self.ring.has_recovered()
+        self.device.chains_are_requests() && !stays && self.ring.has_recovered_chains()
     }
 
     /// Begins to stop it: no new requests are admitted. Its base is sent to `reply` once it has drained.
     pub fn begin_stop(&mut self, reply: Sender<u32>) {
         self.stopping = Some(reply);
-        self.ring.finish();
+        self.ring.stop_popping_ring();
         self.end_admissions_if_finished();
     }
 

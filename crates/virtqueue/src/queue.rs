@@ -173,14 +173,14 @@ impl Queue {
             Some(recorder) => recorder.unpop_all(&mut self.ring, chains),
         };
         if returned {
-            self.leave(chains);
+            self.leave_unpushed(chains);
         }
         returned
     }
 
     /// Leaves chains unpushed, in the ring or in the in-flight region. The pages of their buffers are marked, since the device may
     /// have written to them before it failed.
-    pub fn leave(&mut self, chains: &[ChainId]) {
+    pub fn leave_unpushed(&mut self, chains: &[ChainId]) {
         if let Some(dirty) = &mut self.dirty {
             for chain in chains {
                 dirty.mark_chain(*chain, &mut self.ring);
@@ -201,7 +201,7 @@ impl Queue {
     pub fn enable_kicks(&mut self) -> bool {
         let available = self.ring.enable_kicks();
         self.mark_ring();
-        available || self.has_recovered()
+        available || self.has_recovered_chains()
     }
 
     /// Whether there is a chain to pop: cheap, for polling. Also true when the available index is invalid, so that
@@ -215,14 +215,14 @@ impl Queue {
     }
 
     /// Stops popping the ring: only recovered chains are popped from now on.
-    pub fn finish(&mut self) {
+    pub fn stop_popping_ring(&mut self) {
         if let Some(recorder) = &mut self.recorder {
             recorder.stop_popping_ring();
         }
     }
 
     /// Whether there are recovered chains, in flight when the queue was started, that were not popped yet.
-    pub fn has_recovered(&self) -> bool {
+    pub fn has_recovered_chains(&self) -> bool {
         let recorder = self.recorder.as_ref();
         recorder.is_some_and(|recorder| recorder.recovered_count() > 0)
     }

@@ -176,7 +176,7 @@ impl QueueDevice for BlkQueue {
         let recorded = how == ParkedAtStop::Record && cx.ring.has_recorder();
         let kept = recorded || cx.ring.unpop_all(&chains);
         if recorded {
-            cx.ring.leave(&chains);
+            cx.ring.leave_unpushed(&chains);
             tracing::info!(
                 queue = queue.name().to_string(),
                 requests = chains.len(),
