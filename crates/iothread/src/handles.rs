@@ -139,7 +139,10 @@ impl VringHandle {
 
     /// Sends its device a command. The answer is received, or its sender is dropped with the queue.
     #[must_use]
-    pub fn begin_device<T>(&self, command: impl FnOnce(Sender<T>) -> DeviceCommand) -> Receiver<T> {
+    pub fn begin_device_command<T>(
+        &self,
+        command: impl FnOnce(Sender<T>) -> DeviceCommand,
+    ) -> Receiver<T> {
         let (reply, answer) = mpsc::channel();
         // An iothread that is gone has taken the queue with it.
         let _ = self

@@ -110,7 +110,7 @@ impl Target for BlkTarget {
             node: node.get(),
         };
         self.queues.start(index, setup, device, move |queue| {
-            queue.begin_device(|reply| DeviceCommand::SetNode(node.get(), reply))
+            queue.begin_device_command(|reply| DeviceCommand::SetNode(node.get(), reply))
         })
     }
 }

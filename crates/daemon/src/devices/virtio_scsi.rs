@@ -221,8 +221,9 @@ impl Target for ScsiTarget {
             disks: controller.queue_disks(index),
         });
         self.queues.start(index, setup, device, move |queue| {
-            queue
-                .begin_device(|reply| DeviceCommand::SetDisks(controller.queue_disks(index), reply))
+            queue.begin_device_command(|reply| {
+                DeviceCommand::SetDisks(controller.queue_disks(index), reply)
+            })
         })
     }
 }

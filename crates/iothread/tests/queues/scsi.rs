@@ -358,7 +358,8 @@ fn added_and_removed_disks_are_reported_to_the_guest() {
         }
         change();
         for vring in &vrings {
-            let set = vring.begin_device(|reply| DeviceCommand::SetDisks(disks.to_vec(), reply));
+            let set =
+                vring.begin_device_command(|reply| DeviceCommand::SetDisks(disks.to_vec(), reply));
             set.recv().unwrap();
             vring.send(QueueCommand::Enable(true));
         }

@@ -42,7 +42,7 @@ fn routes(faults: &Arc<Faults>) -> usize {
 fn exchange(vrings: &[VringHandle], disks: &mut [ScsiDisk], node: &Arc<Node>) -> Vec<Receiver<()>> {
     disks[0].node = node.clone();
     let set = |vring: &VringHandle| {
-        vring.begin_device(|reply| DeviceCommand::SetDisks(disks.to_vec(), reply))
+        vring.begin_device_command(|reply| DeviceCommand::SetDisks(disks.to_vec(), reply))
     };
     let exchanged = vrings.iter().map(set).collect();
     vrings.iter().for_each(reached);
