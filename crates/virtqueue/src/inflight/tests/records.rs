@@ -152,7 +152,7 @@ fn a_queue_with_a_cleared_record_starts_at_the_front_ends_base() {
         device.take(&outside);
         outside.region().clear_if_idle();
         let mut device = outside.device(other).unwrap();
-        assert!(device.queue.has_recovered(), "it was in flight");
+        assert!(device.queue.has_recovered_chains(), "it was in flight");
         finish(&mut outside, &mut device, &mut Random(1));
         // With nothing in flight.
         outside.region().clear_if_idle();

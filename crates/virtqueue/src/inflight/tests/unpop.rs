@@ -79,7 +79,7 @@ fn only_chains_that_were_popped_last_are_returned() {
         assert!(outside.region().is_recorded());
         // What was in flight before is not behind the others in the ring.
         let mut next = outside.device(stands).unwrap();
-        assert!(next.queue.has_recovered());
+        assert!(next.queue.has_recovered_chains());
         assert!(!next.queue.unpop_all(&[]));
         assert!(next.take(&outside).is_some());
         assert!(!next.queue.unpop_all(&held(&next)));
