@@ -57,7 +57,7 @@ impl ObservedQueue {
     }
 
     fn observe(&mut self) {
-        self.queue.observe(Box::new(Sender(self.chains.clone())));
+        self.queue.set_observer(Box::new(Sender(self.chains.clone())));
     }
 
     /// Goes on with another queue of the same driver. What the device has stays so.
@@ -92,11 +92,11 @@ impl Chains {
 }
 
 impl Observer for Sender {
-    fn popped(&mut self, id: ChainId, chain: &Chain) {
+    fn on_popped(&mut self, id: ChainId, chain: &Chain) {
         self.0.lock().expect("no panic").popped(id, chain);
     }
 
-    fn pushed(&mut self, id: ChainId, written_bytes: u32) {
+    fn on_pushed(&mut self, id: ChainId, written_bytes: u32) {
         self.0.lock().expect("no panic").pushed(id, written_bytes);
     }
 }

@@ -7,10 +7,10 @@ use crate::chain::{Chain, ChainId};
 /// Callbacks of a fuzz target for chains that are popped and pushed.
 pub trait Observer: Send {
     /// A chain was popped, and the device is about to see it.
-    fn popped(&mut self, id: ChainId, chain: &Chain);
+    fn on_popped(&mut self, id: ChainId, chain: &Chain);
 
     /// The device pushes a chain.
-    fn pushed(&mut self, id: ChainId, written_bytes: u32);
+    fn on_pushed(&mut self, id: ChainId, written_bytes: u32);
 }
 
 impl fmt::Debug for dyn Observer {

@@ -123,7 +123,7 @@ impl Queue {
         }
         #[cfg(feature = "observer")]
         if let Some(observer) = &mut self.observer {
-            observer.popped(id, chain);
+            observer.on_popped(id, chain);
         }
         Ok(Some(id))
     }
@@ -134,7 +134,7 @@ impl Queue {
     pub fn push(&mut self, chain: ChainId, written_bytes: u32) {
         #[cfg(feature = "observer")]
         if let Some(observer) = &mut self.observer {
-            observer.pushed(chain, written_bytes);
+            observer.on_pushed(chain, written_bytes);
         }
         if let Some(dirty) = &mut self.dirty {
             dirty.mark_chain(chain, &mut self.ring);
@@ -263,7 +263,7 @@ impl Queue {
 
     /// Calls `observer` for each chain that is popped or pushed.
     #[cfg(feature = "observer")]
-    pub fn observe(&mut self, observer: Box<dyn Observer>) {
+    pub fn set_observer(&mut self, observer: Box<dyn Observer>) {
         self.observer = Some(observer);
     }
 
