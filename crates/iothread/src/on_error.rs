@@ -40,6 +40,7 @@ impl ErrorAction {
 }
 
 impl OnError {
+    /// The action of this policy on an error.
     pub(crate) fn action(self, errno: Errno) -> ErrorAction {
         match self {
             // The guest's memory was unmapped. A retry cannot help.

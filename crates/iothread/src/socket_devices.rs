@@ -44,6 +44,7 @@ pub(crate) struct RunningSocketDevice {
 }
 
 impl RunningSocketDevice {
+    /// A socket device that is not watched yet, with its disks and its index.
     pub fn new(device: Box<dyn SocketDevice>, disks: Vec<AttachedDisk>, source_index: u32) -> Self {
         RunningSocketDevice {
             descriptors_generation: device.descriptors_generation(),
@@ -272,6 +273,7 @@ pub(crate) struct SocketDevices {
 }
 
 impl SocketDevices {
+    /// Adds a socket device, under its index.
     pub fn add(&mut self, running: RunningSocketDevice) {
         let source_index = running.source_index as usize;
         if self.devices.len() <= source_index {

@@ -46,6 +46,7 @@ pub(crate) struct DirtyTracker {
 }
 
 impl DirtyTracker {
+    /// A tracker that knows no chain in flight: those are read again when they are pushed.
     pub fn new(log: QueueLog, memory: Arc<GuestMemory>) -> Self {
         DirtyTracker {
             log,

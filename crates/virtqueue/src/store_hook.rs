@@ -22,6 +22,7 @@ pub(crate) fn before_store() {
     run_hook();
 }
 
+/// Runs the hook of this thread, if there is one.
 #[cfg(any(test, feature = "simulation"))]
 fn run_hook() {
     // Removed while it runs, and for good once it has ended the process.

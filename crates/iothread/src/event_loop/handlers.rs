@@ -101,18 +101,18 @@ impl<H: Copy, D> Handlers<H, D> {
     /// The tag of a live handler; `None` for one that was deleted.
     #[must_use]
     pub fn get(&self, id: HandlerId) -> Option<H> {
-        self.entry(id).map(|(_, handler)| handler)
+        self.live_entry(id).map(|(_, handler)| handler)
     }
 
     /// The descriptor of a live handler.
     #[must_use]
     pub fn fd(&self, id: HandlerId) -> Option<&D> {
-        self.entry(id).map(|(fd, _)| fd)
+        self.live_entry(id).map(|(fd, _)| fd)
     }
 
     /// Deletes a handler and returns its descriptor; `None` when it was deleted before.
     pub fn remove(&mut self, id: HandlerId) -> Option<D> {
-        self.entry(id)?;
+        self.live_entry(id)?;
         let (generation, place) = &mut self.slots[id.slot as usize];
         *generation = generation.wrapping_add(1);
         let freed = std::mem::replace(
@@ -129,7 +129,8 @@ impl<H: Copy, D> Handlers<H, D> {
         }
     }
 
-    fn entry(&self, id: HandlerId) -> Option<(&D, H)> {
+    /// The descriptor and the tag of a handler; `None` when it was removed.
+    fn live_entry(&self, id: HandlerId) -> Option<(&D, H)> {
         match self.slots.get(id.slot as usize) {
             Some((generation, Slot::Used { fd, handler })) if *generation == id.generation => {
                 Some((fd, *handler))

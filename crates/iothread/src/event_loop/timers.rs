@@ -60,7 +60,7 @@ impl<T: Copy> Timers<T> {
 
     /// Cancels a timer; false when it has expired or was cancelled before.
     pub fn cancel(&mut self, id: TimerId) -> bool {
-        let cancelled = self.take(id).is_some();
+        let cancelled = self.remove(id).is_some();
         if self.heap.len() > 2 * self.live + LEFTOVERS_TOLERATED {
             let slots = &self.slots;
             self.heap.retain(|Reverse((_, id))| is_live(slots, *id));
@@ -86,7 +86,7 @@ impl<T: Copy> Timers<T> {
             return None;
         }
         let Reverse((_, id)) = self.heap.pop()?;
-        self.take(id)
+        self.remove(id)
     }
 
     /// Whether no timer is set.
@@ -95,18 +95,20 @@ impl<T: Copy> Timers<T> {
         self.live == 0
     }
 
-    fn take(&mut self, id: TimerId) -> Option<T> {
+    /// Removes a timer, and frees its slot; `None` if it has expired or was cancelled.
+    fn remove(&mut self, id: TimerId) -> Option<T> {
         if !is_live(&self.slots, id) {
             return None;
         }
-        let (generation, place) = &mut self.slots[id.slot as usize];
+        let (generation, timer) = &mut self.slots[id.slot as usize];
         *generation = generation.wrapping_add(1);
         self.free.push(id.slot);
         self.live -= 1;
-        place.take()
+        timer.take()
     }
 }
 
+/// Whether the timer is still set.
 fn is_live<T>(slots: &[(u32, Option<T>)], id: TimerId) -> bool {
     matches!(slots.get(id.slot as usize), Some((generation, Some(_))) if *generation == id.generation)
 }
