@@ -23,7 +23,7 @@ pub struct DeviceState {
 impl Device {
     /// Its state, for the process that takes over.
     #[must_use]
-    pub fn hand_over(&self) -> DeviceState {
+    pub fn save_state(&self) -> DeviceState {
         let events = lock(&self.events);
         DeviceState {
             sense_bytes: self.sense_bytes.load(Ordering::Relaxed),
@@ -34,7 +34,7 @@ impl Device {
     }
 
     /// Restores the state of another process's device. No queue runs.
-    pub fn take_over(&self, handed: &DeviceState) {
+    pub fn restore_state(&self, handed: &DeviceState) {
         self.sense_bytes
             .store(handed.sense_bytes, Ordering::Relaxed);
         self.cdb_bytes.store(handed.cdb_bytes, Ordering::Relaxed);

@@ -24,7 +24,7 @@ pub(crate) fn describe(export: &Export, fds: &mut OutgoingFds) -> Result<Value, 
         }
     }
     let device = export.controller.as_ref();
-    let device = device.map(|controller| device_to_json(&controller.device().hand_over()));
+    let device = device.map(|controller| device_to_json(&controller.device().save_state()));
     Ok(json!({"device": device, "units": units}))
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn restore(
 ) -> Result<(), &'static str> {
     if let Some(controller) = &export.controller {
         let device = device_from_json(&json["device"])?;
-        controller.device().take_over(&device);
+        controller.device().restore_state(&device);
     }
     let mut described = read_list(&json["units"])?.iter();
     for disk in &export.disks {
