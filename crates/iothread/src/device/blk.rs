@@ -59,7 +59,7 @@ impl BlkQueue {
             let read = self.queue.is_read(parked.slot);
             reports.export.report_guest_error(read, parked.errno);
         }
-        self.queue.give_up(cx.ring, parked.slot, cx.now);
+        self.queue.answer_as_failed(cx.ring, parked.slot, cx.now);
     }
 }
 

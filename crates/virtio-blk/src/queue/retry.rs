@@ -42,7 +42,7 @@ impl Queue {
     }
 
     /// Answers a block request that the disk has failed, and all that was merged into it, as failed.
-    pub fn give_up(&mut self, ring: &mut virtqueue::Queue, slot: u32, now: u64) {
+    pub fn answer_as_failed(&mut self, ring: &mut virtqueue::Queue, slot: u32, now: u64) {
         self.answer_merged(ring, slot, Status::IoErr, now);
         self.has_unpublished = true;
     }
