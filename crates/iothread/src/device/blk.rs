@@ -77,7 +77,7 @@ fn answer_or_park(
     match reports.export.report_failure(queue.is_read(slot), errno) {
         ErrorAction::Ignore => Some(Status::Ok),
         ErrorAction::Stop => {
-            let requests = u32::try_from(queue.merged(slot).count()).unwrap_or(u32::MAX);
+            let requests = u32::try_from(queue.merged_slots(slot).count()).unwrap_or(u32::MAX);
             let request = ParkedRequest {
                 slot,
                 requests,
@@ -168,7 +168,10 @@ impl QueueDevice for BlkQueue {
     /// the ring if no other requests were popped after the first of them, and are answered as failed if some were.
     fn on_stop(&mut self, how: ParkedAtStop, mut cx: QueueContext<'_>) {
         let queue = &self.queue;
-        let slots = self.parked.slots().flat_map(|slot| queue.merged(slot));
+        let slots = self
+            .parked
+            .slots()
+            .flat_map(|slot| queue.merged_slots(slot));
         let chains: Vec<_> = slots.map(|slot| queue.chain(slot)).collect();
         if chains.is_empty() {
             return;
@@ -214,7 +217,10 @@ impl QueueDevice for BlkQueue {
 
     fn report_late(&self, after: u64, until: u64, now: u64, reports: &QueueReports) {
         let queue = &self.queue;
-        let parked = self.parked.slots().flat_map(|slot| queue.merged(slot));
+        let parked = self
+            .parked
+            .slots()
+            .flat_map(|slot| queue.merged_slots(slot));
         let parked: Vec<u32> = parked.collect();
         let (requests, oldest) =
             queue.count_admitted_between(after, until, |slot| parked.contains(&slot));

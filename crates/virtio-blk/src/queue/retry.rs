@@ -20,7 +20,7 @@ pub enum Retried {
 
 impl Queue {
     /// The slots of the guest's requests that were merged into this block request, its own first.
-    pub fn merged(&self, slot: u32) -> impl Iterator<Item = u32> {
+    pub fn merged_slots(&self, slot: u32) -> impl Iterator<Item = u32> {
         let mut next = slot;
         std::iter::from_fn(move || {
             let slot = (next != NO_SLOT).then_some(next)?;
