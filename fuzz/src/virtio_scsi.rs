@@ -316,9 +316,9 @@ impl Rig {
                         self.queue.end_admissions();
                     }
                 }
-                QueueMessage::Cancelled(outcome) => {
-                    self.control.cancelled(&mut control.ring.queue, &outcome)
-                }
+                QueueMessage::Cancelled(outcome) => self
+                    .control
+                    .complete_function(&mut control.ring.queue, &outcome),
                 QueueMessage::Events => {}
             }
         }

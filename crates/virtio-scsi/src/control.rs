@@ -245,7 +245,7 @@ impl ControlQueue {
     }
 
     /// Completes a function: no queue has commands of it any more.
-    pub fn cancelled(&mut self, ring: &mut virtqueue::Queue, outcome: &CancelOutcome) {
+    pub fn complete_function(&mut self, ring: &mut virtqueue::Queue, outcome: &CancelOutcome) {
         let found = |pending: &Pending| pending.function == outcome.function;
         let Some(at) = self.pending.iter().position(found) else {
             return;

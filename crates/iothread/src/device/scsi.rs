@@ -292,7 +292,7 @@ impl QueueDevice for ScsiQueue {
                 }
             }
             (Role::Control(queue), QueueMessage::Cancelled(outcome)) => {
-                queue.cancelled(ring, &outcome);
+                queue.complete_function(ring, &outcome);
             }
             // The queue becomes active.
             (Role::Events(_), QueueMessage::Events) => {}

@@ -348,7 +348,8 @@ impl Rig {
             }
             for message in self.control_mail.take() {
                 if let QueueMessage::Cancelled(outcome) = message {
-                    self.control.cancelled(&mut self.control_ring, &outcome);
+                    self.control
+                        .complete_function(&mut self.control_ring, &outcome);
                     idle = false;
                 }
             }

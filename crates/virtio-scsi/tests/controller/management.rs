@@ -215,7 +215,8 @@ fn queries_find_and_end_nothing() {
         bring_mail(&mut rig);
         for message in rig.control_mail.take() {
             if let virtio_scsi::QueueMessage::Cancelled(outcome) = message {
-                rig.control.cancelled(&mut rig.control_ring, &outcome);
+                rig.control
+                    .complete_function(&mut rig.control_ring, &outcome);
             }
         }
         assert_eq!(rig.byte(answer), expected, "{function} {tag}");
