@@ -11,7 +11,7 @@ use crate::address::Address;
 use crate::device::{Device, NEXUS};
 use crate::error::{AdmitError, RequestError};
 use crate::guest_bytes::{copy_from, copy_to};
-use crate::port::{CancelOutcome, CancelScope, Cancellation, Port};
+use crate::port::{CancelOutcome, CancelScope, Cancellation, MessagePort};
 use crate::wire::{
     CONTROL_QUERY_EVENTS, CONTROL_SUBSCRIBE_EVENTS, CONTROL_TMF, EVENTS_ANSWER_BYTES,
     EVENTS_REQUEST_BYTES, Response, TMF_ABORT_TASK, TMF_ABORT_TASK_SET, TMF_BYTES,
@@ -33,7 +33,7 @@ struct Pending {
 /// The control queue.
 pub struct ControlQueue {
     device: Arc<Device>,
-    port: Arc<dyn Port>,
+    port: Arc<dyn MessagePort>,
     size: u16,
     pending: Vec<Pending>,
     functions: u64,
@@ -86,7 +86,7 @@ fn u64_of(bytes: &[u8]) -> (u64, &[u8]) {
 impl ControlQueue {
     /// For a ring of `size` entries; `port` leads to it.
     #[must_use]
-    pub fn new(device: Arc<Device>, size: u16, port: Arc<dyn Port>) -> Self {
+    pub fn new(device: Arc<Device>, size: u16, port: Arc<dyn MessagePort>) -> Self {
         ControlQueue {
             device,
             port,

@@ -8,7 +8,7 @@ use scsi::{AddError, Nexus, Ports, Reset, Target, TransportId, Unit};
 
 use crate::address::Address;
 use crate::event::{Event, PendingEvents};
-use crate::port::{Cancellation, Port, QueueMessage};
+use crate::port::{Cancellation, MessagePort, QueueMessage};
 use crate::wire::{DEFAULT_CDB_BYTES, DEFAULT_SENSE_BYTES, FEATURE_CHANGE, FEATURE_HOTPLUG};
 
 /// The I_T nexus of the only initiator, the guest's driver.
@@ -67,8 +67,8 @@ pub struct Device {
     pub(crate) sense_bytes: AtomicU32,
     pub(crate) cdb_bytes: AtomicU32,
     /// Running request queues.
-    queues: Mutex<Vec<Arc<dyn Port>>>,
-    event_queue: Mutex<Option<Arc<dyn Port>>>,
+    queues: Mutex<Vec<Arc<dyn MessagePort>>>,
+    event_queue: Mutex<Option<Arc<dyn MessagePort>>>,
     pub(crate) events: Mutex<PendingEvents>,
     /// Number of unanswered task management functions.
     pub(crate) functions: AtomicUsize,
@@ -257,11 +257,11 @@ impl Device {
         !lock(&self.events).is_empty()
     }
 
-    pub(crate) fn open_event_queue(&self, port: Arc<dyn Port>) {
+    pub(crate) fn open_event_queue(&self, port: Arc<dyn MessagePort>) {
         *lock(&self.event_queue) = Some(port);
     }
 
-    pub(crate) fn close_event_queue(&self, port: &Arc<dyn Port>) {
+    pub(crate) fn close_event_queue(&self, port: &Arc<dyn MessagePort>) {
         let mut queue = lock(&self.event_queue);
         if queue.as_ref().is_some_and(|queue| Arc::ptr_eq(queue, port)) {
             *queue = None;
@@ -269,12 +269,12 @@ impl Device {
     }
 
     /// Registers a running request queue.
-    pub(crate) fn open_queue(&self, port: Arc<dyn Port>) {
+    pub(crate) fn open_queue(&self, port: Arc<dyn MessagePort>) {
         lock(&self.queues).push(port);
     }
 
     /// Removes a request queue that has stopped.
-    pub(crate) fn close_queue(&self, port: &Arc<dyn Port>) {
+    pub(crate) fn close_queue(&self, port: &Arc<dyn MessagePort>) {
         lock(&self.queues).retain(|queue| !Arc::ptr_eq(queue, port));
     }
 

@@ -8,21 +8,21 @@ use virtqueue::Chain;
 use crate::device::{Device, lock};
 use crate::error::{AdmitError, RequestError};
 use crate::guest_bytes::copy_to;
-use crate::port::Port;
+use crate::port::MessagePort;
 use crate::queue::AdmitContext;
 use crate::wire::{EVENT_BYTES, EVENT_LEN};
 
 /// The event queue: buffers of the driver wait in its ring for events.
 pub struct EventQueue {
     device: Arc<Device>,
-    port: Arc<dyn Port>,
+    port: Arc<dyn MessagePort>,
     answered: bool,
 }
 
 impl EventQueue {
     /// A running event queue that `port` leads to.
     #[must_use]
-    pub fn new(device: Arc<Device>, port: Arc<dyn Port>) -> Self {
+    pub fn new(device: Arc<Device>, port: Arc<dyn MessagePort>) -> Self {
         device.open_event_queue(port.clone());
         EventQueue {
             device,

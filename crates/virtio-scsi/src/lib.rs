@@ -6,7 +6,7 @@
 //! reports units that are added, removed or resized.
 //!
 //! It makes no system call, reads no clock and opens no file. Queues of one [`Device`] may run on different threads: they send
-//! each other messages through a [`Port`], which the caller supplies.
+//! each other messages through a [`MessagePort`], which the caller supplies.
 
 mod address;
 mod command;
@@ -33,6 +33,6 @@ pub use error::{AdmitError, RequestError};
 pub use event::Event;
 pub use event_queue::EventQueue;
 pub use handover::DeviceState;
-pub use port::{CancelOutcome, Cancellation, Port, QueueMessage};
+pub use port::{CancelOutcome, Cancellation, MessagePort, QueueMessage};
 pub use queue::{AdmitContext, Queue, QueueDisk};
 pub use wire::Response;

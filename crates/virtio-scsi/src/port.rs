@@ -25,13 +25,13 @@ pub enum QueueMessage {
 }
 
 /// Delivers messages to a queue, on the thread that runs it. A queue that has ended drops them.
-pub trait Port: Send + Sync {
+pub trait MessagePort: Send + Sync {
     /// Sends a message without waiting.
     fn send(&self, message: QueueMessage);
 }
 
 /// Resumes waiting commands of a queue by a message to it.
-pub(crate) struct TaskResume(pub Arc<dyn Port>);
+pub(crate) struct TaskResume(pub Arc<dyn MessagePort>);
 
 impl Resume for TaskResume {
     fn resume(&self, token: u64) {
@@ -76,7 +76,7 @@ pub struct Cancellation {
     pub(crate) answer: Option<Response>,
     found: AtomicBool,
     function: u64,
-    control: Arc<dyn Port>,
+    control: Arc<dyn MessagePort>,
 }
 
 impl Cancellation {
@@ -84,7 +84,7 @@ impl Cancellation {
         scope: CancelScope,
         answer: Option<Response>,
         function: u64,
-        control: Arc<dyn Port>,
+        control: Arc<dyn MessagePort>,
     ) -> Arc<Self> {
         Arc::new(Cancellation {
             scope,

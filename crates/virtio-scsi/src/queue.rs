@@ -20,7 +20,7 @@ use crate::address::Address;
 use crate::device::{Device, Sizes};
 use crate::error::AdmitError;
 use crate::fast_path::FastPathSizes;
-use crate::port::{Cancellation, Port};
+use crate::port::{Cancellation, MessagePort};
 use crate::slots::Slots;
 use crate::unit_table::UnitTable;
 use cancel::Fence;
@@ -40,7 +40,7 @@ pub struct QueueDisk {
 pub struct Queue {
     name: QueueName,
     device: Arc<Device>,
-    port: Arc<dyn Port>,
+    port: Arc<dyn MessagePort>,
     sizes: Sizes,
     fast_path_sizes: FastPathSizes,
     table: UnitTable,
@@ -88,7 +88,7 @@ impl Queue {
         name: QueueName,
         device: Arc<Device>,
         size: u16,
-        port: Arc<dyn Port>,
+        port: Arc<dyn MessagePort>,
         stats: Arc<QueueStats>,
     ) -> Self {
         device.open_queue(port.clone());

@@ -13,7 +13,7 @@ use virtqueue::ChainId;
 use virtqueue::MAX_QUEUE_SIZE;
 
 use crate::address::Address;
-use crate::port::{Port, TaskResume};
+use crate::port::{MessagePort, TaskResume};
 use crate::wire::{CDB_BYTES, Response};
 
 /// State of a slot.
@@ -141,7 +141,7 @@ pub(crate) struct Slots {
 
 impl Slots {
     /// `size` slots. Commands that wait are resumed through `port`, by the number of their slot.
-    pub fn new(size: u16, port: Arc<dyn Port>) -> Self {
+    pub fn new(size: u16, port: Arc<dyn MessagePort>) -> Self {
         Slots {
             slots: Vec::with_capacity(size.into()),
             free: 0,

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use virtio_scsi::{Port, QueueMessage};
+use virtio_scsi::{MessagePort, QueueMessage};
 use virtqueue::RingFeatures;
 
 use super::SIZE;
@@ -14,7 +14,7 @@ use crate::observed::ObservedQueue;
 #[derive(Default)]
 pub struct PendingMessages(Mutex<Vec<QueueMessage>>);
 
-impl Port for PendingMessages {
+impl MessagePort for PendingMessages {
     fn send(&self, message: QueueMessage) {
         self.0.lock().expect("one thread").push(message);
     }

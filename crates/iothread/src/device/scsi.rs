@@ -10,8 +10,8 @@ use block::{AttachedDisk, Node, SourceIo};
 use engine::{Completion, Errno};
 use telemetry::queue::{Admission, AdmitTime, QueueName, QueueStats};
 use virtio_scsi::{
-    AdmitContext, CONTROL_QUEUE, ControlQueue, EVENT_QUEUE, EventQueue, Port, Queue, QueueDisk,
-    QueueMessage,
+    AdmitContext, CONTROL_QUEUE, ControlQueue, EVENT_QUEUE, EventQueue, MessagePort, Queue,
+    QueueDisk, QueueMessage,
 };
 use virtqueue::Chain;
 
@@ -26,7 +26,7 @@ struct RemoteQueuePort {
     queue_number: u64,
 }
 
-impl Port for RemoteQueuePort {
+impl MessagePort for RemoteQueuePort {
     fn send(&self, message: QueueMessage) {
         let queue_number = self.queue_number;
         let command = DeviceCommand::ToScsi(ScsiMessage {

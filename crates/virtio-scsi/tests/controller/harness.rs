@@ -8,8 +8,8 @@ use libc::iovec;
 use scsi::{Identity, TransportId, Unit, UnitOptions};
 use telemetry::queue::{Admission, QueueName, QueueStats};
 use virtio_scsi::{
-    Address, AdmitContext, AdmitError, ControlQueue, Device, DeviceOptions, EventQueue, Port,
-    Queue, QueueDisk, QueueMessage,
+    Address, AdmitContext, AdmitError, ControlQueue, Device, DeviceOptions, EventQueue,
+    MessagePort, Queue, QueueDisk, QueueMessage,
 };
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{Chain, RingFeatures};
@@ -43,7 +43,7 @@ pub fn disks(addresses: &[Address]) -> Vec<QueueDisk> {
 #[derive(Default)]
 pub struct Mail(pub Mutex<Vec<QueueMessage>>);
 
-impl Port for Mail {
+impl MessagePort for Mail {
     fn send(&self, message: QueueMessage) {
         self.0.lock().unwrap().push(message);
     }
