@@ -35,7 +35,7 @@ pub use data_thread::{DataThread, DataThreadError, DataThreadSettings, IothreadT
 pub use engine::{Completion, Errno};
 pub use handles::{SocketDeviceHandle, VringHandle};
 pub use messages::{
-    DeviceCommand, DeviceSetup, DroppedReports, ExportReports, IoErrors, IoStatus, Message,
+    DeviceCommand, DeviceSetup, DroppedReports, ExportReports, IoStatus, LastIoError, Message,
     ParkedRequests, QueueReports, Report, Reports, Resume, ScsiDisk, ScsiMessage, ScsiSetup,
     SocketDeviceCommand, VringSetup, mailbox,
 };

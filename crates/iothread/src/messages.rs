@@ -17,7 +17,7 @@ use crate::socket_device::SocketDevice;
 pub(crate) use parked_requests::QueueRegistration;
 pub use parked_requests::{IoStatus, ParkedRequests, Resume};
 pub use reports::{
-    DroppedReports, ExportReports, IoErrors, QueueReports, Report, Reports, mailbox,
+    DroppedReports, ExportReports, LastIoError, QueueReports, Report, Reports, mailbox,
 };
 pub use setup::{DeviceSetup, ScsiDisk, ScsiMessage, ScsiSetup, VringSetup};
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use iothread::{DroppedReports, Errno, ErrorAction, IoErrors, Report, Reports};
+use iothread::{DroppedReports, Errno, ErrorAction, LastIoError, Report, Reports};
 use qmp::ServerHandle;
 use serde_json::{Value, json};
 use telemetry::counters::Scale;
@@ -93,7 +93,7 @@ fn run_thread(mailbox: &Receiver<Report>, dropped: &DroppedReports, events: &Ser
 }
 
 /// Logs an error, as rarely as the event is sent.
-fn log_error(errors: &IoErrors, (errno, action): (Errno, ErrorAction)) {
+fn log_error(errors: &LastIoError, (errno, action): (Errno, ErrorAction)) {
     if errno == Errno::FAULT {
         // The guest has removed its memory; no disk has failed.
         return;
@@ -126,7 +126,7 @@ fn log_error(errors: &IoErrors, (errno, action): (Errno, ErrorAction)) {
 }
 
 /// The data of a `BLOCK_IO_ERROR` event.
-fn io_error_event(errors: &IoErrors, (errno, action): (Errno, ErrorAction)) -> Value {
+fn io_error_event(errors: &LastIoError, (errno, action): (Errno, ErrorAction)) -> Value {
     json!({
         "device": "",
         "node-name": errors.node,
@@ -142,14 +142,14 @@ fn io_error_event(errors: &IoErrors, (errno, action): (Errno, ErrorAction)) -> V
 #[derive(Default)]
 struct ErrorThrottle {
     /// Nodes and directions with an error that has not been reported.
-    pending: Vec<Arc<IoErrors>>,
+    pending: Vec<Arc<LastIoError>>,
     /// When the next error of a node and direction may be reported.
     blocked_until: HashMap<(String, bool), Instant>,
 }
 
 impl ErrorThrottle {
     /// Adds a node and direction with a new error.
-    fn add(&mut self, errors: Arc<IoErrors>) {
+    fn add(&mut self, errors: Arc<LastIoError>) {
         self.pending.push(errors);
     }
 
@@ -167,7 +167,7 @@ impl ErrorThrottle {
     fn report_due(
         &mut self,
         now: Instant,
-        mut report: impl FnMut(&IoErrors, (Errno, ErrorAction)),
+        mut report: impl FnMut(&LastIoError, (Errno, ErrorAction)),
     ) {
         let ErrorThrottle {
             pending,
@@ -214,7 +214,7 @@ impl DroppedThrottle {
 }
 
 /// Node and direction of an error, for which reports are limited.
-fn throttle_key(errors: &IoErrors) -> (String, bool) {
+fn throttle_key(errors: &LastIoError) -> (String, bool) {
     (errors.node.clone(), errors.reads)
 }
 

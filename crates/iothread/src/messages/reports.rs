@@ -21,8 +21,8 @@ const MAX_WAITING: usize = 256;
 /// Report of an error or of late requests.
 #[derive(Debug)]
 pub enum Report {
-    /// Requests have failed; [`IoErrors::take`] has the error.
-    Failed(Arc<IoErrors>),
+    /// Requests have failed; [`LastIoError::take`] has the error.
+    Failed(Arc<LastIoError>),
     /// A guest broke a queue.
     Broken {
         /// The export.
@@ -91,7 +91,7 @@ impl Reports {
 
 /// The last error of an export's reads, or of its other requests, until it is taken.
 #[derive(Debug)]
-pub struct IoErrors {
+pub struct LastIoError {
     /// The export.
     pub export: String,
     /// Its node.
@@ -105,7 +105,7 @@ pub struct IoErrors {
 /// Position of the action, above all error numbers.
 const ACTION_BIT: u32 = 16;
 
-impl IoErrors {
+impl LastIoError {
     /// Takes the last error since the previous call, and the action on it.
     pub fn take(&self) -> Option<(Errno, ErrorAction)> {
         let left = self.errno.swap(0, Ordering::Relaxed);
@@ -132,8 +132,8 @@ impl IoErrors {
 
 /// Reports of the queues of one export.
 pub struct ExportReports {
-    reads: Arc<IoErrors>,
-    writes: Arc<IoErrors>,
+    reads: Arc<LastIoError>,
+    writes: Arc<LastIoError>,
     reports: Reports,
     policy: ErrorPolicy,
     parked: ParkedRequests,
@@ -144,7 +144,7 @@ impl ExportReports {
     #[must_use]
     pub fn new(reports: Reports, export: &str, node: &str) -> Self {
         let cell = |reads| {
-            Arc::new(IoErrors {
+            Arc::new(LastIoError {
                 export: export.to_owned(),
                 node: node.to_owned(),
                 reads,
