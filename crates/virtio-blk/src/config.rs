@@ -38,7 +38,7 @@ impl Device {
             alignment_offset: 0,
             min_io_size: u16::try_from(in_blocks(geometry.min_io_size)).unwrap_or(1),
             opt_io_size: in_blocks(geometry.opt_io_size),
-            wce: u8::from(self.cache_mode()),
+            wce: u8::from(self.is_write_back()),
             unused: 0,
             num_queues: self.options().num_queues,
             max_discard_sectors: max_range_sectors,

@@ -225,7 +225,7 @@ impl Device {
     /// The cache mode in the configuration space. It outlives a connection: a front-end that reconnects does not set it again,
     /// while its guest relies on it.
     #[must_use]
-    pub fn cache_mode(&self) -> bool {
+    pub fn is_write_back(&self) -> bool {
         self.cache_mode.load(Ordering::Relaxed)
     }
 
@@ -251,7 +251,7 @@ impl Device {
         let acked = self.acked_features.load(Ordering::Relaxed);
         let has = |bit: u32| acked & 1 << bit != 0;
         let mode = if has(VIRTIO_BLK_F_CONFIG_WCE) {
-            self.cache_mode()
+            self.is_write_back()
         } else {
             !self.options.write_through
         };

@@ -275,7 +275,7 @@ impl Control {
             exports.push(json!({
                 "id": export.id,
                 "write-cache": match guest_device {
-                    Some(GuestDevice::Blk(device)) => device.cache_mode().into(),
+                    Some(GuestDevice::Blk(device)) => device.is_write_back().into(),
                     _ => Value::Null,
                 },
                 "connection": connection.map(|connection| fds.connection_to_json(connection)),
