@@ -18,7 +18,7 @@ const RANGE_SEGMENTS: u32 = 1;
 impl Device {
     /// The configuration space as the driver reads it.
     #[must_use]
-    pub fn config(&self) -> [u8; CONFIG_BYTES] {
+    pub fn config_space(&self) -> [u8; CONFIG_BYTES] {
         let geometry = self.geometry();
         let block = self.options().logical_block_size;
         let sectors = |bytes: u64| u32::try_from(bytes / SECTOR_BYTES).unwrap_or(u32::MAX);
@@ -151,7 +151,9 @@ mod tests {
             num_queues: 4,
             ..DeviceOptions::default()
         };
-        let config = Device::new(options, geometry(1 << 30)).unwrap().config();
+        let config = Device::new(options, geometry(1 << 30))
+            .unwrap()
+            .config_space();
         assert_eq!(
             u64::from_le_bytes(config[..8].try_into().unwrap()),
             (1 << 30) / 512
@@ -178,7 +180,7 @@ mod tests {
         let device = Device::new(options, geometry((1 << 20) + 512)).unwrap();
         assert_eq!(device.capacity_bytes(), 1 << 20);
         assert_eq!(
-            device.config()[24],
+            device.config_space()[24],
             0,
             "no smaller physical than logical block"
         );
@@ -189,7 +191,7 @@ mod tests {
         let device = Device::new(DeviceOptions::default(), geometry(1 << 20)).unwrap();
         assert!(device.write_config(32, &[0]));
         assert!(!device.write_cache());
-        assert_eq!(device.config()[32], 0);
+        assert_eq!(device.config_space()[32], 0);
         assert!(!device.write_config(32, &[2]));
         assert!(!device.write_config(32, &[1, 0]));
         assert!(!device.write_config(0, &[0; 8]));
@@ -213,7 +215,7 @@ mod tests {
         device.set_features(CONFIG_WCE);
         assert!(!device.write_cache(), "it cannot flush");
         assert_eq!(
-            device.config()[32],
+            device.config_space()[32],
             1,
             "a firmware that cannot flush leaves the mode alone"
         );
@@ -224,7 +226,7 @@ mod tests {
             ..DeviceOptions::default()
         };
         let device = Device::new(options, geometry(1 << 20)).unwrap();
-        assert_eq!(device.config()[32], 0);
+        assert_eq!(device.config_space()[32], 0);
         device.set_features(FLUSH);
         assert!(!device.write_cache());
     }

@@ -23,7 +23,7 @@ const COMMANDS_PER_UNIT: u32 = 128;
 impl Device {
     /// The configuration space as the driver reads it.
     #[must_use]
-    pub fn config(&self) -> [u8; CONFIG_BYTES] {
+    pub fn config_space(&self) -> [u8; CONFIG_BYTES] {
         let words = [
             self.options().request_queues.into(),
             self.max_segments(),

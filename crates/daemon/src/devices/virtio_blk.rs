@@ -76,11 +76,11 @@ impl Target for BlkTarget {
     }
 
     fn config(&self) -> Vec<u8> {
-        self.device.config().to_vec()
+        self.device.config_space().to_vec()
     }
 
     fn write_config(&self, offset: usize, bytes: &[u8], settle: &dyn Fn()) -> bool {
-        let before = self.device.config();
+        let before = self.device.config_space();
         if !self.device.write_config(offset, bytes) {
             return false;
         }

@@ -198,7 +198,7 @@ impl Target for ScsiTarget {
     }
 
     fn config(&self) -> Vec<u8> {
-        self.device().config().to_vec()
+        self.device().config_space().to_vec()
     }
 
     fn write_config(&self, offset: usize, bytes: &[u8], _: &dyn Fn()) -> bool {

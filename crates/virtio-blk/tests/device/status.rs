@@ -329,7 +329,7 @@ fn a_new_size_applies_from_the_next_batch_on() {
     rig.sink.disk_bytes += 512;
     assert!(rig.device.resize((END + 1) * 512));
     assert!(!rig.device.resize((END + 1) * 512), "it has that");
-    assert_eq!(rig.device.config()[..8], (END + 1).to_le_bytes());
+    assert_eq!(rig.device.config_space()[..8], (END + 1).to_le_bytes());
     let reached = Some((Op::Read, END * 512, 512));
     expect(&mut rig, IN, END, &[], 512, OK, reached);
     // What was taken goes on.

@@ -80,7 +80,7 @@ fn header_response_and_data_may_be_cut_anywhere() {
 #[test]
 fn the_driver_sets_sense_and_cdb_sizes_within_limits() {
     let mut rig = Rig::new();
-    let config = rig.device.config();
+    let config = rig.device.config_space();
     let word = |at: usize| u32::from_le_bytes(config[at..at + 4].try_into().unwrap());
     let words: Vec<u32> = (0..9).map(|index| word(4 * index)).collect();
     assert_eq!(
@@ -110,7 +110,7 @@ fn the_driver_sets_sense_and_cdb_sizes_within_limits() {
     rig.settle();
     assert_eq!(rig.answer(&asked), GOOD);
     rig.device.reset();
-    assert_eq!(rig.device.config(), config);
+    assert_eq!(rig.device.config_space(), config);
 }
 
 #[test]
