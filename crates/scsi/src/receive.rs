@@ -31,7 +31,7 @@ impl Task {
         {
             self.descriptor_sense = unit.word().has_descriptor_sense();
             self.block = unit.block_bytes();
-            self.kept_sense = None;
+            self.previous_sense = None;
             return self.set_transfer(transfer);
         }
         self.receive_other(view, lun, nexus, &Cdb::new(cdb))
@@ -39,7 +39,7 @@ impl Task {
 
     #[cold]
     fn receive_other(&mut self, view: &View, lun: u16, nexus: Nexus, cdb: &Cdb) -> Phase {
-        let kept = self.kept_sense.take();
+        let kept = self.previous_sense.take();
         self.data.clear();
         let begun = match view.unit(lun) {
             Some(unit) => {

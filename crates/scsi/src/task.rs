@@ -51,7 +51,7 @@ pub struct Task {
     pub(crate) exact: bool,
     pub(crate) descriptor_sense: bool,
     /// Sense data for REQUEST SENSE, on transports without autosense.
-    pub(crate) kept_sense: Option<Sense>,
+    pub(crate) previous_sense: Option<Sense>,
     /// Parameter data.
     pub(crate) data: Vec<u8>,
     segments: Segments,
@@ -81,7 +81,7 @@ impl Task {
             block: 0,
             exact: false,
             descriptor_sense: false,
-            kept_sense: None,
+            previous_sense: None,
             data: Vec::new(),
             segments: Segments::EMPTY,
             buffer: Buffer::new(),
@@ -351,17 +351,17 @@ impl Task {
     }
 
     /// The same before it is encoded: a transport without autosense stores it for
-    /// [`keep_sense`](Self::keep_sense).
+    /// [`set_previous_sense`](Self::set_previous_sense).
     #[must_use]
-    pub fn sense_kept(&self) -> Option<Sense> {
+    pub fn unencoded_sense(&self) -> Option<Sense> {
         self.sense
     }
 
     /// Sets the sense data for the next command, if that is REQUEST SENSE: on a transport without autosense, those of
     /// the previous command of the same initiator to the same unit. Any other
     /// command clears them.
-    pub fn keep_sense(&mut self, sense: Sense) {
-        self.kept_sense = Some(sense);
+    pub fn set_previous_sense(&mut self, sense: Sense) {
+        self.previous_sense = Some(sense);
     }
 
     /// Bytes that were moved. If that is less than the initiator's buffers have, there is a residual.

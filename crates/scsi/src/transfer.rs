@@ -134,7 +134,7 @@ impl Task {
         self.descriptor_sense = view
             .unit(lun)
             .is_some_and(|unit| unit.word().has_descriptor_sense());
-        self.kept_sense = None;
+        self.previous_sense = None;
         self.set_transfer(transfer);
         self.set_in_flight();
     }

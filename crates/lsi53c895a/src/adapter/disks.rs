@@ -204,7 +204,7 @@ impl Disks {
             // Tagged commands may have been in flight when the failure was reported.
             if tag == Tag::Untagged || cdb.first() == Some(&REQUEST_SENSE) {
                 if let Some(sense) = kept.take() {
-                    slot.task.keep_sense(sense);
+                    slot.task.set_previous_sense(sense);
                 }
                 if let Some(next) = kept.next(self.now_ns) {
                     self.report_status(next, CHECK_CONDITION);
@@ -319,7 +319,7 @@ impl Disks {
         slot.stage = Stage::Finished;
         let status = slot.task.status();
         if status == Status::CheckCondition
-            && let (Some(disk), Some(sense)) = (slot.disk, slot.task.sense_kept())
+            && let (Some(disk), Some(sense)) = (slot.disk, slot.task.unencoded_sense())
             && !self.disks[disk].sense.failed(index, sense)
         {
             return;

@@ -126,8 +126,8 @@ fn request_sense_returns_stored_sense_data_once() {
     // Without autosense: what the command before ended with.
     let mut task = rig.task(0);
     rig.start(&mut task, &cdb10(0x28, 0, u32::MAX, 1), &mut []);
-    rig.sense_kept = task.sense_kept();
-    assert!(rig.sense_kept.is_some());
+    rig.unencoded_sense = task.unencoded_sense();
+    assert!(rig.unencoded_sense.is_some());
     let sense = rig.data(&[3, 0, 0, 0, 252, 0]);
     assert_eq!((sense[2], sense[12]), (5, 0x21));
     assert_eq!(rig.data(&[3, 0, 0, 0, 252, 0])[2], 0, "once");

@@ -85,7 +85,7 @@ pub struct Rig {
     pub nexus: Nexus,
     /// The most bytes of one of the initiator's segments.
     pub segment: usize,
-    pub sense_kept: Option<scsi::Sense>,
+    pub unencoded_sense: Option<scsi::Sense>,
 }
 
 pub fn geometry() -> Geometry {
@@ -137,7 +137,7 @@ impl Rig {
             settled: Vec::new(),
             nexus: Nexus(0),
             segment: 700,
-            sense_kept: None,
+            unencoded_sense: None,
         };
         for nexus in [Nexus(0), Nexus(1), Nexus(2)] {
             rig.target.attach(nexus, &ports(nexus));
@@ -306,8 +306,8 @@ impl Rig {
     /// A command with data from the initiator, and room for data.
     pub fn exchange(&mut self, lun: u16, cdb: &[u8], out: &[u8], room: usize) -> Reply {
         let mut task = self.task(0);
-        if let Some(sense) = self.sense_kept.take() {
-            task.keep_sense(sense);
+        if let Some(sense) = self.unencoded_sense.take() {
+            task.set_previous_sense(sense);
         }
         let phase = task.receive(&mut self.view, lun, self.nexus, cdb);
         let mut memory = match phase {
