@@ -124,7 +124,7 @@ impl<T: Copy + PartialEq> TaskSet<T> {
     }
 
     /// Removes a task that waits. Calls `go` with each that may start now. False: it did not wait.
-    pub fn forget(&mut self, task: T, go: impl FnMut(T)) -> bool {
+    pub fn remove_waiting(&mut self, task: T, go: impl FnMut(T)) -> bool {
         let Some(at) = self.waiting.iter().position(|(one, _)| *one == task) else {
             return false;
         };
@@ -192,9 +192,9 @@ mod tests {
         assert_eq!(set.admit(2, Ordered), Admission::Wait);
         assert_eq!(set.admit(3, Simple), Admission::Wait);
         let mut went = Vec::new();
-        assert!(set.forget(2, |task| went.push(task)));
+        assert!(set.remove_waiting(2, |task| went.push(task)));
         assert_eq!(went, [3]);
-        assert!(!set.forget(3, |_| ()));
+        assert!(!set.remove_waiting(3, |_| ()));
         assert_eq!(set.waiting().count(), 0);
     }
 }

@@ -386,7 +386,7 @@ impl Disks {
                     let ready = &mut self.ready;
                     self.disks[disk]
                         .tasks
-                        .forget(index, |next| ready.push_back(next));
+                        .remove_waiting(index, |next| ready.push_back(next));
                 }
                 Abort::Done
             }

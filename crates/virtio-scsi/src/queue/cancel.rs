@@ -68,7 +68,7 @@ impl Queue {
             let (place, attribute, ready) = (slot.place, slot.attribute, &mut self.ready);
             ready.retain(|next| *next != index);
             if let Some(tasks) = self.table.tasks(place)
-                && !tasks.forget(index, |next| ready.push_back(next))
+                && !tasks.remove_waiting(index, |next| ready.push_back(next))
             {
                 // Its turn had come.
                 tasks.done(attribute, |next| ready.push_back(next));
