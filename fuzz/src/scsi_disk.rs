@@ -286,7 +286,7 @@ impl Rig {
                     return;
                 }
                 Step::Call => {
-                    slot.waits = Waits::Call(slot.task.call().expect("something to do"));
+                    slot.waits = Waits::Call(slot.task.disk_call().expect("something to do"));
                     return;
                 }
                 Step::SettlePreempted => slot.task.completed(Ok(())),

@@ -192,7 +192,7 @@ impl Task {
 
     /// The call of [`Step::Call`].
     #[must_use]
-    pub fn call(&self) -> Option<DiskCall> {
+    pub fn disk_call(&self) -> Option<DiskCall> {
         match (&self.work, &self.unit) {
             (Work::Steps(Steps::Reserve(steps)), Some(unit)) => steps.call(unit),
             (Work::Steps(Steps::LbaStatus(steps)), _) => Some(steps.call()),

@@ -289,7 +289,7 @@ impl Disks {
                     slot.stage = Stage::Running;
                     return;
                 }
-                scsi::Step::Call => match slot.task.call() {
+                scsi::Step::Call => match slot.task.disk_call() {
                     Some(call) => return self.enqueue(index, QueuedWork::Call(call)),
                     None => slot.task.completed(Err(Errno::OPNOTSUPP)),
                 },

@@ -266,7 +266,7 @@ impl Rig {
                 task.completed(result)
             }
             Step::Call => {
-                let call = task.call().unwrap();
+                let call = task.disk_call().unwrap();
                 task.completed(self.carry_out(call))
             }
             Step::SettlePreempted => {

@@ -120,7 +120,7 @@ impl Queue {
                     return true;
                 }
                 Step::Wait => return false,
-                Step::Call => match (slot.place.disk, task.call()) {
+                Step::Call => match (slot.place.disk, task.disk_call()) {
                     (Some(disk), Some(call)) => {
                         io.call(disk, call, index);
                         return false;
