@@ -155,12 +155,12 @@ fn one_change_is_saved_at_a_time() {
         0x10u64.to_be_bytes(),
         "as it was until it is saved"
     );
-    rig.carry_out(first.call().unwrap()).unwrap();
+    rig.carry_out(first.disk_call().unwrap()).unwrap();
     assert!(matches!(first.completed(Ok(())), Step::Finished));
     assert_eq!(*rig.woken.0.lock().unwrap(), [2]);
     let step = second.resumed().unwrap();
     assert!(matches!(step, Step::Call));
-    rig.carry_out(second.call().unwrap()).unwrap();
+    rig.carry_out(second.disk_call().unwrap()).unwrap();
     assert!(matches!(second.completed(Ok(())), Step::Finished));
     let texts = rig.texts();
     let lines = |text: &str| text.lines().count();
