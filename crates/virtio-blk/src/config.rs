@@ -67,6 +67,7 @@ impl Device {
 }
 
 impl ConfigSpace {
+    /// The fields in the order and byte order in which the driver reads them.
     fn to_bytes(&self) -> [u8; CONFIG_BYTES] {
         let mut bytes = [0; CONFIG_BYTES];
         let mut put = |offset: usize, value: &[u8]| {

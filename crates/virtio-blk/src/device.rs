@@ -247,6 +247,7 @@ impl Device {
         MergeLimits::unpack(self.packed_merge_limits.load(Ordering::Relaxed))
     }
 
+    /// Recomputes whether writes may be cached, from the driver's features and the cache mode.
     fn update_write_cache(&self) {
         let acked = self.acked_features.load(Ordering::Relaxed);
         let has = |bit: u32| acked & 1 << bit != 0;

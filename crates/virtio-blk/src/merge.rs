@@ -111,7 +111,7 @@ impl MergeBuffer {
         self.count > 0 && self.op == Op::Write
     }
 
-    /// Adds a request that [is taken](Self::accepts).
+    /// Adds a request that [is accepted](Self::accepts).
     #[inline]
     pub fn push(&mut self, op: Op, offset: u64, slot: u32) {
         let entry = (offset / SECTOR_BYTES) << SLOT_BITS | u64::from(slot);
@@ -168,6 +168,7 @@ impl MergeBuffer {
     }
 }
 
+/// Whether `next` can be merged into the request of `leader` without exceeding bytes or segments.
 fn fits_limits(limits: MergeLimits, slots: &Slots, leader: u32, next: u32) -> bool {
     slots.get(leader).len + slots.get(next).len <= limits.bytes
         && slots.segment_count(leader) + slots.segment_count(next) <= slots.max_segments()

@@ -32,7 +32,7 @@ pub enum RequestError {
 /// A request that is neither a read nor a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NonTransfer {
-    /// It is done, with this status. A request without a kind is not counted.
+    /// It is answered with this status, without the disk. A request without a kind is not counted.
     Answered {
         kind: Option<RequestKind>,
         status: Status,
@@ -122,6 +122,7 @@ impl RequestLimits {
         }
     }
 
+    /// Parses the range of a discard or write-zeroes request.
     fn parse_range(&self, kind: u32, readable: &[iovec], len: u64) -> NonTransfer {
         let counts_as = match kind {
             T_DISCARD => RequestKind::Unmap,
@@ -185,6 +186,7 @@ impl RequestLimits {
     }
 }
 
+/// A request that is answered without the disk, and counts as this kind.
 fn answered_with(kind: RequestKind, status: Status) -> NonTransfer {
     NonTransfer::Answered {
         kind: Some(kind),

@@ -135,31 +135,7 @@ impl Queue {
         admission
     }
 
-    /// Pops up to `budget` chains and starts their requests, as long as the disk has room. + fn start_request( ::
-    /// Starts the request of a chain that was just popped: reads and writes are collected, others submitted or
-    /// answered. + fn take_slot( :: Allocates a slot for a request and fills it in. The guest has broken the queue if
-    /// all slots are in flight. + fn submit( :: Submits the block request in a slot, with all requests that were
-    /// merged into it. + fn copy_serial_to( :: Copies the serial to the buffer of `GET_ID`, ended by a zero byte if it
-    /// is short. <<< fn copy_serial_to(&self, data: &[iovec]) { let serial = self.device.options().serial.as_bytes();
-    /// // A shorter one ends with a zero byte. === fn copy_serial_to(&self, data: &[iovec]) { let serial =
-    /// self.device.options().serial.as_bytes(); >>> + fn is_write( :: Whether an operation changes the content of the
-    /// disk. + fn write_status( :: Writes the status byte of a request to the guest's memory. <<< /// Begins a read or
-    /// a write. #[inline(always)] === /// Starts a read or a write: checks its range, and collects it for merging.
-    /// #[inline(always)] >>> <<< /// Begins any other request. fn start_other( === /// Starts any other request:
-    /// submits a flush, discard or write-zeroes, and answers the rest at once. fn start_other( >>> @
-    /// crates/virtio-blk/src/queue/retry.rs + fn op_of( :: The operation of a block request, from the kind that it
-    /// counts as and whether it has data. @ crates/virtio-blk/src/merge.rs + fn fits_limits( :: Whether `next` can be
-    /// merged into the request of `leader` without exceeding bytes or segments. <<< /// Adds a request that [is
-    /// taken](Self::accepts). === /// Adds a request that [is accepted](Self::accepts). >>> @
-    /// crates/virtio-blk/src/parse.rs <<< /// It is done, with this status. A request without a kind is not counted.
-    /// === /// It is answered with this status, without the disk. A request without a kind is not counted. >>> + fn
-    /// parse_range( :: Parses the range of a discard or write-zeroes request. + fn answered_with( :: A request that is
-    /// answered without the disk, and counts as this kind. @ crates/virtio-blk/src/device.rs + fn update_write_cache(
-    /// :: Recomputes whether writes may be cached, from the driver's features and the cache mode. + fn
-    /// merge_limits(&self) -> MergeLimits { :: X @ crates/virtio-blk/src/config.rs + fn to_bytes( :: The fields in the
-    /// order and byte order in which the driver reads them. @ crates/virtio-blk/src/slots.rs <<< /// `max_segments`
-    /// segments for each slot. overflow === /// `max_segments` segments for each slot, for requests whose segments do
-    /// not fit the slot itself. overflow >>>
+    /// Pops up to `budget` chains and starts their requests, as long as the disk has room.
     #[inline]
     fn admit_chains(
         &mut self,
@@ -187,6 +163,7 @@ impl Queue {
         Ok(Admission::Budget)
     }
 
+    /// Starts the request of a popped chain: reads and writes are collected, others submitted or answered.
     #[inline]
     fn start_request(
         &mut self,
@@ -213,7 +190,7 @@ impl Queue {
         }
     }
 
-    /// Begins a read or a write.
+    /// Starts a read or a write: checks its range, and collects it for merging.
     #[inline(always)]
     fn start_transfer(
         &mut self,
@@ -243,7 +220,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Begins any other request.
+    /// Starts any other request: submits a flush, discard or write-zeroes, and answers the rest at once.
     fn start_other(
         &mut self,
         batch: &mut Batch<'_, impl DiskIo>,
@@ -305,6 +282,7 @@ impl Queue {
         }
     }
 
+    /// Allocates a slot for a request and fills it in. The guest broke the queue if all are in flight.
     #[inline]
     fn take_slot(
         &mut self,
@@ -345,6 +323,7 @@ impl Queue {
         }
     }
 
+    /// Submits the block request in a slot, with all requests that were merged into it.
     #[inline(always)]
     fn submit(&mut self, op: Op, slot: u32, io: &mut impl DiskIo) {
         if telemetry::tracepoints::request_submit::enabled() {
@@ -377,9 +356,9 @@ impl Queue {
         }
     }
 
+    /// Copies the serial to the buffer of `GET_ID`, ended by a zero byte if it is short.
     fn copy_serial_to(&self, data: &[iovec]) {
         let serial = self.device.options().serial.as_bytes();
-        // A shorter one ends with a zero byte.
         let mut id = [0; SERIAL_BYTES];
         id[..serial.len()].copy_from_slice(serial);
         copy_to_guest(data, &id[..SERIAL_BYTES.min(serial.len() + 1)]);
@@ -405,21 +384,21 @@ impl Queue {
         self.slots.get(slot).used_len > 1
     }
 
-    /// Completes block requests at `now`: answers the guest's requests that were merged into each. `failed` is called for those that
-    /// the disk has failed, and returns the status to answer with, or `None` for a request that is parked. Requests count at
+    /// Completes block requests at `now`: answers the guest's requests that were merged into each. `on_failure` is called for
+    /// those that the disk has failed, and returns the status to answer with, or `None` for a request that is parked. Requests count at
     /// the [end of the batch](Self::end_batch).
     pub fn complete(
         &mut self,
         ring: &mut virtqueue::Queue,
         done: &[Completion],
         now: u64,
-        mut failed: impl FnMut(&Queue, u32, Errno) -> Option<Status>,
+        mut on_failure: impl FnMut(&Queue, u32, Errno) -> Option<Status>,
     ) {
         for completion in done {
             let slot = token::request_number(completion.token);
             let status = match completion.result {
                 Ok(()) => Some(Status::Ok),
-                Err(errno) => failed(self, slot, errno),
+                Err(errno) => on_failure(self, slot, errno),
             };
             if let Some(status) = status {
                 self.answer_merged(ring, slot, status, now);
@@ -487,6 +466,7 @@ fn is_write(op: Op) -> bool {
     matches!(op, Op::Write | Op::WriteZeroes { .. })
 }
 
+/// Writes the status byte of a request to the guest's memory.
 #[inline]
 fn write_status(status: *mut u8, value: Status) {
     // SAFETY: `parse` found the byte in checked guest memory, and the map is held until the request

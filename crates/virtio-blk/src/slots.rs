@@ -58,7 +58,7 @@ impl Slot {
 
 pub(crate) struct Slots {
     slots: ZeroPages<Slot>,
-    /// `max_segments` segments for each slot.
+    /// `max_segments` segments for each slot, for requests whose segments do not fit the slot itself.
     overflow: ZeroPages<iovec>,
     max_segments: usize,
     /// The first free slot, plus one; 0: none.

@@ -67,6 +67,7 @@ impl Queue {
         Retried::Submitted
     }
 
+    /// The operation of a block request, from the kind that it counts as and whether it has data.
     fn op_of(&self, slot: u32) -> Op {
         let data = self.slots.segment_count(slot) > 0;
         let slot = self.slots.get(slot);
