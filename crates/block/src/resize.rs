@@ -70,7 +70,7 @@ impl Node {
         if self.read_only() {
             return Err(ResizeError::ReadOnly);
         }
-        let (disk, base) = self.disk();
+        let (disk, base) = self.disk_and_offset();
         let Some(file) = disk.driver.file() else {
             return Err(ResizeError::Unsupported);
         };
@@ -96,7 +96,7 @@ impl Node {
     /// Whether both nodes show parts of the same opened disk.
     #[must_use]
     pub fn shares_disk_with(&self, other: &Node) -> bool {
-        std::ptr::eq(self.disk().0, other.disk().0)
+        std::ptr::eq(self.disk_and_offset().0, other.disk_and_offset().0)
     }
 
     /// The size that it would have on a disk that ends at `end`.
@@ -106,7 +106,7 @@ impl Node {
     pub fn size_within(&self, end: u64) -> Result<u64, ResizeError> {
         // A partial last sector counts, as when a file is opened.
         let whole = end.next_multiple_of(SECTOR_BYTES);
-        let (_, base) = self.disk();
+        let (_, base) = self.disk_and_offset();
         let size = match self.span {
             Span::ToEnd => whole.checked_sub(base),
             Span::Fixed => Some(self.size()).filter(|size| base + size <= whole),

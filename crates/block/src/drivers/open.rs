@@ -94,7 +94,7 @@ impl Node {
     ) -> Result<Arc<Node>, NodeError> {
         let (window, size, span) = Window::onto(below, offset, size)?;
         let driver = Box::new(window);
-        Ok(Node::above(
+        Ok(Node::new_above(
             name,
             below,
             (size, span),
@@ -119,6 +119,6 @@ impl Node {
             below: below.clone(),
             faults,
         };
-        Node::above(name, below, size, read_only, unmap, Box::new(filter))
+        Node::new_above(name, below, size, read_only, unmap, Box::new(filter))
     }
 }

@@ -37,7 +37,7 @@ impl RingRanges {
         }
         let Request {
             op, offset, len, ..
-        } = self.target.request(request);
+        } = self.target.file_request(request);
         let (op, offset, len) = match (op, backing.device_block) {
             // For a file the two are the same.
             (Op::Discard, None) => (Op::WriteZeroes { unmap: true }, offset, len),

@@ -160,7 +160,7 @@ impl IoContext {
     /// As for [`submit`](Self::submit).
     #[inline]
     unsafe fn submit_to_file(&mut self, target: &Target, request: &Request) -> Result<(), Full> {
-        let (file, request) = (&target.file, &target.request(request));
+        let (file, request) = (&target.file, &target.file_request(request));
         let carrier = match is_carried(file, request) {
             true => target.carrier,
             false => Carrier::Workers,

@@ -404,7 +404,7 @@ mod tests {
     #[test]
     fn a_request_that_is_refused_below_two_marks_frees_each_entry_once() {
         let null = testing::null();
-        let wrap = |below| Marked::route(Arc::new(NoMarks), below);
+        let wrap = |below| Marked::in_front_of(Arc::new(NoMarks), below);
         let node = Node::wrapped("outer", &Node::wrapped("inner", &null, wrap), wrap);
         let mut io = testing::io();
         let disk = testing::attach(&mut io, &node);

@@ -93,7 +93,7 @@ impl Node {
     }
 
     /// A node in front of another one, with the geometry of that one except for the size.
-    pub(crate) fn above(
+    pub(crate) fn new_above(
         name: &str,
         below: &Node,
         (size, span): (u64, Span),
@@ -134,7 +134,7 @@ impl Node {
     }
 
     /// The disk below all filters and windows, and the byte of it at which this node begins.
-    pub(crate) fn disk(&self) -> (&Node, u64) {
+    pub(crate) fn disk_and_offset(&self) -> (&Node, u64) {
         let (mut node, mut base) = (self, 0);
         while let Some((below, offset)) = node.driver.below() {
             node = below;
@@ -145,7 +145,7 @@ impl Node {
 
     /// The file or device below all filters and windows; `None`: a null disk.
     pub(crate) fn file(&self) -> Option<&Arc<DiskFile>> {
-        self.disk().0.driver.file()
+        self.disk_and_offset().0.driver.file()
     }
 
     /// Its `node-name`.

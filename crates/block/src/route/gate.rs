@@ -37,7 +37,7 @@ impl Gated {
         not(any(test, feature = "simulation")),
         expect(dead_code, reason = "no driver with a gate yet")
     )]
-    pub fn route(gate: Rc<dyn Gate>, below: Route) -> Route {
+    pub fn in_front_of(gate: Rc<dyn Gate>, below: Route) -> Route {
         let gated = Rc::new(Gated {
             gate,
             below: below.clone(),
@@ -130,7 +130,7 @@ mod tests {
     fn gated(below: &Arc<Node>, seen: &Arc<Seen>) -> Arc<Node> {
         let seen = seen.clone();
         Node::wrapped("gated", below, move |below| {
-            Gated::route(Rc::new(Turnstile(seen.clone())), below)
+            Gated::in_front_of(Rc::new(Turnstile(seen.clone())), below)
         })
     }
 

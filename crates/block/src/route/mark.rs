@@ -32,7 +32,7 @@ impl Marked {
         not(any(test, feature = "simulation")),
         expect(dead_code, reason = "no node with marks yet")
     )]
-    pub fn route(mark: Arc<dyn Mark>, below: Route) -> Route {
+    pub fn in_front_of(mark: Arc<dyn Mark>, below: Route) -> Route {
         let marked = Rc::new(Marked {
             mark,
             base: 0,
@@ -111,7 +111,7 @@ mod tests {
     fn marked(below: &Arc<Node>, marks: &Arc<Marks>) -> Arc<Node> {
         let marks = marks.clone();
         Node::wrapped("marked", below, move |below| {
-            Marked::route(marks.clone(), below)
+            Marked::in_front_of(marks.clone(), below)
         })
     }
 

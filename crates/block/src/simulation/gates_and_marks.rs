@@ -45,7 +45,7 @@ impl Node {
     pub fn gated(name: &str, below: &Arc<Node>, turns: u32) -> Arc<Node> {
         let wrap = move |below| {
             let waits = Cell::new(false);
-            Gated::route(Rc::new(EachSecond { turns, waits }), below)
+            Gated::in_front_of(Rc::new(EachSecond { turns, waits }), below)
         };
         Node::wrapped(name, below, wrap)
     }
@@ -58,7 +58,9 @@ impl Node {
         mark: impl Fn(Range<u64>) + Send + Sync + 'static,
     ) -> Arc<Node> {
         let mark: Arc<dyn Mark> = Arc::new(mark);
-        Node::wrapped(name, below, move |below| Marked::route(mark.clone(), below))
+        Node::wrapped(name, below, move |below| {
+            Marked::in_front_of(mark.clone(), below)
+        })
     }
 }
 

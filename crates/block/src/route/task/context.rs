@@ -132,7 +132,7 @@ impl TaskContext {
 
     /// Submits a request to a worker, which may block. Its memory stays valid until the task is complete.
     pub async fn run_on_worker(&self, target: &Target, request: Request) -> Result<(), Errno> {
-        let (file, request) = (target.file.clone(), target.request(&request));
+        let (file, request) = (target.file.clone(), target.file_request(&request));
         let outgoing = |request| BackendRequest::Worker(file, request);
         // SAFETY: the source that the request is from, or the task that made it, keeps its segments while this is awaited.
         unsafe { IoFuture::new(&self.shared, request, None, outgoing) }.await
