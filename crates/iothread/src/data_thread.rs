@@ -88,8 +88,8 @@ fn enter_sandbox_or_abort(thread: Thread) {
 /// Counters of an iothread.
 #[derive(Clone, Debug)]
 pub struct IothreadTotals {
-    /// Of its loop.
-    pub iterations: Arc<LoopTotals>,
+    /// Of its event loop.
+    pub event_loop: Arc<LoopTotals>,
     /// Of its engines.
     pub submits: Arc<SubmitTotals>,
 }
@@ -145,7 +145,7 @@ impl DataThread {
             runner.set_unbound_cpus(unbound);
             let thread_id = rustix::thread::gettid().as_raw_nonzero().get();
             let totals = IothreadTotals {
-                iterations: cx.totals(),
+                event_loop: cx.totals(),
                 submits: runner.submit_totals(),
             };
             // Cannot fail: the thread that spawned this one waits for it.

@@ -290,7 +290,7 @@ fn write_iothreads(iothreads: &[IothreadSnapshot], out: &mut TextEncoder) {
         "blockplane_iothread_poll_seconds",
         MetricType::Counter,
         "Time that it polled.",
-        |iothread| iothread.totals.iterations.poll_time_ns(),
+        |iothread| iothread.totals.event_loop.poll_time_ns(),
     );
     write_seconds(
         "blockplane_iothread_poll_max_seconds",
@@ -309,25 +309,25 @@ fn write_iothreads(iothreads: &[IothreadSnapshot], out: &mut TextEncoder) {
         "blockplane_iothread_iterations",
         MetricType::Counter,
         "Iterations of its event loop.",
-        |iothread| iothread.totals.iterations.iterations(),
+        |iothread| iothread.totals.event_loop.iterations(),
     );
     write_integers(
         "blockplane_iothread_sleeps",
         MetricType::Counter,
         "Times that it blocked.",
-        |iothread| iothread.totals.iterations.sleeps(),
+        |iothread| iothread.totals.event_loop.sleeps(),
     );
     write_integers(
         "blockplane_iothread_polls",
         MetricType::Counter,
         "Times that it polled before it blocked.",
-        |iothread| iothread.totals.iterations.polls(),
+        |iothread| iothread.totals.event_loop.polls(),
     );
     write_integers(
         "blockplane_iothread_poll_hits",
         MetricType::Counter,
         "Times that polling found work.",
-        |iothread| iothread.totals.iterations.poll_hits(),
+        |iothread| iothread.totals.event_loop.poll_hits(),
     );
     write_integers(
         "blockplane_iothread_submitted",

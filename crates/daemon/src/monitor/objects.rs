@@ -101,16 +101,16 @@ fn iothread_info(iothread: &Iothread) -> Value {
 /// `IOThreadStats` of an iothread.
 fn iothread_stats(thread: &DataThread) -> Value {
     let IothreadTotals {
-        iterations,
+        event_loop,
         submits,
     } = thread.totals();
     let values = [
         thread.cpu_time_ns(),
-        iterations.iterations(),
-        iterations.sleeps(),
-        iterations.polls(),
-        iterations.poll_hits(),
-        iterations.poll_time_ns(),
+        event_loop.iterations(),
+        event_loop.sleeps(),
+        event_loop.polls(),
+        event_loop.poll_hits(),
+        event_loop.poll_time_ns(),
         submits.requests.get(),
         submits.calls.get(),
         submits.largest_batch.get(),
