@@ -38,8 +38,8 @@ pub enum Step {
     /// Wait for another task. The [`Waker`](crate::Waker) is called when it is this one's turn, from any thread, perhaps before
     /// this is returned: then call [`Task::resumed`](crate::Task::resumed).
     Wait,
-    /// Run [`Task::disk_call`](crate::Task::disk_call) on a thread that may block, and call [`Task::completed`](crate::Task::completed) with
-    /// its result.
+    /// Run [`Task::disk_call`](crate::Task::disk_call) on a thread that may block, and call
+    /// [`Task::completed`](crate::Task::completed) with its result.
     Call,
     /// Cancel all tasks of [`Task::unit`](crate::Task::unit) that belong to one of [`Task::preempted`](crate::Task::preempted), and
     /// call [`Task::completed`](crate::Task::completed) when none of their requests is in flight any more.
