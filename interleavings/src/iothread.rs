@@ -65,7 +65,7 @@ impl Iothread {
                 continue;
             }
             self.signal.wait();
-            self.wake.awake();
+            self.wake.end_sleep();
         }
     }
 

@@ -259,7 +259,7 @@ impl<P: Runner> IoThread<P> {
         tracepoints::sleep(timeout_ns);
         let waited = self.cx.poller.wait(&mut self.events, timeout_ns);
         tracepoints::wake(self.events.len());
-        self.wake.awake();
+        self.wake.end_sleep();
         waited?;
         if self.is_polling_on() {
             // Before the handlers run: their time is not idle time.

@@ -75,8 +75,8 @@ impl Wake {
         true
     }
 
-    /// The loop, after its wait.
-    pub fn awake(&self) {
+    /// The loop, after its wait: wakers need not write the eventfd any more.
+    pub fn end_sleep(&self) {
         self.sleeping.store(false, Ordering::Relaxed);
     }
 }
@@ -150,7 +150,7 @@ mod tests {
                 );
                 eventfd_value(&wake);
             }
-            wake.awake();
+            wake.end_sleep();
         }
         sender.join().unwrap();
     }
