@@ -6,9 +6,9 @@
 use libc::iovec;
 use virtqueue::Chain;
 
-use crate::device::Sizes;
+use crate::device::ConfiguredSizes;
 use crate::error::RequestError;
-use crate::guest_bytes::{copy_from, cut};
+use crate::guest_bytes::{copy_from_guest, split_segments};
 use crate::slots::Slot;
 use crate::wire::{CDB_BYTES, HEADER_BYTES, RESPONSE_BYTES, attribute_of};
 
@@ -23,7 +23,7 @@ pub(crate) struct ParsedCommand {
 impl ParsedCommand {
     /// Reads the header, each byte of it once.
     #[inline]
-    pub fn new(chain: &Chain, sizes: Sizes) -> Result<Self, RequestError> {
+    pub fn new(chain: &Chain, sizes: ConfiguredSizes) -> Result<Self, RequestError> {
         let (readable, writable) = (chain.readable_len(), chain.writable_len());
         if readable < (HEADER_BYTES + sizes.cdb) as u64 {
             return Err(RequestError::ShortHeader {
@@ -41,7 +41,7 @@ impl ParsedCommand {
         let mut header = [0; HEADER_BYTES + CDB_BYTES];
         let len = header.len().min(HEADER_BYTES + sizes.cdb);
         // SAFETY: the chain was popped with the memory that its batch holds.
-        unsafe { copy_from(chain.readable(), &mut header[..len]) };
+        unsafe { copy_from_guest(chain.readable(), &mut header[..len]) };
         let [lun, tag] = [0, 8].map(|at| {
             let mut word = [0; 8];
             word.copy_from_slice(&header[at..at + 8]);
@@ -59,26 +59,26 @@ impl ParsedCommand {
 
     /// Fills a slot with the command and the segments of its chain. True: there is data in both directions.
     #[inline]
-    pub fn fill(&self, slot: &mut Slot, chain: &Chain, sizes: Sizes) -> bool {
+    pub fn fill_slot(&self, slot: &mut Slot, chain: &Chain, sizes: ConfiguredSizes) -> bool {
         slot.tag = self.tag;
         slot.attribute = attribute_of(self.attribute);
         slot.cdb = self.cdb;
         slot.cancelled = None;
         (slot.kind, slot.bytes) = (None, 0);
-        slot.sense_bytes = sizes.sense;
+        slot.sense_room = sizes.sense;
         slot.response.clear();
         slot.data.clear();
         let Slot { response, data, .. } = slot;
         let out = chain.readable_len() - (HEADER_BYTES + sizes.cdb) as u64;
         if out > 0 {
             let header = HEADER_BYTES + sizes.cdb;
-            cut(chain.readable(), header, |_| (), data);
+            split_segments(chain.readable(), header, |_| (), data);
         }
         let answer = RESPONSE_BYTES + sizes.sense;
         let into = chain.writable_len() - answer as u64;
         let respond = |segment: iovec| response.push(segment);
-        cut(chain.writable(), answer, respond, data);
-        slot.reads = out == 0;
+        split_segments(chain.writable(), answer, respond, data);
+        slot.data_is_for_guest = out == 0;
         slot.data_len = out + into;
         out > 0 && into > 0
     }

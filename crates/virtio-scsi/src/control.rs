@@ -10,7 +10,7 @@ use virtqueue::{Chain, ChainId, GuestMemory};
 use crate::address::Address;
 use crate::device::{Device, NEXUS};
 use crate::error::{AdmitError, RequestError};
-use crate::guest_bytes::{copy_from, copy_to};
+use crate::guest_bytes::{copy_from_guest, copy_to_guest};
 use crate::port::{CancelOutcome, CancelScope, Cancellation, MessagePort};
 use crate::wire::{
     CONTROL_QUERY_EVENTS, CONTROL_SUBSCRIBE_EVENTS, CONTROL_TMF, EVENTS_ANSWER_BYTES,
@@ -20,7 +20,7 @@ use crate::wire::{
 };
 
 /// A task management function that request queues are working on.
-struct Pending {
+struct PendingFunction {
     function: u64,
     subtype: u32,
     address: Address,
@@ -35,9 +35,9 @@ pub struct ControlQueue {
     device: Arc<Device>,
     port: Arc<dyn MessagePort>,
     size: u16,
-    pending: Vec<Pending>,
-    functions: u64,
-    answered: bool,
+    pending: Vec<PendingFunction>,
+    functions_begun: u64,
+    has_unpublished: bool,
 }
 
 // SAFETY: the addresses are of memory that is held beside them, and used by the thread that has the queue.
@@ -56,6 +56,7 @@ struct Function {
 }
 
 impl Function {
+    /// Decodes a request for a function.
     fn from_bytes(bytes: [u8; TMF_BYTES]) -> Self {
         let (_, rest) = u32_of(&bytes);
         let (subtype, rest) = u32_of(rest);
@@ -69,6 +70,7 @@ impl Function {
     }
 }
 
+/// Splits off a little-endian number; 0 if there are too few bytes.
 fn u32_of(bytes: &[u8]) -> (u32, &[u8]) {
     match bytes.split_first_chunk() {
         Some((value, rest)) => (u32::from_le_bytes(*value), rest),
@@ -76,6 +78,7 @@ fn u32_of(bytes: &[u8]) -> (u32, &[u8]) {
     }
 }
 
+/// The same with 64 bits.
 fn u64_of(bytes: &[u8]) -> (u64, &[u8]) {
     match bytes.split_first_chunk() {
         Some((value, rest)) => (u64::from_le_bytes(*value), rest),
@@ -92,8 +95,8 @@ impl ControlQueue {
             port,
             size,
             pending: Vec::new(),
-            functions: 0,
-            answered: false,
+            functions_begun: 0,
+            has_unpublished: false,
         }
     }
 
@@ -112,12 +115,13 @@ impl ControlQueue {
             let Some(id) = ring.pop(memory, chain)? else {
                 return Ok(Admission::Drained);
             };
-            self.process(ring, id, memory, chain)?;
+            self.process_request(ring, id, memory, chain)?;
         }
         Ok(Admission::Budget)
     }
 
-    fn process(
+    /// Answers a request about events; begins, or rejects, a task management function.
+    fn process_request(
         &mut self,
         ring: &mut virtqueue::Queue,
         id: ChainId,
@@ -128,7 +132,7 @@ impl ControlQueue {
         let short = RequestError::ShortControl { readable, writable };
         let mut bytes = [0; TMF_BYTES];
         // SAFETY: the chain was popped with the memory, which is held.
-        let found = unsafe { copy_from(chain.readable(), &mut bytes) };
+        let found = unsafe { copy_from_guest(chain.readable(), &mut bytes) };
         let (kind, _) = u32_of(&bytes[..found]);
         match kind {
             _ if found < 4 => Err(short),
@@ -142,7 +146,7 @@ impl ControlQueue {
                 if self.pending.len() >= usize::from(self.size) {
                     return Err(RequestError::TooMany(self.size));
                 }
-                self.begin(
+                self.begin_function(
                     ring,
                     id,
                     memory,
@@ -156,28 +160,29 @@ impl ControlQueue {
                     return Err(short);
                 }
                 let (lun, _) = u64_of(&bytes[4..]);
-                let response = match self.find(lun.to_le_bytes()) {
+                let response = match self.find_target(lun.to_le_bytes()) {
                     Ok(_) => Response::Ok,
                     Err(response) => response,
                 };
                 // There are no such events.
                 let answer = [0, 0, 0, 0, response as u8];
                 // SAFETY: as above.
-                unsafe { copy_to(chain.writable(), &answer) };
-                self.push(ring, id, ANSWER_LEN);
+                unsafe { copy_to_guest(chain.writable(), &answer) };
+                self.push_used(ring, id, ANSWER_LEN);
                 Ok(())
             }
             unknown => Err(RequestError::UnknownControl(unknown)),
         }
     }
 
-    fn push(&mut self, ring: &mut virtqueue::Queue, id: ChainId, written: u32) {
+    /// Pushes the chain of an answered request.
+    fn push_used(&mut self, ring: &mut virtqueue::Queue, id: ChainId, written: u32) {
         ring.push(id, written);
-        self.answered = true;
+        self.has_unpublished = true;
     }
 
     /// The address of an existing target; its unit may be absent.
-    fn find(&self, lun: [u8; 8]) -> Result<Address, Response> {
+    fn find_target(&self, lun: [u8; 8]) -> Result<Address, Response> {
         let address = Address::decode(lun).ok_or(Response::BadTarget)?;
         match self.device.target(address.target) {
             None => Err(Response::BadTarget),
@@ -185,7 +190,8 @@ impl ControlQueue {
         }
     }
 
-    fn begin(
+    /// Begins a task management function: the request queues end, or search, its commands.
+    fn begin_function(
         &mut self,
         ring: &mut virtqueue::Queue,
         id: ChainId,
@@ -193,36 +199,42 @@ impl ControlQueue {
         answer: *mut u8,
         function: Function,
     ) {
-        let (address, scope, answer_to_commands) = match self.scope(function) {
+        let (address, scope, answer_to_commands) = match self.scope_of(function) {
             Ok(scope) => scope,
             Err(response) => {
                 // SAFETY: the first writable byte of the chain, which was popped with the memory.
                 unsafe { answer.write_volatile(response as u8) };
-                self.push(ring, id, 1);
+                self.push_used(ring, id, 1);
                 return;
             }
         };
-        self.functions += 1;
-        self.device.functions.fetch_add(1, Ordering::Release);
-        self.pending.push(Pending {
-            function: self.functions,
+        self.functions_begun += 1;
+        self.device
+            .unanswered_functions
+            .fetch_add(1, Ordering::Release);
+        self.pending.push(PendingFunction {
+            function: self.functions_begun,
             subtype: function.subtype,
             address,
             id,
             answer,
             _memory: memory.clone(),
         });
-        let cancel =
-            Cancellation::new(scope, answer_to_commands, self.functions, self.port.clone());
-        self.device.cancel(&cancel);
+        let cancel = Cancellation::new(
+            scope,
+            answer_to_commands,
+            self.functions_begun,
+            self.port.clone(),
+        );
+        self.device.send_cancellation(&cancel);
     }
 
     /// The commands that a function concerns, and the response to them.
-    fn scope(
+    fn scope_of(
         &self,
         function: Function,
     ) -> Result<(Address, CancelScope, Option<Response>), Response> {
-        let address = self.find(function.lun)?;
+        let address = self.find_target(function.lun)?;
         if function.subtype == TMF_I_T_NEXUS_RESET {
             let scope = CancelScope::Target(address.target);
             return Ok((address, scope, Some(Response::Reset)));
@@ -246,7 +258,7 @@ impl ControlQueue {
 
     /// Completes a function: no queue has commands of it any more.
     pub fn complete_function(&mut self, ring: &mut virtqueue::Queue, outcome: &CancelOutcome) {
-        let found = |pending: &Pending| pending.function == outcome.function;
+        let found = |pending: &PendingFunction| pending.function == outcome.function;
         let Some(at) = self.pending.iter().position(found) else {
             return;
         };
@@ -269,27 +281,35 @@ impl ControlQueue {
             TMF_QUERY_TASK | TMF_QUERY_TASK_SET if outcome.found => Response::FunctionSucceeded,
             _ => Response::Ok,
         };
-        self.answer(ring, &pending, response);
+        self.answer_function(ring, &pending, response);
     }
 
-    fn answer(&mut self, ring: &mut virtqueue::Queue, pending: &Pending, response: Response) {
+    /// Writes the response to a function and pushes its chain.
+    fn answer_function(
+        &mut self,
+        ring: &mut virtqueue::Queue,
+        pending: &PendingFunction,
+        response: Response,
+    ) {
         // SAFETY: a writable byte of a chain whose memory is held beside it.
         unsafe { pending.answer.write_volatile(response as u8) };
-        self.push(ring, pending.id, 1);
-        self.device.functions.fetch_sub(1, Ordering::Release);
+        self.push_used(ring, pending.id, 1);
+        self.device
+            .unanswered_functions
+            .fetch_sub(1, Ordering::Release);
     }
 
     /// Stops the queue: pending functions are answered as failed, and the driver escalates. (Waiting for the request queues
     /// might never end: they may be stopped already.)
     pub fn stop(&mut self, ring: &mut virtqueue::Queue) {
         for pending in std::mem::take(&mut self.pending) {
-            self.answer(ring, &pending, Response::Failure);
+            self.answer_function(ring, &pending, Response::Failure);
         }
     }
 
     /// Whether there are used entries to publish.
     pub fn take_has_unpublished(&mut self) -> bool {
-        std::mem::take(&mut self.answered)
+        std::mem::take(&mut self.has_unpublished)
     }
 }
 
@@ -297,6 +317,8 @@ impl Drop for ControlQueue {
     fn drop(&mut self) {
         // Of a queue that broke.
         let left = self.pending.len();
-        self.device.functions.fetch_sub(left, Ordering::Release);
+        self.device
+            .unanswered_functions
+            .fetch_sub(left, Ordering::Release);
     }
 }

@@ -54,7 +54,7 @@ const MAX_REQUEST_QUEUES: u16 = 1024;
 
 /// Sizes of sense data and CDBs that the driver has set in the configuration space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sizes {
+pub(crate) struct ConfiguredSizes {
     pub sense: usize,
     pub cdb: usize,
 }
@@ -63,7 +63,7 @@ pub(crate) struct Sizes {
 pub struct Device {
     options: DeviceOptions,
     targets: Mutex<BTreeMap<u8, Arc<Target>>>,
-    acked: AtomicU64,
+    acked_features: AtomicU64,
     pub(crate) sense_bytes: AtomicU32,
     pub(crate) cdb_bytes: AtomicU32,
     /// Running request queues.
@@ -71,9 +71,10 @@ pub struct Device {
     event_queue: Mutex<Option<Arc<dyn MessagePort>>>,
     pub(crate) events: Mutex<PendingEvents>,
     /// Number of unanswered task management functions.
-    pub(crate) functions: AtomicUsize,
+    pub(crate) unanswered_functions: AtomicUsize,
 }
 
+/// Locks state that is consistent even if a thread has panicked.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -94,13 +95,13 @@ impl Device {
         Ok(Device {
             options,
             targets: Mutex::default(),
-            acked: AtomicU64::new(0),
+            acked_features: AtomicU64::new(0),
             sense_bytes: AtomicU32::new(DEFAULT_SENSE_BYTES),
             cdb_bytes: AtomicU32::new(DEFAULT_CDB_BYTES),
             queues: Mutex::default(),
             event_queue: Mutex::default(),
             events: Mutex::default(),
-            functions: AtomicUsize::new(0),
+            unanswered_functions: AtomicUsize::new(0),
         })
     }
 
@@ -126,12 +127,12 @@ impl Device {
 
     /// Sets the features that the driver has accepted.
     pub fn set_features(&self, acked: u64) {
-        self.acked.store(acked, Ordering::Relaxed);
+        self.acked_features.store(acked, Ordering::Relaxed);
     }
 
     /// Resets the device and power-cycles its units. No queue runs.
     pub fn reset(&self) {
-        self.acked.store(0, Ordering::Relaxed);
+        self.acked_features.store(0, Ordering::Relaxed);
         self.sense_bytes
             .store(DEFAULT_SENSE_BYTES, Ordering::Relaxed);
         self.cdb_bytes.store(DEFAULT_CDB_BYTES, Ordering::Relaxed);
@@ -154,8 +155,8 @@ impl Device {
     }
 
     #[inline]
-    pub(crate) fn sizes(&self) -> Sizes {
-        Sizes {
+    pub(crate) fn sizes(&self) -> ConfiguredSizes {
+        ConfiguredSizes {
             sense: self.sense_bytes.load(Ordering::Relaxed) as usize,
             cdb: self.cdb_bytes.load(Ordering::Relaxed) as usize,
         }
@@ -179,7 +180,7 @@ impl Device {
                 target.attach(NEXUS, &self.ports());
             }
         }
-        self.raise(Event::Added(address));
+        self.raise_event(Event::Added(address));
         Ok(())
     }
 
@@ -195,7 +196,7 @@ impl Device {
             }
             removed
         };
-        self.raise(Event::Removed(address));
+        self.raise_event(Event::Removed(address));
         Some(removed)
     }
 
@@ -203,7 +204,7 @@ impl Device {
     pub fn resize(&self, address: Address, size: u64) -> bool {
         let resized = self.unit(address).is_some_and(|unit| unit.resize(size));
         if resized {
-            self.raise(Event::Resized(address));
+            self.raise_event(Event::Resized(address));
         }
         resized
     }
@@ -211,7 +212,7 @@ impl Device {
     /// Number of task management functions that the driver waits for.
     #[must_use]
     pub fn unanswered_functions(&self) -> usize {
-        self.functions.load(Ordering::Acquire)
+        self.unanswered_functions.load(Ordering::Acquire)
     }
 
     /// The target with this number, if it has units.
@@ -237,8 +238,8 @@ impl Device {
     }
 
     /// Queues an event if the driver has accepted the feature for it.
-    fn raise(&self, event: Event) {
-        let acked = self.acked.load(Ordering::Relaxed);
+    fn raise_event(&self, event: Event) {
+        let acked = self.acked_features.load(Ordering::Relaxed);
         if acked & 1 << event.feature() == 0 {
             return;
         }
@@ -246,6 +247,7 @@ impl Device {
         self.wake_event_queue();
     }
 
+    /// Notifies the event queue, if it runs, that there are events.
     fn wake_event_queue(&self) {
         if let Some(port) = &*lock(&self.event_queue) {
             port.send(QueueMessage::Events);
@@ -257,11 +259,13 @@ impl Device {
         !lock(&self.events).is_empty()
     }
 
-    pub(crate) fn open_event_queue(&self, port: Arc<dyn MessagePort>) {
+    /// Registers the running event queue.
+    pub(crate) fn register_event_queue(&self, port: Arc<dyn MessagePort>) {
         *lock(&self.event_queue) = Some(port);
     }
 
-    pub(crate) fn close_event_queue(&self, port: &Arc<dyn MessagePort>) {
+    /// Removes the event queue, unless another one runs already.
+    pub(crate) fn unregister_event_queue(&self, port: &Arc<dyn MessagePort>) {
         let mut queue = lock(&self.event_queue);
         if queue.as_ref().is_some_and(|queue| Arc::ptr_eq(queue, port)) {
             *queue = None;
@@ -269,17 +273,17 @@ impl Device {
     }
 
     /// Registers a running request queue.
-    pub(crate) fn open_queue(&self, port: Arc<dyn MessagePort>) {
+    pub(crate) fn register_queue(&self, port: Arc<dyn MessagePort>) {
         lock(&self.queues).push(port);
     }
 
     /// Removes a request queue that has stopped.
-    pub(crate) fn close_queue(&self, port: &Arc<dyn MessagePort>) {
+    pub(crate) fn unregister_queue(&self, port: &Arc<dyn MessagePort>) {
         lock(&self.queues).retain(|queue| !Arc::ptr_eq(queue, port));
     }
 
     /// Sends a cancellation to all request queues.
-    pub(crate) fn cancel(&self, cancel: &Arc<Cancellation>) {
+    pub(crate) fn send_cancellation(&self, cancel: &Arc<Cancellation>) {
         for queue in &*lock(&self.queues) {
             queue.send(QueueMessage::Cancel(cancel.clone()));
         }

@@ -31,6 +31,7 @@ impl Event {
         }
     }
 
+    /// The event in the layout of a buffer.
     fn info(self) -> EventInfo {
         let (event, address, reason) = match self {
             Event::Added(address) => (EVENT_TRANSPORT_RESET, address, REASON_RESCAN),
@@ -53,6 +54,7 @@ pub(crate) struct PendingEvents {
 }
 
 impl PendingEvents {
+    /// Adds an event. Beyond the limit it is only noted that events were missed.
     pub fn push(&mut self, event: Event) {
         if self.pending.len() < MAX_PENDING {
             self.pending.push_back(event);

@@ -7,7 +7,7 @@ use virtqueue::Chain;
 
 use crate::device::{Device, lock};
 use crate::error::{AdmitError, RequestError};
-use crate::guest_bytes::copy_to;
+use crate::guest_bytes::copy_to_guest;
 use crate::port::MessagePort;
 use crate::queue::AdmitContext;
 use crate::wire::{EVENT_BYTES, EVENT_LEN};
@@ -16,18 +16,18 @@ use crate::wire::{EVENT_BYTES, EVENT_LEN};
 pub struct EventQueue {
     device: Arc<Device>,
     port: Arc<dyn MessagePort>,
-    answered: bool,
+    has_unpublished: bool,
 }
 
 impl EventQueue {
     /// A running event queue that `port` leads to.
     #[must_use]
     pub fn new(device: Arc<Device>, port: Arc<dyn MessagePort>) -> Self {
-        device.open_event_queue(port.clone());
+        device.register_event_queue(port.clone());
         EventQueue {
             device,
             port,
-            answered: false,
+            has_unpublished: false,
         }
     }
 
@@ -60,22 +60,22 @@ impl EventQueue {
             }
             if let Some(info) = events.pop() {
                 // SAFETY: the chain was popped with the memory that the batch holds.
-                unsafe { copy_to(chain.writable(), &info.to_bytes()) };
+                unsafe { copy_to_guest(chain.writable(), &info.to_bytes()) };
             }
             ring.push(id, EVENT_LEN);
-            self.answered = true;
+            self.has_unpublished = true;
         }
         Ok(Admission::Drained)
     }
 
     /// Whether there are used entries to publish.
     pub fn take_has_unpublished(&mut self) -> bool {
-        std::mem::take(&mut self.answered)
+        std::mem::take(&mut self.has_unpublished)
     }
 }
 
 impl Drop for EventQueue {
     fn drop(&mut self) {
-        self.device.close_event_queue(&self.port);
+        self.device.unregister_event_queue(&self.port);
     }
 }

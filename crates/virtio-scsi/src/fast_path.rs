@@ -6,7 +6,7 @@ use libc::iovec;
 use scsi::{Attribute, CdbWords};
 use virtqueue::Chain;
 
-use crate::device::Sizes;
+use crate::device::ConfiguredSizes;
 use crate::wire::{HEADER_BYTES, RESPONSE_BYTES, attribute_of};
 
 /// Bytes that are read of a header: plain reads and writes have CDBs of up to 16 bytes.
@@ -20,7 +20,7 @@ pub(crate) struct FastPathSizes {
 }
 
 impl FastPathSizes {
-    pub fn new(sizes: Sizes) -> Self {
+    pub fn new(sizes: ConfiguredSizes) -> Self {
         let header = HEADER_BYTES + sizes.cdb;
         FastPathSizes {
             // No segment is this long: no chain takes the fast path.
@@ -39,11 +39,11 @@ pub(crate) struct FastPathChain<'a> {
     header: *const u8,
     /// Address of the response.
     pub response: *mut u8,
-    pub data: Direction<'a>,
+    pub data: TransferData<'a>,
 }
 
 /// Segments of the data, and its length.
-pub(crate) enum Direction<'a> {
+pub(crate) enum TransferData<'a> {
     /// To the guest, or none.
     Reads(&'a [iovec], u64),
     Writes(&'a [iovec], u64),
@@ -59,7 +59,7 @@ pub(crate) struct CommandHead {
 }
 
 impl<'a> FastPathChain<'a> {
-    /// `None`: the chain has another layout.
+    /// Divides a chain of this layout into header, response and data. `None`: it has another layout.
     #[inline(always)]
     pub fn of(chain: &'a Chain, sizes: FastPathSizes) -> Option<Self> {
         let [header, out @ ..] = chain.readable() else {
@@ -72,8 +72,8 @@ impl<'a> FastPathChain<'a> {
             return None;
         }
         let data = match (out, into) {
-            ([], into) => Direction::Reads(into, chain.writable_len() - sizes.response as u64),
-            (out, []) => Direction::Writes(out, chain.readable_len() - sizes.header as u64),
+            ([], into) => TransferData::Reads(into, chain.writable_len() - sizes.response as u64),
+            (out, []) => TransferData::Writes(out, chain.readable_len() - sizes.header as u64),
             _ => return None,
         };
         Some(FastPathChain {
@@ -88,7 +88,7 @@ impl<'a> FastPathChain<'a> {
     /// # Safety
     /// The memory that the chain was popped with is held.
     #[inline(always)]
-    pub unsafe fn head(&self) -> CommandHead {
+    pub unsafe fn read_head(&self) -> CommandHead {
         // SAFETY: as promised to us, and the segment has all of these bytes: see `FastPathSizes`.
         let ([lun, tag, low, high], attribute) = unsafe {
             let word = |at: usize| u64::from_le(self.header.add(at).cast::<u64>().read_unaligned());

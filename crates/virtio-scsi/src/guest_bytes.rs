@@ -7,7 +7,7 @@ use libc::iovec;
 /// # Safety
 /// The segments are those of a chain, or parts of them, and their memory map is held.
 #[inline]
-pub(crate) unsafe fn copy_from(segments: &[iovec], to: &mut [u8]) -> usize {
+pub(crate) unsafe fn copy_from_guest(segments: &[iovec], to: &mut [u8]) -> usize {
     let mut done = 0;
     for segment in segments {
         let count = segment.iov_len.min(to.len() - done);
@@ -29,7 +29,7 @@ pub(crate) unsafe fn copy_from(segments: &[iovec], to: &mut [u8]) -> usize {
 /// # Safety
 /// As for [`copy_from`].
 #[inline]
-pub(crate) unsafe fn copy_to(segments: &[iovec], from: &[u8]) -> usize {
+pub(crate) unsafe fn copy_to_guest(segments: &[iovec], from: &[u8]) -> usize {
     let mut done = 0;
     for segment in segments {
         let count = segment.iov_len.min(from.len() - done);
@@ -48,7 +48,7 @@ pub(crate) unsafe fn copy_to(segments: &[iovec], from: &[u8]) -> usize {
 
 /// Splits segments: calls `head` with those of the first `len` bytes, and appends those of the rest to `tail`.
 #[inline]
-pub(crate) fn cut(
+pub(crate) fn split_segments(
     segments: &[iovec],
     len: usize,
     mut head: impl FnMut(iovec),

@@ -73,25 +73,25 @@ pub struct CancelOutcome {
 pub struct Cancellation {
     pub(crate) scope: CancelScope,
     /// The response to the commands; `None`: they are only searched for.
-    pub(crate) answer: Option<Response>,
+    pub(crate) command_response: Option<Response>,
     found: AtomicBool,
     function: u64,
-    control: Arc<dyn MessagePort>,
+    control_port: Arc<dyn MessagePort>,
 }
 
 impl Cancellation {
     pub(crate) fn new(
         scope: CancelScope,
-        answer: Option<Response>,
+        command_response: Option<Response>,
         function: u64,
-        control: Arc<dyn MessagePort>,
+        control_port: Arc<dyn MessagePort>,
     ) -> Arc<Self> {
         Arc::new(Cancellation {
             scope,
-            answer,
+            command_response,
             found: AtomicBool::new(false),
             function,
-            control,
+            control_port,
         })
     }
 
@@ -102,9 +102,10 @@ impl Cancellation {
 
 impl Drop for Cancellation {
     fn drop(&mut self) {
-        self.control.send(QueueMessage::Cancelled(CancelOutcome {
-            function: self.function,
-            found: *self.found.get_mut(),
-        }));
+        self.control_port
+            .send(QueueMessage::Cancelled(CancelOutcome {
+                function: self.function,
+                found: *self.found.get_mut(),
+            }));
     }
 }

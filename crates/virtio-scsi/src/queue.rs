@@ -17,7 +17,7 @@ use telemetry::queue::{Admission, AdmitTime, QueueName, QueueStats, RequestKind}
 use virtqueue::{Chain, GuestMemory};
 
 use crate::address::Address;
-use crate::device::{Device, Sizes};
+use crate::device::{ConfiguredSizes, Device};
 use crate::error::AdmitError;
 use crate::fast_path::FastPathSizes;
 use crate::port::{Cancellation, MessagePort};
@@ -25,7 +25,7 @@ use crate::slots::Slots;
 use crate::unit_table::UnitTable;
 use cancel::Fence;
 use runs::{CompletionRun, SubmissionRun};
-use stats::Counts;
+use stats::CommandCounts;
 
 /// A disk of a queue.
 #[derive(Clone)]
@@ -41,29 +41,29 @@ pub struct Queue {
     name: QueueName,
     device: Arc<Device>,
     port: Arc<dyn MessagePort>,
-    sizes: Sizes,
+    sizes: ConfiguredSizes,
     fast_path_sizes: FastPathSizes,
     table: UnitTable,
     slots: Slots,
-    /// Used entries were pushed outside of completions.
-    answered: bool,
+    /// Used entries were pushed outside of completions, and are not published yet.
+    has_unpublished: bool,
     /// When the current batch was admitted. It only grows.
-    taken: AdmitTime,
+    batch_admit_time: AdmitTime,
     /// The admit time that the current generation begins with.
-    generation: AdmitTime,
+    generation_start: AdmitTime,
     /// Admit times of finished commands of older generations.
-    old: Vec<AdmitTime>,
+    finished_old: Vec<AdmitTime>,
     /// Slots of commands whose turn has come.
-    ready: VecDeque<u32>,
+    ready_slots: VecDeque<u32>,
     /// Block requests that their disk had no room for.
-    deferred: VecDeque<(u32, Request)>,
+    deferred_requests: VecDeque<(u32, Request)>,
     /// Cancellations that wait for commands in the kernel.
-    cancelling: Vec<(u32, Arc<Cancellation>)>,
+    kept_cancellations: Vec<(u32, Arc<Cancellation>)>,
     /// Cancellations of commands that may still be in the ring.
     fences: Vec<Fence>,
     /// The current time, in ticks.
     now: u64,
-    counts: Counts,
+    counts: CommandCounts,
     submission_run: SubmissionRun,
     completion_run: CompletionRun,
 }
@@ -91,7 +91,7 @@ impl Queue {
         port: Arc<dyn MessagePort>,
         stats: Arc<QueueStats>,
     ) -> Self {
-        device.open_queue(port.clone());
+        device.register_queue(port.clone());
         Queue {
             name,
             sizes: device.sizes(),
@@ -100,16 +100,16 @@ impl Queue {
             slots: Slots::new(size, port.clone()),
             device,
             port,
-            answered: false,
-            taken: AdmitTime::default().next(),
-            generation: AdmitTime::default(),
-            old: Vec::new(),
-            ready: VecDeque::new(),
-            deferred: VecDeque::new(),
-            cancelling: Vec::new(),
+            has_unpublished: false,
+            batch_admit_time: AdmitTime::default().next(),
+            generation_start: AdmitTime::default(),
+            finished_old: Vec::new(),
+            ready_slots: VecDeque::new(),
+            deferred_requests: VecDeque::new(),
+            kept_cancellations: Vec::new(),
             fences: Vec::new(),
             now: 0,
-            counts: Counts::new(stats),
+            counts: CommandCounts::new(stats),
             submission_run: SubmissionRun::default(),
             completion_run: CompletionRun::default(),
         }
@@ -120,7 +120,7 @@ impl Queue {
         let addresses = disks.iter().map(|disk| disk.address);
         if self.in_flight() > 0 {
             let same = self.table.addresses().eq(addresses);
-            debug_assert!(same, "commands name disks by their places");
+            debug_assert!(same, "commands name disks by their indexes");
             return;
         }
         debug_assert_eq!(
@@ -142,28 +142,28 @@ impl Queue {
     /// Whether used entries were pushed other than by completions since the last call: then the ring has entries to publish.
     #[inline]
     pub fn take_has_unpublished(&mut self) -> bool {
-        std::mem::take(&mut self.answered)
+        std::mem::take(&mut self.has_unpublished)
     }
 
     /// Whether requests wait for room: see [`submit_deferred`](Self::submit_deferred).
     #[must_use]
     #[inline]
     pub fn has_deferred(&self) -> bool {
-        !self.deferred.is_empty()
+        !self.deferred_requests.is_empty()
     }
 
     /// Begins a generation: commands admitted from now on have admit times from the returned one on, all others have earlier
     /// ones.
     pub fn begin_generation(&mut self) -> AdmitTime {
-        self.taken = self.taken.next();
-        self.generation = self.taken;
-        self.generation
+        self.batch_admit_time = self.batch_admit_time.next();
+        self.generation_start = self.batch_admit_time;
+        self.generation_start
     }
 
     /// The admit time of a finished command of an older generation, once for each.
     #[inline]
     pub fn pop_finished_old(&mut self) -> Option<AdmitTime> {
-        self.old.pop()
+        self.finished_old.pop()
     }
 
     /// Admits up to `budget` commands from the ring. Commands that need no disk are pushed to the ring at once, the others
@@ -183,19 +183,20 @@ impl Queue {
         (self.sizes, self.now) = (self.device.sizes(), batch.now);
         self.fast_path_sizes = FastPathSizes::new(self.sizes);
         self.end_completion_run();
-        let taken = AdmitTime::new(batch.now);
+        let admit_time = AdmitTime::new(batch.now);
         // It never goes back, whatever the clock does: generations are distinguished by it.
-        if taken > self.taken {
-            self.taken = taken;
+        if admit_time > self.batch_admit_time {
+            self.batch_admit_time = admit_time;
         }
-        let admission = self.drain(ring, batch, chain, io, budget);
+        let admission = self.admit_chains(ring, batch, chain, io, budget);
         self.end_submission_run();
-        self.counts.end_turn(self.in_flight());
+        self.counts.count_turn(self.in_flight());
         admission
     }
 
+    /// Pops up to `budget` chains and starts their commands, as long as the disks have room.
     #[inline(always)]
-    fn drain(
+    fn admit_chains(
         &mut self,
         ring: &mut virtqueue::Queue,
         batch: AdmitContext<'_>,
@@ -204,20 +205,20 @@ impl Queue {
         budget: usize,
     ) -> Result<Admission, AdmitError> {
         // Neither changes during an admission.
-        let plain = self.fences.is_empty() && !probes::wanted();
+        let fast_path_allowed = self.fences.is_empty() && !probes::is_start_or_submit_traced();
         for _ in 0..budget {
-            if !self.deferred.is_empty() && !self.submit_deferred(io) {
+            if !self.deferred_requests.is_empty() && !self.submit_deferred(io) {
                 return Ok(Admission::Stalled);
             }
             let Some(id) = ring.pop(batch.memory, chain)? else {
                 self.fences.clear();
                 return Ok(Admission::Drained);
             };
-            if !(plain && self.begin_transfer(id, chain, io)) {
-                self.start(ring, id, chain, io)?;
+            if !(fast_path_allowed && self.begin_transfer(id, chain, io)) {
+                self.start_command(ring, id, chain, io)?;
             }
         }
-        if !self.deferred.is_empty() && !self.submit_deferred(io) {
+        if !self.deferred_requests.is_empty() && !self.submit_deferred(io) {
             return Ok(Admission::Stalled);
         }
         Ok(Admission::Budget)
@@ -226,17 +227,17 @@ impl Queue {
     /// Submits requests that waited for room. False: some still wait, or wait again.
     #[cold]
     pub fn submit_deferred(&mut self, io: &mut impl DiskIo) -> bool {
-        for _ in 0..self.deferred.len() {
-            if let Some((slot, request)) = self.deferred.pop_front()
-                && let Some(disk) = self.slots.get(slot).place.disk
+        for _ in 0..self.deferred_requests.len() {
+            if let Some((slot, request)) = self.deferred_requests.pop_front()
+                && let Some(disk) = self.slots.get(slot).unit_index.disk
             {
-                self.submit(slot, disk, request, io);
+                self.submit_or_defer(slot, disk, request, io);
             }
         }
-        self.deferred.is_empty()
+        self.deferred_requests.is_empty()
     }
 
-    /// Completes block requests of this queue at `now`. `failed` is called for each failed one before its slot changes.
+    /// Completes block requests of this queue at `now`. `on_failure` is called for each failed one before its slot changes.
     /// Commands count at the [end of the batch](Self::end_batch).
     pub fn complete(
         &mut self,
@@ -244,17 +245,17 @@ impl Queue {
         done: &[Completion],
         now: u64,
         io: &mut impl DiskIo,
-        mut failed: impl FnMut(&Queue, u32, Errno),
+        mut on_failure: impl FnMut(&Queue, u32, Errno),
     ) {
         // Only commands with tasks have probes at their end.
-        let plain = !probes::end_wanted();
+        let untraced = !probes::is_end_traced();
         for completion in done {
             let (slot, result) = (token::request_number(completion.token), completion.result);
-            if plain && result.is_ok() && self.complete_transfer(ring, slot, now) {
+            if untraced && result.is_ok() && self.complete_transfer(ring, slot, now) {
                 continue;
             }
             if let Err(errno) = result {
-                failed(self, slot, errno);
+                on_failure(self, slot, errno);
             }
             self.complete_command(ring, slot, result, now, io);
         }
@@ -264,8 +265,8 @@ impl Queue {
     #[must_use]
     pub fn is_read(&self, slot: u32) -> bool {
         let slot = self.slots.get(slot);
-        match self.transfers_to(slot) {
-            Some(_) => !slot.writes,
+        match self.disk_of_transfer(slot) {
+            Some(_) => !slot.is_write,
             None => slot.kind == Some(RequestKind::Read),
         }
     }
@@ -274,9 +275,9 @@ impl Queue {
     #[must_use]
     pub fn disk(&self, slot: u32) -> Option<u32> {
         let slot = self.slots.get(slot);
-        match self.transfers_to(slot) {
+        match self.disk_of_transfer(slot) {
             Some(_) => Some(slot.disk),
-            None => slot.kind.and(slot.place.disk),
+            None => slot.kind.and(slot.unit_index.disk),
         }
     }
 
@@ -297,12 +298,12 @@ impl Queue {
     #[inline]
     pub fn end_batch(&mut self) {
         self.end_completion_run();
-        self.counts.end_batch(self.slots.in_flight());
+        self.counts.publish_in_flight(self.slots.in_flight());
     }
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        self.device.close_queue(&self.port);
+        self.device.unregister_queue(&self.port);
     }
 }

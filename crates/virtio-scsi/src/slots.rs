@@ -18,7 +18,7 @@ use crate::wire::{CDB_BYTES, Response};
 
 /// State of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum SlotState {
     /// It has no command.
     Free,
     /// The command waits for earlier ones.
@@ -33,24 +33,24 @@ pub(crate) enum State {
 #[repr(C, align(64))]
 pub(crate) struct Slot {
     /// Address of the response of a plain read or write.
-    pub response_at: *mut u8,
+    pub response_address: *mut u8,
     /// When it was admitted; that of a plain read or write also has the kind that it counts as.
-    pub stamp: AdmitTime,
+    pub admit_time: AdmitTime,
     pub tag: u64,
     /// The data segment of a plain read or write that has only one.
-    pub segment: iovec,
+    pub only_segment: iovec,
     pub id: ChainId,
     /// Written bytes in the used entry of a plain read or write.
-    pub written: u32,
+    pub used_len: u32,
     /// Bytes that a plain read or write transfers.
     pub len: u32,
     /// The disk of a plain read or write.
     pub disk: u32,
     /// The next free slot, plus one; 0: none.
     next: u16,
-    pub state: State,
+    pub state: SlotState,
     /// Whether a plain read or write is a write.
-    pub writes: bool,
+    pub is_write: bool,
     pub task: Task,
     /// Segments of response and sense data.
     pub response: Vec<iovec>,
@@ -59,13 +59,13 @@ pub(crate) struct Slot {
     pub data_len: u64,
     pub address: Address,
     /// Among the queue's disks and targets.
-    pub place: Place,
-    /// RequestKind of its first block request.
+    pub unit_index: UnitIndex,
+    /// Kind of its first block request.
     pub kind: Option<RequestKind>,
     /// Whether the data goes to the guest.
-    pub reads: bool,
+    pub data_is_for_guest: bool,
     /// Room for sense data.
-    pub sense_bytes: usize,
+    pub sense_room: usize,
     pub attribute: Attribute,
     pub cdb: [u8; CDB_BYTES],
     /// It was ended early, with this response.
@@ -74,16 +74,16 @@ pub(crate) struct Slot {
     pub bytes: u64,
 }
 
-/// Target and disk of a command, by their places in the queue's table.
+/// Target and disk of a command, by their indexes in the queue's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct UnitIndex {
     /// Among the queue's targets.
     pub target: u32,
     /// Among its disks; `None`: the target has no such unit.
     pub disk: Option<u32>,
 }
 
-const _: () = assert!(std::mem::offset_of!(Slot, writes) < 64);
+const _: () = assert!(std::mem::offset_of!(Slot, is_write) < 64);
 const _: () = assert!(MAX_QUEUE_SIZE < u16::MAX);
 
 // SAFETY: the addresses in the lists are plain numbers to this type.
@@ -92,10 +92,10 @@ unsafe impl Send for Slot {}
 impl Slot {
     fn new(waker: Waker) -> Self {
         Slot {
-            response_at: ptr::null_mut(),
-            stamp: AdmitTime::default(),
+            response_address: ptr::null_mut(),
+            admit_time: AdmitTime::default(),
             tag: 0,
-            segment: iovec {
+            only_segment: iovec {
                 iov_base: ptr::null_mut(),
                 iov_len: 0,
             },
@@ -103,24 +103,24 @@ impl Slot {
                 id: 0,
                 descriptors: 0,
             },
-            written: 0,
+            used_len: 0,
             len: 0,
             disk: 0,
             next: 0,
-            state: State::Free,
-            writes: false,
+            state: SlotState::Free,
+            is_write: false,
             task: Task::new(waker),
             response: Vec::new(),
             data: Vec::new(),
             data_len: 0,
             address: Address { target: 0, lun: 0 },
-            place: Place {
+            unit_index: UnitIndex {
                 target: 0,
                 disk: None,
             },
             kind: None,
-            reads: false,
-            sense_bytes: 0,
+            data_is_for_guest: false,
+            sense_room: 0,
             attribute: Attribute::Simple,
             cdb: [0; CDB_BYTES],
             cancelled: None,
@@ -136,7 +136,7 @@ pub(crate) struct Slots {
     free: u16,
     in_flight: u32,
     size: u16,
-    resumes: Arc<TaskResume>,
+    task_resume: Arc<TaskResume>,
 }
 
 impl Slots {
@@ -147,7 +147,7 @@ impl Slots {
             free: 0,
             in_flight: 0,
             size,
-            resumes: Arc::new(TaskResume(port)),
+            task_resume: Arc::new(TaskResume(port)),
         }
     }
 
@@ -181,7 +181,7 @@ impl Slots {
             return None;
         }
         let waker = Waker {
-            resume: self.resumes.clone(),
+            resume: self.task_resume.clone(),
             token: index.into(),
         };
         self.slots.push(Slot::new(waker));
@@ -189,13 +189,14 @@ impl Slots {
         Some(())
     }
 
+    /// Makes a slot free. Its task and lists stay, for the next command.
     #[inline(always)]
     pub fn release(&mut self, index: u32) {
         let next = self.free;
         let slot = self.get_mut(index);
-        slot.state = State::Free;
+        slot.state = SlotState::Free;
         slot.next = next;
-        self.free = after(index);
+        self.free = link_to(index);
         self.in_flight -= 1;
     }
 
@@ -210,10 +211,10 @@ impl Slots {
     }
 
     /// The slots of commands in flight.
-    pub fn used(&self) -> impl Iterator<Item = (u32, &Slot)> {
+    pub fn in_flight_slots(&self) -> impl Iterator<Item = (u32, &Slot)> {
         (0..)
             .zip(&self.slots)
-            .filter_map(|(index, slot)| (slot.state != State::Free).then_some((index, slot)))
+            .filter_map(|(index, slot)| (slot.state != SlotState::Free).then_some((index, slot)))
     }
 }
 
@@ -223,6 +224,6 @@ impl Slots {
     clippy::cast_possible_truncation,
     reason = "there are fewer slots than 2^16"
 )]
-fn after(index: u32) -> u16 {
+fn link_to(index: u32) -> u16 {
     (index + 1) as u16
 }

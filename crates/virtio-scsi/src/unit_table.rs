@@ -4,14 +4,14 @@ use scsi::{Target, TaskSet, View};
 
 use crate::address::Address;
 use crate::device::Device;
-use crate::slots::Place;
+use crate::slots::UnitIndex;
 
 /// A unit with a disk.
 pub(crate) struct Disk {
     /// Its address as the last command to it had it in its header; 0: none yet.
     lun: u64,
     pub address: Address,
-    pub place: Place,
+    pub unit_index: UnitIndex,
     /// Of its target.
     pub view: View,
     /// The order of its commands from this queue.
@@ -23,14 +23,14 @@ pub(crate) struct UnitTable {
     /// Sorted by number.
     targets: Vec<(u8, View)>,
     disks: Vec<Disk>,
-    /// Places of disks, sorted by address.
-    order: Vec<(Address, u32)>,
+    /// Indexes of disks, sorted by address.
+    disks_by_address: Vec<(Address, u32)>,
     /// The disk that was looked up last, or none.
-    last: u32,
+    last_disk: u32,
 }
 
-/// No disk's place. A header can have any eight bytes: only a disk that was looked up before is found by them.
-const NONE: u32 = u32::MAX;
+/// No disk's index. A header can have any eight bytes: only a disk that was looked up before is found by them.
+const NO_DISK: u32 = u32::MAX;
 
 impl UnitTable {
     /// The targets of a device, and units with disks at these addresses, in this order.
@@ -38,8 +38,8 @@ impl UnitTable {
         let mut table = UnitTable {
             targets: Vec::new(),
             disks: Vec::new(),
-            order: Vec::new(),
-            last: NONE,
+            disks_by_address: Vec::new(),
+            last_disk: NO_DISK,
         };
         let targets = device.targets();
         for (index, address) in (0..).zip(addresses) {
@@ -48,16 +48,16 @@ impl UnitTable {
             table.disks.push(Disk {
                 lun: 0,
                 address,
-                place: Place {
-                    target: found.map_or(u32::MAX, index_of),
+                unit_index: UnitIndex {
+                    target: found.map_or(u32::MAX, to_index),
                     disk: Some(index),
                 },
                 view: View::new(target),
                 tasks: TaskSet::default(),
             });
-            table.order.push((address, index));
+            table.disks_by_address.push((address, index));
         }
-        table.order.sort_unstable();
+        table.disks_by_address.sort_unstable();
         let views = targets.into_iter();
         table.targets = views
             .map(|(number, target)| (number, View::new(target)))
@@ -65,68 +65,73 @@ impl UnitTable {
         table
     }
 
-    /// The disk at an address, as a header has it, and its place.
+    /// The disk at an address, as a header has it, and its index.
     #[inline(always)]
-    pub fn disk(&mut self, lun: u64) -> Option<(u32, &mut Disk)> {
-        let last = self.disks.get(self.last as usize);
+    pub fn find_disk(&mut self, lun: u64) -> Option<(u32, &mut Disk)> {
+        let last = self.disks.get(self.last_disk as usize);
         if last.is_none_or(|disk| disk.lun != lun) {
             self.look_up(lun)?;
         }
-        let disk = self.disks.get_mut(self.last as usize)?;
-        Some((self.last, disk))
+        let disk = self.disks.get_mut(self.last_disk as usize)?;
+        Some((self.last_disk, disk))
     }
 
+    /// Finds the disk at an address, for `last_disk`. `None`: there is none.
     #[inline(never)]
     fn look_up(&mut self, lun: u64) -> Option<()> {
         let address = Address::decode(lun.to_le_bytes())?;
-        self.last = self.find(address)?.disk?;
-        self.disks[self.last as usize].lun = lun;
+        self.last_disk = self.find_unit(address)?.disk?;
+        self.disks[self.last_disk as usize].lun = lun;
         Some(())
     }
 
-    /// The addresses of its disks, by place.
+    /// The addresses of its disks, by index.
     pub fn addresses(&self) -> impl Iterator<Item = Address> {
         self.disks.iter().map(|disk| disk.address)
     }
 
-    /// The disk at a place.
+    /// The disk of this index.
     #[inline(always)]
-    pub fn at(&self, place: u32) -> &Disk {
-        &self.disks[place as usize]
+    pub fn disk_at(&self, disk_index: u32) -> &Disk {
+        &self.disks[disk_index as usize]
     }
 
     /// Target and disk of an address. `None`: there is no such target.
-    pub fn find(&self, address: Address) -> Option<Place> {
+    pub fn find_unit(&self, address: Address) -> Option<UnitIndex> {
         let target = self
             .targets
             .binary_search_by_key(&address.target, |(number, _)| *number)
             .ok()?;
-        let disk = self.order.binary_search_by_key(&address, |(of, _)| *of);
-        Some(Place {
-            target: index_of(target),
-            disk: disk.ok().map(|at| self.order[at].1),
+        let disk = self
+            .disks_by_address
+            .binary_search_by_key(&address, |(of, _)| *of);
+        Some(UnitIndex {
+            target: to_index(target),
+            disk: disk.ok().map(|at| self.disks_by_address[at].1),
         })
     }
 
-    pub fn view(&mut self, place: Place) -> &mut View {
-        match place.disk {
+    /// The view that selects the unit: its disk's own, or that of its target.
+    pub fn view_mut(&mut self, unit_index: UnitIndex) -> &mut View {
+        match unit_index.disk {
             Some(disk) => &mut self.disks[disk as usize].view,
-            None => &mut self.targets[place.target as usize].1,
+            None => &mut self.targets[unit_index.target as usize].1,
         }
     }
 
     /// The order of a disk's commands.
-    pub fn tasks_of(&mut self, disk: u32) -> &mut TaskSet<u32> {
+    pub fn tasks_of_disk(&mut self, disk: u32) -> &mut TaskSet<u32> {
         &mut self.disks[disk as usize].tasks
     }
 
+    /// The order of a unit's commands. `None`: it has no disk.
     #[inline]
-    pub fn tasks(&mut self, place: Place) -> Option<&mut TaskSet<u32>> {
-        Some(self.tasks_of(place.disk?))
+    pub fn tasks_of_unit(&mut self, unit_index: UnitIndex) -> Option<&mut TaskSet<u32>> {
+        Some(self.tasks_of_disk(unit_index.disk?))
     }
 }
 
 /// There are at most 256 targets.
-fn index_of(target: usize) -> u32 {
+fn to_index(target: usize) -> u32 {
     u32::try_from(target).unwrap_or(u32::MAX)
 }

@@ -8,7 +8,7 @@ use engine::Errno;
 use super::Queue;
 use crate::address::Address;
 use crate::port::Cancellation;
-use crate::slots::State;
+use crate::slots::SlotState;
 use crate::wire::Response;
 
 /// A cancellation of commands that were in the ring when it came: it covers at most a ring's worth of chains, and ends when the
@@ -26,24 +26,24 @@ impl Queue {
         cancel: &Arc<Cancellation>,
         io: &mut impl DiskIo,
     ) {
-        let meant: Vec<u32> = self
+        let concerned: Vec<u32> = self
             .slots
-            .used()
+            .in_flight_slots()
             .filter(|(_, slot)| {
-                let disk = self.transfers_to(slot);
+                let disk = self.disk_of_transfer(slot);
                 let address = disk.map_or(slot.address, |disk| disk.address);
                 cancel.scope.matches(address, slot.tag)
             })
             .map(|(index, _)| index)
             .collect();
-        if !meant.is_empty() {
+        if !concerned.is_empty() {
             cancel.set_found();
         }
-        let Some(response) = cancel.answer else {
+        let Some(response) = cancel.command_response else {
             return;
         };
-        for index in meant {
-            self.cancel_one(ring, index, cancel, response);
+        for index in concerned {
+            self.cancel_command(ring, index, cancel, response);
         }
         self.fences.push(Fence {
             cancel: cancel.clone(),
@@ -52,54 +52,62 @@ impl Queue {
         self.start_ready(ring, io);
     }
 
-    fn cancel_one(
+    /// Cancels a command of this queue. One that the kernel has is finished when its block request is completed.
+    fn cancel_command(
         &mut self,
         ring: &mut virtqueue::Queue,
         index: u32,
         cancel: &Arc<Cancellation>,
         response: Response,
     ) {
-        if self.slots.get(index).state == State::Transfers {
-            self.adopt(index);
+        if self.slots.get(index).state == SlotState::Transfers {
+            self.move_to_task(index);
         }
         let slot = self.slots.get_mut(index);
         slot.cancelled.get_or_insert(response);
-        if slot.state == State::Waits {
-            let (place, attribute, ready) = (slot.place, slot.attribute, &mut self.ready);
+        if slot.state == SlotState::Waits {
+            let (unit_index, attribute, ready) =
+                (slot.unit_index, slot.attribute, &mut self.ready_slots);
             ready.retain(|next| *next != index);
-            if let Some(tasks) = self.table.tasks(place)
+            if let Some(tasks) = self.table.tasks_of_unit(unit_index)
                 && !tasks.remove_waiting(index, |next| ready.push_back(next))
             {
                 // Its turn had come.
                 tasks.done(attribute, |next| ready.push_back(next));
             }
-            self.refuse(ring, index, response);
+            self.refuse_command(ring, index, response);
             return;
         }
         if slot.task.cancel() {
-            let deferred = self.deferred.iter().position(|(slot, _)| *slot == index);
-            let Some(deferred) = deferred else {
+            let position = self
+                .deferred_requests
+                .iter()
+                .position(|(slot, _)| *slot == index);
+            let Some(position) = position else {
                 // The kernel has it.
-                self.cancelling.push((index, cancel.clone()));
+                self.kept_cancellations.push((index, cancel.clone()));
                 return;
             };
-            self.deferred.remove(deferred);
+            self.deferred_requests.remove(position);
             slot.task.completed(Err(Errno::CANCELED));
         }
-        self.finish(ring, index);
-        self.answered = true;
+        self.finish_command(ring, index);
+        self.has_unpublished = true;
     }
 
-    /// Counts a popped chain. Returns the response if a function has ended this command before it began.
+    /// Passes a popped chain at all fences, which count it. Returns the response if one of them ends its command.
     #[cold]
-    pub(super) fn pass_fences(&mut self, command: Option<(Address, u64)>) -> Option<Response> {
+    pub(super) fn pass_chain_at_fences(
+        &mut self,
+        command: Option<(Address, u64)>,
+    ) -> Option<Response> {
         let mut ended = None;
         self.fences.retain_mut(|fence| {
             if let Some((address, tag)) = command
                 && fence.cancel.scope.matches(address, tag)
             {
                 fence.cancel.set_found();
-                ended = ended.or(fence.cancel.answer);
+                ended = ended.or(fence.cancel.command_response);
             }
             fence.chains_left -= 1;
             fence.chains_left > 0

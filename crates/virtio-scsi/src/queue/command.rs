@@ -10,13 +10,13 @@ use crate::address::Address;
 use crate::command::ParsedCommand;
 use crate::device::NEXUS;
 use crate::error::RequestError;
-use crate::slots::State;
+use crate::slots::SlotState;
 use crate::wire::Response;
 
 impl Queue {
     /// Begins any command, or rejects a chain that is none.
     #[inline(never)]
-    pub(super) fn start(
+    pub(super) fn start_command(
         &mut self,
         ring: &mut virtqueue::Queue,
         id: ChainId,
@@ -24,47 +24,47 @@ impl Queue {
         io: &mut impl DiskIo,
     ) -> Result<(), RequestError> {
         self.end_submission_run();
-        let parse = ParsedCommand::new(chain, self.sizes)?;
+        let parsed = ParsedCommand::new(chain, self.sizes)?;
         let size = self.slots.size();
         let Some((index, slot)) = self.slots.allocate() else {
             return Err(RequestError::TooMany(size));
         };
-        let both = parse.fill(slot, chain, self.sizes);
+        let has_both_directions = parsed.fill_slot(slot, chain, self.sizes);
         slot.id = id;
-        slot.stamp = self.taken;
-        let (lun, tag, attribute) = (parse.lun, slot.tag, slot.attribute);
+        slot.admit_time = self.batch_admit_time;
+        let (lun, tag, attribute) = (parsed.lun, slot.tag, slot.attribute);
         let address = Address::decode(lun);
         slot.address = address.unwrap_or(Address { target: 0, lun: 0 });
-        if probes::begin_wanted() {
-            probes::started(&self.name, slot);
+        if probes::is_start_traced() {
+            probes::fire_started(&self.name, slot);
         }
-        let place = address.and_then(|address| self.table.find(address));
-        let Some(place) = place else {
-            self.pass_fences(None);
-            self.refuse(ring, index, Response::BadTarget);
+        let unit_index = address.and_then(|address| self.table.find_unit(address));
+        let Some(unit_index) = unit_index else {
+            self.pass_chain_at_fences(None);
+            self.refuse_command(ring, index, Response::BadTarget);
             return Ok(());
         };
-        slot.place = place;
+        slot.unit_index = unit_index;
         let address = slot.address;
         if !self.fences.is_empty()
-            && let Some(response) = self.pass_fences(Some((address, tag)))
+            && let Some(response) = self.pass_chain_at_fences(Some((address, tag)))
         {
-            self.refuse(ring, index, response);
+            self.refuse_command(ring, index, response);
             return Ok(());
         }
-        if both {
+        if has_both_directions {
             // Data in both directions is not offered.
-            self.refuse(ring, index, Response::Failure);
+            self.refuse_command(ring, index, Response::Failure);
             return Ok(());
         }
-        if let Some(tasks) = self.table.tasks(place)
+        if let Some(tasks) = self.table.tasks_of_unit(unit_index)
             && tasks.admit(index, attribute) == scsi::Admission::Wait
         {
-            self.slots.get_mut(index).state = State::Waits;
+            self.slots.get_mut(index).state = SlotState::Waits;
             return Ok(());
         }
         if self.run_task(ring, index, io) {
-            self.answered = true;
+            self.has_unpublished = true;
             self.start_ready(ring, io);
         }
         Ok(())
@@ -73,18 +73,18 @@ impl Queue {
     /// Runs the task of a command whose turn it is. True: it is finished already.
     fn run_task(&mut self, ring: &mut virtqueue::Queue, index: u32, io: &mut impl DiskIo) -> bool {
         let slot = self.slots.get_mut(index);
-        slot.state = State::Runs;
-        let view = self.table.view(slot.place);
+        slot.state = SlotState::Runs;
+        let view = self.table.view_mut(slot.unit_index);
         let phase = slot.task.receive(view, slot.address.lun, NEXUS, &slot.cdb);
         let fits = match phase {
             Phase::Status => true,
-            Phase::DataIn(bytes) => slot.reads && bytes <= slot.data_len,
-            Phase::DataOut(bytes) => !slot.reads && bytes <= slot.data_len,
+            Phase::DataIn(bytes) => slot.data_is_for_guest && bytes <= slot.data_len,
+            Phase::DataOut(bytes) => !slot.data_is_for_guest && bytes <= slot.data_len,
         };
         if !fits {
             slot.task.cancel();
             slot.cancelled = Some(Response::Overrun);
-            self.finish(ring, index);
+            self.finish_command(ring, index);
             return true;
         }
         // A list has at most as many segments as a chain.
@@ -107,20 +107,20 @@ impl Queue {
             let slot = self.slots.get_mut(index);
             let task = &mut slot.task;
             match step {
-                Step::Submit(request) => match slot.place.disk {
+                Step::Submit(request) => match slot.unit_index.disk {
                     Some(disk) => {
-                        self.submit(index, disk, request, io);
+                        self.submit_or_defer(index, disk, request, io);
                         return false;
                     }
                     // A unit that was added after the disks were set.
                     None => step = task.completed(Err(Errno::NODEV)),
                 },
                 Step::Finished => {
-                    self.finish(ring, index);
+                    self.finish_command(ring, index);
                     return true;
                 }
                 Step::Wait => return false,
-                Step::Call => match (slot.place.disk, task.disk_call()) {
+                Step::Call => match (slot.unit_index.disk, task.disk_call()) {
                     (Some(disk), Some(call)) => {
                         io.call(disk, call, index);
                         return false;
@@ -133,7 +133,8 @@ impl Queue {
         }
     }
 
-    pub(super) fn submit(
+    /// Submits a block request of a command, or defers it until its disk has room.
+    pub(super) fn submit_or_defer(
         &mut self,
         index: u32,
         disk: u32,
@@ -141,13 +142,13 @@ impl Queue {
         io: &mut impl DiskIo,
     ) {
         if io.room(disk) == 0 {
-            self.deferred.push_back((index, request));
+            self.deferred_requests.push_back((index, request));
             return;
         }
         let slot = self.slots.get_mut(index);
-        self.counts.asks(slot, disk, &request);
+        self.counts.count_submitted(slot, disk, &request);
         if telemetry::tracepoints::request_submit::enabled() {
-            probes::submitted(&self.name, slot, &request);
+            probes::fire_submitted(&self.name, slot, &request);
         }
         request.token = index.into();
         // SAFETY: the segments are the slot's, see `run_task`, or the task's own, which stay until it is finished.
@@ -166,11 +167,11 @@ impl Queue {
     ) {
         self.end_completion_run();
         self.now = now;
-        if self.slots.get(slot).state == State::Transfers {
-            self.adopt(slot);
+        if self.slots.get(slot).state == SlotState::Transfers {
+            self.move_to_task(slot);
         }
         if result.is_err() {
-            self.counts.failed(self.slots.get(slot));
+            self.counts.count_failed(self.slots.get(slot));
         }
         let step = self.slots.get_mut(slot).task.completed(result);
         if self.run_step(ring, slot, step, io) {
@@ -182,13 +183,13 @@ impl Queue {
     pub fn resume(&mut self, ring: &mut virtqueue::Queue, token: u64, io: &mut impl DiskIo) {
         let known = u32::try_from(token)
             .ok()
-            .filter(|index| self.slots.used().any(|(used, _)| used == *index));
+            .filter(|index| self.slots.in_flight_slots().any(|(used, _)| used == *index));
         if let Some(index) = known
-            && self.slots.get(index).state == State::Runs
+            && self.slots.get(index).state == SlotState::Runs
             && let Some(step) = self.slots.get_mut(index).task.resumed()
             && self.run_step(ring, index, step, io)
         {
-            self.answered = true;
+            self.has_unpublished = true;
             self.start_ready(ring, io);
         }
     }
@@ -196,7 +197,7 @@ impl Queue {
     /// Starts commands that waited for those that have finished.
     #[inline(never)]
     pub(super) fn start_ready(&mut self, ring: &mut virtqueue::Queue, io: &mut impl DiskIo) {
-        while let Some(index) = self.ready.pop_front() {
+        while let Some(index) = self.ready_slots.pop_front() {
             self.run_task(ring, index, io);
         }
     }

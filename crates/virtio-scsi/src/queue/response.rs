@@ -3,27 +3,32 @@
 use scsi::Status;
 
 use super::{Queue, probes};
-use crate::guest_bytes::copy_to;
+use crate::guest_bytes::copy_to_guest;
 use crate::slots::Slot;
 use crate::wire::{CommandResponse, RESPONSE_BYTES, Response};
 
 impl Queue {
     /// Finishes a command that did not get to a task.
     #[cold]
-    pub(super) fn refuse(&mut self, ring: &mut virtqueue::Queue, index: u32, response: Response) {
+    pub(super) fn refuse_command(
+        &mut self,
+        ring: &mut virtqueue::Queue,
+        index: u32,
+        response: Response,
+    ) {
         let slot = self.slots.get(index);
-        if probes::end_wanted() {
-            probes::refused(&self.name, slot, response);
+        if probes::is_end_traced() {
+            probes::fire_refused(&self.name, slot, response);
         }
         // SAFETY: the chain was popped just now, with the memory that its batch holds.
-        unsafe { respond(slot, Status::Good, response, slot.data_len, &[]) };
-        self.release(ring, index, 0);
-        self.answered = true;
+        unsafe { write_response(slot, Status::Good, response, slot.data_len, &[]) };
+        self.push_and_release(ring, index, 0);
+        self.has_unpublished = true;
     }
 
     /// Finishes a command: response, used entry, and commands that waited for it.
     #[inline]
-    pub(super) fn finish(&mut self, ring: &mut virtqueue::Queue, index: u32) {
+    pub(super) fn finish_command(&mut self, ring: &mut virtqueue::Queue, index: u32) {
         let slot = self.slots.get(index);
         let transferred = match slot.cancelled {
             None => {
@@ -32,51 +37,63 @@ impl Queue {
                 let status = slot.task.status();
                 let sense = slot.task.sense();
                 // SAFETY: its memory map is held until the slot is released.
-                unsafe { respond(slot, status, Response::Ok, residual, sense) };
+                unsafe { write_response(slot, status, Response::Ok, residual, sense) };
                 transferred
             }
             Some(response) => {
                 // SAFETY: as above.
-                unsafe { respond(slot, Status::Good, response, slot.data_len, &[]) };
+                unsafe { write_response(slot, Status::Good, response, slot.data_len, &[]) };
                 0
             }
         };
-        self.counts.finished(slot, self.now);
-        if probes::end_wanted() {
-            probes::finished(&self.name, slot, self.now);
+        self.counts.count_finished(slot, self.now);
+        if probes::is_end_traced() {
+            probes::fire_finished(&self.name, slot, self.now);
         }
-        let read = if slot.reads { transferred } else { 0 };
-        let (place, attribute, ends_others) =
-            (slot.place, slot.attribute, slot.cancelled.is_some());
-        self.release(ring, index, read);
-        if let Some(tasks) = self.table.tasks(place) {
-            let ready = &mut self.ready;
+        let read = if slot.data_is_for_guest {
+            transferred
+        } else {
+            0
+        };
+        let (unit_index, attribute, ends_others) =
+            (slot.unit_index, slot.attribute, slot.cancelled.is_some());
+        self.push_and_release(ring, index, read);
+        if let Some(tasks) = self.table.tasks_of_unit(unit_index) {
+            let ready = &mut self.ready_slots;
             tasks.done(attribute, |next| ready.push_back(next));
         }
         if ends_others {
-            self.cancelling.retain(|(slot, _)| *slot != index);
+            self.kept_cancellations.retain(|(slot, _)| *slot != index);
         }
     }
 
     /// Pushes the chain, with `read` bytes of data for the guest, and releases the slot.
     #[inline]
-    pub(super) fn release(&mut self, ring: &mut virtqueue::Queue, index: u32, read: u64) {
+    pub(super) fn push_and_release(&mut self, ring: &mut virtqueue::Queue, index: u32, read: u64) {
         let slot = self.slots.get(index);
-        let written = (RESPONSE_BYTES + slot.sense_bytes) as u64 + read;
+        let written = (RESPONSE_BYTES + slot.sense_room) as u64 + read;
         // A chain has at most 2^32 - 1 bytes.
         ring.push(slot.id, u32::try_from(written).unwrap_or(u32::MAX));
-        if slot.stamp < self.generation {
-            self.old.push(slot.stamp);
+        if slot.admit_time < self.generation_start {
+            self.finished_old.push(slot.admit_time);
         }
         self.slots.release(index);
     }
 }
 
+/// Writes the response to a command, and its sense data if it has any, to the guest's memory.
+///
 /// # Safety
 /// The slot's memory map is held.
 #[inline]
-unsafe fn respond(slot: &Slot, status: Status, response: Response, residual: u64, sense: &[u8]) {
-    let sense = &sense[..sense.len().min(slot.sense_bytes)];
+unsafe fn write_response(
+    slot: &Slot,
+    status: Status,
+    response: Response,
+    residual: u64,
+    sense: &[u8],
+) {
+    let sense = &sense[..sense.len().min(slot.sense_room)];
     let head = CommandResponse {
         // At most what sense data can be.
         sense_len: u32::try_from(sense.len()).unwrap_or(0),
@@ -88,17 +105,19 @@ unsafe fn respond(slot: &Slot, status: Status, response: Response, residual: u64
     .to_bytes();
     if sense.is_empty() {
         // SAFETY: as promised to us.
-        unsafe { copy_to(&slot.response, &head) };
+        unsafe { copy_to_guest(&slot.response, &head) };
     } else {
         // SAFETY: as promised to us.
-        unsafe { respond_with_sense(slot, &head, sense) };
+        unsafe { write_response_with_sense(slot, &head, sense) };
     }
 }
 
+/// Writes a response that has sense data, which is seldom.
+///
 /// # Safety
-/// As for [`respond`].
+/// As for [`write_response`].
 #[cold]
-unsafe fn respond_with_sense(slot: &Slot, head: &[u8], sense: &[u8]) {
+unsafe fn write_response_with_sense(slot: &Slot, head: &[u8], sense: &[u8]) {
     // SAFETY: as promised to us.
-    unsafe { copy_to(&slot.response, &[head, sense].concat()) };
+    unsafe { copy_to_guest(&slot.response, &[head, sense].concat()) };
 }

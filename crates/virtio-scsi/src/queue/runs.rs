@@ -10,7 +10,7 @@ use super::Queue;
 pub(super) struct SubmissionRun {
     /// Their address, as their headers have it; 0, which is no address: there is no run.
     pub lun: u64,
-    /// Its place.
+    /// The index of the disk.
     pub disk: u32,
     /// How many more the disk has room for.
     pub room: u32,
@@ -21,7 +21,7 @@ pub(super) struct SubmissionRun {
 /// Consecutive completions of plain reads or writes that were admitted together and have succeeded.
 #[derive(Default)]
 pub(super) struct CompletionRun {
-    pub stamp: AdmitTime,
+    pub admit_time: AdmitTime,
     pub disk: u32,
     pub commands: u32,
     pub bytes: u64,
@@ -33,19 +33,19 @@ impl Queue {
     #[inline(never)]
     pub(super) fn begin_submission_run(&mut self, lun: u64, io: &impl DiskIo) -> bool {
         self.end_submission_run();
-        let Some((place, disk)) = self.table.disk(lun) else {
+        let Some((disk_index, disk)) = self.table.find_disk(lun) else {
             return false;
         };
         if !disk.view.select_unit(disk.address.lun) || !disk.tasks.is_open() {
             return false;
         }
-        let room = u32::try_from(io.room(place)).unwrap_or(u32::MAX);
+        let room = u32::try_from(io.room(disk_index)).unwrap_or(u32::MAX);
         if room == 0 {
             return false;
         }
         self.submission_run = SubmissionRun {
             lun,
-            disk: place,
+            disk: disk_index,
             room,
             room_before: room,
         };
@@ -62,23 +62,28 @@ impl Queue {
         } = std::mem::take(&mut self.submission_run);
         if lun != 0 {
             let commands = room_before - room;
-            self.table.tasks_of(disk).started(commands);
-            self.counts.ask(disk, commands);
+            self.table.tasks_of_disk(disk).started(commands);
+            self.counts.count_in_flight(disk, commands);
         }
     }
 
     /// Begins a run of completions from this disk, of commands with this admit time. False: a command waits for them.
     #[inline(never)]
-    pub(super) fn begin_completion_run(&mut self, stamp: AdmitTime, disk: u32, now: u64) -> bool {
+    pub(super) fn begin_completion_run(
+        &mut self,
+        admit_time: AdmitTime,
+        disk: u32,
+        now: u64,
+    ) -> bool {
         self.end_completion_run();
-        if !self.table.tasks_of(disk).none_waiting() {
+        if !self.table.tasks_of_disk(disk).none_waiting() {
             return false;
         }
         (
-            self.completion_run.stamp,
+            self.completion_run.admit_time,
             self.completion_run.disk,
             self.completion_run.now,
-        ) = (stamp, disk, now);
+        ) = (admit_time, disk, now);
         true
     }
 
@@ -86,8 +91,8 @@ impl Queue {
     pub(super) fn end_completion_run(&mut self) {
         let done = std::mem::take(&mut self.completion_run);
         if done.commands > 0 {
-            self.table.tasks_of(done.disk).finished(done.commands);
-            self.counts.succeeded(&done);
+            self.table.tasks_of_disk(done.disk).finished(done.commands);
+            self.counts.count_succeeded_run(&done);
         }
     }
 }

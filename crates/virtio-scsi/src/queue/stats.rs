@@ -11,16 +11,16 @@ use super::runs::CompletionRun;
 use crate::slots::Slot;
 
 /// Statistics of a queue and of its disks.
-pub(super) struct Counts {
+pub(super) struct CommandCounts {
     pub queue: Arc<QueueStats>,
-    /// By place.
+    /// By index of the disk.
     disks: Vec<Arc<QueueStats>>,
     tally: Tally,
 }
 
-impl Counts {
+impl CommandCounts {
     pub fn new(queue: Arc<QueueStats>) -> Self {
-        Counts {
+        CommandCounts {
             queue,
             disks: Vec::new(),
             tally: Tally::default(),
@@ -32,21 +32,24 @@ impl Counts {
         self.disks = disks;
     }
 
-    /// Counts commands that have begun to use their disk.
-    pub fn ask(&self, disk: u32, commands: u32) {
+    /// Adds commands that have begun to use a disk to those that it has in flight.
+    pub fn count_in_flight(&self, disk: u32, commands: u32) {
         self.disks[disk as usize].in_flight().add(commands.into());
     }
 
     /// Raises the highest written offset to `end`.
     #[inline(never)]
-    pub fn reaches(&self, disk: u32, end: u64) {
+    pub fn raise_highest_offset(&self, disk: u32, end: u64) {
         self.queue.highest_offset().raise(end);
         self.disks[disk as usize].highest_offset().raise(end);
     }
 
     /// Counts a run of plain reads and writes that have succeeded and took the same time.
-    pub fn succeeded(&mut self, done: &CompletionRun) {
-        let (kind, ticks) = (done.stamp.kind(), done.stamp.ticks_until(done.now));
+    pub fn count_succeeded_run(&mut self, done: &CompletionRun) {
+        let (kind, ticks) = (
+            done.admit_time.kind(),
+            done.admit_time.ticks_until(done.now),
+        );
         let (requests, bytes) = (done.commands.into(), done.bytes);
         self.tally.add(&self.queue, kind, requests, bytes, ticks);
         self.queue.last_success_ticks().set(done.now);
@@ -57,31 +60,31 @@ impl Counts {
         in_flight.set(in_flight.get().saturating_sub(requests));
     }
 
-    /// Counts a block request of a command.
+    /// Counts a block request of a command that is submitted. The first one decides the kind of the command.
     #[inline]
-    pub fn asks(&self, slot: &mut Slot, disk: u32, request: &Request) {
+    pub fn count_submitted(&self, slot: &mut Slot, disk: u32, request: &Request) {
         let kind = request.op.kind();
         if slot.kind.is_none() {
             slot.kind = Some(kind);
-            self.ask(disk, 1);
+            self.count_in_flight(disk, 1);
         }
         slot.bytes += request.len;
         if kind == RequestKind::Write {
-            self.reaches(disk, request.offset + request.len);
+            self.raise_highest_offset(disk, request.offset + request.len);
         }
     }
 
     /// Counts a command that has finished, `now` in ticks.
     #[inline]
-    pub fn finished(&mut self, slot: &Slot, now: u64) {
-        let (Some(kind), Some(disk)) = (slot.kind, slot.place.disk) else {
+    pub fn count_finished(&mut self, slot: &Slot, now: u64) {
+        let (Some(kind), Some(disk)) = (slot.kind, slot.unit_index.disk) else {
             return self.count_without_disk(slot);
         };
         let disk = &self.disks[disk as usize];
         disk.in_flight()
             .set(disk.in_flight().get().saturating_sub(1));
         if slot.cancelled.is_none() && slot.task.status() == Status::Good {
-            let ticks = slot.stamp.ticks_until(now);
+            let ticks = slot.admit_time.ticks_until(now);
             self.tally.add(&self.queue, kind, 1, slot.bytes, ticks);
             disk.of(kind).add_succeeded(1, slot.bytes, ticks);
             self.queue.last_success_ticks().set(now);
@@ -96,7 +99,7 @@ impl Counts {
             return;
         };
         let kind = asked.op.kind();
-        let disk = slot.place.disk.map(|disk| &self.disks[disk as usize]);
+        let disk = slot.unit_index.disk.map(|disk| &self.disks[disk as usize]);
         if slot.task.status() == Status::Good {
             self.tally.add(&self.queue, kind, 1, 0, 0);
             if let Some(disk) = disk {
@@ -111,8 +114,8 @@ impl Counts {
 
     /// Counts a failed block request.
     #[cold]
-    pub fn failed(&self, slot: &Slot) {
-        if let (Some(kind), Some(disk)) = (slot.kind, slot.place.disk) {
+    pub fn count_failed(&self, slot: &Slot) {
+        if let (Some(kind), Some(disk)) = (slot.kind, slot.unit_index.disk) {
             self.queue.of(kind).failed.add(1);
             self.disks[disk as usize].of(kind).failed.add(1);
         }
@@ -120,13 +123,13 @@ impl Counts {
 
     /// Publishes the number of commands in flight at the end of a batch.
     #[inline]
-    pub fn end_batch(&self, in_flight: u32) {
+    pub fn publish_in_flight(&self, in_flight: u32) {
         self.queue.in_flight().set(in_flight.into());
     }
 
     /// Counts a turn of the queue.
     #[inline]
-    pub fn end_turn(&self, in_flight: u32) {
+    pub fn count_turn(&self, in_flight: u32) {
         self.queue.turns().add(1);
         self.queue.in_flight().set(in_flight.into());
     }

@@ -9,8 +9,8 @@ use virtqueue::{Chain, ChainId};
 
 use super::Queue;
 use crate::device::NEXUS;
-use crate::fast_path::{Direction, FastPathChain};
-use crate::slots::{Slot, State};
+use crate::fast_path::{FastPathChain, TransferData};
+use crate::slots::{Slot, SlotState};
 use crate::unit_table::Disk;
 use crate::wire::RESPONSE_BYTES;
 
@@ -24,33 +24,37 @@ impl Queue {
         chain: &Chain,
         io: &mut impl DiskIo,
     ) -> bool {
-        let Some(usual) = FastPathChain::of(chain, self.fast_path_sizes) else {
+        let Some(fast_chain) = FastPathChain::of(chain, self.fast_path_sizes) else {
             return false;
         };
-        match usual.data {
-            Direction::Reads(data, len) => self.begin::<false>(id, &usual, (data, len), io),
-            Direction::Writes(data, len) => self.begin::<true>(id, &usual, (data, len), io),
+        match fast_chain.data {
+            TransferData::Reads(data, len) => {
+                self.begin_with_direction::<false>(id, &fast_chain, (data, len), io)
+            }
+            TransferData::Writes(data, len) => {
+                self.begin_with_direction::<true>(id, &fast_chain, (data, len), io)
+            }
         }
     }
 
     /// Begins a read or a write, with separate code for each.
     #[inline(always)]
-    fn begin<const WRITES: bool>(
+    fn begin_with_direction<const WRITES: bool>(
         &mut self,
         id: ChainId,
-        usual: &FastPathChain<'_>,
+        fast_chain: &FastPathChain<'_>,
         (data, data_len): (&[iovec], u64),
         io: &mut impl DiskIo,
     ) -> bool {
         // SAFETY: the chain was popped just now, with the memory that its batch holds.
-        let head = unsafe { usual.head() };
+        let head = unsafe { fast_chain.read_head() };
         if (head.lun != self.submission_run.lun || self.submission_run.room == 0)
             && !self.begin_submission_run(head.lun, io)
         {
             return false;
         }
         let disk = self.submission_run.disk;
-        let view = &self.table.at(disk).view;
+        let view = &self.table.disk_at(disk).view;
         let Some(transfer) = view.transfer::<WRITES>(NEXUS, head.cdb) else {
             return false;
         };
@@ -61,25 +65,25 @@ impl Queue {
             // The path with a task reports this error.
             return false;
         };
-        fetch_for_writing(usual.response);
+        fetch_for_writing(fast_chain.response);
         self.submission_run.room -= 1;
         let (kind, read) = match WRITES {
             true => (RequestKind::Write, 0),
             false => (RequestKind::Read, transfer.len),
         };
-        slot.response_at = usual.response;
-        slot.stamp = self.taken.of(kind);
+        slot.response_address = fast_chain.response;
+        slot.admit_time = self.batch_admit_time.of(kind);
         slot.tag = head.tag;
         slot.id = id;
-        slot.written = low(self.fast_path_sizes.response as u64 + read);
-        slot.len = low(transfer.len);
+        slot.used_len = low_half(self.fast_path_sizes.response as u64 + read);
+        slot.len = low_half(transfer.len);
         slot.disk = disk;
-        slot.state = State::Transfers;
-        slot.writes = WRITES;
+        slot.state = SlotState::Transfers;
+        slot.is_write = WRITES;
         let (iov, iov_count) = store_segments(slot, data);
         if WRITES {
             let end = transfer.offset + transfer.len;
-            self.counts.reaches(disk, end);
+            self.counts.raise_highest_offset(disk, end);
         }
         let request = Request {
             op: transfer.op(),
@@ -106,22 +110,23 @@ impl Queue {
         now: u64,
     ) -> bool {
         let slot = self.slots.get(index);
-        let (stamp, len, disk) = (slot.stamp, slot.len, slot.disk);
-        if slot.state != State::Transfers || stamp < self.generation {
+        let (admit_time, len, disk) = (slot.admit_time, slot.len, slot.disk);
+        if slot.state != SlotState::Transfers || admit_time < self.generation_start {
             return false;
         }
-        let other = stamp != self.completion_run.stamp || disk != self.completion_run.disk;
-        if other && !self.begin_completion_run(stamp, disk, now) {
+        let other =
+            admit_time != self.completion_run.admit_time || disk != self.completion_run.disk;
+        if other && !self.begin_completion_run(admit_time, disk, now) {
             return false;
         }
         let slot = self.slots.get(index);
         // SAFETY: the response's segment is at least this long, and its memory map is held until the slot is released. GOOD
         // status, no sense data, no residual: all zero.
         unsafe {
-            let response = slot.response_at.cast::<[u8; RESPONSE_BYTES]>();
+            let response = slot.response_address.cast::<[u8; RESPONSE_BYTES]>();
             response.write([0; RESPONSE_BYTES]);
         }
-        ring.push(slot.id, slot.written);
+        ring.push(slot.id, slot.used_len);
         self.slots.release(index);
         self.completion_run.commands += 1;
         self.completion_run.bytes += u64::from(len);
@@ -129,16 +134,16 @@ impl Queue {
     }
 
     /// The disk of a plain read or write in flight.
-    pub(super) fn transfers_to(&self, slot: &Slot) -> Option<&Disk> {
-        (slot.state == State::Transfers).then(|| self.table.at(slot.disk))
+    pub(super) fn disk_of_transfer(&self, slot: &Slot) -> Option<&Disk> {
+        (slot.state == SlotState::Transfers).then(|| self.table.disk_at(slot.disk))
     }
 
     /// Gives a plain read or write in flight to a task: it was cancelled, has failed, or others wait for it.
     #[cold]
-    pub(super) fn adopt(&mut self, index: u32) {
+    pub(super) fn move_to_task(&mut self, index: u32) {
         let slot = self.slots.get_mut(index);
-        let disk = self.table.at(slot.disk);
-        let (write, len) = (slot.writes, u64::from(slot.len));
+        let disk = self.table.disk_at(slot.disk);
+        let (write, len) = (slot.is_write, u64::from(slot.len));
         let (kind, read) = match write {
             true => (RequestKind::Write, 0),
             false => (RequestKind::Read, slot.len),
@@ -152,19 +157,19 @@ impl Queue {
         };
         let lun = disk.address.lun;
         slot.task.adopt(&disk.view, lun, NEXUS, transfer);
-        let response = (slot.written - read) as usize;
-        slot.sense_bytes = response - RESPONSE_BYTES;
+        let response = (slot.used_len - read) as usize;
+        slot.sense_room = response - RESPONSE_BYTES;
         slot.response.clear();
         slot.response.push(iovec {
-            iov_base: slot.response_at.cast(),
+            iov_base: slot.response_address.cast(),
             iov_len: response,
         });
-        (slot.address, slot.place) = (disk.address, disk.place);
+        (slot.address, slot.unit_index) = (disk.address, disk.unit_index);
         (slot.kind, slot.bytes, slot.data_len) = (Some(kind), len, len);
-        slot.reads = !write;
+        slot.data_is_for_guest = !write;
         slot.attribute = Attribute::Simple;
         slot.cancelled = None;
-        slot.state = State::Runs;
+        slot.state = SlotState::Runs;
     }
 }
 
@@ -184,7 +189,7 @@ fn fetch_for_writing(at: *mut u8) {
 /// The low half of a number below 2^32: bytes of a chain, or of a transfer.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "as just said")]
-fn low(bytes: u64) -> u32 {
+fn low_half(bytes: u64) -> u32 {
     bytes as u32
 }
 
@@ -192,12 +197,13 @@ fn low(bytes: u64) -> u32 {
 #[inline(always)]
 fn store_segments(slot: &mut Slot, data: &[iovec]) -> (*mut iovec, u32) {
     if let [only] = data {
-        slot.segment = *only;
-        return (&raw mut slot.segment, 1);
+        slot.only_segment = *only;
+        return (&raw mut slot.only_segment, 1);
     }
     store_segment_list(slot, data)
 }
 
+/// Stores a list of segments, for a request that has more than one.
 #[inline(never)]
 fn store_segment_list(slot: &mut Slot, data: &[iovec]) -> (*mut iovec, u32) {
     slot.data.clear();
