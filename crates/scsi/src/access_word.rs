@@ -29,58 +29,58 @@ const WRITES_SHIFT: u32 = 48;
 pub(crate) struct AccessWord(u64);
 
 impl AccessWord {
-    /// One nexus for each bit.
-    pub fn slots() -> impl Iterator<Item = Nexus> {
+    /// A nexus for each bit.
+    pub fn nexus_of_each_bit() -> impl Iterator<Item = Nexus> {
         (0..NEXUS_BITS).map(Nexus)
     }
 
-    fn set(&mut self, bit: u64, on: bool) {
+    fn set_bit_if(&mut self, bit: u64, on: bool) {
         if on {
             self.0 |= bit;
         }
     }
 
-    pub fn read_only(&mut self, on: bool) {
-        self.set(READ_ONLY, on);
+    pub fn set_read_only(&mut self, on: bool) {
+        self.set_bit_if(READ_ONLY, on);
     }
 
-    pub fn stopped(&mut self, on: bool) {
-        self.set(STOPPED, on);
+    pub fn set_stopped(&mut self, on: bool) {
+        self.set_bit_if(STOPPED, on);
     }
 
-    pub fn write_through(&mut self, on: bool) {
-        self.set(WRITE_THROUGH, on);
+    pub fn set_write_through(&mut self, on: bool) {
+        self.set_bit_if(WRITE_THROUGH, on);
     }
 
-    pub fn descriptor_sense(&mut self, on: bool) {
-        self.set(DESCRIPTOR_SENSE, on);
+    pub fn set_descriptor_sense(&mut self, on: bool) {
+        self.set_bit_if(DESCRIPTOR_SENSE, on);
     }
 
-    pub fn attention(&mut self, nexus: Nexus, on: bool) {
-        self.set(bit(nexus, ATTENTION_SHIFT), on);
+    pub fn set_attention(&mut self, nexus: Nexus, on: bool) {
+        self.set_bit_if(nexus_bit(nexus, ATTENTION_SHIFT), on);
     }
 
     /// Sets whether a reservation forbids reads, or writes.
-    pub fn blocked(&mut self, nexus: Nexus, reads: bool, writes: bool) {
-        self.set(bit(nexus, READS_SHIFT), reads);
-        self.set(bit(nexus, WRITES_SHIFT), writes);
+    pub fn set_blocked(&mut self, nexus: Nexus, reads: bool, writes: bool) {
+        self.set_bit_if(nexus_bit(nexus, READS_SHIFT), reads);
+        self.set_bit_if(nexus_bit(nexus, WRITES_SHIFT), writes);
     }
 
     /// Whether a read, or write, needs no further checks.
     #[inline]
-    pub fn open(self, nexus: Nexus, write: bool) -> bool {
-        let attention = bit(nexus, ATTENTION_SHIFT);
+    pub fn allows_unchecked(self, nexus: Nexus, write: bool) -> bool {
+        let attention = nexus_bit(nexus, ATTENTION_SHIFT);
         let closed = if write {
-            READ_ONLY | STOPPED | attention | bit(nexus, WRITES_SHIFT)
+            READ_ONLY | STOPPED | attention | nexus_bit(nexus, WRITES_SHIFT)
         } else {
-            STOPPED | attention | bit(nexus, READS_SHIFT)
+            STOPPED | attention | nexus_bit(nexus, READS_SHIFT)
         };
         self.0 & closed == 0
     }
 
     /// Whether a unit attention may be pending.
     pub fn has_attention(self, nexus: Nexus) -> bool {
-        self.0 & bit(nexus, ATTENTION_SHIFT) != 0
+        self.0 & nexus_bit(nexus, ATTENTION_SHIFT) != 0
     }
 
     #[inline]
@@ -96,13 +96,14 @@ impl AccessWord {
 
 impl Nexus {
     /// The number of its bit.
-    pub(crate) fn slot(self) -> u16 {
+    pub(crate) fn bit_index(self) -> u16 {
         self.0 % NEXUS_BITS
     }
 }
 
-fn bit(nexus: Nexus, shift: u32) -> u64 {
-    1 << (u32::from(nexus.slot()) + shift)
+/// The bit of a nexus among those that begin at `shift`.
+fn nexus_bit(nexus: Nexus, shift: u32) -> u64 {
+    1 << (u32::from(nexus.bit_index()) + shift)
 }
 
 /// The word that threads share.
@@ -111,11 +112,11 @@ pub(crate) struct AtomicAccessWord(AtomicU64);
 
 impl AtomicAccessWord {
     #[inline]
-    pub fn read(&self) -> AccessWord {
+    pub fn load(&self) -> AccessWord {
         AccessWord(self.0.load(Ordering::Acquire))
     }
 
-    pub fn set(&self, word: AccessWord) {
+    pub fn store(&self, word: AccessWord) {
         self.0.store(word.0, Ordering::Release);
     }
 }
@@ -127,13 +128,13 @@ mod tests {
     #[test]
     fn obstacles_of_one_initiator_do_not_concern_others() {
         let mut word = AccessWord::default();
-        word.attention(Nexus(1), true);
-        word.blocked(Nexus(2), false, true);
-        word.blocked(Nexus(3), true, true);
+        word.set_attention(Nexus(1), true);
+        word.set_blocked(Nexus(2), false, true);
+        word.set_blocked(Nexus(3), true, true);
         let open = |nexus| {
             (
-                word.open(Nexus(nexus), false),
-                word.open(Nexus(nexus), true),
+                word.allows_unchecked(Nexus(nexus), false),
+                word.allows_unchecked(Nexus(nexus), true),
             )
         };
         assert_eq!(open(0), (true, true));
@@ -141,9 +142,9 @@ mod tests {
         assert_eq!(open(2), (true, false));
         assert_eq!(open(3), (false, false));
         assert_eq!(open(17), (false, false), "shares a bit");
-        word.read_only(true);
-        assert!(word.open(Nexus(0), false) && !word.open(Nexus(0), true));
-        word.stopped(true);
-        assert!(!word.open(Nexus(0), false));
+        word.set_read_only(true);
+        assert!(word.allows_unchecked(Nexus(0), false) && !word.allows_unchecked(Nexus(0), true));
+        word.set_stopped(true);
+        assert!(!word.allows_unchecked(Nexus(0), false));
     }
 }

@@ -35,17 +35,17 @@ pub(crate) fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
 }
 
 /// A length, limited to a byte.
-pub(crate) fn low8(value: usize) -> u8 {
+pub(crate) fn saturated_u8(value: usize) -> u8 {
     u8::try_from(value).unwrap_or(u8::MAX)
 }
 
 /// A length, limited to two bytes.
-pub(crate) fn low16(value: usize) -> u16 {
+pub(crate) fn saturated_u16(value: usize) -> u16 {
     u16::try_from(value).unwrap_or(u16::MAX)
 }
 
 /// A number, limited to four bytes.
-pub(crate) fn low32(value: u64) -> u32 {
+pub(crate) fn saturated_u32(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
 

@@ -1,7 +1,7 @@
 //! READ CAPACITY(10) and (16), GET LBA STATUS.
 
-use crate::bytes::{low32, put};
-use crate::cdb::{Cdb, Range};
+use crate::bytes::{put, saturated_u32};
+use crate::cdb::{BlockRange, Cdb};
 use crate::sense::Sense;
 use crate::step::Phase;
 use crate::steps::{Extent, LbaStatus, Steps};
@@ -14,7 +14,7 @@ fn last_block(unit: &Unit) -> u64 {
 
 /// READ CAPACITY(10): the last block, limited to 32 bits, and the bytes of a block.
 pub(crate) fn read_capacity_10(unit: &Unit, out: &mut Vec<u8>) -> u64 {
-    out.extend(low32(last_block(unit)).to_be_bytes());
+    out.extend(saturated_u32(last_block(unit)).to_be_bytes());
     out.extend(unit.block_bytes().to_be_bytes());
     out.len() as u64
 }
@@ -35,12 +35,12 @@ pub(crate) fn read_capacity_16(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> u64
 }
 
 /// GET LBA STATUS: which blocks are mapped. On a unit without thin provisioning all are.
-pub(crate) fn lba_status(cdb: &Cdb, unit: &Unit) -> Result<(Phase, Work), Sense> {
+pub(crate) fn start_lba_status(cdb: &Cdb, unit: &Unit) -> Result<(Phase, Work), Sense> {
     let (lba, blocks) = (cdb.be64(2), unit.blocks());
     if lba >= blocks {
         return Err(Sense::LBA_OUT_OF_RANGE);
     }
-    let (offset, len) = unit.extent(Range {
+    let (offset, len) = unit.extent(BlockRange {
         lba,
         blocks: blocks - lba,
     })?;
@@ -49,7 +49,7 @@ pub(crate) fn lba_status(cdb: &Cdb, unit: &Unit) -> Result<(Phase, Work), Sense>
     if !unit.options.thin {
         steps.assume_all_mapped();
     }
-    Ok(match steps.most_bytes() {
+    Ok(match steps.max_reply_bytes() {
         0 => (Phase::Status, Work::Nothing),
         bytes => (Phase::DataIn(bytes), Work::Steps(Steps::LbaStatus(steps))),
     })

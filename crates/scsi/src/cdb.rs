@@ -61,22 +61,25 @@ impl Cdb {
     }
 
     /// Refuses bits that the command does not use. `mask` is as long as the command.
-    pub fn check(&self, mask: &[u8]) -> Result<(), Sense> {
+    pub fn check_mask(&self, mask: &[u8]) -> Result<(), Sense> {
         if self.len < mask.len() {
-            return Err(Sense::field(crate::bytes::low16(self.len), None));
+            return Err(Sense::invalid_cdb_field(
+                crate::bytes::saturated_u16(self.len),
+                None,
+            ));
         }
         for (at, (byte, mask)) in (0..).zip(self.bytes.iter().zip(mask)).skip(1) {
             let extra = byte & !mask;
             if extra != 0 {
                 let bit = u8::try_from(extra.ilog2()).unwrap_or(0);
-                return Err(Sense::field(at, Some(bit)));
+                return Err(Sense::invalid_cdb_field(at, Some(bit)));
             }
         }
         Ok(())
     }
 
     /// First block and number of blocks. Their position depends on the length of the command.
-    pub fn range(&self) -> Range {
+    pub fn range(&self) -> BlockRange {
         let bytes = &self.bytes;
         let (lba, blocks) = match self.opcode() >> 5 {
             0 => {
@@ -91,11 +94,11 @@ impl Cdb {
             5 => (be(bytes, 2, 4), be(bytes, 6, 4)),
             _ => (be(bytes, 2, 4), be(bytes, 7, 2)),
         };
-        Range { lba, blocks }
+        BlockRange { lba, blocks }
     }
 
     /// The byte in which the number of blocks begins.
-    pub fn blocks_at(&self) -> u16 {
+    pub fn block_count_offset(&self) -> u16 {
         match self.opcode() >> 5 {
             0 => 4,
             4 => 10,
@@ -112,7 +115,7 @@ impl Cdb {
 
 /// Some blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Range {
+pub(crate) struct BlockRange {
     pub lba: u64,
     pub blocks: u64,
 }
@@ -146,21 +149,21 @@ mod tests {
     fn the_sense_data_names_an_unsupported_bit() {
         let mask = [0x28, 0x18, 0xff, 0xff, 0xff, 0xff, 0, 0xff, 0xff, 0];
         assert_eq!(
-            Cdb::new(&[0x28, 0x18, 1, 2, 3, 4, 0, 5, 6, 0]).check(&mask),
+            Cdb::new(&[0x28, 0x18, 1, 2, 3, 4, 0, 5, 6, 0]).check_mask(&mask),
             Ok(())
         );
         assert_eq!(
-            Cdb::new(&[0x28, 0x3a, 1, 2, 3, 4, 0, 5, 6, 0]).check(&mask),
-            Err(Sense::field(1, Some(5)))
+            Cdb::new(&[0x28, 0x3a, 1, 2, 3, 4, 0, 5, 6, 0]).check_mask(&mask),
+            Err(Sense::invalid_cdb_field(1, Some(5)))
         );
         // NACA: there is no auto contingent allegiance.
         assert_eq!(
-            Cdb::new(&[0x28, 0, 1, 2, 3, 4, 0, 5, 6, 4]).check(&mask),
-            Err(Sense::field(9, Some(2)))
+            Cdb::new(&[0x28, 0, 1, 2, 3, 4, 0, 5, 6, 4]).check_mask(&mask),
+            Err(Sense::invalid_cdb_field(9, Some(2)))
         );
         assert_eq!(
-            Cdb::new(&[0x28, 0, 1, 2]).check(&mask),
-            Err(Sense::field(4, None))
+            Cdb::new(&[0x28, 0, 1, 2]).check_mask(&mask),
+            Err(Sense::invalid_cdb_field(4, None))
         );
     }
 }

@@ -60,32 +60,35 @@ pub(crate) struct Entry {
     pub command: Command,
     pub access: Access,
     /// It needs the unit to be started.
-    pub medium: bool,
+    pub needs_medium: bool,
     /// The bits of the CDB that it uses; as long as the CDB.
     pub mask: &'static [u8],
     /// Only for units with thin provisioning.
-    pub thin: bool,
+    pub needs_thin: bool,
 }
 
+/// A row for a command without a service action, for which the unit need not be started.
 const fn entry(opcode: u8, command: Command, access: Access, mask: &'static [u8]) -> Entry {
     Entry {
         opcode,
         service_action: None,
         command,
         access,
-        medium: false,
+        needs_medium: false,
         mask,
-        thin: false,
+        needs_thin: false,
     }
 }
 
+/// A row for a command that needs the unit to be started.
 const fn medium(opcode: u8, command: Command, access: Access, mask: &'static [u8]) -> Entry {
     Entry {
-        medium: true,
+        needs_medium: true,
         ..entry(opcode, command, access, mask)
     }
 }
 
+/// A row for a command with a service action.
 const fn action(
     opcode: u8,
     service_action: u8,
@@ -150,7 +153,7 @@ pub(crate) static TABLE: &[Entry] = {
         medium(0x34, C::PreFetch, Reads, mask!(0x34 0x02 0xff 0xff 0xff 0xff 0x1f 0xff 0xff 0)),
         medium(0x35, C::Synchronize, Writes, mask!(0x35 0x02 0xff 0xff 0xff 0xff 0x1f 0xff 0xff 0)),
         medium(0x41, C::WriteSame, Writes, mask!(0x41 0x08 0xff 0xff 0xff 0xff 0x1f 0xff 0xff 0)),
-        Entry { thin: true, ..medium(0x42, C::Unmap, Writes, mask!(0x42 0 0 0 0 0 0x1f 0xff 0xff 0)) },
+        Entry { needs_thin: true, ..medium(0x42, C::Unmap, Writes, mask!(0x42 0 0 0 0 0 0x1f 0xff 0xff 0)) },
         entry(0x4d, C::LogSense, Free, mask!(0x4d 0 0xff 0xff 0 0xff 0xff 0xff 0xff 0)),
         entry(0x55, C::ModeSelect, Writes, mask!(0x55 0x10 0 0 0 0 0 0xff 0xff 0)),
         entry(0x56, C::Reserve, Reservations, mask!(0x56 0 0 0 0 0 0 0 0 0)),
@@ -177,8 +180,9 @@ pub(crate) static TABLE: &[Entry] = {
         medium(0x90, C::PreFetch, Reads, mask!(0x90 0x02 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0x1f 0)),
         medium(0x91, C::Synchronize, Writes, mask!(0x91 0x02 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0x1f 0)),
         medium(0x93, C::WriteSame, Writes, mask!(0x93 0x09 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0x1f 0)),
-        Entry { medium: true, ..action(0x9e, 0x10, C::ReadCapacity16, Free, mask!(0x9e 0x10 0 0 0 0 0 0 0 0 0xff 0xff 0xff 0xff 0 0)) },
-        Entry { medium: true, ..action(0x9e, 0x12, C::GetLbaStatus, Reads,
+        Entry { needs_medium: true, ..action(0x9e, 0x10, C::ReadCapacity16, Free,
+            mask!(0x9e 0x10 0 0 0 0 0 0 0 0 0xff 0xff 0xff 0xff 0 0)) },
+        Entry { needs_medium: true, ..action(0x9e, 0x12, C::GetLbaStatus, Reads,
             mask!(0x9e 0x12 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0 0)) },
         entry(0xa0, C::ReportLuns, Free, mask!(0xa0 0 0xff 0 0 0 0xff 0xff 0xff 0xff 0 0)),
         action(0xa3, 0x0c, C::ReportOpcodes, Reads, mask!(0xa3 0x0c 0x87 0xff 0xff 0xff 0xff 0xff 0xff 0xff 0 0)),
@@ -201,7 +205,7 @@ pub(crate) enum Lookup {
 /// Finds an opcode, and a service action if the opcode has any.
 pub(crate) fn lookup(opcode: u8, service_action: u8, thin: bool) -> Lookup {
     let mut found = Lookup::UnknownOpcode;
-    for entry in supported(thin).filter(|entry| entry.opcode == opcode) {
+    for entry in supported_commands(thin).filter(|entry| entry.opcode == opcode) {
         match entry.service_action {
             Some(action) if action != service_action => found = Lookup::UnknownAction,
             _ => return Lookup::Known(entry),
@@ -211,8 +215,8 @@ pub(crate) fn lookup(opcode: u8, service_action: u8, thin: bool) -> Lookup {
 }
 
 /// The commands of a unit.
-pub(crate) fn supported(thin: bool) -> impl Iterator<Item = &'static Entry> {
-    TABLE.iter().filter(move |entry| thin || !entry.thin)
+pub(crate) fn supported_commands(thin: bool) -> impl Iterator<Item = &'static Entry> {
+    TABLE.iter().filter(move |entry| thin || !entry.needs_thin)
 }
 
 impl Entry {

@@ -34,12 +34,12 @@ pub(crate) enum Exclusion {
 /// The lines of a unit.
 #[derive(Default)]
 pub(crate) struct Exclusions {
-    blocks: Exclusive,
-    reservations: Exclusive,
+    blocks: TaskMutex,
+    reservations: TaskMutex,
 }
 
 impl Exclusions {
-    fn of(&self, exclusion: Exclusion) -> &Exclusive {
+    fn line_of(&self, exclusion: Exclusion) -> &TaskMutex {
         match exclusion {
             Exclusion::Blocks => &self.blocks,
             Exclusion::Reservations => &self.reservations,
@@ -48,18 +48,18 @@ impl Exclusions {
 
     /// Enqueues a task. True: it is its turn at once; otherwise the waker is called when it is.
     pub fn enter(&self, exclusion: Exclusion, waker: &Waker) -> (Ticket, bool) {
-        let (number, ours) = self.of(exclusion).enter(waker);
+        let (number, ours) = self.line_of(exclusion).enter(waker);
         (Ticket { exclusion, number }, ours)
     }
 
     /// Whether it is the task's turn.
-    pub fn has(&self, ticket: Ticket) -> bool {
-        self.of(ticket.exclusion).has(ticket.number)
+    pub fn is_turn_of(&self, ticket: Ticket) -> bool {
+        self.line_of(ticket.exclusion).is_turn_of(ticket.number)
     }
 
     /// Ends a task's turn, and resumes the next task; or removes a task that waits.
     pub fn leave(&self, ticket: Ticket) {
-        self.of(ticket.exclusion).leave(ticket.number);
+        self.line_of(ticket.exclusion).leave(ticket.number);
     }
 }
 
@@ -72,7 +72,7 @@ struct Inner {
 
 /// A mutex of tasks: the one that has its turn, and those that wait.
 #[derive(Default)]
-struct Exclusive(Mutex<Inner>);
+struct TaskMutex(Mutex<Inner>);
 
 /// A task's position in the queue of an exclusion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +81,8 @@ pub(crate) struct Ticket {
     number: u64,
 }
 
-impl Exclusive {
+impl TaskMutex {
+    /// Takes the turn if it is free, else enqueues the task. Returns its number, and whether it has the turn.
     fn enter(&self, waker: &Waker) -> (u64, bool) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         inner.next += 1;
@@ -95,11 +96,13 @@ impl Exclusive {
         (ticket, ours)
     }
 
-    fn has(&self, ticket: u64) -> bool {
+    /// Whether the task with this number has the turn.
+    fn is_turn_of(&self, ticket: u64) -> bool {
         let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         inner.holder == Some(ticket)
     }
 
+    /// Passes the turn to the next task, or removes one that waits.
     fn leave(&self, ticket: u64) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if inner.holder != Some(ticket) {
@@ -135,7 +138,7 @@ mod tests {
             resume: woken.clone(),
             token,
         };
-        let exclusive = Exclusive::default();
+        let exclusive = TaskMutex::default();
         let (first, ours) = exclusive.enter(&waker(1));
         assert!(ours);
         let tickets: Vec<u64> = (2..5)
@@ -148,7 +151,7 @@ mod tests {
         exclusive.leave(tickets[1]);
         exclusive.leave(first);
         assert_eq!(*woken.0.lock().unwrap(), [2]);
-        assert!(exclusive.has(tickets[0]) && !exclusive.has(tickets[2]));
+        assert!(exclusive.is_turn_of(tickets[0]) && !exclusive.is_turn_of(tickets[2]));
         exclusive.leave(tickets[0]);
         assert_eq!(*woken.0.lock().unwrap(), [2, 4]);
         exclusive.leave(tickets[2]);

@@ -63,6 +63,7 @@ pub enum IdentityError {
 }
 
 impl Identity {
+    /// Checks that each name fits its field, and consists of characters that guests can show.
     pub(crate) fn check(&self) -> Result<(), IdentityError> {
         let names = [
             ("vendor", &self.vendor, VENDOR_BYTES),

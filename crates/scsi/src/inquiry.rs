@@ -28,22 +28,22 @@ pub(crate) fn inquiry(
 ) -> Result<u64, Sense> {
     let page = cdb.byte(2);
     if cdb.bit(1, 0) {
-        vpd::page(page, unit, target_port, out)?;
+        vpd::append_page(page, unit, target_port, out)?;
     } else if page != 0 {
-        return Err(Sense::field(2, None));
+        return Err(Sense::invalid_cdb_field(2, None));
     } else {
-        standard(unit, out);
+        append_standard_data(unit, out);
     }
     Ok(u64::from(cdb.be16(3)))
 }
 
 /// INQUIRY for a number without a unit.
-pub(crate) fn without_unit(cdb: &Cdb, out: &mut Vec<u8>) -> Result<u64, Sense> {
+pub(crate) fn inquiry_without_unit(cdb: &Cdb, out: &mut Vec<u8>) -> Result<u64, Sense> {
     if cdb.bit(1, 0) {
-        return Err(Sense::field(1, Some(0)));
+        return Err(Sense::invalid_cdb_field(1, Some(0)));
     }
     if cdb.byte(2) != 0 {
-        return Err(Sense::field(2, None));
+        return Err(Sense::invalid_cdb_field(2, None));
     }
     out.resize(36, 0);
     out[0] = NO_UNIT;
@@ -54,11 +54,12 @@ pub(crate) fn without_unit(cdb: &Cdb, out: &mut Vec<u8>) -> Result<u64, Sense> {
     Ok(u64::from(cdb.be16(3)))
 }
 
-fn standard(unit: &Unit, out: &mut Vec<u8>) {
+/// Appends standard data: device type, versions and names.
+fn append_standard_data(unit: &Unit, out: &mut Vec<u8>) {
     let identity = &unit.options.identity;
     // No removable medium; present formats of LUNs and of this data.
     out.extend([0x00, 0x00, VERSION, 0x12]);
-    out.push(crate::bytes::low8(STANDARD_BYTES - 5));
+    out.push(crate::bytes::saturated_u8(STANDARD_BYTES - 5));
     // CMDQUE: tasks are queued.
     out.extend([0, 0, 0x02]);
     out.extend(padded(&identity.vendor, 8));

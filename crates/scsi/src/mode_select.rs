@@ -10,21 +10,21 @@ use crate::unit::Unit;
 
 /// The action after MODE SELECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Selected {
-    Effects,
+pub(crate) enum AfterSelect {
+    Nothing,
     /// Flush, since the write cache was turned off.
     Flush,
 }
 
 /// The length of the parameter list.
-pub(crate) fn list_len(cdb: &Cdb) -> Result<u64, Sense> {
+pub(crate) fn parameter_list_len(cdb: &Cdb) -> Result<u64, Sense> {
     // PF: pages are those of the standard. There are no others.
     let len = match cdb.opcode() {
         0x15 => u64::from(cdb.byte(4)),
         _ => u64::from(cdb.be16(7)),
     };
     if !cdb.bit(1, 4) && len > 0 {
-        return Err(Sense::field(1, Some(4)));
+        return Err(Sense::invalid_cdb_field(1, Some(4)));
     }
     Ok(len)
 }
@@ -35,32 +35,32 @@ pub(crate) fn mode_select(
     unit: &Unit,
     nexus: Nexus,
     list: &[u8],
-) -> Result<Selected, Sense> {
+) -> Result<AfterSelect, Sense> {
     if list.is_empty() {
-        return Ok(Selected::Effects);
+        return Ok(AfterSelect::Nothing);
     }
     let long = cdb.opcode() == 0x55;
-    let pages_at = header(unit, long, list)?;
-    unit.change(|state| {
+    let pages_at = check_header(unit, long, list)?;
+    unit.change_state(|state| {
         let mut wanted = state.modes;
         let mut at = pages_at;
         while at < list.len() {
             let end = page_end(list, at)?;
             let page = &list[at..end];
-            modes::select(page, &mut wanted, &unit.default_modes())
-                .map_err(|misfit| Sense::parameter(at + misfit.byte, misfit.bit))?;
+            modes::apply_page(page, &mut wanted, &unit.default_modes())
+                .map_err(|invalid| Sense::invalid_parameter(at + invalid.byte, invalid.bit))?;
             at = end;
         }
         if wanted == state.modes {
-            return Ok(Selected::Effects);
+            return Ok(AfterSelect::Nothing);
         }
         let flush = state.modes.write_cache && !wanted.write_cache;
         state.modes = wanted;
         state.raise_for_others(nexus, code::MODE_PARAMETERS_CHANGED);
         Ok(if flush {
-            Selected::Flush
+            AfterSelect::Flush
         } else {
-            Selected::Effects
+            AfterSelect::Nothing
         })
     })
 }
@@ -69,7 +69,7 @@ pub(crate) fn mode_select(
 fn page_end(list: &[u8], at: usize) -> Result<usize, Sense> {
     if byte(list, at) & 0x40 != 0 {
         // SPF: there are no subpages.
-        return Err(Sense::parameter(at, Some(6)));
+        return Err(Sense::invalid_parameter(at, Some(6)));
     }
     let end = at + 2 + usize::from(byte(list, at + 1));
     if at + 2 > list.len() || end > list.len() {
@@ -79,7 +79,7 @@ fn page_end(list: &[u8], at: usize) -> Result<usize, Sense> {
 }
 
 /// Checks header and block descriptor, and returns the start of the pages.
-fn header(unit: &Unit, long: bool, list: &[u8]) -> Result<usize, Sense> {
+fn check_header(unit: &Unit, long: bool, list: &[u8]) -> Result<usize, Sense> {
     let (header, descriptor, long_lba) = if long {
         (8, usize::from(be16(list, 6)), byte(list, 4) & 1 != 0)
     } else {
@@ -91,7 +91,7 @@ fn header(unit: &Unit, long: bool, list: &[u8]) -> Result<usize, Sense> {
     let len_at = if long { 6 } else { 3 };
     let whole = if long_lba { 16 } else { 8 };
     if descriptor != 0 && descriptor != whole {
-        return Err(Sense::parameter(len_at, None));
+        return Err(Sense::invalid_parameter(len_at, None));
     }
     if list.len() < header + descriptor {
         return Err(Sense::PARAMETER_LIST_LENGTH);
@@ -114,10 +114,10 @@ fn header(unit: &Unit, long: bool, list: &[u8]) -> Result<usize, Sense> {
         }
     };
     if !same {
-        return Err(Sense::parameter(header, None));
+        return Err(Sense::invalid_parameter(header, None));
     }
     if block != unit.block_bytes() {
-        return Err(Sense::parameter(header + descriptor - 3, None));
+        return Err(Sense::invalid_parameter(header + descriptor - 3, None));
     }
     Ok(header + descriptor)
 }

@@ -1,8 +1,8 @@
 //! MODE SENSE(6) and (10).
 
-use crate::bytes::{low8, low16, low32};
+use crate::bytes::{saturated_u8, saturated_u16, saturated_u32};
 use crate::cdb::Cdb;
-use crate::modes::{self, PAGES, Values};
+use crate::modes::{self, PAGE_CODES, PageValues};
 use crate::sense::Sense;
 use crate::unit::Unit;
 
@@ -18,27 +18,27 @@ const DPOFUA: u8 = 0x10;
 pub(crate) fn mode_sense(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> Result<u64, Sense> {
     let long = cdb.opcode() == 0x5a;
     let values = match cdb.byte(2) >> 6 {
-        0 => Values::Current,
-        1 => Values::Changeable,
-        2 => Values::Default,
+        0 => PageValues::Current,
+        1 => PageValues::Changeable,
+        2 => PageValues::Default,
         _ => return Err(Sense::SAVING_NOT_SUPPORTED),
     };
     let (code, subpage) = (cdb.byte(2) & 0x3f, cdb.byte(3));
     // No page has subpages: "all subpages" means the page itself.
     if subpage != 0 && subpage != ALL_SUBPAGES {
-        return Err(Sense::field(3, None));
+        return Err(Sense::invalid_cdb_field(3, None));
     }
     let (modes, protected) =
         unit.with_state(|state| (state.modes, state.write_protection().is_some()));
     let defaults = unit.default_modes();
     let mut pages = Vec::new();
     if code == ALL_PAGES {
-        for code in PAGES {
-            pages.extend(modes::page(code, values, &modes, &defaults).unwrap_or_default());
+        for code in PAGE_CODES {
+            pages.extend(modes::encode_page(code, values, &modes, &defaults).unwrap_or_default());
         }
     } else {
-        let page = modes::page(code, values, &modes, &defaults);
-        pages = page.ok_or(Sense::field(2, Some(5)))?;
+        let page = modes::encode_page(code, values, &modes, &defaults);
+        pages = page.ok_or(Sense::invalid_cdb_field(2, Some(5)))?;
     }
     let block = if cdb.bit(1, 3) {
         Vec::new()
@@ -47,13 +47,13 @@ pub(crate) fn mode_sense(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> Result<u6
     };
     let device = DPOFUA | if protected { WP } else { 0 };
     if long {
-        let len = low16(6 + block.len() + pages.len());
+        let len = saturated_u16(6 + block.len() + pages.len());
         out.extend(len.to_be_bytes());
         out.extend([0, device, u8::from(block.len() == 16), 0]);
-        out.extend(low16(block.len()).to_be_bytes());
+        out.extend(saturated_u16(block.len()).to_be_bytes());
     } else {
-        let len = low8(3 + block.len() + pages.len());
-        out.extend([len, 0, device, low8(block.len())]);
+        let len = saturated_u8(3 + block.len() + pages.len());
+        out.extend([len, 0, device, saturated_u8(block.len())]);
     }
     out.extend(block);
     out.extend(pages);
@@ -71,7 +71,7 @@ pub(crate) fn block_descriptor(unit: &Unit, long: bool) -> Vec<u8> {
         bytes.extend(unit.blocks().to_be_bytes());
         bytes.extend([0; 4]);
     } else {
-        bytes.extend(low32(unit.blocks()).to_be_bytes());
+        bytes.extend(saturated_u32(unit.blocks()).to_be_bytes());
     }
     bytes.extend(unit.block_bytes().to_be_bytes());
     bytes

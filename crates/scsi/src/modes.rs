@@ -4,7 +4,7 @@ use crate::bytes::put;
 
 /// The kind of values that MODE SENSE returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Values {
+pub(crate) enum PageValues {
     Current,
     /// A mask of the changeable bits.
     Changeable,
@@ -38,7 +38,7 @@ const CACHING: u8 = 0x08;
 const CONTROL: u8 = 0x0a;
 const INFORMATIONAL_EXCEPTIONS: u8 = 0x1c;
 
-pub(crate) const PAGES: [u8; 4] = [
+pub(crate) const PAGE_CODES: [u8; 4] = [
     READ_WRITE_ERROR_RECOVERY,
     CACHING,
     CONTROL,
@@ -50,12 +50,17 @@ const D_SENSE: u8 = 0x04;
 const SWP: u8 = 0x08;
 
 /// A page with its header; `None`: there is no such page.
-pub(crate) fn page(code: u8, values: Values, modes: &Modes, defaults: &Modes) -> Option<Vec<u8>> {
+pub(crate) fn encode_page(
+    code: u8,
+    values: PageValues,
+    modes: &Modes,
+    defaults: &Modes,
+) -> Option<Vec<u8>> {
     let modes = match values {
-        Values::Default => defaults,
-        Values::Current | Values::Changeable => modes,
+        PageValues::Default => defaults,
+        PageValues::Current | PageValues::Changeable => modes,
     };
-    let fixed = values != Values::Changeable;
+    let fixed = values != PageValues::Changeable;
     let flag = |on: bool, bit: u8| if on || !fixed { bit } else { 0 };
     let mut page = vec![0; 12];
     match code {
@@ -89,36 +94,40 @@ pub(crate) fn page(code: u8, values: Values, modes: &Modes, defaults: &Modes) ->
         _ => return None,
     }
     page[0] = code;
-    page[1] = crate::bytes::low8(page.len() - 2);
+    page[1] = crate::bytes::saturated_u8(page.len() - 2);
     Some(page)
 }
 
 /// The position of an invalid field in a page of MODE SELECT: byte and bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Misfit {
+pub(crate) struct InvalidField {
     pub byte: usize,
     pub bit: Option<u8>,
 }
 
 /// Sets the changeable bits of a page. Others must be unchanged.
-pub(crate) fn select(sent: &[u8], modes: &mut Modes, defaults: &Modes) -> Result<(), Misfit> {
+pub(crate) fn apply_page(
+    sent: &[u8],
+    modes: &mut Modes,
+    defaults: &Modes,
+) -> Result<(), InvalidField> {
     let code = sent[0] & 0x3f;
-    let current = page(code, Values::Current, modes, defaults);
-    let changeable = page(code, Values::Changeable, modes, defaults);
+    let current = encode_page(code, PageValues::Current, modes, defaults);
+    let changeable = encode_page(code, PageValues::Changeable, modes, defaults);
     let (Some(current), Some(changeable)) = (current, changeable) else {
-        return Err(Misfit {
+        return Err(InvalidField {
             byte: 0,
             bit: Some(5),
         });
     };
     if sent.len() != current.len() {
-        return Err(Misfit { byte: 1, bit: None });
+        return Err(InvalidField { byte: 1, bit: None });
     }
     for at in 2..sent.len() {
         let differs = (sent[at] ^ current[at]) & !changeable[at];
         if differs != 0 {
             let bit = u8::try_from(differs.ilog2()).ok();
-            return Err(Misfit { byte: at, bit });
+            return Err(InvalidField { byte: at, bit });
         }
     }
     match code {
@@ -140,26 +149,26 @@ mod tests {
     fn only_changeable_bits_can_be_changed() {
         let defaults = Modes::new(false);
         let mut modes = defaults;
-        for code in PAGES {
-            let current = page(code, Values::Current, &modes, &defaults).unwrap();
-            let changeable = page(code, Values::Changeable, &modes, &defaults).unwrap();
+        for code in PAGE_CODES {
+            let current = encode_page(code, PageValues::Current, &modes, &defaults).unwrap();
+            let changeable = encode_page(code, PageValues::Changeable, &modes, &defaults).unwrap();
             assert_eq!(current.len(), changeable.len());
             assert_eq!(usize::from(current[1]) + 2, current.len());
             for bit in 16..current.len() * 8 {
                 let mut sent = current.clone();
                 sent[bit / 8] ^= 1 << (bit % 8);
                 let may = changeable[bit / 8] & 1 << (bit % 8) != 0;
-                let done = select(&sent, &mut modes, &defaults);
+                let done = apply_page(&sent, &mut modes, &defaults);
                 assert_eq!(done.is_ok(), may, "page {code:#x}, bit {bit}");
-                let now = page(code, Values::Current, &modes, &defaults).unwrap();
+                let now = encode_page(code, PageValues::Current, &modes, &defaults).unwrap();
                 assert_eq!(now, if may { sent } else { current.clone() });
                 modes = defaults;
             }
         }
-        let caching = page(CACHING, Values::Current, &modes, &defaults).unwrap();
+        let caching = encode_page(CACHING, PageValues::Current, &modes, &defaults).unwrap();
         assert_eq!(
-            select(&caching[..19], &mut modes, &defaults),
-            Err(Misfit { byte: 1, bit: None })
+            apply_page(&caching[..19], &mut modes, &defaults),
+            Err(InvalidField { byte: 1, bit: None })
         );
     }
 }

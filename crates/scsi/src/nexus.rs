@@ -54,7 +54,7 @@ impl TransportId {
                 let padded = (name.len() + 1).next_multiple_of(4).max(20);
                 bytes.resize(4 + padded, 0);
                 bytes[0] = ISCSI;
-                let len = crate::bytes::low16(padded);
+                let len = crate::bytes::saturated_u16(padded);
                 put(&mut bytes, 2, &len.to_be_bytes());
                 put(&mut bytes, 4, name);
             }

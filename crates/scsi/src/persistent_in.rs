@@ -1,6 +1,6 @@
 //! PERSISTENT RESERVE IN: reports registrations and the reservation.
 
-use crate::bytes::{low32, put};
+use crate::bytes::{put, saturated_u32};
 use crate::cdb::Cdb;
 use crate::reservations::Reservations;
 use crate::unit::Unit;
@@ -11,51 +11,56 @@ const REPORT_CAPABILITIES: u8 = 0x02;
 
 /// Appends the data to `out`, and returns the allocation length. The table has only four service actions.
 pub(crate) fn persistent_in(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> u64 {
-    let keeps = unit.options.reservation_store.is_some();
+    let has_store = unit.options.reservation_store.is_some();
     unit.with_state(|state| match cdb.service_action() {
-        READ_KEYS => keys(&state.persistent, out),
-        READ_RESERVATION => reservation(&state.persistent, out),
-        REPORT_CAPABILITIES => capabilities(&state.persistent, keeps, out),
-        _ => full_status(&state.persistent, out),
+        READ_KEYS => append_keys(&state.reservations, out),
+        READ_RESERVATION => append_reservation(&state.reservations, out),
+        REPORT_CAPABILITIES => append_capabilities(&state.reservations, has_store, out),
+        _ => append_full_status(&state.reservations, out),
     });
     u64::from(cdb.be16(7))
 }
 
-fn header(all: &Reservations, len: usize, out: &mut Vec<u8>) {
+/// Appends PRGENERATION and the length of the data that follows.
+fn append_header(all: &Reservations, len: usize, out: &mut Vec<u8>) {
     out.extend(all.generation.to_be_bytes());
-    out.extend(low32(len as u64).to_be_bytes());
+    out.extend(saturated_u32(len as u64).to_be_bytes());
 }
 
-fn keys(all: &Reservations, out: &mut Vec<u8>) {
-    header(all, all.registrations.len() * 8, out);
+/// READ KEYS: the key of each registration.
+fn append_keys(all: &Reservations, out: &mut Vec<u8>) {
+    append_header(all, all.registrations.len() * 8, out);
     for one in &all.registrations {
         out.extend(one.key.to_be_bytes());
     }
 }
 
-fn reservation(all: &Reservations, out: &mut Vec<u8>) {
+/// READ RESERVATION: key and type of the reservation, if there is one.
+fn append_reservation(all: &Reservations, out: &mut Vec<u8>) {
     let Some(held) = &all.reservation else {
-        header(all, 0, out);
+        append_header(all, 0, out);
         return;
     };
-    header(all, 16, out);
+    append_header(all, 16, out);
     // A reservation of all registrants has no key.
     let key = held.holder.as_ref().and_then(|holder| all.key_of(holder));
     out.extend(key.unwrap_or(0).to_be_bytes());
     out.extend([0, 0, 0, 0, 0, held.kind as u8, 0, 0]);
 }
 
-fn capabilities(all: &Reservations, keeps: bool, out: &mut Vec<u8>) {
+/// REPORT CAPABILITIES: types of reservations, and whether they can survive a restart.
+fn append_capabilities(all: &Reservations, has_store: bool, out: &mut Vec<u8>) {
     out.extend([0, 8]);
     // PTPL_C. Not CRH, SIP_C nor ATP_C.
-    out.push(u8::from(keeps));
+    out.push(u8::from(has_store));
     // TMV: the mask of types is valid; PTPL_A.
     out.push(0x80 | u8::from(all.persist));
     // All six types.
     out.extend([0xea, 0x01, 0, 0]);
 }
 
-fn full_status(all: &Reservations, out: &mut Vec<u8>) {
+/// READ FULL STATUS: key, initiator and reservation of each registration.
+fn append_full_status(all: &Reservations, out: &mut Vec<u8>) {
     let mut list = Vec::new();
     for one in &all.registrations {
         let mut head = [0; 24];
@@ -66,10 +71,10 @@ fn full_status(all: &Reservations, out: &mut Vec<u8>) {
         }
         put(&mut head, 18, &one.ports.target.to_be_bytes());
         let id = one.ports.initiator.encode();
-        put(&mut head, 20, &low32(id.len() as u64).to_be_bytes());
+        put(&mut head, 20, &saturated_u32(id.len() as u64).to_be_bytes());
         list.extend(head);
         list.extend(id);
     }
-    header(all, list.len(), out);
+    append_header(all, list.len(), out);
     out.extend(list);
 }

@@ -26,7 +26,7 @@ const LIST_BYTES: usize = 24;
 const MAX_LIST_BYTES: u64 = 512;
 
 /// The length of the parameter list.
-pub(crate) fn list_len(cdb: &Cdb) -> Result<u64, Sense> {
+pub(crate) fn parameter_list_len(cdb: &Cdb) -> Result<u64, Sense> {
     let len = u64::from(cdb.be32(5));
     let right = match cdb.service_action() {
         REGISTER_AND_MOVE => (LIST_BYTES as u64..=MAX_LIST_BYTES).contains(&len),
@@ -64,27 +64,32 @@ pub(crate) fn no_room_error(cdb: &Cdb) -> Option<Sense> {
 /// A planned change.
 pub(crate) struct Change {
     after: Reservations,
-    news: AttentionList,
+    attentions: AttentionList,
     /// Initiators whose tasks are to end.
     lost: Vec<Ports>,
     /// It changes what is stored across restarts.
-    kept: bool,
+    must_be_stored: bool,
 }
 
 /// Plans the change of a command. No other change may be in progress.
-pub(crate) fn plan(cdb: &Cdb, unit: &Unit, nexus: Nexus, list: &[u8]) -> Result<Change, Refusal> {
-    let keeps = unit.options.reservation_store.is_some();
+pub(crate) fn plan_change(
+    cdb: &Cdb,
+    unit: &Unit,
+    nexus: Nexus,
+    list: &[u8],
+) -> Result<Change, Refusal> {
+    let has_store = unit.options.reservation_store.is_some();
     unit.with_state(|state| {
         // An initiator that is not attached cannot be registered.
-        let ports = state.ports(nexus).ok_or(Refusal::Conflict)?.clone();
-        let before = &state.persistent;
+        let ports = state.ports_of(nexus).ok_or(Refusal::Conflict)?.clone();
+        let before = &state.reservations;
         let mut after = before.clone();
         let request = Request { cdb, list, ports };
-        let (news, lost) = request.apply(&mut after, keeps)?;
+        let (attentions, lost) = request.apply_to(&mut after, has_store)?;
         Ok(Change {
-            kept: after != *before && (before.persist || after.persist),
+            must_be_stored: after != *before && (before.persist || after.persist),
             after,
-            news,
+            attentions,
             lost: lost.unwrap_or_default(),
         })
     })
@@ -92,8 +97,8 @@ pub(crate) fn plan(cdb: &Cdb, unit: &Unit, nexus: Nexus, list: &[u8]) -> Result<
 
 impl Change {
     /// Whether it changes what is stored across restarts.
-    pub fn is_kept(&self) -> bool {
-        self.kept
+    pub fn must_be_stored(&self) -> bool {
+        self.must_be_stored
     }
 
     /// The text to store.
@@ -103,10 +108,10 @@ impl Change {
 
     /// Applies the change. Returns the initiators whose tasks are to end.
     pub fn apply(self, unit: &Unit, nexus: Nexus) -> Vec<Nexus> {
-        unit.change(|state| {
-            state.persistent = self.after;
-            state.raise_listed(&self.news);
-            let mut lost = state.nexuses(&self.lost);
+        unit.change_state(|state| {
+            state.reservations = self.after;
+            state.raise_listed(&self.attentions);
+            let mut lost = state.nexuses_of(&self.lost);
             lost.retain(|other| *other != nexus);
             lost
         })
@@ -134,22 +139,24 @@ impl Request<'_> {
             .flatten()
     }
 
-    fn known_kind(&self) -> Result<Kind, Sense> {
+    /// The same, or the sense data that names the wrong field.
+    fn checked_kind(&self) -> Result<Kind, Sense> {
         let bit = if self.cdb.byte(2) >> 4 == 0 { 3 } else { 7 };
-        self.kind().ok_or(Sense::field(2, Some(bit)))
+        self.kind().ok_or(Sense::invalid_cdb_field(2, Some(bit)))
     }
 
-    fn apply(&self, all: &mut Reservations, keeps: bool) -> Result<Effects, Refusal> {
+    /// Applies the command to a copy of the reservations. Returns the effects on other initiators.
+    fn apply_to(&self, all: &mut Reservations, has_store: bool) -> Result<Effects, Refusal> {
         let action = self.cdb.service_action();
         let registers = matches!(action, REGISTER | REGISTER_AND_IGNORE);
         // SPEC_I_PT and ALL_TG_PT, which only registering has, are not supported; APTPL is if there is a store.
         let flags = byte(self.list, 20);
         if registers && flags & 0x0c != 0 {
             let bit = if flags & 0x08 != 0 { 3 } else { 2 };
-            return Err(Sense::parameter(20, Some(bit)).into());
+            return Err(Sense::invalid_parameter(20, Some(bit)).into());
         }
-        if registers && flags & 0x01 != 0 && !keeps {
-            return Err(Sense::parameter(20, Some(0)).into());
+        if registers && flags & 0x01 != 0 && !has_store {
+            return Err(Sense::invalid_parameter(20, Some(0)).into());
         }
         let ports = &self.ports;
         if !registers {
@@ -158,29 +165,30 @@ impl Request<'_> {
         match action {
             REGISTER | REGISTER_AND_IGNORE => self.register(all, flags & 0x01 != 0),
             RESERVE => {
-                all.reserve(ports, self.known_kind()?)?;
+                all.reserve(ports, self.checked_kind()?)?;
                 Ok((AttentionList::new(), None))
             }
             RELEASE => {
-                let news = all.release(ports, self.kind());
-                Ok((news.map_err(|_| Sense::INVALID_RELEASE)?, None))
+                let attentions = all.release(ports, self.kind());
+                Ok((attentions.map_err(|_| Sense::INVALID_RELEASE)?, None))
             }
             CLEAR => Ok((all.clear(ports), None)),
             PREEMPT | PREEMPT_AND_ABORT => {
-                let (news, lost) = all.preempt(ports, self.new_key(), self.kind()).map_err(
+                let (attentions, lost) = all.preempt(ports, self.new_key(), self.kind()).map_err(
                     |error| match error {
                         PreemptError::Conflict => Refusal::Conflict,
-                        PreemptError::NoKey => Sense::parameter(8, None).into(),
-                        PreemptError::NoKind => Sense::field(2, Some(3)).into(),
+                        PreemptError::NoKey => Sense::invalid_parameter(8, None).into(),
+                        PreemptError::NoKind => Sense::invalid_cdb_field(2, Some(3)).into(),
                     },
                 )?;
-                Ok((news, (action == PREEMPT_AND_ABORT).then_some(lost)))
+                Ok((attentions, (action == PREEMPT_AND_ABORT).then_some(lost)))
             }
-            REGISTER_AND_MOVE => self.register_and_move(all, keeps),
-            _ => Err(Sense::field(1, Some(4)).into()),
+            REGISTER_AND_MOVE => self.register_and_move(all, has_store),
+            _ => Err(Sense::invalid_cdb_field(1, Some(4)).into()),
         }
     }
 
+    /// REGISTER, and REGISTER AND IGNORE EXISTING KEY: adds, changes or removes a registration.
     fn register(&self, all: &mut Reservations, persist: bool) -> Result<Effects, Refusal> {
         let ignores_key = self.cdb.service_action() == REGISTER_AND_IGNORE;
         let registered = all.key_of(&self.ports);
@@ -200,45 +208,49 @@ impl Request<'_> {
     }
 
     /// REGISTER AND MOVE, whose list has another layout.
-    fn register_and_move(&self, all: &mut Reservations, keeps: bool) -> Result<Effects, Refusal> {
+    fn register_and_move(
+        &self,
+        all: &mut Reservations,
+        has_store: bool,
+    ) -> Result<Effects, Refusal> {
         let flags = byte(self.list, 17);
         let id_len = be32(self.list, 20);
         let id = &self.list[LIST_BYTES.min(self.list.len())..];
         if u64::from(id_len) != id.len() as u64 {
             return Err(Sense::PARAMETER_LIST_LENGTH.into());
         }
-        if flags & 0x01 != 0 && !keeps {
-            return Err(Sense::parameter(17, Some(0)).into());
+        if flags & 0x01 != 0 && !has_store {
+            return Err(Sense::invalid_parameter(17, Some(0)).into());
         }
         if all.reservation.is_none() {
-            return Err(Sense::field(1, Some(4)).into());
+            return Err(Sense::invalid_cdb_field(1, Some(4)).into());
         }
         let individual = all
             .reservation
             .as_ref()
-            .is_some_and(|held| !held.kind.all());
+            .is_some_and(|held| !held.kind.is_of_all_registrants());
         if !individual || !all.holds(&self.ports) {
             return Err(Refusal::Conflict);
         }
         if self.new_key() == 0 {
-            return Err(Sense::parameter(8, None).into());
+            return Err(Sense::invalid_parameter(8, None).into());
         }
         let initiator = (encoded_len(id) == id.len())
             .then(|| TransportId::decode(id))
             .flatten()
-            .ok_or(Sense::parameter(LIST_BYTES, None))?;
+            .ok_or(Sense::invalid_parameter(LIST_BYTES, None))?;
         let to = Ports {
             initiator,
             target: be16(self.list, 18),
         };
         if to.initiator == self.ports.initiator || to.target == 0 {
-            return Err(Sense::parameter(LIST_BYTES, None).into());
+            return Err(Sense::invalid_parameter(LIST_BYTES, None).into());
         }
         if all.key_of(&to).is_none() && all.registrations.len() >= MAX_REGISTRATIONS {
             return Err(Sense::NO_REGISTRATION_LEFT.into());
         }
         all.persist = flags & 0x01 != 0;
-        all.move_to(&self.ports, &to, self.new_key(), flags & 0x02 != 0);
+        all.move_reservation(&self.ports, &to, self.new_key(), flags & 0x02 != 0);
         Ok((AttentionList::new(), None))
     }
 }

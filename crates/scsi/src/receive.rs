@@ -24,37 +24,38 @@ impl Task {
     /// `cdb` may be longer than the command. The view is refreshed.
     #[inline]
     pub fn receive(&mut self, view: &mut View, lun: u16, nexus: Nexus, cdb: &[u8]) -> Phase {
-        self.begin(lun, nexus);
+        self.clear_for_command(lun, nexus);
         view.refresh();
-        if let Some(unit) = view.select(lun)
-            && let Some(transfer) = Transfer::any(unit, nexus, CdbWords::new(cdb))
+        if let Some(unit) = view.select_unrefreshed(lun)
+            && let Some(transfer) = Transfer::parse_read_or_write(unit, nexus, CdbWords::new(cdb))
         {
-            self.descriptor_sense = unit.word().has_descriptor_sense();
-            self.block = unit.block_bytes();
+            self.descriptor_sense = unit.access_word().has_descriptor_sense();
+            self.block_bytes = unit.block_bytes();
             self.previous_sense = None;
             return self.set_transfer(transfer);
         }
         self.receive_other(view, lun, nexus, &Cdb::new(cdb))
     }
 
+    /// Receives a command that is no plain read or write, or may not run without further checks.
     #[cold]
     fn receive_other(&mut self, view: &View, lun: u16, nexus: Nexus, cdb: &Cdb) -> Phase {
-        let kept = self.previous_sense.take();
+        let previous_sense = self.previous_sense.take();
         self.data.clear();
-        let begun = match view.unit(lun) {
+        let started = match view.unit(lun) {
             Some(unit) => {
-                self.block = unit.block_bytes();
-                self.descriptor_sense = unit.word().has_descriptor_sense();
+                self.block_bytes = unit.block_bytes();
+                self.descriptor_sense = unit.access_word().has_descriptor_sense();
                 self.unit = Some(unit.clone());
-                self.begin_command(view, unit, nexus, cdb, kept)
+                self.begin_command(view, unit, nexus, cdb, previous_sense)
             }
             None => {
                 self.descriptor_sense = false;
                 self.unit = None;
-                self.without_unit(view, cdb, kept)
+                self.start_without_unit(view, cdb, previous_sense)
             }
         };
-        match begun {
+        match started {
             Ok((phase, work)) => {
                 self.phase = phase;
                 self.work = work;
@@ -68,11 +69,11 @@ impl Task {
     }
 
     /// Executes a command for a number without a unit: some commands succeed nevertheless.
-    fn without_unit(
+    fn start_without_unit(
         &mut self,
         view: &View,
         cdb: &Cdb,
-        kept: Option<Sense>,
+        previous_sense: Option<Sense>,
     ) -> Result<(Phase, Work), Refusal> {
         let Lookup::Known(entry) = lookup(cdb.opcode(), cdb.service_action(), true) else {
             return Err(Sense::LUN_NOT_SUPPORTED.into());
@@ -80,75 +81,77 @@ impl Task {
         let data = &mut self.data;
         let allocation = match cdb.opcode() {
             INQUIRY => {
-                cdb.check(entry.mask)?;
-                inquiry::without_unit(cdb, data)?
+                cdb.check_mask(entry.mask)?;
+                inquiry::inquiry_without_unit(cdb, data)?
             }
             REPORT_LUNS => {
-                cdb.check(entry.mask)?;
-                report::luns(cdb, view.luns().map(|(lun, _)| lun), data)?
+                cdb.check_mask(entry.mask)?;
+                report::report_luns(cdb, view.units().map(|(lun, _)| lun), data)?
             }
             REQUEST_SENSE => {
-                cdb.check(entry.mask)?;
-                let sense = kept.unwrap_or(Sense::LUN_NOT_SUPPORTED);
+                cdb.check_mask(entry.mask)?;
+                let sense = previous_sense.unwrap_or(Sense::LUN_NOT_SUPPORTED);
                 data.extend(sense.encode(cdb.bit(1, 0)).as_bytes());
                 u64::from(cdb.byte(4))
             }
             _ => return Err(Sense::LUN_NOT_SUPPORTED.into()),
         };
-        Ok(data_in(allocation, data))
+        Ok(data_in_phase(allocation, data))
     }
 
+    /// Checks a command of an existing unit, and starts it. A pending unit attention is reported instead.
     fn begin_command(
         &mut self,
         view: &View,
         unit: &Arc<Unit>,
         nexus: Nexus,
         cdb: &Cdb,
-        kept: Option<Sense>,
+        previous_sense: Option<Sense>,
     ) -> Result<(Phase, Work), Refusal> {
         let opcode = cdb.opcode();
         if !matches!(opcode, INQUIRY | REPORT_LUNS | REQUEST_SENSE)
-            && unit.word().has_attention(nexus)
-            && let Some(attention) = unit.change(|state| state.take_attention(nexus))
+            && unit.access_word().has_attention(nexus)
+            && let Some(attention) = unit.change_state(|state| state.take_attention(nexus))
         {
             return Err(attention.into());
         }
         let entry = match lookup(opcode, cdb.service_action(), unit.options.thin) {
             Lookup::Known(entry) => entry,
-            Lookup::UnknownAction => return Err(Sense::field(1, Some(4)).into()),
+            Lookup::UnknownAction => return Err(Sense::invalid_cdb_field(1, Some(4)).into()),
             Lookup::UnknownOpcode => return Err(Sense::INVALID_OPCODE.into()),
         };
-        cdb.check(entry.mask)?;
-        permit(unit, entry, nexus, cdb)?;
+        cdb.check_mask(entry.mask)?;
+        check_permitted(unit, entry, nexus, cdb)?;
         let data = &mut self.data;
         let allocation = match entry.command {
             Command::ReportLuns => {
-                let allocation = report::luns(cdb, view.luns().map(|(lun, _)| lun), data)?;
-                for (_, unit) in view.luns() {
-                    unit.luns_reported(nexus);
+                let allocation = report::report_luns(cdb, view.units().map(|(lun, _)| lun), data)?;
+                for (_, unit) in view.units() {
+                    unit.forget_luns_changed(nexus);
                 }
                 allocation
             }
             Command::RequestSense => {
-                let sense = kept.unwrap_or_else(|| condition(unit, nexus));
+                let sense = previous_sense.unwrap_or_else(|| take_condition(unit, nexus));
                 data.extend(sense.encode(cdb.bit(1, 0)).as_bytes());
                 u64::from(cdb.byte(4))
             }
             command => match start::immediate_data(command, cdb, unit, nexus, data)? {
                 Some(allocation) => allocation,
                 None => {
-                    self.exact = matches!(command, Command::WriteSame | Command::CompareAndWrite);
-                    return start::start(command, cdb, unit, nexus);
+                    self.needs_exact_data_len =
+                        matches!(command, Command::WriteSame | Command::CompareAndWrite);
+                    return start::start_command(command, cdb, unit, nexus);
                 }
             },
         };
-        Ok(data_in(allocation, data))
+        Ok(data_in_phase(allocation, data))
     }
 }
 
 /// The sense data of REQUEST SENSE when no command has failed.
-fn condition(unit: &Unit, nexus: Nexus) -> Sense {
-    unit.change(|state| match state.take_attention(nexus) {
+fn take_condition(unit: &Unit, nexus: Nexus) -> Sense {
+    unit.change_state(|state| match state.take_attention(nexus) {
         Some(attention) => attention,
         None if state.stopped => Sense::STOPPED,
         None => Sense::NONE,
@@ -156,8 +159,8 @@ fn condition(unit: &Unit, nexus: Nexus) -> Sense {
 }
 
 /// Checks reservations, whether the unit is started, and write protection.
-fn permit(unit: &Unit, entry: &Entry, nexus: Nexus, cdb: &Cdb) -> Result<(), Refusal> {
-    if unit.word().open(nexus, true) {
+fn check_permitted(unit: &Unit, entry: &Entry, nexus: Nexus, cdb: &Cdb) -> Result<(), Refusal> {
+    if unit.access_word().allows_unchecked(nexus, true) {
         // An initiator that may write may do anything: a flush needs no lock.
         return Ok(());
     }
@@ -172,10 +175,10 @@ fn permit(unit: &Unit, entry: &Entry, nexus: Nexus, cdb: &Cdb) -> Result<(), Ref
     );
     let access = entry.access_of(cdb);
     unit.with_state(|state| {
-        if access != Access::Reservations && !state.may(nexus, access) {
+        if access != Access::Reservations && !state.allows_access(nexus, access) {
             return Err(Refusal::Conflict);
         }
-        if entry.medium && state.stopped {
+        if entry.needs_medium && state.stopped {
             return Err(Sense::STOPPED.into());
         }
         match state.write_protection() {
@@ -186,7 +189,7 @@ fn permit(unit: &Unit, entry: &Entry, nexus: Nexus, cdb: &Cdb) -> Result<(), Ref
 }
 
 /// The data phase of data that is available.
-fn data_in(allocation: u64, data: &[u8]) -> (Phase, Work) {
+fn data_in_phase(allocation: u64, data: &[u8]) -> (Phase, Work) {
     match allocation.min(data.len() as u64) {
         0 => (Phase::Status, Work::Nothing),
         bytes => (Phase::DataIn(bytes), Work::DataIn),

@@ -90,6 +90,7 @@ impl Reservations {
         text + END + "\n"
     }
 
+    /// Parses saved reservations, which are complete and consistent or refused.
     pub(crate) fn from_text(text: &str) -> Result<Self, ReservationTextError> {
         let lines = text
             .strip_prefix(HEADER)
@@ -102,13 +103,15 @@ impl Reservations {
         let lines = lines.ok_or(ReservationTextError::End)?;
         let mut all = Reservations::default();
         for (number, line) in (2..).zip(lines.lines()) {
-            all.line(line).ok_or(ReservationTextError::Line(number))?;
+            all.parse_line(line)
+                .ok_or(ReservationTextError::Line(number))?;
         }
         all.persist = !all.registrations.is_empty();
         Ok(all)
     }
 
-    fn line(&mut self, line: &str) -> Option<()> {
+    /// Parses a registration or the reservation. `None`: the line is malformed, or contradicts earlier ones.
+    fn parse_line(&mut self, line: &str) -> Option<()> {
         let words: Vec<&str> = line.split(' ').collect();
         match *words.as_slice() {
             ["registration", key, target, initiator] => {
@@ -124,8 +127,10 @@ impl Reservations {
             ["reservation", kind, ref holder @ ..] => {
                 let kind = Kind::from_code(kind.parse().ok()?)?;
                 let holder = match *holder {
-                    ["all"] if kind.all() && !self.registrations.is_empty() => None,
-                    [target, initiator] if !kind.all() => {
+                    ["all"] if kind.is_of_all_registrants() && !self.registrations.is_empty() => {
+                        None
+                    }
+                    [target, initiator] if !kind.is_of_all_registrants() => {
                         let holder = ports_from_text(target, initiator)?;
                         self.key_of(&holder)?;
                         Some(holder)

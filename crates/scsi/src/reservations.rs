@@ -33,17 +33,17 @@ impl Kind {
     }
 
     /// Whether all registrants hold it together.
-    pub fn all(self) -> bool {
+    pub fn is_of_all_registrants(self) -> bool {
         matches!(self, Kind::WriteExclusiveAll | Kind::ExclusiveAccessAll)
     }
 
     /// Whether all registrants have access.
-    fn registrants(self) -> bool {
+    fn gives_registrants_access(self) -> bool {
         !matches!(self, Kind::WriteExclusive | Kind::ExclusiveAccess)
     }
 
     /// Whether others may read.
-    fn write_only(self) -> bool {
+    fn allows_others_to_read(self) -> bool {
         matches!(
             self,
             Kind::WriteExclusive | Kind::WriteExclusiveRegistrants | Kind::WriteExclusiveAll
@@ -111,30 +111,32 @@ impl Reservations {
     }
 
     /// Whether an access is allowed. `ports` is `None` for an initiator that is not attached.
-    pub fn allow(&self, ports: Option<&Ports>, access: Access) -> bool {
+    pub fn allows(&self, ports: Option<&Ports>, access: Access) -> bool {
         let Some(held) = &self.reservation else {
             return true;
         };
         if ports.is_some_and(|ports| {
-            self.holds(ports) || held.kind.registrants() && self.key_of(ports).is_some()
+            self.holds(ports)
+                || held.kind.gives_registrants_access() && self.key_of(ports).is_some()
         }) {
             return true;
         }
         match access {
             Access::Free | Access::Ready | Access::Reservations => true,
-            Access::Reads => held.kind.write_only(),
+            Access::Reads => held.kind.allows_others_to_read(),
             Access::Writes => false,
         }
     }
 
-    fn others(&self, ports: &Ports) -> impl Iterator<Item = &Registration> {
+    fn other_registrations(&self, ports: &Ports) -> impl Iterator<Item = &Registration> {
         self.registrations
             .iter()
             .filter(move |one| one.ports != *ports)
     }
 
+    /// An attention with this code for each other registrant.
     fn attentions_of_others(&self, ports: &Ports, code: u16) -> AttentionList {
-        self.others(ports)
+        self.other_registrations(ports)
             .map(|one| (one.ports.clone(), code))
             .collect()
     }
@@ -161,6 +163,7 @@ impl Reservations {
         }
     }
 
+    /// Removes a registration, and with it the reservation that it holds. Returns the attentions to raise.
     fn unregister(&mut self, at: usize) -> AttentionList {
         let gone = self.registrations.remove(at);
         let Some(held) = &self.reservation else {
@@ -173,7 +176,7 @@ impl Reservations {
         if !released {
             return Vec::new();
         }
-        let registrants = held.kind.registrants();
+        let registrants = held.kind.gives_registrants_access();
         self.reservation = None;
         if registrants {
             self.attentions_of_others(&gone.ports, code::RESERVATIONS_RELEASED)
@@ -194,8 +197,9 @@ impl Reservations {
         }
     }
 
+    /// Sets the reservation; all registrants hold one of their kinds.
     fn set_holder(&mut self, ports: &Ports, kind: Kind) {
-        let holder = (!kind.all()).then(|| ports.clone());
+        let holder = (!kind.is_of_all_registrants()).then(|| ports.clone());
         self.reservation = Some(Reservation { kind, holder });
     }
 
@@ -211,7 +215,7 @@ impl Reservations {
         if kind != Some(held.kind) {
             return Err(WrongKind);
         }
-        let registrants = held.kind.registrants();
+        let registrants = held.kind.gives_registrants_access();
         self.reservation = None;
         Ok(if registrants {
             self.attentions_of_others(ports, code::RESERVATIONS_RELEASED)
@@ -240,7 +244,7 @@ impl Reservations {
         let all_hold = self
             .reservation
             .as_ref()
-            .is_some_and(|held| held.kind.all());
+            .is_some_and(|held| held.kind.is_of_all_registrants());
         if key == 0 && !all_hold {
             return Err(PreemptError::NoKey);
         }
@@ -259,7 +263,7 @@ impl Reservations {
             return Err(PreemptError::NoKind);
         }
         let lost: Vec<Ports> = self
-            .others(ports)
+            .other_registrations(ports)
             .filter(|one| matching(one))
             .map(|one| one.ports.clone())
             .collect();
@@ -288,7 +292,7 @@ impl Reservations {
     }
 
     /// Registers another initiator, moves the reservation to it, and unregisters the first if wanted.
-    pub fn move_to(&mut self, from: &Ports, to: &Ports, key: u64, unregister: bool) {
+    pub fn move_reservation(&mut self, from: &Ports, to: &Ports, key: u64, unregister: bool) {
         self.generation = self.generation.wrapping_add(1);
         match self.registrations.iter_mut().find(|one| one.ports == *to) {
             Some(one) => one.key = key,

@@ -18,10 +18,10 @@ pub(crate) struct Segments {
 unsafe impl Send for Segments {}
 
 /// A copy of a list, for when a request may have changed the list itself.
-pub(crate) struct List(Vec<iovec>);
+pub(crate) struct SegmentList(Vec<iovec>);
 
 // SAFETY: as for `Segments`, of which it is a copy.
-unsafe impl Send for List {}
+unsafe impl Send for SegmentList {}
 
 impl Segments {
     pub const EMPTY: Segments = Segments {
@@ -43,7 +43,7 @@ impl Segments {
     }
 
     /// The list, to go into a request.
-    pub fn parts(&self) -> (*mut iovec, u32) {
+    pub fn iov_and_count(&self) -> (*mut iovec, u32) {
         (self.iov, self.count)
     }
 
@@ -63,12 +63,12 @@ impl Segments {
         unsafe { std::slice::from_raw_parts_mut(self.iov, self.count as usize) }
     }
 
-    pub fn list_copy(&self) -> List {
-        List(self.list().to_vec())
+    pub fn list_copy(&self) -> SegmentList {
+        SegmentList(self.list().to_vec())
     }
 
     /// The same buffers, by a copy of their list, without the first `skip` bytes.
-    pub fn by_copy(copy: &mut List, skip: u64, len: u64) -> Self {
+    pub fn from_list_copy(copy: &mut SegmentList, skip: u64, len: u64) -> Self {
         let mut skip = usize::try_from(skip).unwrap_or(usize::MAX);
         copy.0.retain_mut(|segment| {
             let cut = skip.min(segment.iov_len);
@@ -100,9 +100,9 @@ impl Segments {
         self.len = self.len.min(len);
     }
 
-    /// Calls `piece` with address and length of each piece of the `len` bytes from `skip` on, until it
+    /// Calls `visit` with address and length of each piece of the `len` bytes from `skip` on, until it
     /// returns false.
-    fn pieces(&self, skip: u64, len: usize, mut piece: impl FnMut(*mut u8, usize) -> bool) {
+    fn for_each_part(&self, skip: u64, len: usize, mut visit: impl FnMut(*mut u8, usize) -> bool) {
         let mut skip = usize::try_from(skip).unwrap_or(usize::MAX);
         let mut left = len;
         for segment in self.list() {
@@ -111,7 +111,7 @@ impl Segments {
             let count = (segment.iov_len - cut).min(left);
             if count > 0 {
                 let at = segment.iov_base.cast::<u8>().wrapping_add(cut);
-                if !piece(at, count) {
+                if !visit(at, count) {
                     return;
                 }
             }
@@ -125,8 +125,8 @@ impl Segments {
     /// Copies the initiator's bytes from `skip` on, and returns their number.
     pub fn copy_from(&self, skip: u64, to: &mut [u8]) -> usize {
         let mut done = 0;
-        self.pieces(skip, to.len(), |at, count| {
-            // SAFETY: `new` promised that the segment may be read; `pieces` stays within `to.len()`.
+        self.for_each_part(skip, to.len(), |at, count| {
+            // SAFETY: `new` promised that the segment may be read; `for_each_part` stays within `to.len()`.
             unsafe { std::ptr::copy_nonoverlapping(at, to.as_mut_ptr().add(done), count) };
             done += count;
             true
@@ -137,8 +137,8 @@ impl Segments {
     /// Copies bytes to the initiator from `skip` on, and returns the number of those that fit.
     pub fn copy_to(&self, skip: u64, from: &[u8]) -> usize {
         let mut done = 0;
-        self.pieces(skip, from.len(), |at, count| {
-            // SAFETY: `new` promised that the segment may be written; `pieces` stays within `from.len()`.
+        self.for_each_part(skip, from.len(), |at, count| {
+            // SAFETY: `new` promised that the segment may be written; `for_each_part` stays within `from.len()`.
             unsafe { std::ptr::copy_nonoverlapping(from.as_ptr().add(done), at, count) };
             done += count;
             true
@@ -147,7 +147,7 @@ impl Segments {
     }
 
     /// The first offset behind `skip` at which the initiator's bytes differ from `with`.
-    pub fn differ(&self, skip: u64, with: &[u8]) -> Option<usize> {
+    pub fn first_difference(&self, skip: u64, with: &[u8]) -> Option<usize> {
         let mut done = 0;
         let mut window = [0; 1024];
         for part in with.chunks(window.len()) {
@@ -209,9 +209,9 @@ mod tests {
         memory[2500] = 8;
         let mut list = cut(&mut memory, &[1, 1500, 1499]);
         let segments = view(&mut list);
-        assert_eq!(segments.differ(0, &[7; 3000]), Some(2500));
-        assert_eq!(segments.differ(2000, &[7; 600]), Some(500));
-        assert_eq!(segments.differ(0, &[7; 2500]), None);
+        assert_eq!(segments.first_difference(0, &[7; 3000]), Some(2500));
+        assert_eq!(segments.first_difference(2000, &[7; 600]), Some(500));
+        assert_eq!(segments.first_difference(0, &[7; 2500]), None);
     }
 
     #[test]
@@ -221,10 +221,10 @@ mod tests {
         let mut segments = view(&mut list);
         let mut copy = segments.list_copy();
         segments.truncate(15);
-        assert_eq!((segments.len(), segments.parts().1), (15, 2));
+        assert_eq!((segments.len(), segments.iov_and_count().1), (15, 2));
         assert_eq!(list[1].iov_len, 5);
-        let rest = Segments::by_copy(&mut copy, 12, 18);
-        assert_eq!(rest.parts().1, 2);
+        let rest = Segments::from_list_copy(&mut copy, 12, 18);
+        assert_eq!(rest.iov_and_count().1, 2);
         assert_eq!(copy.0[0].iov_len, 8);
     }
 }

@@ -93,7 +93,7 @@ impl Sense {
     }
 
     /// INVALID FIELD IN CDB.
-    pub(crate) const fn field(byte: u16, bit: Option<u8>) -> Self {
+    pub(crate) const fn invalid_cdb_field(byte: u16, bit: Option<u8>) -> Self {
         Sense {
             specific: Specific::Field {
                 cdb: true,
@@ -105,11 +105,11 @@ impl Sense {
     }
 
     /// INVALID FIELD IN PARAMETER LIST.
-    pub(crate) fn parameter(byte: usize, bit: Option<u8>) -> Self {
+    pub(crate) fn invalid_parameter(byte: usize, bit: Option<u8>) -> Self {
         Sense {
             specific: Specific::Field {
                 cdb: false,
-                byte: crate::bytes::low16(byte),
+                byte: crate::bytes::saturated_u16(byte),
                 bit,
             },
             ..Sense::new(Key::IllegalRequest, 0x2600)
@@ -133,13 +133,14 @@ impl Sense {
     #[must_use]
     pub fn encode(&self, descriptor_format: bool) -> SenseData {
         if descriptor_format {
-            self.in_descriptors()
+            self.encode_descriptors()
         } else {
-            self.fixed()
+            self.encode_fixed()
         }
     }
 
-    fn fixed(&self) -> SenseData {
+    /// Encodes in fixed format.
+    fn encode_fixed(&self) -> SenseData {
         let mut bytes = [0; OUR_SENSE_BYTES];
         bytes[0] = 0x70;
         // The field has four bytes; a larger value is marked as not valid.
@@ -152,14 +153,15 @@ impl Sense {
         bytes[2] = self.key as u8;
         bytes[7] = 10;
         put(&mut bytes, 12, &self.code.to_be_bytes());
-        put(&mut bytes, 15, &self.specific());
+        put(&mut bytes, 15, &self.encode_specific());
         SenseData {
             bytes,
             len: FIXED_BYTES,
         }
     }
 
-    fn in_descriptors(&self) -> SenseData {
+    /// Encodes in descriptor format: only details that there are have a descriptor.
+    fn encode_descriptors(&self) -> SenseData {
         let mut bytes = [0; OUR_SENSE_BYTES];
         let mut len = 8;
         bytes[0] = 0x72;
@@ -172,15 +174,15 @@ impl Sense {
         }
         if self.specific != Specific::None {
             put(&mut bytes, len, &[0x02, 0x06]);
-            put(&mut bytes, len + 4, &self.specific());
+            put(&mut bytes, len + 4, &self.encode_specific());
             len += 8;
         }
-        bytes[7] = crate::bytes::low8(len - 8);
+        bytes[7] = crate::bytes::saturated_u8(len - 8);
         SenseData { bytes, len }
     }
 
     /// The sense-key specific bytes.
-    fn specific(&self) -> [u8; 3] {
+    fn encode_specific(&self) -> [u8; 3] {
         match self.specific {
             Specific::None => [0; 3],
             Specific::Field { cdb, byte, bit } => {
@@ -219,7 +221,7 @@ mod tests {
 
     #[test]
     fn the_fixed_format_has_eighteen_bytes() {
-        let sense = Sense::field(1, Some(3)).encode(false);
+        let sense = Sense::invalid_cdb_field(1, Some(3)).encode(false);
         assert_eq!(
             sense.as_bytes(),
             [
@@ -234,7 +236,7 @@ mod tests {
 
     #[test]
     fn descriptors_follow_one_another() {
-        let mut sense = Sense::parameter(258, None);
+        let mut sense = Sense::invalid_parameter(258, None);
         sense.information = Some(1 << 40);
         let data = sense.encode(true);
         let expected = [

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use block::Op;
 
 use crate::bytes::{be16, be32, be64};
-use crate::cdb::{Cdb, Range};
+use crate::cdb::{BlockRange, Cdb};
 use crate::commands::Command;
 use crate::nexus::{Nexus, TransportId};
 use crate::refusal::Refusal;
@@ -36,23 +36,24 @@ pub(crate) fn immediate_data(
     let thin = unit.options.thin;
     Ok(Some(match command {
         Command::Inquiry => {
-            let port = unit.with_state(|state| state.ports(nexus).map_or(1, |ports| ports.target));
+            let port =
+                unit.with_state(|state| state.ports_of(nexus).map_or(1, |ports| ports.target));
             inquiry::inquiry(cdb, unit, port, data)?
         }
         Command::ModeSense => mode_sense::mode_sense(cdb, unit, data)?,
         Command::ReadCapacity10 => capacity::read_capacity_10(unit, data),
         Command::ReadCapacity16 => capacity::read_capacity_16(cdb, unit, data),
         Command::LogSense => report::log_sense(cdb, data)?,
-        Command::ReportOpcodes => report::opcodes(cdb, thin, data)?,
+        Command::ReportOpcodes => report::report_opcodes(cdb, thin, data)?,
         Command::ReportTaskManagement => {
             let parallel = unit.with_state(|state| {
-                let ports = state.ports(nexus);
+                let ports = state.ports_of(nexus);
                 ports.is_some_and(|ports| matches!(ports.initiator, TransportId::Parallel { .. }))
             });
-            report::task_management(cdb, parallel, data)?
+            report::report_task_management(cdb, parallel, data)?
         }
         Command::PersistentIn => {
-            if held_by_another(unit, nexus) {
+            if is_reserved_by_another(unit, nexus) {
                 return Ok(None);
             }
             persistent_in::persistent_in(cdb, unit, data)
@@ -62,8 +63,8 @@ pub(crate) fn immediate_data(
 }
 
 /// Whether another initiator holds RESERVE(6) or (10), which excludes commands whatever their service action.
-fn held_by_another(unit: &Unit, nexus: Nexus) -> bool {
-    unit.with_state(|state| state.legacy.is_some_and(|holder| holder != nexus))
+fn is_reserved_by_another(unit: &Unit, nexus: Nexus) -> bool {
+    unit.with_state(|state| state.legacy_holder.is_some_and(|holder| holder != nexus))
 }
 
 type StartResult = Result<(Phase, Work), Refusal>;
@@ -71,18 +72,26 @@ type StartResult = Result<(Phase, Work), Refusal>;
 const DONE: (Phase, Work) = (Phase::Status, Work::Nothing);
 
 /// Starts all other commands.
-pub(crate) fn start(command: Command, cdb: &Cdb, unit: &Arc<Unit>, nexus: Nexus) -> StartResult {
+pub(crate) fn start_command(
+    command: Command,
+    cdb: &Cdb,
+    unit: &Arc<Unit>,
+    nexus: Nexus,
+) -> StartResult {
     match command {
-        Command::Read | Command::Write => transfer(command == Command::Write, cdb, unit),
+        Command::Read | Command::Write => start_transfer(command == Command::Write, cdb, unit),
         Command::Verify | Command::WriteAndVerify => {
-            verify(command == Command::WriteAndVerify, cdb, unit)
+            start_verify(command == Command::WriteAndVerify, cdb, unit)
         }
-        Command::WriteSame => write_same(cdb, unit),
-        Command::CompareAndWrite => compare_and_write(cdb, unit),
+        Command::WriteSame => start_write_same(cdb, unit),
+        Command::CompareAndWrite => start_compare_and_write(cdb, unit),
         Command::OrWrite => {
-            let extent = limited(cdb, unit)?;
-            let steps = OrWrite::new(extent, fua(cdb, unit));
-            Ok(moves(Phase::DataOut(extent.len), Steps::OrWrite(steps)))
+            let extent = limited_extent(cdb, unit)?;
+            let steps = OrWrite::new(extent, effective_fua(cdb, unit));
+            Ok(with_data_phase(
+                Phase::DataOut(extent.len),
+                Steps::OrWrite(steps),
+            ))
         }
         Command::PreFetch => {
             unit.extent(cdb.range())?;
@@ -91,79 +100,87 @@ pub(crate) fn start(command: Command, cdb: &Cdb, unit: &Arc<Unit>, nexus: Nexus)
         Command::Synchronize => {
             unit.extent(cdb.range())?;
             // IMMED is ignored: the status comes after the flush, which is allowed.
-            Ok(flush(AfterFlush::Nothing))
+            Ok(flush_then(AfterFlush::Nothing))
         }
-        Command::StartStop => start_stop(cdb, unit),
-        Command::SendDiagnostic => self_test(cdb, unit),
-        Command::Reserve | Command::Release => legacy(command == Command::Reserve, unit, nexus),
+        Command::StartStop => start_or_stop_unit(cdb, unit),
+        Command::SendDiagnostic => start_self_test(cdb, unit),
+        Command::Reserve | Command::Release => {
+            reserve_or_release_legacy(command == Command::Reserve, unit, nexus)
+        }
         Command::Unmap => {
             let len = u64::from(cdb.be16(7));
             if (1..UNMAP_HEADER_BYTES as u64).contains(&len) {
                 return Err(Sense::PARAMETER_LIST_LENGTH.into());
             }
-            Ok(list(cdb, len))
+            Ok(expect_parameter_list(cdb, len))
         }
-        Command::GetLbaStatus => Ok(capacity::lba_status(cdb, unit)?),
-        Command::ModeSelect => Ok(list(cdb, mode_select::list_len(cdb)?)),
-        Command::PersistentOut if !held_by_another(unit, nexus) => {
-            Ok(list(cdb, persistent_out::list_len(cdb)?))
-        }
+        Command::GetLbaStatus => Ok(capacity::start_lba_status(cdb, unit)?),
+        Command::ModeSelect => Ok(expect_parameter_list(
+            cdb,
+            mode_select::parameter_list_len(cdb)?,
+        )),
+        Command::PersistentOut if !is_reserved_by_another(unit, nexus) => Ok(
+            expect_parameter_list(cdb, persistent_out::parameter_list_len(cdb)?),
+        ),
         Command::PersistentIn | Command::PersistentOut => Err(Refusal::Conflict),
         // No effect, or handled above.
         _ => Ok(DONE),
     }
 }
 
-fn list(cdb: &Cdb, len: u64) -> (Phase, Work) {
+/// The data phase of a command with a parameter list of `len` bytes. An empty list has no effect.
+fn expect_parameter_list(cdb: &Cdb, len: u64) -> (Phase, Work) {
     if len == 0 {
         return DONE;
     }
     (Phase::DataOut(len), Work::ParameterList(*cdb))
 }
 
-fn flush(then: AfterFlush) -> (Phase, Work) {
+/// A flush without a data phase, and the action after it.
+fn flush_then(then: AfterFlush) -> (Phase, Work) {
     (Phase::Status, Work::Steps(Steps::Flush(Flush::new(then))))
 }
 
 /// A command that moves no bytes has no data phase, and nothing to do.
-fn moves(phase: Phase, steps: Steps) -> (Phase, Work) {
+fn with_data_phase(phase: Phase, steps: Steps) -> (Phase, Work) {
     match phase {
         Phase::DataIn(0) | Phase::DataOut(0) => DONE,
         phase => (phase, Work::Steps(steps)),
     }
 }
 
-fn fua(cdb: &Cdb, unit: &Unit) -> bool {
-    cdb.fua() || unit.word().is_write_through()
+/// Whether a write must be stable when it completes: the command or the write cache mode demands it.
+fn effective_fua(cdb: &Cdb, unit: &Unit) -> bool {
+    cdb.fua() || unit.access_word().is_write_through()
 }
 
 /// The range of a command that moves all of its data, limited to the largest transfer.
-fn limited(cdb: &Cdb, unit: &Unit) -> Result<Extent, Sense> {
+fn limited_extent(cdb: &Cdb, unit: &Unit) -> Result<Extent, Sense> {
     let range = cdb.range();
     let (offset, len) = unit.extent(range)?;
     if range.blocks > unit.max_transfer_blocks() {
-        return Err(Sense::field(cdb.blocks_at(), None));
+        return Err(Sense::invalid_cdb_field(cdb.block_count_offset(), None));
     }
     Ok(Extent { offset, len })
 }
 
-fn transfer(write: bool, cdb: &Cdb, unit: &Unit) -> StartResult {
-    let extent = limited(cdb, unit)?;
+/// READ and WRITE. A read with FUA flushes first, so that the data comes from the medium.
+fn start_transfer(write: bool, cdb: &Cdb, unit: &Unit) -> StartResult {
+    let extent = limited_extent(cdb, unit)?;
     // READ(6) and WRITE(6) have no FUA: the bit is one of the address.
-    let asked = cdb.opcode() >> 5 != 0 && cdb.fua();
+    let fua_requested = cdb.opcode() >> 5 != 0 && cdb.fua();
     if extent.len == 0 {
         return Ok(DONE);
     }
     if write {
-        let fua = asked || unit.word().is_write_through();
+        let fua = fua_requested || unit.access_word().is_write_through();
         let op = Op::Write;
         return Ok((
             Phase::DataOut(extent.len),
             Work::Transfer { op, fua, extent },
         ));
     }
-    let work = if asked {
-        // The data must come from the medium: caches are flushed first.
+    let work = if fua_requested {
         Work::Steps(Steps::Flush(Flush::new(AfterFlush::Read(Read::new(
             extent,
             unit.block_bytes(),
@@ -179,24 +196,25 @@ fn transfer(write: bool, cdb: &Cdb, unit: &Unit) -> StartResult {
     Ok((Phase::DataIn(extent.len), work))
 }
 
-fn verify(write: bool, cdb: &Cdb, unit: &Unit) -> StartResult {
+/// VERIFY, and WRITE AND VERIFY (`write`): what is compared depends on BYTCHK.
+fn start_verify(write: bool, cdb: &Cdb, unit: &Unit) -> StartResult {
     let block = unit.block_bytes();
     let how = match cdb.byte(1) >> 1 & 3 {
         0 => Comparison::Medium,
         1 => Comparison::Data,
         3 => Comparison::Block,
-        _ => return Err(Sense::field(1, Some(2)).into()),
+        _ => return Err(Sense::invalid_cdb_field(1, Some(2)).into()),
     };
     let (offset, len) = unit.extent(cdb.range())?;
     let mut extent = Extent { offset, len };
     let bytes = match how {
         _ if write => {
-            extent = limited(cdb, unit)?;
+            extent = limited_extent(cdb, unit)?;
             len
         }
         Comparison::Medium => 0,
         Comparison::Data => {
-            extent = limited(cdb, unit)?;
+            extent = limited_extent(cdb, unit)?;
             len
         }
         Comparison::Block => len.min(u64::from(block)),
@@ -212,15 +230,16 @@ fn verify(write: bool, cdb: &Cdb, unit: &Unit) -> StartResult {
     Ok((phase, Work::Steps(Steps::Verify(steps))))
 }
 
-fn write_same(cdb: &Cdb, unit: &Unit) -> StartResult {
+/// WRITE SAME, with one block of data or none (NDOB).
+fn start_write_same(cdb: &Cdb, unit: &Unit) -> StartResult {
     let (unmap, no_data) = (cdb.bit(1, 3), cdb.bit(1, 0));
     if unmap && !unit.options.thin {
-        return Err(Sense::field(1, Some(3)).into());
+        return Err(Sense::invalid_cdb_field(1, Some(3)).into());
     }
     let range = cdb.range();
     if range.blocks == 0 {
         // WSNZ.
-        return Err(Sense::field(cdb.blocks_at(), None).into());
+        return Err(Sense::invalid_cdb_field(cdb.block_count_offset(), None).into());
     }
     let (offset, len) = unit.extent(range)?;
     let block = unit.block_bytes();
@@ -229,7 +248,7 @@ fn write_same(cdb: &Cdb, unit: &Unit) -> StartResult {
         block,
         no_data,
         unmap,
-        unit.word().is_write_through(),
+        unit.access_word().is_write_through(),
     );
     let phase = if no_data {
         Phase::Status
@@ -239,41 +258,43 @@ fn write_same(cdb: &Cdb, unit: &Unit) -> StartResult {
     Ok((phase, Work::Steps(Steps::WriteSame(steps))))
 }
 
-fn compare_and_write(cdb: &Cdb, unit: &Unit) -> StartResult {
+/// COMPARE AND WRITE: the data is that to compare, and that to write.
+fn start_compare_and_write(cdb: &Cdb, unit: &Unit) -> StartResult {
     let blocks = cdb.byte(13);
-    let (offset, len) = unit.extent(Range {
+    let (offset, len) = unit.extent(BlockRange {
         lba: cdb.be64(2),
         blocks: blocks.into(),
     })?;
     if blocks > max_compare_blocks(unit) {
-        return Err(Sense::field(13, None).into());
+        return Err(Sense::invalid_cdb_field(13, None).into());
     }
-    let steps = CompareAndWrite::new(Extent { offset, len }, fua(cdb, unit));
-    Ok(moves(
+    let steps = CompareAndWrite::new(Extent { offset, len }, effective_fua(cdb, unit));
+    Ok(with_data_phase(
         Phase::DataOut(2 * len),
         Steps::CompareAndWrite(steps),
     ))
 }
 
-fn start_stop(cdb: &Cdb, unit: &Unit) -> StartResult {
+/// START STOP UNIT. Before a stop the cache is flushed, unless the command forbids it.
+fn start_or_stop_unit(cdb: &Cdb, unit: &Unit) -> StartResult {
     let (start, no_flush) = (cdb.bit(4, 0), cdb.bit(4, 2));
     if start {
-        unit.change(|state| state.stopped = false);
+        unit.change_state(|state| state.stopped = false);
         return Ok(DONE);
     }
     if no_flush {
-        unit.change(|state| state.stopped = true);
+        unit.change_state(|state| state.stopped = true);
         return Ok(DONE);
     }
-    Ok(flush(AfterFlush::Stop))
+    Ok(flush_then(AfterFlush::Stop))
 }
 
 /// SEND DIAGNOSTIC has one test, the default one, which reads a block.
-fn self_test(cdb: &Cdb, unit: &Unit) -> StartResult {
+fn start_self_test(cdb: &Cdb, unit: &Unit) -> StartResult {
     if !cdb.bit(1, 2) {
         return Ok(DONE);
     }
-    let (offset, len) = unit.extent(Range { lba: 0, blocks: 1 })?;
+    let (offset, len) = unit.extent(BlockRange { lba: 0, blocks: 1 })?;
     let steps = Verify::new(
         Extent { offset, len },
         Comparison::Medium,
@@ -284,17 +305,17 @@ fn self_test(cdb: &Cdb, unit: &Unit) -> StartResult {
 }
 
 /// RESERVE and RELEASE, which conflict with persistent registrations.
-fn legacy(reserve: bool, unit: &Unit, nexus: Nexus) -> StartResult {
-    unit.change(|state| {
-        if !state.persistent.registrations.is_empty() {
+fn reserve_or_release_legacy(reserve: bool, unit: &Unit, nexus: Nexus) -> StartResult {
+    unit.change_state(|state| {
+        if !state.reservations.registrations.is_empty() {
             return Err(Refusal::Conflict);
         }
-        let another = state.legacy.is_some_and(|holder| holder != nexus);
+        let another = state.legacy_holder.is_some_and(|holder| holder != nexus);
         match (reserve, another) {
             (true, true) => return Err(Refusal::Conflict),
-            (true, false) => state.legacy = Some(nexus),
+            (true, false) => state.legacy_holder = Some(nexus),
             (false, true) => {}
-            (false, false) => state.legacy = None,
+            (false, false) => state.legacy_holder = None,
         }
         Ok(DONE)
     })
@@ -302,28 +323,29 @@ fn legacy(reserve: bool, unit: &Unit, nexus: Nexus) -> StartResult {
 
 impl Task {
     /// Executes the parameter list in `data`. Returns the remaining steps.
-    pub(crate) fn execute_list(&self, cdb: &Cdb) -> Result<Option<Steps>, Refusal> {
+    pub(crate) fn execute_parameter_list(&self, cdb: &Cdb) -> Result<Option<Steps>, Refusal> {
         let (Some(unit), list) = (&self.unit, self.data.as_slice()) else {
             return Err(Sense::TARGET_FAILURE.into());
         };
         match cdb.opcode() {
             0x15 | 0x55 => {
-                let selected = mode_select::mode_select(cdb, unit, self.nexus, list)?;
-                let flush = selected == mode_select::Selected::Flush;
+                let after_select = mode_select::mode_select(cdb, unit, self.nexus, list)?;
+                let flush = after_select == mode_select::AfterSelect::Flush;
                 Ok(flush.then(|| Steps::Flush(Flush::new(AfterFlush::Nothing))))
             }
-            0x42 => Ok(Some(Steps::Unmap(unmap(unit, list)?))),
+            0x42 => Ok(Some(Steps::Unmap(parse_unmap_list(unit, list)?))),
             _ => Ok(Some(Steps::Reserve(Reserve::new(*cdb, list, self.nexus)))),
         }
     }
 }
 
-fn unmap(unit: &Unit, list: &[u8]) -> Result<Unmap, Sense> {
+/// Parses the ranges of UNMAP, whose sum is limited.
+fn parse_unmap_list(unit: &Unit, list: &[u8]) -> Result<Unmap, Sense> {
     let len = usize::from(be16(list, 2));
     // An incomplete range at the end is ignored.
     let count = len / UNMAP_RANGE_BYTES;
     if count > MAX_UNMAP_RANGES {
-        return Err(Sense::parameter(2, None));
+        return Err(Sense::invalid_parameter(2, None));
     }
     let ranges = list
         .get(UNMAP_HEADER_BYTES..UNMAP_HEADER_BYTES + count * UNMAP_RANGE_BYTES)
@@ -331,14 +353,14 @@ fn unmap(unit: &Unit, list: &[u8]) -> Result<Unmap, Sense> {
     let mut all = Vec::with_capacity(count);
     let mut blocks = 0;
     for (index, range) in ranges.chunks(UNMAP_RANGE_BYTES).enumerate() {
-        let range = Range {
+        let range = BlockRange {
             lba: be64(range, 0),
             blocks: u64::from(be32(range, 8)),
         };
         blocks += range.blocks;
         if blocks > max_unmap_blocks(unit) {
             let at = UNMAP_HEADER_BYTES + index * UNMAP_RANGE_BYTES + 8;
-            return Err(Sense::parameter(at, None));
+            return Err(Sense::invalid_parameter(at, None));
         }
         let (offset, len) = unit.extent(range)?;
         all.push(Extent { offset, len });

@@ -23,8 +23,8 @@ pub(crate) struct State {
     pub modes: Modes,
     pub stopped: bool,
     /// The initiator that has reserved the unit by RESERVE(6) or (10).
-    pub legacy: Option<Nexus>,
-    pub persistent: Reservations,
+    pub legacy_holder: Option<Nexus>,
+    pub reservations: Reservations,
 }
 
 impl State {
@@ -35,34 +35,35 @@ impl State {
             read_only,
             modes: Modes::new(write_through),
             stopped: false,
-            legacy: None,
-            persistent: Reservations::default(),
+            legacy_holder: None,
+            reservations: Reservations::default(),
         }
     }
 
     /// The word for reads and writes that corresponds to this state.
-    pub fn word(&self) -> AccessWord {
+    pub fn access_word(&self) -> AccessWord {
         let mut word = AccessWord::default();
-        word.read_only(self.write_protection().is_some());
-        word.stopped(self.stopped);
-        word.write_through(!self.modes.write_cache);
-        word.descriptor_sense(self.modes.descriptor_sense);
+        word.set_read_only(self.write_protection().is_some());
+        word.set_stopped(self.stopped);
+        word.set_write_through(!self.modes.write_cache);
+        word.set_descriptor_sense(self.modes.descriptor_sense);
         for one in &self.initiators {
-            word.attention(one.nexus, !one.pending.is_empty());
+            word.set_attention(one.nexus, !one.pending.is_empty());
         }
         // Initiators that are not attached.
-        let strangers = AccessWord::slots().filter(|slot| {
+        let unattached = AccessWord::nexus_of_each_bit().filter(|slot| {
             let mut known = self.initiators.iter();
-            !known.any(|one| one.nexus.slot() == slot.slot())
+            !known.any(|one| one.nexus.bit_index() == slot.bit_index())
         });
         let known = self.initiators.iter().map(|one| one.nexus);
-        for nexus in known.chain(strangers) {
-            let may = |access| self.may(nexus, access);
-            word.blocked(nexus, !may(Access::Reads), !may(Access::Writes));
+        for nexus in known.chain(unattached) {
+            let may = |access| self.allows_access(nexus, access);
+            word.set_blocked(nexus, !may(Access::Reads), !may(Access::Writes));
         }
         word
     }
 
+    /// Attaches an initiator, without pending attentions.
     pub fn attach(&mut self, nexus: Nexus, ports: Ports) {
         self.initiators.retain(|one| one.nexus != nexus);
         self.initiators.push(Initiator {
@@ -72,30 +73,32 @@ impl State {
         });
     }
 
+    /// Detaches an initiator, which loses its RESERVE and its attentions.
     pub fn detach(&mut self, nexus: Nexus) {
         self.release_legacy(nexus);
         self.initiators.retain(|one| one.nexus != nexus);
     }
 
+    /// Resets what a reset of the unit resets. Persistent reservations and attentions stay.
     pub fn reset(&mut self) {
-        self.legacy = None;
+        self.legacy_holder = None;
         self.stopped = false;
         self.modes = Modes::new(self.write_through);
     }
 
     pub fn release_legacy(&mut self, nexus: Nexus) {
-        if self.legacy == Some(nexus) {
-            self.legacy = None;
+        if self.legacy_holder == Some(nexus) {
+            self.legacy_holder = None;
         }
     }
 
-    pub fn ports(&self, nexus: Nexus) -> Option<&Ports> {
+    pub fn ports_of(&self, nexus: Nexus) -> Option<&Ports> {
         let found = self.initiators.iter().find(|one| one.nexus == nexus);
         found.map(|one| &one.ports)
     }
 
     /// The initiators behind these ports.
-    pub fn nexuses(&self, ports: &[Ports]) -> Vec<Nexus> {
+    pub fn nexuses_of(&self, ports: &[Ports]) -> Vec<Nexus> {
         let known = self.initiators.iter();
         known
             .filter(|one| ports.contains(&one.ports))
@@ -125,6 +128,7 @@ impl State {
         }
     }
 
+    /// Raises each attention of the list for the initiator behind its ports.
     pub fn raise_listed(&mut self, news: &AttentionList) {
         for (ports, code) in news {
             for one in &mut self.initiators {
@@ -162,6 +166,7 @@ impl State {
         found.pending.take().map(Sense::attention)
     }
 
+    /// Removes an attention that the initiator was notified of otherwise.
     pub fn forget_attention(&mut self, nexus: Nexus, code: u16) {
         for one in &mut self.initiators {
             if one.nexus == nexus {
@@ -171,12 +176,12 @@ impl State {
     }
 
     /// Whether reservations allow this access.
-    pub fn may(&self, nexus: Nexus, access: Access) -> bool {
-        match self.legacy {
+    pub fn allows_access(&self, nexus: Nexus, access: Access) -> bool {
+        match self.legacy_holder {
             Some(holder) if holder != nexus => {
                 matches!(access, Access::Free | Access::Reservations)
             }
-            _ => self.persistent.allow(self.ports(nexus), access),
+            _ => self.reservations.allows(self.ports_of(nexus), access),
         }
     }
 

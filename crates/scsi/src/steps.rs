@@ -43,7 +43,7 @@ pub(crate) struct StepContext<'a> {
 }
 
 /// The next step of a command.
-pub(crate) enum Next {
+pub(crate) enum NextStep {
     /// Submit a request to the node.
     Submit(Request),
     /// Wait for another task: the waker is called.
@@ -51,10 +51,10 @@ pub(crate) enum Next {
     /// Make the command's disk call, which may block.
     Call,
     /// End the tasks of these initiators.
-    Settle(Vec<Nexus>),
+    EndTasksOf(Vec<Nexus>),
     Finished,
     /// Finished; so many bytes were moved.
-    Moved(u64),
+    FinishedWithBytes(u64),
     Failed(Sense),
     Refused(Refusal),
 }
@@ -72,7 +72,7 @@ pub(crate) enum Steps {
 }
 
 impl Steps {
-    pub fn next(&mut self, io: &mut StepContext<'_>) -> Next {
+    pub fn next(&mut self, io: &mut StepContext<'_>) -> NextStep {
         match self {
             Steps::Flush(steps) => steps.next(io),
             Steps::Verify(steps) => steps.next(io),
@@ -86,13 +86,13 @@ impl Steps {
     }
 
     /// Whether the last request was a write, or a flush of writes, on which the sense data of some errors depends.
-    pub fn writes(&self) -> bool {
+    pub fn last_request_writes(&self) -> bool {
         match self {
-            Steps::Flush(steps) => steps.writes(),
+            Steps::Flush(steps) => steps.last_request_writes(),
             Steps::LbaStatus(_) => false,
-            Steps::Verify(steps) => steps.writes(),
-            Steps::CompareAndWrite(steps) => steps.writes(),
-            Steps::OrWrite(steps) => steps.writes(),
+            Steps::Verify(steps) => steps.last_request_writes(),
+            Steps::CompareAndWrite(steps) => steps.last_request_writes(),
+            Steps::OrWrite(steps) => steps.last_request_writes(),
             Steps::WriteSame(_) | Steps::Unmap(_) | Steps::Reserve(_) => true,
         }
     }
@@ -114,8 +114,8 @@ pub(crate) fn request_without_data(op: Op, fua: bool, extent: Extent) -> Request
 }
 
 /// A request that moves the initiator's data.
-pub(crate) fn transfer(op: Op, fua: bool, extent: Extent, segments: &Segments) -> Request {
-    let (iov, iov_count) = segments.parts();
+pub(crate) fn data_request(op: Op, fua: bool, extent: Extent, segments: &Segments) -> Request {
+    let (iov, iov_count) = segments.iov_and_count();
     Request {
         iov,
         iov_count,
@@ -143,14 +143,14 @@ impl StepContext<'_> {
     }
 
     /// Enqueues the task. True: it is its turn; otherwise it waits.
-    fn enter(&mut self, exclusion: Exclusion) -> bool {
+    fn enter_exclusion(&mut self, exclusion: Exclusion) -> bool {
         let (ticket, ours) = self.unit.exclusions.enter(exclusion, self.waker);
         *self.ticket = Some(ticket);
         ours
     }
 
     /// Ends the task's turn.
-    fn leave(&mut self) {
+    fn leave_exclusion(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             self.unit.exclusions.leave(ticket);
         }

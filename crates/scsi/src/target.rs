@@ -10,17 +10,17 @@ use crate::unit::Unit;
 pub const MAX_LUN: u16 = 16_383;
 
 /// The units at some moment, sorted by number.
-type Map = Vec<(u16, Arc<Unit>)>;
+type UnitMap = Vec<(u16, Arc<Unit>)>;
 
-struct Inner {
-    map: Arc<Map>,
+struct Members {
+    map: Arc<UnitMap>,
     initiators: Vec<(Nexus, Ports)>,
 }
 
 /// A target. Each adapter has a [`View`] of it, which needs no lock.
 pub struct Target {
     version: AtomicU64,
-    inner: Mutex<Inner>,
+    members: Mutex<Members>,
 }
 
 /// Why a unit cannot be added.
@@ -38,8 +38,8 @@ impl Default for Target {
     fn default() -> Self {
         Target {
             version: AtomicU64::new(0),
-            inner: Mutex::new(Inner {
-                map: Arc::new(Map::new()),
+            members: Mutex::new(Members {
+                map: Arc::new(UnitMap::new()),
                 initiators: Vec::new(),
             }),
         }
@@ -53,9 +53,10 @@ impl Target {
         Arc::default()
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut Inner) -> R) -> R {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = change(&mut inner);
+    /// Changes units or initiators, so that views reload.
+    fn change_members<R>(&self, change: impl FnOnce(&mut Members) -> R) -> R {
+        let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = change(&mut members);
         self.version.fetch_add(1, Ordering::Release);
         result
     }
@@ -68,32 +69,35 @@ impl Target {
         if lun > MAX_LUN {
             return Err(AddError::TooLarge(lun));
         }
-        self.change(|inner| {
-            let at = match inner.map.binary_search_by_key(&lun, |(lun, _)| *lun) {
+        self.change_members(|members| {
+            let at = match members.map.binary_search_by_key(&lun, |(lun, _)| *lun) {
                 Ok(_) => return Err(AddError::InUse(lun)),
                 Err(at) => at,
             };
-            for (nexus, ports) in &inner.initiators {
+            for (nexus, ports) in &members.initiators {
                 unit.attach(*nexus, ports.clone());
             }
-            for (_, other) in inner.map.iter() {
-                other.luns_changed();
+            for (_, other) in members.map.iter() {
+                other.raise_luns_changed();
             }
-            Arc::make_mut(&mut inner.map).insert(at, (lun, unit));
+            Arc::make_mut(&mut members.map).insert(at, (lun, unit));
             Ok(())
         })
     }
 
     /// Removes a unit: no new command reaches it once views are refreshed. Commands in flight go on. `None`: there was none.
     pub fn remove(&self, lun: u16) -> Option<Arc<Unit>> {
-        self.change(|inner| {
-            let at = inner.map.binary_search_by_key(&lun, |(lun, _)| *lun).ok()?;
-            let (_, unit) = Arc::make_mut(&mut inner.map).remove(at);
-            for (nexus, _) in &inner.initiators {
+        self.change_members(|members| {
+            let at = members
+                .map
+                .binary_search_by_key(&lun, |(lun, _)| *lun)
+                .ok()?;
+            let (_, unit) = Arc::make_mut(&mut members.map).remove(at);
+            for (nexus, _) in &members.initiators {
                 unit.detach(*nexus);
             }
-            for (_, other) in inner.map.iter() {
-                other.luns_changed();
+            for (_, other) in members.map.iter() {
+                other.raise_luns_changed();
             }
             Some(unit)
         })
@@ -101,10 +105,10 @@ impl Target {
 
     /// Attaches an initiator to all units, also to those that are added later.
     pub fn attach(&self, nexus: Nexus, ports: &Ports) {
-        self.change(|inner| {
-            inner.initiators.retain(|(known, _)| *known != nexus);
-            inner.initiators.push((nexus, ports.clone()));
-            for (_, unit) in inner.map.iter() {
+        self.change_members(|members| {
+            members.initiators.retain(|(known, _)| *known != nexus);
+            members.initiators.push((nexus, ports.clone()));
+            for (_, unit) in members.map.iter() {
                 unit.attach(nexus, ports.clone());
             }
         });
@@ -112,9 +116,9 @@ impl Target {
 
     /// Detaches an initiator.
     pub fn detach(&self, nexus: Nexus) {
-        self.change(|inner| {
-            inner.initiators.retain(|(known, _)| *known != nexus);
-            for (_, unit) in inner.map.iter() {
+        self.change_members(|members| {
+            members.initiators.retain(|(known, _)| *known != nexus);
+            for (_, unit) in members.map.iter() {
                 unit.detach(nexus);
             }
         });
@@ -123,8 +127,8 @@ impl Target {
     /// The present units.
     #[must_use]
     pub fn units(&self) -> Vec<(u16, Arc<Unit>)> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.map.to_vec()
+        let members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        members.map.to_vec()
     }
 }
 
@@ -135,7 +139,7 @@ const NO_LUN: u32 = u32::MAX;
 pub struct View {
     target: Arc<Target>,
     version: u64,
-    map: Arc<Map>,
+    map: Arc<UnitMap>,
     /// The unit that was selected last, and its number.
     last: u32,
     unit: Option<Arc<Unit>>,
@@ -147,7 +151,7 @@ impl View {
     pub fn new(target: Arc<Target>) -> Self {
         View {
             version: u64::MAX,
-            map: Arc::new(Map::new()),
+            map: Arc::new(UnitMap::new()),
             last: NO_LUN,
             unit: None,
             target,
@@ -162,12 +166,13 @@ impl View {
         }
     }
 
+    /// Copies the present units from the target. The selection is lost.
     #[cold]
     fn reload(&mut self) {
-        let inner = self.target.inner.lock();
-        let inner = inner.unwrap_or_else(PoisonError::into_inner);
+        let members = self.target.members.lock();
+        let members = members.unwrap_or_else(PoisonError::into_inner);
         self.version = self.target.version.load(Ordering::Acquire);
-        self.map = inner.map.clone();
+        self.map = members.map.clone();
         (self.last, self.unit) = (NO_LUN, None);
     }
 
@@ -182,12 +187,12 @@ impl View {
     /// Refreshes the view and selects the unit of this number. False: there is none.
     pub fn select_unit(&mut self, lun: u16) -> bool {
         self.refresh();
-        self.select(lun).is_some()
+        self.select_unrefreshed(lun).is_some()
     }
 
     /// Selects the unit of this number. The selection is kept, since most commands are for the same unit as the previous one.
     #[inline]
-    pub(crate) fn select(&mut self, lun: u16) -> Option<&Arc<Unit>> {
+    pub(crate) fn select_unrefreshed(&mut self, lun: u16) -> Option<&Arc<Unit>> {
         if self.last != u32::from(lun) {
             self.last = lun.into();
             self.unit = self.unit(lun).cloned();
@@ -201,7 +206,7 @@ impl View {
         self.unit.as_deref()
     }
 
-    pub(crate) fn luns(&self) -> impl Iterator<Item = (u16, &Arc<Unit>)> {
+    pub(crate) fn units(&self) -> impl Iterator<Item = (u16, &Arc<Unit>)> {
         self.map.iter().map(|(lun, unit)| (*lun, unit))
     }
 }

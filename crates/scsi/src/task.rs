@@ -15,7 +15,7 @@ use crate::refusal::Refusal;
 use crate::segments::Segments;
 use crate::sense::{Sense, SenseData};
 use crate::step::{Phase, Status, Step};
-use crate::steps::{Extent, Next, Read, StepContext, Steps, transfer};
+use crate::steps::{Extent, NextStep, Read, StepContext, Steps, data_request};
 use crate::unit::Unit;
 
 /// The work of a task.
@@ -46,9 +46,9 @@ pub struct Task {
     pub(crate) unit: Option<Arc<Unit>>,
     pub(crate) phase: Phase,
     /// Bytes of a logical block.
-    pub(crate) block: u32,
+    pub(crate) block_bytes: u32,
     /// The initiator's data must not be longer than the command's.
-    pub(crate) exact: bool,
+    pub(crate) needs_exact_data_len: bool,
     pub(crate) descriptor_sense: bool,
     /// Sense data for REQUEST SENSE, on transports without autosense.
     pub(crate) previous_sense: Option<Sense>,
@@ -57,7 +57,7 @@ pub struct Task {
     segments: Segments,
     buffer: Buffer,
     ticket: Option<Ticket>,
-    preempted: Vec<Nexus>,
+    preempted_nexuses: Vec<Nexus>,
     /// [`completed`](Self::completed) is still to be called.
     in_flight: bool,
     cancelled: bool,
@@ -78,15 +78,15 @@ impl Task {
             work: Work::Nothing,
             unit: None,
             phase: Phase::Status,
-            block: 0,
-            exact: false,
+            block_bytes: 0,
+            needs_exact_data_len: false,
             descriptor_sense: false,
             previous_sense: None,
             data: Vec::new(),
             segments: Segments::EMPTY,
             buffer: Buffer::new(),
             ticket: None,
-            preempted: Vec::new(),
+            preempted_nexuses: Vec::new(),
             in_flight: false,
             cancelled: false,
             status: Status::Good,
@@ -98,13 +98,13 @@ impl Task {
 
     /// Clears the state of the previous command.
     #[inline]
-    pub(crate) fn begin(&mut self, lun: u16, nexus: Nexus) {
+    pub(crate) fn clear_for_command(&mut self, lun: u16, nexus: Nexus) {
         debug_assert!(!self.in_flight, "its request is in flight");
         self.lun = lun;
         self.nexus = nexus;
         self.work = Work::Nothing;
         self.phase = Phase::Status;
-        self.exact = false;
+        self.needs_exact_data_len = false;
         self.cancelled = false;
         self.status = Status::Good;
         self.sense = None;
@@ -130,7 +130,7 @@ impl Task {
                 self.segments.truncate(extent.len);
             }
             self.in_flight = true;
-            return Step::Submit(transfer(op, fua, extent, &self.segments));
+            return Step::Submit(data_request(op, fua, extent, &self.segments));
         }
         self.run_other()
     }
@@ -146,17 +146,17 @@ impl Task {
     fn run_other(&mut self) -> Step {
         let given = self.segments.len();
         if let Phase::DataOut(bytes) = self.phase {
-            if given < bytes || self.exact && given > bytes {
-                return self.fail(Sense::DATA_LENGTH);
+            if given < bytes || self.needs_exact_data_len && given > bytes {
+                return self.finish_with_sense(Sense::DATA_LENGTH);
             }
             self.transferred = bytes;
         }
         match std::mem::replace(&mut self.work, Work::Nothing) {
-            Work::Nothing => self.end(),
+            Work::Nothing => self.finish(),
             Work::Transfer { extent, .. } => {
                 // A read into buffers that are smaller than the blocks.
-                self.work = Work::Read(Read::new(extent, self.block));
-                self.advance()
+                self.work = Work::Read(Read::new(extent, self.block_bytes));
+                self.next_step()
             }
             Work::DataIn => {
                 if let Phase::DataIn(bytes) = self.phase {
@@ -164,27 +164,27 @@ impl Task {
                     let answer = &self.data[..wanted.min(self.data.len())];
                     self.transferred = self.segments.copy_to(0, answer) as u64;
                 }
-                self.end()
+                self.finish()
             }
-            Work::ParameterList(cdb) => self.receive_list(&cdb),
+            Work::ParameterList(cdb) => self.run_parameter_list(&cdb),
             work @ (Work::Steps(_) | Work::Read(_)) => {
                 self.work = work;
-                self.advance()
+                self.next_step()
             }
         }
     }
 
-    /// Executes the parameter list.
-    fn receive_list(&mut self, cdb: &Cdb) -> Step {
+    /// Copies the parameter list from the initiator's buffers and executes it.
+    fn run_parameter_list(&mut self, cdb: &Cdb) -> Step {
         let len = usize::try_from(self.transferred).unwrap_or(0);
         self.data.clear();
         self.data.resize(len, 0);
         self.segments.copy_from(0, &mut self.data);
-        match self.execute_list(cdb) {
-            Ok(None) => self.end(),
+        match self.execute_parameter_list(cdb) {
+            Ok(None) => self.finish(),
             Ok(Some(steps)) => {
                 self.work = Work::Steps(steps);
-                self.advance()
+                self.next_step()
             }
             Err(refusal) => self.refuse(refusal),
         }
@@ -194,8 +194,8 @@ impl Task {
     #[must_use]
     pub fn disk_call(&self) -> Option<DiskCall> {
         match (&self.work, &self.unit) {
-            (Work::Steps(Steps::Reserve(steps)), Some(unit)) => steps.call(unit),
-            (Work::Steps(Steps::LbaStatus(steps)), _) => Some(steps.call()),
+            (Work::Steps(Steps::Reserve(steps)), Some(unit)) => steps.disk_call(unit),
+            (Work::Steps(Steps::LbaStatus(steps)), _) => Some(steps.disk_call()),
             _ => None,
         }
     }
@@ -213,31 +213,32 @@ impl Task {
         self.completed_other(result)
     }
 
+    /// Continues all but plain reads and writes that have succeeded: cancelled, failed, or with more steps.
     #[cold]
     fn completed_other(&mut self, result: Result<(), Errno>) -> Step {
         if self.cancelled {
             if let (Work::Steps(Steps::Reserve(steps)), Some(unit), Ok(())) =
                 (&mut self.work, &self.unit, result)
             {
-                steps.saved(unit);
+                steps.apply_saved_change(unit);
             }
-            return self.end_with(Status::TaskAborted);
+            return self.finish_with(Status::TaskAborted);
         }
         match result {
-            Ok(()) => self.advance(),
+            Ok(()) => self.next_step(),
             Err(errno) => {
                 let failure = match &self.work {
                     Work::Steps(Steps::Reserve(steps)) => {
-                        CommandFailure::Sense(steps.not_saved(errno))
+                        CommandFailure::Sense(steps.sense_of_failed_save(errno))
                     }
-                    Work::Steps(steps) => failure_of(errno, steps.writes()),
+                    Work::Steps(steps) => failure_of(errno, steps.last_request_writes()),
                     Work::Transfer { op, .. } => failure_of(errno, *op == Op::Write),
                     _ => failure_of(errno, false),
                 };
                 match failure {
-                    CommandFailure::Sense(sense) => self.fail(sense),
-                    CommandFailure::Conflict => self.end_with(Status::ReservationConflict),
-                    CommandFailure::TaskSetFull => self.end_with(Status::TaskSetFull),
+                    CommandFailure::Sense(sense) => self.finish_with_sense(sense),
+                    CommandFailure::Conflict => self.finish_with(Status::ReservationConflict),
+                    CommandFailure::TaskSetFull => self.finish_with(Status::TaskSetFull),
                 }
             }
         }
@@ -249,13 +250,14 @@ impl Task {
         let (Some(ticket), Some(unit)) = (self.ticket, &self.unit) else {
             return None;
         };
-        if self.in_flight || !unit.exclusions.has(ticket) {
+        if self.in_flight || !unit.exclusions.is_turn_of(ticket) {
             return None;
         }
-        Some(self.advance())
+        Some(self.next_step())
     }
 
-    fn advance(&mut self) -> Step {
+    /// Gets the next step of the command, or finishes it.
+    fn next_step(&mut self) -> Step {
         let next = match (&mut self.work, &self.unit) {
             (Work::Read(read), _) => read.next(&self.segments, &mut self.buffer),
             (Work::Steps(steps), Some(unit)) => steps.next(&mut StepContext {
@@ -265,54 +267,57 @@ impl Task {
                 waker: &self.waker,
                 ticket: &mut self.ticket,
             }),
-            _ => return self.end(),
+            _ => return self.finish(),
         };
         self.in_flight = true;
         match next {
-            Next::Submit(request) => Step::Submit(request),
-            Next::Wait => {
+            NextStep::Submit(request) => Step::Submit(request),
+            NextStep::Wait => {
                 self.in_flight = false;
                 Step::Wait
             }
-            Next::Call => Step::Call,
-            Next::Settle(lost) => {
-                self.preempted = lost;
+            NextStep::Call => Step::Call,
+            NextStep::EndTasksOf(lost) => {
+                self.preempted_nexuses = lost;
                 Step::SettlePreempted
             }
-            Next::Finished => {
+            NextStep::Finished => {
                 if let Phase::DataIn(bytes) = self.phase {
                     self.transferred = bytes.min(self.segments.len());
                 }
-                self.end()
+                self.finish()
             }
-            Next::Moved(bytes) => {
+            NextStep::FinishedWithBytes(bytes) => {
                 self.transferred = bytes;
-                self.end()
+                self.finish()
             }
-            Next::Failed(sense) => self.fail(sense),
-            Next::Refused(refusal) => self.refuse(refusal),
+            NextStep::Failed(sense) => self.finish_with_sense(sense),
+            NextStep::Refused(refusal) => self.refuse(refusal),
         }
     }
 
+    /// Finishes the task with the status of a refusal.
     pub(crate) fn refuse(&mut self, refusal: Refusal) -> Step {
         match refusal {
-            Refusal::Sense(sense) => self.fail(sense),
-            Refusal::Conflict => self.end_with(Status::ReservationConflict),
+            Refusal::Sense(sense) => self.finish_with_sense(sense),
+            Refusal::Conflict => self.finish_with(Status::ReservationConflict),
         }
     }
 
-    fn fail(&mut self, sense: Sense) -> Step {
+    /// Finishes the task with CHECK CONDITION and this sense data.
+    fn finish_with_sense(&mut self, sense: Sense) -> Step {
         self.sense = Some(sense);
         self.sense_data = sense.encode(self.descriptor_sense);
-        self.end_with(Status::CheckCondition)
+        self.finish_with(Status::CheckCondition)
     }
 
-    fn end_with(&mut self, status: Status) -> Step {
+    fn finish_with(&mut self, status: Status) -> Step {
         self.status = status;
-        self.end()
+        self.finish()
     }
 
-    fn end(&mut self) -> Step {
+    /// Finishes the task: ends its turn, and releases what it holds. The status is set before.
+    fn finish(&mut self) -> Step {
         self.in_flight = false;
         if let (Some(ticket), Some(unit)) = (self.ticket.take(), &self.unit) {
             unit.exclusions.leave(ticket);
@@ -329,7 +334,7 @@ impl Task {
     pub fn cancel(&mut self) -> bool {
         self.cancelled = true;
         if !self.in_flight {
-            self.end_with(Status::TaskAborted);
+            self.finish_with(Status::TaskAborted);
         }
         self.in_flight
     }
@@ -393,14 +398,14 @@ impl Task {
     /// The initiators whose tasks must end for [`Step::SettlePreempted`].
     #[must_use]
     pub fn preempted(&self) -> &[Nexus] {
-        &self.preempted
+        &self.preempted_nexuses
     }
 }
 
 impl Drop for Task {
     /// Lets tasks go on that wait for this one.
     fn drop(&mut self) {
-        self.end();
+        self.finish();
     }
 }
 

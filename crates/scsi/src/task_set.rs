@@ -48,12 +48,12 @@ impl<T: Copy + PartialEq> TaskSet<T> {
     /// Adds a task.
     #[inline]
     pub fn admit(&mut self, task: T, attribute: Attribute) -> Admission {
-        let go = match attribute {
+        let may_start = match attribute {
             Attribute::HeadOfQueue => true,
-            _ => self.waiting.is_empty() && self.fits(attribute),
+            _ => self.waiting.is_empty() && self.may_start(attribute),
         };
-        if go {
-            self.enter(attribute);
+        if may_start {
+            self.count_start(attribute);
             Admission::Go
         } else {
             self.waiting.push_back((task, attribute));
@@ -87,49 +87,51 @@ impl<T: Copy + PartialEq> TaskSet<T> {
         self.in_flight = self.in_flight.saturating_sub(tasks);
     }
 
-    fn fits(&self, attribute: Attribute) -> bool {
+    /// Whether a task of this attribute may start now, if none waits before it.
+    fn may_start(&self, attribute: Attribute) -> bool {
         match attribute {
             Attribute::Ordered => self.in_flight == 0,
             Attribute::Simple | Attribute::HeadOfQueue => self.blocking == 0,
         }
     }
 
-    fn enter(&mut self, attribute: Attribute) {
+    fn count_start(&mut self, attribute: Attribute) {
         self.in_flight += 1;
         self.blocking += u32::from(attribute != Attribute::Simple);
     }
 
-    /// Removes a task that has finished. Calls `go` with each that may start now.
+    /// Removes a task that has finished. Calls `start` with each that may start now.
     #[inline]
-    pub fn done(&mut self, attribute: Attribute, go: impl FnMut(T)) {
+    pub fn done(&mut self, attribute: Attribute, start: impl FnMut(T)) {
         self.in_flight = self.in_flight.saturating_sub(1);
         if attribute != Attribute::Simple {
             self.blocking = self.blocking.saturating_sub(1);
         }
         if !self.waiting.is_empty() {
-            self.release(go);
+            self.start_waiting(start);
         }
     }
 
+    /// Starts tasks from the front of those that wait, as far as they may start.
     #[cold]
-    fn release(&mut self, mut go: impl FnMut(T)) {
+    fn start_waiting(&mut self, mut start: impl FnMut(T)) {
         while let Some(&(task, attribute)) = self.waiting.front() {
-            if !self.fits(attribute) {
+            if !self.may_start(attribute) {
                 return;
             }
             self.waiting.pop_front();
-            self.enter(attribute);
-            go(task);
+            self.count_start(attribute);
+            start(task);
         }
     }
 
-    /// Removes a task that waits. Calls `go` with each that may start now. False: it did not wait.
-    pub fn remove_waiting(&mut self, task: T, go: impl FnMut(T)) -> bool {
+    /// Removes a task that waits. Calls `start` with each that may start now. False: it did not wait.
+    pub fn remove_waiting(&mut self, task: T, start: impl FnMut(T)) -> bool {
         let Some(at) = self.waiting.iter().position(|(one, _)| *one == task) else {
             return false;
         };
         self.waiting.remove(at);
-        self.release(go);
+        self.start_waiting(start);
         true
     }
 

@@ -5,7 +5,7 @@
 
 use block::Op;
 
-use crate::cdb::Range;
+use crate::cdb::BlockRange;
 use crate::nexus::Nexus;
 use crate::step::Phase;
 use crate::steps::Extent;
@@ -64,19 +64,19 @@ const GROUP_AND_CONTROL_16: u64 = 0xffe0 << 48;
     clippy::cast_possible_truncation,
     reason = "fields are cut out of words"
 )]
-fn plain<const WRITES: bool>(CdbWords(low, high): CdbWords) -> Option<Range> {
+fn plain_range<const WRITES: bool>(CdbWords(low, high): CdbWords) -> Option<BlockRange> {
     // A read with FUA flushes first, and so is not plain.
     let (mask, code) = match WRITES {
         true => (CODE_AND_FLAGS, WRITE),
         false => (CODE_AND_FLAGS | FUA, 0),
     };
     if low & (mask | GROUP_10) == READ_10 | code && high & CONTROL_10 == 0 {
-        Some(Range {
+        Some(BlockRange {
             lba: u64::from(((low >> 16) as u32).swap_bytes()),
             blocks: low >> 56 << 8 | high & 0xff,
         })
     } else if low & mask == READ_16 | code && high & GROUP_AND_CONTROL_16 == 0 {
-        Some(Range {
+        Some(BlockRange {
             lba: (low >> 16 | high << 48).swap_bytes(),
             blocks: u64::from(((high >> 16) as u32).swap_bytes()),
         })
@@ -88,10 +88,14 @@ fn plain<const WRITES: bool>(CdbWords(low, high): CdbWords) -> Option<Range> {
 impl Transfer {
     /// A read, or a write.
     #[inline(always)]
-    pub(crate) fn of<const WRITES: bool>(unit: &Unit, nexus: Nexus, cdb: CdbWords) -> Option<Self> {
-        let range = plain::<WRITES>(cdb)?;
-        let word = unit.word();
-        if !word.open(nexus, WRITES) || range.blocks == 0 {
+    pub(crate) fn parse<const WRITES: bool>(
+        unit: &Unit,
+        nexus: Nexus,
+        cdb: CdbWords,
+    ) -> Option<Self> {
+        let range = plain_range::<WRITES>(cdb)?;
+        let word = unit.access_word();
+        if !word.allows_unchecked(nexus, WRITES) || range.blocks == 0 {
             return None;
         }
         let (offset, len) = unit.extent(range).ok()?;
@@ -104,8 +108,8 @@ impl Transfer {
     }
 
     /// A read or a write.
-    pub(crate) fn any(unit: &Unit, nexus: Nexus, cdb: CdbWords) -> Option<Self> {
-        Self::of::<false>(unit, nexus, cdb).or_else(|| Self::of::<true>(unit, nexus, cdb))
+    pub(crate) fn parse_read_or_write(unit: &Unit, nexus: Nexus, cdb: CdbWords) -> Option<Self> {
+        Self::parse::<false>(unit, nexus, cdb).or_else(|| Self::parse::<true>(unit, nexus, cdb))
     }
 
     /// The operation of the request.
@@ -121,7 +125,7 @@ impl View {
     #[inline(always)]
     #[must_use]
     pub fn transfer<const WRITES: bool>(&self, nexus: Nexus, cdb: CdbWords) -> Option<Transfer> {
-        Transfer::of::<WRITES>(self.selected_unit()?, nexus, cdb)
+        Transfer::parse::<WRITES>(self.selected_unit()?, nexus, cdb)
     }
 }
 
@@ -129,11 +133,11 @@ impl Task {
     /// Takes over a [`Transfer`] whose request is in flight, as if this task had [submitted](Self::run) it.
     #[cold]
     pub fn adopt(&mut self, view: &View, lun: u16, nexus: Nexus, transfer: Transfer) {
-        self.begin(lun, nexus);
+        self.clear_for_command(lun, nexus);
         // The unit defines the format of sense data, but may have been removed.
         self.descriptor_sense = view
             .unit(lun)
-            .is_some_and(|unit| unit.word().has_descriptor_sense());
+            .is_some_and(|unit| unit.access_word().has_descriptor_sense());
         self.previous_sense = None;
         self.set_transfer(transfer);
         self.set_in_flight();
@@ -167,7 +171,7 @@ mod tests {
     use crate::commands::{Lookup, lookup};
 
     /// The range of a command as parsed by the table of commands.
-    fn checked(bytes: &[u8]) -> Option<(bool, Range)> {
+    fn checked(bytes: &[u8]) -> Option<(bool, BlockRange)> {
         let cdb = Cdb::new(bytes);
         let write = match cdb.opcode() {
             0x28 | 0x88 => false,
@@ -177,7 +181,7 @@ mod tests {
         let Lookup::Known(entry) = lookup(cdb.opcode(), cdb.service_action(), true) else {
             panic!("a disk reads and writes");
         };
-        cdb.check(entry.mask).ok()?;
+        cdb.check_mask(entry.mask).ok()?;
         (write || !cdb.fua()).then(|| (write, cdb.range()))
     }
 
@@ -204,8 +208,8 @@ mod tests {
                 bytes[[1, group, last][choice(random(), 3)]] |= 1 << (random() % 8);
             }
             let words = CdbWords::new(&bytes);
-            let found = plain::<false>(words).map(|range| (false, range));
-            let found = found.or_else(|| plain::<true>(words).map(|range| (true, range)));
+            let found = plain_range::<false>(words).map(|range| (false, range));
+            let found = found.or_else(|| plain_range::<true>(words).map(|range| (true, range)));
             assert_eq!(found, checked(&bytes), "{bytes:02x?}");
             plain_ones += u32::from(found.is_some());
         }

@@ -7,7 +7,7 @@ use block::Geometry;
 
 use crate::access_word::{AccessWord, AtomicAccessWord};
 use crate::attention::code;
-use crate::cdb::Range;
+use crate::cdb::BlockRange;
 use crate::exclusive::Exclusions;
 use crate::identity::{Identity, IdentityError};
 use crate::modes::Modes;
@@ -126,7 +126,7 @@ impl Unit {
             state: Mutex::new(State::new(options.read_only, options.write_through)),
             options,
         };
-        unit.change(|_| ());
+        unit.change_state(|_| ());
         Ok(unit)
     }
 
@@ -155,8 +155,8 @@ impl Unit {
     }
 
     #[inline]
-    pub(crate) fn word(&self) -> AccessWord {
-        self.access_word.read()
+    pub(crate) fn access_word(&self) -> AccessWord {
+        self.access_word.load()
     }
 
     /// Sets the node's size in bytes, and raises a unit attention for all initiators. True if the capacity has
@@ -165,14 +165,14 @@ impl Unit {
         let blocks = size >> self.block_shift;
         let changed = self.blocks.swap(blocks, Ordering::Relaxed) != blocks;
         if changed {
-            self.change(|state| state.raise_for_all(code::CAPACITY_CHANGED));
+            self.change_state(|state| state.raise_for_all(code::CAPACITY_CHANGED));
         }
         changed
     }
 
     /// Sets whether writes are refused.
     pub fn set_read_only(&self, read_only: bool) {
-        self.change(|state| {
+        self.change_state(|state| {
             if state.read_only != read_only {
                 state.read_only = read_only;
                 state.raise_for_all(code::MODE_PARAMETERS_CHANGED);
@@ -183,7 +183,7 @@ impl Unit {
     /// Attaches an initiator, to which power on is reported first. A unit that was stopped is
     /// started, since firmware does not start it.
     pub fn attach(&self, nexus: Nexus, ports: Ports) {
-        self.change(|state| {
+        self.change_state(|state| {
             state.attach(nexus, ports);
             state.stopped = false;
             state.raise(nexus, code::POWER_ON_OR_RESET);
@@ -192,13 +192,13 @@ impl Unit {
 
     /// Detaches an initiator, and releases its RESERVE. Persistent reservations stay.
     pub fn detach(&self, nexus: Nexus) {
-        self.change(|state| state.detach(nexus));
+        self.change_state(|state| state.detach(nexus));
     }
 
     /// I_T nexus loss: releases the initiator's RESERVE, as [`detach`](Self::detach) does, and reports the loss
     /// to it.
     pub fn nexus_lost(&self, nexus: Nexus) {
-        self.change(|state| {
+        self.change_state(|state| {
             state.release_legacy(nexus);
             state.raise(nexus, code::NEXUS_LOSS);
         });
@@ -207,7 +207,7 @@ impl Unit {
     /// Resets the state except persistent reservations, and reports that to all initiators. The
     /// adapters cancel their tasks before.
     pub fn reset(&self, reset: Reset) {
-        self.change(|state| {
+        self.change_state(|state| {
             state.reset();
             state.raise_for_all(match reset {
                 Reset::Bus => code::BUS_RESET,
@@ -220,15 +220,15 @@ impl Unit {
     /// Reports to an initiator that another has cancelled its tasks (CLEAR TASK SET), since they have no
     /// status.
     pub fn commands_cleared(&self, nexus: Nexus) {
-        self.change(|state| state.raise(nexus, code::COMMANDS_CLEARED));
+        self.change_state(|state| state.raise(nexus, code::COMMANDS_CLEARED));
     }
 
-    pub(crate) fn luns_changed(&self) {
-        self.change(|state| state.raise_for_all(code::LUNS_CHANGED));
+    pub(crate) fn raise_luns_changed(&self) {
+        self.change_state(|state| state.raise_for_all(code::LUNS_CHANGED));
     }
 
-    pub(crate) fn luns_reported(&self, nexus: Nexus) {
-        self.change(|state| state.forget_attention(nexus, code::LUNS_CHANGED));
+    pub(crate) fn forget_luns_changed(&self, nexus: Nexus) {
+        self.change_state(|state| state.forget_attention(nexus, code::LUNS_CHANGED));
     }
 
     /// Restores reservations from a [`ReservationStore`], before the first initiator is attached.
@@ -237,7 +237,7 @@ impl Unit {
     /// [`ReservationTextError`](crate::ReservationTextError) if the text cannot be parsed.
     pub fn restore_reservations(&self, text: &str) -> Result<(), crate::ReservationTextError> {
         let persistent = Reservations::from_text(text)?;
-        self.change(|state| state.persistent = persistent);
+        self.change_state(|state| state.reservations = persistent);
         Ok(())
     }
 
@@ -247,16 +247,16 @@ impl Unit {
     }
 
     /// Changes the state behind the lock, and updates the word.
-    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+    pub(crate) fn change_state<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut state);
-        self.access_word.set(state.word());
+        self.access_word.store(state.access_word());
         result
     }
 
     /// Offset and length in bytes of blocks, which must all exist.
     #[inline]
-    pub(crate) fn extent(&self, range: Range) -> Result<(u64, u64), Sense> {
+    pub(crate) fn extent(&self, range: BlockRange) -> Result<(u64, u64), Sense> {
         match range.lba.checked_add(range.blocks) {
             Some(end) if end <= self.blocks() => Ok((
                 range.lba << self.block_shift,

@@ -44,10 +44,10 @@ impl Unit {
             descriptor_sense: state.modes.descriptor_sense,
             software_write_protect: state.modes.software_write_protect,
             attentions: state.attentions(),
-            reserved: state.legacy,
-            persistent: state.persistent.all_to_text(),
-            persists: state.persistent.persist,
-            generation: state.persistent.generation,
+            reserved: state.legacy_holder,
+            persistent: state.reservations.all_to_text(),
+            persists: state.reservations.persist,
+            generation: state.reservations.generation,
         })
     }
 
@@ -62,14 +62,14 @@ impl Unit {
             ..Reservations::from_text(&handed.persistent)?
         };
         self.blocks.store(handed.blocks, Ordering::Relaxed);
-        self.change(|state| {
+        self.change_state(|state| {
             state.stopped = handed.stopped;
             state.modes.write_cache = handed.write_cache;
             state.modes.descriptor_sense = handed.descriptor_sense;
             state.modes.software_write_protect = handed.software_write_protect;
             state.set_attentions(&handed.attentions);
-            state.legacy = handed.reserved;
-            state.persistent = persistent;
+            state.legacy_holder = handed.reserved;
+            state.reservations = persistent;
         });
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Vital product data pages of INQUIRY.
 
 use crate::buffer::MAX_BUFFER_BYTES;
-use crate::bytes::{low8, low16, low32, put};
+use crate::bytes::{put, saturated_u8, saturated_u16, saturated_u32};
 use crate::identity::padded;
 use crate::sense::{MAX_SENSE_BYTES, Sense};
 use crate::unit::Unit;
@@ -16,7 +16,7 @@ const PROVISIONING: u8 = 0xb2;
 
 /// Most blocks of one COMPARE AND WRITE: its field and a task's own buffer limit it.
 pub(crate) fn max_compare_blocks(unit: &Unit) -> u8 {
-    low8(MAX_BUFFER_BYTES >> unit.block_shift())
+    saturated_u8(MAX_BUFFER_BYTES >> unit.block_shift())
 }
 
 /// Most ranges of one UNMAP.
@@ -26,19 +26,24 @@ pub(crate) const MAX_UNMAP_RANGES: usize = 256;
 const MAX_UNMAP_BLOCKS: u64 = 1 << 20;
 
 /// Appends a page with its header.
-pub(crate) fn page(code: u8, unit: &Unit, port: u16, out: &mut Vec<u8>) -> Result<(), Sense> {
+pub(crate) fn append_page(
+    code: u8,
+    unit: &Unit,
+    port: u16,
+    out: &mut Vec<u8>,
+) -> Result<(), Sense> {
     let body = match code {
-        SUPPORTED_PAGES => pages(unit),
+        SUPPORTED_PAGES => supported_pages(unit),
         SERIAL_NUMBER if has_serial(unit) => unit.options.identity.serial.bytes().collect(),
         IDENTIFICATION => identification(unit, port),
-        EXTENDED_INQUIRY => extended(),
-        BLOCK_LIMITS => limits(unit),
+        EXTENDED_INQUIRY => extended_inquiry(),
+        BLOCK_LIMITS => block_limits(unit),
         CHARACTERISTICS => characteristics(unit),
         PROVISIONING => provisioning(unit),
-        _ => return Err(Sense::field(2, None)),
+        _ => return Err(Sense::invalid_cdb_field(2, None)),
     };
     out.extend([0, code]);
-    out.extend(low16(body.len()).to_be_bytes());
+    out.extend(saturated_u16(body.len()).to_be_bytes());
     out.extend(body);
     Ok(())
 }
@@ -47,7 +52,8 @@ fn has_serial(unit: &Unit) -> bool {
     !unit.options.identity.serial.is_empty()
 }
 
-fn pages(unit: &Unit) -> Vec<u8> {
+/// SUPPORTED VPD PAGES: the codes of all pages of the unit.
+fn supported_pages(unit: &Unit) -> Vec<u8> {
     let mut pages = vec![SUPPORTED_PAGES];
     if has_serial(unit) {
         pages.push(SERIAL_NUMBER);
@@ -63,15 +69,17 @@ fn pages(unit: &Unit) -> Vec<u8> {
 }
 
 /// Of the unit.
-const UNIT: u8 = 0x00;
+const OF_UNIT: u8 = 0x00;
 /// Of the target port.
-const PORT: u8 = 0x10;
+const OF_TARGET_PORT: u8 = 0x10;
 
-fn designator(body: &mut Vec<u8>, code_set: u8, of: u8, kind: u8, bytes: &[u8]) {
-    body.extend([code_set, of | kind, 0, low8(bytes.len())]);
+/// Appends a designation descriptor of the unit or of the target port.
+fn append_designator(body: &mut Vec<u8>, code_set: u8, of: u8, kind: u8, bytes: &[u8]) {
+    body.extend([code_set, of | kind, 0, saturated_u8(bytes.len())]);
     body.extend(bytes);
 }
 
+/// DEVICE IDENTIFICATION: names of the unit, and the target port's number.
 fn identification(unit: &Unit, port: u16) -> Vec<u8> {
     let identity = &unit.options.identity;
     let mut body = Vec::new();
@@ -83,29 +91,36 @@ fn identification(unit: &Unit, port: u16) -> Vec<u8> {
         } else {
             name.extend(identity.product.bytes());
         }
-        designator(&mut body, 2, UNIT, 1, &name);
+        append_designator(&mut body, 2, OF_UNIT, 1, &name);
     } else {
-        designator(&mut body, 2, UNIT, 0, identity.vendor_specific.as_bytes());
+        append_designator(
+            &mut body,
+            2,
+            OF_UNIT,
+            0,
+            identity.vendor_specific.as_bytes(),
+        );
     }
     if let Some(naa) = identity.naa {
-        designator(&mut body, 1, UNIT, 3, &naa.to_be_bytes());
+        append_designator(&mut body, 1, OF_UNIT, 3, &naa.to_be_bytes());
     }
     if let Some(eui) = identity.eui {
-        designator(&mut body, 1, UNIT, 2, &eui.to_be_bytes());
+        append_designator(&mut body, 1, OF_UNIT, 2, &eui.to_be_bytes());
     }
     let [high, low] = port.to_be_bytes();
-    designator(&mut body, 1, PORT, 4, &[0, 0, high, low]);
+    append_designator(&mut body, 1, OF_TARGET_PORT, 4, &[0, 0, high, low]);
     body
 }
 
-fn extended() -> Vec<u8> {
+/// EXTENDED INQUIRY DATA: attributes of tasks, and other properties that do not change.
+fn extended_inquiry() -> Vec<u8> {
     let mut body = vec![0; 60];
     // Simple, ordered and head-of-queue tasks; a volatile cache. LUICLR: REPORT LUNS clears the unit attention for changed units
     // on all units.
     body[1] = 0x07;
     body[2] = 0x01;
     body[3] = 0x01;
-    body[9] = low8(MAX_SENSE_BYTES);
+    body[9] = saturated_u8(MAX_SENSE_BYTES);
     body
 }
 
@@ -115,9 +130,10 @@ pub(crate) fn max_unmap_blocks(unit: &Unit) -> u64 {
     most.clamp(1, MAX_UNMAP_BLOCKS)
 }
 
-fn limits(unit: &Unit) -> Vec<u8> {
+/// BLOCK LIMITS: most blocks of each command, and granularities.
+fn block_limits(unit: &Unit) -> Vec<u8> {
     let geometry = &unit.geometry;
-    let blocks = |bytes: u32| low32(u64::from(bytes) >> unit.block_shift());
+    let blocks = |bytes: u32| saturated_u32(u64::from(bytes) >> unit.block_shift());
     let mut body = vec![0; 60];
     // WSNZ: WRITE SAME with 0 blocks is not supported.
     body[0] = 0x01;
@@ -128,12 +144,16 @@ fn limits(unit: &Unit) -> Vec<u8> {
     put(
         &mut body,
         4,
-        &low32(unit.max_transfer_blocks()).to_be_bytes(),
+        &saturated_u32(unit.max_transfer_blocks()).to_be_bytes(),
     );
     put(&mut body, 8, &blocks(geometry.opt_io_size).to_be_bytes());
     if unit.options.thin {
-        put(&mut body, 16, &low32(max_unmap_blocks(unit)).to_be_bytes());
-        let ranges = low32(MAX_UNMAP_RANGES as u64);
+        put(
+            &mut body,
+            16,
+            &saturated_u32(max_unmap_blocks(unit)).to_be_bytes(),
+        );
+        let ranges = saturated_u32(MAX_UNMAP_RANGES as u64);
         put(&mut body, 20, &ranges.to_be_bytes());
         let granularity = blocks(geometry.discard.granularity).max(1);
         put(&mut body, 24, &granularity.to_be_bytes());
@@ -145,12 +165,14 @@ fn limits(unit: &Unit) -> Vec<u8> {
     body
 }
 
+/// BLOCK DEVICE CHARACTERISTICS: the rotation rate.
 fn characteristics(unit: &Unit) -> Vec<u8> {
     let mut body = vec![0; 60];
     put(&mut body, 0, &unit.options.rotation_rate.to_be_bytes());
     body
 }
 
+/// LOGICAL BLOCK PROVISIONING: the ways to deallocate blocks.
 fn provisioning(unit: &Unit) -> Vec<u8> {
     if unit.options.thin {
         // LBPU, LBPWS, LBPWS10; thin. The contents of unmapped blocks are undefined.

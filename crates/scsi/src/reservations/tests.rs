@@ -53,12 +53,12 @@ fn each_kind_has_its_own_readers_and_writers() {
         let all = held(kind);
         for (who, may) in [1, 2, 9].into_iter().zip(expected) {
             let who = ports(who);
-            let reads = all.allow(Some(&who), Access::Reads);
-            let writes = all.allow(Some(&who), Access::Writes);
+            let reads = all.allows(Some(&who), Access::Reads);
+            let writes = all.allows(Some(&who), Access::Writes);
             assert_eq!((reads, writes), may, "{kind:?} {who:?}");
-            assert!(all.allow(Some(&who), Access::Ready));
+            assert!(all.allows(Some(&who), Access::Ready));
         }
-        assert!(!all.allow(None, Access::Writes));
+        assert!(!all.allows(None, Access::Writes));
     }
 }
 

@@ -2,9 +2,9 @@
 
 use block::Op;
 
-use super::{Extent, Next, StepContext, transfer};
+use super::{Extent, NextStep, StepContext, data_request};
 use crate::exclusive::Exclusion;
-use crate::segments::{List, Segments};
+use crate::segments::{SegmentList, Segments};
 use crate::sense::Sense;
 
 /// No other COMPARE AND WRITE, and no ORWRITE, runs between its read and its write.
@@ -19,7 +19,7 @@ enum State {
     Entered,
     Read,
     /// The segments of the write.
-    Written(#[expect(dead_code, reason = "the request points to it")] List),
+    Written(#[expect(dead_code, reason = "the request points to it")] SegmentList),
 }
 
 impl CompareAndWrite {
@@ -31,40 +31,42 @@ impl CompareAndWrite {
         }
     }
 
-    pub fn next(&mut self, io: &mut StepContext<'_>) -> Next {
+    /// Waits for its turn, reads the blocks, compares them, and writes.
+    pub fn next(&mut self, io: &mut StepContext<'_>) -> NextStep {
         let len = usize::try_from(self.extent.len).unwrap_or(usize::MAX);
         match self.state {
             State::New => {
                 self.state = State::Entered;
-                if io.enter(Exclusion::Blocks) {
+                if io.enter_exclusion(Exclusion::Blocks) {
                     self.next(io)
                 } else {
-                    Next::Wait
+                    NextStep::Wait
                 }
             }
             State::Entered => {
                 self.state = State::Read;
                 io.buffer.reserve(len);
-                Next::Submit(io.buffer_request(Op::Read, false, self.extent.offset, len))
+                NextStep::Submit(io.buffer_request(Op::Read, false, self.extent.offset, len))
             }
             State::Read => {
                 let read = &io.buffer.bytes()[..len];
-                if let Some(at) = io.segments.differ(0, read) {
-                    return Next::Failed(Sense::miscompare(at as u64));
+                if let Some(at) = io.segments.first_difference(0, read) {
+                    return NextStep::Failed(Sense::miscompare(at as u64));
                 }
                 let mut list = io.segments.list_copy();
-                let mut second = Segments::by_copy(&mut list, self.extent.len, self.extent.len);
+                let mut second =
+                    Segments::from_list_copy(&mut list, self.extent.len, self.extent.len);
                 second.truncate(self.extent.len);
-                let request = transfer(Op::Write, self.fua, self.extent, &second);
+                let request = data_request(Op::Write, self.fua, self.extent, &second);
                 self.state = State::Written(list);
-                Next::Submit(request)
+                NextStep::Submit(request)
             }
-            State::Written(_) => Next::Finished,
+            State::Written(_) => NextStep::Finished,
         }
     }
 
     /// Whether the comparison was successful, and the write was submitted.
-    pub fn writes(&self) -> bool {
+    pub fn last_request_writes(&self) -> bool {
         matches!(self.state, State::Written(_))
     }
 }

@@ -2,7 +2,7 @@
 
 use block::Op;
 
-use super::{Extent, Next, Read, StepContext, request_without_data};
+use super::{Extent, NextStep, Read, StepContext, request_without_data};
 
 /// The action after a flush.
 pub(crate) enum AfterFlush {
@@ -31,15 +31,16 @@ impl Flush {
     }
 
     /// Whether the flush is in flight: its failure concerns data that was written.
-    pub fn writes(&self) -> bool {
+    pub fn last_request_writes(&self) -> bool {
         !self.reading
     }
 
-    pub fn next(&mut self, io: &mut StepContext<'_>) -> Next {
+    /// Flushes, and then stops the unit or reads.
+    pub fn next(&mut self, io: &mut StepContext<'_>) -> NextStep {
         if !self.flushed {
             self.flushed = true;
             let nothing = Extent { offset: 0, len: 0 };
-            return Next::Submit(request_without_data(Op::Flush, false, nothing));
+            return NextStep::Submit(request_without_data(Op::Flush, false, nothing));
         }
         match &mut self.then {
             AfterFlush::Read(read) => {
@@ -47,10 +48,10 @@ impl Flush {
                 read.next(io.segments, io.buffer)
             }
             AfterFlush::Stop => {
-                io.unit.change(|state| state.stopped = true);
-                Next::Finished
+                io.unit.change_state(|state| state.stopped = true);
+                NextStep::Finished
             }
-            AfterFlush::Nothing => Next::Finished,
+            AfterFlush::Nothing => NextStep::Finished,
         }
     }
 }

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use block::{Allocation, AllocationQuery, DiskCall};
 
-use super::{Extent, Next, StepContext};
-use crate::bytes::{low32, put};
+use super::{Extent, NextStep, StepContext};
+use crate::bytes::{put, saturated_u32};
 
 const HEADER_BYTES: usize = 8;
 const DESCRIPTOR_BYTES: usize = 16;
@@ -20,20 +20,20 @@ const DEALLOCATED: u8 = 1;
 pub(crate) struct LbaStatus {
     first: u64,
     block_shift: u32,
-    allocation: usize,
+    allocation_len: usize,
     query: AllocationQuery,
-    asked: bool,
+    queried: bool,
 }
 
 impl LbaStatus {
-    /// The status from block `first` on, with which the extent begins, in at most `allocation` bytes.
-    pub fn new(first: u64, block_shift: u32, extent: Extent, allocation: u64) -> Self {
-        let allocation = usize::try_from(allocation).unwrap_or(usize::MAX);
-        let room = allocation.saturating_sub(HEADER_BYTES) / DESCRIPTOR_BYTES;
+    /// The status from block `first` on, with which the extent begins, in at most `allocation_len` bytes.
+    pub fn new(first: u64, block_shift: u32, extent: Extent, allocation_len: u64) -> Self {
+        let allocation_len = usize::try_from(allocation_len).unwrap_or(usize::MAX);
+        let room = allocation_len.saturating_sub(HEADER_BYTES) / DESCRIPTOR_BYTES;
         LbaStatus {
             first,
             block_shift,
-            allocation,
+            allocation_len,
             query: AllocationQuery {
                 offset: extent.offset,
                 len: extent.len,
@@ -41,47 +41,49 @@ impl LbaStatus {
                 most: 2 * room.clamp(1, MAX_DESCRIPTORS),
                 found: Arc::new(Mutex::default()),
             },
-            asked: false,
+            queried: false,
         }
     }
 
     /// Reports all blocks as mapped, without a query.
     pub fn assume_all_mapped(&mut self) {
-        self.asked = true;
+        self.queried = true;
     }
 
     /// Most bytes of the reply.
-    pub fn most_bytes(&self) -> u64 {
+    pub fn max_reply_bytes(&self) -> u64 {
         let most = HEADER_BYTES + MAX_DESCRIPTORS * DESCRIPTOR_BYTES;
-        self.allocation.min(most) as u64
+        self.allocation_len.min(most) as u64
     }
 
-    pub fn call(&self) -> DiskCall {
+    pub fn disk_call(&self) -> DiskCall {
         DiskCall::Allocations(self.query.clone())
     }
 
-    pub fn next(&mut self, io: &mut StepContext<'_>) -> Next {
-        if !std::mem::replace(&mut self.asked, true) {
-            return Next::Call;
+    /// Queries the allocations, and copies the reply to the initiator.
+    pub fn next(&mut self, io: &mut StepContext<'_>) -> NextStep {
+        if !std::mem::replace(&mut self.queried, true) {
+            return NextStep::Call;
         }
         let found = self
             .query
             .found
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let answer = self.answer(&found);
+        let answer = self.encode_reply(&found);
         drop(found);
-        let len = answer.len().min(self.allocation);
-        Next::Moved(io.segments.copy_to(0, &answer[..len]) as u64)
+        let len = answer.len().min(self.allocation_len);
+        NextStep::FinishedWithBytes(io.segments.copy_to(0, &answer[..len]) as u64)
     }
 
-    fn answer(&self, found: &[Allocation]) -> Vec<u8> {
+    /// The reply: a descriptor for each run of blocks.
+    fn encode_reply(&self, found: &[Allocation]) -> Vec<u8> {
         let room = self.query.most / 2;
         let mut answer = vec![0; HEADER_BYTES];
-        for (lba, blocks, status) in self.runs(found).into_iter().take(room) {
+        for (lba, blocks, status) in self.block_runs(found).into_iter().take(room) {
             let mut descriptor = [0; DESCRIPTOR_BYTES];
             put(&mut descriptor, 0, &lba.to_be_bytes());
-            put(&mut descriptor, 8, &low32(blocks).to_be_bytes());
+            put(&mut descriptor, 8, &saturated_u32(blocks).to_be_bytes());
             descriptor[12] = status;
             answer.extend(descriptor);
             if blocks > u64::from(u32::MAX) {
@@ -89,13 +91,13 @@ impl LbaStatus {
                 break;
             }
         }
-        let len = low32(answer.len() as u64 - 4);
+        let len = saturated_u32(answer.len() as u64 - 4);
         put(&mut answer, 0, &len.to_be_bytes());
         answer
     }
 
     /// First block, number of blocks and status of each run of equal blocks. A block is deallocated if all of it is.
-    fn runs(&self, found: &[Allocation]) -> Vec<(u64, u64, u8)> {
+    fn block_runs(&self, found: &[Allocation]) -> Vec<(u64, u64, u8)> {
         let mut runs: Vec<(u64, u64, u8)> = Vec::new();
         let mut add = |lba: u64, end: u64, status: u8| match runs.last_mut() {
             _ if end <= lba => {}
@@ -147,7 +149,7 @@ mod tests {
                 allocated: *allocated,
             })
             .collect();
-        LbaStatus::new(100, 12, extent, 1000).runs(&found)
+        LbaStatus::new(100, 12, extent, 1000).block_runs(&found)
     }
 
     #[test]

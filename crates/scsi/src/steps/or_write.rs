@@ -2,7 +2,7 @@
 
 use block::Op;
 
-use super::{Extent, Next, STEP_BYTES, StepContext, step_len};
+use super::{Extent, NextStep, STEP_BYTES, StepContext, step_len};
 use crate::exclusive::Exclusion;
 
 /// No other ORWRITE, and no COMPARE AND WRITE, runs between its reads and its writes.
@@ -31,48 +31,51 @@ impl OrWrite {
         }
     }
 
-    pub fn next(&mut self, io: &mut StepContext<'_>) -> Next {
+    /// Waits for its turn, then reads, merges and writes one part after the other.
+    pub fn next(&mut self, io: &mut StepContext<'_>) -> NextStep {
         match self.state {
             State::New => {
                 self.state = State::Entered;
-                if io.enter(Exclusion::Blocks) {
-                    self.read(io)
+                if io.enter_exclusion(Exclusion::Blocks) {
+                    self.read_next(io)
                 } else {
-                    Next::Wait
+                    NextStep::Wait
                 }
             }
-            State::Entered => self.read(io),
+            State::Entered => self.read_next(io),
             State::Read(count) => {
                 self.state = State::Written(count);
-                self.merge(io, count);
+                self.or_into_buffer(io, count);
                 let offset = self.extent.offset + self.done;
-                Next::Submit(io.buffer_request(Op::Write, self.fua, offset, count))
+                NextStep::Submit(io.buffer_request(Op::Write, self.fua, offset, count))
             }
             State::Written(count) => {
                 self.done += count as u64;
-                self.read(io)
+                self.read_next(io)
             }
         }
     }
 
     /// Whether the last request was a write.
-    pub fn writes(&self) -> bool {
+    pub fn last_request_writes(&self) -> bool {
         matches!(self.state, State::Written(_))
     }
 
-    fn read(&mut self, io: &mut StepContext<'_>) -> Next {
+    /// Reads the next part into the buffer, if any is left.
+    fn read_next(&mut self, io: &mut StepContext<'_>) -> NextStep {
         let left = self.extent.len - self.done;
         if left == 0 {
-            return Next::Finished;
+            return NextStep::Finished;
         }
         let count = step_len(left, STEP_BYTES);
         self.state = State::Read(count);
         io.buffer.reserve(count);
         let offset = self.extent.offset + self.done;
-        Next::Submit(io.buffer_request(Op::Read, false, offset, count))
+        NextStep::Submit(io.buffer_request(Op::Read, false, offset, count))
     }
 
-    fn merge(&self, io: &mut StepContext<'_>, count: usize) {
+    /// Merges the initiator's data into the `count` bytes that were read.
+    fn or_into_buffer(&self, io: &mut StepContext<'_>, count: usize) {
         let mut window = [0; 1024];
         let mut at = self.done;
         for part in io.buffer.bytes()[..count].chunks_mut(window.len()) {

@@ -2,9 +2,9 @@
 
 use block::Op;
 
-use super::{Extent, Next, buffer_request, transfer};
+use super::{Extent, NextStep, buffer_request, data_request};
 use crate::buffer::Buffer;
-use crate::segments::{List, Segments};
+use crate::segments::{SegmentList, Segments};
 
 /// Whole blocks are read into the initiator's buffers, the last one into the task's own buffer.
 pub(crate) struct Read {
@@ -16,9 +16,9 @@ pub(crate) struct Read {
 enum State {
     New,
     /// The whole blocks, of so many bytes, are being read. The request may change the list, so this is a copy.
-    Whole(List, u64),
+    Whole(SegmentList, u64),
     /// The block of which only a part fits is being read.
-    Rest(List, u64),
+    Rest(SegmentList, u64),
 }
 
 impl Read {
@@ -30,7 +30,8 @@ impl Read {
         }
     }
 
-    pub fn next(&mut self, segments: &Segments, buffer: &mut Buffer) -> Next {
+    /// Reads the whole blocks that fit, then the last block, of which a part is copied.
+    pub fn next(&mut self, segments: &Segments, buffer: &mut Buffer) -> NextStep {
         let fits = segments.len().min(self.extent.len);
         match std::mem::replace(&mut self.state, State::New) {
             State::New => {
@@ -46,25 +47,26 @@ impl Read {
                     offset: self.extent.offset,
                     len: whole,
                 };
-                Next::Submit(transfer(Op::Read, false, extent, &list))
+                NextStep::Submit(data_request(Op::Read, false, extent, &list))
             }
             State::Whole(copy, whole) => self.rest(copy, whole, fits, buffer),
             State::Rest(mut copy, whole) => {
                 let count = usize::try_from(fits - whole).unwrap_or(0);
-                let to = Segments::by_copy(&mut copy, whole, fits - whole);
+                let to = Segments::from_list_copy(&mut copy, whole, fits - whole);
                 to.copy_to(0, &buffer.bytes()[..count]);
-                Next::Finished
+                NextStep::Finished
             }
         }
     }
 
-    fn rest(&mut self, copy: List, whole: u64, fits: u64, buffer: &mut Buffer) -> Next {
+    /// Reads the block of which only a part fits, unless there is none.
+    fn rest(&mut self, copy: SegmentList, whole: u64, fits: u64, buffer: &mut Buffer) -> NextStep {
         if whole == fits {
-            return Next::Finished;
+            return NextStep::Finished;
         }
         self.state = State::Rest(copy, whole);
         buffer.reserve(self.block);
         let offset = self.extent.offset + whole;
-        Next::Submit(buffer_request(buffer, Op::Read, false, offset, self.block))
+        NextStep::Submit(buffer_request(buffer, Op::Read, false, offset, self.block))
     }
 }

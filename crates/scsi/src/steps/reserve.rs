@@ -4,7 +4,7 @@
 use block::DiskCall;
 use engine::Errno;
 
-use super::{Next, StepContext};
+use super::{NextStep, StepContext};
 use crate::cdb::Cdb;
 use crate::exclusive::Exclusion;
 use crate::nexus::Nexus;
@@ -26,61 +26,69 @@ enum Stage {
 
 pub(crate) struct Reserve {
     cdb: Cdb,
-    list: Vec<u8>,
+    parameter_list: Vec<u8>,
     nexus: Nexus,
     stage: Stage,
 }
 
 impl Reserve {
-    pub fn new(cdb: Cdb, list: &[u8], nexus: Nexus) -> Self {
+    pub fn new(cdb: Cdb, parameter_list: &[u8], nexus: Nexus) -> Self {
         Reserve {
             cdb,
-            list: list.to_vec(),
+            parameter_list: parameter_list.to_vec(),
             nexus,
             stage: Stage::New,
         }
     }
 
-    pub fn next(&mut self, io: &mut StepContext<'_>) -> Next {
+    /// Plans the change when it is this command's turn, has it saved if it must be stored, and applies it.
+    pub fn next(&mut self, io: &mut StepContext<'_>) -> NextStep {
         match std::mem::replace(&mut self.stage, Stage::Finishing) {
             Stage::New => {
                 self.stage = Stage::Entered;
-                if io.enter(Exclusion::Reservations) {
+                if io.enter_exclusion(Exclusion::Reservations) {
                     self.next(io)
                 } else {
-                    Next::Wait
+                    NextStep::Wait
                 }
             }
             Stage::Entered => {
-                let planned = persistent_out::plan(&self.cdb, io.unit, self.nexus, &self.list);
+                let planned = persistent_out::plan_change(
+                    &self.cdb,
+                    io.unit,
+                    self.nexus,
+                    &self.parameter_list,
+                );
                 match planned {
-                    Err(refusal) => Next::Refused(refusal),
+                    Err(refusal) => NextStep::Refused(refusal),
                     Ok(change)
-                        if change.is_kept() && io.unit.options.reservation_store.is_some() =>
+                        if change.must_be_stored()
+                            && io.unit.options.reservation_store.is_some() =>
                     {
                         self.stage = Stage::Saving(change);
-                        Next::Call
+                        NextStep::Call
                     }
                     Ok(change) => self.apply_change(io, change),
                 }
             }
             Stage::Saving(change) => self.apply_change(io, change),
-            Stage::Finishing => Next::Finished,
+            Stage::Finishing => NextStep::Finished,
         }
     }
 
-    fn apply_change(&mut self, io: &mut StepContext<'_>, change: Change) -> Next {
+    /// Applies the change, lets the next change begin, and ends the tasks of initiators that were preempted.
+    fn apply_change(&mut self, io: &mut StepContext<'_>, change: Change) -> NextStep {
         let lost = change.apply(io.unit, self.nexus);
         // The end of the tasks need not delay other changes.
-        io.leave();
+        io.leave_exclusion();
         if lost.is_empty() {
-            return Next::Finished;
+            return NextStep::Finished;
         }
-        Next::Settle(lost)
+        NextStep::EndTasksOf(lost)
     }
 
     /// The call that saves the change.
-    pub fn call(&self, unit: &Unit) -> Option<DiskCall> {
+    pub fn disk_call(&self, unit: &Unit) -> Option<DiskCall> {
         let Stage::Saving(change) = &self.stage else {
             return None;
         };
@@ -92,14 +100,14 @@ impl Reserve {
     }
 
     /// Applies a change that was saved, although the command was cancelled meanwhile.
-    pub fn saved(&mut self, unit: &Unit) {
+    pub fn apply_saved_change(&mut self, unit: &Unit) {
         if let Stage::Saving(change) = std::mem::replace(&mut self.stage, Stage::Finishing) {
             change.apply(unit, self.nexus);
         }
     }
 
     /// The sense data when the change could not be saved, and was not applied.
-    pub fn not_saved(&self, errno: Errno) -> Sense {
+    pub fn sense_of_failed_save(&self, errno: Errno) -> Sense {
         let no_space = matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::FBIG);
         match persistent_out::no_room_error(&self.cdb) {
             Some(sense) if no_space => sense,

@@ -6,7 +6,7 @@
 
 use block::Op;
 
-use super::{Extent, Next, request_without_data};
+use super::{Extent, NextStep, request_without_data};
 
 pub(crate) struct Unmap {
     /// Remaining ranges, the last one first.
@@ -21,10 +21,10 @@ impl Unmap {
         Unmap { ranges }
     }
 
-    pub fn next(&mut self) -> Next {
+    pub fn next(&mut self) -> NextStep {
         match self.ranges.pop() {
-            Some(range) => Next::Submit(request_without_data(Op::Discard, false, range)),
-            None => Next::Finished,
+            Some(range) => NextStep::Submit(request_without_data(Op::Discard, false, range)),
+            None => NextStep::Finished,
         }
     }
 }

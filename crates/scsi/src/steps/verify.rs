@@ -2,8 +2,8 @@
 
 use block::Op;
 
-use super::{Extent, Next, STEP_BYTES, StepContext, step_len, transfer};
-use crate::segments::{List, Segments};
+use super::{Extent, NextStep, STEP_BYTES, StepContext, data_request, step_len};
+use crate::segments::{SegmentList, Segments};
 use crate::sense::Sense;
 
 /// The kind of comparison.
@@ -19,7 +19,7 @@ pub(crate) enum Comparison {
 
 pub(crate) struct Verify {
     extent: Extent,
-    how: Comparison,
+    comparison: Comparison,
     block: usize,
     write: Write,
     done: u64,
@@ -32,14 +32,14 @@ enum Write {
     No,
     First,
     /// It is being, or was, written. The request may change the list, so this is a copy.
-    Submitted(List),
+    Submitted(SegmentList),
 }
 
 impl Verify {
-    pub fn new(extent: Extent, how: Comparison, block: u32, write: bool) -> Self {
+    pub fn new(extent: Extent, comparison: Comparison, block: u32, write: bool) -> Self {
         Verify {
             extent,
-            how,
+            comparison,
             block: block as usize,
             write: if write { Write::First } else { Write::No },
             done: 0,
@@ -47,47 +47,48 @@ impl Verify {
         }
     }
 
-    pub fn next(&mut self, io: &mut StepContext<'_>) -> Next {
+    /// Writes the data if it is to be written, then reads and compares part by part.
+    pub fn next(&mut self, io: &mut StepContext<'_>) -> NextStep {
         if matches!(self.write, Write::First) {
             self.write = Write::Submitted(io.segments.list_copy());
             let mut segments = *io.segments;
             segments.truncate(self.extent.len);
-            return Next::Submit(transfer(Op::Write, true, self.extent, &segments));
+            return NextStep::Submit(data_request(Op::Write, true, self.extent, &segments));
         }
         if let Write::Submitted(copy) = &mut self.write {
-            *io.segments = Segments::by_copy(copy, 0, self.extent.len);
+            *io.segments = Segments::from_list_copy(copy, 0, self.extent.len);
         }
-        if let Some(offset) = self.differs(io) {
-            return Next::Failed(Sense::miscompare(offset));
+        if let Some(offset) = self.first_difference(io) {
+            return NextStep::Failed(Sense::miscompare(offset));
         }
         self.done += self.reading as u64;
         let left = self.extent.len - self.done;
         if left == 0 {
-            return Next::Finished;
+            return NextStep::Finished;
         }
         self.reading = step_len(left, STEP_BYTES);
         io.buffer.reserve(self.reading);
         let offset = self.extent.offset + self.done;
-        Next::Submit(io.buffer_request(Op::Read, false, offset, self.reading))
+        NextStep::Submit(io.buffer_request(Op::Read, false, offset, self.reading))
     }
 
     /// Whether the write is in flight.
-    pub fn writes(&self) -> bool {
+    pub fn last_request_writes(&self) -> bool {
         self.reading == 0 && !matches!(self.write, Write::No)
     }
 
     /// The first offset at which the initiator's data differs from the blocks that were read.
-    fn differs(&self, io: &mut StepContext<'_>) -> Option<u64> {
+    fn first_difference(&self, io: &mut StepContext<'_>) -> Option<u64> {
         let read = &io.buffer.bytes()[..self.reading];
-        match self.how {
+        match self.comparison {
             Comparison::Medium => None,
             Comparison::Data => io
                 .segments
-                .differ(self.done, read)
+                .first_difference(self.done, read)
                 .map(|at| self.done + at as u64),
             Comparison::Block => read
                 .chunks(self.block)
-                .find_map(|block| io.segments.differ(0, block))
+                .find_map(|block| io.segments.first_difference(0, block))
                 .map(|at| at as u64),
         }
     }

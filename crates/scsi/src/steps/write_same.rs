@@ -2,7 +2,7 @@
 
 use block::Op;
 
-use super::{Extent, Next, StepContext, request_without_data, step_len};
+use super::{Extent, NextStep, StepContext, request_without_data, step_len};
 use crate::buffer::MAX_BUFFER_BYTES;
 
 /// The node writes zeroes; any other pattern is written from a buffer that is filled with it.
@@ -40,35 +40,38 @@ impl WriteSame {
         }
     }
 
-    pub fn next(&mut self, io: &mut StepContext<'_>) -> Next {
+    /// Reads the pattern once, then writes it, or zeroes, part by part.
+    pub fn next(&mut self, io: &mut StepContext<'_>) -> NextStep {
         if self.pattern == Pattern::Unknown {
-            self.pattern = self.take_pattern(io);
+            self.pattern = self.read_pattern(io);
         }
         let (offset, left) = (self.left.offset, self.left.len);
         if left == 0 {
-            return Next::Finished;
+            return NextStep::Finished;
         }
         match self.pattern {
             Pattern::Buffer(full) => {
                 let len = step_len(left, full);
-                self.advance(len as u64);
-                Next::Submit(io.buffer_request(Op::Write, self.fua, offset, len))
+                self.skip(len as u64);
+                NextStep::Submit(io.buffer_request(Op::Write, self.fua, offset, len))
             }
             Pattern::Zeroes | Pattern::Unknown => {
                 let len = left.min(io.unit.max_range_bytes());
-                self.advance(len);
+                self.skip(len);
                 let op = Op::WriteZeroes { unmap: self.unmap };
-                Next::Submit(request_without_data(op, self.fua, Extent { offset, len }))
+                NextStep::Submit(request_without_data(op, self.fua, Extent { offset, len }))
             }
         }
     }
 
-    fn advance(&mut self, len: u64) {
+    /// Leaves the first `len` bytes out of what is left to write.
+    fn skip(&mut self, len: u64) {
         self.left.offset += len;
         self.left.len -= len;
     }
 
-    fn take_pattern(&self, io: &mut StepContext<'_>) -> Pattern {
+    /// Reads the initiator's block, and fills the buffer with it unless it is zero.
+    fn read_pattern(&self, io: &mut StepContext<'_>) -> Pattern {
         let full = step_len(self.left.len, MAX_BUFFER_BYTES);
         io.buffer.reserve(full.max(self.block));
         let bytes = io.buffer.bytes();
