@@ -271,7 +271,7 @@ pub(crate) fn copy_to_guest(segments: &[iovec], from: &[u8]) -> usize {
     let mut done = 0;
     for segment in segments {
         let count = segment.iov_len.min(from.len() - done);
-        // SAFETY: as for `copy_from`, the other way round.
+        // SAFETY: as for `copy_from_guest`, the other way round.
         unsafe {
             let to = segment.iov_base.cast::<u8>();
             std::ptr::copy_nonoverlapping(from.as_ptr().add(done), to, count);

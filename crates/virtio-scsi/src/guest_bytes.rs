@@ -27,7 +27,7 @@ pub(crate) unsafe fn copy_from_guest(segments: &[iovec], to: &mut [u8]) -> usize
 /// Copies as many bytes to the segments as fit. Returns how many were copied.
 ///
 /// # Safety
-/// As for [`copy_from`].
+/// As for [`copy_from_guest`].
 #[inline]
 pub(crate) unsafe fn copy_to_guest(segments: &[iovec], from: &[u8]) -> usize {
     let mut done = 0;
