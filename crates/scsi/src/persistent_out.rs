@@ -63,10 +63,10 @@ pub(crate) fn no_room_error(cdb: &Cdb) -> Option<Sense> {
 
 /// A planned change.
 pub(crate) struct Change {
-    after: Reservations,
+    planned: Reservations,
     attentions: AttentionList,
     /// Initiators whose tasks are to end.
-    lost: Vec<Ports>,
+    preempted: Vec<Ports>,
     /// It changes what is stored across restarts.
     must_be_stored: bool,
 }
@@ -83,14 +83,14 @@ pub(crate) fn plan_change(
         // An initiator that is not attached cannot be registered.
         let ports = state.ports_of(nexus).ok_or(Refusal::Conflict)?.clone();
         let before = &state.reservations;
-        let mut after = before.clone();
+        let mut planned = before.clone();
         let request = Request { cdb, list, ports };
-        let (attentions, lost) = request.apply_to(&mut after, has_store)?;
+        let (attentions, preempted) = request.apply_to(&mut planned, has_store)?;
         Ok(Change {
-            must_be_stored: after != *before && (before.persist || after.persist),
-            after,
+            must_be_stored: planned != *before && (before.persist || planned.persist),
+            planned,
             attentions,
-            lost: lost.unwrap_or_default(),
+            preempted: preempted.unwrap_or_default(),
         })
     })
 }
@@ -103,17 +103,17 @@ impl Change {
 
     /// The text to store.
     pub fn text(&self) -> String {
-        self.after.to_text()
+        self.planned.to_text()
     }
 
     /// Applies the change. Returns the initiators whose tasks are to end.
     pub fn apply(self, unit: &Unit, nexus: Nexus) -> Vec<Nexus> {
         unit.change_state(|state| {
-            state.reservations = self.after;
+            state.reservations = self.planned;
             state.raise_listed(&self.attentions);
-            let mut lost = state.nexuses_of(&self.lost);
-            lost.retain(|other| *other != nexus);
-            lost
+            let mut preempted = state.nexuses_of(&self.preempted);
+            preempted.retain(|other| *other != nexus);
+            preempted
         })
     }
 }
@@ -146,7 +146,11 @@ impl Request<'_> {
     }
 
     /// Applies the command to a copy of the reservations. Returns the effects on other initiators.
-    fn apply_to(&self, all: &mut Reservations, has_store: bool) -> Result<Effects, Refusal> {
+    fn apply_to(
+        &self,
+        reservations: &mut Reservations,
+        has_store: bool,
+    ) -> Result<Effects, Refusal> {
         let action = self.cdb.service_action();
         let registers = matches!(action, REGISTER | REGISTER_AND_IGNORE);
         // SPEC_I_PT and ALL_TG_PT, which only registering has, are not supported; APTPL is if there is a store.
@@ -160,57 +164,60 @@ impl Request<'_> {
         }
         let ports = &self.ports;
         if !registers {
-            all.check_key(ports, self.key())?;
+            reservations.check_key(ports, self.key())?;
         }
         match action {
-            REGISTER | REGISTER_AND_IGNORE => self.register(all, flags & 0x01 != 0),
+            REGISTER | REGISTER_AND_IGNORE => self.register(reservations, flags & 0x01 != 0),
             RESERVE => {
-                all.reserve(ports, self.checked_kind()?)?;
+                reservations.reserve(ports, self.checked_kind()?)?;
                 Ok((AttentionList::new(), None))
             }
             RELEASE => {
-                let attentions = all.release(ports, self.kind());
+                let attentions = reservations.release(ports, self.kind());
                 Ok((attentions.map_err(|_| Sense::INVALID_RELEASE)?, None))
             }
-            CLEAR => Ok((all.clear(ports), None)),
+            CLEAR => Ok((reservations.clear(ports), None)),
             PREEMPT | PREEMPT_AND_ABORT => {
-                let (attentions, lost) = all.preempt(ports, self.new_key(), self.kind()).map_err(
-                    |error| match error {
+                let (attentions, preempted) = reservations
+                    .preempt(ports, self.new_key(), self.kind())
+                    .map_err(|error| match error {
                         PreemptError::Conflict => Refusal::Conflict,
                         PreemptError::NoKey => Sense::invalid_parameter(8, None).into(),
                         PreemptError::NoKind => Sense::invalid_cdb_field(2, Some(3)).into(),
-                    },
-                )?;
-                Ok((attentions, (action == PREEMPT_AND_ABORT).then_some(lost)))
+                    })?;
+                Ok((
+                    attentions,
+                    (action == PREEMPT_AND_ABORT).then_some(preempted),
+                ))
             }
-            REGISTER_AND_MOVE => self.register_and_move(all, has_store),
+            REGISTER_AND_MOVE => self.register_and_move(reservations, has_store),
             _ => Err(Sense::invalid_cdb_field(1, Some(4)).into()),
         }
     }
 
     /// REGISTER, and REGISTER AND IGNORE EXISTING KEY: adds, changes or removes a registration.
-    fn register(&self, all: &mut Reservations, persist: bool) -> Result<Effects, Refusal> {
+    fn register(&self, reservations: &mut Reservations, persist: bool) -> Result<Effects, Refusal> {
         let ignores_key = self.cdb.service_action() == REGISTER_AND_IGNORE;
-        let registered = all.key_of(&self.ports);
+        let registered = reservations.key_of(&self.ports);
         // The key of an initiator that is not registered is 0.
         if !ignores_key && registered.unwrap_or(0) != self.key() {
             return Err(Refusal::Conflict);
         }
         let adds = registered.is_none() && self.new_key() != 0;
-        if adds && all.registrations.len() >= MAX_REGISTRATIONS {
+        if adds && reservations.registrations.len() >= MAX_REGISTRATIONS {
             return Err(Sense::NO_REGISTRATION_LEFT.into());
         }
         if registered.is_none() && !adds {
             return Ok((AttentionList::new(), None));
         }
-        all.persist = persist;
-        Ok((all.register(&self.ports, self.new_key()), None))
+        reservations.persist = persist;
+        Ok((reservations.register(&self.ports, self.new_key()), None))
     }
 
     /// REGISTER AND MOVE, whose list has another layout.
     fn register_and_move(
         &self,
-        all: &mut Reservations,
+        reservations: &mut Reservations,
         has_store: bool,
     ) -> Result<Effects, Refusal> {
         let flags = byte(self.list, 17);
@@ -222,14 +229,14 @@ impl Request<'_> {
         if flags & 0x01 != 0 && !has_store {
             return Err(Sense::invalid_parameter(17, Some(0)).into());
         }
-        if all.reservation.is_none() {
+        if reservations.reservation.is_none() {
             return Err(Sense::invalid_cdb_field(1, Some(4)).into());
         }
-        let individual = all
+        let individual = reservations
             .reservation
             .as_ref()
             .is_some_and(|held| !held.kind.is_of_all_registrants());
-        if !individual || !all.holds(&self.ports) {
+        if !individual || !reservations.holds(&self.ports) {
             return Err(Refusal::Conflict);
         }
         if self.new_key() == 0 {
@@ -246,11 +253,13 @@ impl Request<'_> {
         if to.initiator == self.ports.initiator || to.target == 0 {
             return Err(Sense::invalid_parameter(LIST_BYTES, None).into());
         }
-        if all.key_of(&to).is_none() && all.registrations.len() >= MAX_REGISTRATIONS {
+        if reservations.key_of(&to).is_none()
+            && reservations.registrations.len() >= MAX_REGISTRATIONS
+        {
             return Err(Sense::NO_REGISTRATION_LEFT.into());
         }
-        all.persist = flags & 0x01 != 0;
-        all.move_reservation(&self.ports, &to, self.new_key(), flags & 0x02 != 0);
+        reservations.persist = flags & 0x01 != 0;
+        reservations.move_reservation(&self.ports, &to, self.new_key(), flags & 0x02 != 0);
         Ok((AttentionList::new(), None))
     }
 }

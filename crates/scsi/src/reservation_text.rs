@@ -76,9 +76,9 @@ impl Reservations {
     /// The text of all reservations, whether APTPL is set or not.
     pub(crate) fn all_to_text(&self) -> String {
         let mut text = format!("{HEADER}\n");
-        for one in &self.registrations {
-            let ports = ports_to_text(&one.ports);
-            let _ = writeln!(text, "registration {:#018x} {ports}", one.key);
+        for registration in &self.registrations {
+            let ports = ports_to_text(&registration.ports);
+            let _ = writeln!(text, "registration {:#018x} {ports}", registration.key);
         }
         if let Some(held) = &self.reservation {
             let kind = held.kind as u8;

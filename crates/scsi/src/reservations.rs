@@ -86,8 +86,11 @@ pub(crate) struct Reservations {
 
 impl Reservations {
     pub fn key_of(&self, ports: &Ports) -> Option<u64> {
-        let found = self.registrations.iter().find(|one| one.ports == *ports);
-        found.map(|one| one.key)
+        let found = self
+            .registrations
+            .iter()
+            .find(|registration| registration.ports == *ports);
+        found.map(|registration| registration.key)
     }
 
     /// Checks that an initiator is registered with this key.
@@ -131,13 +134,13 @@ impl Reservations {
     fn other_registrations(&self, ports: &Ports) -> impl Iterator<Item = &Registration> {
         self.registrations
             .iter()
-            .filter(move |one| one.ports != *ports)
+            .filter(move |registration| registration.ports != *ports)
     }
 
     /// An attention with this code for each other registrant.
     fn attentions_of_others(&self, ports: &Ports, code: u16) -> AttentionList {
         self.other_registrations(ports)
-            .map(|one| (one.ports.clone(), code))
+            .map(|registration| (registration.ports.clone(), code))
             .collect()
     }
 
@@ -147,7 +150,7 @@ impl Reservations {
         let at = self
             .registrations
             .iter()
-            .position(|one| one.ports == *ports);
+            .position(|registration| registration.ports == *ports);
         match (at, key) {
             (None, 0) => Vec::new(),
             (None, _) => {
@@ -248,7 +251,7 @@ impl Reservations {
         if key == 0 && !all_hold {
             return Err(PreemptError::NoKey);
         }
-        let matching = |one: &Registration| key == 0 || one.key == key;
+        let matching = |registration: &Registration| key == 0 || registration.key == key;
         let takes_over = match &self.reservation {
             None => false,
             Some(held) => match &held.holder {
@@ -264,13 +267,14 @@ impl Reservations {
         }
         let lost: Vec<Ports> = self
             .other_registrations(ports)
-            .filter(|one| matching(one))
-            .map(|one| one.ports.clone())
+            .filter(|registration| matching(registration))
+            .map(|registration| registration.ports.clone())
             .collect();
         // An initiator that preempts its own key without taking over is removed as well.
         let keep_self = takes_over || self.key_of(ports) != Some(key);
-        self.registrations
-            .retain(|one| !lost.contains(&one.ports) && (keep_self || one.ports != *ports));
+        self.registrations.retain(|registration| {
+            !lost.contains(&registration.ports) && (keep_self || registration.ports != *ports)
+        });
         let mut news: AttentionList = lost
             .iter()
             .map(|ports| (ports.clone(), code::REGISTRATIONS_PREEMPTED))
@@ -294,8 +298,12 @@ impl Reservations {
     /// Registers another initiator, moves the reservation to it, and unregisters the first if wanted.
     pub fn move_reservation(&mut self, from: &Ports, to: &Ports, key: u64, unregister: bool) {
         self.generation = self.generation.wrapping_add(1);
-        match self.registrations.iter_mut().find(|one| one.ports == *to) {
-            Some(one) => one.key = key,
+        match self
+            .registrations
+            .iter_mut()
+            .find(|registration| registration.ports == *to)
+        {
+            Some(registration) => registration.key = key,
             None => self.registrations.push(Registration {
                 ports: to.clone(),
                 key,
@@ -305,7 +313,8 @@ impl Reservations {
             held.holder = Some(to.clone());
         }
         if unregister {
-            self.registrations.retain(|one| one.ports != *from);
+            self.registrations
+                .retain(|registration| registration.ports != *from);
         }
     }
 }

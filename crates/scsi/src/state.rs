@@ -12,7 +12,7 @@ use crate::sense::Sense;
 struct Initiator {
     nexus: Nexus,
     ports: Ports,
-    pending: Attentions,
+    pending_attentions: Attentions,
 }
 
 /// Everything behind the lock.
@@ -47,15 +47,15 @@ impl State {
         word.set_stopped(self.stopped);
         word.set_write_through(!self.modes.write_cache);
         word.set_descriptor_sense(self.modes.descriptor_sense);
-        for one in &self.initiators {
-            word.set_attention(one.nexus, !one.pending.is_empty());
+        for initiator in &self.initiators {
+            word.set_attention(initiator.nexus, !initiator.pending_attentions.is_empty());
         }
         // Initiators that are not attached.
         let unattached = AccessWord::nexus_of_each_bit().filter(|slot| {
             let mut known = self.initiators.iter();
-            !known.any(|one| one.nexus.bit_index() == slot.bit_index())
+            !known.any(|initiator| initiator.nexus.bit_index() == slot.bit_index())
         });
-        let known = self.initiators.iter().map(|one| one.nexus);
+        let known = self.initiators.iter().map(|initiator| initiator.nexus);
         for nexus in known.chain(unattached) {
             let may = |access| self.allows_access(nexus, access);
             word.set_blocked(nexus, !may(Access::Reads), !may(Access::Writes));
@@ -65,18 +65,18 @@ impl State {
 
     /// Attaches an initiator, without pending attentions.
     pub fn attach(&mut self, nexus: Nexus, ports: Ports) {
-        self.initiators.retain(|one| one.nexus != nexus);
+        self.initiators.retain(|initiator| initiator.nexus != nexus);
         self.initiators.push(Initiator {
             nexus,
             ports,
-            pending: Attentions::default(),
+            pending_attentions: Attentions::default(),
         });
     }
 
     /// Detaches an initiator, which loses its RESERVE and its attentions.
     pub fn detach(&mut self, nexus: Nexus) {
         self.release_legacy(nexus);
-        self.initiators.retain(|one| one.nexus != nexus);
+        self.initiators.retain(|initiator| initiator.nexus != nexus);
     }
 
     /// Resets what a reset of the unit resets. Persistent reservations and attentions stay.
@@ -93,37 +93,40 @@ impl State {
     }
 
     pub fn ports_of(&self, nexus: Nexus) -> Option<&Ports> {
-        let found = self.initiators.iter().find(|one| one.nexus == nexus);
-        found.map(|one| &one.ports)
+        let found = self
+            .initiators
+            .iter()
+            .find(|initiator| initiator.nexus == nexus);
+        found.map(|initiator| &initiator.ports)
     }
 
     /// The initiators behind these ports.
     pub fn nexuses_of(&self, ports: &[Ports]) -> Vec<Nexus> {
         let known = self.initiators.iter();
         known
-            .filter(|one| ports.contains(&one.ports))
-            .map(|one| one.nexus)
+            .filter(|initiator| ports.contains(&initiator.ports))
+            .map(|initiator| initiator.nexus)
             .collect()
     }
 
     pub fn raise(&mut self, nexus: Nexus, code: u16) {
-        for one in &mut self.initiators {
-            if one.nexus == nexus {
-                one.pending.raise(code);
+        for initiator in &mut self.initiators {
+            if initiator.nexus == nexus {
+                initiator.pending_attentions.raise(code);
             }
         }
     }
 
     pub fn raise_for_all(&mut self, code: u16) {
-        for one in &mut self.initiators {
-            one.pending.raise(code);
+        for initiator in &mut self.initiators {
+            initiator.pending_attentions.raise(code);
         }
     }
 
     pub fn raise_for_others(&mut self, nexus: Nexus, code: u16) {
-        for one in &mut self.initiators {
-            if one.nexus != nexus {
-                one.pending.raise(code);
+        for initiator in &mut self.initiators {
+            if initiator.nexus != nexus {
+                initiator.pending_attentions.raise(code);
             }
         }
     }
@@ -131,9 +134,9 @@ impl State {
     /// Raises each attention of the list for the initiator behind its ports.
     pub fn raise_listed(&mut self, news: &AttentionList) {
         for (ports, code) in news {
-            for one in &mut self.initiators {
-                if one.ports == *ports {
-                    one.pending.raise(*code);
+            for initiator in &mut self.initiators {
+                if initiator.ports == *ports {
+                    initiator.pending_attentions.raise(*code);
                 }
             }
         }
@@ -143,14 +146,19 @@ impl State {
     pub fn attentions(&self) -> Vec<(Nexus, Vec<u16>)> {
         let known = self.initiators.iter();
         known
-            .map(|one| (one.nexus, one.pending.iter().collect()))
+            .map(|initiator| {
+                (
+                    initiator.nexus,
+                    initiator.pending_attentions.iter().collect(),
+                )
+            })
             .collect()
     }
 
     /// Replaces all pending unit attentions.
     pub fn set_attentions(&mut self, attentions: &[(Nexus, Vec<u16>)]) {
-        for one in &mut self.initiators {
-            one.pending = Attentions::default();
+        for initiator in &mut self.initiators {
+            initiator.pending_attentions = Attentions::default();
         }
         for (nexus, codes) in attentions {
             for code in codes {
@@ -162,15 +170,15 @@ impl State {
     /// Removes the initiator's oldest unit attention, to report it.
     pub fn take_attention(&mut self, nexus: Nexus) -> Option<Sense> {
         let mut known = self.initiators.iter_mut();
-        let found = known.find(|one| one.nexus == nexus)?;
-        found.pending.take().map(Sense::attention)
+        let found = known.find(|initiator| initiator.nexus == nexus)?;
+        found.pending_attentions.take().map(Sense::attention)
     }
 
     /// Removes an attention that the initiator was notified of otherwise.
     pub fn forget_attention(&mut self, nexus: Nexus, code: u16) {
-        for one in &mut self.initiators {
-            if one.nexus == nexus {
-                one.pending.forget(code);
+        for initiator in &mut self.initiators {
+            if initiator.nexus == nexus {
+                initiator.pending_attentions.forget(code);
             }
         }
     }

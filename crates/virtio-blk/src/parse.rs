@@ -51,8 +51,8 @@ pub(crate) struct Frame<'a> {
     pub readable: &'a mut [iovec],
     pub readable_len: u64,
     /// The device-writable segments before the status. None of them is empty.
-    pub read: &'a [iovec],
-    pub read_len: u64,
+    pub writable_data: &'a [iovec],
+    pub writable_data_len: u64,
 }
 
 /// Place of a request's response.
@@ -85,8 +85,8 @@ impl<'a> Frame<'a> {
             reply: Reply { status, used_len },
             readable,
             readable_len,
-            read: &writable[..count],
-            read_len: writable_len - 1,
+            writable_data: &writable[..count],
+            writable_data_len: writable_len - 1,
         })
     }
 }

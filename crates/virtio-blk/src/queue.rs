@@ -178,8 +178,8 @@ impl Queue {
         let (sector, reply) = (frame.header.sector, frame.reply);
         match frame.header.kind & !T_BARRIER {
             T_IN => {
-                let range = (sector, frame.read_len);
-                self.start_transfer(Op::Read, batch, (id, reply), range, frame.read)
+                let range = (sector, frame.writable_data_len);
+                self.start_transfer(Op::Read, batch, (id, reply), range, frame.writable_data)
             }
             T_OUT if !self.limits.read_only => {
                 let range = (sector, frame.readable_len - HEADER_BYTES as u64);
@@ -247,7 +247,7 @@ impl Queue {
                 self.answer_without_disk(batch.ring, (id, reply), kind, status)
             }
             NonTransfer::GetId => {
-                self.copy_serial_to(frame.read);
+                self.copy_serial_to(frame.writable_data);
                 self.answer_without_disk(batch.ring, (id, reply), None, Status::Ok);
             }
         }

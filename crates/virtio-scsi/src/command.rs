@@ -69,17 +69,17 @@ impl ParsedCommand {
         slot.response.clear();
         slot.data.clear();
         let Slot { response, data, .. } = slot;
-        let out = chain.readable_len() - (HEADER_BYTES + sizes.cdb) as u64;
-        if out > 0 {
+        let data_out_len = chain.readable_len() - (HEADER_BYTES + sizes.cdb) as u64;
+        if data_out_len > 0 {
             let header = HEADER_BYTES + sizes.cdb;
             split_segments(chain.readable(), header, |_| (), data);
         }
-        let answer = RESPONSE_BYTES + sizes.sense;
-        let into = chain.writable_len() - answer as u64;
-        let respond = |segment: iovec| response.push(segment);
-        split_segments(chain.writable(), answer, respond, data);
-        slot.data_is_for_guest = out == 0;
-        slot.data_len = out + into;
-        out > 0 && into > 0
+        let response_len = RESPONSE_BYTES + sizes.sense;
+        let data_in_len = chain.writable_len() - response_len as u64;
+        let push_response = |segment: iovec| response.push(segment);
+        split_segments(chain.writable(), response_len, push_response, data);
+        slot.data_is_for_guest = data_out_len == 0;
+        slot.data_len = data_out_len + data_in_len;
+        data_out_len > 0 && data_in_len > 0
     }
 }

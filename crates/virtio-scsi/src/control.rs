@@ -26,7 +26,7 @@ struct PendingFunction {
     address: Address,
     id: ChainId,
     /// Address of the response byte, in this memory.
-    answer: *mut u8,
+    response_byte: *mut u8,
     _memory: Arc<GuestMemory>,
 }
 
@@ -137,7 +137,7 @@ impl ControlQueue {
         match kind {
             _ if found < 4 => Err(short),
             CONTROL_TMF => {
-                let Some(answer) = chain.writable().first() else {
+                let Some(first) = chain.writable().first() else {
                     return Err(short);
                 };
                 if found < TMF_BYTES {
@@ -150,7 +150,7 @@ impl ControlQueue {
                     ring,
                     id,
                     memory,
-                    answer.iov_base.cast(),
+                    first.iov_base.cast(),
                     Function::from_bytes(bytes),
                 );
                 Ok(())
@@ -196,14 +196,14 @@ impl ControlQueue {
         ring: &mut virtqueue::Queue,
         id: ChainId,
         memory: &Arc<GuestMemory>,
-        answer: *mut u8,
+        response_byte: *mut u8,
         function: Function,
     ) {
         let (address, scope, answer_to_commands) = match self.scope_of(function) {
             Ok(scope) => scope,
             Err(response) => {
                 // SAFETY: the first writable byte of the chain, which was popped with the memory.
-                unsafe { answer.write_volatile(response as u8) };
+                unsafe { response_byte.write_volatile(response as u8) };
                 self.push_used(ring, id, 1);
                 return;
             }
@@ -217,7 +217,7 @@ impl ControlQueue {
             subtype: function.subtype,
             address,
             id,
-            answer,
+            response_byte,
             _memory: memory.clone(),
         });
         let cancel = Cancellation::new(
@@ -292,7 +292,7 @@ impl ControlQueue {
         response: Response,
     ) {
         // SAFETY: a writable byte of a chain whose memory is held beside it.
-        unsafe { pending.answer.write_volatile(response as u8) };
+        unsafe { pending.response_byte.write_volatile(response as u8) };
         self.push_used(ring, pending.id, 1);
         self.device
             .unanswered_functions

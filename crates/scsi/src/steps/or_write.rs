@@ -79,11 +79,11 @@ impl OrWrite {
         let mut window = [0; 1024];
         let mut at = self.done;
         for part in io.buffer.bytes()[..count].chunks_mut(window.len()) {
-            let got = io.segments.copy_from(at, &mut window[..part.len()]);
-            for (to, from) in part.iter_mut().zip(&window[..got]) {
+            let copied = io.segments.copy_from(at, &mut window[..part.len()]);
+            for (to, from) in part.iter_mut().zip(&window[..copied]) {
                 *to |= from;
             }
-            at += got as u64;
+            at += copied as u64;
         }
     }
 }
