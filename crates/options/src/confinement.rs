@@ -26,8 +26,8 @@ impl Sandbox {
     /// The expected text, for errors.
     pub(crate) const EXPECTED: &str = "on, off or strict";
 
-    /// Reads a value; `None` if it is unknown.
-    pub(crate) fn read(text: &str) -> Option<Self> {
+    /// The value that this text names; `None` if it is unknown.
+    pub(crate) fn from_text(text: &str) -> Option<Self> {
         Some(match text {
             "off" => Self::Off,
             "on" => Self::On,
@@ -36,14 +36,14 @@ impl Sandbox {
         })
     }
 
-    /// Parses a value, for `serve`.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        Self::read(text).ok_or_else(|| format!("expected {}", Self::EXPECTED))
+    /// The same with an error that names what is expected, for `serve`.
+    pub(crate) fn parse_argument(text: &str) -> Result<Self, String> {
+        Self::from_text(text).ok_or_else(|| format!("expected {}", Self::EXPECTED))
     }
 }
 
 /// Parses the name or number of a user.
-pub(crate) fn user(text: &str) -> Result<String, String> {
+pub(crate) fn parse_user(text: &str) -> Result<String, String> {
     if text.is_empty() {
         Err("expected a user's name or number".to_owned())
     } else {

@@ -1,7 +1,7 @@
 //! Command line without a command: the options of qemu-storage-daemon.
 //!
 //! Options take effect in the order of the command line, except `-h`, `-V`, `--daemonize`, `--pidfile`, `--metrics`, `--sandbox`,
-//! `--user` and `--config`, which come before all others. Features of qemu-storage-daemon that blockplane does not support are
+//! `--user` and `--config`, which come before all object_options. Features of qemu-storage-daemon that blockplane does not support are
 //! refused by name.
 
 use std::{
@@ -25,32 +25,36 @@ use crate::{
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageError> {
     let mut daemon = Daemon::default();
     let mut config = None;
-    let mut others = Vec::new();
+    let mut object_options = Vec::new();
     for item in Items::new(args) {
         match item? {
             Item::Option(Opt::Help, _) => return Ok(Invocation::Help(help::top_level())),
             Item::Option(Opt::Version, _) => return Ok(Invocation::Version(help::version())),
             Item::Option(Opt::Daemonize, _) => daemon.daemonize = true,
-            Item::Option(opt @ Opt::Pidfile, path) => daemon.pidfile = Some(path_of(opt, path)?),
+            Item::Option(opt @ Opt::Pidfile, path) => daemon.pidfile = Some(read_path(opt, path)?),
             Item::Option(opt @ Opt::Config, path) => {
-                if config.replace(path_of(opt, path)?).is_some() {
+                if config.replace(read_path(opt, path)?).is_some() {
                     let reason = "is given twice; put everything into one file".to_owned();
                     return Err(Problem::Conflict { reason }.in_option(opt.name()));
                 }
             }
             Item::Option(opt @ Opt::Metrics, addr) => {
-                if daemon.metrics.replace(metrics_addr(opt, &addr)?).is_some() {
+                if daemon
+                    .metrics
+                    .replace(read_metrics_addr(opt, &addr)?)
+                    .is_some()
+                {
                     let reason = "is given twice; metrics are served at one address".to_owned();
                     return Err(Problem::Conflict { reason }.in_option(opt.name()));
                 }
             }
             Item::Option(opt @ Opt::Sandbox, word) => {
-                daemon.confinement.sandbox = sandbox(opt, &word)?;
+                daemon.confinement.sandbox = read_sandbox(opt, &word)?;
             }
             Item::Option(opt @ Opt::User, name) => {
-                daemon.confinement.user = Some(user(opt, &name)?);
+                daemon.confinement.user = Some(read_user(opt, &name)?);
             }
-            other => others.push(other),
+            other => object_options.push(other),
         }
     }
     let mut names = Names::default();
@@ -61,19 +65,21 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
             .map_err(|problem| problem.in_option(Opt::Metrics.name()))?;
     }
     let mut counter = OptionCounter::default();
-    let mut raw = Vec::new();
-    for item in others {
+    let mut raw_directives = Vec::new();
+    for item in object_options {
         let (opt, value) = match item {
             Item::Option(opt, value) => (opt, value),
-            Item::Word(word) => return Err(stray_word(&word.to_string_lossy())),
+            Item::Word(word) => return Err(stray_word_error(&word.to_string_lossy())),
         };
-        let option = counter.next(opt);
+        let option = counter.numbered_name(opt);
         let parsed =
             parse_option(opt, value, &option).map_err(|problem| problem.in_option(&option))?;
         match parsed {
             ParsedOption::Help(text) => return Ok(Invocation::Help(text)),
             // A configuration file changes the order, so the directives are read together with it.
-            ParsedOption::Directive(directive) if config.is_some() => raw.push(directive),
+            ParsedOption::Directive(directive) if config.is_some() => {
+                raw_directives.push(directive)
+            }
             ParsedOption::Directive(RawDirective { kind, object, .. }) => {
                 let directive = kind.read(object, &mut names);
                 let directive = directive.map_err(|problem| problem.in_option(&option))?;
@@ -91,13 +97,13 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
             confinement: daemon.confinement,
             log_level: None,
             log_format: None,
-            directives: raw,
+            directives: raw_directives,
         }),
     })
 }
 
 /// The value of an option that takes a path.
-fn path_of(opt: Opt, path: OsString) -> Result<PathBuf, UsageError> {
+fn read_path(opt: Opt, path: OsString) -> Result<PathBuf, UsageError> {
     if path.is_empty() {
         let expected = format!("write {}", opt.usage());
         return Err(Problem::NoArgument { expected }.in_option(opt.name()));
@@ -106,20 +112,22 @@ fn path_of(opt: Opt, path: OsString) -> Result<PathBuf, UsageError> {
 }
 
 /// The value of `--metrics`.
-fn metrics_addr(opt: Opt, text: &OsStr) -> Result<MetricsAddr, UsageError> {
-    text.to_str().and_then(MetricsAddr::read).ok_or_else(|| {
-        let problem = Problem::BadValue {
-            key: "ADDRESS".to_owned(),
-            value: excerpt(&text.to_string_lossy()),
-            expected: metrics::EXPECTED.to_owned(),
-        };
-        problem.in_option(opt.name())
-    })
+fn read_metrics_addr(opt: Opt, text: &OsStr) -> Result<MetricsAddr, UsageError> {
+    text.to_str()
+        .and_then(MetricsAddr::from_text)
+        .ok_or_else(|| {
+            let problem = Problem::BadValue {
+                key: "ADDRESS".to_owned(),
+                value: excerpt(&text.to_string_lossy()),
+                expected: metrics::EXPECTED.to_owned(),
+            };
+            problem.in_option(opt.name())
+        })
 }
 
 /// The value of `--sandbox`.
-fn sandbox(opt: Opt, word: &OsStr) -> Result<Sandbox, UsageError> {
-    word.to_str().and_then(Sandbox::read).ok_or_else(|| {
+fn read_sandbox(opt: Opt, word: &OsStr) -> Result<Sandbox, UsageError> {
+    word.to_str().and_then(Sandbox::from_text).ok_or_else(|| {
         let problem = Problem::BadValue {
             key: "WHETHER".to_owned(),
             value: excerpt(&word.to_string_lossy()),
@@ -130,14 +138,14 @@ fn sandbox(opt: Opt, word: &OsStr) -> Result<Sandbox, UsageError> {
 }
 
 /// The value of `--user`.
-fn user(opt: Opt, name: &OsStr) -> Result<String, UsageError> {
+fn read_user(opt: Opt, name: &OsStr) -> Result<String, UsageError> {
     let name = name.to_str().unwrap_or_default();
-    confinement::user(name)
+    confinement::parse_user(name)
         .map_err(|expected| Problem::NoArgument { expected }.in_option(opt.name()))
 }
 
 /// The error for an argument that is not an option. Most likely `serve` is missing.
-pub(crate) fn stray_word(word: &str) -> UsageError {
+pub(crate) fn stray_word_error(word: &str) -> UsageError {
     let word = excerpt(word);
     let suggestion = Some(format!("blockplane serve {word}"));
     Problem::StrayWord { word, suggestion }.in_option("")
@@ -150,7 +158,8 @@ struct OptionCounter {
 }
 
 impl OptionCounter {
-    fn next(&mut self, opt: Opt) -> String {
+    /// The name of an option that occurs once more, with its number if it is not the first: `--export (number 2)`.
+    fn numbered_name(&mut self, opt: Opt) -> String {
         let name = opt.name();
         let count = self.seen.entry(name.clone()).or_default();
         *count += 1;
@@ -176,7 +185,7 @@ fn parse_option(opt: Opt, value: OsString, option: &str) -> Result<ParsedOption,
         Opt::Export => DirectiveKind::Export,
         Opt::Chardev => DirectiveKind::Chardev,
         Opt::Monitor => DirectiveKind::Monitor,
-        other => return Err(unsupported(other)),
+        other => return Err(unsupported_option(other)),
     };
     let text = value.into_string().map_err(|value| Problem::Syntax {
         reason: format!("not valid UTF-8: '{}'", excerpt(&value.to_string_lossy())),
@@ -201,7 +210,7 @@ fn parse_option(opt: Opt, value: OsString, option: &str) -> Result<ParsedOption,
 }
 
 /// The error for an option that only qemu-storage-daemon supports.
-fn unsupported(opt: Opt) -> Problem {
+fn unsupported_option(opt: Opt) -> Problem {
     let instead = match opt {
         Opt::NbdServer => "export nodes with --export vhost-user-blk,… instead",
         _ => "leave it out",

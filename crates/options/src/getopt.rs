@@ -31,7 +31,7 @@ pub(crate) enum Opt {
     Version,
 }
 
-struct Spec {
+struct OptSpec {
     opt: Opt,
     long: &'static str,
     short: Option<u8>,
@@ -44,8 +44,8 @@ const fn spec(
     long: &'static str,
     short: Option<u8>,
     value: Option<&'static str>,
-) -> Spec {
-    Spec {
+) -> OptSpec {
+    OptSpec {
         opt,
         long,
         short,
@@ -53,7 +53,7 @@ const fn spec(
     }
 }
 
-const SPECS: &[Spec] = &[
+const SPECS: &[OptSpec] = &[
     spec(
         Opt::Blockdev,
         "blockdev",
@@ -163,17 +163,18 @@ impl<I: Iterator<Item = OsString>> Items<I> {
         }
     }
 
-    fn long(&mut self, text: &[u8]) -> Result<Item, UsageError> {
+    /// Reads an option without its two dashes: a name or an abbreviation, with a value after `=` or in the next argument.
+    fn parse_long(&mut self, text: &[u8]) -> Result<Item, UsageError> {
         let (name, inline) = match text.iter().position(|b| *b == b'=') {
             Some(equals) => (&text[..equals], Some(&text[equals + 1..])),
             None => (text, None),
         };
         // Options that only blockplane has must not make abbreviations of qemu-storage-daemon's ambiguous.
-        let abbreviates = |spec: &Spec| match spec.opt {
+        let abbreviates = |spec: &OptSpec| match spec.opt {
             Opt::Config | Opt::Metrics | Opt::Sandbox | Opt::User => spec.long.as_bytes() == name,
             _ => spec.long.as_bytes().starts_with(name),
         };
-        let candidates: Vec<&Spec> = SPECS.iter().filter(|spec| abbreviates(spec)).collect();
+        let candidates: Vec<&OptSpec> = SPECS.iter().filter(|spec| abbreviates(spec)).collect();
         // No name is a prefix of another, so a full name is never ambiguous.
         let spec = match candidates.as_slice() {
             [spec] => *spec,
@@ -199,11 +200,12 @@ impl<I: Iterator<Item = OsString>> Items<I> {
             (Some(_), Some(value)) => {
                 Ok(Item::Option(spec.opt, OsStr::from_bytes(value).to_owned()))
             }
-            (Some(_), None) => self.with_next(spec),
+            (Some(_), None) => self.with_next_argument(spec),
         }
     }
 
-    fn short(&mut self, letter: u8) -> Result<Item, UsageError> {
+    /// Reads the option of a letter. Its value is the rest of the joined letters, or the next argument.
+    fn parse_letter(&mut self, letter: u8) -> Result<Item, UsageError> {
         let Some(spec) = SPECS.iter().find(|spec| spec.short == Some(letter)) else {
             // -blockdev most likely means --blockdev: qemu-system-* accepts both.
             let rest: Vec<u8> = std::iter::once(letter)
@@ -221,7 +223,7 @@ impl<I: Iterator<Item = OsString>> Items<I> {
             return Ok(Item::Option(spec.opt, OsString::new()));
         }
         if self.letters.is_empty() {
-            return self.with_next(spec);
+            return self.with_next_argument(spec);
         }
         Ok(Item::Option(
             spec.opt,
@@ -229,7 +231,8 @@ impl<I: Iterator<Item = OsString>> Items<I> {
         ))
     }
 
-    fn with_next(&mut self, spec: &Spec) -> Result<Item, UsageError> {
+    /// An option whose value is the next argument.
+    fn with_next_argument(&mut self, spec: &OptSpec) -> Result<Item, UsageError> {
         match self.args.next() {
             Some(value) => Ok(Item::Option(spec.opt, value)),
             None => {
@@ -245,7 +248,7 @@ impl<I: Iterator<Item = OsString>> Iterator for Items<I> {
 
     fn next(&mut self) -> Option<Self::Item> {
         if let Some(letter) = self.letters.pop_front() {
-            return Some(self.short(letter));
+            return Some(self.parse_letter(letter));
         }
         let arg = self.args.next()?;
         match arg.as_bytes() {
@@ -256,12 +259,12 @@ impl<I: Iterator<Item = OsString>> Iterator for Items<I> {
             }
             [b'-', b'-', long @ ..] => {
                 let long = long.to_vec();
-                Some(self.long(&long))
+                Some(self.parse_long(&long))
             }
             [b'-', letter, rest @ ..] => {
                 let letter = *letter;
                 self.letters = rest.iter().copied().collect();
-                Some(self.short(letter))
+                Some(self.parse_letter(letter))
             }
             _ => Some(Ok(Item::Word(arg))),
         }

@@ -39,42 +39,42 @@ pub(crate) fn top_level() -> String {
             None => "",
         };
         let left = format!("  {short}--{}{value}", option.long);
-        describe_item(&mut out, &left, OPTION_COLUMN, option.help);
+        push_item(&mut out, &left, OPTION_COLUMN, option.help);
     }
     out.push_str(ABBREVIATIONS);
-    section(
+    push_section(
         &mut out,
         "--object iothread,KEY=VALUE,…   a thread that runs disks",
         &[object::IothreadOptions::KEYS],
     );
-    section(
+    push_section(
         &mut out,
         "--blockdev DRIVER,KEY=VALUE,…   a node; every driver takes",
         &[blockdev::NodeSettings::KEYS],
     );
     for group in groups_with_kinds("blockdev") {
         let title = format!("    {} also", group.title);
-        section(&mut out, &title, &[group.keys]);
+        push_section(&mut out, &title, &[group.keys]);
         if group.kinds.contains(&"blkdebug") {
             let title = "      and each member of its inject-error";
-            section(&mut out, title, &[blockdev::InjectErrorKeys::KEYS]);
+            push_section(&mut out, title, &[blockdev::InjectErrorKeys::KEYS]);
         }
     }
-    section(
+    push_section(
         &mut out,
         "--export TYPE,KEY=VALUE,…   a device for a VMM; every type takes",
         &[export::ExportSettings::KEYS],
     );
     for group in groups_with_kinds("export") {
         let title = format!("    {} also", group.title);
-        section(&mut out, &title, &[group.keys]);
+        push_section(&mut out, &title, &[group.keys]);
     }
-    section(
+    push_section(
         &mut out,
         "--chardev socket,KEY=VALUE,…   a Unix socket for a monitor",
         &[monitor::ChardevSettings::KEYS],
     );
-    section(
+    push_section(
         &mut out,
         "--monitor chardev=NAME,KEY=VALUE,…   a monitor (QMP) on a chardev",
         &[monitor::MonitorOptions::KEYS],
@@ -163,25 +163,26 @@ fn groups_with_kinds(option: &str) -> impl Iterator<Item = &'static KeyGroup> {
     groups.filter(move |group| group.option == option && !group.kinds.is_empty())
 }
 
-fn section(out: &mut String, title: &str, tables: &[&[Key]]) {
+/// Appends a heading and the keys of all tables below it.
+fn push_section(out: &mut String, title: &str, tables: &[&[Key]]) {
     out.push('\n');
     out.push_str(title);
     out.push('\n');
     for key in tables.iter().flat_map(|table| table.iter()) {
         let left = format!("  {}={}", key.name, key.value);
-        describe_item(out, &left, KEY_COLUMN, key.help);
+        push_item(out, &left, KEY_COLUMN, key.help);
     }
 }
 
 /// Appends a name and, in the column to its right, its description, wrapped at words.
-fn describe_item(out: &mut String, name: &str, column: usize, text: &str) {
+fn push_item(out: &mut String, name: &str, column: usize, text: &str) {
     let mut line = format!("{name:column$}");
     // A name that does not fit has a line of its own.
     let mut is_full = name.chars().count() >= column;
     for word in text.split(' ') {
-        let wide = line.chars().count() + word.chars().count();
+        let width_with_word = line.chars().count() + word.chars().count();
         let is_empty = line.chars().count() == column && !is_full;
-        if is_full || (wide > commands::HELP_COLUMNS && !is_empty) {
+        if is_full || (width_with_word > commands::HELP_COLUMNS && !is_empty) {
             out.push_str(line.trim_end());
             line = format!("\n{:column$}", "");
             is_full = false;
@@ -194,7 +195,7 @@ fn describe_item(out: &mut String, name: &str, column: usize, text: &str) {
 }
 
 /// Appends the names of kinds.
-fn list_kinds<T>(out: &mut String, title: &str, choices: &[(&str, T)]) {
+fn push_kinds<T>(out: &mut String, title: &str, choices: &[(&str, T)]) {
     out.push_str(title);
     out.push_str(":\n");
     for (name, _) in choices {
@@ -211,14 +212,14 @@ pub(crate) fn option_help(opt: Opt, kind: Option<&Value>) -> Result<String, Prob
         Some(Value::Text(kind)) => kind,
         _ => {
             match opt {
-                Opt::Object => list_kinds(&mut out, "Types of --object", object::TYPES),
-                Opt::Blockdev => list_kinds(&mut out, "Drivers of --blockdev", blockdev::DRIVERS),
-                Opt::Chardev => list_kinds(&mut out, "Kinds of --chardev", monitor::BACKENDS),
+                Opt::Object => push_kinds(&mut out, "Types of --object", object::TYPES),
+                Opt::Blockdev => push_kinds(&mut out, "Drivers of --blockdev", blockdev::DRIVERS),
+                Opt::Chardev => push_kinds(&mut out, "Kinds of --chardev", monitor::BACKENDS),
                 Opt::Monitor => {
-                    section(&mut out, "--monitor", &[monitor::MonitorOptions::KEYS]);
+                    push_section(&mut out, "--monitor", &[monitor::MonitorOptions::KEYS]);
                     return Ok(out.trim_start().to_owned());
                 }
-                _ => list_kinds(&mut out, "Types of --export", export::TYPES),
+                _ => push_kinds(&mut out, "Types of --export", export::TYPES),
             }
             return Ok(out);
         }
@@ -226,7 +227,7 @@ pub(crate) fn option_help(opt: Opt, kind: Option<&Value>) -> Result<String, Prob
     match opt {
         Opt::Object => {
             choose("qom-type", kind, object::TYPES, &[])?;
-            section(
+            push_section(
                 &mut out,
                 "--object iothread",
                 &[object::IothreadOptions::KEYS],
@@ -234,28 +235,28 @@ pub(crate) fn option_help(opt: Opt, kind: Option<&Value>) -> Result<String, Prob
         }
         Opt::Blockdev => {
             let which = choose("driver", kind, blockdev::DRIVERS, &[])?;
-            section(
+            push_section(
                 &mut out,
                 &format!("--blockdev {kind}"),
                 &[blockdev::NodeSettings::KEYS, which.keys()],
             );
             if matches!(which, blockdev::DriverKind::Blkdebug) {
                 let title = "  each member of inject-error";
-                section(&mut out, title, &[blockdev::InjectErrorKeys::KEYS]);
+                push_section(&mut out, title, &[blockdev::InjectErrorKeys::KEYS]);
             }
         }
         Opt::Chardev => {
             choose("backend", kind, monitor::BACKENDS, &[])?;
-            section(
+            push_section(
                 &mut out,
                 "--chardev socket",
                 &[monitor::ChardevSettings::KEYS],
             );
         }
-        Opt::Monitor => section(&mut out, "--monitor", &[monitor::MonitorOptions::KEYS]),
+        Opt::Monitor => push_section(&mut out, "--monitor", &[monitor::MonitorOptions::KEYS]),
         _ => {
             let r#type = choose("type", kind, export::TYPES, &[])?;
-            section(&mut out, &format!("--export {kind}"), r#type.keys);
+            push_section(&mut out, &format!("--export {kind}"), r#type.keys);
         }
     }
     Ok(out.trim_start().to_owned())

@@ -154,7 +154,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageEr
                 .in_option(""))
             }
         },
-        other => Err(drop_in::stray_word(&String::from_utf8_lossy(other))),
+        other => Err(drop_in::stray_word_error(&String::from_utf8_lossy(other))),
     }
 }
 

@@ -18,8 +18,8 @@ pub enum MetricsAddr {
 }
 
 impl MetricsAddr {
-    /// Reads an address; `None` if it is malformed, see [`EXPECTED`].
-    pub(crate) fn read(text: &str) -> Option<Self> {
+    /// The address of this text; `None` if it is malformed, see [`EXPECTED`].
+    pub(crate) fn from_text(text: &str) -> Option<Self> {
         let (kind, value) = text.split_once(':')?;
         match kind {
             "unix" if socket::is_socket_path(value.as_bytes()) => {
@@ -32,9 +32,9 @@ impl MetricsAddr {
         }
     }
 
-    /// Parses an address, for `serve`.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        Self::read(text).ok_or_else(|| format!("expected {EXPECTED}"))
+    /// The same with an error that names what is expected, for `serve`.
+    pub(crate) fn parse_argument(text: &str) -> Result<Self, String> {
+        Self::from_text(text).ok_or_else(|| format!("expected {EXPECTED}"))
     }
 }
 
@@ -63,7 +63,7 @@ mod tests {
             "fd:3",
             "fd:metrics.socket",
         ] {
-            let read = MetricsAddr::read(right).map(|addr| addr.to_string());
+            let read = MetricsAddr::from_text(right).map(|addr| addr.to_string());
             assert_eq!(read.as_deref(), Some(right));
         }
         let long = format!("unix:{}", "x".repeat(108));
@@ -79,7 +79,7 @@ mod tests {
             "http://127.0.0.1:9465",
             "UNIX:m",
         ] {
-            assert_eq!(MetricsAddr::read(wrong), None, "{wrong}");
+            assert_eq!(MetricsAddr::from_text(wrong), None, "{wrong}");
         }
     }
 }

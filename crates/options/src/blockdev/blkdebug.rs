@@ -112,7 +112,7 @@ pub(super) const UNSUPPORTED_KEYS: &[UnsupportedName] = &[
     },
 ];
 
-const UNSUPPORTED_INJECT: &[UnsupportedName] = &[UnsupportedName {
+const UNSUPPORTED_FAULT_KEYS: &[UnsupportedName] = &[UnsupportedName {
     name: "state",
     instead: "use event, once and times instead of states",
 }];
@@ -223,27 +223,34 @@ pub(crate) fn read_blkdebug(fields: &mut Fields) -> Result<BlkdebugOptions, Prob
                 expected: "a group, as in inject-error.0.iotype=write".to_owned(),
             });
         };
-        errors.push(inject_error(object, &format!("{path}."))?);
+        errors.push(read_fault(object, &format!("{path}."))?);
     }
     Ok(BlkdebugOptions { errors, seed })
 }
 
-fn inject_error(object: Object, prefix: &str) -> Result<InjectError, Problem> {
-    let mut fields = Fields::new(object, prefix, &[InjectErrorKeys::KEYS], UNSUPPORTED_INJECT)?;
+/// Reads the keys of one fault. `prefix` precedes them in errors.
+fn read_fault(object: Object, prefix: &str) -> Result<InjectError, Problem> {
+    let mut fields = Fields::new(
+        object,
+        prefix,
+        &[InjectErrorKeys::KEYS],
+        UNSUPPORTED_FAULT_KEYS,
+    )?;
     let keys = InjectErrorKeys::read(&mut fields, None)?;
     let error = InjectError {
         event: keys.event,
         iotype: keys.iotype,
-        sectors: sectors(&keys, &fields)?,
-        times: times(&keys, &fields)?,
+        sectors: sector_range(&keys, &fields)?,
+        times: most_times(&keys, &fields)?,
         one_in: keys.one_in,
-        action: action(&keys, &fields)?,
+        action: action_with_parameters(&keys, &fields)?,
     };
     fields.check_all_taken();
     Ok(error)
 }
 
-fn sectors(keys: &InjectErrorKeys, fields: &Fields) -> Result<Option<(u64, u64)>, Problem> {
+/// The first sector and the number of sectors; `None`: all sectors.
+fn sector_range(keys: &InjectErrorKeys, fields: &Fields) -> Result<Option<(u64, u64)>, Problem> {
     if keys.sector.is_none() && keys.sectors.is_some() {
         return Err(fields.missing_key("sector", "write sector=N, the first of them"));
     }
@@ -251,7 +258,8 @@ fn sectors(keys: &InjectErrorKeys, fields: &Fields) -> Result<Option<(u64, u64)>
     Ok(keys.sector.map(|first| (first, count)))
 }
 
-fn times(keys: &InjectErrorKeys, fields: &Fields) -> Result<Option<u64>, Problem> {
+/// How often the fault happens; `None`: without a limit.
+fn most_times(keys: &InjectErrorKeys, fields: &Fields) -> Result<Option<u64>, Problem> {
     match (keys.once, keys.times) {
         (true, Some(_)) => {
             let (once, times) = (fields.full_key("once"), fields.full_key("times"));
@@ -264,21 +272,27 @@ fn times(keys: &InjectErrorKeys, fields: &Fields) -> Result<Option<u64>, Problem
     }
 }
 
-fn action(keys: &InjectErrorKeys, fields: &Fields) -> Result<InjectAction, Problem> {
-    let takes: &[&str] = match keys.action {
+/// The action with its parameters, of which only those that it uses may be given.
+fn action_with_parameters(
+    keys: &InjectErrorKeys,
+    fields: &Fields,
+) -> Result<InjectAction, Problem> {
+    let used_keys: &[&str] = match keys.action {
         Action::Error => &["errno"],
         Action::Delay => &["delay-ns"],
         Action::Hang => &[],
         Action::Short => &["errno", "bytes"],
         Action::Torn => &["bytes"],
     };
-    let given = [
+    let given_keys = [
         ("errno", keys.errno.is_some()),
         ("delay-ns", keys.delay_ns.is_some()),
         ("bytes", keys.bytes.is_some()),
     ];
-    let mut others = given.iter().filter(|(key, _)| !takes.contains(key));
-    if let Some((key, _)) = others.find(|(_, is_there)| *is_there) {
+    let mut unused = given_keys
+        .iter()
+        .filter(|(key, _)| !used_keys.contains(key));
+    if let Some((key, _)) = unused.find(|(_, is_given)| *is_given) {
         let (key, action) = (fields.full_key(key), fields.full_key("action"));
         let reason = format!("'{key}' has no effect with this '{action}'; leave one of them out");
         return Err(Problem::Conflict { reason });

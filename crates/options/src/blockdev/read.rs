@@ -66,12 +66,12 @@ const UNSUPPORTED_DRIVERS: &[&str] = &[
 
 /// Reads the tree of a `--blockdev`, and adds the names that it defines.
 pub(crate) fn parse(object: Object, names: &mut Names) -> Result<BlockdevOptions, Problem> {
-    node(object, "", None, names).map(|(node, _)| node)
+    read_node(object, "", None, names).map(|(node, _)| node)
 }
 
 /// Reads a node, which inherits settings if it is written inside of another. Also returns whether the node or a node below it is
 /// read-only.
-fn node(
+fn read_node(
     object: Object,
     prefix: &str,
     inherited: Option<&NodeSettings>,
@@ -99,22 +99,24 @@ fn node(
         return Err(Problem::Conflict { reason });
     }
     let mut read_only = settings.read_only;
-    let mut child = |fields: &mut Fields, name| {
-        let (node, below_is_read_only) = child(fields, name, &settings, names)?;
+    let mut child_node = |fields: &mut Fields, name| {
+        let (node, below_is_read_only) = read_child(fields, name, &settings, names)?;
         read_only |= below_is_read_only;
         Ok::<_, Problem>(node)
     };
     let driver = match kind {
-        DriverKind::File => Driver::File(file(&mut fields, settings.cache_direct)?),
-        DriverKind::HostDevice => Driver::HostDevice(file(&mut fields, settings.cache_direct)?),
+        DriverKind::File => Driver::File(read_file_options(&mut fields, settings.cache_direct)?),
+        DriverKind::HostDevice => {
+            Driver::HostDevice(read_file_options(&mut fields, settings.cache_direct)?)
+        }
         DriverKind::NullCo => Driver::NullCo(NullOptions::read(&mut fields, None)?),
         DriverKind::Raw => Driver::Raw {
-            part: part(&mut fields)?,
-            file: child(&mut fields, "file")?,
+            part: read_part(&mut fields)?,
+            file: child_node(&mut fields, "file")?,
         },
         DriverKind::Blkdebug => Driver::Blkdebug {
             injected: blkdebug::read_blkdebug(&mut fields)?,
-            image: child(&mut fields, "image")?,
+            image: child_node(&mut fields, "image")?,
         },
     };
     fields.check_all_taken();
@@ -136,7 +138,11 @@ fn node(
     Ok((node, read_only))
 }
 
-fn file(fields: &mut Fields, cache_direct: Option<bool>) -> Result<FileOptions, Problem> {
+/// Reads the options of `file` and `host_device`, and checks that `aio` goes with `cache.direct`.
+fn read_file_options(
+    fields: &mut Fields,
+    cache_direct: Option<bool>,
+) -> Result<FileOptions, Problem> {
     let file = FileOptions::read(fields, None)?;
     if file.aio == Some(AioMode::Native) && cache_direct == Some(false) {
         let reason = format!(
@@ -149,8 +155,8 @@ fn file(fields: &mut Fields, cache_direct: Option<bool>) -> Result<FileOptions, 
     Ok(file)
 }
 
-/// Reads the part of a node that `raw` shows.
-fn part(fields: &mut Fields) -> Result<RawOptions, Problem> {
+/// Reads `offset` and `size` of `raw`: the part of the node below that it shows.
+fn read_part(fields: &mut Fields) -> Result<RawOptions, Problem> {
     let part = RawOptions::read(fields, None)?;
     if part.offset + part.size.unwrap_or(0) > MAX_DISK_BYTES {
         let reason = format!(
@@ -163,11 +169,11 @@ fn part(fields: &mut Fields) -> Result<RawOptions, Problem> {
     Ok(part)
 }
 
-/// Reads the node below. Also returns whether it is read-only.
-fn child(
+/// Reads the node below: its name, or its own keys. Also returns whether it is read-only.
+fn read_child(
     fields: &mut Fields,
     name: &'static str,
-    own: &NodeSettings,
+    parent: &NodeSettings,
     names: &mut Names,
 ) -> Result<(NodeRef, bool), Problem> {
     let key = fields.full_key(name);
@@ -180,9 +186,9 @@ fn child(
             // The parent has decided about discards, so the child executes those that reach it.
             let inherited = NodeSettings {
                 discard: Discard::Unmap,
-                ..own.clone()
+                ..parent.clone()
             };
-            let (node, read_only) = node(object, &format!("{key}."), Some(&inherited), names)?;
+            let (node, read_only) = read_node(object, &format!("{key}."), Some(&inherited), names)?;
             (NodeRef::Inline(Box::new(node)), read_only)
         }
         Some(other) => {

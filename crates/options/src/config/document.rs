@@ -24,7 +24,7 @@ pub(crate) const SECTIONS: &[(&str, DirectiveKind)] = &[
 ];
 
 /// Options that a file does not have, and what to write instead.
-const NOT_IN_FILES: &[UnsupportedName] = &[
+const COMMAND_LINE_ONLY: &[UnsupportedName] = &[
     UnsupportedName {
         name: "object",
         instead: "write [iothread.NAME]",
@@ -77,7 +77,7 @@ pub(super) struct Document {
 }
 
 /// The table of metrics, which has no name.
-const METRICS: &str = "metrics";
+const METRICS_TABLE: &str = "metrics";
 
 /// Locations of the keys of a table, by their dotted names.
 #[derive(Debug, Default)]
@@ -94,7 +94,7 @@ impl Section {
     pub(super) fn location(&self, path: &str, key_only: bool) -> Range<usize> {
         let mut path = path;
         loop {
-            if let Some(span) = self.span(path) {
+            if let Some(span) = self.find_span(path) {
                 return if key_only { &span.key } else { &span.value }.clone();
             }
             match path.rfind('.') {
@@ -106,17 +106,17 @@ impl Section {
 
     /// Whether the table has this key.
     pub(super) fn has(&self, path: &str) -> bool {
-        self.span(path).is_some()
+        self.find_span(path).is_some()
     }
 
-    fn span(&self, path: &str) -> Option<&Span> {
+    fn find_span(&self, path: &str) -> Option<&Span> {
         let found = self.spans.0.iter().find(|(name, _)| name == path);
         found.map(|(_, span)| span)
     }
 }
 
 /// Parses a document. After a syntax error of TOML there are no sections, since they might not be as intended.
-pub(super) fn read(text: &str) -> Document {
+pub(super) fn parse_document(text: &str) -> Document {
     let (document, errors) = DeTable::parse_recoverable(text);
     let mut errors: Vec<DocumentError> = errors
         .iter()
@@ -135,14 +135,14 @@ pub(super) fn read(text: &str) -> Document {
     let mut metrics = None;
     for (key, value) in document.get_ref() {
         let name: &str = key.get_ref();
-        if name == METRICS {
-            metrics = metrics_addr(value.get_ref(), key.span(), &mut errors);
+        if name == METRICS_TABLE {
+            metrics = read_metrics_table(value.get_ref(), key.span(), &mut errors);
             continue;
         }
         let Some((_, kind)) = SECTIONS.iter().find(|(section, _)| *section == name) else {
             errors.push(DocumentError {
                 at: key.span(),
-                message: unknown(name),
+                message: unknown_table(name),
             });
             continue;
         };
@@ -157,7 +157,7 @@ pub(super) fn read(text: &str) -> Document {
             let (entry, header): (&str, _) = (key.get_ref(), key.span());
             match value.get_ref() {
                 DeValue::Table(table) => {
-                    sections.push(section(*kind, entry, header, table, &mut errors));
+                    sections.push(read_section(*kind, entry, header, table, &mut errors));
                 }
                 _ => errors.push(DocumentError {
                     at: header,
@@ -177,7 +177,7 @@ pub(super) fn read(text: &str) -> Document {
 }
 
 /// Reads `[metrics]`, whose only key is `listen`.
-fn metrics_addr(
+fn read_metrics_table(
     value: &DeValue<'_>,
     header: Range<usize>,
     errors: &mut Vec<DocumentError>,
@@ -205,7 +205,7 @@ fn metrics_addr(
             );
             return None;
         }
-        addr = text.and_then(|text| MetricsAddr::read(text));
+        addr = text.and_then(|text| MetricsAddr::from_text(text));
         if addr.is_none() {
             let expected = metrics::EXPECTED;
             report(
@@ -222,18 +222,19 @@ fn metrics_addr(
     addr
 }
 
-fn unknown(name: &str) -> String {
-    if let Some(known) = NOT_IN_FILES.iter().find(|known| known.name == name) {
+/// The message for a table of this name, which does not exist.
+fn unknown_table(name: &str) -> String {
+    if let Some(known) = COMMAND_LINE_ONLY.iter().find(|known| known.name == name) {
         return format!("'{name}' is not in a file: {}", known.instead);
     }
     let known = || SECTIONS.iter().map(|(section, _)| *section);
-    let words = known().chain([METRICS]);
+    let words = known().chain([METRICS_TABLE]);
     let question = match suggest::closest(name, words) {
         Some(section) => format!("; did you mean '{section}'?"),
         None => ".".to_owned(),
     };
     let known = known().map(|section| format!("[{section}.NAME]"));
-    let known: Vec<String> = known.chain([format!("[{METRICS}]")]).collect();
+    let known: Vec<String> = known.chain([format!("[{METRICS_TABLE}]")]).collect();
     let name = crate::error::excerpt(name);
     format!(
         "unknown table '{name}'{question} Known: {}",
@@ -241,7 +242,8 @@ fn unknown(name: &str) -> String {
     )
 }
 
-fn section(
+/// Reads the table of one object. Adds its name, from the header, and its kind if that is left out.
+fn read_section(
     kind: DirectiveKind,
     name: &str,
     header: Range<usize>,
@@ -249,7 +251,7 @@ fn section(
     errors: &mut Vec<DocumentError>,
 ) -> Section {
     let mut spans = Spans::default();
-    let mut object = tree(table, "", &mut spans, errors);
+    let mut object = read_table(table, "", &mut spans, errors);
     let name_key = kind.name_key();
     if object.get(name_key).is_some() {
         object.entries.retain(|(key, _)| key != name_key);
@@ -279,7 +281,8 @@ fn section(
     }
 }
 
-fn tree(
+/// Reads the keys of a table in the order of the file. `prefix` precedes their names in `spans`, with its dot.
+fn read_table(
     table: &DeTable<'_>,
     prefix: &str,
     spans: &mut Spans,
@@ -295,14 +298,15 @@ fn tree(
             value: value.span(),
         };
         spans.0.push((path.clone(), span));
-        if let Some(value) = value_of(value.get_ref(), &path, value.span(), spans, errors) {
+        if let Some(value) = read_value(value.get_ref(), &path, value.span(), spans, errors) {
             object.push(key.get_ref().to_string(), value);
         }
     }
     object
 }
 
-fn value_of(
+/// Reads a value. `path` is the dotted name of its key, `at` its location.
+fn read_value(
     value: &DeValue<'_>,
     path: &str,
     at: Range<usize>,
@@ -329,10 +333,16 @@ fn value_of(
                     value: item.span(),
                 };
                 spans.0.push((path.clone(), span));
-                list.extend(value_of(item.get_ref(), &path, item.span(), spans, errors));
+                list.extend(read_value(
+                    item.get_ref(),
+                    &path,
+                    item.span(),
+                    spans,
+                    errors,
+                ));
             }
             Value::List(list)
         }
-        DeValue::Table(table) => Value::Object(tree(table, &below, spans, errors)),
+        DeValue::Table(table) => Value::Object(read_table(table, &below, spans, errors)),
     })
 }

@@ -51,17 +51,17 @@ impl<'t> Lines<'t> {
 }
 
 /// Most characters of a line in a message.
-const LONGEST: usize = 100;
+const MAX_SHOWN_CHARS: usize = 100;
 
 /// The line, and carets below the location.
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The part of a long line around the location.
-        let skip = match self.text.chars().nth(LONGEST) {
-            Some(_) => (self.column - 1).saturating_sub(LONGEST / 2),
+        let skip = match self.text.chars().nth(MAX_SHOWN_CHARS) {
+            Some(_) => (self.column - 1).saturating_sub(MAX_SHOWN_CHARS / 2),
             None => 0,
         };
-        let shown = self.text.chars().skip(skip).take(LONGEST);
+        let shown = self.text.chars().skip(skip).take(MAX_SHOWN_CHARS);
         // Tabs have no fixed width, and control characters must not reach a terminal.
         let shown: String = shown
             .map(|c| if c.is_control() { ' ' } else { c })
@@ -69,7 +69,7 @@ impl fmt::Display for Location {
         let number = self.line;
         let margin = " ".repeat(number.to_string().len());
         let indent = " ".repeat(self.column - 1 - skip);
-        let carets = "^".repeat(self.width.min(LONGEST));
+        let carets = "^".repeat(self.width.min(MAX_SHOWN_CHARS));
         write!(
             f,
             "  {number} | {}\n  {margin} | {indent}{carets}",

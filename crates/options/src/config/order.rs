@@ -19,21 +19,24 @@ impl<'a> NodeNames<'a> {
         names
     }
 
+    /// Adds the names of a node and of the nodes that are written inside of it.
     fn collect(&mut self, object: &'a Object) {
-        self.defines.extend(object.get("node-name").and_then(text));
+        self.defines
+            .extend(object.get("node-name").and_then(as_name));
         // The keys of the node below.
         for child in ["file", "image"] {
             match object.get(child) {
                 Some(Value::Object(inside)) => self.collect(inside),
-                other => self.refers_to.extend(other.and_then(text)),
+                other => self.refers_to.extend(other.and_then(as_name)),
             }
         }
     }
 }
 
-fn text(value: &Value) -> Option<&str> {
+/// The name that a value is, if it is one.
+fn as_name(value: &Value) -> Option<&str> {
     match value {
-        Value::Text(text) | Value::String(text) => Some(text),
+        Value::Text(as_name) | Value::String(as_name) => Some(as_name),
         _ => None,
     }
 }
@@ -45,7 +48,7 @@ pub(super) fn defined_names(object: &Object) -> Vec<&str> {
 
 /// The indices of `nodes`, sorted so that each comes after those that it refers to, and else unchanged. Also the indices of nodes
 /// that refer to each other in a circle, or to a node of a circle.
-pub(super) fn sorted(nodes: &[&Object]) -> (Vec<usize>, Vec<usize>) {
+pub(super) fn sort_by_references(nodes: &[&Object]) -> (Vec<usize>, Vec<usize>) {
     let names: Vec<NodeNames> = nodes.iter().map(|node| NodeNames::of(node)).collect();
     // Nodes of each name that are not sorted yet, and the nodes that wait for them.
     let mut unsorted: HashMap<&str, (usize, Vec<usize>)> = HashMap::new();
@@ -62,17 +65,17 @@ pub(super) fn sorted(nodes: &[&Object]) -> (Vec<usize>, Vec<usize>) {
             }
         }
     }
-    let free = (0..nodes.len()).filter(|node| waits_for[*node] == 0);
-    let mut ready: BinaryHeap<Reverse<usize>> = free.map(Reverse).collect();
+    let independent = (0..nodes.len()).filter(|node| waits_for[*node] == 0);
+    let mut ready: BinaryHeap<Reverse<usize>> = independent.map(Reverse).collect();
     let mut sorted = Vec::with_capacity(nodes.len());
     while let Some(Reverse(node)) = ready.pop() {
         sorted.push(node);
         for name in &names[node].defines {
-            let Some((left, waiting)) = unsorted.get_mut(name) else {
+            let Some((unsorted_count, waiting)) = unsorted.get_mut(name) else {
                 continue;
             };
-            *left -= 1;
-            if *left > 0 {
+            *unsorted_count -= 1;
+            if *unsorted_count > 0 {
                 continue;
             }
             for waiting in waiting.drain(..) {
@@ -83,9 +86,9 @@ pub(super) fn sorted(nodes: &[&Object]) -> (Vec<usize>, Vec<usize>) {
             }
         }
     }
-    let left = (0..nodes.len()).filter(|node| waits_for[*node] > 0);
-    let left = left.collect();
-    (sorted, left)
+    let in_circle = (0..nodes.len()).filter(|node| waits_for[*node] > 0);
+    let in_circle = in_circle.collect();
+    (sorted, in_circle)
 }
 
 #[cfg(test)]
@@ -100,7 +103,7 @@ mod tests {
             object
         };
         let nodes: Vec<Object> = nodes.iter().map(node).collect();
-        sorted(&nodes.iter().collect::<Vec<_>>())
+        sort_by_references(&nodes.iter().collect::<Vec<_>>())
     }
 
     #[test]

@@ -60,24 +60,24 @@ struct ReadError {
 }
 
 /// All directives in the order in which they are created, and the address of metrics.
-type Run = (Vec<Directive>, Option<MetricsAddr>);
+type DirectivesAndMetrics = (Vec<Directive>, Option<MetricsAddr>);
 
 /// Most problems that are searched for in one table. For each the table is read again.
-const MOST_PER_TABLE: usize = 100;
+const MAX_PROBLEMS_PER_TABLE: usize = 100;
 
 /// Reads the file and the options; returns what to run, or all problems. `metrics` replaces that of the file.
 pub(super) fn read_all(
     text: &str,
     options: Vec<RawDirective>,
     metrics: Option<MetricsAddr>,
-) -> Result<Run, Vec<Finding>> {
+) -> Result<DirectivesAndMetrics, Vec<Finding>> {
     let Document {
         mut sections,
         metrics: metrics_of_file,
         errors,
-    } = document::read(text);
+    } = document::parse_document(text);
     let metrics = metrics.or(metrics_of_file);
-    let mut found: Vec<ReadError> = errors.into_iter().map(ReadError::from).collect();
+    let mut problems: Vec<ReadError> = errors.into_iter().map(ReadError::from).collect();
     let replaced: BTreeSet<(DirectiveKind, &str)> = options
         .iter()
         .filter_map(|option| Some((option.kind, option.name()?)))
@@ -91,52 +91,55 @@ pub(super) fn read_all(
         // It is the first socket, so there is no conflict yet.
         let _ = names.add_metrics_socket(addr);
     }
-    let entries = sort_entries(entries, &mut names, &mut found);
+    let entries = sort_entries(entries, &mut names, &mut problems);
     let mut directives = Vec::with_capacity(entries.len());
     for entry in &entries {
-        directives.extend(read(entry, &mut names, &mut found));
+        directives.extend(read_entry(entry, &mut names, &mut problems));
     }
-    if found.is_empty() {
+    if problems.is_empty() {
         return Ok((directives, metrics));
     }
-    found.sort_by_key(|found| found.at.as_ref().map_or(usize::MAX, |at| at.start));
+    problems.sort_by_key(|problem| problem.at.as_ref().map_or(usize::MAX, |at| at.start));
     let lines = Lines::of(text);
-    let finding = |found: ReadError| Finding {
-        place: found.at.map(|at| lines.location(&at)),
-        message: found.message,
+    let finding = |problem: ReadError| Finding {
+        place: problem.at.map(|at| lines.location(&at)),
+        message: problem.message,
     };
-    Err(found.into_iter().map(finding).collect())
+    Err(problems.into_iter().map(finding).collect())
 }
 
 /// Sorts entries by their references. Nodes of a circle are left out.
 fn sort_entries(
     mut entries: Vec<Entry>,
     names: &mut Names,
-    found: &mut Vec<ReadError>,
+    problems: &mut Vec<ReadError>,
 ) -> Vec<Entry> {
     entries.sort_by_key(Entry::kind);
     let is_node = |entry: &Entry| entry.kind() == DirectiveKind::Blockdev;
-    let first = entries.partition_point(|entry| entry.kind() < DirectiveKind::Blockdev);
-    let number = entries[first..].iter().take_while(|e| is_node(e)).count();
-    let nodes: Vec<&Object> = entries[first..first + number]
+    let first_node = entries.partition_point(|entry| entry.kind() < DirectiveKind::Blockdev);
+    let node_count = entries[first_node..]
+        .iter()
+        .take_while(|e| is_node(e))
+        .count();
+    let nodes: Vec<&Object> = entries[first_node..first_node + node_count]
         .iter()
         .map(Entry::object)
         .collect();
-    let (sorted, circle) = order::sorted(&nodes);
+    let (sorted, circle) = order::sort_by_references(&nodes);
     for node in circle {
-        let entry = &entries[first + node];
+        let entry = &entries[first_node + node];
         let children = ["file", "image"];
         let mut children = children
             .into_iter()
             .filter(|child| entry.object().get(child).is_some());
         let child = children.next().unwrap_or("file");
         let reason = format!("nodes are below each other in a circle: '{child}' leads back here");
-        report(entry, &Problem::Conflict { reason }, Some(child), found);
+        report_problem(entry, &Problem::Conflict { reason }, Some(child), problems);
         assume_names_defined(entry, names);
     }
     let mut rank = vec![None; entries.len()];
     for (position, node) in sorted.into_iter().enumerate() {
-        rank[first + node] = Some(first + position);
+        rank[first_node + node] = Some(first_node + position);
     }
     let mut ranked: Vec<(usize, Entry)> = Vec::with_capacity(entries.len());
     for (index, entry) in entries.into_iter().enumerate() {
@@ -151,25 +154,29 @@ fn sort_entries(
 }
 
 /// Reads one entry, and reports all its problems.
-fn read(entry: &Entry, names: &mut Names, found: &mut Vec<ReadError>) -> Option<Directive> {
+fn read_entry(
+    entry: &Entry,
+    names: &mut Names,
+    problems: &mut Vec<ReadError>,
+) -> Option<Directive> {
     let mut object = entry.object().clone();
     let begin = names.checkpoint();
     // Missing objects are assumed to be defined once they are reported, for this entry only.
-    let mut assumed = begin;
+    let mut with_assumed_names = begin;
     let mut reported: Vec<String> = Vec::new();
     let mut placeholders: Vec<String> = Vec::new();
-    while reported.len() < MOST_PER_TABLE {
+    while reported.len() < MAX_PROBLEMS_PER_TABLE {
         let problem = match entry.kind().read(object.clone(), names) {
             Ok(directive) if reported.is_empty() => return Some(directive),
             Ok(_) => break,
             Err(problem) => problem,
         };
-        names.roll_back(assumed);
+        names.roll_back(with_assumed_names);
         let key = offending_key(&problem, entry);
-        let follows =
+        let is_consequence =
             key.is_some_and(|key| reported.iter().any(|reported| is_within(key, reported)));
-        if !follows {
-            report(entry, &problem, key, found);
+        if !is_consequence {
+            report_problem(entry, &problem, key, problems);
         }
         let Some(key) = key else {
             break;
@@ -177,7 +184,7 @@ fn read(entry: &Entry, names: &mut Names, found: &mut Vec<ReadError>) -> Option<
         let changed = match &problem {
             Problem::NotDefined { kind, name, .. } => {
                 let is_new = names.assume_defined(kind, name);
-                assumed = names.checkpoint();
+                with_assumed_names = names.checkpoint();
                 is_new
             }
             Problem::Missing { .. } if placeholders.iter().any(|known| known == key) => false,
@@ -185,7 +192,7 @@ fn read(entry: &Entry, names: &mut Names, found: &mut Vec<ReadError>) -> Option<
                 placeholders.push(key.to_owned());
                 insert_placeholder(&mut object, key)
             }
-            _ => remove(&mut object, key),
+            _ => remove_key(&mut object, key),
         };
         // Without a change the same problem would be found again.
         if !changed {
@@ -221,9 +228,9 @@ fn offending_key<'p>(problem: &'p Problem, entry: &Entry) -> Option<&'p str> {
     let Entry::File(section) = entry else {
         return None;
     };
-    let named = problem.offending_keys();
-    let has = named.iter().find(|key| section.has(key));
-    has.or(named.first()).copied()
+    let problem_keys = problem.offending_keys();
+    let key_in_file = problem_keys.iter().find(|key| section.has(key));
+    key_in_file.or(problem_keys.first()).copied()
 }
 
 /// Whether `key` is `group` or in it.
@@ -234,7 +241,7 @@ fn is_within(key: &str, group: &str) -> bool {
 
 /// Removes a key. For a member of a list the whole list is removed, since the other members would be renumbered. The name in the
 /// header is not removed.
-fn remove(object: &mut Object, path: &str) -> bool {
+fn remove_key(object: &mut Object, path: &str) -> bool {
     let position = object.entries.iter().position(|(key, _)| key == path);
     if let Some(position) = position {
         object.entries.remove(position);
@@ -244,8 +251,8 @@ fn remove(object: &mut Object, path: &str) -> bool {
         return false;
     };
     match object.get_mut(group) {
-        Some(Value::Object(inside)) => remove(inside, rest),
-        Some(Value::List(_)) => remove(object, group),
+        Some(Value::Object(inside)) => remove_key(inside, rest),
+        Some(Value::List(_)) => remove_key(object, group),
         _ => false,
     }
 }
@@ -268,11 +275,12 @@ fn assume_names_defined(entry: &Entry, names: &mut Names) {
     }
 }
 
-fn report(
+/// Adds a problem to those found: with its location if it is in the file, else with the name of the option.
+fn report_problem(
     entry: &Entry,
     problem: &Problem,
     offending_key: Option<&str>,
-    found: &mut Vec<ReadError>,
+    problems: &mut Vec<ReadError>,
 ) {
     let message = match problem {
         Problem::NotDefined {
@@ -280,10 +288,10 @@ fn report(
             kind,
             name,
             known,
-        } => not_defined(key, kind, name, known),
+        } => not_defined_message(key, kind, name, known),
         other => other.to_string(),
     };
-    found.push(match entry {
+    problems.push(match entry {
         Entry::File(_) => ReadError {
             at: entry.location(problem, offending_key),
             message,
@@ -295,7 +303,7 @@ fn report(
     });
 }
 
-fn not_defined(key: &str, kind: &str, name: &str, known: &[String]) -> String {
+fn not_defined_message(key: &str, kind: &str, name: &str, known: &[String]) -> String {
     let question = match suggest::closest(name, known.iter().map(String::as_str)) {
         Some(known) => format!("; did you mean '{known}'?"),
         None => ".".to_owned(),

@@ -5,11 +5,12 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{CommandFactory, Parser, ValueEnum};
 
 use super::device::{self, DeviceArgs};
-use super::disks::{check_serials, disk};
+use super::disks::{check_serials, parse_disk};
 use super::paths;
 use super::values::{
-    Cpus, batch, block_size, cpus, disk_size, events, nanoseconds, percent, queue_size, queues,
-    serial, switch,
+    Cpus, parse_batch_size, parse_block_size, parse_cpus, parse_disk_size, parse_event_count,
+    parse_nanoseconds, parse_percent, parse_queue_count, parse_queue_size, parse_serial,
+    parse_switch,
 };
 use crate::{
     AioMode, ConfigFile, Confinement, DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX,
@@ -51,7 +52,7 @@ struct Args {
     ///
     /// Bytes, or with a suffix B, K, M, G, T, P, E (powers of 1024), such as 1.5G; a multiple of
     /// 512. An existing file keeps its size.
-    #[arg(long, value_name = "SIZE", value_parser = disk_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_disk_size)]
     size: Option<u64>,
 
     /// Unix socket to listen on [default: the file name of the first DISK with .sock after it, here]
@@ -69,18 +70,18 @@ struct Args {
     /// Serve metrics for Prometheus at this address: unix:PATH, tcp:IP:PORT or fd:FD
     ///
     /// HTTP, at /metrics, in the format of OpenMetrics. Any process that can connect can read them.
-    #[arg(long, value_name = "ADDRESS", value_parser = MetricsAddr::parse)]
+    #[arg(long, value_name = "ADDRESS", value_parser = MetricsAddr::parse_argument)]
     metrics: Option<MetricsAddr>,
 
     /// Drop files, system calls and privileges that are not needed
     ///
     /// on: with --monitor, which may add disks, any file can be opened; else only DISK and the files of other options.
     /// strict: no other files in any case. off: no restrictions.
-    #[arg(long, value_name = "on|off|strict", value_parser = Sandbox::parse, default_value = "on")]
+    #[arg(long, value_name = "on|off|strict", value_parser = Sandbox::parse_argument, default_value = "on")]
     sandbox: Sandbox,
 
     /// Become this user, by name or number, before anything is opened; only root can
-    #[arg(long, value_name = "USER", value_parser = confinement::user)]
+    #[arg(long, value_name = "USER", value_parser = confinement::parse_user)]
     user: Option<String>,
 
     /// Also log connections and queues; twice: everything
@@ -109,22 +110,22 @@ struct Args {
     /// Serial number of the disk, at most 20 characters of ASCII; of several disks, once for each
     ///
     /// The default of a SCSI disk is derived from its path, so that it has the same name in the guest after a restart.
-    #[arg(long, value_name = "TEXT", value_parser = serial, help_heading = "What the guest sees")]
+    #[arg(long, value_name = "TEXT", value_parser = parse_serial, help_heading = "What the guest sees")]
     serial: Vec<String>,
 
     /// Smallest unit of a request, a power of two from 512 to 32768 [default: 512, or what DISK requires]
-    #[arg(long, value_name = "BYTES", value_parser = block_size, help_heading = "What the guest sees")]
+    #[arg(long, value_name = "BYTES", value_parser = parse_block_size, help_heading = "What the guest sees")]
     logical_block_size: Option<u32>,
 
     /// Most queues a VMM may ask for, 1 to 256; unused ones cost nothing [default: 64]
     ///
     /// A VMM asks for one per processor of the guest and gives up when there are fewer. With virtio-scsi the queues for
     /// control and events come on top, and 254 are the most.
-    #[arg(long, value_name = "N", value_parser = queues, help_heading = "What the guest sees")]
+    #[arg(long, value_name = "N", value_parser = parse_queue_count, help_heading = "What the guest sees")]
     num_queues: Option<u16>,
 
     /// Most entries per queue, a power of two from 2 to 1024 [default: 1024]
-    #[arg(long, value_name = "N", value_parser = queue_size, help_heading = "What the guest sees")]
+    #[arg(long, value_name = "N", value_parser = parse_queue_size, help_heading = "What the guest sees")]
     queue_size: Option<u16>,
 
     /// Free the space that the guest discards, or ignore discards
@@ -138,7 +139,7 @@ struct Args {
         long,
         value_name = "on|off",
         action = clap::ArgAction::Set,
-        value_parser = switch,
+        value_parser = parse_switch,
         default_value = "on",
         help_heading = "Storage"
     )]
@@ -160,33 +161,33 @@ struct Args {
     locking: LockingArg,
 
     /// Threads that the queues are spread over, at most one per queue
-    #[arg(long, value_name = "N", value_parser = queues, default_value_t = 1, help_heading = "Performance")]
+    #[arg(long, value_name = "N", value_parser = parse_queue_count, default_value_t = 1, help_heading = "Performance")]
     iothreads: u16,
 
     /// CPUs that the threads may run on, such as 0-3,8; once for each thread, or once for all
     ///
     /// Worker threads, which execute blocking system calls, are not bound.
-    #[arg(long, value_name = "CPUS", value_parser = cpus, help_heading = "Performance")]
+    #[arg(long, value_name = "CPUS", value_parser = parse_cpus, help_heading = "Performance")]
     cpu_affinity: Vec<Cpus>,
 
     /// Longest busy-polling before a thread blocks, in nanoseconds; 0 = never poll
-    #[arg(long, value_name = "NS", value_parser = nanoseconds, default_value_t = DEFAULT_POLL_MAX_NS, help_heading = "Performance")]
+    #[arg(long, value_name = "NS", value_parser = parse_nanoseconds, default_value_t = DEFAULT_POLL_MAX_NS, help_heading = "Performance")]
     poll_max_ns: u64,
 
     /// Share of a CPU that polling may use per thread, 0 to 100 percent
-    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value_t = DEFAULT_POLL_CPU_MAX, help_heading = "Performance")]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, default_value_t = DEFAULT_POLL_CPU_MAX, help_heading = "Performance")]
     poll_cpu_max: u32,
 
     /// Most requests submitted to the kernel in one call; 0 = automatic
-    #[arg(long, value_name = "N", value_parser = batch, default_value_t = 0, help_heading = "Performance")]
+    #[arg(long, value_name = "N", value_parser = parse_batch_size, default_value_t = 0, help_heading = "Performance")]
     aio_max_batch: u32,
 
     /// Most requests in flight per thread, 1 to 65536; all programs of a host share fs.aio-max-nr
-    #[arg(long, value_name = "N", value_parser = events, default_value_t = DEFAULT_AIO_MAX_EVENTS, help_heading = "Performance")]
+    #[arg(long, value_name = "N", value_parser = parse_event_count, default_value_t = DEFAULT_AIO_MAX_EVENTS, help_heading = "Performance")]
     aio_max_events: u32,
 
     /// Merge adjacent requests of one batch (virtio-blk only) [default: on]
-    #[arg(long, value_name = "on|off", action = clap::ArgAction::Set, value_parser = switch, help_heading = "Performance")]
+    #[arg(long, value_name = "on|off", action = clap::ArgAction::Set, value_parser = parse_switch, help_heading = "Performance")]
     request_merging: Option<bool>,
 
     /// Offer packed queues; the VMM must ask for them too (QEMU: packed=on)
@@ -231,7 +232,7 @@ enum LogFormatArg {
 }
 
 impl LogFormatArg {
-    fn read(self) -> LogFormat {
+    fn to_log_format(self) -> LogFormat {
         match self {
             Self::Text => LogFormat::Text,
             Self::Json => LogFormat::Json,
@@ -248,7 +249,7 @@ enum DeviceArg {
 }
 
 impl DeviceArg {
-    fn read(self) -> ServeDevice {
+    fn to_device(self) -> ServeDevice {
         match self {
             Self::VirtioBlk => ServeDevice::VirtioBlk,
             Self::VirtioScsi => ServeDevice::VirtioScsi,
@@ -280,7 +281,7 @@ enum LockingArg {
 
 /// The grammar of the command. With --config, only options of the process are allowed.
 pub(crate) fn grammar() -> clap::Command {
-    const WITH_CONFIG: [&str; 8] = [
+    const PROCESS_OPTIONS: [&str; 8] = [
         "config",
         "pidfile",
         "metrics",
@@ -292,10 +293,10 @@ pub(crate) fn grammar() -> clap::Command {
     ];
     let command = Args::command();
     let ids = command.get_arguments().map(|arg| arg.get_id().clone());
-    let of_disks: Vec<clap::Id> = ids
-        .filter(|id| !WITH_CONFIG.contains(&id.as_str()))
+    let disk_options: Vec<clap::Id> = ids
+        .filter(|id| !PROCESS_OPTIONS.contains(&id.as_str()))
         .collect();
-    command.mut_arg("config", |config| config.conflicts_with_all(of_disks))
+    command.mut_arg("config", |config| config.conflicts_with_all(disk_options))
 }
 
 /// Parses the arguments of `serve`.
@@ -307,7 +308,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
     if let Some(path) = args.config {
         return Ok(Invocation::ConfigFile(ConfigFile {
             log_level: Some(log_level(args.quiet, args.verbose)),
-            log_format: args.log_format.map(LogFormatArg::read),
+            log_format: args.log_format.map(LogFormatArg::to_log_format),
             pidfile: args.pidfile,
             metrics: args.metrics,
             confinement: Confinement {
@@ -322,6 +323,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
         .map_err(|reason| Problem::Conflict { reason }.in_option("serve"))
 }
 
+/// The log level of `--quiet`, or of the number of `--verbose`.
 fn log_level(quiet: bool, verbose: u8) -> LogLevel {
     match (quiet, verbose) {
         (true, _) => LogLevel::Error,
@@ -331,20 +333,21 @@ fn log_level(quiet: bool, verbose: u8) -> LogLevel {
     }
 }
 
+/// Checks options against each other, and fills in defaults.
 fn validate(args: Args) -> Result<Serve, String> {
-    let disks: Vec<Disk> = args.disk.iter().map(disk).collect::<Result<_, _>>()?;
-    let device = args.device.read();
-    let given = DeviceArgs {
+    let disks: Vec<Disk> = args.disk.iter().map(parse_disk).collect::<Result<_, _>>()?;
+    let device = args.device.to_device();
+    let device_args = DeviceArgs {
         num_queues: args.num_queues,
         queue_size: args.queue_size,
         packed: args.packed,
         request_merging: args.request_merging,
         iothreads: args.iothreads,
     };
-    device::check(device, disks.len(), &given)?;
+    device::check_device_options(device, disks.len(), &device_args)?;
     check_serials(&args.serial, disks.len())?;
-    let creates = disks.iter().any(|disk| *disk != Disk::NullCo);
-    if args.size.is_some() && args.read_only && creates {
+    let has_files = disks.iter().any(|disk| *disk != Disk::NullCo);
+    if args.size.is_some() && args.read_only && has_files {
         return Err(
             "--size creates a disk, and --read-only would leave it empty; remove one of them"
                 .to_owned(),
@@ -364,7 +367,7 @@ fn validate(args: Args) -> Result<Serve, String> {
                 .to_owned(),
         );
     }
-    let cpu_affinity = cpu_affinity(args.cpu_affinity, args.iothreads.into())?;
+    let cpu_affinity = affinity_of_each_thread(args.cpu_affinity, args.iothreads.into())?;
     let serve = Serve {
         disks,
         device,
@@ -407,22 +410,22 @@ fn validate(args: Args) -> Result<Serve, String> {
             user: args.user,
         },
         log_level: log_level(args.quiet, args.verbose),
-        log_format: args.log_format.map(LogFormatArg::read),
+        log_format: args.log_format.map(LogFormatArg::to_log_format),
     };
-    paths::check(&serve)?;
+    paths::check_paths(&serve)?;
     Ok(serve)
 }
 
 /// The set of CPUs of each thread.
-fn cpu_affinity(given: Vec<Cpus>, iothreads: usize) -> Result<Vec<Vec<u16>>, String> {
+fn affinity_of_each_thread(given: Vec<Cpus>, iothreads: usize) -> Result<Vec<Vec<u16>>, String> {
     let mut sets: Vec<Vec<u16>> = given.into_iter().map(|Cpus(cpus)| cpus).collect();
     match sets.len() {
         0 => {}
         1 => sets.resize(iothreads, sets[0].clone()),
-        number if number == iothreads => {}
-        number => {
+        count if count == iothreads => {}
+        count => {
             return Err(format!(
-                "--cpu-affinity is given {number} times for {iothreads} threads (--iothreads); give it once for all, or once for each"
+                "--cpu-affinity is given {count} times for {iothreads} threads (--iothreads); give it once for all, or once for each"
             ));
         }
     }

@@ -49,10 +49,14 @@ pub(super) struct DeviceArgs {
 }
 
 /// Checks that the device supports the number of disks and the options.
-pub(super) fn check(device: ServeDevice, disks: usize, args: &DeviceArgs) -> Result<(), String> {
-    check_disks(device, disks)?;
+pub(super) fn check_device_options(
+    device: ServeDevice,
+    disk_count: usize,
+    args: &DeviceArgs,
+) -> Result<(), String> {
+    check_disk_count(device, disk_count)?;
     let name = device.name();
-    let unknown: &[(&str, bool)] = match device {
+    let unsupported: &[(&str, bool)] = match device {
         ServeDevice::VirtioBlk => &[],
         ServeDevice::VirtioScsi => &[("--request-merging", args.request_merging.is_some())],
         ServeDevice::Lsi53c895a => &[
@@ -62,7 +66,7 @@ pub(super) fn check(device: ServeDevice, disks: usize, args: &DeviceArgs) -> Res
             ("--packed", args.packed),
         ],
     };
-    if let Some((option, _)) = unknown.iter().find(|(_, is_given)| *is_given) {
+    if let Some((option, _)) = unsupported.iter().find(|(_, is_given)| *is_given) {
         let why = match *option {
             "--request-merging" => "only virtio-blk merges requests",
             _ => "it has no virtqueues",
@@ -89,7 +93,8 @@ pub(super) fn check(device: ServeDevice, disks: usize, args: &DeviceArgs) -> Res
     }
 }
 
-fn check_disks(device: ServeDevice, disks: usize) -> Result<(), String> {
+/// Checks that the device can have this many disks.
+fn check_disk_count(device: ServeDevice, disk_count: usize) -> Result<(), String> {
     let (most, instead) = match device {
         ServeDevice::VirtioBlk => (
             1,
@@ -105,7 +110,7 @@ fn check_disks(device: ServeDevice, disks: usize) -> Result<(), String> {
             "serve the others on another --socket, or use --device virtio-scsi, which has 256",
         ),
     };
-    if disks <= most {
+    if disk_count <= most {
         return Ok(());
     }
     let name = device.name();
@@ -114,5 +119,7 @@ fn check_disks(device: ServeDevice, disks: usize) -> Result<(), String> {
         ServeDevice::VirtioScsi => format!("has at most {most} disks"),
         ServeDevice::Lsi53c895a => format!("has targets for {most} disks"),
     };
-    Err(format!("{name} {has}, and {disks} are given: {instead}"))
+    Err(format!(
+        "{name} {has}, and {disk_count} are given: {instead}"
+    ))
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::Disk;
 
 /// Parses DISK.
-pub(super) fn disk(word: &OsString) -> Result<Disk, String> {
+pub(super) fn parse_disk(word: &OsString) -> Result<Disk, String> {
     match word.as_bytes() {
         b"null-co:" | b"null-co://" => Ok(Disk::NullCo),
         b"" => Err("DISK is empty: expected a path or null-co:".to_owned()),
@@ -24,10 +24,10 @@ pub(super) fn disk(word: &OsString) -> Result<Disk, String> {
 }
 
 /// Checks that each disk has a serial number of its own, or that none is given.
-pub(super) fn check_serials(serials: &[String], disks: usize) -> Result<(), String> {
-    if !serials.is_empty() && serials.len() != disks {
+pub(super) fn check_serials(serials: &[String], disk_count: usize) -> Result<(), String> {
+    if !serials.is_empty() && serials.len() != disk_count {
         return Err(format!(
-            "--serial is given {} times for {disks} disks; give it once for each, in their order, or not at all",
+            "--serial is given {} times for {disk_count} disks; give it once for each, in their order, or not at all",
             serials.len()
         ));
     }

@@ -4,8 +4,8 @@ use std::{os::unix::ffi::OsStrExt, path::Path};
 
 use crate::{Disk, MetricsAddr, Serve, SocketAddr, paths::normalize, socket};
 
-/// Checks the paths.
-pub(super) fn check(serve: &Serve) -> Result<(), String> {
+/// Checks that paths of sockets are not too long, and that no two options name the same path.
+pub(super) fn check_paths(serve: &Serve) -> Result<(), String> {
     let socket = serve.socket_path();
     check_socket("--socket", &socket)?;
     if let Some(monitor) = &serve.monitor {
@@ -38,6 +38,7 @@ pub(super) fn check(serve: &Serve) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks that the kernel accepts the path of a socket.
 fn check_socket(option: &str, path: &Path) -> Result<(), String> {
     if socket::is_socket_path(path.as_os_str().as_bytes()) {
         return Ok(());

@@ -5,20 +5,22 @@ use crate::{
     size::{self, NumberError},
 };
 
-fn read(
+/// Reads a number with `parse` and checks its range.
+fn parse_in_range(
     text: &str,
     min: u64,
     max: u64,
-    read: fn(&str) -> Result<u64, NumberError>,
+    parse: fn(&str) -> Result<u64, NumberError>,
 ) -> Result<u64, String> {
-    match read(text) {
+    match parse(text) {
         Ok(number) if (min..=max).contains(&number) => Ok(number),
         Err(NumberError::Malformed) => Err("not a number".to_owned()),
         _ => Err(format!("must be from {min} to {max}")),
     }
 }
 
-pub(super) fn disk_size(text: &str) -> Result<u64, String> {
+/// Reads `--size`, which the largest file offset of the kernel limits.
+pub(super) fn parse_disk_size(text: &str) -> Result<u64, String> {
     const EXPECTED: &str = "expected a size above 0, a multiple of 512, such as 4096, 512M or 1.5G";
     let bytes = size::parse_size(text).map_err(|_| EXPECTED.to_owned())?;
     let fits = bytes > 0 && bytes.is_multiple_of(512) && i64::try_from(bytes).is_ok();
@@ -29,55 +31,56 @@ pub(super) fn disk_size(text: &str) -> Result<u64, String> {
     }
 }
 
-fn integer<T: TryFrom<u64>>(text: &str, min: u64, max: u64) -> Result<T, String> {
-    let number = read(text, min, max, size::parse_integer)?;
+/// Reads a whole number in a range.
+fn parse_integer<T: TryFrom<u64>>(text: &str, min: u64, max: u64) -> Result<T, String> {
+    let number = parse_in_range(text, min, max, size::parse_integer)?;
     T::try_from(number).map_err(|_| format!("must be from {min} to {max}"))
 }
 
-pub(super) fn queues(text: &str) -> Result<u16, String> {
-    integer(text, 1, MAX_QUEUES.into())
+pub(super) fn parse_queue_count(text: &str) -> Result<u16, String> {
+    parse_integer(text, 1, MAX_QUEUES.into())
 }
 
-pub(super) fn batch(text: &str) -> Result<u32, String> {
-    integer(text, 0, u32::MAX.into())
+pub(super) fn parse_batch_size(text: &str) -> Result<u32, String> {
+    parse_integer(text, 0, u32::MAX.into())
 }
 
-pub(super) fn events(text: &str) -> Result<u32, String> {
-    integer(text, 1, MAX_AIO_EVENTS.into())
+pub(super) fn parse_event_count(text: &str) -> Result<u32, String> {
+    parse_integer(text, 1, MAX_AIO_EVENTS.into())
 }
 
 /// A set of CPUs. `clap` would take a list of numbers for several values.
 #[derive(Clone)]
 pub(super) struct Cpus(pub(super) Vec<u16>);
 
-pub(super) fn cpus(text: &str) -> Result<Cpus, String> {
+pub(super) fn parse_cpus(text: &str) -> Result<Cpus, String> {
     let cpus = cpus::parse_cpu_set(text).map(Cpus);
     cpus.ok_or_else(|| format!("expected {}", cpus::CPUS_EXPECTED))
 }
 
-pub(super) fn percent(text: &str) -> Result<u32, String> {
-    integer(text, 0, 100)
+pub(super) fn parse_percent(text: &str) -> Result<u32, String> {
+    parse_integer(text, 0, 100)
 }
 
-pub(super) fn nanoseconds(text: &str) -> Result<u64, String> {
-    integer(text, 0, i64::MAX.unsigned_abs())
+pub(super) fn parse_nanoseconds(text: &str) -> Result<u64, String> {
+    parse_integer(text, 0, i64::MAX.unsigned_abs())
 }
 
-pub(super) fn queue_size(text: &str) -> Result<u16, String> {
+pub(super) fn parse_queue_size(text: &str) -> Result<u16, String> {
     let entries = size::parse_integer(text)
         .ok()
         .and_then(limits::check_queue_size);
     entries.ok_or_else(|| format!("expected {}", limits::QUEUE_SIZE_EXPECTED))
 }
 
-pub(super) fn block_size(text: &str) -> Result<u32, String> {
+pub(super) fn parse_block_size(text: &str) -> Result<u32, String> {
     let bytes = size::parse_size(text)
         .ok()
         .and_then(limits::check_block_size);
     bytes.ok_or_else(|| format!("expected {}", limits::BLOCK_SIZE_EXPECTED))
 }
 
-pub(super) fn serial(text: &str) -> Result<String, String> {
+pub(super) fn parse_serial(text: &str) -> Result<String, String> {
     if limits::is_label(text, MAX_SERIAL_BYTES) {
         Ok(text.to_owned())
     } else {
@@ -88,6 +91,6 @@ pub(super) fn serial(text: &str) -> Result<String, String> {
     }
 }
 
-pub(super) fn switch(text: &str) -> Result<bool, String> {
+pub(super) fn parse_switch(text: &str) -> Result<bool, String> {
     form::parse_switch(text).ok_or_else(|| format!("expected {}", form::SWITCH_EXPECTED))
 }
