@@ -135,13 +135,14 @@ pub fn drivers() -> Vec<(&'static str, &'static [Key])> {
     drivers.map(|(name, which)| (*name, which.keys())).collect()
 }
 
-/// Keys of exports, of all types.
+/// Keys of exports of all types, each once: the QMP schema has one object type for all exports, with all of them as members.
 #[must_use]
-pub fn export_keys() -> Vec<Key> {
-    let groups = reference::KEYS.iter();
-    let of_exports = groups.filter(|group| group.option == "export");
+pub fn keys_of_all_export_types() -> Vec<Key> {
+    let export_groups = reference::KEYS
+        .iter()
+        .filter(|group| group.option == "export");
     let mut keys: Vec<Key> = Vec::new();
-    for key in of_exports.flat_map(|group| group.keys) {
+    for key in export_groups.flat_map(|group| group.keys) {
         if !keys.iter().any(|known| known.name == key.name) {
             keys.push(*key);
         }
@@ -151,9 +152,9 @@ pub fn export_keys() -> Vec<Key> {
 
 /// Keys of exports of one type; empty if there is no such type.
 #[must_use]
-pub fn export_keys_of(r#type: &str) -> Vec<Key> {
-    let found = export::TYPES.iter().find(|(name, _)| *name == r#type);
-    let tables = found.map_or(&[][..], |(_, found)| found.keys);
+pub fn keys_of_export_type(r#type: &str) -> Vec<Key> {
+    let export_type = export::TYPES.iter().find(|(name, _)| *name == r#type);
+    let tables = export_type.map_or(&[][..], |(_, export_type)| export_type.keys);
     tables.concat()
 }
 

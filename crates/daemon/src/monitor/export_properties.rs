@@ -31,7 +31,7 @@ pub(super) fn classes() -> impl Iterator<Item = Class> {
 
 /// The class of exports of a type.
 fn class_of_type(r#type: &'static str) -> Class {
-    let keys = runtime::export_keys_of(r#type);
+    let keys = runtime::keys_of_export_type(r#type);
     let has_luns = keys.iter().any(|key| key.name == "luns");
     // On an export with LUNs these are options of each LUN.
     let lun_keys: Vec<_> = runtime::lun_keys().iter().map(|key| key.name).collect();

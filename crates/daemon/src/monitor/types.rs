@@ -36,7 +36,7 @@ pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     definitions.push(("BlkdebugInjectErrorOptions", TypeDefinition::Object(object)));
     let object = builder.object_of_keys(runtime::iothread_keys());
     definitions.push(("ObjectOptions", TypeDefinition::Object(object)));
-    let object = builder.object_of_keys(&runtime::export_keys());
+    let object = builder.object_of_keys(&runtime::keys_of_all_export_types());
     definitions.push(("BlockExportOptions", TypeDefinition::Object(object)));
 
     let drivers = runtime::drivers();
