@@ -60,9 +60,9 @@ pub fn command_line(bytes: &[u8]) {
             live
         };
         for result in [
-            live().object(text).map(|_| ()),
-            live().blockdev(text).map(|_| ()),
-            live().export(text).map(|_| ()),
+            live().read_object(text).map(|_| ()),
+            live().read_blockdev(text).map(|_| ()),
+            live().read_export(text).map(|_| ()),
         ] {
             if let Err(problem) = result {
                 check_text(&problem.to_string());

@@ -44,29 +44,29 @@ impl RunningObjects {
     ///
     /// # Errors
     /// The first problem of the options.
-    pub fn object(mut self, json: &str) -> Result<ObjectOptions, Problem> {
+    pub fn read_object(mut self, json: &str) -> Result<ObjectOptions, Problem> {
         object::parse(json::parse(json)?, &mut self.names)
     }
 
-    /// Changes the options of an iothread: keys that are not given keep their values.
+    /// The `old` options of an iothread with the changes in `json`: keys that are not given keep their values.
     ///
     /// # Errors
     /// The first problem of the options.
-    pub fn iothread(now: &IothreadOptions, json: &str) -> Result<IothreadOptions, Problem> {
-        object::read_iothread(json::parse(json)?, Some(now))
+    pub fn change_iothread(old: &IothreadOptions, json: &str) -> Result<IothreadOptions, Problem> {
+        object::read_iothread(json::parse(json)?, Some(old))
     }
 
-    /// Changes the options of a vhost-user-blk export that only this type has.
+    /// The `old` options that only a vhost-user-blk export has, with the changes in `json`.
     ///
     /// # Errors
     /// The first problem of the options.
-    pub fn vhost_user_blk(
-        now: &VhostUserBlkOptions,
+    pub fn change_vhost_user_blk(
+        old: &VhostUserBlkOptions,
         json: &str,
     ) -> Result<VhostUserBlkOptions, Problem> {
         let keys = [VhostUserBlkOptions::KEYS];
         let mut fields = Fields::new(json::parse(json)?, "", &keys, &[])?;
-        let read = VhostUserBlkOptions::read(&mut fields, Some(now))?;
+        let read = VhostUserBlkOptions::read(&mut fields, Some(old))?;
         fields.check_all_taken();
         Ok(read)
     }
@@ -75,7 +75,7 @@ impl RunningObjects {
     ///
     /// # Errors
     /// The first problem of the options.
-    pub fn blockdev(mut self, json: &str) -> Result<BlockdevOptions, Problem> {
+    pub fn read_blockdev(mut self, json: &str) -> Result<BlockdevOptions, Problem> {
         blockdev::parse(json::parse(json)?, &mut self.names)
     }
 
@@ -83,7 +83,7 @@ impl RunningObjects {
     ///
     /// # Errors
     /// The first problem of the options.
-    pub fn blkdebug(json: &str) -> Result<BlkdebugOptions, Problem> {
+    pub fn read_blkdebug(json: &str) -> Result<BlkdebugOptions, Problem> {
         let mut fields = Fields::new(json::parse(json)?, "", &[blockdev::BlkdebugKeys::KEYS], &[])?;
         let injected = blockdev::read_blkdebug(&mut fields)?;
         fields.check_all_taken();
@@ -94,7 +94,7 @@ impl RunningObjects {
     ///
     /// # Errors
     /// The first problem of the options.
-    pub fn export(mut self, json: &str) -> Result<ExportOptions, Problem> {
+    pub fn read_export(mut self, json: &str) -> Result<ExportOptions, Problem> {
         export::parse(json::parse(json)?, &mut self.names)
     }
 }
@@ -104,7 +104,7 @@ impl RunningObjects {
     ///
     /// # Errors
     /// The first problem of the options.
-    pub fn lun(
+    pub fn read_lun(
         self,
         json: &str,
         writable: bool,
@@ -130,7 +130,7 @@ pub fn node_keys() -> &'static [Key] {
 
 /// The drivers, each with the keys that only it has.
 #[must_use]
-pub fn drivers() -> Vec<(&'static str, &'static [Key])> {
+pub fn drivers_with_keys() -> Vec<(&'static str, &'static [Key])> {
     let drivers = blockdev::DRIVERS.iter();
     drivers.map(|(name, which)| (*name, which.keys())).collect()
 }

@@ -48,7 +48,7 @@ fn set_rules(control: &mut Control, arguments: &Arguments) -> Result<Value, Erro
     }
     let mut options = arguments.clone();
     options.remove("node-name");
-    let rules = RunningObjects::blkdebug(&Value::Object(options).to_string());
+    let rules = RunningObjects::read_blkdebug(&Value::Object(options).to_string());
     *injected = rules.map_err(|problem| from_problem(&problem))?;
     faults.release_and_set_rules(Some(faults::fault_rules(injected)));
     Ok(json!({}))

@@ -56,8 +56,8 @@ impl HasProperties for Export {
         let ExportKind::VhostUserBlk(kind) = &mut self.options.kind else {
             unreachable!("no property of another kind can be changed");
         };
-        *kind =
-            RunningObjects::vhost_user_blk(kind, json).map_err(|problem| from_problem(&problem))?;
+        *kind = RunningObjects::change_vhost_user_blk(kind, json)
+            .map_err(|problem| from_problem(&problem))?;
         let limits = merge_limits(kind);
         for disk in &self.disks {
             if let GuestDevice::Blk(device) = &disk.guest_device {

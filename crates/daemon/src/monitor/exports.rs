@@ -127,7 +127,7 @@ pub(super) fn events() -> Vec<Event> {
 /// `block-export-add`: starts an export.
 fn add_export(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let json = Value::Object(arguments.clone()).to_string();
-    let options = existing_objects(&control.objects)?.export(&json);
+    let options = existing_objects(&control.objects)?.read_export(&json);
     let options = options.map_err(|problem| from_problem(&problem))?;
     let started = export::start(&options, &mut control.objects);
     started.map_err(|failure| from_failure(&failure))?;

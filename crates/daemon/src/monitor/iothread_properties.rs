@@ -35,12 +35,14 @@ impl HasProperties for Iothread {
 
     fn change_options(&mut self, json: &str) -> Result<(), Error> {
         let new =
-            RunningObjects::iothread(&self.options, json).map_err(|problem| match problem {
-                Problem::Conflict { reason } => Error::generic(format!(
-                    "bad thread-pool-min/thread-pool-max values: {reason}"
-                )),
-                problem => from_problem(&problem),
-            })?;
+            RunningObjects::change_iothread(&self.options, json).map_err(
+                |problem| match problem {
+                    Problem::Conflict { reason } => Error::generic(format!(
+                        "bad thread-pool-min/thread-pool-max values: {reason}"
+                    )),
+                    problem => from_problem(&problem),
+                },
+            )?;
         self.apply(new).map_err(|failure| from_failure(&failure))
     }
 }

@@ -198,7 +198,7 @@ fn plan_add_lun(
     let mut lun_options = arguments.clone();
     lun_options.remove("id");
     let json = Value::Object(lun_options).to_string();
-    let lun = existing_objects(&control.objects)?.lun(&json, export.writable, &export.luns);
+    let lun = existing_objects(&control.objects)?.read_lun(&json, export.writable, &export.luns);
     let lun = lun.map_err(|problem| from_problem(&problem))?;
     Ok((export, lun))
 }

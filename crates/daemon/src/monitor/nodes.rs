@@ -142,7 +142,7 @@ fn add_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
 /// Validates the options of a new node, and plans how to open it.
 fn plan_add_node(objects: &Objects, arguments: &Arguments) -> Result<OpenPlan, Error> {
     let json = Value::Object(arguments.clone()).to_string();
-    let options = existing_objects(objects)?.blockdev(&json);
+    let options = existing_objects(objects)?.read_blockdev(&json);
     let options = options.map_err(|problem| from_problem(&problem))?;
     OpenPlan::new(&options, objects).map_err(|failure| from_failure(&failure))
 }

@@ -80,7 +80,7 @@ pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
 /// `object-add`: creates an iothread, which is the only type of objects.
 fn add_object(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let json = Value::Object(arguments.clone()).to_string();
-    let options = existing_objects(&control.objects)?.object(&json);
+    let options = existing_objects(&control.objects)?.read_object(&json);
     let ObjectOptions::Iothread(options) = options.map_err(|problem| from_problem(&problem))?;
     let added = control.objects.add_iothread(&options);
     added.map_err(|failure| from_failure(&failure))?;

@@ -76,7 +76,7 @@ fn plan_reopen(control: &mut Control, arguments: &Arguments) -> Result<ReopenPla
             let text = format!("Failed to find node with node-name='{name}'");
             return Err(Error::generic(text));
         }
-        let options = existing_objects_except(objects, name)?.blockdev(&node.to_string());
+        let options = existing_objects_except(objects, name)?.read_blockdev(&node.to_string());
         wanted.push(options.map_err(|problem| from_problem(&problem))?);
     }
     reopen::plan(&mut control.objects, &wanted).map_err(|failure| from_failure(&failure))

@@ -39,7 +39,7 @@ pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let object = builder.object_of_keys(&runtime::keys_of_all_export_types());
     definitions.push(("BlockExportOptions", TypeDefinition::Object(object)));
 
-    let drivers = runtime::drivers();
+    let drivers = runtime::drivers_with_keys();
     let names = drivers.iter().map(|(name, _)| *name).collect();
     definitions.push(("driver", TypeDefinition::Enum(names)));
     let mut options = builder.object_of_keys(runtime::node_keys());
