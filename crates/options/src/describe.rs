@@ -11,9 +11,9 @@ use crate::{
     tree::{Object, Value},
 };
 
-/// The reason why an object cannot be described.
+/// The reason why the options of an object cannot be written as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum DescribeError {
+pub enum ToJsonError {
     /// A path that is not UTF-8.
     #[error(transparent)]
     Path(#[from] NonUtf8Path),
@@ -27,7 +27,7 @@ impl IothreadOptions {
     ///
     /// # Errors
     /// Never for an iothread.
-    pub fn describe(&self) -> Result<serde_json::Value, DescribeError> {
+    pub fn to_json(&self) -> Result<serde_json::Value, ToJsonError> {
         let mut object = Object::default();
         object.set_dotted_key("qom-type", string_value("iothread"));
         self.write(&mut object)?;
@@ -41,17 +41,18 @@ impl BlockdevOptions {
     ///
     /// # Errors
     /// A path that is not UTF-8; a node with faults.
-    pub fn describe<'a>(
+    pub fn to_json<'a>(
         &'a self,
         current: &dyn Fn(&str) -> Option<&'a BlockdevOptions>,
-    ) -> Result<serde_json::Value, DescribeError> {
-        Ok(self.object(current)?.into())
+    ) -> Result<serde_json::Value, ToJsonError> {
+        Ok(self.to_object(current)?.into())
     }
 
-    fn object<'a>(
+    /// These options as a tree, which `to_json` converts.
+    fn to_object<'a>(
         &'a self,
         current: &dyn Fn(&str) -> Option<&'a BlockdevOptions>,
-    ) -> Result<Object, DescribeError> {
+    ) -> Result<Object, ToJsonError> {
         let mut object = Object::default();
         object.set_dotted_key("driver", string_value(self.driver.name()));
         object.set_dotted_key("node-name", string_value(&self.node_name));
@@ -65,13 +66,13 @@ impl BlockdevOptions {
                     NodeRef::Name(name) => string_value(name),
                     NodeRef::Inline(node) => {
                         let node = current(&node.node_name).unwrap_or(node);
-                        Value::Object(node.object(current)?)
+                        Value::Object(node.to_object(current)?)
                     }
                 };
                 object.set_dotted_key("file", below);
             }
             Driver::Blkdebug { .. } => {
-                return Err(DescribeError::Faults(self.node_name.clone()));
+                return Err(ToJsonError::Faults(self.node_name.clone()));
             }
         }
         Ok(object)
@@ -83,7 +84,7 @@ impl ExportOptions {
     ///
     /// # Errors
     /// A path that is not UTF-8.
-    pub fn describe(&self) -> Result<serde_json::Value, DescribeError> {
+    pub fn to_json(&self) -> Result<serde_json::Value, ToJsonError> {
         let mut object = Object::default();
         object.set_dotted_key("type", string_value(self.kind.name()));
         object.set_dotted_key("id", string_value(&self.id));
@@ -113,7 +114,7 @@ impl ExportOptions {
 
 /// Writes the disks of a controller, if it has any.
 fn write_luns(luns: &[LunOptions], to: &mut Object) -> Result<(), NonUtf8Path> {
-    let describe = |lun: &LunOptions| {
+    let lun_value = |lun: &LunOptions| {
         let mut object = Object::default();
         object.set_dotted_key("node-name", string_value(&lun.node_name));
         object.set_dotted_key("target", Value::Number(lun.target.to_string()));
@@ -122,7 +123,7 @@ fn write_luns(luns: &[LunOptions], to: &mut Object) -> Result<(), NonUtf8Path> {
         lun.device.write(&mut object)?;
         Ok(Value::Object(object))
     };
-    let luns: Vec<Value> = luns.iter().map(describe).collect::<Result<_, _>>()?;
+    let luns: Vec<Value> = luns.iter().map(lun_value).collect::<Result<_, _>>()?;
     if !luns.is_empty() {
         to.set_dotted_key("luns", Value::List(luns));
     }
@@ -161,7 +162,7 @@ impl ChardevOptions {
     ///
     /// # Errors
     /// A path that is not UTF-8.
-    pub fn describe(&self) -> Result<serde_json::Value, DescribeError> {
+    pub fn to_json(&self) -> Result<serde_json::Value, ToJsonError> {
         let mut object = Object::default();
         object.set_dotted_key("backend", string_value("socket"));
         self.settings.write(&mut object)?;
@@ -179,7 +180,7 @@ impl MonitorOptions {
     ///
     /// # Errors
     /// None for a monitor.
-    pub fn describe(&self) -> Result<serde_json::Value, DescribeError> {
+    pub fn to_json(&self) -> Result<serde_json::Value, ToJsonError> {
         let mut object = Object::default();
         self.write(&mut object)?;
         Ok(object.into())

@@ -59,7 +59,7 @@ pub use config::{ConfigError, ConfigFile, Finding, Location};
 pub use confinement::{Confinement, Sandbox};
 pub use cpus::MAX_CPUS;
 pub use daemon::Daemon;
-pub use describe::DescribeError;
+pub use describe::ToJsonError;
 pub use directive::Directive;
 pub use error::{Problem, UsageError};
 pub use export::{

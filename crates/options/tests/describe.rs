@@ -24,11 +24,11 @@ fn read(option: &str, text: &str) -> Result<Directive, String> {
 fn describe(directive: &Directive) -> Value {
     let none = |_: &str| None::<&BlockdevOptions>;
     let described = match directive {
-        Directive::Object(ObjectOptions::Iothread(options)) => options.describe(),
-        Directive::Blockdev(options) => options.describe(&none),
-        Directive::Export(options) => options.describe(),
-        Directive::Chardev(options) => options.describe(),
-        Directive::Monitor(options) => options.describe(),
+        Directive::Object(ObjectOptions::Iothread(options)) => options.to_json(),
+        Directive::Blockdev(options) => options.to_json(&none),
+        Directive::Export(options) => options.to_json(),
+        Directive::Chardev(options) => options.to_json(),
+        Directive::Monitor(options) => options.to_json(),
     };
     described.expect("every path is text")
 }
@@ -163,7 +163,7 @@ fn a_node_written_inside_another_is_described_with_its_present_options() {
         panic!("right");
     };
     let current = |name: &str| (name == "f").then_some(&now);
-    let description = node.describe(&current).expect("text");
+    let description = node.to_json(&current).expect("text");
     assert_eq!(description["file"]["aio"], "threads");
     assert_eq!(description["file"]["filename"], "/f");
 }
@@ -175,7 +175,7 @@ fn a_node_with_faults_is_not_described() {
         panic!("right");
     };
     let error = node
-        .describe(&|_| None)
+        .to_json(&|_| None)
         .expect_err("its faults are no option");
     assert!(error.to_string().contains("restart instead"), "{error}");
 }

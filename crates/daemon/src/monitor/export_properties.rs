@@ -48,7 +48,7 @@ impl HasProperties for Export {
     }
 
     fn options_to_json(&self) -> Result<Value, Error> {
-        let described = self.options.describe();
+        let described = self.options.to_json();
         described.map_err(|error| Error::generic(error.to_string()))
     }
 

@@ -89,7 +89,7 @@ fn add_object(control: &mut Control, arguments: &Arguments) -> Result<Value, Err
 
 /// `IOThreadInfo` of an iothread: its options and statistics.
 fn iothread_info(iothread: &Iothread) -> Value {
-    let mut info = iothread.options.describe().unwrap_or_default();
+    let mut info = iothread.options.to_json().unwrap_or_default();
     if let Some(members) = info.as_object_mut() {
         members.shift_remove("qom-type");
     }

@@ -1,6 +1,6 @@
 //! Description of the running daemon as command-line options in JSON, with all changes that were made since it started.
 
-use options::{ChardevOptions, DescribeError, MonitorOptions};
+use options::{ChardevOptions, MonitorOptions, ToJsonError};
 use serde_json::Value;
 
 use crate::state::objects::Objects;
@@ -10,28 +10,28 @@ pub(crate) fn describe_options(
     objects: &Objects,
     chardevs: &[&ChardevOptions],
     monitors: &[MonitorOptions],
-) -> Result<Vec<String>, DescribeError> {
+) -> Result<Vec<String>, ToJsonError> {
     let mut arguments = Vec::new();
     let mut add_argument =
         |option: &str, json: Value| arguments.extend([option.to_owned(), json.to_string()]);
     for iothread in &objects.iothreads {
-        add_argument("--object", iothread.options.describe()?);
+        add_argument("--object", iothread.options.to_json()?);
     }
     let current_options = |name: &str| objects.find_node(name).map(|open| &open.options);
     for open in objects.nodes.iter().filter(|open| open.parent.is_none()) {
-        add_argument("--blockdev", open.options.describe(&current_options)?);
+        add_argument("--blockdev", open.options.to_json(&current_options)?);
     }
     for export in &objects.exports {
-        add_argument("--export", export.options.describe()?);
+        add_argument("--export", export.options.to_json()?);
     }
     for chardev in chardevs {
         // With wait=on, the client that it waited for has connected already.
         let mut chardev = (*chardev).clone();
         chardev.settings.wait = chardev.settings.server.then_some(false);
-        add_argument("--chardev", chardev.describe()?);
+        add_argument("--chardev", chardev.to_json()?);
     }
     for monitor in monitors {
-        add_argument("--monitor", monitor.describe()?);
+        add_argument("--monitor", monitor.to_json()?);
     }
     Ok(arguments)
 }
