@@ -65,7 +65,7 @@ impl Summary {
                     };
                     table.rows.push(vec![
                         json!(options.settings.id),
-                        json!(options.waits()),
+                        json!(options.waits_for_client()),
                         json!(socket_text(&options.addr)),
                     ]);
                 }

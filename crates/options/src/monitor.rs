@@ -50,7 +50,7 @@ settings! {
 impl ChardevOptions {
     /// Whether to wait for the first client before going on.
     #[must_use]
-    pub fn waits(&self) -> bool {
+    pub fn waits_for_client(&self) -> bool {
         self.settings.server && self.settings.wait.unwrap_or(true)
     }
 }

@@ -46,7 +46,7 @@ fn a_chardev_listens_or_connects_and_waits_by_default() {
             ..
         } = &chardev.settings;
         assert_eq!((&**id, *listens, users), ("c", server, &None), "{text}");
-        assert_eq!(chardev.waits(), wait, "{text}");
+        assert_eq!(chardev.waits_for_client(), wait, "{text}");
     }
 }
 

@@ -171,7 +171,7 @@ fn listen_and_wait(
     stop_fd: BorrowedFd<'_>,
 ) -> Result<Endpoint, BoxError> {
     listener.socket().set_nonblocking(true)?;
-    let first_client = match options.waits() {
+    let first_client = match options.waits_for_client() {
         true => accept_first_client(&listener, stop_fd)?,
         false => None,
     };
