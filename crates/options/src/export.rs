@@ -125,7 +125,7 @@ impl ExportOptions {
 
     /// Whether it exports this node.
     #[must_use]
-    pub fn shows(&self, node: &str) -> bool {
+    pub fn exports_node(&self, node: &str) -> bool {
         self.node_names().contains(&node)
     }
 }

@@ -119,7 +119,7 @@ impl Objects {
         if let Some(export) = self
             .exports
             .iter()
-            .find(|export| export.options.shows(name))
+            .find(|export| export.options.exports_node(name))
         {
             let export = &export.options.id;
             return Err(format!("Node '{name}' is in use by export '{export}'").into());

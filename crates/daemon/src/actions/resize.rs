@@ -143,7 +143,7 @@ fn check_none_drains(objects: &Objects, resize: &Resize) -> Result<(), BoxError>
     let names = resize.node_names();
     let draining = objects.exports.iter().find(|export| {
         matches!(export.state, ExportState::Draining(_))
-            && names.iter().any(|name| export.options.shows(name))
+            && names.iter().any(|name| export.options.exports_node(name))
     });
     match draining {
         None => Ok(()),

@@ -232,7 +232,7 @@ impl Objects {
                 let above = above.node.name();
                 return Err(format!("Block device {name} is in use by node '{above}'").into());
             }
-            let shows_node = |export: &&Export| export.options.shows(name);
+            let shows_node = |export: &&Export| export.options.exports_node(name);
             if let Some(export) = self.exports.iter().find(shows_node) {
                 let export = &export.options.id;
                 return Err(format!("Node {name} is in use by export '{export}'").into());
