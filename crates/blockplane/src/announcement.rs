@@ -67,7 +67,7 @@ fn describe_disks(options: &Serve, is_new: &[bool], socket: &str) -> String {
         ServeDevice::Lsi53c895a => format!("an LSI 53C895A on {socket}"),
     };
     for (number, disk) in (0..).zip(disks) {
-        let (target, lun) = options.device.place(number);
+        let (target, lun) = options.device.target_and_lun(number);
         // Writing to a string cannot fail.
         let _ = write!(text, "\n  target {target}, LUN {lun}: {disk}");
     }

@@ -203,7 +203,7 @@ fn export_kind(options: &Serve, node_names: &[String]) -> ExportKind {
 fn lun_options(options: &Serve, node_names: &[String]) -> Vec<LunOptions> {
     let disks = (0..).zip(node_names.iter().zip(&options.disks));
     let lun_of_disk = |(number, (node_name, disk)): (u16, (&String, &Disk))| {
-        let (target, lun) = options.device.place(number);
+        let (target, lun) = options.device.target_and_lun(number);
         let given_serial = options.serials.get(usize::from(number)).cloned();
         LunOptions {
             node_name: node_name.clone(),

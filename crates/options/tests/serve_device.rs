@@ -44,11 +44,11 @@ fn disks_keep_their_order_and_the_first_names_the_socket() {
 fn virtio_scsi_numbers_luns_and_lsi53c895a_numbers_targets() {
     let scsi = ServeDevice::VirtioScsi;
     assert_eq!(
-        [0, 1, 255].map(|disk| scsi.place(disk)),
+        [0, 1, 255].map(|disk| scsi.target_and_lun(disk)),
         [(0, 0), (0, 1), (0, 255)]
     );
     let lsi = ServeDevice::Lsi53c895a;
-    let places = [0, 6, 7, 14].map(|disk| lsi.place(disk));
+    let places = [0, 6, 7, 14].map(|disk| lsi.target_and_lun(disk));
     assert_eq!(places, [(0, 0), (6, 0), (8, 0), (15, 0)]);
 }
 

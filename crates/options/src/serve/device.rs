@@ -29,7 +29,7 @@ impl ServeDevice {
     /// Target and logical unit of the disk with this number. `virtio-scsi` has all disks at target 0, where firmware and guests
     /// look first; behind the adapter each disk is a target, as on a cable.
     #[must_use]
-    pub fn place(self, disk: u16) -> (u16, u16) {
+    pub fn target_and_lun(self, disk: u16) -> (u16, u16) {
         match self {
             ServeDevice::VirtioBlk => (0, 0),
             ServeDevice::VirtioScsi => (0, disk),
