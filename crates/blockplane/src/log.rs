@@ -26,7 +26,7 @@ const FORMAT_VARIABLE: &str = "BLOCKPLANE_LOG_FORMAT";
 pub(crate) fn read_level_variable() -> Result<LogLevel, BoxError> {
     Ok(read_variable(
         LEVEL_VARIABLE,
-        LogLevel::named,
+        LogLevel::from_name,
         "error (with warnings; also warn), info, debug or trace",
     )?
     .unwrap_or(LogLevel::Error))
@@ -34,7 +34,7 @@ pub(crate) fn read_level_variable() -> Result<LogLevel, BoxError> {
 
 /// Reads the log format from its environment variable.
 pub(crate) fn read_format_variable() -> Result<LogFormat, BoxError> {
-    Ok(read_variable(FORMAT_VARIABLE, LogFormat::named, "text or json")?.unwrap_or_default())
+    Ok(read_variable(FORMAT_VARIABLE, LogFormat::from_name, "text or json")?.unwrap_or_default())
 }
 
 /// Reads an environment variable, if it is set, with `parse`. `expected` says in an error what its value can be.

@@ -17,7 +17,7 @@ impl LogLevel {
     /// The level of this name: `error`, `info`, `debug` or `trace`, in upper or lower case. `warn` and `warning` are the same as
     /// `error`, which includes warnings.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         match name.to_ascii_lowercase().as_str() {
             "error" | "warn" | "warning" => Some(Self::Error),
             "info" => Some(Self::Info),
@@ -41,7 +41,7 @@ pub enum LogFormat {
 impl LogFormat {
     /// The format of this name: `text` or `json`.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "text" => Some(Self::Text),
             "json" => Some(Self::Json),

@@ -395,7 +395,7 @@ fn log_levels_have_standard_names() {
         ("debug", LogLevel::Debug),
         ("trace", LogLevel::Trace),
     ] {
-        assert_eq!(LogLevel::named(name), Some(level), "{name}");
+        assert_eq!(LogLevel::from_name(name), Some(level), "{name}");
     }
-    assert_eq!(LogLevel::named("loud"), None);
+    assert_eq!(LogLevel::from_name("loud"), None);
 }
