@@ -73,7 +73,7 @@ pub fn command_line(bytes: &[u8]) {
 
 /// A configuration file.
 pub fn configuration(bytes: &[u8]) {
-    let error = match ConfigError::check_utf8("disks.toml".as_ref(), bytes.to_vec()) {
+    let error = match ConfigError::decode_utf8("disks.toml".as_ref(), bytes.to_vec()) {
         Ok(text) => {
             let read = ConfigFile::new("disks.toml").parse(&text);
             assert_eq!(read, ConfigFile::new("disks.toml").parse(&text));

@@ -21,7 +21,7 @@ pub(crate) fn run(options: &Check) -> Result<ExitCode, BoxError> {
     let bytes = config_file::read(&options.path)?;
     let path = config_file::display_path(&options.path);
     let outcome =
-        ConfigError::check_utf8(path, bytes).and_then(|text| ConfigFile::new(path).parse(&text));
+        ConfigError::decode_utf8(path, bytes).and_then(|text| ConfigFile::new(path).parse(&text));
     let mut hints = Vec::new();
     if let Ok(daemon) = &outcome {
         hint_at_unused(&daemon.directives, &mut hints);

@@ -22,7 +22,7 @@ pub(crate) fn run(
     let requested_level = options.log_level;
     let bytes = read(&options.path)?;
     let path = display_path(&options.path).to_owned();
-    let text = ConfigError::check_utf8(&path, bytes)?;
+    let text = ConfigError::decode_utf8(&path, bytes)?;
     let options = options.with_path(&path).parse(&text)?;
     let Some(level) = requested_level else {
         log::start(log::read_level_variable()?, format);

@@ -89,11 +89,11 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// The text of a file.
+    /// The text of a configuration file, from its bytes.
     ///
     /// # Errors
-    /// It is not UTF-8.
-    pub fn check_utf8(path: &Path, bytes: Vec<u8>) -> Result<String, Self> {
+    /// The first byte that is not UTF-8, with its location.
+    pub fn decode_utf8(path: &Path, bytes: Vec<u8>) -> Result<String, Self> {
         String::from_utf8(bytes).map_err(|error| {
             let at = error.utf8_error().valid_up_to();
             let byte = error.as_bytes()[at];

@@ -557,13 +557,13 @@ fn a_table_with_many_errors_is_read_in_bounded_time() {
 #[test]
 fn a_file_that_is_not_utf_8_is_refused_with_the_location() {
     let bytes = b"a = 1\nb = \"\xc3\xa4 \xff\"\n".to_vec();
-    let error = ConfigError::check_utf8("f.toml".as_ref(), bytes).unwrap_err();
+    let error = ConfigError::decode_utf8("f.toml".as_ref(), bytes).unwrap_err();
     assert!(
         error.to_string().starts_with(
             "f.toml: one problem\nf.toml:2:8: not UTF-8: the byte 0xff begins no character"
         ),
         "{error}"
     );
-    let right = ConfigError::check_utf8("f.toml".as_ref(), "ä".into()).unwrap();
+    let right = ConfigError::decode_utf8("f.toml".as_ref(), "ä".into()).unwrap();
     assert_eq!(right, "ä");
 }
