@@ -80,10 +80,10 @@ fn to_json(path: &Path, outcome: &Result<Daemon, ConfigError>, hints: &[String])
         }
         Err(error) => {
             let problems = error.findings.iter().map(|finding| {
-                let place = finding.place.as_ref();
+                let location = finding.location.as_ref();
                 json!({
-                    "line": place.map(|place| place.line),
-                    "column": place.map(|place| place.column),
+                    "line": location.map(|location| location.line),
+                    "column": location.map(|location| location.column),
                     "message": finding.message,
                 })
             });

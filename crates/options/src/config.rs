@@ -103,7 +103,7 @@ impl ConfigError {
             Self {
                 path: path.to_owned(),
                 findings: vec![Finding {
-                    place: Some(Lines::of(&text).location(&(at..end))),
+                    location: Some(Lines::of(&text).location(&(at..end))),
                     message: format!(
                         "not UTF-8: the byte {byte:#04x} begins no character; save the file as UTF-8"
                     ),
@@ -117,7 +117,7 @@ impl ConfigError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// Its location in the file; `None`: in an option, which the message names.
-    pub place: Option<Location>,
+    pub location: Option<Location>,
     /// The problem, and what is expected.
     pub message: String,
 }
@@ -131,10 +131,14 @@ impl fmt::Display for ConfigError {
         };
         write!(f, "{path}: {number}{s}")?;
         for finding in &self.findings {
-            match &finding.place {
-                Some(place) => {
-                    let (line, column) = (place.line, place.column);
-                    write!(f, "\n{path}:{line}:{column}: {}\n{place}", finding.message)?;
+            match &finding.location {
+                Some(location) => {
+                    let (line, column) = (location.line, location.column);
+                    write!(
+                        f,
+                        "\n{path}:{line}:{column}: {}\n{location}",
+                        finding.message
+                    )?;
                 }
                 None => write!(f, "\n{}", finding.message)?,
             }

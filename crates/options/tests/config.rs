@@ -23,7 +23,7 @@ fn file(text: &str) -> Daemon {
 fn wrong(text: &str) -> Vec<(usize, usize, String)> {
     let error = with(&[], text).unwrap_err();
     let place = |finding: options::Finding| {
-        let place = finding.place.unwrap();
+        let place = finding.location.unwrap();
         (place.line, place.column, finding.message)
     };
     error.findings.into_iter().map(place).collect()

@@ -102,7 +102,7 @@ pub(super) fn read_all(
     problems.sort_by_key(|problem| problem.at.as_ref().map_or(usize::MAX, |at| at.start));
     let lines = Lines::of(text);
     let finding = |problem: ReadError| Finding {
-        place: problem.at.map(|at| lines.location(&at)),
+        location: problem.at.map(|at| lines.location(&at)),
         message: problem.message,
     };
     Err(problems.into_iter().map(finding).collect())
