@@ -59,7 +59,7 @@ pub(crate) fn program(commands: &[Command]) -> Command {
             Some(short) => arg.short(short),
             None => arg,
         };
-        arg = match option.value {
+        arg = match option.placeholder {
             None => arg.action(clap::ArgAction::SetTrue),
             Some("PATH" | "FILE") => arg.value_hint(ValueHint::FilePath),
             Some(_) => arg.action(clap::ArgAction::Append),

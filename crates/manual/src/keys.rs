@@ -43,8 +43,8 @@ pub(crate) fn values() -> Vec<Candidates> {
         for key in group.keys {
             let pattern = format!("--{} {}", group.option, key.name);
             let is_known = candidates.iter().any(|known| known.pattern == pattern);
-            let words: Vec<String> = key.value.split('|').map(str::to_owned).collect();
-            if !is_known && (key.value == PATH || words.iter().all(|word| is_fixed(word))) {
+            let words: Vec<String> = key.placeholder.split('|').map(str::to_owned).collect();
+            if !is_known && (key.placeholder == PATH || words.iter().all(|word| is_fixed(word))) {
                 candidates.push(Candidates { pattern, words });
             }
         }

@@ -49,7 +49,7 @@ fn overview(program: &Command) -> String {
             .short
             .map_or(String::new(), |short| format!("-{short}, "));
         let value = option
-            .value
+            .placeholder
             .map_or(String::new(), |value| format!(" {value}"));
         page.item(&format!("{short}--{}{value}", option.long), option.help);
     }
@@ -80,7 +80,7 @@ fn overview(program: &Command) -> String {
 
 fn keys(page: &mut Page, group: &KeyGroup) {
     for key in group.keys {
-        page.item(&format!("{}={}", key.name, key.value), key.help);
+        page.item(&format!("{}={}", key.name, key.placeholder), key.help);
     }
 }
 
@@ -123,7 +123,7 @@ fn configuration() -> String {
             _ => name == "id",
         };
         for key in group.keys.iter().filter(|key| !in_header(key.name)) {
-            page.item(&format!("{} = {}", key.name, key.value), key.help);
+            page.item(&format!("{} = {}", key.name, key.placeholder), key.help);
         }
     }
     page.subheading("[metrics]: metrics for Prometheus");

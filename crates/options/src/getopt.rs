@@ -36,20 +36,20 @@ struct OptSpec {
     long: &'static str,
     short: Option<u8>,
     /// Its usage with a value; `None` if it takes none.
-    value: Option<&'static str>,
+    usage: Option<&'static str>,
 }
 
 const fn spec(
     opt: Opt,
     long: &'static str,
     short: Option<u8>,
-    value: Option<&'static str>,
+    usage: Option<&'static str>,
 ) -> OptSpec {
     OptSpec {
         opt,
         long,
         short,
-        value,
+        usage,
     }
 }
 
@@ -132,7 +132,7 @@ impl Opt {
     /// Its usage with its value.
     pub(crate) fn usage(self) -> &'static str {
         let spec = SPECS.iter().find(|spec| spec.opt == self);
-        spec.and_then(|spec| spec.value).unwrap_or_default()
+        spec.and_then(|spec| spec.usage).unwrap_or_default()
     }
 }
 
@@ -194,7 +194,7 @@ impl<I: Iterator<Item = OsString>> Items<I> {
                     .in_option(format!("--{}", String::from_utf8_lossy(name))));
             }
         };
-        match (spec.value, inline) {
+        match (spec.usage, inline) {
             (None, None) => Ok(Item::Option(spec.opt, OsString::new())),
             (None, Some(_)) => Err(Problem::UnexpectedArgument.in_option(spec.opt.name())),
             (Some(_), Some(value)) => {
@@ -219,7 +219,7 @@ impl<I: Iterator<Item = OsString>> Items<I> {
                 Problem::UnknownOption { suggestion }.in_option(format!("-{}", excerpt(&rest)))
             );
         };
-        if spec.value.is_none() {
+        if spec.usage.is_none() {
             return Ok(Item::Option(spec.opt, OsString::new()));
         }
         if self.letters.is_empty() {
@@ -236,7 +236,7 @@ impl<I: Iterator<Item = OsString>> Items<I> {
         match self.args.next() {
             Some(value) => Ok(Item::Option(spec.opt, value)),
             None => {
-                let expected = format!("write {}", spec.value.unwrap_or_default());
+                let expected = format!("write {}", spec.usage.unwrap_or_default());
                 Err(Problem::NoArgument { expected }.in_option(spec.opt.name()))
             }
         }
@@ -279,7 +279,7 @@ pub struct DescribedOption {
     /// Its letter.
     pub short: Option<char>,
     /// Placeholder of its value, if it takes one.
-    pub value: Option<&'static str>,
+    pub placeholder: Option<&'static str>,
     /// Its help.
     pub help: &'static str,
 }
@@ -290,8 +290,8 @@ pub(crate) fn described_options() -> impl Iterator<Item = DescribedOption> {
         Some(DescribedOption {
             long: spec.long,
             short: spec.short.map(char::from),
-            value: spec
-                .value
+            placeholder: spec
+                .usage
                 .and_then(|usage| usage.split_once(' '))
                 .map(|(_, value)| value),
             help: spec.opt.help()?,

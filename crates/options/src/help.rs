@@ -33,7 +33,7 @@ pub(crate) fn top_level() -> String {
         let short = option
             .short
             .map_or(String::new(), |short| format!("-{short}, "));
-        let value = match option.value {
+        let value = match option.placeholder {
             Some(value) if value.contains(',') || value.contains('=') => " …",
             Some(value) => &format!(" {value}"),
             None => "",
@@ -169,7 +169,7 @@ fn push_section(out: &mut String, title: &str, tables: &[&[Key]]) {
     out.push_str(title);
     out.push('\n');
     for key in tables.iter().flat_map(|table| table.iter()) {
-        let left = format!("  {}={}", key.name, key.value);
+        let left = format!("  {}={}", key.name, key.placeholder);
         push_item(out, &left, KEY_COLUMN, key.help);
     }
 }

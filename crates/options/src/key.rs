@@ -11,7 +11,7 @@ pub struct Key {
     /// Dotted name. A nested node (`file` of `raw`) is one key.
     pub name: &'static str,
     /// Placeholder of its value, for the help.
-    pub value: &'static str,
+    pub placeholder: &'static str,
     /// Its purpose, unit and default, for the help.
     pub help: &'static str,
     /// Its type in the QMP schema.
@@ -24,13 +24,13 @@ impl Key {
     /// An optional key. `help` may begin with spaces, as doc comments do.
     pub(crate) const fn new(
         name: &'static str,
-        value: &'static str,
+        placeholder: &'static str,
         help: &'static str,
         r#type: ValueType,
     ) -> Self {
         Key {
             name,
-            value,
+            placeholder,
             help: help.trim_ascii_start(),
             r#type,
             required: false,
@@ -55,7 +55,7 @@ pub enum ValueType {
     Int,
     /// A string.
     Str,
-    /// One of the words in [`Key::value`], where `|` separates them.
+    /// One of the words in [`Key::placeholder`], where `|` separates them.
     Words,
     /// A type that the schema defines by this name.
     Named(&'static str),

@@ -79,11 +79,11 @@ fn every_key_is_read_back_unchanged() {
         assert_read_again(&option_word, &default);
         for key in keys_of(option, kind) {
             // A key with one word has no other value.
-            if NOT_ALONE.contains(&key.name) || is_one_word(key.value) {
+            if NOT_ALONE.contains(&key.name) || is_one_word(key.placeholder) {
                 continue;
             }
             let mut other_than_default = false;
-            for value in VALUES.into_iter().chain(key.value.split('|')) {
+            for value in VALUES.into_iter().chain(key.placeholder.split('|')) {
                 let text = format!("{least},{}={value}", key.name);
                 if let Ok(directive) = read(&option_word, &text) {
                     assert_read_again(&option_word, &directive);

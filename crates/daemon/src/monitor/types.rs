@@ -124,7 +124,7 @@ impl SchemaBuilder {
             ValueType::Words => {
                 self.define(
                     key.name,
-                    TypeDefinition::Enum(key.value.split('|').collect()),
+                    TypeDefinition::Enum(key.placeholder.split('|').collect()),
                 );
                 Type::Named(key.name)
             }
