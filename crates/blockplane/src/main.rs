@@ -57,8 +57,8 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, BoxError> {
                     .cloned(),
             );
             match what {
-                Generate::Man => manual::pages(&folder, &commands, &monitor_protocol())?,
-                Generate::Completions => manual::completions(&folder, &commands)?,
+                Generate::Man => manual::write_pages(&folder, &commands, &monitor_protocol())?,
+                Generate::Completions => manual::write_completions(&folder, &commands)?,
             }
         }
         Invocation::Check(options) => return check::run(&options),

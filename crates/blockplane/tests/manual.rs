@@ -32,15 +32,15 @@ fn pages() -> TempDir {
         ],
         events: vec!["SHUTDOWN guest=boolean".to_owned()],
     };
-    manual::pages(folder.path(), &commands(), &protocol).unwrap();
-    manual::program_pages(folder.path(), &bench::cli::grammar()).unwrap();
+    manual::write_pages(folder.path(), &commands(), &protocol).unwrap();
+    manual::write_program_pages(folder.path(), &bench::cli::grammar()).unwrap();
     folder
 }
 
 fn completions() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    manual::completions(folder.path(), &commands()).unwrap();
-    manual::program_completions(folder.path(), &bench::cli::grammar()).unwrap();
+    manual::write_completions(folder.path(), &commands()).unwrap();
+    manual::write_program_completions(folder.path(), &bench::cli::grammar()).unwrap();
     folder
 }
 

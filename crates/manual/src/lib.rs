@@ -32,7 +32,7 @@ pub struct Protocol {
 ///
 /// # Errors
 /// An error of the operating system, with the path.
-pub fn pages(folder: &Path, commands: &[Command], protocol: &Protocol) -> io::Result<()> {
+pub fn write_pages(folder: &Path, commands: &[Command], protocol: &Protocol) -> io::Result<()> {
     write(folder, pages::all(commands, protocol)?)
 }
 
@@ -40,7 +40,7 @@ pub fn pages(folder: &Path, commands: &[Command], protocol: &Protocol) -> io::Re
 ///
 /// # Errors
 /// An error of the operating system, with the path.
-pub fn completions(folder: &Path, commands: &[Command]) -> io::Result<()> {
+pub fn write_completions(folder: &Path, commands: &[Command]) -> io::Result<()> {
     write(folder, completions::all(commands))
 }
 
@@ -48,7 +48,7 @@ pub fn completions(folder: &Path, commands: &[Command]) -> io::Result<()> {
 ///
 /// # Errors
 /// An error of the operating system, with the path.
-pub fn program_pages(folder: &Path, program: &Command) -> io::Result<()> {
+pub fn write_program_pages(folder: &Path, program: &Command) -> io::Result<()> {
     write(
         folder,
         command_pages::with_subcommands(program, "blockplane(1)")?,
@@ -59,7 +59,7 @@ pub fn program_pages(folder: &Path, program: &Command) -> io::Result<()> {
 ///
 /// # Errors
 /// An error of the operating system, with the path.
-pub fn program_completions(folder: &Path, program: &Command) -> io::Result<()> {
+pub fn write_program_completions(folder: &Path, program: &Command) -> io::Result<()> {
     write(folder, completions::of_program(program))
 }
 

@@ -180,8 +180,8 @@ pub fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
 fn generate(options: &Generate) -> Result<()> {
     let Generate { what, folder } = options;
     let written = match what {
-        Generated::Man => manual::program_pages(folder, &grammar()),
-        Generated::Completions => manual::program_completions(folder, &grammar()),
+        Generated::Man => manual::write_program_pages(folder, &grammar()),
+        Generated::Completions => manual::write_program_completions(folder, &grammar()),
     };
     written.map_err(Error::io("generate"))
 }
