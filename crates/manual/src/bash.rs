@@ -50,20 +50,25 @@ complete -F _blockplane_or_keys -o nosort -o bashdefault -o default blockplane
 
 /// The script of `clap`, followed by ours, which replaces its completion function.
 pub(crate) fn with_keys(script: &str) -> String {
-    format!("{script}{}{FUNCTION}", tables())
+    format!("{script}{}{FUNCTION}", candidate_functions())
 }
 
 /// Shell functions that print candidates: `_blockplane_words OPTION WORD`, `_blockplane_values OPTION KEY`.
-pub(crate) fn tables() -> String {
+pub(crate) fn candidate_functions() -> String {
     let mut out = String::new();
     out.push_str("\n# Inside of an option: kinds (before the first comma) and keys.\n");
-    function(&mut out, "_blockplane_words", &keys::words());
+    push_candidate_function(
+        &mut out,
+        "_blockplane_words",
+        &keys::kind_and_key_candidates(),
+    );
     out.push_str("\n# What the value of a key may be; PATH: a file.\n");
-    function(&mut out, "_blockplane_values", &keys::values());
+    push_candidate_function(&mut out, "_blockplane_values", &keys::value_candidates());
     out
 }
 
-fn function(out: &mut String, name: &str, candidates: &[Candidates]) {
+/// Appends a shell function that prints the words of the first pattern that its arguments match.
+fn push_candidate_function(out: &mut String, name: &str, candidates: &[Candidates]) {
     out.push_str(&format!("{name}() {{\n    case \"$1 $2\" in\n"));
     for Candidates { pattern, words } in candidates {
         let pattern = format!("\"{}\"", pattern.replace('*', "\"*\""));

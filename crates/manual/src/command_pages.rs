@@ -5,30 +5,30 @@ use std::io;
 use clap::{Command, builder::StyledStr};
 use clap_mangen::Man;
 
-use crate::page::{MANUAL, Page, SOURCE, date, readable};
+use crate::page::{MANUAL, Page, SOURCE, adapt_for_terminals, release_date};
 
 /// The heading of the examples in help texts.
 const EXAMPLES: &str = "Examples:\n";
 
 /// The page of a program or command, and those of its subcommands, each with the name of its file.
-pub(crate) fn with_subcommands(
+pub(crate) fn pages_of_program(
     program: &Command,
     see_also: &str,
 ) -> io::Result<Vec<(String, String)>> {
     let mut program = program.clone().disable_help_subcommand(true);
     program.build();
-    let mut pages = vec![page(&program, see_also)?];
+    let mut pages = vec![page_of_command(&program, see_also)?];
     for command in program.get_subcommands() {
-        pages.push(page(command, see_also)?);
+        pages.push(page_of_command(command, see_also)?);
     }
     Ok(pages)
 }
 
 /// The page of a command, with the name of its file. The grammar is built, see [`Command::build`].
-fn page(command: &Command, see_also: &str) -> io::Result<(String, String)> {
-    let after = text(command.get_after_long_help().or(command.get_after_help()));
+fn page_of_command(command: &Command, see_also: &str) -> io::Result<(String, String)> {
+    let after = plain_text(command.get_after_long_help().or(command.get_after_help()));
     let (remarks, examples) = after.split_once(EXAMPLES).unwrap_or((&after, ""));
-    let about = text(command.get_long_about().or(command.get_about()));
+    let about = plain_text(command.get_long_about().or(command.get_about()));
     let usage = command.clone().render_usage().to_string();
     // clap_mangen would put remarks and examples into one paragraph under the heading EXTRA, and options without their
     // values into the synopsis.
@@ -38,20 +38,24 @@ fn page(command: &Command, see_also: &str) -> io::Result<(String, String)> {
         .after_help(None)
         .after_long_help(None)
         .override_usage(usage.trim_start_matches("Usage:").trim().to_owned());
-    let man = Man::new(command).source(SOURCE).date(date()).manual(MANUAL);
+    let man = Man::new(command)
+        .source(SOURCE)
+        .date(release_date())
+        .manual(MANUAL);
     let mut out = Vec::new();
     man.render(&mut out)?;
-    let mut end = Page::default();
+    let mut last_part = Page::default();
     if !examples.is_empty() {
-        end.heading("EXAMPLES");
-        end.verbatim(examples);
+        last_part.heading("EXAMPLES");
+        last_part.verbatim(examples);
     }
-    end.heading("SEE ALSO");
-    end.prose(see_also);
-    let begin = readable(&String::from_utf8_lossy(&out));
-    Ok((man.get_filename(), begin + &end.done()))
+    last_part.heading("SEE ALSO");
+    last_part.prose(see_also);
+    let first_part = adapt_for_terminals(&String::from_utf8_lossy(&out));
+    Ok((man.get_filename(), first_part + &last_part.finish()))
 }
 
-fn text(styled: Option<&StyledStr>) -> String {
+/// A help text without its styles; empty if there is none.
+fn plain_text(styled: Option<&StyledStr>) -> String {
     styled.map(ToString::to_string).unwrap_or_default()
 }

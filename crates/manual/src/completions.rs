@@ -8,10 +8,15 @@ use crate::names::short_name;
 use crate::{bash, fish, zsh};
 
 /// The scripts of blockplane, each with the name of its file.
-pub(crate) fn all(commands: &[Command]) -> Vec<(String, String)> {
+pub(crate) fn blockplane_scripts(commands: &[Command]) -> Vec<(String, String)> {
     let script = |shell: Shell| {
         let mut out = Vec::new();
-        generate(shell, &mut program(commands), "blockplane", &mut out);
+        generate(
+            shell,
+            &mut blockplane_grammar(commands),
+            "blockplane",
+            &mut out,
+        );
         String::from_utf8_lossy(&out).into_owned()
     };
     vec![
@@ -31,7 +36,7 @@ pub(crate) fn all(commands: &[Command]) -> Vec<(String, String)> {
 }
 
 /// The scripts of another program, each with the name of its file.
-pub(crate) fn of_program(program: &Command) -> Vec<(String, String)> {
+pub(crate) fn program_scripts(program: &Command) -> Vec<(String, String)> {
     let name = program.get_name();
     let script = |shell: Shell| {
         let mut out = Vec::new();
@@ -49,7 +54,7 @@ pub(crate) fn of_program(program: &Command) -> Vec<(String, String)> {
 }
 
 /// The whole command line of blockplane as one grammar: options without a command, and commands.
-pub(crate) fn program(commands: &[Command]) -> Command {
+pub(crate) fn blockplane_grammar(commands: &[Command]) -> Command {
     let mut program = Command::new("blockplane").about("disks for virtual machines");
     // clap adds --help, to the commands as well.
     let options = reference::options().into_iter();

@@ -30,22 +30,26 @@ pub(crate) fn with_keys(script: &str, commands: &[Command]) -> String {
     let names = names.join(" ");
     let mut out = script.to_owned();
     out.push_str("\n# Words without a dash.\n");
-    word(&mut out, "help", &names);
+    push_positional(&mut out, "help", &names);
     for command in commands {
         for positional in command.get_positionals() {
             let values = positional.get_possible_values();
             let values: Vec<_> = values.iter().map(|value| value.get_name()).collect();
             if !values.is_empty() {
-                word(&mut out, &short_name(command), &values.join(" "));
+                push_positional(&mut out, &short_name(command), &values.join(" "));
             }
         }
     }
     out.push_str("\n# Inside of an option: kinds (before the first comma) and keys.\n");
-    function(&mut out, "__blockplane_words", &keys::words());
+    push_candidate_function(
+        &mut out,
+        "__blockplane_words",
+        &keys::kind_and_key_candidates(),
+    );
     out.push_str("\n# What the value of a key may be; PATH: a file.\n");
-    function(&mut out, "__blockplane_values", &keys::values());
+    push_candidate_function(&mut out, "__blockplane_values", &keys::value_candidates());
     out.push_str(FUNCTION);
-    for option in keys::options() {
+    for option in keys::options_with_keys() {
         // The condition that `clap` uses for commands fails while the value of an option is completed.
         out.push_str(&format!(
             "complete -c blockplane -n \"not __fish_seen_subcommand_from {names}\" -l {option} -x \
@@ -55,15 +59,16 @@ pub(crate) fn with_keys(script: &str, commands: &[Command]) -> String {
     out
 }
 
-/// Completes the positional argument of a command, which `clap` leaves out, with one of `words`.
-fn word(out: &mut String, command: &str, words: &str) {
+/// Appends the completion of the positional argument of a command, which `clap` leaves out, with one of `words`.
+fn push_positional(out: &mut String, command: &str, words: &str) {
     out.push_str(&format!(
         "complete -c blockplane -n \"__fish_blockplane_using_subcommand {command}; \
          and test (count (commandline -opc)) -eq 2\" -f -a \"{words}\"\n"
     ));
 }
 
-fn function(out: &mut String, name: &str, candidates: &[Candidates]) {
+/// Appends a shell function that prints the words of the first pattern that its argument matches.
+fn push_candidate_function(out: &mut String, name: &str, candidates: &[Candidates]) {
     out.push_str(&format!("function {name}\n    switch \"$argv[1]\"\n"));
     for Candidates { pattern, words } in candidates {
         let words = words.join(" ");

@@ -14,37 +14,37 @@ pub(crate) struct Candidates {
 pub(crate) const PATH: &str = "PATH";
 
 /// The options that take keys.
-pub(crate) fn options() -> impl Iterator<Item = &'static str> {
-    kinds().into_keys()
+pub(crate) fn options_with_keys() -> impl Iterator<Item = &'static str> {
+    kinds_by_option().into_keys()
 }
 
 /// Candidates for the text after the last comma. Patterns match the option, a space and its value; the first match counts.
-pub(crate) fn words() -> Vec<Candidates> {
+pub(crate) fn kind_and_key_candidates() -> Vec<Candidates> {
     let mut candidates = Vec::new();
     let mut add = |pattern: String, words| candidates.push(Candidates { pattern, words });
-    for (option, kinds) in kinds() {
+    for (option, kinds) in kinds_by_option() {
         for kind in &kinds {
-            let keys = keys_of(option, Some(kind));
+            let keys = keys_with_equals(option, Some(kind));
             add(format!("--{option} {kind},*"), keys.clone());
             add(format!("--{option} *={kind},*"), keys);
         }
-        let all = keys_of(option, None);
-        add(format!("--{option} *,*"), all.clone());
+        let all_keys = keys_with_equals(option, None);
+        add(format!("--{option} *,*"), all_keys.clone());
         let first = kinds.iter().map(|kind| format!("{kind},"));
-        add(format!("--{option} *"), first.chain(all).collect());
+        add(format!("--{option} *"), first.chain(all_keys).collect());
     }
     candidates
 }
 
 /// Candidates for the value of a key, or [`PATH`]. Patterns match the option, a space and the key.
-pub(crate) fn values() -> Vec<Candidates> {
+pub(crate) fn value_candidates() -> Vec<Candidates> {
     let mut candidates: Vec<Candidates> = Vec::new();
     for group in KEYS {
         for key in group.keys {
             let pattern = format!("--{} {}", group.option, key.name);
             let is_known = candidates.iter().any(|known| known.pattern == pattern);
             let words: Vec<String> = key.placeholder.split('|').map(str::to_owned).collect();
-            if !is_known && (key.placeholder == PATH || words.iter().all(|word| is_fixed(word))) {
+            if !is_known && (key.placeholder == PATH || words.iter().all(|word| is_literal(word))) {
                 candidates.push(Candidates { pattern, words });
             }
         }
@@ -53,13 +53,13 @@ pub(crate) fn values() -> Vec<Candidates> {
 }
 
 /// Whether it is a literal word, and not a placeholder such as `SIZE`.
-fn is_fixed(word: &str) -> bool {
+fn is_literal(word: &str) -> bool {
     word.chars()
         .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c))
 }
 
 /// The options that take keys, each with its kinds.
-fn kinds() -> BTreeMap<&'static str, Vec<&'static str>> {
+fn kinds_by_option() -> BTreeMap<&'static str, Vec<&'static str>> {
     let mut kinds: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for group in KEYS {
         let known = kinds.entry(group.option).or_default();
@@ -70,13 +70,14 @@ fn kinds() -> BTreeMap<&'static str, Vec<&'static str>> {
     kinds
 }
 
-fn keys_of(option: &str, kind: Option<&str>) -> Vec<String> {
-    let wanted = KEYS.iter().filter(|group| {
+/// The keys of an option, each with `=`: those that a kind takes, or those of all kinds.
+fn keys_with_equals(option: &str, kind: Option<&str>) -> Vec<String> {
+    let groups = KEYS.iter().filter(|group| {
         let kinds = group.kinds;
         group.option == option && kind.is_none_or(|kind| kinds.is_empty() || kinds.contains(&kind))
     });
     let mut keys: Vec<String> = Vec::new();
-    for key in wanted.flat_map(|group| group.keys) {
+    for key in groups.flat_map(|group| group.keys) {
         let key = format!("{}=", key.name);
         if !keys.contains(&key) {
             keys.push(key);

@@ -33,7 +33,7 @@ pub struct Protocol {
 /// # Errors
 /// An error of the operating system, with the path.
 pub fn write_pages(folder: &Path, commands: &[Command], protocol: &Protocol) -> io::Result<()> {
-    write(folder, pages::all(commands, protocol)?)
+    write_files(folder, pages::blockplane_pages(commands, protocol)?)
 }
 
 /// Writes `blockplane.bash`, `_blockplane` (zsh) and `blockplane.fish` into a folder.
@@ -41,7 +41,7 @@ pub fn write_pages(folder: &Path, commands: &[Command], protocol: &Protocol) -> 
 /// # Errors
 /// An error of the operating system, with the path.
 pub fn write_completions(folder: &Path, commands: &[Command]) -> io::Result<()> {
-    write(folder, completions::all(commands))
+    write_files(folder, completions::blockplane_scripts(commands))
 }
 
 /// Writes the pages of a program that this grammar describes completely: `NAME.1` and `NAME-COMMAND.1`.
@@ -49,9 +49,9 @@ pub fn write_completions(folder: &Path, commands: &[Command]) -> io::Result<()> 
 /// # Errors
 /// An error of the operating system, with the path.
 pub fn write_program_pages(folder: &Path, program: &Command) -> io::Result<()> {
-    write(
+    write_files(
         folder,
-        command_pages::with_subcommands(program, "blockplane(1)")?,
+        command_pages::pages_of_program(program, "blockplane(1)")?,
     )
 }
 
@@ -60,10 +60,11 @@ pub fn write_program_pages(folder: &Path, program: &Command) -> io::Result<()> {
 /// # Errors
 /// An error of the operating system, with the path.
 pub fn write_program_completions(folder: &Path, program: &Command) -> io::Result<()> {
-    write(folder, completions::of_program(program))
+    write_files(folder, completions::program_scripts(program))
 }
 
-fn write(folder: &Path, files: Vec<(String, String)>) -> io::Result<()> {
+/// Writes files into a folder, each with its name and text. The folder is created if it does not exist.
+fn write_files(folder: &Path, files: Vec<(String, String)>) -> io::Result<()> {
     let with_path = |path: &Path, error: io::Error| {
         io::Error::new(
             error.kind(),

@@ -15,7 +15,7 @@ impl Page {
     /// A page with this name and section, and a one-line description.
     pub(crate) fn new(name: &str, section: &str, about: &str) -> Self {
         let mut page = Self::default();
-        let title = [name, section, &date(), SOURCE, MANUAL];
+        let title = [name, section, &release_date(), SOURCE, MANUAL];
         page.0.control("TH", title);
         page.heading("NAME");
         page.prose(&format!("{name} - {about}"));
@@ -35,7 +35,7 @@ impl Page {
 
     /// Adds paragraphs, which blank lines separate.
     pub(crate) fn prose(&mut self, text: &str) {
-        self.paragraphs("PP", text);
+        self.push_paragraphs("PP", text);
     }
 
     /// Adds lines as they are: a synopsis, or examples.
@@ -50,10 +50,11 @@ impl Page {
     /// Adds an option or a key with its description.
     pub(crate) fn item(&mut self, term: &str, text: &str) {
         self.0.control("TP", []).text([bold(term)]);
-        self.paragraphs("IP", text);
+        self.push_paragraphs("IP", text);
     }
 
-    fn paragraphs(&mut self, separator: &str, text: &str) {
+    /// Adds the paragraphs of a text; the macro `separator` begins each but the first.
+    fn push_paragraphs(&mut self, separator: &str, text: &str) {
         for line in text.lines() {
             match line.trim() {
                 "" => self.0.control(separator, []),
@@ -63,20 +64,20 @@ impl Page {
     }
 
     /// The text of the page.
-    pub(crate) fn done(self) -> String {
-        readable(&self.0.render())
+    pub(crate) fn finish(self) -> String {
+        adapt_for_terminals(&self.0.render())
     }
 }
 
 /// Prepares the text of a page for terminals of any width and locale: no hyphenation, which would break names of options, no
 /// justified lines, and three dots instead of an ellipsis.
-pub(crate) fn readable(page: &str) -> String {
+pub(crate) fn adapt_for_terminals(page: &str) -> String {
     page.replacen(".SH NAME", ".nh\n.ad l\n.SH NAME", 1)
         .replace('…', "...")
 }
 
 /// The date of this version in the package's changelog, such as `2026-11-21`.
-pub(crate) fn date() -> String {
+pub(crate) fn release_date() -> String {
     const MONTHS: [&str; 12] = [
         "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
     ];

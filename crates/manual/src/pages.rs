@@ -9,22 +9,26 @@ use crate::page::Page;
 use crate::{Protocol, command_pages, completions};
 
 /// All pages, each with the name of its file.
-pub(crate) fn all(commands: &[Command], protocol: &Protocol) -> io::Result<Vec<(String, String)>> {
-    let program = completions::program(commands);
-    let mut pages = command_pages::with_subcommands(&program, "blockplane(1), blockplane.toml(5)")?;
+pub(crate) fn blockplane_pages(
+    commands: &[Command],
+    protocol: &Protocol,
+) -> io::Result<Vec<(String, String)>> {
+    let program = completions::blockplane_grammar(commands);
+    let mut pages = command_pages::pages_of_program(&program, "blockplane(1), blockplane.toml(5)")?;
     // The page of the program itself has more than its grammar.
-    pages[0].1 = overview(&program);
-    pages.push(("blockplane.toml.5".to_owned(), configuration()));
-    pages.push(("blockplane-qmp.7".to_owned(), monitors(protocol)));
+    pages[0].1 = program_page(&program);
+    pages.push(("blockplane.toml.5".to_owned(), configuration_file_page()));
+    pages.push(("blockplane-qmp.7".to_owned(), qmp_page(protocol)));
     Ok(pages)
 }
 
-fn see_also(page: &mut Page, text: &str) {
+fn push_see_also(page: &mut Page, text: &str) {
     page.heading("SEE ALSO");
     page.prose(text);
 }
 
-fn overview(program: &Command) -> String {
+/// `blockplane.1`: commands, options without a command, and their keys.
+fn program_page(program: &Command) -> String {
     let mut page = Page::new("blockplane", "1", "disks for virtual machines");
     page.heading("SYNOPSIS");
     page.verbatim("blockplane COMMAND ...\nblockplane [OPTIONS]");
@@ -55,7 +59,7 @@ fn overview(program: &Command) -> String {
     }
     for group in KEYS {
         page.subheading(&format!("--{}: {}", group.option, group.title));
-        keys(&mut page, group);
+        push_keys(&mut page, group);
     }
     page.heading("ENVIRONMENT");
     page.item(
@@ -74,17 +78,18 @@ fn overview(program: &Command) -> String {
     pages.push("blockplane.toml(5)".to_owned());
     pages.push("blockplane-qmp(7)".to_owned());
     pages.push("qemu-storage-daemon(1)".to_owned());
-    see_also(&mut page, &pages.join(", "));
-    page.done()
+    push_see_also(&mut page, &pages.join(", "));
+    page.finish()
 }
 
-fn keys(page: &mut Page, group: &KeyGroup) {
+/// Adds the keys of a group, each as it is written on the command line.
+fn push_keys(page: &mut Page, group: &KeyGroup) {
     for key in group.keys {
         page.item(&format!("{}={}", key.name, key.placeholder), key.help);
     }
 }
 
-const RULES: &str = "\
+const FILE_RULES: &str = "\
 The file is TOML. A table describes one object and has its name, such as [export.web] for an export called web. The keys are \
 those of the command line, with the same defaults.
 
@@ -95,7 +100,7 @@ An option on the command line replaces the table of an object of the same kind a
 
 blockplane check FILE reports all errors of a file, or shows what it would create.";
 
-const EXAMPLE: &str = "\
+const FILE_EXAMPLE: &str = "\
 [blockdev.disk0]
 driver = \"file\"
 filename = \"/srv/disk0.img\"
@@ -106,23 +111,24 @@ writable = true
 num-queues = 4
 addr = { type = \"unix\", path = \"/run/web.sock\" }";
 
-fn configuration() -> String {
+/// `blockplane.toml.5`: the tables of a configuration file, and their keys.
+fn configuration_file_page() -> String {
     let mut page = Page::new("blockplane.toml", "5", "configuration of blockplane");
     page.heading("SYNOPSIS");
     page.verbatim(
         "blockplane --config FILE\nblockplane serve --config FILE\nblockplane check FILE",
     );
     page.heading("DESCRIPTION");
-    page.prose(RULES);
+    page.prose(FILE_RULES);
     page.heading("TABLES");
     for group in KEYS {
         page.subheading(&format!("[{}.NAME]: {}", group.table, group.title));
-        let in_header = |name: &str| match group.table {
+        let is_in_header = |name: &str| match group.table {
             "blockdev" => name == "node-name",
             "monitor" => name == "chardev",
             _ => name == "id",
         };
-        for key in group.keys.iter().filter(|key| !in_header(key.name)) {
+        for key in group.keys.iter().filter(|key| !is_in_header(key.name)) {
             page.item(&format!("{} = {}", key.name, key.placeholder), key.help);
         }
     }
@@ -131,13 +137,13 @@ fn configuration() -> String {
         "listen = ADDRESS",
         "as --metrics: unix:PATH, tcp:IP:PORT or fd:FD in quotes",
     );
-    page.heading("EXAMPLE");
-    page.verbatim(EXAMPLE);
-    see_also(&mut page, "blockplane(1)");
-    page.done()
+    page.heading("FILE_EXAMPLE");
+    page.verbatim(FILE_EXAMPLE);
+    push_see_also(&mut page, "blockplane(1)");
+    page.finish()
 }
 
-const MONITORS: &str = "\
+const QMP_DESCRIPTION: &str = "\
 A daemon listens for monitor clients on the sockets of --monitor, or serve --monitor. The protocol is QMP, the JSON protocol \
 of QEMU's monitors: the daemon sends a greeting, the client {\"execute\": \"qmp_capabilities\"}, and then commands, each of \
 which gets a response. blockplane qmp SOCKET sends commands from a shell.
@@ -146,10 +152,11 @@ Names, arguments and results are those of QEMU where it has them. The arguments 
 those in brackets are optional. A dot separates an object and its member. query-qmp-schema returns the same for programs, \
 with the types of results.";
 
-fn monitors(protocol: &Protocol) -> String {
+/// `blockplane-qmp.7`: the commands and events of monitors.
+fn qmp_page(protocol: &Protocol) -> String {
     let mut page = Page::new("blockplane-qmp", "7", "commands and events of the monitors");
     page.heading("DESCRIPTION");
-    page.prose(MONITORS);
+    page.prose(QMP_DESCRIPTION);
     for (heading, lines) in [
         ("COMMANDS", &protocol.commands),
         ("EVENTS", &protocol.events),
@@ -161,6 +168,6 @@ fn monitors(protocol: &Protocol) -> String {
             page.item(name, &rest.replace('\n', "\n\n"));
         }
     }
-    see_also(&mut page, "blockplane(1), blockplane-qmp(1)");
-    page.done()
+    push_see_also(&mut page, "blockplane(1), blockplane-qmp(1)");
+    page.finish()
 }

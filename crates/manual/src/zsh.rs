@@ -23,14 +23,14 @@ _blockplane_keys() {
 "#;
 
 /// The last part of the script of `clap`, which runs the completion.
-const END: &str = "if [ \"$funcstack[1]\" = \"_blockplane\" ]; then";
+const LAST_PART: &str = "if [ \"$funcstack[1]\" = \"_blockplane\" ]; then";
 
 /// The script of `clap` with ours inserted.
 pub(crate) fn with_keys(script: &str) -> String {
     let mut out = script.to_owned();
-    for option in keys::options() {
-        let begins = format!("'*--{option}=[");
-        let line = out.lines().find(|line| line.starts_with(&begins));
+    for option in keys::options_with_keys() {
+        let line_begin = format!("'*--{option}=[");
+        let line = out.lines().find(|line| line.starts_with(&line_begin));
         let Some(line) = line.map(str::to_owned) else {
             continue;
         };
@@ -38,6 +38,6 @@ pub(crate) fn with_keys(script: &str) -> String {
         let action = format!(": : _blockplane_keys --{option}'");
         out = out.replacen(&line, &line.replace(": :_default'", &action), 1);
     }
-    let tables = bash::tables();
-    out.replacen(END, &format!("{tables}{FUNCTION}{END}"), 1)
+    let functions = bash::candidate_functions();
+    out.replacen(LAST_PART, &format!("{functions}{FUNCTION}{LAST_PART}"), 1)
 }
