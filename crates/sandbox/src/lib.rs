@@ -1,7 +1,7 @@
 //! The sandbox: privileges that the daemon drops before it serves guests, so that a guest that breaks out of its VMM finds little.
 //!
-//! [`confine`] is called once, while the process has one thread: files (Landlock), system calls (seccomp),
-//! capabilities, new privileges. Threads that need less drop more when they start: [`enter`].
+//! [`confine_process`] is called once, while the process has one thread: files (Landlock), system calls (seccomp),
+//! capabilities, new privileges. Threads that need less drop more when they start: [`confine_thread`].
 //! A mechanism that the kernel does not have is left out, and [`Confined`] reports which.
 
 mod calls;
@@ -101,7 +101,7 @@ impl fmt::Display for Confined {
 ///
 /// # Errors
 /// [`Error`], when the kernel has a mechanism and refuses to use it. A missing mechanism is no error: see [`Confined`].
-pub fn confine(files: Files<'_>) -> Result<Confined, Error> {
+pub fn confine_process(files: Files<'_>) -> Result<Confined, Error> {
     rustix::thread::set_no_new_privs(true)
         .map_err(|errno| Error::new("give up new privileges", errno))?;
     let kept_capabilities = capabilities::keep(capabilities::OF_PROCESS)
@@ -126,11 +126,11 @@ pub fn confine(files: Files<'_>) -> Result<Confined, Error> {
     })
 }
 
-/// Restricts the calling thread to what threads of this kind need. Does nothing without [`confine`].
+/// Restricts the calling thread to what threads of this kind need. Does nothing without [`confine_process`].
 ///
 /// # Errors
 /// The kernel's. It has accepted the process's filter before, so this is lack of memory, for instance.
-pub fn enter(thread: Thread) -> io::Result<()> {
+pub fn confine_thread(thread: Thread) -> io::Result<()> {
     let Some(filters) = FILTERS.get() else {
         return Ok(());
     };

@@ -34,7 +34,7 @@ pub(crate) fn enter_sandbox(process: &ProcessOptions<'_>) -> Result<(), BoxError
             Files::Only(&rules)
         }
     };
-    let confined = sandbox::confine(files)?;
+    let confined = sandbox::confine_process(files)?;
     if confined.is_complete() {
         tracing::info!("sandbox: {confined}");
     } else {

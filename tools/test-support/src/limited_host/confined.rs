@@ -57,7 +57,7 @@ impl Operation {
 /// # Panics
 /// If the kernel refuses, and in a process that has confined itself already.
 pub fn confine() {
-    let confined = sandbox::confine(Files::Any).expect("a sandbox");
+    let confined = sandbox::confine_process(Files::Any).expect("a sandbox");
     assert!(
         confined.is_complete(),
         "this kernel lacks something: {confined}"
@@ -100,7 +100,7 @@ pub fn on_thread(name: &str, what: impl FnOnce() + Send) {
 /// # Panics
 /// If the kernel refuses.
 pub fn enter(thread: Thread) {
-    sandbox::enter(thread).expect("a filter");
+    sandbox::confine_thread(thread).expect("a filter");
     withhold(thread);
 }
 
