@@ -26,7 +26,7 @@ pub enum Access {
 
 /// A path that stays accessible.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule<'a> {
+pub struct PathRule<'a> {
     /// A file, or a folder with all that is in it. A path that does not exist is ignored: it cannot be opened anyway.
     pub path: &'a Path,
     /// Permitted operations.
@@ -35,11 +35,11 @@ pub struct Rule<'a> {
 
 /// The files that stay accessible.
 #[derive(Clone, Copy, Debug)]
-pub enum Files<'a> {
+pub enum AccessibleFiles<'a> {
     /// All that the process's user may open. Nothing can be executed, and no folder, link or device be made.
     Any,
     /// Those of the rules.
-    Only(&'a [Rule<'a>]),
+    Only(&'a [PathRule<'a>]),
 }
 
 /// The restriction that the kernel enforces.
@@ -79,9 +79,9 @@ fn forbid_connections(ruleset: Ruleset) -> Result<Ruleset, RulesetError> {
 }
 
 /// Restricts the calling thread and the threads that it starts.
-pub(crate) fn restrict(files: Files<'_>) -> Result<Enforced, RulesetError> {
+pub(crate) fn restrict(files: AccessibleFiles<'_>) -> Result<Enforced, RulesetError> {
     let mut handled = AccessFs::from_all(NEWEST_ABI);
-    if let Files::Any = files {
+    if let AccessibleFiles::Any = files {
         handled &= AccessFs::Execute
             | AccessFs::MakeBlock
             | AccessFs::MakeChar
@@ -94,8 +94,8 @@ pub(crate) fn restrict(files: Files<'_>) -> Result<Enforced, RulesetError> {
     let ruleset = forbid_connections(Ruleset::default().handle_access(handled)?)?;
     let mut ruleset = ruleset.create()?;
     let mut count = 0;
-    if let Files::Only(rules) = files {
-        for Rule { path, access } in rules {
+    if let AccessibleFiles::Only(rules) = files {
+        for PathRule { path, access } in rules {
             let Ok(path) = PathFd::new(path) else {
                 continue;
             };
@@ -106,8 +106,8 @@ pub(crate) fn restrict(files: Files<'_>) -> Result<Enforced, RulesetError> {
     let status = ruleset.restrict_self()?;
     Ok(match (status.landlock, files) {
         (LandlockStatus::NotEnabled | LandlockStatus::NotImplemented, _) => Enforced::Nothing,
-        (_, Files::Any) => Enforced::Any,
-        (_, Files::Only(_)) => Enforced::Only(count),
+        (_, AccessibleFiles::Any) => Enforced::Any,
+        (_, AccessibleFiles::Only(_)) => Enforced::Only(count),
     })
 }
 

@@ -15,7 +15,7 @@ use std::fmt;
 use std::io;
 use std::sync::OnceLock;
 
-pub use files::{Access, Files, Rule};
+pub use files::{Access, AccessibleFiles, PathRule};
 pub use user::{UserError, become_user};
 
 use filter::Filter;
@@ -101,7 +101,7 @@ impl fmt::Display for Confined {
 ///
 /// # Errors
 /// [`Error`], when the kernel has a mechanism and refuses to use it. A missing mechanism is no error: see [`Confined`].
-pub fn confine_process(files: Files<'_>) -> Result<Confined, Error> {
+pub fn confine_process(files: AccessibleFiles<'_>) -> Result<Confined, Error> {
     rustix::thread::set_no_new_privs(true)
         .map_err(|errno| Error::new("give up new privileges", errno))?;
     let kept_capabilities = capabilities::keep(capabilities::OF_PROCESS)

@@ -10,7 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use sandbox::{Access, Files, Rule, Thread, confine_process, confine_thread};
+use sandbox::{Access, AccessibleFiles, PathRule, Thread, confine_process, confine_thread};
 
 /// Set in the second process of a test: the folder that it may use.
 const FOLDER: &str = "BLOCKPLANE_SANDBOX_TEST";
@@ -72,8 +72,8 @@ fn only_what_was_configured_can_be_opened() {
         (&sockets, Access::Sockets),
         (&missing, Access::Write),
     ]
-    .map(|(path, access)| Rule { path, access });
-    let confined = confine_process(Files::Only(&rules)).unwrap();
+    .map(|(path, access)| PathRule { path, access });
+    let confined = confine_process(AccessibleFiles::Only(&rules)).unwrap();
     assert!(
         confined.is_complete(),
         "this kernel lacks something: {confined}"
@@ -116,7 +116,7 @@ fn with_a_monitor_any_file_can_be_opened() {
     let Some(folder) = inside() else {
         return succeeds("with_a_monitor_any_file_can_be_opened");
     };
-    confine_process(Files::Any).unwrap();
+    confine_process(AccessibleFiles::Any).unwrap();
     assert_eq!(fs::read(folder.join("other")).unwrap(), b"data");
     File::create(folder.join("new")).unwrap();
 }
@@ -126,7 +126,7 @@ fn no_folder_is_made() {
     let Some(folder) = inside() else {
         return is_stopped("no_folder_is_made", "no_folder_is_ma", "mkdir");
     };
-    confine_process(Files::Any).unwrap();
+    confine_process(AccessibleFiles::Any).unwrap();
     let _ = fs::create_dir(folder.join("folder"));
 }
 
@@ -142,7 +142,7 @@ fn privileges_are_gone() {
     };
     let had = u64::from_str_radix(&of("CapEff:"), 16).unwrap();
     let kept = [1_u32, 2, 14].map(|bit| 1 << bit).into_iter().sum::<u64>();
-    let confined = confine_process(Files::Any).unwrap();
+    let confined = confine_process(AccessibleFiles::Any).unwrap();
     assert_eq!(of("NoNewPrivs:"), "1");
     for key in ["CapEff:", "CapPrm:"] {
         assert_eq!(of(key), format!("{:016x}", had & kept));
@@ -170,7 +170,7 @@ fn nothing_is_executed() {
     if inside().is_none() {
         return is_stopped("nothing_is_executed", "nothing_is_exec", "execve");
     }
-    confine_process(Files::Any).unwrap();
+    confine_process(AccessibleFiles::Any).unwrap();
     let nothing = [std::ptr::null()];
     // SAFETY: a path, and two lists without entries.
     unsafe { libc::execve(c"/bin/true".as_ptr(), nothing.as_ptr(), nothing.as_ptr()) };
@@ -185,7 +185,7 @@ fn memory_cannot_become_executable() {
             "mprotect",
         );
     }
-    confine_process(Files::Any).unwrap();
+    confine_process(AccessibleFiles::Any).unwrap();
     let page = 4096;
     // SAFETY: a new private mapping, which is not used.
     unsafe {
@@ -204,7 +204,7 @@ fn an_iothread_makes_no_socket() {
     if inside().is_none() {
         return is_stopped("an_iothread_makes_no_socket", "IO io0", "socketpair");
     }
-    confine_process(Files::Any).unwrap();
+    confine_process(AccessibleFiles::Any).unwrap();
     named("IO io0", move || {
         confine_thread(Thread::Iothread).unwrap();
         let _ = std::os::unix::net::UnixStream::pair();
@@ -216,7 +216,7 @@ fn a_worker_has_no_handlers() {
     if inside().is_none() {
         return is_stopped("a_worker_has_no_handlers", "worker io0", "epoll_create1");
     }
-    confine_process(Files::Any).unwrap();
+    confine_process(AccessibleFiles::Any).unwrap();
     named("IO io0", || {
         confine_thread(Thread::Iothread).unwrap();
         // An iothread may start threads.
@@ -258,6 +258,6 @@ fn root_can_switch_to_another_user() {
     assert!(!rustix::process::getegid().is_root());
     let back = sandbox::become_user("root").unwrap_err().to_string();
     assert!(back.contains("only root can"), "{back}");
-    let confined = confine_process(Files::Any).unwrap().to_string();
+    let confined = confine_process(AccessibleFiles::Any).unwrap().to_string();
     assert!(confined.contains("capabilities: none"), "{confined}");
 }

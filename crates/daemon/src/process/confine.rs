@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use options::{
     BlockdevOptions, Directive, Driver, ExportOptions, MetricsAddr, NodeRef, Sandbox, SocketAddr,
 };
-use sandbox::{Access, Files, Rule};
+use sandbox::{Access, AccessibleFiles, PathRule};
 
 use crate::error::BoxError;
 use crate::process::ProcessOptions;
@@ -27,11 +27,11 @@ pub(crate) fn enter_sandbox(process: &ProcessOptions<'_>) -> Result<(), BoxError
             return Ok(());
         }
         // Clients of monitors may add disks, whose paths are not known yet.
-        Sandbox::On if has_monitor(process) => Files::Any,
+        Sandbox::On if has_monitor(process) => AccessibleFiles::Any,
         Sandbox::On | Sandbox::Strict => {
             link_targets = folders_of_link_targets(process);
             rules = file_rules(process, &link_targets);
-            Files::Only(&rules)
+            AccessibleFiles::Only(&rules)
         }
     };
     let confined = sandbox::confine_process(files)?;
@@ -50,9 +50,9 @@ fn has_monitor(process: &ProcessOptions<'_>) -> bool {
 }
 
 /// Files that the process needs. /proc and /sys are read for information about descriptors, memory and devices.
-fn file_rules<'a>(process: &ProcessOptions<'a>, link_targets: &'a [PathBuf]) -> Vec<Rule<'a>> {
+fn file_rules<'a>(process: &ProcessOptions<'a>, link_targets: &'a [PathBuf]) -> Vec<PathRule<'a>> {
     let mut rules = Vec::new();
-    let mut allow = |path: &'a Path, access| rules.push(Rule { path, access });
+    let mut allow = |path: &'a Path, access| rules.push(PathRule { path, access });
     for folder in link_targets {
         allow(folder, Access::Files);
     }

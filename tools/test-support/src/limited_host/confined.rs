@@ -6,7 +6,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 
-use sandbox::{Files, Thread};
+use sandbox::{AccessibleFiles, Thread};
 use syscalls::Sysno;
 
 use crate::limited_host::calls::{Answer, Call, refuse};
@@ -57,7 +57,7 @@ impl Operation {
 /// # Panics
 /// If the kernel refuses, and in a process that has confined itself already.
 pub fn confine() {
-    let confined = sandbox::confine_process(Files::Any).expect("a sandbox");
+    let confined = sandbox::confine_process(AccessibleFiles::Any).expect("a sandbox");
     assert!(
         confined.is_complete(),
         "this kernel lacks something: {confined}"
