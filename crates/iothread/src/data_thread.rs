@@ -6,7 +6,7 @@ use std::sync::mpsc;
 
 use block::{IoContext, IoSettings, Node};
 use engine::{AioSettings, PoolError, PoolSettings};
-use sandbox::Thread;
+use sandbox::ThreadKind;
 use virtqueue::control::StartError;
 
 use crate::affinity::{AffinityError, bind_thread};
@@ -77,7 +77,7 @@ pub enum DataThreadError {
 }
 
 /// Enters the seccomp filter of a thread of this kind, if the sandbox is on; aborts the process if that fails.
-fn enter_sandbox_or_abort(thread: Thread) {
+fn enter_sandbox_or_abort(thread: ThreadKind) {
     if let Err(error) = sandbox::confine_thread(thread) {
         // It must not continue with more privileges than configured.
         tracing::error!(%error, "a thread cannot be confined");
@@ -126,7 +126,7 @@ impl DataThread {
                 max_threads: settings.thread_pool_max,
                 name: format!("worker {id}"),
                 cpus: None,
-                begin: || enter_sandbox_or_abort(Thread::Worker),
+                begin: || enter_sandbox_or_abort(ThreadKind::Worker),
             },
         };
         let (name, cpu_affinity) = (id.clone(), settings.cpu_affinity);
@@ -137,7 +137,7 @@ impl DataThread {
                 [] => None,
                 cpus => Some(bind_thread(&name, cpus)?),
             };
-            enter_sandbox_or_abort(Thread::Iothread);
+            enter_sandbox_or_abort(ThreadKind::Iothread);
             engine_settings.pool.cpus = unbound;
             let waker = remote.waker();
             let io = IoContext::new(engine_settings, Arc::new(move || waker.wake()))?;

@@ -5,7 +5,7 @@
 
 use Condition::{Equals, HasNoBitOf};
 
-use crate::Thread;
+use crate::ThreadKind;
 
 /// A call that is allowed, always or if one of the conditions holds.
 pub(crate) struct Call {
@@ -23,11 +23,11 @@ pub(crate) enum Condition {
 }
 
 /// All calls that a kind of thread may make.
-pub(crate) fn allowed(thread: Thread) -> impl Iterator<Item = Call> {
-    let lists: &[&[&str]] = match thread {
-        Thread::Worker => &[EVERY_THREAD, WORKER],
-        Thread::Iothread => &[EVERY_THREAD, WORKER, IOTHREAD],
-        Thread::Control => &[EVERY_THREAD, WORKER, IOTHREAD, CONTROL],
+pub(crate) fn allowed(kind: ThreadKind) -> impl Iterator<Item = Call> {
+    let lists: &[&[&str]] = match kind {
+        ThreadKind::Worker => &[EVERY_THREAD, WORKER],
+        ThreadKind::Iothread => &[EVERY_THREAD, WORKER, IOTHREAD],
+        ThreadKind::Control => &[EVERY_THREAD, WORKER, IOTHREAD, CONTROL],
     };
     let unconditional = lists.iter().copied().flatten();
     let unconditional = unconditional.map(|name| Call {
@@ -214,14 +214,14 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn every_name_is_a_system_call() {
-        for Call { name, .. } in allowed(Thread::Control) {
+        for Call { name, .. } in allowed(ThreadKind::Control) {
             assert!(Sysno::from_str(name).is_ok(), "{name}");
         }
     }
 
     #[test]
     fn no_system_call_is_listed_twice() {
-        let mut names: Vec<_> = allowed(Thread::Control).map(|call| call.name).collect();
+        let mut names: Vec<_> = allowed(ThreadKind::Control).map(|call| call.name).collect();
         names.sort_unstable();
         let count = names.len();
         names.dedup();

@@ -10,7 +10,7 @@ use seccompiler::{
 };
 use syscalls::Sysno;
 
-use crate::Thread;
+use crate::ThreadKind;
 use crate::calls::{self, Call, Condition};
 
 /// A compiled filter.
@@ -33,9 +33,9 @@ pub(crate) fn is_available() -> bool {
 
 impl Filter {
     /// The filter for threads of a kind; any call that is not allowed ends the process, by [`crate::violation`].
-    pub fn compile(thread: Thread) -> Self {
+    pub fn compile(kind: ThreadKind) -> Self {
         let mut rules = BTreeMap::new();
-        for Call { name, allowed_if } in calls::allowed(thread) {
+        for Call { name, allowed_if } in calls::allowed(kind) {
             // This architecture does not have the call.
             let Ok(number) = Sysno::from_str(name) else {
                 continue;

@@ -22,7 +22,7 @@ use filter::Filter;
 
 /// Kinds of threads, from the most to the least privileged. A thread's children have at most its privileges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Thread {
+pub enum ThreadKind {
     /// The main thread and threads that serve sockets: everything that the process may do.
     Control,
     /// An iothread: I/O on descriptors, its io_uring and its epoll, memory, threads of its own.
@@ -32,8 +32,8 @@ pub enum Thread {
 }
 
 /// The system calls that threads of this kind may make with any arguments, including calls that only other architectures have.
-pub fn allowed_system_calls(thread: Thread) -> impl Iterator<Item = &'static str> {
-    let calls = calls::allowed(thread).filter(|call| call.allowed_if.is_empty());
+pub fn allowed_system_calls(kind: ThreadKind) -> impl Iterator<Item = &'static str> {
+    let calls = calls::allowed(kind).filter(|call| call.allowed_if.is_empty());
     calls.map(|call| call.name)
 }
 
@@ -112,10 +112,10 @@ pub fn confine_process(files: AccessibleFiles<'_>) -> Result<Confined, Error> {
     if has_seccomp {
         violation::install_handler();
         FILTERS.get_or_init(|| ThreadFilters {
-            iothread: Filter::compile(Thread::Iothread),
-            worker: Filter::compile(Thread::Worker),
+            iothread: Filter::compile(ThreadKind::Iothread),
+            worker: Filter::compile(ThreadKind::Worker),
         });
-        Filter::compile(Thread::Control)
+        Filter::compile(ThreadKind::Control)
             .install()
             .map_err(|error| Error::new("restrict system calls", error))?;
     }
@@ -130,14 +130,14 @@ pub fn confine_process(files: AccessibleFiles<'_>) -> Result<Confined, Error> {
 ///
 /// # Errors
 /// The kernel's. It has accepted the process's filter before, so this is lack of memory, for instance.
-pub fn confine_thread(thread: Thread) -> io::Result<()> {
+pub fn confine_thread(kind: ThreadKind) -> io::Result<()> {
     let Some(filters) = FILTERS.get() else {
         return Ok(());
     };
-    let filter = match thread {
-        Thread::Control => return Ok(()),
-        Thread::Iothread => &filters.iothread,
-        Thread::Worker => &filters.worker,
+    let filter = match kind {
+        ThreadKind::Control => return Ok(()),
+        ThreadKind::Iothread => &filters.iothread,
+        ThreadKind::Worker => &filters.worker,
     };
     capabilities::keep(capabilities::OF_IOTHREAD)?;
     filter.install()

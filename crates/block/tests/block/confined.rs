@@ -9,7 +9,7 @@ use std::sync::Arc;
 use block::{FileOptions, IoSettings, Node};
 use engine::{AioSettings, Errno, PoolSettings};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
-use sandbox::Thread;
+use sandbox::ThreadKind;
 use tempfile::TempDir;
 use test_support::limited_host::confined::{
     Operation, all_are_allowed, confine, enter, is_inside, not_missed, on_an_iothread, on_thread,
@@ -73,7 +73,7 @@ fn every_operation_is_allowed_in_the_sandbox() {
 #[test]
 #[ignore = "an experiment of minutes: says which calls of the lists no operation makes"]
 fn calls_that_no_operation_makes() {
-    for thread in [Thread::Worker, Thread::Iothread] {
+    for thread in [ThreadKind::Worker, ThreadKind::Iothread] {
         let test = "confined::every_operation_is_allowed_in_the_sandbox";
         let left = not_missed(test, OPERATIONS, thread);
         eprintln!("{thread:?}: {left:?}");
@@ -85,7 +85,7 @@ fn settings() -> IoSettings {
         aio: AioSettings::default(),
         pool: PoolSettings {
             name: "worker io0".to_owned(),
-            begin: || enter(Thread::Worker),
+            begin: || enter(ThreadKind::Worker),
             ..PoolSettings::default()
         },
     }

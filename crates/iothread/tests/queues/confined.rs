@@ -3,7 +3,7 @@
 use block::Aio;
 use iothread::event_loop::PollSettings;
 use iothread::{DataThread, DataThreadSettings};
-use sandbox::Thread;
+use sandbox::ThreadKind;
 use test_support::limited_host::confined::{
     Operation, all_are_allowed, confine, is_inside, not_missed, on_thread,
 };
@@ -34,7 +34,7 @@ fn every_operation_is_allowed_in_the_sandbox() {
 #[test]
 #[ignore = "an experiment of minutes: says which calls of the lists no operation makes"]
 fn calls_that_no_operation_makes() {
-    eprintln!("{:?}", not_missed(TEST, OPERATIONS, Thread::Control));
+    eprintln!("{:?}", not_missed(TEST, OPERATIONS, ThreadKind::Control));
 }
 
 fn on_a_control_thread(what: impl FnOnce() + Send) {

@@ -6,7 +6,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 
-use sandbox::{AccessibleFiles, Thread};
+use sandbox::{AccessibleFiles, ThreadKind};
 use syscalls::Sysno;
 
 use crate::limited_host::calls::{Answer, Call, refuse};
@@ -62,7 +62,7 @@ pub fn confine() {
         confined.is_complete(),
         "this kernel lacks something: {confined}"
     );
-    withhold(Thread::Control);
+    withhold(ThreadKind::Control);
 }
 
 /// Runs `what` on an iothread, with what a control thread prepares. The calling thread is not confined: it may take down what it
@@ -75,7 +75,7 @@ pub fn on_an_iothread<T: Send>(prepare: impl FnOnce() -> T + Send, what: impl Fn
         confine();
         let prepared = prepare();
         on_thread("IO io0", || {
-            enter(Thread::Iothread);
+            enter(ThreadKind::Iothread);
             what(prepared);
         });
     });
@@ -99,13 +99,13 @@ pub fn on_thread(name: &str, what: impl FnOnce() + Send) {
 ///
 /// # Panics
 /// If the kernel refuses.
-pub fn enter(thread: Thread) {
+pub fn enter(thread: ThreadKind) {
     sandbox::confine_thread(thread).expect("a filter");
     withhold(thread);
 }
 
 /// What the experiment withholds from threads of this kind.
-fn withhold(thread: Thread) {
+fn withhold(thread: ThreadKind) {
     let withheld = std::env::var(WITHHELD).unwrap_or_default();
     let Some((kind, name)) = withheld.split_once(' ') else {
         return;
@@ -166,7 +166,7 @@ pub fn all_are_allowed(test: &str, table: &[Operation]) {
 
 /// Withholds the calls of a kind of thread, one after the other. Those that no operation misses. `test`: as above.
 #[must_use]
-pub fn not_missed(test: &str, table: &[Operation], thread: Thread) -> Vec<&'static str> {
+pub fn not_missed(test: &str, table: &[Operation], thread: ThreadKind) -> Vec<&'static str> {
     let misses = |name: &str| {
         let withheld = format!("{thread:?} {name}");
         let fails = |operation: &&Operation| {
