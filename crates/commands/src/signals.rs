@@ -13,7 +13,8 @@ static TERMINATION_REQUESTED: AtomicBool = AtomicBool::new(false);
 static SUSPEND_REQUESTED: AtomicBool = AtomicBool::new(false);
 static RESUMED: AtomicBool = AtomicBool::new(false);
 
-extern "C" fn record(signal: libc::c_int) {
+/// Sets the flag of a signal. It may only store to atomics, since it runs in a signal handler.
+extern "C" fn record_signal(signal: libc::c_int) {
     let flag = match signal {
         libc::SIGTSTP => &SUSPEND_REQUESTED,
         libc::SIGCONT => &RESUMED,
@@ -28,7 +29,11 @@ extern "C" fn record(signal: libc::c_int) {
 pub fn handle_termination() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         if signal != libc::SIGHUP || !is_ignored(signal) {
-            handle(signal, record as *const () as usize, libc::SA_RESETHAND);
+            set_handler(
+                signal,
+                record_signal as *const () as usize,
+                libc::SA_RESETHAND,
+            );
         }
     }
 }
@@ -36,13 +41,13 @@ pub fn handle_termination() {
 /// Records Ctrl-Z, SIGCONT and changes of the terminal's size as well, for commands that draw on it. The first SIGQUIT is a
 /// request to terminate, so that the terminal is restored.
 pub fn handle_terminal() {
-    handle(
+    set_handler(
         libc::SIGQUIT,
-        record as *const () as usize,
+        record_signal as *const () as usize,
         libc::SA_RESETHAND,
     );
     for signal in [libc::SIGTSTP, libc::SIGCONT, libc::SIGWINCH] {
-        handle(signal, record as *const () as usize, 0);
+        set_handler(signal, record_signal as *const () as usize, 0);
     }
 }
 
@@ -66,10 +71,10 @@ pub fn take_resumed() -> bool {
 
 /// Suspends this process, as Ctrl-Z does by default. Returns when it is resumed.
 pub fn suspend() {
-    handle(libc::SIGTSTP, libc::SIG_DFL, 0);
+    set_handler(libc::SIGTSTP, libc::SIG_DFL, 0);
     // SAFETY: raise(3) has no preconditions.
     unsafe { libc::raise(libc::SIGTSTP) };
-    handle(libc::SIGTSTP, record as *const () as usize, 0);
+    set_handler(libc::SIGTSTP, record_signal as *const () as usize, 0);
 }
 
 /// Sleeps for `time`. Returns false, at once, if this command is to end.
@@ -86,6 +91,7 @@ pub fn sleep(time: Duration) -> bool {
     false
 }
 
+/// Whether the parent process has set the signal to be ignored, as nohup(1) does.
 fn is_ignored(signal: libc::c_int) -> bool {
     // SAFETY: the structure is one that sigaction(2) fills.
     unsafe {
@@ -95,7 +101,8 @@ fn is_ignored(signal: libc::c_int) -> bool {
     }
 }
 
-fn handle(signal: libc::c_int, handler: libc::sighandler_t, flags: libc::c_int) {
+/// Sets the handler of a signal.
+fn set_handler(signal: libc::c_int, handler: libc::sighandler_t, flags: libc::c_int) {
     // SAFETY: the structure is one that sigaction(2) takes with all else zero; the handler, where it is not the
     // default, does at most store to an atomic, which is allowed in a signal handler.
     unsafe {

@@ -23,7 +23,7 @@ pub(crate) enum Condition {
 }
 
 /// All calls that a kind of thread may make.
-pub(crate) fn allowed(kind: ThreadKind) -> impl Iterator<Item = Call> {
+pub(crate) fn allowed_calls(kind: ThreadKind) -> impl Iterator<Item = Call> {
     let lists: &[&[&str]] = match kind {
         ThreadKind::Worker => &[EVERY_THREAD, WORKER],
         ThreadKind::Iothread => &[EVERY_THREAD, WORKER, IOTHREAD],
@@ -214,14 +214,16 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn every_name_is_a_system_call() {
-        for Call { name, .. } in allowed(ThreadKind::Control) {
+        for Call { name, .. } in allowed_calls(ThreadKind::Control) {
             assert!(Sysno::from_str(name).is_ok(), "{name}");
         }
     }
 
     #[test]
     fn no_system_call_is_listed_twice() {
-        let mut names: Vec<_> = allowed(ThreadKind::Control).map(|call| call.name).collect();
+        let mut names: Vec<_> = allowed_calls(ThreadKind::Control)
+            .map(|call| call.name)
+            .collect();
         names.sort_unstable();
         let count = names.len();
         names.dedup();

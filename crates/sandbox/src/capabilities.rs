@@ -7,12 +7,12 @@ use rustix::thread::{
 };
 
 /// To open disks of other users, as root can, and to pin guest memory.
-pub(crate) const OF_PROCESS: CapabilitySet = CapabilitySet::DAC_OVERRIDE
+pub(crate) const PROCESS_CAPABILITIES: CapabilitySet = CapabilitySet::DAC_OVERRIDE
     .union(CapabilitySet::DAC_READ_SEARCH)
-    .union(OF_IOTHREAD);
+    .union(IOTHREAD_CAPABILITIES);
 
 /// Buffers that are registered with a ring count as locked memory.
-pub(crate) const OF_IOTHREAD: CapabilitySet = CapabilitySet::IPC_LOCK;
+pub(crate) const IOTHREAD_CAPABILITIES: CapabilitySet = CapabilitySet::IPC_LOCK;
 
 const NAMES: [(CapabilitySet, &str); 3] = [
     (CapabilitySet::DAC_OVERRIDE, "CAP_DAC_OVERRIDE"),
@@ -21,7 +21,7 @@ const NAMES: [(CapabilitySet, &str); 3] = [
 ];
 
 /// Drops all capabilities of the calling thread but these, and returns the names of those that it has kept.
-pub(crate) fn keep(wanted: CapabilitySet) -> io::Result<Vec<&'static str>> {
+pub(crate) fn drop_all_but(wanted: CapabilitySet) -> io::Result<Vec<&'static str>> {
     let mut sets = capabilities(None)?;
     if sets.effective.contains(CapabilitySet::SETPCAP) {
         // So that no program that it might execute gets them back.
@@ -31,12 +31,12 @@ pub(crate) fn keep(wanted: CapabilitySet) -> io::Result<Vec<&'static str>> {
             }
         }
     }
-    let had = sets;
+    let old_sets = sets;
     sets.permitted &= wanted;
     sets.effective &= wanted;
     sets.inheritable = CapabilitySet::empty();
     // A process without capabilities may not be allowed to drop any: a service manager's filter may refuse the call.
-    if sets != had {
+    if sets != old_sets {
         set_capabilities(None, sets)?;
     }
     let kept = NAMES

@@ -35,7 +35,7 @@ impl Filter {
     /// The filter for threads of a kind; any call that is not allowed ends the process, by [`crate::violation`].
     pub fn compile(kind: ThreadKind) -> Self {
         let mut rules = BTreeMap::new();
-        for Call { name, allowed_if } in calls::allowed(kind) {
+        for Call { name, allowed_if } in calls::allowed_calls(kind) {
             // This architecture does not have the call.
             let Ok(number) = Sysno::from_str(name) else {
                 continue;
@@ -63,7 +63,7 @@ impl Filter {
         let flags = libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
         // SAFETY: the program is only read, and outlives the call; seccompiler's instructions have the
         // kernel's layout.
-        let done = unsafe {
+        let result = unsafe {
             libc::syscall(
                 libc::SYS_seccomp,
                 libc::SECCOMP_SET_MODE_FILTER,
@@ -71,7 +71,7 @@ impl Filter {
                 &raw const program,
             )
         };
-        if done == 0 {
+        if result == 0 {
             Ok(())
         } else {
             Err(io::Error::last_os_error())

@@ -6,8 +6,8 @@
 
 mod calls;
 mod capabilities;
-mod files;
 mod filter;
+mod landlock_rules;
 mod user;
 mod violation;
 
@@ -15,7 +15,7 @@ use std::fmt;
 use std::io;
 use std::sync::OnceLock;
 
-pub use files::{Access, AccessibleFiles, PathRule};
+pub use landlock_rules::{Access, AccessibleFiles, PathRule};
 pub use user::{UserError, become_user};
 
 use filter::Filter;
@@ -33,7 +33,7 @@ pub enum ThreadKind {
 
 /// The system calls that threads of this kind may make with any arguments, including calls that only other architectures have.
 pub fn allowed_system_calls(kind: ThreadKind) -> impl Iterator<Item = &'static str> {
-    let calls = calls::allowed(kind).filter(|call| call.allowed_if.is_empty());
+    let calls = calls::allowed_calls(kind).filter(|call| call.allowed_if.is_empty());
     calls.map(|call| call.name)
 }
 
@@ -65,7 +65,7 @@ static FILTERS: OnceLock<ThreadFilters> = OnceLock::new();
 /// The restrictions in effect. The log shows its `Display` form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Confined {
-    files: files::Enforced,
+    files: landlock_rules::FileRestriction,
     kept_capabilities: Vec<&'static str>,
     /// The kernel has seccomp filters.
     has_seccomp: bool,
@@ -104,13 +104,13 @@ impl fmt::Display for Confined {
 pub fn confine_process(files: AccessibleFiles<'_>) -> Result<Confined, Error> {
     rustix::thread::set_no_new_privs(true)
         .map_err(|errno| Error::new("give up new privileges", errno))?;
-    let kept_capabilities = capabilities::keep(capabilities::OF_PROCESS)
+    let kept_capabilities = capabilities::drop_all_but(capabilities::PROCESS_CAPABILITIES)
         .map_err(|errno| Error::new("drop capabilities", errno))?;
-    let files = files::restrict(files)
+    let files = landlock_rules::restrict_thread(files)
         .map_err(|error| Error::new("restrict files", io::Error::other(error)))?;
     let has_seccomp = filter::is_available();
     if has_seccomp {
-        violation::install_handler();
+        violation::install_sigsys_handler();
         FILTERS.get_or_init(|| ThreadFilters {
             iothread: Filter::compile(ThreadKind::Iothread),
             worker: Filter::compile(ThreadKind::Worker),
@@ -139,6 +139,6 @@ pub fn confine_thread(kind: ThreadKind) -> io::Result<()> {
         ThreadKind::Iothread => &filters.iothread,
         ThreadKind::Worker => &filters.worker,
     };
-    capabilities::keep(capabilities::OF_IOTHREAD)?;
+    capabilities::drop_all_but(capabilities::IOTHREAD_CAPABILITIES)?;
     filter.install()
 }

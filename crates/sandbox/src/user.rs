@@ -36,27 +36,27 @@ struct User {
 /// # Errors
 /// [`UserError`].
 pub fn become_user(name: &str) -> Result<(), UserError> {
-    let unknown = || UserError::Unknown(name.to_owned());
-    let user = find(name).ok_or_else(unknown)?;
+    let unknown_user = || UserError::Unknown(name.to_owned());
+    let user = find_user(name).ok_or_else(unknown_user)?;
     if rustix::process::geteuid().as_raw() == user.uid && user.uid != 0 {
         return Ok(());
     }
-    let switch = || -> io::Result<()> {
-        set_thread_groups(&groups(&user))?;
+    let switch_ids = || -> io::Result<()> {
+        set_thread_groups(&groups_of_user(&user))?;
         let gid = Gid::from_raw(user.gid);
         set_thread_res_gid(gid, gid, gid)?;
         let uid = Uid::from_raw(user.uid);
         set_thread_res_uid(uid, uid, uid)?;
         Ok(())
     };
-    switch().map_err(|error| UserError::Refused {
+    switch_ids().map_err(|error| UserError::Refused {
         user: name.to_owned(),
         error,
     })
 }
 
 /// Looks a user up: getpwnam_r(3), or with a number getpwuid_r(3).
-fn find(name: &str) -> Option<User> {
+fn find_user(name: &str) -> Option<User> {
     let c_name = CString::new(name).ok()?;
     let mut buffer = vec![0; 16 << 10];
     let mut entry = MaybeUninit::<libc::passwd>::uninit();
@@ -95,12 +95,12 @@ fn find(name: &str) -> Option<User> {
 }
 
 /// A user's groups: getgrouplist(3).
-fn groups(user: &User) -> Vec<Gid> {
+fn groups_of_user(user: &User) -> Vec<Gid> {
     let mut groups = vec![0; 64];
     loop {
         let mut count = libc::c_int::try_from(groups.len()).unwrap_or(libc::c_int::MAX);
         // SAFETY: the list has `count` elements.
-        let all = unsafe {
+        let result = unsafe {
             libc::getgrouplist(
                 user.name.as_ptr(),
                 user.gid,
@@ -109,7 +109,8 @@ fn groups(user: &User) -> Vec<Gid> {
             )
         };
         let count = usize::try_from(count).unwrap_or(0);
-        if all >= 0 {
+        // A negative result: the list is too short, and `count` is how many there are.
+        if result >= 0 {
             groups.truncate(count);
             return groups.into_iter().map(Gid::from_raw).collect();
         }

@@ -5,11 +5,11 @@ use std::mem::MaybeUninit;
 use syscalls::Sysno;
 
 /// Installs the handler of SIGSYS, which the filters raise.
-pub(crate) fn install_handler() {
+pub(crate) fn install_sigsys_handler() {
     // SAFETY: all zeroes are a valid action; the handler is async-signal-safe.
     unsafe {
         let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
-        action.sa_sigaction = handle as *const () as usize;
+        action.sa_sigaction = on_refused_call as *const () as usize;
         // The second SIGSYS has its default action, which ends the process.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_RESETHAND | libc::SA_NODEFER;
         libc::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut());
@@ -26,7 +26,9 @@ struct SigsysInfo {
     syscall: libc::c_int,
 }
 
-extern "C" fn handle(
+/// Called at SIGSYS: writes the name of the thread and of the call to standard error, and ends the process. It may only make
+/// calls that are safe in a signal handler.
+extern "C" fn on_refused_call(
     _signal: libc::c_int,
     info: *mut libc::siginfo_t,
     _context: *mut libc::c_void,
@@ -45,7 +47,7 @@ extern "C" fn handle(
         None => line.push(b"of this number:"),
     }
     line.push(b" (");
-    line.number(number);
+    line.push_number(number);
     line.push(b"). A guest has broken in, or this is a bug in blockplane: please report it; --sandbox off disables the sandbox.\n");
     // SAFETY: the bytes are initialized. An error of the write cannot be handled here.
     unsafe {
@@ -71,6 +73,7 @@ impl Default for Line {
 }
 
 impl Line {
+    /// Appends text. What does not fit is left out.
     fn push(&mut self, text: &[u8]) {
         let room = &mut self.bytes[self.len..];
         let count = text.len().min(room.len());
@@ -78,7 +81,8 @@ impl Line {
         self.len += count;
     }
 
-    fn number(&mut self, number: libc::c_int) {
+    /// Appends a decimal number.
+    fn push_number(&mut self, number: libc::c_int) {
         let mut digits = [0; 11];
         let mut left = number.unsigned_abs();
         let mut at = digits.len();

@@ -1,4 +1,5 @@
-//! Landlock rules (landlock(7)): which files the process may open, make and remove.
+//! Landlock (landlock(7)): which files the process may open, make and remove; no connections over TCP, and no signals to other
+//! processes.
 
 use std::fmt;
 use std::path::Path;
@@ -42,9 +43,9 @@ pub enum AccessibleFiles<'a> {
     Only(&'a [PathRule<'a>]),
 }
 
-/// The restriction that the kernel enforces.
+/// The restriction of files that the kernel enforces.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Enforced {
+pub(crate) enum FileRestriction {
     /// None: the kernel has no Landlock, or it is switched off.
     Nothing,
     /// All files can be opened.
@@ -53,33 +54,36 @@ pub(crate) enum Enforced {
     Only(usize),
 }
 
-impl Enforced {
+impl FileRestriction {
+    /// Whether the kernel has the mechanism.
     pub fn is_complete(&self) -> bool {
-        *self != Enforced::Nothing
+        *self != FileRestriction::Nothing
     }
 }
 
-impl fmt::Display for Enforced {
+impl fmt::Display for FileRestriction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Enforced::Nothing => f.write_str("files: all, since this kernel has no Landlock"),
-            Enforced::Any => {
+            FileRestriction::Nothing => {
+                f.write_str("files: all, since this kernel has no Landlock")
+            }
+            FileRestriction::Any => {
                 f.write_str("files: all, none to execute (Landlock; a monitor may add disks)")
             }
-            Enforced::Only(count) => write!(f, "files: {count} paths (Landlock)"),
+            FileRestriction::Only(count) => write!(f, "files: {count} paths (Landlock)"),
         }
     }
 }
 
-/// Forbids connections over TCP and signals to other processes.
-fn forbid_connections(ruleset: Ruleset) -> Result<Ruleset, RulesetError> {
+/// Adds to the restrictions: no connections over TCP, no signals to other processes.
+fn forbid_tcp_and_signals(ruleset: Ruleset) -> Result<Ruleset, RulesetError> {
     ruleset
         .handle_access(AccessNet::ConnectTcp)?
         .scope(Scope::Signal)
 }
 
-/// Restricts the calling thread and the threads that it starts.
-pub(crate) fn restrict(files: AccessibleFiles<'_>) -> Result<Enforced, RulesetError> {
+/// Restricts the calling thread, and the threads that it starts, to these files. Access rights that no rule permits are refused.
+pub(crate) fn restrict_thread(files: AccessibleFiles<'_>) -> Result<FileRestriction, RulesetError> {
     let mut handled = AccessFs::from_all(NEWEST_ABI);
     if let AccessibleFiles::Any = files {
         handled &= AccessFs::Execute
@@ -91,27 +95,30 @@ pub(crate) fn restrict(files: AccessibleFiles<'_>) -> Result<Enforced, RulesetEr
             | AccessFs::RemoveDir
             | AccessFs::Refer;
     }
-    let ruleset = forbid_connections(Ruleset::default().handle_access(handled)?)?;
+    let ruleset = forbid_tcp_and_signals(Ruleset::default().handle_access(handled)?)?;
     let mut ruleset = ruleset.create()?;
-    let mut count = 0;
+    let mut path_count = 0;
     if let AccessibleFiles::Only(rules) = files {
         for PathRule { path, access } in rules {
             let Ok(path) = PathFd::new(path) else {
                 continue;
             };
-            ruleset = ruleset.add_rule(PathBeneath::new(path, rights(*access)))?;
-            count += 1;
+            ruleset = ruleset.add_rule(PathBeneath::new(path, permitted_rights(*access)))?;
+            path_count += 1;
         }
     }
     let status = ruleset.restrict_self()?;
     Ok(match (status.landlock, files) {
-        (LandlockStatus::NotEnabled | LandlockStatus::NotImplemented, _) => Enforced::Nothing,
-        (_, AccessibleFiles::Any) => Enforced::Any,
-        (_, AccessibleFiles::Only(_)) => Enforced::Only(count),
+        (LandlockStatus::NotEnabled | LandlockStatus::NotImplemented, _) => {
+            FileRestriction::Nothing
+        }
+        (_, AccessibleFiles::Any) => FileRestriction::Any,
+        (_, AccessibleFiles::Only(_)) => FileRestriction::Only(path_count),
     })
 }
 
-fn rights(access: Access) -> BitFlags<AccessFs> {
+/// The rights of Landlock that an access needs.
+fn permitted_rights(access: Access) -> BitFlags<AccessFs> {
     match access {
         Access::Read => AccessFs::ReadFile | AccessFs::ReadDir,
         Access::Write => {
