@@ -26,7 +26,7 @@ extern "C" fn record_signal(signal: libc::c_int) {
 }
 
 /// Records the first Ctrl-C, SIGTERM or SIGHUP instead of ending the process. SIGHUP stays ignored under nohup(1).
-pub fn handle_termination() {
+pub fn record_termination_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         if signal != libc::SIGHUP || !is_ignored(signal) {
             set_handler(
@@ -40,7 +40,7 @@ pub fn handle_termination() {
 
 /// Records Ctrl-Z, SIGCONT and changes of the terminal's size as well, for commands that draw on it. The first SIGQUIT is a
 /// request to terminate, so that the terminal is restored.
-pub fn handle_terminal() {
+pub fn record_terminal_signals() {
     set_handler(
         libc::SIGQUIT,
         record_signal as *const () as usize,
@@ -65,7 +65,7 @@ pub fn take_suspend_request() -> bool {
 
 /// Whether this command was resumed since the last call.
 #[must_use]
-pub fn take_resumed() -> bool {
+pub fn take_resumption() -> bool {
     RESUMED.swap(false, Ordering::Relaxed)
 }
 
@@ -79,7 +79,7 @@ pub fn suspend() {
 
 /// Sleeps for `time`. Returns false, at once, if this command is to end.
 #[must_use]
-pub fn sleep(time: Duration) -> bool {
+pub fn sleep_unless_terminated(time: Duration) -> bool {
     let until = Instant::now() + time;
     while !termination_requested() {
         let left = until.saturating_duration_since(Instant::now());

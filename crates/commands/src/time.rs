@@ -6,7 +6,7 @@ use std::time::Duration;
 ///
 /// # Errors
 /// The text names what is expected.
-pub fn parse(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     const MAX_SECONDS: f64 = 1e6;
     let expected = || format!("'{text}': a time such as 500ms, 5s or 2m is expected");
     let number = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
@@ -28,8 +28,8 @@ pub fn parse(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// The text names what is expected.
-pub fn at_least_ms(ms: u64, text: &str) -> Result<Duration, String> {
-    match parse(text) {
+pub fn parse_at_least_ms(ms: u64, text: &str) -> Result<Duration, String> {
+    match parse_duration(text) {
         Ok(time) if time < Duration::from_millis(ms) => Err(format!("at least {ms}ms is expected")),
         time => time,
     }
@@ -50,20 +50,23 @@ mod tests {
             ("2min", 120_000),
             ("0", 0),
         ] {
-            assert_eq!(parse(text), Ok(Duration::from_millis(ms)));
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(ms)));
         }
         for wrong in ["", "s", "5x", "-1s", "nan", "inf", "1e300"] {
-            assert!(parse(wrong).is_err(), "{wrong}");
+            assert!(parse_duration(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn a_duration_may_have_a_minimum() {
-        assert_eq!(at_least_ms(100, "0.1"), Ok(Duration::from_millis(100)));
         assert_eq!(
-            at_least_ms(100, "99ms"),
+            parse_at_least_ms(100, "0.1"),
+            Ok(Duration::from_millis(100))
+        );
+        assert_eq!(
+            parse_at_least_ms(100, "99ms"),
             Err("at least 100ms is expected".to_owned())
         );
-        assert!(at_least_ms(1, "soon").is_err());
+        assert!(parse_at_least_ms(1, "soon").is_err());
     }
 }

@@ -155,7 +155,7 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// # Errors
 /// What the measurement says, or [`Error::Io`] when `out` cannot be written.
 pub fn run(cli: &Cli, out: &mut impl Write) -> Result<()> {
-    signals::handle_termination();
+    signals::record_termination_signals();
     let plot = cli.command.svg().map(Plot::at).transpose()?;
     let Some(report) = measure(&cli.command)? else {
         return Ok(());

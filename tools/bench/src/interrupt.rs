@@ -17,7 +17,7 @@ pub(crate) fn check() -> Result<()> {
 
 /// Waits for so long, or until it is pressed.
 pub(crate) fn sleep(time: Duration) -> Result<()> {
-    if signals::sleep(time) {
+    if signals::sleep_unless_terminated(time) {
         Ok(())
     } else {
         Err(Error::Interrupted)

@@ -29,7 +29,7 @@ pub struct Options {
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = units::time)]
     pub time: Duration,
     /// Load before it that does not count
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = commands::time::parse)]
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = commands::time::parse_duration)]
     pub warm_up: Duration,
     /// How often each is measured
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]

@@ -45,7 +45,7 @@ pub(crate) fn block_bytes(text: &str) -> Result<u32, String> {
 
 /// How long something is done: at least a millisecond.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
-    commands::time::at_least_ms(1, text)
+    commands::time::parse_at_least_ms(1, text)
 }
 
 /// Bytes as they were written: 4k, 1M, 512.

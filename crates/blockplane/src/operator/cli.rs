@@ -51,7 +51,7 @@ pub struct MonitorArgs {
     #[arg(value_name = "SOCKET", value_hint = clap::ValueHint::FilePath)]
     pub socket: PathBuf,
     /// Time limit for each reply; 0: no limit
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = commands::time::parse)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = commands::time::parse_duration)]
     pub timeout: Duration,
 }
 

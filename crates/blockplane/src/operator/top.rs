@@ -45,7 +45,7 @@ pub struct Options {
 
 /// Parses the length of an interval, which must be long enough for a reply.
 fn parse_interval(text: &str) -> std::result::Result<Duration, String> {
-    time::at_least_ms(100, text)
+    time::parse_at_least_ms(100, text)
 }
 
 /// Shows the load until a key or signal ends it.
@@ -57,7 +57,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     if options.once {
         return show_once(options, &mut client, out);
     }
-    signals::handle_termination();
+    signals::record_termination_signals();
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
     let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     match if is_dumb || !is_terminal {
@@ -121,7 +121,7 @@ fn show_once(options: &Options, client: &mut Client, out: &mut impl Write) -> Re
 /// Prints a block of lines per interval, for output that is no capable terminal.
 fn print_intervals(options: &Options, client: &mut Client, out: &mut impl Write) -> Result<()> {
     let mut before = Sample::take(client)?;
-    while signals::sleep(options.interval) {
+    while signals::sleep_unless_terminated(options.interval) {
         let now = Sample::take(client)?;
         let lines = plain_lines(options, &Rates::between(&before, &now));
         print(out, &format!("{}\n", join_lines(&lines)))?;
@@ -138,7 +138,7 @@ fn run_interactive(options: &Options, mut client: Client) -> Result<()> {
     let mut rates = Rates::between(&before, &before);
     let mut next_sample_at = Instant::now() + options.interval;
     let mut sampler = Sampler::start(client)?;
-    signals::handle_terminal();
+    signals::record_terminal_signals();
     let mut terminal = Terminal::open()?;
     loop {
         view.unanswered_for = sampler.pending_for().unwrap_or_default();
@@ -162,7 +162,7 @@ fn run_interactive(options: &Options, mut client: Client) -> Result<()> {
             terminal.leave_drawing_mode();
             signals::suspend();
         }
-        if signals::take_resumed() || was_suspended {
+        if signals::take_resumption() || was_suspended {
             terminal.enter_drawing_mode()?;
         }
         if let Some(sample) = sampler.take_sample() {

@@ -21,7 +21,7 @@ pub struct Options {
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::ExecutablePath)]
     pub binary: Option<PathBuf>,
     /// Time limit for the upgrade; 0: no limit
-    #[arg(long, value_name = "TIME", default_value = "180s", value_parser = commands::time::parse)]
+    #[arg(long, value_name = "TIME", default_value = "180s", value_parser = commands::time::parse_duration)]
     pub timeout: Duration,
     /// Print JSON, for scripts: the monitor's own reply
     #[arg(long)]

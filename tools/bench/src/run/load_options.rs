@@ -39,7 +39,7 @@ pub struct LoadOptions {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::time)]
     pub time: Duration,
     /// Load before it that does not count
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = commands::time::parse)]
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = commands::time::parse_duration)]
     pub warm_up: Duration,
     /// How often it is measured
     #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..))]
