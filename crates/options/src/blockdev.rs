@@ -49,7 +49,7 @@ settings! {
     }
     accepts {
         /// only off for now
-        "detect-zeroes", ZEROES_NOT_DETECTED;
+        "detect-zeroes", DETECT_ZEROES_FORM;
         /// only off for now
         "force-share", OnlyOff { instead: "use locking=off to open a file that another program writes" };
     }
@@ -61,7 +61,7 @@ settings! {
     }
 }
 
-const ZEROES_NOT_DETECTED: Choice<()> = {
+const DETECT_ZEROES_FORM: Choice<()> = {
     let instead = "leave it out: zeroes are written as data";
     Choice {
         words: &[("off", ())],
@@ -208,7 +208,7 @@ settings! {
         pub offset: u64 = "offset", size(0, MAX_DISK_BYTES), default(0);
         /// size of the disk, a multiple of 512 (default: up to the end)
         pub size: Option<u64> = "size",
-            size(0, MAX_DISK_BYTES).check(is_in_sectors, "a multiple of 512 bytes"), optional;
+            size(0, MAX_DISK_BYTES).check(is_multiple_of_sector, "a multiple of 512 bytes"), optional;
     }
     beside {
         /// the node below: its node-name, or its keys as file.driver=…,file.…
@@ -216,7 +216,7 @@ settings! {
     }
 }
 
-fn is_in_sectors(bytes: u64) -> bool {
+fn is_multiple_of_sector(bytes: u64) -> bool {
     bytes.is_multiple_of(512)
 }
 

@@ -3,7 +3,7 @@
 use crate::{
     BlockdevOptions, ChardevOptions, ExportOptions, MonitorOptions, ObjectOptions, Problem,
     blockdev, export, monitor,
-    names::Names,
+    names::DefinedNames,
     object,
     tree::{Object, Value},
 };
@@ -56,7 +56,11 @@ impl DirectiveKind {
     }
 
     /// Reads a tree, and adds the names that it defines.
-    pub(crate) fn read(self, object: Object, names: &mut Names) -> Result<Directive, Problem> {
+    pub(crate) fn read(
+        self,
+        object: Object,
+        names: &mut DefinedNames,
+    ) -> Result<Directive, Problem> {
         Ok(match self {
             Self::Object => Directive::Object(object::parse(object, names)?),
             Self::Blockdev => Directive::Blockdev(blockdev::parse(object, names)?),

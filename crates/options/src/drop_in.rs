@@ -18,7 +18,7 @@ use crate::{
     help, json,
     keyval::{self, ParsedText},
     metrics,
-    names::Names,
+    names::DefinedNames,
 };
 
 /// Parses a command line without a command.
@@ -28,8 +28,8 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
     let mut object_options = Vec::new();
     for item in Items::new(args) {
         match item? {
-            Item::Option(Opt::Help, _) => return Ok(Invocation::Help(help::top_level())),
-            Item::Option(Opt::Version, _) => return Ok(Invocation::Version(help::version())),
+            Item::Option(Opt::Help, _) => return Ok(Invocation::Help(help::top_level_help())),
+            Item::Option(Opt::Version, _) => return Ok(Invocation::Version(help::version_line())),
             Item::Option(Opt::Daemonize, _) => daemon.daemonize = true,
             Item::Option(opt @ Opt::Pidfile, path) => daemon.pidfile = Some(read_path(opt, path)?),
             Item::Option(opt @ Opt::Config, path) => {
@@ -57,7 +57,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
             other => object_options.push(other),
         }
     }
-    let mut names = Names::default();
+    let mut names = DefinedNames::default();
     if let Some(MetricsAddr::Socket(addr)) = &daemon.metrics {
         // It is the first socket: a conflict is an error of the later option.
         names
@@ -119,7 +119,7 @@ fn read_metrics_addr(opt: Opt, text: &OsStr) -> Result<MetricsAddr, UsageError> 
             let problem = Problem::BadValue {
                 key: "ADDRESS".to_owned(),
                 value: excerpt(&text.to_string_lossy()),
-                expected: metrics::EXPECTED.to_owned(),
+                expected: metrics::ADDR_EXPECTED.to_owned(),
             };
             problem.in_option(opt.name())
         })
@@ -191,15 +191,15 @@ fn parse_option(opt: Opt, value: OsString, option: &str) -> Result<ParsedOption,
         reason: format!("not valid UTF-8: '{}'", excerpt(&value.to_string_lossy())),
     })?;
     let implied = kind.implied_key();
-    let ParsedText { object, help } = if text.starts_with('{') {
+    let ParsedText { object, wants_help } = if text.starts_with('{') {
         ParsedText {
             object: json::parse(&text)?,
-            help: false,
+            wants_help: false,
         }
     } else {
         keyval::parse(&text, implied)?
     };
-    if help {
+    if wants_help {
         return help::option_help(opt, object.get(implied)).map(ParsedOption::Help);
     }
     Ok(ParsedOption::Directive(RawDirective {

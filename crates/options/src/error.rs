@@ -193,13 +193,13 @@ impl Problem {
 
 /// The beginning of a value, escaped, for an error: at most one line.
 pub(crate) fn excerpt(value: &str) -> String {
-    const LONGEST: usize = 60;
+    const MAX_EXCERPT_CHARS: usize = 60;
     let mut out: String = value
         .chars()
-        .take(LONGEST)
+        .take(MAX_EXCERPT_CHARS)
         .flat_map(char::escape_debug)
         .collect();
-    if value.chars().nth(LONGEST).is_some() {
+    if value.chars().nth(MAX_EXCERPT_CHARS).is_some() {
         out.push('…');
     }
     out

@@ -8,7 +8,7 @@ mod queues;
 mod read;
 
 pub use lun_device::{LunDevice, MAX_SCSI_SERIAL_BYTES};
-pub(crate) use luns::{LUN_KEYS, LUNS_KEYS, parse_lun};
+pub(crate) use luns::{LUN_KEYS, LUNS_KEYS, read_lun};
 pub(crate) use read::{LSI_LIMITS, LSI_OWN_TARGET, TYPES, VIRTIO_SCSI_LIMITS, parse};
 
 use crate::{
@@ -151,7 +151,7 @@ settings! {
         /// most queues for commands that a VMM may ask for, 1 to 254 (default 64)
         pub num_queues: u16 = "num-queues", number(1, MAX_SCSI_QUEUES), default(DEFAULT_SERVE_QUEUES);
         /// most entries per queue, a power of two up to 1024 (default 1024; blockplane's own)
-        pub queue_size: u16 = "queue-size", QUEUE_SIZE, default(MAX_QUEUE_SIZE);
+        pub queue_size: u16 = "queue-size", QUEUE_SIZE_FORM, default(MAX_QUEUE_SIZE);
         /// offer packed queues; the VMM must ask for them too (default off; blockplane's own)
         pub packed: bool = "packed", Switch, default(false);
     }
@@ -167,7 +167,7 @@ settings! {
         /// most queues a VMM may ask for, 1 to 256 (default 1)
         pub num_queues: u16 = "num-queues", number(1, MAX_QUEUES), default(1);
         /// most entries per queue, a power of two up to 1024 (default 1024; blockplane's own)
-        pub queue_size: u16 = "queue-size", QUEUE_SIZE, default(MAX_QUEUE_SIZE);
+        pub queue_size: u16 = "queue-size", QUEUE_SIZE_FORM, default(MAX_QUEUE_SIZE);
         /// offer packed queues; the VMM must ask for them too (default off; blockplane's own)
         pub packed: bool = "packed", Switch, default(false);
         /// a power of two, 512 to 32768 (default 512)
@@ -187,9 +187,9 @@ settings! {
         pub fixed_buffers: bool = "fixed-buffers", Switch, default(false);
         /// failed reads: report to the guest, ignore the error, or park the request until block-export-resume
         /// (default report; blockplane's own)
-        pub rerror: OnError = "rerror", ON_READ_ERROR, default(OnError::Report);
+        pub rerror: OnError = "rerror", ON_READ_ERROR_FORM, default(OnError::Report);
         /// the same for other failed requests; enospc = stop if the disk is full, else report (default report; blockplane's own)
-        pub werror: OnError = "werror", ON_WRITE_ERROR, default(OnError::Report);
+        pub werror: OnError = "werror", ON_WRITE_ERROR_FORM, default(OnError::Report);
         /// report requests that take longer than this; 0 = never (default 30; blockplane's own)
         pub request_timeout: u64 = "request-timeout",
             number(0, SECONDS_PER_DAY).placeholder("SECONDS"), default(DEFAULT_REQUEST_TIMEOUT);
@@ -200,7 +200,7 @@ settings! {
     }
 }
 
-const QUEUE_SIZE: Number<u16> =
+const QUEUE_SIZE_FORM: Number<u16> =
     number(0, u16::MAX).check(is_queue_size, limits::QUEUE_SIZE_EXPECTED);
 
 fn is_queue_size(entries: u64) -> bool {
@@ -213,7 +213,7 @@ fn is_block_size(bytes: u64) -> bool {
 
 const SECONDS_PER_DAY: u64 = 86_400;
 
-const ON_READ_ERROR: Choice<OnError> = Choice {
+const ON_READ_ERROR_FORM: Choice<OnError> = Choice {
     words: &[
         ("report", OnError::Report),
         ("ignore", OnError::Ignore),
@@ -223,7 +223,7 @@ const ON_READ_ERROR: Choice<OnError> = Choice {
     placeholder: "report|ignore|stop",
 };
 
-const ON_WRITE_ERROR: Choice<OnError> = Choice {
+const ON_WRITE_ERROR_FORM: Choice<OnError> = Choice {
     words: &[
         ("report", OnError::Report),
         ("ignore", OnError::Ignore),

@@ -132,7 +132,7 @@ impl Fields {
     }
 
     /// Whether the key is given and was not taken yet.
-    pub(crate) fn has(&self, key: &str) -> bool {
+    pub(crate) fn has_key(&self, key: &str) -> bool {
         self.values.iter().any(|(name, _)| *name == key)
     }
 

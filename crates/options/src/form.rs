@@ -336,10 +336,10 @@ impl Form for Name {
 }
 
 /// A `node-name`: as long as in qemu-storage-daemon.
-pub(crate) const NODE_NAME: Name = Name { longest: 31 };
+pub(crate) const NODE_NAME_FORM: Name = Name { longest: 31 };
 
 /// The id of an object, an export or a chardev. QEMU has no limit; this one keeps log lines readable.
-pub(crate) const ID: Name = Name { longest: 127 };
+pub(crate) const ID_FORM: Name = Name { longest: 127 };
 
 /// One of several words.
 pub(crate) struct Choice<T: 'static> {

@@ -39,6 +39,7 @@ struct OptSpec {
     usage: Option<&'static str>,
 }
 
+/// An option with these names and, if it takes a value, this usage.
 const fn spec(
     opt: Opt,
     long: &'static str,

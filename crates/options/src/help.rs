@@ -18,12 +18,12 @@ const KEY_COLUMN: usize = 34;
 const OPTION_COLUMN: usize = 26;
 
 /// The line of `--version`.
-pub(crate) fn version() -> String {
+pub(crate) fn version_line() -> String {
     format!("blockplane version {}\n", env!("CARGO_PKG_VERSION"))
 }
 
 /// The text of `--help` without a command.
-pub(crate) fn top_level() -> String {
+pub(crate) fn top_level_help() -> String {
     let mut out = format!(
         "blockplane {}: disks for virtual machines\n",
         env!("CARGO_PKG_VERSION")
@@ -234,13 +234,13 @@ pub(crate) fn option_help(opt: Opt, kind: Option<&Value>) -> Result<String, Prob
             );
         }
         Opt::Blockdev => {
-            let which = choose("driver", kind, blockdev::DRIVERS, &[])?;
+            let driver = choose("driver", kind, blockdev::DRIVERS, &[])?;
             push_section(
                 &mut out,
                 &format!("--blockdev {kind}"),
-                &[blockdev::NodeSettings::KEYS, which.keys()],
+                &[blockdev::NodeSettings::KEYS, driver.keys()],
             );
-            if matches!(which, blockdev::DriverKind::Blkdebug) {
+            if matches!(driver, blockdev::DriverKind::Blkdebug) {
                 let title = "  each member of inject-error";
                 push_section(&mut out, title, &[blockdev::InjectErrorKeys::KEYS]);
             }

@@ -22,13 +22,13 @@ const MAX_KEY_BYTES: usize = 127;
 pub(crate) struct ParsedText {
     pub(crate) object: Object,
     /// Whether `help` was among the keys.
-    pub(crate) help: bool,
+    pub(crate) wants_help: bool,
 }
 
 /// Parses `text`; a first word without `=` is the value of the key `implied`.
 pub(crate) fn parse(text: &str, implied: &str) -> Result<ParsedText, Problem> {
     let mut root = Object::default();
-    let mut help = false;
+    let mut wants_help = false;
     let mut rest = text;
     let mut first = true;
     while !rest.is_empty() {
@@ -39,7 +39,7 @@ pub(crate) fn parse(text: &str, implied: &str) -> Result<ParsedText, Problem> {
             insert_key(&mut root, word, value)?;
             rest = next;
         } else if matches!(word, "help" | "?") {
-            help = true;
+            wants_help = true;
             rest = after.strip_prefix(',').unwrap_or(after);
         } else if first && !word.is_empty() {
             let (value, next) = take_value(rest);
@@ -54,7 +54,7 @@ pub(crate) fn parse(text: &str, implied: &str) -> Result<ParsedText, Problem> {
     for (key, value) in &mut object.entries {
         convert_to_lists(key, value)?;
     }
-    Ok(ParsedText { object, help })
+    Ok(ParsedText { object, wants_help })
 }
 
 /// The error for a word that is not `key=value`.
@@ -103,7 +103,7 @@ fn insert_key(root: &mut Object, key: &str, value: String) -> Result<(), Problem
     let mut parts = key.split('.').enumerate().peekable();
     let mut object = root;
     while let Some((position, part)) = parts.next() {
-        if !(is_name(part) || position > 0 && is_index(part)) {
+        if !(is_key_word(part) || position > 0 && is_list_index(part)) {
             let reason = format!(
                 "'{}' is not a valid key: its parts are words of letters, digits, '-' and '_'",
                 excerpt(key)
@@ -144,14 +144,14 @@ fn value_and_group_error(key: &str) -> Problem {
     Problem::Syntax { reason }
 }
 
-fn is_name(part: &str) -> bool {
+fn is_key_word(part: &str) -> bool {
     part.starts_with(|c: char| c.is_ascii_alphabetic())
         && part
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
 }
 
-fn is_index(part: &str) -> bool {
+fn is_list_index(part: &str) -> bool {
     !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit())
 }
 
@@ -166,7 +166,7 @@ fn convert_to_lists(path: &str, value: &mut Value) -> Result<(), Problem> {
     let indices = object
         .entries
         .iter()
-        .filter(|(key, _)| is_index(key))
+        .filter(|(key, _)| is_list_index(key))
         .count();
     if indices == 0 {
         return Ok(());
@@ -237,7 +237,7 @@ pub(crate) mod tests {
 
     fn parsed(input: &str) -> Object {
         let parsed = parse(input, "driver").unwrap();
-        assert!(!parsed.help);
+        assert!(!parsed.wants_help);
         parsed.object
     }
 
@@ -291,9 +291,9 @@ pub(crate) mod tests {
 
     #[test]
     fn help_is_recognized() {
-        assert!(parse("help", "driver").unwrap().help);
+        assert!(parse("help", "driver").unwrap().wants_help);
         let both = parse("iothread,help", "driver").unwrap();
-        assert!(both.help);
+        assert!(both.wants_help);
         assert_eq!(both.object, object(vec![("driver", text("iothread"))]));
     }
 
@@ -348,7 +348,7 @@ pub(crate) mod tests {
         #[test]
         fn a_printed_tree_parses_to_itself(tree in tree()) {
             let parsed = parse(&print(&tree), "driver").unwrap();
-            prop_assert!(!parsed.help);
+            prop_assert!(!parsed.wants_help);
             prop_assert_eq!(parsed.object, tree);
         }
 

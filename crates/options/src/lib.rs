@@ -119,7 +119,7 @@ const OPERATOR_COMMANDS: [&str; 4] = ["qmp", "info", "top", "upgrade"];
 pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageError> {
     let mut args = args.peekable();
     let Some(first) = args.peek() else {
-        return Ok(Invocation::Help(help::top_level()));
+        return Ok(Invocation::Help(help::top_level_help()));
     };
     match first.as_bytes() {
         [b'-', ..] => drop_in::parse(args),
@@ -135,7 +135,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageEr
             Ok(Invocation::Operator(args.collect()))
         }
         b"help" => match args.nth(1) {
-            None => Ok(Invocation::Help(help::top_level())),
+            None => Ok(Invocation::Help(help::top_level_help())),
             Some(command) if command == "serve" => serve::parse(std::iter::once("--help".into())),
             Some(command) if command == "check" => check::parse(std::iter::once("--help".into())),
             Some(command) if command == "generate" => {

@@ -5,7 +5,7 @@ use std::{fmt, net, path::PathBuf};
 use crate::{SocketAddr, socket};
 
 /// The expected text of an address.
-pub(crate) const EXPECTED: &str = "unix:PATH (1 to 107 bytes), tcp:IP:PORT such as tcp:127.0.0.1:9465, or fd:FD \
+pub(crate) const ADDR_EXPECTED: &str = "unix:PATH (1 to 107 bytes), tcp:IP:PORT such as tcp:127.0.0.1:9465, or fd:FD \
      (number or name of a listening Unix socket that was inherited)";
 
 /// The address of the metrics server.
@@ -18,7 +18,7 @@ pub enum MetricsAddr {
 }
 
 impl MetricsAddr {
-    /// The address of this text; `None` if it is malformed, see [`EXPECTED`].
+    /// The address of this text; `None` if it is malformed, see [`ADDR_EXPECTED`].
     pub(crate) fn from_text(text: &str) -> Option<Self> {
         let (kind, value) = text.split_once(':')?;
         match kind {
@@ -34,7 +34,7 @@ impl MetricsAddr {
 
     /// The same with an error that names what is expected, for `serve`.
     pub(crate) fn parse_argument(text: &str) -> Result<Self, String> {
-        Self::from_text(text).ok_or_else(|| format!("expected {EXPECTED}"))
+        Self::from_text(text).ok_or_else(|| format!("expected {ADDR_EXPECTED}"))
     }
 }
 

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use crate::{
     Problem, SocketAddr,
     fields::Fields,
-    form::{AnyText, Choice, Form, ID, NonUtf8Path, Switch},
+    form::{AnyText, Choice, Form, ID_FORM, NonUtf8Path, Switch},
     key::{Key, UnsupportedName, ValueType, choose_kind},
-    names::Names,
+    names::DefinedNames,
     settings::settings,
     socket,
     tree::{Object, Value},
@@ -28,7 +28,7 @@ settings! {
     /// Options of a chardev beside its address.
     pub struct ChardevSettings {
         /// its name, for monitors
-        pub id: String = "id", ID, required("write id=NAME, such as id=qmp0");
+        pub id: String = "id", ID_FORM, required("write id=NAME, such as id=qmp0");
         /// listen for clients, or connect to a server (default off)
         pub server: bool = "server", Switch, default(false);
         /// with server=on: serve these users only; the umask has to let them connect
@@ -65,11 +65,11 @@ settings! {
     }
     accepts {
         /// only control (QMP) for now
-        "mode", MODE;
+        "mode", MODE_FORM;
     }
 }
 
-const MODE: Choice<()> = Choice {
+const MODE_FORM: Choice<()> = Choice {
     words: &[("control", ())],
     unsupported: &[UnsupportedName {
         name: "readline",
@@ -133,7 +133,10 @@ const UNSUPPORTED_BACKENDS: &[&str] = &[
 ];
 
 /// Reads the tree of a `--chardev`, and adds its name.
-pub(crate) fn parse_chardev(object: Object, names: &mut Names) -> Result<ChardevOptions, Problem> {
+pub(crate) fn parse_chardev(
+    object: Object,
+    names: &mut DefinedNames,
+) -> Result<ChardevOptions, Problem> {
     let Backend::Socket = choose_kind(&object, "", "backend", BACKENDS, UNSUPPORTED_BACKENDS)?;
     let mut fields = Fields::new(
         object,
@@ -195,12 +198,15 @@ fn take_inherited_socket(fields: &mut Fields) -> Result<Option<SocketAddr>, Prob
         _ => "",
     };
     let socket = socket::parse_inherited(text);
-    let wrong = || fields.bad_value("fd", &value.excerpt(), socket::FD_EXPECTED);
-    socket.map(Some).ok_or_else(wrong)
+    let bad_fd = || fields.bad_value("fd", &value.excerpt(), socket::FD_EXPECTED);
+    socket.map(Some).ok_or_else(bad_fd)
 }
 
 /// Reads the tree of a `--monitor`, and reserves its chardev.
-pub(crate) fn parse_monitor(object: Object, names: &mut Names) -> Result<MonitorOptions, Problem> {
+pub(crate) fn parse_monitor(
+    object: Object,
+    names: &mut DefinedNames,
+) -> Result<MonitorOptions, Problem> {
     let mut fields = Fields::new(object, "", &[MonitorOptions::KEYS], &[])?;
     let monitor = MonitorOptions::read(&mut fields, None)?;
     fields.check_all_taken();

@@ -15,7 +15,7 @@ const MAX_LISTED: usize = 12;
 
 /// The names that are defined so far.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
+pub(crate) struct DefinedNames {
     /// Nodes; true if the node or a node below it is read-only.
     nodes: BTreeMap<String, bool>,
     /// Images that nodes lock, each with the first of these nodes, and whether it writes.
@@ -49,7 +49,7 @@ enum Change {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Checkpoint(usize);
 
-impl Names {
+impl DefinedNames {
     /// The current state.
     pub(crate) fn checkpoint(&self) -> Checkpoint {
         Checkpoint(self.changes.len())
@@ -147,7 +147,7 @@ impl Names {
     }
 
     /// Checks that an iothread is defined. `key` is the key that refers to it.
-    pub(crate) fn check_iothread(&self, key: &str, id: &str) -> Result<(), Problem> {
+    pub(crate) fn check_iothread_defined(&self, key: &str, id: &str) -> Result<(), Problem> {
         if self.iothreads.contains(id) {
             return Ok(());
         }

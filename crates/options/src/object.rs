@@ -5,9 +5,9 @@
 use crate::{
     Problem,
     fields::Fields,
-    form::{Cpus, ID, number},
+    form::{Cpus, ID_FORM, number},
     key::{UnsupportedName, ValueType, choose_kind},
-    names::Names,
+    names::DefinedNames,
     settings::settings,
     tree::Object,
 };
@@ -36,7 +36,7 @@ settings! {
     /// `--object iothread,…`
     pub struct IothreadOptions {
         /// its name, for exports
-        pub id: String = "id", ID, required("write id=NAME, such as id=iothread0");
+        pub id: String = "id", ID_FORM, required("write id=NAME, such as id=iothread0");
         /// longest busy-polling before blocking, 0 = never (default 200000)
         pub poll_max_ns: u64 = "poll-max-ns", number(0, MAX_INT).placeholder("NS"), default(DEFAULT_POLL_MAX_NS);
         /// how fast the polling time grows, 0 = automatic (default 0)
@@ -106,14 +106,14 @@ const UNSUPPORTED_TYPES: &[&str] = &[
 ];
 
 /// Reads the tree of an `--object`, and adds its name.
-pub(crate) fn parse(object: Object, names: &mut Names) -> Result<ObjectOptions, Problem> {
+pub(crate) fn parse(object: Object, names: &mut DefinedNames) -> Result<ObjectOptions, Problem> {
     match choose_kind(&object, "", "qom-type", TYPES, UNSUPPORTED_TYPES)? {
         ObjectType::Iothread => parse_iothread(object, names).map(ObjectOptions::Iothread),
     }
 }
 
 /// Reads the tree of an `--object iothread`, and adds its name.
-fn parse_iothread(object: Object, names: &mut Names) -> Result<IothreadOptions, Problem> {
+fn parse_iothread(object: Object, names: &mut DefinedNames) -> Result<IothreadOptions, Problem> {
     let iothread = read_iothread(object, None)?;
     names.add_iothread(&iothread.id)?;
     Ok(iothread)

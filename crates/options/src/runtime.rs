@@ -6,13 +6,13 @@
 use crate::{
     BlkdebugOptions, BlockdevOptions, ExportOptions, IothreadOptions, Key, LunOptions,
     ObjectOptions, Problem, SocketAddr, VhostUserBlkOptions, blockdev, export, fields::Fields,
-    json, names::Names, object, reference,
+    json, names::DefinedNames, object, reference,
 };
 
 /// Names of the running objects.
 #[derive(Debug, Default)]
 pub struct RunningObjects {
-    names: Names,
+    names: DefinedNames,
 }
 
 impl RunningObjects {
@@ -112,7 +112,7 @@ impl RunningObjects {
     ) -> Result<LunOptions, Problem> {
         let object = json::parse(json)?;
         let limits = &export::VIRTIO_SCSI_LIMITS;
-        export::parse_lun(object, "", &self.names, limits, writable, others)
+        export::read_lun(object, "", &self.names, limits, writable, others)
     }
 }
 
@@ -132,7 +132,9 @@ pub fn node_keys() -> &'static [Key] {
 #[must_use]
 pub fn drivers_with_keys() -> Vec<(&'static str, &'static [Key])> {
     let drivers = blockdev::DRIVERS.iter();
-    drivers.map(|(name, which)| (*name, which.keys())).collect()
+    drivers
+        .map(|(name, driver)| (*name, driver.keys()))
+        .collect()
 }
 
 /// Keys of exports of all types, each once: the QMP schema has one object type for all exports, with all of them as members.

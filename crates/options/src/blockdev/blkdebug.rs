@@ -29,7 +29,7 @@ settings! {
     /// The keys of one fault.
     pub(crate) struct InjectErrorKeys {
         /// it begins at once (none), or with the first read, write or flush (default none)
-        pub event: Option<IoType> = "event", EVENT, default(None);
+        pub event: Option<IoType> = "event", EVENT_FORM, default(None);
         /// only these requests (default all)
         pub iotype: Option<IoType> = "iotype", IoType::FORM, optional;
         /// the error, as a number of Linux (default 5, EIO)
@@ -46,7 +46,7 @@ settings! {
         pub one_in: u64 = "one-in", number(1, u64::MAX), default(1);
         /// the request fails, waits for delay-ns, waits until it is released, fails after some bytes, or stops after some bytes
         /// and succeeds (default error; blockplane's own)
-        pub action: Action = "action", Action::FORM, default(Action::Error);
+        pub action: ActionKind = "action", ActionKind::FORM, default(ActionKind::Error);
         /// how long action=delay takes (default 0; blockplane's own)
         pub delay_ns: Option<u64> = "delay-ns", number(0, u64::MAX).placeholder("NS"), optional;
         /// how much is transferred with action=short or torn (default 512; blockplane's own)
@@ -58,7 +58,7 @@ settings! {
     }
 }
 
-const EVENT: Choice<Option<IoType>> = Choice {
+const EVENT_FORM: Choice<Option<IoType>> = Choice {
     words: &[
         ("none", None),
         ("read_aio", Some(IoType::Read)),
@@ -176,7 +176,7 @@ pub struct BlkdebugOptions {
 
 words! {
     /// The effect of a fault, without parameters.
-    pub enum Action {
+    pub enum ActionKind {
         /// See [`InjectAction::Error`].
         Error = "error",
         /// See [`InjectAction::Delay`].
@@ -278,11 +278,11 @@ fn action_with_parameters(
     fields: &Fields,
 ) -> Result<InjectAction, Problem> {
     let used_keys: &[&str] = match keys.action {
-        Action::Error => &["errno"],
-        Action::Delay => &["delay-ns"],
-        Action::Hang => &[],
-        Action::Short => &["errno", "bytes"],
-        Action::Torn => &["bytes"],
+        ActionKind::Error => &["errno"],
+        ActionKind::Delay => &["delay-ns"],
+        ActionKind::Hang => &[],
+        ActionKind::Short => &["errno", "bytes"],
+        ActionKind::Torn => &["bytes"],
     };
     let given_keys = [
         ("errno", keys.errno.is_some()),
@@ -300,10 +300,10 @@ fn action_with_parameters(
     let errno = keys.errno.unwrap_or(EIO);
     let bytes = keys.bytes.unwrap_or(512);
     Ok(match keys.action {
-        Action::Error => InjectAction::Error(errno),
-        Action::Delay => InjectAction::Delay(keys.delay_ns.unwrap_or(0)),
-        Action::Hang => InjectAction::Hang,
-        Action::Short => InjectAction::Short(bytes, errno),
-        Action::Torn => InjectAction::Torn(bytes),
+        ActionKind::Error => InjectAction::Error(errno),
+        ActionKind::Delay => InjectAction::Delay(keys.delay_ns.unwrap_or(0)),
+        ActionKind::Hang => InjectAction::Hang,
+        ActionKind::Short => InjectAction::Short(bytes, errno),
+        ActionKind::Torn => InjectAction::Torn(bytes),
     })
 }

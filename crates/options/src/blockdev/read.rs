@@ -5,9 +5,9 @@ use crate::{
     NullOptions, Problem, RawOptions,
     blockdev::{MAX_DISK_BYTES, blkdebug},
     fields::Fields,
-    form::NODE_NAME,
+    form::NODE_NAME_FORM,
     key::{Key, UnsupportedName, choose_kind},
-    names::Names,
+    names::DefinedNames,
     tree::{Object, Value},
 };
 
@@ -65,7 +65,7 @@ const UNSUPPORTED_DRIVERS: &[&str] = &[
 ];
 
 /// Reads the tree of a `--blockdev`, and adds the names that it defines.
-pub(crate) fn parse(object: Object, names: &mut Names) -> Result<BlockdevOptions, Problem> {
+pub(crate) fn parse(object: Object, names: &mut DefinedNames) -> Result<BlockdevOptions, Problem> {
     read_node(object, "", None, names).map(|(node, _)| node)
 }
 
@@ -75,7 +75,7 @@ fn read_node(
     object: Object,
     prefix: &str,
     inherited: Option<&NodeSettings>,
-    names: &mut Names,
+    names: &mut DefinedNames,
 ) -> Result<(BlockdevOptions, bool), Problem> {
     let kind = choose_kind(&object, prefix, "driver", DRIVERS, UNSUPPORTED_DRIVERS)?;
     let unsupported = match kind {
@@ -85,7 +85,7 @@ fn read_node(
     let tables = [NodeSettings::KEYS, kind.keys()];
     let mut fields = Fields::new(object, prefix, &tables, unsupported)?;
     fields.take("driver");
-    let name = fields.take_value("node-name", &NODE_NAME)?;
+    let name = fields.take_value("node-name", &NODE_NAME_FORM)?;
     if name.is_none() && inherited.is_none() {
         let expected = "write node-name=NAME, such as node-name=disk0";
         return Err(fields.missing_key("node-name", expected));
@@ -111,7 +111,7 @@ fn read_node(
         }
         DriverKind::NullCo => Driver::NullCo(NullOptions::read(&mut fields, None)?),
         DriverKind::Raw => Driver::Raw {
-            part: read_part(&mut fields)?,
+            part: read_raw_options(&mut fields)?,
             file: child_node(&mut fields, "file")?,
         },
         DriverKind::Blkdebug => Driver::Blkdebug {
@@ -156,7 +156,7 @@ fn read_file_options(
 }
 
 /// Reads `offset` and `size` of `raw`: the part of the node below that it shows.
-fn read_part(fields: &mut Fields) -> Result<RawOptions, Problem> {
+fn read_raw_options(fields: &mut Fields) -> Result<RawOptions, Problem> {
     let part = RawOptions::read(fields, None)?;
     if part.offset + part.size.unwrap_or(0) > MAX_DISK_BYTES {
         let reason = format!(
@@ -174,7 +174,7 @@ fn read_child(
     fields: &mut Fields,
     name: &'static str,
     parent: &NodeSettings,
-    names: &mut Names,
+    names: &mut DefinedNames,
 ) -> Result<(NodeRef, bool), Problem> {
     let key = fields.full_key(name);
     Ok(match fields.take(name) {

@@ -105,7 +105,7 @@ impl Section {
     }
 
     /// Whether the table has this key.
-    pub(super) fn has(&self, path: &str) -> bool {
+    pub(super) fn has_key(&self, path: &str) -> bool {
         self.find_span(path).is_some()
     }
 
@@ -142,7 +142,7 @@ pub(super) fn parse_document(text: &str) -> Document {
         let Some((_, kind)) = SECTIONS.iter().find(|(section, _)| *section == name) else {
             errors.push(DocumentError {
                 at: key.span(),
-                message: unknown_table(name),
+                message: unknown_table_message(name),
             });
             continue;
         };
@@ -207,7 +207,7 @@ fn read_metrics_table(
         }
         addr = text.and_then(|text| MetricsAddr::from_text(text));
         if addr.is_none() {
-            let expected = metrics::EXPECTED;
+            let expected = metrics::ADDR_EXPECTED;
             report(
                 value.span(),
                 format!("'listen' is not an address: expected {expected}"),
@@ -216,14 +216,14 @@ fn read_metrics_table(
         }
     }
     if addr.is_none() {
-        let expected = metrics::EXPECTED;
+        let expected = metrics::ADDR_EXPECTED;
         report(header, format!("'listen' is missing: expected {expected}"));
     }
     addr
 }
 
 /// The message for a table of this name, which does not exist.
-fn unknown_table(name: &str) -> String {
+fn unknown_table_message(name: &str) -> String {
     if let Some(known) = COMMAND_LINE_ONLY.iter().find(|known| known.name == name) {
         return format!("'{name}' is not in a file: {}", known.instead);
     }

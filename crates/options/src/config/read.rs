@@ -13,7 +13,7 @@ use crate::{
         order,
     },
     directive::{DirectiveKind, RawDirective},
-    names::Names,
+    names::DefinedNames,
     suggest,
     tree::{Object, Value},
 };
@@ -86,7 +86,7 @@ pub(super) fn read_all(
     let file = sections.into_iter().map(Entry::File);
     let entries: Vec<Entry> = file.chain(options.into_iter().map(Entry::Option)).collect();
 
-    let mut names = Names::default();
+    let mut names = DefinedNames::default();
     if let Some(MetricsAddr::Socket(addr)) = &metrics {
         // It is the first socket, so there is no conflict yet.
         let _ = names.add_metrics_socket(addr);
@@ -111,7 +111,7 @@ pub(super) fn read_all(
 /// Sorts entries by their references. Nodes of a circle are left out.
 fn sort_entries(
     mut entries: Vec<Entry>,
-    names: &mut Names,
+    names: &mut DefinedNames,
     problems: &mut Vec<ReadError>,
 ) -> Vec<Entry> {
     entries.sort_by_key(Entry::kind);
@@ -156,7 +156,7 @@ fn sort_entries(
 /// Reads one entry, and reports all its problems.
 fn read_entry(
     entry: &Entry,
-    names: &mut Names,
+    names: &mut DefinedNames,
     problems: &mut Vec<ReadError>,
 ) -> Option<Directive> {
     let mut object = entry.object().clone();
@@ -174,7 +174,7 @@ fn read_entry(
         names.roll_back(with_assumed_names);
         let key = offending_key(&problem, entry);
         let is_consequence =
-            key.is_some_and(|key| reported.iter().any(|reported| is_within(key, reported)));
+            key.is_some_and(|key| reported.iter().any(|reported| is_key_within(key, reported)));
         if !is_consequence {
             report_problem(entry, &problem, key, problems);
         }
@@ -229,12 +229,12 @@ fn offending_key<'p>(problem: &'p Problem, entry: &Entry) -> Option<&'p str> {
         return None;
     };
     let problem_keys = problem.offending_keys();
-    let key_in_file = problem_keys.iter().find(|key| section.has(key));
+    let key_in_file = problem_keys.iter().find(|key| section.has_key(key));
     key_in_file.or(problem_keys.first()).copied()
 }
 
 /// Whether `key` is `group` or in it.
-fn is_within(key: &str, group: &str) -> bool {
+fn is_key_within(key: &str, group: &str) -> bool {
     key.strip_prefix(group)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
@@ -258,7 +258,7 @@ fn remove_key(object: &mut Object, path: &str) -> bool {
 }
 
 /// Assumes that the names of an invalid entry are defined, so that references to them are not reported.
-fn assume_names_defined(entry: &Entry, names: &mut Names) {
+fn assume_names_defined(entry: &Entry, names: &mut DefinedNames) {
     let (kind, name_key) = match entry.kind() {
         DirectiveKind::Object => ("iothread", "id"),
         DirectiveKind::Chardev => ("chardev", "id"),
@@ -303,6 +303,7 @@ fn report_problem(
     });
 }
 
+/// The message for a reference to an unknown name. It may be in the file or in an option, in any order.
 fn not_defined_message(key: &str, kind: &str, name: &str, known: &[String]) -> String {
     let question = match suggest::closest(name, known.iter().map(String::as_str)) {
         Some(known) => format!("; did you mean '{known}'?"),

@@ -5,9 +5,9 @@
 use crate::{
     LunDevice, LunOptions, Problem,
     fields::Fields,
-    form::{NODE_NAME, Switch, number},
+    form::{NODE_NAME_FORM, Switch, number},
     key::{Key, ValueType},
-    names::Names,
+    names::DefinedNames,
     tree::{Object, Value},
 };
 
@@ -57,16 +57,16 @@ pub(crate) struct LunLimits {
 /// Reads the disks of a controller: those in `luns`, or the one of `node-name`. `writable` is that of the export.
 pub(super) fn read_luns(
     fields: &mut Fields,
-    names: &Names,
+    names: &DefinedNames,
     limits: &LunLimits,
     writable: bool,
 ) -> Result<Vec<LunOptions>, Problem> {
-    let only_node = fields.take_value("node-name", &NODE_NAME)?;
+    let only_node = fields.take_value("node-name", &NODE_NAME_FORM)?;
     let items = match fields.take("luns") {
         None => {
             if only_node.is_none()
                 && limits.may_be_empty
-                && !keys_of_each_disk().any(|key| fields.has(key))
+                && !keys_of_each_disk().any(|key| fields.has_key(key))
             {
                 return Ok(Vec::new());
             }
@@ -77,7 +77,7 @@ pub(super) fn read_luns(
             }
             };
             let node_name = only_node.ok_or_else(missing)?;
-            check_node(names, "node-name", &node_name, writable)?;
+            check_exported_node(names, "node-name", &node_name, writable)?;
             return Ok(vec![LunOptions {
                 node_name,
                 target: 0,
@@ -112,16 +112,16 @@ pub(super) fn read_luns(
             });
         };
         let prefix = format!("{path}.");
-        luns.push(parse_lun(object, &prefix, names, limits, writable, &luns)?);
+        luns.push(read_lun(object, &prefix, names, limits, writable, &luns)?);
     }
     Ok(luns)
 }
 
 /// Reads one disk, which gets a free LUN beside `others` unless it names one. `prefix` precedes its keys in errors.
-pub(crate) fn parse_lun(
+pub(crate) fn read_lun(
     object: Object,
     prefix: &str,
-    names: &Names,
+    names: &DefinedNames,
     limits: &LunLimits,
     writable: bool,
     others: &[LunOptions],
@@ -136,7 +136,7 @@ pub(crate) fn parse_lun(
     }
     let node_name = fields.take_required("node-name", "write the node-name of a --blockdev")?;
     let writable = fields.take_value("writable", &Switch)?.unwrap_or(writable);
-    check_node(names, &fields.full_key("node-name"), &node_name, writable)?;
+    check_exported_node(names, &fields.full_key("node-name"), &node_name, writable)?;
     let target = fields.take_value("target", &number(0, limits.max_target))?;
     let target = target.unwrap_or(0);
     let lun = fields.take_value("lun", &number(0, limits.max_lun))?;
@@ -173,8 +173,8 @@ pub(crate) fn parse_lun(
 }
 
 /// Checks that the node exists, and that it is writable if the export is.
-pub(super) fn check_node(
-    names: &Names,
+pub(super) fn check_exported_node(
+    names: &DefinedNames,
     key: &str,
     node: &str,
     writable: bool,

@@ -8,14 +8,14 @@ use crate::{
     fields::Fields,
     form::{Form, number},
     key::{Key, ValueType},
-    names::Names,
+    names::DefinedNames,
     tree::Value,
 };
 
 const MAPPING_KEY: &str = "iothread-vq-mapping";
 
 /// The keys of one entry of the mapping.
-const ENTRY_KEYS: &[Key] = &[
+const MAPPING_ENTRY_KEYS: &[Key] = &[
     Key::new("iothread", "ID", "the thread", ValueType::Str),
     Key::new("vqs", "LIST", "the queues it runs", ValueType::Str),
 ];
@@ -30,7 +30,7 @@ struct MappingEntry {
 /// Reads both keys. The list is empty if neither is given.
 pub(super) fn read_iothreads(
     fields: &mut Fields,
-    names: &Names,
+    names: &DefinedNames,
     num_queues: u16,
 ) -> Result<Vec<String>, Problem> {
     let mut ids: Vec<String> = Vec::new();
@@ -42,7 +42,7 @@ pub(super) fn read_iothreads(
                 expected: "the id of an iothread, or a list of ids".to_owned(),
             });
         };
-        names.check_iothread(&key, &id)?;
+        names.check_iothread_defined(&key, &id)?;
         if ids.contains(&id) {
             let reason = format!(
                 "'{key}' names iothread '{id}' a second time; queues are spread evenly, name each once"
@@ -64,7 +64,7 @@ pub(super) fn read_iothreads(
 /// Reads `iothread-vq-mapping`; empty if it is not given.
 fn read_mapping(
     fields: &mut Fields,
-    names: &Names,
+    names: &DefinedNames,
     num_queues: u16,
 ) -> Result<Vec<MappingEntry>, Problem> {
     let mut entries: Vec<MappingEntry> = Vec::new();
@@ -89,9 +89,9 @@ fn read_mapping(
                 expected: format!("a group, as in {example}"),
             });
         };
-        let mut entry = Fields::new(object, &format!("{path}."), &[ENTRY_KEYS], &[])?;
+        let mut entry = Fields::new(object, &format!("{path}."), &[MAPPING_ENTRY_KEYS], &[])?;
         let iothread = entry.take_required("iothread", "write the id of an iothread")?;
-        names.check_iothread(&entry.full_key("iothread"), &iothread)?;
+        names.check_iothread_defined(&entry.full_key("iothread"), &iothread)?;
         if entries.iter().any(|other| other.iothread == iothread) {
             return Err(conflict(format!(
                 "'{path}.iothread' names iothread '{iothread}' a second time; put all of its queues into one entry"

@@ -10,9 +10,9 @@ use crate::{
         queues,
     },
     fields::Fields,
-    form::{Choice, ID, NODE_NAME},
+    form::{Choice, ID_FORM, NODE_NAME_FORM},
     key::{Key, UnsupportedName, choose_kind},
-    names::Names,
+    names::DefinedNames,
     socket,
     tree::Object,
 };
@@ -44,7 +44,7 @@ const UNSUPPORTED_KEYS: &[UnsupportedName] = &[
 #[derive(Clone, Copy)]
 pub(crate) struct ExportType {
     pub keys: &'static [&'static [Key]],
-    read: fn(&mut Fields, &Names, &ExportSettings) -> Result<TypeOptions, Problem>,
+    read: fn(&mut Fields, &DefinedNames, &ExportSettings) -> Result<TypeOptions, Problem>,
 }
 
 /// Options of one type of export.
@@ -113,7 +113,7 @@ enum AddrType {
     Fd,
 }
 
-const ADDR_TYPE: Choice<AddrType> = {
+const ADDR_TYPE_FORM: Choice<AddrType> = {
     let instead = "guest memory can only be shared over unix or fd";
     Choice {
         words: &[("unix", AddrType::Unix), ("fd", AddrType::Fd)],
@@ -132,12 +132,12 @@ const ADDR_TYPE: Choice<AddrType> = {
 };
 
 /// Reads the tree of an `--export`, and adds its name.
-pub(crate) fn parse(object: Object, names: &mut Names) -> Result<ExportOptions, Problem> {
+pub(crate) fn parse(object: Object, names: &mut DefinedNames) -> Result<ExportOptions, Problem> {
     let r#type = choose_kind(&object, "", "type", TYPES, UNSUPPORTED_TYPES)?;
     let mut fields = Fields::new(object, "", r#type.keys, UNSUPPORTED_KEYS)?;
     fields.take("type");
     let id = fields
-        .take_value("id", &ID)?
+        .take_value("id", &ID_FORM)?
         .ok_or_else(|| fields.missing_key("id", "write id=NAME, such as id=export0"))?;
     let settings = ExportSettings::read(&mut fields, None)?;
     let TypeOptions {
@@ -161,16 +161,18 @@ pub(crate) fn parse(object: Object, names: &mut Names) -> Result<ExportOptions, 
 /// Reads the options of `vhost-user-blk`: one disk.
 fn read_vhost_user_blk(
     fields: &mut Fields,
-    names: &Names,
+    names: &DefinedNames,
     settings: &ExportSettings,
 ) -> Result<TypeOptions, Problem> {
-    let node_name = fields.take_value("node-name", &NODE_NAME)?.ok_or_else(|| {
-        fields.missing_key(
-            "node-name",
-            "write node-name=NODE with the node-name of a --blockdev",
-        )
-    })?;
-    luns::check_node(names, "node-name", &node_name, settings.writable)?;
+    let node_name = fields
+        .take_value("node-name", &NODE_NAME_FORM)?
+        .ok_or_else(|| {
+            fields.missing_key(
+                "node-name",
+                "write node-name=NODE with the node-name of a --blockdev",
+            )
+        })?;
+    luns::check_exported_node(names, "node-name", &node_name, settings.writable)?;
     let disk = VhostUserBlkOptions::read(fields, None)?;
     Ok(TypeOptions {
         node_name,
@@ -182,7 +184,7 @@ fn read_vhost_user_blk(
 /// Reads the options of `vhost-user-scsi`: a controller with virtqueues.
 fn read_vhost_user_scsi(
     fields: &mut Fields,
-    names: &Names,
+    names: &DefinedNames,
     settings: &ExportSettings,
 ) -> Result<TypeOptions, Problem> {
     let luns = luns::read_luns(fields, names, &VIRTIO_SCSI_LIMITS, settings.writable)?;
@@ -200,7 +202,7 @@ fn read_vhost_user_scsi(
 /// Reads the options of `vfio-user-lsi53c895a`: a controller without queues, which runs on one iothread.
 fn read_lsi53c895a(
     fields: &mut Fields,
-    names: &Names,
+    names: &DefinedNames,
     settings: &ExportSettings,
 ) -> Result<TypeOptions, Problem> {
     let luns = luns::read_luns(fields, names, &LSI_LIMITS, settings.writable)?;
@@ -220,7 +222,7 @@ fn read_lsi53c895a(
 
 /// Reads the address of the socket: `addr.type`, and the key that belongs to it.
 fn read_addr(fields: &mut Fields) -> Result<SocketAddr, Problem> {
-    let Some(addr_type) = fields.take_value("addr.type", &ADDR_TYPE)? else {
+    let Some(addr_type) = fields.take_value("addr.type", &ADDR_TYPE_FORM)? else {
         let expected = "write addr.type=unix,addr.path=PATH, or addr.type=fd,addr.str=FD";
         return Err(fields.missing_key("addr.type", expected));
     };

@@ -8,7 +8,7 @@ use super::device::{self, DeviceArgs};
 use super::disks::{check_serials, parse_disk};
 use super::paths;
 use super::values::{
-    Cpus, parse_batch_size, parse_block_size, parse_cpus, parse_disk_size, parse_event_count,
+    CpuSetArg, parse_batch_size, parse_block_size, parse_cpus, parse_disk_size, parse_event_count,
     parse_nanoseconds, parse_percent, parse_queue_count, parse_queue_size, parse_serial,
     parse_switch,
 };
@@ -168,7 +168,7 @@ struct Args {
     ///
     /// Worker threads, which execute blocking system calls, are not bound.
     #[arg(long, value_name = "CPUS", value_parser = parse_cpus, help_heading = "Performance")]
-    cpu_affinity: Vec<Cpus>,
+    cpu_affinity: Vec<CpuSetArg>,
 
     /// Longest busy-polling before a thread blocks, in nanoseconds; 0 = never poll
     #[arg(long, value_name = "NS", value_parser = parse_nanoseconds, default_value_t = DEFAULT_POLL_MAX_NS, help_heading = "Performance")]
@@ -417,8 +417,11 @@ fn validate(args: Args) -> Result<Serve, String> {
 }
 
 /// The set of CPUs of each thread.
-fn affinity_of_each_thread(given: Vec<Cpus>, iothreads: usize) -> Result<Vec<Vec<u16>>, String> {
-    let mut sets: Vec<Vec<u16>> = given.into_iter().map(|Cpus(cpus)| cpus).collect();
+fn affinity_of_each_thread(
+    given: Vec<CpuSetArg>,
+    iothreads: usize,
+) -> Result<Vec<Vec<u16>>, String> {
+    let mut sets: Vec<Vec<u16>> = given.into_iter().map(|CpuSetArg(cpus)| cpus).collect();
     match sets.len() {
         0 => {}
         1 => sets.resize(iothreads, sets[0].clone()),

@@ -51,10 +51,10 @@ pub(super) fn parse_event_count(text: &str) -> Result<u32, String> {
 
 /// A set of CPUs. `clap` would take a list of numbers for several values.
 #[derive(Clone)]
-pub(super) struct Cpus(pub(super) Vec<u16>);
+pub(super) struct CpuSetArg(pub(super) Vec<u16>);
 
-pub(super) fn parse_cpus(text: &str) -> Result<Cpus, String> {
-    let cpus = cpus::parse_cpu_set(text).map(Cpus);
+pub(super) fn parse_cpus(text: &str) -> Result<CpuSetArg, String> {
+    let cpus = cpus::parse_cpu_set(text).map(CpuSetArg);
     cpus.ok_or_else(|| format!("expected {}", cpus::CPUS_EXPECTED))
 }
 
