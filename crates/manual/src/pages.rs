@@ -137,7 +137,7 @@ fn configuration_file_page() -> String {
         "listen = ADDRESS",
         "as --metrics: unix:PATH, tcp:IP:PORT or fd:FD in quotes",
     );
-    page.heading("FILE_EXAMPLE");
+    page.heading("EXAMPLE");
     page.verbatim(FILE_EXAMPLE);
     push_see_also(&mut page, "blockplane(1)");
     page.finish()
