@@ -36,7 +36,7 @@ pub fn main<C: Parser, E: Display>(
             let _ = error.print();
             return ExitCode::FAILURE;
         }
-        Err(error) => usage_error(&full_name::<C>(name, &args), &error),
+        Err(error) => usage_error(&full_command_name::<C>(name, &args), &error),
     };
     // Standard error may be closed; the exit status shows the error as well.
     let prefix = name.replace(' ', ": ");
@@ -45,7 +45,7 @@ pub fn main<C: Parser, E: Display>(
 }
 
 /// The command `name` with the subcommands that `args` select, for a hint at its help.
-fn full_name<C: CommandFactory>(name: &str, args: &[OsString]) -> String {
+fn full_command_name<C: CommandFactory>(name: &str, args: &[OsString]) -> String {
     let mut full = name.to_owned();
     let mut command = C::command();
     // The first is the program's own name.
@@ -116,7 +116,7 @@ mod tests {
     fn the_full_name_has_the_subcommands_that_are_called() {
         let name = |words: &[&str]| {
             let words: Vec<_> = words.iter().map(OsString::from).collect();
-            full_name::<Commands>("tool", &words)
+            full_command_name::<Commands>("tool", &words)
         };
         assert_eq!(name(&["tool", "run", "--known=x"]), "tool run");
         assert_eq!(name(&["tool", "walk", "run"]), "tool");

@@ -3,7 +3,7 @@
 use crate::keys::{self, Candidates};
 
 /// Takes the word from the line, since bash splits words at '=' and ':' (`COMP_WORDBREAKS`).
-const FUNCTION: &str = r#"
+const KEY_COMPLETION: &str = r#"
 _blockplane_keys() {
     local line="${COMP_LINE:0:COMP_POINT}"
     local word="${line##*[[:space:]]}" option
@@ -49,8 +49,8 @@ complete -F _blockplane_or_keys -o nosort -o bashdefault -o default blockplane
 "#;
 
 /// The script of `clap`, followed by ours, which replaces its completion function.
-pub(crate) fn with_keys(script: &str) -> String {
-    format!("{script}{}{FUNCTION}", candidate_functions())
+pub(crate) fn add_key_completion(script: &str) -> String {
+    format!("{script}{}{KEY_COMPLETION}", candidate_functions())
 }
 
 /// Shell functions that print candidates: `_blockplane_words OPTION WORD`, `_blockplane_values OPTION KEY`.

@@ -8,7 +8,7 @@ use clap_mangen::Man;
 use crate::page::{MANUAL, Page, SOURCE, adapt_for_terminals, release_date};
 
 /// The heading of the examples in help texts.
-const EXAMPLES: &str = "Examples:\n";
+const EXAMPLES_HEADING: &str = "Examples:\n";
 
 /// The page of a program or command, and those of its subcommands, each with the name of its file.
 pub(crate) fn pages_of_program(
@@ -27,7 +27,7 @@ pub(crate) fn pages_of_program(
 /// The page of a command, with the name of its file. The grammar is built, see [`Command::build`].
 fn page_of_command(command: &Command, see_also: &str) -> io::Result<(String, String)> {
     let after = plain_text(command.get_after_long_help().or(command.get_after_help()));
-    let (remarks, examples) = after.split_once(EXAMPLES).unwrap_or((&after, ""));
+    let (remarks, examples) = after.split_once(EXAMPLES_HEADING).unwrap_or((&after, ""));
     let about = plain_text(command.get_long_about().or(command.get_about()));
     let usage = command.clone().render_usage().to_string();
     // clap_mangen would put remarks and examples into one paragraph under the heading EXTRA, and options without their

@@ -22,15 +22,15 @@ pub(crate) fn blockplane_scripts(commands: &[Command]) -> Vec<(String, String)> 
     vec![
         (
             "blockplane.bash".to_owned(),
-            bash::with_keys(&script(Shell::Bash)),
+            bash::add_key_completion(&script(Shell::Bash)),
         ),
         (
             "_blockplane".to_owned(),
-            zsh::with_keys(&script(Shell::Zsh)),
+            zsh::add_key_completion(&script(Shell::Zsh)),
         ),
         (
             "blockplane.fish".to_owned(),
-            fish::with_keys(&script(Shell::Fish), commands),
+            fish::add_key_completion(&script(Shell::Fish), commands),
         ),
     ]
 }

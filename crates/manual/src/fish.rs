@@ -5,7 +5,7 @@ use clap::Command;
 use crate::keys::{self, Candidates};
 use crate::names::short_name;
 
-const FUNCTION: &str = r#"
+const KEY_COMPLETION: &str = r#"
 function __blockplane_keys
     set -l word (commandline -ct | string replace -r '^--[^=]*=' '')
     set -l head (string replace -r '[^,]*$' '' -- "$word")
@@ -25,7 +25,7 @@ end
 "#;
 
 /// The script of `clap` for a program with these commands, followed by ours.
-pub(crate) fn with_keys(script: &str, commands: &[Command]) -> String {
+pub(crate) fn add_key_completion(script: &str, commands: &[Command]) -> String {
     let names: Vec<String> = commands.iter().map(short_name).collect();
     let names = names.join(" ");
     let mut out = script.to_owned();
@@ -48,7 +48,7 @@ pub(crate) fn with_keys(script: &str, commands: &[Command]) -> String {
     );
     out.push_str("\n# What the value of a key may be; PATH: a file.\n");
     push_candidate_function(&mut out, "__blockplane_values", &keys::value_candidates());
-    out.push_str(FUNCTION);
+    out.push_str(KEY_COMPLETION);
     for option in keys::options_with_keys() {
         // The condition that `clap` uses for commands fails while the value of an option is completed.
         out.push_str(&format!(

@@ -22,6 +22,7 @@ pub(crate) fn blockplane_pages(
     Ok(pages)
 }
 
+/// Adds the section of references to other pages.
 fn push_see_also(page: &mut Page, text: &str) {
     page.heading("SEE ALSO");
     page.prose(text);

@@ -3,7 +3,7 @@
 use crate::{bash, keys};
 
 /// `_arguments` has removed the option and its '=' from `PREFIX`.
-const FUNCTION: &str = r#"
+const KEY_COMPLETION: &str = r#"
 _blockplane_keys() {
     local option="$1" word="$PREFIX" words
     compset -P '*,'
@@ -26,7 +26,7 @@ _blockplane_keys() {
 const LAST_PART: &str = "if [ \"$funcstack[1]\" = \"_blockplane\" ]; then";
 
 /// The script of `clap` with ours inserted.
-pub(crate) fn with_keys(script: &str) -> String {
+pub(crate) fn add_key_completion(script: &str) -> String {
     let mut out = script.to_owned();
     for option in keys::options_with_keys() {
         let line_begin = format!("'*--{option}=[");
@@ -39,5 +39,9 @@ pub(crate) fn with_keys(script: &str) -> String {
         out = out.replacen(&line, &line.replace(": :_default'", &action), 1);
     }
     let functions = bash::candidate_functions();
-    out.replacen(LAST_PART, &format!("{functions}{FUNCTION}{LAST_PART}"), 1)
+    out.replacen(
+        LAST_PART,
+        &format!("{functions}{KEY_COMPLETION}{LAST_PART}"),
+        1,
+    )
 }

@@ -8,7 +8,7 @@ use Condition::{Equals, HasNoBitOf};
 use crate::ThreadKind;
 
 /// A call that is allowed, always or if one of the conditions holds.
-pub(crate) struct Call {
+pub(crate) struct AllowedCall {
     pub name: &'static str,
     pub allowed_if: &'static [Condition],
 }
@@ -23,31 +23,36 @@ pub(crate) enum Condition {
 }
 
 /// All calls that a kind of thread may make.
-pub(crate) fn allowed_calls(kind: ThreadKind) -> impl Iterator<Item = Call> {
+pub(crate) fn allowed_calls(kind: ThreadKind) -> impl Iterator<Item = AllowedCall> {
     let lists: &[&[&str]] = match kind {
-        ThreadKind::Worker => &[EVERY_THREAD, WORKER],
-        ThreadKind::Iothread => &[EVERY_THREAD, WORKER, IOTHREAD],
-        ThreadKind::Control => &[EVERY_THREAD, WORKER, IOTHREAD, CONTROL],
+        ThreadKind::Worker => &[CALLS_OF_EVERY_THREAD, CALLS_OF_WORKERS],
+        ThreadKind::Iothread => &[CALLS_OF_EVERY_THREAD, CALLS_OF_WORKERS, CALLS_OF_IOTHREADS],
+        ThreadKind::Control => &[
+            CALLS_OF_EVERY_THREAD,
+            CALLS_OF_WORKERS,
+            CALLS_OF_IOTHREADS,
+            CALLS_OF_CONTROL_THREADS,
+        ],
     };
     let unconditional = lists.iter().copied().flatten();
-    let unconditional = unconditional.map(|name| Call {
+    let unconditional = unconditional.map(|name| AllowedCall {
         name,
         allowed_if: &[],
     });
-    let conditional = CONDITIONAL.iter();
-    unconditional.chain(conditional.map(|(name, allowed_if)| Call { name, allowed_if }))
+    let conditional = CONDITIONAL_CALLS.iter();
+    unconditional.chain(conditional.map(|(name, allowed_if)| AllowedCall { name, allowed_if }))
 }
 
-const EXECUTABLE: u64 = libc::PROT_EXEC as u64;
+const PROT_EXEC: u64 = libc::PROT_EXEC as u64;
 
 /// Not in `libc` yet.
 const PR_GET_AUXV: u64 = 0x4155_5856;
 
 /// Calls that every thread may make with certain arguments.
-const CONDITIONAL: &[(&str, &[Condition])] = &[
+const CONDITIONAL_CALLS: &[(&str, &[Condition])] = &[
     // No memory becomes executable.
-    ("mmap", &[HasNoBitOf(2, EXECUTABLE)]),
-    ("mprotect", &[HasNoBitOf(2, EXECUTABLE)]),
+    ("mmap", &[HasNoBitOf(2, PROT_EXEC)]),
+    ("mprotect", &[HasNoBitOf(2, PROT_EXEC)]),
     // Names of threads and, in newer C libraries, of memory; the auxiliary vector.
     (
         "prctl",
@@ -61,7 +66,7 @@ const CONDITIONAL: &[(&str, &[Condition])] = &[
 ];
 
 /// Memory, time, locks between threads, signals, text on standard error, exit.
-const EVERY_THREAD: &[&str] = &[
+const CALLS_OF_EVERY_THREAD: &[&str] = &[
     "brk",
     "clock_getres",
     "clock_gettime",
@@ -106,7 +111,7 @@ const EVERY_THREAD: &[&str] = &[
 ];
 
 /// I/O on descriptors; reading files, and replacing them (reservations). Landlock restricts which files.
-const WORKER: &[&str] = &[
+const CALLS_OF_WORKERS: &[&str] = &[
     "fallocate",
     "fcntl",
     "fdatasync",
@@ -135,7 +140,7 @@ const WORKER: &[&str] = &[
 ];
 
 /// io_uring and AIO, epoll, eventfds, workers; the socket of a vfio-user controller, which an iothread serves.
-const IOTHREAD: &[&str] = &[
+const CALLS_OF_IOTHREADS: &[&str] = &[
     "accept4",
     "clone",
     "clone3",
@@ -166,7 +171,7 @@ const IOTHREAD: &[&str] = &[
 ];
 
 /// Opening files, making sockets, querying the system.
-const CONTROL: &[&str] = &[
+const CALLS_OF_CONTROL_THREADS: &[&str] = &[
     "access",
     "bind",
     "chdir",
@@ -214,7 +219,7 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn every_name_is_a_system_call() {
-        for Call { name, .. } in allowed_calls(ThreadKind::Control) {
+        for AllowedCall { name, .. } in allowed_calls(ThreadKind::Control) {
             assert!(Sysno::from_str(name).is_ok(), "{name}");
         }
     }

@@ -14,7 +14,7 @@ pub(crate) const PROCESS_CAPABILITIES: CapabilitySet = CapabilitySet::DAC_OVERRI
 /// Buffers that are registered with a ring count as locked memory.
 pub(crate) const IOTHREAD_CAPABILITIES: CapabilitySet = CapabilitySet::IPC_LOCK;
 
-const NAMES: [(CapabilitySet, &str); 3] = [
+const CAPABILITY_NAMES: [(CapabilitySet, &str); 3] = [
     (CapabilitySet::DAC_OVERRIDE, "CAP_DAC_OVERRIDE"),
     (CapabilitySet::DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH"),
     (CapabilitySet::IPC_LOCK, "CAP_IPC_LOCK"),
@@ -39,7 +39,7 @@ pub(crate) fn drop_all_but(wanted: CapabilitySet) -> io::Result<Vec<&'static str
     if sets != old_sets {
         set_capabilities(None, sets)?;
     }
-    let kept = NAMES
+    let kept = CAPABILITY_NAMES
         .iter()
         .filter(|(capability, _)| sets.effective.contains(*capability));
     Ok(kept.map(|(_, name)| *name).collect())

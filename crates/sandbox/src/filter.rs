@@ -11,7 +11,7 @@ use seccompiler::{
 use syscalls::Sysno;
 
 use crate::ThreadKind;
-use crate::calls::{self, Call, Condition};
+use crate::calls::{self, AllowedCall, Condition};
 
 /// A compiled filter.
 pub(crate) struct Filter(BpfProgram);
@@ -35,7 +35,7 @@ impl Filter {
     /// The filter for threads of a kind; any call that is not allowed ends the process, by [`crate::violation`].
     pub fn compile(kind: ThreadKind) -> Self {
         let mut rules = BTreeMap::new();
-        for Call { name, allowed_if } in calls::allowed_calls(kind) {
+        for AllowedCall { name, allowed_if } in calls::allowed_calls(kind) {
             // This architecture does not have the call.
             let Ok(number) = Sysno::from_str(name) else {
                 continue;

@@ -84,9 +84,9 @@ fn forbid_tcp_and_signals(ruleset: Ruleset) -> Result<Ruleset, RulesetError> {
 
 /// Restricts the calling thread, and the threads that it starts, to these files. Access rights that no rule permits are refused.
 pub(crate) fn restrict_thread(files: AccessibleFiles<'_>) -> Result<FileRestriction, RulesetError> {
-    let mut handled = AccessFs::from_all(NEWEST_ABI);
+    let mut restricted_rights = AccessFs::from_all(NEWEST_ABI);
     if let AccessibleFiles::Any = files {
-        handled &= AccessFs::Execute
+        restricted_rights &= AccessFs::Execute
             | AccessFs::MakeBlock
             | AccessFs::MakeChar
             | AccessFs::MakeDir
@@ -95,7 +95,7 @@ pub(crate) fn restrict_thread(files: AccessibleFiles<'_>) -> Result<FileRestrict
             | AccessFs::RemoveDir
             | AccessFs::Refer;
     }
-    let ruleset = forbid_tcp_and_signals(Ruleset::default().handle_access(handled)?)?;
+    let ruleset = forbid_tcp_and_signals(Ruleset::default().handle_access(restricted_rights)?)?;
     let mut ruleset = ruleset.create()?;
     let mut path_count = 0;
     if let AccessibleFiles::Only(rules) = files {

@@ -60,7 +60,7 @@ struct ThreadFilters {
     worker: Filter,
 }
 
-static FILTERS: OnceLock<ThreadFilters> = OnceLock::new();
+static THREAD_FILTERS: OnceLock<ThreadFilters> = OnceLock::new();
 
 /// The restrictions in effect. The log shows its `Display` form.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,7 +111,7 @@ pub fn confine_process(files: AccessibleFiles<'_>) -> Result<Confined, Error> {
     let has_seccomp = filter::is_available();
     if has_seccomp {
         violation::install_sigsys_handler();
-        FILTERS.get_or_init(|| ThreadFilters {
+        THREAD_FILTERS.get_or_init(|| ThreadFilters {
             iothread: Filter::compile(ThreadKind::Iothread),
             worker: Filter::compile(ThreadKind::Worker),
         });
@@ -131,7 +131,7 @@ pub fn confine_process(files: AccessibleFiles<'_>) -> Result<Confined, Error> {
 /// # Errors
 /// The kernel's. It has accepted the process's filter before, so this is lack of memory, for instance.
 pub fn confine_thread(kind: ThreadKind) -> io::Result<()> {
-    let Some(filters) = FILTERS.get() else {
+    let Some(filters) = THREAD_FILTERS.get() else {
         return Ok(());
     };
     let filter = match kind {
