@@ -1,7 +1,7 @@
 //! Command line without a command: the options of qemu-storage-daemon.
 //!
 //! Options take effect in the order of the command line, except `-h`, `-V`, `--daemonize`, `--pidfile`, `--metrics`, `--sandbox`,
-//! `--user` and `--config`, which come before all object_options. Features of qemu-storage-daemon that blockplane does not support are
+//! `--user` and `--config`, which come before all others. Features of qemu-storage-daemon that blockplane does not support are
 //! refused by name.
 
 use std::{

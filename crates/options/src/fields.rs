@@ -47,36 +47,42 @@ impl Fields {
         unsupported: &[UnsupportedName],
     ) -> Result<(), Problem> {
         for (key, value) in object.entries {
-            let path = format!("{group}{key}");
+            let dotted_key = format!("{group}{key}");
             // A dot in a JSON key is not nesting.
             let known = if key.contains('.') {
                 None
             } else {
-                names.iter().find(|name| **name == path)
+                names.iter().find(|name| **name == dotted_key)
             };
             if let Some(name) = known {
                 self.values.push((name, value));
                 continue;
             }
-            let below = format!("{path}.");
-            if let Some(inside) = names.iter().find(|name| name.starts_with(&below)) {
+            let group_prefix = format!("{dotted_key}.");
+            if let Some(inner_key) = names.iter().find(|name| name.starts_with(&group_prefix)) {
                 match value {
-                    Value::Object(inner) => self.flatten(inner, &below, names, unsupported)?,
+                    Value::Object(inner) => {
+                        self.flatten(inner, &group_prefix, names, unsupported)?
+                    }
                     other => {
-                        let expected = format!("a group, such as {}{inside}=…", self.prefix);
-                        return Err(form::bad_value(&self.full_key(&path), &other, expected));
+                        let expected = format!("a group, such as {}{inner_key}=…", self.prefix);
+                        return Err(form::bad_value(
+                            &self.full_key(&dotted_key),
+                            &other,
+                            expected,
+                        ));
                     }
                 }
                 continue;
             }
-            let key = format!("{}{path}", self.prefix);
-            if let Some(unsupported) = unsupported.iter().find(|n| n.name == path) {
+            let key = self.full_key(&dotted_key);
+            if let Some(unsupported) = unsupported.iter().find(|n| n.name == dotted_key) {
                 return Err(Problem::Unsupported {
                     what: format!("'{key}'"),
                     instead: unsupported.instead.to_owned(),
                 });
             }
-            let suggestion = suggest::closest(&path, names.iter().copied())
+            let suggestion = suggest::closest(&dotted_key, names.iter().copied())
                 .map(|name| format!("{}{name}", self.prefix));
             let known = names
                 .iter()

@@ -18,8 +18,8 @@ pub(crate) trait Form {
     /// The type of the value in the program.
     type Value;
 
-    /// Reads a value. `path` is the name of its key in errors.
-    fn read(&self, path: &str, value: Value) -> Result<Self::Value, Problem>;
+    /// Reads a value. `key` is the full name of its key, for errors.
+    fn read(&self, key: &str, value: Value) -> Result<Self::Value, Problem>;
 
     /// Writes a value, as in JSON.
     ///
@@ -34,9 +34,9 @@ pub(crate) trait Form {
 pub struct NonUtf8Path(pub PathBuf);
 
 /// The error for a value of the wrong type or format.
-pub(crate) fn bad_value(path: &str, value: &Value, expected: impl Into<String>) -> Problem {
+pub(crate) fn bad_value(key: &str, value: &Value, expected: impl Into<String>) -> Problem {
     Problem::BadValue {
-        key: path.to_owned(),
+        key: key.to_owned(),
         value: value.excerpt(),
         expected: expected.into(),
     }
@@ -54,13 +54,13 @@ impl Switch {
 impl Form for Switch {
     type Value = bool;
 
-    fn read(&self, path: &str, value: Value) -> Result<bool, Problem> {
+    fn read(&self, key: &str, value: Value) -> Result<bool, Problem> {
         match &value {
             Value::Bool(value) => Ok(*value),
             Value::Text(text) => {
-                parse_switch(text).ok_or_else(|| bad_value(path, &value, SWITCH_EXPECTED))
+                parse_switch(text).ok_or_else(|| bad_value(key, &value, SWITCH_EXPECTED))
             }
-            _ => Err(bad_value(path, &value, "true or false")),
+            _ => Err(bad_value(key, &value, "true or false")),
         }
     }
 
@@ -96,11 +96,11 @@ impl OnlyOff {
 impl Form for OnlyOff {
     type Value = ();
 
-    fn read(&self, path: &str, value: Value) -> Result<(), Problem> {
-        match Switch.read(path, value)? {
+    fn read(&self, key: &str, value: Value) -> Result<(), Problem> {
+        match Switch.read(key, value)? {
             false => Ok(()),
             true => Err(Problem::Unsupported {
-                what: format!("'{path}=on'"),
+                what: format!("'{key}=on'"),
                 instead: self.instead.to_owned(),
             }),
         }
@@ -173,23 +173,23 @@ impl<T: Copy> Number<T> {
 impl<T: TryFrom<u64> + Copy + Into<u64>> Form for Number<T> {
     type Value = T;
 
-    fn read(&self, path: &str, value: Value) -> Result<T, Problem> {
-        let number = match &value {
+    fn read(&self, key: &str, value: Value) -> Result<T, Problem> {
+        let parsed = match &value {
             Value::Text(text) => (self.parse)(text),
             Value::Number(text) => size::parse_integer(text),
             _ => Err(NumberError::Malformed),
         };
         let (min, max) = (self.min.into(), self.max.into());
         let out_of_range = || match self.check {
-            Some((_, expected)) => bad_value(path, &value, expected),
+            Some((_, expected)) => bad_value(key, &value, expected),
             None => Problem::OutOfRange {
-                key: path.to_owned(),
+                key: key.to_owned(),
                 value: value.excerpt(),
                 min,
                 max,
             },
         };
-        let number = match number {
+        let number = match parsed {
             Ok(number) if (min..=max).contains(&number) => number,
             Ok(_) | Err(NumberError::Negative | NumberError::TooLarge) => {
                 return Err(out_of_range());
@@ -199,11 +199,11 @@ impl<T: TryFrom<u64> + Copy + Into<u64>> Form for Number<T> {
                     Value::Text(_) => self.expected,
                     _ => "a whole number without quotes",
                 };
-                return Err(bad_value(path, &value, expected));
+                return Err(bad_value(key, &value, expected));
             }
         };
         match self.check {
-            Some((holds, expected)) if !holds(number) => Err(bad_value(path, &value, expected)),
+            Some((holds, expected)) if !holds(number) => Err(bad_value(key, &value, expected)),
             _ => T::try_from(number).map_err(|_| out_of_range()),
         }
     }
@@ -229,13 +229,13 @@ impl Label {
 impl Form for Label {
     type Value = String;
 
-    fn read(&self, path: &str, value: Value) -> Result<String, Problem> {
-        let text = AnyText.read(path, value)?;
+    fn read(&self, key: &str, value: Value) -> Result<String, Problem> {
+        let text = AnyText.read(key, value)?;
         if limits::is_label(&text, self.longest) {
             return Ok(text);
         }
         let expected = limits::label_expected(self.longest);
-        Err(bad_value(path, &Value::Text(text), expected))
+        Err(bad_value(key, &Value::Text(text), expected))
     }
 
     fn write(&self, value: &String) -> Result<Value, NonUtf8Path> {
@@ -255,10 +255,10 @@ impl AnyText {
 impl Form for AnyText {
     type Value = String;
 
-    fn read(&self, path: &str, value: Value) -> Result<String, Problem> {
+    fn read(&self, key: &str, value: Value) -> Result<String, Problem> {
         match value {
             Value::Text(text) | Value::String(text) => Ok(text),
-            _ => Err(bad_value(path, &value, "a string")),
+            _ => Err(bad_value(key, &value, "a string")),
         }
     }
 
@@ -279,10 +279,10 @@ impl FilePath {
 impl Form for FilePath {
     type Value = PathBuf;
 
-    fn read(&self, path: &str, value: Value) -> Result<PathBuf, Problem> {
-        let text = AnyText.read(path, value)?;
+    fn read(&self, key: &str, value: Value) -> Result<PathBuf, Problem> {
+        let text = AnyText.read(key, value)?;
         if text.is_empty() || text.contains('\0') {
-            return Err(bad_value(path, &Value::Text(text), "a path"));
+            return Err(bad_value(key, &Value::Text(text), "a path"));
         }
         Ok(PathBuf::from(text))
     }
@@ -313,8 +313,8 @@ impl Name {
 impl Form for Name {
     type Value = String;
 
-    fn read(&self, path: &str, value: Value) -> Result<String, Problem> {
-        let name = AnyText.read(path, value)?;
+    fn read(&self, key: &str, value: Value) -> Result<String, Problem> {
+        let name = AnyText.read(key, value)?;
         let is_well_formed = name.starts_with(|c: char| c.is_ascii_alphabetic())
             && name
                 .bytes()
@@ -327,7 +327,7 @@ impl Form for Name {
             "a letter, then letters, digits, '-', '.' or '_', at most {} in all",
             self.longest
         );
-        Err(bad_value(path, &Value::Text(name), expected))
+        Err(bad_value(key, &Value::Text(name), expected))
     }
 
     fn write(&self, value: &String) -> Result<Value, NonUtf8Path> {
@@ -360,9 +360,9 @@ impl<T> Choice<T> {
 impl<T: Copy + PartialEq> Form for Choice<T> {
     type Value = T;
 
-    fn read(&self, path: &str, value: Value) -> Result<T, Problem> {
-        let word = AnyText.read(path, value)?;
-        choose(path, &word, self.words, self.unsupported)
+    fn read(&self, key: &str, value: Value) -> Result<T, Problem> {
+        let word = AnyText.read(key, value)?;
+        choose(key, &word, self.words, self.unsupported)
     }
 
     fn write(&self, value: &T) -> Result<Value, NonUtf8Path> {
@@ -384,22 +384,22 @@ impl Cpus {
 impl Form for Cpus {
     type Value = Vec<u16>;
 
-    fn read(&self, path: &str, value: Value) -> Result<Vec<u16>, Problem> {
-        let read_set = |path: &str, item: &Value| {
+    fn read(&self, key: &str, value: Value) -> Result<Vec<u16>, Problem> {
+        let read_set = |key: &str, item: &Value| {
             let set = match item {
                 Value::Text(text) | Value::String(text) | Value::Number(text) => {
                     cpus::parse_cpu_set(text)
                 }
                 _ => None,
             };
-            set.ok_or_else(|| bad_value(path, item, cpus::CPUS_EXPECTED))
+            set.ok_or_else(|| bad_value(key, item, cpus::CPUS_EXPECTED))
         };
         let Value::List(items) = value else {
-            return read_set(path, &value);
+            return read_set(key, &value);
         };
         let mut all = Vec::new();
         for (i, item) in items.iter().enumerate() {
-            all.extend(read_set(&format!("{path}.{i}"), item)?);
+            all.extend(read_set(&format!("{key}.{i}"), item)?);
         }
         Ok(cpus::sort_and_dedup(all))
     }

@@ -164,7 +164,8 @@ impl<I: Iterator<Item = OsString>> Items<I> {
         }
     }
 
-    /// Reads an option without its two dashes: a name or an abbreviation, with a value after `=` or in the next argument.
+    /// Reads an option without its two dashes: a name or an abbreviation. Its value is after `=`, or the
+    /// next argument.
     fn parse_long(&mut self, text: &[u8]) -> Result<Item, UsageError> {
         let (name, inline) = match text.iter().position(|b| *b == b'=') {
             Some(equals) => (&text[..equals], Some(&text[equals + 1..])),

@@ -30,7 +30,7 @@ pub(crate) fn parse(text: &str, implied: &str) -> Result<ParsedText, Problem> {
     let mut root = Object::default();
     let mut wants_help = false;
     let mut rest = text;
-    let mut first = true;
+    let mut is_first = true;
     while !rest.is_empty() {
         let end = rest.find(['=', ',']).unwrap_or(rest.len());
         let (word, after) = rest.split_at(end);
@@ -41,14 +41,14 @@ pub(crate) fn parse(text: &str, implied: &str) -> Result<ParsedText, Problem> {
         } else if matches!(word, "help" | "?") {
             wants_help = true;
             rest = after.strip_prefix(',').unwrap_or(after);
-        } else if first && !word.is_empty() {
+        } else if is_first && !word.is_empty() {
             let (value, next) = take_value(rest);
             insert_key(&mut root, implied, value)?;
             rest = next;
         } else {
             return Err(missing_equals_error(word));
         }
-        first = false;
+        is_first = false;
     }
     let mut object = root;
     for (key, value) in &mut object.entries {

@@ -26,7 +26,8 @@ pub(crate) fn check_block_size(bytes: u64) -> Option<u32> {
     fits.then(|| u32::try_from(bytes).ok()).flatten()
 }
 
-/// The size of a queue, if it is a power of two in range. One entry would hold no request, which has at least two parts.
+/// The size of a queue, if it is a power of two in range. One entry would hold no request, which has at least two
+/// parts.
 pub(crate) fn check_queue_size(entries: u64) -> Option<u16> {
     let fits = entries.is_power_of_two() && (2..=u64::from(MAX_QUEUE_SIZE)).contains(&entries);
     fits.then(|| u16::try_from(entries).ok()).flatten()

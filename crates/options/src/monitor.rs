@@ -90,14 +90,14 @@ impl Users {
 impl Form for Users {
     type Value = Vec<u32>;
 
-    fn read(&self, path: &str, value: Value) -> Result<Vec<u32>, Problem> {
+    fn read(&self, key: &str, value: Value) -> Result<Vec<u32>, Problem> {
         let text = match &value {
             Value::Text(text) | Value::String(text) | Value::Number(text) => text,
             _ => "",
         };
         let users: Result<Vec<u32>, _> = text.split(':').map(str::parse).collect();
         users.map_err(|_| Problem::BadValue {
-            key: path.to_owned(),
+            key: key.to_owned(),
             value: value.excerpt(),
             expected:
                 "numbers of users, separated by colons, such as 0:64055 (id -u NAME prints them)"

@@ -137,7 +137,8 @@ pub fn drivers_with_keys() -> Vec<(&'static str, &'static [Key])> {
         .collect()
 }
 
-/// Keys of exports of all types, each once: the QMP schema has one object type for all exports, with all of them as members.
+/// Keys of exports of all types, each once: the QMP schema has one object type for all exports, with all of
+/// them as members.
 #[must_use]
 pub fn keys_of_all_export_types() -> Vec<Key> {
     let export_groups = reference::KEYS

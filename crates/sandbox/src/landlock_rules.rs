@@ -1,5 +1,5 @@
-//! Landlock (landlock(7)): which files the process may open, make and remove; no connections over TCP, and no signals to other
-//! processes.
+//! Landlock (landlock(7)): which files the process may open, make and remove; no connections over TCP, and no signals
+//! to other processes.
 
 use std::fmt;
 use std::path::Path;
@@ -82,7 +82,8 @@ fn forbid_tcp_and_signals(ruleset: Ruleset) -> Result<Ruleset, RulesetError> {
         .scope(Scope::Signal)
 }
 
-/// Restricts the calling thread, and the threads that it starts, to these files. Access rights that no rule permits are refused.
+/// Restricts the calling thread, and the threads that it starts, to these files. What no rule permits
+/// is refused.
 pub(crate) fn restrict_thread(files: AccessibleFiles<'_>) -> Result<FileRestriction, RulesetError> {
     let mut restricted_rights = AccessFs::from_all(NEWEST_ABI);
     if let AccessibleFiles::Any = files {

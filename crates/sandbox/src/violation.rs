@@ -26,8 +26,8 @@ struct SigsysInfo {
     syscall: libc::c_int,
 }
 
-/// Called at SIGSYS: writes the name of the thread and of the call to standard error, and ends the process. It may only make
-/// calls that are safe in a signal handler.
+/// Called at SIGSYS: writes the name of the thread and of the call to standard error, and ends the process. It
+/// may only make calls that are safe in a signal handler.
 extern "C" fn on_refused_call(
     _signal: libc::c_int,
     info: *mut libc::siginfo_t,

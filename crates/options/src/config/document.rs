@@ -50,7 +50,7 @@ const COMMAND_LINE_ONLY: &[UnsupportedName] = &[
 /// An error at a location.
 #[derive(Debug)]
 pub(super) struct DocumentError {
-    pub(super) at: Range<usize>,
+    pub(super) range: Range<usize>,
     pub(super) message: String,
 }
 
@@ -121,7 +121,7 @@ pub(super) fn parse_document(text: &str) -> Document {
     let mut errors: Vec<DocumentError> = errors
         .iter()
         .map(|error| DocumentError {
-            at: error.span().unwrap_or(0..0),
+            range: error.span().unwrap_or(0..0),
             message: format!("not TOML: {}", error.message()),
         })
         .collect();
@@ -141,14 +141,14 @@ pub(super) fn parse_document(text: &str) -> Document {
         }
         let Some((_, kind)) = SECTIONS.iter().find(|(section, _)| *section == name) else {
             errors.push(DocumentError {
-                at: key.span(),
+                range: key.span(),
                 message: unknown_table_message(name),
             });
             continue;
         };
         let DeValue::Table(tables) = value.get_ref() else {
             errors.push(DocumentError {
-                at: key.span(),
+                range: key.span(),
                 message: format!("'{name}' needs a name: write [{name}.NAME]"),
             });
             continue;
@@ -160,7 +160,7 @@ pub(super) fn parse_document(text: &str) -> Document {
                     sections.push(read_section(*kind, entry, header, table, &mut errors));
                 }
                 _ => errors.push(DocumentError {
-                    at: header,
+                    range: header,
                     message: format!(
                         "'{name}.{entry}' is not a table: write [{name}.NAME], and its keys below"
                     ),
@@ -182,7 +182,7 @@ fn read_metrics_table(
     header: Range<usize>,
     errors: &mut Vec<DocumentError>,
 ) -> Option<MetricsAddr> {
-    let mut report = |at, message: String| errors.push(DocumentError { at, message });
+    let mut report = |at, message: String| errors.push(DocumentError { range: at, message });
     let DeValue::Table(table) = value else {
         report(
             header,
@@ -257,7 +257,7 @@ fn read_section(
         object.entries.retain(|(key, _)| key != name_key);
         let at = spans.0.iter().find(|(path, _)| path == name_key);
         errors.push(DocumentError {
-            at: at.map_or_else(|| header.clone(), |(_, span)| span.key.clone()),
+            range: at.map_or_else(|| header.clone(), |(_, span)| span.key.clone()),
             message: format!("remove '{name_key}': the name is '{name}', in the table's header"),
         });
     }
@@ -321,7 +321,7 @@ fn read_value(
         DeValue::Boolean(value) => Value::Bool(*value),
         DeValue::Datetime(_) => {
             let message = format!("'{path}' cannot be a date; put it in quotes");
-            errors.push(DocumentError { at, message });
+            errors.push(DocumentError { range: at, message });
             return None;
         }
         DeValue::Array(items) => {

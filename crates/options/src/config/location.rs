@@ -23,6 +23,7 @@ pub(super) struct Lines<'t> {
 }
 
 impl<'t> Lines<'t> {
+    /// The lines of a text.
     pub(super) fn of(text: &'t str) -> Self {
         let ends = text.match_indices('\n').map(|(newline, _)| newline + 1);
         Self {

@@ -13,6 +13,7 @@ struct NodeNames<'a> {
 }
 
 impl<'a> NodeNames<'a> {
+    /// The names in the tree of a node.
     fn of(object: &'a Object) -> Self {
         let mut names = Self::default();
         names.collect(object);
@@ -36,7 +37,7 @@ impl<'a> NodeNames<'a> {
 /// The name that a value is, if it is one.
 fn as_name(value: &Value) -> Option<&str> {
     match value {
-        Value::Text(as_name) | Value::String(as_name) => Some(as_name),
+        Value::Text(text) | Value::String(text) => Some(text),
         _ => None,
     }
 }
@@ -55,17 +56,18 @@ pub(super) fn sort_by_references(nodes: &[&Object]) -> (Vec<usize>, Vec<usize>) 
     for name in names.iter().flat_map(|names| &names.defines) {
         unsorted.entry(name).or_default().0 += 1;
     }
-    let mut waits_for = vec![0; nodes.len()];
+    // How many of the nodes that a node refers to are not sorted yet.
+    let mut unsorted_below = vec![0; nodes.len()];
     for (node, names) in names.iter().enumerate() {
         for name in &names.refers_to {
             // An undefined name is reported elsewhere, and does not delay the node.
             if let Some((_, waiting)) = unsorted.get_mut(name) {
                 waiting.push(node);
-                waits_for[node] += 1;
+                unsorted_below[node] += 1;
             }
         }
     }
-    let independent = (0..nodes.len()).filter(|node| waits_for[*node] == 0);
+    let independent = (0..nodes.len()).filter(|node| unsorted_below[*node] == 0);
     let mut ready: BinaryHeap<Reverse<usize>> = independent.map(Reverse).collect();
     let mut sorted = Vec::with_capacity(nodes.len());
     while let Some(Reverse(node)) = ready.pop() {
@@ -78,15 +80,15 @@ pub(super) fn sort_by_references(nodes: &[&Object]) -> (Vec<usize>, Vec<usize>) 
             if *unsorted_count > 0 {
                 continue;
             }
-            for waiting in waiting.drain(..) {
-                waits_for[waiting] -= 1;
-                if waits_for[waiting] == 0 {
-                    ready.push(Reverse(waiting));
+            for waiter in waiting.drain(..) {
+                unsorted_below[waiter] -= 1;
+                if unsorted_below[waiter] == 0 {
+                    ready.push(Reverse(waiter));
                 }
             }
         }
     }
-    let in_circle = (0..nodes.len()).filter(|node| waits_for[*node] > 0);
+    let in_circle = (0..nodes.len()).filter(|node| unsorted_below[*node] > 0);
     let in_circle = in_circle.collect();
     (sorted, in_circle)
 }

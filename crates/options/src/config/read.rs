@@ -55,7 +55,7 @@ impl Entry {
 
 /// A problem in the file, with its location, or in an option.
 struct ReadError {
-    at: Option<Range<usize>>,
+    range: Option<Range<usize>>,
     message: String,
 }
 
@@ -99,10 +99,10 @@ pub(super) fn read_all(
     if problems.is_empty() {
         return Ok((directives, metrics));
     }
-    problems.sort_by_key(|problem| problem.at.as_ref().map_or(usize::MAX, |at| at.start));
+    problems.sort_by_key(|problem| problem.range.as_ref().map_or(usize::MAX, |at| at.start));
     let lines = Lines::of(text);
     let finding = |problem: ReadError| Finding {
-        location: problem.at.map(|at| lines.location(&at)),
+        location: problem.range.map(|at| lines.location(&at)),
         message: problem.message,
     };
     Err(problems.into_iter().map(finding).collect())
@@ -293,11 +293,11 @@ fn report_problem(
     };
     problems.push(match entry {
         Entry::File(_) => ReadError {
-            at: entry.location(problem, offending_key),
+            range: entry.location(problem, offending_key),
             message,
         },
         Entry::Option(directive) => ReadError {
-            at: None,
+            range: None,
             message: format!("{}: {message}", directive.option),
         },
     });
@@ -321,7 +321,7 @@ fn not_defined_message(key: &str, kind: &str, name: &str, known: &[String]) -> S
 impl From<DocumentError> for ReadError {
     fn from(error: DocumentError) -> Self {
         Self {
-            at: Some(error.at),
+            range: Some(error.range),
             message: error.message,
         }
     }

@@ -70,13 +70,13 @@ pub(super) fn read_luns(
             {
                 return Ok(Vec::new());
             }
-            let missing = || {
+            let missing_node = || {
                 Problem::Missing {
                 key: "node-name".to_owned(),
                 expected: "write node-name=NODE with the node-name of a --blockdev, or a list of them: luns.0.node-name=NODE".to_owned(),
             }
             };
-            let node_name = only_node.ok_or_else(missing)?;
+            let node_name = only_node.ok_or_else(missing_node)?;
             check_exported_node(names, "node-name", &node_name, writable)?;
             return Ok(vec![LunOptions {
                 node_name,
@@ -103,15 +103,15 @@ pub(super) fn read_luns(
     }
     let mut luns: Vec<LunOptions> = Vec::new();
     for (i, item) in items.into_iter().enumerate() {
-        let path = format!("luns.{i}");
+        let key = format!("luns.{i}");
         let Value::Object(object) = item else {
             return Err(Problem::BadValue {
-                key: path,
+                key,
                 value: item.excerpt(),
                 expected: "a group, as in luns.0.node-name=NODE".to_owned(),
             });
         };
-        let prefix = format!("{path}.");
+        let prefix = format!("{key}.");
         luns.push(read_lun(object, &prefix, names, limits, writable, &luns)?);
     }
     Ok(luns)

@@ -81,20 +81,20 @@ fn read_mapping(
         }
     };
     for (i, item) in items.into_iter().enumerate() {
-        let path = format!("{MAPPING_KEY}.{i}");
+        let key = format!("{MAPPING_KEY}.{i}");
         let Value::Object(object) = item else {
             return Err(Problem::BadValue {
-                key: path,
+                key,
                 value: item.excerpt(),
                 expected: format!("a group, as in {example}"),
             });
         };
-        let mut entry = Fields::new(object, &format!("{path}."), &[MAPPING_ENTRY_KEYS], &[])?;
+        let mut entry = Fields::new(object, &format!("{key}."), &[MAPPING_ENTRY_KEYS], &[])?;
         let iothread = entry.take_required("iothread", "write the id of an iothread")?;
         names.check_iothread_defined(&entry.full_key("iothread"), &iothread)?;
         if entries.iter().any(|other| other.iothread == iothread) {
             return Err(conflict(format!(
-                "'{path}.iothread' names iothread '{iothread}' a second time; put all of its queues into one entry"
+                "'{key}.iothread' names iothread '{iothread}' a second time; put all of its queues into one entry"
             )));
         }
         let vqs = read_vqs(&mut entry, num_queues)?;
