@@ -5,7 +5,7 @@
 
 use crate::chip::core::Chip;
 use crate::chip::link::Stage;
-use crate::chip::plain_registers;
+use crate::chip::register_effects;
 use crate::chip::registers::*;
 use crate::chip::scripts::State;
 
@@ -13,28 +13,29 @@ impl Chip {
     /// One byte, with the side effects of reading it.
     #[inline]
     pub(crate) fn read_register(&mut self, at: u8) -> u8 {
-        if plain_registers::is_read(at) {
+        if register_effects::reads_without_effect(at) {
             return self.regs.get(at);
         }
-        self.read_special(at)
+        self.read_with_effects(at)
     }
 
     /// One byte, with the side effects of writing it.
     #[inline]
     pub(crate) fn write_register(&mut self, at: u8, value: u8) {
-        if plain_registers::is_written(at) {
+        if register_effects::writes_without_effect(at) {
             return self.regs.set(at, value);
         }
-        self.write_special(at, value);
+        self.write_with_effects(at, value);
     }
 
-    pub(crate) fn read_special(&mut self, at: u8) -> u8 {
-        let enabled = self.enabled();
+    /// Reads a register whose value is computed, or that changes when it is read.
+    pub(crate) fn read_with_effects(&mut self, at: u8) -> u8 {
+        let enabled = self.enabled_interrupts();
         match at {
-            SCNTL1 => self.regs.get(at) | if self.connected() { scntl1::CON } else { 0 },
+            SCNTL1 => self.regs.get(at) | if self.is_connected() { scntl1::CON } else { 0 },
             GPREG => 0x7f,
-            SOCL => self.regs.get(at) & !(lines::ACK | lines::ATN) | self.own_lines(),
-            SBCL => self.bus_lines(),
+            SOCL => self.regs.get(at) & !(lines::ACK | lines::ATN) | self.driven_lines(),
+            SBCL => self.control_lines(),
             DSTAT => self.interrupts.take_dstat(enabled) | dstat::DFE,
             SSTAT0 => {
                 // The reset line, while it is held.
@@ -45,13 +46,13 @@ impl Chip {
                 }
             }
             SSTAT2 => {
-                if self.connected() {
+                if self.is_connected() {
                     0
                 } else {
                     0x02
                 }
             }
-            ISTAT0 => self.istat0(),
+            ISTAT0 => self.compute_istat0(),
             ISTAT1 => {
                 self.regs.get(at) & istat1::SYNC_IRQD
                     | if self.cpu.state == State::Stopped {
@@ -92,7 +93,8 @@ impl Chip {
         }
     }
 
-    pub(crate) fn write_special(&mut self, at: u8, value: u8) {
+    /// Writes a register that ignores or changes some bits, or that starts, resets or interrupts something.
+    pub(crate) fn write_with_effects(&mut self, at: u8, value: u8) {
         match at {
             SCNTL0 => self.regs.set(at, value & !scntl0::START),
             SCNTL1 => {
@@ -115,40 +117,45 @@ impl Chip {
             DCNTL => {
                 self.regs.set(at, value & !dcntl::STD);
                 if value & dcntl::STD != 0 && self.cpu.state == State::Stopped {
-                    self.start();
+                    self.start_program();
                 }
             }
             STEST3 => self.regs.set(at, value & !0x02),
             STIME1 => {
                 self.regs.set(at, value);
-                self.timers.write(value);
-                self.awake = true;
+                self.timer.start_from_stime1(value);
+                self.run_wanted = true;
             }
             SBC..CSBC => {}
             _ => {
                 self.regs.set(at, value);
                 if at == DSP + 3 && !self.regs.has(DMODE, dmode::MAN) {
-                    self.start();
+                    self.start_program();
                 }
             }
         }
     }
 
-    fn istat0(&self) -> u8 {
+    /// The value of ISTAT0: its stored bits, and the state of the bus and of interrupts.
+    fn compute_istat0(&self) -> u8 {
         self.regs.get(ISTAT0) & (istat0::ABRT | istat0::SIGP | istat0::SEM | istat0::INTF)
-            | if self.connected() { istat0::CON } else { 0 }
-            | if self.interrupts.sip(self.enabled()) {
+            | if self.is_connected() { istat0::CON } else { 0 }
+            | if self
+                .interrupts
+                .has_scsi_interrupt(self.enabled_interrupts())
+            {
                 istat0::SIP
             } else {
                 0
             }
-            | if self.interrupts.dip() {
+            | if self.interrupts.has_dma_interrupt() {
                 istat0::DIP
             } else {
                 0
             }
     }
 
+    /// Writes ISTAT0: software reset, abort of the program, SIGP, and the semaphore.
     fn write_istat0(&mut self, value: u8) {
         if value & istat0::SRST != 0 {
             self.soft_reset();
@@ -156,21 +163,21 @@ impl Chip {
         }
         let before = self.regs.get(ISTAT0);
         // INTF is cleared by writing a one.
-        let fly = before & istat0::INTF & !value;
+        let interrupt_on_the_fly = before & istat0::INTF & !value;
         self.regs.set(
             ISTAT0,
-            value & (istat0::ABRT | istat0::SIGP | istat0::SEM) | fly,
+            value & (istat0::ABRT | istat0::SIGP | istat0::SEM) | interrupt_on_the_fly,
         );
         if value & istat0::ABRT != 0 && before & istat0::ABRT == 0 {
             self.interrupt_dma(dstat::ABRT);
         }
         if value & istat0::SIGP != 0 {
-            self.awake = true;
+            self.run_wanted = true;
         }
     }
 
-    /// What this end drives.
-    fn own_lines(&self) -> u8 {
+    /// The control lines that the chip drives itself: ACK and ATN.
+    fn driven_lines(&self) -> u8 {
         let Some(connection) = self.connection() else {
             return 0;
         };
@@ -178,8 +185,8 @@ impl Chip {
         ack | if connection.atn { lines::ATN } else { 0 }
     }
 
-    /// The control lines of the SCSI bus.
-    fn bus_lines(&self) -> u8 {
+    /// All control lines of the SCSI bus, as SBCL shows them.
+    fn control_lines(&self) -> u8 {
         let Some(connection) = self.connection() else {
             return 0;
         };
@@ -188,20 +195,21 @@ impl Chip {
         } else {
             lines::REQ
         };
-        lines::BSY | req | self.own_lines() | self.regs.get(SSTAT1) & 0x07
+        lines::BSY | req | self.driven_lines() | self.regs.get(SSTAT1) & 0x07
     }
 
     /// The data lines: the next byte of a message that is to be taken.
     fn data_lines(&self) -> u8 {
         match self.connection() {
             Some(connection) if connection.stage == Stage::MessageIn => {
-                connection.says.peek().unwrap_or(0)
+                connection.outgoing_messages.peek().unwrap_or(0)
             }
             _ => 0,
         }
     }
 }
 
+/// The byte of a word that a register at this offset shows.
 fn byte_of(value: u32, index: u8) -> u8 {
     value.to_le_bytes()[usize::from(index & 3)]
 }

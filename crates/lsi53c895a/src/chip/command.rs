@@ -1,39 +1,39 @@
 //! The command phase, and a command's way from there to its status.
 
 use crate::chip::core::Chip;
-use crate::chip::link::{Next, Stage};
+use crate::chip::link::{AfterMessages, Stage};
 use crate::chip::ports::{Bus, Nexus, Phase, Refusal, Step, Targets, TaskId};
 use crate::chip::scripts::Pause;
 
 const TASK_SET_FULL: u8 = 0x28;
 
 /// How long a command descriptor block is, by the group of its operation code (SAM-2, 5.2.2). Vendors' own are as long as they come.
-fn cdb_bytes(opcode: u8, given: usize) -> usize {
+fn cdb_bytes_of_opcode(opcode: u8, received: usize) -> usize {
     match opcode >> 5 {
         0 => 6,
         1 | 2 => 10,
         4 => 16,
         5 => 12,
-        _ => given,
+        _ => received,
     }
 }
 
 impl Chip {
     /// How many bytes of a command the target still takes. Firmware sends 16 whatever the command is, so it takes as many.
-    pub(crate) fn command_room(&self) -> usize {
+    pub(crate) fn command_bytes_left(&self) -> usize {
         self.connection()
             .map_or(0, |connection| connection.cdb.len() - connection.cdb_len)
     }
 
-    /// The target has these bytes more of the command, in one block move.
-    pub(crate) fn take_command<H: Bus + Targets>(&mut self, host: &mut H, bytes: &[u8]) {
+    /// The target receives bytes of the command, which one block move sends. When it has all, the task begins.
+    pub(crate) fn receive_command_bytes<H: Bus + Targets>(&mut self, host: &mut H, bytes: &[u8]) {
         let Some(connection) = self.connection_mut() else {
             return;
         };
         let at = connection.cdb_len;
         connection.cdb[at..at + bytes.len()].copy_from_slice(bytes);
         connection.cdb_len += bytes.len();
-        let whole = cdb_bytes(connection.cdb[0], connection.cdb_len);
+        let whole = cdb_bytes_of_opcode(connection.cdb[0], connection.cdb_len);
         if connection.cdb_len < whole {
             return;
         }
@@ -47,7 +47,7 @@ impl Chip {
         if let Some(other) = overlapped {
             self.tasks.abort(host, other);
         }
-        let id = self.tasks.take(nexus, tag);
+        let id = self.tasks.allocate(nexus, tag);
         let Some(connection) = self.connection_mut() else {
             return;
         };
@@ -70,37 +70,38 @@ impl Chip {
             return self.run_task(host, id);
         }
         if let Some(task) = self.tasks.get_mut(id) {
-            task.data.expect(to_initiator, bytes);
+            task.data.expect_bytes(to_initiator, bytes);
         }
         if let Some(connection) = self.connection_mut() {
             connection.stage = Stage::Data;
         }
     }
 
-    /// The connected task has all its data, or has none: the target gets to work.
+    /// Runs the connected task, which has all its data or needs none. If it does not finish at once, its target may
+    /// disconnect.
     pub(crate) fn run_task<H: Bus + Targets>(&mut self, host: &mut H, id: TaskId) {
-        let Some(data) = self.tasks.runs(id) else {
+        let Some(data) = self.tasks.mark_running(id) else {
             return;
         };
-        let moved_any = data.moved_any();
-        let (segments, len) = data.collected();
+        let has_collected_any = data.has_collected_any();
+        let (segments, len) = data.segments_and_len();
         let step = host.run(id, segments, len);
         if let Step::Finished(status) = step {
-            self.tasks.finished(id, status, true);
+            self.tasks.mark_finished(id, status, true);
         }
         let Some(connection) = self.connection_mut() else {
             return;
         };
         connection.stage = Stage::Busy;
-        connection.next = Next::Busy;
+        connection.after_messages = AfterMessages::Busy;
         if step == Step::Later && connection.may_disconnect {
-            self.queue_disconnect_message(moved_any);
-            self.settle();
+            self.queue_disconnect_message(has_collected_any);
+            self.enter_next_phase();
         }
     }
 
-    /// The connected task, which still collects data, is to end in CHECK CONDITION.
-    pub(crate) fn refuse<H: Bus + Targets>(&mut self, host: &mut H, refusal: Refusal) {
+    /// Ends the connected task, which still collects data, in CHECK CONDITION.
+    pub(crate) fn refuse_task<H: Bus + Targets>(&mut self, host: &mut H, refusal: Refusal) {
         let Some(id) = self.connection().and_then(|connection| connection.task) else {
             return;
         };
@@ -108,7 +109,7 @@ impl Chip {
             return;
         };
         let nexus = task.nexus;
-        self.tasks.drop_collected(id);
+        self.tasks.drop_collected_memory_of(id);
         host.refuse(id, nexus, refusal);
         self.run_task(host, id);
     }
@@ -120,14 +121,18 @@ impl Chip {
         }
     }
 
-    /// A connected target that waits for its task: its status, if it is done.
-    pub(crate) fn answer<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
+    /// Lets a connected target that waits for its task enter the status phase, once the task is done and its data are
+    /// in memory.
+    pub(crate) fn enter_status_when_done<H: Bus + Targets>(
+        &mut self,
+        host: &mut H,
+    ) -> Result<(), Pause> {
         let id = self
             .connection()
             .and_then(|connection| connection.task)
             .ok_or(Pause::Bus)?;
         let status = self.tasks.status(id).ok_or(Pause::Bus)?;
-        self.write_back(host, id)?;
+        self.write_back_bounce_buffers(host, id)?;
         if let Some(connection) = self.connection_mut() {
             connection.status = status;
             connection.stage = Stage::Status;
@@ -135,16 +140,16 @@ impl Chip {
         Ok(())
     }
 
-    /// The status byte was taken: the task is over.
-    pub(crate) fn status_taken<H: Targets>(&mut self, host: &mut H) {
+    /// The initiator has received the status byte: the task is over, and COMMAND COMPLETE follows.
+    pub(crate) fn on_status_taken<H: Targets>(&mut self, host: &mut H) {
         if let Some(id) = self
             .connection_mut()
             .and_then(|connection| connection.task.take())
         {
-            self.tasks.release(id);
+            self.tasks.release_slot(id);
             host.ended(id, true);
         }
         self.queue_complete_message();
-        self.settle();
+        self.enter_next_phase();
     }
 }

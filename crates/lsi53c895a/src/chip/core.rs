@@ -1,16 +1,16 @@
 //! The chip's interface to its owner: windows to read and write, the level of the interrupt pin, and runs.
 
-use crate::chip::interrupts::{self, Enabled, Interrupts};
+use crate::chip::interrupts::{self, EnabledInterrupts, Interrupts};
 use crate::chip::link::Link;
 use crate::chip::memory::{Dma, RAM_BYTES};
 use crate::chip::ports::{Bus, Targets, TaskId};
 use crate::chip::registers::{
     DCNTL, DIEN, ISTAT0, ISTAT1, Registers, SIEN0, SIEN1, dcntl, dstat, istat0, istat1, sist1,
 };
-use crate::chip::reset::Pending;
+use crate::chip::reset::DeferredResets;
 use crate::chip::scripts::{Cpu, Pause, State};
 use crate::chip::tasks::Tasks;
-use crate::chip::timers::Timers;
+use crate::chip::timer::GeneralPurposeTimer;
 
 /// A PCI window of the chip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,8 +56,9 @@ pub enum Run {
     InVain,
 }
 
-/// Instructions between two checks whether the run is to end: about as many as a command takes until its disk has it.
-pub(crate) const LOOK: u32 = 32;
+/// Instructions between two checks for events and whether the run is to end: about as many as a command takes until its
+/// disk has it.
+pub(crate) const EVENT_CHECK_INTERVAL: u32 = 32;
 
 /// One LSI53C895A with its SCSI bus.
 ///
@@ -72,14 +73,14 @@ pub struct Chip {
     pub(crate) tasks: Tasks,
     pub(crate) dma: Dma,
     pub(crate) bars: Bars,
-    /// Below, none of its windows is in memory.
-    pub(crate) own_from: u64,
-    pub(crate) timers: Timers,
-    pub(crate) pending: Pending,
+    /// The lowest address of its windows in memory.
+    pub(crate) lowest_window: u64,
+    pub(crate) timer: GeneralPurposeTimer,
+    pub(crate) deferred_resets: DeferredResets,
     /// What is left of the run's limit.
-    pub(crate) left: u32,
+    pub(crate) instructions_left: u32,
     /// Something happened that a run may act upon.
-    pub(crate) awake: bool,
+    pub(crate) run_wanted: bool,
 }
 
 impl Chip {
@@ -94,11 +95,11 @@ impl Chip {
             tasks: Tasks::new(),
             dma: Dma::Idle,
             bars: Bars::default(),
-            own_from: u64::MAX,
-            timers: Timers::Off,
-            pending: Pending::default(),
-            left: 0,
-            awake: false,
+            lowest_window: u64::MAX,
+            timer: GeneralPurposeTimer::Off,
+            deferred_resets: DeferredResets::default(),
+            instructions_left: 0,
+            run_wanted: false,
         }
     }
 
@@ -113,7 +114,7 @@ impl Chip {
         self.bars = bars;
         let windows = [bars.ram, bars.registers].map(u64::from);
         let lowest = windows.into_iter().filter(|base| *base != 0).min();
-        self.own_from = lowest.unwrap_or(u64::MAX);
+        self.lowest_window = lowest.unwrap_or(u64::MAX);
     }
 
     /// Reads a window; what lies outside of it is all ones.
@@ -152,48 +153,49 @@ impl Chip {
     pub fn irq_level(&self) -> bool {
         !self.regs.has(DCNTL, dcntl::IRQD)
             && !self.regs.has(ISTAT1, istat1::SYNC_IRQD)
-            && (self.regs.has(ISTAT0, istat0::INTF) || self.interrupts.asserted(self.enabled()))
+            && (self.regs.has(ISTAT0, istat0::INTF)
+                || self.interrupts.asserts_pin(self.enabled_interrupts()))
     }
 
     /// Whether an event since the last run requires another.
     pub fn wants_run(&self) -> bool {
-        self.awake
+        self.run_wanted
     }
 
     /// When a run is due for a timer's sake.
     pub fn timer_ns(&self) -> Option<u64> {
-        self.timers.due_ns()
+        self.timer.due_ns()
     }
 
     /// Aborted tasks whose memory is still in use.
     pub fn draining(&self) -> usize {
-        self.tasks.draining()
+        self.tasks.draining_count()
     }
 
     /// Tasks whose memory is in use, aborted or not.
     pub fn in_flight(&self) -> usize {
-        self.tasks.in_flight()
+        self.tasks.in_flight_count()
     }
 
     /// Guest memory that [`Bus::map`] returned is removed once the tasks have ended that run already. A task whose data is still being
     /// collected ends in CHECK CONDITION, since it may not use the memory any more.
     pub fn lose_memory(&mut self) {
-        self.tasks.lose_memory();
+        self.tasks.drop_collected_memory();
     }
 
     /// Ends a task that was to finish later, with this status byte; or one that was aborted, and no longer uses its memory.
     pub fn finished(&mut self, task: TaskId, status: u8) {
         let connected = self.connection().and_then(|connection| connection.task) == Some(task);
-        self.tasks.finished(task, status, connected);
-        self.awake = true;
+        self.tasks.mark_finished(task, status, connected);
+        self.run_wanted = true;
     }
 
     /// Runs the chip, within limits.
     pub fn run<H: Bus + Targets>(&mut self, host: &mut H, limits: Limits) -> Run {
-        self.awake = false;
-        self.left = limits.instructions;
-        let turnover = self.tasks.turnover();
-        if self.timers.check_expired(limits.now_ns) {
+        self.run_wanted = false;
+        self.instructions_left = limits.instructions;
+        let change_count = self.tasks.change_count();
+        if self.timer.take_expired(limits.now_ns) {
             self.interrupt_scsi(0, sist1::GEN);
         }
         loop {
@@ -204,28 +206,31 @@ impl Chip {
                 }
                 if matches!(self.dma, Dma::Failed) {
                     self.dma = Dma::Idle;
-                    self.bus_fault();
+                    self.raise_bus_fault();
                 }
             }
             if self.cpu.state == State::Stopped {
                 self.reselect_while_stopped();
                 return Run::Idle;
             }
-            if self.left.is_multiple_of(LOOK) && self.left > 0 && host.ends_run() {
-                self.awake = true;
+            if self.instructions_left.is_multiple_of(EVENT_CHECK_INTERVAL)
+                && self.instructions_left > 0
+                && host.ends_run()
+            {
+                self.run_wanted = true;
                 return Run::Again;
             }
-            if self.left == 0 {
-                self.awake = true;
-                return match self.tasks.turnover() == turnover {
+            if self.instructions_left == 0 {
+                self.run_wanted = true;
+                return match self.tasks.change_count() == change_count {
                     true => Run::InVain,
                     false => Run::Again,
                 };
             }
-            match self.go_on(host) {
+            match self.execute_until_events(host) {
                 Ok(()) | Err(Pause::Stopped | Pause::Memory) => {}
-                Err(Pause::Limit) => self.left = 0,
-                Err(Pause::Bus) if self.pending.bus_reset => {}
+                Err(Pause::Limit) => self.instructions_left = 0,
+                Err(Pause::Bus) if self.deferred_resets.bus_reset => {}
                 Err(Pause::Bus) => return Run::Idle,
             }
         }
@@ -233,49 +238,50 @@ impl Chip {
 
     /// Executes instructions until other events must be checked.
     #[inline]
-    fn go_on<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
+    fn execute_until_events<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
         loop {
             if self.cpu.state == State::Fetch && self.run_fast_path(host) {
                 return Ok(());
             }
-            self.left -= 1;
-            self.step(host)?;
+            self.instructions_left -= 1;
+            self.step_program(host)?;
             let goes_on = self.cpu.state == State::Fetch
-                && !self.pending.bus_reset
+                && !self.deferred_resets.bus_reset
                 && matches!(self.dma, Dma::Idle);
-            if !goes_on || self.left.is_multiple_of(LOOK) {
+            if !goes_on || self.instructions_left.is_multiple_of(EVENT_CHECK_INTERVAL) {
                 return Ok(());
             }
         }
     }
 
-    /// What a step costs that does the work of several.
-    pub(crate) fn charge(&mut self) -> Result<(), Pause> {
-        self.left = self.left.checked_sub(1).ok_or(Pause::Limit)?;
+    /// Counts one more instruction, for a step that does the work of several.
+    pub(crate) fn charge_one_instruction(&mut self) -> Result<(), Pause> {
+        self.instructions_left = self.instructions_left.checked_sub(1).ok_or(Pause::Limit)?;
         Ok(())
     }
 
-    pub(crate) fn enabled(&self) -> Enabled {
-        Enabled {
+    /// Which interrupts the guest has enabled.
+    pub(crate) fn enabled_interrupts(&self) -> EnabledInterrupts {
+        EnabledInterrupts {
             dien: self.regs.get(DIEN),
             sien0: self.regs.get(SIEN0),
             sien1: self.regs.get(SIEN1),
         }
     }
 
-    /// A DMA interrupt: always fatal.
+    /// Raises a DMA interrupt, which always stops SCRIPTS.
     pub(crate) fn interrupt_dma(&mut self, bits: u8) {
         debug_assert!(bits & dstat::DFE == 0);
-        self.interrupts.raise_dma(bits, self.enabled());
-        self.stop();
+        self.interrupts.raise_dma(bits, self.enabled_interrupts());
+        self.stop_program();
     }
 
-    /// A SCSI interrupt; stops SCRIPTS if it is fatal, or enabled.
+    /// Raises a SCSI interrupt, which stops SCRIPTS if it is fatal or enabled.
     pub(crate) fn interrupt_scsi(&mut self, sist0: u8, sist1: u8) {
-        let enabled = self.enabled();
+        let enabled = self.enabled_interrupts();
         self.interrupts.raise_scsi(sist0, sist1, enabled);
-        if interrupts::counts(sist0, sist1, enabled) {
-            self.stop();
+        if interrupts::is_fatal_or_enabled(sist0, sist1, enabled) {
+            self.stop_program();
         }
     }
 }

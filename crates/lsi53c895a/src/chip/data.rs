@@ -9,7 +9,7 @@ use std::mem;
 use libc::iovec;
 
 use crate::chip::core::Chip;
-use crate::chip::memory::CHUNK;
+use crate::chip::memory::MAX_ACCESS_BYTES;
 use crate::chip::ports::{Bus, Refusal, Targets, TaskId};
 use crate::chip::scripts::Pause;
 use crate::chip::tasks::MAX_SEGMENTS;
@@ -18,10 +18,10 @@ use crate::chip::tasks::MAX_SEGMENTS;
 const MAX_BOUNCES: usize = 256;
 
 /// Bytes of bounce buffers in all tasks together.
-const MAX_BOUNCED_BYTES: usize = 16 << 20;
+const MAX_BOUNCE_BYTES: usize = 16 << 20;
 
 /// A piece of guest memory without a mapping.
-struct Bounce {
+struct BounceBuffer {
     addr: u64,
     bytes: Vec<u8>,
 }
@@ -36,55 +36,61 @@ unsafe impl Send for Segments {}
 
 /// A task's data.
 #[derive(Default)]
-pub struct Data {
+pub struct TaskData {
     pub to_initiator: bool,
-    wanted: u64,
-    collected: u64,
+    wanted_bytes: u64,
+    collected_bytes: u64,
     segments: Segments,
-    bounces: Vec<Bounce>,
+    bounces: Vec<BounceBuffer>,
     /// Bytes in all of these.
-    bounced: usize,
+    bounced_bytes: usize,
     /// How many of them were written back.
-    written_back: usize,
+    bounces_written_back: usize,
     /// Guest memory that was collected has gone.
-    lost: bool,
+    memory_lost: bool,
 }
 
-impl Data {
-    /// A target wants to move this much.
-    pub fn expect(&mut self, to_initiator: bool, wanted: u64) {
+impl TaskData {
+    /// Sets how much a target wants to move, and in which direction.
+    pub fn expect_bytes(&mut self, to_initiator: bool, wanted_bytes: u64) {
         self.to_initiator = to_initiator;
-        self.wanted = wanted;
+        self.wanted_bytes = wanted_bytes;
     }
 
-    /// For the slot's next task. A list that grew large is not kept. Gives how many bytes were in bounce buffers.
+    /// Clears it for the slot's next task. A list that grew large is not kept. Returns how many bytes were in bounce
+    /// buffers.
     pub fn clear(&mut self) -> usize {
         self.segments.0.clear();
         self.segments.0.shrink_to(MAX_SEGMENTS / 16);
         self.bounces = Vec::new();
-        (self.wanted, self.collected, self.written_back) = (0, 0, 0);
-        self.lost = false;
-        mem::take(&mut self.bounced)
+        (
+            self.wanted_bytes,
+            self.collected_bytes,
+            self.bounces_written_back,
+        ) = (0, 0, 0);
+        self.memory_lost = false;
+        mem::take(&mut self.bounced_bytes)
     }
 
-    /// Guest memory goes away: none of it may be used any more. Gives how many bytes were in bounce buffers.
-    pub fn drop_memory(&mut self) -> usize {
+    /// Forgets guest memory that is removed: none of it may be used any more. Returns how many bytes were in bounce
+    /// buffers.
+    pub fn drop_guest_memory(&mut self) -> usize {
         if self.segments.0.is_empty() {
             return 0;
         }
         self.segments.0.clear();
         self.bounces.clear();
-        self.lost = true;
-        mem::take(&mut self.bounced)
+        self.memory_lost = true;
+        mem::take(&mut self.bounced_bytes)
     }
 
     fn is_complete(&self) -> bool {
-        self.collected == self.wanted
+        self.collected_bytes == self.wanted_bytes
     }
 
-    /// One more piece, joined to the last if it goes on there.
-    fn push(&mut self, base: *mut libc::c_void, len: usize) {
-        self.collected += len as u64;
+    /// Adds a segment of host memory, joined to the last if it is contiguous.
+    fn push_segment(&mut self, base: *mut libc::c_void, len: usize) {
+        self.collected_bytes += len as u64;
         if let Some(last) = self.segments.0.last_mut()
             && last.iov_base.wrapping_byte_add(last.iov_len) == base
         {
@@ -97,24 +103,25 @@ impl Data {
         });
     }
 
-    fn is_full(&self) -> bool {
+    fn has_most_segments(&self) -> bool {
         self.segments.0.len() == MAX_SEGMENTS || self.bounces.len() == MAX_BOUNCES
     }
 
-    /// What the target is given.
-    pub fn collected(&mut self) -> (&mut [iovec], u64) {
-        (&mut self.segments.0, self.collected)
+    /// The segments and their bytes in sum, which the target gets.
+    pub fn segments_and_len(&mut self) -> (&mut [iovec], u64) {
+        (&mut self.segments.0, self.collected_bytes)
     }
 
-    pub fn moved_any(&self) -> bool {
-        self.collected > 0
+    /// Whether it has collected any guest memory.
+    pub fn has_collected_any(&self) -> bool {
+        self.collected_bytes > 0
     }
 }
 
 impl Chip {
     /// The connected task's data phase goes on with guest memory at `addr`, at most `left` bytes. Returns how many it took, 0 when the
     /// target has left the data phase.
-    pub(crate) fn collect<H: Bus + Targets>(
+    pub(crate) fn collect_guest_memory<H: Bus + Targets>(
         &mut self,
         host: &mut H,
         addr: u64,
@@ -126,42 +133,43 @@ impl Chip {
         let Some(task) = self.tasks.get(id) else {
             return Ok(0);
         };
-        if task.data.lost {
-            self.refuse(host, Refusal::DataPhase);
+        if task.data.memory_lost {
+            self.refuse_task(host, Refusal::DataPhase);
             return Ok(0);
         }
         let (wanted, to_initiator) = (
-            task.data.wanted - task.data.collected,
+            task.data.wanted_bytes - task.data.collected_bytes,
             task.data.to_initiator,
         );
         let most = left.min(usize::try_from(wanted).unwrap_or(usize::MAX));
-        let mapped = if self.is_own(addr) {
+        let mapped = if self.is_own_window(addr) {
             None
         } else {
             host.map(addr, most, to_initiator)
         };
         let (base, len) = match mapped {
             Some((base, len)) => (base.as_ptr().cast(), len.min(most)),
-            None if self.tasks.bounced >= MAX_BOUNCED_BYTES => {
-                self.refuse(host, Refusal::DataPhase);
+            None if self.tasks.bounced_bytes >= MAX_BOUNCE_BYTES => {
+                self.refuse_task(host, Refusal::DataPhase);
                 return Ok(0);
             }
-            None => self.bounce(host, id, addr, most, to_initiator)?,
+            None => self.add_bounce_buffer(host, id, addr, most, to_initiator)?,
         };
         let Some(task) = self.tasks.get_mut(id) else {
             return Ok(0);
         };
-        task.data.push(base, len);
+        task.data.push_segment(base, len);
         if task.data.is_complete() {
             self.run_task(host, id);
-        } else if task.data.is_full() {
-            self.refuse(host, Refusal::DataPhase);
+        } else if task.data.has_most_segments() {
+            self.refuse_task(host, Refusal::DataPhase);
         }
         Ok(len)
     }
 
-    /// A bounce buffer for what begins at `addr`.
-    fn bounce<H: Bus>(
+    /// Adds a bounce buffer for guest memory at `addr` that is not mapped, and reads the memory if the target needs it.
+    /// Returns the buffer's address and length, at most `most`.
+    fn add_bounce_buffer<H: Bus>(
         &mut self,
         host: &mut H,
         id: TaskId,
@@ -170,41 +178,45 @@ impl Chip {
         to_initiator: bool,
     ) -> Result<(*mut libc::c_void, usize), Pause> {
         // Windows and mappings begin and end at these borders.
-        let border = if self.is_own(addr) {
+        let border = if self.is_own_window(addr) {
             0x400
         } else {
-            CHUNK as u64
+            MAX_ACCESS_BYTES as u64
         };
         let len = most.min(usize::try_from(border - addr % border).expect("a page"));
         let mut bytes = vec![0; len];
         if !to_initiator {
-            self.load(host, addr, &mut bytes)?;
+            self.load_bytes(host, addr, &mut bytes)?;
         }
         let base = bytes.as_mut_ptr().cast();
         let task = self.tasks.get_mut(id).ok_or(Pause::Stopped)?;
-        task.data.bounces.push(Bounce { addr, bytes });
-        task.data.bounced += len;
-        self.tasks.bounced += len;
+        task.data.bounces.push(BounceBuffer { addr, bytes });
+        task.data.bounced_bytes += len;
+        self.tasks.bounced_bytes += len;
         Ok((base, len))
     }
 
     /// Writes bounce buffers of data from the target back to where the guest wants it.
-    pub(crate) fn write_back<H: Bus>(&mut self, host: &mut H, id: TaskId) -> Result<(), Pause> {
+    pub(crate) fn write_back_bounce_buffers<H: Bus>(
+        &mut self,
+        host: &mut H,
+        id: TaskId,
+    ) -> Result<(), Pause> {
         while let Some(task) = self.tasks.get_mut(id)
             && task.data.to_initiator
-            && let Some(bounce) = task.data.bounces.get_mut(task.data.written_back)
+            && let Some(bounce) = task.data.bounces.get_mut(task.data.bounces_written_back)
         {
             let (addr, bytes) = (bounce.addr, mem::take(&mut bounce.bytes));
-            let stored = self.store(host, addr, &bytes);
+            let stored = self.store_bytes(host, addr, &bytes);
             if let Some(task) = self.tasks.get_mut(id) {
                 match stored {
-                    Ok(()) => task.data.written_back += 1,
-                    Err(_) => task.data.bounces[task.data.written_back].bytes = bytes,
+                    Ok(()) => task.data.bounces_written_back += 1,
+                    Err(_) => task.data.bounces[task.data.bounces_written_back].bytes = bytes,
                 }
             }
             stored?;
             // What was stored may have been a register, and a reset.
-            if !self.connected() {
+            if !self.is_connected() {
                 return Err(Pause::Stopped);
             }
         }

@@ -14,9 +14,9 @@ struct Level {
     sist1: u8,
 }
 
-/// What SIEN0, SIEN1 and DIEN say.
+/// The values of the registers DIEN, SIEN0 and SIEN1.
 #[derive(Clone, Copy)]
-pub struct Enabled {
+pub struct EnabledInterrupts {
     pub dien: u8,
     pub sien0: u8,
     pub sien1: u8,
@@ -26,77 +26,84 @@ pub struct Enabled {
 const NOT_FATAL_0: u8 = sist0::CMP | sist0::SEL | sist0::RSL;
 const NOT_FATAL_1: u8 = sist1::GEN | sist1::HTH;
 
-/// Do these SCSI interrupts stop SCRIPTS, and show in ISTAT0?
-pub fn counts(sist0: u8, sist1: u8, enabled: Enabled) -> bool {
+/// Whether these SCSI interrupts stop SCRIPTS and show in ISTAT0: one of them is fatal, or enabled.
+pub fn is_fatal_or_enabled(sist0: u8, sist1: u8, enabled: EnabledInterrupts) -> bool {
     sist0 & (!NOT_FATAL_0 | enabled.sien0) != 0 || sist1 & (!NOT_FATAL_1 | enabled.sien1) != 0
 }
 
 #[derive(Default)]
 pub struct Interrupts {
-    now: Level,
-    next: Level,
+    first_level: Level,
+    second_level: Level,
 }
 
 impl Interrupts {
-    /// Is a SCSI interrupt to be read?
-    pub fn sip(&self, enabled: Enabled) -> bool {
-        counts(self.now.sist0, self.now.sist1, enabled)
+    /// Whether a SCSI interrupt waits to be read: ISTAT0.SIP.
+    pub fn has_scsi_interrupt(&self, enabled: EnabledInterrupts) -> bool {
+        is_fatal_or_enabled(self.first_level.sist0, self.first_level.sist1, enabled)
     }
 
-    /// Is a DMA interrupt to be read?
-    pub fn dip(&self) -> bool {
-        self.now.dstat != 0
+    /// Whether a DMA interrupt waits to be read: ISTAT0.DIP.
+    pub fn has_dma_interrupt(&self) -> bool {
+        self.first_level.dstat != 0
     }
 
-    /// Does one of those that are to be read assert the pin?
-    pub fn asserted(&self, enabled: Enabled) -> bool {
-        self.now.dstat & enabled.dien != 0
-            || self.now.sist0 & enabled.sien0 != 0
-            || self.now.sist1 & enabled.sien1 != 0
+    /// Whether one that waits to be read asserts the interrupt pin.
+    pub fn asserts_pin(&self, enabled: EnabledInterrupts) -> bool {
+        self.first_level.dstat & enabled.dien != 0
+            || self.first_level.sist0 & enabled.sien0 != 0
+            || self.first_level.sist1 & enabled.sien1 != 0
     }
 
-    fn level(&mut self, enabled: Enabled) -> &mut Level {
-        if self.dip() || self.sip(enabled) {
-            &mut self.next
+    /// The level for a new interrupt: the second while one of the first waits to be read.
+    fn level_to_raise(&mut self, enabled: EnabledInterrupts) -> &mut Level {
+        if self.has_dma_interrupt() || self.has_scsi_interrupt(enabled) {
+            &mut self.second_level
         } else {
-            &mut self.now
+            &mut self.first_level
         }
     }
 
-    pub fn raise_dma(&mut self, bits: u8, enabled: Enabled) {
-        self.level(enabled).dstat |= bits;
+    /// Sets bits of DSTAT.
+    pub fn raise_dma(&mut self, bits: u8, enabled: EnabledInterrupts) {
+        self.level_to_raise(enabled).dstat |= bits;
     }
 
-    pub fn raise_scsi(&mut self, sist0: u8, sist1: u8, enabled: Enabled) {
-        let level = self.level(enabled);
+    /// Sets bits of SIST0 and SIST1.
+    pub fn raise_scsi(&mut self, sist0: u8, sist1: u8, enabled: EnabledInterrupts) {
+        let level = self.level_to_raise(enabled);
         level.sist0 |= sist0;
         level.sist1 |= sist1;
     }
 
-    pub fn take_dstat(&mut self, enabled: Enabled) -> u8 {
-        let value = std::mem::take(&mut self.now.dstat);
-        self.come_forward(enabled);
+    /// Reads DSTAT, which clears it.
+    pub fn take_dstat(&mut self, enabled: EnabledInterrupts) -> u8 {
+        let value = std::mem::take(&mut self.first_level.dstat);
+        self.promote_second_level(enabled);
         value
     }
 
-    pub fn take_sist0(&mut self, enabled: Enabled) -> u8 {
-        let value = std::mem::take(&mut self.now.sist0);
-        self.come_forward(enabled);
+    /// Reads SIST0, which clears it.
+    pub fn take_sist0(&mut self, enabled: EnabledInterrupts) -> u8 {
+        let value = std::mem::take(&mut self.first_level.sist0);
+        self.promote_second_level(enabled);
         value
     }
 
-    pub fn take_sist1(&mut self, enabled: Enabled) -> u8 {
-        let value = std::mem::take(&mut self.now.sist1);
-        self.come_forward(enabled);
+    /// Reads SIST1, which clears it.
+    pub fn take_sist1(&mut self, enabled: EnabledInterrupts) -> u8 {
+        let value = std::mem::take(&mut self.first_level.sist1);
+        self.promote_second_level(enabled);
         value
     }
 
-    fn come_forward(&mut self, enabled: Enabled) {
-        if !self.dip() && !self.sip(enabled) {
-            let next = std::mem::take(&mut self.next);
-            self.now.dstat |= next.dstat;
-            self.now.sist0 |= next.sist0;
-            self.now.sist1 |= next.sist1;
+    /// Moves the interrupts of the second level to the first, once those have been read.
+    fn promote_second_level(&mut self, enabled: EnabledInterrupts) {
+        if !self.has_dma_interrupt() && !self.has_scsi_interrupt(enabled) {
+            let second = std::mem::take(&mut self.second_level);
+            self.first_level.dstat |= second.dstat;
+            self.first_level.sist0 |= second.sist0;
+            self.first_level.sist1 |= second.sist1;
         }
     }
 }

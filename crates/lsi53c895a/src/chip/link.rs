@@ -1,7 +1,7 @@
 //! The SCSI bus from the target's end: the connected target, and the phase that it requests next.
 //!
 //! One initiator and at most one target are on the bus at a time. The target is in a
-//! [`Stage`]; [`Next`] is its action after it has sent all its messages. [`Chip::requested`]
+//! [`Stage`]; [`AfterMessages`] is its action after it has sent all its messages. [`Chip::wait_for_phase`]
 //! returns the phase of the target's next REQ; there the chip may have to wait.
 //!
 //! After the last byte of a message ACK stays asserted until SCRIPTS clear it, so that ATN can still be raised to answer
@@ -56,7 +56,7 @@ pub enum Stage {
 
 /// The target's action after it has sent all its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum AfterMessages {
     Command,
     Data,
     Busy,
@@ -64,6 +64,7 @@ pub enum Next {
     Free,
 }
 
+/// The target on the bus, and its command.
 pub struct Connection {
     pub target: u8,
     /// From IDENTIFY; 0 without one.
@@ -73,23 +74,23 @@ pub struct Connection {
     pub may_disconnect: bool,
     pub task: Option<TaskId>,
     pub stage: Stage,
-    pub next: Next,
-    pub says: OutgoingMessages,
-    pub listens: MessageAssembler,
+    pub after_messages: AfterMessages,
+    pub outgoing_messages: OutgoingMessages,
+    pub incoming_message: MessageAssembler,
     pub cdb: [u8; 16],
     pub cdb_len: usize,
     pub status: u8,
     /// The last byte of a message was taken and not yet acknowledged.
     pub ack_held: bool,
     pub atn: bool,
-    /// The target came by itself.
+    /// The target has reselected the chip by itself.
     pub reselected: bool,
-    /// A message asked it to go.
-    pub leaves: bool,
+    /// A message has asked the target to leave the bus.
+    pub must_leave_bus: bool,
 }
 
 impl Connection {
-    fn new(target: u8, stage: Stage, next: Next) -> Self {
+    fn new(target: u8, stage: Stage, after_messages: AfterMessages) -> Self {
         Connection {
             target,
             lun: 0,
@@ -98,27 +99,27 @@ impl Connection {
             may_disconnect: false,
             task: None,
             stage,
-            next,
-            says: OutgoingMessages::default(),
-            listens: MessageAssembler::default(),
+            after_messages,
+            outgoing_messages: OutgoingMessages::default(),
+            incoming_message: MessageAssembler::default(),
             cdb: [0; 16],
             cdb_len: 0,
             status: 0,
             ack_held: false,
             atn: false,
             reselected: false,
-            leaves: false,
+            must_leave_bus: false,
         }
     }
 
-    /// The target sees ATN, and takes a message next.
-    fn listen(&mut self) {
-        self.next = match self.stage {
-            Stage::Choose | Stage::MessageOut | Stage::MessageIn => self.next,
-            Stage::Command => Next::Command,
-            Stage::Data => Next::Data,
-            Stage::Busy => Next::Busy,
-            Stage::Status => Next::Status,
+    /// Lets the target receive a message next, since it sees ATN, and notes where it goes on afterwards.
+    fn enter_message_out(&mut self) {
+        self.after_messages = match self.stage {
+            Stage::Choose | Stage::MessageOut | Stage::MessageIn => self.after_messages,
+            Stage::Command => AfterMessages::Command,
+            Stage::Data => AfterMessages::Data,
+            Stage::Busy => AfterMessages::Busy,
+            Stage::Status => AfterMessages::Status,
         };
         self.stage = Stage::MessageOut;
     }
@@ -139,12 +140,12 @@ impl Chip {
         }
     }
 
-    pub(crate) fn connected(&self) -> bool {
+    pub(crate) fn is_connected(&self) -> bool {
         self.connection().is_some()
     }
 
     /// Selects a target. The chip always wins arbitration, since targets have lower priority.
-    pub(crate) fn select<H: Targets>(&mut self, host: &mut H, target: u8, atn: bool) {
+    pub(crate) fn select_target<H: Targets>(&mut self, host: &mut H, target: u8, atn: bool) {
         let own = self.regs.get(SCID) & 0x0f;
         self.link = if target == own || !host.present(target) {
             Link::Selecting
@@ -154,7 +155,7 @@ impl Chip {
             } else {
                 Stage::Choose
             };
-            let mut connection = Connection::new(target, stage, Next::Command);
+            let mut connection = Connection::new(target, stage, AfterMessages::Command);
             connection.atn = atn;
             Link::Connected(connection)
         };
@@ -162,23 +163,24 @@ impl Chip {
 
     /// The target whose task ended first reselects, if there is one and the bus is free.
     pub(crate) fn reselect(&mut self) -> bool {
-        if !matches!(self.link, Link::Free) || self.tasks.draining() > 0 {
+        if !matches!(self.link, Link::Free) || self.tasks.draining_count() > 0 {
             return false;
         }
-        let Some(id) = self.tasks.next_ready() else {
+        let Some(id) = self.tasks.take_next_to_reselect() else {
             return false;
         };
         let Some(task) = self.tasks.get(id) else {
             return false;
         };
-        let mut connection = Connection::new(task.nexus.target, Stage::MessageIn, Next::Busy);
+        let mut connection =
+            Connection::new(task.nexus.target, Stage::MessageIn, AfterMessages::Busy);
         connection.lun = task.nexus.lun;
         connection.tag = task.tag;
         connection.task = Some(id);
         connection.reselected = true;
-        connection.says.push(&[0x80 | connection.lun]);
+        connection.outgoing_messages.push(&[0x80 | connection.lun]);
         if let Some(tag) = task.tag {
-            connection.says.push(&[0x20, tag]);
+            connection.outgoing_messages.push(&[0x20, tag]);
         }
         self.regs.set(SSID, 0x80 | connection.target);
         if !self.regs.has(DCNTL, dcntl::COM) {
@@ -193,8 +195,12 @@ impl Chip {
     /// With no program running, a reselection is an interrupt for drivers that asked for it.
     pub(crate) fn reselect_while_stopped(&mut self) {
         let wanted = self.regs.has(SIEN0, sist0::RSL) && self.regs.has(SCID, scid::RRE);
-        let enabled = self.enabled();
-        if wanted && !self.interrupts.sip(enabled) && !self.interrupts.dip() && self.reselect() {
+        let enabled = self.enabled_interrupts();
+        if wanted
+            && !self.interrupts.has_scsi_interrupt(enabled)
+            && !self.interrupts.has_dma_interrupt()
+            && self.reselect()
+        {
             self.interrupt_scsi(sist0::RSL, 0);
         }
     }
@@ -203,32 +209,36 @@ impl Chip {
     ///
     /// Waits while the target has nothing to ask, and while an aborted task still uses memory: until then nothing
     /// moves on this bus.
-    pub(crate) fn requested<H: Bus + Targets>(
+    pub(crate) fn wait_for_phase<H: Bus + Targets>(
         &mut self,
         host: &mut H,
         wanted: u8,
     ) -> Result<u8, Pause> {
-        match self.requested_already() {
+        match self.phase_without_wait() {
             Some(phase) => Ok(phase),
-            None => self.requested_otherwise(host, wanted),
+            None => self.wait_for_phase_slowly(host, wanted),
         }
     }
 
-    /// The same if the target has decided that already, and nothing is in the way. `None`: nothing was done.
+    /// The phase of the target's next REQ if it is known without waiting and without any change but SSTAT1. `None`:
+    /// nothing was done.
     #[inline]
-    pub(crate) fn requested_already(&mut self) -> Option<u8> {
+    pub(crate) fn phase_without_wait(&mut self) -> Option<u8> {
         let connection = self.connection()?;
-        if connection.ack_held || connection.stage == Stage::Choose || self.tasks.draining() > 0 {
+        if connection.ack_held
+            || connection.stage == Stage::Choose
+            || self.tasks.draining_count() > 0
+        {
             return None;
         }
-        let phase = self.phase()?;
+        let phase = self.bus_phase()?;
         self.regs.set(SSTAT1, phase);
         Some(phase)
     }
 
-    /// The same where something happens before the target asks.
+    /// [`Chip::wait_for_phase`] where ACK, a selection, an abort or the task comes before the phase.
     #[inline(never)]
-    fn requested_otherwise<H: Bus + Targets>(
+    fn wait_for_phase_slowly<H: Bus + Targets>(
         &mut self,
         host: &mut H,
         wanted: u8,
@@ -253,22 +263,22 @@ impl Chip {
             }
             Link::Connected(_) => {}
         }
-        if self.tasks.draining() > 0 {
+        if self.tasks.draining_count() > 0 {
             return Err(Pause::Bus);
         }
         if self
             .connection()
             .is_some_and(|connection| connection.stage == Stage::Busy)
         {
-            self.answer(host)?;
+            self.enter_status_when_done(host)?;
         }
-        let phase = self.phase().ok_or(Pause::Bus)?;
+        let phase = self.bus_phase().ok_or(Pause::Bus)?;
         self.regs.set(SSTAT1, phase);
         Ok(phase)
     }
 
     /// The phase on the lines; `None` when no target drives them.
-    pub(crate) fn phase(&self) -> Option<u8> {
+    pub(crate) fn bus_phase(&self) -> Option<u8> {
         let connection = self.connection()?;
         Some(match connection.stage {
             Stage::Choose | Stage::MessageOut => phase::MESSAGE_OUT,
@@ -283,7 +293,7 @@ impl Chip {
         })
     }
 
-    /// ACK goes down: the target goes on.
+    /// Lowers ACK, upon which the target goes on.
     pub(crate) fn release_ack(&mut self) {
         let Some(connection) = self.connection_mut() else {
             return;
@@ -291,10 +301,10 @@ impl Chip {
         if !std::mem::take(&mut connection.ack_held) {
             return;
         }
-        if connection.atn && connection.says.between_messages() {
-            connection.listen();
-        } else if connection.says.peek().is_none() {
-            self.settle();
+        if connection.atn && connection.outgoing_messages.is_between_messages() {
+            connection.enter_message_out();
+        } else if connection.outgoing_messages.peek().is_none() {
+            self.enter_next_phase();
         }
     }
 
@@ -304,57 +314,58 @@ impl Chip {
         self.connection().is_some_and(|connection| {
             connection.ack_held
                 && !connection.atn
-                && connection.says.peek().is_none()
-                && connection.next == Next::Free
+                && connection.outgoing_messages.peek().is_none()
+                && connection.after_messages == AfterMessages::Free
         })
     }
 
-    /// ATN goes up. The target looks at it between messages.
+    /// Raises ATN. The target looks at it between messages.
     pub(crate) fn set_atn(&mut self) {
         let Some(connection) = self.connection_mut() else {
             return;
         };
         connection.atn = true;
-        let in_message =
-            connection.stage == Stage::MessageIn && !connection.says.between_messages();
-        if !connection.ack_held && !in_message {
-            connection.listen();
+        let is_in_message = connection.stage == Stage::MessageIn
+            && !connection.outgoing_messages.is_between_messages();
+        if !connection.ack_held && !is_in_message {
+            connection.enter_message_out();
         }
     }
 
+    /// Lowers ATN.
     pub(crate) fn clear_atn(&mut self) {
         if let Some(connection) = self.connection_mut() {
             connection.atn = false;
         }
     }
 
-    /// After the initiator's messages the target sends its own, and then goes on.
-    pub(crate) fn settle(&mut self) {
+    /// Sets the target's next stage when messages have ended: it sends its own messages first, and then goes on.
+    pub(crate) fn enter_next_phase(&mut self) {
         let Some(connection) = self.connection_mut() else {
             return;
         };
-        if connection.leaves {
-            return self.go_free();
+        if connection.must_leave_bus {
+            return self.leave_bus();
         }
-        if connection.says.peek().is_some() {
+        if connection.outgoing_messages.peek().is_some() {
             connection.stage = Stage::MessageIn;
             return;
         }
-        connection.stage = match connection.next {
-            Next::Command => Stage::Command,
-            Next::Data => Stage::Data,
-            Next::Busy => Stage::Busy,
-            Next::Status => Stage::Status,
-            Next::Free => return self.go_free(),
+        connection.stage = match connection.after_messages {
+            AfterMessages::Command => Stage::Command,
+            AfterMessages::Data => Stage::Data,
+            AfterMessages::Busy => Stage::Busy,
+            AfterMessages::Status => Stage::Status,
+            AfterMessages::Free => return self.leave_bus(),
         };
     }
 
-    /// The target releases the bus; its task, if it has one, reselects later.
-    pub(crate) fn go_free(&mut self) {
+    /// Lets the target leave the bus; its task, if it has one, reselects later.
+    pub(crate) fn leave_bus(&mut self) {
         let task = self.connection().and_then(|connection| connection.task);
         self.link = Link::Free;
         if let Some(task) = task {
-            self.tasks.disconnected(task);
+            self.tasks.on_disconnect(task);
         }
     }
 }

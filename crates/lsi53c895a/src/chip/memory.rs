@@ -11,13 +11,13 @@ use crate::chip::registers::dstat;
 use crate::chip::scripts::Pause;
 
 /// Most that one access moves.
-pub const CHUNK: usize = 4096;
+pub const MAX_ACCESS_BYTES: usize = 4096;
 
 /// Bytes of SCRIPTS RAM.
 pub const RAM_BYTES: usize = 8192;
 
 /// The window onto the registers in memory space.
-const WINDOW_BYTES: u64 = 0x400;
+const REGISTER_WINDOW_BYTES: u64 = 0x400;
 
 /// An access to memory without a mapping.
 #[derive(Default)]
@@ -41,8 +41,8 @@ pub enum Dma {
     Failed,
 }
 
-/// Where an address leads.
-enum Place {
+/// What lies at an address: one of the chip's own windows, or other memory.
+enum AddressTarget {
     Register(u8),
     Ram(usize),
     Outside,
@@ -50,33 +50,33 @@ enum Place {
 
 impl Chip {
     /// The chip's own window that holds all of this range, if one does.
-    fn place(&self, addr: u64, len: usize) -> Place {
+    fn decode_address(&self, addr: u64, len: usize) -> AddressTarget {
         let within = |base: u32, bytes: u64| {
             let offset = addr.checked_sub(u64::from(base))?;
             let end = offset.checked_add(len as u64)?;
             (base != 0 && end <= bytes).then_some(offset)
         };
         if let Some(offset) = within(self.bars.ram, RAM_BYTES as u64) {
-            return Place::Ram(usize::try_from(offset).expect("below 8 KiB"));
+            return AddressTarget::Ram(usize::try_from(offset).expect("below 8 KiB"));
         }
-        if let Some(offset) = within(self.bars.registers, WINDOW_BYTES) {
-            return Place::Register(offset.to_le_bytes()[0]);
+        if let Some(offset) = within(self.bars.registers, REGISTER_WINDOW_BYTES) {
+            return AddressTarget::Register(offset.to_le_bytes()[0]);
         }
-        Place::Outside
+        AddressTarget::Outside
     }
 
-    /// Two words of the chip's own memory, as its programs are mostly in; if they are there, and it is anywhere.
+    /// Two words of SCRIPTS RAM, which most programs are in, by their PCI address; `None` if the address is not in it.
     #[inline]
-    pub(crate) fn words_in_ram(&self, addr: u32) -> Option<[u32; 2]> {
+    pub(crate) fn ram_words_at_address(&self, addr: u32) -> Option<[u32; 2]> {
         match self.bars.ram {
             0 => None,
-            base => self.words_at(addr.wrapping_sub(base)),
+            base => self.ram_words_at_offset(addr.wrapping_sub(base)),
         }
     }
 
-    /// The same by their offset.
+    /// Two words of SCRIPTS RAM by their offset in it.
     #[inline]
-    pub(crate) fn words_at(&self, offset: u32) -> Option<[u32; 2]> {
+    pub(crate) fn ram_words_at_offset(&self, offset: u32) -> Option<[u32; 2]> {
         let offset = offset as usize;
         if offset > RAM_BYTES - 8 {
             return None;
@@ -89,16 +89,17 @@ impl Chip {
         ])
     }
 
-    /// Can this word be asked for at once, if it is guest memory?
+    /// Whether this word may be read from guest memory at once: it is in no window of the chip, and no access is
+    /// pending.
     #[inline]
-    fn is_outside(&self, addr: u64) -> bool {
-        !self.is_own(addr) && matches!(self.dma, Dma::Idle)
+    fn can_read_guest_now(&self, addr: u64) -> bool {
+        !self.is_own_window(addr) && matches!(self.dma, Dma::Idle)
     }
 
     /// A word, as programs have them in tables: mostly out of guest memory.
     #[inline]
     pub(crate) fn load_word<H: Bus>(&mut self, host: &mut H, addr: u64) -> Result<u32, Pause> {
-        if self.is_outside(addr)
+        if self.can_read_guest_now(addr)
             && let Some(word) = host.read_word(addr)
         {
             return Ok(word);
@@ -106,11 +107,12 @@ impl Chip {
         self.load_word_anywhere(host, addr)
     }
 
+    /// [`Chip::load_word`] from memory of any kind.
     #[cold]
     #[inline(never)]
     fn load_word_anywhere<H: Bus>(&mut self, host: &mut H, addr: u64) -> Result<u32, Pause> {
         let mut bytes = [0; 4];
-        self.load(host, addr, &mut bytes)?;
+        self.load_bytes(host, addr, &mut bytes)?;
         Ok(u32::from_le_bytes(bytes))
     }
 
@@ -122,8 +124,8 @@ impl Chip {
         addr: u64,
     ) -> Result<[u32; 2], Pause> {
         if let Some(behind) = addr.checked_add(4)
-            && self.is_outside(addr)
-            && self.is_outside(behind)
+            && self.can_read_guest_now(addr)
+            && self.can_read_guest_now(behind)
             && let Some(first) = host.read_word(addr)
             && let Some(second) = host.read_word(behind)
         {
@@ -132,11 +134,12 @@ impl Chip {
         self.load_words_anywhere(host, addr)
     }
 
+    /// [`Chip::load_words`] from memory of any kind.
     #[cold]
     #[inline(never)]
     fn load_words_anywhere<H: Bus>(&mut self, host: &mut H, addr: u64) -> Result<[u32; 2], Pause> {
         let mut bytes = [0; 8];
-        self.load(host, addr, &mut bytes)?;
+        self.load_bytes(host, addr, &mut bytes)?;
         let [a, b, c, d, e, f, g, h] = bytes;
         Ok([
             u32::from_le_bytes([a, b, c, d]),
@@ -144,44 +147,45 @@ impl Chip {
         ])
     }
 
-    /// Does this address lie in one of the chip's windows?
+    /// Whether this address lies in one of the chip's windows.
     #[inline]
-    pub(crate) fn is_own(&self, addr: u64) -> bool {
-        addr >= self.own_from && !matches!(self.place(addr, 1), Place::Outside)
+    pub(crate) fn is_own_window(&self, addr: u64) -> bool {
+        addr >= self.lowest_window
+            && !matches!(self.decode_address(addr, 1), AddressTarget::Outside)
     }
 
-    /// Is memory being waited for?
+    /// Whether an access to memory has no reply yet.
     pub(crate) fn waits_for_memory(&self) -> bool {
         matches!(self.dma, Dma::Reading { .. } | Dma::Writing { .. })
     }
 
-    /// What was asked for is not wanted any more; a write goes on.
-    pub(crate) fn forget_read(&mut self) {
+    /// Ignores the data of a pending read; a write goes on.
+    pub(crate) fn abandon_read(&mut self) {
         if matches!(self.dma, Dma::Reading { .. } | Dma::Ready { .. }) {
             self.dma = Dma::Idle;
         }
     }
 
-    /// Reads at most [`CHUNK`] bytes.
-    pub(crate) fn load<H: Bus>(
+    /// Reads at most [`MAX_ACCESS_BYTES`] bytes.
+    pub(crate) fn load_bytes<H: Bus>(
         &mut self,
         host: &mut H,
         addr: u64,
         data: &mut [u8],
     ) -> Result<(), Pause> {
-        debug_assert!(data.len() <= CHUNK);
-        match self.place(addr, data.len()) {
-            Place::Register(first) => {
+        debug_assert!(data.len() <= MAX_ACCESS_BYTES);
+        match self.decode_address(addr, data.len()) {
+            AddressTarget::Register(first) => {
                 for (i, byte) in data.iter_mut().enumerate() {
                     *byte = self.read_register(first.wrapping_add(i.to_le_bytes()[0]));
                 }
                 return Ok(());
             }
-            Place::Ram(offset) => {
+            AddressTarget::Ram(offset) => {
                 data.copy_from_slice(&self.ram[offset..offset + data.len()]);
                 return Ok(());
             }
-            Place::Outside => {}
+            AddressTarget::Outside => {}
         }
         if self.waits_for_memory() {
             return Err(Pause::Memory);
@@ -208,30 +212,30 @@ impl Chip {
                 };
                 Err(Pause::Memory)
             }
-            Err(_) => Err(self.bus_fault()),
+            Err(_) => Err(self.raise_bus_fault()),
         }
     }
 
-    /// Writes at most [`CHUNK`] bytes. What comes later is the host's answer; the bytes are taken.
-    pub(crate) fn store<H: Bus>(
+    /// Writes at most [`MAX_ACCESS_BYTES`] bytes. What comes later is the host's answer; the bytes are taken.
+    pub(crate) fn store_bytes<H: Bus>(
         &mut self,
         host: &mut H,
         addr: u64,
         data: &[u8],
     ) -> Result<(), Pause> {
-        debug_assert!(data.len() <= CHUNK);
-        match self.place(addr, data.len()) {
-            Place::Register(first) => {
+        debug_assert!(data.len() <= MAX_ACCESS_BYTES);
+        match self.decode_address(addr, data.len()) {
+            AddressTarget::Register(first) => {
                 for (i, byte) in data.iter().enumerate() {
                     self.write_register(first.wrapping_add(i.to_le_bytes()[0]), *byte);
                 }
                 return Ok(());
             }
-            Place::Ram(offset) => {
+            AddressTarget::Ram(offset) => {
                 self.ram[offset..offset + data.len()].copy_from_slice(data);
                 return Ok(());
             }
-            Place::Outside => {}
+            AddressTarget::Outside => {}
         }
         if self.waits_for_memory() {
             return Err(Pause::Memory);
@@ -244,18 +248,18 @@ impl Chip {
                 self.dma = Dma::Writing { id };
                 Ok(())
             }
-            Err(_) => Err(self.bus_fault()),
+            Err(_) => Err(self.raise_bus_fault()),
         }
     }
 
-    /// The chip's own registers in I/O space; nothing else of that space can be reached.
-    pub(crate) fn io_register(&self, addr: u64) -> Option<u8> {
+    /// The register at an address in I/O space. Nothing else of that space can be reached.
+    pub(crate) fn register_at_io_address(&self, addr: u64) -> Option<u8> {
         let offset = addr.checked_sub(u64::from(self.bars.io))?;
         (self.bars.io != 0 && offset < 0x100).then(|| offset.to_le_bytes()[0])
     }
 
-    /// A target abort on PCI.
-    pub(crate) fn bus_fault(&mut self) -> Pause {
+    /// Raises the interrupt for a target abort on PCI.
+    pub(crate) fn raise_bus_fault(&mut self) -> Pause {
         self.interrupt_dma(dstat::BF);
         Pause::Stopped
     }
@@ -281,6 +285,6 @@ impl Chip {
             }
             (other, _) => other,
         };
-        self.awake = true;
+        self.run_wanted = true;
     }
 }

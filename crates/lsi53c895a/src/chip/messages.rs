@@ -4,7 +4,7 @@
 //! is received to its end and rejected.
 
 use crate::chip::core::Chip;
-use crate::chip::link::Next;
+use crate::chip::link::AfterMessages;
 use crate::chip::ports::{Attribute, Bus, Nexus, Refusal, Reset, Targets};
 
 const COMMAND_COMPLETE: u8 = 0x00;
@@ -36,103 +36,103 @@ const OFFSET_MAX: u8 = 31;
 /// Two bytes wide, as an exponent.
 const WIDTH_MAX: u8 = 1;
 
-/// The longest message that is kept.
-const KEPT: usize = 8;
+/// Most bytes of a message that are kept; further ones are only counted.
+const MAX_KEPT_BYTES: usize = 8;
 
 /// Assembles messages from bytes.
 #[derive(Default)]
 pub struct MessageAssembler {
-    bytes: [u8; KEPT],
-    heard: usize,
+    bytes: [u8; MAX_KEPT_BYTES],
+    received: usize,
 }
 
 impl MessageAssembler {
     /// Whether a message is incomplete.
-    pub fn in_message(&self) -> bool {
-        self.heard > 0
+    pub fn is_in_message(&self) -> bool {
+        self.received > 0
     }
 
     /// Adds a byte. Returns the message (the beginning of a long one, and its true length) if this was the last.
-    fn push(&mut self, byte: u8) -> Option<([u8; KEPT], usize)> {
-        if let Some(place) = self.bytes.get_mut(self.heard) {
+    fn push(&mut self, byte: u8) -> Option<([u8; MAX_KEPT_BYTES], usize)> {
+        if let Some(place) = self.bytes.get_mut(self.received) {
             *place = byte;
         }
-        self.heard += 1;
+        self.received += 1;
         let whole = match self.bytes[0] {
-            EXTENDED if self.heard < 2 => usize::MAX,
+            EXTENDED if self.received < 2 => usize::MAX,
             // A length of 0 stands for 256.
             EXTENDED => 2 + (usize::from(self.bytes[1]).wrapping_sub(1) & 0xff) + 1,
             0x20..=0x2f => 2,
             _ => 1,
         };
-        if self.heard < whole {
+        if self.received < whole {
             return None;
         }
-        self.heard = 0;
+        self.received = 0;
         Some((std::mem::take(&mut self.bytes), whole))
     }
 }
 
 /// Most bytes of messages that a target has to send at once.
-const ROOM: usize = 32;
+const MAX_OUTGOING_BYTES: usize = 32;
 
 /// Messages that the target is about to send.
 #[derive(Default)]
 pub struct OutgoingMessages {
-    bytes: [u8; ROOM],
+    bytes: [u8; MAX_OUTGOING_BYTES],
     len: usize,
-    at: usize,
+    sent: usize,
     /// One bit for each byte that ends a message.
-    ends: u32,
-    last: [u8; KEPT],
+    message_ends: u32,
+    last: [u8; MAX_KEPT_BYTES],
     last_len: usize,
 }
 
 impl OutgoingMessages {
     /// Adds a message, which is dropped if there is no room.
     pub fn push(&mut self, message: &[u8]) {
-        if self.at == self.len {
-            (self.at, self.len, self.ends) = (0, 0, 0);
+        if self.sent == self.len {
+            (self.sent, self.len, self.message_ends) = (0, 0, 0);
         }
         let Some(place) = self.bytes.get_mut(self.len..self.len + message.len()) else {
             return;
         };
         place.copy_from_slice(message);
         self.len += message.len();
-        self.ends |= 1 << (self.len - 1);
+        self.message_ends |= 1 << (self.len - 1);
     }
 
-    /// The next byte.
+    /// The next byte to send.
     pub fn peek(&self) -> Option<u8> {
-        (self.at < self.len).then(|| self.bytes[self.at])
+        (self.sent < self.len).then(|| self.bytes[self.sent])
     }
 
-    /// Up to `most` of what is left.
-    pub fn left(&self, most: usize) -> &[u8] {
-        &self.bytes[self.at..self.len.min(self.at.saturating_add(most))]
+    /// Up to `most` bytes that are not sent yet.
+    pub fn unsent(&self, most: usize) -> &[u8] {
+        &self.bytes[self.sent..self.len.min(self.sent.saturating_add(most))]
     }
 
-    /// That many bytes have been taken.
-    pub fn took(&mut self, count: usize) {
+    /// Marks so many bytes as sent, and keeps the last message for [`OutgoingMessages::repeat_last_message`].
+    pub fn mark_taken(&mut self, count: usize) {
         for _ in 0..count {
-            if self.between_messages() {
+            if self.is_between_messages() {
                 self.last_len = 0;
             }
             if let Some(place) = self.last.get_mut(self.last_len) {
-                *place = self.bytes[self.at];
+                *place = self.bytes[self.sent];
                 self.last_len += 1;
             }
-            self.at += 1;
+            self.sent += 1;
         }
     }
 
     /// Whether the last byte was the end of a message.
-    pub fn between_messages(&self) -> bool {
-        self.at == 0 || self.ends & 1 << (self.at - 1) != 0
+    pub fn is_between_messages(&self) -> bool {
+        self.sent == 0 || self.message_ends & 1 << (self.sent - 1) != 0
     }
 
     /// Sends the last message again.
-    fn repeat(&mut self) {
+    fn repeat_last_message(&mut self) {
         let last = self.last;
         let len = self.last_len;
         if len > 0 {
@@ -145,10 +145,10 @@ impl Chip {
     /// The target receives a byte of a message.
     pub(crate) fn receive_message_byte<H: Bus + Targets>(&mut self, host: &mut H, byte: u8) {
         // A target that is to disconnect ignores further messages.
-        let Some(connection) = self.connection_mut().filter(|it| !it.leaves) else {
+        let Some(connection) = self.connection_mut().filter(|it| !it.must_leave_bus) else {
             return;
         };
-        let Some((message, len)) = connection.listens.push(byte) else {
+        let Some((message, len)) = connection.incoming_message.push(byte) else {
             return;
         };
         match message[0] {
@@ -164,26 +164,26 @@ impl Chip {
                     _ => Attribute::Simple,
                 };
             }
-            EXTENDED => match negotiated(&message, len) {
-                Some((answer, len)) => connection.says.push(&answer[..len]),
-                None => connection.says.push(&[MESSAGE_REJECT]),
+            EXTENDED => match negotiation_answer(&message, len) {
+                Some((answer, len)) => connection.outgoing_messages.push(&answer[..len]),
+                None => connection.outgoing_messages.push(&[MESSAGE_REJECT]),
             },
             NO_OPERATION | MESSAGE_REJECT => {}
-            MESSAGE_PARITY_ERROR => connection.says.repeat(),
-            INITIATOR_DETECTED_ERROR => self.initiator_error(host),
+            MESSAGE_PARITY_ERROR => connection.outgoing_messages.repeat_last_message(),
+            INITIATOR_DETECTED_ERROR => self.handle_initiator_error(host),
             ABORT | ABORT_TAG | CLEAR_QUEUE | BUS_DEVICE_RESET | LOGICAL_UNIT_RESET => {
-                self.abort_message(host, message[0])
+                self.handle_abort_message(host, message[0])
             }
-            _ => connection.says.push(&[MESSAGE_REJECT]),
+            _ => connection.outgoing_messages.push(&[MESSAGE_REJECT]),
         }
     }
 
-    /// Messages after which the target goes to bus free.
-    fn abort_message<H: Targets>(&mut self, host: &mut H, message: u8) {
+    /// Handles messages that abort tasks, after which the target leaves the bus.
+    fn handle_abort_message<H: Targets>(&mut self, host: &mut H, message: u8) {
         let Some(connection) = self.connection_mut() else {
             return;
         };
-        connection.leaves = true;
+        connection.must_leave_bus = true;
         let nexus = Nexus {
             target: connection.target,
             lun: connection.lun,
@@ -210,28 +210,28 @@ impl Chip {
         }
     }
 
-    /// The initiator has detected an error: the command fails, unless it has finished already.
-    fn initiator_error<H: Bus + Targets>(&mut self, host: &mut H) {
+    /// Handles INITIATOR DETECTED ERROR: the command fails, unless it has finished already.
+    fn handle_initiator_error<H: Bus + Targets>(&mut self, host: &mut H) {
         let Some(connection) = self.connection() else {
             return;
         };
-        if connection.next == Next::Data {
-            self.refuse(host, Refusal::InitiatorError);
-            // Where the command went on from there is where it goes on after this message.
+        if connection.after_messages == AfterMessages::Data {
+            self.refuse_task(host, Refusal::InitiatorError);
+            // The failed command has set the stage, which follows after this message.
             self.resume_after_message();
         }
     }
 
-    /// The data is collected, and the disk will take its time: the target leaves the bus.
+    /// Lets the target send DISCONNECT and leave the bus, since its data are collected and the disk will take its time.
     pub(crate) fn queue_disconnect_message(&mut self, moved_data: bool) {
         let Some(connection) = self.connection_mut() else {
             return;
         };
         if moved_data {
-            connection.says.push(&[SAVE_DATA_POINTER]);
+            connection.outgoing_messages.push(&[SAVE_DATA_POINTER]);
         }
-        connection.says.push(&[DISCONNECT]);
-        connection.next = Next::Free;
+        connection.outgoing_messages.push(&[DISCONNECT]);
+        connection.after_messages = AfterMessages::Free;
     }
 
     /// Sends COMMAND COMPLETE after the status.
@@ -239,13 +239,16 @@ impl Chip {
         let Some(connection) = self.connection_mut() else {
             return;
         };
-        connection.says.push(&[COMMAND_COMPLETE]);
-        connection.next = Next::Free;
+        connection.outgoing_messages.push(&[COMMAND_COMPLETE]);
+        connection.after_messages = AfterMessages::Free;
     }
 }
 
 /// The answer to a negotiation: the same, cut to what the bus can do. `None` is for MESSAGE REJECT.
-fn negotiated(message: &[u8; KEPT], len: usize) -> Option<([u8; KEPT], usize)> {
+fn negotiation_answer(
+    message: &[u8; MAX_KEPT_BYTES],
+    len: usize,
+) -> Option<([u8; MAX_KEPT_BYTES], usize)> {
     let mut answer = *message;
     match (len, message[1], message[2]) {
         (5, 3, SYNCHRONOUS) => {

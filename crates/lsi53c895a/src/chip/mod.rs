@@ -27,13 +27,13 @@ mod interrupts;
 mod link;
 mod memory;
 mod messages;
-mod plain_registers;
 mod ports;
+mod register_effects;
 mod registers;
 mod reset;
 mod scripts;
 mod tasks;
-mod timers;
+mod timer;
 
 pub use core::{Bar, Bars, Chip, Limits, Run};
 pub use ports::{

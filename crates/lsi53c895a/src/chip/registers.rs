@@ -187,7 +187,7 @@ impl Registers {
         self.bytes[usize::from(at)] = value;
     }
 
-    /// Are all of these bits set?
+    /// Whether all of these bits are set.
     pub fn has(&self, at: u8, bits: u8) -> bool {
         self.get(at) & bits == bits
     }

@@ -9,55 +9,55 @@ use crate::chip::memory::Dma;
 use crate::chip::ports::{Bus, Reset, Targets};
 use crate::chip::registers::{Registers, sist0};
 use crate::chip::scripts::Cpu;
-use crate::chip::timers::Timers;
+use crate::chip::timer::GeneralPurposeTimer;
 
-/// Deferred work of a register write.
+/// Parts of resets that wait for the next run.
 #[derive(Clone, Copy, Default)]
-pub struct Pending {
+pub struct DeferredResets {
     /// All tasks are to be aborted, and the targets reset.
     pub bus_reset: bool,
     /// SIST0.RST is to be set when the aborted tasks are gone.
-    pub announce: bool,
+    pub interrupt_when_drained: bool,
 }
 
 impl Chip {
-    /// ISTAT0.SRST, or PCI reset: registers as after power-on, nothing runs, and no task is left.
+    /// Resets the chip, by ISTAT0.SRST or PCI: registers as after power-on, nothing runs, and no task is left.
     pub(crate) fn soft_reset(&mut self) {
         self.regs = Registers::new();
         self.interrupts = Default::default();
         self.cpu = Cpu::default();
         self.link = Link::Free;
         self.dma = Dma::Idle;
-        self.timers = Timers::Off;
-        self.pending = Pending {
+        self.timer = GeneralPurposeTimer::Off;
+        self.deferred_resets = DeferredResets {
             bus_reset: true,
-            announce: false,
+            interrupt_when_drained: false,
         };
-        self.awake = true;
+        self.run_wanted = true;
     }
 
-    /// The RST line goes up. The interrupt says that memory is no longer touched, so it may have to wait for disks.
+    /// Raises the RST line. The interrupt says that memory is no longer touched, so it may have to wait for disks.
     pub(crate) fn assert_bus_reset(&mut self) {
         self.link = Link::Free;
         self.dma = Dma::Idle;
         self.cpu.stop();
-        self.pending.bus_reset = true;
-        if self.tasks.in_flight() == 0 {
+        self.deferred_resets.bus_reset = true;
+        if self.tasks.in_flight_count() == 0 {
             self.interrupt_scsi(sist0::RST, 0);
         } else {
-            self.pending.announce = true;
+            self.deferred_resets.interrupt_when_drained = true;
         }
-        self.awake = true;
+        self.run_wanted = true;
     }
 
-    /// What resets left to do.
+    /// Does what resets have deferred: aborts the tasks, and interrupts when their memory is no longer in use.
     pub(crate) fn carry_out_resets<H: Bus + Targets>(&mut self, host: &mut H) {
-        if std::mem::take(&mut self.pending.bus_reset) {
+        if std::mem::take(&mut self.deferred_resets.bus_reset) {
             self.tasks.abort_where(host, |_| true);
             host.reset(Reset::Bus);
         }
-        if self.pending.announce && self.tasks.draining() == 0 {
-            self.pending.announce = false;
+        if self.deferred_resets.interrupt_when_drained && self.tasks.draining_count() == 0 {
+            self.deferred_resets.interrupt_when_drained = false;
             self.interrupt_scsi(sist0::RST, 0);
         }
     }

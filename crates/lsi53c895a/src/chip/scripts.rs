@@ -45,16 +45,16 @@ pub enum State {
 pub enum Progress {
     #[default]
     None,
-    Block(block_move::Block),
-    Copy(memory_move::Copy),
+    Block(block_move::BlockMove),
+    Copy(memory_move::MemoryMove),
 }
 
 #[derive(Default)]
 pub struct Cpu {
     pub state: State,
-    /// Where the latched instruction is.
-    at: u32,
-    /// The third one is that of the last instruction that had three.
+    /// The address of the latched instruction.
+    instruction_addr: u32,
+    /// The latched instruction. Its third word is that of the last instruction that had three.
     words: [u32; 3],
     progress: Progress,
     carry: bool,
@@ -68,34 +68,34 @@ impl Cpu {
 }
 
 /// Bits 23 to 0, as a signed number.
-fn signed24(word: u32) -> u32 {
+fn sign_extend_24(word: u32) -> u32 {
     ((word << 8).cast_signed() >> 8).cast_unsigned()
 }
 
 impl Chip {
-    /// DSP was written, or STD set: what ran before is forgotten.
-    pub(crate) fn start(&mut self) {
-        self.stop();
+    /// Starts the program at DSP, since DSP was written or STD set. What ran before is forgotten.
+    pub(crate) fn start_program(&mut self) {
+        self.stop_program();
         self.cpu.state = State::Fetch;
-        self.awake = true;
+        self.run_wanted = true;
     }
 
     /// Drops the latched instruction and its pending read: memory may have changed when the program continues.
-    pub(crate) fn stop(&mut self) {
+    pub(crate) fn stop_program(&mut self) {
         self.cpu.stop();
-        self.forget_read();
+        self.abandon_read();
     }
 
-    /// One step of the program.
-    pub(crate) fn step<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
+    /// Executes or continues one instruction of the program.
+    pub(crate) fn step_program<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
         if self.cpu.state != State::Execute {
-            self.fetch(host)?;
+            self.fetch_instruction(host)?;
             // An empty word was passed over.
             if self.cpu.state == State::Fetch {
                 return Ok(());
             }
         }
-        self.execute(host)?;
+        self.execute_latched_instruction(host)?;
         // A write to DSP or ISTAT0 from within the instruction has decided what comes next.
         if self.cpu.state == State::Execute {
             self.cpu.state = State::Fetch;
@@ -107,13 +107,14 @@ impl Chip {
         Ok(())
     }
 
+    /// Latches the instruction at DSP, or the rest of one whose third word had to be waited for.
     #[inline]
-    fn fetch<H: Bus>(&mut self, host: &mut H) -> Result<(), Pause> {
+    fn fetch_instruction<H: Bus>(&mut self, host: &mut H) -> Result<(), Pause> {
         let at = self.regs.get32(DSP);
         let base = self.regs.get32(SFS);
         let from = |low: u32| u64::from(base) << 32 | u64::from(low);
         if self.cpu.state == State::Fetch {
-            let near = self.words_in_ram(at).filter(|_| base == 0);
+            let near = self.ram_words_at_address(at).filter(|_| base == 0);
             let [first, second] = match near {
                 Some(words) => words,
                 None => self.load_words(host, from(at))?,
@@ -123,7 +124,7 @@ impl Chip {
                 self.regs.set32(DSP, at.wrapping_add(4));
                 return Ok(());
             }
-            self.cpu.at = at;
+            self.cpu.instruction_addr = at;
             self.cpu.words[0] = first;
             self.cpu.words[1] = second;
         }
@@ -134,14 +135,14 @@ impl Chip {
             self.cpu.words[2] = self.load_word(host, from(behind))?;
             behind = behind.wrapping_add(4);
         }
-        self.show([first, second], behind);
+        self.show_instruction([first, second], behind);
         self.cpu.state = State::Execute;
         Ok(())
     }
 
-    /// What registers show of an instruction, and where the next one is.
+    /// Shows an instruction in DBC, DCMD, DSPS and DNAD, and the address of the next one in DSP.
     #[inline]
-    fn show(&mut self, [first, second]: [u32; 2], next: u32) {
+    fn show_instruction(&mut self, [first, second]: [u32; 2], next: u32) {
         self.regs.set32(DSP, next);
         // DBC, and DCMD above it.
         self.regs.set32(DBC, first);
@@ -149,15 +150,16 @@ impl Chip {
         self.regs.set32(DNAD, second);
     }
 
-    /// Memory moves, and direct block moves to 64-bit addresses.
+    /// Whether an instruction has three words: memory moves, and direct block moves to 64-bit addresses.
     #[inline]
     fn has_third_word(&self, first: u32) -> bool {
         let direct_block_move = first >> 28 == 0;
         first >> 29 == 0b110 || direct_block_move && self.regs.has(CCNTL1, ccntl1::EN64DBMV)
     }
 
+    /// Executes the latched instruction by its type, in the highest bits of its first word.
     #[inline]
-    fn execute<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
+    fn execute_latched_instruction<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
         let first = self.cpu.words[0];
         match first >> 29 {
             0b111 => self.load_store(host),
@@ -171,24 +173,24 @@ impl Chip {
             },
             0b000 | 0b001 => self.block_move(host),
             0b110 => self.memory_move(host),
-            _ => Err(self.illegal()),
+            _ => Err(self.raise_illegal_instruction()),
         }
     }
 
     /// The address that an instruction's second word names: absolute, or relative to the next instruction.
-    fn target_address(&self, relative: bool) -> u32 {
+    fn address_operand(&self, relative: bool) -> u32 {
         let second = self.cpu.words[1];
         if relative {
-            self.regs.get32(DSP).wrapping_add(signed24(second))
+            self.regs.get32(DSP).wrapping_add(sign_extend_24(second))
         } else {
             second
         }
     }
 
-    /// Illegal instruction detected.
+    /// Raises the interrupt for an illegal instruction.
     #[cold]
     #[inline(never)]
-    fn illegal(&mut self) -> Pause {
+    fn raise_illegal_instruction(&mut self) -> Pause {
         self.interrupt_dma(dstat::IID);
         Pause::Stopped
     }
@@ -196,12 +198,12 @@ impl Chip {
 
 #[cfg(test)]
 mod tests {
-    use super::signed24;
+    use super::sign_extend_24;
 
     #[test]
     fn relative_addresses_go_both_ways() {
-        assert_eq!(signed24(0x1200_0010), 0x10);
-        assert_eq!(signed24(0x00ff_fff8), 0xffff_fff8);
-        assert_eq!(signed24(0xff80_0000), 0xff80_0000);
+        assert_eq!(sign_extend_24(0x1200_0010), 0x10);
+        assert_eq!(sign_extend_24(0x00ff_fff8), 0xffff_fff8);
+        assert_eq!(sign_extend_24(0xff80_0000), 0xff80_0000);
     }
 }

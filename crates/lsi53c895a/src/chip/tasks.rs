@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::chip::data::Data;
+use crate::chip::data::TaskData;
 use crate::chip::ports::{Abort, Nexus, Targets, TaskId};
 
 /// Most tasks of all targets. The next one ends with TASK SET FULL.
@@ -31,7 +31,7 @@ pub struct Task {
     state: State,
     pub nexus: Nexus,
     pub tag: Option<u8>,
-    pub data: Data,
+    pub data: TaskData,
 }
 
 pub struct Tasks {
@@ -42,9 +42,9 @@ pub struct Tasks {
     running: usize,
     draining: usize,
     /// Bytes in bounce buffers of all tasks.
-    pub bounced: usize,
+    pub bounced_bytes: usize,
     /// Counts tasks that were added or removed.
-    turnover: u64,
+    change_count: u64,
 }
 
 impl Tasks {
@@ -54,7 +54,7 @@ impl Tasks {
             state: State::Free,
             nexus: Nexus { target: 0, lun: 0 },
             tag: None,
-            data: Data::default(),
+            data: TaskData::default(),
         };
         let count = u16::try_from(MAX_TASKS).expect("fits");
         Tasks {
@@ -63,12 +63,13 @@ impl Tasks {
             ready: VecDeque::with_capacity(MAX_TASKS),
             running: 0,
             draining: 0,
-            bounced: 0,
-            turnover: 0,
+            bounced_bytes: 0,
+            change_count: 0,
         }
     }
 
-    fn slot(&mut self, id: TaskId) -> Option<&mut Task> {
+    /// The task's slot, also after an abort; `None` once it was released.
+    fn slot_in_use(&mut self, id: TaskId) -> Option<&mut Task> {
         let slot = self.slots.get_mut(usize::from(id.index))?;
         (slot.generation == id.generation && slot.state != State::Free).then_some(slot)
     }
@@ -80,13 +81,13 @@ impl Tasks {
     }
 
     pub fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
-        self.slot(id).filter(|slot| slot.is_alive())
+        self.slot_in_use(id).filter(|slot| slot.is_alive())
     }
 
-    /// Takes a slot for a task whose data is to be collected.
-    pub fn take(&mut self, nexus: Nexus, tag: Option<u8>) -> Option<TaskId> {
+    /// Allocates a slot for a task whose data is to be collected; `None`: there are too many tasks.
+    pub fn allocate(&mut self, nexus: Nexus, tag: Option<u8>) -> Option<TaskId> {
         let index = self.free.pop()?;
-        self.turnover += 1;
+        self.change_count += 1;
         let slot = &mut self.slots[usize::from(index)];
         slot.state = State::Collecting;
         slot.nexus = nexus;
@@ -97,19 +98,21 @@ impl Tasks {
         })
     }
 
-    /// A number that changes when a task is added or removed.
-    pub fn turnover(&self) -> u64 {
-        self.turnover
+    /// How often a task was added or removed.
+    pub fn change_count(&self) -> u64 {
+        self.change_count
     }
 
     /// Releases the slot.
-    pub fn release(&mut self, id: TaskId) {
-        let Some(slot) = self.slot(id) else { return };
+    pub fn release_slot(&mut self, id: TaskId) {
+        let Some(slot) = self.slot_in_use(id) else {
+            return;
+        };
         let before = std::mem::replace(&mut slot.state, State::Free);
         slot.generation = slot.generation.wrapping_add(1);
         let bounced = slot.data.clear();
-        self.bounced -= bounced;
-        self.turnover += 1;
+        self.bounced_bytes -= bounced;
+        self.change_count += 1;
         self.free.push(id.index);
         match before {
             State::Running => self.running -= 1,
@@ -119,7 +122,7 @@ impl Tasks {
     }
 
     /// Marks a task as running, and returns its data.
-    pub fn runs(&mut self, id: TaskId) -> Option<&mut Data> {
+    pub fn mark_running(&mut self, id: TaskId) -> Option<&mut TaskData> {
         let slot = self.slots.get_mut(usize::from(id.index))?;
         if slot.generation != id.generation || slot.state != State::Collecting {
             return None;
@@ -130,8 +133,10 @@ impl Tasks {
     }
 
     /// Marks a task as finished. It waits for reselection unless it is connected.
-    pub fn finished(&mut self, id: TaskId, status: u8, connected: bool) {
-        let Some(slot) = self.slot(id) else { return };
+    pub fn mark_finished(&mut self, id: TaskId, status: u8, connected: bool) {
+        let Some(slot) = self.slot_in_use(id) else {
+            return;
+        };
         match slot.state {
             State::Running => {
                 slot.state = State::Finished(status);
@@ -140,7 +145,7 @@ impl Tasks {
                     self.ready.push_back(id);
                 }
             }
-            State::Draining => self.release(id),
+            State::Draining => self.release_slot(id),
             _ => {}
         }
     }
@@ -153,15 +158,15 @@ impl Tasks {
         }
     }
 
-    /// Its target has left the bus.
-    pub fn disconnected(&mut self, id: TaskId) {
+    /// Lets a task that has finished reselect, since its target has left the bus.
+    pub fn on_disconnect(&mut self, id: TaskId) {
         if self.status(id).is_some() {
             self.ready.push_back(id);
         }
     }
 
-    /// The task that has waited longest for reselection.
-    pub fn next_ready(&mut self) -> Option<TaskId> {
+    /// Removes the task that has waited longest for reselection from the queue.
+    pub fn take_next_to_reselect(&mut self) -> Option<TaskId> {
         while let Some(id) = self.ready.pop_front() {
             if self.status(id).is_some() {
                 return Some(id);
@@ -182,22 +187,23 @@ impl Tasks {
             }
             left -= 1;
             if slot.is_alive() && slot.nexus == nexus && slot.tag == tag {
-                return Some(self.id(index));
+                return Some(self.id_of_slot(index));
             }
         }
         None
     }
 
-    fn id(&self, index: usize) -> TaskId {
+    /// The ID of the task in this slot.
+    fn id_of_slot(&self, index: usize) -> TaskId {
         TaskId {
             index: u16::try_from(index).expect("below MAX_TASKS"),
             generation: self.slots[index].generation,
         }
     }
 
-    /// Aborts one; its slot is free again at once or when [`Tasks::finished`] says so.
+    /// Aborts one; its slot is free again at once or when [`Tasks::mark_finished`] says so.
     pub fn abort<H: Targets>(&mut self, host: &mut H, id: TaskId) {
-        let Some(before) = self.slot(id).map(|slot| slot.state) else {
+        let Some(before) = self.slot_in_use(id).map(|slot| slot.state) else {
             return;
         };
         let drains = match before {
@@ -210,7 +216,7 @@ impl Tasks {
             State::Collecting | State::Running => host.abort(id) == Abort::Later,
         };
         if !drains {
-            return self.release(id);
+            return self.release_slot(id);
         }
         if before == State::Running {
             self.running -= 1;
@@ -219,37 +225,39 @@ impl Tasks {
         self.slots[usize::from(id.index)].state = State::Draining;
     }
 
+    /// Aborts all tasks that meet a condition.
     pub fn abort_where<H: Targets>(&mut self, host: &mut H, concerned: impl Fn(&Task) -> bool) {
         for index in 0..self.slots.len() {
             if self.slots[index].is_alive() && concerned(&self.slots[index]) {
-                self.abort(host, self.id(index));
+                self.abort(host, self.id_of_slot(index));
             }
         }
     }
 
     /// Drops the memory that tasks have collected, and marks it as lost.
-    pub fn lose_memory(&mut self) {
+    pub fn drop_collected_memory(&mut self) {
         for slot in &mut self.slots {
             if slot.state == State::Collecting {
-                self.bounced -= slot.data.drop_memory();
+                self.bounced_bytes -= slot.data.drop_guest_memory();
             }
         }
     }
 
     /// Drops the memory that a task has collected, since it will fail.
-    pub fn drop_collected(&mut self, id: TaskId) {
+    pub fn drop_collected_memory_of(&mut self, id: TaskId) {
         if let Some(task) = self.get_mut(id) {
             let bounced = task.data.clear();
-            self.bounced -= bounced;
+            self.bounced_bytes -= bounced;
         }
     }
 
-    pub fn draining(&self) -> usize {
+    /// The number of aborted tasks whose memory is still in use.
+    pub fn draining_count(&self) -> usize {
         self.draining
     }
 
-    /// Tasks whose memory is in use.
-    pub fn in_flight(&self) -> usize {
+    /// The number of tasks whose memory is in use.
+    pub fn in_flight_count(&self) -> usize {
         self.running + self.draining
     }
 }

@@ -3,7 +3,7 @@
 //! If the target asks for another phase, before the first byte or in the middle, that is a phase mismatch: an
 //! interrupt, or a jump to a handler of the program's with all that it needs to go on later in the registers RBC, UA, ESA and IA.
 
-use super::{Pause, Progress, State, signed24};
+use super::{Pause, Progress, State, sign_extend_24};
 use crate::chip::core::Chip;
 use crate::chip::link::phase;
 use crate::chip::ports::{Bus, Targets};
@@ -11,7 +11,7 @@ use crate::chip::registers::*;
 
 /// A block move under way.
 #[derive(Clone, Copy)]
-pub struct Block {
+pub struct BlockMove {
     phase: u8,
     addr: u64,
     left: u32,
@@ -26,30 +26,35 @@ pub struct Block {
 const MESSAGE_CHUNK: usize = 32;
 
 impl Chip {
+    /// Executes a block move, or continues one that had to wait.
     #[inline(never)]
     pub(super) fn block_move<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
         let mut block = match self.cpu.progress {
             Progress::Block(block) => block,
-            _ => self.resolve(host)?,
+            _ => self.decode_block_move(host)?,
         };
         if block.left == 0 && block.moved == 0 {
-            return Err(self.illegal());
+            return Err(self.raise_illegal_instruction());
         }
-        let moved = self.carry_on(host, &mut block);
+        let moved = self.move_bytes(host, &mut block);
         if moved.is_err() && self.cpu.state == State::Execute {
             self.cpu.progress = Progress::Block(block);
         }
         moved
     }
 
-    /// To its end, or as far as it goes now.
-    fn carry_on<H: Bus + Targets>(&mut self, host: &mut H, block: &mut Block) -> Result<(), Pause> {
+    /// Moves bytes to the end of the block, or until the target changes the phase or something must be waited for.
+    fn move_bytes<H: Bus + Targets>(
+        &mut self,
+        host: &mut H,
+        block: &mut BlockMove,
+    ) -> Result<(), Pause> {
         while block.left > 0 {
-            let asked = self.requested(host, block.phase)?;
+            let asked = self.wait_for_phase(host, block.phase)?;
             if asked != block.phase {
-                return self.mismatch(block);
+                return self.handle_phase_mismatch(block);
             }
-            let taken = self.move_piece(host, block)?;
+            let taken = self.move_some_bytes(host, block)?;
             block.addr = block.addr.wrapping_add(taken as u64);
             let taken = u32::try_from(taken).expect("no more than was left");
             block.left -= taken;
@@ -57,7 +62,7 @@ impl Chip {
             self.regs.set24(DBC, block.left);
             self.regs.set32(DNAD, low32(block.addr));
             if block.phase == phase::MESSAGE_OUT && block.left == 0 {
-                self.message_out_ends();
+                self.end_message_out();
             }
             // What was stored may have been a register of the program's own.
             if self.cpu.state != State::Execute {
@@ -67,49 +72,51 @@ impl Chip {
                 break;
             }
             if block.left > 0 {
-                self.charge()?;
+                self.charge_one_instruction()?;
             }
         }
-        self.count(block);
+        self.update_byte_counters(block);
         Ok(())
     }
 
-    /// Address and count: in the instruction, behind a pointer, or in a table at DSA.
-    fn resolve<H: Bus>(&mut self, host: &mut H) -> Result<Block, Pause> {
+    /// Decodes address and count: in the instruction, behind a pointer, or in a table at DSA.
+    fn decode_block_move<H: Bus>(&mut self, host: &mut H) -> Result<BlockMove, Pause> {
         let [first, second, third] = self.cpu.words;
-        let mut block = Block {
+        let mut block = BlockMove {
             phase: first.to_be_bytes()[0] & 0x07,
             addr: 0,
             left: first & 0x00ff_ffff,
             moved: 0,
             high: first.to_be_bytes()[0],
-            entry: self.cpu.at,
+            entry: self.cpu.instruction_addr,
         };
-        let static_high = u64::from(self.regs.get32(SBMS)) << 32;
+        let static_upper_half = u64::from(self.regs.get32(SBMS)) << 32;
         if first & 0x1000_0000 != 0 {
             // Table indirect, whatever bit 29 says.
-            block.entry = self.regs.get32(DSA).wrapping_add(signed24(second));
+            block.entry = self.regs.get32(DSA).wrapping_add(sign_extend_24(second));
             let table = u64::from(self.regs.get32(DRS)) << 32 | u64::from(block.entry);
             let [count, low] = self.load_words(host, table)?;
             let high = count.to_be_bytes()[0];
             block.left = count & 0x00ff_ffff;
             block.high = high;
             let upper = if !self.regs.has(CCNTL1, ccntl1::EN64TIBMV) {
-                static_high
+                static_upper_half
             } else if self.regs.has(CCNTL1, ccntl1::TIMOD64) {
                 u64::from(high) << 32
             } else {
-                self.selector(high).ok_or(()).map_err(|()| self.illegal())?
+                self.upper_half_by_selector(high)
+                    .ok_or(())
+                    .map_err(|()| self.raise_illegal_instruction())?
             };
             block.addr = upper | u64::from(low);
         } else if first & 0x2000_0000 != 0 {
-            let low = self.load_word(host, static_high | u64::from(second))?;
-            block.addr = static_high | u64::from(low);
+            let low = self.load_word(host, static_upper_half | u64::from(second))?;
+            block.addr = static_upper_half | u64::from(low);
         } else if self.regs.has(CCNTL1, ccntl1::EN64DBMV) {
             self.regs.set32(DBMS, third);
             block.addr = u64::from(third) << 32 | u64::from(second);
         } else {
-            block.addr = static_high | u64::from(second);
+            block.addr = static_upper_half | u64::from(second);
         }
         self.regs.set24(DBC, block.left);
         self.regs.set32(DNAD, low32(block.addr));
@@ -117,7 +124,7 @@ impl Chip {
     }
 
     /// The upper half of an address, from the register that a table entry names by a number.
-    fn selector(&self, high: u8) -> Option<u64> {
+    fn upper_half_by_selector(&self, high: u8) -> Option<u64> {
         let at = match high & 0x1f {
             // SCRATCHC to SCRATCHR.
             index @ 0x00..=0x0f => SCRATCHC + 4 * index,
@@ -132,28 +139,28 @@ impl Chip {
         Some(u64::from(self.regs.get32(at)) << 32)
     }
 
-    /// As much as goes at once, in a phase that both ends agree about. The number of bytes.
-    fn move_piece<H: Bus + Targets>(
+    /// Moves as many bytes as go at once, in a phase that both ends agree about. Returns their number.
+    fn move_some_bytes<H: Bus + Targets>(
         &mut self,
         host: &mut H,
-        block: &Block,
+        block: &BlockMove,
     ) -> Result<usize, Pause> {
         let left = usize::try_from(block.left).expect("24 bits");
         match block.phase {
-            phase::DATA_IN | phase::DATA_OUT => self.collect(host, block.addr, left),
+            phase::DATA_IN | phase::DATA_OUT => self.collect_guest_memory(host, block.addr, left),
             phase::COMMAND => {
                 let mut bytes = [0; 16];
-                let room = self.command_room();
+                let room = self.command_bytes_left();
                 let bytes = &mut bytes[..left.min(room)];
-                self.load(host, block.addr, bytes)?;
-                self.take_command(host, bytes);
+                self.load_bytes(host, block.addr, bytes)?;
+                self.receive_command_bytes(host, bytes);
                 // What is longer than any command is passed over: firmware sends 32 bytes.
                 Ok(left)
             }
             phase::MESSAGE_OUT => {
                 let mut bytes = [0; MESSAGE_CHUNK];
                 let bytes = &mut bytes[..left.min(MESSAGE_CHUNK)];
-                self.load(host, block.addr, bytes)?;
+                self.load_bytes(host, block.addr, bytes)?;
                 for byte in &*bytes {
                     self.receive_message_byte(host, *byte);
                 }
@@ -164,13 +171,13 @@ impl Chip {
                     return Ok(0);
                 };
                 let mut bytes = [0; MESSAGE_CHUNK];
-                let said = connection.says.left(left.min(MESSAGE_CHUNK));
+                let said = connection.outgoing_messages.unsent(left.min(MESSAGE_CHUNK));
                 let bytes = &mut bytes[..said.len()];
                 bytes.copy_from_slice(said);
-                self.store(host, block.addr, bytes)?;
-                self.received(block, bytes);
+                self.store_bytes(host, block.addr, bytes)?;
+                self.show_received(block, bytes);
                 if let Some(connection) = self.connection_mut() {
-                    connection.says.took(bytes.len());
+                    connection.outgoing_messages.mark_taken(bytes.len());
                     connection.ack_held = true;
                 }
                 Ok(bytes.len())
@@ -180,17 +187,17 @@ impl Chip {
                     return Ok(0);
                 };
                 let status = [connection.status];
-                self.store(host, block.addr, &status)?;
-                self.received(block, &status);
-                self.status_taken(host);
+                self.store_bytes(host, block.addr, &status)?;
+                self.show_received(block, &status);
+                self.on_status_taken(host);
                 Ok(1)
             }
             _ => Ok(0),
         }
     }
 
-    /// SFBR shows the first byte of a move, SIDL the last.
-    fn received(&mut self, block: &Block, bytes: &[u8]) {
+    /// Shows received bytes in registers: SFBR has the first byte of a move, SIDL the last.
+    fn show_received(&mut self, block: &BlockMove, bytes: &[u8]) {
         if let (Some(first), Some(last)) = (bytes.first(), bytes.last()) {
             if block.moved == 0 {
                 self.regs.set(SFBR, *first);
@@ -199,19 +206,20 @@ impl Chip {
         }
     }
 
-    /// The chip lowers ATN with the last byte, and the target goes on, unless it lacks the rest of a message.
-    fn message_out_ends(&mut self) {
+    /// Ends a move of messages to the target: the chip lowers ATN with the last byte, and the target goes on, unless it
+    /// lacks the rest of a message.
+    fn end_message_out(&mut self) {
         let Some(connection) = self.connection_mut() else {
             return;
         };
         connection.atn = false;
-        if !connection.listens.in_message() {
-            self.settle();
+        if !connection.incoming_message.is_in_message() {
+            self.enter_next_phase();
         }
     }
 
-    /// The counters that SCRIPTS and drivers may look at afterwards.
-    fn count(&mut self, block: &Block) {
+    /// Updates the counters of moved bytes that SCRIPTS and drivers may look at afterwards.
+    fn update_byte_counters(&mut self, block: &BlockMove) {
         self.regs.set24(SBC, block.moved);
         if phase::is_data(block.phase) {
             self.regs
@@ -219,12 +227,14 @@ impl Chip {
         }
     }
 
-    fn mismatch(&mut self, block: &Block) -> Result<(), Pause> {
-        self.count(block);
+    /// Ends a block move in whose middle the target requests another phase: saves where it was, and jumps or
+    /// interrupts.
+    fn handle_phase_mismatch(&mut self, block: &BlockMove) -> Result<(), Pause> {
+        self.update_byte_counters(block);
         // In 40-bit mode the table's upper byte is a part of the address, which may have moved on.
-        let wide = self.regs.has(CCNTL1, ccntl1::EN64TIBMV | ccntl1::TIMOD64)
-            && block.entry != self.cpu.at;
-        let high = if wide {
+        let has_40_bit_addresses = self.regs.has(CCNTL1, ccntl1::EN64TIBMV | ccntl1::TIMOD64)
+            && block.entry != self.cpu.instruction_addr;
+        let high = if has_40_bit_addresses {
             block.addr.to_le_bytes()[4]
         } else {
             block.high
@@ -232,7 +242,7 @@ impl Chip {
         self.regs.set32(RBC, u32::from(high) << 24 | block.left);
         self.regs.set32(UA, low32(block.addr));
         self.regs.set32(ESA, block.entry);
-        self.regs.set32(IA, self.cpu.at);
+        self.regs.set32(IA, self.cpu.instruction_addr);
         let jumps = self.regs.has(CCNTL0, ccntl0::ENPMJ)
             && (phase::is_data(block.phase) || self.regs.has(CCNTL0, ccntl0::ENNDJ));
         if !jumps {
@@ -240,13 +250,17 @@ impl Chip {
             return Err(Pause::Stopped);
         }
         // By direction, or by whether half a word is left over, which never happens here.
-        let second = self.regs.has(CCNTL0, ccntl0::PMJCTL) && phase::is_in(block.phase);
-        self.regs
-            .set32(DSP, self.regs.get32(if second { PMJAD2 } else { PMJAD1 }));
+        let to_second_handler = self.regs.has(CCNTL0, ccntl0::PMJCTL) && phase::is_in(block.phase);
+        self.regs.set32(
+            DSP,
+            self.regs
+                .get32(if to_second_handler { PMJAD2 } else { PMJAD1 }),
+        );
         Ok(())
     }
 }
 
+/// The lower half of an address.
 fn low32(addr: u64) -> u32 {
     let [a, b, c, d, ..] = addr.to_le_bytes();
     u32::from_le_bytes([a, b, c, d])

@@ -2,9 +2,9 @@
 //! acknowledgements. Drivers' programs consist mostly of these, so they are executed here in one loop. The registers that show
 //! the last instruction are written once, at the end.
 //!
-//! All other instructions are left to [`Chip::step`], before they have any effect.
+//! All other instructions are left to [`Chip::step_program`], before they have any effect.
 
-use crate::chip::core::{Chip, LOOK};
+use crate::chip::core::{Chip, EVENT_CHECK_INTERVAL};
 use crate::chip::ports::Bus;
 use crate::chip::registers::{DCNTL, DSP, SFS, dcntl};
 
@@ -17,9 +17,9 @@ impl Chip {
             return false;
         }
         let mut at = self.regs.get32(DSP);
-        let mut left = self.left;
+        let mut left = self.instructions_left;
         let mut last = [0; 2];
-        while let Some([first, second]) = self.words_at(at.wrapping_sub(base)) {
+        while let Some([first, second]) = self.ram_words_at_offset(at.wrapping_sub(base)) {
             let mut next = at.wrapping_add(8);
             let is_done = match first >> 27 {
                 0b10_000..=0b10_011 => self.transfer_fast(first, second, &mut next),
@@ -34,15 +34,15 @@ impl Chip {
             at = next;
             last = [first, second];
             left -= 1;
-            if left.is_multiple_of(LOOK) {
+            if left.is_multiple_of(EVENT_CHECK_INTERVAL) {
                 break;
             }
         }
-        if left == self.left {
+        if left == self.instructions_left {
             return false;
         }
-        self.show(last, at);
-        self.left = left;
-        left.is_multiple_of(LOOK)
+        self.show_instruction(last, at);
+        self.instructions_left = left;
+        left.is_multiple_of(EVENT_CHECK_INTERVAL)
     }
 }

@@ -1,7 +1,7 @@
 //! Read and write instructions: arithmetic on the chip's own registers, SFBR, and immediate bytes.
 
 use crate::chip::core::Chip;
-use crate::chip::plain_registers;
+use crate::chip::register_effects;
 use crate::chip::registers::{CTEST2, SCNTL2, SFBR};
 
 // 5: from SFBR to the register; 6: from the register to SFBR; 7: the register itself.
@@ -21,6 +21,7 @@ struct Operation {
 }
 
 impl Operation {
+    /// Decodes the instruction's first word.
     #[inline]
     fn decode(first: u32) -> Self {
         let [low, immediate, register, op] = first.to_le_bytes();
@@ -35,28 +36,31 @@ impl Operation {
     }
 
     /// Whether the operation reads the register, which may have side effects.
-    fn reads(&self) -> bool {
+    fn reads_register(&self) -> bool {
         self.opcode != FROM_SFBR && self.operator != MOVE
     }
 
-    fn writes(&self) -> bool {
+    /// Whether the result is written to the register, and not to SFBR.
+    fn writes_register(&self) -> bool {
         self.opcode != TO_SFBR
     }
 }
 
 impl Chip {
+    /// Executes a read or write instruction.
     pub(super) fn register_op(&mut self) {
-        self.carry_out(&Operation::decode(self.cpu.words[0]));
+        self.execute_operation(&Operation::decode(self.cpu.words[0]));
     }
 
+    /// Executes an operation on registers of any kind, with their side effects.
     #[inline(never)]
-    fn carry_out(&mut self, operation: &Operation) {
-        let operand = match operation.reads() {
+    fn execute_operation(&mut self, operation: &Operation) {
+        let operand = match operation.reads_register() {
             true => self.read_register(operation.register),
             false => self.regs.get(SFBR),
         };
-        let result = self.operate(operation, operand);
-        match operation.writes() {
+        let result = self.compute_result(operation, operand);
+        match operation.writes_register() {
             true => self.write_register(operation.register, result),
             false => self.regs.set(SFBR, result),
         }
@@ -67,25 +71,26 @@ impl Chip {
     #[inline]
     pub(super) fn register_op_fast(&mut self, first: u32) -> bool {
         let operation = Operation::decode(first);
-        let (reads, writes) = (operation.reads(), operation.writes());
+        let (reads, writes) = (operation.reads_register(), operation.writes_register());
         let register = operation.register;
-        if reads && !plain_registers::is_read(register)
-            || writes && !plain_registers::is_written(register)
+        if reads && !register_effects::reads_without_effect(register)
+            || writes && !register_effects::writes_without_effect(register)
         {
             let is_harmless = matches!((register, writes), (CTEST2, false) | (SCNTL2, true));
             if is_harmless {
-                self.carry_out(&operation);
+                self.execute_operation(&operation);
             }
             return is_harmless;
         }
         let operand = self.regs.get(if reads { register } else { SFBR });
-        let result = self.operate(&operation, operand);
+        let result = self.compute_result(&operation, operand);
         self.regs.set(if writes { register } else { SFBR }, result);
         true
     }
 
+    /// Applies the operator to the operand and to the immediate byte or SFBR; updates the carry.
     #[inline]
-    fn operate(&mut self, operation: &Operation, operand: u8) -> u8 {
+    fn compute_result(&mut self, operation: &Operation, operand: u8) -> u8 {
         let Operation {
             operator,
             immediate,

@@ -1,6 +1,6 @@
 //! I/O instructions, as initiator: select, wait for disconnect or reselect, set and clear.
 
-use super::{Pause, signed24};
+use super::{Pause, sign_extend_24};
 use crate::chip::core::Chip;
 use crate::chip::link::Link;
 use crate::chip::ports::{Bus, Targets};
@@ -27,19 +27,20 @@ fn opcode(first: u32) -> u32 {
 }
 
 impl Chip {
+    /// Executes an I/O instruction, or continues one that had to wait.
     #[inline(never)]
     pub(super) fn scsi_io<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
         let first = self.cpu.words[0];
         match opcode(first) {
-            SELECT => self.select_instruction(host),
+            SELECT => self.execute_select(host),
             WAIT_DISCONNECT => self.wait_disconnect(),
             WAIT_RESELECT => self.wait_reselect(),
             SET => {
-                self.set(first);
+                self.set_flags(first);
                 Ok(())
             }
             _ => {
-                self.clear(first);
+                self.clear_flags(first);
                 Ok(())
             }
         }
@@ -50,28 +51,30 @@ impl Chip {
     pub(super) fn scsi_io_fast(&mut self, first: u32) -> bool {
         match opcode(first) {
             SELECT | WAIT_RESELECT => return false,
-            WAIT_DISCONNECT => return self.is_disconnected(),
-            SET => self.set(first),
-            _ => self.clear(first),
+            WAIT_DISCONNECT => return self.is_bus_free(),
+            SET => self.set_flags(first),
+            _ => self.clear_flags(first),
         }
         true
     }
 
-    fn is_disconnected(&self) -> bool {
-        matches!(self.link, Link::Free) && self.tasks.draining() == 0
+    /// Whether no target is on the bus, and no aborted task keeps it busy.
+    fn is_bus_free(&self) -> bool {
+        matches!(self.link, Link::Free) && self.tasks.draining_count() == 0
     }
 
-    /// The alternate address: what a selection does that finds the chip reselected, and a wait that is called off.
-    fn alternate(&mut self) {
-        let to = self.target_address(self.cpu.words[0] & RELATIVE != 0);
+    /// Jumps to the instruction's alternate address: a selection finds the chip reselected, or a wait is called off.
+    fn jump_to_alternate(&mut self) {
+        let to = self.address_operand(self.cpu.words[0] & RELATIVE != 0);
         self.regs.set32(DSP, to);
     }
 
-    fn select_instruction<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
+    /// Selects the target that the instruction, or an entry of a table at DSA, names.
+    fn execute_select<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
         let first = self.cpu.words[0];
         self.release_ack();
         let word = if first & TABLE != 0 {
-            let entry = self.regs.get32(DSA).wrapping_add(signed24(first));
+            let entry = self.regs.get32(DSA).wrapping_add(sign_extend_24(first));
             self.load_word(
                 host,
                 u64::from(self.regs.get32(DRS)) << 32 | u64::from(entry),
@@ -85,19 +88,20 @@ impl Chip {
             self.regs.set(SCNTL3, scntl3);
             self.regs.set(SXFER, sxfer);
         }
-        if self.connected() {
-            self.alternate();
+        if self.is_connected() {
+            self.jump_to_alternate();
             return Ok(());
         }
-        if self.tasks.draining() > 0 {
+        if self.tasks.draining_count() > 0 {
             return Err(Pause::Bus);
         }
         let target = id & 0x0f;
         self.regs.set(SDID, target);
-        self.select(host, target, first & WITH_ATN != 0);
+        self.select_target(host, target, first & WITH_ATN != 0);
         Ok(())
     }
 
+    /// Waits until the target has left the bus.
     fn wait_disconnect(&mut self) -> Result<(), Pause> {
         self.release_ack();
         match self.link {
@@ -107,11 +111,12 @@ impl Chip {
                 Err(Pause::Stopped)
             }
             Link::Connected(_) => Err(Pause::Bus),
-            Link::Free if self.is_disconnected() => Ok(()),
+            Link::Free if self.is_bus_free() => Ok(()),
             Link::Free => Err(Pause::Bus),
         }
     }
 
+    /// Waits until a target reselects the chip, or SIGP calls the wait off.
     fn wait_reselect(&mut self) -> Result<(), Pause> {
         self.release_ack();
         if matches!(self.link, Link::Selecting) {
@@ -127,13 +132,14 @@ impl Chip {
             return Ok(());
         }
         if self.regs.has(ISTAT0, istat0::SIGP) {
-            self.alternate();
+            self.jump_to_alternate();
             return Ok(());
         }
         Err(Pause::Bus)
     }
 
-    fn set(&mut self, first: u32) {
+    /// Sets the carry, target mode or ATN, as the instruction says. ACK can only be cleared.
+    fn set_flags(&mut self, first: u32) {
         if first & SET_CARRY != 0 {
             self.cpu.carry = true;
         }
@@ -145,7 +151,8 @@ impl Chip {
         }
     }
 
-    fn clear(&mut self, first: u32) {
+    /// Clears the carry, target mode, ATN or ACK, as the instruction says.
+    fn clear_flags(&mut self, first: u32) {
         if first & SET_CARRY != 0 {
             self.cpu.carry = false;
         }

@@ -1,19 +1,19 @@
 //! Transfer control: jump, call, return and interrupt, under conditions on phase, data and carry.
 
-use super::{Pause, signed24};
+use super::{Pause, sign_extend_24};
 use crate::chip::core::Chip;
 use crate::chip::ports::{Bus, Targets};
 use crate::chip::registers::{DSP, ISTAT0, SFBR, SSTAT1, TEMP, dstat, istat0};
 
 const RELATIVE: u32 = 1 << 23;
 const RESERVED: u32 = 1 << 22;
-const CARRY: u32 = 1 << 21;
+const COMPARE_CARRY: u32 = 1 << 21;
 const ON_THE_FLY: u32 = 1 << 20;
 const IF_TRUE: u32 = 1 << 19;
-const DATA: u32 = 1 << 18;
-const PHASE: u32 = 1 << 17;
-const WAIT: u32 = 1 << 16;
-const WAITED: u32 = PHASE | WAIT;
+const COMPARE_DATA: u32 = 1 << 18;
+const COMPARE_PHASE: u32 = 1 << 17;
+const WAIT_FOR_PHASE: u32 = 1 << 16;
+const COMPARE_AWAITED_PHASE: u32 = COMPARE_PHASE | WAIT_FOR_PHASE;
 
 const CALL: u32 = 1;
 const RETURN: u32 = 2;
@@ -24,7 +24,8 @@ fn opcode(first: u32) -> u32 {
 }
 
 fn is_illegal(first: u32) -> bool {
-    first & RESERVED != 0 || first & CARRY != 0 && first & (DATA | PHASE) != 0
+    first & RESERVED != 0
+        || first & COMPARE_CARRY != 0 && first & (COMPARE_DATA | COMPARE_PHASE) != 0
 }
 
 fn wanted_phase(first: u32) -> u8 {
@@ -32,22 +33,23 @@ fn wanted_phase(first: u32) -> u8 {
 }
 
 impl Chip {
+    /// Executes a jump, a call, a return or an interrupt if its condition holds.
     #[inline(never)]
     pub(super) fn transfer_control<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
         let [first, second, _] = self.cpu.words;
         if is_illegal(first) {
-            return Err(self.illegal());
+            return Err(self.raise_illegal_instruction());
         }
-        let phase = match first & WAITED {
-            WAITED => self.requested(host, wanted_phase(first))?,
-            PHASE => self.seen_phase(),
+        let phase = match first & COMPARE_AWAITED_PHASE {
+            COMPARE_AWAITED_PHASE => self.wait_for_phase(host, wanted_phase(first))?,
+            COMPARE_PHASE => self.present_phase(),
             _ => 0,
         };
-        if !self.holds(first, phase) {
+        if !self.condition_holds(first, phase) {
             return Ok(());
         }
         if opcode(first) != INTERRUPT {
-            let next = self.destination(first, second, self.regs.get32(DSP));
+            let next = self.jump_destination(first, second, self.regs.get32(DSP));
             self.regs.set32(DSP, next);
         } else if first & ON_THE_FLY == 0 {
             self.interrupt_dma(dstat::SIR);
@@ -65,59 +67,60 @@ impl Chip {
     /// the instruction interrupts, waits, is illegal or has several comparisons, and nothing was done.
     #[inline]
     pub(super) fn transfer_fast(&mut self, first: u32, second: u32, next: &mut u32) -> bool {
-        let holds = match first & (RESERVED | CARRY | DATA | WAITED) {
+        let holds = match first & (RESERVED | COMPARE_CARRY | COMPARE_DATA | COMPARE_AWAITED_PHASE)
+        {
             0 => true,
-            WAITED => match self.requested_already() {
+            COMPARE_AWAITED_PHASE => match self.phase_without_wait() {
                 Some(phase) => phase == wanted_phase(first),
                 None => return false,
             },
-            PHASE => self.seen_phase() == wanted_phase(first),
-            DATA => self.is_data(first),
-            CARRY => self.cpu.carry,
+            COMPARE_PHASE => self.present_phase() == wanted_phase(first),
+            COMPARE_DATA => self.sfbr_matches(first),
+            COMPARE_CARRY => self.cpu.carry,
             _ => return false,
         };
         if holds == (first & IF_TRUE != 0) {
             if opcode(first) == INTERRUPT {
                 return false;
             }
-            *next = self.destination(first, second, *next);
+            *next = self.jump_destination(first, second, *next);
         }
         true
     }
 
     /// The phase on the bus, without waiting.
-    fn seen_phase(&self) -> u8 {
-        self.phase().unwrap_or(self.regs.get(SSTAT1) & 0x07)
+    fn present_phase(&self) -> u8 {
+        self.bus_phase().unwrap_or(self.regs.get(SSTAT1) & 0x07)
     }
 
     /// Whether the condition holds. All comparisons must have the result in bit 19; without any, bit 19 itself decides.
-    fn holds(&self, first: u32, phase: u8) -> bool {
+    fn condition_holds(&self, first: u32, phase: u8) -> bool {
         let if_true = first & IF_TRUE != 0;
-        if first & (CARRY | DATA | PHASE) == 0 {
+        if first & (COMPARE_CARRY | COMPARE_DATA | COMPARE_PHASE) == 0 {
             return if_true;
         }
-        (first & CARRY == 0 || self.cpu.carry == if_true)
-            && (first & PHASE == 0 || (phase == wanted_phase(first)) == if_true)
-            && (first & DATA == 0 || self.is_data(first) == if_true)
+        (first & COMPARE_CARRY == 0 || self.cpu.carry == if_true)
+            && (first & COMPARE_PHASE == 0 || (phase == wanted_phase(first)) == if_true)
+            && (first & COMPARE_DATA == 0 || self.sfbr_matches(first) == if_true)
     }
 
     /// Whether SFBR equals the instruction's data, except bits of the mask.
     #[inline]
-    fn is_data(&self, first: u32) -> bool {
+    fn sfbr_matches(&self, first: u32) -> bool {
         let [data, mask, ..] = first.to_le_bytes();
         (self.regs.get(SFBR) ^ data) & !mask == 0
     }
 
     /// The destination of a jump, a call (which also sets TEMP) or a return.
     #[inline]
-    fn destination(&mut self, first: u32, second: u32, behind: u32) -> u32 {
+    fn jump_destination(&mut self, first: u32, second: u32, behind: u32) -> u32 {
         match opcode(first) {
             RETURN => return self.regs.get32(TEMP),
             CALL => self.regs.set32(TEMP, behind),
             _ => {}
         }
         if first & RELATIVE != 0 {
-            behind.wrapping_add(signed24(second))
+            behind.wrapping_add(sign_extend_24(second))
         } else {
             second
         }

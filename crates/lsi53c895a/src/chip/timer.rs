@@ -7,7 +7,7 @@
 const UNIT_NS: u64 = 125_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Timers {
+pub enum GeneralPurposeTimer {
     Off,
     /// STIME1 was written, and the time is not known yet.
     Started {
@@ -18,38 +18,39 @@ pub enum Timers {
     },
 }
 
-impl Timers {
-    /// STIME1 was written.
-    pub fn write(&mut self, stime1: u8) {
+impl GeneralPurposeTimer {
+    /// Starts or stops the timer as the value written to STIME1 says.
+    pub fn start_from_stime1(&mut self, stime1: u8) {
         let field = stime1 & 0x0f;
         let scale = if stime1 & 0x20 != 0 { 16 } else { 1 };
         *self = match field {
-            0 => Timers::Off,
-            _ => Timers::Started {
+            0 => GeneralPurposeTimer::Off,
+            _ => GeneralPurposeTimer::Started {
                 after_ns: (UNIT_NS * scale) << (field - 1),
             },
         };
     }
 
-    /// Whether it has expired.
-    pub fn check_expired(&mut self, now_ns: u64) -> bool {
-        if let Timers::Started { after_ns } = *self {
-            *self = Timers::Due {
+    /// Whether it has expired; if so, switches it off. Sets the end of a timer that was just started.
+    pub fn take_expired(&mut self, now_ns: u64) -> bool {
+        if let GeneralPurposeTimer::Started { after_ns } = *self {
+            *self = GeneralPurposeTimer::Due {
                 at_ns: now_ns.saturating_add(after_ns),
             };
         }
         match *self {
-            Timers::Due { at_ns } if at_ns <= now_ns => {
-                *self = Timers::Off;
+            GeneralPurposeTimer::Due { at_ns } if at_ns <= now_ns => {
+                *self = GeneralPurposeTimer::Off;
                 true
             }
             _ => false,
         }
     }
 
+    /// When it expires, if it runs and its end is known.
     pub fn due_ns(&self) -> Option<u64> {
         match *self {
-            Timers::Due { at_ns } => Some(at_ns),
+            GeneralPurposeTimer::Due { at_ns } => Some(at_ns),
             _ => None,
         }
     }
