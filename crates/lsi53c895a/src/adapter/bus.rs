@@ -8,7 +8,7 @@ use crate::chip::{
 use vfio_user::{ConfigSpace, Host};
 
 use crate::adapter::disks::Disks;
-use crate::adapter::memory::Memory;
+use crate::adapter::memory::MemoryEpochs;
 
 /// Waiting requests with which an idle disk should start: the size of the first batch of the backends.
 const FIRST_REQUESTS: usize = engine::FIRST_BATCH as usize;
@@ -21,36 +21,41 @@ pub struct PendingDma {
 }
 
 impl PendingDma {
-    fn add(&mut self, theirs: vfio_user::DmaId, is_read: bool) -> DmaId {
+    fn add(&mut self, transport_id: vfio_user::DmaId, is_read: bool) -> DmaId {
         self.last += 1;
-        self.list.push((theirs, self.last, is_read));
+        self.list.push((transport_id, self.last, is_read));
         self.last
     }
 
     /// Removes an access that has finished. Returns the chip's number of it, and whether it was a read.
-    pub fn take(&mut self, theirs: vfio_user::DmaId) -> Option<(DmaId, bool)> {
-        let index = self.list.iter().position(|(asked, ..)| *asked == theirs)?;
-        let (_, ours, is_read) = self.list.swap_remove(index);
-        Some((ours, is_read))
+    pub fn take(&mut self, transport_id: vfio_user::DmaId) -> Option<(DmaId, bool)> {
+        let index = self
+            .list
+            .iter()
+            .position(|(asked, ..)| *asked == transport_id)?;
+        let (_, chip_id, is_read) = self.list.swap_remove(index);
+        Some((chip_id, is_read))
     }
 }
 
 /// The parts of the adapter that the chip uses while it runs.
 pub struct ChipHost<'a> {
     pub host: &'a mut dyn Host,
-    pub memory: &'a mut Memory,
+    pub memory: &'a mut MemoryEpochs,
     pub pending_dma: &'a mut PendingDma,
     pub disks: &'a mut Disks,
     pub config: &'a mut ConfigSpace,
     /// The guest lets the chip access memory.
     pub is_master: bool,
     /// Requests that waited for a backend when the run began.
-    pub waited: usize,
+    pub waiting_at_start: usize,
 }
 
 impl Bus for ChipHost<'_> {
     fn map(&mut self, addr: u64, len: usize, _write: bool) -> Option<(NonNull<u8>, usize)> {
-        self.memory.piece(addr, len).filter(|_| self.is_master)
+        self.memory
+            .contiguous_part(addr, len)
+            .filter(|_| self.is_master)
     }
 
     fn read(&mut self, addr: u64, data: &mut [u8]) -> bool {
@@ -85,15 +90,15 @@ impl Bus for ChipHost<'_> {
         if !self.is_master {
             return Err(Fault);
         }
-        let theirs = self.host.dma_write(addr, data.to_vec());
-        Ok(self.pending_dma.add(theirs, false))
+        let transport_id = self.host.dma_write(addr, data.to_vec());
+        Ok(self.pending_dma.add(transport_id, false))
     }
 
     /// Ends the run so that an idle disk gets its first requests before SCRIPTS have set up the others.
     fn ends_run(&self) -> bool {
-        self.waited < FIRST_REQUESTS
-            && self.disks.waiting() >= FIRST_REQUESTS
-            && self.disks.with_engines() == 0
+        self.waiting_at_start < FIRST_REQUESTS
+            && self.disks.queued_count() >= FIRST_REQUESTS
+            && self.disks.submitted_count() == 0
     }
 
     /// Signals the interrupt during the run: until the guest handles it, SCRIPTS can complete further commands.
@@ -109,26 +114,26 @@ impl Targets for ChipHost<'_> {
     }
 
     fn receive(&mut self, task: TaskId, nexus: Nexus, attribute: Attribute, cdb: &[u8]) -> Phase {
-        self.disks.receive(task, nexus, attribute, cdb)
+        self.disks.receive_command(task, nexus, attribute, cdb)
     }
 
     fn refuse(&mut self, task: TaskId, nexus: Nexus, refusal: Refusal) {
-        self.disks.refuse(task, nexus, refusal);
+        self.disks.refuse_task(task, nexus, refusal);
     }
 
     fn run(&mut self, task: TaskId, segments: &mut [libc::iovec], len: u64) -> Step {
-        self.disks.run(self.memory, task, segments, len)
+        self.disks.run_task(self.memory, task, segments, len)
     }
 
     fn abort(&mut self, task: TaskId) -> Abort {
-        self.disks.abort(self.memory, task)
+        self.disks.abort_task(self.memory, task)
     }
 
     fn ended(&mut self, task: TaskId, reported: bool) {
-        self.disks.ended(task, reported);
+        self.disks.end_task(task, reported);
     }
 
     fn reset(&mut self, what: Reset) {
-        self.disks.reset(what);
+        self.disks.reset_units(what);
     }
 }

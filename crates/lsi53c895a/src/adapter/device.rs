@@ -11,7 +11,7 @@ use virtqueue::GuestMemory;
 
 use crate::adapter::bus::{ChipHost, PendingDma};
 use crate::adapter::disks::Disks;
-use crate::adapter::memory::Memory;
+use crate::adapter::memory::MemoryEpochs;
 use crate::adapter::{Disk, DiskError, pci};
 
 /// Instructions in one turn, which take about as long as a virtqueue's turn. A command takes a hundred.
@@ -30,7 +30,7 @@ pub struct Adapter {
     config: ConfigSpace,
     chip: Chip,
     disks: Disks,
-    memory: Memory,
+    memory: MemoryEpochs,
     pending_dma: PendingDma,
     now_ns: u64,
     /// The end of the pause after a turn without progress.
@@ -54,7 +54,7 @@ impl Adapter {
             config: pci::config_space(),
             chip: Chip::new(),
             disks: Disks::new(disks)?,
-            memory: Memory::new(Arc::new(nothing.expect("an empty list has no flaws"))),
+            memory: MemoryEpochs::new(Arc::new(nothing.expect("an empty list has no flaws"))),
             pending_dma: PendingDma::default(),
             now_ns: 0,
             throttled_until_ns: None,
@@ -80,23 +80,23 @@ impl Adapter {
     /// Whether it has requests for [`Adapter::submit`].
     #[must_use]
     pub fn wants_submit(&self) -> bool {
-        self.disks.waiting() > 0
+        self.disks.queued_count() > 0
     }
 
     /// Submits requests to the backends, after a turn, or when there is room again. False: some wait for room.
     pub fn submit(&mut self, io: &mut dyn DiskIo) -> bool {
-        self.disks.submit(io)
+        self.disks.submit_queued(io)
     }
 
     /// The number of requests that were submitted.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.disks.with_engines()
+        self.disks.submitted_count()
     }
 
     /// Completes a request. The adapter needs a turn then.
     pub fn completed(&mut self, slot: u32, result: Result<(), Errno>) {
-        self.disks.completed(&mut self.memory, slot, result);
+        self.disks.complete_request(&mut self.memory, slot, result);
     }
 
     /// Whether the request in this slot belongs to a command that reads.
@@ -105,7 +105,8 @@ impl Adapter {
         self.disks.is_read(slot)
     }
 
-    fn update_line(&mut self, host: &mut dyn Host) {
+    /// Sets the guest's interrupt line to the level of the chip's pin.
+    fn update_interrupt_line(&mut self, host: &mut dyn Host) {
         let level = self.config.interrupt(self.chip.irq_level());
         host.set_irq(level);
     }
@@ -116,16 +117,16 @@ impl Adapter {
             instructions: INSTRUCTIONS,
             now_ns: self.now_ns,
         };
-        let mut world = ChipHost {
+        let mut chip_host = ChipHost {
             host,
             memory: &mut self.memory,
             pending_dma: &mut self.pending_dma,
-            waited: self.disks.waiting(),
+            waiting_at_start: self.disks.queued_count(),
             disks: &mut self.disks,
             is_master: self.config.bus_master(),
             config: &mut self.config,
         };
-        let run = self.chip.run(&mut world, limits);
+        let run = self.chip.run(&mut chip_host, limits);
         if run == Run::InVain {
             self.throttled_until_ns = Some(self.now_ns.saturating_add(THROTTLE_NS));
         }
@@ -154,32 +155,32 @@ impl PciDevice for Adapter {
     }
 
     fn read(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &mut [u8]) {
-        match pci::window(region) {
+        match pci::chip_window(region) {
             Some(bar) => self.chip.read(bar, offset, data),
             None => self.config.read(offset, data),
         }
         // Reading interrupt registers clears them.
-        self.update_line(host);
+        self.update_interrupt_line(host);
     }
 
     fn write(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &[u8]) {
-        match pci::window(region) {
+        match pci::chip_window(region) {
             Some(bar) => self.chip.write(bar, offset, data),
             None => {
                 self.config.write(offset, data);
-                self.chip.set_bars(pci::bars(&self.config));
+                self.chip.set_bars(pci::bar_addresses(&self.config));
             }
         }
-        self.update_line(host);
+        self.update_interrupt_line(host);
     }
 
     fn reset(&mut self, host: &mut dyn Host) {
         self.config.reset();
         self.chip.reset();
-        self.chip.set_bars(pci::bars(&self.config));
+        self.chip.set_bars(pci::bar_addresses(&self.config));
         self.reset_pending = true;
         self.throttled_until_ns = None;
-        self.update_line(host);
+        self.update_interrupt_line(host);
     }
 
     fn is_reset_done(&self) -> bool {
@@ -187,7 +188,7 @@ impl PciDevice for Adapter {
     }
 
     fn memory_changed(&mut self, host: &mut dyn Host) {
-        if self.memory.update(host.memory().clone()) {
+        if self.memory.replace_map(host.memory().clone()) {
             self.chip.lose_memory();
         }
     }
@@ -210,20 +211,20 @@ impl PciDevice for Adapter {
     fn run(&mut self, host: &mut dyn Host) -> bool {
         self.paused = !host.is_connected();
         let timer_is_due = self.chip.timer_ns().is_some_and(|due| due <= self.now_ns);
-        let mut wanted = timer_is_due;
-        let mut ends = self.is_throttled();
+        let mut run_wanted = timer_is_due;
+        let mut turn_is_over = self.is_throttled();
         for _ in 0..RUNS {
-            while let Some((task, status)) = self.disks.next_finished() {
+            while let Some((task, status)) = self.disks.take_next_finished() {
                 self.chip.finished(task, status);
             }
-            wanted |= self.chip.wants_run();
-            if !wanted || ends || self.paused {
+            run_wanted |= self.chip.wants_run();
+            if !run_wanted || turn_is_over || self.paused {
                 break;
             }
-            wanted = false;
-            ends = self.run_chip(host);
+            run_wanted = false;
+            turn_is_over = self.run_chip(host);
         }
-        self.update_line(host);
+        self.update_interrupt_line(host);
         self.disks.has_finished() || (self.chip.wants_run() && !self.is_throttled() && !self.paused)
     }
 }

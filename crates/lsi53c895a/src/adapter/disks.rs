@@ -13,7 +13,7 @@ use scsi::{
     Admission, Key, Nexus, Ports, Sense, Status, Target, TaskSet, TransportId, View, Waker,
 };
 
-use crate::adapter::memory::Memory;
+use crate::adapter::memory::MemoryEpochs;
 use crate::adapter::pending_sense::PendingSense;
 use crate::adapter::resumed_tasks::ResumedTasks;
 use crate::adapter::slot::{Buffers, Slot, Stage};
@@ -46,10 +46,10 @@ pub struct Disks {
     slots: Vec<Slot>,
     /// Requests and calls that wait for a backend.
     queued: VecDeque<(u16, QueuedWork)>,
-    /// The number of requests that were submitted.
-    with_engines: usize,
+    /// The number of requests that were submitted and are not done.
+    submitted_count: usize,
     /// Tasks whose turn it is.
-    ready: VecDeque<u16>,
+    admitted: VecDeque<u16>,
     /// Finished tasks and their status, for the chip.
     finished: VecDeque<(TaskId, u8)>,
     resumed: Arc<ResumedTasks>,
@@ -60,6 +60,7 @@ pub struct Disks {
 unsafe impl Send for Disks {}
 
 impl Disks {
+    /// Builds the targets of these disks, each of which needs an address of its own.
     pub fn new(disks: &[Disk]) -> Result<Self, DiskError> {
         let mut targets: [Option<Arc<Target>>; 16] = Default::default();
         for disk in disks {
@@ -94,14 +95,15 @@ impl Disks {
                 .collect(),
             slots: (0..MAX_TASKS as u64).map(slot).collect(),
             queued: VecDeque::new(),
-            with_engines: 0,
-            ready: VecDeque::new(),
+            submitted_count: 0,
+            admitted: VecDeque::new(),
             finished: VecDeque::new(),
             resumed,
             now_ns: 0,
         })
     }
 
+    /// Whether a target has this ID.
     pub fn is_present(&self, target: u8) -> bool {
         let target = self.targets.get(usize::from(target));
         target.is_some_and(Option::is_some)
@@ -111,8 +113,8 @@ impl Disks {
     pub fn set_now(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
         for disk in 0..self.disks.len() {
-            if let Some(next) = self.disks[disk].sense.next(now_ns) {
-                self.report_status(next, CHECK_CONDITION);
+            if let Some(next) = self.disks[disk].sense.next_to_report(now_ns) {
+                self.queue_status_for_chip(next, CHECK_CONDITION);
             }
         }
     }
@@ -124,25 +126,27 @@ impl Disks {
     }
 
     /// The next finished task and its status, for the chip.
-    pub fn next_finished(&mut self) -> Option<(TaskId, u8)> {
+    pub fn take_next_finished(&mut self) -> Option<(TaskId, u8)> {
         self.finished.pop_front()
     }
 
+    /// Whether finished tasks wait to be passed to the chip.
     pub fn has_finished(&self) -> bool {
         !self.finished.is_empty()
     }
 
-    pub fn with_engines(&self) -> usize {
-        self.with_engines
+    /// The number of requests that were submitted and are not done.
+    pub fn submitted_count(&self) -> usize {
+        self.submitted_count
     }
 
-    /// The number of requests for [`Disks::submit`].
-    pub fn waiting(&self) -> usize {
+    /// The number of requests for [`Disks::submit_queued`].
+    pub fn queued_count(&self) -> usize {
         self.queued.len()
     }
 
     /// Submits requests to the backends. False: some wait for room.
-    pub fn submit(&mut self, io: &mut dyn DiskIo) -> bool {
+    pub fn submit_queued(&mut self, io: &mut dyn DiskIo) -> bool {
         for _ in 0..self.queued.len() {
             let Some((index, work)) = self.queued.pop_front() else {
                 break;
@@ -154,7 +158,7 @@ impl Disks {
             let mut request = match work {
                 QueuedWork::Request(request) => request,
                 QueuedWork::Call(call) => {
-                    self.with_engines += 1;
+                    self.submitted_count += 1;
                     io.call(disk, call, index.into());
                     continue;
                 }
@@ -163,7 +167,7 @@ impl Disks {
                 self.queued.push_back((index, QueuedWork::Request(request)));
                 continue;
             }
-            self.with_engines += 1;
+            self.submitted_count += 1;
             request.token = index.into();
             // SAFETY: the task has made the request of segments that are its own or the chip's, and keeps its stage, and
             // so its slot, until `completed`.
@@ -172,42 +176,49 @@ impl Disks {
         self.queued.is_empty()
     }
 
-    /// Completes a request.
-    pub fn completed(&mut self, memory: &mut Memory, slot: u32, result: Result<(), Errno>) {
+    /// Completes the request of the task in this slot, and executes what it made possible.
+    pub fn complete_request(
+        &mut self,
+        memory: &mut MemoryEpochs,
+        slot: u32,
+        result: Result<(), Errno>,
+    ) {
         let Ok(index) = u16::try_from(slot) else {
             return;
         };
-        self.with_engines -= 1;
+        self.submitted_count -= 1;
         let step = self.slots[usize::from(index)].task.completed(result);
-        self.execute(memory, index, step);
+        self.execute_steps(memory, index, step);
         self.resume_tasks(memory);
     }
 
     /// Whether the request in this slot is of a command that reads.
     pub fn is_read(&self, slot: u32) -> bool {
         let slot = self.slots.get(slot as usize);
-        slot.is_some_and(|slot| slot.reads)
+        slot.is_some_and(|slot| slot.is_read)
     }
 
+    /// The index of the disk with this address.
     fn find_disk(&self, address: Address) -> Option<usize> {
         self.disks
             .iter()
             .position(|on| (on.disk.target, on.disk.lun) == (address.target, address.lun))
     }
 
-    pub fn receive(&mut self, id: TaskId, address: Address, tag: Tag, cdb: &[u8]) -> Phase {
+    /// Receives a command: finds its disk, and returns which data it needs.
+    pub fn receive_command(&mut self, id: TaskId, address: Address, tag: Tag, cdb: &[u8]) -> Phase {
         let disk = self.find_disk(address);
         let slot = &mut self.slots[usize::from(id.index)];
-        slot.begin(id, disk, tag);
+        slot.begin_command(id, disk, tag);
         if let Some(disk) = disk {
-            let kept = &mut self.disks[disk].sense;
+            let pending_sense = &mut self.disks[disk].sense;
             // Tagged commands may have been in flight when the failure was reported.
             if tag == Tag::Untagged || cdb.first() == Some(&REQUEST_SENSE) {
-                if let Some(sense) = kept.take() {
+                if let Some(sense) = pending_sense.take_sense() {
                     slot.task.set_previous_sense(sense);
                 }
-                if let Some(next) = kept.next(self.now_ns) {
-                    self.report_status(next, CHECK_CONDITION);
+                if let Some(next) = pending_sense.next_to_report(self.now_ns) {
+                    self.queue_status_for_chip(next, CHECK_CONDITION);
                 }
             }
         }
@@ -216,7 +227,7 @@ impl Disks {
             return Phase::Status;
         };
         let phase = slot.task.receive(view, address.lun.into(), NEXUS, cdb);
-        slot.reads = matches!(phase, scsi::Phase::DataIn(_));
+        slot.is_read = matches!(phase, scsi::Phase::DataIn(_));
         match phase {
             scsi::Phase::Status => Phase::Status,
             scsi::Phase::DataIn(bytes) => Phase::DataIn(bytes),
@@ -224,39 +235,41 @@ impl Disks {
         }
     }
 
-    pub fn refuse(&mut self, id: TaskId, address: Address, refusal: Refusal) {
+    /// Replaces a task by one that ends in CHECK CONDITION.
+    pub fn refuse_task(&mut self, id: TaskId, address: Address, refusal: Refusal) {
         let disk = self.find_disk(address);
         let slot = &mut self.slots[usize::from(id.index)];
         slot.task.cancel();
-        slot.begin(id, disk, Tag::Simple);
+        slot.begin_command(id, disk, Tag::Simple);
         let code = match refusal {
             Refusal::Overlapped => 0x4e00,
             Refusal::InitiatorError => 0x4800,
             Refusal::DataPhase => 0x4b00,
         };
-        slot.refused = Some(Sense::new(Key::AbortedCommand, code));
+        slot.refusal_sense = Some(Sense::new(Key::AbortedCommand, code));
     }
 
-    pub fn run(
+    /// Runs a task with its data, unless others come before it.
+    pub fn run_task(
         &mut self,
-        memory: &mut Memory,
+        memory: &mut MemoryEpochs,
         id: TaskId,
         segments: &mut [iovec],
         len: u64,
     ) -> Step {
         let slot = &mut self.slots[usize::from(id.index)];
-        if let Some(sense) = slot.refused.take() {
+        if let Some(sense) = slot.refusal_sense.take() {
             slot.stage = Stage::Finished;
             if slot
                 .disk
-                .is_none_or(|disk| self.disks[disk].sense.failed(id.index, sense))
+                .is_none_or(|disk| self.disks[disk].sense.add_failure(id.index, sense))
             {
                 return Step::Finished(CHECK_CONDITION);
             }
             return Step::Later;
         }
         slot.buffers = Buffers::new(segments, len);
-        slot.epoch = Some(memory.enter());
+        slot.memory_epoch = Some(memory.add_user());
         if let Some(disk) = slot.disk {
             let attribute = slot.attribute;
             if self.disks[disk].tasks.admit(id.index, attribute) == Admission::Wait {
@@ -264,8 +277,8 @@ impl Disks {
                 return Step::Later;
             }
         }
-        let step = slot.go();
-        self.execute(memory, id.index, step);
+        let step = slot.execute();
+        self.execute_steps(memory, id.index, step);
         self.resume_tasks(memory);
         // If it has finished at once, that is returned here and not reported later.
         match self.finished.iter().position(|(other, _)| *other == id) {
@@ -277,8 +290,8 @@ impl Disks {
         }
     }
 
-    /// Executes a step of a task, and those after it.
-    fn execute(&mut self, memory: &mut Memory, index: u16, mut step: scsi::Step) {
+    /// Executes a step of a task, and those after it, until it waits or has finished.
+    fn execute_steps(&mut self, memory: &mut MemoryEpochs, index: u16, mut step: scsi::Step) {
         loop {
             let slot = &mut self.slots[usize::from(index)];
             step = match step {
@@ -295,11 +308,12 @@ impl Disks {
                 },
                 // There is only one initiator, so there are no tasks of others to end.
                 scsi::Step::SettlePreempted => slot.task.completed(Ok(())),
-                scsi::Step::Finished => return self.finish(memory, index),
+                scsi::Step::Finished => return self.finish_task(memory, index),
             };
         }
     }
 
+    /// Queues work of a task for [`Disks::submit_queued`].
     fn enqueue(&mut self, index: u16, work: QueuedWork) {
         let stage = &mut self.slots[usize::from(index)].stage;
         if *stage == Stage::Running {
@@ -308,54 +322,56 @@ impl Disks {
         self.queued.push_back((index, work));
     }
 
-    /// A task has ended, by itself or because it was aborted.
-    fn finish(&mut self, memory: &mut Memory, index: u16) {
+    /// Ends a task that has finished, or that was aborted. Its status is reported at once, unless its sense data must
+    /// wait.
+    fn finish_task(&mut self, memory: &mut MemoryEpochs, index: u16) {
         self.release_resources(memory, index);
         let slot = &mut self.slots[usize::from(index)];
         if slot.stage == Stage::Aborted {
             slot.stage = Stage::Free;
-            return self.report_status(index, CHECK_CONDITION);
+            return self.queue_status_for_chip(index, CHECK_CONDITION);
         }
         slot.stage = Stage::Finished;
         let status = slot.task.status();
         if status == Status::CheckCondition
             && let (Some(disk), Some(sense)) = (slot.disk, slot.task.unencoded_sense())
-            && !self.disks[disk].sense.failed(index, sense)
+            && !self.disks[disk].sense.add_failure(index, sense)
         {
             return;
         }
-        self.report_status(index, status as u8);
+        self.queue_status_for_chip(index, status as u8);
     }
 
     /// Releases a task's memory, and lets tasks start that waited for it.
-    fn release_resources(&mut self, memory: &mut Memory, index: u16) {
+    fn release_resources(&mut self, memory: &mut MemoryEpochs, index: u16) {
         let slot = &mut self.slots[usize::from(index)];
-        if let Some(epoch) = slot.epoch.take() {
-            memory.leave(epoch);
+        if let Some(epoch) = slot.memory_epoch.take() {
+            memory.remove_user(epoch);
         }
         slot.buffers = Buffers::NONE;
         if let Some(disk) = slot.disk {
-            let ready = &mut self.ready;
+            let admitted = &mut self.admitted;
             self.disks[disk]
                 .tasks
-                .done(slot.attribute, |next| ready.push_back(next));
+                .done(slot.attribute, |next| admitted.push_back(next));
         }
     }
 
-    fn report_status(&mut self, index: u16, status: u8) {
+    /// Queues the status of a finished task, which the chip gets by [`Disks::take_next_finished`].
+    fn queue_status_for_chip(&mut self, index: u16, status: u8) {
         let id = self.slots[usize::from(index)].id;
         self.finished.push_back((id, status));
     }
 
     /// Runs tasks whose turn has come, or that were resumed.
-    fn resume_tasks(&mut self, memory: &mut Memory) {
+    fn resume_tasks(&mut self, memory: &mut MemoryEpochs) {
         loop {
-            if let Some(index) = self.ready.pop_front() {
-                let step = self.slots[usize::from(index)].go();
-                self.execute(memory, index, step);
+            if let Some(index) = self.admitted.pop_front() {
+                let step = self.slots[usize::from(index)].execute();
+                self.execute_steps(memory, index, step);
                 continue;
             }
-            let Some(token) = self.resumed.next() else {
+            let Some(token) = self.resumed.pop() else {
                 return;
             };
             if let Ok(index) = u16::try_from(token)
@@ -363,12 +379,13 @@ impl Disks {
                 && slot.stage == Stage::Running
                 && let Some(step) = slot.task.resumed()
             {
-                self.execute(memory, index, step);
+                self.execute_steps(memory, index, step);
             }
         }
     }
 
-    pub fn abort(&mut self, memory: &mut Memory, id: TaskId) -> Abort {
+    /// Aborts a task. If a request of it is in flight, its memory stays in use until that is done.
+    pub fn abort_task(&mut self, memory: &mut MemoryEpochs, id: TaskId) -> Abort {
         let index = id.index;
         let slot = &mut self.slots[usize::from(index)];
         let aborted = match slot.stage {
@@ -379,14 +396,14 @@ impl Disks {
             }
             Stage::Waiting => {
                 slot.task.cancel();
-                if let Some(epoch) = slot.epoch.take() {
-                    memory.leave(epoch);
+                if let Some(epoch) = slot.memory_epoch.take() {
+                    memory.remove_user(epoch);
                 }
                 if let Some(disk) = slot.disk {
-                    let ready = &mut self.ready;
+                    let admitted = &mut self.admitted;
                     self.disks[disk]
                         .tasks
-                        .remove_waiting(index, |next| ready.push_back(next));
+                        .remove_waiting(index, |next| admitted.push_back(next));
                 }
                 Abort::Done
             }
@@ -410,7 +427,7 @@ impl Disks {
             // Its status waits for that of another failed task, or was not reported yet.
             Stage::Finished => {
                 self.finished.retain(|(finished, _)| *finished != id);
-                self.forget_sense(index, false);
+                self.end_sense_report(index, false);
                 Abort::Done
             }
         };
@@ -422,22 +439,25 @@ impl Disks {
         aborted
     }
 
-    pub fn ended(&mut self, id: TaskId, reported: bool) {
+    /// Frees the slot of a task that has finished. `reported`: the initiator has its status; otherwise it was aborted.
+    pub fn end_task(&mut self, id: TaskId, reported: bool) {
         self.slots[usize::from(id.index)].stage = Stage::Free;
-        self.forget_sense(id.index, reported);
+        self.end_sense_report(id.index, reported);
     }
 
-    fn forget_sense(&mut self, index: u16, reported: bool) {
+    /// Ends a task in its disk's [`PendingSense`], so that another failed task may report its status.
+    fn end_sense_report(&mut self, index: u16, reported: bool) {
         if let Some(disk) = self.slots[usize::from(index)].disk {
-            let kept = &mut self.disks[disk].sense;
-            kept.ended(index, reported, self.now_ns);
-            if let Some(next) = kept.next(self.now_ns) {
-                self.report_status(next, CHECK_CONDITION);
+            let pending_sense = &mut self.disks[disk].sense;
+            pending_sense.end_task(index, reported, self.now_ns);
+            if let Some(next) = pending_sense.next_to_report(self.now_ns) {
+                self.queue_status_for_chip(next, CHECK_CONDITION);
             }
         }
     }
 
-    pub fn reset(&mut self, what: Reset) {
+    /// Resets the logical units that a reset concerns, and drops their sense data.
+    pub fn reset_units(&mut self, what: Reset) {
         for on in &mut self.disks {
             let (concerned, reset) = match what {
                 Reset::Bus => (true, scsi::Reset::Bus),

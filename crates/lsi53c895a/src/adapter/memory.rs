@@ -9,81 +9,82 @@ use std::sync::Arc;
 use virtqueue::{GuestMemory, Region, WordAccess};
 
 /// A previous map that tasks still use.
-struct MemoryEpoch {
+struct RetiredEpoch {
     epoch: u32,
-    in_use: usize,
+    users: usize,
     _memory: Arc<GuestMemory>,
 }
 
 /// The present map, and previous ones that are in use.
-pub struct Memory {
+pub struct MemoryEpochs {
     map: WordAccess,
     epoch: u32,
-    in_use: usize,
-    retired: Vec<MemoryEpoch>,
+    users: usize,
+    retired: Vec<RetiredEpoch>,
 }
 
-impl Memory {
+impl MemoryEpochs {
     pub fn new(map: Arc<GuestMemory>) -> Self {
-        Memory {
+        MemoryEpochs {
             map: WordAccess::new(map),
             epoch: 0,
-            in_use: 0,
+            users: 0,
             retired: Vec::new(),
         }
     }
 
     /// Replaces the map. True if memory was removed.
-    pub fn update(&mut self, map: Arc<GuestMemory>) -> bool {
+    pub fn replace_map(&mut self, map: Arc<GuestMemory>) -> bool {
         // Both are sorted, so one pass is enough. There may be thousands of regions.
         let mut new = map.regions().iter();
-        let mut kept = |old: &Region| {
+        let mut is_kept = |old: &Region| {
             new.by_ref()
                 .find(|new| new.guest_addr >= old.guest_addr)
                 .is_some_and(|new| {
                     new.guest_addr == old.guest_addr && Arc::ptr_eq(&new.owner, &old.owner)
                 })
         };
-        let shrinks = !self.map.memory().regions().iter().all(&mut kept);
+        let loses_memory = !self.map.memory().regions().iter().all(&mut is_kept);
         let old = std::mem::replace(&mut self.map, WordAccess::new(map));
-        if shrinks {
-            if self.in_use > 0 {
-                self.retired.push(MemoryEpoch {
+        if loses_memory {
+            if self.users > 0 {
+                self.retired.push(RetiredEpoch {
                     epoch: self.epoch,
-                    in_use: self.in_use,
+                    users: self.users,
                     _memory: old.memory().clone(),
                 });
             }
             self.epoch = self.epoch.wrapping_add(1);
-            self.in_use = 0;
+            self.users = 0;
         }
-        shrinks
+        loses_memory
     }
 
-    /// Adds a task that uses the present map. Returns the generation, for [`Memory::leave`].
-    pub fn enter(&mut self) -> u32 {
-        self.in_use += 1;
+    /// Adds a task that uses the present map. Returns the generation, for [`MemoryEpochs::remove_user`].
+    pub fn add_user(&mut self) -> u32 {
+        self.users += 1;
         self.epoch
     }
 
     /// Removes a task from its generation.
-    pub fn leave(&mut self, epoch: u32) {
+    pub fn remove_user(&mut self, epoch: u32) {
         if epoch == self.epoch {
-            self.in_use -= 1;
+            self.users -= 1;
         } else if let Some(index) = self.retired.iter().position(|old| old.epoch == epoch) {
-            self.retired[index].in_use -= 1;
-            if self.retired[index].in_use == 0 {
+            self.retired[index].users -= 1;
+            if self.retired[index].users == 0 {
                 self.retired.swap_remove(index);
             }
         }
     }
 
     /// The contiguous part of `len` bytes at an address; `None` if the first is not mapped.
-    pub fn piece(&self, addr: u64, len: usize) -> Option<(NonNull<u8>, usize)> {
+    pub fn contiguous_part(&self, addr: u64, len: usize) -> Option<(NonNull<u8>, usize)> {
         let (host, here) = self.map.memory().first_contiguous_part(addr, len as u64)?;
         Some((host, usize::try_from(here).unwrap_or(len)))
     }
 
+    /// Reads mapped memory. False, and nothing read, if a part of it is not mapped.
     pub fn read(&self, addr: u64, data: &mut [u8]) -> bool {
         self.map.memory().read(addr, data)
     }
@@ -98,6 +99,7 @@ impl Memory {
         self.map.write(addr, word)
     }
 
+    /// Writes mapped memory. False, and nothing written, if a part of it is not mapped.
     pub fn write(&self, addr: u64, data: &[u8]) -> bool {
         self.map.memory().write(addr, data)
     }
@@ -124,8 +126,8 @@ mod tests {
         };
         let (a, b, c, d, e) = (region(0), region(16), region(32), region(64), region(80));
         let other = region(32);
-        let mut memory = Memory::new(map(&[]));
-        for (regions, shrinks) in [
+        let mut memory = MemoryEpochs::new(map(&[]));
+        for (regions, loses_memory) in [
             (&[&b, &d][..], false),
             (&[&a, &b, &c, &d, &e], false),
             (&[&a, &b, &other, &d, &e], true),
@@ -136,7 +138,11 @@ mod tests {
             (&[], true),
             (&[], false),
         ] {
-            assert_eq!(memory.update(map(regions)), shrinks, "{regions:x?}");
+            assert_eq!(
+                memory.replace_map(map(regions)),
+                loses_memory,
+                "{regions:x?}"
+            );
         }
     }
 }

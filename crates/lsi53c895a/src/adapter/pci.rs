@@ -32,7 +32,7 @@ pub fn config_space() -> ConfigSpace {
 }
 
 /// The chip's window behind a region of the transport's.
-pub fn window(region: u32) -> Option<Bar> {
+pub fn chip_window(region: u32) -> Option<Bar> {
     match region {
         0 => Some(Bar::Io),
         1 => Some(Bar::Registers),
@@ -42,11 +42,11 @@ pub fn window(region: u32) -> Option<Bar> {
 }
 
 /// Where the guest has put the windows.
-pub fn bars(config: &ConfigSpace) -> Bars {
-    let place = |index| config.bar(index).unwrap_or(0);
+pub fn bar_addresses(config: &ConfigSpace) -> Bars {
+    let address = |index| config.bar(index).unwrap_or(0);
     Bars {
-        io: place(0),
-        registers: place(1),
-        ram: place(2),
+        io: address(0),
+        registers: address(1),
+        ram: address(2),
     }
 }

@@ -34,19 +34,20 @@ pub struct PendingSense {
 }
 
 impl PendingSense {
-    /// Adds the sense data of a failed task. True: it may report its status; otherwise [`PendingSense::next`] returns it later.
-    pub fn failed(&mut self, slot: u16, sense: Sense) -> bool {
-        let free = matches!(self.state, State::Empty);
-        if free {
+    /// Adds the sense data of a failed task. True: it may report its status; otherwise [`PendingSense::next_to_report`]
+    /// returns it later.
+    pub fn add_failure(&mut self, slot: u16, sense: Sense) -> bool {
+        let may_report = matches!(self.state, State::Empty);
+        if may_report {
             self.state = State::Reporting(slot, sense);
         } else {
             self.waiting.push_back((slot, sense));
         }
-        free
+        may_report
     }
 
     /// Ends a failed task. `reported`: the initiator has its status; otherwise it was aborted.
-    pub fn ended(&mut self, slot: u16, reported: bool, now_ns: u64) {
+    pub fn end_task(&mut self, slot: u16, reported: bool, now_ns: u64) {
         if let State::Reporting(reporting, sense) = self.state
             && reporting == slot
         {
@@ -60,7 +61,7 @@ impl PendingSense {
     }
 
     /// Removes the sense data, since the initiator's next command has come. REQUEST SENSE returns them.
-    pub fn take(&mut self) -> Option<Sense> {
+    pub fn take_sense(&mut self) -> Option<Sense> {
         match self.state {
             State::Reported(_, sense) => {
                 self.state = State::Empty;
@@ -70,7 +71,7 @@ impl PendingSense {
         }
     }
 
-    /// When the timeout expires: call [`PendingSense::next`] then.
+    /// When the timeout expires: call [`PendingSense::next_to_report`] then.
     pub fn deadline_ns(&self) -> Option<u64> {
         match self.state {
             State::Reported(since_ns, _) if !self.waiting.is_empty() => {
@@ -81,7 +82,7 @@ impl PendingSense {
     }
 
     /// The failed task that may report its status now.
-    pub fn next(&mut self, now_ns: u64) -> Option<u16> {
+    pub fn next_to_report(&mut self, now_ns: u64) -> Option<u16> {
         if self
             .deadline_ns()
             .is_some_and(|deadline| deadline <= now_ns)
@@ -113,50 +114,56 @@ mod tests {
 
     #[test]
     fn a_second_failure_waits_until_the_first_sense_data_were_fetched() {
-        let mut kept = PendingSense::default();
-        assert!(kept.failed(1, sense(1)));
-        assert!(!kept.failed(2, sense(2)));
+        let mut pending = PendingSense::default();
+        assert!(pending.add_failure(1, sense(1)));
+        assert!(!pending.add_failure(2, sense(2)));
         assert_eq!(
-            (kept.take(), kept.next(0)),
+            (pending.take_sense(), pending.next_to_report(0)),
             (None, None),
             "not reported yet"
         );
-        kept.ended(1, true, 0);
-        assert_eq!(kept.next(0), None);
-        assert_eq!(kept.take(), Some(sense(1)));
-        assert_eq!(kept.next(0), Some(2));
-        kept.ended(2, true, 0);
-        assert_eq!(kept.take(), Some(sense(2)));
-        assert_eq!((kept.take(), kept.next(0)), (None, None));
+        pending.end_task(1, true, 0);
+        assert_eq!(pending.next_to_report(0), None);
+        assert_eq!(pending.take_sense(), Some(sense(1)));
+        assert_eq!(pending.next_to_report(0), Some(2));
+        pending.end_task(2, true, 0);
+        assert_eq!(pending.take_sense(), Some(sense(2)));
+        assert_eq!(
+            (pending.take_sense(), pending.next_to_report(0)),
+            (None, None)
+        );
     }
 
     #[test]
     fn aborted_tasks_report_nothing_and_delay_no_others() {
-        let mut kept = PendingSense::default();
-        assert!(kept.failed(1, sense(1)));
+        let mut pending = PendingSense::default();
+        assert!(pending.add_failure(1, sense(1)));
         for slot in 2..5 {
-            assert!(!kept.failed(slot, sense(slot)));
+            assert!(!pending.add_failure(slot, sense(slot)));
         }
-        kept.ended(2, false, 0);
-        assert_eq!(kept.next(0), None);
-        kept.ended(1, false, 0);
-        assert_eq!(kept.take(), None);
-        assert_eq!(kept.next(0), Some(3));
-        kept.reset();
-        assert_eq!((kept.take(), kept.next(0)), (None, None));
+        pending.end_task(2, false, 0);
+        assert_eq!(pending.next_to_report(0), None);
+        pending.end_task(1, false, 0);
+        assert_eq!(pending.take_sense(), None);
+        assert_eq!(pending.next_to_report(0), Some(3));
+        pending.reset();
+        assert_eq!(
+            (pending.take_sense(), pending.next_to_report(0)),
+            (None, None)
+        );
     }
 
     #[test]
     fn an_initiator_without_request_sense_delays_others_until_a_timeout() {
-        let mut kept = PendingSense::default();
-        kept.failed(1, sense(1));
-        kept.ended(1, true, 5);
-        assert_eq!(kept.deadline_ns(), None, "no task waits");
-        kept.failed(2, sense(2));
-        assert_eq!(kept.deadline_ns(), Some(5 + TIMEOUT_NS));
-        assert_eq!(kept.next(4 + TIMEOUT_NS), None);
-        assert_eq!(kept.next(5 + TIMEOUT_NS), Some(2));
-        kept.ended(2, true, 7);
-        assert_eq!(kept.take(), Some(sense(2)));
+        let mut pending = PendingSense::default();
+        pending.add_failure(1, sense(1));
+        pending.end_task(1, true, 5);
+        assert_eq!(pending.deadline_ns(), None, "no task waits");
+        pending.add_failure(2, sense(2));
+        assert_eq!(pending.deadline_ns(), Some(5 + TIMEOUT_NS));
+        assert_eq!(pending.next_to_report(4 + TIMEOUT_NS), None);
+        assert_eq!(pending.next_to_report(5 + TIMEOUT_NS), Some(2));
+        pending.end_task(2, true, 7);
+        assert_eq!(pending.take_sense(), Some(sense(2)));
     }
 }

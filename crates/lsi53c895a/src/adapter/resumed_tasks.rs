@@ -11,18 +11,19 @@ use scsi::Resume;
 pub struct ResumedTasks {
     tokens: Mutex<Vec<u64>>,
     /// The queue may have tasks.
-    any: AtomicBool,
+    may_have_tasks: AtomicBool,
 }
 
 impl ResumedTasks {
     /// Removes a task.
-    pub fn next(&self) -> Option<u64> {
-        if !self.any.load(Ordering::Acquire) {
+    pub fn pop(&self) -> Option<u64> {
+        if !self.may_have_tasks.load(Ordering::Acquire) {
             return None;
         }
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         let token = tokens.pop();
-        self.any.store(!tokens.is_empty(), Ordering::Release);
+        self.may_have_tasks
+            .store(!tokens.is_empty(), Ordering::Release);
         token
     }
 }
@@ -31,6 +32,6 @@ impl Resume for ResumedTasks {
     fn resume(&self, token: u64) {
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         tokens.push(token);
-        self.any.store(true, Ordering::Release);
+        self.may_have_tasks.store(true, Ordering::Release);
     }
 }

@@ -60,12 +60,12 @@ pub struct Slot {
     pub disk: Option<usize>,
     pub attribute: Attribute,
     /// Its data goes to the initiator.
-    pub reads: bool,
+    pub is_read: bool,
     /// It must end with this sense data.
-    pub refused: Option<Sense>,
+    pub refusal_sense: Option<Sense>,
     pub buffers: Buffers,
     /// The generation of the memory that it uses.
-    pub epoch: Option<u32>,
+    pub memory_epoch: Option<u32>,
 }
 
 impl Slot {
@@ -79,15 +79,15 @@ impl Slot {
             stage: Stage::Free,
             disk: None,
             attribute: Attribute::Simple,
-            reads: false,
-            refused: None,
+            is_read: false,
+            refusal_sense: None,
             buffers: Buffers::NONE,
-            epoch: None,
+            memory_epoch: None,
         }
     }
 
     /// Begins a new command.
-    pub fn begin(&mut self, id: TaskId, disk: Option<usize>, tag: Tag) {
+    pub fn begin_command(&mut self, id: TaskId, disk: Option<usize>, tag: Tag) {
         debug_assert!(matches!(self.stage, Stage::Free | Stage::Received));
         self.id = id;
         self.stage = Stage::Received;
@@ -97,12 +97,12 @@ impl Slot {
             Tag::Head => Attribute::HeadOfQueue,
             Tag::Ordered => Attribute::Ordered,
         };
-        self.reads = false;
-        self.refused = None;
+        self.is_read = false;
+        self.refusal_sense = None;
     }
 
     /// Executes the command.
-    pub fn go(&mut self) -> scsi::Step {
+    pub fn execute(&mut self) -> scsi::Step {
         self.stage = Stage::Running;
         let Buffers { iov, count, len } = self.buffers;
         // SAFETY: until the task has ended, the chip keeps the list, and the generation of memory that the slot has
