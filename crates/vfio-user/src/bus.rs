@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use virtqueue::GuestMemory;
 
 use crate::device::{DmaId, Host};
-use crate::dma::{Direction, Dma};
+use crate::dma::{Direction, DmaTransfers};
 use crate::intx::Intx;
 use crate::maps::DmaMaps;
 use crate::wire::{DMA_READ_ALLOWED, DMA_WRITE_ALLOWED};
@@ -14,7 +14,7 @@ use crate::wire::{DMA_READ_ALLOWED, DMA_WRITE_ALLOWED};
 /// The device's side of a connection. Without one there is no memory, and the interrupt line is not connected.
 pub(crate) struct Bus {
     pub intx: Intx,
-    pub dma: Dma,
+    pub dma: DmaTransfers,
     pub maps: DmaMaps,
     memory: Arc<GuestMemory>,
     pub now_ns: u64,
@@ -26,8 +26,8 @@ impl Bus {
         let maps = DmaMaps::default();
         Bus {
             intx: Intx::default(),
-            dma: Dma::default(),
-            memory: maps.memory(),
+            dma: DmaTransfers::default(),
+            memory: maps.guest_memory(),
             maps,
             now_ns: 0,
             connected: false,
@@ -36,7 +36,7 @@ impl Bus {
 
     /// Updates the memory after a change of [`Bus::maps`].
     pub fn update_memory(&mut self) {
-        self.memory = self.maps.memory();
+        self.memory = self.maps.guest_memory();
     }
 }
 
@@ -54,18 +54,23 @@ impl Host for Bus {
     }
 
     fn dma_read(&mut self, address: u64, len: usize) -> DmaId {
-        if !self.maps.allows(address, len as u64, DMA_READ_ALLOWED) {
-            return self.dma.refuse(Errno::FAULT);
+        if !self
+            .maps
+            .is_access_allowed(address, len as u64, DMA_READ_ALLOWED)
+        {
+            return self.dma.add_failed_transfer(Errno::FAULT);
         }
         let data = vec![0; len];
-        self.dma.begin(Direction::Read, address, data, self.now_ns)
+        self.dma
+            .begin_transfer(Direction::Read, address, data, self.now_ns)
     }
 
     fn dma_write(&mut self, address: u64, data: Vec<u8>) -> DmaId {
         let len = data.len() as u64;
-        if !self.maps.allows(address, len, DMA_WRITE_ALLOWED) {
-            return self.dma.refuse(Errno::FAULT);
+        if !self.maps.is_access_allowed(address, len, DMA_WRITE_ALLOWED) {
+            return self.dma.add_failed_transfer(Errno::FAULT);
         }
-        self.dma.begin(Direction::Write, address, data, self.now_ns)
+        self.dma
+            .begin_transfer(Direction::Write, address, data, self.now_ns)
     }
 }

@@ -6,9 +6,9 @@ use rustix::io::Errno;
 
 use crate::device::PciDevice;
 use crate::error::CommandError;
-use crate::irqs::irqs_of_kind;
+use crate::irqs::irq_count_of_kind;
 use crate::limits::MAX_DELAYED_REPLIES;
-use crate::payload::payload;
+use crate::payload::decode_payload;
 use crate::session::{DelayedReply, Outcome, Session};
 use crate::version;
 use crate::wire::{
@@ -18,7 +18,7 @@ use crate::wire::{
 pub(crate) type CommandResult = Result<Outcome, CommandError>;
 
 /// Checks that the front-end has room for a reply.
-fn check_room(argsz: u32, needed: usize) -> Result<(), CommandError> {
+fn check_reply_room(argsz: u32, needed: usize) -> Result<(), CommandError> {
     if (argsz as usize) < needed {
         return Err(CommandError::invalid(format!(
             "argsz is {argsz}, the reply needs {needed}"
@@ -28,7 +28,8 @@ fn check_room(argsz: u32, needed: usize) -> Result<(), CommandError> {
 }
 
 impl Session {
-    pub(crate) fn execute(
+    /// Executes a command. Its reply is written, or the outcome says what it waits for.
+    pub(crate) fn execute_command(
         &mut self,
         header: &Header,
         payload: &[u8],
@@ -51,20 +52,20 @@ impl Session {
             ));
         }
         match header.command {
-            command::VERSION => self.version(header, payload),
+            command::VERSION => self.negotiate_version(header, payload),
             command::DMA_MAP => self.dma_map(header, payload, fds, device),
             command::DMA_UNMAP => self.dma_unmap(payload, device),
-            command::DEVICE_GET_INFO => self.device_info(header, payload),
-            command::DEVICE_GET_REGION_INFO => self.region_info(header, payload, device),
-            command::DEVICE_GET_IRQ_INFO => self.irq_info(header, payload),
+            command::DEVICE_GET_INFO => self.reply_device_info(header, payload),
+            command::DEVICE_GET_REGION_INFO => self.reply_region_info(header, payload, device),
+            command::DEVICE_GET_IRQ_INFO => self.reply_irq_info(header, payload),
             command::DEVICE_SET_IRQS => {
                 self.set_irqs(payload, fds)?;
-                self.reply(header, 0);
+                self.begin_reply(header, 0);
                 Ok(Outcome::Replied)
             }
             command::REGION_READ => self.region_read(header, payload, device),
             command::REGION_WRITE => self.region_write(header, payload, device),
-            command::REGION_WRITE_MULTI => self.write_multi(header, payload, device),
+            command::REGION_WRITE_MULTI => self.region_write_multi(header, payload, device),
             command::DEVICE_RESET => {
                 device.reset(&mut self.bus);
                 Ok(Outcome::Delayed(DelayedReply::Reset))
@@ -76,17 +77,19 @@ impl Session {
         }
     }
 
-    fn version(&mut self, header: &Header, payload: &[u8]) -> CommandResult {
+    /// VERSION: negotiates limits, once in a connection.
+    fn negotiate_version(&mut self, header: &Header, payload: &[u8]) -> CommandResult {
         if self.negotiated.is_some() {
             return Err(CommandError::invalid("a version was negotiated already"));
         }
         let (limits, reply) = version::negotiate(payload)?;
         self.negotiated = Some(limits);
-        self.reply(header, reply.len());
+        self.begin_reply(header, reply.len());
         self.outgoing.bytes.extend_from_slice(&reply);
         Ok(Outcome::Replied)
     }
 
+    /// DMA_MAP: adds memory that the device may use.
     fn dma_map(
         &mut self,
         header: &Header,
@@ -94,7 +97,7 @@ impl Session {
         mut fds: Vec<OwnedFd>,
         device: &mut dyn PciDevice,
     ) -> CommandResult {
-        let request = payload!(DmaMap, exactly payload);
+        let request = decode_payload!(DmaMap, exactly payload);
         if fds.len() > 1 {
             return Err(CommandError::invalid(format!(
                 "DMA_MAP with {} descriptors, one is expected at most",
@@ -107,12 +110,13 @@ impl Session {
             self.bus.update_memory();
             device.memory_changed(&mut self.bus);
         }
-        self.reply(header, 0);
+        self.begin_reply(header, 0);
         Ok(Outcome::Replied)
     }
 
+    /// DMA_UNMAP: removes memory. The reply waits for the requests that use it.
     fn dma_unmap(&mut self, payload: &[u8], device: &mut dyn PciDevice) -> CommandResult {
-        let request = payload!(DmaUnmap, exactly payload);
+        let request = decode_payload!(DmaUnmap, exactly payload);
         let DmaUnmap {
             flags,
             address,
@@ -140,10 +144,11 @@ impl Session {
         }))
     }
 
-    fn device_info(&mut self, header: &Header, payload: &[u8]) -> CommandResult {
-        let request = payload!(DeviceInfo, exactly payload);
-        check_room(request.argsz, DeviceInfo::BYTES)?;
-        self.reply(header, DeviceInfo::BYTES);
+    /// DEVICE_GET_INFO: replies the kind of the device and the numbers of its regions and interrupts.
+    fn reply_device_info(&mut self, header: &Header, payload: &[u8]) -> CommandResult {
+        let request = decode_payload!(DeviceInfo, exactly payload);
+        check_reply_room(request.argsz, DeviceInfo::BYTES)?;
+        self.begin_reply(header, DeviceInfo::BYTES);
         DeviceInfo {
             argsz: DeviceInfo::SIZE,
             flags: wire::DEVICE_RESET | wire::DEVICE_PCI,
@@ -154,21 +159,22 @@ impl Session {
         Ok(Outcome::Replied)
     }
 
-    fn region_info(
+    /// DEVICE_GET_REGION_INFO: replies the size of a region.
+    fn reply_region_info(
         &mut self,
         header: &Header,
         payload: &[u8],
         device: &mut dyn PciDevice,
     ) -> CommandResult {
-        let RegionInfo { argsz, index, .. } = payload!(RegionInfo, exactly payload);
-        check_room(argsz, RegionInfo::BYTES)?;
+        let RegionInfo { argsz, index, .. } = decode_payload!(RegionInfo, exactly payload);
+        check_reply_room(argsz, RegionInfo::BYTES)?;
         if index >= NUM_REGIONS {
             return Err(CommandError::invalid(format!(
                 "region {index}, there are {NUM_REGIONS}"
             )));
         }
         let size = device.region_bytes(index);
-        self.reply(header, RegionInfo::BYTES);
+        self.begin_reply(header, RegionInfo::BYTES);
         RegionInfo {
             argsz: RegionInfo::SIZE,
             flags: match size {
@@ -184,9 +190,10 @@ impl Session {
         Ok(Outcome::Replied)
     }
 
-    fn irq_info(&mut self, header: &Header, payload: &[u8]) -> CommandResult {
-        let IrqInfo { argsz, index, .. } = payload!(IrqInfo, exactly payload);
-        check_room(argsz, IrqInfo::BYTES)?;
+    /// DEVICE_GET_IRQ_INFO: replies the number of interrupts of a kind.
+    fn reply_irq_info(&mut self, header: &Header, payload: &[u8]) -> CommandResult {
+        let IrqInfo { argsz, index, .. } = decode_payload!(IrqInfo, exactly payload);
+        check_reply_room(argsz, IrqInfo::BYTES)?;
         if index >= NUM_IRQS {
             return Err(CommandError::invalid(format!(
                 "interrupts of kind {index}, there are {NUM_IRQS} kinds"
@@ -200,7 +207,7 @@ impl Session {
                 ..refused
             });
         }
-        self.reply(header, IrqInfo::BYTES);
+        self.begin_reply(header, IrqInfo::BYTES);
         IrqInfo {
             argsz: IrqInfo::SIZE,
             flags: match index {
@@ -208,7 +215,7 @@ impl Session {
                 _ => 0,
             },
             index,
-            count: irqs_of_kind(index),
+            count: irq_count_of_kind(index),
         }
         .encode(&mut self.outgoing.bytes);
         Ok(Outcome::Replied)

@@ -84,7 +84,7 @@ impl Bar {
 
 /// The contents of a configuration space.
 pub struct ConfigSpace {
-    now: [u8; BYTES],
+    bytes: [u8; BYTES],
     at_reset: [u8; BYTES],
     writable: [u8; BYTES],
     bars: [Bar; 6],
@@ -101,22 +101,22 @@ impl ConfigSpace {
     #[must_use]
     pub fn new(identity: &Identity, bars: [Bar; 6]) -> Self {
         let mut at_reset = [0; BYTES];
-        let mut put = |offset: usize, bytes: &[u8]| {
+        let mut put_bytes = |offset: usize, bytes: &[u8]| {
             at_reset[offset..offset + bytes.len()].copy_from_slice(bytes);
         };
-        put(0x00, &identity.vendor.to_le_bytes());
-        put(0x02, &identity.device.to_le_bytes());
-        put(0x08, &[identity.revision]);
-        put(0x09, &identity.class.to_le_bytes()[..3]);
-        put(LATENCY_TIMER, &[identity.latency_timer]);
-        put(0x2c, &identity.subsystem_vendor.to_le_bytes());
-        put(0x2e, &identity.subsystem.to_le_bytes());
+        put_bytes(0x00, &identity.vendor.to_le_bytes());
+        put_bytes(0x02, &identity.device.to_le_bytes());
+        put_bytes(0x08, &[identity.revision]);
+        put_bytes(0x09, &identity.class.to_le_bytes()[..3]);
+        put_bytes(LATENCY_TIMER, &[identity.latency_timer]);
+        put_bytes(0x2c, &identity.subsystem_vendor.to_le_bytes());
+        put_bytes(0x2e, &identity.subsystem.to_le_bytes());
         let last = [
             identity.interrupt_pin,
             identity.min_grant,
             identity.max_latency,
         ];
-        put(INTERRUPT_LINE + 1, &last);
+        put_bytes(INTERRUPT_LINE + 1, &last);
         let mut writable = [0; BYTES];
         writable[COMMAND..STATUS].copy_from_slice(&COMMAND_WRITABLE.to_le_bytes());
         writable[CACHE_LINE_SIZE] = 0xff;
@@ -138,7 +138,7 @@ impl ConfigSpace {
             writable[at..at + 4].copy_from_slice(&(!(bytes - 1)).to_le_bytes());
         }
         ConfigSpace {
-            now: at_reset,
+            bytes: at_reset,
             at_reset,
             writable,
             bars,
@@ -148,7 +148,7 @@ impl ConfigSpace {
     /// Reads bytes; those behind the end are zero.
     pub fn read(&self, offset: u64, data: &mut [u8]) {
         data.fill(0);
-        let from = &self.now[usize::try_from(offset).map_or(BYTES, |offset| offset.min(BYTES))..];
+        let from = &self.bytes[usize::try_from(offset).map_or(BYTES, |offset| offset.min(BYTES))..];
         let len = data.len().min(from.len());
         data[..len].copy_from_slice(&from[..len]);
     }
@@ -160,17 +160,18 @@ impl ConfigSpace {
         };
         for (at, byte) in (offset..BYTES).zip(data) {
             let writable = self.writable[at];
-            self.now[at] = self.now[at] & !writable | byte & writable;
+            self.bytes[at] = self.bytes[at] & !writable | byte & writable;
         }
     }
 
     /// Restores the state after power-on.
     pub fn reset(&mut self) {
-        self.now = self.at_reset;
+        self.bytes = self.at_reset;
     }
 
-    fn command(&self) -> u16 {
-        u16::from_le_bytes([self.now[COMMAND], self.now[COMMAND + 1]])
+    /// The command register.
+    fn command_register(&self) -> u16 {
+        u16::from_le_bytes([self.bytes[COMMAND], self.bytes[COMMAND + 1]])
     }
 
     /// The address of a BAR; `None` while the guest has disabled it.
@@ -181,11 +182,11 @@ impl ConfigSpace {
             Bar::Io { .. } => COMMAND_IO,
             Bar::Memory { .. } => COMMAND_MEMORY,
         };
-        if self.command() & needed == 0 {
+        if self.command_register() & needed == 0 {
             return None;
         }
         let at = BARS + 4 * index;
-        let address = u32::from_le_bytes(self.now[at..at + 4].try_into().ok()?);
+        let address = u32::from_le_bytes(self.bytes[at..at + 4].try_into().ok()?);
         Some(address & !(self.bars[index].bytes() - 1))
     }
 
@@ -198,14 +199,14 @@ impl ConfigSpace {
     /// Whether the device may access memory.
     #[must_use]
     pub fn bus_master(&self) -> bool {
-        self.command() & COMMAND_BUS_MASTER != 0
+        self.command_register() & COMMAND_BUS_MASTER != 0
     }
 
     /// Sets the interrupt bit of the status register. Returns the level of the line: low while the guest disables INTx.
     pub fn interrupt(&mut self, level: bool) -> bool {
-        self.now[STATUS] &= !STATUS_INTERRUPT;
-        self.now[STATUS] |= u8::from(level) * STATUS_INTERRUPT;
-        level && self.command() & COMMAND_INTX_DISABLE == 0
+        self.bytes[STATUS] &= !STATUS_INTERRUPT;
+        self.bytes[STATUS] |= u8::from(level) * STATUS_INTERRUPT;
+        level && self.command_register() & COMMAND_INTX_DISABLE == 0
     }
 }
 

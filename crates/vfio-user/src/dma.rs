@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use crate::device::DmaId;
 use crate::error::Violation;
 use crate::limits::{DMA_TIMEOUT_NS, MAX_PENDING_MESSAGES, MAX_TRANSFERS};
-use crate::outgoing::Outgoing;
+use crate::outgoing::OutgoingBuffer;
 use crate::wire::{self, DmaAccess, Header, command};
 
 /// The direction of a transfer, seen from the device.
@@ -36,16 +36,17 @@ struct Transfer {
     address: u64,
     data: Vec<u8>,
     /// Bytes for which messages were sent.
-    requested: usize,
+    requested_bytes: usize,
     /// Messages without a reply.
-    unanswered: usize,
+    pending_messages: usize,
     error: Option<Errno>,
     deadline_ns: u64,
 }
 
 impl Transfer {
     fn is_finished(&self) -> bool {
-        self.unanswered == 0 && (self.error.is_some() || self.requested == self.data.len())
+        self.pending_messages == 0
+            && (self.error.is_some() || self.requested_bytes == self.data.len())
     }
 }
 
@@ -60,7 +61,7 @@ struct PendingMessage {
 
 /// All transfers, in the order in which they began.
 #[derive(Default)]
-pub(crate) struct Dma {
+pub(crate) struct DmaTransfers {
     transfers: VecDeque<Transfer>,
     pending: Vec<PendingMessage>,
     finished: VecDeque<(DmaId, Result<Vec<u8>, Errno>)>,
@@ -68,21 +69,21 @@ pub(crate) struct Dma {
     last_message_id: u16,
 }
 
-impl Dma {
+impl DmaTransfers {
     fn new_id(&mut self) -> DmaId {
         self.last_id += 1;
         DmaId(self.last_id)
     }
 
     /// Adds a transfer that fails at once.
-    pub fn refuse(&mut self, error: Errno) -> DmaId {
+    pub fn add_failed_transfer(&mut self, error: Errno) -> DmaId {
         let id = self.new_id();
         self.finished.push_back((id, Err(error)));
         id
     }
 
     /// Begins a transfer of as many bytes as `data` has.
-    pub fn begin(
+    pub fn begin_transfer(
         &mut self,
         direction: Direction,
         address: u64,
@@ -90,7 +91,7 @@ impl Dma {
         now_ns: u64,
     ) -> DmaId {
         if self.transfers.len() >= MAX_TRANSFERS {
-            return self.refuse(Errno::BUSY);
+            return self.add_failed_transfer(Errno::BUSY);
         }
         let id = self.new_id();
         if data.is_empty() {
@@ -101,8 +102,8 @@ impl Dma {
                 direction,
                 address,
                 data,
-                requested: 0,
-                unanswered: 0,
+                requested_bytes: 0,
+                pending_messages: 0,
                 error: None,
                 deadline_ns: now_ns.saturating_add(DMA_TIMEOUT_NS),
             });
@@ -111,13 +112,13 @@ impl Dma {
     }
 
     /// Sends as many messages as may be pending, with at most `max_bytes` of data each.
-    pub fn send_messages(&mut self, out: &mut Outgoing, max_bytes: usize) {
+    pub fn send_messages(&mut self, out: &mut OutgoingBuffer, max_bytes: usize) {
         for transfer in &mut self.transfers {
-            while transfer.error.is_none() && transfer.requested < transfer.data.len() {
+            while transfer.error.is_none() && transfer.requested_bytes < transfer.data.len() {
                 if self.pending.len() >= MAX_PENDING_MESSAGES {
                     return;
                 }
-                let offset = transfer.requested;
+                let offset = transfer.requested_bytes;
                 let len = max_bytes.min(transfer.data.len() - offset);
                 // The next number that no pending message has.
                 while {
@@ -136,7 +137,7 @@ impl Dma {
                     Direction::Read => &[],
                     Direction::Write => &transfer.data[offset..offset + len],
                 };
-                out.begin(header, DmaAccess::BYTES + data.len());
+                out.begin_message(header, DmaAccess::BYTES + data.len());
                 DmaAccess {
                     // The device may access all of it, so none of it is behind the last address.
                     address: transfer.address + offset as u64,
@@ -144,8 +145,8 @@ impl Dma {
                 }
                 .encode(&mut out.bytes);
                 out.bytes.extend_from_slice(data);
-                transfer.requested += len;
-                transfer.unanswered += 1;
+                transfer.requested_bytes += len;
+                transfer.pending_messages += 1;
                 self.pending.push(PendingMessage {
                     message_id: header.id,
                     direction: transfer.direction,
@@ -178,39 +179,40 @@ impl Dma {
         // The transfer may have timed out.
         if let Some(index) = index {
             let transfer = &mut self.transfers[index];
-            transfer.unanswered -= 1;
+            transfer.pending_messages -= 1;
             let to = &mut transfer.data[message.offset..message.offset + message.len];
-            if let Err(error) = take_reply(header, payload, &message, to) {
+            if let Err(error) = store_reply_data(header, payload, &message, to) {
                 transfer.error.get_or_insert(error);
             }
             if transfer.is_finished() {
-                self.finish(index);
+                self.finish_transfer(index);
             }
         }
         Ok(())
     }
 
-    fn finish(&mut self, index: usize) {
+    /// Removes a transfer from the list, and queues its result for the device.
+    fn finish_transfer(&mut self, index: usize) {
         if let Some(transfer) = self.transfers.remove(index) {
             let result = transfer.error.map_or(Ok(transfer.data), Err);
             self.finished.push_back((transfer.id, result));
         }
     }
 
-    /// When the next transfer times out: call [`Dma::expire`] then.
+    /// When the next transfer times out: call [`DmaTransfers::fail_timed_out`] then.
     pub fn deadline_ns(&self) -> Option<u64> {
         // All have the same timeout, so the first one ends first.
         self.transfers.front().map(|transfer| transfer.deadline_ns)
     }
 
     /// Fails transfers that have timed out.
-    pub fn expire(&mut self, now_ns: u64) {
+    pub fn fail_timed_out(&mut self, now_ns: u64) {
         while self
             .deadline_ns()
             .is_some_and(|deadline| deadline <= now_ns)
         {
             self.transfers[0].error = Some(Errno::TIMEDOUT);
-            self.finish(0);
+            self.finish_transfer(0);
         }
     }
 
@@ -219,7 +221,7 @@ impl Dma {
         self.pending.clear();
         while let Some(transfer) = self.transfers.front_mut() {
             transfer.error = Some(Errno::NOTCONN);
-            self.finish(0);
+            self.finish_transfer(0);
         }
     }
 
@@ -234,7 +236,8 @@ impl Dma {
     }
 }
 
-fn take_reply(
+/// Checks a reply, and stores the data that were read in `to`.
+fn store_reply_data(
     header: &Header,
     payload: &[u8],
     message: &PendingMessage,

@@ -7,25 +7,25 @@ use rustix::io::Errno;
 
 /// Error of a command that was refused.
 #[derive(Debug, thiserror::Error)]
-#[error("{why} ({errno})")]
+#[error("{reason} ({errno})")]
 pub(crate) struct CommandError {
     pub errno: Errno,
-    pub why: Cow<'static, str>,
+    pub reason: Cow<'static, str>,
     /// Front-ends send the command though they do not need it: not logged.
     pub is_expected: bool,
 }
 
 impl CommandError {
-    pub fn new(errno: Errno, why: impl Into<Cow<'static, str>>) -> Self {
+    pub fn new(errno: Errno, reason: impl Into<Cow<'static, str>>) -> Self {
         CommandError {
             errno,
-            why: why.into(),
+            reason: reason.into(),
             is_expected: false,
         }
     }
 
-    pub fn invalid(why: impl Into<Cow<'static, str>>) -> Self {
-        CommandError::new(Errno::INVAL, why)
+    pub fn invalid(reason: impl Into<Cow<'static, str>>) -> Self {
+        CommandError::new(Errno::INVAL, reason)
     }
 }
 

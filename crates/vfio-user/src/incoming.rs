@@ -13,7 +13,7 @@ use crate::wire::Header;
 
 /// A buffer of received bytes and descriptors that were not returned as messages yet.
 #[derive(Default)]
-pub(crate) struct Incoming {
+pub(crate) struct IncomingBuffer {
     /// Grows to the longest message so far.
     bytes: Vec<u8>,
     /// The unread part of the bytes.
@@ -23,7 +23,7 @@ pub(crate) struct Incoming {
     fds: Vec<(usize, OwnedFd)>,
 }
 
-/// A message; [`Incoming::reuse`] returns its buffer.
+/// A message; [`IncomingBuffer::reuse_buffer`] returns its buffer.
 pub(crate) struct Message {
     pub header: Header,
     buffer: Vec<u8>,
@@ -32,26 +32,27 @@ pub(crate) struct Message {
 }
 
 impl Message {
+    /// The bytes after the header.
     pub fn payload(&self) -> &[u8] {
         &self.buffer[self.start + Header::BYTES..self.start + self.header.size as usize]
     }
 }
 
-impl Incoming {
+impl IncomingBuffer {
     /// The header of the next message, if all of it was received.
-    fn header(&self) -> Option<Header> {
+    fn next_header(&self) -> Option<Header> {
         Header::decode(&self.bytes[self.start..self.end])
     }
 
     /// The buffer for the next read; never empty. All complete messages must have been taken.
-    pub fn room(&mut self) -> &mut [u8] {
+    pub fn read_buffer(&mut self) -> &mut [u8] {
         self.bytes.copy_within(self.start..self.end, 0);
         for (end, _) in &mut self.fds {
             *end -= self.start;
         }
         self.end -= self.start;
         self.start = 0;
-        let message = self.header().map_or(0, |header| header.size as usize);
+        let message = self.next_header().map_or(0, |header| header.size as usize);
         let len = message.max(READ_AHEAD_BYTES);
         if self.bytes.len() < len {
             self.bytes.resize(len, 0);
@@ -63,7 +64,7 @@ impl Incoming {
     ///
     /// # Errors
     /// [`Violation`].
-    pub fn received(&mut self, count: usize, fds: &mut Vec<OwnedFd>) -> Result<(), Violation> {
+    pub fn add_received(&mut self, count: usize, fds: &mut Vec<OwnedFd>) -> Result<(), Violation> {
         self.end += count;
         self.fds.extend(fds.drain(..).map(|fd| (self.end, fd)));
         if self.fds.len() > MAX_FDS {
@@ -72,10 +73,10 @@ impl Incoming {
         Ok(())
     }
 
-    /// Whether [`Incoming::next`] has a message.
-    pub fn is_ready(&self) -> bool {
+    /// Whether [`IncomingBuffer::next_message`] has a message.
+    pub fn has_message(&self) -> bool {
         let received = self.end - self.start;
-        self.header()
+        self.next_header()
             .is_some_and(|header| header.size as usize <= received)
     }
 
@@ -83,8 +84,8 @@ impl Incoming {
     ///
     /// # Errors
     /// [`Violation`].
-    pub fn next(&mut self) -> Result<Option<Message>, Violation> {
-        let Some(header) = self.header() else {
+    pub fn next_message(&mut self) -> Result<Option<Message>, Violation> {
+        let Some(header) = self.next_header() else {
             return Ok(None);
         };
         if !(Header::SIZE..=MAX_MESSAGE_BYTES).contains(&header.size) {
@@ -111,7 +112,7 @@ impl Incoming {
     }
 
     /// Reuses the buffer of a message that was handled.
-    pub fn reuse(&mut self, message: Message) {
+    pub fn reuse_buffer(&mut self, message: Message) {
         self.bytes = message.buffer;
     }
 }

@@ -55,13 +55,13 @@ impl Intx {
         self.generation += 1;
     }
 
-    /// The eventfd for unmasking. When it is readable, call [`Intx::unmask_signalled`].
+    /// The eventfd for unmasking. When it is readable, call [`Intx::unmask_if_signalled`].
     pub fn unmask_fd(&self) -> Option<BorrowedFd<'_>> {
         self.unmask.as_ref().map(AsFd::as_fd)
     }
 
     /// Unmasks the interrupt if the eventfd for that was signalled.
-    pub fn unmask_signalled(&mut self) {
+    pub fn unmask_if_signalled(&mut self) {
         let mut count = [0; 8];
         if let Some(unmask) = &self.unmask
             && rustix::io::read(unmask, &mut count) == Ok(count.len())
@@ -79,6 +79,7 @@ impl Intx {
         };
     }
 
+    /// Signals the interrupt, and masks it, if the line is high and the interrupt is not masked.
     fn signal_if_pending(&mut self) {
         if self.level && !self.masked && self.trigger.is_some() {
             self.masked = true;
@@ -157,7 +158,7 @@ mod tests {
                     Step::UnmaskBySignal => {
                         masked &= !has_unmask;
                         rustix::io::write(&unmask, &1u64.to_ne_bytes()).unwrap();
-                        line.unmask_signalled();
+                        line.unmask_if_signalled();
                         prop_assert_eq!(take_signals(&unmask), u64::from(!has_unmask), "it is read");
                     }
                     Step::Connect(new) => {
@@ -190,6 +191,6 @@ mod tests {
         line.set_trigger(Some(full));
         line.set_level(true);
         line.set_unmask(Some(new_eventfd()));
-        line.unmask_signalled();
+        line.unmask_if_signalled();
     }
 }

@@ -3,22 +3,23 @@
 use std::os::fd::OwnedFd;
 
 use crate::error::CommandError;
-use crate::payload::payload;
+use crate::payload::decode_payload;
 use crate::session::Session;
 use crate::wire::{self, NUM_IRQS, SetIrqs};
 
 /// The number of interrupts of a kind: there is one INTx line and no other.
-pub(crate) fn irqs_of_kind(index: u32) -> u32 {
+pub(crate) fn irq_count_of_kind(index: u32) -> u32 {
     u32::from(index == wire::IRQ_INTX)
 }
 
 impl Session {
+    /// DEVICE_SET_IRQS: sets eventfds of the interrupt line, masks, unmasks or triggers it, or disconnects it.
     pub(crate) fn set_irqs(
         &mut self,
         payload: &[u8],
         mut fds: Vec<OwnedFd>,
     ) -> Result<(), CommandError> {
-        let request = payload!(SetIrqs, first of payload);
+        let request = decode_payload!(SetIrqs, first of payload);
         let booleans = &payload[SetIrqs::BYTES..];
         let SetIrqs {
             flags,
@@ -49,10 +50,10 @@ impl Session {
             }
             return Ok(());
         }
-        if (start, count) != (0, 1) || irqs_of_kind(index) == 0 {
+        if (start, count) != (0, 1) || irq_count_of_kind(index) == 0 {
             return Err(wrong());
         }
-        let carried_out = match (data, booleans, fds.len()) {
+        let applies = match (data, booleans, fds.len()) {
             (wire::IRQ_DATA_NONE, [], 0) => true,
             (wire::IRQ_DATA_BOOL, [boolean], 0) => *boolean != 0,
             (wire::IRQ_DATA_EVENTFD, [], 0 | 1) => true,
@@ -74,9 +75,9 @@ impl Session {
             return Ok(());
         }
         match action {
-            wire::IRQ_ACTION_MASK if carried_out => intx.mask(),
-            wire::IRQ_ACTION_UNMASK if carried_out => intx.unmask(),
-            wire::IRQ_ACTION_TRIGGER if carried_out => intx.trigger_once(),
+            wire::IRQ_ACTION_MASK if applies => intx.mask(),
+            wire::IRQ_ACTION_UNMASK if applies => intx.unmask(),
+            wire::IRQ_ACTION_TRIGGER if applies => intx.trigger_once(),
             wire::IRQ_ACTION_MASK | wire::IRQ_ACTION_UNMASK | wire::IRQ_ACTION_TRIGGER => {}
             _ => return Err(wrong()),
         }

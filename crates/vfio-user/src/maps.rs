@@ -16,7 +16,7 @@ use crate::error::CommandError;
 use crate::limits::PAGE_BYTES;
 use crate::wire::{DMA_READ_ALLOWED, DMA_WRITE_ALLOWED, DmaMap};
 
-struct Map {
+struct DmaMapping {
     /// At least 1; the last byte has an address.
     size: u64,
     flags: u32,
@@ -26,7 +26,7 @@ struct Map {
 /// All mappings, by address. They do not overlap.
 #[derive(Default)]
 pub(crate) struct DmaMaps {
-    maps: BTreeMap<u64, Map>,
+    maps: BTreeMap<u64, DmaMapping>,
 }
 
 impl DmaMaps {
@@ -43,8 +43,8 @@ impl DmaMaps {
             flags,
             ..
         } = *request;
-        let both = DMA_READ_ALLOWED | DMA_WRITE_ALLOWED;
-        if flags & both == 0 || flags & !both != 0 {
+        let read_and_write = DMA_READ_ALLOWED | DMA_WRITE_ALLOWED;
+        if flags & read_and_write == 0 || flags & !read_and_write != 0 {
             return Err(CommandError::invalid(format!(
                 "DMA_MAP with flags {flags:#x}"
             )));
@@ -77,14 +77,14 @@ impl DmaMaps {
             ));
         }
         let mapping = match fd {
-            Some(fd) if flags == both => {
-                self.check_total(size)?;
-                Some(Arc::new(mapped(fd, request)?))
+            Some(fd) if flags == read_and_write => {
+                self.check_total_bytes(size)?;
+                Some(Arc::new(map_file(fd, request)?))
             }
             _ => None,
         };
         let is_mapped_here = mapping.is_some();
-        let map = Map {
+        let map = DmaMapping {
             size,
             flags,
             mapping,
@@ -118,7 +118,7 @@ impl DmaMaps {
     }
 
     /// Whether the device may read (or write) all of these bytes. They may lie in several mappings.
-    pub fn allows(&self, address: u64, len: u64, flag: u32) -> bool {
+    pub fn is_access_allowed(&self, address: u64, len: u64, flag: u32) -> bool {
         let Some(len) = len.checked_sub(1) else {
             return true;
         };
@@ -143,7 +143,7 @@ impl DmaMaps {
     }
 
     /// The memory that is mapped in this process.
-    pub fn memory(&self) -> Arc<GuestMemory> {
+    pub fn guest_memory(&self) -> Arc<GuestMemory> {
         let regions = self.maps.iter().filter_map(|(address, map)| {
             let mapping = map.mapping.as_ref()?;
             Some(Region {
@@ -161,7 +161,8 @@ impl DmaMaps {
         Arc::new(memory.expect("mappings that neither overlap nor wrap around"))
     }
 
-    fn check_total(&self, size: u64) -> Result<(), CommandError> {
+    /// Checks that with `size` bytes more, the mapped memory is not too large.
+    fn check_total_bytes(&self, size: u64) -> Result<(), CommandError> {
         let mapped = self.maps.values().filter(|map| map.mapping.is_some());
         let total = mapped.map(|map| map.size).fold(size, u64::saturating_add);
         if total > MAX_TOTAL_BYTES {
@@ -176,7 +177,8 @@ impl DmaMaps {
     }
 }
 
-fn mapped(fd: OwnedFd, request: &DmaMap) -> Result<Mapping, CommandError> {
+/// Maps the part of a file that a request names.
+fn map_file(fd: OwnedFd, request: &DmaMap) -> Result<Mapping, CommandError> {
     Mapping::new(File::from(fd), request.offset, request.size).map_err(|error| {
         let errno = match &error {
             MapError::Refused { .. } => Errno::INVAL,
@@ -229,8 +231,8 @@ mod tests {
         }
         maps.map(&request(u64::MAX - 0xfff, 0x1000, BOTH), None, 9)
             .unwrap();
-        assert!(maps.allows(u64::MAX, 1, DMA_READ_ALLOWED));
-        assert!(!maps.allows(u64::MAX, 2, DMA_READ_ALLOWED));
+        assert!(maps.is_access_allowed(u64::MAX, 1, DMA_READ_ALLOWED));
+        assert!(!maps.is_access_allowed(u64::MAX, 2, DMA_READ_ALLOWED));
     }
 
     #[test]
@@ -263,14 +265,17 @@ mod tests {
         maps.map(&request(0x1000, 0x1000, BOTH), file(0x1000), 9)
             .unwrap();
         maps.map(&request(0x2000, 0x1000, BOTH), None, 9).unwrap();
-        let memory = maps.memory();
+        let memory = maps.guest_memory();
         assert!(memory.host_range(0x1000, 0x1000).is_ok());
         assert_eq!(memory.regions().len(), 1);
-        assert!(maps.allows(0, 0x3000, DMA_READ_ALLOWED), "in three pieces");
-        assert!(maps.allows(0x1800, 0x1800, DMA_WRITE_ALLOWED));
-        assert!(!maps.allows(0x800, 0x1000, DMA_WRITE_ALLOWED));
-        assert!(!maps.allows(0x2800, 0x801, DMA_READ_ALLOWED));
-        assert!(maps.allows(1 << 40, 0, DMA_READ_ALLOWED));
+        assert!(
+            maps.is_access_allowed(0, 0x3000, DMA_READ_ALLOWED),
+            "in three pieces"
+        );
+        assert!(maps.is_access_allowed(0x1800, 0x1800, DMA_WRITE_ALLOWED));
+        assert!(!maps.is_access_allowed(0x800, 0x1000, DMA_WRITE_ALLOWED));
+        assert!(!maps.is_access_allowed(0x2800, 0x801, DMA_READ_ALLOWED));
+        assert!(maps.is_access_allowed(1 << 40, 0, DMA_READ_ALLOWED));
     }
 
     #[test]
@@ -278,7 +283,7 @@ mod tests {
         let mut maps = DmaMaps::default();
         maps.map(&request(0x1000, 0x1000, BOTH), file(0x1000), 9)
             .unwrap();
-        let in_use = maps.memory();
+        let in_use = maps.guest_memory();
         for (address, size) in [(0x1000, 0x2000), (0, 0x1000), (0x2000, 0x1000)] {
             assert_eq!(maps.unmap(address, size).unwrap_err().errno, Errno::NOENT);
         }
@@ -295,6 +300,6 @@ mod tests {
         let mut maps = DmaMaps::default();
         let mapped = maps.map(&request(0, 0x2000, BOTH), file(0x1000), 9);
         assert_eq!(errno(mapped), Errno::INVAL);
-        assert!(maps.memory().regions().is_empty());
+        assert!(maps.guest_memory().regions().is_empty());
     }
 }

@@ -4,21 +4,22 @@ use crate::commands::CommandResult;
 use crate::device::PciDevice;
 use crate::error::CommandError;
 use crate::limits::MAX_DATA_BYTES;
-use crate::payload::{payload, wrong_size};
+use crate::payload::{decode_payload, wrong_size_error};
 use crate::session::{Outcome, Session};
 use crate::wire::{Header, NUM_REGIONS, RegionAccess, SmallWrite, WriteMulti};
 
 impl Session {
+    /// REGION_READ: reads registers of the device, and replies their bytes.
     pub(crate) fn region_read(
         &mut self,
         header: &Header,
         payload: &[u8],
         device: &mut dyn PciDevice,
     ) -> CommandResult {
-        let access = payload!(RegionAccess, exactly payload);
+        let access = decode_payload!(RegionAccess, exactly payload);
         check_access(&access, device)?;
         let count = access.count as usize;
-        self.reply(header, RegionAccess::BYTES + count);
+        self.begin_reply(header, RegionAccess::BYTES + count);
         access.encode(&mut self.outgoing.bytes);
         let start = self.outgoing.bytes.len();
         self.outgoing.bytes.resize(start + count, 0);
@@ -27,35 +28,37 @@ impl Session {
         Ok(Outcome::Replied)
     }
 
+    /// REGION_WRITE: writes registers of the device.
     pub(crate) fn region_write(
         &mut self,
         header: &Header,
         payload: &[u8],
         device: &mut dyn PciDevice,
     ) -> CommandResult {
-        let access = payload!(RegionAccess, first of payload);
+        let access = decode_payload!(RegionAccess, first of payload);
         let data = &payload[RegionAccess::BYTES..];
         check_access(&access, device)?;
         if data.len() != access.count as usize {
-            return Err(wrong_size(
+            return Err(wrong_size_error(
                 "data of a write",
                 access.count as usize,
                 data.len(),
             ));
         }
         device.write(&mut self.bus, access.region, access.offset, data);
-        self.reply(header, RegionAccess::BYTES);
+        self.begin_reply(header, RegionAccess::BYTES);
         access.encode(&mut self.outgoing.bytes);
         Ok(Outcome::Replied)
     }
 
-    pub(crate) fn write_multi(
+    /// REGION_WRITE_MULTI: does several small writes. An error ends them; those before it are done.
+    pub(crate) fn region_write_multi(
         &mut self,
         header: &Header,
         payload: &[u8],
         device: &mut dyn PciDevice,
     ) -> CommandResult {
-        let many = payload!(WriteMulti, first of payload);
+        let many = decode_payload!(WriteMulti, first of payload);
         let writes = &payload[WriteMulti::BYTES..];
         if u64::try_from(writes.len() / SmallWrite::BYTES) != Ok(many.count)
             || !writes.len().is_multiple_of(SmallWrite::BYTES)
@@ -73,7 +76,7 @@ impl Session {
                 region,
                 count,
                 data,
-            } = payload!(SmallWrite, exactly write);
+            } = decode_payload!(SmallWrite, exactly write);
             let data = data.to_ne_bytes();
             let data = data.get(..count as usize).ok_or_else(|| {
                 CommandError::invalid(format!(
@@ -88,12 +91,13 @@ impl Session {
             check_access(&access, device)?;
             device.write(&mut self.bus, region, offset, data);
         }
-        self.reply(header, WriteMulti::BYTES);
+        self.begin_reply(header, WriteMulti::BYTES);
         many.encode(&mut self.outgoing.bytes);
         Ok(Outcome::Replied)
     }
 }
 
+/// Checks that an access lies in its region.
 fn check_access(access: &RegionAccess, device: &dyn PciDevice) -> Result<(), CommandError> {
     let RegionAccess {
         offset,

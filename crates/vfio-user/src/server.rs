@@ -115,7 +115,7 @@ impl<D: PciDevice> Server<D> {
             if left == 0 || !self.wants_read() {
                 return;
             }
-            match self.read() {
+            match self.read_socket() {
                 ReadResult::Nothing => return,
                 ReadResult::MayHaveMore => {}
                 // If more bytes come, the socket becomes readable again.
@@ -134,19 +134,19 @@ impl<D: PciDevice> Server<D> {
             return false;
         }
         // Messages that were received already are handled first.
-        self.session.incoming.is_ready()
-            || self.read() != ReadResult::Nothing
+        self.session.incoming.has_message()
+            || self.read_socket() != ReadResult::Nothing
             || self.socket.is_none()
     }
 
     /// Handles up to `left` messages that were received. Returns how many more it could have handled.
     fn handle_messages(&mut self, mut left: usize) -> usize {
         while left > 0 && self.wants_read() {
-            match self.session.handle_next(&mut self.device) {
+            match self.session.handle_next_message(&mut self.device) {
                 Ok(true) => left -= 1,
                 Ok(false) => break,
                 Err(error) => {
-                    self.disconnect_violator(&error);
+                    self.disconnect_for_violation(&error);
                     break;
                 }
             }
@@ -167,7 +167,7 @@ impl<D: PciDevice> Server<D> {
                 outgoing.unsent(),
                 SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
             ) {
-                Ok(count) => outgoing.sent(count),
+                Ok(count) => outgoing.mark_sent(count),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
                 Err(_) => return self.disconnect(),
@@ -177,7 +177,7 @@ impl<D: PciDevice> Server<D> {
 
     /// Unmasks the interrupt if its eventfd was signalled.
     pub fn handle_unmask(&mut self) {
-        self.session.bus.intx.unmask_signalled();
+        self.session.bus.intx.unmask_if_signalled();
     }
 
     /// Runs the device, and sends its messages. Call it after any other method, and after any event
@@ -188,19 +188,19 @@ impl<D: PciDevice> Server<D> {
         self.handle_messages(MESSAGE_BUDGET);
         let more = self.session.run(&mut self.device, now_ns);
         self.writable();
-        more || (self.wants_read() && self.session.incoming.is_ready())
+        more || (self.wants_read() && self.session.incoming.has_message())
     }
 
     /// Reads from the socket once, if there is a connection.
-    fn read(&mut self) -> ReadResult {
+    fn read_socket(&mut self) -> ReadResult {
         let mut fds = Vec::new();
         loop {
             let Some(socket) = &self.socket else {
                 return ReadResult::Nothing;
             };
-            let room = self.session.incoming.room();
+            let room = self.session.incoming.read_buffer();
             let wanted = room.len();
-            let (count, lost) = match receive(socket, room, &mut fds) {
+            let (count, lost) = match receive_bytes_and_fds(socket, room, &mut fds) {
                 Ok((0, _)) => break,
                 Ok(received) => received,
                 Err(Errno::INTR) => continue,
@@ -218,8 +218,8 @@ impl<D: PciDevice> Server<D> {
             }
             // A read that brings descriptors ends before the next message.
             let all = count < wanted && fds.is_empty();
-            if let Err(error) = self.session.incoming.received(count, &mut fds) {
-                self.disconnect_violator(&error);
+            if let Err(error) = self.session.incoming.add_received(count, &mut fds) {
+                self.disconnect_for_violation(&error);
                 return ReadResult::Nothing;
             }
             return if all {
@@ -233,7 +233,7 @@ impl<D: PciDevice> Server<D> {
     }
 
     /// Disconnects a front-end that violates the protocol.
-    fn disconnect_violator(&mut self, error: &Violation) {
+    fn disconnect_for_violation(&mut self, error: &Violation) {
         tracing::warn!(
             export = self.device.name(),
             %error,
@@ -256,7 +256,7 @@ enum ReadResult {
 }
 
 /// Reads bytes and descriptors. Returns the number of bytes, and whether descriptors were lost.
-fn receive(
+fn receive_bytes_and_fds(
     socket: &UnixStream,
     to: &mut [u8],
     fds: &mut Vec<OwnedFd>,

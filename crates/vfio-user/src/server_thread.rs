@@ -37,7 +37,7 @@ impl ServerThread {
             std::thread::Builder::new()
                 .name(format!("vfu {}", device.name()))
                 .spawn(move || {
-                    if let Err(error) = serve(&listener, Server::new(device), &stop) {
+                    if let Err(error) = serve_until_stopped(&listener, Server::new(device), &stop) {
                         tracing::error!(%error, "the thread of a device cannot wait any more");
                     }
                 })?
@@ -60,7 +60,8 @@ impl Drop for ServerThread {
     }
 }
 
-fn serve<D: PciDevice>(
+/// Accepts front-ends and calls the server's methods for descriptors that are ready, until `stop` is readable.
+fn serve_until_stopped<D: PciDevice>(
     listener: &Listener,
     mut server: Server<D>,
     stop: &OwnedFd,
@@ -69,7 +70,7 @@ fn serve<D: PciDevice>(
     let now_ns = || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let mut busy = false;
     loop {
-        let (mut readable, mut writable, mut unmasked) = (false, false, false);
+        let (mut readable, mut writable, mut unmask_signalled) = (false, false, false);
         {
             let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
             match server.socket() {
@@ -111,7 +112,7 @@ fn serve<D: PciDevice>(
             let gone = PollFlags::HUP | PollFlags::ERR;
             readable |= ready(fds.get(1), PollFlags::IN | gone);
             writable |= ready(fds.get(1), PollFlags::OUT);
-            unmasked |= ready(fds.get(2), PollFlags::IN);
+            unmask_signalled |= ready(fds.get(2), PollFlags::IN);
         }
         if server.socket().is_none() && readable {
             match listener.socket().accept() {
@@ -135,7 +136,7 @@ fn serve<D: PciDevice>(
         if writable {
             server.writable();
         }
-        if unmasked {
+        if unmask_signalled {
             server.handle_unmask();
         }
         busy = server.run(now_ns());

@@ -12,9 +12,9 @@ use unix_socket::passed_fds::Mapping;
 use crate::bus::Bus;
 use crate::device::PciDevice;
 use crate::error::{CommandError, Violation};
-use crate::incoming::{Incoming, Message};
+use crate::incoming::{IncomingBuffer, Message};
 use crate::limits::FULL_OUTPUT_BYTES;
-use crate::outgoing::Outgoing;
+use crate::outgoing::OutgoingBuffer;
 use crate::version::NegotiatedLimits;
 use crate::wire::{self, DmaUnmap, Header, command};
 
@@ -38,7 +38,8 @@ pub(crate) enum DelayedReply {
 }
 
 impl DelayedReply {
-    fn waits(&self, settled: bool) -> bool {
+    /// Whether the reply still waits. `settled`: all requests are done that were in flight at a reset.
+    fn is_waiting(&self, settled: bool) -> bool {
         match self {
             DelayedReply::Unmap { in_use, .. } => in_use.iter().any(|map| map.strong_count() > 0),
             DelayedReply::Reset => !settled,
@@ -48,8 +49,8 @@ impl DelayedReply {
 
 /// The state of the protocol, for one connection after the other; the device's line has a level between them, too.
 pub(crate) struct Session {
-    pub incoming: Incoming,
-    pub outgoing: Outgoing,
+    pub incoming: IncomingBuffer,
+    pub outgoing: OutgoingBuffer,
     pub bus: Bus,
     pub negotiated: Option<NegotiatedLimits>,
     pub delayed_replies: Vec<(Header, DelayedReply)>,
@@ -58,8 +59,8 @@ pub(crate) struct Session {
 impl Session {
     pub fn new() -> Self {
         Session {
-            incoming: Incoming::default(),
-            outgoing: Outgoing::default(),
+            incoming: IncomingBuffer::default(),
+            outgoing: OutgoingBuffer::default(),
             bus: Bus::new(),
             negotiated: None,
             delayed_replies: Vec::new(),
@@ -75,17 +76,18 @@ impl Session {
     ///
     /// # Errors
     /// [`Violation`]: the connection has to end.
-    pub fn handle_next(&mut self, device: &mut dyn PciDevice) -> Result<bool, Violation> {
-        let Some(mut message) = self.incoming.next()? else {
+    pub fn handle_next_message(&mut self, device: &mut dyn PciDevice) -> Result<bool, Violation> {
+        let Some(mut message) = self.incoming.next_message()? else {
             return Ok(false);
         };
         let fds = std::mem::take(&mut message.fds);
-        let handled = self.handle(&message, fds, device);
-        self.incoming.reuse(message);
+        let handled = self.handle_message(&message, fds, device);
+        self.incoming.reuse_buffer(message);
         handled.map(|()| true)
     }
 
-    fn handle(
+    /// Handles a message: a reply to one of the device's transfers, or a command, which is executed and answered.
+    fn handle_message(
         &mut self,
         message: &Message,
         fds: Vec<OwnedFd>,
@@ -107,7 +109,7 @@ impl Session {
             });
         }
         let start = self.outgoing.bytes.len();
-        let outcome = self.execute(&header, message.payload(), fds, device);
+        let outcome = self.execute_command(&header, message.payload(), fds, device);
         let no_reply = header.flags & wire::NO_REPLY != 0;
         if let Err(refused) = &outcome
             && !refused.is_expected
@@ -125,36 +127,37 @@ impl Session {
             Ok(Outcome::Delayed(reply)) => self.delayed_replies.push((header, reply)),
             Err(refused) => {
                 self.outgoing.bytes.truncate(start);
-                self.fail(&header, &refused);
+                self.reply_error(&header, &refused);
             }
         }
         Ok(())
     }
 
     /// Begins the reply to a command; as many bytes of payload must follow.
-    pub fn reply(&mut self, to: &Header, payload: usize) {
+    pub fn begin_reply(&mut self, to: &Header, payload: usize) {
         let header = Header {
             flags: wire::TYPE_REPLY,
             errno: 0,
             ..*to
         };
-        self.outgoing.begin(header, payload);
+        self.outgoing.begin_message(header, payload);
     }
 
-    fn fail(&mut self, to: &Header, refused: &CommandError) {
+    /// Adds the reply to a command that was refused.
+    fn reply_error(&mut self, to: &Header, refused: &CommandError) {
         let header = Header {
             flags: wire::TYPE_REPLY | wire::ERROR,
             errno: refused.errno.raw_os_error().unsigned_abs(),
             ..*to
         };
-        self.outgoing.begin(header, 0);
+        self.outgoing.begin_message(header, 0);
     }
 
     /// Runs the device, passes it the transfers that have finished, and sends its new ones to the front-end. True:
     /// there is more to do at once.
     pub fn run(&mut self, device: &mut dyn PciDevice, now_ns: u64) -> bool {
         self.bus.now_ns = now_ns;
-        self.bus.dma.expire(now_ns);
+        self.bus.dma.fail_timed_out(now_ns);
         let mut more = device.run(&mut self.bus);
         // A transfer that was refused has finished at once. It waits for the next turn, since the device may repeat it.
         for _ in 0..self.bus.dma.finished_count() {
@@ -180,14 +183,14 @@ impl Session {
         let settled = device.is_reset_done();
         let ready = self
             .delayed_replies
-            .extract_if(.., |(_, reply)| !reply.waits(settled));
+            .extract_if(.., |(_, reply)| !reply.is_waiting(settled));
         for (header, delayed) in ready.collect::<Vec<_>>() {
             match delayed {
                 DelayedReply::Unmap { reply, .. } => {
-                    self.reply(&header, DmaUnmap::BYTES);
+                    self.begin_reply(&header, DmaUnmap::BYTES);
                     reply.encode(&mut self.outgoing.bytes);
                 }
-                DelayedReply::Reset => self.reply(&header, 0),
+                DelayedReply::Reset => self.begin_reply(&header, 0),
             }
         }
     }
@@ -195,8 +198,8 @@ impl Session {
     /// Ends a connection. The device keeps its state, as the protocol requires: the next front-end sets up memory and
     /// interrupts again.
     pub fn disconnect(&mut self, device: &mut dyn PciDevice) {
-        self.incoming = Incoming::default();
-        self.outgoing = Outgoing::default();
+        self.incoming = IncomingBuffer::default();
+        self.outgoing = OutgoingBuffer::default();
         self.negotiated = None;
         self.delayed_replies.clear();
         self.bus.connected = false;

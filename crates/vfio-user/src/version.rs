@@ -39,24 +39,24 @@ pub(crate) fn negotiate(payload: &[u8]) -> Result<(NegotiatedLimits, Vec<u8>), C
             ),
         ));
     }
-    let proposed = capabilities(&payload[Version::BYTES..])?;
-    let max_data_bytes =
-        number(&proposed, "max_data_xfer_size", MAX_DATA_BYTES.into())?.min(MAX_DATA_BYTES.into());
+    let proposed = parse_capabilities(&payload[Version::BYTES..])?;
+    let max_data_bytes = capability_number(&proposed, "max_data_xfer_size", MAX_DATA_BYTES.into())?
+        .min(MAX_DATA_BYTES.into());
     if max_data_bytes < MIN_DATA_BYTES {
         return Err(CommandError::invalid(format!(
             "max_data_xfer_size is {max_data_bytes}, it has to be {MIN_DATA_BYTES} at least"
         )));
     }
-    let pgsizes = number(&proposed, "pgsizes", PAGE_BYTES)?;
+    let pgsizes = capability_number(&proposed, "pgsizes", PAGE_BYTES)?;
     if pgsizes & PAGE_BYTES == 0 {
         return Err(CommandError::invalid(format!(
             "pgsizes is {pgsizes:#x}, it has to have {PAGE_BYTES:#x}"
         )));
     }
     let max_dma_maps =
-        number(&proposed, "max_dma_maps", MAX_DMA_MAPS.into())?.min(MAX_DMA_MAPS.into());
+        capability_number(&proposed, "max_dma_maps", MAX_DMA_MAPS.into())?.min(MAX_DMA_MAPS.into());
     // Not needed, since we pass no descriptors, but it should be a number.
-    number(&proposed, "max_msg_fds", 1)?;
+    capability_number(&proposed, "max_msg_fds", 1)?;
     let mut ours = json!({
         "max_msg_fds": MAX_FDS,
         "max_data_xfer_size": MAX_DATA_BYTES,
@@ -75,16 +75,16 @@ pub(crate) fn negotiate(payload: &[u8]) -> Result<(NegotiatedLimits, Vec<u8>), C
     .encode(&mut reply);
     reply.extend_from_slice(json!({ "capabilities": ours }).to_string().as_bytes());
     reply.push(0);
-    let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    let to_u32 = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     let limits = NegotiatedLimits {
-        max_data_bytes: small(max_data_bytes),
-        max_dma_maps: small(max_dma_maps),
+        max_data_bytes: to_u32(max_data_bytes),
+        max_dma_maps: to_u32(max_dma_maps),
     };
     Ok((limits, reply))
 }
 
 /// The object `capabilities` of the JSON text. Both may be missing.
-fn capabilities(text: &[u8]) -> Result<Map<String, Value>, CommandError> {
+fn parse_capabilities(text: &[u8]) -> Result<Map<String, Value>, CommandError> {
     let Some((end, text)) = text.split_last() else {
         return Ok(Map::new());
     };
@@ -110,7 +110,8 @@ fn capabilities(text: &[u8]) -> Result<Map<String, Value>, CommandError> {
         .map_or_else(|| Ok(Map::new()), object)
 }
 
-fn number(
+/// The number with this name in the capabilities, or its default.
+fn capability_number(
     capabilities: &Map<String, Value>,
     name: &str,
     default: u64,

@@ -50,7 +50,7 @@ impl Watches {
             self.generation = server.generation();
         }
         let (socket, unmask) = (server.socket(), server.unmask_fd());
-        let all = [
+        let registrations = [
             (
                 &mut self.read,
                 ServerEvent::Read,
@@ -63,19 +63,19 @@ impl Watches {
             ),
             (&mut self.unmask, ServerEvent::Unmask, unmask),
         ];
-        for (watching, watched, wanted) in all {
-            match (*watching, wanted) {
+        for (handler_id, event, wanted_fd) in registrations {
+            match (*handler_id, wanted_fd) {
                 (None, Some(fd)) => {
-                    let interest = match watched {
+                    let interest = match event {
                         ServerEvent::Read | ServerEvent::Unmask => Interest::Readable,
                         ServerEvent::Write => Interest::Writable,
                     };
                     let fd = fd.try_clone_to_owned()?;
-                    *watching = Some(cx.add(fd, interest, handler(watched))?);
+                    *handler_id = Some(cx.add(fd, interest, handler(event))?);
                 }
                 (Some(id), None) => {
                     cx.delete(id);
-                    *watching = None;
+                    *handler_id = None;
                 }
                 (None, None) | (Some(_), Some(_)) => {}
             }
@@ -85,8 +85,8 @@ impl Watches {
 
     /// Removes all handlers from the loop.
     pub fn remove<H: Copy, T: Copy>(&mut self, cx: &mut Context<H, T>) {
-        for watching in [&mut self.read, &mut self.write, &mut self.unmask] {
-            if let Some(id) = watching.take() {
+        for handler_id in [&mut self.read, &mut self.write, &mut self.unmask] {
+            if let Some(id) = handler_id.take() {
                 cx.delete(id);
             }
         }
