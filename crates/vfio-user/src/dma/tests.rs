@@ -13,7 +13,7 @@ fn messages(out: &mut OutgoingBuffer) -> Vec<(Header, DmaAccess, Vec<u8>)> {
         rest = &rest[header.size as usize..];
     }
     let all = out.unsent().len();
-    out.sent(all);
+    out.mark_sent(all);
     messages
 }
 
