@@ -56,7 +56,7 @@ pub(crate) struct Connection {
     pub(crate) target: Arc<dyn Target>,
     pub(crate) acked_features: u64,
     pub(crate) acked_protocol_features: u64,
-    pub(crate) table: MemoryTable,
+    pub(crate) memory_table: MemoryTable,
     pub(crate) memory: Option<Arc<GuestMemory>>,
     pub(crate) vrings: Vec<Vring>,
     /// The in-flight regions of the queues, if the front-end keeps them for us.
@@ -65,7 +65,7 @@ pub(crate) struct Connection {
     /// The dirty log, used while `LOG_ALL` is acknowledged.
     log: Option<Arc<DirtyLog>>,
     /// The log was passed before logging was turned off, and the next migration may bring another.
-    log_is_old: bool,
+    log_is_of_last_migration: bool,
     /// A queue did not stop in time: the connection is to end.
     stop_timed_out: bool,
     /// For messages to the front-end.
@@ -81,19 +81,20 @@ impl Connection {
             target,
             acked_features: 0,
             acked_protocol_features: 0,
-            table: MemoryTable::default(),
+            memory_table: MemoryTable::default(),
             memory: None,
             vrings,
             inflight: None,
             warnings_given: WarningsGiven::default(),
             log: None,
-            log_is_old: false,
+            log_is_of_last_migration: false,
             stop_timed_out: false,
             channel: None,
             peeked_channel: None,
         }
     }
 
+    /// The features of the device, of the ring and of the transport.
     fn offered_features(&self) -> u64 {
         let packed = u64::from(self.target.packed_queues()) << VIRTIO_F_RING_PACKED;
         self.target.features()
@@ -103,6 +104,7 @@ impl Connection {
             | LOG_ALL
     }
 
+    /// Whether writes to the guest's memory are logged, for a migration.
     pub(crate) fn is_logging(&self) -> bool {
         self.acked_features & LOG_ALL != 0
     }
@@ -128,7 +130,8 @@ impl Connection {
         }
     }
 
-    fn bad_log(&self, error: &LogError) -> Error {
+    /// Logs that a dirty log cannot be used, and returns the error of its message.
+    fn warn_of_bad_log(&self, error: &LogError) -> Error {
         tracing::warn!(
             export = self.target.name(), %error,
             advice = "the front-end has to share a log for all memory that it shares, and a larger one before there is more memory",
@@ -137,6 +140,7 @@ impl Connection {
         Error::InvalidParam
     }
 
+    /// The acknowledged features that concern rings.
     pub(crate) fn ring_features(&self) -> RingFeatures {
         RingFeatures {
             event_idx: self.acked_features & 1 << VIRTIO_RING_F_EVENT_IDX != 0,
@@ -145,6 +149,7 @@ impl Connection {
         }
     }
 
+    /// The queue of this number.
     fn vring(&mut self, index: u32) -> Result<&mut Vring> {
         let (name, count) = (self.target.name(), self.vrings.len());
         if index as usize >= count {
@@ -160,7 +165,8 @@ impl Connection {
             .ok_or(Error::InvalidParam)
     }
 
-    fn eventfd(&self, what: &'static str, fd: Option<File>) -> Result<Option<OwnedFd>> {
+    /// Checks that a descriptor is an eventfd.
+    fn check_eventfd(&self, what: &'static str, fd: Option<File>) -> Result<Option<OwnedFd>> {
         unix_socket::passed_fds::check_eventfd(what, fd).map_err(|error| {
             tracing::warn!(export = self.target.name(), %error, "bad descriptor");
             Error::InvalidParam
@@ -187,7 +193,7 @@ impl Connection {
     /// A queue whose set-up may be changed.
     fn stopped_vring(&mut self, index: u32) -> Result<&mut Vring> {
         let vring = self.vring(index)?;
-        if vring.runs() {
+        if vring.is_running() {
             return Err(Error::InvalidOperation(
                 "the queue is running: GET_VRING_BASE stops it",
             ));
@@ -195,7 +201,8 @@ impl Connection {
         Ok(vring)
     }
 
-    fn use_memory(
+    /// Passes changed guest memory to all queues that run.
+    fn set_guest_memory(
         &mut self,
         changed: std::result::Result<Arc<GuestMemory>, TableError>,
     ) -> Result<()> {
@@ -208,11 +215,11 @@ impl Connection {
             );
             Error::InvalidParam
         })?;
-        if self.log_is_old {
+        if self.log_is_of_last_migration {
             self.drop_small_log(&memory);
         } else if let Some(log) = self.active_log() {
             dirty_log::check_size(log.len_bytes(), Some(&memory))
-                .map_err(|error| self.bad_log(&error))?;
+                .map_err(|error| self.warn_of_bad_log(&error))?;
         }
         for running in self.vrings.iter().filter_map(Vring::running) {
             running.request_and_wait(|reply| QueueCommand::SetMemory(memory.clone(), reply));
@@ -300,8 +307,8 @@ impl Connection {
         self.stop_timed_out
     }
 
-    /// Ends the wait of the front-end for a queue that does not stop in time.
-    fn set_stop_timed_out(&mut self, index: u32, waited: Option<Duration>) -> Error {
+    /// Records and logs that a queue does not stop in time, and returns the error that ends the connection.
+    fn record_stop_timeout(&mut self, index: u32, waited: Option<Duration>) -> Error {
         self.stop_timed_out = true;
         tracing::warn!(
             export = self.target.name(), queue = index, waited = ?waited.unwrap_or_default(),
@@ -311,14 +318,16 @@ impl Connection {
         Error::InvalidOperation("the disk does not answer")
     }
 
-    fn stop_all(&mut self) {
+    /// Stops all queues, and clears their in-flight regions.
+    fn stop_all_queues(&mut self) {
         for vring in &mut self.vrings {
             vring.stop();
-            vring.forget_inflight();
+            vring.clear_inflight_region();
         }
     }
 
-    fn reset_all(&mut self) {
+    /// Stops all queues, and clears their set-up.
+    fn reset_all_queues(&mut self) {
         for vring in &mut self.vrings {
             vring.reset();
         }
@@ -327,15 +336,15 @@ impl Connection {
 
 impl Connection {
     /// Stops all queues, since the front-end is gone or is to be disconnected.
-    pub fn end(&mut self) {
-        self.begin_end();
+    pub fn stop_queues(&mut self) {
+        self.begin_stop_queues();
         for vring in &mut self.vrings {
-            vring.wait_suspended(None);
+            vring.wait_until_suspended(None);
         }
     }
 
     /// Lets all queues stop. Recovered requests that they have not resubmitted stay in the in-flight region.
-    pub fn begin_end(&mut self) {
+    pub fn begin_stop_queues(&mut self) {
         // A disabled queue resubmits no recovered requests while it stops.
         for running in self.vrings.iter().filter_map(Vring::running) {
             running.send(QueueCommand::Enable(false));
@@ -346,22 +355,24 @@ impl Connection {
     }
 
     /// Whether all queues have stopped; waits up to `timeout` for the first that has not.
-    pub fn wait_ended(&mut self, timeout: Duration) -> bool {
+    pub fn wait_until_queues_stopped(&mut self, timeout: Duration) -> bool {
         let mut vrings = self.vrings.iter_mut();
-        vrings.all(|vring| vring.wait_suspended(Some(timeout)).is_some())
+        vrings.all(|vring| vring.wait_until_suspended(Some(timeout)).is_some())
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.end();
+        self.stop_queues();
     }
 }
 
-fn refused(reason: impl Into<String>) -> Error {
+/// The error of a message that is refused; the connection goes on.
+fn refusal_error(reason: impl Into<String>) -> Error {
     Error::ReqHandlerError(io::Error::other(reason.into()))
 }
 
+/// The protocol features that this server implements.
 fn offered_protocol_features() -> VhostUserProtocolFeatures {
     VhostUserProtocolFeatures::MQ
         | VhostUserProtocolFeatures::LOG_SHMFD

@@ -30,7 +30,7 @@ pub(crate) enum LogError {
 }
 
 /// Maps the log that a front-end passes, for a guest with this memory.
-pub(crate) fn map(
+pub(crate) fn map_log(
     description: &VhostUserLog,
     file: File,
     memory: Option<&GuestMemory>,

@@ -44,7 +44,7 @@ pub(crate) enum InflightBufferError {
 ///
 /// # Errors
 /// Descriptors or memory have run out.
-pub(crate) fn make(queues: u16, packed: bool) -> io::Result<(VhostUserInflight, File)> {
+pub(crate) fn make_file(queues: u16, packed: bool) -> io::Result<(VhostUserInflight, File)> {
     let len_bytes = region_bytes(packed, MAX_QUEUE_SIZE) * u64::from(queues);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = memfd_create("blockplane inflight", flags)?;
@@ -62,12 +62,13 @@ fn region_bytes(packed: bool, entries: u16) -> u64 {
 }
 
 /// Bytes of a file behind `offset`. The length of a device or a pipe is unknown: mapping it fails, or shows that it is long enough.
-fn bytes_behind(file: &File, offset: u64) -> u64 {
+fn file_bytes_behind(file: &File, offset: u64) -> u64 {
     let metadata = file.metadata().ok().filter(Metadata::is_file);
     metadata.map_or(u64::MAX, |file| file.len().saturating_sub(offset))
 }
 
-fn check_room(has: u64, needs: u64, entries: u16) -> Result<(), InflightBufferError> {
+/// Checks that a buffer has as many bytes as its regions need.
+fn check_buffer_bytes(has: u64, needs: u64, entries: u16) -> Result<(), InflightBufferError> {
     match has >= needs {
         true => Ok(()),
         false => Err(InflightBufferError::NoRoom {
@@ -104,13 +105,13 @@ impl InflightBuffer {
         // No more than the file has, and than can be used.
         let most = region_bytes(true, u16::MAX) * u64::from(queues);
         let size = description.mmap_size;
-        let len_bytes = size.min(most).min(bytes_behind(&file, offset));
-        check_room(len_bytes, region_bytes(false, 1), 1)?;
+        let len_bytes = size.min(most).min(file_bytes_behind(&file, offset));
+        check_buffer_bytes(len_bytes, region_bytes(false, 1), 1)?;
         let mapping = Arc::new(Mapping::new(file, offset, len_bytes)?);
-        let recorded = region_at(&mapping, 0, false, 1).desc_num();
+        let entries_in_file = region_at(&mapping, 0, false, 1).desc_num();
         Ok(InflightBuffer {
             queues: description.num_queues,
-            entries: recorded.max(description.queue_size),
+            entries: entries_in_file.max(description.queue_size),
             len_bytes,
             mapping,
         })
@@ -139,7 +140,7 @@ impl InflightBuffer {
         }
         let start = region_bytes(packed, entries) * u64::from(queue);
         let needs = start + region_bytes(packed, entries);
-        check_room(self.len_bytes, needs, entries)?;
+        check_buffer_bytes(self.len_bytes, needs, entries)?;
         // Within the mapping, and so fits.
         let start = usize::try_from(start).unwrap_or(usize::MAX);
         Ok(region_at(&self.mapping, start, packed, entries))

@@ -36,6 +36,7 @@ pub(crate) enum TableError {
     TooManySlots,
 }
 
+/// A region of the guest's memory, mapped in this process.
 struct Slot {
     guest_addr: u64,
     user_addr: u64,
@@ -66,12 +67,12 @@ impl MemoryTable {
         regions: &[VhostUserMemoryRegion],
         files: Vec<File>,
     ) -> Result<Arc<GuestMemory>, TableError> {
-        check_total(regions.iter().map(|region| region.memory_size))?;
+        check_total_bytes(regions.iter().map(|region| region.memory_size))?;
         let slots = regions
             .iter()
             .zip(files)
-            .map(|(region, file)| map(region, file));
-        self.try_change(slots.collect::<Result<_, _>>()?)
+            .map(|(region, file)| map_slot(region, file));
+        self.set_slots(slots.collect::<Result<_, _>>()?)
     }
 
     /// Adds a region. On an error nothing has changed.
@@ -84,8 +85,8 @@ impl MemoryTable {
             return Err(TableError::TooManySlots);
         }
         let sizes = self.slots.iter().map(|slot| slot.len);
-        check_total(sizes.chain([region.memory_size]))?;
-        let added = map(region, file)?;
+        check_total_bytes(sizes.chain([region.memory_size]))?;
+        let added = map_slot(region, file)?;
         let mut slots = std::mem::take(&mut self.slots);
         slots.push(added);
         match guest_memory(&slots) {
@@ -135,14 +136,16 @@ impl MemoryTable {
         regions.collect()
     }
 
-    fn try_change(&mut self, slots: Vec<Slot>) -> Result<Arc<GuestMemory>, TableError> {
+    /// Replaces the slots if they make up valid guest memory.
+    fn set_slots(&mut self, slots: Vec<Slot>) -> Result<Arc<GuestMemory>, TableError> {
         let memory = guest_memory(&slots)?;
         self.slots = slots;
         Ok(memory)
     }
 }
 
-fn check_total(sizes: impl Iterator<Item = u64>) -> Result<(), TableError> {
+/// Checks that regions of these sizes are not too much memory for one front-end.
+fn check_total_bytes(sizes: impl Iterator<Item = u64>) -> Result<(), TableError> {
     let total = sizes.fold(0, u64::saturating_add);
     if total > MAX_TOTAL_BYTES {
         return Err(TableError::TooMuch { total });
@@ -150,6 +153,7 @@ fn check_total(sizes: impl Iterator<Item = u64>) -> Result<(), TableError> {
     Ok(())
 }
 
+/// The guest memory that these slots make up.
 fn guest_memory(slots: &[Slot]) -> Result<Arc<GuestMemory>, TableError> {
     let regions = slots.iter().map(|slot| Region {
         guest_addr: slot.guest_addr,
@@ -162,7 +166,8 @@ fn guest_memory(slots: &[Slot]) -> Result<Arc<GuestMemory>, TableError> {
     Ok(Arc::new(unsafe { GuestMemory::new(regions.collect()) }?))
 }
 
-fn map(region: &VhostUserMemoryRegion, file: File) -> Result<Slot, TableError> {
+/// Maps a region of the file that came with it.
+fn map_slot(region: &VhostUserMemoryRegion, file: File) -> Result<Slot, TableError> {
     let mapping = Mapping::new(file, region.mmap_offset, region.memory_size)?;
     Ok(Slot {
         guest_addr: region.guest_phys_addr,

@@ -60,22 +60,23 @@ impl Message {
     }
 
     /// A message without a payload.
-    pub(crate) fn empty(request: Request) -> io::Result<Self> {
+    pub(crate) fn without_payload(request: Request) -> io::Result<Self> {
         Self::new(request, &[], &[])
     }
 
-    pub(crate) fn number(request: Request, number: u64) -> io::Result<Self> {
+    /// A message with a number.
+    pub(crate) fn with_number(request: Request, number: u64) -> io::Result<Self> {
         Self::new(request, &[&number.to_ne_bytes()], &[])
     }
 
     /// A message with a number for one queue.
-    pub(crate) fn vring(request: Request, index: u16, number: u32) -> io::Result<Self> {
+    pub(crate) fn with_queue_number(request: Request, index: u16, number: u32) -> io::Result<Self> {
         let index = u32::from(index).to_ne_bytes();
         Self::new(request, &[&index, &number.to_ne_bytes()], &[])
     }
 
     /// A message with a descriptor for one queue, or that it has none.
-    pub(crate) fn vring_fd(
+    pub(crate) fn with_queue_fd(
         request: Request,
         index: u16,
         fd: Option<BorrowedFd<'_>>,
@@ -84,7 +85,8 @@ impl Message {
         Self::new(request, &[&index.to_ne_bytes()], fd.as_slice())
     }
 
-    pub(crate) fn vring_addr(index: u16, rings: RingAddresses) -> io::Result<Self> {
+    /// `SET_VRING_ADDR`: the addresses of a queue's rings.
+    pub(crate) fn set_ring_addresses(index: u16, rings: RingAddresses) -> io::Result<Self> {
         let RingAddresses { desc, avail, used } = rings;
         let head = [u32::from(index), 0].map(u32::to_ne_bytes).concat();
         let rings = [desc, used, avail, 0].map(u64::to_ne_bytes).concat();
@@ -92,26 +94,31 @@ impl Message {
     }
 
     /// `ADD_MEM_REG`: one memory region.
-    pub(crate) fn add_memory(
+    pub(crate) fn add_memory_region(
         region: &VhostUserMemoryRegion,
         file: BorrowedFd<'_>,
     ) -> io::Result<Self> {
         let padding = 0u64.to_ne_bytes();
-        Self::new(Request::AddMemReg, &[&padding, &of_region(region)], &[file])
+        Self::new(
+            Request::AddMemReg,
+            &[&padding, &encode_region(region)],
+            &[file],
+        )
     }
 
     /// `SET_MEM_TABLE`: all memory regions.
-    pub(crate) fn memory(
+    pub(crate) fn set_memory_table(
         regions: &[VhostUserMemoryRegion],
         files: &[BorrowedFd<'_>],
     ) -> io::Result<Self> {
         let count = u64::try_from(regions.len()).map_err(io::Error::other)?;
-        let regions: Vec<u8> = regions.iter().flat_map(of_region).collect();
+        let regions: Vec<u8> = regions.iter().flat_map(encode_region).collect();
         let count = count.to_ne_bytes();
         Self::new(Request::SetMemTable, &[&count, &regions], files)
     }
 
-    pub(crate) fn inflight(
+    /// `SET_INFLIGHT_FD`: the file with the in-flight regions.
+    pub(crate) fn set_inflight_file(
         description: &VhostUserInflight,
         file: BorrowedFd<'_>,
     ) -> io::Result<Self> {
@@ -127,7 +134,8 @@ impl Message {
         Self::new(Request::SetInflightFd, &[&payload.concat()], &[file])
     }
 
-    pub(crate) fn backend_channel(socket: BorrowedFd<'_>) -> io::Result<Self> {
+    /// `SET_BACKEND_REQ_FD`: the socket for messages to the front-end.
+    pub(crate) fn set_backend_channel(socket: BorrowedFd<'_>) -> io::Result<Self> {
         Self::new(Request::SetBackendReqFd, &[], &[socket])
     }
 
@@ -150,7 +158,8 @@ impl Message {
     }
 }
 
-fn of_region(region: &VhostUserMemoryRegion) -> Vec<u8> {
+/// A memory region as messages have it.
+fn encode_region(region: &VhostUserMemoryRegion) -> Vec<u8> {
     let VhostUserMemoryRegion {
         guest_phys_addr,
         memory_size,

@@ -42,7 +42,7 @@ impl Server {
     /// # Errors
     /// When threads or descriptors have run out.
     pub fn spawn(listener: Listener, target: Arc<dyn Target>) -> io::Result<Self> {
-        Self::spawn_in(listener, target, false)
+        Self::spawn_with_state(listener, target, false)
     }
 
     /// The same, but serves no front-end before [`Server::resume`].
@@ -50,10 +50,15 @@ impl Server {
     /// # Errors
     /// As of [`Server::spawn`].
     pub fn spawn_parked(listener: Listener, target: Arc<dyn Target>) -> io::Result<Self> {
-        Self::spawn_in(listener, target, true)
+        Self::spawn_with_state(listener, target, true)
     }
 
-    fn spawn_in(listener: Listener, target: Arc<dyn Target>, parked: bool) -> io::Result<Self> {
+    /// Starts the thread of a server, which parks at once if it is to be `parked`.
+    fn spawn_with_state(
+        listener: Listener,
+        target: Arc<dyn Target>,
+        parked: bool,
+    ) -> io::Result<Self> {
         listener.socket().set_nonblocking(true)?;
         let shared = Arc::new(Shared::new(parked)?);
         let thread = ServerThread {

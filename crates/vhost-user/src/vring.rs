@@ -18,12 +18,14 @@ pub(crate) struct RingAddresses {
     pub used: u64,
 }
 
-/// `None` also when descriptors have run out: then only the signal at the queue's start is missed, which is optional.
-fn duplicate(fd: Option<&OwnedFd>) -> Option<OwnedFd> {
+/// Duplicates a descriptor. `None` also when descriptors have run out: then only the signal at the queue's start is
+/// missed, which is optional.
+fn try_duplicate(fd: Option<&OwnedFd>) -> Option<OwnedFd> {
     fd.and_then(|fd| fd.try_clone().ok())
 }
 
-fn signal(fd: Option<&OwnedFd>) {
+/// Signals an eventfd, if there is one.
+fn signal_eventfd(fd: Option<&OwnedFd>) {
     if let Some(fd) = fd {
         // A full counter is a signal already.
         let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
@@ -48,9 +50,9 @@ pub(crate) struct Vring {
     pub base: u32,
     pub enabled: bool,
     /// The guest address by which its used ring is logged, if it is to be.
-    pub logged_used: Option<u64>,
+    pub used_ring_log_address: Option<u64>,
     /// Eventfds for the start of the queue; while the queue runs, it has them.
-    signals: Descriptors,
+    stopped_fds: Descriptors,
     running: Option<Box<dyn StartedQueue>>,
     /// The in-flight region of the running queue.
     inflight: Option<InflightRegion>,
@@ -64,7 +66,7 @@ pub(crate) struct Vring {
 }
 
 impl Vring {
-    pub fn runs(&self) -> bool {
+    pub fn is_running(&self) -> bool {
         self.running.is_some()
     }
 
@@ -72,47 +74,50 @@ impl Vring {
         self.running.as_deref()
     }
 
-    pub fn enable(&mut self, enabled: bool) {
+    /// Sets whether the front-end has enabled the queue.
+    pub fn set_enabled(&mut self, enabled: bool) {
         self.enabled = enabled;
         if let Some(running) = &self.running {
-            running.send(QueueCommand::Enable(self.may_take()));
+            running.send(QueueCommand::Enable(self.may_take_requests()));
         }
     }
 
     /// Whether it takes requests, if it runs.
-    fn may_take(&self) -> bool {
+    fn may_take_requests(&self) -> bool {
         self.enabled && !self.paused && !self.exchanging
     }
 
     /// Sets whether the node behind its device is about to be exchanged: it takes no requests meanwhile.
     pub fn set_exchanging(&mut self, exchanging: bool) {
         self.exchanging = exchanging;
-        self.enable(self.enabled);
+        self.set_enabled(self.enabled);
     }
 
     /// Takes no more requests, also when it is started later.
     pub fn pause(&mut self) {
         self.paused = true;
-        self.enable(self.enabled);
+        self.set_enabled(self.enabled);
     }
 
     /// Takes requests again, if it is enabled.
     pub fn resume(&mut self) {
         self.paused = false;
-        self.enable(self.enabled);
+        self.set_enabled(self.enabled);
     }
 
+    /// Sets the eventfd that notifies the guest of used buffers.
     pub fn set_call(&mut self, call: Option<OwnedFd>) {
         match &self.running {
             Some(running) => running.send(QueueCommand::SetCall(call)),
-            None => self.signals.call = call,
+            None => self.stopped_fds.call = call,
         }
     }
 
+    /// Sets the eventfd that tells the front-end of errors.
     pub fn set_err(&mut self, err: Option<OwnedFd>) {
         match &self.running {
             Some(running) => running.send(QueueCommand::SetErr(err)),
-            None => self.signals.err = err,
+            None => self.stopped_fds.err = err,
         }
     }
 
@@ -134,12 +139,12 @@ impl Vring {
             let watched = running.request_and_wait(|reply| QueueCommand::SetKick(kick, reply));
             return watched.unwrap_or(Err(StartError::Stopped));
         }
-        let layout = self.layout(memory)?;
+        let layout = self.ring_layout(memory)?;
         // Kept in case the queue does not start.
-        let signals = Descriptors {
+        let kept_fds = Descriptors {
             kick: None,
-            call: duplicate(self.signals.call.as_ref()),
-            err: duplicate(self.signals.err.as_ref()),
+            call: try_duplicate(self.stopped_fds.call.as_ref()),
+            err: try_duplicate(self.stopped_fds.err.as_ref()),
         };
         let setup = QueueSetup {
             memory: memory.clone(),
@@ -147,12 +152,12 @@ impl Vring {
             features,
             base: self.base,
             inflight: inflight.clone(),
-            log: self.log(log),
+            log: self.queue_log(log),
             descriptors: Descriptors {
                 kick,
-                ..std::mem::take(&mut self.signals)
+                ..std::mem::take(&mut self.stopped_fds)
             },
-            enabled: self.may_take(),
+            enabled: self.may_take_requests(),
         };
         match target.start_queue(index, setup) {
             Ok(started) => {
@@ -161,11 +166,11 @@ impl Vring {
                 self.start_failed = false;
                 // Front-ends expect a call when a queue starts: one of the previous
                 // connection may never have reached the guest.
-                signal(signals.call.as_ref());
+                signal_eventfd(kept_fds.call.as_ref());
                 Ok(())
             }
             Err(error) => {
-                self.signals = signals;
+                self.stopped_fds = kept_fds;
                 Err(error)
             }
         }
@@ -174,22 +179,27 @@ impl Vring {
     /// Sets the dirty log, or that there is none.
     pub fn set_log(&self, log: Option<&Arc<DirtyLog>>) {
         if let Some(running) = &self.running {
-            let log = self.log(log);
+            let log = self.queue_log(log);
             running.request_and_wait(|reply| QueueCommand::SetLog(log, reply));
         }
     }
 
-    fn log(&self, log: Option<&Arc<DirtyLog>>) -> Option<QueueLog> {
-        let used = self.logged_used;
+    /// A dirty log with this queue's address for the used ring.
+    fn queue_log(&self, log: Option<&Arc<DirtyLog>>) -> Option<QueueLog> {
+        let used = self.used_ring_log_address;
         log.cloned().map(|log| QueueLog { log, used })
     }
 
-    /// The eventfds that it signals, while it does not run.
-    pub fn signals(&self) -> [Option<&OwnedFd>; 2] {
-        [self.signals.call.as_ref(), self.signals.err.as_ref()]
+    /// The eventfds that it would signal, call and err, while it does not run.
+    pub fn call_and_err_fds(&self) -> [Option<&OwnedFd>; 2] {
+        [
+            self.stopped_fds.call.as_ref(),
+            self.stopped_fds.err.as_ref(),
+        ]
     }
 
-    fn layout(&self, memory: &GuestMemory) -> Result<RingLayout, StartError> {
+    /// The ring's addresses in guest memory, which are those of the front-end's process in the messages.
+    fn ring_layout(&self, memory: &GuestMemory) -> Result<RingLayout, StartError> {
         let addresses = self.addresses.ok_or_else(|| {
             StartError::FrontEnd(
                 "kick descriptor before the ring addresses (SET_VRING_ADDR)".into(),
@@ -200,7 +210,7 @@ impl Vring {
                 "kick descriptor before the ring size (SET_VRING_NUM)".into(),
             ));
         }
-        let guest = |what, user_addr| {
+        let guest_address = |what, user_addr| {
             memory.user_to_guest(user_addr).ok_or_else(|| {
                 StartError::FrontEnd(format!(
                     "{what} ring at front-end address {user_addr:#x}, which is in no memory region"
@@ -209,16 +219,16 @@ impl Vring {
         };
         Ok(RingLayout {
             size: self.size,
-            desc: guest("descriptor", addresses.desc)?,
-            avail: guest("available", addresses.avail)?,
-            used: guest("used", addresses.used)?,
+            desc: guest_address("descriptor", addresses.desc)?,
+            avail: guest_address("available", addresses.avail)?,
+            used: guest_address("used", addresses.used)?,
         })
     }
 
     /// Signals to the front-end that the queue is broken and was not started. True for the first time since
     /// it last ran: then it should be logged.
     pub fn signal_start_failure(&mut self) -> bool {
-        signal(self.signals.err.as_ref());
+        signal_eventfd(self.stopped_fds.err.as_ref());
         !std::mem::replace(&mut self.start_failed, true)
     }
 
@@ -229,7 +239,7 @@ impl Vring {
 
     /// Clears the in-flight region of a stopped queue. The front-end gets the queue's base, and passes it when it starts the
     /// queue again.
-    pub fn forget_inflight(&mut self) {
+    pub fn clear_inflight_region(&mut self) {
         if let Some(inflight) = self.inflight.take() {
             inflight.clear_if_idle();
         }
@@ -256,11 +266,11 @@ impl Vring {
     /// The same, and waits for the queue's base.
     pub fn suspend(&mut self) -> u32 {
         self.begin_suspend();
-        self.wait_suspended(None).unwrap_or(self.base)
+        self.wait_until_suspended(None).unwrap_or(self.base)
     }
 
     /// The queue's base after [`Vring::begin_suspend`]; `None` if the queue has not stopped within `timeout`.
-    pub fn wait_suspended(&mut self, timeout: Option<Duration>) -> Option<u32> {
+    pub fn wait_until_suspended(&mut self, timeout: Option<Duration>) -> Option<u32> {
         if let Some(suspending) = &self.suspending {
             let stopped = match timeout {
                 Some(timeout) => suspending.recv_timeout(timeout),
@@ -290,7 +300,7 @@ impl Vring {
     /// Stops the queue and clears its set-up.
     pub fn reset(&mut self) {
         self.stop();
-        self.forget_inflight();
+        self.clear_inflight_region();
         *self = Vring {
             start_failed: self.start_failed,
             paused: self.paused,

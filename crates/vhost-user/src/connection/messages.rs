@@ -16,7 +16,7 @@ use virtqueue::control::StartError;
 
 use super::{
     Connection, GET_VRING_BASE_INFLIGHT, LOG_ALL, MAX_CONFIG_BYTES, offered_protocol_features,
-    refused,
+    refusal_error,
 };
 use crate::inflight::InflightBuffer;
 use crate::memory::MAX_SLOTS;
@@ -30,12 +30,12 @@ impl VhostUserBackendReqHandlerMut for Connection {
 
     fn reset_owner(&mut self) -> Result<()> {
         // Deprecated; QEMU sends it to stop the queues.
-        self.stop_all();
+        self.stop_all_queues();
         Ok(())
     }
 
     fn reset_device(&mut self) -> Result<()> {
-        self.reset_all();
+        self.reset_all_queues();
         self.target.reset();
         Ok(())
     }
@@ -56,7 +56,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         let changed = features ^ self.acked_features;
         self.acked_features = features;
         if changed & LOG_ALL != 0 {
-            self.log_is_old |= !self.is_logging();
+            self.log_is_of_last_migration |= !self.is_logging();
             self.update_queue_logs();
         }
         // If only this bit has changed, a migration begins or ends, which does not concern the device.
@@ -67,7 +67,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         if features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
             // Without it there is no message to enable a queue: queues start enabled.
             for vring in &mut self.vrings {
-                vring.enable(true);
+                vring.set_enabled(true);
             }
         }
         Ok(())
@@ -79,8 +79,8 @@ impl VhostUserBackendReqHandlerMut for Connection {
         files: Vec<File>,
         _postcopy_listening: Option<bool>,
     ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
-        let changed = self.table.replace(regions, files);
-        self.use_memory(changed)?;
+        let changed = self.memory_table.replace(regions, files);
+        self.set_guest_memory(changed)?;
         Ok(None)
     }
 
@@ -123,14 +123,14 @@ impl VhostUserBackendReqHandlerMut for Connection {
         let vring = self.vring(index)?;
         let addresses = Some(RingAddresses { desc, avail, used });
         // Front-ends repeat the addresses while the queue runs, to set a flag.
-        if vring.runs() && vring.addresses != addresses {
+        if vring.is_running() && vring.addresses != addresses {
             return Err(Error::InvalidOperation(
                 "the queue is running: its rings cannot move",
             ));
         }
         vring.addresses = addresses;
         let logged = flags.contains(VhostUserVringAddrFlags::VHOST_VRING_F_LOG);
-        vring.logged_used = logged.then_some(log);
+        vring.used_ring_log_address = logged.then_some(log);
         // The queue may run already when logging begins.
         self.vrings[index as usize].set_log(self.active_log());
         Ok(())
@@ -153,14 +153,14 @@ impl VhostUserBackendReqHandlerMut for Connection {
             // Requests that are not done stay in the in-flight region.
             vring.begin_suspend();
             let timeout = timeout.filter(|_| vring.has_inflight_region());
-            let Some(base) = vring.wait_suspended(timeout) else {
-                return Err(self.set_stop_timed_out(index, timeout));
+            let Some(base) = vring.wait_until_suspended(timeout) else {
+                return Err(self.record_stop_timeout(index, timeout));
             };
             base
         } else {
             vring.stop()
         };
-        vring.forget_inflight();
+        vring.clear_inflight_region();
         Ok(VhostUserVringState::new(index, base))
     }
 
@@ -175,7 +175,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
             );
             Error::InvalidParam
         })?;
-        let kick = self.eventfd("kick", fd)?;
+        let kick = self.check_eventfd("kick", fd)?;
         let log = self.active_log().cloned();
         let vring = self.vring(u32::from(index))?;
         let context = StartContext {
@@ -204,13 +204,13 @@ impl VhostUserBackendReqHandlerMut for Connection {
     }
 
     fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        let call = self.eventfd("call", fd)?;
+        let call = self.check_eventfd("call", fd)?;
         self.vring(u32::from(index))?.set_call(call);
         Ok(())
     }
 
     fn set_vring_err(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        let err = self.eventfd("err", fd)?;
+        let err = self.check_eventfd("err", fd)?;
         self.vring(u32::from(index))?.set_err(err);
         Ok(())
     }
@@ -237,7 +237,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
     }
 
     fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
-        self.vring(index)?.enable(enable);
+        self.vring(index)?.set_enabled(enable);
         Ok(())
     }
 
@@ -251,7 +251,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
             .checked_add(size)
             .is_none_or(|end| end > MAX_CONFIG_BYTES)
         {
-            return Err(refused("beyond the configuration space"));
+            return Err(refusal_error("beyond the configuration space"));
         }
         let mut config = self.target.config();
         config.resize(MAX_CONFIG_BYTES as usize, 0);
@@ -268,7 +268,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         if self.target.write_config(offset as usize, bytes, &settle) {
             Ok(())
         } else {
-            Err(refused(format!(
+            Err(refusal_error(format!(
                 "the {} bytes at {offset} of the configuration space cannot be written",
                 bytes.len()
             )))
@@ -290,21 +290,21 @@ impl VhostUserBackendReqHandlerMut for Connection {
         fd: File,
         _postcopy_listening: Option<bool>,
     ) -> Result<Option<VhostUserMemoryRegionBase>> {
-        let changed = self.table.add(region, fd);
-        self.use_memory(changed)?;
+        let changed = self.memory_table.add(region, fd);
+        self.set_guest_memory(changed)?;
         Ok(None)
     }
 
     fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
-        let changed = self.table.remove(region);
-        self.use_memory(changed)
+        let changed = self.memory_table.remove(region);
+        self.set_guest_memory(changed)
     }
 
     fn get_inflight_fd(&mut self, wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
         // For packed queues, which take more room, if they are offered: the driver may not have chosen yet.
         let packed = self.target.packed_queues();
         let queues = wanted.num_queues.min(self.target.num_queues());
-        inflight::make(queues, packed).map_err(|error| {
+        inflight::make_file(queues, packed).map_err(|error| {
             tracing::warn!(
                 export = self.target.name(), %error, queues,
                 advice = "see `ulimit -n` and the memory that the daemon may have",
@@ -315,7 +315,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
     }
 
     fn set_inflight_fd(&mut self, buffer: &VhostUserInflight, file: File) -> Result<()> {
-        if self.vrings.iter().any(Vring::runs) {
+        if self.vrings.iter().any(Vring::is_running) {
             return Err(Error::InvalidOperation(
                 "queues are running: GET_VRING_BASE stops them",
             ));
@@ -334,13 +334,13 @@ impl VhostUserBackendReqHandlerMut for Connection {
     }
 
     fn set_log_base(&mut self, description: &VhostUserLog, file: File) -> Result<()> {
-        let log = dirty_log::map(description, file, self.memory.as_deref())
-            .map_err(|error| self.bad_log(&error))?;
-        let first = self.log.replace(Arc::new(log)).is_none();
-        let of_this_migration = !std::mem::take(&mut self.log_is_old) && !first;
+        let log = dirty_log::map_log(description, file, self.memory.as_deref())
+            .map_err(|error| self.warn_of_bad_log(&error))?;
+        let is_first = self.log.replace(Arc::new(log)).is_none();
+        let has_logged_before = !std::mem::take(&mut self.log_is_of_last_migration) && !is_first;
         self.update_queue_logs();
         // Queues that ran since logging was turned on have logged nothing, or to a log that is not read any more.
-        if !of_this_migration && let (Some(log), Some(memory)) = (self.active_log(), &self.memory) {
+        if !has_logged_before && let (Some(log), Some(memory)) = (self.active_log(), &self.memory) {
             log.mark_all(memory);
         }
         Ok(())

@@ -13,7 +13,7 @@ use crate::vring::StartContext;
 
 impl Connection {
     /// The descriptors of the queues that run.
-    pub(crate) fn descriptors(&self) -> io::Result<Vec<(u16, Descriptors)>> {
+    pub(crate) fn running_queue_descriptors(&self) -> io::Result<Vec<(u16, Descriptors)>> {
         let running = (0..).zip(&self.vrings);
         let running = running.filter_map(|(index, vring)| Some((index, vring.running()?)));
         running
@@ -26,70 +26,81 @@ impl Connection {
     }
 
     /// The messages that restore this connection, without those that start its queues.
-    pub(crate) fn replay_messages(
+    pub(crate) fn restoring_messages(
         &self,
         running: &[(u16, Descriptors)],
     ) -> io::Result<Vec<Message>> {
-        let mut messages = vec![Message::empty(Request::GetFeatures)?];
+        let mut messages = vec![Message::without_payload(Request::GetFeatures)?];
         let mut push = |message: io::Result<Message>| message.map(|message| messages.push(message));
         let protocol = self.acked_protocol_features;
         if protocol != 0 {
-            push(Message::empty(Request::GetProtocolFeatures))?;
-            push(Message::number(Request::SetProtocolFeatures, protocol))?;
+            push(Message::without_payload(Request::GetProtocolFeatures))?;
+            push(Message::with_number(Request::SetProtocolFeatures, protocol))?;
         }
         if self.acked_features != 0 {
-            push(Message::number(Request::SetFeatures, self.acked_features))?;
+            push(Message::with_number(
+                Request::SetFeatures,
+                self.acked_features,
+            ))?;
         }
-        let regions = self.table.regions();
+        let regions = self.memory_table.regions();
         if protocol & VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS.bits() != 0 {
             for region in &regions {
-                push(Message::add_memory(&region.description, region.file))?;
+                push(Message::add_memory_region(&region.description, region.file))?;
             }
         } else if !regions.is_empty() {
             let descriptions: Vec<_> = regions.iter().map(|region| region.description).collect();
             let files: Vec<_> = regions.iter().map(|region| region.file).collect();
-            push(Message::memory(&descriptions, &files))?;
+            push(Message::set_memory_table(&descriptions, &files))?;
         }
         let inflight = self.inflight.as_ref().and_then(InflightBuffer::source);
         if let Some((description, file)) = inflight {
-            push(Message::inflight(&description, file))?;
+            push(Message::set_inflight_file(&description, file))?;
         }
         if let Some(channel) = &self.channel {
-            push(Message::backend_channel(channel.socket()))?;
+            push(Message::set_backend_channel(channel.socket()))?;
         }
         let enables = self.acked_features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() != 0;
         for (index, vring) in (0..).zip(&self.vrings) {
             if vring.size != 0 {
-                push(Message::vring(
+                push(Message::with_queue_number(
                     Request::SetVringNum,
                     index,
                     vring.size.into(),
                 ))?;
             }
             if let Some(addresses) = vring.addresses {
-                push(Message::vring_addr(index, addresses))?;
+                push(Message::set_ring_addresses(index, addresses))?;
             }
-            push(Message::vring(Request::SetVringBase, index, vring.base))?;
-            let of_running = running.iter().find(|(found, _)| *found == index);
-            let [call, err] = match of_running {
+            push(Message::with_queue_number(
+                Request::SetVringBase,
+                index,
+                vring.base,
+            ))?;
+            let running_descriptors = running.iter().find(|(found, _)| *found == index);
+            let [call, err] = match running_descriptors {
                 Some((_, found)) => [found.call.as_ref(), found.err.as_ref()],
-                None => vring.signals(),
+                None => vring.call_and_err_fds(),
             };
             for (request, fd) in [(Request::SetVringCall, call), (Request::SetVringErr, err)] {
                 if let Some(fd) = fd {
-                    push(Message::vring_fd(request, index, Some(fd.as_fd())))?;
+                    push(Message::with_queue_fd(request, index, Some(fd.as_fd())))?;
                 }
             }
             if enables {
                 let enabled = u32::from(vring.enabled);
-                push(Message::vring(Request::SetVringEnable, index, enabled))?;
+                push(Message::with_queue_number(
+                    Request::SetVringEnable,
+                    index,
+                    enabled,
+                ))?;
             }
         }
         Ok(messages)
     }
 
     /// Starts a queue again where it was stopped.
-    pub(crate) fn restart(&mut self, index: u16, descriptors: Descriptors) {
+    pub(crate) fn restart_queue(&mut self, index: u16, descriptors: Descriptors) {
         let (target, features) = (self.target.clone(), self.ring_features());
         let inflight = self.inflight_region(index);
         let (Some(memory), Some(vring)) =

@@ -17,9 +17,9 @@ impl FrontEnds {
     /// Waits until all requests are done that the queues of the present front-end have taken so far. They take more
     /// meanwhile.
     pub fn settle(&self) {
-        if let Some(connection) = self.connection() {
+        if let Some(connection) = self.present_connection() {
             let replies = lock(&connection).begin_settle();
-            wait_for(replies);
+            wait_for_replies(replies);
         }
     }
 
@@ -29,9 +29,9 @@ impl FrontEnds {
     pub fn exchange(&self, exchange: impl Fn()) {
         let drain = |connection: &Mutex<Connection>| {
             let replies = lock(connection).begin_exchange();
-            wait_for(replies);
+            wait_for_replies(replies);
         };
-        self.change(exchange, drain, Connection::end_exchange);
+        self.exchange_between(exchange, drain, Connection::end_exchange);
     }
 
     /// Exchanges the node behind the device while its queues run: each uses the new one from its next request on.
@@ -39,19 +39,20 @@ impl FrontEnds {
     pub fn switch(&self, exchange: impl Fn()) {
         let begin_switch =
             |connection: &mut Connection, exchanged| connection.begin_switch(exchanged);
-        let replies = self.change(exchange, |_| {}, begin_switch);
-        wait_for(replies);
+        let replies = self.exchange_between(exchange, |_| {}, begin_switch);
+        wait_for_replies(replies);
     }
 
-    /// Returns the result of `after` for the front-end that was connected during the exchange.
-    fn change<T: Default>(
+    /// Calls `before`, `exchange` and `after` for the front-end that is connected, again if another one has connected
+    /// meanwhile. Returns the result of `after` for the front-end that was connected during the exchange.
+    fn exchange_between<T: Default>(
         &self,
         exchange: impl Fn(),
         before: impl Fn(&Mutex<Connection>),
         after: impl Fn(&mut Connection, bool) -> T,
     ) -> T {
         loop {
-            let connection = self.connection();
+            let connection = self.present_connection();
             if let Some(connection) = &connection {
                 before(connection);
             }
@@ -59,16 +60,16 @@ impl FrontEnds {
             // A front-end that connects now starts its queues after the exchange; one that has connected
             // meanwhile needs another turn.
             let state = self.0.state();
-            let same = match (&connection, &state.connection) {
+            let still_connected = match (&connection, &state.connection) {
                 (Some(before), Some(now)) => Arc::ptr_eq(before, now),
                 (before, now) => before.is_none() && now.is_none(),
             };
-            if same {
+            if still_connected {
                 exchange();
             }
             drop(state);
-            let after = locked.map(|mut connection| after(&mut connection, same));
-            if same {
+            let after = locked.map(|mut connection| after(&mut connection, still_connected));
+            if still_connected {
                 return after.unwrap_or_default();
             }
         }
@@ -77,20 +78,20 @@ impl FrontEnds {
     /// Notifies the present front-end, if it wants that, that the device's configuration space has changed. Does not
     /// wait for it to read the message.
     pub fn notify_config_changed(&self) {
-        if let Some(connection) = self.connection() {
+        if let Some(connection) = self.present_connection() {
             lock(&connection).notify_config_changed();
         }
     }
 
-    /// A slow front-end delays nothing here: the connection's lock is held while a message is handled, and not while
-    /// one is read or answered.
-    fn connection(&self) -> Option<Arc<Mutex<Connection>>> {
+    /// The connection of the present front-end. A slow front-end delays nothing here: the connection's lock is held
+    /// while a message is handled, and not while one is read or answered.
+    fn present_connection(&self) -> Option<Arc<Mutex<Connection>>> {
         self.0.state().connection.clone()
     }
 }
 
 /// Waits for queues without the lock, so that a queue whose requests a filter delays can be stopped meanwhile, which ends the wait.
-fn wait_for(replies: Vec<Receiver<()>>) {
+fn wait_for_replies(replies: Vec<Receiver<()>>) {
     for reply in replies {
         // An error: the queue is gone, and its requests are done.
         let _ = reply.recv();

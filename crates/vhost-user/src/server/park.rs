@@ -88,14 +88,14 @@ impl ParkedServer {
                 "its guest is being migrated; try again when that is over",
             ));
         }
-        self.descriptors = connection.descriptors()?;
+        self.descriptors = connection.running_queue_descriptors()?;
         let kicks = self.descriptors.iter().map(|(index, descriptors)| {
             let kick = descriptors.kick.as_ref().map(OwnedFd::try_clone);
             Ok((*index, kick.transpose()?))
         });
         Ok(Some(ConnectionHandover {
             queues: kicks.collect::<io::Result<_>>()?,
-            messages: connection.replay_messages(&self.descriptors)?,
+            messages: connection.restoring_messages(&self.descriptors)?,
             stream: socket.as_fd().try_clone_to_owned()?,
         }))
     }
@@ -139,7 +139,7 @@ impl ParkedServer {
         let stop = |index| {
             let vring = connection.vrings.get_mut(usize::from(index))?;
             let base = vring.suspend();
-            vring.forget_inflight();
+            vring.clear_inflight_region();
             Some((index, base))
         };
         indices.filter_map(stop).collect()
@@ -157,7 +157,7 @@ impl Drop for ParkedServer {
             let mut connection = lock(connection);
             if self.stopped {
                 for (index, descriptors) in self.descriptors.drain(..) {
-                    connection.restart(index, descriptors);
+                    connection.restart_queue(index, descriptors);
                 }
             }
             for vring in &mut connection.vrings {

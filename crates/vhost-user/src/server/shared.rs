@@ -19,6 +19,7 @@ pub(super) type MessageReader = BackendReqHandler<Mutex<Connection>>;
 /// front-end that never reads makes a write wait; it loses its connection then.
 const LAST_MESSAGE_TIME: Duration = Duration::from_secs(5);
 
+/// The state, and how to wait for its changes.
 pub(super) struct Shared {
     /// Readable when the thread is to stop or to park.
     wake: OwnedFd,
@@ -151,6 +152,7 @@ impl Shared {
     }
 }
 
+/// Locks a connection, also after a panic.
 pub(super) fn lock(connection: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
     connection.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Taking over a connection that another process began, in a live upgrade.
+//! Restores, in a live upgrade, the connection that another process has handed over, and goes on serving its front-end.
 //!
 //! The wire library's state is private and results from messages, so the messages are replayed: each is sent over a socket
 //! pair of our own. Once the state is restored, the front-end's socket takes the pair's place.
@@ -40,7 +40,7 @@ impl Server {
             vring.pause();
         }
         let (_, unconnected) = UnixStream::pair()?;
-        let mut taken = RestoredConnection {
+        let mut restored = RestoredConnection {
             shared: self.shared.clone(),
             reader: MessageReader::from_stream(unconnected, connection.clone()),
             connection,
@@ -48,9 +48,9 @@ impl Server {
             queues: handover.queues,
         };
         for message in &handover.messages {
-            taken.replay(message)?;
+            restored.replay_message(message)?;
         }
-        Ok(taken)
+        Ok(restored)
     }
 
     /// Lets a parked server go on: it serves the connection that was taken over, and new ones.
@@ -61,7 +61,7 @@ impl Server {
 
 impl RestoredConnection {
     /// Makes the library read from and reply to this socket.
-    fn connect(&self, socket: &UnixStream) -> io::Result<()> {
+    fn connect_reader(&self, socket: &UnixStream) -> io::Result<()> {
         let fd = self.reader.as_raw_fd();
         // SAFETY: the library keeps it open as long as it lives, which is longer than this; it is not closed here.
         let mut library_fd = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) });
@@ -72,13 +72,14 @@ impl RestoredConnection {
         )?)
     }
 
-    fn replay(&mut self, message: &Message) -> io::Result<()> {
+    /// Lets the library handle a message of the handover, as if the front-end had sent it.
+    fn replay_message(&mut self, message: &Message) -> io::Result<()> {
         let (ours, library) = UnixStream::pair()?;
         message.send(&ours)?;
         // If descriptors were lost because too many files are open, the library waits for the rest: the end of the stream ends that.
         ours.shutdown(Shutdown::Write)?;
-        self.connect(&library)?;
-        let channel = BackendChannel::peek(&library);
+        self.connect_reader(&library)?;
+        let channel = BackendChannel::peek_in_message(&library);
         lock(&self.connection).set_peeked_channel(channel);
         // Replies go to our end of the pair, and are dropped with it.
         let handled = self.reader.handle_request();
@@ -97,9 +98,13 @@ impl RestoredConnection {
                     "queue {index}: its ring index is missing in the handover"
                 )));
             };
-            self.replay(&Message::vring(Request::SetVringBase, index, *base)?)?;
+            self.replay_message(&Message::with_queue_number(
+                Request::SetVringBase,
+                index,
+                *base,
+            )?)?;
             let kick = kick.as_ref().map(AsFd::as_fd);
-            self.replay(&Message::vring_fd(Request::SetVringKick, index, kick)?)?;
+            self.replay_message(&Message::with_queue_fd(Request::SetVringKick, index, kick)?)?;
         }
         Ok(())
     }
@@ -109,7 +114,7 @@ impl RestoredConnection {
     /// # Errors
     /// Too many files are open.
     pub fn resume(self) -> io::Result<()> {
-        self.connect(&self.front_end)?;
+        self.connect_reader(&self.front_end)?;
         for vring in &mut lock(&self.connection).vrings {
             vring.resume();
         }

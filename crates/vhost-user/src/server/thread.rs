@@ -20,8 +20,9 @@ use crate::target::Target;
 const TURN_AWAY_PERIOD: Duration = Duration::from_millis(100);
 
 /// Most regions of a memory table, each with a descriptor; other messages bring one.
-const DESCRIPTORS_OF_A_MESSAGE: u32 = 8;
+const MAX_FDS_OF_MESSAGE: u32 = 8;
 
+/// What the thread of a server works with.
 pub(super) struct ServerThread {
     pub listener: Listener,
     pub target: Arc<dyn Target>,
@@ -35,11 +36,11 @@ impl ServerThread {
         while shared.wait_readable(self.listener.socket().as_fd()) {
             let taken_over = shared.state().taken_over.take();
             if let Some(reader) = taken_over {
-                self.end_with_connection(|| self.serve_taken_over(reader));
+                self.serve_and_clean_up(|| self.serve_taken_over(reader));
                 continue;
             }
             match self.listener.socket().accept() {
-                Ok((stream, _)) => self.end_with_connection(|| self.serve(stream)),
+                Ok((stream, _)) => self.serve_and_clean_up(|| self.serve_accepted(stream)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => {
                     tracing::warn!(
@@ -55,8 +56,8 @@ impl ServerThread {
         }
     }
 
-    /// Serves a connection, and ends it also after a panic.
-    fn end_with_connection(&self, serve: impl FnOnce()) {
+    /// Serves a connection by calling `serve`, and drops it afterwards, also after a panic.
+    fn serve_and_clean_up(&self, serve: impl FnOnce()) {
         let served = catch_unwind(AssertUnwindSafe(serve));
         let mut state = self.shared.state();
         let (socket, connection) = (state.socket.take(), state.connection.take());
@@ -77,7 +78,8 @@ impl ServerThread {
         }
     }
 
-    fn serve(&self, stream: UnixStream) {
+    /// Serves a front-end that has connected.
+    fn serve_accepted(&self, stream: UnixStream) {
         let export = self.target.name();
         let prepared = stream
             .set_nonblocking(false)
@@ -130,7 +132,7 @@ impl ServerThread {
         loop {
             // A server that stops shuts the socket down, and messages that have come before are still read.
             let _ = shared.wait_readable(socket.as_fd());
-            let channel = BackendChannel::peek(socket);
+            let channel = BackendChannel::peek_in_message(socket);
             lock(connection).set_peeked_channel(channel);
             match reader.handle_request() {
                 Ok(()) => {}
@@ -142,7 +144,7 @@ impl ServerThread {
                     break;
                 }
                 Err(_) if lock(connection).stop_timed_out() => break,
-                Err(error) if !shared.can_open_files(DESCRIPTORS_OF_A_MESSAGE) => {
+                Err(error) if !shared.can_open_files(MAX_FDS_OF_MESSAGE) => {
                     tracing::warn!(
                         export,
                         %error,
@@ -166,19 +168,21 @@ impl ServerThread {
         // The queues drain before the front-end sees the end of the connection: the caller closes the last descriptor.
         drop(reader);
         if lock(connection).stop_timed_out() {
-            self.turn_away(socket, connection);
+            self.turn_away_until_stopped(socket, connection);
         }
-        lock(connection).end();
+        lock(connection).stop_queues();
         tracing::info!(export, "front-end disconnected");
     }
 
     /// Disconnects a front-end before its queues have drained, since that takes too long, and turns away others meanwhile: they
     /// would wait for replies. The in-flight region, which the front-end keeps, has the requests that are not done.
-    fn turn_away(&self, socket: &UnixStream, connection: &Mutex<Connection>) {
+    fn turn_away_until_stopped(&self, socket: &UnixStream, connection: &Mutex<Connection>) {
         // An error means that it has disconnected by itself.
         let _ = socket.shutdown(Shutdown::Both);
-        lock(connection).begin_end();
-        while !self.shared.state().stopping && !lock(connection).wait_ended(TURN_AWAY_PERIOD) {
+        lock(connection).begin_stop_queues();
+        while !self.shared.state().stopping
+            && !lock(connection).wait_until_queues_stopped(TURN_AWAY_PERIOD)
+        {
             // The accepted connection is closed at once; the front-end tries again later.
             let _ = self.listener.socket().accept();
         }
