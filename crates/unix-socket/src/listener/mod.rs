@@ -34,7 +34,7 @@ pub enum BindError {
     #[error("{}: exists and is no socket; remove it or choose another path", .0.display())]
     NotASocket(PathBuf),
     /// The kernel refused.
-    #[error("cannot listen on {}: {error}{}", path.display(), hint(error))]
+    #[error("cannot listen on {}: {error}{}", path.display(), advice_for(error))]
     Bind {
         /// The socket.
         path: PathBuf,
@@ -52,7 +52,7 @@ pub enum BindError {
 }
 
 /// Advice about an error of the kernel's.
-fn hint(error: &io::Error) -> &'static str {
+fn advice_for(error: &io::Error) -> &'static str {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE) => "; raise `ulimit -n` (`LimitNOFILE=`)",
         Some(Errno::NFILE) => "; raise the host's limit, sysctl fs.file-max",
@@ -75,7 +75,7 @@ pub enum Peers {
 
 impl Peers {
     /// The mode of a new socket, if it is not the umask's.
-    fn mode(&self) -> Option<Mode> {
+    fn socket_mode(&self) -> Option<Mode> {
         match self {
             Peers::AsUmask | Peers::Users(_) => None,
             Peers::User => Some(Mode::RUSR | Mode::WUSR),
@@ -83,7 +83,7 @@ impl Peers {
     }
 
     /// Whether a client that has connected is to be served.
-    fn admit(&self, stream: &UnixStream) -> bool {
+    fn is_admitted(&self, stream: &UnixStream) -> bool {
         let Peers::Users(users) = self else {
             return true;
         };
@@ -109,6 +109,7 @@ pub struct Listener {
     peers: Peers,
 }
 
+/// The socket of a [`Listener`].
 #[derive(Debug)]
 struct Socket {
     listener: UnixListener,
@@ -151,7 +152,7 @@ impl WeakListener {
 struct BoundPath {
     path: PathBuf,
     /// Device and inode of our socket: another process may replace it later.
-    identity: (u64, u64),
+    device_and_inode: (u64, u64),
 }
 
 impl Listener {
@@ -169,7 +170,7 @@ impl Listener {
     /// # Errors
     /// [`BindError`].
     pub fn bind_for(path: &Path, peers: Peers) -> Result<Self, BindError> {
-        let failed = |error| BindError::Bind {
+        let bind_error = |error| BindError::Bind {
             path: path.to_owned(),
             error,
         };
@@ -177,24 +178,24 @@ impl Listener {
             Ok(metadata) if !metadata.file_type().is_socket() => {
                 return Err(BindError::NotASocket(path.to_owned()));
             }
-            Ok(_) => match probe(path) {
+            Ok(_) => match find_listening_process(path) {
                 Ok(ListeningProcess::This) => return Err(BindError::Own(path.to_owned())),
                 // EAGAIN: the backlog of a listening process is full.
                 Ok(ListeningProcess::Other) | Err(Errno::AGAIN) => {
                     return Err(BindError::Live(path.to_owned()));
                 }
-                Err(Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(failed)?,
-                Err(error) => return Err(failed(error.into())),
+                Err(Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(bind_error)?,
+                Err(error) => return Err(bind_error(error.into())),
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(bind_error(error)),
         }
-        let listener = match peers.mode() {
+        let listener = match peers.socket_mode() {
             None => UnixListener::bind(path),
             Some(mode) => bind_with_mode(path, mode),
         };
-        let listener = listener.map_err(failed)?;
-        let bound = BoundPath::of_socket(path).map_err(failed)?;
+        let listener = listener.map_err(bind_error)?;
+        let bound = BoundPath::of_existing_socket(path).map_err(bind_error)?;
         Ok(Self::new(listener, peers, Some(bound), false))
     }
 
@@ -218,7 +219,7 @@ impl Listener {
     /// this is dropped, unless [`WeakListener::set_keep_path`] changes that.
     #[must_use]
     pub fn take_over(fd: OwnedFd, path: Option<&Path>, peers: Peers) -> Self {
-        let bound = path.and_then(|path| BoundPath::of_socket(path).ok());
+        let bound = path.and_then(|path| BoundPath::of_existing_socket(path).ok());
         Self::new(UnixListener::from(fd), peers, bound, true)
     }
 
@@ -236,23 +237,25 @@ impl Listener {
     /// # Safety
     /// No other code in this process uses the descriptor.
     pub unsafe fn inherit(fd: RawFd) -> Result<Self, BindError> {
-        let wrong = |found: String| BindError::NotListening { fd, found };
+        let not_listening = |found: String| BindError::NotListening { fd, found };
         if (0..=2).contains(&fd) {
-            return Err(wrong("it is standard input, output or error".into()));
+            return Err(not_listening(
+                "it is standard input, output or error".into(),
+            ));
         }
-        if fd < 0 || rustix::io::fcntl_getfd(unsafe_borrow(&fd)).is_err() {
-            return Err(wrong("it is not open".into()));
+        if fd < 0 || rustix::io::fcntl_getfd(borrow_raw_fd(&fd)).is_err() {
+            return Err(not_listening("it is not open".into()));
         }
         // SAFETY: it is open, and the caller gives up its ownership.
         let owned = unsafe { OwnedFd::from_raw_fd(fd) };
         let socket = owned.as_fd();
         match sockopt::socket_domain(socket) {
             Ok(AddressFamily::UNIX) => {}
-            Ok(_) => return Err(wrong("it is a socket of another family".into())),
-            Err(_) => return Err(wrong("it is no socket".into())),
+            Ok(_) => return Err(not_listening("it is a socket of another family".into())),
+            Err(_) => return Err(not_listening("it is no socket".into())),
         }
         if sockopt::socket_acceptconn(socket) != Ok(true) {
-            return Err(wrong("it does not listen".into()));
+            return Err(not_listening("it does not listen".into()));
         }
         // Child processes must not inherit it.
         let _ = rustix::io::fcntl_setfd(socket, rustix::io::FdFlags::CLOEXEC);
@@ -273,7 +276,7 @@ impl Listener {
     /// Those of accept(2).
     pub fn accept(&self) -> io::Result<Option<UnixStream>> {
         let (stream, _) = self.socket.listener.accept()?;
-        Ok(self.peers.admit(&stream).then_some(stream))
+        Ok(self.peers.is_admitted(&stream).then_some(stream))
     }
 
     /// The socket itself.
@@ -285,12 +288,15 @@ impl Listener {
 
 impl BoundPath {
     /// The path of the socket that exists there now.
-    fn of_socket(path: &Path) -> io::Result<Self> {
+    fn of_existing_socket(path: &Path) -> io::Result<Self> {
         let metadata = std::fs::symlink_metadata(path)?;
-        let identity = (metadata.dev(), metadata.ino());
+        let device_and_inode = (metadata.dev(), metadata.ino());
         // A daemon changes its working directory, and still has to find the socket to remove it.
         let path = std::path::absolute(path)?;
-        Ok(BoundPath { path, identity })
+        Ok(BoundPath {
+            path,
+            device_and_inode,
+        })
     }
 }
 
@@ -318,8 +324,9 @@ enum ListeningProcess {
     Other,
 }
 
-/// Connects to a socket without waiting, to find out which process listens on it. An error: none does.
-fn probe(path: &Path) -> rustix::io::Result<ListeningProcess> {
+/// Connects to a socket without waiting, to find out whether this process or another listens on it. An error: none
+/// does.
+fn find_listening_process(path: &Path) -> rustix::io::Result<ListeningProcess> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -332,7 +339,8 @@ fn probe(path: &Path) -> rustix::io::Result<ListeningProcess> {
     })
 }
 
-fn unsafe_borrow(fd: &RawFd) -> std::os::fd::BorrowedFd<'_> {
+/// Borrows a descriptor to check whether it is open.
+fn borrow_raw_fd(fd: &RawFd) -> std::os::fd::BorrowedFd<'_> {
     // SAFETY: it is used only to check whether it is open; it is not -1, which the type forbids.
     unsafe { std::os::fd::BorrowedFd::borrow_raw(*fd) }
 }
@@ -340,9 +348,12 @@ fn unsafe_borrow(fd: &RawFd) -> std::os::fd::BorrowedFd<'_> {
 impl Drop for Socket {
     fn drop(&mut self) {
         if !self.keep_path.load(Ordering::Relaxed)
-            && let Some(BoundPath { path, identity }) = &self.bound
+            && let Some(BoundPath {
+                path,
+                device_and_inode,
+            }) = &self.bound
             && let Ok(metadata) = std::fs::symlink_metadata(path)
-            && (metadata.dev(), metadata.ino()) == *identity
+            && (metadata.dev(), metadata.ino()) == *device_and_inode
         {
             // An error: it was removed already.
             let _ = std::fs::remove_file(path);

@@ -58,52 +58,53 @@ impl Mapping {
     /// # Errors
     /// [`MapError`].
     pub fn new(file: File, offset: u64, size: u64) -> Result<Self, MapError> {
-        let error = |reason: String| MapError::Refused {
+        let refused = |reason: String| MapError::Refused {
             size,
             offset,
             reason,
         };
         // A page fault there would wait for the process that serves the file system, for as long as that likes.
-        let file_system = rustix::fs::fstatfs(&file).map_err(|errno| error(errno.to_string()))?;
+        let file_system = rustix::fs::fstatfs(&file).map_err(|errno| refused(errno.to_string()))?;
         if i128::from(file_system.f_type) == FUSE_SUPER_MAGIC {
-            return Err(error(
+            return Err(refused(
                 "it lies on a FUSE file system; share memory from a memfd, tmpfs or hugetlbfs"
                     .into(),
             ));
         }
         // Huge pages can only be mapped whole; their file system says how large they are.
-        let stat = rustix::fs::fstat(file.as_fd()).map_err(|errno| error(errno.to_string()))?;
+        let stat = rustix::fs::fstat(file.as_fd()).map_err(|errno| refused(errno.to_string()))?;
         let page = u64::try_from(stat.st_blksize)
             .unwrap_or(0)
             .max(PAGE_BYTES)
             .next_power_of_two();
         let start = offset / page * page;
-        let whole = offset
+        let end_of_last_page = offset
             .checked_add(size)
             .and_then(|end| end.checked_next_multiple_of(page))
-            .ok_or_else(|| error("too large".into()))?;
+            .ok_or_else(|| refused("too large".into()))?;
         let end = if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
             // A mapping past the end of the file would kill us when touched.
             let file_end = u64::try_from(stat.st_size).unwrap_or(0);
             if offset + size > file_end {
-                return Err(error(format!(
+                return Err(refused(format!(
                     "the file behind it has only {file_end} bytes"
                 )));
             }
-            whole.min(file_end.max(offset + size))
+            end_of_last_page.min(file_end.max(offset + size))
         } else {
-            whole
+            end_of_last_page
         };
-        let bytes = usize::try_from(end - start).map_err(|_| error("too large".into()))?;
+        let bytes = usize::try_from(end - start).map_err(|_| refused("too large".into()))?;
         let region = MmapRegion::<()>::build(
             Some(FileOffset::new(file, start)),
             bytes,
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_SHARED | libc::MAP_NORESERVE,
         )
-        .map_err(|reason| error(reason.to_string()))?;
+        .map_err(|reason| refused(reason.to_string()))?;
         // Less than `bytes`, which is a usize.
-        let part_offset = usize::try_from(offset - start).map_err(|_| error("too large".into()))?;
+        let part_offset =
+            usize::try_from(offset - start).map_err(|_| refused("too large".into()))?;
         let guard = TruncationGuard::new(region.as_ptr(), bytes)?;
         // A core dump of the daemon should not contain guests' memory. An error means that the kernel does not support this.
         // SAFETY: the region is mapped, and its content does not change.

@@ -14,24 +14,25 @@ use std::sync::{Mutex, Once, PoisonError};
 /// table cost nothing.
 const MAX_REGIONS: usize = 1 << 16;
 
-struct Range {
+/// An entry of the table.
+struct GuardedRegion {
     start: AtomicUsize,
     /// 0: the entry is free.
     len: AtomicUsize,
 }
 
-static RANGES: [Range; MAX_REGIONS] = [const {
-    Range {
+static REGIONS: [GuardedRegion; MAX_REGIONS] = [const {
+    GuardedRegion {
         start: AtomicUsize::new(0),
         len: AtomicUsize::new(0),
     }
 }; MAX_REGIONS];
 
 /// The number of entries that were ever used.
-static USED: AtomicUsize = AtomicUsize::new(0);
+static EVER_USED_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Used entries that are free again.
-static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+static FREE_ENTRIES: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 /// The table is full.
 #[derive(Debug)]
@@ -45,42 +46,45 @@ pub(crate) struct TruncationGuard {
 }
 
 impl TruncationGuard {
+    /// Adds a region to the table; the handler is installed for the first.
     pub fn new(start: *const u8, len: usize) -> Result<Self, TooManyRegions> {
         static INSTALLED: Once = Once::new();
-        INSTALLED.call_once(install);
-        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        INSTALLED.call_once(install_sigbus_handler);
+        let mut free = FREE_ENTRIES.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = match free.pop() {
             Some(entry) => entry,
             None => {
-                let entry = USED.load(Ordering::Relaxed);
+                let entry = EVER_USED_COUNT.load(Ordering::Relaxed);
                 if entry == MAX_REGIONS {
                     return Err(TooManyRegions { max: MAX_REGIONS });
                 }
-                USED.store(entry + 1, Ordering::Release);
+                EVER_USED_COUNT.store(entry + 1, Ordering::Release);
                 entry
             }
         };
-        RANGES[entry].start.store(start.addr(), Ordering::Relaxed);
-        RANGES[entry].len.store(len, Ordering::Release);
+        REGIONS[entry].start.store(start.addr(), Ordering::Relaxed);
+        REGIONS[entry].len.store(len, Ordering::Release);
         Ok(TruncationGuard { entry })
     }
 }
 
 impl Drop for TruncationGuard {
     fn drop(&mut self) {
-        RANGES[self.entry].len.store(0, Ordering::Release);
-        FREE.lock()
+        REGIONS[self.entry].len.store(0, Ordering::Release);
+        FREE_ENTRIES
+            .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(self.entry);
     }
 }
 
-fn install() {
+/// Installs the handler for SIGBUS.
+fn install_sigbus_handler() {
     // SAFETY: an all-zero sigaction is valid; the handler is async-signal-safe: it only reads
     // atomics and makes system calls.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = handle;
+        let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = handle_sigbus;
         action.sa_sigaction = handler as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO;
         // Only fails for signals that cannot be handled.
@@ -88,10 +92,11 @@ fn install() {
     }
 }
 
-extern "C" fn handle(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+/// Handles SIGBUS: replaces the guarded region with the address by zeroes, or ends the process if there is none.
+extern "C" fn handle_sigbus(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid siginfo, with an address for SIGBUS.
     let address = unsafe { (*info).si_addr() }.addr();
-    let found = RANGES[..USED.load(Ordering::Acquire)]
+    let found = REGIONS[..EVER_USED_COUNT.load(Ordering::Acquire)]
         .iter()
         .find_map(|range| {
             let len = range.len.load(Ordering::Acquire);
@@ -111,6 +116,7 @@ extern "C" fn handle(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
 }
 
+/// Maps zeroes in place of a region. False if the kernel refuses.
 fn replace_by_zeroes(start: usize, len: usize) -> bool {
     // SAFETY: the range is a mapping of ours, which lives at least as long as its guard; all users of it expect its
     // bytes to change at any time.
