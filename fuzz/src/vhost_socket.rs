@@ -60,7 +60,7 @@ impl Target for Device {
         "fuzz"
     }
 
-    fn connected(&self, _: bool) {}
+    fn on_connection_change(&self, _: bool) {}
 
     fn features(&self) -> u64 {
         FEATURES
@@ -78,15 +78,15 @@ impl Target for Device {
         256
     }
 
-    fn packed_queues(&self) -> bool {
+    fn offers_packed_queues(&self) -> bool {
         true
     }
 
-    fn config(&self) -> Vec<u8> {
+    fn config_space(&self) -> Vec<u8> {
         vec![7; 60]
     }
 
-    fn write_config(&self, offset: usize, bytes: &[u8], settle: &dyn Fn()) -> bool {
+    fn write_config_space(&self, offset: usize, bytes: &[u8], settle: &dyn Fn()) -> bool {
         settle();
         offset == 32 && bytes.len() == 1
     }

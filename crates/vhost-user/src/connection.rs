@@ -96,7 +96,7 @@ impl Connection {
 
     /// The features of the device, of the ring and of the transport.
     fn offered_features(&self) -> u64 {
-        let packed = u64::from(self.target.packed_queues()) << VIRTIO_F_RING_PACKED;
+        let packed = u64::from(self.target.offers_packed_queues()) << VIRTIO_F_RING_PACKED;
         self.target.features()
             | RING_FEATURES
             | packed

@@ -12,22 +12,22 @@ pub trait Target: Send + Sync {
     /// Its name in messages.
     fn name(&self) -> &str;
     /// A front-end has connected, or has disconnected and its queues have stopped.
-    fn connected(&self, connected: bool);
+    fn on_connection_change(&self, connected: bool);
     /// The device's own feature bits, without those of the ring and of the transport.
     fn features(&self) -> u64;
-    /// Sets the feature bits that the driver has acknowledged. `settle` as for [`Target::write_config`].
+    /// Sets the feature bits that the driver has acknowledged. `settle` as for [`Target::write_config_space`].
     fn set_features(&self, acked: u64, settle: &dyn Fn());
     /// The number of queues.
     fn num_queues(&self) -> u16;
     /// Most entries of a queue.
     fn max_queue_size(&self) -> u16;
     /// Whether packed queues are offered.
-    fn packed_queues(&self) -> bool;
+    fn offers_packed_queues(&self) -> bool;
     /// The configuration space; bytes behind its end read as zero.
-    fn config(&self) -> Vec<u8>;
+    fn config_space(&self) -> Vec<u8>;
     /// Writes to the configuration space; false when the driver may not. `settle` waits for the requests that
     /// the queues had taken before the call.
-    fn write_config(&self, offset: usize, bytes: &[u8], settle: &dyn Fn()) -> bool;
+    fn write_config_space(&self, offset: usize, bytes: &[u8], settle: &dyn Fn()) -> bool;
     /// Resets the device to its initial state. All queues are stopped.
     fn reset(&self);
     /// Starts the queue of this number.

@@ -43,7 +43,7 @@ impl Target for BlkTarget {
         &self.queues.export
     }
 
-    fn connected(&self, connected: bool) {
+    fn on_connection_change(&self, connected: bool) {
         self.queues.on_connected(connected);
     }
 
@@ -67,7 +67,7 @@ impl Target for BlkTarget {
         self.device.options().queue_size
     }
 
-    fn packed_queues(&self) -> bool {
+    fn offers_packed_queues(&self) -> bool {
         self.packed
     }
 
@@ -75,11 +75,11 @@ impl Target for BlkTarget {
         self.stop_timeout
     }
 
-    fn config(&self) -> Vec<u8> {
+    fn config_space(&self) -> Vec<u8> {
         self.device.config_space().to_vec()
     }
 
-    fn write_config(&self, offset: usize, bytes: &[u8], settle: &dyn Fn()) -> bool {
+    fn write_config_space(&self, offset: usize, bytes: &[u8], settle: &dyn Fn()) -> bool {
         let before = self.device.config_space();
         if !self.device.write_config(offset, bytes) {
             return false;

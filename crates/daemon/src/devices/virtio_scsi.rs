@@ -173,7 +173,7 @@ impl Target for ScsiTarget {
         &self.controller.name
     }
 
-    fn connected(&self, connected: bool) {
+    fn on_connection_change(&self, connected: bool) {
         self.queues.on_connected(connected);
     }
 
@@ -193,15 +193,15 @@ impl Target for ScsiTarget {
         self.device().options().queue_size
     }
 
-    fn packed_queues(&self) -> bool {
+    fn offers_packed_queues(&self) -> bool {
         self.packed
     }
 
-    fn config(&self) -> Vec<u8> {
+    fn config_space(&self) -> Vec<u8> {
         self.device().config_space().to_vec()
     }
 
-    fn write_config(&self, offset: usize, bytes: &[u8], _: &dyn Fn()) -> bool {
+    fn write_config_space(&self, offset: usize, bytes: &[u8], _: &dyn Fn()) -> bool {
         self.device().write_config(offset, bytes)
     }
 

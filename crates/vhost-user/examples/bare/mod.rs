@@ -33,7 +33,7 @@ impl Target for BareDisk {
         self.name
     }
 
-    fn connected(&self, _: bool) {}
+    fn on_connection_change(&self, _: bool) {}
 
     fn features(&self) -> u64 {
         0
@@ -49,15 +49,15 @@ impl Target for BareDisk {
         1024
     }
 
-    fn packed_queues(&self) -> bool {
+    fn offers_packed_queues(&self) -> bool {
         false
     }
 
-    fn config(&self) -> Vec<u8> {
+    fn config_space(&self) -> Vec<u8> {
         self.sectors.to_le_bytes().to_vec()
     }
 
-    fn write_config(&self, _: usize, _: &[u8], _: &dyn Fn()) -> bool {
+    fn write_config_space(&self, _: usize, _: &[u8], _: &dyn Fn()) -> bool {
         false
     }
 

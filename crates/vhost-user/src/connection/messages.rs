@@ -253,7 +253,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         {
             return Err(refusal_error("beyond the configuration space"));
         }
-        let mut config = self.target.config();
+        let mut config = self.target.config_space();
         config.resize(MAX_CONFIG_BYTES as usize, 0);
         Ok(config[offset as usize..(offset + size) as usize].to_vec())
     }
@@ -265,7 +265,10 @@ impl VhostUserBackendReqHandlerMut for Connection {
         _flags: VhostUserConfigFlags,
     ) -> Result<()> {
         let settle = || self.settle();
-        if self.target.write_config(offset as usize, bytes, &settle) {
+        if self
+            .target
+            .write_config_space(offset as usize, bytes, &settle)
+        {
             Ok(())
         } else {
             Err(refusal_error(format!(
@@ -302,7 +305,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
 
     fn get_inflight_fd(&mut self, wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
         // For packed queues, which take more room, if they are offered: the driver may not have chosen yet.
-        let packed = self.target.packed_queues();
+        let packed = self.target.offers_packed_queues();
         let queues = wanted.num_queues.min(self.target.num_queues());
         inflight::make_file(queues, packed).map_err(|error| {
             tracing::warn!(

@@ -67,7 +67,7 @@ impl ServerThread {
         drop(connection);
         let was_connected = socket.map(drop).is_some();
         if was_connected {
-            self.target.connected(false);
+            self.target.on_connection_change(false);
         }
         if served.is_err() {
             tracing::error!(
@@ -102,7 +102,7 @@ impl ServerThread {
             state.reading_messages = true;
         }
         tracing::info!(export, "front-end connected");
-        self.target.connected(true);
+        self.target.on_connection_change(true);
         let reader = MessageReader::from_stream(stream, connection.clone());
         self.handle_messages(reader, &socket, &connection);
     }
@@ -117,7 +117,7 @@ impl ServerThread {
         state.reading_messages = true;
         drop(state);
         tracing::info!(export = self.target.name(), "front-end taken over");
-        self.target.connected(true);
+        self.target.on_connection_change(true);
         self.handle_messages(reader, &socket, &connection);
     }
 
