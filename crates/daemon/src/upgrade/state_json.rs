@@ -29,13 +29,13 @@ impl OutgoingFds {
     /// Converts a vhost-user connection, and adds its descriptors.
     pub fn connection_to_json(&mut self, connection: ConnectionHandover) -> Value {
         let stream = self.add(connection.stream);
-        let messages = connection.messages.into_iter().map(|message| {
+        let messages = connection.replayed_messages.into_iter().map(|message| {
             let fds = message.fds.into_iter().map(|fd| self.add(fd));
             let fds: Vec<Value> = fds.collect();
             json!({"bytes": message.bytes, "fds": fds})
         });
         let messages: Vec<Value> = messages.collect();
-        let queues = connection.queues.into_iter().map(|(queue, kick)| {
+        let queues = connection.running_queues.into_iter().map(|(queue, kick)| {
             let kick = kick.map(|kick| self.add(kick));
             json!({"queue": queue, "kick": kick})
         });
@@ -89,8 +89,8 @@ impl IncomingFds {
         }
         Ok(ConnectionHandover {
             stream: self.take(&json["stream"])?,
-            messages,
-            queues,
+            replayed_messages: messages,
+            running_queues: queues,
         })
     }
 }

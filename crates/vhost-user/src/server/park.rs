@@ -21,10 +21,10 @@ use crate::message::Message;
 pub struct ConnectionHandover {
     /// The front-end's socket.
     pub stream: OwnedFd,
-    /// Messages that restore the state of the connection.
-    pub messages: Vec<Message>,
+    /// The messages that the other process replays to restore the state of the connection.
+    pub replayed_messages: Vec<Message>,
     /// The queues that run, with the kick descriptor of each.
-    pub queues: Vec<(u16, Option<OwnedFd>)>,
+    pub running_queues: Vec<(u16, Option<OwnedFd>)>,
 }
 
 /// A server whose thread is parked. It and its queues go on when this is dropped.
@@ -94,8 +94,8 @@ impl ParkedServer {
             Ok((*index, kick.transpose()?))
         });
         Ok(Some(ConnectionHandover {
-            queues: kicks.collect::<io::Result<_>>()?,
-            messages: connection.restoring_messages(&self.descriptors)?,
+            running_queues: kicks.collect::<io::Result<_>>()?,
+            replayed_messages: connection.restoring_messages(&self.descriptors)?,
             stream: socket.as_fd().try_clone_to_owned()?,
         }))
     }

@@ -26,7 +26,7 @@ pub struct RestoredConnection {
     reader: MessageReader,
     front_end: UnixStream,
     /// The kick descriptors of the queues.
-    queues: Vec<(u16, Option<OwnedFd>)>,
+    queue_kicks: Vec<(u16, Option<OwnedFd>)>,
 }
 
 impl Server {
@@ -45,9 +45,9 @@ impl Server {
             reader: MessageReader::from_stream(unconnected, connection.clone()),
             connection,
             front_end: handover.stream.into(),
-            queues: handover.queues,
+            queue_kicks: handover.running_queues,
         };
-        for message in &handover.messages {
+        for message in &handover.replayed_messages {
             restored.replay_message(message)?;
         }
         Ok(restored)
@@ -91,7 +91,7 @@ impl RestoredConnection {
     /// # Errors
     /// A message is refused.
     pub fn start(&mut self, bases: &[(u16, u32)]) -> io::Result<()> {
-        for (index, kick) in std::mem::take(&mut self.queues) {
+        for (index, kick) in std::mem::take(&mut self.queue_kicks) {
             let found = bases.iter().find(|(found, _)| *found == index);
             let Some((_, base)) = found else {
                 return Err(io::Error::other(format!(
