@@ -74,7 +74,7 @@ impl ParkedServer {
     ///
     /// # Errors
     /// Too many files are open, or the guest is being migrated.
-    pub fn hand_over(&mut self) -> io::Result<Option<ConnectionHandover>> {
+    pub fn describe_connection(&mut self) -> io::Result<Option<ConnectionHandover>> {
         let Some(connection) = &self.connection else {
             return Ok(None);
         };
@@ -129,7 +129,7 @@ impl ParkedServer {
     /// Stops the queues, and returns the base of each. Requests that are not done stay in the in-flight region, which
     /// the other process gets.
     #[must_use]
-    pub fn stop(&mut self) -> Vec<(u16, u32)> {
+    pub fn stop_queues(&mut self) -> Vec<(u16, u32)> {
         let Some(connection) = &self.connection else {
             return Vec::new();
         };
@@ -145,8 +145,8 @@ impl ParkedServer {
         indices.filter_map(stop).collect()
     }
 
-    /// Another process serves the connection now: nothing goes on here, and this process is to end.
-    pub fn leave(self) {
+    /// Drops it without letting anything go on here: another process serves the connection now, and this process is to end.
+    pub fn abandon(self) {
         std::mem::forget(self);
     }
 }

@@ -82,7 +82,7 @@ impl QuiescedExport {
         let QuiescedServer::VhostUser { parked, .. } = &mut self.server else {
             return Ok(None);
         };
-        let connection = parked.hand_over();
+        let connection = parked.describe_connection();
         connection.map_err(|error| {
             let id = &self.id;
             format!("the front-end of export '{id}' cannot be handed over: {error}")
@@ -92,7 +92,7 @@ impl QuiescedExport {
     /// Stops the queues, and returns the base of each: where the new process starts it.
     pub fn stop_queues(&mut self) -> Vec<(u16, u32)> {
         match &mut self.server {
-            QuiescedServer::VhostUser { parked, .. } => parked.stop(),
+            QuiescedServer::VhostUser { parked, .. } => parked.stop_queues(),
             QuiescedServer::Adapter(_) => Vec::new(),
         }
     }
@@ -100,7 +100,7 @@ impl QuiescedExport {
     /// Leaves the export to the new process: it is not resumed here.
     pub fn leave_to_successor(self) {
         match self.server {
-            QuiescedServer::VhostUser { parked, .. } => parked.leave(),
+            QuiescedServer::VhostUser { parked, .. } => parked.abandon(),
             QuiescedServer::Adapter(adapter) => std::mem::forget(adapter),
         }
     }
