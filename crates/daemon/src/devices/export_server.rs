@@ -75,9 +75,9 @@ impl ExportFrontEnds {
         let set_node = || slot.set(node.clone());
         match self {
             ExportFrontEnds::VhostUser(front_ends) if slot.get().shares_disk_with(node) => {
-                front_ends.switch(set_node);
+                front_ends.exchange_while_running(set_node);
             }
-            ExportFrontEnds::VhostUser(front_ends) => front_ends.exchange(set_node),
+            ExportFrontEnds::VhostUser(front_ends) => front_ends.exchange_when_drained(set_node),
             ExportFrontEnds::Adapter(adapter) if slot.get().shares_disk_with(node) => {
                 set_node();
                 adapter.send_and_wait(|reply| SocketDeviceCommand::SetNode(node.clone(), reply));

@@ -114,7 +114,9 @@ fn change_while_quiesced(
     change: impl Fn() -> Result<(), BoxError>,
 ) -> Result<(), Error> {
     let outcome = Mutex::new(Ok(()));
-    front_ends.exchange(|| *outcome.lock().unwrap_or_else(PoisonError::into_inner) = change());
+    front_ends.exchange_when_drained(|| {
+        *outcome.lock().unwrap_or_else(PoisonError::into_inner) = change()
+    });
     let outcome = outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
     outcome.map_err(|failure| from_failure(&failure))
 }

@@ -26,7 +26,7 @@ impl FrontEnds {
     /// Exchanges the node behind the device while no queue uses it: the queues of the present
     /// front-end finish the requests that they have taken, and go on with the new node. New requests wait in their
     /// rings meanwhile. `exchange` must be short.
-    pub fn exchange(&self, exchange: impl Fn()) {
+    pub fn exchange_when_drained(&self, exchange: impl Fn()) {
         let drain = |connection: &Mutex<Connection>| {
             let replies = lock(connection).begin_exchange();
             wait_for_replies(replies);
@@ -36,7 +36,7 @@ impl FrontEnds {
 
     /// Exchanges the node behind the device while its queues run: each uses the new one from its next request on.
     /// Returns when the requests that they had taken before are done. `exchange` must be short.
-    pub fn switch(&self, exchange: impl Fn()) {
+    pub fn exchange_while_running(&self, exchange: impl Fn()) {
         let begin_switch =
             |connection: &mut Connection, exchanged| connection.begin_switch(exchanged);
         let replies = self.exchange_between(exchange, |_| {}, begin_switch);
