@@ -52,8 +52,10 @@ impl Machine {
         };
         machine.chip.set_bars(BARS);
         let enabled = [0u8, 0xff][usize::from(flags >> 1 & 1)];
-        machine.chip.write(Bar::Io, SIEN0, &[enabled, enabled]);
-        machine.chip.write(Bar::Io, SCID, &[0x47]);
+        machine
+            .chip
+            .write_window(Bar::Io, SIEN0, &[enabled, enabled]);
+        machine.chip.write_window(Bar::Io, SCID, &[0x47]);
         machine
     }
 
@@ -61,18 +63,18 @@ impl Machine {
         match input.byte() % 25 {
             0 | 1 => self
                 .chip
-                .write(Bar::Io, input.byte().into(), &[input.byte()]),
+                .write_window(Bar::Io, input.byte().into(), &[input.byte()]),
             2 => {
                 let bytes = input.u32().to_le_bytes();
                 self.chip
-                    .write(Bar::Registers, u64::from(input.byte() & 0xfc), &bytes);
+                    .write_window(Bar::Registers, u64::from(input.byte() & 0xfc), &bytes);
             }
             3 => self
                 .chip
-                .read(Bar::Registers, input.u16().into(), &mut [0; 4]),
+                .read_window(Bar::Registers, input.u16().into(), &mut [0; 4]),
             4 => self
                 .chip
-                .write(Bar::Ram, input.u16().into(), &input.array::<8>()),
+                .write_window(Bar::Ram, input.u16().into(), &input.array::<8>()),
             5 => {
                 let offset = usize::from(input.u16());
                 let bytes = input.bytes(8);
@@ -94,7 +96,8 @@ impl Machine {
             13 => self.at = self.base(input),
             14 | 15 => {
                 let from = self.base(input);
-                self.chip.write(Bar::Registers, DSP, &from.to_le_bytes());
+                self.chip
+                    .write_window(Bar::Registers, DSP, &from.to_le_bytes());
                 self.turn(200);
             }
             16 | 17 => self.turn(u32::from(input.byte())),
@@ -116,9 +119,9 @@ impl Machine {
                 // As a driver whose interrupt is raised.
                 for register in [ISTAT0, 0x0c, 0x42, 0x43] {
                     let mut byte = [0];
-                    self.chip.read(Bar::Io, register, &mut byte);
+                    self.chip.read_window(Bar::Io, register, &mut byte);
                     if register == ISTAT0 {
-                        self.chip.write(Bar::Io, register, &byte);
+                        self.chip.write_window(Bar::Io, register, &byte);
                     }
                 }
             }
@@ -133,7 +136,7 @@ impl Machine {
         for tag in 0..count {
             self.poke(MESSAGE, &[0xc0 | first & 7, 0x20, first.wrapping_add(tag)]);
             self.chip
-                .write(Bar::Registers, DSP, &0x200u32.to_le_bytes());
+                .write_window(Bar::Registers, DSP, &0x200u32.to_le_bytes());
             self.turn(40);
         }
     }
@@ -151,7 +154,7 @@ impl Machine {
     /// Writes guest memory, or the chip's own.
     fn poke(&mut self, addr: u32, bytes: &[u8]) {
         if let Some(offset) = addr.checked_sub(BARS.ram) {
-            return self.chip.write(Bar::Ram, offset.into(), bytes);
+            return self.chip.write_window(Bar::Ram, offset.into(), bytes);
         }
         let addr = u64::from(addr);
         if let Some(offset) = addr.checked_sub(FAR) {
@@ -188,7 +191,7 @@ impl Machine {
         self.world.faults = false;
         self.chip.reset();
         self.chip.set_bars(BARS);
-        self.chip.write(Bar::Ram, 0, &[0; 8]);
+        self.chip.write_window(Bar::Ram, 0, &[0; 8]);
         self.turn(100);
         while self.world.in_flight() > 0 {
             self.world.finish(&mut self.chip, 0, 0);
@@ -201,9 +204,9 @@ impl Machine {
         self.poke(COMMAND, &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
         self.poke(ANSWER, &[0xee, 0xee]);
         self.poke(DATA, &[0; 512]);
-        self.chip.write(Bar::Io, SCID, &[0x47]);
+        self.chip.write_window(Bar::Io, SCID, &[0x47]);
         self.chip
-            .write(Bar::Registers, DSP, &0x100u32.to_le_bytes());
+            .write_window(Bar::Registers, DSP, &0x100u32.to_le_bytes());
         // The chip must ignore replies to requests for memory from before the reset.
         while self.world.asked() {
             self.world.answer_memory(&mut self.chip, 0);
@@ -224,7 +227,7 @@ impl Machine {
         );
         assert_eq!(self.world.memory[0x1000..0x1200], [World::PATTERN; 512]);
         let mut dsps = [0; 4];
-        self.chip.read(Bar::Registers, 0x30, &mut dsps);
+        self.chip.read_window(Bar::Registers, 0x30, &mut dsps);
         assert_eq!(u32::from_le_bytes(dsps), 0x1234);
     }
 }

@@ -136,12 +136,12 @@ fn commands_allocate_nothing() {
             before = test_support::allocations::of_this_thread();
         }
         let program = if i % 2 == 0 { 0x1000u32 } else { 0x2000 };
-        chip.write(Bar::Io, 0x2c, &program.to_le_bytes());
+        chip.write_window(Bar::Io, 0x2c, &program.to_le_bytes());
         chip.run(&mut host, limits);
         chip.finished(host.running.take().unwrap(), 0);
         chip.run(&mut host, limits);
         let mut dstat = [0];
-        chip.read(Bar::Io, 0x0c, &mut dstat);
+        chip.read_window(Bar::Io, 0x0c, &mut dstat);
         assert_eq!(dstat, [0x84]);
         assert_eq!(host.memory[0x300..0x302], [0, 0]);
     }

@@ -156,7 +156,7 @@ impl PciDevice for Adapter {
 
     fn read(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &mut [u8]) {
         match pci::chip_window(region) {
-            Some(bar) => self.chip.read(bar, offset, data),
+            Some(bar) => self.chip.read_window(bar, offset, data),
             None => self.config.read(offset, data),
         }
         // Reading interrupt registers clears them.
@@ -165,7 +165,7 @@ impl PciDevice for Adapter {
 
     fn write(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &[u8]) {
         match pci::chip_window(region) {
-            Some(bar) => self.chip.write(bar, offset, data),
+            Some(bar) => self.chip.write_window(bar, offset, data),
             None => {
                 self.config.write(offset, data);
                 self.chip.set_bars(pci::bar_addresses(&self.config));

@@ -118,7 +118,7 @@ impl Chip {
     }
 
     /// Reads a window; what lies outside of it is all ones.
-    pub fn read(&mut self, bar: Bar, offset: u64, data: &mut [u8]) {
+    pub fn read_window(&mut self, bar: Bar, offset: u64, data: &mut [u8]) {
         data.fill(0xff);
         for (i, byte) in (offset..=u64::MAX).zip(data) {
             *byte = match bar {
@@ -134,7 +134,7 @@ impl Chip {
     }
 
     /// Writes a window; what lies outside of it is dropped.
-    pub fn write(&mut self, bar: Bar, offset: u64, data: &[u8]) {
+    pub fn write_window(&mut self, bar: Bar, offset: u64, data: &[u8]) {
         for (i, byte) in (offset..=u64::MAX).zip(data) {
             match bar {
                 Bar::Io if i < 0x100 => self.write_register(i.to_le_bytes()[0], *byte),

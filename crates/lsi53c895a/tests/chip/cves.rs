@@ -216,7 +216,7 @@ fn cve_2024_6519_a_transfer_may_reset_the_chip_it_runs_on() {
     let mut machine = Machine::new();
     machine
         .chip
-        .write(Bar::Registers, u64::from(DSP), &FAR.to_le_bytes()[..4]);
+        .write_window(Bar::Registers, u64::from(DSP), &FAR.to_le_bytes()[..4]);
     machine.run();
     machine.chip.reset();
     machine.go();

@@ -76,7 +76,7 @@ fn machine(in_ram: bool, bytes: &[u8], data: &[u8]) -> Machine {
         ..BARS
     });
     match in_ram {
-        true => machine.chip.write(Bar::Ram, 0, bytes),
+        true => machine.chip.write_window(Bar::Ram, 0, bytes),
         false => machine.poke(BASE, bytes),
     }
     machine.poke(DATA, data);
@@ -90,7 +90,7 @@ fn seen(machine: &mut Machine, in_ram: bool) -> (Vec<u8>, Vec<u8>, Vec<u8>, bool
     let registers = (0..=u8::MAX).map(|at| machine.read8(at)).collect();
     let mut program = vec![0; 0x2000];
     match in_ram {
-        true => machine.chip.read(Bar::Ram, 0, &mut program),
+        true => machine.chip.read_window(Bar::Ram, 0, &mut program),
         false => program.copy_from_slice(machine.peek(BASE, 0x2000)),
     }
     let memory = machine.peek(0, BASE as usize).to_vec();

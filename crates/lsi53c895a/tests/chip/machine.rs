@@ -32,29 +32,31 @@ impl Machine {
 
     pub fn read8(&mut self, register: u8) -> u8 {
         let mut byte = [0];
-        self.chip.read(Bar::Io, u64::from(register), &mut byte);
+        self.chip
+            .read_window(Bar::Io, u64::from(register), &mut byte);
         byte[0]
     }
 
     pub fn read32(&mut self, register: u8) -> u32 {
         let mut bytes = [0; 4];
         self.chip
-            .read(Bar::Registers, u64::from(register), &mut bytes);
+            .read_window(Bar::Registers, u64::from(register), &mut bytes);
         u32::from_le_bytes(bytes)
     }
 
     pub fn write8(&mut self, register: u8, value: u8) {
-        self.chip.write(Bar::Io, u64::from(register), &[value]);
+        self.chip
+            .write_window(Bar::Io, u64::from(register), &[value]);
     }
 
     pub fn write32(&mut self, register: u8, value: u32) {
         self.chip
-            .write(Bar::Registers, u64::from(register), &value.to_le_bytes());
+            .write_window(Bar::Registers, u64::from(register), &value.to_le_bytes());
     }
 
     pub fn poke(&mut self, addr: u32, bytes: &[u8]) {
         if let Some(offset) = u64::from(addr).checked_sub(u64::from(BARS.ram)) {
-            return self.chip.write(Bar::Ram, offset, bytes);
+            return self.chip.write_window(Bar::Ram, offset, bytes);
         }
         let at = usize::try_from(addr).unwrap();
         self.world.memory[at..at + bytes.len()].copy_from_slice(bytes);

@@ -46,11 +46,11 @@ fn words_are_four_bytes_little_endian_and_the_memory_window_repeats() {
     let mut bytes = [0; 8];
     machine
         .chip
-        .read(Bar::Registers, 0x300 + u64::from(SCRATCHA) - 4, &mut bytes);
+        .read_window(Bar::Registers, 0x300 + u64::from(SCRATCHA) - 4, &mut bytes);
     assert_eq!(bytes[4..], [0x78, 0x56, 0x34, 0x12]);
     machine
         .chip
-        .write(Bar::Registers, 0x100 + u64::from(SCRATCHA) + 1, &[0xaa]);
+        .write_window(Bar::Registers, 0x100 + u64::from(SCRATCHA) + 1, &[0xaa]);
     assert_eq!(machine.read32(SCRATCHA), 0x1234_aa78);
 }
 
@@ -65,8 +65,8 @@ fn accesses_beyond_a_window_read_ones_and_write_nothing() {
         (Bar::Io, u64::MAX - 1),
     ] {
         let mut bytes = [0; 4];
-        machine.chip.write(bar, end, &[1, 2, 3, 4]);
-        machine.chip.read(bar, end, &mut bytes);
+        machine.chip.write_window(bar, end, &[1, 2, 3, 4]);
+        machine.chip.read_window(bar, end, &mut bytes);
         assert_eq!(bytes, [0xff; 4], "{bar:?}");
     }
 }
@@ -74,12 +74,12 @@ fn accesses_beyond_a_window_read_ones_and_write_nothing() {
 #[test]
 fn scripts_ram_is_memory() {
     let mut machine = Machine::new();
-    machine.chip.write(Bar::Ram, 0x1ffc, &[1, 2, 3, 4]);
+    machine.chip.write_window(Bar::Ram, 0x1ffc, &[1, 2, 3, 4]);
     let mut bytes = [0; 4];
-    machine.chip.read(Bar::Ram, 0x1ffc, &mut bytes);
+    machine.chip.read_window(Bar::Ram, 0x1ffc, &mut bytes);
     assert_eq!(bytes, [1, 2, 3, 4]);
     machine.chip.reset();
-    machine.chip.read(Bar::Ram, 0x1ffc, &mut bytes);
+    machine.chip.read_window(Bar::Ram, 0x1ffc, &mut bytes);
     assert_eq!(bytes, [0; 4]);
 }
 
