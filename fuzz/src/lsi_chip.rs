@@ -37,7 +37,7 @@ pub fn run(bytes: &[u8]) {
     let mut machine = Machine::new(input.byte());
     input.events(EVENTS, |input| {
         machine.event(input);
-        assert_eq!(machine.chip.in_flight(), machine.world.in_flight());
+        assert_eq!(machine.chip.in_flight_count(), machine.world.in_flight());
     });
     machine.recovers();
 }
@@ -196,7 +196,10 @@ impl Machine {
         while self.world.in_flight() > 0 {
             self.world.finish(&mut self.chip, 0, 0);
         }
-        assert_eq!((self.chip.in_flight(), self.chip.draining()), (0, 0));
+        assert_eq!(
+            (self.chip.in_flight_count(), self.chip.draining_count()),
+            (0, 0)
+        );
         assert!(!self.chip.irq_level());
         // READ(10) of one block.
         self.poke(0x100, &one_command(3, 10, 512));
@@ -213,7 +216,7 @@ impl Machine {
         }
         self.turn(100);
         assert_eq!(
-            (self.chip.in_flight(), self.world.in_flight()),
+            (self.chip.in_flight_count(), self.world.in_flight()),
             (1, 1),
             "a command runs"
         );

@@ -139,12 +139,12 @@ impl World {
             }
             stage => panic!("{stage:?}"),
         }
-        chip.finished(id, status);
+        chip.finish_task(id, status);
     }
 
     /// The front-end removes guest memory and adds it again; requests that use it keep it.
     pub fn lose_memory(&mut self, chip: &mut Chip) {
-        chip.lose_memory();
+        chip.drop_collected_memory();
     }
 
     fn take_name(&mut self, id: TaskId) {

@@ -72,7 +72,7 @@ impl Adapter {
     /// When it needs a turn even without an event.
     #[must_use]
     pub fn deadline_ns(&self) -> Option<u64> {
-        let chip = self.throttled_until_ns.or(self.chip.timer_ns());
+        let chip = self.throttled_until_ns.or(self.chip.timer_due_ns());
         let chip = chip.filter(|_| !self.paused);
         [chip, self.disks.deadline_ns()].into_iter().flatten().min()
     }
@@ -184,12 +184,12 @@ impl PciDevice for Adapter {
     }
 
     fn is_reset_done(&self) -> bool {
-        !self.reset_pending && self.chip.draining() == 0
+        !self.reset_pending && self.chip.draining_count() == 0
     }
 
     fn memory_changed(&mut self, host: &mut dyn Host) {
         if self.memory.replace_map(host.memory().clone()) {
-            self.chip.lose_memory();
+            self.chip.drop_collected_memory();
         }
     }
 
@@ -210,12 +210,15 @@ impl PciDevice for Adapter {
 
     fn run(&mut self, host: &mut dyn Host) -> bool {
         self.paused = !host.is_connected();
-        let timer_is_due = self.chip.timer_ns().is_some_and(|due| due <= self.now_ns);
+        let timer_is_due = self
+            .chip
+            .timer_due_ns()
+            .is_some_and(|due| due <= self.now_ns);
         let mut run_wanted = timer_is_due;
         let mut turn_is_over = self.is_throttled();
         for _ in 0..RUNS {
             while let Some((task, status)) = self.disks.take_next_finished() {
-                self.chip.finished(task, status);
+                self.chip.finish_task(task, status);
             }
             run_wanted |= self.chip.wants_run();
             if !run_wanted || turn_is_over || self.paused {

@@ -62,7 +62,7 @@ pub(crate) const EVENT_CHECK_INTERVAL: u32 = 32;
 
 /// One LSI53C895A with its SCSI bus.
 ///
-/// After a write, [`Chip::finished`], [`Chip::dma_done`] or when a timer is due: [`Chip::run`] if [`Chip::wants_run`], then
+/// After a write, [`Chip::finish_task`], [`Chip::dma_done`] or when a timer is due: [`Chip::run`] if [`Chip::wants_run`], then
 /// tell the guest what [`Chip::irq_level`] says. A register access may be answered before the run.
 pub struct Chip {
     pub(crate) regs: Registers,
@@ -103,7 +103,7 @@ impl Chip {
         }
     }
 
-    /// PCI reset. Tasks in flight are aborted by the next run; [`Chip::draining`] says when they are gone.
+    /// PCI reset. Tasks in flight are aborted by the next run; [`Chip::draining_count`] says when they are gone.
     pub fn reset(&mut self) {
         self.ram.fill(0);
         self.soft_reset();
@@ -163,28 +163,28 @@ impl Chip {
     }
 
     /// When a run is due for a timer's sake.
-    pub fn timer_ns(&self) -> Option<u64> {
+    pub fn timer_due_ns(&self) -> Option<u64> {
         self.timer.due_ns()
     }
 
     /// Aborted tasks whose memory is still in use.
-    pub fn draining(&self) -> usize {
+    pub fn draining_count(&self) -> usize {
         self.tasks.draining_count()
     }
 
     /// Tasks whose memory is in use, aborted or not.
-    pub fn in_flight(&self) -> usize {
+    pub fn in_flight_count(&self) -> usize {
         self.tasks.in_flight_count()
     }
 
     /// Guest memory that [`Bus::map`] returned is removed once the tasks have ended that run already. A task whose data is still being
     /// collected ends in CHECK CONDITION, since it may not use the memory any more.
-    pub fn lose_memory(&mut self) {
+    pub fn drop_collected_memory(&mut self) {
         self.tasks.drop_collected_memory();
     }
 
     /// Ends a task that was to finish later, with this status byte; or one that was aborted, and no longer uses its memory.
-    pub fn finished(&mut self, task: TaskId, status: u8) {
+    pub fn finish_task(&mut self, task: TaskId, status: u8) {
         let connected = self.connection().and_then(|connection| connection.task) == Some(task);
         self.tasks.mark_finished(task, status, connected);
         self.run_wanted = true;

@@ -97,7 +97,7 @@ pub enum Phase {
 /// The result of running a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// [`Chip::finished`](crate::chip::Chip::finished) will be called.
+    /// [`Chip::finish_task`](crate::chip::Chip::finish_task) will be called.
     Later,
     /// Done, with this status byte.
     Finished(u8),
@@ -108,7 +108,7 @@ pub enum Step {
 pub enum Abort {
     /// Its memory is no longer in use.
     Done,
-    /// Its memory is still in use; [`Chip::finished`](crate::chip::Chip::finished) will be called when it is not (with any status).
+    /// Its memory is still in use; [`Chip::finish_task`](crate::chip::Chip::finish_task) will be called when it is not (with any status).
     Later,
 }
 

@@ -107,13 +107,13 @@ proptest! {
             machine.now_ns += 100_000;
         }
         // What is in flight is what the disk has; after a reset and the disk's last word nothing is.
-        prop_assert_eq!(machine.chip.in_flight(), machine.world.running.len());
+        prop_assert_eq!(machine.chip.in_flight_count(), machine.world.running.len());
         machine.chip.reset();
         machine.run();
         while let Some(id) = machine.world.running.first().copied() {
             machine.finish_quietly(id);
         }
-        prop_assert_eq!(machine.chip.in_flight(), 0);
+        prop_assert_eq!(machine.chip.in_flight_count(), 0);
         prop_assert!(!machine.chip.irq_level());
     }
 }

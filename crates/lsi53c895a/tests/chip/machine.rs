@@ -139,7 +139,7 @@ impl Machine {
         if matches!(self.world.task(id).cdb[0], 0x28 | 0x2a) {
             self.world.transfer(id);
         }
-        self.chip.finished(id, GOOD);
+        self.chip.finish_task(id, GOOD);
     }
 
     /// What stopped SCRIPTS: the code of an INT instruction.

@@ -288,7 +288,7 @@ fn a_reselection_can_be_answered_with_an_abort() {
     machine.start(&p, AT);
     machine.expect_int(99);
     assert_eq!(machine.peek(IN, 1), [0x80]);
-    assert_eq!(machine.chip.in_flight(), 0);
+    assert_eq!(machine.chip.in_flight_count(), 0);
 }
 
 #[test]

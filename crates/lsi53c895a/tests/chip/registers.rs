@@ -239,7 +239,7 @@ fn the_general_purpose_timer_takes_its_time() {
     machine.write8(SIEN1, 0x02);
     machine.write8(STIME1, 0x0b);
     machine.go();
-    assert_eq!(machine.chip.timer_ns(), Some(1 + (125_000 << 10)));
+    assert_eq!(machine.chip.timer_due_ns(), Some(1 + (125_000 << 10)));
     machine.now_ns = 125_000 << 10;
     machine.run();
     assert!(!machine.chip.irq_level());
@@ -247,11 +247,11 @@ fn the_general_purpose_timer_takes_its_time() {
     machine.run();
     assert!(machine.chip.irq_level());
     machine.expect_scsi(0, 0x02);
-    assert_eq!(machine.chip.timer_ns(), None);
+    assert_eq!(machine.chip.timer_due_ns(), None);
     machine.write8(STIME1, 0x01);
     machine.write8(STIME1, 0x00);
     machine.go();
-    assert_eq!(machine.chip.timer_ns(), None);
+    assert_eq!(machine.chip.timer_due_ns(), None);
 }
 
 #[test]
