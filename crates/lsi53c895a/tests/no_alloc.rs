@@ -55,11 +55,11 @@ impl Bus for Host {
 }
 
 impl Targets for Host {
-    fn present(&mut self, target: u8) -> bool {
+    fn has_target(&mut self, target: u8) -> bool {
         target == 0
     }
 
-    fn receive(
+    fn receive_command(
         &mut self,
         _task: TaskId,
         _nexus: Nexus,
@@ -73,21 +73,21 @@ impl Targets for Host {
         }
     }
 
-    fn refuse(&mut self, _task: TaskId, _nexus: Nexus, _refusal: Refusal) {}
+    fn refuse_task(&mut self, _task: TaskId, _nexus: Nexus, _refusal: Refusal) {}
 
-    fn run(&mut self, task: TaskId, segments: &mut [libc::iovec], len: u64) -> Step {
+    fn run_task(&mut self, task: TaskId, segments: &mut [libc::iovec], len: u64) -> Step {
         assert_eq!((segments.len(), len), (2, DISK_BYTES));
         self.running = Some(task);
         Step::Later
     }
 
-    fn abort(&mut self, _task: TaskId) -> Abort {
+    fn abort_task(&mut self, _task: TaskId) -> Abort {
         Abort::Done
     }
 
-    fn ended(&mut self, _task: TaskId, _reported: bool) {}
+    fn end_task(&mut self, _task: TaskId, _reported: bool) {}
 
-    fn reset(&mut self, _what: Reset) {}
+    fn reset_targets(&mut self, _what: Reset) {}
 }
 
 #[test]

@@ -221,13 +221,13 @@ impl World {
 }
 
 impl Targets for World {
-    fn present(&mut self, target: u8) -> bool {
+    fn has_target(&mut self, target: u8) -> bool {
         self.calls += 1;
         assert!(target < 16);
         target % 8 != 7
     }
 
-    fn receive(&mut self, id: TaskId, nexus: Nexus, _: Attribute, cdb: &[u8]) -> Phase {
+    fn receive_command(&mut self, id: TaskId, nexus: Nexus, _: Attribute, cdb: &[u8]) -> Phase {
         self.calls += 1;
         assert!(nexus.target % 8 != 7 && nexus.lun < 64);
         let len = [6, 10, 10, 6, 16, 12, 10, 10][usize::from(cdb[0] >> 5)];
@@ -262,7 +262,7 @@ impl Targets for World {
         phase
     }
 
-    fn refuse(&mut self, id: TaskId, _: Nexus, _: Refusal) {
+    fn refuse_task(&mut self, id: TaskId, _: Nexus, _: Refusal) {
         self.calls += 1;
         if !self.tasks.contains_key(&id) {
             self.take_name(id);
@@ -278,7 +278,7 @@ impl Targets for World {
         task.refused = true;
     }
 
-    fn run(&mut self, id: TaskId, segments: &mut [libc::iovec], len: u64) -> Step {
+    fn run_task(&mut self, id: TaskId, segments: &mut [libc::iovec], len: u64) -> Step {
         self.calls += 1;
         let task = self.tasks.get_mut(&id).expect("received before");
         assert_eq!(task.stage, Stage::Received, "run once");
@@ -317,7 +317,7 @@ impl Targets for World {
         Step::Later
     }
 
-    fn abort(&mut self, id: TaskId) -> Abort {
+    fn abort_task(&mut self, id: TaskId) -> Abort {
         self.calls += 1;
         let task = self.tasks.get_mut(&id).expect("received, and not over");
         match task.stage {
@@ -333,13 +333,13 @@ impl Targets for World {
         Abort::Done
     }
 
-    fn ended(&mut self, id: TaskId, _: bool) {
+    fn end_task(&mut self, id: TaskId, _: bool) {
         self.calls += 1;
         let task = self.tasks.remove(&id).expect("it has finished");
         assert_eq!(task.stage, Stage::Finished);
     }
 
-    fn reset(&mut self, what: Reset) {
+    fn reset_targets(&mut self, what: Reset) {
         self.calls += 1;
         let is_there = match what {
             Reset::Bus => {

@@ -95,45 +95,51 @@ impl Bus for ChipHost<'_> {
     }
 
     /// Ends the run so that an idle disk gets its first requests before SCRIPTS have set up the others.
-    fn ends_run(&self) -> bool {
+    fn should_end_run(&self) -> bool {
         self.waiting_at_start < FIRST_REQUESTS
             && self.disks.queued_count() >= FIRST_REQUESTS
             && self.disks.submitted_count() == 0
     }
 
     /// Signals the interrupt during the run: until the guest handles it, SCRIPTS can complete further commands.
-    fn interrupt(&mut self) {
+    fn on_interrupt_asserted(&mut self) {
         let level = self.config.interrupt(true);
         self.host.set_irq(level);
     }
 }
 
 impl Targets for ChipHost<'_> {
-    fn present(&mut self, target: u8) -> bool {
+    fn has_target(&mut self, target: u8) -> bool {
         self.disks.is_present(target)
     }
 
-    fn receive(&mut self, task: TaskId, nexus: Nexus, attribute: Attribute, cdb: &[u8]) -> Phase {
+    fn receive_command(
+        &mut self,
+        task: TaskId,
+        nexus: Nexus,
+        attribute: Attribute,
+        cdb: &[u8],
+    ) -> Phase {
         self.disks.receive_command(task, nexus, attribute, cdb)
     }
 
-    fn refuse(&mut self, task: TaskId, nexus: Nexus, refusal: Refusal) {
+    fn refuse_task(&mut self, task: TaskId, nexus: Nexus, refusal: Refusal) {
         self.disks.refuse_task(task, nexus, refusal);
     }
 
-    fn run(&mut self, task: TaskId, segments: &mut [libc::iovec], len: u64) -> Step {
+    fn run_task(&mut self, task: TaskId, segments: &mut [libc::iovec], len: u64) -> Step {
         self.disks.run_task(self.memory, task, segments, len)
     }
 
-    fn abort(&mut self, task: TaskId) -> Abort {
+    fn abort_task(&mut self, task: TaskId) -> Abort {
         self.disks.abort_task(self.memory, task)
     }
 
-    fn ended(&mut self, task: TaskId, reported: bool) {
+    fn end_task(&mut self, task: TaskId, reported: bool) {
         self.disks.end_task(task, reported);
     }
 
-    fn reset(&mut self, what: Reset) {
+    fn reset_targets(&mut self, what: Reset) {
         self.disks.reset_units(what);
     }
 }

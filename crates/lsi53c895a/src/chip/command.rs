@@ -58,10 +58,11 @@ impl Chip {
             return;
         };
         if overlapped.is_some() {
-            host.refuse(id, nexus, Refusal::Overlapped);
+            host.refuse_task(id, nexus, Refusal::Overlapped);
             return self.run_task(host, id);
         }
-        let (to_initiator, bytes) = match host.receive(id, nexus, attribute, &cdb[..whole]) {
+        let (to_initiator, bytes) = match host.receive_command(id, nexus, attribute, &cdb[..whole])
+        {
             Phase::DataIn(bytes) => (true, bytes),
             Phase::DataOut(bytes) => (false, bytes),
             Phase::Status => (false, 0),
@@ -85,7 +86,7 @@ impl Chip {
         };
         let has_collected_any = data.has_collected_any();
         let (segments, len) = data.segments_and_len();
-        let step = host.run(id, segments, len);
+        let step = host.run_task(id, segments, len);
         if let Step::Finished(status) = step {
             self.tasks.mark_finished(id, status, true);
         }
@@ -110,7 +111,7 @@ impl Chip {
         };
         let nexus = task.nexus;
         self.tasks.drop_collected_memory_of(id);
-        host.refuse(id, nexus, refusal);
+        host.refuse_task(id, nexus, refusal);
         self.run_task(host, id);
     }
 
@@ -147,7 +148,7 @@ impl Chip {
             .and_then(|connection| connection.task.take())
         {
             self.tasks.release_slot(id);
-            host.ended(id, true);
+            host.end_task(id, true);
         }
         self.queue_complete_message();
         self.enter_next_phase();

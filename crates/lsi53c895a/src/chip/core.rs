@@ -49,7 +49,7 @@ pub struct Limits {
 pub enum Run {
     /// Nothing to do until a register is written, a task finishes, memory arrives or the timer is due.
     Idle,
-    /// The limits are used up, and tasks were added or removed meanwhile, or [`Bus::ends_run`]: run again after others.
+    /// The limits are used up, and tasks were added or removed meanwhile, or [`Bus::should_end_run`]: run again after others.
     Again,
     /// The limits are used up without progress: run again after a pause. Some drivers' programs wait in a loop for memory to
     /// change.
@@ -215,7 +215,7 @@ impl Chip {
             }
             if self.instructions_left.is_multiple_of(EVENT_CHECK_INTERVAL)
                 && self.instructions_left > 0
-                && host.ends_run()
+                && host.should_end_run()
             {
                 self.run_wanted = true;
                 return Run::Again;

@@ -147,7 +147,7 @@ impl Chip {
     /// Selects a target. The chip always wins arbitration, since targets have lower priority.
     pub(crate) fn select_target<H: Targets>(&mut self, host: &mut H, target: u8, atn: bool) {
         let own = self.regs.get(SCID) & 0x0f;
-        self.link = if target == own || !host.present(target) {
+        self.link = if target == own || !host.has_target(target) {
             Link::Selecting
         } else {
             let stage = if atn {

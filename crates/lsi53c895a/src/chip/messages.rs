@@ -196,11 +196,11 @@ impl Chip {
             BUS_DEVICE_RESET => {
                 self.tasks
                     .abort_where(host, |task| task.nexus.target == nexus.target);
-                host.reset(Reset::Target(nexus.target));
+                host.reset_targets(Reset::Target(nexus.target));
             }
             LOGICAL_UNIT_RESET => {
                 self.tasks.abort_where(host, |task| task.nexus == nexus);
-                host.reset(Reset::Unit(nexus));
+                host.reset_targets(Reset::Unit(nexus));
             }
             _ => self.tasks.abort_where(host, |task| task.nexus == nexus),
         }

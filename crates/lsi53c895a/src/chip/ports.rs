@@ -43,13 +43,13 @@ pub trait Bus {
     fn dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, Fault>;
 
     /// Whether the run should end early. The chip calls it from time to time.
-    fn ends_run(&self) -> bool {
+    fn should_end_run(&self) -> bool {
         false
     }
 
     /// The interrupt pin was asserted, and the run goes on: the guest may be notified meanwhile.
     /// [`Chip::irq_level`](crate::chip::Chip::irq_level) returns the level after the run as well.
-    fn interrupt(&mut self) {}
+    fn on_interrupt_asserted(&mut self) {}
 }
 
 /// A task of the chip's. The generation distinguishes it from earlier tasks of the same slot.
@@ -140,23 +140,29 @@ pub enum Reset {
 /// REQUEST SENSE or the next command to that unit.
 pub trait Targets {
     /// Whether a target with this ID exists.
-    fn present(&mut self, target: u8) -> bool;
+    fn has_target(&mut self, target: u8) -> bool;
 
     /// Receives a new task. `cdb` has the length that its operation code requires.
-    fn receive(&mut self, task: TaskId, nexus: Nexus, attribute: Attribute, cdb: &[u8]) -> Phase;
+    fn receive_command(
+        &mut self,
+        task: TaskId,
+        nexus: Nexus,
+        attribute: Attribute,
+        cdb: &[u8],
+    ) -> Phase;
 
     /// Replaces the task that was, or would have been, received by one that ends in CHECK CONDITION. It is run next.
-    fn refuse(&mut self, task: TaskId, nexus: Nexus, refusal: Refusal);
+    fn refuse_task(&mut self, task: TaskId, nexus: Nexus, refusal: Refusal);
 
     /// Runs a task with its data: `segments` of host memory, `len` bytes in sum, which it may use and change until it has ended.
-    fn run(&mut self, task: TaskId, segments: &mut [libc::iovec], len: u64) -> Step;
+    fn run_task(&mut self, task: TaskId, segments: &mut [libc::iovec], len: u64) -> Step;
 
     /// Aborts a task that has not finished.
-    fn abort(&mut self, task: TaskId) -> Abort;
+    fn abort_task(&mut self, task: TaskId) -> Abort;
 
     /// Ends a task that had finished. `reported`: the initiator has its status; otherwise it was aborted.
-    fn ended(&mut self, task: TaskId, reported: bool);
+    fn end_task(&mut self, task: TaskId, reported: bool);
 
     /// Resets targets or units to their power-on state.
-    fn reset(&mut self, what: Reset);
+    fn reset_targets(&mut self, what: Reset);
 }

@@ -54,7 +54,7 @@ impl Chip {
     pub(crate) fn carry_out_resets<H: Bus + Targets>(&mut self, host: &mut H) {
         if std::mem::take(&mut self.deferred_resets.bus_reset) {
             self.tasks.abort_where(host, |_| true);
-            host.reset(Reset::Bus);
+            host.reset_targets(Reset::Bus);
         }
         if self.deferred_resets.interrupt_when_drained && self.tasks.draining_count() == 0 {
             self.deferred_resets.interrupt_when_drained = false;

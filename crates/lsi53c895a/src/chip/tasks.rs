@@ -210,10 +210,10 @@ impl Tasks {
             State::Free | State::Draining => return,
             State::Finished(_) => {
                 self.ready.retain(|ready| *ready != id);
-                host.ended(id, false);
+                host.end_task(id, false);
                 false
             }
-            State::Collecting | State::Running => host.abort(id) == Abort::Later,
+            State::Collecting | State::Running => host.abort_task(id) == Abort::Later,
         };
         if !drains {
             return self.release_slot(id);

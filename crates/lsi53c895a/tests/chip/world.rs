@@ -158,17 +158,23 @@ impl Bus for World {
         Ok(self.next_dma)
     }
 
-    fn interrupt(&mut self) {
+    fn on_interrupt_asserted(&mut self) {
         self.interrupted.push(self.memory[WATCHED as usize]);
     }
 }
 
 impl Targets for World {
-    fn present(&mut self, target: u8) -> bool {
+    fn has_target(&mut self, target: u8) -> bool {
         self.present.contains(&target)
     }
 
-    fn receive(&mut self, task: TaskId, nexus: Nexus, attribute: Attribute, cdb: &[u8]) -> Phase {
+    fn receive_command(
+        &mut self,
+        task: TaskId,
+        nexus: Nexus,
+        attribute: Attribute,
+        cdb: &[u8],
+    ) -> Phase {
         let before = self.tasks.insert(
             key(task),
             FakeTask {
@@ -197,7 +203,7 @@ impl Targets for World {
         }
     }
 
-    fn refuse(&mut self, task: TaskId, nexus: Nexus, refusal: Refusal) {
+    fn refuse_task(&mut self, task: TaskId, nexus: Nexus, refusal: Refusal) {
         let refused = self.tasks.entry(key(task)).or_insert(FakeTask {
             nexus,
             attribute: Attribute::Untagged,
@@ -210,7 +216,7 @@ impl Targets for World {
         refused.refused = Some(refusal);
     }
 
-    fn run(&mut self, id: TaskId, segments: &mut [libc::iovec], len: u64) -> Step {
+    fn run_task(&mut self, id: TaskId, segments: &mut [libc::iovec], len: u64) -> Step {
         self.runs.push(len);
         let task = self.tasks.get_mut(&key(id)).expect("received before");
         task.segments = segments
@@ -250,7 +256,7 @@ impl Targets for World {
         }
     }
 
-    fn abort(&mut self, id: TaskId) -> Abort {
+    fn abort_task(&mut self, id: TaskId) -> Abort {
         let task = self.tasks.get_mut(&key(id)).expect("received before");
         assert!(!task.aborted, "aborted once");
         task.aborted = true;
@@ -262,13 +268,13 @@ impl Targets for World {
         Abort::Done
     }
 
-    fn ended(&mut self, id: TaskId, reported: bool) {
+    fn end_task(&mut self, id: TaskId, reported: bool) {
         assert!(!self.tasks[&key(id)].aborted, "it had finished");
         assert!(!self.running.contains(&id));
         self.ended.push((id, reported));
     }
 
-    fn reset(&mut self, what: Reset) {
+    fn reset_targets(&mut self, what: Reset) {
         self.resets.push(what);
     }
 }

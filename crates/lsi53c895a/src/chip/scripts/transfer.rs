@@ -57,7 +57,7 @@ impl Chip {
             let was_up = self.irq_level();
             self.regs.set(ISTAT0, self.regs.get(ISTAT0) | istat0::INTF);
             if !was_up && self.irq_level() {
-                host.interrupt();
+                host.on_interrupt_asserted();
             }
         }
         Ok(())
