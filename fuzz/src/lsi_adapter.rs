@@ -168,7 +168,7 @@ impl Machine {
         let (adapter, host) = self.front_end.server.device();
         let len = bytes.len() as u64;
         if offset + len <= adapter.region_bytes(region) {
-            adapter.write(host, region, offset, bytes);
+            adapter.write_region(host, region, offset, bytes);
         }
     }
 
@@ -176,7 +176,7 @@ impl Machine {
         let (adapter, host) = self.front_end.server.device();
         let len = bytes.len() as u64;
         if offset + len <= adapter.region_bytes(region) {
-            adapter.read(host, region, offset, bytes);
+            adapter.read_region(host, region, offset, bytes);
         }
     }
 

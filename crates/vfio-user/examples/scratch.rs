@@ -29,14 +29,14 @@ impl PciDevice for Loud {
         self.0.region_bytes(region)
     }
 
-    fn read(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &mut [u8]) {
-        self.0.read(host, region, offset, data);
+    fn read_region(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &mut [u8]) {
+        self.0.read_region(host, region, offset, data);
         println!("region {region}: read {offset:#x}: {data:02x?}");
     }
 
-    fn write(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &[u8]) {
+    fn write_region(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &[u8]) {
         println!("region {region}: write {offset:#x}: {data:02x?}");
-        self.0.write(host, region, offset, data);
+        self.0.write_region(host, region, offset, data);
     }
 
     fn reset(&mut self, host: &mut dyn Host) {
@@ -48,18 +48,18 @@ impl PciDevice for Loud {
         self.0.is_reset_done()
     }
 
-    fn memory_changed(&mut self, host: &mut dyn Host) {
+    fn on_memory_changed(&mut self, host: &mut dyn Host) {
         let regions = host.memory().regions().iter();
         let regions: Vec<_> = regions
             .map(|region| format!("{:#x}+{:#x}", region.guest_addr, region.len))
             .collect();
         println!("memory: {}", regions.join(" "));
-        self.0.memory_changed(host);
+        self.0.on_memory_changed(host);
     }
 
-    fn dma_done(&mut self, host: &mut dyn Host, id: DmaId, result: Result<Vec<u8>, Errno>) {
+    fn on_dma_done(&mut self, host: &mut dyn Host, id: DmaId, result: Result<Vec<u8>, Errno>) {
         println!("{id:?}: {result:02x?}");
-        self.0.dma_done(host, id, result);
+        self.0.on_dma_done(host, id, result);
     }
 
     fn run(&mut self, host: &mut dyn Host) -> bool {

@@ -108,7 +108,7 @@ impl Session {
         let is_mapped_here = self.bus.maps.map(&request, fds.pop(), max)?;
         if is_mapped_here {
             self.bus.update_memory();
-            device.memory_changed(&mut self.bus);
+            device.on_memory_changed(&mut self.bus);
         }
         self.begin_reply(header, 0);
         Ok(Outcome::Replied)
@@ -136,7 +136,7 @@ impl Session {
         };
         if !in_use.is_empty() {
             self.bus.update_memory();
-            device.memory_changed(&mut self.bus);
+            device.on_memory_changed(&mut self.bus);
         }
         Ok(Outcome::Delayed(DelayedReply::Unmap {
             reply: request,

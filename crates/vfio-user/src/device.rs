@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use virtqueue::GuestMemory;
 
 /// The number of an access to memory that is not mapped, from [`Host::dma_read`] or [`Host::dma_write`] to
-/// [`PciDevice::dma_done`]. Never reused.
+/// [`PciDevice::on_dma_done`]. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DmaId(pub(crate) u64);
 
@@ -22,20 +22,20 @@ pub trait PciDevice {
     /// ([`crate::ConfigSpace`]).
     fn region_bytes(&self, region: u32) -> u64;
     /// The guest reads. The range is in the region.
-    fn read(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &mut [u8]);
+    fn read_region(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &mut [u8]);
     /// The guest writes. The range is in the region.
-    fn write(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &[u8]);
+    fn write_region(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &[u8]);
     /// Resets the device to its initial state. Requests may still be in flight: see [`PciDevice::is_reset_done`].
     fn reset(&mut self, host: &mut dyn Host);
     /// Whether all requests are done that were in flight at the last reset. The reset command is answered then.
     fn is_reset_done(&self) -> bool;
     /// [`Host::memory`] has changed; the device must release the old memory as soon as no request uses it. Also called when
     /// the front-end has disconnected, which unmaps all memory.
-    fn memory_changed(&mut self, host: &mut dyn Host);
+    fn on_memory_changed(&mut self, host: &mut dyn Host);
     /// An access to memory has finished, with the data that were read, or the buffer that was written. Errors are those of
     /// the front-end; or `EFAULT`: the device may not access this memory; `ENOTCONN`: the front-end has disconnected;
     /// `ETIMEDOUT`: it does not reply; `EBUSY`: 256 accesses are pending already.
-    fn dma_done(&mut self, host: &mut dyn Host, id: DmaId, result: Result<Vec<u8>, Errno>);
+    fn on_dma_done(&mut self, host: &mut dyn Host, id: DmaId, result: Result<Vec<u8>, Errno>);
     /// Does pending work for a bounded time. True: there is more, call again soon.
     fn run(&mut self, host: &mut dyn Host) -> bool;
 }
@@ -48,7 +48,7 @@ pub trait Host {
     fn set_irq(&mut self, level: bool);
     /// The guest's memory that is mapped in this process.
     fn memory(&self) -> &Arc<GuestMemory>;
-    /// Reads memory by a message to the front-end, also memory that is not in [`Host::memory`]. [`PciDevice::dma_done`] gets
+    /// Reads memory by a message to the front-end, also memory that is not in [`Host::memory`]. [`PciDevice::on_dma_done`] gets
     /// the data, never before this returns.
     fn dma_read(&mut self, address: u64, len: usize) -> DmaId;
     /// Writes memory by a message, in the same way.

@@ -24,7 +24,7 @@ impl Session {
         let start = self.outgoing.bytes.len();
         self.outgoing.bytes.resize(start + count, 0);
         let data = &mut self.outgoing.bytes[start..];
-        device.read(&mut self.bus, access.region, access.offset, data);
+        device.read_region(&mut self.bus, access.region, access.offset, data);
         Ok(Outcome::Replied)
     }
 
@@ -45,7 +45,7 @@ impl Session {
                 data.len(),
             ));
         }
-        device.write(&mut self.bus, access.region, access.offset, data);
+        device.write_region(&mut self.bus, access.region, access.offset, data);
         self.begin_reply(header, RegionAccess::BYTES);
         access.encode(&mut self.outgoing.bytes);
         Ok(Outcome::Replied)
@@ -89,7 +89,7 @@ impl Session {
                 count,
             };
             check_access(&access, device)?;
-            device.write(&mut self.bus, region, offset, data);
+            device.write_region(&mut self.bus, region, offset, data);
         }
         self.begin_reply(header, WriteMulti::BYTES);
         many.encode(&mut self.outgoing.bytes);

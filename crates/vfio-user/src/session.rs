@@ -162,7 +162,7 @@ impl Session {
         // A transfer that was refused has finished at once. It waits for the next turn, since the device may repeat it.
         for _ in 0..self.bus.dma.finished_count() {
             if let Some((id, result)) = self.bus.dma.next_finished() {
-                device.dma_done(&mut self.bus, id, result);
+                device.on_dma_done(&mut self.bus, id, result);
                 more = true;
             }
         }
@@ -206,7 +206,7 @@ impl Session {
         self.bus.intx.disconnect();
         self.bus.maps.unmap_all();
         self.bus.update_memory();
-        device.memory_changed(&mut self.bus);
+        device.on_memory_changed(&mut self.bus);
         self.bus.dma.disconnect();
     }
 }

@@ -135,7 +135,7 @@ impl PciDevice for Scratch {
         }
     }
 
-    fn read(&mut self, _: &mut dyn Host, region: u32, offset: u64, data: &mut [u8]) {
+    fn read_region(&mut self, _: &mut dyn Host, region: u32, offset: u64, data: &mut [u8]) {
         match region {
             CONFIG_REGION => self.config.read(offset, data),
             2 => data
@@ -148,7 +148,7 @@ impl PciDevice for Scratch {
         }
     }
 
-    fn write(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &[u8]) {
+    fn write_region(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &[u8]) {
         match region {
             CONFIG_REGION => self.config.write(offset, data),
             2 => self.ram[usize::try_from(offset).unwrap_or(RAM)..][..data.len()]
@@ -182,9 +182,9 @@ impl PciDevice for Scratch {
         self.kept.is_none()
     }
 
-    fn memory_changed(&mut self, _: &mut dyn Host) {}
+    fn on_memory_changed(&mut self, _: &mut dyn Host) {}
 
-    fn dma_done(&mut self, _: &mut dyn Host, id: DmaId, result: Result<Vec<u8>, Errno>) {
+    fn on_dma_done(&mut self, _: &mut dyn Host, id: DmaId, result: Result<Vec<u8>, Errno>) {
         self.finished += 1;
         let errno = result
             .as_ref()

@@ -31,9 +31,9 @@ impl PciDevice for Spy {
         1
     }
 
-    fn read(&mut self, _: &mut dyn Host, _: u32, _: u64, _: &mut [u8]) {}
+    fn read_region(&mut self, _: &mut dyn Host, _: u32, _: u64, _: &mut [u8]) {}
 
-    fn write(&mut self, _: &mut dyn Host, _: u32, _: u64, _: &[u8]) {
+    fn write_region(&mut self, _: &mut dyn Host, _: u32, _: u64, _: &[u8]) {
         self.writes += 1;
     }
 
@@ -43,9 +43,9 @@ impl PciDevice for Spy {
         true
     }
 
-    fn memory_changed(&mut self, _: &mut dyn Host) {}
+    fn on_memory_changed(&mut self, _: &mut dyn Host) {}
 
-    fn dma_done(&mut self, _: &mut dyn Host, _: DmaId, _: Result<Vec<u8>, Errno>) {}
+    fn on_dma_done(&mut self, _: &mut dyn Host, _: DmaId, _: Result<Vec<u8>, Errno>) {}
 
     fn run(&mut self, _: &mut dyn Host) -> bool {
         if let Some(front_end) = &mut self.front_end {

@@ -154,7 +154,7 @@ impl PciDevice for Adapter {
         }
     }
 
-    fn read(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &mut [u8]) {
+    fn read_region(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &mut [u8]) {
         match pci::chip_window(region) {
             Some(bar) => self.chip.read_window(bar, offset, data),
             None => self.config.read(offset, data),
@@ -163,7 +163,7 @@ impl PciDevice for Adapter {
         self.update_interrupt_line(host);
     }
 
-    fn write(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &[u8]) {
+    fn write_region(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &[u8]) {
         match pci::chip_window(region) {
             Some(bar) => self.chip.write_window(bar, offset, data),
             None => {
@@ -187,13 +187,13 @@ impl PciDevice for Adapter {
         !self.reset_pending && self.chip.draining_count() == 0
     }
 
-    fn memory_changed(&mut self, host: &mut dyn Host) {
+    fn on_memory_changed(&mut self, host: &mut dyn Host) {
         if self.memory.replace_map(host.memory().clone()) {
             self.chip.drop_collected_memory();
         }
     }
 
-    fn dma_done(
+    fn on_dma_done(
         &mut self,
         _: &mut dyn Host,
         id: DmaId,

@@ -136,7 +136,7 @@ fn programs_do_not_run_without_a_front_end() {
     let counter = |machine: &mut Machine| {
         let (adapter, host) = machine.rig.server.device();
         let mut byte = [0];
-        adapter.read(host, 0, COUNTER.into(), &mut byte);
+        adapter.read_region(host, 0, COUNTER.into(), &mut byte);
         byte[0]
     };
     let before = counter(&mut machine);
