@@ -134,7 +134,7 @@ impl<D: PciDevice> FrontEnd<D> {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         // It fails when the server has hung up.
         let _ = sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags);
-        self.server.readable(self.now_ns);
+        self.server.handle_readable(self.now_ns);
         self.receive();
     }
 
@@ -146,7 +146,7 @@ impl<D: PciDevice> FrontEnd<D> {
         let mut some = [0; 16384];
         while let Ok(count @ 1..) = socket.read(&mut some) {
             self.inbox.extend_from_slice(&some[..count]);
-            self.server.writable();
+            self.server.handle_writable();
         }
         while let Some(header) = Header::decode(&self.inbox) {
             let end = usize::try_from(header.size).expect("32 bits");

@@ -71,13 +71,13 @@ impl<D: PciDevice> Server<D> {
         self.socket.as_ref().map(AsFd::as_fd)
     }
 
-    /// Whether to call [`Server::readable`] when the socket is readable.
+    /// Whether to call [`Server::handle_readable`] when the socket is readable.
     #[must_use]
     pub fn wants_read(&self) -> bool {
         self.socket.is_some() && self.session.wants_input()
     }
 
-    /// Whether to call [`Server::writable`] when the socket is writable.
+    /// Whether to call [`Server::handle_writable`] when the socket is writable.
     #[must_use]
     pub fn wants_write(&self) -> bool {
         self.socket.is_some() && !self.session.outgoing.unsent().is_empty()
@@ -90,7 +90,7 @@ impl<D: PciDevice> Server<D> {
 
     /// A number that changes when [`Server::socket`] or [`Server::unmask_fd`] change.
     #[must_use]
-    pub fn generation(&self) -> u64 {
+    pub fn descriptors_generation(&self) -> u64 {
         self.connections + self.session.bus.intx.generation
     }
 
@@ -106,7 +106,7 @@ impl<D: PciDevice> Server<D> {
     }
 
     /// Reads and handles a bounded number of messages. Call [`Server::run`] afterwards.
-    pub fn readable(&mut self, now_ns: u64) {
+    pub fn handle_readable(&mut self, now_ns: u64) {
         self.session.bus.now_ns = now_ns;
         let mut left = MESSAGE_BUDGET;
         loop {
@@ -150,13 +150,13 @@ impl<D: PciDevice> Server<D> {
                     break;
                 }
             }
-            self.writable();
+            self.handle_writable();
         }
         left
     }
 
     /// Sends as much as the socket takes.
-    pub fn writable(&mut self) {
+    pub fn handle_writable(&mut self) {
         let Some(socket) = &self.socket else {
             return;
         };
@@ -187,7 +187,7 @@ impl<D: PciDevice> Server<D> {
         self.session.bus.now_ns = now_ns;
         self.handle_messages(MESSAGE_BUDGET);
         let more = self.session.run(&mut self.device, now_ns);
-        self.writable();
+        self.handle_writable();
         more || (self.wants_read() && self.session.incoming.has_message())
     }
 

@@ -131,10 +131,10 @@ fn serve_until_stopped<D: PciDevice>(
                 }
             }
         } else if readable {
-            server.readable(now_ns());
+            server.handle_readable(now_ns());
         }
         if writable {
-            server.writable();
+            server.handle_writable();
         }
         if unmask_signalled {
             server.handle_unmask();

@@ -15,9 +15,9 @@ use crate::server::Server;
 /// The descriptor that became ready, and so the method to call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerEvent {
-    /// [`Server::readable`].
+    /// [`Server::handle_readable`].
     Read,
-    /// [`Server::writable`].
+    /// [`Server::handle_writable`].
     Write,
     /// [`Server::handle_unmask`].
     Unmask,
@@ -45,9 +45,9 @@ impl Watches {
         server: &Server<D>,
         handler: impl Fn(ServerEvent) -> H,
     ) -> io::Result<()> {
-        if self.generation != server.generation() {
+        if self.generation != server.descriptors_generation() {
             self.remove(cx);
-            self.generation = server.generation();
+            self.generation = server.descriptors_generation();
         }
         let (socket, unmask) = (server.socket(), server.unmask_fd());
         let registrations = [

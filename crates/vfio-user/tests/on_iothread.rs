@@ -56,8 +56,8 @@ impl Runner for Devices {
         _: Readiness,
     ) {
         match watched {
-            ServerEvent::Read => self.server.readable(cx.now_ns()),
-            ServerEvent::Write => self.server.writable(),
+            ServerEvent::Read => self.server.handle_readable(cx.now_ns()),
+            ServerEvent::Write => self.server.handle_writable(),
             ServerEvent::Unmask => self.server.handle_unmask(),
         }
         self.more = true;

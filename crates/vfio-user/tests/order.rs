@@ -64,7 +64,7 @@ fn replies_are_sent_before_the_device_runs() {
     rig.server.device().0.front_end = Some(front_end);
     let write = Message::command(1, command::REGION_WRITE, 0, &access(0, 0, 1, b"x"));
     rig.send(&[write.bytes(), write.bytes()].concat(), &[]);
-    rig.server.readable(0);
+    rig.server.handle_readable(0);
     rig.server.run(0);
     let replies = 2 * (Header::BYTES + 16);
     assert_eq!(rig.server.device().0.turns, [(2, replies)]);
@@ -78,7 +78,7 @@ fn received_messages_are_handled_without_the_socket_becoming_readable() {
     let payload = access(0, 0, 1, b"x");
     let posted = Message::command(1, command::REGION_WRITE, NO_REPLY, &payload);
     rig.send(&posted.bytes().repeat(100), &[]);
-    rig.server.readable(0);
+    rig.server.handle_readable(0);
     let some = rig.server.device().0.writes;
     assert!((1..100).contains(&some), "{some}");
     while rig.server.run(0) {}

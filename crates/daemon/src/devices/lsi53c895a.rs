@@ -154,14 +154,14 @@ impl SocketDevice for LsiController {
     }
 
     fn descriptors_generation(&self) -> u64 {
-        self.server.generation()
+        self.server.descriptors_generation()
     }
 
     fn on_ready(&mut self, descriptor: usize, now_ns: u64) {
         match descriptor {
             LISTENER => self.accept_front_end(now_ns),
-            READ => self.server.readable(now_ns),
-            WRITE => self.server.writable(),
+            READ => self.server.handle_readable(now_ns),
+            WRITE => self.server.handle_writable(),
             _ => self.server.handle_unmask(),
         }
     }

@@ -93,8 +93,8 @@ impl<D: PciDevice> Rig<D> {
     pub fn turn(&mut self) {
         let deadline = Deadline::default();
         for _ in 0..4 {
-            self.server.readable(self.now_ns);
-            self.server.writable();
+            self.server.handle_readable(self.now_ns);
+            self.server.handle_writable();
             self.server.handle_unmask();
             while self.server.run(self.now_ns) {
                 deadline.check("the device has nothing more to do");
@@ -130,7 +130,7 @@ impl<D: PciDevice> Rig<D> {
         while let Ok(count @ 1..) = self.front_end.read(&mut some) {
             deadline.check("the end of what the server sends");
             self.inbox.extend_from_slice(&some[..count]);
-            self.server.writable();
+            self.server.handle_writable();
         }
         let header = Header::decode(&self.inbox)?;
         let end = header.size as usize;
