@@ -176,7 +176,7 @@ impl ConfigSpace {
 
     /// The address of a BAR; `None` while the guest has disabled it.
     #[must_use]
-    pub fn bar(&self, index: usize) -> Option<u32> {
+    pub fn bar_address(&self, index: usize) -> Option<u32> {
         let needed = match self.bars.get(index)? {
             Bar::None => return None,
             Bar::Io { .. } => COMMAND_IO,
@@ -198,12 +198,12 @@ impl ConfigSpace {
 
     /// Whether the device may access memory.
     #[must_use]
-    pub fn bus_master(&self) -> bool {
+    pub fn is_bus_master(&self) -> bool {
         self.command_register() & COMMAND_BUS_MASTER != 0
     }
 
     /// Sets the interrupt bit of the status register. Returns the level of the line: low while the guest disables INTx.
-    pub fn interrupt(&mut self, level: bool) -> bool {
+    pub fn set_interrupt_status(&mut self, level: bool) -> bool {
         self.bytes[STATUS] &= !STATUS_INTERRUPT;
         self.bytes[STATUS] |= u8::from(level) * STATUS_INTERRUPT;
         level && self.command_register() & COMMAND_INTX_DISABLE == 0
@@ -271,12 +271,12 @@ mod tests {
         assert_eq!(dword(&config, 0x30), 0, "no ROM");
         put(&mut config, 0x10, 0xc000);
         put(&mut config, 0x14, 0xfe00_0000);
-        assert_eq!(config.bar(0), None, "not switched on");
+        assert_eq!(config.bar_address(0), None, "not switched on");
         put(&mut config, 4, u32::from(COMMAND_IO));
-        assert_eq!((config.bar(0), config.bar(1)), (Some(0xc000), None));
+        assert_eq!((config.bar_address(0), config.bar_address(1)), (Some(0xc000), None));
         put(&mut config, 4, u32::from(COMMAND_MEMORY));
-        assert_eq!((config.bar(0), config.bar(1)), (None, Some(0xfe00_0000)));
-        assert_eq!((config.bar(3), config.bar(6)), (None, None));
+        assert_eq!((config.bar_address(0), config.bar_address(1)), (None, Some(0xfe00_0000)));
+        assert_eq!((config.bar_address(3), config.bar_address(6)), (None, None));
         assert_eq!((config.bar_bytes(2), config.bar_bytes(3)), (0x2000, 0));
     }
 
@@ -298,15 +298,15 @@ mod tests {
     #[test]
     fn only_defined_bits_of_the_command_register_are_writable() {
         let mut config = config();
-        assert!(!config.bus_master());
+        assert!(!config.is_bus_master());
         put(&mut config, 4, u32::MAX);
         assert_eq!(dword(&config, 4), 0x0557);
-        assert!(config.bus_master());
-        assert!(!config.interrupt(true), "held down");
+        assert!(config.is_bus_master());
+        assert!(!config.set_interrupt_status(true), "held down");
         assert_eq!(dword(&config, 4), 0x0008_0557);
         put(&mut config, 4, 7);
-        assert!(config.interrupt(true));
-        assert!(!config.interrupt(false));
+        assert!(config.set_interrupt_status(true));
+        assert!(!config.set_interrupt_status(false));
         assert_eq!(dword(&config, 4), 7);
         config.reset();
         assert_eq!(dword(&config, 4), 0);

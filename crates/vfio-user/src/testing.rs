@@ -117,7 +117,7 @@ impl Scratch {
 
     fn update_line(&mut self, host: &mut dyn Host) {
         let level = *self.register(LEVEL) & 1 != 0;
-        let level = self.config.interrupt(level);
+        let level = self.config.set_interrupt_status(level);
         host.set_irq(level);
     }
 }

@@ -103,7 +103,7 @@ impl Bus for ChipHost<'_> {
 
     /// Signals the interrupt during the run: until the guest handles it, SCRIPTS can complete further commands.
     fn on_interrupt_asserted(&mut self) {
-        let level = self.config.interrupt(true);
+        let level = self.config.set_interrupt_status(true);
         self.host.set_irq(level);
     }
 }

@@ -107,7 +107,7 @@ impl Adapter {
 
     /// Sets the guest's interrupt line to the level of the chip's pin.
     fn update_interrupt_line(&mut self, host: &mut dyn Host) {
-        let level = self.config.interrupt(self.chip.irq_level());
+        let level = self.config.set_interrupt_status(self.chip.irq_level());
         host.set_irq(level);
     }
 
@@ -123,7 +123,7 @@ impl Adapter {
             pending_dma: &mut self.pending_dma,
             waiting_at_start: self.disks.queued_count(),
             disks: &mut self.disks,
-            is_master: self.config.bus_master(),
+            is_master: self.config.is_bus_master(),
             config: &mut self.config,
         };
         let run = self.chip.run(&mut chip_host, limits);

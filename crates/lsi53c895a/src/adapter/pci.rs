@@ -43,7 +43,7 @@ pub fn chip_window(region: u32) -> Option<Bar> {
 
 /// Where the guest has put the windows.
 pub fn bar_addresses(config: &ConfigSpace) -> Bars {
-    let address = |index| config.bar(index).unwrap_or(0);
+    let address = |index| config.bar_address(index).unwrap_or(0);
     Bars {
         io: address(0),
         registers: address(1),
