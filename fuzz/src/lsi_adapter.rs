@@ -101,7 +101,7 @@ pub fn run(bytes: &[u8]) {
     input.events(EVENTS, |input| {
         machine.event(input);
         let adapter = machine.front_end.server.device().0;
-        assert_eq!(adapter.in_flight(), machine.disks.waiting.len());
+        assert_eq!(adapter.in_flight_count(), machine.disks.waiting.len());
     });
     machine.recovers();
     CONTENTS.set(machine.disks.contents);
@@ -301,7 +301,11 @@ impl Machine {
                 Ok(())
             }
         };
-        self.front_end.server.device().0.completed(slot, result);
+        self.front_end
+            .server
+            .device()
+            .0
+            .complete_request(slot, result);
     }
 
     /// Whatever the guest did, a reset makes a working adapter of it.
@@ -332,7 +336,7 @@ impl Machine {
         assert!(self.front_end.is_connected());
         assert_eq!(self.front_end.waiting(), 0, "all commands have their reply");
         let adapter = self.front_end.server.device().0;
-        assert!(adapter.is_reset_done() && adapter.in_flight() == 0);
+        assert!(adapter.is_reset_done() && adapter.in_flight_count() == 0);
 
         self.front_end.unmap(0, MEMORY as u64);
         self.turn();

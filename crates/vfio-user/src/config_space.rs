@@ -273,9 +273,15 @@ mod tests {
         put(&mut config, 0x14, 0xfe00_0000);
         assert_eq!(config.bar_address(0), None, "not switched on");
         put(&mut config, 4, u32::from(COMMAND_IO));
-        assert_eq!((config.bar_address(0), config.bar_address(1)), (Some(0xc000), None));
+        assert_eq!(
+            (config.bar_address(0), config.bar_address(1)),
+            (Some(0xc000), None)
+        );
         put(&mut config, 4, u32::from(COMMAND_MEMORY));
-        assert_eq!((config.bar_address(0), config.bar_address(1)), (None, Some(0xfe00_0000)));
+        assert_eq!(
+            (config.bar_address(0), config.bar_address(1)),
+            (None, Some(0xfe00_0000))
+        );
         assert_eq!((config.bar_address(3), config.bar_address(6)), (None, None));
         assert_eq!((config.bar_bytes(2), config.bar_bytes(3)), (0x2000, 0));
     }

@@ -104,7 +104,7 @@ impl Device {
                 adapter.submit(&mut self.disk);
             }
             for slot in self.disk.slots.drain(..) {
-                adapter.completed(slot, Ok(()));
+                adapter.complete_request(slot, Ok(()));
                 more = true;
             }
             if !more {

@@ -197,7 +197,7 @@ impl SocketDevice for LsiController {
             now_ticks,
         });
         stats.turns().add(1);
-        stats.in_flight().set(adapter.in_flight() as u64);
+        stats.in_flight().set(adapter.in_flight_count() as u64);
         submitted_all
     }
 
@@ -210,14 +210,14 @@ impl SocketDevice for LsiController {
                 self.monitoring.disk_reports[request.disk]
                     .report_failure(request.kind == RequestKind::Read, errno);
             }
-            adapter.completed(slot, result);
+            adapter.complete_request(slot, result);
         }
-        let in_flight = adapter.in_flight() as u64;
+        let in_flight = adapter.in_flight_count() as u64;
         self.queue_stats().in_flight().set(in_flight);
     }
 
     fn in_flight(&mut self) -> usize {
-        self.server.device().0.in_flight()
+        self.server.device().0.in_flight_count()
     }
 
     fn is_connected(&self) -> bool {

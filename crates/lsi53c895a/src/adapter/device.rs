@@ -90,12 +90,12 @@ impl Adapter {
 
     /// The number of requests that were submitted.
     #[must_use]
-    pub fn in_flight(&self) -> usize {
+    pub fn in_flight_count(&self) -> usize {
         self.disks.submitted_count()
     }
 
     /// Completes a request. The adapter needs a turn then.
-    pub fn completed(&mut self, slot: u32, result: Result<(), Errno>) {
+    pub fn complete_request(&mut self, slot: u32, result: Result<(), Errno>) {
         self.disks.complete_request(&mut self.memory, slot, result);
     }
 

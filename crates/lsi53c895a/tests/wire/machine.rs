@@ -288,7 +288,7 @@ impl Machine {
                 Ok(())
             }
         };
-        self.rig.server.device().0.completed(slot, result);
+        self.rig.server.device().0.complete_request(slot, result);
     }
 
     /// As above, and what comes of it.
