@@ -53,6 +53,7 @@ impl Host for Bus {
         &self.memory
     }
 
+    /// Begins a read, which fails at once if the front-end does not let the device read there.
     fn dma_read(&mut self, address: u64, len: usize) -> DmaId {
         if !self
             .maps
@@ -65,6 +66,7 @@ impl Host for Bus {
             .begin_transfer(Direction::Read, address, data, self.now_ns)
     }
 
+    /// Begins a write, which fails at once if the front-end does not let the device write there.
     fn dma_write(&mut self, address: u64, data: Vec<u8>) -> DmaId {
         let len = data.len() as u64;
         if !self.maps.is_access_allowed(address, len, DMA_WRITE_ALLOWED) {

@@ -41,7 +41,7 @@ pub struct Scratch {
     config: ConfigSpace,
     registers: [u8; REGISTERS],
     ram: Vec<u8>,
-    kept: Option<Arc<GuestMemory>>,
+    kept_memory: Option<Arc<GuestMemory>>,
     /// Registers with functions that were written, for the next turn.
     commands: VecDeque<u64>,
     reads: Vec<DmaId>,
@@ -75,7 +75,7 @@ impl Default for Scratch {
             config: ConfigSpace::new(&identity, bars),
             registers: [0; REGISTERS],
             ram: vec![0; RAM],
-            kept: None,
+            kept_memory: None,
             commands: VecDeque::new(),
             reads: Vec::new(),
             finished: 0,
@@ -87,17 +87,20 @@ impl Default for Scratch {
 }
 
 impl Scratch {
+    /// The register at this offset.
     fn register(&mut self, register: u64) -> &mut u8 {
         &mut self.registers[usize::try_from(register).unwrap_or(0) % REGISTERS]
     }
 
-    fn address(&mut self) -> u64 {
+    /// The address in the registers [`ADDRESS`].
+    fn address_register(&mut self) -> u64 {
         (0..4).fold(0, |address, byte| {
             address | u64::from(*self.register(ADDRESS + byte)) << (8 * byte)
         })
     }
 
-    fn data(&mut self) -> [u8; 16] {
+    /// The bytes in the registers [`DATA`].
+    fn data_registers(&mut self) -> [u8; 16] {
         let mut data = [0; 16];
         for (byte, register) in data.iter_mut().zip(DATA..) {
             *byte = *self.register(register);
@@ -105,8 +108,8 @@ impl Scratch {
         data
     }
 
-    /// Finishes an access to memory, with the data that were read.
-    fn finish(&mut self, result: Result<&[u8], Errno>) {
+    /// Records the result of an access to memory, with the data that were read, in registers.
+    fn record_access_result(&mut self, result: Result<&[u8], Errno>) {
         self.finished += 1;
         let errno = result.err().map_or(0, Errno::raw_os_error);
         *self.register(RESULT) = u8::try_from(errno).unwrap_or(u8::MAX);
@@ -115,7 +118,8 @@ impl Scratch {
         }
     }
 
-    fn update_line(&mut self, host: &mut dyn Host) {
+    /// Sets the interrupt line to the level in the register [`LEVEL`].
+    fn update_interrupt_line(&mut self, host: &mut dyn Host) {
         let level = *self.register(LEVEL) & 1 != 0;
         let level = self.config.set_interrupt_status(level);
         host.set_irq(level);
@@ -135,6 +139,7 @@ impl PciDevice for Scratch {
         }
     }
 
+    /// Reads registers, memory or configuration space.
     fn read_region(&mut self, _: &mut dyn Host, region: u32, offset: u64, data: &mut [u8]) {
         match region {
             CONFIG_REGION => self.config.read(offset, data),
@@ -148,6 +153,7 @@ impl PciDevice for Scratch {
         }
     }
 
+    /// Writes registers, some of which queue a command, memory or configuration space.
     fn write_region(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &[u8]) {
         match region {
             CONFIG_REGION => self.config.write(offset, data),
@@ -157,7 +163,7 @@ impl PciDevice for Scratch {
                 for (byte, register) in data.iter().zip(offset..) {
                     *self.register(register) = *byte;
                     match register % REGISTERS as u64 {
-                        KEEP => self.kept = (*byte != 0).then(|| host.memory().clone()),
+                        KEEP => self.kept_memory = (*byte != 0).then(|| host.memory().clone()),
                         command @ (MAPPED_READ | MAPPED_WRITE | DMA_READ | DMA_WRITE) => {
                             self.commands.push_back(command)
                         }
@@ -166,7 +172,7 @@ impl PciDevice for Scratch {
                 }
             }
         }
-        self.update_line(host);
+        self.update_interrupt_line(host);
     }
 
     fn reset(&mut self, host: &mut dyn Host) {
@@ -175,15 +181,16 @@ impl PciDevice for Scratch {
         self.commands.clear();
         self.reads.clear();
         self.resets += 1;
-        self.update_line(host);
+        self.update_interrupt_line(host);
     }
 
     fn is_reset_done(&self) -> bool {
-        self.kept.is_none()
+        self.kept_memory.is_none()
     }
 
     fn on_memory_changed(&mut self, _: &mut dyn Host) {}
 
+    /// Records the result of an access by message in registers.
     fn on_dma_done(&mut self, _: &mut dyn Host, id: DmaId, result: Result<Vec<u8>, Errno>) {
         self.finished += 1;
         let errno = result
@@ -201,23 +208,24 @@ impl PciDevice for Scratch {
         self.reads.retain(|read| *read != id);
     }
 
+    /// Carries out the next command that was written to a register.
     fn run(&mut self, host: &mut dyn Host) -> bool {
         match self.commands.pop_front() {
             Some(DMA_READ) => {
-                let id = host.dma_read(self.address(), 16);
+                let id = host.dma_read(self.address_register(), 16);
                 self.reads.push(id);
             }
             Some(DMA_WRITE) => {
-                let data = self.data()[..4].to_vec();
-                host.dma_write(self.address(), data);
+                let data = self.data_registers()[..4].to_vec();
+                host.dma_write(self.address_register(), data);
             }
             Some(command) => {
-                let mut data = self.data();
+                let mut data = self.data_registers();
                 let done = match command {
-                    MAPPED_READ => host.memory().read(self.address(), &mut data),
-                    _ => host.memory().write(self.address(), &data[..4]),
+                    MAPPED_READ => host.memory().read(self.address_register(), &mut data),
+                    _ => host.memory().write(self.address_register(), &data[..4]),
                 };
-                self.finish(done.then_some(&data[..]).ok_or(Errno::FAULT));
+                self.record_access_result(done.then_some(&data[..]).ok_or(Errno::FAULT));
             }
             None => return false,
         }

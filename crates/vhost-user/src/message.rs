@@ -48,6 +48,7 @@ const NO_FD: u64 = 1 << 8;
 const MAX_FDS: usize = 32;
 
 impl Message {
+    /// A message with this payload, in parts, and duplicates of these descriptors.
     fn new(request: Request, payload: &[&[u8]], fds: &[BorrowedFd<'_>]) -> io::Result<Self> {
         let payload = payload.concat();
         let size = u32::try_from(payload.len()).map_err(io::Error::other)?;

@@ -114,6 +114,7 @@ impl Server {
 }
 
 impl Drop for Server {
+    /// Stops the server, and waits until the queues have drained.
     fn drop(&mut self) {
         self.begin_stop();
         self.shared.wait_last_message();

@@ -154,6 +154,7 @@ impl PciDevice for Adapter {
         }
     }
 
+    /// Reads a window of the chip, or configuration space.
     fn read_region(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &mut [u8]) {
         match pci::chip_window(region) {
             Some(bar) => self.chip.read_window(bar, offset, data),
@@ -163,6 +164,7 @@ impl PciDevice for Adapter {
         self.update_interrupt_line(host);
     }
 
+    /// Writes a window of the chip, or configuration space, which may move or disable the windows.
     fn write_region(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &[u8]) {
         match pci::chip_window(region) {
             Some(bar) => self.chip.write_window(bar, offset, data),
@@ -193,6 +195,7 @@ impl PciDevice for Adapter {
         }
     }
 
+    /// Passes the reply to an access of the chip to memory on to it.
     fn on_dma_done(
         &mut self,
         _: &mut dyn Host,
@@ -208,6 +211,7 @@ impl PciDevice for Adapter {
         }
     }
 
+    /// Passes finished tasks to the chip and runs it, until nothing is to do or the turn is over.
     fn run(&mut self, host: &mut dyn Host) -> bool {
         self.paused = !host.is_connected();
         let timer_is_due = self

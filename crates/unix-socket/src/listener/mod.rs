@@ -346,6 +346,7 @@ fn borrow_raw_fd(fd: &RawFd) -> std::os::fd::BorrowedFd<'_> {
 }
 
 impl Drop for Socket {
+    /// Removes the path of a socket that was bound here, unless another process uses or has replaced it.
     fn drop(&mut self) {
         if !self.keep_path.load(Ordering::Relaxed)
             && let Some(BoundPath {

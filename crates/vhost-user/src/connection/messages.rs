@@ -34,6 +34,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         Ok(())
     }
 
+    /// Resets the queues and the device.
     fn reset_device(&mut self) -> Result<()> {
         self.reset_all_queues();
         self.target.reset();
@@ -44,6 +45,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         Ok(self.offered_features())
     }
 
+    /// Sets the acknowledged features; begins or ends logging for a migration.
     fn set_features(&mut self, features: u64) -> Result<()> {
         let unknown = features & !self.offered_features();
         if unknown != 0 {
@@ -73,6 +75,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         Ok(())
     }
 
+    /// Replaces all of the guest's memory.
     fn set_mem_table(
         &mut self,
         regions: &[VhostUserMemoryRegion],
@@ -84,6 +87,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         Ok(None)
     }
 
+    /// Sets the number of entries of a queue that does not run.
     fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
         let export = self.target.name();
         let (max, wanted) = (MAX_QUEUE_SIZE, self.target.max_queue_size());
@@ -111,6 +115,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         Ok(())
     }
 
+    /// Sets the addresses of a queue's rings, and whether writes to its used ring are logged.
     fn set_vring_addr(
         &mut self,
         index: u32,
@@ -136,6 +141,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         Ok(())
     }
 
+    /// Sets the ring index at which a queue starts.
     fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
         // A packed queue's base is 32 bits of indices and wrap counters.
         if base > u32::from(u16::MAX) && !self.ring_features().packed {
@@ -145,6 +151,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         Ok(())
     }
 
+    /// Stops a queue, and replies its ring index. Only a front-end without an in-flight region waits for the requests.
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
         let suspends = self.acked_protocol_features & GET_VRING_BASE_INFLIGHT != 0;
         let timeout = self.target.stop_timeout();
@@ -164,6 +171,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         Ok(VhostUserVringState::new(index, base))
     }
 
+    /// Starts a queue whose set-up is complete, or gives a running queue another kick descriptor.
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         let features = self.ring_features();
         let target = self.target.clone();
@@ -219,6 +227,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         Ok(offered_protocol_features())
     }
 
+    /// Sets the acknowledged protocol features.
     fn set_protocol_features(&mut self, features: u64) -> Result<()> {
         let unknown = features & !offered_protocol_features().bits();
         if unknown != 0 {
@@ -241,6 +250,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         Ok(())
     }
 
+    /// Reads bytes of the configuration space.
     fn get_config(
         &mut self,
         offset: u32,
@@ -258,6 +268,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         Ok(config[offset as usize..(offset + size) as usize].to_vec())
     }
 
+    /// Writes bytes of the configuration space, where the driver may.
     fn set_config(
         &mut self,
         offset: u32,
@@ -287,6 +298,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         Ok(MAX_SLOTS as u64)
     }
 
+    /// Adds a region of the guest's memory.
     fn add_mem_region(
         &mut self,
         region: &VhostUserSingleMemoryRegion,
@@ -303,6 +315,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         self.set_guest_memory(changed)
     }
 
+    /// Makes a buffer for requests in flight, which the front-end keeps while it is disconnected.
     fn get_inflight_fd(&mut self, wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
         // For packed queues, which take more room, if they are offered: the driver may not have chosen yet.
         let packed = self.target.offers_packed_queues();
@@ -317,6 +330,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         })
     }
 
+    /// Uses the buffer for requests in flight that the front-end has kept.
     fn set_inflight_fd(&mut self, buffer: &VhostUserInflight, file: File) -> Result<()> {
         if self.vrings.iter().any(Vring::is_running) {
             return Err(Error::InvalidOperation(
@@ -336,6 +350,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         Ok(())
     }
 
+    /// Uses a log of dirty pages. Marks all pages in it if queues may have written without it.
     fn set_log_base(&mut self, description: &VhostUserLog, file: File) -> Result<()> {
         let log = dirty_log::map_log(description, file, self.memory.as_deref())
             .map_err(|error| self.warn_of_bad_log(&error))?;

@@ -152,6 +152,7 @@ impl ParkedServer {
 }
 
 impl Drop for ParkedServer {
+    /// Undoes the handover: starts the queues where they were stopped, and lets the thread go on.
     fn drop(&mut self) {
         if let Some(connection) = &self.connection {
             let mut connection = lock(connection);

@@ -14,12 +14,12 @@ use crate::chip::registers::*;
 pub struct BlockMove {
     phase: u8,
     addr: u64,
-    left: u32,
-    moved: u32,
+    bytes_left: u32,
+    bytes_moved: u32,
     /// What RBC has above the count: the instruction's first byte, or the table entry's.
-    high: u8,
+    count_high_byte: u8,
     /// Where the count and the address came from.
-    entry: u32,
+    entry_addr: u32,
 }
 
 /// Most of one move of messages at a time.
@@ -33,7 +33,7 @@ impl Chip {
             Progress::Block(block) => block,
             _ => self.decode_block_move(host)?,
         };
-        if block.left == 0 && block.moved == 0 {
+        if block.bytes_left == 0 && block.bytes_moved == 0 {
             return Err(self.raise_illegal_instruction());
         }
         let moved = self.move_bytes(host, &mut block);
@@ -49,7 +49,7 @@ impl Chip {
         host: &mut H,
         block: &mut BlockMove,
     ) -> Result<(), Pause> {
-        while block.left > 0 {
+        while block.bytes_left > 0 {
             let asked = self.wait_for_phase(host, block.phase)?;
             if asked != block.phase {
                 return self.handle_phase_mismatch(block);
@@ -57,11 +57,11 @@ impl Chip {
             let taken = self.move_some_bytes(host, block)?;
             block.addr = block.addr.wrapping_add(taken as u64);
             let taken = u32::try_from(taken).expect("no more than was left");
-            block.left -= taken;
-            block.moved += taken;
-            self.regs.set24(DBC, block.left);
+            block.bytes_left -= taken;
+            block.bytes_moved += taken;
+            self.regs.set24(DBC, block.bytes_left);
             self.regs.set32(DNAD, low32(block.addr));
-            if block.phase == phase::MESSAGE_OUT && block.left == 0 {
+            if block.phase == phase::MESSAGE_OUT && block.bytes_left == 0 {
                 self.end_message_out();
             }
             // What was stored may have been a register of the program's own.
@@ -71,7 +71,7 @@ impl Chip {
             if block.phase == phase::MESSAGE_IN && self.has_sent_last_message() {
                 break;
             }
-            if block.left > 0 {
+            if block.bytes_left > 0 {
                 self.charge_one_instruction()?;
             }
         }
@@ -85,20 +85,20 @@ impl Chip {
         let mut block = BlockMove {
             phase: first.to_be_bytes()[0] & 0x07,
             addr: 0,
-            left: first & 0x00ff_ffff,
-            moved: 0,
-            high: first.to_be_bytes()[0],
-            entry: self.cpu.instruction_addr,
+            bytes_left: first & 0x00ff_ffff,
+            bytes_moved: 0,
+            count_high_byte: first.to_be_bytes()[0],
+            entry_addr: self.cpu.instruction_addr,
         };
         let static_upper_half = u64::from(self.regs.get32(SBMS)) << 32;
         if first & 0x1000_0000 != 0 {
             // Table indirect, whatever bit 29 says.
-            block.entry = self.regs.get32(DSA).wrapping_add(sign_extend_24(second));
-            let table = u64::from(self.regs.get32(DRS)) << 32 | u64::from(block.entry);
+            block.entry_addr = self.regs.get32(DSA).wrapping_add(sign_extend_24(second));
+            let table = u64::from(self.regs.get32(DRS)) << 32 | u64::from(block.entry_addr);
             let [count, low] = self.load_words(host, table)?;
             let high = count.to_be_bytes()[0];
-            block.left = count & 0x00ff_ffff;
-            block.high = high;
+            block.bytes_left = count & 0x00ff_ffff;
+            block.count_high_byte = high;
             let upper = if !self.regs.has(CCNTL1, ccntl1::EN64TIBMV) {
                 static_upper_half
             } else if self.regs.has(CCNTL1, ccntl1::TIMOD64) {
@@ -118,7 +118,7 @@ impl Chip {
         } else {
             block.addr = static_upper_half | u64::from(second);
         }
-        self.regs.set24(DBC, block.left);
+        self.regs.set24(DBC, block.bytes_left);
         self.regs.set32(DNAD, low32(block.addr));
         Ok(block)
     }
@@ -145,7 +145,7 @@ impl Chip {
         host: &mut H,
         block: &BlockMove,
     ) -> Result<usize, Pause> {
-        let left = usize::try_from(block.left).expect("24 bits");
+        let left = usize::try_from(block.bytes_left).expect("24 bits");
         match block.phase {
             phase::DATA_IN | phase::DATA_OUT => self.collect_guest_memory(host, block.addr, left),
             phase::COMMAND => {
@@ -199,7 +199,7 @@ impl Chip {
     /// Shows received bytes in registers: SFBR has the first byte of a move, SIDL the last.
     fn show_received(&mut self, block: &BlockMove, bytes: &[u8]) {
         if let (Some(first), Some(last)) = (bytes.first(), bytes.last()) {
-            if block.moved == 0 {
+            if block.bytes_moved == 0 {
                 self.regs.set(SFBR, *first);
             }
             self.regs.set(SIDL, *last);
@@ -220,10 +220,10 @@ impl Chip {
 
     /// Updates the counters of moved bytes that SCRIPTS and drivers may look at afterwards.
     fn update_byte_counters(&mut self, block: &BlockMove) {
-        self.regs.set24(SBC, block.moved);
+        self.regs.set24(SBC, block.bytes_moved);
         if phase::is_data(block.phase) {
             self.regs
-                .set32(CSBC, self.regs.get32(CSBC).wrapping_add(block.moved));
+                .set32(CSBC, self.regs.get32(CSBC).wrapping_add(block.bytes_moved));
         }
     }
 
@@ -233,15 +233,16 @@ impl Chip {
         self.update_byte_counters(block);
         // In 40-bit mode the table's upper byte is a part of the address, which may have moved on.
         let has_40_bit_addresses = self.regs.has(CCNTL1, ccntl1::EN64TIBMV | ccntl1::TIMOD64)
-            && block.entry != self.cpu.instruction_addr;
+            && block.entry_addr != self.cpu.instruction_addr;
         let high = if has_40_bit_addresses {
             block.addr.to_le_bytes()[4]
         } else {
-            block.high
+            block.count_high_byte
         };
-        self.regs.set32(RBC, u32::from(high) << 24 | block.left);
+        self.regs
+            .set32(RBC, u32::from(high) << 24 | block.bytes_left);
         self.regs.set32(UA, low32(block.addr));
-        self.regs.set32(ESA, block.entry);
+        self.regs.set32(ESA, block.entry_addr);
         self.regs.set32(IA, self.cpu.instruction_addr);
         let jumps = self.regs.has(CCNTL0, ccntl0::ENPMJ)
             && (phase::is_data(block.phase) || self.regs.has(CCNTL0, ccntl0::ENNDJ));
