@@ -85,7 +85,7 @@ mod tests {
     use super::SourceSet;
 
     #[test]
-    fn a_place_is_in_a_set_once_and_in_its_order() {
+    fn a_source_is_in_a_set_once_and_in_its_order() {
         let mut set = SourceSet::default();
         set.reserve_sources(8);
         for source_index in [7, 2, 7, 5, 2] {
