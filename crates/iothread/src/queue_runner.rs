@@ -47,7 +47,7 @@ pub enum Handler {
     Engine,
     /// The kick descriptor of the queue with this index.
     Kick(u32),
-    /// A descriptor of the socket device with this index, and its own index in [`SocketDevice::watched_descriptors`].
+    /// A descriptor of the socket device with this index, and its own index among those watched.
     SocketDevice(u32, u8),
 }
 
