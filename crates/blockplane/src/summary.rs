@@ -108,6 +108,7 @@ impl Summary {
 }
 
 impl Table {
+    /// A table without rows.
     fn new(name: &'static str, columns: &'static [&'static str]) -> Self {
         Table {
             name,

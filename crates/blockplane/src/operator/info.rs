@@ -74,6 +74,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
 }
 
 impl TableKind {
+    /// The name of the table on the command line and in JSON.
     fn name(self) -> &'static str {
         match self {
             TableKind::Exports => "exports",

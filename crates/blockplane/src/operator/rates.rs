@@ -226,6 +226,7 @@ impl Load {
         }
     }
 
+    /// Adds the load of another queue or export.
     fn add(&mut self, other: &Load) {
         self.counters.add(other.counters);
         self.latency.add(&other.latency);

@@ -105,10 +105,12 @@ impl SchemaEntries<'_> {
     }
 }
 
+/// A string member of an entry; empty if it is missing.
 fn text<'a>(entry: &'a Value, key: &str) -> &'a str {
     entry.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
+/// A list member of an entry; empty if it is missing.
 fn list<'a>(entry: &'a Value, key: &str) -> &'a [Value] {
     let list = entry.get(key).and_then(Value::as_array);
     list.map_or(&[], Vec::as_slice)

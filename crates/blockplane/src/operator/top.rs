@@ -79,6 +79,7 @@ fn initial_view(options: &Options) -> View {
     }
 }
 
+/// What the first line of the screen begins with.
 fn title(options: &Options) -> String {
     format!("blockplane top {}", options.monitor.socket.display())
 }

@@ -99,6 +99,7 @@ fn snapshots_of_luns(export: &Export) -> Vec<LunSnapshot> {
 }
 
 impl IothreadSnapshot {
+    /// CPU time of the thread until now.
     pub fn cpu_time_ns(&self) -> u64 {
         thread_cpu_time_ns(self.thread_id)
     }

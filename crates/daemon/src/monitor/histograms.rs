@@ -46,6 +46,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
     }]
 }
 
+/// The type `BlockLatencyHistogramInfo`.
 pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let number_list = || Type::List(Box::new(Type::Unsigned));
     let members = ["boundaries", "bins"].map(|name| Member::required(name, number_list()));

@@ -113,10 +113,12 @@ pub(super) fn set(object: &mut impl HasProperties, name: &str, value: &Value) ->
     object.change_options(&json!({ name: value }).to_string())
 }
 
+/// The error for a property that a class does not have.
 pub(super) fn property_not_found(r#type: &str, name: &str) -> Error {
     Error::generic(format!("Property '{type}.{name}' not found"))
 }
 
+/// The error for a property that cannot be changed.
 pub(super) fn property_not_writable(r#type: &str, name: &str) -> Error {
     Error::generic(format!("Property '{type}.{name}' is not writable"))
 }

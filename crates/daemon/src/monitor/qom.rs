@@ -67,6 +67,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
     ]
 }
 
+/// The type `ObjectPropertyInfo`.
 pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let members = ["name", "type"].map(|name| Member::required(name, Type::Str));
     let info = ObjectType::of(members.into());

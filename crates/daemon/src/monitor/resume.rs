@@ -20,6 +20,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
     }]
 }
 
+/// The type of its argument `action`.
 pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let actions = TypeDefinition::Enum(vec!["retry", "report"]);
     vec![("BlockExportResumeAction", actions)]

@@ -21,6 +21,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
     }]
 }
 
+/// The type of its result.
 pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let members = ["pid", "pause-us"].map(|name| Member::required(name, Type::Int));
     let info = TypeDefinition::Object(ObjectType::of(members.into()));

@@ -44,6 +44,7 @@ enum State {
 }
 
 impl Client {
+    /// The state of a client that has just connected.
     pub fn new(socket: OwnedFd, now: Instant) -> Self {
         Client {
             socket,

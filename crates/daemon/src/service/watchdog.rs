@@ -62,6 +62,7 @@ struct PendingPing {
 }
 
 impl Watchdog {
+    /// Starts with a round of pings, which is due at once.
     pub(crate) fn new(period: Duration) -> Self {
         Watchdog {
             interval: period / 4,

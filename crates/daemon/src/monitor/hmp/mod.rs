@@ -158,11 +158,13 @@ fn help_text(topic: &[&str]) -> String {
     }
 }
 
+/// The lines that describe commands.
 fn help_lines(prefix: &str, commands: &[HmpCommand]) -> String {
     let lines = commands.iter().map(|command| help_line(prefix, command));
     lines.collect()
 }
 
+/// The line that describes a command: its name, parameters and purpose.
 fn help_line(prefix: &str, command: &HmpCommand) -> String {
     format!(
         "{prefix}{} {} -- {}\n",
