@@ -57,7 +57,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Waits for the greeting, by which a monitor is told from other sockets.
+    /// Waits for the greeting, which only monitors send.
     fn read_greeting(&mut self) -> Result<()> {
         let time_limit = self
             .timeout
