@@ -2,11 +2,11 @@
 //!
 //! ```
 //! #[global_allocator]
-//! static ALLOCATOR: crate::allocations::Counting = crate::allocations::Counting;
+//! static ALLOCATOR: test_support::allocations::Counting = test_support::allocations::Counting;
 //!
-//! let before = crate::allocations::of_this_thread();
+//! let before = test_support::allocations::of_this_thread();
 //! drop(std::hint::black_box(Box::new(1)));
-//! assert_eq!(crate::allocations::of_this_thread(), before + 1);
+//! assert_eq!(test_support::allocations::of_this_thread(), before + 1);
 //! ```
 
 use std::alloc::{GlobalAlloc, Layout, System};
