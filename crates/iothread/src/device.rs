@@ -114,7 +114,8 @@ pub(crate) trait QueueDevice {
     /// The admit time and the number of requests of an older generation that have left the queue.
     fn pop_finished_old(&mut self) -> Option<(AdmitTime, u32)>;
 
-    /// Number of parked requests of older generations.
+    /// Number of requests of older generations that the disk has failed and the error policy keeps until they are resumed. A
+    /// queue settles without them.
     fn parked_in_older_generations(&self) -> u32 {
         0
     }

@@ -280,7 +280,7 @@ impl Vring {
         self.ring.next_avail()
     }
 
-    /// Phase 4: admits up to [`ADMIT_BUDGET`] requests. `None`: the guest broke the queue, which was reported.
+    /// Phase 4 of the event loop: admits up to [`ADMIT_BUDGET`] requests. `None`: the guest broke the queue, which was reported.
     pub fn admit(
         &mut self,
         chain: &mut Chain,

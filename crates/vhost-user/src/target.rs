@@ -9,7 +9,7 @@ use virtqueue::control::{QueueCommand, QueueSetup, StartError};
 ///
 /// All calls come from the control thread of its server, one at a time.
 pub trait Target: Send + Sync {
-    /// Its name in messages.
+    /// Its name in messages: the id of its export.
     fn name(&self) -> &str;
     /// A front-end has connected, or has disconnected and its queues have stopped.
     fn on_connection_change(&self, connected: bool);

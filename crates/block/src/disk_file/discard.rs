@@ -1,4 +1,4 @@
-//! Discard and write-zeroes on worker threads: Linux AIO carries none of them, and a ring only some.
+//! Discard, write-zeroes and flush on worker threads: Linux AIO carries no discard or write-zeroes, and a ring only some.
 
 use std::ops::Range;
 

@@ -13,17 +13,17 @@ struct SchemaEntries<'a>(HashMap<&'a str, &'a Value>);
 /// All commands with their arguments, or those whose names contain `part`; optional ones in brackets.
 #[must_use]
 pub fn command_lines(schema: &Value, part: &str) -> Vec<String> {
-    lines_of_kind(schema, "command", part)
+    lines_of_meta_type(schema, "command", part)
 }
 
 /// All events with their data.
 #[must_use]
 pub fn event_lines(schema: &Value) -> Vec<String> {
-    lines_of_kind(schema, "event", "")
+    lines_of_meta_type(schema, "event", "")
 }
 
-/// A line for each entry of a kind whose name contains `part`, sorted.
-fn lines_of_kind(schema: &Value, kind: &str, part: &str) -> Vec<String> {
+/// A line for each command or event (the `meta_type`) whose name contains `name_part`, sorted.
+fn lines_of_meta_type(schema: &Value, meta_type: &str, name_part: &str) -> Vec<String> {
     let entries = schema.as_array().map_or(&[] as &[Value], Vec::as_slice);
     let by_name = SchemaEntries(
         entries
@@ -31,9 +31,11 @@ fn lines_of_kind(schema: &Value, kind: &str, part: &str) -> Vec<String> {
             .map(|entry| (text(entry, "name"), entry))
             .collect(),
     );
-    let found = entries.iter().filter(|entry| entry["meta-type"] == kind);
+    let found = entries
+        .iter()
+        .filter(|entry| entry["meta-type"] == meta_type);
     let mut lines: Vec<String> = found
-        .filter(|entry| text(entry, "name").contains(part))
+        .filter(|entry| text(entry, "name").contains(name_part))
         .map(|entry| {
             let mut line = text(entry, "name").to_owned();
             by_name.append_arguments(text(entry, "arg-type"), "", MAX_DEPTH, &mut line);

@@ -209,7 +209,8 @@ impl RegisteredBuffers {
     }
 
     /// Removes a user of a range. A piece without users is unregistered if it `is_idle`, which means that no request in it is
-    /// in flight. False: a piece was not idle, and stays.
+    /// in flight. False: a piece was not idle, and stays registered for good; do not call again, as users of other pieces were
+    /// removed.
     pub fn remove_user(
         &mut self,
         start: usize,

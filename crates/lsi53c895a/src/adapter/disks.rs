@@ -189,7 +189,7 @@ impl Disks {
         self.submitted_count -= 1;
         let step = self.slots[usize::from(index)].task.completed(result);
         self.execute_steps(memory, index, step);
-        self.resume_tasks(memory);
+        self.run_ready_tasks(memory);
     }
 
     /// Whether the request in this slot is of a command that reads.
@@ -279,7 +279,7 @@ impl Disks {
         }
         let step = slot.execute();
         self.execute_steps(memory, id.index, step);
-        self.resume_tasks(memory);
+        self.run_ready_tasks(memory);
         // If it has finished at once, that is returned here and not reported later.
         match self.finished.iter().position(|(other, _)| *other == id) {
             Some(at) => match self.finished.remove(at) {
@@ -363,8 +363,8 @@ impl Disks {
         self.finished.push_back((id, status));
     }
 
-    /// Runs tasks whose turn has come, or that were resumed.
-    fn resume_tasks(&mut self, memory: &mut MemoryEpochs) {
+    /// Starts tasks whose turn has come, and continues those that were woken.
+    fn run_ready_tasks(&mut self, memory: &mut MemoryEpochs) {
         loop {
             if let Some(index) = self.admitted.pop_front() {
                 let step = self.slots[usize::from(index)].execute();
@@ -435,7 +435,7 @@ impl Disks {
             Abort::Done => Stage::Free,
             Abort::Later => Stage::Aborted,
         };
-        self.resume_tasks(memory);
+        self.run_ready_tasks(memory);
         aborted
     }
 

@@ -30,7 +30,7 @@ impl Chip {
 
     /// Reads a register whose value is computed, or that changes when it is read.
     pub(crate) fn read_with_effects(&mut self, at: u8) -> u8 {
-        let enabled = self.enabled_interrupts();
+        let enabled = self.interrupt_masks();
         match at {
             SCNTL1 => self.regs.get(at) | if self.is_connected() { scntl1::CON } else { 0 },
             GPREG => 0x7f,
@@ -140,10 +140,7 @@ impl Chip {
     fn compute_istat0(&self) -> u8 {
         self.regs.get(ISTAT0) & (istat0::ABRT | istat0::SIGP | istat0::SEM | istat0::INTF)
             | if self.is_connected() { istat0::CON } else { 0 }
-            | if self
-                .interrupts
-                .has_scsi_interrupt(self.enabled_interrupts())
-            {
+            | if self.interrupts.has_scsi_interrupt(self.interrupt_masks()) {
                 istat0::SIP
             } else {
                 0

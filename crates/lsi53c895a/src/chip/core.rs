@@ -154,7 +154,7 @@ impl Chip {
         !self.regs.has(DCNTL, dcntl::IRQD)
             && !self.regs.has(ISTAT1, istat1::SYNC_IRQD)
             && (self.regs.has(ISTAT0, istat0::INTF)
-                || self.interrupts.asserts_pin(self.enabled_interrupts()))
+                || self.interrupts.asserts_pin(self.interrupt_masks()))
     }
 
     /// Whether an event since the last run requires another.
@@ -260,8 +260,8 @@ impl Chip {
         Ok(())
     }
 
-    /// Which interrupts the guest has enabled.
-    pub(crate) fn enabled_interrupts(&self) -> EnabledInterrupts {
+    /// The masks DIEN, SIEN0 and SIEN1: interrupts that the guest has enabled, whether they are pending or not.
+    pub(crate) fn interrupt_masks(&self) -> EnabledInterrupts {
         EnabledInterrupts {
             dien: self.regs.get(DIEN),
             sien0: self.regs.get(SIEN0),
@@ -272,13 +272,13 @@ impl Chip {
     /// Raises a DMA interrupt, which always stops SCRIPTS.
     pub(crate) fn interrupt_dma(&mut self, bits: u8) {
         debug_assert!(bits & dstat::DFE == 0);
-        self.interrupts.raise_dma(bits, self.enabled_interrupts());
+        self.interrupts.raise_dma(bits, self.interrupt_masks());
         self.stop_program();
     }
 
     /// Raises a SCSI interrupt, which stops SCRIPTS if it is fatal or enabled.
     pub(crate) fn interrupt_scsi(&mut self, sist0: u8, sist1: u8) {
-        let enabled = self.enabled_interrupts();
+        let enabled = self.interrupt_masks();
         self.interrupts.raise_scsi(sist0, sist1, enabled);
         if interrupts::is_fatal_or_enabled(sist0, sist1, enabled) {
             self.stop_program();

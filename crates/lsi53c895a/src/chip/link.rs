@@ -195,7 +195,7 @@ impl Chip {
     /// With no program running, a reselection is an interrupt for drivers that asked for it.
     pub(crate) fn reselect_while_stopped(&mut self) {
         let wanted = self.regs.has(SIEN0, sist0::RSL) && self.regs.has(SCID, scid::RRE);
-        let enabled = self.enabled_interrupts();
+        let enabled = self.interrupt_masks();
         if wanted
             && !self.interrupts.has_scsi_interrupt(enabled)
             && !self.interrupts.has_dma_interrupt()

@@ -97,7 +97,7 @@ fn read_mapping(
                 "'{key}.iothread' names iothread '{iothread}' a second time; put all of its queues into one entry"
             )));
         }
-        let vqs = read_vqs(&mut entry, num_queues)?;
+        let vqs = read_queue_indices(&mut entry, num_queues)?;
         entry.check_all_taken();
         entries.push(MappingEntry { iothread, vqs });
     }
@@ -105,7 +105,10 @@ fn read_mapping(
 }
 
 /// Reads the queues of an entry of the mapping, each with the full name of its key, for errors.
-fn read_vqs(entry: &mut Fields, num_queues: u16) -> Result<Option<Vec<(String, u16)>>, Problem> {
+fn read_queue_indices(
+    entry: &mut Fields,
+    num_queues: u16,
+) -> Result<Option<Vec<(String, u16)>>, Problem> {
     let path = entry.full_key("vqs");
     let items = match entry.take("vqs") {
         None => return Ok(None),

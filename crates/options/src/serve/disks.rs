@@ -1,4 +1,4 @@
-//! Disks of `serve` and their serial numbers.
+//! Parsing of the DISK arguments of `serve`, and checks of the serial numbers given for them.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;

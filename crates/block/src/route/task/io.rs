@@ -1,4 +1,4 @@
-//! I/O that tasks wait for.
+//! Requests of async tasks to backends: a table of those in flight, and an outbox of those that no backend has taken yet.
 //!
 //! Each request has an entry in a table until its result is taken. Backends get a token with the index of the entry in the
 //! lower half, and [`token::TASKS`] in the upper one, which no source has.

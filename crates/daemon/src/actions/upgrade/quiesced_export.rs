@@ -30,7 +30,7 @@ pub(crate) struct QuiescedExport {
     server: QuiescedServer,
 }
 
-/// The parked server of an export.
+/// The server of an export, paused for a handover.
 enum QuiescedServer {
     VhostUser {
         parked: ParkedServer,
