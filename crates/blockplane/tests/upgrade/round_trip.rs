@@ -223,7 +223,9 @@ fn round_trip_of_upgrades_keeps_every_setting() {
     let plain_guest = Guest::connect(&daemon.folder.join("plain"), 1);
     let mut guest = Guest::connect(&daemon.folder.join("changed"), 3);
     let channel = guest.listen(PROTOCOL_FEATURES);
-    guest.set_config(WCE, 0);
+    // Both guests set the mode that their exports do not begin with.
+    plain_guest.set_config(WCE, 0);
+    guest.set_config(WCE, 1);
     guest.enable(DISABLED, false);
     guest.ask(DISABLED, 0, OUT, 1, 7);
     let plain = said(&mut client, "plain", &plain_guest);
