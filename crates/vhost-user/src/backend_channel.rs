@@ -1,6 +1,7 @@
-//! The back-end channel (`SET_BACKEND_REQ_FD`), for messages to the front-end.
+//! The back-end channel (`SET_BACKEND_REQ_FD`): a socket on which the front-end is notified that the configuration space has
+//! changed.
 //!
-//! It carries one message: the configuration space has changed. The wire library has no such
+//! That is the only message. The wire library has no such
 //! message and keeps the channel's descriptor private, so we peek at the message that brings it before
 //! the library reads it: `MSG_PEEK` duplicates the descriptors as well.
 //!
@@ -44,7 +45,7 @@ pub(crate) struct BackendChannel(OwnedFd);
 impl BackendChannel {
     /// Waits for the next message and returns the channel if it brings one. The message stays in the socket:
     /// the library reads and checks it.
-    pub fn peek_in_message(connection: &UnixStream) -> Option<Self> {
+    pub fn peek_in_next_message(connection: &UnixStream) -> Option<Self> {
         let mut header = [0; HEADER_BYTES];
         let peek = || recv(connection, &mut header, RecvFlags::PEEK);
         // The library handles messages that come in pieces, and the end of the stream.
@@ -76,7 +77,7 @@ impl BackendChannel {
 
     /// Sends that the configuration space has changed. Never waits.
     pub fn send_config_changed(&self) -> SendOutcome {
-        let message: [u8; HEADER_BYTES] = header_of(CONFIG_CHANGE_MSG);
+        let message: [u8; HEADER_BYTES] = encode_header(CONFIG_CHANGE_MSG);
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let send = || {
             sendmsg(
@@ -95,7 +96,7 @@ impl BackendChannel {
 }
 
 /// The header of a message without a payload.
-fn header_of(request: u32) -> [u8; HEADER_BYTES] {
+fn encode_header(request: u32) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     for (word, value) in header.chunks_exact_mut(4).zip([request, VERSION_1, 0]) {
         word.copy_from_slice(&value.to_ne_bytes());
@@ -112,7 +113,7 @@ mod tests {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(fds)));
-        let header = header_of(request);
+        let header = encode_header(request);
         sendmsg(
             to,
             &[IoSlice::new(&header)],
@@ -127,13 +128,13 @@ mod tests {
         let (front_end, ours) = UnixStream::pair().unwrap();
         let (mut theirs, given) = UnixStream::pair().unwrap();
         send(&front_end, SET_BACKEND_REQ_FD, &[given.as_fd()]);
-        let channel = BackendChannel::peek_in_message(&ours).unwrap();
+        let channel = BackendChannel::peek_in_next_message(&ours).unwrap();
         assert_eq!(channel.send_config_changed(), SendOutcome::Sent);
         let mut message = [0; HEADER_BYTES];
         theirs.read_exact(&mut message).unwrap();
-        assert_eq!(message, header_of(CONFIG_CHANGE_MSG));
+        assert_eq!(message, encode_header(CONFIG_CHANGE_MSG));
         // The message is still there.
-        assert!(BackendChannel::peek_in_message(&ours).is_some());
+        assert!(BackendChannel::peek_in_next_message(&ours).is_some());
     }
 
     #[test]
@@ -141,18 +142,18 @@ mod tests {
         let (front_end, ours) = UnixStream::pair().unwrap();
         let (_theirs, given) = UnixStream::pair().unwrap();
         send(&front_end, 5, &[given.as_fd(), given.as_fd()]);
-        assert!(BackendChannel::peek_in_message(&ours).is_none());
+        assert!(BackendChannel::peek_in_next_message(&ours).is_none());
         let (front_end, ours) = UnixStream::pair().unwrap();
         send(&front_end, SET_BACKEND_REQ_FD, &[]);
-        assert!(BackendChannel::peek_in_message(&ours).is_none());
+        assert!(BackendChannel::peek_in_next_message(&ours).is_none());
         let (mut front_end, ours) = UnixStream::pair().unwrap();
         front_end
             .write_all(&SET_BACKEND_REQ_FD.to_ne_bytes())
             .unwrap();
-        assert!(BackendChannel::peek_in_message(&ours).is_none());
+        assert!(BackendChannel::peek_in_next_message(&ours).is_none());
         drop(front_end);
         let (_, ours) = UnixStream::pair().unwrap();
-        assert!(BackendChannel::peek_in_message(&ours).is_none());
+        assert!(BackendChannel::peek_in_next_message(&ours).is_none());
     }
 
     #[test]

@@ -46,7 +46,7 @@ const MAX_CONFIG_BYTES: u32 = 256;
 
 /// Warnings that a connection logs once.
 #[derive(Default)]
-struct WarningsGiven {
+struct LoggedWarnings {
     no_inflight_region: bool,
     ring_size: bool,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Connection {
     pub(crate) vrings: Vec<Vring>,
     /// The in-flight regions of the queues, if the front-end keeps them for us.
     pub(crate) inflight: Option<InflightBuffer>,
-    warnings_given: WarningsGiven,
+    logged_warnings: LoggedWarnings,
     /// The dirty log, used while `LOG_ALL` is acknowledged.
     log: Option<Arc<DirtyLog>>,
     /// The log was passed before logging was turned off, and the next migration may bring another.
@@ -75,6 +75,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
+    /// The connection of a front-end that has sent nothing yet.
     pub fn new(target: Arc<dyn Target>) -> Self {
         let vrings = (0..target.num_queues()).map(|_| Vring::default()).collect();
         Connection {
@@ -85,7 +86,7 @@ impl Connection {
             memory: None,
             vrings,
             inflight: None,
-            warnings_given: WarningsGiven::default(),
+            logged_warnings: LoggedWarnings::default(),
             log: None,
             log_is_of_last_migration: false,
             stop_timed_out: false,
@@ -123,7 +124,7 @@ impl Connection {
 
     /// Drops an old log that is too small for this memory: the next migration brings another.
     fn drop_small_log(&mut self, memory: &GuestMemory) {
-        let fits = |log: &Arc<DirtyLog>| dirty_log::check_size(log.len_bytes(), Some(memory));
+        let fits = |log: &Arc<DirtyLog>| dirty_log::check_log_bytes(log.len_bytes(), Some(memory));
         if self.log.as_ref().is_some_and(|log| fits(log).is_err()) {
             self.log = None;
             self.update_queue_logs();
@@ -179,7 +180,7 @@ impl Connection {
         let packed = self.ring_features().packed;
         let region = self.inflight.as_ref()?.region(index, packed, size);
         if let Err(error) = &region
-            && !std::mem::replace(&mut self.warnings_given.no_inflight_region, true)
+            && !std::mem::replace(&mut self.logged_warnings.no_inflight_region, true)
         {
             tracing::warn!(
                 export = self.target.name(), queue = index, %error,
@@ -218,11 +219,11 @@ impl Connection {
         if self.log_is_of_last_migration {
             self.drop_small_log(&memory);
         } else if let Some(log) = self.active_log() {
-            dirty_log::check_size(log.len_bytes(), Some(&memory))
+            dirty_log::check_log_bytes(log.len_bytes(), Some(&memory))
                 .map_err(|error| self.warn_of_bad_log(&error))?;
         }
-        for running in self.vrings.iter().filter_map(Vring::running) {
-            running.request_and_wait(|reply| QueueCommand::SetMemory(memory.clone(), reply));
+        for running in self.vrings.iter().filter_map(Vring::running_queue) {
+            running.send_and_wait(|reply| QueueCommand::SetMemory(memory.clone(), reply));
         }
         self.memory = Some(memory);
         Ok(())
@@ -259,32 +260,32 @@ impl Connection {
         }
     }
 
-    /// Lets the queues take no requests until [`Connection::end_exchange`]. They reply when the requests are done that they have taken.
-    pub fn begin_exchange(&mut self) -> Vec<Receiver<()>> {
+    /// Lets the queues take no requests until [`Connection::end_node_exchange`]. They reply when the requests are done that they have taken.
+    pub fn begin_node_exchange(&mut self) -> Vec<Receiver<()>> {
         for vring in &mut self.vrings {
-            vring.set_exchanging(true);
+            vring.set_paused_for_exchange(true);
         }
         self.begin_settle()
     }
 
-    /// Lets the queues go on after [`Connection::begin_exchange`]; with the node that is behind the device now, if it was `exchanged`.
-    pub fn end_exchange(&mut self, exchanged: bool) {
+    /// Lets the queues go on after [`Connection::begin_node_exchange`]; with the node that is behind the device now, if it was `exchanged`.
+    pub fn end_node_exchange(&mut self, exchanged: bool) {
         for vring in &mut self.vrings {
-            if let Some(running) = vring.running().filter(|_| exchanged) {
+            if let Some(running) = vring.running_queue().filter(|_| exchanged) {
                 // Nothing is in flight. An error: the queue is gone.
                 let _ = running.switch_node().recv();
             }
-            vring.set_exchanging(false);
+            vring.set_paused_for_exchange(false);
         }
     }
 
     /// Lets the queues go on with the node that is behind the device now, if it was `exchanged`. They reply when the requests are
     /// done that they had taken before. Requests that they take from now on are not waited for.
-    pub fn begin_switch(&self, exchanged: bool) -> Vec<Receiver<()>> {
+    pub fn begin_node_switch(&self, exchanged: bool) -> Vec<Receiver<()>> {
         if !exchanged {
             return Vec::new();
         }
-        let running = self.vrings.iter().filter_map(Vring::running);
+        let running = self.vrings.iter().filter_map(Vring::running_queue);
         running.map(|running| running.switch_node()).collect()
     }
 
@@ -303,7 +304,7 @@ impl Connection {
     }
 
     /// Whether a queue did not stop in time.
-    pub fn stop_timed_out(&self) -> bool {
+    pub fn has_stop_timed_out(&self) -> bool {
         self.stop_timed_out
     }
 
@@ -319,7 +320,7 @@ impl Connection {
     }
 
     /// Stops all queues, and clears their in-flight regions.
-    fn stop_all_queues(&mut self) {
+    fn stop_queues_and_clear_inflight(&mut self) {
         for vring in &mut self.vrings {
             vring.stop();
             vring.clear_inflight_region();
@@ -346,7 +347,7 @@ impl Connection {
     /// Lets all queues stop. Recovered requests that they have not resubmitted stay in the in-flight region.
     pub fn begin_stop_queues(&mut self) {
         // A disabled queue resubmits no recovered requests while it stops.
-        for running in self.vrings.iter().filter_map(Vring::running) {
+        for running in self.vrings.iter().filter_map(Vring::running_queue) {
             running.send(QueueCommand::Enable(false));
         }
         for vring in &mut self.vrings {

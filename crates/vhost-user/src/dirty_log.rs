@@ -1,6 +1,6 @@
-//! The log of dirty pages that a front-end shares while it copies its guest to another host: `SET_LOG_BASE`.
+//! Mapping of the log of dirty pages that a front-end shares while it copies its guest to another host: `SET_LOG_BASE`.
 //!
-//! It is accessed like the guest's memory, since the front-end may truncate its file at any time.
+//! The log is accessed like the guest's memory, since the front-end may truncate its file at any time.
 
 use std::fs::File;
 use std::ptr::NonNull;
@@ -39,7 +39,7 @@ pub(crate) fn map_log(
     if has > MAX_LOG_BYTES {
         return Err(LogError::TooLarge { has });
     }
-    check_size(has, memory)?;
+    check_log_bytes(has, memory)?;
     let mapping = Mapping::new(file, offset, has)?;
     let host = NonNull::new(mapping.host()).expect("a mapping is somewhere");
     // SAFETY: so many bytes are mapped there as long as the mapping lives, and no Rust reference to them exists.
@@ -47,7 +47,7 @@ pub(crate) fn map_log(
 }
 
 /// Checks that a log of so many bytes has a bit for each page.
-pub(crate) fn check_size(has: u64, memory: Option<&GuestMemory>) -> Result<(), LogError> {
+pub(crate) fn check_log_bytes(has: u64, memory: Option<&GuestMemory>) -> Result<(), LogError> {
     let needs = memory.map_or(0, DirtyLog::needed_bytes);
     if has < needs {
         return Err(LogError::TooSmall { has, needs });

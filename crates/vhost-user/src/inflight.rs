@@ -61,8 +61,8 @@ fn region_bytes(packed: bool, entries: u16) -> u64 {
     InflightRegion::len_bytes(packed, entries) as u64
 }
 
-/// Bytes of a file behind `offset`. The length of a device or a pipe is unknown: mapping it fails, or shows that it is long enough.
-fn file_bytes_behind(file: &File, offset: u64) -> u64 {
+/// Bytes of a file from `offset` to its end. The length of a device or a pipe is unknown: mapping it fails, or shows that it is long enough.
+fn file_bytes_from(file: &File, offset: u64) -> u64 {
     let metadata = file.metadata().ok().filter(Metadata::is_file);
     metadata.map_or(u64::MAX, |file| file.len().saturating_sub(offset))
 }
@@ -105,10 +105,10 @@ impl InflightBuffer {
         // No more than the file has, and than can be used.
         let most = region_bytes(true, u16::MAX) * u64::from(queues);
         let size = description.mmap_size;
-        let len_bytes = size.min(most).min(file_bytes_behind(&file, offset));
+        let len_bytes = size.min(most).min(file_bytes_from(&file, offset));
         check_buffer_bytes(len_bytes, region_bytes(false, 1), 1)?;
         let mapping = Arc::new(Mapping::new(file, offset, len_bytes)?);
-        let entries_in_file = region_at(&mapping, 0, false, 1).desc_num();
+        let entries_in_file = region_in_mapping(&mapping, 0, false, 1).desc_num();
         Ok(InflightBuffer {
             queues: description.num_queues,
             entries: entries_in_file.max(description.queue_size),
@@ -118,7 +118,7 @@ impl InflightBuffer {
     }
 
     /// The front-end's description of the file, and the file.
-    pub fn source(&self) -> Option<(VhostUserInflight, BorrowedFd<'_>)> {
+    pub fn description_and_file(&self) -> Option<(VhostUserInflight, BorrowedFd<'_>)> {
         let (file, offset) = self.mapping.source()?;
         let description = VhostUserInflight::new(self.len_bytes, offset, self.queues, self.entries);
         Some((description, file))
@@ -143,12 +143,17 @@ impl InflightBuffer {
         check_buffer_bytes(self.len_bytes, needs, entries)?;
         // Within the mapping, and so fits.
         let start = usize::try_from(start).unwrap_or(usize::MAX);
-        Ok(region_at(&self.mapping, start, packed, entries))
+        Ok(region_in_mapping(&self.mapping, start, packed, entries))
     }
 }
 
 /// The region of `entries` entries that begins `start` bytes into the mapping. It must lie within the mapping.
-fn region_at(mapping: &Arc<Mapping>, start: usize, packed: bool, entries: u16) -> InflightRegion {
+fn region_in_mapping(
+    mapping: &Arc<Mapping>,
+    start: usize,
+    packed: bool,
+    entries: u16,
+) -> InflightRegion {
     let host = NonNull::new(mapping.host().wrapping_add(start));
     let host = host.expect("a mapping is somewhere");
     // SAFETY: both callers have compared the region's end with the mapped bytes, which the mapping keeps; it is

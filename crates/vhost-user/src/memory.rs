@@ -162,7 +162,7 @@ fn guest_memory(slots: &[Slot]) -> Result<Arc<GuestMemory>, TableError> {
         host: slot.host,
         owner: slot.mapping.clone(),
     });
-    // SAFETY: `map` mapped host..host+len readable and writable, and the mapping is the owner.
+    // SAFETY: `map_slot` mapped host..host+len readable and writable, and the mapping is the owner.
     Ok(Arc::new(unsafe { GuestMemory::new(regions.collect()) }?))
 }
 

@@ -1,5 +1,5 @@
-//! Messages of a front-end, as bytes and descriptors: in a live upgrade a connection's state is handed over as the messages
-//! that restore it.
+//! Encoding of messages as a front-end sends them, in bytes and descriptors: in a live upgrade a connection's state is handed over
+//! as the messages that restore it.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -87,7 +87,7 @@ impl Message {
     }
 
     /// `SET_VRING_ADDR`: the addresses of a queue's rings.
-    pub(crate) fn set_ring_addresses(index: u16, rings: RingAddresses) -> io::Result<Self> {
+    pub(crate) fn with_ring_addresses(index: u16, rings: RingAddresses) -> io::Result<Self> {
         let RingAddresses { desc, avail, used } = rings;
         let head = [u32::from(index), 0].map(u32::to_ne_bytes).concat();
         let rings = [desc, used, avail, 0].map(u64::to_ne_bytes).concat();
@@ -95,7 +95,7 @@ impl Message {
     }
 
     /// `ADD_MEM_REG`: one memory region.
-    pub(crate) fn add_memory_region(
+    pub(crate) fn with_memory_region(
         region: &VhostUserMemoryRegion,
         file: BorrowedFd<'_>,
     ) -> io::Result<Self> {
@@ -108,7 +108,7 @@ impl Message {
     }
 
     /// `SET_MEM_TABLE`: all memory regions.
-    pub(crate) fn set_memory_table(
+    pub(crate) fn with_memory_table(
         regions: &[VhostUserMemoryRegion],
         files: &[BorrowedFd<'_>],
     ) -> io::Result<Self> {
@@ -119,7 +119,7 @@ impl Message {
     }
 
     /// `SET_INFLIGHT_FD`: the file with the in-flight regions.
-    pub(crate) fn set_inflight_file(
+    pub(crate) fn with_inflight_file(
         description: &VhostUserInflight,
         file: BorrowedFd<'_>,
     ) -> io::Result<Self> {
@@ -136,7 +136,7 @@ impl Message {
     }
 
     /// `SET_BACKEND_REQ_FD`: the socket for messages to the front-end.
-    pub(crate) fn set_backend_channel(socket: BorrowedFd<'_>) -> io::Result<Self> {
+    pub(crate) fn with_backend_channel(socket: BorrowedFd<'_>) -> io::Result<Self> {
         Self::new(Request::SetBackendReqFd, &[], &[socket])
     }
 

@@ -80,7 +80,7 @@ impl Server {
     /// Accepts no more front-ends if none is connected at the moment; false if one is.
     #[must_use]
     pub fn stop_if_idle(&self) -> bool {
-        let mut state = self.shared.state();
+        let mut state = self.shared.lock_state();
         if state.socket.is_some() {
             return false;
         }
@@ -99,7 +99,7 @@ impl Server {
     /// Accepts no more front-ends and ends the connection of the present one. Returns at once; the
     /// drop waits until its queues have drained.
     pub fn begin_stop(&self) {
-        let mut state = self.shared.state();
+        let mut state = self.shared.lock_state();
         state.stopping = true;
         if let Some(socket) = &state.socket {
             // Only the reading side is shut down: this wakes the thread, but the front-end must not see the end of the
@@ -117,7 +117,7 @@ impl Drop for Server {
     /// Stops the server, and waits until the queues have drained.
     fn drop(&mut self) {
         self.begin_stop();
-        self.shared.wait_last_message();
+        self.shared.wait_until_last_message_handled();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {

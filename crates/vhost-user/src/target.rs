@@ -1,4 +1,5 @@
-//! The interface between the transport and the device behind it.
+//! The interface between the transport and the device behind it: [`Target`] is a device, [`StartedQueue`] one of its queues that
+//! runs.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -61,7 +62,7 @@ pub trait StartedQueue: Send {
 
 impl dyn StartedQueue + '_ {
     /// Sends a command with a channel for the reply, which closes if the queue is gone.
-    pub(crate) fn request<T>(
+    pub(crate) fn send_for_reply<T>(
         &self,
         command: impl FnOnce(Sender<T>) -> QueueCommand,
     ) -> Receiver<T> {
@@ -71,10 +72,10 @@ impl dyn StartedQueue + '_ {
     }
 
     /// Sends a command and waits for the reply; `None`: the queue is gone.
-    pub(crate) fn request_and_wait<T>(
+    pub(crate) fn send_and_wait<T>(
         &self,
         command: impl FnOnce(Sender<T>) -> QueueCommand,
     ) -> Option<T> {
-        self.request(command).recv().ok()
+        self.send_for_reply(command).recv().ok()
     }
 }

@@ -66,11 +66,13 @@ pub(crate) struct Vring {
 }
 
 impl Vring {
+    /// Whether the queue runs.
     pub fn is_running(&self) -> bool {
         self.running.is_some()
     }
 
-    pub fn running(&self) -> Option<&dyn StartedQueue> {
+    /// The queue, while it runs.
+    pub fn running_queue(&self) -> Option<&dyn StartedQueue> {
         self.running.as_deref()
     }
 
@@ -88,7 +90,7 @@ impl Vring {
     }
 
     /// Sets whether the node behind its device is about to be exchanged: it takes no requests meanwhile.
-    pub fn set_exchanging(&mut self, exchanging: bool) {
+    pub fn set_paused_for_exchange(&mut self, exchanging: bool) {
         self.exchanging = exchanging;
         self.set_enabled(self.enabled);
     }
@@ -136,7 +138,7 @@ impl Vring {
             target,
         } = context;
         if let Some(running) = &self.running {
-            let watched = running.request_and_wait(|reply| QueueCommand::SetKick(kick, reply));
+            let watched = running.send_and_wait(|reply| QueueCommand::SetKick(kick, reply));
             return watched.unwrap_or(Err(StartError::Stopped));
         }
         let layout = self.ring_layout(memory)?;
@@ -152,7 +154,7 @@ impl Vring {
             features,
             base: self.base,
             inflight: inflight.clone(),
-            log: self.queue_log(log),
+            log: self.make_queue_log(log),
             descriptors: Descriptors {
                 kick,
                 ..std::mem::take(&mut self.stopped_fds)
@@ -179,13 +181,13 @@ impl Vring {
     /// Sets the dirty log, or that there is none.
     pub fn set_log(&self, log: Option<&Arc<DirtyLog>>) {
         if let Some(running) = &self.running {
-            let log = self.queue_log(log);
-            running.request_and_wait(|reply| QueueCommand::SetLog(log, reply));
+            let log = self.make_queue_log(log);
+            running.send_and_wait(|reply| QueueCommand::SetLog(log, reply));
         }
     }
 
     /// A dirty log with this queue's address for the used ring.
-    fn queue_log(&self, log: Option<&Arc<DirtyLog>>) -> Option<QueueLog> {
+    fn make_queue_log(&self, log: Option<&Arc<DirtyLog>>) -> Option<QueueLog> {
         let used = self.used_ring_log_address;
         log.cloned().map(|log| QueueLog { log, used })
     }
@@ -294,7 +296,7 @@ impl Vring {
             let _ = suspending.recv();
         }
         let running = self.running.as_ref()?;
-        Some(running.request(QueueCommand::Settle))
+        Some(running.send_for_reply(QueueCommand::Settle))
     }
 
     /// Stops the queue and clears its set-up.

@@ -1,4 +1,4 @@
-//! Handlers of the front-end's messages, one function each.
+//! Handlers of the front-end's messages, one function each, which the `vhost` crate calls with the decoded message.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
 
     fn reset_owner(&mut self) -> Result<()> {
         // Deprecated; QEMU sends it to stop the queues.
-        self.stop_all_queues();
+        self.stop_queues_and_clear_inflight();
         Ok(())
     }
 
@@ -99,7 +99,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
             Error::InvalidParam
         })?;
         // There is no message by which a front-end could know of the limit.
-        if size > wanted && !std::mem::replace(&mut self.warnings_given.ring_size, true) {
+        if size > wanted && !std::mem::replace(&mut self.logged_warnings.ring_size, true) {
             tracing::warn!(
                 export,
                 index,

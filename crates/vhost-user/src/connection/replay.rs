@@ -15,11 +15,11 @@ impl Connection {
     /// The descriptors of the queues that run.
     pub(crate) fn running_queue_descriptors(&self) -> io::Result<Vec<(u16, Descriptors)>> {
         let running = (0..).zip(&self.vrings);
-        let running = running.filter_map(|(index, vring)| Some((index, vring.running()?)));
+        let running = running.filter_map(|(index, vring)| Some((index, vring.running_queue()?)));
         running
             .map(|(index, running)| {
                 let gone = || Err(io::Error::other(StartError::Stopped));
-                let descriptors = running.request_and_wait(QueueCommand::Descriptors);
+                let descriptors = running.send_and_wait(QueueCommand::Descriptors);
                 Ok((index, descriptors.unwrap_or_else(gone)?))
             })
             .collect()
@@ -46,19 +46,25 @@ impl Connection {
         let regions = self.memory_table.regions();
         if protocol & VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS.bits() != 0 {
             for region in &regions {
-                push(Message::add_memory_region(&region.description, region.file))?;
+                push(Message::with_memory_region(
+                    &region.description,
+                    region.file,
+                ))?;
             }
         } else if !regions.is_empty() {
             let descriptions: Vec<_> = regions.iter().map(|region| region.description).collect();
             let files: Vec<_> = regions.iter().map(|region| region.file).collect();
-            push(Message::set_memory_table(&descriptions, &files))?;
+            push(Message::with_memory_table(&descriptions, &files))?;
         }
-        let inflight = self.inflight.as_ref().and_then(InflightBuffer::source);
+        let inflight = self
+            .inflight
+            .as_ref()
+            .and_then(InflightBuffer::description_and_file);
         if let Some((description, file)) = inflight {
-            push(Message::set_inflight_file(&description, file))?;
+            push(Message::with_inflight_file(&description, file))?;
         }
         if let Some(channel) = &self.channel {
-            push(Message::set_backend_channel(channel.socket()))?;
+            push(Message::with_backend_channel(channel.socket()))?;
         }
         let enables = self.acked_features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() != 0;
         for (index, vring) in (0..).zip(&self.vrings) {
@@ -70,7 +76,7 @@ impl Connection {
                 ))?;
             }
             if let Some(addresses) = vring.addresses {
-                push(Message::set_ring_addresses(index, addresses))?;
+                push(Message::with_ring_addresses(index, addresses))?;
             }
             push(Message::with_queue_number(
                 Request::SetVringBase,

@@ -1,11 +1,12 @@
-//! Access to the present front-end of a server, from any thread.
+//! Access to the present front-end of a server, from any thread: waits for its requests, exchanges the node behind its device, and
+//! notifies it of configuration changes.
 //!
 //! All functions may wait for requests in flight, and so for a disk.
 
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 
-use super::shared::{Shared, lock};
+use super::shared::{Shared, lock_connection};
 use crate::connection::Connection;
 
 /// A handle to the front-end that is connected to a server at the moment, if there is one. It may outlive the server:
@@ -18,7 +19,7 @@ impl FrontEnds {
     /// meanwhile.
     pub fn settle(&self) {
         if let Some(connection) = self.present_connection() {
-            let replies = lock(&connection).begin_settle();
+            let replies = lock_connection(&connection).begin_settle();
             wait_for_replies(replies);
         }
     }
@@ -28,24 +29,24 @@ impl FrontEnds {
     /// rings meanwhile. `exchange` must be short.
     pub fn exchange_when_drained(&self, exchange: impl Fn()) {
         let drain = |connection: &Mutex<Connection>| {
-            let replies = lock(connection).begin_exchange();
+            let replies = lock_connection(connection).begin_node_exchange();
             wait_for_replies(replies);
         };
-        self.exchange_between(exchange, drain, Connection::end_exchange);
+        self.exchange_with_callbacks(exchange, drain, Connection::end_node_exchange);
     }
 
     /// Exchanges the node behind the device while its queues run: each uses the new one from its next request on.
     /// Returns when the requests that they had taken before are done. `exchange` must be short.
     pub fn exchange_while_running(&self, exchange: impl Fn()) {
-        let begin_switch =
-            |connection: &mut Connection, exchanged| connection.begin_switch(exchanged);
-        let replies = self.exchange_between(exchange, |_| {}, begin_switch);
+        let begin_node_switch =
+            |connection: &mut Connection, exchanged| connection.begin_node_switch(exchanged);
+        let replies = self.exchange_with_callbacks(exchange, |_| {}, begin_node_switch);
         wait_for_replies(replies);
     }
 
     /// Calls `before`, `exchange` and `after` for the front-end that is connected, again if another one has connected
     /// meanwhile. Returns the result of `after` for the front-end that was connected during the exchange.
-    fn exchange_between<T: Default>(
+    fn exchange_with_callbacks<T: Default>(
         &self,
         exchange: impl Fn(),
         before: impl Fn(&Mutex<Connection>),
@@ -56,10 +57,10 @@ impl FrontEnds {
             if let Some(connection) = &connection {
                 before(connection);
             }
-            let locked = connection.as_deref().map(lock);
+            let locked = connection.as_deref().map(lock_connection);
             // A front-end that connects now starts its queues after the exchange; one that has connected
             // meanwhile needs another turn.
-            let state = self.0.state();
+            let state = self.0.lock_state();
             let still_connected = match (&connection, &state.connection) {
                 (Some(before), Some(now)) => Arc::ptr_eq(before, now),
                 (before, now) => before.is_none() && now.is_none(),
@@ -79,14 +80,14 @@ impl FrontEnds {
     /// wait for it to read the message.
     pub fn notify_config_changed(&self) {
         if let Some(connection) = self.present_connection() {
-            lock(&connection).notify_config_changed();
+            lock_connection(&connection).notify_config_changed();
         }
     }
 
     /// The connection of the present front-end. A slow front-end delays nothing here: the connection's lock is held
     /// while a message is handled, and not while one is read or answered.
     fn present_connection(&self) -> Option<Arc<Mutex<Connection>>> {
-        self.0.state().connection.clone()
+        self.0.lock_state().connection.clone()
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use virtqueue::control::{Descriptors, QueueCommand};
 
 use super::Server;
-use super::shared::{Shared, lock};
+use super::shared::{Shared, lock_connection};
 use crate::connection::Connection;
 use crate::message::Message;
 
@@ -43,16 +43,17 @@ impl Server {
     #[must_use]
     pub fn park(&self, timeout: Duration) -> Option<ParkedServer> {
         let shared = &self.shared;
-        let mut state = shared.state();
+        let mut state = shared.lock_state();
         if state.stopping {
             return None;
         }
         state.park_requested = true;
         drop(state);
         shared.wake();
-        let waited = shared
-            .park_changed
-            .wait_timeout_while(shared.state(), timeout, |state| !state.parked);
+        let waited =
+            shared
+                .park_changed
+                .wait_timeout_while(shared.lock_state(), timeout, |state| !state.parked);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if !state.parked {
             state.park_requested = false;
@@ -78,11 +79,11 @@ impl ParkedServer {
         let Some(connection) = &self.connection else {
             return Ok(None);
         };
-        let socket = self.shared.state().socket.clone();
+        let socket = self.shared.lock_state().socket.clone();
         let Some(socket) = socket else {
             return Ok(None);
         };
-        let connection = lock(connection);
+        let connection = lock_connection(connection);
         if connection.is_logging() {
             return Err(io::Error::other(
                 "its guest is being migrated; try again when that is over",
@@ -106,24 +107,27 @@ impl ParkedServer {
         let Some(connection) = &self.connection else {
             return Vec::new();
         };
-        let mut connection = lock(connection);
+        let mut connection = lock_connection(connection);
         for vring in &mut connection.vrings {
             vring.pause();
         }
-        let running = connection.vrings.iter().filter_map(|vring| vring.running());
+        let running = connection
+            .vrings
+            .iter()
+            .filter_map(|vring| vring.running_queue());
         running
-            .map(|running| running.request(QueueCommand::Settle))
+            .map(|running| running.send_for_reply(QueueCommand::Settle))
             .collect()
     }
 
     /// Pauses one queue, which replies as for [`ParkedServer::begin_quiesce`] if it runs.
     #[must_use]
     pub fn begin_quiesce_queue(&mut self, index: u16) -> Option<Receiver<()>> {
-        let mut connection = lock(self.connection.as_ref()?);
+        let mut connection = lock_connection(self.connection.as_ref()?);
         let vring = connection.vrings.get_mut(usize::from(index))?;
         vring.pause();
-        let running = vring.running()?;
-        Some(running.request(QueueCommand::Settle))
+        let running = vring.running_queue()?;
+        Some(running.send_for_reply(QueueCommand::Settle))
     }
 
     /// Stops the queues, and returns the base of each. Requests that are not done stay in the in-flight region, which
@@ -134,7 +138,7 @@ impl ParkedServer {
             return Vec::new();
         };
         self.stopped = true;
-        let mut connection = lock(connection);
+        let mut connection = lock_connection(connection);
         let indices = self.descriptors.iter().map(|(index, _)| *index);
         let stop = |index| {
             let vring = connection.vrings.get_mut(usize::from(index))?;
@@ -155,7 +159,7 @@ impl Drop for ParkedServer {
     /// Undoes the handover: starts the queues where they were stopped, and lets the thread go on.
     fn drop(&mut self) {
         if let Some(connection) = &self.connection {
-            let mut connection = lock(connection);
+            let mut connection = lock_connection(connection);
             if self.stopped {
                 for (index, descriptors) in self.descriptors.drain(..) {
                     connection.restart_queue(index, descriptors);

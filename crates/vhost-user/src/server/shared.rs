@@ -1,4 +1,4 @@
-//! State that a server's thread shares with the threads that control it.
+//! State that a server's thread shares with the threads that control it, and how they wake it and wait for each other.
 
 use std::io;
 use std::net::Shutdown;
@@ -44,6 +44,7 @@ pub(super) struct State {
 }
 
 impl Shared {
+    /// The state of a server without a front-end, whose thread parks at once if that is requested.
     pub fn new(park_requested: bool) -> io::Result<Self> {
         Ok(Shared {
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -56,7 +57,8 @@ impl Shared {
         })
     }
 
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    /// Locks the state, also after a panic.
+    pub fn lock_state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -68,26 +70,27 @@ impl Shared {
 
     /// Lets a parked thread go on.
     pub fn unpark(&self) {
-        self.state().park_requested = false;
+        self.lock_state().park_requested = false;
         self.park_changed.notify_all();
     }
 
     /// Whether this process may open as many more files as a message brings. The kernel leaves out those that it
     /// may not (recvmsg(2), `MSG_CTRUNC`), and the message looks like a bad one.
-    pub fn can_open_files(&self, count: u32) -> bool {
+    pub fn can_open_more_files(&self, count: u32) -> bool {
         let all: Result<Vec<OwnedFd>, _> = (0..count)
             .map(|_| rustix::io::fcntl_dupfd_cloexec(&self.wake, 0))
             .collect();
         all.is_ok()
     }
 
-    /// Waits until `fd` is readable, or there is a connection to take over; false when the server is to stop.
-    pub fn wait_readable(&self, fd: BorrowedFd<'_>) -> bool {
+    /// Waits until `fd` is readable, or there is a connection to take over, and parks meanwhile if that is requested. False when
+    /// the server is to stop.
+    pub fn park_or_wait_readable(&self, fd: BorrowedFd<'_>) -> bool {
         loop {
             if !self.park_if_requested() {
                 return false;
             }
-            if self.state().taken_over.is_some() {
+            if self.lock_state().taken_over.is_some() {
                 return true;
             }
             let mut fds = [
@@ -96,7 +99,7 @@ impl Shared {
             ];
             match poll(&mut fds, None) {
                 // It is to stop or to park.
-                Ok(_) if !fds[1].revents().is_empty() => self.reset_wake(),
+                Ok(_) if !fds[1].revents().is_empty() => self.drain_wake_eventfd(),
                 Ok(_) => return true,
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => {
@@ -108,8 +111,8 @@ impl Shared {
     }
 
     /// Makes the wake-up unreadable again, except for a thread that is to stop.
-    fn reset_wake(&self) {
-        if !self.state().stopping {
+    fn drain_wake_eventfd(&self) {
+        if !self.lock_state().stopping {
             // A later wake-up writes it again.
             let _ = rustix::io::read(&self.wake, &mut [0; 8]);
         }
@@ -117,7 +120,7 @@ impl Shared {
 
     /// Parks the thread for as long as that is requested. False when the server is to stop.
     fn park_if_requested(&self) -> bool {
-        let mut state = self.state();
+        let mut state = self.lock_state();
         if state.park_requested && !state.stopping {
             state.parked = true;
             self.park_changed.notify_all();
@@ -130,17 +133,17 @@ impl Shared {
         !state.stopping
     }
 
-    /// The thread reads no more messages of its connection.
-    pub fn end_reading(&self) {
-        self.state().reading_messages = false;
+    /// Records that the thread reads no more messages of its connection.
+    pub fn mark_reading_ended(&self) {
+        self.lock_state().reading_messages = false;
         self.reading_ended.notify_all();
     }
 
     /// Waits until the message that is being handled has been answered. Disconnects a front-end that does not take its reply.
-    pub fn wait_last_message(&self) {
+    pub fn wait_until_last_message_handled(&self) {
         let waited =
             self.reading_ended
-                .wait_timeout_while(self.state(), LAST_MESSAGE_TIME, |state| {
+                .wait_timeout_while(self.lock_state(), LAST_MESSAGE_TIME, |state| {
                     state.reading_messages
                 });
         let (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -153,6 +156,6 @@ impl Shared {
 }
 
 /// Locks a connection, also after a panic.
-pub(super) fn lock(connection: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
+pub(super) fn lock_connection(connection: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
     connection.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -14,7 +14,7 @@ use rustix::io::DupFlags;
 
 use super::Server;
 use super::park::ConnectionHandover;
-use super::shared::{MessageReader, Shared, lock};
+use super::shared::{MessageReader, Shared, lock_connection};
 use crate::backend_channel::BackendChannel;
 use crate::connection::Connection;
 use crate::message::{Message, Request};
@@ -36,7 +36,7 @@ impl Server {
     /// A message is refused.
     pub fn take_over(&self, handover: ConnectionHandover) -> io::Result<RestoredConnection> {
         let connection = Arc::new(Mutex::new(Connection::new(self.target.clone())));
-        for vring in &mut lock(&connection).vrings {
+        for vring in &mut lock_connection(&connection).vrings {
             vring.pause();
         }
         let (_, unconnected) = UnixStream::pair()?;
@@ -61,7 +61,7 @@ impl Server {
 
 impl RestoredConnection {
     /// Makes the library read from and reply to this socket.
-    fn connect_reader(&self, socket: &UnixStream) -> io::Result<()> {
+    fn set_reader_socket(&self, socket: &UnixStream) -> io::Result<()> {
         let fd = self.reader.as_raw_fd();
         // SAFETY: the library keeps it open as long as it lives, which is longer than this; it is not closed here.
         let mut library_fd = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) });
@@ -78,9 +78,9 @@ impl RestoredConnection {
         message.send(&ours)?;
         // If descriptors were lost because too many files are open, the library waits for the rest: the end of the stream ends that.
         ours.shutdown(Shutdown::Write)?;
-        self.connect_reader(&library)?;
-        let channel = BackendChannel::peek_in_message(&library);
-        lock(&self.connection).set_peeked_channel(channel);
+        self.set_reader_socket(&library)?;
+        let channel = BackendChannel::peek_in_next_message(&library);
+        lock_connection(&self.connection).set_peeked_channel(channel);
         // Replies go to our end of the pair, and are dropped with it.
         let handled = self.reader.handle_request();
         handled.map_err(|error| io::Error::other(format!("its state is refused: {error}")))
@@ -114,11 +114,11 @@ impl RestoredConnection {
     /// # Errors
     /// Too many files are open.
     pub fn resume(self) -> io::Result<()> {
-        self.connect_reader(&self.front_end)?;
-        for vring in &mut lock(&self.connection).vrings {
+        self.set_reader_socket(&self.front_end)?;
+        for vring in &mut lock_connection(&self.connection).vrings {
             vring.resume();
         }
-        let mut state = self.shared.state();
+        let mut state = self.shared.lock_state();
         state.socket = Some(Arc::new(self.front_end));
         state.connection = Some(self.connection);
         state.taken_over = Some(self.reader);

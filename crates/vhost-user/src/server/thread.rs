@@ -11,7 +11,7 @@ use std::time::Duration;
 use unix_socket::listener::Listener;
 use vhost::vhost_user::Error;
 
-use super::shared::{MessageReader, Shared, lock};
+use super::shared::{MessageReader, Shared, lock_connection};
 use crate::backend_channel::BackendChannel;
 use crate::connection::Connection;
 use crate::target::Target;
@@ -33,8 +33,8 @@ impl ServerThread {
     /// Serves front-ends until the server is to stop.
     pub fn run(&self) {
         let shared = &self.shared;
-        while shared.wait_readable(self.listener.socket().as_fd()) {
-            let taken_over = shared.state().taken_over.take();
+        while shared.park_or_wait_readable(self.listener.socket().as_fd()) {
+            let taken_over = shared.lock_state().taken_over.take();
             if let Some(reader) = taken_over {
                 self.serve_and_clean_up(|| self.serve_taken_over(reader));
                 continue;
@@ -59,7 +59,7 @@ impl ServerThread {
     /// Serves a connection by calling `serve`, and drops it afterwards, also after a panic.
     fn serve_and_clean_up(&self, serve: impl FnOnce()) {
         let served = catch_unwind(AssertUnwindSafe(serve));
-        let mut state = self.shared.state();
+        let mut state = self.shared.lock_state();
         let (socket, connection) = (state.socket.take(), state.connection.take());
         state.reading_messages = false;
         drop(state);
@@ -93,7 +93,7 @@ impl ServerThread {
         };
         let connection = Arc::new(Mutex::new(Connection::new(self.target.clone())));
         {
-            let mut state = self.shared.state();
+            let mut state = self.shared.lock_state();
             if state.stopping {
                 return;
             }
@@ -109,7 +109,7 @@ impl ServerThread {
 
     /// Serves a connection that another process began.
     fn serve_taken_over(&self, reader: MessageReader) {
-        let mut state = self.shared.state();
+        let mut state = self.shared.lock_state();
         let (Some(socket), Some(connection)) = (state.socket.clone(), state.connection.clone())
         else {
             return;
@@ -131,20 +131,22 @@ impl ServerThread {
         let (export, shared) = (self.target.name(), &self.shared);
         loop {
             // A server that stops shuts the socket down, and messages that have come before are still read.
-            let _ = shared.wait_readable(socket.as_fd());
-            let channel = BackendChannel::peek_in_message(socket);
-            lock(connection).set_peeked_channel(channel);
+            let _ = shared.park_or_wait_readable(socket.as_fd());
+            let channel = BackendChannel::peek_in_next_message(socket);
+            lock_connection(connection).set_peeked_channel(channel);
             match reader.handle_request() {
                 Ok(()) => {}
                 Err(Error::ReqHandlerError(error)) => {
                     tracing::info!(export, %error, "refused a front-end's message");
                 }
                 Err(Error::Disconnected) => break,
-                Err(Error::SocketBroken(_) | Error::PartialMessage) if shared.state().stopping => {
+                Err(Error::SocketBroken(_) | Error::PartialMessage)
+                    if shared.lock_state().stopping =>
+                {
                     break;
                 }
-                Err(_) if lock(connection).stop_timed_out() => break,
-                Err(error) if !shared.can_open_files(MAX_FDS_OF_MESSAGE) => {
+                Err(_) if lock_connection(connection).has_stop_timed_out() => break,
+                Err(error) if !shared.can_open_more_files(MAX_FDS_OF_MESSAGE) => {
                     tracing::warn!(
                         export,
                         %error,
@@ -164,24 +166,24 @@ impl ServerThread {
                 }
             }
         }
-        shared.end_reading();
+        shared.mark_reading_ended();
         // The queues drain before the front-end sees the end of the connection: the caller closes the last descriptor.
         drop(reader);
-        if lock(connection).stop_timed_out() {
-            self.turn_away_until_stopped(socket, connection);
+        if lock_connection(connection).has_stop_timed_out() {
+            self.turn_away_until_queues_stopped(socket, connection);
         }
-        lock(connection).stop_queues();
+        lock_connection(connection).stop_queues();
         tracing::info!(export, "front-end disconnected");
     }
 
     /// Disconnects a front-end before its queues have drained, since that takes too long, and turns away others meanwhile: they
     /// would wait for replies. The in-flight region, which the front-end keeps, has the requests that are not done.
-    fn turn_away_until_stopped(&self, socket: &UnixStream, connection: &Mutex<Connection>) {
+    fn turn_away_until_queues_stopped(&self, socket: &UnixStream, connection: &Mutex<Connection>) {
         // An error means that it has disconnected by itself.
         let _ = socket.shutdown(Shutdown::Both);
-        lock(connection).begin_stop_queues();
-        while !self.shared.state().stopping
-            && !lock(connection).wait_until_queues_stopped(TURN_AWAY_PERIOD)
+        lock_connection(connection).begin_stop_queues();
+        while !self.shared.lock_state().stopping
+            && !lock_connection(connection).wait_until_queues_stopped(TURN_AWAY_PERIOD)
         {
             // The accepted connection is closed at once; the front-end tries again later.
             let _ = self.listener.socket().accept();
