@@ -1,4 +1,6 @@
-//! The configuration space. Every field of an offered feature has a sensible value: zeroes have crashed Windows guests.
+//! The configuration space: its bytes as the driver reads them, and the driver's writes, which can only set the cache mode.
+//!
+//! Every field of an offered feature has a sensible value: zeroes have crashed Windows guests.
 
 use std::mem::{offset_of, size_of};
 

@@ -1,4 +1,4 @@
-//! The device: state that all of its queues share.
+//! The device: options, features, capacity, cache mode and merge limits, which all of its queues share.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -104,7 +104,7 @@ pub struct Device {
 }
 
 /// Rounds down to whole blocks.
-fn whole_blocks(bytes: u64, block: u32) -> u64 {
+fn round_down_to_blocks(bytes: u64, block: u32) -> u64 {
     bytes - bytes % u64::from(block)
 }
 
@@ -132,7 +132,7 @@ impl Device {
             return Err(OptionsError::QueueSize(size));
         }
         let write_back = !options.write_through;
-        let capacity_bytes = whole_blocks(geometry.size, block);
+        let capacity_bytes = round_down_to_blocks(geometry.size, block);
         let request_limits = RequestLimits {
             capacity_bytes,
             block_mask: u64::from(block) - 1,
@@ -158,6 +158,7 @@ impl Device {
         &self.options
     }
 
+    /// The block sizes and limits of the node.
     pub(crate) fn geometry(&self) -> &Geometry {
         &self.geometry
     }
@@ -172,7 +173,7 @@ impl Device {
     /// Sets the size of the node. Queues check against it from their next batch of requests on; requests in flight continue. True
     /// if the capacity that the guest sees has changed.
     pub fn resize(&self, size: u64) -> bool {
-        let capacity = whole_blocks(size, self.options.logical_block_size);
+        let capacity = round_down_to_blocks(size, self.options.logical_block_size);
         self.capacity_bytes.swap(capacity, Ordering::Relaxed) != capacity
     }
 

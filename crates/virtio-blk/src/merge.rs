@@ -44,12 +44,13 @@ impl MergeLimits {
         bytes: 0,
     };
 
-    /// In one word, so that queues never see the halves of two limits.
+    /// Packs both limits into one word, so that queues never see the halves of two limits.
     pub(crate) fn pack(self) -> u64 {
         let requests = self.requests.min(MAX_MERGED_REQUESTS) as u64;
         requests << BYTES_BITS | self.bytes.min(BYTES_MASK)
     }
 
+    /// The limits in a word from [`MergeLimits::pack`].
     #[inline]
     pub(crate) fn unpack(packed: u64) -> Self {
         MergeLimits {
@@ -90,6 +91,7 @@ impl MergeBuffer {
         }
     }
 
+    /// Number of collected requests.
     #[inline]
     pub fn len(&self) -> usize {
         self.count
@@ -126,7 +128,7 @@ impl MergeBuffer {
     }
 
     /// Merges adjacent requests and empties the buffer. Returns the number of resulting requests, whose slots are
-    /// [here](Self::merged_slot).
+    /// [here](Self::slot_after_merge).
     #[inline]
     pub fn merge_adjacent(&mut self, slots: &mut Slots) -> usize {
         let count = std::mem::take(&mut self.count);
@@ -146,8 +148,10 @@ impl MergeBuffer {
                 (slot.offset, slot.len)
             };
             let is_adjacent = merged > 0 && offset == end && parts < self.limits.requests;
-            if is_adjacent && fits_limits(self.limits, slots, self.merged_slot(merged - 1), slot) {
-                slots.merge_into(self.merged_slot(merged - 1), slot);
+            if is_adjacent
+                && fits_merge_limits(self.limits, slots, self.slot_after_merge(merged - 1), slot)
+            {
+                slots.merge_into_leader(self.slot_after_merge(merged - 1), slot);
                 slots.set_next_merged(last, slot);
                 parts += 1;
             } else {
@@ -163,13 +167,13 @@ impl MergeBuffer {
 
     /// The slot of a request that results from [merging](Self::merge_adjacent).
     #[inline]
-    pub fn merged_slot(&self, index: usize) -> u32 {
+    pub fn slot_after_merge(&self, index: usize) -> u32 {
         (self.collected[index] & SLOT_MASK) as u32
     }
 }
 
 /// Whether `next` can be merged into the request of `leader` without exceeding bytes or segments.
-fn fits_limits(limits: MergeLimits, slots: &Slots, leader: u32, next: u32) -> bool {
+fn fits_merge_limits(limits: MergeLimits, slots: &Slots, leader: u32, next: u32) -> bool {
     slots.get(leader).len + slots.get(next).len <= limits.bytes
         && slots.segment_count(leader) + slots.segment_count(next) <= slots.max_segments()
 }

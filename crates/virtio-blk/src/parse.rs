@@ -44,9 +44,9 @@ pub(crate) enum NonTransfer {
 }
 
 /// The parts of a request in the guest's memory.
-pub(crate) struct Frame<'a> {
+pub(crate) struct RequestParts<'a> {
     pub header: RequestHeader,
-    pub reply: Reply,
+    pub reply: ReplyLocation,
     /// The device-readable segments, with the header.
     pub readable: &'a mut [iovec],
     pub readable_len: u64,
@@ -57,17 +57,17 @@ pub(crate) struct Frame<'a> {
 
 /// Place of a request's response.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reply {
+pub(crate) struct ReplyLocation {
     /// The status byte.
     pub status: *mut u8,
     /// Device-writable bytes, status included: the length in its used entry.
     pub used_len: u32,
 }
 
-impl<'a> Frame<'a> {
+impl<'a> RequestParts<'a> {
     /// Divides a chain into header, data and status.
     #[inline(always)]
-    pub fn of(chain: &'a mut Chain) -> Result<Self, RequestError> {
+    pub fn split(chain: &'a mut Chain) -> Result<Self, RequestError> {
         let (readable_len, writable_len) = (chain.readable_len(), chain.writable_len());
         let (readable, writable) = chain.parts_mut();
         let header = read_header(readable, readable_len)?;
@@ -80,9 +80,9 @@ impl<'a> Frame<'a> {
         let count = writable.len() - usize::from(only_status);
         // A chain has at most 2^32 - 1 bytes.
         let used_len = u32::try_from(writable_len).unwrap_or(u32::MAX);
-        Ok(Frame {
+        Ok(RequestParts {
             header,
-            reply: Reply { status, used_len },
+            reply: ReplyLocation { status, used_len },
             readable,
             readable_len,
             writable_data: &writable[..count],
@@ -103,9 +103,14 @@ pub(crate) struct RequestLimits {
 
 impl RequestLimits {
     /// Parses a request that is not a read or an allowed write.
-    pub fn parse_other(&self, kind: u32, readable: &[iovec], readable_len: u64) -> NonTransfer {
+    pub fn parse_non_transfer(
+        &self,
+        kind: u32,
+        readable: &[iovec],
+        readable_len: u64,
+    ) -> NonTransfer {
         match kind {
-            T_OUT => answered_with(RequestKind::Write, Status::IoErr),
+            T_OUT => counted_answer(RequestKind::Write, Status::IoErr),
             T_FLUSH => NonTransfer::NoData {
                 op: Op::Flush,
                 offset: 0,
@@ -129,11 +134,11 @@ impl RequestLimits {
             _ => RequestKind::Write,
         };
         if self.read_only || len < RANGE_BYTES as u64 {
-            return answered_with(counts_as, Status::IoErr);
+            return counted_answer(counts_as, Status::IoErr);
         }
         if len > RANGE_BYTES as u64 {
             // The configuration space announces one segment per request.
-            return answered_with(counts_as, Status::Unsupported);
+            return counted_answer(counts_as, Status::Unsupported);
         }
         let mut bytes = [0; RANGE_BYTES];
         copy_from_guest(readable, HEADER_BYTES, &mut bytes);
@@ -165,15 +170,15 @@ impl RequestLimits {
             (T_WRITE_ZEROES, 0) => Op::WriteZeroes { unmap: false },
             (T_WRITE_ZEROES, RANGE_FLAG_UNMAP) => Op::WriteZeroes { unmap: true },
             // Unknown flags, and UNMAP on a discard.
-            _ => return answered_with(counts_as, Status::Unsupported),
+            _ => return counted_answer(counts_as, Status::Unsupported),
         };
         let len = u64::from(segment.num_sectors) * SECTOR_BYTES;
         match self.checked_offset(segment.sector, len) {
-            Some(_) if len == 0 => answered_with(counts_as, Status::Ok),
+            Some(_) if len == 0 => counted_answer(counts_as, Status::Ok),
             Some(offset) if len <= self.max_discard_bytes => {
                 NonTransfer::NoData { op, offset, len }
             }
-            _ => answered_with(counts_as, Status::IoErr),
+            _ => counted_answer(counts_as, Status::IoErr),
         }
     }
 
@@ -187,7 +192,7 @@ impl RequestLimits {
 }
 
 /// A request that is answered without the disk, and counts as this kind.
-fn answered_with(kind: RequestKind, status: Status) -> NonTransfer {
+fn counted_answer(kind: RequestKind, status: Status) -> NonTransfer {
     NonTransfer::Answered {
         kind: Some(kind),
         status,
@@ -214,12 +219,12 @@ pub(crate) fn read_header(readable: &[iovec], len: u64) -> Result<RequestHeader,
         };
         return Ok(RequestHeader::from_words(low, sector));
     }
-    scattered_header(readable, len)
+    read_scattered_header(readable, len)
 }
 
 /// A header in pieces, or at an odd address.
 #[cold]
-fn scattered_header(readable: &[iovec], len: u64) -> Result<RequestHeader, RequestError> {
+fn read_scattered_header(readable: &[iovec], len: u64) -> Result<RequestHeader, RequestError> {
     let mut words = [[0; 8]; 2];
     if copy_from_guest(readable, 0, words.as_flattened_mut()) < HEADER_BYTES {
         return Err(RequestError::ShortHeader(len));
@@ -230,7 +235,7 @@ fn scattered_header(readable: &[iovec], len: u64) -> Result<RequestHeader, Reque
 
 /// The data of a write: what follows the header in the device-readable segments.
 #[inline]
-pub(crate) fn without_header(readable: &mut [iovec]) -> &[iovec] {
+pub(crate) fn skip_header(readable: &mut [iovec]) -> &[iovec] {
     let mut skip = HEADER_BYTES;
     let mut index = 0;
     while let Some(segment) = readable.get_mut(index) {

@@ -13,7 +13,8 @@ use virtqueue::{Chain, ChainId, GuestMemory, RingError};
 use crate::device::{Device, SERIAL_BYTES};
 use crate::merge::{MergeBuffer, MergeLimits};
 use crate::parse::{
-    Frame, NonTransfer, Reply, RequestError, RequestLimits, copy_to_guest, without_header,
+    NonTransfer, ReplyLocation, RequestError, RequestLimits, RequestParts, copy_to_guest,
+    skip_header,
 };
 use crate::probes;
 use crate::slots::{NO_SLOT, Slots};
@@ -66,7 +67,7 @@ struct Batch<'a, D> {
 }
 
 impl Queue {
-    /// A queue called `name`, for a ring of `size` entries. It counts in `stats`, which no other running queue has.
+    /// A queue with this name, for a ring of `size` entries. It counts in `stats`, which no other running queue has.
     #[must_use]
     pub fn new(name: QueueName, device: Arc<Device>, size: u16, stats: &QueueStats) -> Self {
         let slots = Slots::new(size, device.max_segments() + BORDER_SEGMENTS);
@@ -174,19 +175,19 @@ impl Queue {
         if telemetry::tracepoints::request_start::enabled() {
             probes::fire_request_start(&self.name, chain, id);
         }
-        let frame = Frame::of(chain)?;
-        let (sector, reply) = (frame.header.sector, frame.reply);
-        match frame.header.kind & !T_BARRIER {
+        let parts = RequestParts::split(chain)?;
+        let (sector, reply) = (parts.header.sector, parts.reply);
+        match parts.header.kind & !T_BARRIER {
             T_IN => {
-                let range = (sector, frame.writable_data_len);
-                self.start_transfer(Op::Read, batch, (id, reply), range, frame.writable_data)
+                let range = (sector, parts.writable_data_len);
+                self.start_transfer(Op::Read, batch, (id, reply), range, parts.writable_data)
             }
             T_OUT if !self.limits.read_only => {
-                let range = (sector, frame.readable_len - HEADER_BYTES as u64);
-                let data = without_header(frame.readable);
+                let range = (sector, parts.readable_len - HEADER_BYTES as u64);
+                let data = skip_header(parts.readable);
                 self.start_transfer(Op::Write, batch, (id, reply), range, data)
             }
-            _ => self.start_other(batch, id, frame),
+            _ => self.start_non_transfer(batch, id, parts),
         }
     }
 
@@ -196,7 +197,7 @@ impl Queue {
         &mut self,
         op: Op,
         batch: &mut Batch<'_, impl DiskIo>,
-        (id, reply): (ChainId, Reply),
+        (id, reply): (ChainId, ReplyLocation),
         (sector, len): (u64, u64),
         data: &[iovec],
     ) -> Result<(), RequestError> {
@@ -212,7 +213,7 @@ impl Queue {
             self.answer_without_disk(batch.ring, (id, reply), Some(kind), status);
             return Ok(());
         };
-        let slot = self.take_slot(id, kind, reply, (offset, len), data)?;
+        let slot = self.allocate_slot(id, kind, reply, (offset, len), data)?;
         if !batch.merge.accepts(op) {
             self.submit_collected(batch);
         }
@@ -220,21 +221,21 @@ impl Queue {
         Ok(())
     }
 
-    /// Starts any other request: submits a flush, discard or write-zeroes, and answers the rest at once.
-    fn start_other(
+    /// Starts a request that is neither a read nor a write: submits a flush, discard or write-zeroes, and answers the rest at once.
+    fn start_non_transfer(
         &mut self,
         batch: &mut Batch<'_, impl DiskIo>,
         id: ChainId,
-        frame: Frame<'_>,
+        parts: RequestParts<'_>,
     ) -> Result<(), RequestError> {
-        let Frame { header, reply, .. } = frame;
+        let RequestParts { header, reply, .. } = parts;
         let kind = header.kind & !T_BARRIER;
         match self
             .limits
-            .parse_other(kind, frame.readable, frame.readable_len)
+            .parse_non_transfer(kind, parts.readable, parts.readable_len)
         {
             NonTransfer::NoData { op, offset, len } => {
-                let slot = self.take_slot(id, op.kind(), reply, (offset, len), &[])?;
+                let slot = self.allocate_slot(id, op.kind(), reply, (offset, len), &[])?;
                 if let Op::WriteZeroes { unmap } = op {
                     self.slots.get_mut(slot).set_may_unmap(unmap);
                 }
@@ -247,7 +248,7 @@ impl Queue {
                 self.answer_without_disk(batch.ring, (id, reply), kind, status)
             }
             NonTransfer::GetId => {
-                self.copy_serial_to(frame.writable_data);
+                self.copy_serial_to(parts.writable_data);
                 self.answer_without_disk(batch.ring, (id, reply), None, Status::Ok);
             }
         }
@@ -258,7 +259,7 @@ impl Queue {
     fn answer_without_disk(
         &mut self,
         ring: &mut virtqueue::Queue,
-        (id, reply): (ChainId, Reply),
+        (id, reply): (ChainId, ReplyLocation),
         kind: Option<RequestKind>,
         status: Status,
     ) {
@@ -284,11 +285,11 @@ impl Queue {
 
     /// Allocates a slot for a request and fills it in. The guest broke the queue if all are in flight.
     #[inline]
-    fn take_slot(
+    fn allocate_slot(
         &mut self,
         id: ChainId,
         kind: RequestKind,
-        reply: Reply,
+        reply: ReplyLocation,
         (offset, len): (u64, u64),
         data: &[iovec],
     ) -> Result<u32, RequestError> {
@@ -315,7 +316,7 @@ impl Queue {
         let (op, collected) = (merge.op(), merge.len());
         let merged_count = merge.merge_adjacent(&mut self.slots);
         for index in 0..merged_count {
-            self.submit(op, merge.merged_slot(index), *io);
+            self.submit(op, merge.slot_after_merge(index), *io);
         }
         if merged_count < collected {
             let merged = &self.stats.of(op.kind()).merged;
@@ -343,7 +344,7 @@ impl Queue {
     #[inline(always)]
     fn block_request(&mut self, op: Op, slot: u32) -> Request {
         let fua = is_write(op) && !self.device.write_cache();
-        let (offset, len, iov) = self.slots.with_segments(slot);
+        let (offset, len, iov) = self.slots.range_and_segments(slot);
         Request {
             op,
             fua,
@@ -429,12 +430,12 @@ impl Queue {
         } else {
             self.stats.of(admitted.kind()).failed.add(requests.into());
         }
-        self.record_finished_old(admitted, requests);
+        self.record_finished_of_older_generation(admitted, requests);
     }
 
     /// Counts requests of an older generation that have left their slots.
     #[inline]
-    fn record_finished_old(&mut self, admitted: AdmitTime, requests: u32) {
+    fn record_finished_of_older_generation(&mut self, admitted: AdmitTime, requests: u32) {
         if admitted < self.generation_start {
             self.finished_old.push((admitted, requests));
         }
@@ -461,6 +462,7 @@ impl Queue {
     }
 }
 
+/// Whether the operation is a write or a write-zeroes.
 #[inline]
 fn is_write(op: Op) -> bool {
     matches!(op, Op::Write | Op::WriteZeroes { .. })

@@ -56,6 +56,7 @@ impl Slot {
     }
 }
 
+/// The slots of one queue.
 pub(crate) struct Slots {
     slots: ZeroPages<Slot>,
     /// `max_segments` segments for each slot, for requests whose segments do not fit the slot itself.
@@ -86,6 +87,7 @@ impl Slots {
         }
     }
 
+    /// Number of slots in flight.
     pub fn in_flight(&self) -> u32 {
         self.in_flight
     }
@@ -95,7 +97,7 @@ impl Slots {
         let mut free = vec![false; self.first_unused as usize];
         let mut next = self.first_free;
         while next != 0 {
-            let slot = linked_slot(next);
+            let slot = slot_from_link(next);
             free[slot as usize] = true;
             next = self.get(slot).link;
         }
@@ -119,7 +121,7 @@ impl Slots {
     pub fn allocate(&mut self, data: &[iovec]) -> Option<(u32, &mut Slot)> {
         let reused = self.first_free != 0;
         let index = if reused {
-            linked_slot(self.first_free)
+            slot_from_link(self.first_free)
         } else {
             self.first_unused
         };
@@ -150,9 +152,9 @@ impl Slots {
     #[inline]
     pub fn release(&mut self, index: u32) -> ReleasedSlot<'_> {
         let slot = &mut self.slots[index as usize];
-        let next = linked_slot(slot.link);
+        let next = slot_from_link(slot.link);
         slot.link = self.first_free;
-        self.first_free = link_to(index);
+        self.first_free = link_from_slot(index);
         self.in_flight -= 1;
         ReleasedSlot { slot, next }
     }
@@ -169,12 +171,12 @@ impl Slots {
 
     /// The next request that was merged into the same one, or [`NO_SLOT`].
     pub fn next_merged(&self, slot: u32) -> u32 {
-        linked_slot(self.get(slot).link)
+        slot_from_link(self.get(slot).link)
     }
 
     /// Sets the next request that was merged into the same one.
     pub fn set_next_merged(&mut self, slot: u32, next: u32) {
-        self.get_mut(slot).link = link_to(next);
+        self.get_mut(slot).link = link_from_slot(next);
     }
 
     /// Number of segments of a request.
@@ -182,9 +184,9 @@ impl Slots {
         self.get(slot).segments.into()
     }
 
-    /// A request with its segments.
+    /// The offset, the length and the segments of a request.
     #[inline]
-    pub fn with_segments(&mut self, index: u32) -> (u64, u64, &mut [iovec]) {
+    pub fn range_and_segments(&mut self, index: u32) -> (u64, u64, &mut [iovec]) {
         let slot = &mut self.slots[index as usize];
         let count = usize::from(slot.segments);
         let (offset, len) = (slot.offset, slot.len);
@@ -197,9 +199,9 @@ impl Slots {
         (offset, len, segments)
     }
 
-    /// Merges a request into the one before it: its segments are appended to those of `leader`, which have
+    /// Merges the request in slot `from` into the one before it: its segments are appended to those of `leader`, which have
     /// room for them, and its bytes are added.
-    pub fn merge_into(&mut self, leader: u32, from: u32) {
+    pub fn merge_into_leader(&mut self, leader: u32, from: u32) {
         let (have, more) = (self.segment_count(leader), self.segment_count(from));
         let (total, max_segments) = (have + more, self.max_segments);
         debug_assert!(total <= max_segments);
@@ -209,7 +211,7 @@ impl Slots {
             self.overflow[start..start + have].copy_from_slice(&inline[..have]);
         }
         for index in 0..more {
-            let (_, _, segments) = self.with_segments(from);
+            let (_, _, segments) = self.range_and_segments(from);
             let segment = segments[index];
             if total <= INLINE_SEGMENTS {
                 self.get_mut(leader).inline[have + index] = segment;
@@ -230,13 +232,13 @@ impl Slots {
     clippy::cast_possible_truncation,
     reason = "there are fewer slots than 2^16, and NONE becomes 0"
 )]
-fn link_to(slot: u32) -> u16 {
+fn link_from_slot(slot: u32) -> u16 {
     slot.wrapping_add(1) as u16
 }
 
 /// The slot that a link leads to.
 #[inline(always)]
-fn linked_slot(link: u16) -> u32 {
+fn slot_from_link(link: u16) -> u32 {
     u32::from(link).wrapping_sub(1)
 }
 
@@ -272,7 +274,7 @@ mod tests {
     }
 
     fn lengths(slots: &mut Slots, slot: u32) -> Vec<usize> {
-        let (_, _, segments) = slots.with_segments(slot);
+        let (_, _, segments) = slots.range_and_segments(slot);
         segments.iter().map(|segment| segment.iov_len).collect()
     }
 
@@ -287,7 +289,7 @@ mod tests {
                 slot.len = 100;
                 let (next, slot) = slots.allocate(&segments(have + 1..=have + more)).unwrap();
                 slot.len = 10;
-                slots.merge_into(leader, next);
+                slots.merge_into_leader(leader, next);
                 let expected: Vec<_> = (1..=have + more).collect();
                 assert_eq!(lengths(&mut slots, leader), expected, "{have} + {more}");
                 assert_eq!(slots.get(leader).len, 110);

@@ -1,4 +1,5 @@
-//! Request layout in guest memory: VIRTIO 1.2, sections 5.2.4 and 5.2.6.
+//! Layout of requests and of the configuration space, as the guest's driver reads and writes them: VIRTIO 1.2, sections 5.2.6 and
+//! 5.2.4.
 
 use std::mem::{offset_of, size_of};
 

@@ -57,7 +57,7 @@ impl Queue {
         }
         if matches!(op, Op::Read | Op::Write) {
             // The segments before these were transferred.
-            let (_, len, iov) = self.slots.with_segments(slot);
+            let (_, len, iov) = self.slots.range_and_segments(slot);
             request.len = iov.iter().map(|segment| segment.iov_len as u64).sum();
             request.offset += len - request.len;
         }
@@ -90,7 +90,7 @@ impl Queue {
             next = self.slots.release(next).next;
             requests += 1;
         }
-        self.record_finished_old(admitted, requests);
+        self.record_finished_of_older_generation(admitted, requests);
         self.end_batch();
     }
 
