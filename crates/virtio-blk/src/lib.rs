@@ -20,5 +20,5 @@ pub use config::CONFIG_BYTES;
 pub use device::{Device, DeviceOptions, OptionsError, SERIAL_BYTES};
 pub use merge::{MAX_MERGED_REQUESTS, MergeLimits};
 pub use parse::RequestError;
-pub use queue::{AdmitError, Queue, Retried};
+pub use queue::{AdmitError, Queue, RetryOutcome};
 pub use wire::Status;

@@ -20,7 +20,7 @@ use crate::probes;
 use crate::slots::{NO_SLOT, Slots};
 use crate::wire::{HEADER_BYTES, Status, T_BARRIER, T_IN, T_OUT};
 
-pub use retry::Retried;
+pub use retry::RetryOutcome;
 
 /// Segments that a request may have beyond the announced number: a buffer across the border of two memory regions is one
 /// descriptor of the guest and two segments here. Few requests cross one border, hardly any crosses more.

@@ -3,7 +3,7 @@
 use block::{AttachedDisk, SourceIo};
 use engine::{Completion, Errno};
 use telemetry::queue::{Admission, AdmitTime, QueueName, QueueStats};
-use virtio_blk::{Retried, Status};
+use virtio_blk::{RetryOutcome, Status};
 use virtqueue::Chain;
 
 use super::parked::{ParkedQueue, ParkedRequest};
@@ -46,7 +46,7 @@ impl BlkQueue {
                 disks: &self.disk,
                 source_index: cx.source_index,
             };
-            if self.queue.retry(parked.slot, io) == Retried::Beyond {
+            if self.queue.retry(parked.slot, io) == RetryOutcome::Beyond {
                 self.fail_parked(&parked, cx);
             }
         }

@@ -11,7 +11,7 @@ use crate::wire::Status;
 
 /// Result of a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retried {
+pub enum RetryOutcome {
     /// It was submitted.
     Submitted,
     /// It was not: it lies beyond the end of the disk, which has become smaller.
@@ -48,12 +48,12 @@ impl Queue {
     }
 
     /// Submits the rest of a failed block request, which the disk has not transferred. There is room.
-    pub fn retry(&mut self, slot: u32, io: &mut impl DiskIo) -> Retried {
+    pub fn retry(&mut self, slot: u32, io: &mut impl DiskIo) -> RetryOutcome {
         let op = self.op_of(slot);
         let mut request = self.block_request(op, slot);
         let end = request.offset.saturating_add(request.len);
         if end > self.device.capacity_bytes() && op != Op::Flush {
-            return Retried::Beyond;
+            return RetryOutcome::Beyond;
         }
         if matches!(op, Op::Read | Op::Write) {
             // The segments before these were transferred.
@@ -64,7 +64,7 @@ impl Queue {
         // SAFETY: the segments are checked guest memory, held until the request is finished, which it is not
         // yet; the list lies in the slot, which is not released before `complete`.
         unsafe { io.submit(DISK, request) };
-        Retried::Submitted
+        RetryOutcome::Submitted
     }
 
     /// The operation of a block request, from the kind that it counts as and whether it has data.
