@@ -6,7 +6,7 @@
 
 use libc::iovec;
 use telemetry::queue::AdmitTime;
-use telemetry::queue::zero_pages::{ZeroPages, Zeroed};
+use telemetry::queue::zero_pages::{ZeroPages, Zeroable};
 use virtqueue::MAX_QUEUE_SIZE;
 use virtqueue::{ChainId, MAX_SEGMENTS};
 
@@ -42,7 +42,7 @@ const _: () = assert!(std::mem::offset_of!(Slot, inline) + size_of::<iovec>() ==
 const _: () = assert!(MAX_QUEUE_SIZE < u16::MAX && MAX_SEGMENTS < u16::MAX as usize);
 
 // SAFETY: integers and raw pointers.
-unsafe impl Zeroed for Slot {}
+unsafe impl Zeroable for Slot {}
 
 impl Slot {
     /// Sets whether a request without data may deallocate the space that it zeroes.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::counters::{Counter, Histogram};
 use crate::queue::histograms::{ConfiguredBins, Histograms};
-use crate::queue::zero_pages::{ZeroPage, Zeroed};
+use crate::queue::zero_pages::{ZeroPage, Zeroable};
 
 /// Kinds of requests that have separate statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ type Pages = [Page; RequestKind::ALL.len()];
 const _: () = assert!(size_of::<Page>() == 4096);
 
 // SAFETY: counters, which are zero when all their bytes are.
-unsafe impl Zeroed for Pages {}
+unsafe impl Zeroable for Pages {}
 
 /// All statistics of a queue. A clone is another handle to the same statistics.
 #[derive(Clone)]

@@ -11,7 +11,7 @@ use std::slice;
 use std::sync::Arc;
 
 /// A slice of zero bytes, each page of which exists once it was written.
-pub struct ZeroPages<T: Zeroed> {
+pub struct ZeroPages<T: Zeroable> {
     start: NonNull<T>,
     count: usize,
 }
@@ -20,21 +20,21 @@ pub struct ZeroPages<T: Zeroed> {
 ///
 /// # Safety
 /// All-zero bytes are valid, and the alignment is at most that of a page.
-pub unsafe trait Zeroed {}
+pub unsafe trait Zeroable {}
 
 // SAFETY: a raw pointer and a length.
-unsafe impl Zeroed for libc::iovec {}
+unsafe impl Zeroable for libc::iovec {}
 
 // SAFETY: an integer.
 #[cfg(test)]
-unsafe impl Zeroed for std::sync::atomic::AtomicU64 {}
+unsafe impl Zeroable for std::sync::atomic::AtomicU64 {}
 
 // SAFETY: it owns its values as a box would.
-unsafe impl<T: Zeroed + Send> Send for ZeroPages<T> {}
+unsafe impl<T: Zeroable + Send> Send for ZeroPages<T> {}
 // SAFETY: as above.
-unsafe impl<T: Zeroed + Sync> Sync for ZeroPages<T> {}
+unsafe impl<T: Zeroable + Sync> Sync for ZeroPages<T> {}
 
-impl<T: Zeroed> ZeroPages<T> {
+impl<T: Zeroable> ZeroPages<T> {
     /// `count` values.
     pub fn new(count: usize) -> Self {
         let layout = Layout::array::<T>(count).expect("a queue's worth of memory");
@@ -65,7 +65,7 @@ impl<T: Zeroed> ZeroPages<T> {
     }
 }
 
-impl<T: Zeroed> Drop for ZeroPages<T> {
+impl<T: Zeroable> Drop for ZeroPages<T> {
     fn drop(&mut self) {
         let bytes = self.count * size_of::<T>();
         if bytes != 0 {
@@ -75,17 +75,17 @@ impl<T: Zeroed> Drop for ZeroPages<T> {
     }
 }
 
-impl<T: Zeroed> Deref for ZeroPages<T> {
+impl<T: Zeroable> Deref for ZeroPages<T> {
     type Target = [T];
 
     #[inline]
     fn deref(&self) -> &[T] {
-        // SAFETY: `count` values, mapped as long as `self`; zero bytes are valid by `Zeroed`.
+        // SAFETY: `count` values, mapped as long as `self`; zero bytes are valid by `Zeroable`.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.count) }
     }
 }
 
-impl<T: Zeroed> DerefMut for ZeroPages<T> {
+impl<T: Zeroable> DerefMut for ZeroPages<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as for `deref`, and we are borrowed exclusively.
@@ -94,18 +94,18 @@ impl<T: Zeroed> DerefMut for ZeroPages<T> {
 }
 
 /// One value in pages of its own, and who shares it: each clone is a pointer to it, which is looked through at once.
-pub struct ZeroPage<T: Zeroed> {
+pub struct ZeroPage<T: Zeroable> {
     value: NonNull<T>,
     /// Never looked at: it keeps the pages.
     pages: Arc<ZeroPages<T>>,
 }
 
 // SAFETY: a shared reference to the value, and a share in its pages.
-unsafe impl<T: Zeroed + Send + Sync> Send for ZeroPage<T> {}
+unsafe impl<T: Zeroable + Send + Sync> Send for ZeroPage<T> {}
 // SAFETY: as above.
-unsafe impl<T: Zeroed + Send + Sync> Sync for ZeroPage<T> {}
+unsafe impl<T: Zeroable + Send + Sync> Sync for ZeroPage<T> {}
 
-impl<T: Zeroed> ZeroPage<T> {
+impl<T: Zeroable> ZeroPage<T> {
     /// It is zero.
     pub fn new() -> Self {
         let pages = Arc::new(ZeroPages::new(1));
@@ -116,13 +116,13 @@ impl<T: Zeroed> ZeroPage<T> {
     }
 }
 
-impl<T: Zeroed> Default for ZeroPage<T> {
+impl<T: Zeroable> Default for ZeroPage<T> {
     fn default() -> Self {
         ZeroPage::new()
     }
 }
 
-impl<T: Zeroed> Clone for ZeroPage<T> {
+impl<T: Zeroable> Clone for ZeroPage<T> {
     fn clone(&self) -> Self {
         ZeroPage {
             value: self.value,
@@ -131,13 +131,13 @@ impl<T: Zeroed> Clone for ZeroPage<T> {
     }
 }
 
-impl<T: Zeroed> Deref for ZeroPage<T> {
+impl<T: Zeroable> Deref for ZeroPage<T> {
     type Target = T;
 
     #[inline(always)]
     fn deref(&self) -> &T {
         // SAFETY: there is one, mapped as long as `self.pages`, and never borrowed exclusively; zero bytes are
-        // valid by `Zeroed`.
+        // valid by `Zeroable`.
         unsafe { self.value.as_ref() }
     }
 }
