@@ -333,7 +333,7 @@ impl Queue {
         let request = self.block_request(op, slot);
         if is_write(op) {
             let end = request.offset + request.len;
-            self.stats.highest_offset().raise(end);
+            self.stats.highest_offset().raise_to(end);
         }
         // SAFETY: the segments are checked guest memory, held until the request is finished; the list lies in the slot, which is
         // not released before `complete`.

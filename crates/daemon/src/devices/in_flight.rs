@@ -63,8 +63,8 @@ impl InFlightRequests {
         stats.in_flight().add(1);
         if kind == RequestKind::Write {
             let end = request.offset + request.len;
-            self.queue_stats.highest_offset().raise(end);
-            stats.highest_offset().raise(end);
+            self.queue_stats.highest_offset().raise_to(end);
+            stats.highest_offset().raise_to(end);
         }
         let index = slot as usize;
         if self.slots.len() <= index {

@@ -22,7 +22,7 @@ impl Counter {
 
     /// Raises it to `value` if it is smaller.
     #[inline(always)]
-    pub fn raise(&self, value: u64) {
+    pub fn raise_to(&self, value: u64) {
         if self.get() < value {
             self.set(value);
         }
@@ -58,9 +58,9 @@ mod tests {
                 seen = now;
             }
         });
-        counter.raise(5);
+        counter.raise_to(5);
         assert_eq!(counter.get(), 300_000);
-        counter.raise(300_001);
+        counter.raise_to(300_001);
         assert_eq!(counter.get(), 300_001);
     }
 }

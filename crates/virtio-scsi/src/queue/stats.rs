@@ -40,8 +40,8 @@ impl CommandCounts {
     /// Raises the highest written offset to `end`.
     #[inline(never)]
     pub fn raise_highest_offset(&self, disk: u32, end: u64) {
-        self.queue.highest_offset().raise(end);
-        self.disks[disk as usize].highest_offset().raise(end);
+        self.queue.highest_offset().raise_to(end);
+        self.disks[disk as usize].highest_offset().raise_to(end);
     }
 
     /// Counts a run of plain reads and writes that have succeeded and took the same time.
