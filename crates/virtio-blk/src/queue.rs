@@ -301,7 +301,7 @@ impl Queue {
         slot.id = id;
         slot.status = reply.status;
         slot.used_len = reply.used_len;
-        slot.admitted = self.batch_admit_time.of(kind);
+        slot.admitted = self.batch_admit_time.with_kind(kind);
         slot.offset = offset;
         slot.len = len;
         Ok(index)

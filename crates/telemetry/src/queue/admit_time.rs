@@ -26,11 +26,11 @@ impl AdmitTime {
     /// The same time with this kind.
     #[inline]
     #[must_use]
-    pub fn of(self, kind: RequestKind) -> Self {
+    pub fn with_kind(self, kind: RequestKind) -> Self {
         AdmitTime(self.0 | kind as u64)
     }
 
-    /// The kind of the request, see [`of`](Self::of).
+    /// The kind of the request, see [`with_kind`](Self::with_kind).
     #[inline]
     #[must_use]
     pub fn kind(self) -> RequestKind {
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_behind_gives_a_duration_of_zero() {
-        let taken = AdmitTime::new(1007).of(RequestKind::Unmap);
+        let taken = AdmitTime::new(1007).with_kind(RequestKind::Unmap);
         assert_eq!(taken.kind(), RequestKind::Unmap);
         assert_eq!(taken.ticks_until(1000), 0);
         assert_eq!(taken.ticks_until(2004), 1000);

@@ -68,7 +68,13 @@ mod tests {
         let stats = QueueStats::new();
         let mut group = CompletionGroup::default();
         let mut add = |kind, requests, bytes, now| {
-            group.add(AdmitTime::new(1000).of(kind), requests, bytes, now, &stats);
+            group.add(
+                AdmitTime::new(1000).with_kind(kind),
+                requests,
+                bytes,
+                now,
+                &stats,
+            );
         };
         add(RequestKind::Write, 3, 12_288, 3000);
         add(RequestKind::Write, 1, 512, 3000);
@@ -92,7 +98,7 @@ mod tests {
         let mut group = CompletionGroup::default();
         let long = 1 << 45;
         for (admitted, now) in [(long, 4000), (4000, 4100), (4000, 4000 + long)] {
-            let admitted = AdmitTime::new(admitted).of(RequestKind::Unmap);
+            let admitted = AdmitTime::new(admitted).with_kind(RequestKind::Unmap);
             group.add(admitted, 1, 1, now, &stats);
             group.enter(&stats);
         }

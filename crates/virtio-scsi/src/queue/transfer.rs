@@ -72,7 +72,7 @@ impl Queue {
             false => (RequestKind::Read, transfer.len),
         };
         slot.response_address = fast_chain.response;
-        slot.admit_time = self.batch_admit_time.of(kind);
+        slot.admit_time = self.batch_admit_time.with_kind(kind);
         slot.tag = head.tag;
         slot.id = id;
         slot.used_len = low_half(self.fast_path_sizes.response as u64 + read);
