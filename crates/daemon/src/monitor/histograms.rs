@@ -112,7 +112,9 @@ pub(super) fn add_histograms_to_stats<'a>(
 ) {
     for (kind, _, member) in KINDS_WITH_HISTOGRAMS {
         let queues = queues.clone();
-        let bins: Vec<_> = queues.filter_map(|q| q.histograms().of(kind)).collect();
+        let bins: Vec<_> = queues
+            .filter_map(|q| q.histograms().bins_of_kind(kind))
+            .collect();
         let Some(first) = bins.first() else {
             continue;
         };

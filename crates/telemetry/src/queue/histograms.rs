@@ -49,7 +49,7 @@ impl<'a> Histograms<'a> {
 
     /// The bins that requests of a kind count in.
     #[must_use]
-    pub fn of(self, kind: RequestKind) -> Option<Arc<Bins>> {
+    pub fn bins_of_kind(self, kind: RequestKind) -> Option<Arc<Bins>> {
         self.lock().bins[kind as usize].clone()
     }
 
@@ -111,7 +111,7 @@ mod tests {
     }
 
     fn counts(histograms: Histograms<'_>, kind: RequestKind) -> Vec<u64> {
-        histograms.of(kind).unwrap().counts().collect()
+        histograms.bins_of_kind(kind).unwrap().counts().collect()
     }
 
     #[test]
@@ -134,14 +134,14 @@ mod tests {
         held.add(histograms, RequestKind::Read, 0, 1);
         assert_eq!(counts(histograms, RequestKind::Read), [1, 0, 0]);
 
-        let bins = histograms.of(RequestKind::Read).unwrap();
+        let bins = histograms.bins_of_kind(RequestKind::Read).unwrap();
         histograms.set(RequestKind::Read, None);
         histograms.set(RequestKind::Write, None);
         assert!(histograms.is_configured(), "it is still held");
         held.add(histograms, RequestKind::Read, 0, 1);
         assert!(!histograms.is_configured());
         assert_eq!(Arc::strong_count(&bins), 1);
-        assert!(histograms.of(RequestKind::Read).is_none());
+        assert!(histograms.bins_of_kind(RequestKind::Read).is_none());
 
         histograms.set(RequestKind::Read, boundaries(&[]));
         held.add(histograms, RequestKind::Read, 0, 4);

@@ -60,7 +60,7 @@ mod tests {
         let write = stats.of(RequestKind::Write);
         assert_eq!((write.bytes.get(), write.ticks.get()), (4608, 250));
         assert_eq!(write.latency.total(), 3);
-        let bins = stats.histograms().of(RequestKind::Write).unwrap();
+        let bins = stats.histograms().bins_of_kind(RequestKind::Write).unwrap();
         assert_eq!(bins.counts().sum::<u64>(), 1, "since it was configured");
     }
 }

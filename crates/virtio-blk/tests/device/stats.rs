@@ -202,7 +202,7 @@ fn a_histogram_has_each_request_once_between_its_boundaries() {
     rig.ask(FLUSH, 0, &[], 0);
     run(&mut rig, 20_000, 28_000);
     let counts = |kind| {
-        let bins = rig.stats.histograms().of(kind).unwrap();
+        let bins = rig.stats.histograms().bins_of_kind(kind).unwrap();
         bins.counts().collect::<Vec<_>>()
     };
     assert_eq!(counts(RequestKind::Read), [1, 2, 0]);
