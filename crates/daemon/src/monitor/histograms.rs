@@ -72,7 +72,7 @@ fn set_boundaries(objects: &Objects, arguments: &Arguments) -> Result<(), Error>
         for (stats, (kind, ..)) in
             queues().flat_map(|stats| KINDS_WITH_HISTOGRAMS.map(|kind| (stats, kind)))
         {
-            stats.histograms().set(kind, None);
+            stats.histograms().set_boundaries(kind, None);
         }
         return Ok(());
     }
@@ -89,7 +89,9 @@ fn set_boundaries(objects: &Objects, arguments: &Arguments) -> Result<(), Error>
         })?;
         let boundaries = Arc::new(boundaries);
         for stats in queues() {
-            stats.histograms().set(kind, Some(boundaries.clone()));
+            stats
+                .histograms()
+                .set_boundaries(kind, Some(boundaries.clone()));
         }
     }
     Ok(())

@@ -39,7 +39,7 @@ impl<'a> Histograms<'a> {
     }
 
     /// Replaces the bins of a kind of requests by new, empty ones, or removes them. Other kinds keep theirs.
-    pub fn set(self, kind: RequestKind, boundaries: Option<Arc<BinBoundaries>>) {
+    pub fn set_boundaries(self, kind: RequestKind, boundaries: Option<Arc<BinBoundaries>>) {
         let bins = boundaries.map(|boundaries| Arc::new(Bins::new(boundaries)));
         let mut configured = self.lock();
         configured.bins[kind as usize] = bins;
@@ -119,31 +119,31 @@ mod tests {
         let (current, configured) = Default::default();
         let (histograms, mut held) = (Histograms::new(&current, &configured), QueueBins::default());
         assert!(!histograms.is_configured());
-        histograms.set(RequestKind::Read, boundaries(&[1_000_000]));
+        histograms.set_boundaries(RequestKind::Read, boundaries(&[1_000_000]));
         assert!(histograms.is_configured());
         held.add(histograms, RequestKind::Read, 0, 2);
         held.add(histograms, RequestKind::Write, 0, 2);
-        histograms.set(RequestKind::Write, boundaries(&[]));
+        histograms.set_boundaries(RequestKind::Write, boundaries(&[]));
         held.add(histograms, RequestKind::Read, u64::MAX, 3);
         held.add(histograms, RequestKind::Write, 0, 5);
         assert_eq!(counts(histograms, RequestKind::Read), [2, 3]);
         assert_eq!(counts(histograms, RequestKind::Write), [5]);
 
         // Set again, it begins at nothing.
-        histograms.set(RequestKind::Read, boundaries(&[1, 2]));
+        histograms.set_boundaries(RequestKind::Read, boundaries(&[1, 2]));
         held.add(histograms, RequestKind::Read, 0, 1);
         assert_eq!(counts(histograms, RequestKind::Read), [1, 0, 0]);
 
         let bins = histograms.bins_of_kind(RequestKind::Read).unwrap();
-        histograms.set(RequestKind::Read, None);
-        histograms.set(RequestKind::Write, None);
+        histograms.set_boundaries(RequestKind::Read, None);
+        histograms.set_boundaries(RequestKind::Write, None);
         assert!(histograms.is_configured(), "it is still held");
         held.add(histograms, RequestKind::Read, 0, 1);
         assert!(!histograms.is_configured());
         assert_eq!(Arc::strong_count(&bins), 1);
         assert!(histograms.bins_of_kind(RequestKind::Read).is_none());
 
-        histograms.set(RequestKind::Read, boundaries(&[]));
+        histograms.set_boundaries(RequestKind::Read, boundaries(&[]));
         held.add(histograms, RequestKind::Read, 0, 4);
         assert_eq!(counts(histograms, RequestKind::Read), [4]);
     }
@@ -152,9 +152,9 @@ mod tests {
     fn a_queue_does_not_wait_for_a_thread_that_changes_its_histograms() {
         let (current, configured) = Default::default();
         let (histograms, mut held) = (Histograms::new(&current, &configured), QueueBins::default());
-        histograms.set(RequestKind::Flush, boundaries(&[]));
+        histograms.set_boundaries(RequestKind::Flush, boundaries(&[]));
         held.add(histograms, RequestKind::Flush, 0, 1);
-        histograms.set(RequestKind::Unmap, boundaries(&[]));
+        histograms.set_boundaries(RequestKind::Unmap, boundaries(&[]));
         let changing = histograms.lock();
         held.add(histograms, RequestKind::Unmap, 0, 1);
         held.add(histograms, RequestKind::Flush, 0, 1);
@@ -169,7 +169,7 @@ mod tests {
     fn the_next_to_hold_them_goes_on_where_the_last_one_was() {
         let (current, configured) = Default::default();
         let histograms = Histograms::new(&current, &configured);
-        histograms.set(RequestKind::Read, boundaries(&[]));
+        histograms.set_boundaries(RequestKind::Read, boundaries(&[]));
         for _ in 0..3 {
             QueueBins::default().add(histograms, RequestKind::Read, 0, 1);
         }

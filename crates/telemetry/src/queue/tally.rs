@@ -55,7 +55,9 @@ mod tests {
         tally.add(&stats, RequestKind::Write, 2, 4096, 100);
         let boundaries = BinBoundaries::new(vec![u64::MAX], Scale::new()).unwrap();
         let configured = Some(Arc::new(boundaries));
-        stats.histograms().set(RequestKind::Write, configured);
+        stats
+            .histograms()
+            .set_boundaries(RequestKind::Write, configured);
         tally.add(&stats, RequestKind::Write, 1, 512, 50);
         let write = stats.of(RequestKind::Write);
         assert_eq!((write.bytes.get(), write.ticks.get()), (4608, 250));

@@ -184,7 +184,9 @@ fn a_histogram_has_each_request_once_between_its_boundaries() {
     let ends = [1000, 4000].map(|ticks| scale.to_ns(ticks)).to_vec();
     let boundaries = Arc::new(BinBoundaries::new(ends, scale).unwrap());
     for kind in RequestKind::ALL {
-        rig.stats.histograms().set(kind, Some(boundaries.clone()));
+        rig.stats
+            .histograms()
+            .set_boundaries(kind, Some(boundaries.clone()));
     }
     // For nothing; refused; two joined, and a write beside them; failed.
     rig.ask(IN, 3, &[], 0);
