@@ -279,7 +279,7 @@ impl Queue {
     fn count_without_disk(&mut self, kind: RequestKind, status: Status) {
         match status {
             Status::Ok => self.completion_group.enter_nothing(kind, &self.stats),
-            Status::IoErr | Status::Unsupported => self.stats.of(kind).invalid.add(1),
+            Status::IoErr | Status::Unsupported => self.stats.of_kind(kind).invalid.add(1),
         }
     }
 
@@ -319,7 +319,7 @@ impl Queue {
             self.submit(op, merge.slot_after_merge(index), *io);
         }
         if merged_count < collected {
-            let merged = &self.stats.of(op.kind()).merged;
+            let merged = &self.stats.of_kind(op.kind()).merged;
             merged.add((collected - merged_count) as u64);
         }
     }
@@ -428,7 +428,10 @@ impl Queue {
             self.completion_group
                 .add(admitted, requests, bytes, now, &self.stats);
         } else {
-            self.stats.of(admitted.kind()).failed.add(requests.into());
+            self.stats
+                .of_kind(admitted.kind())
+                .failed
+                .add(requests.into());
         }
         self.record_finished_of_older_generation(admitted, requests);
     }

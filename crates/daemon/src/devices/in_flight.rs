@@ -101,12 +101,12 @@ impl InFlightRequests {
             .set(disk_stats.in_flight().get().saturating_sub(1));
         if succeeded {
             self.tally.add(&self.queue_stats, kind, 1, bytes, ticks);
-            disk_stats.of(kind).add_succeeded(1, bytes, ticks);
+            disk_stats.of_kind(kind).add_succeeded(1, bytes, ticks);
             self.queue_stats.last_success_ticks().set(now);
             disk_stats.last_success_ticks().set(now);
         } else {
-            self.queue_stats.of(kind).failed.add(1);
-            disk_stats.of(kind).failed.add(1);
+            self.queue_stats.of_kind(kind).failed.add(1);
+            disk_stats.of_kind(kind).failed.add(1);
         }
         if request_complete::enabled() {
             request_complete::fire(

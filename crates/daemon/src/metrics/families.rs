@@ -62,8 +62,9 @@ pub(super) fn encode_all(snapshot: &Snapshot, format: Format) -> String {
                 index: index.to_string(),
                 iothread: &queue.iothread,
                 stats: &queue.stats,
-                latencies: RequestKind::ALL
-                    .map(|kind| LatencyHistogram::sum([queue.stats.of(kind)].into_iter(), scale)),
+                latencies: RequestKind::ALL.map(|kind| {
+                    LatencyHistogram::sum([queue.stats.of_kind(kind)].into_iter(), scale)
+                }),
             })
         })
         .collect();
@@ -228,7 +229,7 @@ fn write_queue_requests(queues: &[QueueCounters<'_>], out: &mut TextEncoder) {
     for (queue, kind) in queues_and_kinds().filter(|(_, kind)| *kind != RequestKind::Flush) {
         out.add_integer(
             &queue.labels_with_op(kind),
-            queue.stats.of(kind).bytes.get(),
+            queue.stats.of_kind(kind).bytes.get(),
         );
     }
     out.begin_family(family(
@@ -240,7 +241,7 @@ fn write_queue_requests(queues: &[QueueCounters<'_>], out: &mut TextEncoder) {
     for (queue, kind) in queues_and_kinds().filter(|(_, kind)| *kind != RequestKind::Flush) {
         out.add_integer(
             &queue.labels_with_op(kind),
-            queue.stats.of(kind).merged.get(),
+            queue.stats.of_kind(kind).merged.get(),
         );
     }
     out.begin_family(family(
@@ -251,7 +252,7 @@ fn write_queue_requests(queues: &[QueueCounters<'_>], out: &mut TextEncoder) {
     ));
     for (queue, kind) in queues_and_kinds() {
         let [export, index, op] = queue.labels_with_op(kind);
-        let stats = queue.stats.of(kind);
+        let stats = queue.stats.of_kind(kind);
         out.add_integer(&[export, index, op, ("kind", "failed")], stats.failed.get());
         out.add_integer(
             &[export, index, op, ("kind", "invalid")],

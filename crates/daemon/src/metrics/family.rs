@@ -26,7 +26,7 @@ pub(super) const BYTES: Option<&str> = Some("bytes");
 /// Whether a queue or LUN runs or has ever been used. Unused ones are left out: they would be most of the text.
 pub(super) fn was_used(stats: &QueueStats) -> bool {
     let had_errors = |kind: &RequestKind| {
-        let stats = stats.of(*kind);
+        let stats = stats.of_kind(*kind);
         stats.failed.get() + stats.invalid.get() > 0
     };
     stats.size().get() > 0

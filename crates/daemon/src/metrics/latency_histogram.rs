@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn cumulative_buckets_count_every_request() {
         let queue = QueueStats::new();
-        let stats = queue.of(RequestKind::Read);
+        let stats = queue.of_kind(RequestKind::Read);
         for ticks in [1, 1_000_000, u64::from(u32::MAX), u64::MAX] {
             stats.latency.add(ticks, 3);
         }

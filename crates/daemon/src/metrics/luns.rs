@@ -39,7 +39,7 @@ impl LunCounters<'_> {
 
     /// Sum over all iothreads, for one kind of requests.
     fn sum_of_kind(&self, kind: RequestKind, value: impl Fn(&KindStats) -> u64) -> u64 {
-        self.sum(|stats| value(stats.of(kind)))
+        self.sum(|stats| value(stats.of_kind(kind)))
     }
 }
 
@@ -53,7 +53,7 @@ pub(super) fn write_luns(snapshot: &Snapshot, scale: Scale, out: &mut TextEncode
             lun: snapshot.lun.to_string(),
             snapshot,
             latencies: RequestKind::ALL.map(|kind| {
-                let stats = snapshot.stats.iter().map(|stats| stats.of(kind));
+                let stats = snapshot.stats.iter().map(|stats| stats.of_kind(kind));
                 LatencyHistogram::sum(stats, scale)
             }),
         })

@@ -166,7 +166,7 @@ fn requests_count_in_the_iteration_that_completes_them_while_more_are_admitted()
     }
     steps.iterate();
     guest.take_done();
-    let reads = stats.of(RequestKind::Read);
+    let reads = stats.of_kind(RequestKind::Read);
     assert_eq!(reads.latency.total(), 15);
     assert_eq!(reads.bytes.get(), 15 * u64::from(REQUEST_BYTES));
     assert_eq!(stats.in_flight().get(), 0);

@@ -78,12 +78,12 @@ mod tests {
         };
         add(RequestKind::Write, 3, 12_288, 3000);
         add(RequestKind::Write, 1, 512, 3000);
-        assert_eq!(stats.of(RequestKind::Write).bytes.get(), 0, "not yet");
+        assert_eq!(stats.of_kind(RequestKind::Write).bytes.get(), 0, "not yet");
         add(RequestKind::Read, 1, 4096, 5000);
         group.enter(&stats);
         group.enter(&stats);
         let figures = |kind| {
-            let kind = stats.of(kind);
+            let kind = stats.of_kind(kind);
             (kind.latency.total(), kind.bytes.get(), kind.ticks.get())
         };
         assert_eq!(figures(RequestKind::Write), (4, 12_800, 8000));
@@ -102,7 +102,7 @@ mod tests {
             group.add(admitted, 1, 1, now, &stats);
             group.enter(&stats);
         }
-        let unmap = stats.of(RequestKind::Unmap);
+        let unmap = stats.of_kind(RequestKind::Unmap);
         assert_eq!((unmap.bytes.get(), unmap.ticks.get()), (3, 100 + long));
         let counts: Vec<_> = unmap.latency.counts().collect();
         assert_eq!(counts, [(16, 1), (112, 1), (1 << 38, 1)]);

@@ -162,7 +162,7 @@ impl QueueStats {
     /// Statistics of a kind of requests.
     #[inline]
     #[must_use]
-    pub fn of(&self, kind: RequestKind) -> &KindStats {
+    pub fn of_kind(&self, kind: RequestKind) -> &KindStats {
         &self.pages[kind as usize].kind
     }
 }

@@ -20,7 +20,7 @@ impl Tally {
         bytes: u64,
         ticks: u64,
     ) {
-        stats.of(kind).add_succeeded(requests, bytes, ticks);
+        stats.of_kind(kind).add_succeeded(requests, bytes, ticks);
         if stats.histograms().is_configured() {
             self.add_configured(stats, kind, requests, ticks);
         }
@@ -59,7 +59,7 @@ mod tests {
             .histograms()
             .set_boundaries(RequestKind::Write, configured);
         tally.add(&stats, RequestKind::Write, 1, 512, 50);
-        let write = stats.of(RequestKind::Write);
+        let write = stats.of_kind(RequestKind::Write);
         assert_eq!((write.bytes.get(), write.ticks.get()), (4608, 250));
         assert_eq!(write.latency.total(), 3);
         let bins = stats.histograms().bins_of_kind(RequestKind::Write).unwrap();

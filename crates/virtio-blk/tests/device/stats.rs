@@ -11,7 +11,7 @@ use crate::harness::{CAPACITY_SECTORS, DISCARD, FLUSH, GET_ID, IN, OUT, Rig, WRI
 
 /// Requests, bytes, ticks, merged, failed, invalid.
 fn figures(rig: &Rig, kind: RequestKind) -> [u64; 6] {
-    let stats = rig.stats.of(kind);
+    let stats = rig.stats.of_kind(kind);
     let counters = [
         &stats.bytes,
         &stats.ticks,

@@ -54,7 +54,7 @@ impl CommandCounts {
         self.tally.add(&self.queue, kind, requests, bytes, ticks);
         self.queue.last_success_ticks().set(done.now);
         let disk = &self.disks[done.disk as usize];
-        disk.of(kind).add_succeeded(requests, bytes, ticks);
+        disk.of_kind(kind).add_succeeded(requests, bytes, ticks);
         disk.last_success_ticks().set(done.now);
         let in_flight = disk.in_flight();
         in_flight.set(in_flight.get().saturating_sub(requests));
@@ -86,7 +86,7 @@ impl CommandCounts {
         if slot.cancelled.is_none() && slot.task.status() == Status::Good {
             let ticks = slot.admit_time.ticks_until(now);
             self.tally.add(&self.queue, kind, 1, slot.bytes, ticks);
-            disk.of(kind).add_succeeded(1, slot.bytes, ticks);
+            disk.of_kind(kind).add_succeeded(1, slot.bytes, ticks);
             self.queue.last_success_ticks().set(now);
             disk.last_success_ticks().set(now);
         }
@@ -103,11 +103,11 @@ impl CommandCounts {
         if slot.task.status() == Status::Good {
             self.tally.add(&self.queue, kind, 1, 0, 0);
             if let Some(disk) = disk {
-                disk.of(kind).add_succeeded(1, 0, 0);
+                disk.of_kind(kind).add_succeeded(1, 0, 0);
             }
         } else {
             for stats in [Some(&self.queue), disk].into_iter().flatten() {
-                stats.of(kind).invalid.add(1);
+                stats.of_kind(kind).invalid.add(1);
             }
         }
     }
@@ -116,8 +116,8 @@ impl CommandCounts {
     #[cold]
     pub fn count_failed(&self, slot: &Slot) {
         if let (Some(kind), Some(disk)) = (slot.kind, slot.unit_index.disk) {
-            self.queue.of(kind).failed.add(1);
-            self.disks[disk as usize].of(kind).failed.add(1);
+            self.queue.of_kind(kind).failed.add(1);
+            self.disks[disk as usize].of_kind(kind).failed.add(1);
         }
     }
 

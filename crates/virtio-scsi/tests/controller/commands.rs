@@ -158,11 +158,11 @@ fn an_error_of_the_disk_becomes_sense_data_and_is_counted() {
     assert_eq!((answer.status, answer.residual), (2, BLOCK as u32));
     assert!(answer.sense.is_some());
     let stats = &rig.queues[0].stats;
-    assert_eq!(stats.of(RequestKind::Read).failed.get(), 1);
-    assert_eq!(stats.of(RequestKind::Read).latency.total(), 0);
+    assert_eq!(stats.of_kind(RequestKind::Read).failed.get(), 1);
+    assert_eq!(stats.of_kind(RequestKind::Read).latency.total(), 0);
     let of_disks = rig.queues[0].counted.iter();
     let failed: Vec<u64> = of_disks
-        .map(|disk| disk.stats.of(RequestKind::Read).failed.get())
+        .map(|disk| disk.stats.of_kind(RequestKind::Read).failed.get())
         .collect();
     assert_eq!(failed, [0, 0, 1]);
 }
@@ -176,7 +176,12 @@ fn commands_answered_without_the_disk_are_counted_by_their_kind() {
     rig.command(DISKS[1], &[0xc0, 0, 0, 0, 0, 0], &[], 0);
     let queue = &rig.queues[0];
     for stats in [&queue.stats, &queue.counted[1].stats] {
-        let of = |kind| (stats.of(kind).latency.total(), stats.of(kind).invalid.get());
+        let of = |kind| {
+            (
+                stats.of_kind(kind).latency.total(),
+                stats.of_kind(kind).invalid.get(),
+            )
+        };
         assert_eq!(RequestKind::ALL.map(of), [(0, 1), (1, 0), (0, 0), (0, 0)]);
     }
 }
@@ -191,7 +196,7 @@ fn commands_are_counted_by_their_first_block_request() {
     rig.command(DISKS[1], &[0x12, 0, 0, 0, 36, 0], &[], 36);
     let stats = &rig.queues[0].stats;
     let of = |kind| {
-        let kind = stats.of(kind);
+        let kind = stats.of_kind(kind);
         (kind.latency.total(), kind.bytes.get())
     };
     assert_eq!(of(RequestKind::Write), (1, 1024));
@@ -206,7 +211,7 @@ fn commands_are_counted_by_their_first_block_request() {
     {
         let stats = &rig.queues[0].counted[disk].stats;
         let of = [RequestKind::Read, RequestKind::Write, RequestKind::Flush]
-            .map(|kind| stats.of(kind).latency.total());
+            .map(|kind| stats.of_kind(kind).latency.total());
         assert_eq!(of, [reads, writes, flushes], "{disk}");
         assert_eq!(stats.highest_offset().get(), end * BLOCK as u64);
         assert_eq!(stats.in_flight().get(), 0);

@@ -28,7 +28,7 @@ fn done(rig: &mut Rig, results: &[Result<(), Errno>]) -> Vec<Completion> {
 fn figures(rig: &Rig, kind: RequestKind) -> (u64, u64, u64) {
     let queue = &rig.queues[0];
     let of = |stats: &telemetry::queue::QueueStats| {
-        let kind = stats.of(kind);
+        let kind = stats.of_kind(kind);
         (kind.latency.total(), kind.bytes.get(), kind.failed.get())
     };
     let mut disks = (0, 0, 0);
@@ -62,7 +62,7 @@ fn completions_of_one_slice_are_all_answered_and_counted() {
     assert_eq!(figures(&rig, RequestKind::Write), (1, 2 * BLOCK as u64, 0));
     assert_eq!(rig.queues[0].stats.last_success_ticks().get(), 500);
     for (disk, reads) in rig.queues[0].counted.iter().zip([5, 1, 0]) {
-        assert_eq!(disk.stats.of(RequestKind::Read).latency.total(), reads);
+        assert_eq!(disk.stats.of_kind(RequestKind::Read).latency.total(), reads);
         assert_eq!(disk.stats.in_flight().get(), 0);
     }
     assert_eq!(rig.queues[0].queue.in_flight(), 0);

@@ -42,7 +42,7 @@ impl Totals {
         let mut sum = Totals::default();
         for queue in queues {
             for (kind, sum) in RequestKind::ALL.into_iter().zip(&mut sum.kinds) {
-                let stats = queue.of(kind);
+                let stats = queue.of_kind(kind);
                 sum.operations += stats.latency.total();
                 sum.bytes += stats.bytes.get();
                 sum.ticks = sum.ticks.saturating_add(stats.ticks.get());
@@ -93,7 +93,7 @@ pub(super) fn latencies_to_json<'a>(
 ) -> Value {
     let kinds = RequestKind::ALL.into_iter();
     let members = kinds.map(|kind| {
-        let counts = Histogram::sum(queues.clone().map(|queue| &queue.of(kind).latency));
+        let counts = Histogram::sum(queues.clone().map(|queue| &queue.of_kind(kind).latency));
         (kind.name().to_owned(), histogram_to_json(counts, scale))
     });
     Value::Object(members.collect())
