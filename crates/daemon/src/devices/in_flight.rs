@@ -114,7 +114,7 @@ impl InFlightRequests {
                 self.name.index().into(),
                 slot.into(),
                 request.op.request_type().into(),
-                telemetry::tracepoints::status(succeeded),
+                telemetry::tracepoints::blk_status(succeeded),
                 Scale::new().to_ns(ticks),
             );
         }
