@@ -24,7 +24,7 @@ pub(super) struct LatencyHistogram {
 impl LatencyHistogram {
     /// The histogram of one or several counters together.
     pub fn sum<'a>(stats: impl Iterator<Item = &'a KindStats> + Clone, scale: Scale) -> Self {
-        let counts = Histogram::sum(stats.clone().map(|stats| &stats.latency));
+        let counts = Histogram::buckets_of_sum(stats.clone().map(|stats| &stats.latency));
         let ticks = stats.fold(0_u64, |sum, stats| sum.saturating_add(stats.ticks.get()));
         let counts: Vec<(f64, u64)> = counts
             .into_iter()

@@ -54,7 +54,7 @@ impl Histogram {
     }
 
     /// The same for the sum of several histograms.
-    pub fn sum<'a>(all: impl Iterator<Item = &'a Histogram>) -> Vec<(u64, u64)> {
+    pub fn buckets_of_sum<'a>(all: impl Iterator<Item = &'a Histogram>) -> Vec<(u64, u64)> {
         let mut sums = [0_u64; BUCKETS];
         for histogram in all {
             for (sum, count) in sums.iter_mut().zip(&histogram.0) {

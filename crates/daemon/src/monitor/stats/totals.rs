@@ -93,7 +93,8 @@ pub(super) fn latencies_to_json<'a>(
 ) -> Value {
     let kinds = RequestKind::ALL.into_iter();
     let members = kinds.map(|kind| {
-        let counts = Histogram::sum(queues.clone().map(|queue| &queue.of_kind(kind).latency));
+        let counts =
+            Histogram::buckets_of_sum(queues.clone().map(|queue| &queue.of_kind(kind).latency));
         (kind.name().to_owned(), histogram_to_json(counts, scale))
     });
     Value::Object(members.collect())
