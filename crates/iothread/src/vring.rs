@@ -96,7 +96,7 @@ impl Vring {
         if log.is_some() {
             ring.set_log(log, &memory);
         }
-        stats.size().set(layout.size.into());
+        stats.queue_size().set(layout.size.into());
         let vring = Vring {
             ring,
             device: new_queue(
@@ -426,7 +426,7 @@ impl Vring {
             0,
             "they end with their requests"
         );
-        self.device.stats().size().set(0);
+        self.device.stats().queue_size().set(0);
         self.leave_memory(&self.memory, io);
         self.ring.base()
     }

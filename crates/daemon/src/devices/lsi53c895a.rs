@@ -108,7 +108,7 @@ impl LsiController {
                 true => stats.queue_size,
                 false => 0,
             };
-            stats.queues[0].stats.size().set(queue_size.into());
+            stats.queues[0].stats.queue_size().set(queue_size.into());
         }
     }
 }

@@ -173,13 +173,13 @@ fn write_queue_states(queues: &[QueueCounters<'_>], out: &mut TextEncoder) {
         "blockplane_queue_running",
         MetricType::Gauge,
         "Whether the queue is started.",
-        |stats| u64::from(stats.size().get() > 0),
+        |stats| u64::from(stats.queue_size().get() > 0),
     );
     write_family(
         "blockplane_queue_entries",
         MetricType::Gauge,
         "Entries of its ring; 0 when it is not started.",
-        |stats| stats.size().get(),
+        |stats| stats.queue_size().get(),
     );
     write_family(
         "blockplane_queue_inflight",

@@ -29,7 +29,7 @@ pub(super) fn was_used(stats: &QueueStats) -> bool {
         let stats = stats.of_kind(*kind);
         stats.failed.get() + stats.invalid.get() > 0
     };
-    stats.size().get() > 0
+    stats.queue_size().get() > 0
         || stats.notifications().get() > 0
         || stats.last_success_ticks().get() > 0
         || RequestKind::ALL.iter().any(had_errors)

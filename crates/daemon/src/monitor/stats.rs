@@ -91,7 +91,7 @@ fn stats_of_export(export: &Export, scale: Scale) -> Value {
     let queues: Vec<Value> = queues
         .map(|(index, queue)| {
             let stats = &queue.stats;
-            let size = stats.size().get();
+            let size = stats.queue_size().get();
             json!({
                 "index": index,
                 "iothread": queue.iothread,

@@ -110,7 +110,7 @@ impl QueueStats {
 
     /// Entries of the ring; 0 when no queue runs.
     #[must_use]
-    pub fn size(&self) -> &Counter {
+    pub fn queue_size(&self) -> &Counter {
         &self.pages[0].queue.size
     }
 
