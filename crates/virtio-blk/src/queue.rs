@@ -278,7 +278,7 @@ impl Queue {
     #[cold]
     fn count_without_disk(&mut self, kind: RequestKind, status: Status) {
         match status {
-            Status::Ok => self.completion_group.enter_nothing(kind, &self.stats),
+            Status::Ok => self.completion_group.count_without_disk(kind, &self.stats),
             Status::IoErr | Status::Unsupported => self.stats.of_kind(kind).invalid.add(1),
         }
     }

@@ -53,8 +53,8 @@ impl CompletionGroup {
         self.requests == 0
     }
 
-    /// Enters a request that has succeeded without the disk, in no time.
-    pub fn enter_nothing(&mut self, kind: RequestKind, stats: &QueueStats) {
+    /// Counts a request that has succeeded without the disk, in no time.
+    pub fn count_without_disk(&mut self, kind: RequestKind, stats: &QueueStats) {
         self.tally.add(stats, kind, 1, 0, 0);
     }
 }
