@@ -5,7 +5,7 @@
 //! connection down, which ends any such wait.
 
 mod front_ends;
-mod park;
+mod pause;
 mod shared;
 mod take_over;
 mod thread;
@@ -20,7 +20,7 @@ use unix_socket::listener::Listener;
 use crate::target::Target;
 
 pub use front_ends::FrontEnds;
-pub use park::{ConnectionHandover, ParkedServer};
+pub use pause::{ConnectionHandover, PausedServer};
 pub use take_over::RestoredConnection;
 
 use shared::Shared;
@@ -49,18 +49,18 @@ impl Server {
     ///
     /// # Errors
     /// As of [`Server::spawn`].
-    pub fn spawn_parked(listener: Listener, target: Arc<dyn Target>) -> io::Result<Self> {
+    pub fn spawn_paused(listener: Listener, target: Arc<dyn Target>) -> io::Result<Self> {
         Self::spawn_with_state(listener, target, true)
     }
 
-    /// Starts the thread of a server, which parks at once if it is to be `parked`.
+    /// Starts the thread of a server, which pauses at once if it is to be `paused`.
     fn spawn_with_state(
         listener: Listener,
         target: Arc<dyn Target>,
-        parked: bool,
+        paused: bool,
     ) -> io::Result<Self> {
         listener.socket().set_nonblocking(true)?;
-        let shared = Arc::new(Shared::new(parked)?);
+        let shared = Arc::new(Shared::new(paused)?);
         let thread = ServerThread {
             listener,
             target: target.clone(),
@@ -108,7 +108,7 @@ impl Server {
             let _ = socket.shutdown(Shutdown::Read);
         }
         drop(state);
-        self.shared.park_changed.notify_all();
+        self.shared.pause_changed.notify_all();
         self.shared.wake();
     }
 }

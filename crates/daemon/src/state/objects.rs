@@ -122,14 +122,14 @@ impl Objects {
         names.iter().map(require_thread).collect()
     }
 
-    /// Starts the vhost-user server of an export, parked during a live upgrade.
+    /// Starts the vhost-user server of an export, paused during a live upgrade.
     pub fn spawn_vhost_user_server(
         &self,
         listener: Listener,
         target: Arc<dyn Target>,
     ) -> io::Result<Server> {
         match self.creates_exports_parked {
-            true => Server::spawn_parked(listener, target),
+            true => Server::spawn_paused(listener, target),
             false => Server::spawn(listener, target),
         }
     }

@@ -21,20 +21,20 @@ const LAST_MESSAGE_TIME: Duration = Duration::from_secs(5);
 
 /// The state, and how to wait for its changes.
 pub(super) struct Shared {
-    /// Readable when the thread is to stop or to park.
+    /// Readable when the thread is to stop or to pause.
     wake: OwnedFd,
     state: Mutex<State>,
     reading_ended: Condvar,
-    /// The thread has parked, or is to go on.
-    pub park_changed: Condvar,
+    /// The thread has paused, or is to go on.
+    pub pause_changed: Condvar,
 }
 
 #[derive(Default)]
 pub(super) struct State {
     pub stopping: bool,
-    /// The thread is to park before its next message.
-    pub park_requested: bool,
-    pub parked: bool,
+    /// The thread is to pause before its next message.
+    pub pause_requested: bool,
+    pub paused: bool,
     pub socket: Option<Arc<UnixStream>>,
     pub connection: Option<Arc<Mutex<Connection>>>,
     /// Messages of the connection are being read; otherwise its queues drain.
@@ -44,16 +44,16 @@ pub(super) struct State {
 }
 
 impl Shared {
-    /// The state of a server without a front-end, whose thread parks at once if that is requested.
-    pub fn new(park_requested: bool) -> io::Result<Self> {
+    /// The state of a server without a front-end, whose thread pauses at once if that is requested.
+    pub fn new(pause_requested: bool) -> io::Result<Self> {
         Ok(Shared {
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             state: Mutex::new(State {
-                park_requested,
+                pause_requested,
                 ..State::default()
             }),
             reading_ended: Condvar::new(),
-            park_changed: Condvar::new(),
+            pause_changed: Condvar::new(),
         })
     }
 
@@ -68,10 +68,10 @@ impl Shared {
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
-    /// Lets a parked thread go on.
-    pub fn unpark(&self) {
-        self.lock_state().park_requested = false;
-        self.park_changed.notify_all();
+    /// Lets a paused thread go on.
+    pub fn resume(&self) {
+        self.lock_state().pause_requested = false;
+        self.pause_changed.notify_all();
     }
 
     /// Whether this process may open as many more files as a message brings. The kernel leaves out those that it
@@ -83,11 +83,11 @@ impl Shared {
         all.is_ok()
     }
 
-    /// Waits until `fd` is readable, or there is a connection to take over, and parks meanwhile if that is requested. False when
+    /// Waits until `fd` is readable, or there is a connection to take over, and pauses meanwhile if that is requested. False when
     /// the server is to stop.
-    pub fn park_or_wait_readable(&self, fd: BorrowedFd<'_>) -> bool {
+    pub fn pause_or_wait_readable(&self, fd: BorrowedFd<'_>) -> bool {
         loop {
-            if !self.park_if_requested() {
+            if !self.pause_if_requested() {
                 return false;
             }
             if self.lock_state().taken_over.is_some() {
@@ -98,7 +98,7 @@ impl Shared {
                 PollFd::new(&self.wake, PollFlags::IN),
             ];
             match poll(&mut fds, None) {
-                // It is to stop or to park.
+                // It is to stop or to pause.
                 Ok(_) if !fds[1].revents().is_empty() => self.drain_wake_eventfd(),
                 Ok(_) => return true,
                 Err(rustix::io::Errno::INTR) => {}
@@ -118,17 +118,17 @@ impl Shared {
         }
     }
 
-    /// Parks the thread for as long as that is requested. False when the server is to stop.
-    fn park_if_requested(&self) -> bool {
+    /// Pauses the thread for as long as that is requested. False when the server is to stop.
+    fn pause_if_requested(&self) -> bool {
         let mut state = self.lock_state();
-        if state.park_requested && !state.stopping {
-            state.parked = true;
-            self.park_changed.notify_all();
+        if state.pause_requested && !state.stopping {
+            state.paused = true;
+            self.pause_changed.notify_all();
             let waited = self
-                .park_changed
-                .wait_while(state, |state| state.park_requested && !state.stopping);
+                .pause_changed
+                .wait_while(state, |state| state.pause_requested && !state.stopping);
             state = waited.unwrap_or_else(PoisonError::into_inner);
-            state.parked = false;
+            state.paused = false;
         }
         !state.stopping
     }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use rustix::io::DupFlags;
 
 use super::Server;
-use super::park::ConnectionHandover;
+use super::pause::ConnectionHandover;
 use super::shared::{MessageReader, Shared, lock_connection};
 use crate::backend_channel::BackendChannel;
 use crate::connection::Connection;
@@ -30,7 +30,7 @@ pub struct RestoredConnection {
 }
 
 impl Server {
-    /// Restores the state of a connection. The server must be parked.
+    /// Restores the state of a connection. The server must be paused.
     ///
     /// # Errors
     /// A message is refused.
@@ -53,9 +53,9 @@ impl Server {
         Ok(restored)
     }
 
-    /// Lets a parked server go on: it serves the connection that was taken over, and new ones.
+    /// Lets a paused server go on: it serves the connection that was taken over, and new ones.
     pub fn resume(&self) {
-        self.shared.unpark();
+        self.shared.resume();
     }
 }
 

@@ -223,7 +223,7 @@ impl Control {
         })
     }
 
-    /// Parks the servers of all exports: from here on no message of a front-end is read.
+    /// Pauses the servers of all exports: from here on no message of a front-end is read.
     fn quiesce_exports(&self) -> Result<Vec<QuiescedExport>, String> {
         let exports = self.objects.exports.iter();
         exports

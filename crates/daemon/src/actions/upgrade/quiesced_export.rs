@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use iothread::{SocketDeviceCommand, SocketDeviceHandle};
-use vhost_user::{ConnectionHandover, ParkedServer, Server};
+use vhost_user::{ConnectionHandover, PausedServer, Server};
 use virtio_scsi::CONTROL_QUEUE;
 
 use crate::devices::export_server::ExportServer;
@@ -24,7 +24,7 @@ const TASK_MANAGEMENT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval between checks whether such functions are left.
 const TASK_MANAGEMENT_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// An export whose server is parked for a handover.
+/// An export whose server is paused for a handover.
 pub(crate) struct QuiescedExport {
     pub id: String,
     server: QuiescedServer,
@@ -33,7 +33,7 @@ pub(crate) struct QuiescedExport {
 /// The server of an export, paused for a handover.
 enum QuiescedServer {
     VhostUser {
-        parked: ParkedServer,
+        paused: PausedServer,
         controller: Option<Arc<ScsiController>>,
     },
     /// A host adapter without a front-end; it accepts none.
@@ -50,14 +50,14 @@ impl Drop for ParkedAdapter {
 }
 
 impl QuiescedExport {
-    /// Parks the server of an export between two messages of its front-end; `None` if the export is draining. Calls
+    /// Pauses the server of an export between two messages of its front-end; `None` if the export is draining. Calls
     /// `keep_alive` regularly while it waits.
     pub fn new(export: &Export, keep_alive: impl Fn()) -> Result<Option<Self>, String> {
         let id = export.options.id.clone();
         let server = match &export.state {
             ExportState::Draining(_) => return Ok(None),
             ExportState::Serving(ExportServer::VhostUser(server)) => QuiescedServer::VhostUser {
-                parked: park_server(server, keep_alive).ok_or_else(|| {
+                paused: pause_server(server, keep_alive).ok_or_else(|| {
                     format!(
                         "the front-end of export '{id}' has been in the middle of a message for {} s: see what is wrong with it",
                         MESSAGE_TIMEOUT.as_secs()
@@ -79,10 +79,10 @@ impl QuiescedExport {
 
     /// Hands the front-end's connection, if there is one, over to the new process.
     pub fn hand_over_connection(&mut self) -> Result<Option<ConnectionHandover>, String> {
-        let QuiescedServer::VhostUser { parked, .. } = &mut self.server else {
+        let QuiescedServer::VhostUser { paused, .. } = &mut self.server else {
             return Ok(None);
         };
-        let connection = parked.describe_connection();
+        let connection = paused.describe_connection();
         connection.map_err(|error| {
             let id = &self.id;
             format!("the front-end of export '{id}' cannot be handed over: {error}")
@@ -92,7 +92,7 @@ impl QuiescedExport {
     /// Stops the queues, and returns the base of each: where the new process starts it.
     pub fn stop_queues(&mut self) -> Vec<(u16, u32)> {
         match &mut self.server {
-            QuiescedServer::VhostUser { parked, .. } => parked.stop_queues(),
+            QuiescedServer::VhostUser { paused, .. } => paused.stop_queues(),
             QuiescedServer::Adapter(_) => Vec::new(),
         }
     }
@@ -100,17 +100,17 @@ impl QuiescedExport {
     /// Leaves the export to the new process: it is not resumed here.
     pub fn leave_to_successor(self) {
         match self.server {
-            QuiescedServer::VhostUser { parked, .. } => parked.abandon(),
+            QuiescedServer::VhostUser { paused, .. } => paused.abandon(),
             QuiescedServer::Adapter(adapter) => std::mem::forget(adapter),
         }
     }
 }
 
-/// Parks a server before the next message of its front-end.
-fn park_server(server: &Server, keep_alive: impl Fn()) -> Option<ParkedServer> {
+/// Pauses a server before the next message of its front-end.
+fn pause_server(server: &Server, keep_alive: impl Fn()) -> Option<PausedServer> {
     (0..MESSAGE_TIMEOUT.as_secs()).find_map(|_| {
         keep_alive();
-        server.park(KEEP_ALIVE_INTERVAL)
+        server.pause(KEEP_ALIVE_INTERVAL)
     })
 }
 
@@ -148,10 +148,10 @@ pub(crate) fn drain_queues(
     // these run until it has been answered.
     for QuiescedExport { id, server } in &mut *exports {
         if let QuiescedServer::VhostUser {
-            parked,
+            paused,
             controller: Some(controller),
         } = server
-            && let Some(drained) = parked.begin_quiesce_queue(CONTROL_QUEUE)
+            && let Some(drained) = paused.begin_quiesce_queue(CONTROL_QUEUE)
         {
             if !wait_drained(&drained) {
                 return Err(drain_error(id));
@@ -165,8 +165,8 @@ pub(crate) fn drain_queues(
     }
     let mut draining = Vec::new();
     for QuiescedExport { id, server } in exports {
-        if let QuiescedServer::VhostUser { parked, .. } = server {
-            let queues = parked.begin_quiesce().into_iter();
+        if let QuiescedServer::VhostUser { paused, .. } = server {
+            let queues = paused.begin_quiesce().into_iter();
             draining.extend(queues.map(|drained| (id.clone(), drained)));
         }
     }

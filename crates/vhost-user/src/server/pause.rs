@@ -1,7 +1,7 @@
-//! A parked server, which another process takes over in a live upgrade: its thread stands still between two messages, its
+//! A paused server, which another process takes over in a live upgrade: its thread stands still between two messages, its
 //! queues are stopped, and its connection is described.
 //!
-//! All of this can be undone: a [`ParkedServer`] that is dropped goes on where it was.
+//! All of this can be undone: a [`PausedServer`] that is dropped goes on where it was.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,8 +27,8 @@ pub struct ConnectionHandover {
     pub running_queues: Vec<(u16, Option<OwnedFd>)>,
 }
 
-/// A server whose thread is parked. It and its queues go on when this is dropped.
-pub struct ParkedServer {
+/// A server whose thread is paused. It and its queues go on when this is dropped.
+pub struct PausedServer {
     shared: Arc<Shared>,
     connection: Option<Arc<Mutex<Connection>>>,
     /// Descriptors of the queues that run or ran.
@@ -38,30 +38,30 @@ pub struct ParkedServer {
 }
 
 impl Server {
-    /// Parks the thread before its next message or front-end. `None`: the message that it handles does not end within
+    /// Pauses the thread before its next message or front-end. `None`: the message that it handles does not end within
     /// `timeout`, or the server is stopping.
     #[must_use]
-    pub fn park(&self, timeout: Duration) -> Option<ParkedServer> {
+    pub fn pause(&self, timeout: Duration) -> Option<PausedServer> {
         let shared = &self.shared;
         let mut state = shared.lock_state();
         if state.stopping {
             return None;
         }
-        state.park_requested = true;
+        state.pause_requested = true;
         drop(state);
         shared.wake();
         let waited =
             shared
-                .park_changed
-                .wait_timeout_while(shared.lock_state(), timeout, |state| !state.parked);
+                .pause_changed
+                .wait_timeout_while(shared.lock_state(), timeout, |state| !state.paused);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        if !state.parked {
-            state.park_requested = false;
+        if !state.paused {
+            state.pause_requested = false;
             return None;
         }
         let connection = state.connection.clone();
         drop(state);
-        Some(ParkedServer {
+        Some(PausedServer {
             shared: shared.clone(),
             connection,
             descriptors: Vec::new(),
@@ -70,7 +70,7 @@ impl Server {
     }
 }
 
-impl ParkedServer {
+impl PausedServer {
     /// Describes the connection, if there is one.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ impl ParkedServer {
             .collect()
     }
 
-    /// Pauses one queue, which replies as for [`ParkedServer::begin_quiesce`] if it runs.
+    /// Pauses one queue, which replies as for [`PausedServer::begin_quiesce`] if it runs.
     #[must_use]
     pub fn begin_quiesce_queue(&mut self, index: u16) -> Option<Receiver<()>> {
         let mut connection = lock_connection(self.connection.as_ref()?);
@@ -155,7 +155,7 @@ impl ParkedServer {
     }
 }
 
-impl Drop for ParkedServer {
+impl Drop for PausedServer {
     /// Undoes the handover: starts the queues where they were stopped, and lets the thread go on.
     fn drop(&mut self) {
         if let Some(connection) = &self.connection {
@@ -169,6 +169,6 @@ impl Drop for ParkedServer {
                 vring.resume();
             }
         }
-        self.shared.unpark();
+        self.shared.resume();
     }
 }
