@@ -34,7 +34,7 @@ pub enum BoundariesError {
 }
 
 impl BinBoundaries {
-    /// BinBoundaries in nanoseconds; `scale` converts them into ticks.
+    /// Boundaries from nanoseconds; `scale` converts them into ticks.
     ///
     /// # Errors
     /// [`BoundariesError`].

@@ -1,4 +1,5 @@
-//! A clock for durations.
+//! A clock for durations, which reads the processor's time-stamp counter where the kernel uses it, and the conversion of its ticks
+//! into nanoseconds.
 //!
 //! A null disk answers in half a microsecond. Two calls of clock_gettime(2) for its latency would take a tenth of that, two
 //! readings of the processor's counter take a thirtieth. So where the kernel uses that counter for its clock (it checks that
@@ -30,24 +31,24 @@ impl Clock {
     /// The clock of this process.
     #[must_use]
     pub fn new() -> Self {
-        origin().clock
+        clock_origin().clock
     }
 
     /// The current time in ticks.
     #[inline(always)]
     #[must_use]
     pub fn now(self) -> u64 {
-        self.counter().unwrap_or_else(now_ns)
+        self.now_if_counter().unwrap_or_else(now_ns)
     }
 
     /// The current time in ticks, if it is the processor's counter; `None`: it takes a call of the kernel. For callers that
     /// combine this with another reason for their slow path.
     #[inline(always)]
     #[must_use]
-    pub fn counter(self) -> Option<u64> {
+    pub fn now_if_counter(self) -> Option<u64> {
         #[cfg(target_arch = "x86_64")]
         if self.counter {
-            return Some(counter());
+            return Some(read_tsc());
         }
         None
     }
@@ -86,7 +87,7 @@ struct ClockOrigin {
 }
 
 /// The clock of this process, chosen at the first call.
-fn origin() -> &'static ClockOrigin {
+fn clock_origin() -> &'static ClockOrigin {
     static ORIGIN: OnceLock<ClockOrigin> = OnceLock::new();
     ORIGIN.get_or_init(|| {
         let source = std::fs::read_to_string(CLOCK_SOURCE);
@@ -100,7 +101,7 @@ fn origin() -> &'static ClockOrigin {
 /// The processor's counter. The compiler's intrinsic is declared to access memory, which would make callers reload values.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn counter() -> u64 {
+fn read_tsc() -> u64 {
     let (upper, lower): (u64, u64);
     // SAFETY: every processor of this architecture has the instruction, which writes these registers, their upper halves
     // with zeroes, and nothing else.
@@ -136,7 +137,7 @@ impl Scale {
     #[must_use]
     pub fn new() -> Self {
         static FINAL: OnceLock<Scale> = OnceLock::new();
-        let ClockOrigin { clock, begin } = origin();
+        let ClockOrigin { clock, begin } = clock_origin();
         if !clock.counter {
             return Scale { ns: 1 << 32 };
         }
@@ -151,7 +152,7 @@ impl Scale {
             std::thread::sleep(rest);
         }
         let now = clock.read_both_clocks();
-        let scale = Scale::between(*begin, now);
+        let scale = Scale::from_readings(*begin, now);
         match Duration::from_nanos(now.ns - begin.ns) >= FINAL_SCALE_TIME {
             true => *FINAL.get_or_init(|| scale),
             false => scale,
@@ -159,7 +160,7 @@ impl Scale {
     }
 
     /// The scale by which both clocks have advanced from one reading to the other.
-    fn between(begin: ClockReading, end: ClockReading) -> Self {
+    fn from_readings(begin: ClockReading, end: ClockReading) -> Self {
         let ticks = u128::from(end.ticks.saturating_sub(begin.ticks).max(1));
         let ns = u128::from(end.ns.saturating_sub(begin.ns)) << 32;
         let ns = u64::try_from(ns / ticks).unwrap_or(u64::MAX).max(1);
@@ -208,12 +209,12 @@ mod tests {
     #[test]
     fn a_scale_is_exact_and_does_not_overflow() {
         let at = |ticks, ns| ClockReading { ticks, ns };
-        let scale = Scale::between(at(500, 1_000), at(500 + 2_500_000_000, 1_000_001_000));
+        let scale = Scale::from_readings(at(500, 1_000), at(500 + 2_500_000_000, 1_000_001_000));
         assert_eq!(scale.to_ns(2_500_000_000), 999_999_999);
         let century = 100 * 365 * 86_400 * 2_500_000_000;
         assert!(scale.to_ns(century) > 99 * 365 * 86_400 * 1_000_000_000);
         assert_eq!(
-            Scale::between(at(5, 5), at(5, 5)).to_ns(7),
+            Scale::from_readings(at(5, 5), at(5, 5)).to_ns(7),
             0,
             "no time at all"
         );
@@ -223,7 +224,7 @@ mod tests {
     fn ticks_of_a_time_are_the_first_that_take_it() {
         let at = |ticks, ns| ClockReading { ticks, ns };
         for ticks_per_us in [300, 1000, 2500] {
-            let scale = Scale::between(at(0, 0), at(ticks_per_us * 1_000_000, 1_000_000_000));
+            let scale = Scale::from_readings(at(0, 0), at(ticks_per_us * 1_000_000, 1_000_000_000));
             for ns in [1, 2, 3, 999, 1000, 1001, 123_456_789, 86_400_000_000_000] {
                 let ticks = scale.to_ticks(ns);
                 assert!(scale.to_ns(ticks) >= ns && scale.to_ns(ticks - 1) < ns);

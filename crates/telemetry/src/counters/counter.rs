@@ -1,4 +1,4 @@
-//! A number with one writer.
+//! A counter with one writer: one thread changes it without a locked instruction, and any thread reads it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

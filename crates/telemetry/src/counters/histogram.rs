@@ -47,13 +47,13 @@ impl Histogram {
 
     /// The buckets that are not empty, from short to long: the first duration that is too long for the bucket, in ticks, and
     /// its count.
-    pub fn counts(&self) -> impl Iterator<Item = (u64, u64)> {
+    pub fn nonempty_buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         let counts = self.0.iter().map(Counter::get);
         let ends = (0..).map(bucket_end);
         ends.zip(counts).filter(|(_, count)| *count > 0)
     }
 
-    /// The same for the sum of several histograms.
+    /// The [buckets that are not empty](Self::nonempty_buckets) in the sum of several histograms.
     pub fn buckets_of_sum<'a>(all: impl Iterator<Item = &'a Histogram>) -> Vec<(u64, u64)> {
         let mut sums = [0_u64; BUCKETS];
         for histogram in all {
@@ -135,7 +135,7 @@ mod tests {
         histogram.add(1001, 2);
         histogram.add(1 << 40, 7);
         assert_eq!(histogram.total(), 12);
-        let counts: Vec<_> = histogram.counts().collect();
+        let counts: Vec<_> = histogram.nonempty_buckets().collect();
         assert_eq!(counts, [(1024, 5), (1 << 38, 7)]);
     }
 }

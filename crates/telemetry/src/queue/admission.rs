@@ -1,4 +1,4 @@
-//! Results of admissions.
+//! The result of an admission: why a queue has stopped taking requests from its ring.
 
 /// The result of an admission: why it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,6 +30,7 @@ pub(crate) struct ConfiguredBins {
 }
 
 impl<'a> Histograms<'a> {
+    /// A view of a queue's histograms and their version.
     #[inline]
     pub(crate) fn new(current: &'a Counter, configured: &'a Mutex<ConfiguredBins>) -> Self {
         Histograms {
@@ -41,7 +42,7 @@ impl<'a> Histograms<'a> {
     /// Replaces the bins of a kind of requests by new, empty ones, or removes them. Other kinds keep theirs.
     pub fn set_boundaries(self, kind: RequestKind, boundaries: Option<Arc<BinBoundaries>>) {
         let bins = boundaries.map(|boundaries| Arc::new(Bins::new(boundaries)));
-        let mut configured = self.lock();
+        let mut configured = self.lock_configured();
         configured.bins[kind as usize] = bins;
         configured.changes += 1;
         self.current.set(configured.changes);
@@ -50,7 +51,7 @@ impl<'a> Histograms<'a> {
     /// The bins that requests of a kind count in.
     #[must_use]
     pub fn bins_of_kind(self, kind: RequestKind) -> Option<Arc<Bins>> {
-        self.lock().bins[kind as usize].clone()
+        self.lock_configured().bins[kind as usize].clone()
     }
 
     /// Whether the queue has to count in bins, or to drop the last ones.
@@ -59,7 +60,8 @@ impl<'a> Histograms<'a> {
         self.current.get() != 0
     }
 
-    fn lock(self) -> MutexGuard<'a, ConfiguredBins> {
+    /// Locks the configured histograms, also after a panic.
+    fn lock_configured(self) -> MutexGuard<'a, ConfiguredBins> {
         self.configured
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -78,7 +80,7 @@ impl QueueBins {
     /// Counts requests of a kind that took so many ticks. Only called while histograms [are configured](Histograms::is_configured).
     pub fn add(&mut self, from: Histograms<'_>, kind: RequestKind, ticks: u64, requests: u64) {
         if self.version != from.current.get() {
-            self.update_references(from);
+            self.update_bins(from);
         }
         if let Some(bins) = &self.bins[kind as usize] {
             bins.add(ticks, requests);
@@ -86,7 +88,7 @@ impl QueueBins {
     }
 
     /// Takes the current bins, if the lock is free; otherwise the old ones stay until the next request.
-    fn update_references(&mut self, from: Histograms<'_>) {
+    fn update_bins(&mut self, from: Histograms<'_>) {
         // The lock is taken for moments only, so the next request will get it.
         let Ok(configured) = from.configured.try_lock() else {
             return;
@@ -155,7 +157,7 @@ mod tests {
         histograms.set_boundaries(RequestKind::Flush, boundaries(&[]));
         held.add(histograms, RequestKind::Flush, 0, 1);
         histograms.set_boundaries(RequestKind::Unmap, boundaries(&[]));
-        let changing = histograms.lock();
+        let changing = histograms.lock_configured();
         held.add(histograms, RequestKind::Unmap, 0, 1);
         held.add(histograms, RequestKind::Flush, 0, 1);
         drop(changing);

@@ -1,4 +1,4 @@
-//! Names of queues.
+//! Names of queues: the export and the index of the queue in it, `EXPORT:INDEX` in messages.
 
 use std::ffi::{CStr, CString};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Statistics of a queue.
+//! Statistics of a queue: counters and latency histograms for each kind of requests, and counters for all of them.
 //!
 //! They belong to the export and outlive a queue: one that is stopped and started again continues
 //! counting. The queue's iothread writes them, any thread reads them, and neither waits for the
@@ -79,14 +79,14 @@ struct QueueCounters {
 /// A page of memory, one for each kind. The queue's own counters are in the first, with those of reads.
 #[derive(Debug)]
 #[repr(C, align(4096))]
-struct Page {
+struct KindPage {
     queue: QueueCounters,
     kind: KindStats,
 }
 
-type Pages = [Page; RequestKind::ALL.len()];
+type Pages = [KindPage; RequestKind::ALL.len()];
 
-const _: () = assert!(size_of::<Page>() == 4096);
+const _: () = assert!(size_of::<KindPage>() == 4096);
 
 // SAFETY: counters, which are zero when all their bytes are.
 unsafe impl Zeroable for Pages {}

@@ -1,9 +1,9 @@
-//! Counting of completed requests.
+//! Counting of completed requests in the statistics of their queue, and in its histograms with configured boundaries.
 
 use crate::queue::histograms::QueueBins;
 use crate::queue::stats::{KindStats, QueueStats, RequestKind};
 
-/// The counting of a running queue, with its references to configured histograms.
+/// Counts the requests of a running queue. It has the queue's references to configured histograms.
 #[derive(Debug, Default)]
 pub struct Tally {
     bins: QueueBins,
@@ -22,13 +22,19 @@ impl Tally {
     ) {
         stats.of_kind(kind).add_succeeded(requests, bytes, ticks);
         if stats.histograms().is_configured() {
-            self.add_configured(stats, kind, requests, ticks);
+            self.add_to_configured_bins(stats, kind, requests, ticks);
         }
     }
 
     /// Counts them in the configured histograms as well.
     #[cold]
-    fn add_configured(&mut self, stats: &QueueStats, kind: RequestKind, requests: u64, ticks: u64) {
+    fn add_to_configured_bins(
+        &mut self,
+        stats: &QueueStats,
+        kind: RequestKind,
+        requests: u64,
+        ticks: u64,
+    ) {
         self.bins.add(stats.histograms(), kind, ticks, requests);
     }
 }

@@ -1,4 +1,4 @@
-//! Memory that costs nothing until it is used.
+//! Zero-filled memory from mmap(2), the pages of which are allocated one by one when they are first written.
 //!
 //! A queue has room for as many requests as its ring has entries, and most queues never have more than a few. An allocator
 //! clears reused memory from end to end; the pages of a new mapping exist when they are first written, one by one. No page is
@@ -35,7 +35,7 @@ unsafe impl<T: Zeroable + Send> Send for ZeroPages<T> {}
 unsafe impl<T: Zeroable + Sync> Sync for ZeroPages<T> {}
 
 impl<T: Zeroable> ZeroPages<T> {
-    /// `count` values.
+    /// `count` values that are all zero.
     pub fn new(count: usize) -> Self {
         let layout = Layout::array::<T>(count).expect("a queue's worth of memory");
         if layout.size() == 0 {
@@ -93,7 +93,7 @@ impl<T: Zeroable> DerefMut for ZeroPages<T> {
     }
 }
 
-/// One value in pages of its own, and who shares it: each clone is a pointer to it, which is looked through at once.
+/// One value in pages of its own, which its clones share: each is a pointer to it.
 pub struct ZeroPage<T: Zeroable> {
     value: NonNull<T>,
     /// Never looked at: it keeps the pages.
@@ -106,7 +106,7 @@ unsafe impl<T: Zeroable + Send + Sync> Send for ZeroPage<T> {}
 unsafe impl<T: Zeroable + Send + Sync> Sync for ZeroPage<T> {}
 
 impl<T: Zeroable> ZeroPage<T> {
-    /// It is zero.
+    /// A value that is zero.
     pub fn new() -> Self {
         let pages = Arc::new(ZeroPages::new(1));
         ZeroPage {
