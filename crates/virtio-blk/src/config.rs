@@ -193,13 +193,13 @@ mod tests {
     fn the_write_cache_can_be_set_and_nothing_else() {
         let device = Device::new(DeviceOptions::default(), geometry(1 << 20)).unwrap();
         assert!(device.write_config(32, &[0]));
-        assert!(!device.write_cache());
+        assert!(!device.is_write_cache_enabled());
         assert_eq!(device.config_space()[32], 0);
         assert!(!device.write_config(32, &[2]));
         assert!(!device.write_config(32, &[1, 0]));
         assert!(!device.write_config(0, &[0; 8]));
         device.reset();
-        assert!(device.write_cache());
+        assert!(device.is_write_cache_enabled());
     }
 
     #[test]
@@ -208,22 +208,22 @@ mod tests {
         const CONFIG_WCE: u64 = 1 << 11;
         let device = Device::new(DeviceOptions::default(), geometry(1 << 20)).unwrap();
         device.set_features(0);
-        assert!(!device.write_cache());
+        assert!(!device.is_write_cache_enabled());
         device.set_features(FLUSH);
-        assert!(device.write_cache());
+        assert!(device.is_write_cache_enabled());
         assert!(device.write_config(32, &[0]));
         device.set_features(FLUSH | CONFIG_WCE);
-        assert!(!device.write_cache(), "its own choice stands");
+        assert!(!device.is_write_cache_enabled(), "its own choice stands");
         assert!(device.write_config(32, &[1]));
         device.set_features(CONFIG_WCE);
-        assert!(!device.write_cache(), "it cannot flush");
+        assert!(!device.is_write_cache_enabled(), "it cannot flush");
         assert_eq!(
             device.config_space()[32],
             1,
             "a firmware that cannot flush leaves the mode alone"
         );
         device.set_features(FLUSH | CONFIG_WCE);
-        assert!(device.write_cache());
+        assert!(device.is_write_cache_enabled());
         let options = DeviceOptions {
             write_through: true,
             ..DeviceOptions::default()
@@ -231,6 +231,6 @@ mod tests {
         let device = Device::new(options, geometry(1 << 20)).unwrap();
         assert_eq!(device.config_space()[32], 0);
         device.set_features(FLUSH);
-        assert!(!device.write_cache());
+        assert!(!device.is_write_cache_enabled());
     }
 }

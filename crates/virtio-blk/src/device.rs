@@ -265,7 +265,7 @@ impl Device {
     /// completes.
     #[must_use]
     #[inline]
-    pub fn write_cache(&self) -> bool {
+    pub fn is_write_cache_enabled(&self) -> bool {
         self.write_cache.load(Ordering::Relaxed)
     }
 }

@@ -343,7 +343,7 @@ impl Queue {
     /// The block request of a slot.
     #[inline(always)]
     fn block_request(&mut self, op: Op, slot: u32) -> Request {
-        let fua = is_write(op) && !self.device.write_cache();
+        let fua = is_write(op) && !self.device.is_write_cache_enabled();
         let (offset, len, iov) = self.slots.range_and_segments(slot);
         Request {
             op,

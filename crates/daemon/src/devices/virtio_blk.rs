@@ -53,7 +53,7 @@ impl Target for BlkTarget {
 
     fn set_features(&self, acked: u64, settle: &dyn Fn()) {
         self.device.set_features(acked);
-        if !self.device.write_cache() {
+        if !self.device.is_write_cache_enabled() {
             // The previous driver may have left unflushed writes, and this one cannot flush.
             self.flush_after_settling(settle);
         }
@@ -84,7 +84,7 @@ impl Target for BlkTarget {
         if !self.device.write_config(offset, bytes) {
             return false;
         }
-        if self.device.write_cache() || self.flush_after_settling(settle) {
+        if self.device.is_write_cache_enabled() || self.flush_after_settling(settle) {
             return true;
         }
         // Earlier writes are not stable: the cache stays on, and the driver reads that.
