@@ -172,7 +172,7 @@ impl QueueDevice for BlkQueue {
             .parked
             .slots()
             .flat_map(|slot| queue.merged_slots(slot));
-        let chains: Vec<_> = slots.map(|slot| queue.chain(slot)).collect();
+        let chains: Vec<_> = slots.map(|slot| queue.chain_id(slot)).collect();
         if chains.is_empty() {
             return;
         }

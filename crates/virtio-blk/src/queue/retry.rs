@@ -31,7 +31,7 @@ impl Queue {
 
     /// The chain of a request.
     #[must_use]
-    pub fn chain(&self, slot: u32) -> ChainId {
+    pub fn chain_id(&self, slot: u32) -> ChainId {
         self.slots.get(slot).id
     }
 
