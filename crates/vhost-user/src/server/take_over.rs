@@ -34,7 +34,10 @@ impl Server {
     ///
     /// # Errors
     /// A message is refused.
-    pub fn take_over(&self, handover: ConnectionHandover) -> io::Result<RestoredConnection> {
+    pub fn restore_connection(
+        &self,
+        handover: ConnectionHandover,
+    ) -> io::Result<RestoredConnection> {
         let connection = Arc::new(Mutex::new(Connection::new(self.target.clone())));
         for vring in &mut lock_connection(&connection).vrings {
             vring.pause();

@@ -205,7 +205,7 @@ fn restore_export(
     let ExportState::Serving(ExportServer::VhostUser(server)) = state else {
         return Err(INVALID_STATE.into());
     };
-    let connection = server.take_over(connection);
+    let connection = server.restore_connection(connection);
     let connection =
         connection.map_err(|error| format!("the front-end of export '{id}': {error}"))?;
     Ok(Some(connection))
