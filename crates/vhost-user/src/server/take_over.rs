@@ -93,7 +93,7 @@ impl RestoredConnection {
     ///
     /// # Errors
     /// A message is refused.
-    pub fn start(&mut self, bases: &[(u16, u32)]) -> io::Result<()> {
+    pub fn start_queues(&mut self, bases: &[(u16, u32)]) -> io::Result<()> {
         for (index, kick) in std::mem::take(&mut self.queue_kicks) {
             let found = bases.iter().find(|(found, _)| *found == index);
             let Some((_, base)) = found else {

@@ -123,7 +123,7 @@ fn restore_state(
     for (id, connection) in &mut connections {
         let bases = state_json::read_bases(&stopped[id.as_str()]["queues"])?;
         connection
-            .start(&bases)
+            .start_queues(&bases)
             .map_err(|error| format!("export '{id}': {error}"))?;
     }
     channel.send(&UpgradeMessage::Started, &[])?;
