@@ -82,7 +82,7 @@ impl LsiController {
         match listener.socket().accept() {
             Ok((socket, _)) => {
                 // Fails if the front-end has disconnected already.
-                let _ = self.server.connect(socket);
+                let _ = self.server.serve_connection(socket);
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
