@@ -79,7 +79,7 @@ impl Server {
 
     /// Accepts no more front-ends if none is connected at the moment; false if one is.
     #[must_use]
-    pub fn stop_if_idle(&self) -> bool {
+    pub fn begin_stop_if_unconnected(&self) -> bool {
         let mut state = self.shared.lock_state();
         if state.socket.is_some() {
             return false;

@@ -21,7 +21,7 @@ impl ExportServer {
     #[must_use]
     pub fn stop_if_idle(&self) -> bool {
         match self {
-            ExportServer::VhostUser(server) => server.stop_if_idle(),
+            ExportServer::VhostUser(server) => server.begin_stop_if_unconnected(),
             ExportServer::Adapter(adapter) => adapter.stop_if_idle(),
         }
     }
