@@ -101,14 +101,14 @@ pub(crate) enum FaultOutcome {
 
 /// The current rules of a filter node, shared by all its openings.
 pub struct Faults {
-    state: Mutex<State>,
+    state: Mutex<FaultsState>,
     /// Counts how often requests were released. It only changes with `state` locked.
     release_count: AtomicU64,
     /// Tasks whose requests hang.
     hanging: Mutex<Vec<Waker>>,
 }
 
-struct State {
+struct FaultsState {
     rules: Vec<FaultRule>,
     random: u64,
     /// How many guards keep requests from hanging.
@@ -129,7 +129,7 @@ impl Faults {
     #[must_use]
     pub fn new(rules: FaultRules) -> Arc<Self> {
         Arc::new(Faults {
-            state: Mutex::new(State {
+            state: Mutex::new(FaultsState {
                 rules: rules.rules,
                 random: rules.seed,
                 release_guards: 0,
@@ -164,7 +164,7 @@ impl Faults {
     /// Decides which faults a request gets.
     pub(crate) fn decide(&self, request: &Request) -> FaultDecision {
         let mut state = lock(&self.state);
-        let State {
+        let FaultsState {
             rules,
             random,
             release_guards,
@@ -176,7 +176,7 @@ impl Faults {
         }
         let (mut delay, mut outcome, mut delay_ns) = (None, FaultOutcome::Pass, 0u64);
         for rule in rules.iter_mut() {
-            if !rule.matches(request) || !is_drawn(random, rule.one_in) {
+            if !rule.matches(request) || !is_hit_at_random(random, rule.one_in) {
                 continue;
             }
             rule.times = rule.times.map(|times| times - 1);
@@ -224,7 +224,7 @@ impl Faults {
 }
 
 /// True at random, one time in `one_in`.
-fn is_drawn(random: &mut u64, one_in: u64) -> bool {
+fn is_hit_at_random(random: &mut u64, one_in: u64) -> bool {
     if one_in <= 1 {
         return true;
     }

@@ -14,38 +14,38 @@ use crate::sync::{Mutex, MutexGuard};
 /// The leases of one node, on all iothreads.
 #[derive(Default)]
 pub(crate) struct Leases {
-    current: Mutex<Arc<Generation>>,
+    current: Mutex<Arc<LeaseGeneration>>,
 }
 
 /// The leases between two waits. It lives as long as a lease of it, or of an earlier generation.
 #[derive(Default)]
-struct Generation {
-    after_end: Mutex<AfterEnd>,
+struct LeaseGeneration {
+    end_actions: Mutex<EndActions>,
 }
 
 /// What to do when a generation has ended that is not the current one: wake who waits for that, and let go of the next
 /// generation, which may end with it.
 #[derive(Default)]
-struct AfterEnd {
-    next: Option<Arc<Generation>>,
-    waiter: Option<Arc<Waiter>>,
+struct EndActions {
+    next: Option<Arc<LeaseGeneration>>,
+    waiter: Option<Arc<GenerationWaiter>>,
 }
 
 /// Waits for the end of a generation.
 #[derive(Default)]
-struct Waiter {
-    state: Mutex<WaiterState>,
+struct GenerationWaiter {
+    state: Mutex<WaitState>,
 }
 
 #[derive(Default)]
-struct WaiterState {
+struct WaitState {
     has_ended: bool,
     waker: Option<Waker>,
 }
 
 /// Keeps the place that a lookup has found from being freed or moved.
 pub(crate) struct Lease {
-    _generation: Arc<Generation>,
+    _generation: Arc<LeaseGeneration>,
 }
 
 /// Nothing that can panic runs under these locks: a poisoned one guards sound data.
@@ -53,7 +53,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Waiter {
+impl GenerationWaiter {
     /// Wakes the task that waits: the generation and all earlier ones have ended.
     fn on_generation_ended(&self) {
         let mut state = lock(&self.state);
@@ -66,27 +66,27 @@ impl Waiter {
     }
 }
 
-impl Drop for Generation {
+impl Drop for LeaseGeneration {
     /// Ends later generations in a loop, since any number of them may end with this one.
     fn drop(&mut self) {
-        let mut after_end = self.take_after_end();
+        let mut end_actions = self.take_end_actions();
         loop {
-            if let Some(waiter) = after_end.waiter {
+            if let Some(waiter) = end_actions.waiter {
                 waiter.on_generation_ended();
             }
-            match after_end.next.and_then(Arc::into_inner) {
-                Some(mut next) => after_end = next.take_after_end(),
+            match end_actions.next.and_then(Arc::into_inner) {
+                Some(mut next) => end_actions = next.take_end_actions(),
                 None => return,
             }
         }
     }
 }
 
-impl Generation {
+impl LeaseGeneration {
     /// Takes what to do when this generation has ended, which is now.
-    fn take_after_end(&mut self) -> AfterEnd {
-        let after_end = self.after_end.get_mut();
-        std::mem::take(after_end.unwrap_or_else(PoisonError::into_inner))
+    fn take_end_actions(&mut self) -> EndActions {
+        let end_actions = self.end_actions.get_mut();
+        std::mem::take(end_actions.unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -101,11 +101,11 @@ impl Leases {
     /// Waits until all leases that exist now, on any iothread, have ended. The caller has removed the place from its
     /// mapping before.
     pub fn wait_for_current_leases(&self) -> impl Future<Output = ()> + use<> {
-        let waiter = Arc::new(Waiter::default());
-        let next = Arc::new(Generation::default());
+        let waiter = Arc::new(GenerationWaiter::default());
+        let next = Arc::new(LeaseGeneration::default());
         let mut current = lock(&self.current);
         let old = std::mem::replace(&mut *current, next.clone());
-        *lock(&old.after_end) = AfterEnd {
+        *lock(&old.end_actions) = EndActions {
             next: Some(next),
             waiter: Some(waiter.clone()),
         };

@@ -17,12 +17,12 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 /// Locks of ranges of one file or node.
 #[derive(Default)]
 pub(crate) struct RangeLock {
-    state: Mutex<State>,
+    state: Mutex<RangeLockState>,
     released: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct RangeLockState {
     arrivals: u64,
     /// Ranges that are locked or waited for, in order of arrival.
     claims: Vec<Claim>,
@@ -42,17 +42,17 @@ impl Claim {
     }
 }
 
-impl State {
+impl RangeLockState {
     /// The index of a claim in the queue.
-    fn position(&self, arrival: u64) -> usize {
+    fn claim_index(&self, arrival: u64) -> usize {
         self.claims.partition_point(|claim| claim.arrival < arrival)
     }
 
     /// Whether an earlier claim overlaps this one.
     fn must_wait(&self, arrival: u64) -> bool {
-        let position = self.position(arrival);
-        let range = &self.claims[position].range;
-        let mut earlier = self.claims[..position].iter();
+        let index = self.claim_index(arrival);
+        let range = &self.claims[index].range;
+        let mut earlier = self.claims[..index].iter();
         earlier.any(|other| other.overlaps(range))
     }
 }
@@ -67,7 +67,7 @@ impl RangeLock {
     /// Locks a range, and blocks until no earlier claim overlaps it.
     pub fn lock_blocking(&self, range: Range<u64>) -> RangeGuard<'_> {
         let guard = self.claim(range);
-        let mut state = self.state();
+        let mut state = self.lock_state();
         while state.must_wait(guard.arrival) {
             let released = self.released.wait(state);
             state = released.unwrap_or_else(PoisonError::into_inner);
@@ -83,13 +83,13 @@ impl RangeLock {
     )]
     pub async fn lock(&self, range: Range<u64>) -> RangeGuard<'_> {
         let guard = self.claim(range);
-        poll_fn(|cx| guard.poll(cx)).await;
+        poll_fn(|cx| guard.poll_locked(cx)).await;
         guard
     }
 
     /// Takes a place in the queue for a range. The guard leaves it when it is dropped.
     fn claim(&self, range: Range<u64>) -> RangeGuard<'_> {
-        let mut state = self.state();
+        let mut state = self.lock_state();
         state.arrivals += 1;
         let arrival = state.arrivals;
         state.claims.push(Claim {
@@ -104,30 +104,30 @@ impl RangeLock {
     }
 
     /// Nothing that can panic runs under the lock: a poisoned one guards sound data.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, RangeLockState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl RangeGuard<'_> {
     /// Ready when no earlier claim overlaps the range; wakes the task then.
-    fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut state = self.lock.state();
+    fn poll_locked(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.lock.lock_state();
         if !state.must_wait(self.arrival) {
             return Poll::Ready(());
         }
-        let position = state.position(self.arrival);
-        state.claims[position].waker = Some(cx.waker().clone());
+        let index = state.claim_index(self.arrival);
+        state.claims[index].waker = Some(cx.waker().clone());
         Poll::Pending
     }
 }
 
 impl Drop for RangeGuard<'_> {
     fn drop(&mut self) {
-        let mut state = self.lock.state();
-        let position = state.position(self.arrival);
-        let Claim { range, .. } = state.claims.remove(position);
-        let later = state.claims[position..].iter_mut();
+        let mut state = self.lock.lock_state();
+        let index = state.claim_index(self.arrival);
+        let Claim { range, .. } = state.claims.remove(index);
+        let later = state.claims[index..].iter_mut();
         let waiting = later.filter(|claim| claim.overlaps(&range));
         let wakers: Vec<Waker> = waiting.filter_map(|claim| claim.waker.take()).collect();
         drop(state);
@@ -150,7 +150,7 @@ mod tests {
 
     impl RangeLock {
         fn claims(&self) -> usize {
-            self.state().claims.len()
+            self.lock_state().claims.len()
         }
     }
 
