@@ -25,7 +25,7 @@ impl NullOptions {
     /// # Safety
     /// The segments of a read are valid and writable.
     #[inline]
-    pub(crate) unsafe fn carry_out(&self, request: &Request) {
+    pub(crate) unsafe fn apply_to_memory(&self, request: &Request) {
         if self.read_zeroes && request.op == Op::Read {
             // SAFETY: the caller's promise.
             unsafe { fill_with_zeroes(request.iov, request.iov_count) };
@@ -78,7 +78,7 @@ impl NullQueue {
         if self.room() == 0 {
             return Err(Full);
         }
-        self.done.push(succeeded(token));
+        self.done.push(successful_completion(token));
         Ok(())
     }
 
@@ -89,7 +89,7 @@ impl NullQueue {
         while self.deadline_ns().is_some_and(|due| due <= now_ns)
             && let Some(Reverse((_, _, token))) = self.delayed.pop()
         {
-            out.push(succeeded(token));
+            out.push(successful_completion(token));
         }
     }
 }
@@ -109,9 +109,9 @@ impl IoBackend for NullQueue {
             return Err(Full);
         }
         // SAFETY: the caller's promise.
-        unsafe { options.carry_out(request) };
+        unsafe { options.apply_to_memory(request) };
         if options.latency_ns == 0 {
-            self.done.push(succeeded(request.token));
+            self.done.push(successful_completion(request.token));
         } else {
             self.add_delayed(options.latency_ns, request.token);
         }
@@ -159,7 +159,7 @@ pub(crate) unsafe fn fill_with_zeroes(iov: *const libc::iovec, iov_count: u32) {
 
 /// The completion of a request that succeeded.
 #[inline]
-fn succeeded(token: u64) -> Completion {
+fn successful_completion(token: u64) -> Completion {
     Completion {
         token,
         result: Ok(()),
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(memory, expected);
         let mut out = Vec::new();
         queue.reap(&mut out);
-        assert_eq!(out, [succeeded(1), succeeded(2)]);
+        assert_eq!(out, [successful_completion(1), successful_completion(2)]);
     }
 
     #[test]

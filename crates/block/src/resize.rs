@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use crate::SECTOR_BYTES;
 use crate::drivers::host_device;
-use crate::node::{Node, Span};
+use crate::node::{Node, SizePolicy};
 
 /// The largest size that QEMU accepts.
 const MAX_SIZE: u64 = 0x7fff_ffff_c000_0000;
@@ -74,7 +74,7 @@ impl Node {
         let Some(file) = disk.driver.file() else {
             return Err(ResizeError::Unsupported);
         };
-        if self.span == Span::Fixed {
+        if self.size_policy == SizePolicy::Fixed {
             return Err(ResizeError::FixedSize);
         }
         let end = size.checked_add(base);
@@ -107,9 +107,9 @@ impl Node {
         // A partial last sector counts, as when a file is opened.
         let whole = end.next_multiple_of(SECTOR_BYTES);
         let (_, base) = self.disk_and_offset();
-        let size = match self.span {
-            Span::ToEnd => whole.checked_sub(base),
-            Span::Fixed => Some(self.size()).filter(|size| base + size <= whole),
+        let size = match self.size_policy {
+            SizePolicy::ToEnd => whole.checked_sub(base),
+            SizePolicy::Fixed => Some(self.size()).filter(|size| base + size <= whole),
         };
         size.ok_or_else(|| ResizeError::Cut {
             node: self.name().to_owned(),

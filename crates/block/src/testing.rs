@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use engine::{Completion, Op, Request};
 
-use crate::route::{Carrier, Target};
+use crate::route::{Carrier, FileTarget};
 use crate::{
     Aio, AttachedDisk, FileOptions, IoContext, IoSettings, Locking, Node, NodeOptions, NullOptions,
 };
@@ -37,9 +37,9 @@ pub(crate) fn null() -> Arc<Node> {
 }
 
 /// A target that is a whole file, with this carrier.
-pub(crate) fn target(path: &Path, carrier: Carrier) -> Target {
+pub(crate) fn target(path: &Path, carrier: Carrier) -> FileTarget {
     let node = file(path, &[0; 8192], Aio::IoUring);
-    Target {
+    FileTarget {
         file: node.driver.file().unwrap().clone(),
         carrier,
         base: 0,

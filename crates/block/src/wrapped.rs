@@ -7,12 +7,12 @@ use crate::node::Driver;
 use crate::node::Node;
 use crate::route::Route;
 
-struct Wrapped<F> {
+struct RouteWrapper<F> {
     below: Arc<Node>,
     wrap: F,
 }
 
-impl<F: Fn(Route) -> Route + Send + Sync> Driver for Wrapped<F> {
+impl<F: Fn(Route) -> Route + Send + Sync> Driver for RouteWrapper<F> {
     fn below(&self) -> Option<(&Arc<Node>, u64)> {
         Some((&self.below, 0))
     }
@@ -29,7 +29,7 @@ impl Node {
         below: &Arc<Node>,
         wrap: impl Fn(Route) -> Route + Send + Sync + 'static,
     ) -> Arc<Node> {
-        let driver = Wrapped {
+        let driver = RouteWrapper {
             below: below.clone(),
             wrap,
         };

@@ -59,15 +59,15 @@ impl AioProbe {
     pub fn choose(&mut self, wanted: Option<Aio>, path: &Path, direct: bool) -> AioChoice {
         match wanted {
             Some(aio) => self.choose_requested(aio, direct),
-            None => self.default_for(direct, || supports_nowait(path, direct)),
+            None => self.choose_default(direct, || supports_nowait(path, direct)),
         }
     }
 
     fn choose_requested(&mut self, wanted: Aio, direct: bool) -> AioChoice {
         let refused = match wanted {
             Aio::Threads => None,
-            Aio::Native => self.native().err().map(|error| error.to_string()),
-            Aio::IoUring => self.io_uring().err().map(|error| error.to_string()),
+            Aio::Native => self.probe_native().err().map(|error| error.to_string()),
+            Aio::IoUring => self.probe_io_uring().err().map(|error| error.to_string()),
         };
         match refused {
             None => AioChoice {
@@ -76,7 +76,7 @@ impl AioProbe {
                 is_fallback: false,
             },
             Some(why) => AioChoice {
-                aio: if wanted == Aio::IoUring && direct && self.native().is_ok() {
+                aio: if wanted == Aio::IoUring && direct && self.probe_native().is_ok() {
                     Aio::Native
                 } else {
                     Aio::Threads
@@ -91,8 +91,12 @@ impl AioProbe {
     /// passes every request to a worker thread of the kernel, and Linux AIO is twice as fast. Elsewhere the ring costs
     /// less per request, and unlike io_submit(2) it does not block while a file system allocates blocks. See
     /// docs/performance.md for the figures.
-    fn default_for(&mut self, direct: bool, supports_nowait: impl FnOnce() -> bool) -> AioChoice {
-        let (aio, why) = if supports_nowait() && self.io_uring().is_ok() {
+    fn choose_default(
+        &mut self,
+        direct: bool,
+        supports_nowait: impl FnOnce() -> bool,
+    ) -> AioChoice {
+        let (aio, why) = if supports_nowait() && self.probe_io_uring().is_ok() {
             let why = "the ring is there, and the disk says when it would have to wait";
             (Aio::IoUring, why.to_owned())
         } else if !direct {
@@ -102,13 +106,13 @@ impl AioProbe {
             };
             (Aio::Threads, why)
         } else {
-            match (self.native(), self.io_uring) {
+            match (self.probe_native(), self.io_uring) {
                 (Ok(()), Some(Err(ring))) => (Aio::Native, ring.to_string()),
                 (Ok(()), _) => {
                     let why = "direct I/O, but the disk cannot say when it would have to wait";
                     (Aio::Native, why.to_owned())
                 }
-                (Err(native), _) => match self.io_uring() {
+                (Err(native), _) => match self.probe_io_uring() {
                     Ok(()) => (Aio::IoUring, native.to_string()),
                     Err(ring) => (Aio::Threads, format!("{ring}; {native}")),
                 },
@@ -122,13 +126,13 @@ impl AioProbe {
     }
 
     /// Probes Linux AIO by making a context and closing it again.
-    fn native(&mut self) -> Result<(), AioError> {
+    fn probe_native(&mut self) -> Result<(), AioError> {
         let probe = || LinuxAio::new(AioSettings::default()).map(drop);
         *self.native.get_or_insert_with(probe)
     }
 
     /// Probes io_uring by making a ring and closing it again.
-    fn io_uring(&mut self) -> Result<(), UringError> {
+    fn probe_io_uring(&mut self) -> Result<(), UringError> {
         let probe = || Uring::new(UringSettings::default()).map(drop);
         *self.io_uring.get_or_insert_with(probe)
     }
@@ -193,7 +197,7 @@ mod tests {
             (probe(Ok(()), FORBIDDEN), false, true, Aio::Threads),
             (probe(NO_AIO, FORBIDDEN), true, true, Aio::Threads),
         ] {
-            let choice = probe.default_for(direct, || nowait);
+            let choice = probe.choose_default(direct, || nowait);
             assert_eq!((choice.aio, choice.is_fallback), (aio, false));
             assert!(!choice.why.is_empty());
         }
@@ -203,7 +207,7 @@ mod tests {
     fn only_the_engines_in_question_are_probed() {
         let mut probe = AioProbe::default();
         probe.choose_requested(Aio::Threads, true);
-        probe.default_for(false, || false);
+        probe.choose_default(false, || false);
         assert!(probe.native.is_none() && probe.io_uring.is_none());
         probe.choose_requested(Aio::IoUring, true);
         assert!(probe.io_uring.is_some());

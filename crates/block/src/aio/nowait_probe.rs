@@ -12,7 +12,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 /// Fits every block that direct I/O may want, in size and alignment.
 #[repr(C, align(4096))]
-struct Block([u8; 4096]);
+struct AlignedBlock([u8; 4096]);
 
 /// Whether the file or device at `path` supports `RWF_NOWAIT`. False also if it cannot be read: opening it reports why.
 pub(crate) fn supports_nowait(path: &Path, direct: bool) -> bool {
@@ -41,7 +41,7 @@ pub(crate) fn lacks_nowait(file: BorrowedFd<'_>) -> bool {
 
 /// Reads the first block without waiting for it; `Ok` if the kernel supports that here.
 fn read_nowait(file: BorrowedFd<'_>) -> Result<(), Errno> {
-    let mut block = Block([0; 4096]);
+    let mut block = AlignedBlock([0; 4096]);
     let mut buffers = [std::io::IoSliceMut::new(&mut block.0)];
     match rustix::io::preadv2(file, &mut buffers, 0, ReadWriteFlags::NOWAIT) {
         Ok(_) | Err(Errno::AGAIN) => Ok(()),

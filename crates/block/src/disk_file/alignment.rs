@@ -24,7 +24,7 @@ pub(crate) const MAX_ALIGNMENT: usize = 8192;
 
 impl Alignment {
     /// The alignment of a file or device. `None`: it has no direct I/O.
-    pub fn of(fd: BorrowedFd<'_>) -> io::Result<Option<Alignment>> {
+    pub fn of_fd(fd: BorrowedFd<'_>) -> io::Result<Option<Alignment>> {
         let dioalign = StatxFlags::from_bits_retain(libc::STATX_DIOALIGN);
         let statx = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, dioalign)?;
         if statx.stx_mask & libc::STATX_DIOALIGN != 0 {

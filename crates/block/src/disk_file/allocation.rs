@@ -26,11 +26,14 @@ impl DiskFile {
         let mut pieces = Vec::new();
         let mut at = start;
         while at < end && pieces.len() < most {
-            let data = self.seek(SeekFrom::Data(at), end)?;
+            let data = self.seek_data_or_hole(SeekFrom::Data(at), end)?;
             let (next, allocated) = match data {
                 data if data > at => (data, false),
                 // If it is a hole as well, another request has just punched it; the next round finds it.
-                _ => (self.seek(SeekFrom::Hole(at), end)?.max(at + 1), true),
+                _ => (
+                    self.seek_data_or_hole(SeekFrom::Hole(at), end)?.max(at + 1),
+                    true,
+                ),
             };
             pieces.push(Allocation {
                 len: next - at,
@@ -42,7 +45,7 @@ impl DiskFile {
     }
 
     /// The beginning of the next data or hole, at most `end`. The kernel reports a hole behind the end of the file.
-    fn seek(&self, from: SeekFrom, end: u64) -> Result<u64, Errno> {
+    fn seek_data_or_hole(&self, from: SeekFrom, end: u64) -> Result<u64, Errno> {
         match retry_on_intr(|| rustix::fs::seek(&self.fd, from)) {
             Ok(found) => Ok(found.min(end)),
             Err(Errno::NXIO) => Ok(end),

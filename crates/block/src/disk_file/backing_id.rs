@@ -8,40 +8,40 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BackingId(u32);
 
-struct Numbers {
+struct IdAllocator {
     next: u32,
     free: BinaryHeap<Reverse<u32>>,
 }
 
-static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers {
+static ID_ALLOCATOR: Mutex<IdAllocator> = Mutex::new(IdAllocator {
     next: 0,
     free: BinaryHeap::new(),
 });
 
-fn numbers() -> MutexGuard<'static, Numbers> {
+fn lock_id_allocator() -> MutexGuard<'static, IdAllocator> {
     // Nothing that can panic runs under the lock.
-    NUMBERS.lock().unwrap_or_else(PoisonError::into_inner)
+    ID_ALLOCATOR.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl BackingId {
     /// Takes the smallest free number. For the control plane: it takes a lock.
     pub fn new() -> Self {
-        let mut numbers = numbers();
-        if let Some(Reverse(number)) = numbers.free.pop() {
+        let mut ids = lock_id_allocator();
+        if let Some(Reverse(number)) = ids.free.pop() {
             return BackingId(number);
         }
-        let number = numbers.next;
-        numbers.next += 1;
+        let number = ids.next;
+        ids.next += 1;
         BackingId(number)
     }
 
     /// The number.
-    pub fn number(&self) -> u32 {
+    pub fn as_u32(&self) -> u32 {
         self.0
     }
 
     /// The number as an index into a table.
-    pub fn index(&self) -> usize {
+    pub fn as_index(&self) -> usize {
         // A u32 fits a usize here.
         self.0 as usize
     }
@@ -49,7 +49,7 @@ impl BackingId {
 
 impl Drop for BackingId {
     fn drop(&mut self) {
-        numbers().free.push(Reverse(self.0));
+        lock_id_allocator().free.push(Reverse(self.0));
     }
 }
 
@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn numbers_are_unique_small_and_used_again() {
         let mut ids: Vec<_> = (0..100).map(|_| BackingId::new()).collect();
-        let mut numbers: Vec<_> = ids.iter().map(BackingId::number).collect();
+        let mut numbers: Vec<_> = ids.iter().map(BackingId::as_u32).collect();
         numbers.sort_unstable();
         numbers.dedup();
         assert_eq!(numbers.len(), 100);
@@ -69,6 +69,6 @@ mod tests {
             ids.pop();
             ids.push(BackingId::new());
         }
-        assert!(ids.iter().all(|id| id.number() < 1000));
+        assert!(ids.iter().all(|id| id.as_u32() < 1000));
     }
 }

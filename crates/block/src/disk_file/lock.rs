@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::disk_file::locked_images::Image;
+use crate::disk_file::locked_images::ImageId;
 use crate::error::NodeError;
 
 /// The setting `locking`: whether an image is locked.
@@ -58,7 +58,7 @@ pub fn keep_locks_on_close(keep: bool) {
 /// An open image with its locks. Dropping it releases them and closes the file.
 pub(crate) struct LockedFd {
     fd: OwnedFd,
-    image: Image,
+    image: ImageId,
     /// It counts among the images that this process has locked.
     is_counted: AtomicBool,
 }
@@ -74,7 +74,7 @@ impl LockedFd {
         locking: Locking,
         read_only: bool,
     ) -> Result<Self, NodeError> {
-        let image = Image::of(fd.as_fd()).map_err(|error| NodeError::Io {
+        let image = ImageId::of_fd(fd.as_fd()).map_err(|error| NodeError::Io {
             path: path.to_owned(),
             what: "fstat",
             error: error.into(),
@@ -97,8 +97,8 @@ impl LockedFd {
         match locking {
             Locking::Off => Ok(()),
             _ => self
-                .acquire_and_count(path, locking, read_only)
-                .inspect_err(|_| self.release()),
+                .take_locks_and_count(path, locking, read_only)
+                .inspect_err(|_| self.release_locks()),
         }
     }
 
@@ -108,7 +108,7 @@ impl LockedFd {
     ///
     /// # Errors
     /// As for [`LockedFd::acquire`]: for writing it may need what reading did not.
-    pub fn take_over(
+    pub fn take_over_locks(
         &self,
         from: &LockedFd,
         path: &Path,
@@ -116,46 +116,46 @@ impl LockedFd {
         [read_only, was_read_only]: [bool; 2],
     ) -> Result<(), NodeError> {
         if locking == Locking::Off {
-            from.release();
+            from.release_locks();
             return Ok(());
         }
         if had == Locking::Off {
-            return self.acquire_and_count(path, locking, read_only);
+            return self.take_locks_and_count(path, locking, read_only);
         }
-        let lock = || self.acquire_and_count(path, locking, read_only);
+        let lock = || self.take_locks_and_count(path, locking, read_only);
         // Both have the locks for a moment, so that no third opening can take them; `from`'s may conflict with ours.
         let _ = lock();
-        from.release();
+        from.release_locks();
         lock().inspect_err(|_| {
             // `from` gets its locks again, even where they conflict with ours, which are released next: no other opening
             // could take them meanwhile.
             let _ = acquire_locks(from, path, locking, was_read_only);
-            from.count_lock();
-            self.release();
+            from.count_image_as_locked();
+            self.release_locks();
         })
     }
 
     /// Takes the locks, and counts the image among those that this process has locked.
-    fn acquire_and_count(
+    fn take_locks_and_count(
         &self,
         path: &Path,
         locking: Locking,
         read_only: bool,
     ) -> Result<(), NodeError> {
         acquire_locks(self, path, locking, read_only)?;
-        self.count_lock();
+        self.count_image_as_locked();
         Ok(())
     }
 
     /// Counts the image among those that this process has locked, once.
-    fn count_lock(&self) {
+    fn count_image_as_locked(&self) {
         if !self.is_counted.swap(true, Ordering::Relaxed) {
             self.image.add_lock();
         }
     }
 
     /// Releases the locks.
-    pub fn release(&self) {
+    pub fn release_locks(&self) {
         if self.is_counted.swap(false, Ordering::Relaxed) {
             self.image.remove_lock();
         }
@@ -188,7 +188,7 @@ impl AsRawFd for LockedFd {
 
 impl Drop for LockedFd {
     fn drop(&mut self) {
-        self.release();
+        self.release_locks();
     }
 }
 
@@ -366,7 +366,7 @@ mod tests {
             || LockedFd::acquire(open(image.path()), image.path(), Locking::Off, true).unwrap();
         let reader = lock(open(image.path()), true).unwrap();
         let take = |new: &LockedFd, old: &LockedFd, read_only| {
-            new.take_over(old, image.path(), [Locking::On; 2], read_only)
+            new.take_over_locks(old, image.path(), [Locking::On; 2], read_only)
         };
         let writer = unlocked();
         take(&writer, &reader, [false, true]).unwrap();
@@ -395,7 +395,7 @@ mod tests {
         // Another program that tries to open the image has this lock for a moment, before it finds the conflict.
         let other = open(path);
         assert!(lock_shared(other.as_fd(), USED_BASE + WRITE).unwrap());
-        let refused = to.take_over(&from, path, [Locking::On; 2], [false; 2]);
+        let refused = to.take_over_locks(&from, path, [Locking::On; 2], [false; 2]);
         assert!(matches!(
             refused,
             Err(NodeError::Locked { here: false, .. })
@@ -418,7 +418,7 @@ mod tests {
         let image = tempfile::NamedTempFile::new().unwrap();
         let opened = |locking| LockedFd::acquire(open(image.path()), image.path(), locking, false);
         let take = |new: &LockedFd, old: &LockedFd, locking| {
-            new.take_over(old, image.path(), locking, [false; 2])
+            new.take_over_locks(old, image.path(), locking, [false; 2])
         };
         // A guest migrates from one program to another.
         let (here, there) = (opened(Locking::On).unwrap(), opened(Locking::Off).unwrap());

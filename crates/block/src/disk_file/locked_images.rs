@@ -3,25 +3,25 @@
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// An image, identified by device and inode: the same one under any path.
+/// The identity of an image: device and inode: the same one under any path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Image {
+pub(crate) struct ImageId {
     device: u64,
     inode: u64,
 }
 
-static LOCKED: Mutex<Vec<Image>> = Mutex::new(Vec::new());
+static LOCKED: Mutex<Vec<ImageId>> = Mutex::new(Vec::new());
 
-fn locked() -> MutexGuard<'static, Vec<Image>> {
+fn locked_images() -> MutexGuard<'static, Vec<ImageId>> {
     // Nothing that can panic runs under the lock.
     LOCKED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Image {
+impl ImageId {
     /// The image of an open file.
-    pub fn of(fd: BorrowedFd<'_>) -> rustix::io::Result<Self> {
+    pub fn of_fd(fd: BorrowedFd<'_>) -> rustix::io::Result<Self> {
         let stat = rustix::fs::fstat(fd)?;
-        Ok(Image {
+        Ok(ImageId {
             device: stat.st_dev,
             inode: stat.st_ino,
         })
@@ -29,12 +29,12 @@ impl Image {
 
     /// Counts one more lock of the image.
     pub fn add_lock(self) {
-        locked().push(self);
+        locked_images().push(self);
     }
 
     /// Counts one lock less.
     pub fn remove_lock(self) {
-        let mut images = locked();
+        let mut images = locked_images();
         if let Some(at) = images.iter().position(|image| *image == self) {
             images.swap_remove(at);
         }
@@ -42,6 +42,6 @@ impl Image {
 
     /// Whether this process has locked the image.
     pub fn is_locked(self) -> bool {
-        locked().contains(&self)
+        locked_images().contains(&self)
     }
 }

@@ -35,7 +35,7 @@ pub struct FileOptions {
 }
 
 /// The kind of file that a driver opens.
-pub(crate) struct FileKind {
+pub(crate) struct DriverFileKind {
     pub name: &'static str,
     pub kind: FileType,
 }
@@ -44,14 +44,14 @@ pub(crate) struct FileKind {
 ///
 /// # Errors
 /// [`NodeError`]: the descriptor is of another kind, or the path cannot be opened.
-pub(crate) fn reuse_or_open(
+pub(crate) fn reuse_fd_or_open(
     opened: Option<OwnedFd>,
     options: &FileOptions,
-    driver: &FileKind,
+    driver: &DriverFileKind,
     read_only: bool,
 ) -> Result<(OwnedFd, Stat), NodeError> {
     let Some(fd) = opened else {
-        return open_fd(options, driver, read_only);
+        return open_path(options, driver, read_only);
     };
     let stat = rustix::fs::fstat(&fd).map_err(|error| NodeError::Io {
         path: options.path.clone(),
@@ -66,9 +66,9 @@ pub(crate) fn reuse_or_open(
 ///
 /// # Errors
 /// [`NodeError`]: it does not exist, is of another kind, may not be opened or has no direct I/O.
-pub(crate) fn open_fd(
+pub(crate) fn open_path(
     options: &FileOptions,
-    driver: &FileKind,
+    driver: &DriverFileKind,
     read_only: bool,
 ) -> Result<(OwnedFd, Stat), NodeError> {
     let path = &options.path;
@@ -117,7 +117,7 @@ pub(crate) fn open_fd(
 ///
 /// # Errors
 /// [`NodeError::Locked`], [`NodeError::NoDirectIo`], or the kernel's error.
-pub(crate) fn finish_opening(
+pub(crate) fn disk_file_from_fd(
     options: &FileOptions,
     fd: OwnedFd,
     read_only: bool,
@@ -126,7 +126,7 @@ pub(crate) fn finish_opening(
     let path = &options.path;
     let fd = LockedFd::acquire(fd, path, options.locking, read_only)?;
     let direct = if options.direct {
-        let found = Alignment::of(fd.as_fd()).map_err(|error| NodeError::Io {
+        let found = Alignment::of_fd(fd.as_fd()).map_err(|error| NodeError::Io {
             path: path.clone(),
             what: "statx",
             error,
@@ -156,7 +156,7 @@ pub(crate) fn finish_opening(
 }
 
 /// Refuses a file that is not of the driver's kind.
-fn check_kind(path: &Path, driver: &FileKind, stat: &Stat) -> Result<(), NodeError> {
+fn check_kind(path: &Path, driver: &DriverFileKind, stat: &Stat) -> Result<(), NodeError> {
     let found = FileType::from_raw_mode(stat.st_mode);
     if found == driver.kind {
         return Ok(());
@@ -164,13 +164,13 @@ fn check_kind(path: &Path, driver: &FileKind, stat: &Stat) -> Result<(), NodeErr
     Err(NodeError::WrongKind {
         path: path.to_owned(),
         driver: driver.name,
-        wanted: name_of(driver.kind),
-        found: name_of(found),
+        wanted: kind_name(driver.kind),
+        found: kind_name(found),
     })
 }
 
 /// The kind of a file, for an error's text.
-fn name_of(kind: FileType) -> &'static str {
+fn kind_name(kind: FileType) -> &'static str {
     match kind {
         FileType::RegularFile => "a regular file",
         FileType::BlockDevice => "a block device",

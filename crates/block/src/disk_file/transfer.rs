@@ -52,7 +52,7 @@ impl<'a> Segments<'a> {
     }
 
     /// Copies from the front of the segments, and removes what was copied.
-    fn read_into(&mut self, mut bytes: &mut [u8]) {
+    fn copy_to_slice(&mut self, mut bytes: &mut [u8]) {
         while let (Some(segment), false) = (self.0.first(), bytes.is_empty()) {
             let count = segment.iov_len.min(bytes.len());
             // SAFETY: `new`'s caller promises that the segment is valid; `bytes` is ours and has the room.
@@ -69,10 +69,10 @@ impl<'a> Segments<'a> {
     }
 
     /// Copies to the front of the segments, and removes what was filled.
-    fn write_from(&mut self, mut bytes: &[u8]) {
+    fn copy_from_slice(&mut self, mut bytes: &[u8]) {
         while let (Some(segment), false) = (self.0.first(), bytes.is_empty()) {
             let count = segment.iov_len.min(bytes.len());
-            // SAFETY: as for `read_into`, the other way round.
+            // SAFETY: as for `copy_to_slice`, the other way round.
             unsafe {
                 std::ptr::copy_nonoverlapping(bytes.as_ptr(), segment.iov_base.cast::<u8>(), count);
             }
@@ -84,7 +84,7 @@ impl<'a> Segments<'a> {
     /// Fills the remaining segments with zeroes.
     fn fill_zero(&mut self) {
         for segment in self.0.iter() {
-            // SAFETY: as for `read_into`.
+            // SAFETY: as for `copy_to_slice`.
             unsafe { std::ptr::write_bytes(segment.iov_base.cast::<u8>(), 0, segment.iov_len) };
         }
     }
@@ -207,12 +207,12 @@ impl DiskFile {
         mut to: Segments<'_>,
         block: u64,
     ) -> Result<(), Errno> {
-        for chunk in split_at_blocks(offset, len, block) {
+        for chunk in split_into_buffer_chunks(offset, len, block) {
             let around = surrounding_blocks(chunk.start, chunk.end - chunk.start, block);
             let mut buffer = AlignedBuffer::new(to_usize(around.end - around.start)?);
             self.read_aligned(around.start, buffer.bytes())?;
             let inside = to_usize(chunk.start - around.start)?..to_usize(chunk.end - around.start)?;
-            to.write_from(&buffer.bytes()[inside]);
+            to.copy_from_slice(&buffer.bytes()[inside]);
         }
         Ok(())
     }
@@ -226,14 +226,14 @@ impl DiskFile {
         flags: i32,
         block: u64,
     ) -> Result<(), Errno> {
-        for chunk in split_at_blocks(offset, len, block) {
+        for chunk in split_into_buffer_chunks(offset, len, block) {
             let around = surrounding_blocks(chunk.start, chunk.end - chunk.start, block);
             let mut buffer = AlignedBuffer::new(to_usize(around.end - around.start)?);
             if around != chunk {
                 self.read_aligned(around.start, buffer.bytes())?;
             }
             let inside = to_usize(chunk.start - around.start)?..to_usize(chunk.end - around.start)?;
-            from.read_into(&mut buffer.bytes()[inside]);
+            from.copy_to_slice(&mut buffer.bytes()[inside]);
             let mut list = [as_iovec(buffer.bytes())];
             // SAFETY: the buffer outlives the transfer.
             let mut whole = unsafe { Segments::new(&mut list) };
@@ -279,7 +279,7 @@ impl DiskFile {
         let block = self.direct.map_or(1, |direct| u64::from(direct.offset));
         let mut zeroes =
             AlignedBuffer::new(to_usize(MAX_BUFFER_BYTES.min(range.end - range.start))?);
-        for chunk in split_at_blocks(range.start, range.end - range.start, block) {
+        for chunk in split_into_buffer_chunks(range.start, range.end - range.start, block) {
             let count = chunk.end - chunk.start;
             let mut list = [as_iovec(&mut zeroes.bytes()[..to_usize(count)?])];
             // SAFETY: the buffer outlives the transfer.
@@ -316,7 +316,7 @@ fn surrounding_blocks(offset: u64, len: u64, block: u64) -> Range<u64> {
 }
 
 /// A range in pieces whose surrounding blocks fit a buffer, cut at block borders.
-fn split_at_blocks(offset: u64, len: u64, block: u64) -> impl Iterator<Item = Range<u64>> {
+fn split_into_buffer_chunks(offset: u64, len: u64, block: u64) -> impl Iterator<Item = Range<u64>> {
     let end = offset + len;
     let mut start = offset;
     std::iter::from_fn(move || {
@@ -343,7 +343,7 @@ mod tests {
             (5, 0, 512),
         ] {
             let mut at = offset;
-            for chunk in split_at_blocks(offset, len, block) {
+            for chunk in split_into_buffer_chunks(offset, len, block) {
                 assert_eq!(chunk.start, at);
                 assert!(chunk.end > chunk.start);
                 let around = surrounding_blocks(chunk.start, chunk.end - chunk.start, block);

@@ -83,9 +83,9 @@ impl TaskNode for FilterTask {
         Box::pin(async move {
             match delay {
                 FaultDelay::For(0) => {}
-                FaultDelay::For(ns) => cx.unless_stopping(cx.sleep_ns(ns)).await,
+                FaultDelay::For(ns) => cx.wait_unless_stopping(cx.sleep_ns(ns)).await,
                 FaultDelay::UntilReleased => {
-                    cx.unless_stopping(self.faults.wait_until_released(release_count))
+                    cx.wait_unless_stopping(self.faults.wait_until_released(release_count))
                         .await
                 }
             }

@@ -6,7 +6,7 @@ use rustix::fs::FileType;
 
 use crate::SECTOR_BYTES;
 use crate::disk_file::DiskFile;
-use crate::disk_file::open::{self, FileKind, FileOptions};
+use crate::disk_file::open::{self, DriverFileKind, FileOptions};
 use crate::error::NodeError;
 use crate::node::{DiscardLimits, Geometry};
 
@@ -17,7 +17,7 @@ const DEFAULT_BLOCK: u32 = 4096;
 /// too long.
 pub(crate) const MAX_DISCARD_BYTES: u64 = 1 << 30;
 
-const KIND: FileKind = FileKind {
+const KIND: DriverFileKind = DriverFileKind {
     name: "file",
     kind: FileType::RegularFile,
 };
@@ -29,12 +29,12 @@ pub(crate) fn open(
     opened: Option<OwnedFd>,
 ) -> Result<(DiskFile, Geometry), NodeError> {
     let path = &options.path;
-    let (fd, stat) = open::reuse_or_open(opened, options, &KIND, read_only)?;
+    let (fd, stat) = open::reuse_fd_or_open(opened, options, &KIND, read_only)?;
     let bytes = u64::try_from(stat.st_size).unwrap_or(0);
     if bytes == 0 {
         return Err(NodeError::Empty { path: path.clone() });
     }
-    let backing = open::finish_opening(options, fd, read_only, None)?;
+    let backing = open::disk_file_from_fd(options, fd, read_only, None)?;
     let logical_block_size = backing.direct.map_or(512, |direct| direct.offset);
     let preferred = u32::try_from(stat.st_blksize)
         .ok()

@@ -11,7 +11,7 @@ use crate::disk_file::DiskFile;
 use crate::disk_file::allocation::Allocation;
 use crate::node::{AttachContext, Driver, Node};
 use crate::route::task::TaskNode;
-use crate::route::{Carrier, OpHandler, Route, Target};
+use crate::route::{Carrier, FileTarget, OpHandler, Route};
 
 impl Driver for Arc<DiskFile> {
     fn file(&self) -> Option<&Arc<DiskFile>> {
@@ -39,7 +39,7 @@ impl Driver for Arc<DiskFile> {
 
     fn attach(&self, node: &Node, cx: &mut AttachContext<'_>) -> Route {
         let carrier = cx.attach_file(self);
-        let target = Target {
+        let target = FileTarget {
             file: self.clone(),
             carrier,
             base: 0,
@@ -64,7 +64,7 @@ impl Driver for Arc<DiskFile> {
                 OpHandler::Nothing
             },
             flush: match has_cache {
-                true => OpHandler::File(Target {
+                true => OpHandler::File(FileTarget {
                     carrier: cx.carrier_of_flushes(carrier),
                     ..target.clone()
                 }),

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FileType;
 
 use crate::disk_file::DiskFile;
-use crate::disk_file::open::{self, FileKind, FileOptions};
+use crate::disk_file::open::{self, DriverFileKind, FileOptions};
 use crate::drivers::file::MAX_DISCARD_BYTES;
 use crate::error::NodeError;
 use crate::node::{DiscardLimits, Geometry};
 
-const KIND: FileKind = FileKind {
+const KIND: DriverFileKind = DriverFileKind {
     name: "host_device",
     kind: FileType::BlockDevice,
 };
@@ -24,7 +24,7 @@ pub(crate) fn open(
     opened: Option<OwnedFd>,
 ) -> Result<(DiskFile, Geometry), NodeError> {
     let path = &options.path;
-    let (fd, _) = open::reuse_or_open(opened, options, &KIND, read_only)?;
+    let (fd, _) = open::reuse_fd_or_open(opened, options, &KIND, read_only)?;
     let io = |what| {
         move |error| NodeError::Io {
             path: path.clone(),
@@ -44,7 +44,7 @@ pub(crate) fn open(
     }
     let physical_block_size =
         rustix::fs::ioctl_blkpbszget(device).map_err(|error| io("BLKPBSZGET")(error.into()))?;
-    let queue = QueueLimits::of(device);
+    let queue = QueueLimits::of_device(device);
     let geometry = Geometry {
         size,
         logical_block_size,
@@ -61,7 +61,7 @@ pub(crate) fn open(
             },
         },
     };
-    let backing = open::finish_opening(options, fd, read_only, Some(logical_block_size))?;
+    let backing = open::disk_file_from_fd(options, fd, read_only, Some(logical_block_size))?;
     Ok((backing, geometry))
 }
 
@@ -93,7 +93,7 @@ struct QueueLimits(Option<PathBuf>);
 
 impl QueueLimits {
     /// The queue attributes of an open device.
-    fn of(device: BorrowedFd<'_>) -> Self {
+    fn of_device(device: BorrowedFd<'_>) -> Self {
         let found = rustix::fs::fstat(device).ok().and_then(|stat| {
             let (major, minor) = (
                 rustix::fs::major(stat.st_rdev),

@@ -92,12 +92,12 @@ impl Node {
         read_only: bool,
         unmap: bool,
     ) -> Result<Arc<Node>, NodeError> {
-        let (window, size, span) = Window::onto(below, offset, size)?;
+        let (window, size, size_policy) = Window::onto(below, offset, size)?;
         let driver = Box::new(window);
         Ok(Node::new_above(
             name,
             below,
-            (size, span),
+            (size, size_policy),
             read_only,
             unmap,
             driver,
@@ -114,7 +114,7 @@ impl Node {
         read_only: bool,
         unmap: bool,
     ) -> Arc<Node> {
-        let size = (below.size(), below.span);
+        let size = (below.size(), below.size_policy);
         let filter = Filter {
             below: below.clone(),
             faults,

@@ -8,10 +8,10 @@ use engine::Errno;
 use crate::error::NodeError;
 use crate::node::AttachContext;
 use crate::node::Driver;
-use crate::node::{Node, Span};
-use crate::route::gate::Gated;
+use crate::node::{Node, SizePolicy};
+use crate::route::gate::GatedRoute;
 use crate::route::task::{LocalFuture, TaskContext, TaskNode};
-use crate::route::{Lookup, LookupResult, OpHandler, Route, Target};
+use crate::route::{FileTarget, Lookup, LookupResult, OpHandler, Route};
 use engine::{Op, Request};
 
 /// A window onto a node.
@@ -22,17 +22,17 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// A window of `size` bytes (`None`: to the end) at `offset`, with its resulting size and span.
+    /// A window of `size` bytes (`None`: to the end) at `offset`, with its resulting size and size policy.
     pub fn onto(
         below: &Arc<Node>,
         offset: u64,
         size: Option<u64>,
-    ) -> Result<(Self, u64, Span), NodeError> {
+    ) -> Result<(Self, u64, SizePolicy), NodeError> {
         let available = below.size();
         let align = below.geometry().logical_block_size;
-        let span = match (size, below.span) {
-            (None, Span::ToEnd) => Span::ToEnd,
-            _ => Span::Fixed,
+        let size_policy = match (size, below.size_policy) {
+            (None, SizePolicy::ToEnd) => SizePolicy::ToEnd,
+            _ => SizePolicy::Fixed,
         };
         let size = size.unwrap_or(available.saturating_sub(offset));
         let fits = offset.checked_add(size).is_some_and(|end| end <= available);
@@ -50,7 +50,7 @@ impl Window {
             });
         }
         let below = below.clone();
-        Ok((Window { below, offset }, size, span))
+        Ok((Window { below, offset }, size, size_policy))
     }
 }
 
@@ -92,7 +92,7 @@ impl Window {
     fn shift_handler(&self, below: OpHandler, keeps_unmap: bool) -> OpHandler {
         match below {
             OpHandler::File(target) => OpHandler::File(self.shift_target(target, keeps_unmap)),
-            OpHandler::Gated(gated) => OpHandler::Gated(Rc::new(Gated {
+            OpHandler::Gated(gated) => OpHandler::Gated(Rc::new(GatedRoute {
                 gate: gated.gate.clone(),
                 below: self.shift_route(gated.below.clone(), keeps_unmap),
             })),
@@ -120,8 +120,8 @@ impl Window {
     }
 
     /// The target of the route below, beginning where the window begins.
-    fn shift_target(&self, target: Target, keeps_unmap: bool) -> Target {
-        Target {
+    fn shift_target(&self, target: FileTarget, keeps_unmap: bool) -> FileTarget {
+        FileTarget {
             base: target.base + self.offset,
             unmap: target.unmap && keeps_unmap,
             ..target
@@ -162,7 +162,7 @@ impl Lookup for ShiftedNode<dyn Lookup> {
         self.node.lookup(&self.shift_request(*request))
     }
 
-    fn target(&self) -> &Target {
+    fn target(&self) -> &FileTarget {
         self.node.target()
     }
 }

@@ -10,11 +10,11 @@ use engine::{Errno, Op, Request};
 
 use crate::disk_file::discard::whole_blocks;
 use crate::route::task::{LocalFuture, TaskContext, TaskNode};
-use crate::route::{Carrier, Target};
+use crate::route::{Carrier, FileTarget};
 
 /// How a discard or write-zeroes is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Method {
+enum RangeMethod {
     Worker,
     /// Not at all: it contains no whole block.
     Nothing,
@@ -24,16 +24,16 @@ enum Method {
 
 /// The task for discards and write-zeroes of one file on one route.
 pub(crate) struct RingRanges {
-    pub target: Target,
+    pub target: FileTarget,
 }
 
 impl RingRanges {
     /// Chooses how a request is carried out. Discards on a device are reduced to whole blocks.
-    fn choose_method(&self, request: &Request) -> Method {
+    fn choose_method(&self, request: &Request) -> RangeMethod {
         let backing = &self.target.file;
         // Excluding small writes, which rewrite whole blocks, takes a lock that blocks.
         if request.len == 0 || backing.block_mode.has_partial_blocks() {
-            return Method::Worker;
+            return RangeMethod::Worker;
         }
         let Request {
             op, offset, len, ..
@@ -44,26 +44,31 @@ impl RingRanges {
             (Op::Discard, Some(block)) => {
                 let whole = whole_blocks(offset, len, block);
                 if whole.is_empty() {
-                    return Method::Nothing;
+                    return RangeMethod::Nothing;
                 }
                 (Op::Discard, whole.start, whole.end - whole.start)
             }
             (Op::WriteZeroes { .. }, None) => (op, offset, len),
-            _ => return Method::Worker,
+            _ => return RangeMethod::Worker,
         };
         if backing.unsupported.contains(op) {
-            Method::Worker
+            RangeMethod::Worker
         } else {
-            Method::Ring(op, offset, len)
+            RangeMethod::Ring(op, offset, len)
         }
     }
 
     /// Carries a request out by the ring, or by a worker if the ring refuses.
-    async fn try_ring(&self, cx: &TaskContext, file: File, request: Request) -> Result<(), Errno> {
+    async fn run_on_ring_or_worker(
+        &self,
+        cx: &TaskContext,
+        file: File,
+        request: Request,
+    ) -> Result<(), Errno> {
         let (op, offset, len) = match self.choose_method(&request) {
-            Method::Nothing => return Ok(()),
-            Method::Worker => return cx.run_on_worker(&self.target, request).await,
-            Method::Ring(op, offset, len) => (op, offset, len),
+            RangeMethod::Nothing => return Ok(()),
+            RangeMethod::Worker => return cx.run_on_worker(&self.target, request).await,
+            RangeMethod::Ring(op, offset, len) => (op, offset, len),
         };
         let backing = &self.target.file;
         let ring = |op, offset, len| {
@@ -95,7 +100,7 @@ impl TaskNode for RingRanges {
     fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>> {
         Box::pin(async move {
             match self.target.carrier {
-                Carrier::Ring(file) => self.try_ring(&cx, file, request).await,
+                Carrier::Ring(file) => self.run_on_ring_or_worker(&cx, file, request).await,
                 Carrier::Native | Carrier::Workers => cx.run_on_worker(&self.target, request).await,
             }
         })

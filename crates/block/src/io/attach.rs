@@ -90,12 +90,12 @@ impl IoContext {
         let ring_carries = matches!(carrier, Some(Carrier::Ring(_)));
         let ring = self.ring.get_mut().filter(|_| ring_carries);
         // SAFETY: our caller promises the same.
-        unsafe { self.registered_memory.join(ring, key, ranges) };
+        unsafe { self.registered_memory.add_user(ring, key, ranges) };
     }
 
     /// Ends a use of guest memory. The source has no requests in flight in it, and will have none.
     pub fn leave_memory(&mut self, key: usize) {
-        self.registered_memory.leave(self.ring.get_mut(), key);
+        self.registered_memory.remove_user(self.ring.get_mut(), key);
     }
 
     /// Stops the delays of the source at this place, which is the upper half of its tokens, because it is about to end. This
@@ -120,8 +120,10 @@ impl IoContext {
         // Only if there is none: the kernel takes many milliseconds to end a context, and this thread waits for it.
         let make = || {
             #[cfg(feature = "simulation")]
-            let engine =
-                LinuxAio::with_kernel(super::simulated::take_kernel(&mut self.kernel), settings);
+            let engine = LinuxAio::with_kernel(
+                super::simulated::take_simulated_kernel(&mut self.kernel),
+                settings,
+            );
             #[cfg(not(feature = "simulation"))]
             let engine = LinuxAio::new(settings);
             engine.map_err(|error| error.to_string())
@@ -136,7 +138,7 @@ impl IoContext {
         let settings = self.ring_settings;
         let make = || {
             #[cfg(feature = "simulation")]
-            let engine = super::simulated::make_ring(&mut self.simulated_ring, settings);
+            let engine = super::simulated::make_simulated_ring(&mut self.simulated_ring, settings);
             #[cfg(not(feature = "simulation"))]
             let engine = Uring::new(settings);
             engine.map_err(|error| error.to_string())
@@ -148,7 +150,7 @@ impl IoContext {
 
     /// Registers a file with the ring, and returns the ring's name for it: its place in the table, if there is one.
     fn register_file(&mut self, file: &DiskFile) -> File {
-        let (place, fd) = (file.id.number(), file.raw_fd());
+        let (place, fd) = (file.id.as_u32(), file.raw_fd());
         let ring = self.ring.get_mut();
         if ring.is_some_and(|ring| ring.register_file(place, fd)) {
             File::Registered(place)

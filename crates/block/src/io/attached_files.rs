@@ -24,14 +24,14 @@ impl AttachedFiles {
 
     /// Counts one more source; `None` if it is the file's first.
     pub fn add_source(&mut self, file: &DiskFile) -> Option<Carrier> {
-        let attachment = self.0.get_mut(file.id.index())?.as_mut()?;
+        let attachment = self.0.get_mut(file.id.as_index())?.as_mut()?;
         attachment.sources += 1;
         Some(attachment.carrier)
     }
 
     /// Adds a file with its first source.
     pub fn insert(&mut self, file: &Arc<DiskFile>, carrier: Carrier) {
-        let index = file.id.index();
+        let index = file.id.as_index();
         if self.0.len() <= index {
             self.0.resize_with(index + 1, || None);
         }
@@ -44,7 +44,7 @@ impl AttachedFiles {
 
     /// Counts one source less. The last one removes the file and returns its backend.
     pub fn remove_source(&mut self, file: &DiskFile) -> Option<Carrier> {
-        let entry = self.0.get_mut(file.id.index())?;
+        let entry = self.0.get_mut(file.id.as_index())?;
         let attachment = entry.as_mut()?;
         attachment.sources -= 1;
         if attachment.sources > 0 {

@@ -69,7 +69,7 @@ pub struct IoContext {
     settings_changed: bool,
     /// The simulator's kernel for Linux AIO.
     #[cfg(feature = "simulation")]
-    pub(crate) kernel: Option<simulated::Kernel>,
+    pub(crate) kernel: Option<simulated::SimulatedKernel>,
     /// The simulator's ring.
     #[cfg(feature = "simulation")]
     pub(crate) simulated_ring: Option<Box<dyn simulated::SimulatedRing>>,
@@ -158,10 +158,10 @@ impl IoContext {
             self.tasks.poll_woken();
             self.tasks.take_completed(out);
             if let Some(aio) = self.aio.get() {
-                self.aio_share.reserve(aio.room());
+                self.aio_share.reserve_room(aio.room());
             }
             if let Some(ring) = self.ring.get() {
-                self.ring_share.reserve(ring.room());
+                self.ring_share.reserve_room(ring.room());
             }
         }
         if !self.tracked.is_empty() {
@@ -208,7 +208,8 @@ impl IoContext {
     #[inline]
     #[must_use]
     pub fn submits(&self) -> SubmitCounts {
-        self.ended_engines.plus(self.aio.get(), self.ring.get())
+        self.ended_engines
+            .plus_engines(self.aio.get(), self.ring.get())
     }
 
     /// The counts of Linux AIO, if it is in use.

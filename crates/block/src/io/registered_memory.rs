@@ -6,7 +6,7 @@
 use crate::io::Uring;
 
 /// A memory map in use.
-struct Map {
+struct RegisteredMap {
     key: usize,
     users: usize,
     /// Address and length of the ranges that the ring has registered.
@@ -16,7 +16,7 @@ struct Map {
 /// The memory maps in use.
 #[derive(Default)]
 pub(crate) struct RegisteredMemory {
-    maps: Vec<Map>,
+    maps: Vec<RegisteredMap>,
     has_warned: bool,
 }
 
@@ -24,8 +24,8 @@ impl RegisteredMemory {
     /// Adds a user of the map that `key` names.
     ///
     /// # Safety
-    /// Its ranges stay mapped until the last user has called [`leave`](Self::leave).
-    pub unsafe fn join(
+    /// Its ranges stay mapped until the last user has called [`remove_user`](Self::remove_user).
+    pub unsafe fn add_user(
         &mut self,
         ring: Option<&mut Uring>,
         key: usize,
@@ -42,13 +42,15 @@ impl RegisteredMemory {
                     // SAFETY: our caller promises the same.
                     match unsafe { ring.register_memory(start, len) } {
                         Ok(()) => registered.push((start, len)),
-                        Err(error) => self.warn_once(&error.to_string()),
+                        Err(error) => self.warn_unregistered_once(&error.to_string()),
                     }
                 }
             }
-            None => self.warn_once("io_uring does not carry this disk; set aio=io_uring"),
+            None => {
+                self.warn_unregistered_once("io_uring does not carry this disk; set aio=io_uring")
+            }
         }
-        self.maps.push(Map {
+        self.maps.push(RegisteredMap {
             key,
             users: 1,
             ranges: registered,
@@ -56,7 +58,7 @@ impl RegisteredMemory {
     }
 
     /// Removes a user, which has no request in flight in the map.
-    pub fn leave(&mut self, ring: Option<&mut Uring>, key: usize) {
+    pub fn remove_user(&mut self, ring: Option<&mut Uring>, key: usize) {
         let Some(index) = self.maps.iter().position(|map| map.key == key) else {
             return;
         };
@@ -74,7 +76,7 @@ impl RegisteredMemory {
     }
 
     /// Logs that memory is used without registration, for the first one only.
-    fn warn_once(&mut self, why: &str) {
+    fn warn_unregistered_once(&mut self, why: &str) {
         if !self.has_warned {
             self.has_warned = true;
             tracing::warn!(

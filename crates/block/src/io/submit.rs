@@ -9,10 +9,10 @@ use super::{IoContext, LinuxAio};
 use crate::disk_file::DiskFile;
 use crate::disk_file::transfer::IOV_MAX;
 use crate::null_disk::fill_with_zeroes;
-use crate::route::gate::Gated;
-use crate::route::mark::Marked;
+use crate::route::gate::GatedRoute;
+use crate::route::mark::MarkedRoute;
 use crate::route::task::{BackendRequest, TaskNode};
-use crate::route::{Carrier, Lookup, LookupResult, OpHandler, Route, Target};
+use crate::route::{Carrier, FileTarget, Lookup, LookupResult, OpHandler, Route};
 
 impl IoContext {
     /// How many requests on a route are certain to be taken before the next reap.
@@ -45,11 +45,11 @@ impl IoContext {
         let (room, reserved) = match carrier {
             Carrier::Native => (
                 self.aio.get().map(LinuxAio::room),
-                self.aio_share.reserved(),
+                self.aio_share.reserved_room(),
             ),
             Carrier::Ring(_) => (
                 self.ring.get().map(|ring| ring.room()),
-                self.ring_share.reserved(),
+                self.ring_share.reserved_room(),
             ),
             Carrier::Workers => (Some(self.workers.room()), 0),
         };
@@ -75,7 +75,7 @@ impl IoContext {
                 OpHandler::Lookup(node) => self.submit_to_lookup(node, request),
                 OpHandler::Task(node) => self.spawn(node.clone(), request),
                 OpHandler::Gated(gated) => self.submit_to_gate(gated, request),
-                OpHandler::Marked(marked) => self.submit_marked(marked, request),
+                OpHandler::Marked(marked) => self.submit_with_mark(marked, request),
             }
         }
     }
@@ -92,7 +92,11 @@ impl IoContext {
     /// # Safety
     /// As for [`submit`](Self::submit).
     #[inline(never)]
-    unsafe fn submit_to_gate(&mut self, gated: &Rc<Gated>, request: Request) -> Result<(), Full> {
+    unsafe fn submit_to_gate(
+        &mut self,
+        gated: &Rc<GatedRoute>,
+        request: Request,
+    ) -> Result<(), Full> {
         if !gated.gate.try_pass(&request) {
             return self.spawn(gated.clone(), request);
         }
@@ -105,7 +109,11 @@ impl IoContext {
     /// # Safety
     /// As for [`submit`](Self::submit).
     #[inline(never)]
-    unsafe fn submit_marked(&mut self, marked: &Marked, request: Request) -> Result<(), Full> {
+    unsafe fn submit_with_mark(
+        &mut self,
+        marked: &MarkedRoute,
+        request: Request,
+    ) -> Result<(), Full> {
         let mark = RequestGuard::Mark(marked.pending_mark(&request));
         let token = self.tracked.track(request.token, mark);
         let handler = marked.below.handler(request.op);
@@ -159,9 +167,13 @@ impl IoContext {
     /// # Safety
     /// As for [`submit`](Self::submit).
     #[inline]
-    unsafe fn submit_to_file(&mut self, target: &Target, request: &Request) -> Result<(), Full> {
+    unsafe fn submit_to_file(
+        &mut self,
+        target: &FileTarget,
+        request: &Request,
+    ) -> Result<(), Full> {
         let (file, request) = (&target.file, &target.file_request(request));
-        let carrier = match is_carried(file, request) {
+        let carrier = match needs_no_worker(file, request) {
             true => target.carrier,
             false => Carrier::Workers,
         };
@@ -191,8 +203,8 @@ impl IoContext {
     #[inline(never)]
     pub(super) fn run_tasks(&mut self) {
         self.tasks.poll_woken();
-        self.aio_share.begin_submit();
-        self.ring_share.begin_submit();
+        self.aio_share.end_reservation();
+        self.ring_share.end_reservation();
         for _ in 0..self.tasks.outgoing_count() {
             let Some(outgoing) = self.tasks.next_outgoing() else {
                 return;
@@ -215,8 +227,8 @@ impl IoContext {
             };
             if taken.is_err() {
                 match outgoing.carrier() {
-                    Carrier::Native => self.aio_share.add_refused(),
-                    Carrier::Ring(_) => self.ring_share.add_refused(),
+                    Carrier::Native => self.aio_share.count_refused(),
+                    Carrier::Ring(_) => self.ring_share.count_refused(),
                     Carrier::Workers => unreachable!("workers take everything"),
                 }
                 self.tasks.requeue_outgoing(outgoing);
@@ -235,11 +247,13 @@ fn is_full_batch(file: &DiskFile, pending: usize) -> bool {
 /// Whether Linux AIO or the ring can carry a request, which is at its offset in the file. Otherwise a worker carries it,
 /// since it might block.
 #[inline]
-fn is_carried(file: &DiskFile, request: &Request) -> bool {
+fn needs_no_worker(file: &DiskFile, request: &Request) -> bool {
     match request.op {
-        Op::Read => is_aligned(file, request),
+        Op::Read => kernel_accepts_segments(file, request),
         // While there are writes of partial blocks, a worker does every write, under the range lock.
-        Op::Write => !file.block_mode.has_partial_blocks() && is_aligned(file, request),
+        Op::Write => {
+            !file.block_mode.has_partial_blocks() && kernel_accepts_segments(file, request)
+        }
         Op::Flush => true,
         Op::Discard | Op::WriteZeroes { .. } => false,
     }
@@ -247,7 +261,7 @@ fn is_carried(file: &DiskFile, request: &Request) -> bool {
 
 /// Whether the kernel accepts the alignment and the number of a transfer's segments.
 #[inline]
-fn is_aligned(file: &DiskFile, request: &Request) -> bool {
+fn kernel_accepts_segments(file: &DiskFile, request: &Request) -> bool {
     if !(1..=IOV_MAX).contains(&(request.iov_count as usize)) {
         return false;
     }

@@ -17,7 +17,7 @@ pub struct SubmitCounts {
 impl SubmitCounts {
     /// Adds the counts of the current engines.
     #[inline]
-    pub(crate) fn plus(self, aio: Option<&LinuxAio>, ring: Option<&Uring>) -> Self {
+    pub(crate) fn plus_engines(self, aio: Option<&LinuxAio>, ring: Option<&Uring>) -> Self {
         let aio = aio.map(LinuxAio::stats).unwrap_or_default();
         let ring = ring.map(Uring::stats).unwrap_or_default();
         let largest_batch = aio.largest_batch.max(ring.largest_batch);

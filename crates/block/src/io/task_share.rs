@@ -20,12 +20,12 @@ pub(super) struct TaskShare {
 impl TaskShare {
     /// Room of the backend that is not for sources.
     #[inline]
-    pub fn reserved(&self) -> usize {
+    pub fn reserved_room(&self) -> usize {
         self.reserved
     }
 
     /// Reserves part of the room that the backend has after the reap phase.
-    pub fn reserve(&mut self, room: usize) {
+    pub fn reserve_room(&mut self, room: usize) {
         if self.refused == 0 {
             return;
         }
@@ -38,14 +38,14 @@ impl TaskShare {
     }
 
     /// Ends the reservation: the submit phase drains the outbox as far as there is room.
-    pub fn begin_submit(&mut self) {
+    pub fn end_reservation(&mut self) {
         self.refused = 0;
         self.reserved = 0;
         self.rounds_up ^= std::mem::take(&mut self.odd);
     }
 
     /// Counts a request in the outbox that the backend had no room for.
-    pub fn add_refused(&mut self) {
+    pub fn count_refused(&mut self) {
         self.refused += 1;
     }
 }
@@ -56,12 +56,12 @@ mod tests {
 
     /// What is reserved of this room, in an iteration that reaps twice and leaves `refused` in the outbox.
     fn reserved(share: &mut TaskShare, room: usize, refused: usize) -> usize {
-        share.reserve(room);
-        share.reserve(room);
-        let reserved = share.reserved();
-        share.begin_submit();
+        share.reserve_room(room);
+        share.reserve_room(room);
+        let reserved = share.reserved_room();
+        share.end_reservation();
         for _ in 0..refused {
-            share.add_refused();
+            share.count_refused();
         }
         reserved
     }

@@ -16,8 +16,8 @@ pub(super) enum RequestGuard {
     Mark(#[expect(dead_code, reason = "held, and dropped")] PendingMark),
 }
 
-struct Entry {
-    /// The request's own token: its source's, or that of another entry.
+struct TrackedEntry {
+    /// The request's original token: its source's, or that of another entry.
     token: u64,
     /// `None`: the entry is free.
     guard: Option<RequestGuard>,
@@ -26,7 +26,7 @@ struct Entry {
 /// The tracked requests of an iothread.
 #[derive(Default)]
 pub(super) struct TrackedRequests {
-    entries: Vec<Entry>,
+    entries: Vec<TrackedEntry>,
     free: Vec<u32>,
 }
 
@@ -39,7 +39,7 @@ impl TrackedRequests {
 
     /// Tracks a request, and returns the token to submit it with.
     pub fn track(&mut self, token: u64, guard: RequestGuard) -> u64 {
-        let entry = Entry {
+        let entry = TrackedEntry {
             token,
             guard: Some(guard),
         };
@@ -55,8 +55,8 @@ impl TrackedRequests {
         )
     }
 
-    /// The own token of a tracked request; `None`: it is not tracked.
-    fn own_token(&self, token: u64) -> Option<u64> {
+    /// The original token of a tracked request; `None`: it is not tracked.
+    fn original_token(&self, token: u64) -> Option<u64> {
         let is_tracked = token::source_index(token) == token::TRACKED;
         let entry = is_tracked.then(|| self.entries.get(token::request_number(token) as usize));
         Some(entry??.token)
@@ -64,7 +64,7 @@ impl TrackedRequests {
 
     /// The place of a request's source.
     pub fn source_of(&self, mut token: u64) -> u32 {
-        while let Some(own) = self.own_token(token) {
+        while let Some(own) = self.original_token(token) {
             token = own;
         }
         token::source_index(token)
@@ -72,7 +72,7 @@ impl TrackedRequests {
 
     /// Drops the guards of a completed request, and returns its source's token.
     pub fn untrack(&mut self, mut token: u64) -> u64 {
-        while let Some(own) = self.release(token) {
+        while let Some(own) = self.free_entry(token) {
             token = own;
         }
         token
@@ -80,12 +80,12 @@ impl TrackedRequests {
 
     /// Drops the guard of a request that a backend has refused. Guards of outer entries are dropped by their own callers.
     pub fn cancel(&mut self, token: u64) {
-        self.release(token);
+        self.free_entry(token);
     }
 
-    /// Drops the guard of a token, and returns the request's own token.
-    fn release(&mut self, token: u64) -> Option<u64> {
-        let own = self.own_token(token)?;
+    /// Drops the guard of a token, and returns the request's original token.
+    fn free_entry(&mut self, token: u64) -> Option<u64> {
+        let own = self.original_token(token)?;
         let index = token::request_number(token);
         self.entries[index as usize].guard = None;
         self.free.push(index);
@@ -106,9 +106,9 @@ mod tests {
     use crate::lease::Leases;
     use crate::node::AttachContext;
     use crate::node::Driver;
-    use crate::route::mark::{Mark, Marked};
+    use crate::route::mark::{Mark, MarkedRoute};
     use crate::route::task::{LocalFuture, TaskContext, TaskNode};
-    use crate::route::{Lookup, LookupResult, OpHandler, Route, Target};
+    use crate::route::{FileTarget, Lookup, LookupResult, OpHandler, Route};
     use crate::source::AttachedDisk;
     use crate::{Aio, FaultRules, Faults, Node, testing};
     use engine::Errno;
@@ -149,7 +149,7 @@ mod tests {
 
     struct ImageRoute {
         below: Route,
-        target: Target,
+        target: FileTarget,
         map: Arc<Mapping>,
     }
 
@@ -187,7 +187,7 @@ mod tests {
             }
         }
 
-        fn target(&self) -> &Target {
+        fn target(&self) -> &FileTarget {
             &self.target
         }
     }
@@ -404,7 +404,7 @@ mod tests {
     #[test]
     fn a_request_that_is_refused_below_two_marks_frees_each_entry_once() {
         let null = testing::null();
-        let wrap = |below| Marked::in_front_of(Arc::new(NoMarks), below);
+        let wrap = |below| MarkedRoute::in_front_of(Arc::new(NoMarks), below);
         let node = Node::wrapped("outer", &Node::wrapped("inner", &null, wrap), wrap);
         let mut io = testing::io();
         let disk = testing::attach(&mut io, &node);

@@ -52,7 +52,7 @@ pub struct Geometry {
 
 /// The part of its disk that a node shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Span {
+pub(crate) enum SizePolicy {
     /// From its first byte to the end: its size follows the disk's.
     ToEnd,
     /// A fixed size, which its options set.
@@ -66,7 +66,7 @@ pub struct Node {
     geometry: Geometry,
     /// Its size now.
     pub(crate) size: AtomicU64,
-    pub(crate) span: Span,
+    pub(crate) size_policy: SizePolicy,
     read_only: bool,
     /// Discards reach the disk. Otherwise they are accepted and do nothing.
     passes_discards: bool,
@@ -84,7 +84,7 @@ impl Node {
         Arc::new(Node {
             name: name.to_owned(),
             size: AtomicU64::new(geometry.size),
-            span: Span::ToEnd,
+            size_policy: SizePolicy::ToEnd,
             geometry,
             read_only,
             passes_discards,
@@ -96,7 +96,7 @@ impl Node {
     pub(crate) fn new_above(
         name: &str,
         below: &Node,
-        (size, span): (u64, Span),
+        (size, size_policy): (u64, SizePolicy),
         read_only: bool,
         passes_discards: bool,
         driver: Box<dyn Driver>,
@@ -105,7 +105,7 @@ impl Node {
             name: name.to_owned(),
             geometry: below.geometry,
             size: AtomicU64::new(size),
-            span,
+            size_policy,
             read_only: read_only || below.read_only,
             passes_discards: passes_discards && below.passes_discards,
             driver,
@@ -234,7 +234,7 @@ impl Node {
     /// Releases its image locks.
     pub fn unlock(&self) {
         if let Some(file) = self.driver.file() {
-            file.fd.release();
+            file.fd.release_locks();
         }
     }
 
@@ -253,7 +253,7 @@ impl Node {
             return Ok(());
         };
         let read_only = [self.read_only, from.read_only];
-        new.fd.take_over(&old.fd, path, locking, read_only)
+        new.fd.take_over_locks(&old.fd, path, locking, read_only)
     }
 
     /// Sets the block size that the guests of an export use, before its first request.
@@ -267,7 +267,7 @@ impl Node {
         let disk_block = file.direct.map_or(1, |direct| direct.offset);
         if file
             .block_mode
-            .set_partial_blocks(logical_block_size < disk_block)
+            .try_set_partial_blocks(logical_block_size < disk_block)
         {
             return Ok(());
         }

@@ -19,26 +19,26 @@ pub(crate) trait Gate {
     fn try_pass(&self, request: &Request) -> bool;
 
     /// Waits until a request may pass. Dropping the future earlier removes the request from the gate's queue.
-    fn pass(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<()>;
+    fn wait_to_pass(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<()>;
 
     /// Counts a request that starts without waiting any longer, because its source ends or waits for it.
-    fn bypass(&self, request: &Request);
+    fn on_bypass(&self, request: &Request);
 }
 
 /// A gate, and the route behind it.
-pub(crate) struct Gated {
+pub(crate) struct GatedRoute {
     pub gate: Rc<dyn Gate>,
     pub below: Route,
 }
 
-impl Gated {
+impl GatedRoute {
     /// The route with a gate in front of reads, and of what changes data. Flushes and discards do not wait.
     #[cfg_attr(
         not(any(test, feature = "simulation")),
         expect(dead_code, reason = "no driver with a gate yet")
     )]
     pub fn in_front_of(gate: Rc<dyn Gate>, below: Route) -> Route {
-        let gated = Rc::new(Gated {
+        let gated = Rc::new(GatedRoute {
             gate,
             below: below.clone(),
         });
@@ -53,14 +53,14 @@ impl Gated {
 }
 
 /// The task of a request that has to wait.
-impl TaskNode for Gated {
+impl TaskNode for GatedRoute {
     fn buffer_bytes(&self, request: &Request) -> usize {
         self.below.buffer_bytes(request)
     }
 
     fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>> {
         Box::pin(async move {
-            cx.wait_at(&self.gate, request).await;
+            cx.wait_at_gate(&self.gate, request).await;
             cx.run_on_route(&self.below, request).await
         })
     }
@@ -112,7 +112,7 @@ mod tests {
             is_open
         }
 
-        fn pass(self: Rc<Self>, _: TaskContext, request: Request) -> LocalFuture<()> {
+        fn wait_to_pass(self: Rc<Self>, _: TaskContext, request: Request) -> LocalFuture<()> {
             Box::pin(poll_fn(move |cx| {
                 if self.try_pass(&request) {
                     return Poll::Ready(());
@@ -122,7 +122,7 @@ mod tests {
             }))
         }
 
-        fn bypass(&self, _: &Request) {
+        fn on_bypass(&self, _: &Request) {
             self.0.bypassed.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -130,7 +130,7 @@ mod tests {
     fn gated(below: &Arc<Node>, seen: &Arc<Seen>) -> Arc<Node> {
         let seen = seen.clone();
         Node::wrapped("gated", below, move |below| {
-            Gated::in_front_of(Rc::new(Turnstile(seen.clone())), below)
+            GatedRoute::in_front_of(Rc::new(Turnstile(seen.clone())), below)
         })
     }
 

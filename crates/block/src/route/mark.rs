@@ -19,21 +19,21 @@ pub(crate) trait Mark: Send + Sync {
 }
 
 /// A route whose requests set marks.
-pub(crate) struct Marked {
+pub(crate) struct MarkedRoute {
     mark: Arc<dyn Mark>,
     /// Where the route begins in the node that is marked, in bytes.
     base: u64,
     pub below: Route,
 }
 
-impl Marked {
+impl MarkedRoute {
     /// A route that sets a mark for each request that changes data.
     #[cfg_attr(
         not(any(test, feature = "simulation")),
         expect(dead_code, reason = "no node with marks yet")
     )]
     pub fn in_front_of(mark: Arc<dyn Mark>, below: Route) -> Route {
-        let marked = Rc::new(Marked {
+        let marked = Rc::new(MarkedRoute {
             mark,
             base: 0,
             below: below.clone(),
@@ -52,7 +52,7 @@ impl Marked {
 
     /// The marked route as a window that begins at `offset` sees it; `below` is the window's route.
     pub fn shifted(&self, offset: u64, below: Route) -> Self {
-        Marked {
+        MarkedRoute {
             mark: self.mark.clone(),
             base: self.base + offset,
             below,
@@ -111,7 +111,7 @@ mod tests {
     fn marked(below: &Arc<Node>, marks: &Arc<Marks>) -> Arc<Node> {
         let marks = marks.clone();
         Node::wrapped("marked", below, move |below| {
-            Marked::in_front_of(marks.clone(), below)
+            MarkedRoute::in_front_of(marks.clone(), below)
         })
     }
 

@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use engine::uring::File;
 
-use self::gate::Gated;
-use self::mark::Marked;
+use self::gate::GatedRoute;
+use self::mark::MarkedRoute;
 use self::task::TaskNode;
 use crate::disk_file::DiskFile;
 use crate::lease::Lease;
@@ -36,7 +36,7 @@ pub(crate) enum Carrier {
 
 /// A part of a file or block device, and the backend that carries its requests on this iothread.
 #[derive(Clone)]
-pub(crate) struct Target {
+pub(crate) struct FileTarget {
     /// The file, which stays open while the target exists.
     pub file: Arc<DiskFile>,
     pub carrier: Carrier,
@@ -46,7 +46,7 @@ pub(crate) struct Target {
     pub unmap: bool,
 }
 
-impl Target {
+impl FileTarget {
     /// Translates a request to the node into one at its offset in the file.
     #[inline]
     pub fn file_request(&self, request: &Request) -> Request {
@@ -73,16 +73,16 @@ pub(crate) enum OpHandler {
     /// A null disk.
     Null(NullOptions),
     /// A backend, without anything in between: no allocation, no lock.
-    File(Target),
+    File(FileTarget),
     /// A lookup that finds without I/O where the data lies, or else a task.
     #[cfg_attr(not(test), expect(dead_code, reason = "no driver with a mapping yet"))]
     Lookup(Rc<dyn Lookup>),
     /// An async function on the iothread.
     Task(Rc<dyn TaskNode>),
     /// The route behind a gate.
-    Gated(Rc<Gated>),
+    Gated(Rc<GatedRoute>),
     /// A route whose requests set marks.
-    Marked(Rc<Marked>),
+    Marked(Rc<MarkedRoute>),
 }
 
 /// What a [`Lookup`] knows without I/O: where the data of a whole request lies.
@@ -102,7 +102,7 @@ pub(crate) trait Lookup: TaskNode {
     fn lookup(&self, request: &Request) -> Option<LookupResult>;
 
     /// The file to which the node maps its bytes.
-    fn target(&self) -> &Target;
+    fn target(&self) -> &FileTarget;
 }
 
 /// What carries out each operation of one source's requests, on the source's iothread.
@@ -118,7 +118,7 @@ pub(crate) struct Route {
     /// Whether merging adjacent requests pays: not on a null disk, where no request costs anything.
     pub(crate) merging_helps: bool,
     /// The disk under all filters; `None`: a null disk.
-    pub(crate) disk: Option<Target>,
+    pub(crate) disk: Option<FileTarget>,
 }
 
 impl Route {

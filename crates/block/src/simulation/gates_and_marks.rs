@@ -9,22 +9,22 @@ use std::task::Poll;
 use engine::Request;
 
 use crate::node::Node;
-use crate::route::gate::{Gate, Gated};
-use crate::route::mark::{Mark, Marked};
+use crate::route::gate::{Gate, GatedRoute};
+use crate::route::mark::{Mark, MarkedRoute};
 use crate::route::task::{LocalFuture, TaskContext};
 
-/// A gate at which each second request waits for so many iterations of its iothread.
-struct EachSecond {
+/// A gate at which every other request waits for so many iterations of its iothread.
+struct AlternatingGate {
     turns: u32,
     waits: Cell<bool>,
 }
 
-impl Gate for EachSecond {
+impl Gate for AlternatingGate {
     fn try_pass(&self, _: &Request) -> bool {
         self.waits.replace(!self.waits.get())
     }
 
-    fn pass(self: Rc<Self>, _: TaskContext, _: Request) -> LocalFuture<()> {
+    fn wait_to_pass(self: Rc<Self>, _: TaskContext, _: Request) -> LocalFuture<()> {
         let mut left = self.turns;
         Box::pin(std::future::poll_fn(move |cx| {
             if left == 0 {
@@ -36,16 +36,16 @@ impl Gate for EachSecond {
         }))
     }
 
-    fn bypass(&self, _: &Request) {}
+    fn on_bypass(&self, _: &Request) {}
 }
 
 impl Node {
-    /// A node in front of another one, at which each second request waits for so many iterations of its iothread.
+    /// A node in front of another one, at which every other request waits for so many iterations of its iothread.
     #[must_use]
     pub fn gated(name: &str, below: &Arc<Node>, turns: u32) -> Arc<Node> {
         let wrap = move |below| {
             let waits = Cell::new(false);
-            Gated::in_front_of(Rc::new(EachSecond { turns, waits }), below)
+            GatedRoute::in_front_of(Rc::new(AlternatingGate { turns, waits }), below)
         };
         Node::wrapped(name, below, wrap)
     }
@@ -59,7 +59,7 @@ impl Node {
     ) -> Arc<Node> {
         let mark: Arc<dyn Mark> = Arc::new(mark);
         Node::wrapped(name, below, move |below| {
-            Marked::in_front_of(mark.clone(), below)
+            MarkedRoute::in_front_of(mark.clone(), below)
         })
     }
 }

@@ -19,12 +19,12 @@ use crate::route::{OpHandler, Route};
 /// Bytes of a block.
 const BLOCK: u64 = 2048;
 
-struct Rewriting {
+struct RewriteDriver {
     below: Arc<Node>,
     ranges: Arc<RangeLock>,
 }
 
-impl Driver for Rewriting {
+impl Driver for RewriteDriver {
     fn below(&self) -> Option<(&Arc<Node>, u64)> {
         Some((&self.below, 0))
     }
@@ -93,7 +93,7 @@ impl RewriteTask {
     ) -> Result<(), Errno> {
         let read = cx
             .take_buffer(head_bytes)
-            .request(Op::Read, write.offset / BLOCK * BLOCK);
+            .to_request(Op::Read, write.offset / BLOCK * BLOCK);
         cx.run_on_route(&self.below, read).await?;
         // SAFETY: the buffer's list has one segment; the source keeps those of its request until this is complete.
         let mut segments = unsafe {
@@ -115,7 +115,7 @@ impl Node {
     /// A node in front of another one, which rewrites blocks.
     #[must_use]
     pub fn rewriting(name: &str, below: &Arc<Node>) -> Arc<Node> {
-        let driver = Rewriting {
+        let driver = RewriteDriver {
             below: below.clone(),
             ranges: Arc::default(),
         };

@@ -22,19 +22,19 @@ pub use ring::SimulatedRing;
 pub(crate) use ring::Uring;
 
 /// Linux AIO on the simulator's kernel.
-pub(crate) type LinuxAio = engine::LinuxAio<Kernel>;
+pub(crate) type LinuxAio = engine::LinuxAio<SimulatedKernel>;
 
 /// A kernel for Linux AIO.
-pub(crate) struct Kernel(Box<dyn AioKernel>);
+pub(crate) struct SimulatedKernel(Box<dyn AioKernel>);
 
-impl Default for Kernel {
+impl Default for SimulatedKernel {
     fn default() -> Self {
-        Kernel(Box::new(engine::Kernel))
+        SimulatedKernel(Box::new(engine::Kernel))
     }
 }
 
 // SAFETY: what it promises is what the kernel inside does.
-unsafe impl AioKernel for Kernel {
+unsafe impl AioKernel for SimulatedKernel {
     fn setup(&mut self, max_events: u32) -> Result<ContextId, Errno> {
         self.0.setup(max_events)
     }
@@ -122,7 +122,7 @@ impl IoBackend for Workers {
 }
 
 /// The kernel that the simulator has set: Linux AIO is made once.
-pub(crate) fn take_kernel(kernel: &mut Option<Kernel>) -> Kernel {
+pub(crate) fn take_simulated_kernel(kernel: &mut Option<SimulatedKernel>) -> SimulatedKernel {
     let given = kernel.take();
     assert!(
         given.is_some(),
@@ -132,11 +132,11 @@ pub(crate) fn take_kernel(kernel: &mut Option<Kernel>) -> Kernel {
 }
 
 /// A ring on what the simulator has set, which is made once as well.
-pub(crate) fn make_ring(
+pub(crate) fn make_simulated_ring(
     given: &mut Option<Box<dyn SimulatedRing>>,
     settings: UringSettings,
 ) -> Result<Uring, Errno> {
-    Uring::on(given.take().ok_or(Errno::NOSYS)?, settings)
+    Uring::with_ring(given.take().ok_or(Errno::NOSYS)?, settings)
 }
 
 impl IoContext {
@@ -147,7 +147,7 @@ impl IoContext {
 
     /// Sets the kernel of Linux AIO.
     pub fn simulate(&mut self, kernel: Box<dyn AioKernel>) {
-        self.kernel = Some(Kernel(kernel));
+        self.kernel = Some(SimulatedKernel(kernel));
     }
 
     /// Number of jobs that wait for a worker.

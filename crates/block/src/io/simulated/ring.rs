@@ -37,10 +37,10 @@ pub unsafe trait SimulatedRing {
     fn set_quiet(&mut self, quiet: bool);
 }
 
-pub(crate) struct Simulated(Box<dyn SimulatedRing>);
+pub(crate) struct SimulatedRingAdapter(Box<dyn SimulatedRing>);
 
 // SAFETY: what it promises is what the ring inside does.
-unsafe impl Ring for Simulated {
+unsafe impl Ring for SimulatedRingAdapter {
     fn entries(&self) -> u32 {
         self.0.entries()
     }
@@ -87,12 +87,12 @@ unsafe impl Ring for Simulated {
 
 /// The engine on a simulated ring, with the operations that only the kernel's ring has.
 pub(crate) struct Uring {
-    engine: engine::Uring<Simulated>,
+    engine: engine::Uring<SimulatedRingAdapter>,
     eventfd: OwnedFd,
 }
 
 impl Deref for Uring {
-    type Target = engine::Uring<Simulated>;
+    type Target = engine::Uring<SimulatedRingAdapter>;
 
     fn deref(&self) -> &Self::Target {
         &self.engine
@@ -106,10 +106,10 @@ impl DerefMut for Uring {
 }
 
 impl Uring {
-    pub fn on(ring: Box<dyn SimulatedRing>, settings: UringSettings) -> Result<Self, Errno> {
+    pub fn with_ring(ring: Box<dyn SimulatedRing>, settings: UringSettings) -> Result<Self, Errno> {
         let flags = rustix::event::EventfdFlags::CLOEXEC;
         Ok(Uring {
-            engine: engine::Uring::with_ring(Simulated(ring), settings),
+            engine: engine::Uring::with_ring(SimulatedRingAdapter(ring), settings),
             eventfd: rustix::event::eventfd(0, flags)?,
         })
     }

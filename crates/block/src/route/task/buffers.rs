@@ -16,10 +16,10 @@ pub(super) const MAX_BYTES: usize = 16 << 20;
 #[derive(Default)]
 struct Reservation {
     bytes: usize,
-    taken: Vec<TakenBuffer>,
+    taken: Vec<BufferMemory>,
 }
 
-struct TakenBuffer {
+struct BufferMemory {
     _memory: AlignedBuffer,
     /// The list of segments of requests with the buffer; its address must not change.
     segment: Box<libc::iovec>,
@@ -36,17 +36,17 @@ pub(super) struct TaskBuffers {
 }
 
 impl TaskBuffers {
-    /// Reserves memory for a task. False: the task has to wait until [`next_ready`](Self::next_ready) returns it.
-    pub fn reserve(&mut self, task: u32, bytes: usize) -> bool {
+    /// Reserves memory for a task. False: the task has to wait until [`reserve_for_next_waiting`](Self::reserve_for_next_waiting) returns it.
+    pub fn reserve_or_queue(&mut self, task: u32, bytes: usize) -> bool {
         if bytes == 0 {
             return true;
         }
         self.waiting.push_back((task, bytes));
-        self.waiting.len() == 1 && self.next_ready().is_some()
+        self.waiting.len() == 1 && self.reserve_for_next_waiting().is_some()
     }
 
     /// Reserves memory for the next waiting task, if there is enough, and returns the task.
-    pub fn next_ready(&mut self) -> Option<u32> {
+    pub fn reserve_for_next_waiting(&mut self) -> Option<u32> {
         let (task, bytes) = *self.waiting.front()?;
         if self.reserved_bytes > 0 && self.reserved_bytes.saturating_add(bytes) > MAX_BYTES {
             return None;
@@ -77,7 +77,7 @@ impl TaskBuffers {
         let reservation = reservation.expect("it has reserved memory");
         let taken = reservation.taken.iter().map(|taken| taken.segment.iov_len);
         debug_assert!(taken.sum::<usize>() + len <= reservation.bytes);
-        reservation.taken.push(TakenBuffer {
+        reservation.taken.push(BufferMemory {
             _memory: memory,
             segment,
         });
@@ -105,7 +105,7 @@ pub(crate) struct Buffer {
 )]
 impl Buffer {
     /// A read into all of it, or a write of it.
-    pub fn request(&self, op: Op, offset: u64) -> Request {
+    pub fn to_request(&self, op: Op, offset: u64) -> Request {
         Request {
             op,
             fua: false,
@@ -172,9 +172,9 @@ mod tests {
                 let buffer = cx.take_buffer(BLOCK_BYTES);
                 let blocks = request.offset / BLOCK..(request.offset + request.len).div_ceil(BLOCK);
                 for offset in blocks.map(|block| block * BLOCK) {
-                    cx.run_on_route(&self.below, buffer.request(Op::Read, offset))
+                    cx.run_on_route(&self.below, buffer.to_request(Op::Read, offset))
                         .await?;
-                    cx.run_on_route(&self.copies, buffer.request(Op::Write, offset))
+                    cx.run_on_route(&self.copies, buffer.to_request(Op::Write, offset))
                         .await?;
                 }
                 cx.run_on_route(&self.below, request).await

@@ -8,19 +8,19 @@ use engine::uring::File;
 use engine::{Errno, Request};
 
 use super::buffers::Buffer;
-use super::executor::Shared;
+use super::executor::ExecutorShared;
 use super::io::{BackendRequest, IoFuture};
 use super::timers::TimerKey;
 use crate::clock::now_ns;
 use crate::lease::Lease;
 use crate::null_disk::fill_with_zeroes;
 use crate::route::gate::Gate;
-use crate::route::{LookupResult, OpHandler, Route, Target};
+use crate::route::{FileTarget, LookupResult, OpHandler, Route};
 
 /// The interface of one task to its iothread.
 #[derive(Clone)]
 pub(crate) struct TaskContext {
-    pub(super) shared: Rc<Shared>,
+    pub(super) shared: Rc<ExecutorShared>,
     /// The place of its request's source.
     pub(super) source: u32,
     /// The number of the task, in the order in which tasks were spawned.
@@ -30,14 +30,14 @@ pub(crate) struct TaskContext {
 impl TaskContext {
     /// Carries out a request on the route of another node: waits at its gates, sets its marks, and waits for the result.
     pub async fn run_on_route(&self, route: &Route, request: Request) -> Result<(), Errno> {
-        match self.wait_at_gates(route, request).await {
+        match self.pass_gates_and_marks(route, request).await {
             OpHandler::Gated(_) | OpHandler::Marked(_) => {
-                unreachable!("`wait_at_gates` returns the handler behind these")
+                unreachable!("`pass_gates_and_marks` returns the handler behind these")
             }
             OpHandler::Nothing => Ok(()),
             OpHandler::Null(null) => {
                 // SAFETY: the source of the request keeps its segments until the task has completed.
-                unsafe { null.carry_out(&request) };
+                unsafe { null.apply_to_memory(&request) };
                 if null.latency_ns > 0 {
                     self.sleep_ns(null.latency_ns).await;
                 }
@@ -63,19 +63,19 @@ impl TaskContext {
 
     /// Waits at the gates of a request's route, and adds its marks to the task. Returns the handler behind gates and
     /// marks.
-    async fn wait_at_gates<'a>(&self, route: &'a Route, request: Request) -> &'a OpHandler {
+    async fn pass_gates_and_marks<'a>(&self, route: &'a Route, request: Request) -> &'a OpHandler {
         let mut handler = route.handler(request.op);
         loop {
             let below = match handler {
                 OpHandler::Gated(gated) => {
                     if !gated.gate.try_pass(&request) {
-                        self.wait_at(&gated.gate, request).await;
+                        self.wait_at_gate(&gated.gate, request).await;
                     }
                     &gated.below
                 }
                 OpHandler::Marked(marked) => {
                     let (task, mark) = (self.shared.current.get(), marked.pending_mark(&request));
-                    self.shared.io.borrow_mut().add_mark(task, mark);
+                    self.shared.io.borrow_mut().add_pending_mark(task, mark);
                     &marked.below
                 }
                 other => return other,
@@ -85,8 +85,8 @@ impl TaskContext {
     }
 
     /// Waits until a gate lets a request pass, or the request bypasses the gate because its source stops or waits for it.
-    pub async fn wait_at(&self, gate: &Rc<dyn Gate>, request: Request) {
-        let mut pass = gate.clone().pass(self.clone(), request);
+    pub async fn wait_at_gate(&self, gate: &Rc<dyn Gate>, request: Request) {
+        let mut pass = gate.clone().wait_to_pass(self.clone(), request);
         let may_bypass_gate = || {
             let bypass_before = self.shared.bypass_before.borrow();
             bypass_before
@@ -101,19 +101,23 @@ impl TaskContext {
         });
         if !has_passed.await {
             drop(pass);
-            gate.bypass(&request);
+            gate.on_bypass(&request);
         }
     }
 
     /// Submits a request to the backend that carries the file. Its memory stays valid until the task is complete.
-    pub async fn submit_to_target(&self, target: &Target, request: Request) -> Result<(), Errno> {
+    pub async fn submit_to_target(
+        &self,
+        target: &FileTarget,
+        request: Request,
+    ) -> Result<(), Errno> {
         self.submit_with_lease(target, request, None).await
     }
 
     /// Submits a request to a target, with a lease on its place there that lasts until it has completed.
     async fn submit_with_lease(
         &self,
-        target: &Target,
+        target: &FileTarget,
         request: Request,
         lease: Option<Lease>,
     ) -> Result<(), Errno> {
@@ -131,7 +135,7 @@ impl TaskContext {
     }
 
     /// Submits a request to a worker, which may block. Its memory stays valid until the task is complete.
-    pub async fn run_on_worker(&self, target: &Target, request: Request) -> Result<(), Errno> {
+    pub async fn run_on_worker(&self, target: &FileTarget, request: Request) -> Result<(), Errno> {
         let (file, request) = (target.file.clone(), target.file_request(&request));
         let outgoing = |request| BackendRequest::Worker(file, request);
         // SAFETY: the source that the request is from, or the task that made it, keeps its segments while this is awaited.
@@ -163,7 +167,7 @@ impl TaskContext {
     }
 
     /// Waits for a future, or until the source of the request is about to end.
-    pub async fn unless_stopping(&self, future: impl Future<Output = ()>) {
+    pub async fn wait_unless_stopping(&self, future: impl Future<Output = ()>) {
         let mut future = pin!(future);
         std::future::poll_fn(|cx| {
             if self.is_stopping() {
@@ -177,7 +181,7 @@ impl TaskContext {
 
 /// The future of [`TaskContext::sleep_ns`].
 struct Sleep {
-    shared: Rc<Shared>,
+    shared: Rc<ExecutorShared>,
     deadline_ns: u64,
     timer: Option<TimerKey>,
 }

@@ -27,7 +27,7 @@ const POLL_BUDGET: usize = 256;
 const NO_TASK: u32 = u32::MAX;
 
 /// State that tasks and their executor share.
-pub(super) struct Shared {
+pub(super) struct ExecutorShared {
     /// The task that is polled.
     pub current: Cell<u32>,
     pub io: RefCell<IoTable>,
@@ -64,7 +64,7 @@ pub(crate) struct Executor {
     running: usize,
     /// Number of tasks spawned so far, which is the number of the next one.
     spawned_count: u64,
-    shared: Rc<Shared>,
+    shared: Rc<ExecutorShared>,
     woken: Arc<WokenTasks>,
     /// The word of `woken` with which the next phase begins.
     next_word: usize,
@@ -82,7 +82,7 @@ impl Executor {
             free_tasks: Vec::new(),
             running: 0,
             spawned_count: 0,
-            shared: Rc::new(Shared {
+            shared: Rc::new(ExecutorShared {
                 current: Cell::new(NO_TASK),
                 io: RefCell::default(),
                 timers: RefCell::default(),
@@ -137,7 +137,7 @@ impl Executor {
         (slot.token, slot.source) = (token, source);
         self.running += 1;
         let mut buffers = self.shared.buffers.borrow_mut();
-        if buffers.reserve(task, buffer_bytes) {
+        if buffers.reserve_or_queue(task, buffer_bytes) {
             slot.state = TaskState::Running(future);
             self.woken.add(task);
         } else {
@@ -206,13 +206,13 @@ impl Executor {
         if let Poll::Ready(result) = future.as_mut().poll(&mut Context::from_waker(waker)) {
             // Drops the future, which abandons I/O that it did not await.
             *state = TaskState::Ended(result);
-            self.complete_if_no_io(task);
+            self.complete_if_io_done(task);
         }
         self.shared.current.set(NO_TASK);
     }
 
     /// Completes a task that has ended, if none of its I/O is in flight.
-    fn complete_if_no_io(&mut self, task: u32) {
+    fn complete_if_io_done(&mut self, task: u32) {
         if self.shared.io.borrow().in_flight_count(task) > 0 {
             return;
         }
@@ -221,7 +221,7 @@ impl Executor {
             return;
         };
         slot.state = TaskState::Free;
-        self.shared.io.borrow_mut().set_marks(task);
+        self.shared.io.borrow_mut().set_task_marks(task);
         self.completed.push(Completion {
             token: slot.token,
             result,
@@ -235,7 +235,7 @@ impl Executor {
     fn release_buffers(&mut self, task: u32) {
         let mut buffers = self.shared.buffers.borrow_mut();
         buffers.release(task);
-        while let Some(next) = buffers.next_ready() {
+        while let Some(next) = buffers.reserve_for_next_waiting() {
             let state = &mut self.tasks[next as usize].state;
             if let TaskState::Reserving(future) = std::mem::replace(state, TaskState::Free) {
                 *state = TaskState::Running(future);
@@ -251,7 +251,7 @@ impl Executor {
         }
         let mut tasks = std::mem::take(&mut self.batch);
         completions.retain(|completion| {
-            let completed = self.shared.io.borrow_mut().complete(*completion);
+            let completed = self.shared.io.borrow_mut().record_completion(*completion);
             let Some((task, waker)) = completed else {
                 return true;
             };
@@ -262,7 +262,7 @@ impl Executor {
             false
         });
         for task in tasks.drain(..) {
-            self.complete_if_no_io(task);
+            self.complete_if_io_done(task);
         }
         self.batch = tasks;
     }

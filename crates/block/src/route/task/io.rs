@@ -12,17 +12,17 @@ use std::task::{Context, Poll, Waker};
 use engine::uring::File;
 use engine::{Completion, Errno, Request};
 
-use super::executor::Shared;
+use super::executor::ExecutorShared;
 use crate::disk_file::DiskFile;
 use crate::lease::Lease;
 use crate::route::mark::PendingMark;
-use crate::route::{Carrier, Target};
+use crate::route::{Carrier, FileTarget};
 use crate::token;
 
 /// A request of a task to a backend.
 pub(crate) enum BackendRequest {
     /// A request to a node's part of a file, for the backend that carries the file.
-    Request(Target, Request),
+    Request(FileTarget, Request),
     /// A request at its offset in a file, for the ring, with the ring's name for the file.
     Ring(File, Request),
     /// A request at its offset in a file, for a worker.
@@ -40,7 +40,7 @@ impl BackendRequest {
     }
 }
 
-enum EntryState {
+enum IoEntryState {
     Free,
     /// In flight; the waker of the task that waits.
     InFlight(Option<Waker>),
@@ -49,8 +49,8 @@ enum EntryState {
     Abandoned,
 }
 
-struct Entry {
-    state: EntryState,
+struct IoEntry {
+    state: IoEntryState,
     task: u32,
     /// A copy of the request's segments. A backend changes the list after a short transfer; the request's own list stays
     /// whole, since the task may submit the request again.
@@ -71,7 +71,7 @@ struct TaskIo {
 /// The I/O of an iothread's tasks.
 #[derive(Default)]
 pub(super) struct IoTable {
-    entries: Vec<Entry>,
+    entries: Vec<IoEntry>,
     free: Vec<u32>,
     /// Requests in flight, of all tasks.
     in_flight: usize,
@@ -84,15 +84,15 @@ impl IoTable {
     /// Takes an entry for a request of this task, and returns its index.
     fn take_entry(&mut self, task: u32) -> u32 {
         self.in_flight += 1;
-        self.task_mut(task).in_flight += 1;
+        self.task_io_mut(task).in_flight += 1;
         if let Some(index) = self.free.pop() {
             let entry = &mut self.entries[index as usize];
-            entry.state = EntryState::InFlight(None);
+            entry.state = IoEntryState::InFlight(None);
             entry.task = task;
             return index;
         }
-        self.entries.push(Entry {
-            state: EntryState::InFlight(None),
+        self.entries.push(IoEntry {
+            state: IoEntryState::InFlight(None),
             task,
             segments: Vec::new(),
             lease: None,
@@ -102,7 +102,7 @@ impl IoTable {
 
     /// Frees an entry, whose result was taken or is not wanted any more.
     fn free_entry(&mut self, index: u32) {
-        self.entries[index as usize].state = EntryState::Free;
+        self.entries[index as usize].state = IoEntryState::Free;
         self.free.push(index);
     }
 
@@ -119,7 +119,7 @@ impl IoTable {
     }
 
     /// The I/O of a task, made if it had none before.
-    fn task_mut(&mut self, task: u32) -> &mut TaskIo {
+    fn task_io_mut(&mut self, task: u32) -> &mut TaskIo {
         let index = task as usize;
         if self.tasks.len() <= index {
             self.tasks.resize_with(index + 1, TaskIo::default);
@@ -128,19 +128,19 @@ impl IoTable {
     }
 
     /// Adds a mark, which is set when the task is complete.
-    pub fn add_mark(&mut self, task: u32, mark: PendingMark) {
-        self.task_mut(task).marks.push(mark);
+    pub fn add_pending_mark(&mut self, task: u32, mark: PendingMark) {
+        self.task_io_mut(task).marks.push(mark);
     }
 
     /// Sets the marks of a task that is complete.
-    pub fn set_marks(&mut self, task: u32) {
+    pub fn set_task_marks(&mut self, task: u32) {
         if let Some(task) = self.tasks.get_mut(task as usize) {
             task.marks.clear();
         }
     }
 
     /// Records the completion of a task's request, and returns the task and its waker. `None`: it is no task's request.
-    pub fn complete(&mut self, completion: Completion) -> Option<(u32, Option<Waker>)> {
+    pub fn record_completion(&mut self, completion: Completion) -> Option<(u32, Option<Waker>)> {
         let Completion { token, result } = completion;
         let index =
             (token::source_index(token) == token::TASKS).then(|| token::request_number(token))?;
@@ -149,13 +149,13 @@ impl IoTable {
         entry.lease = None;
         let task = entry.task;
         self.tasks[task as usize].in_flight -= 1;
-        let waker = match std::mem::replace(&mut entry.state, EntryState::Done(result)) {
-            EntryState::InFlight(waker) => waker,
-            EntryState::Abandoned => {
+        let waker = match std::mem::replace(&mut entry.state, IoEntryState::Done(result)) {
+            IoEntryState::InFlight(waker) => waker,
+            IoEntryState::Abandoned => {
                 self.free_entry(index);
                 None
             }
-            EntryState::Free | EntryState::Done(_) => {
+            IoEntryState::Free | IoEntryState::Done(_) => {
                 debug_assert!(false, "a completion of no request");
                 None
             }
@@ -166,7 +166,7 @@ impl IoTable {
 
 /// The future of one request.
 pub(super) struct IoFuture {
-    shared: Rc<Shared>,
+    shared: Rc<ExecutorShared>,
     index: u32,
 }
 
@@ -177,7 +177,7 @@ impl IoFuture {
     /// # Safety
     /// The list of segments has `iov_count` entries.
     pub unsafe fn new(
-        shared: &Rc<Shared>,
+        shared: &Rc<ExecutorShared>,
         request: Request,
         lease: Option<Lease>,
         outgoing: impl FnOnce(Request) -> BackendRequest,
@@ -215,15 +215,15 @@ impl Future for IoFuture {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut io = self.shared.io.borrow_mut();
         match &mut io.entries[self.index as usize].state {
-            EntryState::Done(result) => Poll::Ready(*result),
-            EntryState::InFlight(waker) => {
+            IoEntryState::Done(result) => Poll::Ready(*result),
+            IoEntryState::InFlight(waker) => {
                 match waker {
                     Some(waker) => waker.clone_from(cx.waker()),
                     None => *waker = Some(cx.waker().clone()),
                 }
                 Poll::Pending
             }
-            EntryState::Free | EntryState::Abandoned => unreachable!("released by `drop` only"),
+            IoEntryState::Free | IoEntryState::Abandoned => unreachable!("released by `drop` only"),
         }
     }
 }
@@ -233,9 +233,9 @@ impl Drop for IoFuture {
         let mut io = self.shared.io.borrow_mut();
         let entry = &mut io.entries[self.index as usize];
         match entry.state {
-            EntryState::InFlight(_) => entry.state = EntryState::Abandoned,
-            EntryState::Done(_) => io.free_entry(self.index),
-            EntryState::Free | EntryState::Abandoned => unreachable!("released here only"),
+            IoEntryState::InFlight(_) => entry.state = IoEntryState::Abandoned,
+            IoEntryState::Done(_) => io.free_entry(self.index),
+            IoEntryState::Free | IoEntryState::Abandoned => unreachable!("released here only"),
         }
     }
 }

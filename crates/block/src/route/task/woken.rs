@@ -62,14 +62,14 @@ impl WokenTasks {
         let word = &self.words[(task / u64::BITS) as usize];
         let is_new = word.fetch_or(bit, Ordering::AcqRel) & bit == 0;
         if is_new {
-            self.set_flag();
+            self.set_has_woken();
         }
         is_new
     }
 
     /// Sets the flag. A store would hide the flag of another waker from [`take_batch`](Self::take_batch), and with it, by the
     /// memory model of the language, the other one's bit. A swap passes both on.
-    fn set_flag(&self) {
+    fn set_has_woken(&self) {
         self.has_woken.swap(true, Ordering::Release);
     }
 
@@ -94,7 +94,7 @@ impl WokenTasks {
             while bits != 0 {
                 if out.len() == budget {
                     word.fetch_or(bits, Ordering::AcqRel);
-                    self.set_flag();
+                    self.set_has_woken();
                     return index;
                 }
                 // There are fewer words than 2^26.

@@ -231,7 +231,8 @@ fn a_source_that_stops_ends_its_delays_and_no_others() {
     for source in [7, 8] {
         rig.spawn(source, source, |cx, _| {
             Box::pin(async move {
-                cx.unless_stopping(cx.sleep_ns(3_600_000_000_000)).await;
+                cx.wait_unless_stopping(cx.sleep_ns(3_600_000_000_000))
+                    .await;
                 Ok(())
             })
         });
@@ -242,7 +243,7 @@ fn a_source_that_stops_ends_its_delays_and_no_others() {
     assert_eq!(rig.completed(), [7]);
     rig.spawn(7, 9, |cx, _| {
         Box::pin(async move {
-            cx.unless_stopping(std::future::pending()).await;
+            cx.wait_unless_stopping(std::future::pending()).await;
             Ok(())
         })
     });
@@ -250,7 +251,7 @@ fn a_source_that_stops_ends_its_delays_and_no_others() {
     rig.tasks.on_source_ended(7);
     rig.spawn(7, 10, |cx, _| {
         Box::pin(async move {
-            cx.unless_stopping(std::future::pending()).await;
+            cx.wait_unless_stopping(std::future::pending()).await;
             Ok(())
         })
     });
@@ -263,7 +264,8 @@ fn a_delay_that_was_cut_short_leaves_no_deadline_behind() {
     let mut rig = Rig::new();
     rig.spawn(7, 1, |cx, _| {
         Box::pin(async move {
-            cx.unless_stopping(cx.sleep_ns(3_600_000_000_000)).await;
+            cx.wait_unless_stopping(cx.sleep_ns(3_600_000_000_000))
+                .await;
             Ok(())
         })
     });
