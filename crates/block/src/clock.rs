@@ -1,4 +1,4 @@
-//! The clock of the block layer, which is that of the loop's timers.
+//! The block layer's clock: the monotonic clock in nanoseconds, as the loop's timers use it.
 
 /// Nanoseconds on the monotonic clock.
 pub(crate) fn now_ns() -> u64 {

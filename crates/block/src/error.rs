@@ -124,6 +124,7 @@ pub enum NodeError {
     },
 }
 
+/// The remedy for an error of `open(2)`, in parentheses; empty if there is none.
 fn open_hint(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EMFILE) => return " (raise `ulimit -n`, `LimitNOFILE=` of a service)",
@@ -139,6 +140,7 @@ fn open_hint(error: &io::Error) -> &'static str {
     }
 }
 
+/// The driver that opens the kind of file that was found; empty if there is none.
 fn kind_hint(found: &str) -> &'static str {
     match found {
         "a block device" => " (use driver=host_device)",
@@ -147,6 +149,7 @@ fn kind_hint(found: &str) -> &'static str {
     }
 }
 
+/// The first rule that the offset and size of a window violate.
 fn window_problem(offset: u64, size: u64, available: u64, align: u32) -> String {
     if !offset.is_multiple_of(u64::from(align)) {
         format!(

@@ -108,6 +108,7 @@ pub struct Faults {
     hanging: Mutex<Vec<Waker>>,
 }
 
+/// What changes under the lock: the rules, with the hits that they have left, and the random numbers.
 struct FaultsState {
     rules: Vec<FaultRule>,
     random: u64,

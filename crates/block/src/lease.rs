@@ -1,4 +1,4 @@
-//! Leases on places that a lookup has found.
+//! Leases: while requests use a location that a lookup has found, its driver waits before it frees or moves it.
 //!
 //! A request to a place found by a [lookup](crate::route::Lookup) has a lease until it completes. A driver that frees or
 //! moves a place first removes it from its mapping, and then waits until the leases that exist at that moment have ended.
@@ -23,8 +23,8 @@ struct LeaseGeneration {
     end_actions: Mutex<EndActions>,
 }
 
-/// What to do when a generation has ended that is not the current one: wake who waits for that, and let go of the next
-/// generation, which may end with it.
+/// Done when a generation has ended that is not the current one: its waiter is woken, and the next generation, which may
+/// end with it, is released.
 #[derive(Default)]
 struct EndActions {
     next: Option<Arc<LeaseGeneration>>,
@@ -37,6 +37,7 @@ struct GenerationWaiter {
     state: Mutex<WaitState>,
 }
 
+/// Whether the generation has ended, and the waker of the task that waits for that.
 #[derive(Default)]
 struct WaitState {
     has_ended: bool,

@@ -103,6 +103,7 @@ impl IoBackend for NullQueue {
         CAPACITY - self.done.len()
     }
 
+    /// Does at once what a request does to memory. It completes at the next reap, or after the latency of its disk.
     #[inline]
     unsafe fn push(&mut self, options: NullOptions, request: &Request) -> Result<(), Full> {
         if self.room_for(&options) == 0 {

@@ -1,4 +1,4 @@
-//! Locks of byte ranges that are being rewritten.
+//! Locks of byte ranges of a disk, first come, first served, for writes that rewrite blocks.
 //!
 //! A write smaller than the disk's block reads the block, changes it and writes it back. Two such writes in one block, or
 //! one beside a plain write, would undo each other. So on disks where that can happen every write locks its range, rounded
@@ -21,6 +21,7 @@ pub(crate) struct RangeLock {
     released: Condvar,
 }
 
+/// The queue of claims, under the lock's mutex.
 #[derive(Default)]
 struct RangeLockState {
     arrivals: u64,
@@ -28,6 +29,7 @@ struct RangeLockState {
     claims: Vec<Claim>,
 }
 
+/// A range that is locked, or waited for.
 struct Claim {
     arrival: u64,
     range: Range<u64>,
@@ -123,6 +125,7 @@ impl RangeGuard<'_> {
 }
 
 impl Drop for RangeGuard<'_> {
+    /// Leaves the queue, and wakes the later claims that overlap: they look again whether they have to wait.
     fn drop(&mut self) {
         let mut state = self.lock.lock_state();
         let index = state.claim_index(self.arrival);

@@ -1,4 +1,4 @@
-//! Resizing of open disks.
+//! Resizing of open disks: computes and checks the new end of the file and sizes of nodes, and sets them.
 //!
 //! A resize has two steps: to move the end of the file, and to set the sizes of the nodes. The caller orders them so that
 //! every admitted request stays inside of the file: a disk grows in its file first, and shrinks in its nodes first. Nothing

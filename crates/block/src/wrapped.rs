@@ -1,4 +1,4 @@
-//! A node that adds gates or marks to the routes of another one, for tests and the simulator. No driver does so yet.
+//! A node that changes the routes of another one by a function, for tests and the simulator: it adds gates or marks.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use crate::node::Driver;
 use crate::node::Node;
 use crate::route::Route;
 
+/// The driver of a node that changes the routes below it.
 struct RouteWrapper<F> {
     below: Arc<Node>,
     wrap: F,

@@ -63,6 +63,7 @@ impl AioProbe {
         }
     }
 
+    /// Chooses what was requested if the host has it, or else what comes closest, with the reason.
     fn choose_requested(&mut self, wanted: Aio, direct: bool) -> AioChoice {
         let refused = match wanted {
             Aio::Threads => None,
@@ -87,6 +88,8 @@ impl AioProbe {
         }
     }
 
+    /// Chooses without a request: the ring where it is the fastest, or else Linux AIO for direct I/O, or worker threads.
+    ///
     /// A ring first tries a request without waiting. Where the file system cannot do that, as on a tmpfs, the ring
     /// passes every request to a worker thread of the kernel, and Linux AIO is twice as fast. Elsewhere the ring costs
     /// less per request, and unlike io_submit(2) it does not block while a file system allocates blocks. See

@@ -1,4 +1,4 @@
-//! Probe for `RWF_NOWAIT` (preadv2(2)): a disk that supports it reports that a request would have to wait.
+//! Probes a disk for `RWF_NOWAIT` (preadv2(2)), with which it reports that a request would have to wait.
 //!
 //! With it, a ring tries a request at once and goes on; without it, the ring passes the request to a worker thread of the
 //! kernel. A disk without it may also be one that never waits, which Linux AIO then detects. Only the file system knows,

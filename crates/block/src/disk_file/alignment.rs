@@ -1,4 +1,4 @@
-//! Alignment of addresses, offsets and lengths for direct I/O.
+//! The alignment that direct I/O on a file needs: finds it, checks requests for it, and allocates buffers that have it.
 //!
 //! Linux reports it since 6.1 (`statx(2)`, `STATX_DIOALIGN`). Elsewhere reads with growing alignment probe for it.
 

@@ -1,4 +1,4 @@
-//! Allocated parts of a disk file, for the SCSI command GET LBA STATUS.
+//! Finds the allocated parts of a disk file by `lseek(2)`, for the SCSI command GET LBA STATUS.
 
 use engine::Errno;
 use rustix::fs::SeekFrom;

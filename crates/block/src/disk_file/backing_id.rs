@@ -1,4 +1,4 @@
-//! Small numbers for open files, so that iothreads can index arrays by them.
+//! Small numbers for open files, unique while the file is open, so that iothreads can index arrays by them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BackingId(u32);
 
+/// Allocates the numbers: those that were freed, and the smallest that was never used.
 struct IdAllocator {
     next: u32,
     free: BinaryHeap<Reverse<u32>>,

@@ -1,4 +1,4 @@
-//! Creation of disk images.
+//! Creates sparse raw disk images, and leaves existing ones as they are.
 
 use std::fs::OpenOptions;
 use std::io;

@@ -38,6 +38,7 @@ const RESIZE: i64 = 3;
 /// Bytes reserved for permissions on each side, more than there are permissions.
 const PERMISSIONS: i64 = 64;
 
+/// The name of a permission in QEMU's messages.
 fn permission_name(bit: i64) -> &'static str {
     match bit {
         CONSISTENT_READ => "consistent read",

@@ -1,4 +1,4 @@
-//! Images that this process has locked, so that the error of a conflict can say that the process itself has the lock.
+//! The list of images that this process has locked, so that a conflict's error can say that it is this process.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};

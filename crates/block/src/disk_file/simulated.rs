@@ -1,4 +1,4 @@
-//! Disks of the simulator, in the place of a file.
+//! The trait of the simulator's disks, which carry out requests in the place of an opened file.
 
 use engine::{Errno, Request};
 

@@ -1,4 +1,4 @@
-//! Operations that a ring cannot carry for a file.
+//! The set of operations that a ring has refused for a file, so that worker threads carry them from then on.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

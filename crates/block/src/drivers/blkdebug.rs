@@ -28,6 +28,7 @@ impl Driver for Filter {
         Some(&self.faults)
     }
 
+    /// Makes the route below, and an async task in front of all its operations.
     fn attach(&self, node: &Node, cx: &mut AttachContext<'_>) -> Route {
         let below = cx.attach(&self.below);
         let (files, disk) = (below.files.clone(), below.disk.clone());
@@ -66,6 +67,7 @@ impl TaskNode for FilterTask {
         self.below.buffer_bytes(request)
     }
 
+    /// Decides the faults of a request, waits as they say, and then carries out the request, a part of it, or nothing.
     fn run(
         self: Rc<Self>,
         cx: TaskContext,

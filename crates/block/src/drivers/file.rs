@@ -1,4 +1,4 @@
-//! Driver `file`: a raw image.
+//! Driver `file`: opens a raw image in a regular file, with the geometry that its file system reports.
 
 use std::os::fd::OwnedFd;
 

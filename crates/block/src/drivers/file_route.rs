@@ -22,6 +22,7 @@ impl Driver for Arc<DiskFile> {
         Some(self.fd.as_fd())
     }
 
+    /// The data and holes of a file. Devices and file systems that do not report them give `None`.
     fn allocations(
         &self,
         offset: u64,
@@ -37,6 +38,8 @@ impl Driver for Arc<DiskFile> {
         }
     }
 
+    /// Attaches the file to the backend that carries it. On a ring, an async task carries out discards and write-zeroes.
+    /// Flushes do nothing where nothing has to be flushed, nor do discards without `unmap`.
     fn attach(&self, node: &Node, cx: &mut AttachContext<'_>) -> Route {
         let carrier = cx.attach_file(self);
         let target = FileTarget {

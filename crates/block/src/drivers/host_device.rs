@@ -1,4 +1,4 @@
-//! Driver `host_device`: a block device. The kernel reports its geometry.
+//! Driver `host_device`: opens a block device, with the geometry that the kernel reports.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

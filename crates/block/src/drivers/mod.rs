@@ -1,4 +1,4 @@
-//! Drivers, one for each kind of node.
+//! The drivers of nodes: a file here for each kind of node, which opens nodes of that kind and makes their routes.
 //!
 //! A driver is a file here. It opens nodes, and implements [`Driver`](crate::node::Driver) for them.
 

@@ -1,4 +1,4 @@
-//! Driver `null-co`: a disk that stores nothing, for measuring everything around one.
+//! Driver `null-co`: geometry and routes of a disk that stores nothing, for measuring everything around one.
 
 use crate::drivers::file::MAX_DISCARD_BYTES;
 use crate::node::{AttachContext, DiscardLimits, Driver, Geometry, Node};
@@ -21,6 +21,7 @@ pub(crate) fn geometry(options: &NullOptions) -> Geometry {
 }
 
 impl Driver for NullOptions {
+    /// A route whose operations all complete in the queue of null disks.
     fn attach(&self, _: &Node, _: &mut AttachContext<'_>) -> Route {
         let handler = || OpHandler::Null(*self);
         Route {

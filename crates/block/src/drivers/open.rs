@@ -1,4 +1,4 @@
-//! Constructors of nodes, one for each driver.
+//! Opens nodes: a constructor for each driver, for nodes with a file or device as well as for windows and filters.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

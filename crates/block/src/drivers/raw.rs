@@ -1,4 +1,4 @@
-//! Driver `raw`: a window onto another node.
+//! Driver `raw`: a window onto another node, whose routes are those of that node with shifted offsets.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -59,6 +59,7 @@ impl Driver for Window {
         Some((&self.below, self.offset))
     }
 
+    /// The route below with shifted offsets, without discards and flushes that the window's options exclude.
     fn attach(&self, node: &Node, cx: &mut AttachContext<'_>) -> Route {
         let below = cx.attach(&self.below);
         let keeps_unmap = node.passes_discards() || !self.below.passes_discards();

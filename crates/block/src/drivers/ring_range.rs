@@ -1,4 +1,4 @@
-//! Discards and write-zeroes on a disk that a ring carries.
+//! Discards and write-zeroes by a ring: the async task that tries the ring first, and then a worker thread.
 //!
 //! The ring makes the first attempt. Where the file or device does not support the operation, a worker carries it out, as
 //! without a ring, and later requests of that kind go to workers at once.

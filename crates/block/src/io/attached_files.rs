@@ -1,10 +1,11 @@
-//! The files that have sources on an iothread, and the backend that carries each.
+//! The table of files that have sources on an iothread, with the backend that carries each.
 
 use std::sync::Arc;
 
 use crate::disk_file::DiskFile;
 use crate::route::Carrier;
 
+/// A file with at least one source on the iothread.
 struct AttachedFile {
     /// Keeps the file open, and its number in use.
     _file: Arc<DiskFile>,

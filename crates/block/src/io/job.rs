@@ -1,4 +1,4 @@
-//! Jobs of worker threads: requests, and other blocking work.
+//! Jobs of worker threads: a request carried out by blocking calls on its file, or another blocking function.
 
 use std::sync::Arc;
 

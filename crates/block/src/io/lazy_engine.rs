@@ -1,4 +1,4 @@
-//! An engine that is made when the first disk needs it.
+//! `LazyEngine`: Linux AIO or a ring, made when the first disk needs it; a failure is logged once.
 
 use std::io;
 

@@ -5,7 +5,7 @@
 
 use crate::io::Uring;
 
-/// A memory map in use.
+/// A guest's memory map that has users on this iothread.
 struct RegisteredMap {
     key: usize,
     users: usize,

@@ -1,4 +1,4 @@
-//! Submission of a request to the backend that carries it.
+//! Submits a request to the backend that carries its file, or to the lookup, gate, mark or async task of its route.
 
 use std::rc::Rc;
 
@@ -237,7 +237,7 @@ impl IoContext {
     }
 }
 
-/// Whether the node's own batch limit is reached.
+/// Whether as many requests are pending as the node's own batch limit (`aio-max-batch`) allows.
 #[inline]
 fn is_full_batch(file: &DiskFile, pending: usize) -> bool {
     let max_batch = file.aio_max_batch as usize;

@@ -1,4 +1,4 @@
-//! Counts of what engines have submitted to the kernel, including engines that have ended.
+//! Counts of requests and system calls with which engines have submitted to the kernel, also engines that ended.
 
 use crate::io::{LinuxAio, Uring};
 

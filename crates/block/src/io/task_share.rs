@@ -1,4 +1,4 @@
-//! The tasks' share of a backend's room.
+//! Reserves part of a backend's room for requests of async tasks, so that queues with many requests do not starve them.
 //!
 //! In an iteration, sources are admitted before the submit phase drains the tasks' outbox. A source that always has more
 //! requests than there is room for would leave no room for tasks. So the requests of tasks that the backend has refused are

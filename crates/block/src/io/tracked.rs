@@ -16,6 +16,7 @@ pub(super) enum RequestGuard {
     Mark(#[expect(dead_code, reason = "held, and dropped")] PendingMark),
 }
 
+/// A tracked request in flight, or a free entry.
 struct TrackedEntry {
     /// The request's original token: its source's, or that of another entry.
     token: u64,

@@ -1,4 +1,4 @@
-//! Attaching a source to a node: the routes of all nodes below it are made.
+//! `AttachContext`: makes the routes of a node and of all nodes below it when a source attaches to it on its iothread.
 
 use std::sync::Arc;
 

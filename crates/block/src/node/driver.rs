@@ -1,4 +1,4 @@
-//! The interface between nodes and their drivers.
+//! The trait `Driver`: what a kind of node implements, above all the route of a source's requests to such a node.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

@@ -50,10 +50,10 @@ pub struct Geometry {
     pub discard: DiscardLimits,
 }
 
-/// The part of its disk that a node shows.
+/// Whether the size of a node follows that of its disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SizePolicy {
-    /// From its first byte to the end: its size follows the disk's.
+    /// The node reaches from its first byte to the end of the disk, so its size follows the disk's.
     ToEnd,
     /// A fixed size, which its options set.
     Fixed,
@@ -74,6 +74,7 @@ pub struct Node {
 }
 
 impl Node {
+    /// A node that has its disk, or shows all of the one below: its size follows the disk's.
     pub(crate) fn new(
         name: &str,
         geometry: Geometry,

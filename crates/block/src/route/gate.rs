@@ -1,4 +1,4 @@
-//! Gates, which decide when requests start: the mechanism for a limit of requests per second.
+//! Gates, which decide when the requests of a route start, for example for a limit of requests per second.
 //!
 //! For a request that passes at once a gate costs a function call. One that has to wait becomes a
 //! [task](crate::route::task), which waits at the gate and then continues on the route behind it. The request has not

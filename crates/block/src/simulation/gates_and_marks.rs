@@ -1,4 +1,4 @@
-//! Nodes with gates and marks.
+//! Nodes of the simulator that have gates, at which every other request waits, or that report marks to a function.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -24,6 +24,7 @@ impl Gate for AlternatingGate {
         self.waits.replace(!self.waits.get())
     }
 
+    /// Is pending, and wakes itself at once, for as many polls as there are turns: one in each iteration.
     fn wait_to_pass(self: Rc<Self>, _: TaskContext, _: Request) -> LocalFuture<()> {
         let mut left = self.turns;
         Box::pin(std::future::poll_fn(move |cx| {

@@ -19,6 +19,7 @@ use crate::route::{OpHandler, Route};
 /// Bytes of a block.
 const BLOCK: u64 = 2048;
 
+/// The driver of a node that rewrites blocks.
 struct RewriteDriver {
     below: Arc<Node>,
     ranges: Arc<RangeLock>,
@@ -29,6 +30,7 @@ impl Driver for RewriteDriver {
         Some((&self.below, 0))
     }
 
+    /// Makes the route below, and an async task in front of all its operations.
     fn attach(&self, _: &Node, cx: &mut AttachContext<'_>) -> Route {
         let below = cx.attach(&self.below);
         let (files, disk) = (below.files.clone(), below.disk.clone());
@@ -61,6 +63,7 @@ impl TaskNode for RewriteTask {
         head_bytes(request) + self.below.buffer_bytes(request)
     }
 
+    /// Passes reads and flushes on. Locks the blocks of a change, and rewrites the first if a write begins within it.
     fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>> {
         Box::pin(async move {
             if matches!(request.op, Op::Read | Op::Flush) {
@@ -85,6 +88,7 @@ fn head_bytes(request: &Request) -> usize {
 }
 
 impl RewriteTask {
+    /// Reads the `head_bytes` of the first block that precede a write, and writes them back together with its data.
     async fn rewrite(
         &self,
         cx: &TaskContext,

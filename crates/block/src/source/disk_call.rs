@@ -1,4 +1,4 @@
-//! Blocking work of a device on its disk that is no request: queries of the allocation, and others.
+//! Blocking work of a device on its disk that is no request: a query of allocated parts, or any function.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! The disks of a source (a queue, a host adapter), as its device sees them.
+//! The interface of devices to their disks: a source attaches to nodes here, learns the room, and submits requests.
 
 mod disk_call;
 

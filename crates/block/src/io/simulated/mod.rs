@@ -78,6 +78,7 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
+    /// No threads: `wake` is called when the simulator has run a job.
     pub fn new(_: PoolSettings, wake: Wake) -> Result<Self, PoolError> {
         Ok(Workers {
             jobs: Vec::new(),

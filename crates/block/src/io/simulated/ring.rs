@@ -1,4 +1,4 @@
-//! io_uring on the simulator's kernel.
+//! io_uring of the simulator: the trait that its ring implements, and the engine on such a ring.
 
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
@@ -37,6 +37,7 @@ pub unsafe trait SimulatedRing {
     fn set_quiet(&mut self, quiet: bool);
 }
 
+/// Makes the simulator's ring a [`Ring`] for the engine.
 pub(crate) struct SimulatedRingAdapter(Box<dyn SimulatedRing>);
 
 // SAFETY: what it promises is what the ring inside does.
@@ -106,6 +107,7 @@ impl DerefMut for Uring {
 }
 
 impl Uring {
+    /// An engine on the simulator's ring, with an eventfd that is never written.
     pub fn with_ring(ring: Box<dyn SimulatedRing>, settings: UringSettings) -> Result<Self, Errno> {
         let flags = rustix::event::EventfdFlags::CLOEXEC;
         Ok(Uring {

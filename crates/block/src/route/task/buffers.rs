@@ -1,6 +1,6 @@
-//! Memory for I/O of tasks' own.
+//! Buffers for async tasks' own I/O: reserved before the first poll of a task, and freed when the task is complete.
 //!
-//! It belongs to the task and not to its future: it is freed when the task is complete, after all of its I/O. A task has the
+//! The memory belongs to the task and not to its future: it is freed when the task is complete, after all of its I/O. A task has the
 //! memory that it and the nodes below it need before its first poll. If nodes took it one by one, tasks that have some and
 //! wait for more would deadlock.
 
@@ -19,6 +19,7 @@ struct Reservation {
     taken: Vec<BufferMemory>,
 }
 
+/// The memory of one buffer of a task.
 struct BufferMemory {
     _memory: AlignedBuffer,
     /// The list of segments of requests with the buffer; its address must not change.

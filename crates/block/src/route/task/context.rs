@@ -1,4 +1,4 @@
-//! The interface of a task to its iothread: other nodes, backends, workers, the clock.
+//! `TaskContext`: an async task's way to other nodes' routes, backends, workers, gates, buffers and timers.
 
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -189,6 +189,7 @@ struct Sleep {
 impl Future for Sleep {
     type Output = ();
 
+    /// Adds a timer at the first poll, unless the deadline has passed.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         if now_ns() >= self.deadline_ns {
             return Poll::Ready(());

@@ -1,4 +1,4 @@
-//! The executor: it runs the tasks of an iothread.
+//! The executor of an iothread: spawns, polls and completes its async tasks, and hands out their requests to backends.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -39,6 +39,7 @@ pub(super) struct ExecutorShared {
     pub bypass_before: RefCell<BTreeMap<u32, u64>>,
 }
 
+/// How far a task has come.
 enum TaskState {
     Free,
     /// The task waits for memory.
@@ -48,6 +49,7 @@ enum TaskState {
     Ended(Result<(), Errno>),
 }
 
+/// A place for an async task in the executor's table.
 struct Task {
     state: TaskState,
     waker: Waker,

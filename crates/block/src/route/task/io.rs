@@ -40,6 +40,7 @@ impl BackendRequest {
     }
 }
 
+/// The state of an entry.
 enum IoEntryState {
     Free,
     /// In flight; the waker of the task that waits.
@@ -49,6 +50,7 @@ enum IoEntryState {
     Abandoned,
 }
 
+/// An entry of the table: one request of a task to a backend.
 struct IoEntry {
     state: IoEntryState,
     task: u32,
@@ -212,6 +214,7 @@ impl IoFuture {
 impl Future for IoFuture {
     type Output = Result<(), Errno>;
 
+    /// Ready with the result of the request, or else leaves the waker of the task in its entry.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut io = self.shared.io.borrow_mut();
         match &mut io.entries[self.index as usize].state {
@@ -229,6 +232,7 @@ impl Future for IoFuture {
 }
 
 impl Drop for IoFuture {
+    /// Frees the entry, now or when the abandoned request completes.
     fn drop(&mut self) {
         let mut io = self.shared.io.borrow_mut();
         let entry = &mut io.entries[self.index as usize];

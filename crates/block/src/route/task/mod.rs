@@ -1,4 +1,4 @@
-//! Tasks: requests whose operation is an async function on the iothread.
+//! Async tasks: requests whose operation is an async function, which the iothread polls.
 //!
 //! An operation of a driver that is more than one transfer (a delay, a lookup that reads metadata, a write that goes to two
 //! places) is an async function, see [`TaskNode`]. The iothread polls it. There is no runtime: an iothread has one

@@ -1,4 +1,4 @@
-//! Timers of tasks.
+//! Timers of async tasks on an iothread, sorted by deadline.
 
 use std::collections::BTreeMap;
 use std::task::Waker;

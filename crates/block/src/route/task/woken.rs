@@ -1,4 +1,4 @@
-//! The set of woken tasks, to which any thread adds.
+//! The set of woken async tasks, which the executor polls next: any thread adds to it.
 //!
 //! There is a bit for each task, and a flag that one of them may be set, so that a loop without woken tasks reads one word. A
 //! waker sets its bit, then the flag, then wakes the loop; the executor clears the flag, then takes the bits.
