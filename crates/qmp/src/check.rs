@@ -1,4 +1,4 @@
-//! Type check of arguments, with QEMU's error texts.
+//! Checks the arguments of a QMP command against their declared types, with QEMU's error texts.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A connected client: its socket, its session, and the input and output that wait.
+//! A connected QMP client: reads and writes its socket, runs its session, and limits the requests and output that wait.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -75,7 +75,7 @@ impl Client {
     }
 
     /// The events to poll its socket for.
-    pub fn wanted_events(&self) -> EventFlags {
+    pub fn wanted_poll_events(&self) -> EventFlags {
         let mut flags = EventFlags::empty();
         flags.set(EventFlags::IN, self.can_take_input());
         flags.set(EventFlags::OUT, self.unsent_bytes() > 0);
@@ -113,8 +113,8 @@ impl Client {
         self.process_input(interface, forward);
     }
 
-    /// Sends the response to the request that is in the program, and submits the next one.
-    pub fn respond<C>(
+    /// Sends the response to the request that is in the program, and passes the next one to the program.
+    pub fn complete_request<C>(
         &mut self,
         response: &Value,
         interface: &Interface<C>,
@@ -130,7 +130,7 @@ impl Client {
 
     /// Sends an event, if the session is negotiated. A client that has not read for long is disconnected instead.
     pub fn send_event(&mut self, event: &Value) {
-        if !self.session.wants_events() || self.disconnected {
+        if !self.session.wants_qmp_events() || self.disconnected {
             return;
         }
         if self.unsent_bytes() > MAX_OUTPUT_BYTES {
@@ -146,8 +146,8 @@ impl Client {
         loop {
             let input = std::mem::take(&mut self.input);
             let mut bytes = input.as_slice();
-            while !self.is_full() {
-                match self.session.next(interface, &mut bytes) {
+            while !self.has_reached_limits() {
+                match self.session.next_action(interface, &mut bytes) {
                     None => break,
                     Some(SessionAction::Respond(response)) => self.append_output(&response),
                     Some(SessionAction::Forward(request)) if self.has_request_in_program => {
@@ -160,10 +160,14 @@ impl Client {
                 }
             }
             self.input = bytes.to_vec();
-            let was_full = self.is_full();
+            let had_reached_limits = self.has_reached_limits();
             self.write_socket();
             // Go on only if writing has made room and input is left.
-            if self.input.is_empty() || !was_full || self.is_full() || self.disconnected {
+            if self.input.is_empty()
+                || !had_reached_limits
+                || self.has_reached_limits()
+                || self.disconnected
+            {
                 return;
             }
         }
@@ -171,16 +175,16 @@ impl Client {
 
     /// Whether its socket is to be read.
     fn can_take_input(&self) -> bool {
-        !self.input_closed && !self.is_full()
+        !self.input_closed && !self.has_reached_limits()
     }
 
     /// Whether it has as many requests, or as much unread output, as it may: then none of its input is processed.
-    fn is_full(&self) -> bool {
-        self.pending_count() >= MAX_PENDING || self.unsent_bytes() > FULL_OUTPUT_BYTES
+    fn has_reached_limits(&self) -> bool {
+        self.pending_request_count() >= MAX_PENDING || self.unsent_bytes() > FULL_OUTPUT_BYTES
     }
 
     /// Number of requests without a response.
-    fn pending_count(&self) -> usize {
+    fn pending_request_count(&self) -> usize {
         usize::from(self.has_request_in_program) + self.queued.len()
     }
 

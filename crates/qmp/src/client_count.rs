@@ -1,4 +1,4 @@
-//! Client count of a monitor.
+//! Number of connected clients of a monitor, counted as they come and go.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

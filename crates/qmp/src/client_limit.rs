@@ -1,4 +1,4 @@
-//! Warning that monitors have as many clients as they accept: further ones wait, and get no greeting.
+//! Rate-limited log warning that monitors have as many clients as they accept: further ones wait, and get no greeting.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Errors of commands.
+//! Error of a QMP command: its class and text, and its JSON.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Boundaries of messages in a stream of bytes.
+//! Splits the bytes of a QMP client into JSON messages, without parsing them.
 //!
 //! Messages may follow each other without white space, so the end of one is found by counting brackets. Strings in single
 //! quotes, which QEMU also accepts, become standard JSON on the way. After an error all bytes are skipped up to the next
@@ -15,9 +15,9 @@ pub(crate) enum Frame {
     Bad(String),
 }
 
-/// Where in a message the next byte is.
+/// The position of the next byte in a message.
 #[derive(Clone, Copy)]
-enum State {
+enum FramerState {
     /// Outside of strings, or between messages.
     Plain,
     /// In a string that ends with this quote.
@@ -32,7 +32,7 @@ enum State {
 
 /// Splits a stream into messages.
 pub(crate) struct Framer {
-    state: State,
+    state: FramerState,
     /// The bytes of the message so far, as standard JSON.
     text: Vec<u8>,
     /// The closing brackets that are still to come, the next one last.
@@ -42,7 +42,7 @@ pub(crate) struct Framer {
 impl Default for Framer {
     fn default() -> Self {
         Framer {
-            state: State::Plain,
+            state: FramerState::Plain,
             text: Vec::new(),
             closing_brackets: Vec::new(),
         }
@@ -51,9 +51,9 @@ impl Default for Framer {
 
 impl Framer {
     /// Consumes bytes of `bytes` until a part is complete; `None` when they are used up.
-    pub fn next(&mut self, bytes: &mut &[u8]) -> Option<Frame> {
+    pub fn next_frame(&mut self, bytes: &mut &[u8]) -> Option<Frame> {
         while let Some((&byte, rest)) = bytes.split_first() {
-            if matches!(self.state, State::Word) && !is_word_byte(byte) {
+            if matches!(self.state, FramerState::Word) && !is_word_byte(byte) {
                 // This byte belongs to the next message.
                 return Some(self.complete_message());
             }
@@ -73,45 +73,45 @@ impl Framer {
     /// Processes one byte. Returns the part that ends with it.
     fn process_byte(&mut self, byte: u8) -> Option<Frame> {
         match self.state {
-            State::Skipping => {
+            FramerState::Skipping => {
                 if is_resynchronizing(byte) {
-                    self.state = State::Plain;
+                    self.state = FramerState::Plain;
                 }
                 None
             }
             _ if byte >= 0xfe => Some(self.fail_and_resume(stray_byte_text(byte))),
-            State::Plain => self.process_plain_byte(byte),
-            State::Word => {
+            FramerState::Plain => self.process_plain_byte(byte),
+            FramerState::Word => {
                 self.text.push(byte);
                 None
             }
-            State::String(_) | State::Escape(_) if byte < b' ' => {
+            FramerState::String(_) | FramerState::Escape(_) if byte < b' ' => {
                 let text = format!("{} in a string", stray_byte_text(byte));
                 Some(self.fail_and_resume(text))
             }
-            State::String(quote) => {
+            FramerState::String(quote) => {
                 if byte == quote {
                     self.text.push(b'"');
-                    self.state = State::Plain;
+                    self.state = FramerState::Plain;
                     return self
                         .closing_brackets
                         .is_empty()
                         .then(|| self.complete_message());
                 }
                 match byte {
-                    b'\\' => self.state = State::Escape(quote),
+                    b'\\' => self.state = FramerState::Escape(quote),
                     // In a string in single quotes it needs no escape.
                     b'"' => self.text.extend(b"\\\""),
                     _ => self.text.push(byte),
                 }
                 None
             }
-            State::Escape(quote) => {
+            FramerState::Escape(quote) => {
                 if byte != b'\'' {
                     self.text.push(b'\\');
                 }
                 self.text.push(byte);
-                self.state = State::String(quote);
+                self.state = FramerState::String(quote);
                 None
             }
         }
@@ -141,7 +141,7 @@ impl Framer {
             }
             b'"' | b'\'' => {
                 self.text.push(b'"');
-                self.state = State::String(byte);
+                self.state = FramerState::String(byte);
                 None
             }
             b' ' | b'\t' | b'\r' | b'\n' => {
@@ -160,7 +160,7 @@ impl Framer {
             _ if is_word_byte(byte) => {
                 self.text.push(byte);
                 if self.closing_brackets.is_empty() {
-                    self.state = State::Word;
+                    self.state = FramerState::Word;
                 }
                 None
             }
@@ -171,7 +171,7 @@ impl Framer {
 
     /// Returns the message that is complete, and begins the next.
     fn complete_message(&mut self) -> Frame {
-        self.state = State::Plain;
+        self.state = FramerState::Plain;
         Frame::Message(std::mem::take(&mut self.text))
     }
 
@@ -184,7 +184,7 @@ impl Framer {
     /// Returns an error after which bytes are skipped.
     fn fail_and_skip(&mut self, text: String) -> Frame {
         *self = Framer {
-            state: State::Skipping,
+            state: FramerState::Skipping,
             ..Framer::default()
         };
         Frame::Bad(text)
@@ -215,7 +215,7 @@ mod tests {
         let mut framer = Framer::default();
         let mut found = Vec::new();
         for mut bytes in stream.chunks(step) {
-            while let Some(frame) = framer.next(&mut bytes) {
+            while let Some(frame) = framer.next_frame(&mut bytes) {
                 found.push(match frame {
                     Frame::Message(text) => Ok(String::from_utf8(text).unwrap()),
                     Frame::Bad(text) => Err(text),
@@ -308,7 +308,7 @@ mod tests {
 
     fn frames_lossy(stream: &[u8]) -> Vec<String> {
         let (mut framer, mut bytes, mut found) = (Framer::default(), stream, Vec::new());
-        while let Some(frame) = framer.next(&mut bytes) {
+        while let Some(frame) = framer.next_frame(&mut bytes) {
             found.push(match frame {
                 Frame::Message(text) => String::from_utf8_lossy(&text).into_owned(),
                 Frame::Bad(text) => text,

@@ -1,4 +1,5 @@
-//! Interface of a program: its commands, its events, and their types.
+//! QMP interface of a program: its commands with their handlers, its events, their types, and the commands that every
+//! monitor has.
 
 mod schema;
 
@@ -92,7 +93,7 @@ impl<C> Interface<C> {
             events,
         };
         interface.commands.extend(commands);
-        for (name, definition) in common_definitions().into_iter().chain(definitions) {
+        for (name, definition) in common_type_definitions().into_iter().chain(definitions) {
             let previous = interface.definitions.insert(name, definition);
             assert!(previous.is_none(), "{name} is defined twice");
         }
@@ -113,7 +114,7 @@ impl<C> Interface<C> {
 
     /// The command that a request names; an error if there is none, or it may not run like this or with these
     /// arguments.
-    pub(crate) fn find_for_request(&self, request: &Request) -> Result<&Command<C>, Error> {
+    pub(crate) fn find_checked_command(&self, request: &Request) -> Result<&Command<C>, Error> {
         let name = &request.command;
         let command = self.find_command(name).ok_or_else(|| {
             Error::command_not_found(format!("The command {name} has not been found"))
@@ -140,7 +141,7 @@ impl<C> Command<C> {
 }
 
 /// Types of the commands that every monitor has.
-fn common_definitions() -> Vec<(&'static str, TypeDefinition)> {
+fn common_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let object_of = |members| TypeDefinition::Object(ObjectType::of(members));
     vec![
         ("QMPCapability", TypeDefinition::Enum(vec!["oob"])),

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 
-/// Text on one line, with spaces.
+/// Formats JSON on one line, with spaces.
 struct SpacedFormatter;
 
 impl Formatter for SpacedFormatter {

@@ -18,7 +18,6 @@ mod interface;
 mod json_text;
 pub mod limits;
 mod poller;
-
 mod reply;
 mod request;
 mod response;

@@ -1,4 +1,4 @@
-//! Readiness of the descriptors that the monitors' thread waits for. With epoll, idle clients cost nothing.
+//! epoll(7) of the monitors' thread: its eventfd, the listening sockets and the clients. Idle clients cost nothing.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,7 +15,7 @@ const FIRST_LISTENER: u64 = 1 << 63;
 
 /// A descriptor that is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum PolledDescriptor {
     /// The eventfd of messages from the program.
     Messages,
     /// A socket that clients connect to, by its index.
@@ -24,26 +24,26 @@ pub(crate) enum Source {
     Client(u64),
 }
 
-impl Source {
+impl PolledDescriptor {
     /// What epoll returns when it is ready.
     fn to_data(self) -> EventData {
         EventData::new_u64(match self {
-            Source::Messages => 0,
-            Source::Listener(index) => FIRST_LISTENER + index as u64,
-            Source::Client(id) => id,
+            PolledDescriptor::Messages => 0,
+            PolledDescriptor::Listener(index) => FIRST_LISTENER + index as u64,
+            PolledDescriptor::Client(id) => id,
         })
     }
 
     /// The descriptor that epoll has returned as ready.
     fn from_data(data: EventData) -> Self {
         match data.u64() {
-            0 => Source::Messages,
+            0 => PolledDescriptor::Messages,
             // Its index was a usize.
             #[allow(clippy::cast_possible_truncation)]
             listener if listener >= FIRST_LISTENER => {
-                Source::Listener((listener - FIRST_LISTENER) as usize)
+                PolledDescriptor::Listener((listener - FIRST_LISTENER) as usize)
             }
-            id => Source::Client(id),
+            id => PolledDescriptor::Client(id),
         }
     }
 }
@@ -51,7 +51,7 @@ impl Source {
 /// A descriptor that is ready.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadyDescriptor {
-    pub source: Source,
+    pub source: PolledDescriptor,
     pub flags: EventFlags,
 }
 
@@ -69,17 +69,27 @@ impl Poller {
         let poller = Poller {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
         };
-        poller.add(messages, Source::Messages, EventFlags::IN)?;
+        poller.add(messages, PolledDescriptor::Messages, EventFlags::IN)?;
         Ok(poller)
     }
 
     /// Starts to poll a descriptor.
-    pub fn add(&self, fd: impl AsFd, source: Source, events: EventFlags) -> io::Result<()> {
+    pub fn add(
+        &self,
+        fd: impl AsFd,
+        source: PolledDescriptor,
+        events: EventFlags,
+    ) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, fd, source.to_data(), events)?)
     }
 
     /// Changes the events that a descriptor is polled for.
-    pub fn change(&self, fd: impl AsFd, source: Source, events: EventFlags) -> io::Result<()> {
+    pub fn change(
+        &self,
+        fd: impl AsFd,
+        source: PolledDescriptor,
+        events: EventFlags,
+    ) -> io::Result<()> {
         Ok(epoll::modify(&self.epoll, fd, source.to_data(), events)?)
     }
 
@@ -94,7 +104,7 @@ impl Poller {
             timeout.as_ref(),
         )?;
         let ready = ready_events.iter().map(|event| ReadyDescriptor {
-            source: Source::from_data(event.data),
+            source: PolledDescriptor::from_data(event.data),
             flags: event.flags,
         });
         Ok(ready.collect())

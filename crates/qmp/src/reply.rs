@@ -1,4 +1,4 @@
-//! Reply to a request whose command is not done yet.
+//! Handle to answer a QMP request: sends the result or error of its command, now or later, from any thread.
 
 use serde_json::Value;
 
@@ -26,11 +26,11 @@ impl Reply {
 
     /// Sends the outcome of the command to the client.
     pub fn send(mut self, outcome: Result<Value, Error>) {
-        self.respond(outcome);
+        self.send_and_mark_sent(outcome);
     }
 
     /// Sends the response, and remembers that it is sent.
-    fn respond(&mut self, outcome: Result<Value, Error>) {
+    fn send_and_mark_sent(&mut self, outcome: Result<Value, Error>) {
         self.is_sent = true;
         self.handle
             .respond(self.client, response::to_json(outcome, self.id.take()));
@@ -40,7 +40,7 @@ impl Reply {
 impl Drop for Reply {
     fn drop(&mut self) {
         if !self.is_sent {
-            self.respond(Err(Error::generic("the daemon is about to end")));
+            self.send_and_mark_sent(Err(Error::generic("the daemon is about to end")));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A request of a client, parsed.
+//! Parses a QMP request: its command, arguments and `id`, and whether it is out of band.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! Responses to requests, as JSON.
+//! QMP responses: the result or error of a request as JSON, with its `id`.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Monitor server: one thread for all monitors.
+//! QMP server: one thread that accepts, reads and answers the clients of all monitors.
 //!
 //! It waits for sockets and for messages of the program, and never for a command: a command that needs the program is
 //! passed to it as a [`CommandCall`], and its response comes back as a message. So a slow command in the program delays
@@ -21,7 +21,7 @@ use crate::client_count::{ClientCount, CountedClient};
 use crate::client_limit::ClientLimitWarning;
 use crate::endpoint::Endpoint;
 use crate::limits::MAX_CLIENTS;
-use crate::poller::{Poller, ReadyDescriptor, Source};
+use crate::poller::{PolledDescriptor, Poller, ReadyDescriptor};
 use crate::reply::Reply;
 use crate::request::Request;
 use crate::server_handle::{MessageToServer, ServerHandle};
@@ -53,7 +53,7 @@ impl<C> CommandCall<C> {
     /// Runs the command. The client gets the response, now or when the command is done.
     pub fn run(self, program: &mut C) {
         let arguments = &self.request.arguments;
-        match self.interface.find_for_request(&self.request) {
+        match self.interface.find_checked_command(&self.request) {
             Err(error) => self.reply.send(Err(error)),
             Ok(command) => match command.run {
                 CommandHandler::InBand(run) => self.reply.send(run(program, arguments)),
@@ -95,14 +95,14 @@ impl Server {
             limit_warning: ClientLimitWarning::default(),
             stop_deadline: None,
         };
-        handle.start_queueing();
+        handle.open_queue();
         let thread = std::thread::Builder::new()
             .name("monitors".into())
             .spawn(move || {
-                yield_to_guests();
+                lower_priority();
                 let handle = thread.handle.clone();
                 thread.run();
-                handle.stop_queueing();
+                handle.close_queue();
             })?;
         Ok(Server {
             handle,
@@ -149,7 +149,7 @@ impl Drop for Server {
 /// Lowers the priority of this thread, so that a client with many requests slows itself down and not guests: an iothread that
 /// is as busy gets ten times the processor time. All commands come through this thread, so this limits those in the program
 /// as well. No thread that would inherit the priority is started here.
-fn yield_to_guests() {
+fn lower_priority() {
     // Needs no privilege; if it fails, everything works all the same.
     let _ = rustix::process::nice(NICENESS);
 }
@@ -215,17 +215,23 @@ impl<C: 'static, D: Fn(CommandCall<C>)> ServerThread<C, D> {
         if accepts != self.accepting {
             for (index, listener) in self.listeners.iter().enumerate() {
                 let socket = listener.listener.socket();
-                self.poller
-                    .change(socket, Source::Listener(index), listener_events(accepts))?;
+                self.poller.change(
+                    socket,
+                    PolledDescriptor::Listener(index),
+                    listener_poll_events(accepts),
+                )?;
             }
             self.accepting = accepts;
         }
         for client in &mut self.clients {
-            let wanted_events = client.wanted_events();
-            if wanted_events != client.polled_events {
-                self.poller
-                    .change(client.stream(), Source::Client(client.id), wanted_events)?;
-                client.polled_events = wanted_events;
+            let wanted_poll_events = client.wanted_poll_events();
+            if wanted_poll_events != client.polled_events {
+                self.poller.change(
+                    client.stream(),
+                    PolledDescriptor::Client(client.id),
+                    wanted_poll_events,
+                )?;
+                client.polled_events = wanted_poll_events;
             }
         }
         let wake_times = [self.accept_retry_at, self.stop_deadline];
@@ -236,17 +242,17 @@ impl<C: 'static, D: Fn(CommandCall<C>)> ServerThread<C, D> {
     /// Handles one descriptor that is ready.
     fn handle_ready(&mut self, ready: ReadyDescriptor) {
         match ready.source {
-            Source::Messages => {
+            PolledDescriptor::Messages => {
                 for message in self.handle.take_messages() {
                     self.handle_message(message);
                 }
             }
-            Source::Listener(index) => self.accept_client(index),
+            PolledDescriptor::Listener(index) => self.accept_client(index),
             // Absent if it has left meanwhile.
-            Source::Client(id) => {
+            PolledDescriptor::Client(id) => {
                 if let Ok(index) = self.clients.binary_search_by_key(&id, |client| client.id) {
                     let mut forward =
-                        forward_to_program(&self.interface, &self.handle, &self.deliver, id);
+                        request_forwarder(&self.interface, &self.handle, &self.deliver, id);
                     self.clients[index].handle_ready(ready.flags, &self.interface, &mut forward);
                 }
             }
@@ -265,8 +271,8 @@ impl<C: 'static, D: Fn(CommandCall<C>)> ServerThread<C, D> {
                     self.add_client(stream, clients.add_client(), pretty)
                 }
                 Endpoint::Listening(listener, first_client) => {
-                    let source = Source::Listener(self.listeners.len());
-                    let events = listener_events(self.accepting);
+                    let source = PolledDescriptor::Listener(self.listeners.len());
+                    let events = listener_poll_events(self.accepting);
                     let socket = listener.socket();
                     let polled = socket
                         .set_nonblocking(true)
@@ -291,8 +297,8 @@ impl<C: 'static, D: Fn(CommandCall<C>)> ServerThread<C, D> {
             } => {
                 if let Ok(index) = self.clients.binary_search_by_key(&id, |client| client.id) {
                     let mut forward =
-                        forward_to_program(&self.interface, &self.handle, &self.deliver, id);
-                    self.clients[index].respond(&response, &self.interface, &mut forward);
+                        request_forwarder(&self.interface, &self.handle, &self.deliver, id);
+                    self.clients[index].complete_request(&response, &self.interface, &mut forward);
                 }
             }
             MessageToServer::Event { name, event } => {
@@ -342,7 +348,10 @@ impl<C: 'static, D: Fn(CommandCall<C>)> ServerThread<C, D> {
     /// Greets a client, and polls its socket.
     fn add_client(&mut self, stream: UnixStream, counted: CountedClient, pretty: bool) {
         self.last_client_id += 1;
-        let (source, events) = (Source::Client(self.last_client_id), EventFlags::IN);
+        let (source, events) = (
+            PolledDescriptor::Client(self.last_client_id),
+            EventFlags::IN,
+        );
         let polled = stream
             .set_nonblocking(true)
             .and_then(|()| self.poller.add(&stream, source, events));
@@ -366,7 +375,7 @@ impl<C: 'static, D: Fn(CommandCall<C>)> ServerThread<C, D> {
 }
 
 /// The events to poll a listening socket for.
-fn listener_events(accepts: bool) -> EventFlags {
+fn listener_poll_events(accepts: bool) -> EventFlags {
     if accepts {
         EventFlags::IN
     } else {
@@ -374,8 +383,8 @@ fn listener_events(accepts: bool) -> EventFlags {
     }
 }
 
-/// A function that passes requests of a client to the program.
-fn forward_to_program<C, D: Fn(CommandCall<C>)>(
+/// Returns a function that passes requests of a client to the program.
+fn request_forwarder<C, D: Fn(CommandCall<C>)>(
     interface: &Arc<Interface<C>>,
     handle: &ServerHandle,
     deliver: &D,

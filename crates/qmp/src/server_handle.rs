@@ -1,4 +1,4 @@
-//! Messages to the monitors' thread, from any thread of the program.
+//! Queue of messages to the monitors' thread: responses, events and new monitors, from any thread of the program.
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::SyncSender;
@@ -86,12 +86,12 @@ impl ServerHandle {
     }
 
     /// Accepts messages from now on: the server runs.
-    pub(crate) fn start_queueing(&self) {
+    pub(crate) fn open_queue(&self) {
         self.0.lock_state().is_open = true;
     }
 
     /// Drops all messages from now on: the server has ended. Senders that wait for a message to be applied are released.
-    pub(crate) fn stop_queueing(&self) {
+    pub(crate) fn close_queue(&self) {
         *self.0.lock_state() = QueueState::default();
     }
 

@@ -1,4 +1,5 @@
-//! QMP session of one client: greeting, negotiation of capabilities, commands.
+//! Protocol state of one QMP client: its greeting, the negotiation of capabilities, and then each request, which is run here,
+//! passed on or answered with an error.
 //!
 //! It takes bytes and returns responses, without sockets.
 
@@ -37,17 +38,17 @@ impl Session {
     }
 
     /// Whether events are sent to this client.
-    pub fn wants_events(&self) -> bool {
+    pub fn wants_qmp_events(&self) -> bool {
         self.negotiated
     }
 
     /// Consumes bytes until there is an action; `None` when they are used up.
-    pub fn next<C>(
+    pub fn next_action<C>(
         &mut self,
         interface: &Interface<C>,
         bytes: &mut &[u8],
     ) -> Option<SessionAction> {
-        let text = match self.framer.next(bytes)? {
+        let text = match self.framer.next_frame(bytes)? {
             Frame::Message(text) => text,
             Frame::Bad(reason) => {
                 let error = Error::generic(format!("JSON parse error, {reason}"));
@@ -83,7 +84,7 @@ impl Session {
         if !self.negotiated {
             return self.negotiate(interface, request).map(Some);
         }
-        match interface.find_for_request(request)?.run {
+        match interface.find_checked_command(request)?.run {
             CommandHandler::InBand(_) | CommandHandler::Deferred(_) => Ok(None),
             CommandHandler::Immediate(run) => run(interface, &request.arguments).map(Some),
         }
@@ -99,7 +100,7 @@ impl Session {
             let text = "Expecting capabilities negotiation with 'qmp_capabilities'";
             return Err(Error::command_not_found(text));
         }
-        interface.find_for_request(request)?;
+        interface.find_checked_command(request)?;
         self.oob_enabled = match request.arguments.get("enable") {
             Some(Value::Array(capabilities)) => capabilities.iter().any(|name| name == "oob"),
             _ => false,

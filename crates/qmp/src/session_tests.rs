@@ -50,8 +50,11 @@ fn interface() -> Interface<()> {
 fn feed(session: &mut Session, interface: &Interface<()>, line: &str) -> String {
     let line = format!("{line}\n");
     let mut bytes = line.as_bytes();
-    let step = session.next(interface, &mut bytes).unwrap();
-    assert!(session.next(interface, &mut bytes).is_none(), "{line}");
+    let step = session.next_action(interface, &mut bytes).unwrap();
+    assert!(
+        session.next_action(interface, &mut bytes).is_none(),
+        "{line}"
+    );
     match step {
         SessionAction::Respond(value) => match value["error"]["desc"].as_str() {
             Some(text) => format!("{}: {text}", value["error"]["class"].as_str().unwrap()),
@@ -93,7 +96,7 @@ fn commands_are_refused_before_the_negotiation() {
             ),
         ],
     );
-    assert!(!session.wants_events());
+    assert!(!session.wants_qmp_events());
     check(
         &mut session,
         &[
@@ -115,7 +118,7 @@ fn commands_are_refused_before_the_negotiation() {
             ),
         ],
     );
-    assert!(session.wants_events());
+    assert!(session.wants_qmp_events());
 }
 
 #[test]

@@ -7,16 +7,17 @@ use serde_json::{Map, Number, Value};
 
 /// Parses one document.
 pub(crate) fn parse(text: &[u8]) -> Result<Value, String> {
-    let document: Document = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let document: StrictDocument =
+        serde_json::from_slice(text).map_err(|error| error.to_string())?;
     Ok(document.0)
 }
 
 /// A document without duplicate keys.
-struct Document(Value);
+struct StrictDocument(Value);
 
-impl<'de> Deserialize<'de> for Document {
+impl<'de> Deserialize<'de> for StrictDocument {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        StrictVisitor.deserialize(deserializer).map(Document)
+        StrictVisitor.deserialize(deserializer).map(StrictDocument)
     }
 }
 

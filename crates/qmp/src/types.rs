@@ -1,4 +1,4 @@
-//! Types of arguments, results and events.
+//! Types of the QMP schema, with which commands declare their arguments and results, and events their data.
 
 /// The type of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -129,37 +129,37 @@ impl Schema {
 /// Panics if a name is used and not defined.
 pub(crate) fn assert_names_defined<C>(interface: &Interface<C>) {
     /// Collects the named types that a type uses.
-    fn collect_names<'a>(r#type: &'a Type, names: &mut Vec<&'a str>) {
+    fn collect_names_of_type<'a>(r#type: &'a Type, names: &mut Vec<&'a str>) {
         match r#type {
             Type::Named(name) => names.push(name),
-            Type::List(of) => collect_names(of, names),
+            Type::List(of) => collect_names_of_type(of, names),
             _ => {}
         }
     }
     /// Collects the named types that members and variants use.
-    fn collect_of_object<'a>(object: &'a ObjectType, names: &mut Vec<&'a str>) {
+    fn collect_names_of_object<'a>(object: &'a ObjectType, names: &mut Vec<&'a str>) {
         for member in &object.members {
-            collect_names(&member.r#type, names);
+            collect_names_of_type(&member.r#type, names);
         }
         let cases = object.variants.iter().flat_map(|variants| &variants.cases);
         names.extend(cases.map(|(_, name)| *name));
     }
     let mut names = Vec::new();
     for command in &interface.commands {
-        collect_of_object(&command.arguments, &mut names);
+        collect_names_of_object(&command.arguments, &mut names);
         if let Some(returns) = &command.returns {
-            collect_names(returns, &mut names);
+            collect_names_of_type(returns, &mut names);
         }
     }
     for event in &interface.events {
-        collect_of_object(&event.data, &mut names);
+        collect_names_of_object(&event.data, &mut names);
     }
     for definition in interface.definitions.values() {
         match definition {
-            TypeDefinition::Object(object) => collect_of_object(object, &mut names),
-            TypeDefinition::Alternate(types) => {
-                types.iter().for_each(|t| collect_names(t, &mut names))
-            }
+            TypeDefinition::Object(object) => collect_names_of_object(object, &mut names),
+            TypeDefinition::Alternate(types) => types
+                .iter()
+                .for_each(|t| collect_names_of_type(t, &mut names)),
             TypeDefinition::Enum(_) => {}
         }
     }
