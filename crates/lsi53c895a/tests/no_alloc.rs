@@ -5,7 +5,7 @@
 use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
-    Abort, Attribute, Bar, Bars, Bus, Chip, DmaId, Fault, Limits, Nexus, Phase, Refusal, Reset,
+    Abort, Attribute, Bar, Bars, Bus, BusFault, Chip, DmaId, Limits, Nexus, Phase, Refusal, Reset,
     Step, Targets, TaskId,
 };
 
@@ -45,12 +45,12 @@ impl Bus for Host {
         true
     }
 
-    fn dma_read(&mut self, _addr: u64, _len: usize) -> Result<DmaId, Fault> {
-        Err(Fault)
+    fn dma_read(&mut self, _addr: u64, _len: usize) -> Result<DmaId, BusFault> {
+        Err(BusFault)
     }
 
-    fn dma_write(&mut self, _addr: u64, _data: &[u8]) -> Result<DmaId, Fault> {
-        Err(Fault)
+    fn dma_write(&mut self, _addr: u64, _data: &[u8]) -> Result<DmaId, BusFault> {
+        Err(BusFault)
     }
 }
 

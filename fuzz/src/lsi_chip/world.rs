@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
-    Abort, Attribute, Bus, Chip, DmaId, Fault, MAX_SEGMENTS, MAX_TASKS, Nexus, Phase, Refusal,
+    Abort, Attribute, Bus, BusFault, Chip, DmaId, MAX_SEGMENTS, MAX_TASKS, Nexus, Phase, Refusal,
     Reset, Step, Targets, TaskId,
 };
 
@@ -118,7 +118,7 @@ impl World {
                 self.far[range].copy_from_slice(&data);
                 chip.dma_done(id, Ok(&[]));
             }
-            _ => chip.dma_done(id, Err(Fault)),
+            _ => chip.dma_done(id, Err(BusFault)),
         }
     }
 
@@ -196,13 +196,13 @@ impl Bus for World {
         range.is_some()
     }
 
-    fn dma_read(&mut self, addr: u64, len: usize) -> Result<DmaId, Fault> {
+    fn dma_read(&mut self, addr: u64, len: usize) -> Result<DmaId, BusFault> {
         self.calls += 1;
         assert!(len <= CHUNK);
         self.ask(addr, PendingRequest::Read(len))
     }
 
-    fn dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, Fault> {
+    fn dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, BusFault> {
         self.calls += 1;
         assert!(data.len() <= CHUNK);
         self.ask(addr, PendingRequest::Write(data.to_vec()))
@@ -210,9 +210,9 @@ impl Bus for World {
 }
 
 impl World {
-    fn ask(&mut self, addr: u64, what: PendingRequest) -> Result<DmaId, Fault> {
+    fn ask(&mut self, addr: u64, what: PendingRequest) -> Result<DmaId, BusFault> {
         if self.faults {
-            return Err(Fault);
+            return Err(BusFault);
         }
         self.last_dma += 1;
         self.asked.push_back((self.last_dma, addr, what));

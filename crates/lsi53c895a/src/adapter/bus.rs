@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use crate::chip::{
-    Abort, Attribute, Bus, DmaId, Fault, Nexus, Phase, Refusal, Reset, Step, Targets, TaskId,
+    Abort, Attribute, Bus, BusFault, DmaId, Nexus, Phase, Refusal, Reset, Step, Targets, TaskId,
 };
 use vfio_user::{ConfigSpace, Host};
 
@@ -79,16 +79,16 @@ impl Bus for ChipHost<'_> {
         self.is_master && self.memory.write_word(addr, word)
     }
 
-    fn dma_read(&mut self, addr: u64, len: usize) -> Result<DmaId, Fault> {
+    fn dma_read(&mut self, addr: u64, len: usize) -> Result<DmaId, BusFault> {
         if !self.is_master {
-            return Err(Fault);
+            return Err(BusFault);
         }
         Ok(self.pending_dma.add(self.host.dma_read(addr, len), true))
     }
 
-    fn dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, Fault> {
+    fn dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, BusFault> {
         if !self.is_master {
-            return Err(Fault);
+            return Err(BusFault);
         }
         let transport_id = self.host.dma_write(addr, data.to_vec());
         Ok(self.pending_dma.add(transport_id, false))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::chip::{Chip, Fault, Limits, Run};
+use crate::chip::{BusFault, Chip, Limits, Run};
 use block::DiskIo;
 use engine::Errno;
 use vfio_user::wire::CONFIG_REGION;
@@ -207,7 +207,7 @@ impl PciDevice for Adapter {
                 true => data.as_slice(),
                 false => &[],
             });
-            self.chip.dma_done(id, data.map_err(|_| Fault));
+            self.chip.dma_done(id, data.map_err(|_| BusFault));
         }
     }
 

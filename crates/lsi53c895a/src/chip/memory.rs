@@ -266,7 +266,7 @@ impl Chip {
 
     /// The answer to `dma_read` (with as many bytes as were asked for) or `dma_write` (with none). Late answers to what was given up
     /// are ignored.
-    pub fn dma_done(&mut self, id: DmaId, result: Result<&[u8], crate::chip::ports::Fault>) {
+    pub fn dma_done(&mut self, id: DmaId, result: Result<&[u8], crate::chip::ports::BusFault>) {
         self.dma = match (std::mem::take(&mut self.dma), result) {
             (
                 Dma::Reading {

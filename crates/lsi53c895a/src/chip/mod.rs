@@ -37,6 +37,6 @@ mod timer;
 
 pub use core::{Bar, Bars, Chip, Limits, Run};
 pub use ports::{
-    Abort, Attribute, Bus, DmaId, Fault, Nexus, Phase, Refusal, Reset, Step, Targets, TaskId,
+    Abort, Attribute, Bus, BusFault, DmaId, Nexus, Phase, Refusal, Reset, Step, Targets, TaskId,
 };
 pub use tasks::{MAX_SEGMENTS, MAX_TASKS};

@@ -7,7 +7,7 @@ pub type DmaId = u64;
 
 /// Error of an access to memory that does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fault;
+pub struct BusFault;
 
 /// Guest memory, which the chip accesses over PCI. The chip handles accesses to its own windows itself.
 pub trait Bus {
@@ -37,10 +37,10 @@ pub trait Bus {
 
     /// Reads memory without a mapping. [`Chip::dma_done`](crate::chip::Chip::dma_done) gets the data, never from
     /// inside of this call.
-    fn dma_read(&mut self, addr: u64, len: usize) -> Result<DmaId, Fault>;
+    fn dma_read(&mut self, addr: u64, len: usize) -> Result<DmaId, BusFault>;
 
     /// Writes memory without a mapping; [`Chip::dma_done`](crate::chip::Chip::dma_done) is called without data.
-    fn dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, Fault>;
+    fn dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, BusFault>;
 
     /// Whether the run should end early. The chip calls it from time to time.
     fn should_end_run(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Memory that is not mapped: the chip asks, stops, and goes on when the answer is there.
 
-use lsi53c895a::chip::{Fault, Limits, Run};
+use lsi53c895a::chip::{BusFault, Limits, Run};
 
 use crate::assemble::{COMMAND, DATA_IN, DATA_OUT, MSG_IN, MSG_OUT, Program, STATUS, When};
 use crate::driver::{Done, Driver, transfer};
@@ -165,7 +165,7 @@ fn an_access_that_an_abort_has_ended_cannot_fail() {
     machine.run();
     machine.write8(ISTAT0, 0x80);
     let asked = machine.world.asked.pop_front().unwrap();
-    machine.chip.dma_done(asked.0, Err(Fault));
+    machine.chip.dma_done(asked.0, Err(BusFault));
     machine.go();
     assert_eq!(machine.read8(DSTAT), 0x90, "aborted, and no bus fault");
     assert_eq!(machine.read8(DSTAT), 0x80);

@@ -1,6 +1,6 @@
 //! A computer with a 53C895A.
 
-use lsi53c895a::chip::{Bar, Chip, Fault, Limits, Run, TaskId};
+use lsi53c895a::chip::{Bar, BusFault, Chip, Limits, Run, TaskId};
 
 use crate::assemble::Program;
 pub use crate::offsets::*;
@@ -116,7 +116,7 @@ impl Machine {
             .and_then(|start| Some(start..start.checked_add(len)?))
             .filter(|range| range.end <= FAR_BYTES);
         match (range, what) {
-            (None, _) => self.chip.dma_done(id, Err(Fault)),
+            (None, _) => self.chip.dma_done(id, Err(BusFault)),
             (Some(range), Ok(data)) => {
                 self.world.far[range].copy_from_slice(&data);
                 self.chip.dma_done(id, Ok(&[]));

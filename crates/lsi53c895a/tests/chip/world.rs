@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
-    Abort, Attribute, Bars, Bus, DmaId, Fault, Nexus, Phase, Refusal, Reset, Step, Targets, TaskId,
+    Abort, Attribute, Bars, Bus, BusFault, DmaId, Nexus, Phase, Refusal, Reset, Step, Targets,
+    TaskId,
 };
 
 pub const BARS: Bars = Bars {
@@ -145,13 +146,13 @@ impl Bus for World {
         true
     }
 
-    fn dma_read(&mut self, addr: u64, len: usize) -> Result<DmaId, Fault> {
+    fn dma_read(&mut self, addr: u64, len: usize) -> Result<DmaId, BusFault> {
         self.next_dma += 1;
         self.asked.push_back((self.next_dma, addr, Err(len)));
         Ok(self.next_dma)
     }
 
-    fn dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, Fault> {
+    fn dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, BusFault> {
         self.next_dma += 1;
         self.asked
             .push_back((self.next_dma, addr, Ok(data.to_vec())));
