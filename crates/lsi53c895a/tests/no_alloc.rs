@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
     Abort, Attribute, Bar, Bars, Bus, BusFault, Chip, DmaId, Limits, Nexus, Phase, Refusal, Reset,
-    Step, Targets, TaskId,
+    Targets, TaskId, TaskOutcome,
 };
 
 #[global_allocator]
@@ -75,10 +75,10 @@ impl Targets for Host {
 
     fn refuse_task(&mut self, _task: TaskId, _nexus: Nexus, _refusal: Refusal) {}
 
-    fn run_task(&mut self, task: TaskId, segments: &mut [libc::iovec], len: u64) -> Step {
+    fn run_task(&mut self, task: TaskId, segments: &mut [libc::iovec], len: u64) -> TaskOutcome {
         assert_eq!((segments.len(), len), (2, DISK_BYTES));
         self.running = Some(task);
-        Step::Later
+        TaskOutcome::Later
     }
 
     fn abort_task(&mut self, _task: TaskId) -> Abort {

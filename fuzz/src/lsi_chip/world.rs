@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
     Abort, Attribute, Bus, BusFault, Chip, DmaId, MAX_SEGMENTS, MAX_TASKS, Nexus, Phase, Refusal,
-    Reset, Step, Targets, TaskId,
+    Reset, Targets, TaskId, TaskOutcome,
 };
 
 use crate::scripts::{FAR, FAR_BYTES, MEMORY};
@@ -278,7 +278,7 @@ impl Targets for World {
         task.refused = true;
     }
 
-    fn run_task(&mut self, id: TaskId, segments: &mut [libc::iovec], len: u64) -> Step {
+    fn run_task(&mut self, id: TaskId, segments: &mut [libc::iovec], len: u64) -> TaskOutcome {
         self.calls += 1;
         let task = self.tasks.get_mut(&id).expect("received before");
         assert_eq!(task.stage, Stage::Received, "run once");
@@ -297,7 +297,7 @@ impl Targets for World {
         if task.refused {
             assert_eq!(len, 0, "nothing is moved");
             task.stage = Stage::Finished;
-            return Step::Finished(2);
+            return TaskOutcome::Finished(2);
         }
         let wanted = match task.phase {
             Phase::Status => 0,
@@ -309,12 +309,12 @@ impl Targets for World {
                 fill(&task.segments);
             }
             task.stage = Stage::Finished;
-            return Step::Finished(0);
+            return TaskOutcome::Finished(0);
         }
         task.stage = Stage::Running;
         self.with_disks.push(id);
         assert!(self.with_disks.len() <= MAX_TASKS);
-        Step::Later
+        TaskOutcome::Later
     }
 
     fn abort_task(&mut self, id: TaskId) -> Abort {

@@ -3,7 +3,8 @@
 use std::ptr::NonNull;
 
 use crate::chip::{
-    Abort, Attribute, Bus, BusFault, DmaId, Nexus, Phase, Refusal, Reset, Step, Targets, TaskId,
+    Abort, Attribute, Bus, BusFault, DmaId, Nexus, Phase, Refusal, Reset, Targets, TaskId,
+    TaskOutcome,
 };
 use vfio_user::{ConfigSpace, Host};
 
@@ -127,7 +128,7 @@ impl Targets for ChipHost<'_> {
         self.disks.refuse_task(task, nexus, refusal);
     }
 
-    fn run_task(&mut self, task: TaskId, segments: &mut [libc::iovec], len: u64) -> Step {
+    fn run_task(&mut self, task: TaskId, segments: &mut [libc::iovec], len: u64) -> TaskOutcome {
         self.disks.run_task(self.memory, task, segments, len)
     }
 

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::chip::{
-    Abort, Attribute as Tag, MAX_TASKS, Nexus as Address, Phase, Refusal, Reset, Step, TaskId,
+    Abort, Attribute as Tag, MAX_TASKS, Nexus as Address, Phase, Refusal, Reset, TaskId,
+    TaskOutcome,
 };
 use block::{DiskCall, DiskIo, Request};
 use engine::Errno;
@@ -256,7 +257,7 @@ impl Disks {
         id: TaskId,
         segments: &mut [iovec],
         len: u64,
-    ) -> Step {
+    ) -> TaskOutcome {
         let slot = &mut self.slots[usize::from(id.index)];
         if let Some(sense) = slot.refusal_sense.take() {
             slot.stage = Stage::Finished;
@@ -264,9 +265,9 @@ impl Disks {
                 .disk
                 .is_none_or(|disk| self.disks[disk].sense.add_failure(id.index, sense))
             {
-                return Step::Finished(CHECK_CONDITION);
+                return TaskOutcome::Finished(CHECK_CONDITION);
             }
-            return Step::Later;
+            return TaskOutcome::Later;
         }
         slot.buffers = Buffers::new(segments, len);
         slot.memory_epoch = Some(memory.add_user());
@@ -274,7 +275,7 @@ impl Disks {
             let attribute = slot.attribute;
             if self.disks[disk].tasks.admit(id.index, attribute) == Admission::Wait {
                 slot.stage = Stage::Waiting;
-                return Step::Later;
+                return TaskOutcome::Later;
             }
         }
         let step = slot.execute();
@@ -283,10 +284,10 @@ impl Disks {
         // If it has finished at once, that is returned here and not reported later.
         match self.finished.iter().position(|(other, _)| *other == id) {
             Some(at) => match self.finished.remove(at) {
-                Some((_, status)) => Step::Finished(status),
-                None => Step::Later,
+                Some((_, status)) => TaskOutcome::Finished(status),
+                None => TaskOutcome::Later,
             },
-            None => Step::Later,
+            None => TaskOutcome::Later,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::chip::core::Chip;
 use crate::chip::link::{AfterMessages, Stage};
-use crate::chip::ports::{Bus, Nexus, Phase, Refusal, Step, Targets, TaskId};
+use crate::chip::ports::{Bus, Nexus, Phase, Refusal, Targets, TaskId, TaskOutcome};
 use crate::chip::scripts::Pause;
 
 const TASK_SET_FULL: u8 = 0x28;
@@ -87,7 +87,7 @@ impl Chip {
         let has_collected_any = data.has_collected_any();
         let (segments, len) = data.segments_and_len();
         let step = host.run_task(id, segments, len);
-        if let Step::Finished(status) = step {
+        if let TaskOutcome::Finished(status) = step {
             self.tasks.mark_finished(id, status, true);
         }
         let Some(connection) = self.connection_mut() else {
@@ -95,7 +95,7 @@ impl Chip {
         };
         connection.stage = Stage::Busy;
         connection.after_messages = AfterMessages::Busy;
-        if step == Step::Later && connection.may_disconnect {
+        if step == TaskOutcome::Later && connection.may_disconnect {
             self.queue_disconnect_message(has_collected_any);
             self.enter_next_phase();
         }

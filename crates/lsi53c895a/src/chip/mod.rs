@@ -37,6 +37,7 @@ mod timer;
 
 pub use core::{Bar, Bars, Chip, Limits, Run};
 pub use ports::{
-    Abort, Attribute, Bus, BusFault, DmaId, Nexus, Phase, Refusal, Reset, Step, Targets, TaskId,
+    Abort, Attribute, Bus, BusFault, DmaId, Nexus, Phase, Refusal, Reset, Targets, TaskId,
+    TaskOutcome,
 };
 pub use tasks::{MAX_SEGMENTS, MAX_TASKS};

@@ -96,7 +96,7 @@ pub enum Phase {
 
 /// The result of running a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum TaskOutcome {
     /// [`Chip::finish_task`](crate::chip::Chip::finish_task) will be called.
     Later,
     /// Done, with this status byte.
@@ -155,7 +155,7 @@ pub trait Targets {
     fn refuse_task(&mut self, task: TaskId, nexus: Nexus, refusal: Refusal);
 
     /// Runs a task with its data: `segments` of host memory, `len` bytes in sum, which it may use and change until it has ended.
-    fn run_task(&mut self, task: TaskId, segments: &mut [libc::iovec], len: u64) -> Step;
+    fn run_task(&mut self, task: TaskId, segments: &mut [libc::iovec], len: u64) -> TaskOutcome;
 
     /// Aborts a task that has not finished.
     fn abort_task(&mut self, task: TaskId) -> Abort;

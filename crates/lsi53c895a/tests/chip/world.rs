@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
-    Abort, Attribute, Bars, Bus, BusFault, DmaId, Nexus, Phase, Refusal, Reset, Step, Targets,
-    TaskId,
+    Abort, Attribute, Bars, Bus, BusFault, DmaId, Nexus, Phase, Refusal, Reset, Targets, TaskId,
+    TaskOutcome,
 };
 
 pub const BARS: Bars = Bars {
@@ -217,7 +217,7 @@ impl Targets for World {
         refused.refused = Some(refusal);
     }
 
-    fn run_task(&mut self, id: TaskId, segments: &mut [libc::iovec], len: u64) -> Step {
+    fn run_task(&mut self, id: TaskId, segments: &mut [libc::iovec], len: u64) -> TaskOutcome {
         self.runs.push(len);
         let task = self.tasks.get_mut(&key(id)).expect("received before");
         task.segments = segments
@@ -233,13 +233,13 @@ impl Targets for World {
             len
         );
         if task.refused.is_some() {
-            return Step::Finished(CHECK_CONDITION);
+            return TaskOutcome::Finished(CHECK_CONDITION);
         }
         match task.cdb[0] {
             0x28 | 0x2a | 0x35 => {
                 self.running.push(id);
                 self.most_in_flight = self.most_in_flight.max(self.running.len());
-                Step::Later
+                TaskOutcome::Later
             }
             0x03 | 0x12 => {
                 let mut byte = b'a';
@@ -250,10 +250,10 @@ impl Targets for World {
                         byte = if byte == b'z' { b'a' } else { byte + 1 };
                     }
                 }
-                Step::Finished(GOOD)
+                TaskOutcome::Finished(GOOD)
             }
-            0x00 => Step::Finished(GOOD),
-            _ => Step::Finished(CHECK_CONDITION),
+            0x00 => TaskOutcome::Finished(GOOD),
+            _ => TaskOutcome::Finished(CHECK_CONDITION),
         }
     }
 
