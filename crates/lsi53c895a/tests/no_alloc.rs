@@ -5,8 +5,8 @@
 use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
-    Abort, Attribute, Bar, Bars, Bus, BusFault, Chip, DmaId, Limits, Nexus, Phase, Refusal, Reset,
-    Targets, TaskId, TaskOutcome,
+    AbortOutcome, Attribute, Bar, Bars, Bus, BusFault, Chip, DmaId, Limits, Nexus, Phase, Refusal,
+    Reset, Targets, TaskId, TaskOutcome,
 };
 
 #[global_allocator]
@@ -81,8 +81,8 @@ impl Targets for Host {
         TaskOutcome::Later
     }
 
-    fn abort_task(&mut self, _task: TaskId) -> Abort {
-        Abort::Done
+    fn abort_task(&mut self, _task: TaskId) -> AbortOutcome {
+        AbortOutcome::Done
     }
 
     fn end_task(&mut self, _task: TaskId, _reported: bool) {}

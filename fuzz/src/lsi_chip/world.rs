@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
-    Abort, Attribute, Bus, BusFault, Chip, DmaId, MAX_SEGMENTS, MAX_TASKS, Nexus, Phase, Refusal,
-    Reset, Targets, TaskId, TaskOutcome,
+    AbortOutcome, Attribute, Bus, BusFault, Chip, DmaId, MAX_SEGMENTS, MAX_TASKS, Nexus, Phase,
+    Refusal, Reset, Targets, TaskId, TaskOutcome,
 };
 
 use crate::scripts::{FAR, FAR_BYTES, MEMORY};
@@ -317,20 +317,20 @@ impl Targets for World {
         TaskOutcome::Later
     }
 
-    fn abort_task(&mut self, id: TaskId) -> Abort {
+    fn abort_task(&mut self, id: TaskId) -> AbortOutcome {
         self.calls += 1;
         let task = self.tasks.get_mut(&id).expect("received, and not over");
         match task.stage {
             Stage::Received => {}
             Stage::Running if self.holds_on => {
                 task.stage = Stage::HeldOn;
-                return Abort::Later;
+                return AbortOutcome::Later;
             }
             Stage::Running => self.with_disks.retain(|running| *running != id),
             stage => panic!("{stage:?}"),
         }
         self.tasks.remove(&id);
-        Abort::Done
+        AbortOutcome::Done
     }
 
     fn end_task(&mut self, id: TaskId, _: bool) {

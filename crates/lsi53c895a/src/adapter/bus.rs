@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use crate::chip::{
-    Abort, Attribute, Bus, BusFault, DmaId, Nexus, Phase, Refusal, Reset, Targets, TaskId,
+    AbortOutcome, Attribute, Bus, BusFault, DmaId, Nexus, Phase, Refusal, Reset, Targets, TaskId,
     TaskOutcome,
 };
 use vfio_user::{ConfigSpace, Host};
@@ -132,7 +132,7 @@ impl Targets for ChipHost<'_> {
         self.disks.run_task(self.memory, task, segments, len)
     }
 
-    fn abort_task(&mut self, task: TaskId) -> Abort {
+    fn abort_task(&mut self, task: TaskId) -> AbortOutcome {
         self.disks.abort_task(self.memory, task)
     }
 

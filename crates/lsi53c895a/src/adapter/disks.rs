@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::chip::{
-    Abort, Attribute as Tag, MAX_TASKS, Nexus as Address, Phase, Refusal, Reset, TaskId,
+    AbortOutcome, Attribute as Tag, MAX_TASKS, Nexus as Address, Phase, Refusal, Reset, TaskId,
     TaskOutcome,
 };
 use block::{DiskCall, DiskIo, Request};
@@ -386,14 +386,14 @@ impl Disks {
     }
 
     /// Aborts a task. If a request of it is in flight, its memory stays in use until that is done.
-    pub fn abort_task(&mut self, memory: &mut MemoryEpochs, id: TaskId) -> Abort {
+    pub fn abort_task(&mut self, memory: &mut MemoryEpochs, id: TaskId) -> AbortOutcome {
         let index = id.index;
         let slot = &mut self.slots[usize::from(index)];
         let aborted = match slot.stage {
-            Stage::Free | Stage::Aborted => Abort::Done,
+            Stage::Free | Stage::Aborted => AbortOutcome::Done,
             Stage::Received => {
                 slot.task.cancel();
-                Abort::Done
+                AbortOutcome::Done
             }
             Stage::Waiting => {
                 slot.task.cancel();
@@ -406,12 +406,12 @@ impl Disks {
                         .tasks
                         .remove_waiting(index, |next| admitted.push_back(next));
                 }
-                Abort::Done
+                AbortOutcome::Done
             }
             Stage::Running => {
                 slot.task.cancel();
                 self.release_resources(memory, index);
-                Abort::Done
+                AbortOutcome::Done
             }
             Stage::Submitted => {
                 slot.task.cancel();
@@ -420,21 +420,21 @@ impl Disks {
                         self.queued.remove(at);
                         slot.task.completed(Err(Errno::CANCELED));
                         self.release_resources(memory, index);
-                        Abort::Done
+                        AbortOutcome::Done
                     }
-                    None => Abort::Later,
+                    None => AbortOutcome::Later,
                 }
             }
             // Its status waits for that of another failed task, or was not reported yet.
             Stage::Finished => {
                 self.finished.retain(|(finished, _)| *finished != id);
                 self.end_sense_report(index, false);
-                Abort::Done
+                AbortOutcome::Done
             }
         };
         self.slots[usize::from(index)].stage = match aborted {
-            Abort::Done => Stage::Free,
-            Abort::Later => Stage::Aborted,
+            AbortOutcome::Done => Stage::Free,
+            AbortOutcome::Later => Stage::Aborted,
         };
         self.run_ready_tasks(memory);
         aborted

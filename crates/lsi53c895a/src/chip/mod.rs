@@ -37,7 +37,7 @@ mod timer;
 
 pub use core::{Bar, Bars, Chip, Limits, Run};
 pub use ports::{
-    Abort, Attribute, Bus, BusFault, DmaId, Nexus, Phase, Refusal, Reset, Targets, TaskId,
+    AbortOutcome, Attribute, Bus, BusFault, DmaId, Nexus, Phase, Refusal, Reset, Targets, TaskId,
     TaskOutcome,
 };
 pub use tasks::{MAX_SEGMENTS, MAX_TASKS};

@@ -105,7 +105,7 @@ pub enum TaskOutcome {
 
 /// The result of an abort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Abort {
+pub enum AbortOutcome {
     /// Its memory is no longer in use.
     Done,
     /// Its memory is still in use; [`Chip::finish_task`](crate::chip::Chip::finish_task) will be called when it is not (with any status).
@@ -158,7 +158,7 @@ pub trait Targets {
     fn run_task(&mut self, task: TaskId, segments: &mut [libc::iovec], len: u64) -> TaskOutcome;
 
     /// Aborts a task that has not finished.
-    fn abort_task(&mut self, task: TaskId) -> Abort;
+    fn abort_task(&mut self, task: TaskId) -> AbortOutcome;
 
     /// Ends a task that had finished. `reported`: the initiator has its status; otherwise it was aborted.
     fn end_task(&mut self, task: TaskId, reported: bool);

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use crate::chip::data::TaskData;
-use crate::chip::ports::{Abort, Nexus, Targets, TaskId};
+use crate::chip::ports::{AbortOutcome, Nexus, Targets, TaskId};
 
 /// Most tasks of all targets. The next one ends with TASK SET FULL.
 pub const MAX_TASKS: usize = 256;
@@ -213,7 +213,7 @@ impl Tasks {
                 host.end_task(id, false);
                 false
             }
-            State::Collecting | State::Running => host.abort_task(id) == Abort::Later,
+            State::Collecting | State::Running => host.abort_task(id) == AbortOutcome::Later,
         };
         if !drains {
             return self.release_slot(id);

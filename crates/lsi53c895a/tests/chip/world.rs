@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
-    Abort, Attribute, Bars, Bus, BusFault, DmaId, Nexus, Phase, Refusal, Reset, Targets, TaskId,
-    TaskOutcome,
+    AbortOutcome, Attribute, Bars, Bus, BusFault, DmaId, Nexus, Phase, Refusal, Reset, Targets,
+    TaskId, TaskOutcome,
 };
 
 pub const BARS: Bars = Bars {
@@ -257,16 +257,16 @@ impl Targets for World {
         }
     }
 
-    fn abort_task(&mut self, id: TaskId) -> Abort {
+    fn abort_task(&mut self, id: TaskId) -> AbortOutcome {
         let task = self.tasks.get_mut(&key(id)).expect("received before");
         assert!(!task.aborted, "aborted once");
         task.aborted = true;
         self.aborts += 1;
         if self.running.contains(&id) && self.holds_on {
-            return Abort::Later;
+            return AbortOutcome::Later;
         }
         self.running.retain(|running| *running != id);
-        Abort::Done
+        AbortOutcome::Done
     }
 
     fn end_task(&mut self, id: TaskId, reported: bool) {
