@@ -4,15 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::chip::{
-    AbortOutcome, Attribute as Tag, MAX_TASKS, Nexus as Address, Phase, Refusal, Reset, TaskId,
-    TaskOutcome,
+    AbortOutcome, Attribute, MAX_TASKS, Nexus, Phase, Refusal, Reset, TaskId, TaskOutcome,
 };
 use block::{DiskCall, DiskIo, Request};
 use engine::Errno;
 use libc::iovec;
-use scsi::{
-    Admission, Key, Nexus, Ports, Sense, Status, Target, TaskSet, TransportId, View, Waker,
-};
+use scsi::{Admission, Key, Ports, Sense, Status, Target, TaskSet, TransportId, View, Waker};
 
 use crate::adapter::memory::MemoryEpochs;
 use crate::adapter::pending_sense::PendingSense;
@@ -21,7 +18,7 @@ use crate::adapter::slot::{Buffers, Slot, Stage};
 use crate::adapter::{Disk, DiskError, INITIATOR};
 
 /// There is one initiator on this bus.
-const NEXUS: Nexus = Nexus(0);
+const NEXUS: scsi::Nexus = scsi::Nexus(0);
 
 const REQUEST_SENSE: u8 = 0x03;
 
@@ -199,22 +196,28 @@ impl Disks {
         slot.is_some_and(|slot| slot.is_read)
     }
 
-    /// The index of the disk with this address.
-    fn find_disk(&self, address: Address) -> Option<usize> {
+    /// The index of the disk that is this logical unit.
+    fn find_disk(&self, nexus: Nexus) -> Option<usize> {
         self.disks
             .iter()
-            .position(|on| (on.disk.target, on.disk.lun) == (address.target, address.lun))
+            .position(|on| (on.disk.target, on.disk.lun) == (nexus.target, nexus.lun))
     }
 
     /// Receives a command: finds its disk, and returns which data it needs.
-    pub fn receive_command(&mut self, id: TaskId, address: Address, tag: Tag, cdb: &[u8]) -> Phase {
-        let disk = self.find_disk(address);
+    pub fn receive_command(
+        &mut self,
+        id: TaskId,
+        nexus: Nexus,
+        attribute: Attribute,
+        cdb: &[u8],
+    ) -> Phase {
+        let disk = self.find_disk(nexus);
         let slot = &mut self.slots[usize::from(id.index)];
-        slot.begin_command(id, disk, tag);
+        slot.begin_command(id, disk, attribute);
         if let Some(disk) = disk {
             let pending_sense = &mut self.disks[disk].sense;
             // Tagged commands may have been in flight when the failure was reported.
-            if tag == Tag::Untagged || cdb.first() == Some(&REQUEST_SENSE) {
+            if attribute == Attribute::Untagged || cdb.first() == Some(&REQUEST_SENSE) {
                 if let Some(sense) = pending_sense.take_sense() {
                     slot.task.set_previous_sense(sense);
                 }
@@ -224,10 +227,10 @@ impl Disks {
             }
         }
         let slot = &mut self.slots[usize::from(id.index)];
-        let Some(view) = &mut self.targets[usize::from(address.target)] else {
+        let Some(view) = &mut self.targets[usize::from(nexus.target)] else {
             return Phase::Status;
         };
-        let phase = slot.task.receive(view, address.lun.into(), NEXUS, cdb);
+        let phase = slot.task.receive(view, nexus.lun.into(), NEXUS, cdb);
         slot.is_read = matches!(phase, scsi::Phase::DataIn(_));
         match phase {
             scsi::Phase::Status => Phase::Status,
@@ -237,11 +240,11 @@ impl Disks {
     }
 
     /// Replaces a task by one that ends in CHECK CONDITION.
-    pub fn refuse_task(&mut self, id: TaskId, address: Address, refusal: Refusal) {
-        let disk = self.find_disk(address);
+    pub fn refuse_task(&mut self, id: TaskId, nexus: Nexus, refusal: Refusal) {
+        let disk = self.find_disk(nexus);
         let slot = &mut self.slots[usize::from(id.index)];
         slot.task.cancel();
-        slot.begin_command(id, disk, Tag::Simple);
+        slot.begin_command(id, disk, Attribute::Simple);
         let code = match refusal {
             Refusal::Overlapped => 0x4e00,
             Refusal::InitiatorError => 0x4800,
@@ -463,8 +466,8 @@ impl Disks {
             let (concerned, reset) = match what {
                 Reset::Bus => (true, scsi::Reset::Bus),
                 Reset::Target(target) => (on.disk.target == target, scsi::Reset::Unit),
-                Reset::Unit(address) => (
-                    (on.disk.target, on.disk.lun) == (address.target, address.lun),
+                Reset::Unit(nexus) => (
+                    (on.disk.target, on.disk.lun) == (nexus.target, nexus.lun),
                     scsi::Reset::Unit,
                 ),
             };

@@ -1,7 +1,7 @@
 //! PCI configuration space of the adapter (manual, chapter 4, PCI registers).
 
 use crate::chip::{Bar, Bars};
-use vfio_user::{Bar as PciBar, ConfigSpace, Identity};
+use vfio_user::{ConfigSpace, Identity};
 
 const IDENTITY: Identity = Identity {
     vendor: 0x1000,
@@ -17,13 +17,13 @@ const IDENTITY: Identity = Identity {
     latency_timer: 0xff,
 };
 
-const WINDOWS: [PciBar; 6] = [
-    PciBar::Io { bytes: 0x100 },
-    PciBar::Memory { bytes: 0x400 },
-    PciBar::Memory { bytes: 0x2000 },
-    PciBar::None,
-    PciBar::None,
-    PciBar::None,
+const WINDOWS: [vfio_user::Bar; 6] = [
+    vfio_user::Bar::Io { bytes: 0x100 },
+    vfio_user::Bar::Memory { bytes: 0x400 },
+    vfio_user::Bar::Memory { bytes: 0x2000 },
+    vfio_user::Bar::None,
+    vfio_user::Bar::None,
+    vfio_user::Bar::None,
 ];
 
 /// As after power-on.

@@ -1,8 +1,8 @@
 //! The slot of one of the chip's tasks: its SCSI task, its buffers and its stage.
 
-use crate::chip::{Attribute as Tag, TaskId};
+use crate::chip::{Attribute, TaskId};
 use libc::iovec;
-use scsi::{Attribute, Sense, Task, Waker};
+use scsi::{Sense, Task, Waker};
 
 /// The stage of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub struct Slot {
     pub stage: Stage,
     /// The index of its disk; `None`: there is no unit of this number.
     pub disk: Option<usize>,
-    pub attribute: Attribute,
+    pub attribute: scsi::Attribute,
     /// Its data goes to the initiator.
     pub is_read: bool,
     /// It must end with this sense data.
@@ -78,7 +78,7 @@ impl Slot {
             },
             stage: Stage::Free,
             disk: None,
-            attribute: Attribute::Simple,
+            attribute: scsi::Attribute::Simple,
             is_read: false,
             refusal_sense: None,
             buffers: Buffers::NONE,
@@ -87,15 +87,15 @@ impl Slot {
     }
 
     /// Begins a new command.
-    pub fn begin_command(&mut self, id: TaskId, disk: Option<usize>, tag: Tag) {
+    pub fn begin_command(&mut self, id: TaskId, disk: Option<usize>, attribute: Attribute) {
         debug_assert!(matches!(self.stage, Stage::Free | Stage::Received));
         self.id = id;
         self.stage = Stage::Received;
         self.disk = disk;
-        self.attribute = match tag {
-            Tag::Untagged | Tag::Simple => Attribute::Simple,
-            Tag::Head => Attribute::HeadOfQueue,
-            Tag::Ordered => Attribute::Ordered,
+        self.attribute = match attribute {
+            Attribute::Untagged | Attribute::Simple => scsi::Attribute::Simple,
+            Attribute::Head => scsi::Attribute::HeadOfQueue,
+            Attribute::Ordered => scsi::Attribute::Ordered,
         };
         self.is_read = false;
         self.refusal_sense = None;
