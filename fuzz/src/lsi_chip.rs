@@ -6,7 +6,7 @@
 
 mod world;
 
-use lsi53c895a::chip::{Bar, Chip, Limits, Run};
+use lsi53c895a::chip::{Bar, Chip, Limits, RunOutcome};
 
 use crate::input::Input;
 use crate::scripts::{
@@ -179,7 +179,7 @@ impl Machine {
             };
             let run = self.chip.run(&mut self.world, limits);
             self.world.end_run(instructions);
-            if run != Run::Idle || !self.chip.wants_run() {
+            if run != RunOutcome::Idle || !self.chip.wants_run() {
                 return;
             }
         }

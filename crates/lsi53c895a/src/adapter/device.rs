@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::chip::{BusFault, Chip, Limits, Run};
+use crate::chip::{BusFault, Chip, Limits, RunOutcome};
 use block::DiskIo;
 use engine::Errno;
 use vfio_user::wire::CONFIG_REGION;
@@ -127,11 +127,11 @@ impl Adapter {
             config: &mut self.config,
         };
         let run = self.chip.run(&mut chip_host, limits);
-        if run == Run::InVain {
+        if run == RunOutcome::InVain {
             self.throttled_until_ns = Some(self.now_ns.saturating_add(THROTTLE_NS));
         }
         self.reset_pending = false;
-        run != Run::Idle
+        run != RunOutcome::Idle
     }
 
     /// Whether it pauses after a turn without progress.

@@ -46,7 +46,7 @@ pub struct Limits {
 
 /// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Run {
+pub enum RunOutcome {
     /// Nothing to do until a register is written, a task finishes, memory arrives or the timer is due.
     Idle,
     /// The limits are used up, and tasks were added or removed meanwhile, or [`Bus::should_end_run`]: run again after others.
@@ -191,7 +191,7 @@ impl Chip {
     }
 
     /// Runs the chip, within limits.
-    pub fn run<H: Bus + Targets>(&mut self, host: &mut H, limits: Limits) -> Run {
+    pub fn run<H: Bus + Targets>(&mut self, host: &mut H, limits: Limits) -> RunOutcome {
         self.run_wanted = false;
         self.instructions_left = limits.instructions;
         let change_count = self.tasks.change_count();
@@ -202,7 +202,7 @@ impl Chip {
             self.carry_out_resets(host);
             if !matches!(self.dma, Dma::Idle) {
                 if self.waits_for_memory() {
-                    return Run::Idle;
+                    return RunOutcome::Idle;
                 }
                 if matches!(self.dma, Dma::Failed) {
                     self.dma = Dma::Idle;
@@ -211,27 +211,27 @@ impl Chip {
             }
             if self.cpu.state == State::Stopped {
                 self.reselect_while_stopped();
-                return Run::Idle;
+                return RunOutcome::Idle;
             }
             if self.instructions_left.is_multiple_of(EVENT_CHECK_INTERVAL)
                 && self.instructions_left > 0
                 && host.should_end_run()
             {
                 self.run_wanted = true;
-                return Run::Again;
+                return RunOutcome::Again;
             }
             if self.instructions_left == 0 {
                 self.run_wanted = true;
                 return match self.tasks.change_count() == change_count {
-                    true => Run::InVain,
-                    false => Run::Again,
+                    true => RunOutcome::InVain,
+                    false => RunOutcome::Again,
                 };
             }
             match self.execute_until_events(host) {
                 Ok(()) | Err(Pause::Stopped | Pause::Memory) => {}
                 Err(Pause::Limit) => self.instructions_left = 0,
                 Err(Pause::Bus) if self.deferred_resets.bus_reset => {}
-                Err(Pause::Bus) => return Run::Idle,
+                Err(Pause::Bus) => return RunOutcome::Idle,
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Classes of bugs that were published of other implementations of this chip, one test each.
 
-use lsi53c895a::chip::{Bar, Run};
+use lsi53c895a::chip::{Bar, RunOutcome};
 
 use crate::assemble::{ACK, ATN, COMMAND, DATA_IN, MSG_IN, MSG_OUT, Program, When};
 use crate::machine::*;
@@ -49,12 +49,12 @@ fn cve_2019_12068_a_program_that_never_ends_lets_others_run() {
         machine.poke(AT, &program.bytes());
         machine.write32(DSP, AT);
         for _ in 0..3 {
-            assert_eq!(machine.run(), Run::InVain);
+            assert_eq!(machine.run(), RunOutcome::InVain);
             assert!(machine.chip.wants_run());
         }
         // And it can be stopped.
         machine.write8(ISTAT0, 0x80);
-        assert_eq!(machine.run(), Run::Idle);
+        assert_eq!(machine.run(), RunOutcome::Idle);
         assert_eq!(machine.read8(DSTAT), 0x90);
     }
     // One instruction that moves much is no way around it.
@@ -65,7 +65,7 @@ fn cve_2019_12068_a_program_that_never_ends_lets_others_run() {
     machine.poke(AT, &p.bytes());
     machine.write32(DSP, AT);
     let mut runs = 1;
-    while machine.run() != Run::Idle {
+    while machine.run() != RunOutcome::Idle {
         runs += 1;
     }
     assert!(runs > 10, "{runs}");
@@ -121,7 +121,7 @@ fn cve_2023_0330_transfers_to_the_chips_own_registers_do_not_enter_it_again() {
     machine.poke(AT, &p.bytes());
     machine.write32(DSP, AT);
     for _ in 0..3 {
-        assert_eq!(machine.run(), Run::InVain);
+        assert_eq!(machine.run(), RunOutcome::InVain);
     }
     // The same as data of a command, to every register and the RAM with the program in it.
     for target in [

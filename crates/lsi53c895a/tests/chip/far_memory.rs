@@ -1,6 +1,6 @@
 //! Memory that is not mapped: the chip asks, stops, and goes on when the answer is there.
 
-use lsi53c895a::chip::{BusFault, Limits, Run};
+use lsi53c895a::chip::{BusFault, Limits, RunOutcome};
 
 use crate::assemble::{COMMAND, DATA_IN, DATA_OUT, MSG_IN, MSG_OUT, Program, STATUS, When};
 use crate::driver::{Done, Driver, transfer};
@@ -74,7 +74,7 @@ fn the_status_comes_after_the_data_is_written_back() {
         .int(When::Phase(STATUS), 99);
     machine.poke(0x1000, &p.bytes());
     machine.write32(DSP, 0x1000);
-    assert_eq!(machine.run(), Run::Idle);
+    assert_eq!(machine.run(), RunOutcome::Idle);
     assert_eq!(machine.read8(ISTAT0) & 0x03, 0, "it waits");
     assert!(machine.answer_memory());
     machine.run();
@@ -179,11 +179,17 @@ fn registers_are_accessible_during_a_memory_access() {
         instructions: 10,
         now_ns: 1,
     };
-    assert_eq!(machine.chip.run(&mut machine.world, limits), Run::Idle);
+    assert_eq!(
+        machine.chip.run(&mut machine.world, limits),
+        RunOutcome::Idle
+    );
     assert_eq!(machine.read8(ISTAT1), 0x02);
     machine.write32(SCRATCHA, 7);
     assert_eq!(machine.read32(SCRATCHA), 7);
-    assert_eq!(machine.chip.run(&mut machine.world, limits), Run::Idle);
+    assert_eq!(
+        machine.chip.run(&mut machine.world, limits),
+        RunOutcome::Idle
+    );
     assert_eq!(machine.world.asked.len(), 1, "asked once");
 }
 
