@@ -5,8 +5,8 @@
 use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
-    AbortOutcome, Attribute, Bar, Bars, Bus, BusFault, Chip, DmaId, Limits, Nexus, Phase, Refusal,
-    Reset, Targets, TaskId, TaskOutcome,
+    AbortOutcome, Attribute, Bar, Bars, Bus, BusFault, Chip, DmaId, Nexus, Phase, Refusal, Reset,
+    RunLimits, Targets, TaskId, TaskOutcome,
 };
 
 #[global_allocator]
@@ -126,7 +126,7 @@ fn commands_allocate_nothing() {
             place.copy_from_slice(&u32::to_le_bytes(word));
         }
     }
-    let limits = Limits {
+    let limits = RunLimits {
         instructions: 500,
         now_ns: 1,
     };

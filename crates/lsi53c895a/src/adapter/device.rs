@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::chip::{BusFault, Chip, Limits, RunOutcome};
+use crate::chip::{BusFault, Chip, RunLimits, RunOutcome};
 use block::DiskIo;
 use engine::Errno;
 use vfio_user::wire::CONFIG_REGION;
@@ -113,7 +113,7 @@ impl Adapter {
 
     /// One run of the chip. True: the turn is used up.
     fn run_chip(&mut self, host: &mut dyn Host) -> bool {
-        let limits = Limits {
+        let limits = RunLimits {
             instructions: INSTRUCTIONS,
             now_ns: self.now_ns,
         };

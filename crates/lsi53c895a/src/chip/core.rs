@@ -37,7 +37,7 @@ pub struct Bars {
 
 /// Limits of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct RunLimits {
     /// Instructions; one that moves much counts once more per 4 KiB.
     pub instructions: u32,
     /// The time, on a clock that does not go back.
@@ -191,7 +191,7 @@ impl Chip {
     }
 
     /// Runs the chip, within limits.
-    pub fn run<H: Bus + Targets>(&mut self, host: &mut H, limits: Limits) -> RunOutcome {
+    pub fn run<H: Bus + Targets>(&mut self, host: &mut H, limits: RunLimits) -> RunOutcome {
         self.run_wanted = false;
         self.instructions_left = limits.instructions;
         let change_count = self.tasks.change_count();

@@ -1,6 +1,6 @@
 //! A computer with a 53C895A.
 
-use lsi53c895a::chip::{Bar, BusFault, Chip, Limits, RunOutcome, TaskId};
+use lsi53c895a::chip::{Bar, BusFault, Chip, RunLimits, RunOutcome, TaskId};
 
 use crate::assemble::Program;
 pub use crate::offsets::*;
@@ -84,7 +84,7 @@ impl Machine {
 
     /// One run.
     pub fn run(&mut self) -> RunOutcome {
-        let limits = Limits {
+        let limits = RunLimits {
             instructions: self.limit,
             now_ns: self.now_ns,
         };
