@@ -1,11 +1,11 @@
 //! SCRIPTS as guests write them: mostly valid instructions with mostly valid addresses.
 
-use lsi53c895a::chip::Bars;
+use lsi53c895a::chip::BarAddresses;
 
 use crate::input::Input;
 
 /// Where the chip's windows are.
-pub const BARS: Bars = Bars {
+pub const BARS: BarAddresses = BarAddresses {
     io: 0xc000,
     registers: 0xfe00_0000,
     ram: 0xfe01_0000,

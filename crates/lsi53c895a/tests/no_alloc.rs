@@ -5,8 +5,8 @@
 use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
-    AbortOutcome, Attribute, Bar, Bars, Bus, BusFault, Chip, DmaId, Nexus, Phase, Refusal, Reset,
-    RunLimits, Targets, TaskId, TaskOutcome,
+    AbortOutcome, Attribute, Bar, BarAddresses, Bus, BusFault, Chip, DmaId, Nexus, Phase, Refusal,
+    Reset, RunLimits, Targets, TaskId, TaskOutcome,
 };
 
 #[global_allocator]
@@ -97,7 +97,7 @@ fn commands_allocate_nothing() {
         running: None,
     };
     let mut chip = Chip::new();
-    chip.set_bars(Bars {
+    chip.set_bars(BarAddresses {
         io: 0xc000,
         registers: 0xfe00_0000,
         ram: 0xfe01_0000,

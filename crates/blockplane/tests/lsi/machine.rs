@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use lsi53c895a::chip::Bars;
+use lsi53c895a::chip::BarAddresses;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use test_support::deadline::Deadline;
@@ -15,7 +15,7 @@ use vfio_user::wire::{self, RegionAccess, command};
 use crate::assemble::Program;
 pub use crate::offsets::*;
 
-pub const BARS: Bars = Bars {
+pub const BARS: BarAddresses = BarAddresses {
     io: 0xc000,
     registers: 0xfe00_0000,
     ram: 0xfe01_0000,

@@ -1,6 +1,6 @@
 //! PCI configuration space of the adapter (manual, chapter 4, PCI registers).
 
-use crate::chip::{Bar, Bars};
+use crate::chip::{Bar, BarAddresses};
 use vfio_user::{ConfigSpace, Identity};
 
 const IDENTITY: Identity = Identity {
@@ -42,9 +42,9 @@ pub fn chip_window(region: u32) -> Option<Bar> {
 }
 
 /// Where the guest has put the windows.
-pub fn bar_addresses(config: &ConfigSpace) -> Bars {
+pub fn bar_addresses(config: &ConfigSpace) -> BarAddresses {
     let address = |index| config.bar_address(index).unwrap_or(0);
-    Bars {
+    BarAddresses {
         io: address(0),
         registers: address(1),
         ram: address(2),

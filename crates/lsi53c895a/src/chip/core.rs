@@ -26,7 +26,7 @@ pub enum Bar {
 /// Where the windows are, as configuration space says; 0: nowhere. The chip needs to know, since its programs
 /// address it as they address memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bars {
+pub struct BarAddresses {
     /// BAR 0, without its flags.
     pub io: u32,
     /// BAR 1.
@@ -72,7 +72,7 @@ pub struct Chip {
     pub(crate) link: Link,
     pub(crate) tasks: Tasks,
     pub(crate) dma: Dma,
-    pub(crate) bars: Bars,
+    pub(crate) bars: BarAddresses,
     /// The lowest address of its windows in memory.
     pub(crate) lowest_window: u64,
     pub(crate) timer: GeneralPurposeTimer,
@@ -94,7 +94,7 @@ impl Chip {
             link: Link::Free,
             tasks: Tasks::new(),
             dma: Dma::Idle,
-            bars: Bars::default(),
+            bars: BarAddresses::default(),
             lowest_window: u64::MAX,
             timer: GeneralPurposeTimer::Off,
             deferred_resets: DeferredResets::default(),
@@ -110,7 +110,7 @@ impl Chip {
     }
 
     /// Configuration space was written.
-    pub fn set_bars(&mut self, bars: Bars) {
+    pub fn set_bars(&mut self, bars: BarAddresses) {
         self.bars = bars;
         let windows = [bars.ram, bars.registers].map(u64::from);
         let lowest = windows.into_iter().filter(|base| *base != 0).min();

@@ -35,7 +35,7 @@ mod scripts;
 mod tasks;
 mod timer;
 
-pub use core::{Bar, Bars, Chip, RunLimits, RunOutcome};
+pub use core::{Bar, BarAddresses, Chip, RunLimits, RunOutcome};
 pub use ports::{
     AbortOutcome, Attribute, Bus, BusFault, DmaId, Nexus, Phase, Refusal, Reset, Targets, TaskId,
     TaskOutcome,

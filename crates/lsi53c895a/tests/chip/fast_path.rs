@@ -1,6 +1,6 @@
 //! A program in the chip's own memory, which uses the fast path, has the same effects as one in guest memory, wherever its runs end.
 
-use lsi53c895a::chip::{Bar, Bars};
+use lsi53c895a::chip::{Bar, BarAddresses};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -71,7 +71,7 @@ fn opening(target: u32) -> Vec<u32> {
 /// A machine with the program in guest memory, or with the chip's own memory in that place.
 fn machine(in_ram: bool, bytes: &[u8], data: &[u8]) -> Machine {
     let mut machine = Machine::new();
-    machine.chip.set_bars(Bars {
+    machine.chip.set_bars(BarAddresses {
         ram: if in_ram { BASE } else { 0 },
         ..BARS
     });

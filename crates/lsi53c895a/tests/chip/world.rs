@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
-    AbortOutcome, Attribute, Bars, Bus, BusFault, DmaId, Nexus, Phase, Refusal, Reset, Targets,
-    TaskId, TaskOutcome,
+    AbortOutcome, Attribute, BarAddresses, Bus, BusFault, DmaId, Nexus, Phase, Refusal, Reset,
+    Targets, TaskId, TaskOutcome,
 };
 
-pub const BARS: Bars = Bars {
+pub const BARS: BarAddresses = BarAddresses {
     io: 0xc000,
     registers: 0xfe00_0000,
     ram: 0xfe01_0000,

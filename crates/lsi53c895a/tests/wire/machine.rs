@@ -6,7 +6,7 @@ use std::sync::Arc;
 use block::{DiscardLimits, DiskCall, DiskIo, Geometry, Op, Request};
 use engine::Errno;
 use lsi53c895a::adapter::{Adapter, Disk};
-use lsi53c895a::chip::Bars;
+use lsi53c895a::chip::BarAddresses;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use scsi::{Unit, UnitOptions};
 use vfio_user::wire::{self, command};
@@ -17,7 +17,7 @@ use test_support::events::{event, take};
 use test_support::vfio_user::memory;
 use test_support::vfio_user::rig::Rig;
 
-pub const BARS: Bars = Bars {
+pub const BARS: BarAddresses = BarAddresses {
     io: 0xc000,
     registers: 0xfe00_0000,
     ram: 0xfe01_0000,
