@@ -5,8 +5,8 @@
 use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
-    AbortOutcome, Attribute, Bar, BarAddresses, Bus, BusFault, Chip, DmaId, Nexus, Phase, Refusal,
-    Reset, RunLimits, Targets, TaskId, TaskOutcome,
+    AbortOutcome, Attribute, Bar, BarAddresses, Bus, BusFault, Chip, DmaId, Nexus,
+    PhaseAfterCommand, Refusal, Reset, RunLimits, Targets, TaskId, TaskOutcome,
 };
 
 #[global_allocator]
@@ -65,11 +65,11 @@ impl Targets for Host {
         _nexus: Nexus,
         _attribute: Attribute,
         cdb: &[u8],
-    ) -> Phase {
+    ) -> PhaseAfterCommand {
         if cdb[0] == 0x28 {
-            Phase::DataIn(DISK_BYTES)
+            PhaseAfterCommand::DataIn(DISK_BYTES)
         } else {
-            Phase::DataOut(DISK_BYTES)
+            PhaseAfterCommand::DataOut(DISK_BYTES)
         }
     }
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
-    AbortOutcome, Attribute, Bus, BusFault, Chip, DmaId, MAX_SEGMENTS, MAX_TASKS, Nexus, Phase,
-    Refusal, Reset, Targets, TaskId, TaskOutcome,
+    AbortOutcome, Attribute, Bus, BusFault, Chip, DmaId, MAX_SEGMENTS, MAX_TASKS, Nexus,
+    PhaseAfterCommand, Refusal, Reset, Targets, TaskId, TaskOutcome,
 };
 
 use crate::scripts::{FAR, FAR_BYTES, MEMORY};
@@ -27,7 +27,7 @@ enum Stage {
 struct Task {
     stage: Stage,
     opcode: u8,
-    phase: Phase,
+    phase: PhaseAfterCommand,
     refused: bool,
     segments: Vec<(*mut u8, usize)>,
 }
@@ -129,7 +129,7 @@ impl World {
         }
         let id = self.with_disks.remove(which % self.with_disks.len());
         let task = self.tasks.get_mut(&id).expect("it runs");
-        if let Phase::DataIn(_) = task.phase {
+        if let PhaseAfterCommand::DataIn(_) = task.phase {
             fill(&task.segments);
         }
         match task.stage {
@@ -227,7 +227,13 @@ impl Targets for World {
         target % 8 != 7
     }
 
-    fn receive_command(&mut self, id: TaskId, nexus: Nexus, _: Attribute, cdb: &[u8]) -> Phase {
+    fn receive_command(
+        &mut self,
+        id: TaskId,
+        nexus: Nexus,
+        _: Attribute,
+        cdb: &[u8],
+    ) -> PhaseAfterCommand {
         self.calls += 1;
         assert!(nexus.target % 8 != 7 && nexus.lun < 64);
         let len = [6, 10, 10, 6, 16, 12, 10, 10][usize::from(cdb[0] >> 5)];
@@ -238,17 +244,23 @@ impl Targets for World {
         self.take_name(id);
         let blocks = |count: u16| u64::from(count & 0x7f) * BLOCK;
         let phase = match cdb[0] {
-            0x03 | 0x12 => Phase::DataIn(u64::from(cdb[4]).min(36)),
-            0x15 => Phase::DataOut(cdb[4].into()),
-            0x28 => Phase::DataIn(blocks(u16::from_be_bytes([cdb[7], cdb[8]]))),
-            0x2a => Phase::DataOut(blocks(u16::from_be_bytes([cdb[7], cdb[8]]))),
-            0x88 => Phase::DataIn(u64::from_be_bytes(cdb[2..10].try_into().expect("16 bytes"))),
-            0x8a => Phase::DataOut(u64::from_be_bytes(cdb[2..10].try_into().expect("16 bytes"))),
-            _ => Phase::Status,
+            0x03 | 0x12 => PhaseAfterCommand::DataIn(u64::from(cdb[4]).min(36)),
+            0x15 => PhaseAfterCommand::DataOut(cdb[4].into()),
+            0x28 => PhaseAfterCommand::DataIn(blocks(u16::from_be_bytes([cdb[7], cdb[8]]))),
+            0x2a => PhaseAfterCommand::DataOut(blocks(u16::from_be_bytes([cdb[7], cdb[8]]))),
+            0x88 => PhaseAfterCommand::DataIn(u64::from_be_bytes(
+                cdb[2..10].try_into().expect("16 bytes"),
+            )),
+            0x8a => PhaseAfterCommand::DataOut(u64::from_be_bytes(
+                cdb[2..10].try_into().expect("16 bytes"),
+            )),
+            _ => PhaseAfterCommand::Status,
         };
         // A target does not announce data that it has not.
         let phase = match phase {
-            Phase::DataIn(0) | Phase::DataOut(0) => Phase::Status,
+            PhaseAfterCommand::DataIn(0) | PhaseAfterCommand::DataOut(0) => {
+                PhaseAfterCommand::Status
+            }
             phase => phase,
         };
         let task = Task {
@@ -270,7 +282,7 @@ impl Targets for World {
         let task = self.tasks.entry(id).or_insert(Task {
             stage: Stage::Received,
             opcode: 0xff,
-            phase: Phase::Status,
+            phase: PhaseAfterCommand::Status,
             refused: true,
             segments: Vec::new(),
         });
@@ -300,12 +312,12 @@ impl Targets for World {
             return TaskOutcome::Finished(2);
         }
         let wanted = match task.phase {
-            Phase::Status => 0,
-            Phase::DataIn(bytes) | Phase::DataOut(bytes) => bytes,
+            PhaseAfterCommand::Status => 0,
+            PhaseAfterCommand::DataIn(bytes) | PhaseAfterCommand::DataOut(bytes) => bytes,
         };
         assert_eq!(len, wanted, "all that it wanted");
         if task.opcode < 0x20 {
-            if let Phase::DataIn(_) = task.phase {
+            if let PhaseAfterCommand::DataIn(_) = task.phase {
                 fill(&task.segments);
             }
             task.stage = Stage::Finished;

@@ -3,8 +3,8 @@
 use std::ptr::NonNull;
 
 use crate::chip::{
-    AbortOutcome, Attribute, Bus, BusFault, DmaId, Nexus, Phase, Refusal, Reset, Targets, TaskId,
-    TaskOutcome,
+    AbortOutcome, Attribute, Bus, BusFault, DmaId, Nexus, PhaseAfterCommand, Refusal, Reset,
+    Targets, TaskId, TaskOutcome,
 };
 use vfio_user::{ConfigSpace, Host};
 
@@ -120,7 +120,7 @@ impl Targets for ChipHost<'_> {
         nexus: Nexus,
         attribute: Attribute,
         cdb: &[u8],
-    ) -> Phase {
+    ) -> PhaseAfterCommand {
         self.disks.receive_command(task, nexus, attribute, cdb)
     }
 

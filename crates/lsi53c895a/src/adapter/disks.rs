@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::chip::{
-    AbortOutcome, Attribute, MAX_TASKS, Nexus, Phase, Refusal, Reset, TaskId, TaskOutcome,
+    AbortOutcome, Attribute, MAX_TASKS, Nexus, PhaseAfterCommand, Refusal, Reset, TaskId,
+    TaskOutcome,
 };
 use block::{DiskCall, DiskIo, Request};
 use engine::Errno;
@@ -210,7 +211,7 @@ impl Disks {
         nexus: Nexus,
         attribute: Attribute,
         cdb: &[u8],
-    ) -> Phase {
+    ) -> PhaseAfterCommand {
         let disk = self.find_disk(nexus);
         let slot = &mut self.slots[usize::from(id.index)];
         slot.begin_command(id, disk, attribute);
@@ -228,14 +229,14 @@ impl Disks {
         }
         let slot = &mut self.slots[usize::from(id.index)];
         let Some(view) = &mut self.targets[usize::from(nexus.target)] else {
-            return Phase::Status;
+            return PhaseAfterCommand::Status;
         };
         let phase = slot.task.receive(view, nexus.lun.into(), NEXUS, cdb);
         slot.is_read = matches!(phase, scsi::Phase::DataIn(_));
         match phase {
-            scsi::Phase::Status => Phase::Status,
-            scsi::Phase::DataIn(bytes) => Phase::DataIn(bytes),
-            scsi::Phase::DataOut(bytes) => Phase::DataOut(bytes),
+            scsi::Phase::Status => PhaseAfterCommand::Status,
+            scsi::Phase::DataIn(bytes) => PhaseAfterCommand::DataIn(bytes),
+            scsi::Phase::DataOut(bytes) => PhaseAfterCommand::DataOut(bytes),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::chip::core::Chip;
 use crate::chip::link::{AfterMessages, Stage};
-use crate::chip::ports::{Bus, Nexus, Phase, Refusal, Targets, TaskId, TaskOutcome};
+use crate::chip::ports::{Bus, Nexus, PhaseAfterCommand, Refusal, Targets, TaskId, TaskOutcome};
 use crate::chip::scripts::Pause;
 
 const TASK_SET_FULL: u8 = 0x28;
@@ -63,9 +63,9 @@ impl Chip {
         }
         let (to_initiator, bytes) = match host.receive_command(id, nexus, attribute, &cdb[..whole])
         {
-            Phase::DataIn(bytes) => (true, bytes),
-            Phase::DataOut(bytes) => (false, bytes),
-            Phase::Status => (false, 0),
+            PhaseAfterCommand::DataIn(bytes) => (true, bytes),
+            PhaseAfterCommand::DataOut(bytes) => (false, bytes),
+            PhaseAfterCommand::Status => (false, 0),
         };
         if bytes == 0 {
             return self.run_task(host, id);

@@ -37,7 +37,7 @@ mod timer;
 
 pub use core::{Bar, BarAddresses, Chip, RunLimits, RunOutcome};
 pub use ports::{
-    AbortOutcome, Attribute, Bus, BusFault, DmaId, Nexus, Phase, Refusal, Reset, Targets, TaskId,
-    TaskOutcome,
+    AbortOutcome, Attribute, Bus, BusFault, DmaId, Nexus, PhaseAfterCommand, Refusal, Reset,
+    Targets, TaskId, TaskOutcome,
 };
 pub use tasks::{MAX_SEGMENTS, MAX_TASKS};

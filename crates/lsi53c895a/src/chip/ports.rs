@@ -85,7 +85,7 @@ pub enum Attribute {
 
 /// The phase after a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum PhaseAfterCommand {
     /// No data: it is run at once, with an empty list.
     Status,
     /// This many bytes to the initiator.
@@ -149,7 +149,7 @@ pub trait Targets {
         nexus: Nexus,
         attribute: Attribute,
         cdb: &[u8],
-    ) -> Phase;
+    ) -> PhaseAfterCommand;
 
     /// Replaces the task that was, or would have been, received by one that ends in CHECK CONDITION. It is run next.
     fn refuse_task(&mut self, task: TaskId, nexus: Nexus, refusal: Refusal);

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
-    AbortOutcome, Attribute, BarAddresses, Bus, BusFault, DmaId, Nexus, Phase, Refusal, Reset,
-    Targets, TaskId, TaskOutcome,
+    AbortOutcome, Attribute, BarAddresses, Bus, BusFault, DmaId, Nexus, PhaseAfterCommand, Refusal,
+    Reset, Targets, TaskId, TaskOutcome,
 };
 
 pub const BARS: BarAddresses = BarAddresses {
@@ -175,7 +175,7 @@ impl Targets for World {
         nexus: Nexus,
         attribute: Attribute,
         cdb: &[u8],
-    ) -> Phase {
+    ) -> PhaseAfterCommand {
         let before = self.tasks.insert(
             key(task),
             FakeTask {
@@ -190,17 +190,17 @@ impl Targets for World {
         );
         assert!(before.is_none(), "a name is used once");
         match cdb[0] {
-            0x03 => Phase::DataIn(u64::from(cdb[4]).min(18)),
-            0x12 => Phase::DataIn(u64::from(cdb[4]).min(36)),
+            0x03 => PhaseAfterCommand::DataIn(u64::from(cdb[4]).min(18)),
+            0x12 => PhaseAfterCommand::DataIn(u64::from(cdb[4]).min(36)),
             0x28 | 0x2a => {
                 let bytes = u64::from(u16::from_be_bytes([cdb[7], cdb[8]])) * BLOCK as u64;
                 if cdb[0] == 0x28 {
-                    Phase::DataIn(bytes)
+                    PhaseAfterCommand::DataIn(bytes)
                 } else {
-                    Phase::DataOut(bytes)
+                    PhaseAfterCommand::DataOut(bytes)
                 }
             }
-            _ => Phase::Status,
+            _ => PhaseAfterCommand::Status,
         }
     }
 
