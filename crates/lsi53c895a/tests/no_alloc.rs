@@ -5,7 +5,7 @@
 use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
-    AbortOutcome, Attribute, Bar, BarAddresses, Bus, BusFault, Chip, DmaId, Nexus,
+    AbortOutcome, Attribute, Bar, BarAddresses, BusFault, Chip, DmaId, Nexus, PciBus,
     PhaseAfterCommand, Refusal, Reset, RunLimits, Targets, TaskId, TaskOutcome,
 };
 
@@ -20,7 +20,7 @@ struct Host {
     running: Option<TaskId>,
 }
 
-impl Bus for Host {
+impl PciBus for Host {
     fn map(&mut self, addr: u64, len: usize, _write: bool) -> Option<(NonNull<u8>, usize)> {
         let there = self.memory.get_mut(usize::try_from(addr).ok()?..)?;
         let len = len.min(there.len());

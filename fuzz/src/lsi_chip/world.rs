@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
-    AbortOutcome, Attribute, Bus, BusFault, Chip, DmaId, MAX_SEGMENTS, MAX_TASKS, Nexus,
+    AbortOutcome, Attribute, BusFault, Chip, DmaId, MAX_SEGMENTS, MAX_TASKS, Nexus, PciBus,
     PhaseAfterCommand, Refusal, Reset, Targets, TaskId, TaskOutcome,
 };
 
@@ -165,7 +165,7 @@ fn fill(segments: &[(*mut u8, usize)]) {
     }
 }
 
-impl Bus for World {
+impl PciBus for World {
     fn map(&mut self, addr: u64, len: usize, _write: bool) -> Option<(NonNull<u8>, usize)> {
         self.calls += 1;
         assert!(len > 0);

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use crate::chip::{
-    AbortOutcome, Attribute, Bus, BusFault, DmaId, Nexus, PhaseAfterCommand, Refusal, Reset,
+    AbortOutcome, Attribute, BusFault, DmaId, Nexus, PciBus, PhaseAfterCommand, Refusal, Reset,
     Targets, TaskId, TaskOutcome,
 };
 use vfio_user::{ConfigSpace, Host};
@@ -52,7 +52,7 @@ pub struct ChipHost<'a> {
     pub waiting_at_start: usize,
 }
 
-impl Bus for ChipHost<'_> {
+impl PciBus for ChipHost<'_> {
     fn map(&mut self, addr: u64, len: usize, _write: bool) -> Option<(NonNull<u8>, usize)> {
         self.memory
             .contiguous_part(addr, len)

@@ -2,7 +2,7 @@
 
 use crate::chip::core::Chip;
 use crate::chip::link::{AfterMessages, Stage};
-use crate::chip::ports::{Bus, Nexus, PhaseAfterCommand, Refusal, Targets, TaskId, TaskOutcome};
+use crate::chip::ports::{Nexus, PciBus, PhaseAfterCommand, Refusal, Targets, TaskId, TaskOutcome};
 use crate::chip::scripts::Pause;
 
 const TASK_SET_FULL: u8 = 0x28;
@@ -26,7 +26,11 @@ impl Chip {
     }
 
     /// The target receives bytes of the command, which one block move sends. When it has all, the task begins.
-    pub(crate) fn receive_command_bytes<H: Bus + Targets>(&mut self, host: &mut H, bytes: &[u8]) {
+    pub(crate) fn receive_command_bytes<H: PciBus + Targets>(
+        &mut self,
+        host: &mut H,
+        bytes: &[u8],
+    ) {
         let Some(connection) = self.connection_mut() else {
             return;
         };
@@ -80,7 +84,7 @@ impl Chip {
 
     /// Runs the connected task, which has all its data or needs none. If it does not finish at once, its target may
     /// disconnect.
-    pub(crate) fn run_task<H: Bus + Targets>(&mut self, host: &mut H, id: TaskId) {
+    pub(crate) fn run_task<H: PciBus + Targets>(&mut self, host: &mut H, id: TaskId) {
         let Some(data) = self.tasks.mark_running(id) else {
             return;
         };
@@ -102,7 +106,7 @@ impl Chip {
     }
 
     /// Ends the connected task, which still collects data, in CHECK CONDITION.
-    pub(crate) fn refuse_task<H: Bus + Targets>(&mut self, host: &mut H, refusal: Refusal) {
+    pub(crate) fn refuse_task<H: PciBus + Targets>(&mut self, host: &mut H, refusal: Refusal) {
         let Some(id) = self.connection().and_then(|connection| connection.task) else {
             return;
         };
@@ -124,7 +128,7 @@ impl Chip {
 
     /// Lets a connected target that waits for its task enter the status phase, once the task is done and its data are
     /// in memory.
-    pub(crate) fn enter_status_when_done<H: Bus + Targets>(
+    pub(crate) fn enter_status_when_done<H: PciBus + Targets>(
         &mut self,
         host: &mut H,
     ) -> Result<(), Pause> {

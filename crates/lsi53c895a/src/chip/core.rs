@@ -3,7 +3,7 @@
 use crate::chip::interrupts::{self, EnabledInterrupts, Interrupts};
 use crate::chip::link::Link;
 use crate::chip::memory::{Dma, RAM_BYTES};
-use crate::chip::ports::{Bus, Targets, TaskId};
+use crate::chip::ports::{PciBus, Targets, TaskId};
 use crate::chip::registers::{
     DCNTL, DIEN, ISTAT0, ISTAT1, Registers, SIEN0, SIEN1, dcntl, dstat, istat0, istat1, sist1,
 };
@@ -49,7 +49,7 @@ pub struct RunLimits {
 pub enum RunOutcome {
     /// Nothing to do until a register is written, a task finishes, memory arrives or the timer is due.
     Idle,
-    /// The limits are used up, and tasks were added or removed meanwhile, or [`Bus::should_end_run`]: run again after others.
+    /// The limits are used up, and tasks were added or removed meanwhile, or [`PciBus::should_end_run`]: run again after others.
     Again,
     /// The limits are used up without progress: run again after a pause. Some drivers' programs wait in a loop for memory to
     /// change.
@@ -177,7 +177,7 @@ impl Chip {
         self.tasks.in_flight_count()
     }
 
-    /// Guest memory that [`Bus::map`] returned is removed once the tasks have ended that run already. A task whose data is still being
+    /// Guest memory that [`PciBus::map`] returned is removed once the tasks have ended that run already. A task whose data is still being
     /// collected ends in CHECK CONDITION, since it may not use the memory any more.
     pub fn drop_collected_memory(&mut self) {
         self.tasks.drop_collected_memory();
@@ -191,7 +191,7 @@ impl Chip {
     }
 
     /// Runs the chip, within limits.
-    pub fn run<H: Bus + Targets>(&mut self, host: &mut H, limits: RunLimits) -> RunOutcome {
+    pub fn run<H: PciBus + Targets>(&mut self, host: &mut H, limits: RunLimits) -> RunOutcome {
         self.run_wanted = false;
         self.instructions_left = limits.instructions;
         let change_count = self.tasks.change_count();
@@ -238,7 +238,7 @@ impl Chip {
 
     /// Executes instructions until other events must be checked.
     #[inline]
-    fn execute_until_events<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
+    fn execute_until_events<H: PciBus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
         loop {
             if self.cpu.state == State::Fetch && self.run_fast_path(host) {
                 return Ok(());

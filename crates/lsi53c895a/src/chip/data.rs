@@ -10,7 +10,7 @@ use libc::iovec;
 
 use crate::chip::core::Chip;
 use crate::chip::memory::MAX_ACCESS_BYTES;
-use crate::chip::ports::{Bus, Refusal, Targets, TaskId};
+use crate::chip::ports::{PciBus, Refusal, Targets, TaskId};
 use crate::chip::scripts::Pause;
 use crate::chip::tasks::MAX_SEGMENTS;
 
@@ -121,7 +121,7 @@ impl TaskData {
 impl Chip {
     /// The connected task's data phase goes on with guest memory at `addr`, at most `left` bytes. Returns how many it took, 0 when the
     /// target has left the data phase.
-    pub(crate) fn collect_guest_memory<H: Bus + Targets>(
+    pub(crate) fn collect_guest_memory<H: PciBus + Targets>(
         &mut self,
         host: &mut H,
         addr: u64,
@@ -169,7 +169,7 @@ impl Chip {
 
     /// Adds a bounce buffer for guest memory at `addr` that is not mapped, and reads the memory if the target needs it.
     /// Returns the buffer's address and length, at most `most`.
-    fn add_bounce_buffer<H: Bus>(
+    fn add_bounce_buffer<H: PciBus>(
         &mut self,
         host: &mut H,
         id: TaskId,
@@ -197,7 +197,7 @@ impl Chip {
     }
 
     /// Writes bounce buffers of data from the target back to where the guest wants it.
-    pub(crate) fn write_back_bounce_buffers<H: Bus>(
+    pub(crate) fn write_back_bounce_buffers<H: PciBus>(
         &mut self,
         host: &mut H,
         id: TaskId,

@@ -9,7 +9,7 @@
 
 use crate::chip::core::Chip;
 use crate::chip::messages::{MessageAssembler, OutgoingMessages};
-use crate::chip::ports::{Attribute, Bus, Targets, TaskId};
+use crate::chip::ports::{Attribute, PciBus, Targets, TaskId};
 use crate::chip::registers::{DCNTL, SCID, SFBR, SIEN0, SSID, SSTAT1, dcntl, scid, sist0, sist1};
 use crate::chip::scripts::Pause;
 
@@ -209,7 +209,7 @@ impl Chip {
     ///
     /// Waits while the target has nothing to ask, and while an aborted task still uses memory: until then nothing
     /// moves on this bus.
-    pub(crate) fn wait_for_phase<H: Bus + Targets>(
+    pub(crate) fn wait_for_phase<H: PciBus + Targets>(
         &mut self,
         host: &mut H,
         wanted: u8,
@@ -238,7 +238,7 @@ impl Chip {
 
     /// [`Chip::wait_for_phase`] where ACK, a selection, an abort or the task comes before the phase.
     #[inline(never)]
-    fn wait_for_phase_slowly<H: Bus + Targets>(
+    fn wait_for_phase_slowly<H: PciBus + Targets>(
         &mut self,
         host: &mut H,
         wanted: u8,

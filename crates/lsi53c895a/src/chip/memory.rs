@@ -1,12 +1,12 @@
 //! The chip's own reads and writes of memory: programs, tables, messages, commands, status, unmapped data.
 //!
 //! Three places can answer. The chip's own windows are served right here, byte by byte, by the functions
-//! that serve the CPU. Mapped guest memory is copied by the [`Bus`]. Anything else is asked for and
+//! that serve the CPU. Mapped guest memory is copied by the [`PciBus`]. Anything else is asked for and
 //! comes later: [`Pause::Memory`] ends the step, and when the answer is there the step is taken again and finds it.
 //! So a step reads before it changes anything, and no step has more than one access under way.
 
 use crate::chip::core::Chip;
-use crate::chip::ports::{Bus, DmaId};
+use crate::chip::ports::{DmaId, PciBus};
 use crate::chip::registers::dstat;
 use crate::chip::scripts::Pause;
 
@@ -98,7 +98,7 @@ impl Chip {
 
     /// A word, as programs have them in tables: mostly out of guest memory.
     #[inline]
-    pub(crate) fn load_word<H: Bus>(&mut self, host: &mut H, addr: u64) -> Result<u32, Pause> {
+    pub(crate) fn load_word<H: PciBus>(&mut self, host: &mut H, addr: u64) -> Result<u32, Pause> {
         if self.can_read_guest_now(addr)
             && let Some(word) = host.read_word(addr)
         {
@@ -110,7 +110,7 @@ impl Chip {
     /// [`Chip::load_word`] from memory of any kind.
     #[cold]
     #[inline(never)]
-    fn load_word_anywhere<H: Bus>(&mut self, host: &mut H, addr: u64) -> Result<u32, Pause> {
+    fn load_word_anywhere<H: PciBus>(&mut self, host: &mut H, addr: u64) -> Result<u32, Pause> {
         let mut bytes = [0; 4];
         self.load_bytes(host, addr, &mut bytes)?;
         Ok(u32::from_le_bytes(bytes))
@@ -118,7 +118,7 @@ impl Chip {
 
     /// The same for two words that belong together.
     #[inline]
-    pub(crate) fn load_words<H: Bus>(
+    pub(crate) fn load_words<H: PciBus>(
         &mut self,
         host: &mut H,
         addr: u64,
@@ -137,7 +137,11 @@ impl Chip {
     /// [`Chip::load_words`] from memory of any kind.
     #[cold]
     #[inline(never)]
-    fn load_words_anywhere<H: Bus>(&mut self, host: &mut H, addr: u64) -> Result<[u32; 2], Pause> {
+    fn load_words_anywhere<H: PciBus>(
+        &mut self,
+        host: &mut H,
+        addr: u64,
+    ) -> Result<[u32; 2], Pause> {
         let mut bytes = [0; 8];
         self.load_bytes(host, addr, &mut bytes)?;
         let [a, b, c, d, e, f, g, h] = bytes;
@@ -167,7 +171,7 @@ impl Chip {
     }
 
     /// Reads at most [`MAX_ACCESS_BYTES`] bytes.
-    pub(crate) fn load_bytes<H: Bus>(
+    pub(crate) fn load_bytes<H: PciBus>(
         &mut self,
         host: &mut H,
         addr: u64,
@@ -217,7 +221,7 @@ impl Chip {
     }
 
     /// Writes at most [`MAX_ACCESS_BYTES`] bytes. What comes later is the host's answer; the bytes are taken.
-    pub(crate) fn store_bytes<H: Bus>(
+    pub(crate) fn store_bytes<H: PciBus>(
         &mut self,
         host: &mut H,
         addr: u64,

@@ -5,7 +5,7 @@
 
 use crate::chip::core::Chip;
 use crate::chip::link::AfterMessages;
-use crate::chip::ports::{Attribute, Bus, Nexus, Refusal, Reset, Targets};
+use crate::chip::ports::{Attribute, Nexus, PciBus, Refusal, Reset, Targets};
 
 const COMMAND_COMPLETE: u8 = 0x00;
 const EXTENDED: u8 = 0x01;
@@ -143,7 +143,7 @@ impl OutgoingMessages {
 
 impl Chip {
     /// The target receives a byte of a message.
-    pub(crate) fn receive_message_byte<H: Bus + Targets>(&mut self, host: &mut H, byte: u8) {
+    pub(crate) fn receive_message_byte<H: PciBus + Targets>(&mut self, host: &mut H, byte: u8) {
         // A target that is to disconnect ignores further messages.
         let Some(connection) = self.connection_mut().filter(|it| !it.must_leave_bus) else {
             return;
@@ -211,7 +211,7 @@ impl Chip {
     }
 
     /// Handles INITIATOR DETECTED ERROR: the command fails, unless it has finished already.
-    fn handle_initiator_error<H: Bus + Targets>(&mut self, host: &mut H) {
+    fn handle_initiator_error<H: PciBus + Targets>(&mut self, host: &mut H) {
         let Some(connection) = self.connection() else {
             return;
         };

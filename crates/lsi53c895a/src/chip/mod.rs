@@ -3,7 +3,7 @@
 //! A guest drives it as its manual says: it writes registers, and leaves programs for the chip's own
 //! processor (SCRIPTS) in memory, which select targets, send messages and commands and move data. The
 //! [`Chip`] carries them out. It makes no system call, reads no clock, knows no file and no thread: guest
-//! memory is behind [`Bus`], disks are behind [`Targets`], and the caller says when to [`run`](Chip::run)
+//! memory is behind [`PciBus`], disks are behind [`Targets`], and the caller says when to [`run`](Chip::run)
 //! and for how long.
 //!
 //! **Data moves once.** The targets on this SCSI bus enter the data phase right after the command, and a block
@@ -37,7 +37,7 @@ mod timer;
 
 pub use core::{Bar, BarAddresses, Chip, RunLimits, RunOutcome};
 pub use ports::{
-    AbortOutcome, Attribute, Bus, BusFault, DmaId, Nexus, PhaseAfterCommand, Refusal, Reset,
+    AbortOutcome, Attribute, BusFault, DmaId, Nexus, PciBus, PhaseAfterCommand, Refusal, Reset,
     Targets, TaskId, TaskOutcome,
 };
 pub use tasks::{MAX_SEGMENTS, MAX_TASKS};

@@ -10,7 +10,7 @@ pub type DmaId = u64;
 pub struct BusFault;
 
 /// Guest memory, which the chip accesses over PCI. The chip handles accesses to its own windows itself.
-pub trait Bus {
+pub trait PciBus {
     /// Host memory behind `addr`, contiguous, at least 1 and at most `len` bytes; `None` if nothing is mapped there (or
     /// not for writing, if `write`). It stays valid until the task it was collected for has ended.
     fn map(&mut self, addr: u64, len: usize, write: bool) -> Option<(NonNull<u8>, usize)>;
@@ -21,7 +21,7 @@ pub trait Bus {
     /// Writes mapped memory. False, and nothing written, if a part of it is not mapped.
     fn write(&mut self, addr: u64, data: &[u8]) -> bool;
 
-    /// The aligned word at `addr`, if it is mapped and can be read as one. Otherwise [`Bus::read`] is called.
+    /// The aligned word at `addr`, if it is mapped and can be read as one. Otherwise [`PciBus::read`] is called.
     #[inline]
     fn read_word(&mut self, addr: u64) -> Option<u32> {
         let mut bytes = [0; 4];

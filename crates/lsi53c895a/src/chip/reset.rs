@@ -6,7 +6,7 @@
 use crate::chip::core::Chip;
 use crate::chip::link::Link;
 use crate::chip::memory::Dma;
-use crate::chip::ports::{Bus, Reset, Targets};
+use crate::chip::ports::{PciBus, Reset, Targets};
 use crate::chip::registers::{Registers, sist0};
 use crate::chip::scripts::Cpu;
 use crate::chip::timer::GeneralPurposeTimer;
@@ -51,7 +51,7 @@ impl Chip {
     }
 
     /// Does what resets have deferred: aborts the tasks, and interrupts when their memory is no longer in use.
-    pub(crate) fn carry_out_resets<H: Bus + Targets>(&mut self, host: &mut H) {
+    pub(crate) fn carry_out_resets<H: PciBus + Targets>(&mut self, host: &mut H) {
         if std::mem::take(&mut self.deferred_resets.bus_reset) {
             self.tasks.abort_where(host, |_| true);
             host.reset_targets(Reset::Bus);

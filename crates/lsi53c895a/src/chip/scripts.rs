@@ -12,7 +12,7 @@ mod scsi_io;
 mod transfer;
 
 use crate::chip::core::Chip;
-use crate::chip::ports::{Bus, Targets};
+use crate::chip::ports::{PciBus, Targets};
 use crate::chip::registers::{CCNTL1, DBC, DCNTL, DNAD, DSP, DSPS, SFS, ccntl1, dcntl, dstat};
 
 /// Why an instruction pauses.
@@ -87,7 +87,7 @@ impl Chip {
     }
 
     /// Executes or continues one instruction of the program.
-    pub(crate) fn step_program<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
+    pub(crate) fn step_program<H: PciBus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
         if self.cpu.state != State::Execute {
             self.fetch_instruction(host)?;
             // An empty word was passed over.
@@ -109,7 +109,7 @@ impl Chip {
 
     /// Latches the instruction at DSP, or the rest of one whose third word had to be waited for.
     #[inline]
-    fn fetch_instruction<H: Bus>(&mut self, host: &mut H) -> Result<(), Pause> {
+    fn fetch_instruction<H: PciBus>(&mut self, host: &mut H) -> Result<(), Pause> {
         let at = self.regs.get32(DSP);
         let base = self.regs.get32(SFS);
         let from = |low: u32| u64::from(base) << 32 | u64::from(low);
@@ -159,7 +159,10 @@ impl Chip {
 
     /// Executes the latched instruction by its type, in the highest bits of its first word.
     #[inline]
-    fn execute_latched_instruction<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
+    fn execute_latched_instruction<H: PciBus + Targets>(
+        &mut self,
+        host: &mut H,
+    ) -> Result<(), Pause> {
         let first = self.cpu.words[0];
         match first >> 29 {
             0b111 => self.load_store(host),

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
-    AbortOutcome, Attribute, BarAddresses, Bus, BusFault, DmaId, Nexus, PhaseAfterCommand, Refusal,
-    Reset, Targets, TaskId, TaskOutcome,
+    AbortOutcome, Attribute, BarAddresses, BusFault, DmaId, Nexus, PciBus, PhaseAfterCommand,
+    Refusal, Reset, Targets, TaskId, TaskOutcome,
 };
 
 pub const BARS: BarAddresses = BarAddresses {
@@ -118,7 +118,7 @@ impl World {
     }
 }
 
-impl Bus for World {
+impl PciBus for World {
     fn map(&mut self, addr: u64, len: usize, _write: bool) -> Option<(NonNull<u8>, usize)> {
         let own =
             |base: u32, bytes: u64| (u64::from(base)..u64::from(base) + bytes).contains(&addr);

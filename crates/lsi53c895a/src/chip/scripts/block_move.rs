@@ -6,7 +6,7 @@
 use super::{Pause, Progress, State, sign_extend_24};
 use crate::chip::core::Chip;
 use crate::chip::link::phase;
-use crate::chip::ports::{Bus, Targets};
+use crate::chip::ports::{PciBus, Targets};
 use crate::chip::registers::*;
 
 /// A block move under way.
@@ -28,7 +28,7 @@ const MESSAGE_CHUNK: usize = 32;
 impl Chip {
     /// Executes a block move, or continues one that had to wait.
     #[inline(never)]
-    pub(super) fn block_move<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
+    pub(super) fn block_move<H: PciBus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
         let mut block = match self.cpu.progress {
             Progress::Block(block) => block,
             _ => self.decode_block_move(host)?,
@@ -44,7 +44,7 @@ impl Chip {
     }
 
     /// Moves bytes to the end of the block, or until the target changes the phase or something must be waited for.
-    fn move_bytes<H: Bus + Targets>(
+    fn move_bytes<H: PciBus + Targets>(
         &mut self,
         host: &mut H,
         block: &mut BlockMove,
@@ -80,7 +80,7 @@ impl Chip {
     }
 
     /// Decodes address and count: in the instruction, behind a pointer, or in a table at DSA.
-    fn decode_block_move<H: Bus>(&mut self, host: &mut H) -> Result<BlockMove, Pause> {
+    fn decode_block_move<H: PciBus>(&mut self, host: &mut H) -> Result<BlockMove, Pause> {
         let [first, second, third] = self.cpu.words;
         let mut block = BlockMove {
             phase: first.to_be_bytes()[0] & 0x07,
@@ -140,7 +140,7 @@ impl Chip {
     }
 
     /// Moves as many bytes as go at once, in a phase that both ends agree about. Returns their number.
-    fn move_some_bytes<H: Bus + Targets>(
+    fn move_some_bytes<H: PciBus + Targets>(
         &mut self,
         host: &mut H,
         block: &BlockMove,

@@ -5,13 +5,13 @@
 //! All other instructions are left to [`Chip::step_program`], before they have any effect.
 
 use crate::chip::core::{Chip, EVENT_CHECK_INTERVAL};
-use crate::chip::ports::Bus;
+use crate::chip::ports::PciBus;
 use crate::chip::registers::{DCNTL, DSP, SFS, dcntl};
 
 impl Chip {
     /// Runs as long as instructions are short. True: the limit is reached, and other events must be checked first.
     #[inline(never)]
-    pub(crate) fn run_fast_path<H: Bus>(&mut self, host: &mut H) -> bool {
+    pub(crate) fn run_fast_path<H: PciBus>(&mut self, host: &mut H) -> bool {
         let base = self.bars.ram;
         if base == 0 || self.regs.get32(SFS) != 0 || self.regs.has(DCNTL, dcntl::SSM) {
             return false;

@@ -2,7 +2,7 @@
 
 use super::{Pause, sign_extend_24};
 use crate::chip::core::Chip;
-use crate::chip::ports::Bus;
+use crate::chip::ports::PciBus;
 use crate::chip::register_effects;
 use crate::chip::registers::{CTEST2, DRS, DSA, MMRS, MMWS, SCRATCHA, SCRATCHB, ctest2};
 
@@ -19,7 +19,7 @@ fn register_operand(first: u32) -> u8 {
 impl Chip {
     /// Executes a load or a store.
     #[inline(never)]
-    pub(super) fn load_store<H: Bus>(&mut self, host: &mut H) -> Result<(), Pause> {
+    pub(super) fn load_store<H: PciBus>(&mut self, host: &mut H) -> Result<(), Pause> {
         let [first, second, _] = self.cpu.words;
         let register = register_operand(first);
         let count = (first & COUNT) as usize;
@@ -45,7 +45,7 @@ impl Chip {
 
     /// The fast path for a whole word of guest memory and plain registers. False: the instruction is another, and nothing was done.
     #[inline]
-    pub(super) fn load_store_fast<H: Bus>(
+    pub(super) fn load_store_fast<H: PciBus>(
         &mut self,
         host: &mut H,
         first: u32,

@@ -3,7 +3,7 @@
 use super::{Pause, Progress};
 use crate::chip::core::Chip;
 use crate::chip::memory::MAX_ACCESS_BYTES;
-use crate::chip::ports::Bus;
+use crate::chip::ports::PciBus;
 use crate::chip::registers::{DMODE, DSPS, MMRS, MMWS, TEMP, dmode};
 
 /// A memory move under way.
@@ -17,7 +17,7 @@ pub struct MemoryMove {
 impl Chip {
     /// Executes a memory move, or continues one that had to wait.
     #[inline(never)]
-    pub(super) fn memory_move<H: Bus>(&mut self, host: &mut H) -> Result<(), Pause> {
+    pub(super) fn memory_move<H: PciBus>(&mut self, host: &mut H) -> Result<(), Pause> {
         let [first, from, to] = self.cpu.words;
         // Bits 28 to 25 are reserved, and both addresses sit alike in their words.
         if first & 0x1e00_0000 != 0 || (from ^ to) & 0x03 != 0 {
@@ -66,7 +66,7 @@ impl Chip {
     }
 
     /// Reads from memory, or from the chip's registers in I/O space if DMODE says so.
-    fn load_memory_or_io<H: Bus>(
+    fn load_memory_or_io<H: PciBus>(
         &mut self,
         host: &mut H,
         from: u32,
@@ -89,7 +89,7 @@ impl Chip {
     }
 
     /// Writes to memory, or to the chip's registers in I/O space if DMODE says so.
-    fn store_memory_or_io<H: Bus>(
+    fn store_memory_or_io<H: PciBus>(
         &mut self,
         host: &mut H,
         to: u32,

@@ -3,7 +3,7 @@
 use super::{Pause, sign_extend_24};
 use crate::chip::core::Chip;
 use crate::chip::link::Link;
-use crate::chip::ports::{Bus, Targets};
+use crate::chip::ports::{PciBus, Targets};
 use crate::chip::registers::{
     DRS, DSA, DSP, ISTAT0, SCNTL0, SCNTL3, SDID, SXFER, istat0, scntl0, sist1,
 };
@@ -29,7 +29,7 @@ fn opcode(first: u32) -> u32 {
 impl Chip {
     /// Executes an I/O instruction, or continues one that had to wait.
     #[inline(never)]
-    pub(super) fn scsi_io<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
+    pub(super) fn scsi_io<H: PciBus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
         let first = self.cpu.words[0];
         match opcode(first) {
             SELECT => self.execute_select(host),
@@ -70,7 +70,7 @@ impl Chip {
     }
 
     /// Selects the target that the instruction, or an entry of a table at DSA, names.
-    fn execute_select<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
+    fn execute_select<H: PciBus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
         let first = self.cpu.words[0];
         self.release_ack();
         let word = if first & TABLE != 0 {

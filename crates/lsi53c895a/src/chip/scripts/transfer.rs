@@ -2,7 +2,7 @@
 
 use super::{Pause, sign_extend_24};
 use crate::chip::core::Chip;
-use crate::chip::ports::{Bus, Targets};
+use crate::chip::ports::{PciBus, Targets};
 use crate::chip::registers::{DSP, ISTAT0, SFBR, SSTAT1, TEMP, dstat, istat0};
 
 const RELATIVE: u32 = 1 << 23;
@@ -35,7 +35,10 @@ fn wanted_phase(first: u32) -> u8 {
 impl Chip {
     /// Executes a jump, a call, a return or an interrupt if its condition holds.
     #[inline(never)]
-    pub(super) fn transfer_control<H: Bus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
+    pub(super) fn transfer_control<H: PciBus + Targets>(
+        &mut self,
+        host: &mut H,
+    ) -> Result<(), Pause> {
         let [first, second, _] = self.cpu.words;
         if is_illegal(first) {
             return Err(self.raise_illegal_instruction());
