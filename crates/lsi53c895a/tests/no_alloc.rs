@@ -45,7 +45,7 @@ impl PciBus for Host {
         true
     }
 
-    fn dma_read(&mut self, _addr: u64, _len: usize) -> Result<DmaId, BusFault> {
+    fn start_dma_read(&mut self, _addr: u64, _len: usize) -> Result<DmaId, BusFault> {
         Err(BusFault)
     }
 

@@ -196,7 +196,7 @@ impl PciBus for World {
         range.is_some()
     }
 
-    fn dma_read(&mut self, addr: u64, len: usize) -> Result<DmaId, BusFault> {
+    fn start_dma_read(&mut self, addr: u64, len: usize) -> Result<DmaId, BusFault> {
         self.calls += 1;
         assert!(len <= CHUNK);
         self.ask(addr, PendingRequest::Read(len))

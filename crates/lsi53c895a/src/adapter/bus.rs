@@ -80,7 +80,7 @@ impl PciBus for ChipHost<'_> {
         self.is_master && self.memory.write_word(addr, word)
     }
 
-    fn dma_read(&mut self, addr: u64, len: usize) -> Result<DmaId, BusFault> {
+    fn start_dma_read(&mut self, addr: u64, len: usize) -> Result<DmaId, BusFault> {
         if !self.is_master {
             return Err(BusFault);
         }

@@ -207,7 +207,7 @@ impl Chip {
         if host.read(addr, data) {
             return Ok(());
         }
-        match host.dma_read(addr, data.len()) {
+        match host.start_dma_read(addr, data.len()) {
             Ok(id) => {
                 self.dma = Dma::Reading {
                     id,
@@ -268,7 +268,7 @@ impl Chip {
         Pause::Stopped
     }
 
-    /// The answer to `dma_read` (with as many bytes as were asked for) or `dma_write` (with none). Late answers to what was given up
+    /// The answer to `start_dma_read` (with as many bytes as were asked for) or `dma_write` (with none). Late answers to what was given up
     /// are ignored.
     pub fn dma_done(&mut self, id: DmaId, result: Result<&[u8], crate::chip::ports::BusFault>) {
         self.dma = match (std::mem::take(&mut self.dma), result) {

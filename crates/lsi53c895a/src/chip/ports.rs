@@ -37,7 +37,7 @@ pub trait PciBus {
 
     /// Reads memory without a mapping. [`Chip::dma_done`](crate::chip::Chip::dma_done) gets the data, never from
     /// inside of this call.
-    fn dma_read(&mut self, addr: u64, len: usize) -> Result<DmaId, BusFault>;
+    fn start_dma_read(&mut self, addr: u64, len: usize) -> Result<DmaId, BusFault>;
 
     /// Writes memory without a mapping; [`Chip::dma_done`](crate::chip::Chip::dma_done) is called without data.
     fn dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, BusFault>;

@@ -146,7 +146,7 @@ impl PciBus for World {
         true
     }
 
-    fn dma_read(&mut self, addr: u64, len: usize) -> Result<DmaId, BusFault> {
+    fn start_dma_read(&mut self, addr: u64, len: usize) -> Result<DmaId, BusFault> {
         self.next_dma += 1;
         self.asked.push_back((self.next_dma, addr, Err(len)));
         Ok(self.next_dma)
