@@ -49,7 +49,7 @@ impl PciBus for Host {
         Err(BusFault)
     }
 
-    fn dma_write(&mut self, _addr: u64, _data: &[u8]) -> Result<DmaId, BusFault> {
+    fn start_dma_write(&mut self, _addr: u64, _data: &[u8]) -> Result<DmaId, BusFault> {
         Err(BusFault)
     }
 }

@@ -202,7 +202,7 @@ impl PciBus for World {
         self.ask(addr, PendingRequest::Read(len))
     }
 
-    fn dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, BusFault> {
+    fn start_dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, BusFault> {
         self.calls += 1;
         assert!(data.len() <= CHUNK);
         self.ask(addr, PendingRequest::Write(data.to_vec()))

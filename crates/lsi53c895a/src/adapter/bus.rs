@@ -87,7 +87,7 @@ impl PciBus for ChipHost<'_> {
         Ok(self.pending_dma.add(self.host.dma_read(addr, len), true))
     }
 
-    fn dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, BusFault> {
+    fn start_dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, BusFault> {
         if !self.is_master {
             return Err(BusFault);
         }

@@ -247,7 +247,7 @@ impl Chip {
         if host.write(addr, data) {
             return Ok(());
         }
-        match host.dma_write(addr, data) {
+        match host.start_dma_write(addr, data) {
             Ok(id) => {
                 self.dma = Dma::Writing { id };
                 Ok(())
@@ -268,7 +268,7 @@ impl Chip {
         Pause::Stopped
     }
 
-    /// The answer to `start_dma_read` (with as many bytes as were asked for) or `dma_write` (with none). Late answers to what was given up
+    /// The answer to `start_dma_read` (with as many bytes as were asked for) or `start_dma_write` (with none). Late answers to what was given up
     /// are ignored.
     pub fn dma_done(&mut self, id: DmaId, result: Result<&[u8], crate::chip::ports::BusFault>) {
         self.dma = match (std::mem::take(&mut self.dma), result) {

@@ -40,7 +40,7 @@ pub trait PciBus {
     fn start_dma_read(&mut self, addr: u64, len: usize) -> Result<DmaId, BusFault>;
 
     /// Writes memory without a mapping; [`Chip::dma_done`](crate::chip::Chip::dma_done) is called without data.
-    fn dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, BusFault>;
+    fn start_dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, BusFault>;
 
     /// Whether the run should end early. The chip calls it from time to time.
     fn should_end_run(&self) -> bool {

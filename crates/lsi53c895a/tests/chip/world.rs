@@ -152,7 +152,7 @@ impl PciBus for World {
         Ok(self.next_dma)
     }
 
-    fn dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, BusFault> {
+    fn start_dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, BusFault> {
         self.next_dma += 1;
         self.asked
             .push_back((self.next_dma, addr, Ok(data.to_vec())));
