@@ -112,13 +112,13 @@ impl World {
         };
         match (World::range(&self.far, FAR, addr, len), what) {
             (Some(range), PendingRequest::Read(_)) if how != 0 => {
-                chip.dma_done(id, Ok(&self.far[range]))
+                chip.on_dma_done(id, Ok(&self.far[range]))
             }
             (Some(range), PendingRequest::Write(data)) if how != 0 => {
                 self.far[range].copy_from_slice(&data);
-                chip.dma_done(id, Ok(&[]));
+                chip.on_dma_done(id, Ok(&[]));
             }
-            _ => chip.dma_done(id, Err(BusFault)),
+            _ => chip.on_dma_done(id, Err(BusFault)),
         }
     }
 

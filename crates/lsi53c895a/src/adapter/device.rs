@@ -207,7 +207,7 @@ impl PciDevice for Adapter {
                 true => data.as_slice(),
                 false => &[],
             });
-            self.chip.dma_done(id, data.map_err(|_| BusFault));
+            self.chip.on_dma_done(id, data.map_err(|_| BusFault));
         }
     }
 

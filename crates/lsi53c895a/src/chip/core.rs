@@ -62,7 +62,7 @@ pub(crate) const EVENT_CHECK_INTERVAL: u32 = 32;
 
 /// One LSI53C895A with its SCSI bus.
 ///
-/// After a write, [`Chip::finish_task`], [`Chip::dma_done`] or when a timer is due: [`Chip::run`] if [`Chip::wants_run`], then
+/// After a write, [`Chip::finish_task`], [`Chip::on_dma_done`] or when a timer is due: [`Chip::run`] if [`Chip::wants_run`], then
 /// tell the guest what [`Chip::irq_level`] says. A register access may be answered before the run.
 pub struct Chip {
     pub(crate) regs: Registers,

@@ -270,7 +270,7 @@ impl Chip {
 
     /// The answer to `start_dma_read` (with as many bytes as were asked for) or `start_dma_write` (with none). Late answers to what was given up
     /// are ignored.
-    pub fn dma_done(&mut self, id: DmaId, result: Result<&[u8], crate::chip::ports::BusFault>) {
+    pub fn on_dma_done(&mut self, id: DmaId, result: Result<&[u8], crate::chip::ports::BusFault>) {
         self.dma = match (std::mem::take(&mut self.dma), result) {
             (
                 Dma::Reading {

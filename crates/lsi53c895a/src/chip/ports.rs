@@ -35,11 +35,11 @@ pub trait PciBus {
         self.write(addr, &word.to_le_bytes())
     }
 
-    /// Reads memory without a mapping. [`Chip::dma_done`](crate::chip::Chip::dma_done) gets the data, never from
+    /// Reads memory without a mapping. [`Chip::on_dma_done`](crate::chip::Chip::on_dma_done) gets the data, never from
     /// inside of this call.
     fn start_dma_read(&mut self, addr: u64, len: usize) -> Result<DmaId, BusFault>;
 
-    /// Writes memory without a mapping; [`Chip::dma_done`](crate::chip::Chip::dma_done) is called without data.
+    /// Writes memory without a mapping; [`Chip::on_dma_done`](crate::chip::Chip::on_dma_done) is called without data.
     fn start_dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, BusFault>;
 
     /// Whether the run should end early. The chip calls it from time to time.

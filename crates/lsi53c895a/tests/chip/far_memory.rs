@@ -139,7 +139,7 @@ fn a_program_that_is_started_again_is_read_again() {
         machine.run();
         let old = machine.world.asked.pop_front().unwrap();
         let bytes = machine.world.far[..8].to_vec();
-        let answer = |machine: &mut Machine| machine.chip.dma_done(old.0, Ok(&bytes));
+        let answer = |machine: &mut Machine| machine.chip.on_dma_done(old.0, Ok(&bytes));
         if aborts {
             machine.write8(ISTAT0, 0x80);
             machine.write8(ISTAT0, 0);
@@ -165,7 +165,7 @@ fn an_access_that_an_abort_has_ended_cannot_fail() {
     machine.run();
     machine.write8(ISTAT0, 0x80);
     let asked = machine.world.asked.pop_front().unwrap();
-    machine.chip.dma_done(asked.0, Err(BusFault));
+    machine.chip.on_dma_done(asked.0, Err(BusFault));
     machine.go();
     assert_eq!(machine.read8(DSTAT), 0x90, "aborted, and no bus fault");
     assert_eq!(machine.read8(DSTAT), 0x80);

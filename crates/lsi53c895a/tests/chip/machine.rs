@@ -116,12 +116,12 @@ impl Machine {
             .and_then(|start| Some(start..start.checked_add(len)?))
             .filter(|range| range.end <= FAR_BYTES);
         match (range, what) {
-            (None, _) => self.chip.dma_done(id, Err(BusFault)),
+            (None, _) => self.chip.on_dma_done(id, Err(BusFault)),
             (Some(range), Ok(data)) => {
                 self.world.far[range].copy_from_slice(&data);
-                self.chip.dma_done(id, Ok(&[]));
+                self.chip.on_dma_done(id, Ok(&[]));
             }
-            (Some(range), Err(_)) => self.chip.dma_done(id, Ok(&self.world.far[range])),
+            (Some(range), Err(_)) => self.chip.on_dma_done(id, Ok(&self.world.far[range])),
         }
         true
     }
