@@ -197,7 +197,7 @@ impl Machine {
             self.world.finish(&mut self.chip, 0, 0);
         }
         assert_eq!(
-            (self.chip.in_flight_count(), self.chip.draining_count()),
+            (self.chip.in_flight_count(), self.chip.draining_task_count()),
             (0, 0)
         );
         assert!(!self.chip.irq_level());

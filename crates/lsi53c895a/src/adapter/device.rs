@@ -186,7 +186,7 @@ impl PciDevice for Adapter {
     }
 
     fn is_reset_done(&self) -> bool {
-        !self.reset_pending && self.chip.draining_count() == 0
+        !self.reset_pending && self.chip.draining_task_count() == 0
     }
 
     fn on_memory_changed(&mut self, host: &mut dyn Host) {

@@ -103,7 +103,7 @@ impl Chip {
         }
     }
 
-    /// PCI reset. Tasks in flight are aborted by the next run; [`Chip::draining_count`] says when they are gone.
+    /// PCI reset. Tasks in flight are aborted by the next run; [`Chip::draining_task_count`] says when they are gone.
     pub fn reset(&mut self) {
         self.ram.fill(0);
         self.soft_reset();
@@ -168,8 +168,8 @@ impl Chip {
     }
 
     /// Aborted tasks whose memory is still in use.
-    pub fn draining_count(&self) -> usize {
-        self.tasks.draining_count()
+    pub fn draining_task_count(&self) -> usize {
+        self.tasks.draining_task_count()
     }
 
     /// Tasks whose memory is in use, aborted or not.

@@ -163,7 +163,7 @@ impl Chip {
 
     /// The target whose task ended first reselects, if there is one and the bus is free.
     pub(crate) fn reselect(&mut self) -> bool {
-        if !matches!(self.link, Link::Free) || self.tasks.draining_count() > 0 {
+        if !matches!(self.link, Link::Free) || self.tasks.draining_task_count() > 0 {
             return false;
         }
         let Some(id) = self.tasks.take_next_to_reselect() else {
@@ -227,7 +227,7 @@ impl Chip {
         let connection = self.connection()?;
         if connection.ack_held
             || connection.stage == Stage::Choose
-            || self.tasks.draining_count() > 0
+            || self.tasks.draining_task_count() > 0
         {
             return None;
         }
@@ -263,7 +263,7 @@ impl Chip {
             }
             Link::Connected(_) => {}
         }
-        if self.tasks.draining_count() > 0 {
+        if self.tasks.draining_task_count() > 0 {
             return Err(Pause::Bus);
         }
         if self

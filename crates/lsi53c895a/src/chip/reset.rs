@@ -56,7 +56,7 @@ impl Chip {
             self.tasks.abort_where(host, |_| true);
             host.reset_targets(Reset::Bus);
         }
-        if self.deferred_resets.interrupt_when_drained && self.tasks.draining_count() == 0 {
+        if self.deferred_resets.interrupt_when_drained && self.tasks.draining_task_count() == 0 {
             self.deferred_resets.interrupt_when_drained = false;
             self.interrupt_scsi(sist0::RST, 0);
         }

@@ -252,7 +252,7 @@ impl Tasks {
     }
 
     /// The number of aborted tasks whose memory is still in use.
-    pub fn draining_count(&self) -> usize {
+    pub fn draining_task_count(&self) -> usize {
         self.draining
     }
 

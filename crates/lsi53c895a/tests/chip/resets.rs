@@ -67,11 +67,11 @@ fn a_bus_reset_is_not_reported_while_a_disk_still_writes_to_memory() {
     driver.machine.write8(SCNTL1, 0x00);
     driver.machine.go();
     assert_eq!(driver.machine.read8(SIST0), 0);
-    assert_eq!(driver.machine.chip.draining_count(), 2);
+    assert_eq!(driver.machine.chip.draining_task_count(), 2);
     driver.machine.finish(running[1]);
     assert_eq!(driver.machine.read8(SIST0), 0);
     driver.machine.finish(running[0]);
-    assert_eq!(driver.machine.chip.draining_count(), 0);
+    assert_eq!(driver.machine.chip.draining_task_count(), 0);
     driver.machine.expect_scsi(0x02, 0);
     assert!(driver.completions().is_empty());
 }

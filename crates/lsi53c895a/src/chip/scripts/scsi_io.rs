@@ -60,7 +60,7 @@ impl Chip {
 
     /// Whether no target is on the bus, and no aborted task keeps it busy.
     fn is_bus_free(&self) -> bool {
-        matches!(self.link, Link::Free) && self.tasks.draining_count() == 0
+        matches!(self.link, Link::Free) && self.tasks.draining_task_count() == 0
     }
 
     /// Jumps to the instruction's alternate address: a selection finds the chip reselected, or a wait is called off.
@@ -92,7 +92,7 @@ impl Chip {
             self.jump_to_alternate();
             return Ok(());
         }
-        if self.tasks.draining_count() > 0 {
+        if self.tasks.draining_task_count() > 0 {
             return Err(Pause::Bus);
         }
         let target = id & 0x0f;
