@@ -138,7 +138,7 @@ fn commands_allocate_nothing() {
         let program = if i % 2 == 0 { 0x1000u32 } else { 0x2000 };
         chip.write_window(Bar::Io, 0x2c, &program.to_le_bytes());
         chip.run(&mut host, limits);
-        chip.finish_task(host.running.take().unwrap(), 0);
+        chip.on_task_finished(host.running.take().unwrap(), 0);
         chip.run(&mut host, limits);
         let mut dstat = [0];
         chip.read_window(Bar::Io, 0x0c, &mut dstat);

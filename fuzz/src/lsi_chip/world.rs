@@ -139,7 +139,7 @@ impl World {
             }
             stage => panic!("{stage:?}"),
         }
-        chip.finish_task(id, status);
+        chip.on_task_finished(id, status);
     }
 
     /// The front-end removes guest memory and adds it again; requests that use it keep it.

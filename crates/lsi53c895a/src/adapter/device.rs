@@ -222,7 +222,7 @@ impl PciDevice for Adapter {
         let mut turn_is_over = self.is_throttled();
         for _ in 0..RUNS {
             while let Some((task, status)) = self.disks.take_next_finished() {
-                self.chip.finish_task(task, status);
+                self.chip.on_task_finished(task, status);
             }
             run_wanted |= self.chip.wants_run();
             if !run_wanted || turn_is_over || self.paused {

@@ -62,7 +62,7 @@ pub(crate) const EVENT_CHECK_INTERVAL: u32 = 32;
 
 /// One LSI53C895A with its SCSI bus.
 ///
-/// After a write, [`Chip::finish_task`], [`Chip::on_dma_done`] or when a timer is due: [`Chip::run`] if [`Chip::wants_run`], then
+/// After a write, [`Chip::on_task_finished`], [`Chip::on_dma_done`] or when a timer is due: [`Chip::run`] if [`Chip::wants_run`], then
 /// tell the guest what [`Chip::irq_level`] says. A register access may be answered before the run.
 pub struct Chip {
     pub(crate) regs: Registers,
@@ -184,7 +184,7 @@ impl Chip {
     }
 
     /// Ends a task that was to finish later, with this status byte; or one that was aborted, and no longer uses its memory.
-    pub fn finish_task(&mut self, task: TaskId, status: u8) {
+    pub fn on_task_finished(&mut self, task: TaskId, status: u8) {
         let connected = self.connection().and_then(|connection| connection.task) == Some(task);
         self.tasks.mark_finished(task, status, connected);
         self.run_wanted = true;

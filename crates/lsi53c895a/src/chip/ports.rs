@@ -97,7 +97,7 @@ pub enum PhaseAfterCommand {
 /// The result of running a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskOutcome {
-    /// [`Chip::finish_task`](crate::chip::Chip::finish_task) will be called.
+    /// [`Chip::on_task_finished`](crate::chip::Chip::on_task_finished) will be called.
     Later,
     /// Done, with this status byte.
     Finished(u8),
@@ -108,7 +108,7 @@ pub enum TaskOutcome {
 pub enum AbortOutcome {
     /// Its memory is no longer in use.
     Done,
-    /// Its memory is still in use; [`Chip::finish_task`](crate::chip::Chip::finish_task) will be called when it is not (with any status).
+    /// Its memory is still in use; [`Chip::on_task_finished`](crate::chip::Chip::on_task_finished) will be called when it is not (with any status).
     Later,
 }
 

@@ -139,7 +139,7 @@ impl Machine {
         if matches!(self.world.task(id).cdb[0], 0x28 | 0x2a) {
             self.world.transfer(id);
         }
-        self.chip.finish_task(id, GOOD);
+        self.chip.on_task_finished(id, GOOD);
     }
 
     /// What stopped SCRIPTS: the code of an INT instruction.
