@@ -85,7 +85,7 @@ impl Targets for Host {
         AbortOutcome::Done
     }
 
-    fn end_task(&mut self, _task: TaskId, _reported: bool) {}
+    fn release_finished_task(&mut self, _task: TaskId, _reported: bool) {}
 
     fn reset_targets(&mut self, _what: Reset) {}
 }

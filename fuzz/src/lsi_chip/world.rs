@@ -345,7 +345,7 @@ impl Targets for World {
         AbortOutcome::Done
     }
 
-    fn end_task(&mut self, id: TaskId, _: bool) {
+    fn release_finished_task(&mut self, id: TaskId, _: bool) {
         self.calls += 1;
         let task = self.tasks.remove(&id).expect("it has finished");
         assert_eq!(task.stage, Stage::Finished);

@@ -136,8 +136,8 @@ impl Targets for ChipHost<'_> {
         self.disks.abort_task(self.memory, task)
     }
 
-    fn end_task(&mut self, task: TaskId, reported: bool) {
-        self.disks.end_task(task, reported);
+    fn release_finished_task(&mut self, task: TaskId, reported: bool) {
+        self.disks.release_finished_task(task, reported);
     }
 
     fn reset_targets(&mut self, what: Reset) {

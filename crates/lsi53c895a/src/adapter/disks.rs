@@ -445,7 +445,7 @@ impl Disks {
     }
 
     /// Frees the slot of a task that has finished. `reported`: the initiator has its status; otherwise it was aborted.
-    pub fn end_task(&mut self, id: TaskId, reported: bool) {
+    pub fn release_finished_task(&mut self, id: TaskId, reported: bool) {
         self.slots[usize::from(id.index)].stage = Stage::Free;
         self.end_sense_report(id.index, reported);
     }

@@ -152,7 +152,7 @@ impl Chip {
             .and_then(|connection| connection.task.take())
         {
             self.tasks.release_slot(id);
-            host.end_task(id, true);
+            host.release_finished_task(id, true);
         }
         self.queue_complete_message();
         self.enter_next_phase();

@@ -161,7 +161,7 @@ pub trait Targets {
     fn abort_task(&mut self, task: TaskId) -> AbortOutcome;
 
     /// Ends a task that had finished. `reported`: the initiator has its status; otherwise it was aborted.
-    fn end_task(&mut self, task: TaskId, reported: bool);
+    fn release_finished_task(&mut self, task: TaskId, reported: bool);
 
     /// Resets targets or units to their power-on state.
     fn reset_targets(&mut self, what: Reset);

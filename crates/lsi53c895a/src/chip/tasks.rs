@@ -210,7 +210,7 @@ impl Tasks {
             State::Free | State::Draining => return,
             State::Finished(_) => {
                 self.ready.retain(|ready| *ready != id);
-                host.end_task(id, false);
+                host.release_finished_task(id, false);
                 false
             }
             State::Collecting | State::Running => host.abort_task(id) == AbortOutcome::Later,

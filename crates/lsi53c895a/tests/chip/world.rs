@@ -269,7 +269,7 @@ impl Targets for World {
         AbortOutcome::Done
     }
 
-    fn end_task(&mut self, id: TaskId, reported: bool) {
+    fn release_finished_task(&mut self, id: TaskId, reported: bool) {
         assert!(!self.tasks[&key(id)].aborted, "it had finished");
         assert!(!self.running.contains(&id));
         self.ended.push((id, reported));
