@@ -144,7 +144,7 @@ impl World {
 
     /// The front-end removes guest memory and adds it again; requests that use it keep it.
     pub fn lose_memory(&mut self, chip: &mut Chip) {
-        chip.drop_collected_memory();
+        chip.on_memory_removed();
     }
 
     fn take_name(&mut self, id: TaskId) {

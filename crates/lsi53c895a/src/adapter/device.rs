@@ -191,7 +191,7 @@ impl PciDevice for Adapter {
 
     fn on_memory_changed(&mut self, host: &mut dyn Host) {
         if self.memory.replace_map(host.memory().clone()) {
-            self.chip.drop_collected_memory();
+            self.chip.on_memory_removed();
         }
     }
 

@@ -114,7 +114,7 @@ impl Chip {
             return;
         };
         let nexus = task.nexus;
-        self.tasks.drop_collected_memory_of(id);
+        self.tasks.drop_memory_of_task(id);
         host.refuse_task(id, nexus, refusal);
         self.run_task(host, id);
     }

@@ -179,8 +179,8 @@ impl Chip {
 
     /// Guest memory that [`PciBus::map`] returned is removed once the tasks have ended that run already. A task whose data is still being
     /// collected ends in CHECK CONDITION, since it may not use the memory any more.
-    pub fn drop_collected_memory(&mut self) {
-        self.tasks.drop_collected_memory();
+    pub fn on_memory_removed(&mut self) {
+        self.tasks.drop_memory_of_collecting_tasks();
     }
 
     /// Ends a task that was to finish later, with this status byte; or one that was aborted, and no longer uses its memory.

@@ -235,7 +235,7 @@ impl Tasks {
     }
 
     /// Drops the memory that tasks have collected, and marks it as lost.
-    pub fn drop_collected_memory(&mut self) {
+    pub fn drop_memory_of_collecting_tasks(&mut self) {
         for slot in &mut self.slots {
             if slot.state == State::Collecting {
                 self.bounced_bytes -= slot.data.drop_guest_memory();
@@ -244,7 +244,7 @@ impl Tasks {
     }
 
     /// Drops the memory that a task has collected, since it will fail.
-    pub fn drop_collected_memory_of(&mut self, id: TaskId) {
+    pub fn drop_memory_of_task(&mut self, id: TaskId) {
         if let Some(task) = self.get_mut(id) {
             let bounced = task.data.clear();
             self.bounced_bytes -= bounced;

@@ -229,7 +229,7 @@ fn memory_unmapped_during_collection_fails_the_command() {
             .move_direct(DATA_IN, 30, 0x9006);
     });
     machine.expect_int(1);
-    machine.chip.drop_collected_memory();
+    machine.chip.on_memory_removed();
     machine.write8(DCNTL, 0x04);
     machine.go();
     machine.expect_scsi(0x80, 0);
