@@ -63,7 +63,7 @@ impl Disks {
     pub fn new(disks: &[Disk]) -> Result<Self, DiskError> {
         let mut targets: [Option<Arc<Target>>; 16] = Default::default();
         for disk in disks {
-            let (target, lun) = DiskError::check(disk.target.into(), disk.lun.into())?;
+            let (target, lun) = DiskError::check_address(disk.target.into(), disk.lun.into())?;
             let units = targets[usize::from(target)].get_or_insert_with(Target::new);
             let added = units.add(lun.into(), disk.unit.clone());
             added.map_err(|_| DiskError::Taken { target, lun })?;

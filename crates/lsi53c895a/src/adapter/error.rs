@@ -29,7 +29,7 @@ impl DiskError {
     ///
     /// # Errors
     /// [`DiskError`], except [`DiskError::Taken`].
-    pub fn check(target: u16, lun: u16) -> Result<(u8, u8), DiskError> {
+    pub fn check_address(target: u16, lun: u16) -> Result<(u8, u8), DiskError> {
         let id = u8::try_from(target).ok().filter(|id| *id < 16);
         let id = id.ok_or(DiskError::Target(target))?;
         if id == INITIATOR {

@@ -41,7 +41,8 @@ pub(crate) fn start(
             options.settings.writethrough,
             objects.creates_exports_parked,
         )?;
-        let (target, lun_number) = lsi53c895a::adapter::DiskError::check(lun.target, lun.lun)?;
+        let (target, lun_number) =
+            lsi53c895a::adapter::DiskError::check_address(lun.target, lun.lun)?;
         disks.push(Disk {
             target,
             lun: lun_number,
