@@ -22,6 +22,7 @@ pub(crate) struct Bus {
 }
 
 impl Bus {
+    /// The bus of a device without a front-end.
     pub fn new() -> Self {
         let maps = DmaMaps::default();
         Bus {

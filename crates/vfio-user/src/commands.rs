@@ -1,4 +1,5 @@
-//! Execution of a front-end's commands. `registers` and `irqs` have those for registers and interrupts.
+//! Execution of a front-end's commands: dispatches all of them, and has those for the version, DMA mappings, and information on the
+//! device, its regions and interrupts. `registers` and `irqs` have the others.
 
 use std::os::fd::OwnedFd;
 
@@ -9,13 +10,13 @@ use crate::error::CommandError;
 use crate::irqs::irq_count_of_kind;
 use crate::limits::MAX_DELAYED_REPLIES;
 use crate::payload::decode_payload;
-use crate::session::{DelayedReply, Outcome, Session};
+use crate::session::{CommandOutcome, DelayedReply, Session};
 use crate::version;
 use crate::wire::{
     self, DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, NUM_IRQS, NUM_REGIONS, RegionInfo, command,
 };
 
-pub(crate) type CommandResult = Result<Outcome, CommandError>;
+pub(crate) type CommandResult = Result<CommandOutcome, CommandError>;
 
 /// Checks that the front-end has room for a reply.
 fn check_reply_room(argsz: u32, needed: usize) -> Result<(), CommandError> {
@@ -61,14 +62,14 @@ impl Session {
             command::DEVICE_SET_IRQS => {
                 self.set_irqs(payload, fds)?;
                 self.begin_reply(header, 0);
-                Ok(Outcome::Replied)
+                Ok(CommandOutcome::Replied)
             }
             command::REGION_READ => self.region_read(header, payload, device),
             command::REGION_WRITE => self.region_write(header, payload, device),
             command::REGION_WRITE_MULTI => self.region_write_multi(header, payload, device),
             command::DEVICE_RESET => {
                 device.reset(&mut self.bus);
-                Ok(Outcome::Delayed(DelayedReply::Reset))
+                Ok(CommandOutcome::Delayed(DelayedReply::Reset))
             }
             other => Err(CommandError::new(
                 Errno::NOTSUP,
@@ -86,7 +87,7 @@ impl Session {
         self.negotiated = Some(limits);
         self.begin_reply(header, reply.len());
         self.outgoing.bytes.extend_from_slice(&reply);
-        Ok(Outcome::Replied)
+        Ok(CommandOutcome::Replied)
     }
 
     /// DMA_MAP: adds memory that the device may use.
@@ -111,7 +112,7 @@ impl Session {
             device.on_memory_changed(&mut self.bus);
         }
         self.begin_reply(header, 0);
-        Ok(Outcome::Replied)
+        Ok(CommandOutcome::Replied)
     }
 
     /// DMA_UNMAP: removes memory. The reply waits for the requests that use it.
@@ -138,7 +139,7 @@ impl Session {
             self.bus.update_memory();
             device.on_memory_changed(&mut self.bus);
         }
-        Ok(Outcome::Delayed(DelayedReply::Unmap {
+        Ok(CommandOutcome::Delayed(DelayedReply::Unmap {
             reply: request,
             in_use,
         }))
@@ -156,7 +157,7 @@ impl Session {
             num_irqs: NUM_IRQS,
         }
         .encode(&mut self.outgoing.bytes);
-        Ok(Outcome::Replied)
+        Ok(CommandOutcome::Replied)
     }
 
     /// DEVICE_GET_REGION_INFO: replies the size of a region.
@@ -187,7 +188,7 @@ impl Session {
             offset: 0,
         }
         .encode(&mut self.outgoing.bytes);
-        Ok(Outcome::Replied)
+        Ok(CommandOutcome::Replied)
     }
 
     /// DEVICE_GET_IRQ_INFO: replies the number of interrupts of a kind.
@@ -218,6 +219,6 @@ impl Session {
             count: irq_count_of_kind(index),
         }
         .encode(&mut self.outgoing.bytes);
-        Ok(Outcome::Replied)
+        Ok(CommandOutcome::Replied)
     }
 }

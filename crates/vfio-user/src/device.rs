@@ -1,4 +1,4 @@
-//! The interface between the transport and a device.
+//! The interface between the transport and a device: a device implements [`PciDevice`], and calls the [`Host`] that it gets.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Access to memory by messages: `VFIO_USER_DMA_READ` and `VFIO_USER_DMA_WRITE`.
+//! Transfers between a device and memory of the front-end by messages: `VFIO_USER_DMA_READ` and `VFIO_USER_DMA_WRITE`.
 //!
 //! A transfer is split into messages of the size that the front-end accepts, a few of which are in flight at a time.
 //! Replies come in any order, or never: then the transfer fails, but its messages stay pending until the front-end
@@ -22,6 +22,7 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
+    /// The number of the command for a transfer in this direction.
     fn command(self) -> u16 {
         match self {
             Direction::Read => command::DMA_READ,
@@ -30,6 +31,7 @@ impl Direction {
     }
 }
 
+/// An unfinished transfer.
 struct Transfer {
     id: DmaId,
     direction: Direction,
@@ -44,6 +46,7 @@ struct Transfer {
 }
 
 impl Transfer {
+    /// Whether it has failed or all its messages were sent, and all that were sent have a reply.
     fn is_finished(&self) -> bool {
         self.pending_messages == 0
             && (self.error.is_some() || self.requested_bytes == self.data.len())
@@ -70,6 +73,7 @@ pub(crate) struct DmaTransfers {
 }
 
 impl DmaTransfers {
+    /// The id for the next transfer.
     fn new_id(&mut self) -> DmaId {
         self.last_id += 1;
         DmaId(self.last_id)
@@ -217,7 +221,7 @@ impl DmaTransfers {
     }
 
     /// Fails all transfers, since the front-end has disconnected.
-    pub fn disconnect(&mut self) {
+    pub fn fail_all(&mut self) {
         self.pending.clear();
         while let Some(transfer) = self.transfers.front_mut() {
             transfer.error = Some(Errno::NOTCONN);

@@ -23,7 +23,7 @@ pub(crate) struct IncomingBuffer {
     fds: Vec<(usize, OwnedFd)>,
 }
 
-/// A message; [`IncomingBuffer::reuse_buffer`] returns its buffer.
+/// A message; [`IncomingBuffer::take_back_buffer`] returns its buffer.
 pub(crate) struct Message {
     pub header: Header,
     buffer: Vec<u8>,
@@ -112,7 +112,7 @@ impl IncomingBuffer {
     }
 
     /// Reuses the buffer of a message that was handled.
-    pub fn reuse_buffer(&mut self, message: Message) {
+    pub fn take_back_buffer(&mut self, message: Message) {
         self.bytes = message.buffer;
     }
 }

@@ -1,4 +1,4 @@
-//! The interrupt line (INTx).
+//! The interrupt line (INTx) of a device: its level, its mask, and the eventfds that signal and unmask it.
 //!
 //! The line is level-triggered, but an eventfd signals edges. So a signalled interrupt is masked automatically. When the
 //! front-end has handled it, it unmasks it by a message or by another eventfd, and is signalled again if the level is

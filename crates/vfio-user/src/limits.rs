@@ -1,4 +1,4 @@
-//! Limits of a connection.
+//! Limits of a connection, all of them constants: sizes of messages, numbers of mappings, transfers and waiting replies, timeouts.
 
 /// Most data of one message, announced in the version's capabilities: the protocol's default.
 pub(crate) const MAX_DATA_BYTES: u32 = 1 << 20;

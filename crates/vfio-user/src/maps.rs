@@ -16,6 +16,7 @@ use crate::error::CommandError;
 use crate::limits::PAGE_BYTES;
 use crate::wire::{DMA_READ_ALLOWED, DMA_WRITE_ALLOWED, DmaMap};
 
+/// A range of the device's addresses.
 struct DmaMapping {
     /// At least 1; the last byte has an address.
     size: u64,

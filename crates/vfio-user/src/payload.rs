@@ -1,4 +1,4 @@
-//! Decoding of payloads, whose size is checked.
+//! `decode_payload!`, which decodes the payload of a command and refuses one of another size than expected.
 
 use crate::error::CommandError;
 

@@ -1,11 +1,11 @@
-//! Commands for the guest's register accesses.
+//! Execution of the commands for the guest's register accesses: `VFIO_USER_REGION_READ`, `_WRITE` and `_WRITE_MULTI`.
 
 use crate::commands::CommandResult;
 use crate::device::PciDevice;
 use crate::error::CommandError;
 use crate::limits::MAX_DATA_BYTES;
 use crate::payload::{decode_payload, wrong_size_error};
-use crate::session::{Outcome, Session};
+use crate::session::{CommandOutcome, Session};
 use crate::wire::{Header, NUM_REGIONS, RegionAccess, SmallWrite, WriteMulti};
 
 impl Session {
@@ -25,7 +25,7 @@ impl Session {
         self.outgoing.bytes.resize(start + count, 0);
         let data = &mut self.outgoing.bytes[start..];
         device.read_region(&mut self.bus, access.region, access.offset, data);
-        Ok(Outcome::Replied)
+        Ok(CommandOutcome::Replied)
     }
 
     /// REGION_WRITE: writes registers of the device.
@@ -48,7 +48,7 @@ impl Session {
         device.write_region(&mut self.bus, access.region, access.offset, data);
         self.begin_reply(header, RegionAccess::BYTES);
         access.encode(&mut self.outgoing.bytes);
-        Ok(Outcome::Replied)
+        Ok(CommandOutcome::Replied)
     }
 
     /// REGION_WRITE_MULTI: does several small writes. An error ends them; those before it are done.
@@ -93,7 +93,7 @@ impl Session {
         }
         self.begin_reply(header, WriteMulti::BYTES);
         many.encode(&mut self.outgoing.bytes);
-        Ok(Outcome::Replied)
+        Ok(CommandOutcome::Replied)
     }
 }
 

@@ -1,4 +1,4 @@
-//! A device and the socket of its front-end, without blocking calls.
+//! The server of a device: serves it on the socket of a front-end, without blocking calls.
 //!
 //! An event loop watches the server's descriptors and calls the methods for those that are ready: an iothread's,
 //! which also serves the disks of the device, or a [`crate::ServerThread`]'s.
@@ -186,7 +186,7 @@ impl<D: PciDevice> Server<D> {
         // Messages that were received and had to wait: the socket does not become readable for them.
         self.session.bus.now_ns = now_ns;
         self.handle_messages(MESSAGE_BUDGET);
-        let more = self.session.run(&mut self.device, now_ns);
+        let more = self.session.run_device(&mut self.device, now_ns);
         self.handle_writable();
         more || (self.wants_read() && self.session.incoming.has_message())
     }

@@ -19,7 +19,7 @@ use crate::version::NegotiatedLimits;
 use crate::wire::{self, DmaUnmap, Header, command};
 
 /// The result of a command that was executed.
-pub(crate) enum Outcome {
+pub(crate) enum CommandOutcome {
     /// Its reply is written.
     Replied,
     /// Its reply waits.
@@ -57,6 +57,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// The state without a connection.
     pub fn new() -> Self {
         Session {
             incoming: IncomingBuffer::default(),
@@ -82,7 +83,7 @@ impl Session {
         };
         let fds = std::mem::take(&mut message.fds);
         let handled = self.handle_message(&message, fds, device);
-        self.incoming.reuse_buffer(message);
+        self.incoming.take_back_buffer(message);
         handled.map(|()| true)
     }
 
@@ -123,8 +124,8 @@ impl Session {
         }
         match outcome {
             _ if no_reply => self.outgoing.bytes.truncate(start),
-            Ok(Outcome::Replied) => {}
-            Ok(Outcome::Delayed(reply)) => self.delayed_replies.push((header, reply)),
+            Ok(CommandOutcome::Replied) => {}
+            Ok(CommandOutcome::Delayed(reply)) => self.delayed_replies.push((header, reply)),
             Err(refused) => {
                 self.outgoing.bytes.truncate(start);
                 self.reply_error(&header, &refused);
@@ -155,7 +156,7 @@ impl Session {
 
     /// Runs the device, passes it the transfers that have finished, and sends its new ones to the front-end. True:
     /// there is more to do at once.
-    pub fn run(&mut self, device: &mut dyn PciDevice, now_ns: u64) -> bool {
+    pub fn run_device(&mut self, device: &mut dyn PciDevice, now_ns: u64) -> bool {
         self.bus.now_ns = now_ns;
         self.bus.dma.fail_timed_out(now_ns);
         let mut more = device.run(&mut self.bus);
@@ -207,6 +208,6 @@ impl Session {
         self.bus.maps.unmap_all();
         self.bus.update_memory();
         device.on_memory_changed(&mut self.bus);
-        self.bus.dma.disconnect();
+        self.bus.dma.fail_all();
     }
 }

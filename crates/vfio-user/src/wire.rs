@@ -2,8 +2,8 @@
 //!
 //! Names are those of the "vfio-user Protocol Specification", version 0.0. A message is a [`Header`] and a payload.
 
-/// Takes the next `N` bytes.
-fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+/// Takes the first `N` bytes off `bytes`.
+fn take_array<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     let (first, rest) = bytes.split_first_chunk()?;
     *bytes = rest;
     Some(*first)
@@ -29,7 +29,7 @@ macro_rules! wire_struct {
             /// Decodes the first bytes of `bytes`; `None` when there are too few.
             #[must_use]
             pub fn decode(mut bytes: &[u8]) -> Option<Self> {
-                Some($name { $($field: <$type>::from_ne_bytes(take(&mut bytes)?),)* })
+                Some($name { $($field: <$type>::from_ne_bytes(take_array(&mut bytes)?),)* })
             }
 
             /// Appends the struct to `out`.
