@@ -215,7 +215,7 @@ impl ReopenedNodes {
     }
 
     /// Puts the new nodes into the state, and closes the old ones.
-    pub fn put_into(self, objects: &mut Objects) {
+    pub fn commit_to(self, objects: &mut Objects) {
         objects.aio_choices.merge(self.aio);
         for ReopenedNode { options, node, .. } in self.nodes {
             let mut nodes = objects.nodes.iter_mut();

@@ -51,7 +51,7 @@ fn switch_files(control: &mut Control, nodes: ReopenedNodes, reserved: Vec<Strin
     };
     let finish = move |control: &mut Control, done: Result<ReopenedNodes, Error>| {
         control.objects.release_nodes(&reserved);
-        done.map(|nodes| nodes.put_into(&mut control.objects))
+        done.map(|nodes| nodes.commit_to(&mut control.objects))
     };
     control.run_command_job(
         "reopen".to_owned(),
