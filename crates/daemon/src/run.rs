@@ -152,7 +152,7 @@ fn create_objects(process: &ProcessOptions<'_>, control: &mut Control) -> Result
             Directive::Blockdev(options) => {
                 actions::node::open_at_start(options, objects, &mut lock_retry)?
             }
-            Directive::Export(options) => actions::export::start(options, objects)?,
+            Directive::Export(options) => actions::export::create(options, objects)?,
             Directive::Chardev(options) => control
                 .add_chardev(options)
                 .map_err(|failure| format!("--chardev: {failure}"))?,

@@ -25,16 +25,16 @@ use crate::state::objects::Objects;
 const DEFAULT_SERIAL: &str = "vhost_user_blk";
 
 /// Creates an export and starts its server.
-pub(crate) fn start(options: &ExportOptions, objects: &mut Objects) -> Result<(), BoxError> {
+pub(crate) fn create(options: &ExportOptions, objects: &mut Objects) -> Result<(), BoxError> {
     match &options.kind {
         ExportKind::VhostUserBlk(kind) => start_virtio_blk(options, kind, objects),
         ExportKind::VhostUserScsi { queues, luns } => {
-            virtio_scsi::start(options, queues, luns, objects)
+            virtio_scsi::create(options, queues, luns, objects)
         }
         ExportKind::VfioUserLsi53c895a { luns } => {
             let iothreads = objects.export_iothreads(&options.iothreads)?;
             let listener = listen(&options.addr, objects)?;
-            lsi53c895a::start(options, luns, listener, &iothreads[0], objects)
+            lsi53c895a::create(options, luns, listener, &iothreads[0], objects)
         }
     }
 }

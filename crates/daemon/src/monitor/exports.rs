@@ -129,7 +129,7 @@ fn add_export(control: &mut Control, arguments: &Arguments) -> Result<Value, Err
     let json = Value::Object(arguments.clone()).to_string();
     let options = existing_objects(&control.objects)?.read_export(&json);
     let options = options.map_err(|problem| from_problem(&problem))?;
-    let started = export::start(&options, &mut control.objects);
+    let started = export::create(&options, &mut control.objects);
     started.map_err(|failure| from_failure(&failure))?;
     Ok(json!({}))
 }

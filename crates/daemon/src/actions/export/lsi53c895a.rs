@@ -20,7 +20,7 @@ use crate::state::objects::Objects;
 const MAX_TASKS: u16 = 256;
 
 /// Creates the export and starts its server.
-pub(crate) fn start(
+pub(crate) fn create(
     options: &ExportOptions,
     luns: &[LunOptions],
     listener: Listener,

@@ -16,7 +16,7 @@ use crate::state::export::{Export, ExportState};
 use crate::state::objects::Objects;
 
 /// Creates the export and starts its server.
-pub(crate) fn start(
+pub(crate) fn create(
     options: &ExportOptions,
     kind: &VhostUserScsiOptions,
     luns: &[LunOptions],

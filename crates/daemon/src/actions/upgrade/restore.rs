@@ -173,7 +173,7 @@ fn create_objects(
                     node.set_size(*sizes.get(node.name()).ok_or(INVALID_STATE)?);
                 }
             }
-            Directive::Export(options) => export::start(&options, objects)?,
+            Directive::Export(options) => export::create(&options, objects)?,
             Directive::Chardev(options) => control.add_chardev(&options)?,
             Directive::Monitor(options) => monitors.push(options),
         }
