@@ -1,4 +1,4 @@
-//! Active and inactive nodes.
+//! Activation and inactivation of nodes, by `blockdev-set-active` and by exports.
 //!
 //! An active node holds its image's locks and may be used. An inactive node leaves the image to another program. The nodes below an
 //! active node are active, too. An export activates its nodes, and they stay active as long as it exists.
@@ -34,7 +34,7 @@ impl Objects {
         if let Some(open) = nodes.find(|open| open.node.name() == name) {
             if let Some(file) = open.options.driver.file() {
                 open.node
-                    .lock(&file.filename, node::block_locking(file.locking))?;
+                    .lock(&file.filename, node::to_block_locking(file.locking))?;
             }
             open.options.settings.active = true;
             tracing::info!(node = name, "node activated");

@@ -27,7 +27,7 @@ const DEFAULT_SERIAL: &str = "vhost_user_blk";
 /// Creates an export and starts its server.
 pub(crate) fn create(options: &ExportOptions, objects: &mut Objects) -> Result<(), BoxError> {
     match &options.kind {
-        ExportKind::VhostUserBlk(kind) => start_virtio_blk(options, kind, objects),
+        ExportKind::VhostUserBlk(kind) => create_virtio_blk(options, kind, objects),
         ExportKind::VhostUserScsi { queues, luns } => {
             virtio_scsi::create(options, queues, luns, objects)
         }
@@ -39,13 +39,13 @@ pub(crate) fn create(options: &ExportOptions, objects: &mut Objects) -> Result<(
     }
 }
 
-/// Listens on the socket of an export, which the process may have been started with.
+/// Listens on the socket of an export, or takes the listening socket that the process was started with.
 fn listen(addr: &SocketAddr, objects: &mut Objects) -> Result<Listener, BoxError> {
     objects.inherited_sockets.listen(addr, Peers::AsUmask)
 }
 
 /// Creates an export of a node as a virtio-blk device, and starts its server.
-fn start_virtio_blk(
+fn create_virtio_blk(
     options: &ExportOptions,
     kind: &VhostUserBlkOptions,
     objects: &mut Objects,
@@ -109,7 +109,7 @@ fn start_virtio_blk(
     Ok(())
 }
 
-/// The options for requests that fail on the disk, as iothreads have them.
+/// Converts the options for requests that fail on the disk into the policy of iothreads.
 fn error_policy(kind: &VhostUserBlkOptions) -> ErrorPolicy {
     let to_iothread = |option| match option {
         options::OnError::Report => OnError::Report,
@@ -123,7 +123,7 @@ fn error_policy(kind: &VhostUserBlkOptions) -> ErrorPolicy {
     }
 }
 
-/// Limits for merging adjacent requests.
+/// Converts the options for merging adjacent requests into limits.
 pub(crate) fn merge_limits(kind: &VhostUserBlkOptions) -> MergeLimits {
     match kind.request_merging {
         true => MergeLimits {

@@ -1,4 +1,5 @@
-//! Changes of the state, with typed arguments and results. Monitors, the command line and live upgrades call them.
+//! Changes of the daemon's nodes and exports, with typed arguments and results: opening, reopening, resizing, activation, export, and
+//! live upgrade. Monitors, the command line and live upgrades call them.
 
 pub(crate) mod activation;
 pub(crate) mod export;

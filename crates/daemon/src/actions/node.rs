@@ -1,4 +1,4 @@
-//! Opening of nodes.
+//! Opening of nodes at the start of the daemon, by `blockdev-add`, and from the old process's descriptors in a live upgrade.
 //!
 //! Opening a file may block for as long as its disk or its server does not answer. A job of its own therefore opens the nodes of a
 //! `blockdev-add` ([`OpenPlan`]); it does not touch the state.
@@ -36,7 +36,10 @@ pub(crate) fn open_at_start(
 }
 
 /// Restores a node from the descriptors of the old process in a live upgrade.
-pub(crate) fn restore(options: &BlockdevOptions, objects: &mut Objects) -> Result<(), BoxError> {
+pub(crate) fn restore_node(
+    options: &BlockdevOptions,
+    objects: &mut Objects,
+) -> Result<(), BoxError> {
     let mut plan = OpenPlan::new(options, objects)?;
     plan.handover_fds = std::mem::take(&mut objects.handover_fds);
     let opened = plan.open_all();
@@ -104,7 +107,7 @@ impl OpenPlan {
     /// Opens the nodes, each after the one below it.
     fn open_all(&mut self) -> Result<Vec<OpenNode>, NodeError> {
         let mut nodes = Vec::new();
-        self.open_chain(&self.options.clone(), None, &mut nodes)?;
+        self.open_with_nodes_below(&self.options.clone(), None, &mut nodes)?;
         Ok(nodes)
     }
 }
@@ -196,8 +199,8 @@ pub(crate) fn open_node(
 }
 
 impl OpenPlan {
-    /// Opens a node that is defined inside `parent`, after the nodes that are defined inside it.
-    fn open_chain(
+    /// Opens a node after the nodes that are defined inside it. It is defined inside `parent` itself, if there is one.
+    fn open_with_nodes_below(
         &mut self,
         options: &BlockdevOptions,
         parent: Option<&str>,
@@ -235,7 +238,9 @@ impl OpenPlan {
         opened: &mut Vec<OpenNode>,
     ) -> Result<Arc<Node>, NodeError> {
         match (below, &self.below) {
-            (NodeRef::Inline(inside), _) => self.open_chain(inside, Some(parent), opened),
+            (NodeRef::Inline(inside), _) => {
+                self.open_with_nodes_below(inside, Some(parent), opened)
+            }
             (NodeRef::Name(_), Some(below)) => Ok(below.clone()),
             (NodeRef::Name(_), None) => unreachable!("planned with the node below"),
         }
@@ -313,14 +318,14 @@ fn file_options(
         aio: aio.choose(file.aio, &file.filename, direct),
         aio_max_batch: file.aio_max_batch,
         locking: match options.settings.active {
-            true => block_locking(file.locking),
+            true => to_block_locking(file.locking),
             false => block::Locking::Off,
         },
     }
 }
 
-/// The locking mode as the block layer has it.
-pub(crate) fn block_locking(locking: options::Locking) -> block::Locking {
+/// Converts the locking mode of the options into that of the block layer.
+pub(crate) fn to_block_locking(locking: options::Locking) -> block::Locking {
     match locking {
         options::Locking::Auto => block::Locking::Auto,
         options::Locking::On => block::Locking::On,

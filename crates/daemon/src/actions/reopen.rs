@@ -36,7 +36,7 @@ struct PlannedNode {
     old_locking: Locking,
     /// The node below it, if that is not reopened.
     below: Option<Arc<Node>>,
-    users: Vec<NodeUser>,
+    users: Vec<NodeExport>,
 }
 
 /// New nodes, opened beside the old ones that they are to replace.
@@ -52,11 +52,11 @@ struct ReopenedNode {
     old: Arc<Node>,
     old_locking: Locking,
     node: Arc<Node>,
-    users: Vec<NodeUser>,
+    users: Vec<NodeExport>,
 }
 
-/// An exported disk of a node.
-struct NodeUser {
+/// An export of a node, as one of its disks.
+struct NodeExport {
     slot: NodeSlot,
     guest_device: GuestDevice,
     /// `None` if the export is draining.
@@ -185,7 +185,7 @@ impl ReopenedNodes {
             old.flush_blocking()
                 .map_err(|error| format!("{}: flushing it failed: {error}", old.name()))?;
         }
-        transfer_locks(&self.nodes)?;
+        transfer_image_locks(&self.nodes)?;
         // Requests that a filter makes hang would never complete, also in filters that are removed. Queues keep admitting requests
         // until their node is replaced, so the filters let requests pass until then.
         let filters = self.nodes.iter().flat_map(|ReopenedNode { old, .. }| {
@@ -224,7 +224,7 @@ impl ReopenedNodes {
             }
         }
         // Nodes are described in this order in a live upgrade, and one may be above a younger one now.
-        let order = bottom_up(&objects.nodes, |open| open.child_name().map(str::to_owned));
+        let order = sort_bottom_up(&objects.nodes, |open| open.child_name().map(str::to_owned));
         if let Ok(order) = order {
             let names: Vec<String> = order
                 .iter()
@@ -307,7 +307,7 @@ fn plan_nodes(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Plann
         let (_, child) = options.driver.child()?;
         Some(child.node_name().to_owned())
     };
-    for open in bottom_up(&objects.nodes, new_child)? {
+    for open in sort_bottom_up(&objects.nodes, new_child)? {
         let old = open.node.clone();
         let new_options = new_options(old.name());
         let below = new_child(open);
@@ -325,7 +325,7 @@ fn plan_nodes(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Plann
             Some(below) if !below_is_reopened => Some(objects.require_unreserved_node(&below)?),
             _ => None,
         };
-        let users = exported_disks(objects, &old).map(|(export, disk)| NodeUser {
+        let users = exported_disks(objects, &old).map(|(export, disk)| NodeExport {
             slot: disk.node.clone(),
             guest_device: disk.guest_device.clone(),
             front_ends: export.front_ends(),
@@ -349,7 +349,7 @@ fn plan_nodes(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Plann
 ///
 /// # Errors
 /// A node would be below itself.
-fn bottom_up(
+fn sort_bottom_up(
     nodes: &[OpenNode],
     child: impl Fn(&OpenNode) -> Option<String>,
 ) -> Result<Vec<&OpenNode>, BoxError> {
@@ -403,18 +403,18 @@ fn open_unlocked(
 }
 
 /// Transfers the image locks from the old nodes to the new ones: all of them or none.
-fn transfer_locks(reopened: &[ReopenedNode]) -> Result<(), BoxError> {
+fn transfer_image_locks(reopened: &[ReopenedNode]) -> Result<(), BoxError> {
     let files = reopened.iter().filter_map(|new| match &new.options.driver {
         Driver::File(file) | Driver::HostDevice(file) => Some((new, file)),
         _ => None,
     });
     let mut transferred: Vec<(&ReopenedNode, &FileOptions)> = Vec::new();
     for (new, file) in files {
-        let lockings = [held_locking(&new.options), new.old_locking].map(node::block_locking);
+        let lockings = [held_locking(&new.options), new.old_locking].map(node::to_block_locking);
         if let Err(error) = new.node.take_over_locks(&new.old, &file.filename, lockings) {
             for (new, file) in transferred {
                 let lockings =
-                    [new.old_locking, held_locking(&new.options)].map(node::block_locking);
+                    [new.old_locking, held_locking(&new.options)].map(node::to_block_locking);
                 // The old nodes held them a moment ago. This fails only if another process got in between.
                 let _ = new.old.take_over_locks(&new.node, &file.filename, lockings);
             }

@@ -27,11 +27,11 @@ pub(crate) struct Resize {
 struct NodeResize {
     node: Arc<Node>,
     size: u64,
-    users: Vec<NodeUser>,
+    users: Vec<NodeExport>,
 }
 
-/// An exported disk of a node.
-struct NodeUser {
+/// An export of a node, as one of its disks.
+struct NodeExport {
     guest_device: GuestDevice,
     /// `None` if the export is draining.
     front_ends: Option<ExportFrontEnds>,
@@ -47,7 +47,7 @@ pub(crate) fn plan(objects: &mut Objects, node: Arc<Node>, size: u64) -> Result<
         nodes,
     };
     if resize.is_shrinking() {
-        check_none_drains(objects, &resize)?;
+        check_no_export_draining(objects, &resize)?;
     }
     objects.reserve_nodes(&resize.node_names(), "block_resize")?;
     Ok(resize)
@@ -70,7 +70,7 @@ impl Resize {
     pub fn apply(&self) -> Result<(), ResizeError> {
         let is_shrinking = self.is_shrinking();
         if is_shrinking {
-            self.lower_limits();
+            self.shrink_guest_devices_and_wait();
         }
         let result = self.node.move_end(self.disk_end);
         for NodeResize { node, size, users } in &self.nodes {
@@ -78,7 +78,7 @@ impl Resize {
                 node.set_size(*size);
             }
             for user in users {
-                // The node's size: after a failure this undoes the limit of `lower_limits`.
+                // The node's size: after a failure this undoes the limit of `shrink_guest_devices_and_wait`.
                 let size_changed = user.guest_device.resize(node.size());
                 if let Some(front_ends) = &user.front_ends
                     && user.guest_device.has_config_space()
@@ -95,7 +95,7 @@ impl Resize {
     }
 
     /// Lowers the limit of the exports to the new sizes, and waits until all requests that were admitted before have completed.
-    fn lower_limits(&self) {
+    fn shrink_guest_devices_and_wait(&self) {
         for NodeResize { size, users, .. } in &self.nodes {
             for user in users {
                 user.guest_device.resize(*size);
@@ -124,7 +124,7 @@ fn node_resizes(
                     .disks
                     .iter()
                     .filter(|disk| disk.node_name == node.name());
-                users.extend(disks.map(|disk| NodeUser {
+                users.extend(disks.map(|disk| NodeExport {
                     guest_device: disk.guest_device.clone(),
                     front_ends: export.front_ends(),
                 }));
@@ -139,7 +139,7 @@ fn node_resizes(
 }
 
 /// Refuses while an export of the disk is draining, since its requests in flight cannot be waited for.
-fn check_none_drains(objects: &Objects, resize: &Resize) -> Result<(), BoxError> {
+fn check_no_export_draining(objects: &Objects, resize: &Resize) -> Result<(), BoxError> {
     let names = resize.node_names();
     let draining = objects.exports.iter().find(|export| {
         matches!(export.state, ExportState::Draining(_))

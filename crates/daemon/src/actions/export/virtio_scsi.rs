@@ -1,4 +1,4 @@
-//! Creation of an export as a virtio-scsi controller.
+//! Creation of an export as a virtio-scsi controller over vhost-user, with SCSI disks behind it.
 
 use std::sync::Arc;
 

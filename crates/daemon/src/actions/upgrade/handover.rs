@@ -187,7 +187,7 @@ impl Control {
         // Requests that were in flight may have failed and be parked now.
         self.check_can_hand_over()?;
         let mut fds = OutgoingFds::default();
-        let stopped = self.stop_queues(quiesced, &mut fds)?;
+        let stopped = self.stop_and_describe_queues(quiesced, &mut fds)?;
         fds.send(channel, &UpgradeMessage::Stopped(stopped))
             .map_err(to_exit_error)?;
         self.expect_message(channel, &UpgradeMessage::Started, launcher)?;
@@ -271,7 +271,7 @@ impl Control {
                 .find(|export| export.options.id == *id);
             let guest_device =
                 described.and_then(|export| Some(&export.disks.first()?.guest_device));
-            let connection = export.hand_over_connection()?;
+            let connection = export.describe_connection()?;
             exports.push(json!({
                 "id": export.id,
                 "write-cache": match guest_device {
@@ -306,7 +306,7 @@ impl Control {
     }
 
     /// Stops the queues. Returns a description of where they stopped, and of other state that changes until then.
-    fn stop_queues(
+    fn stop_and_describe_queues(
         &self,
         quiesced: &mut [QuiescedExport],
         fds: &mut OutgoingFds,

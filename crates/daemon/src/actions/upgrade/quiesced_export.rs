@@ -77,8 +77,8 @@ impl QuiescedExport {
         Ok(Some(QuiescedExport { id, server }))
     }
 
-    /// Hands the front-end's connection, if there is one, over to the new process.
-    pub fn hand_over_connection(&mut self) -> Result<Option<ConnectionHandover>, String> {
+    /// Describes the front-end's connection, if there is one, for the new process.
+    pub fn describe_connection(&mut self) -> Result<Option<ConnectionHandover>, String> {
         let QuiescedServer::VhostUser { paused, .. } = &mut self.server else {
             return Ok(None);
         };

@@ -34,7 +34,7 @@ const ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 type ExportConnections = Vec<(String, vhost_user::RestoredConnection)>;
 
 /// Parts that are opened after the upgrade can no longer fail.
-struct DeferredParts {
+struct PartsOpenedLast {
     monitors: Vec<options::MonitorOptions>,
     metrics: Option<OwnedFd>,
     pidfile: Option<(PathBuf, OwnedFd)>,
@@ -64,7 +64,7 @@ pub(crate) fn take_over_or_exit(process: &ProcessOptions<'_>, control: &mut Cont
 fn restore_state(
     channel: &Channel,
     control: &mut Control,
-) -> Result<(ExportConnections, DeferredParts), BoxError> {
+) -> Result<(ExportConnections, PartsOpenedLast), BoxError> {
     channel.send(&UpgradeMessage::Hello, &[])?;
     let (UpgradeMessage::State(state), fds) = channel.recv()? else {
         return Err(INVALID_STATE.into());
@@ -133,7 +133,7 @@ fn restore_state(
     tracing::debug!(pid = state["pid"].as_u64(), "everything is restored");
     Ok((
         connections,
-        DeferredParts {
+        PartsOpenedLast {
             monitors,
             metrics,
             pidfile,
@@ -167,7 +167,7 @@ fn create_objects(
             }
             Directive::Blockdev(options) => {
                 let first_new = objects.nodes.len();
-                node::restore(&options, objects)?;
+                node::restore_node(&options, objects)?;
                 // Exports take their size from their nodes.
                 for OpenNode { node, .. } in &objects.nodes[first_new..] {
                     node.set_size(*sizes.get(node.name()).ok_or(INVALID_STATE)?);
@@ -217,7 +217,7 @@ fn begin_serving(
     process: &ProcessOptions<'_>,
     control: &mut Control,
     connections: ExportConnections,
-    deferred: DeferredParts,
+    deferred: PartsOpenedLast,
 ) {
     for (id, connection) in connections {
         if let Err(error) = connection.resume() {

@@ -1,5 +1,6 @@
-//! State of SCSI controllers and their units as JSON. It changes until the last command completes, so it is described after the
-//! queues have stopped.
+//! State of SCSI controllers and their units as JSON, which the old process of a live upgrade describes and the new one restores.
+//!
+//! It changes until the last command completes, so it is described after the queues have stopped.
 
 use iothread::Errno;
 use scsi::{Nexus, UnitState};
