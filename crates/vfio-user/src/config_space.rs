@@ -214,6 +214,7 @@ impl ConfigSpace {
 mod tests {
     use super::*;
 
+    /// The configuration space of an LSI 53C895A, with an I/O and two memory BARs.
     fn config() -> ConfigSpace {
         let identity = Identity {
             vendor: 0x1000,

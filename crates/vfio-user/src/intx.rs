@@ -98,6 +98,7 @@ mod tests {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
     }
 
+    /// Reads and clears the counter of an eventfd: how often it was signalled.
     fn take_signals(fd: &OwnedFd) -> u64 {
         let mut count = [0; 8];
         match rustix::io::read(fd, &mut count) {
@@ -120,6 +121,7 @@ mod tests {
         Disable,
     }
 
+    /// Any action of the device or the front-end on the line.
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
             any::<bool>().prop_map(Step::Level),

@@ -1,4 +1,4 @@
-//! Each command, well-formed and malformed.
+//! The reply to each command of a front-end, well-formed and malformed.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,

@@ -17,6 +17,7 @@ fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
+/// The payload of `DMA_MAP` for one page at `address`.
 fn map(address: u64) -> Vec<u8> {
     let mut payload = Vec::new();
     DmaMap {

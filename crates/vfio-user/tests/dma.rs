@@ -22,6 +22,7 @@ fn device_request(register: u64) -> (Rig, Message) {
     (rig, question)
 }
 
+/// Replies to a DMA command of the device, as the front-end, and lets the server handle the reply.
 fn reply(rig: &mut Rig, to: &Message, flags: u32, errno: u32, data: &[u8]) {
     let payload = match flags & wire::ERROR {
         0 => [&to.payload[..DmaAccess::BYTES], data].concat(),

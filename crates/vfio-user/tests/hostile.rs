@@ -39,6 +39,7 @@ fn number() -> impl Strategy<Value = u64> {
     ]
 }
 
+/// Payloads of any command, most of them nearly well-formed, and random bytes.
 fn payload() -> impl Strategy<Value = Vec<u8>> {
     let small = vec(number().prop_map(|number| number as u32), 0..9)
         .prop_map(|words| words.iter().flat_map(|word| word.to_ne_bytes()).collect());
@@ -72,7 +73,8 @@ fn descriptors(kinds: &[u8]) -> Vec<OwnedFd> {
     kinds.iter().map(one).collect()
 }
 
-fn serves_another(rig: &mut Rig<Scratch>) {
+/// Asserts that the server works for the next front-end, after a connection that it may have ended.
+fn check_serves_next(rig: &mut Rig<Scratch>) {
     if rig.is_connected() {
         rig.reconnect();
     } else {
@@ -122,7 +124,7 @@ proptest! {
         rig.turn();
         check(&mut rig, &mut expected);
         prop_assert!(expected.is_empty(), "no reply to {expected:?}");
-        serves_another(&mut rig);
+        check_serves_next(&mut rig);
     }
 
     #[test]
@@ -139,7 +141,7 @@ proptest! {
             }
             rig.turn();
         }
-        serves_another(&mut rig);
+        check_serves_next(&mut rig);
     }
 
     #[test]
@@ -154,6 +156,6 @@ proptest! {
         rig.send(&message.bytes(), &[]);
         rig.turn();
         while rig.receive().is_some() {}
-        serves_another(&mut rig);
+        check_serves_next(&mut rig);
     }
 }

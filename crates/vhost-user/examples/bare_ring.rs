@@ -69,6 +69,7 @@ fn answer(chain: &Chain) -> u32 {
     u32::try_from(chain.writable_len()).unwrap_or(u32::MAX)
 }
 
+/// Serves front-ends on the socket of the command line until a signal ends the process.
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args_os().nth(1).map(PathBuf::from);
     let path = path.ok_or("usage: bare_ring SOCKET")?;

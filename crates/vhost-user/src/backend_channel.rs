@@ -109,6 +109,7 @@ mod tests {
     use super::*;
     use std::io::{Read, Write};
 
+    /// Sends a message without a payload, with descriptors, as a front-end.
     fn send(to: &UnixStream, request: u32, fds: &[BorrowedFd<'_>]) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut control = SendAncillaryBuffer::new(&mut space);

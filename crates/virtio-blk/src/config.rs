@@ -130,6 +130,7 @@ mod tests {
     use crate::DeviceOptions;
     use block::{DiscardLimits, Geometry};
 
+    /// The geometry of a disk of this size with physical blocks of 4 KiB.
     fn geometry(size: u64) -> Geometry {
         Geometry {
             size,

@@ -17,6 +17,7 @@ fn messages(out: &mut OutgoingBuffer) -> Vec<(Header, DmaAccess, Vec<u8>)> {
     messages
 }
 
+/// A successful reply to a DMA command, with this payload.
 fn reply(header: &Header, access: DmaAccess, data: &[u8]) -> (Header, Vec<u8>) {
     let mut payload = Vec::new();
     access.encode(&mut payload);

@@ -59,6 +59,7 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
+    /// Parses `COMMAND NAME VALUE … -> REPLY`.
     fn parse(text: &'a str) -> Self {
         let (said, expected) = match text.split_once(" -> ") {
             Some((said, expected)) => (said, Some(expected)),
@@ -191,6 +192,7 @@ impl<'a> Line<'a> {
         (command, payload, reply)
     }
 
+    /// Sends the command of the line, and asserts that the reply is the expected one.
     fn send(&self, rig: &mut Rig, id: u16) {
         let (command, payload, mut reply) = self.payloads();
         let posted = self.words.get("posted") == Some(&"1");

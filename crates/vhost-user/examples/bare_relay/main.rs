@@ -87,6 +87,7 @@ struct Relay<'q> {
 }
 
 impl<'q> Relay<'q> {
+    /// Prepares to serve a queue, with an epoll instance for its kicks, completions and the stop.
     fn new(
         ring: &'q mut SplitRing,
         setup: &'q QueueSetup,
@@ -124,6 +125,7 @@ impl<'q> Relay<'q> {
         })
     }
 
+    /// Serves the queue until it is to stop and nothing is in flight.
     fn run(&mut self, stop: &StopFlag, idle: Idle) -> Result<(), RingError> {
         self.ring.disable_kicks();
         while !stop.is_set() || self.in_flight > 0 {
@@ -250,6 +252,7 @@ fn last_byte(segment: &iovec) -> *mut u8 {
         .wrapping_add(segment.iov_len - 1)
 }
 
+/// Parses the command line, and serves front-ends until a signal ends the process.
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [socket, path, idle, engine] = words.as_slice() else {

@@ -49,6 +49,7 @@ fn write_request(rig: &Rig, sector: u64) -> (Buffer, Vec<u8>) {
     )
 }
 
+/// Asserts that a write with these buffers before its status brings `data` to the disk, and is answered.
 fn check_write(rig: &mut Rig, buffers: &[Buffer], data: &[u8], indirect: bool) {
     let status = rig.status_byte();
     let mut buffers = buffers.to_vec();

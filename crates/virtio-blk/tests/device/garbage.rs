@@ -71,6 +71,7 @@ fn buffer() -> impl Strategy<Value = (u64, u32)> {
     (FREE..MEMORY_START + MEMORY_BYTES - 8192, len)
 }
 
+/// Descriptors of a request, well-formed more often than not.
 fn shape() -> impl Strategy<Value = Shape> {
     let first = prop_oneof![20 => Just(16u32), 4 => Just(32), 4 => Just(16 + 512), 1 => 0u32..16];
     (
@@ -100,6 +101,7 @@ struct Garbage {
     more_heads: Vec<u16>,
 }
 
+/// Requests of any shape, some of which are overwritten or made available again.
 fn garbage() -> impl Strategy<Value = Garbage> {
     let few = prop_oneof![2 => Just(0usize), 1 => Just(1), 1 => Just(3)];
     (
@@ -151,7 +153,8 @@ fn lay_out(rig: &Rig, garbage: &Garbage) -> Vec<u16> {
     heads
 }
 
-fn run(garbage: &Garbage, options: DeviceOptions) {
+/// Asserts that the device answers each request or breaks the queue, and touches only the guest's memory.
+fn check_garbage(garbage: &Garbage, options: DeviceOptions) {
     let mut rig = Rig::with(options, TestMemory::new(MEMORY_BYTES), RING_SIZE);
     for head in lay_out(&rig, garbage) {
         rig.driver.make_available(head);
@@ -193,7 +196,7 @@ proptest! {
         read_only: bool,
     ) {
         let options = DeviceOptions { request_merging, read_only, ..DeviceOptions::default() };
-        run(&garbage, options);
+        check_garbage(&garbage, options);
     }
 
     #[test]

@@ -104,6 +104,7 @@ pub struct Rig {
     pub now: u64,
 }
 
+/// The geometry of the tests' disk.
 pub fn geometry() -> Geometry {
     Geometry {
         size: CAPACITY_SECTORS * SECTOR_BYTES,
@@ -140,6 +141,7 @@ impl Rig {
         Rig::with(options, TestMemory::new(8 << 20), 128)
     }
 
+    /// A device with these options, and its queue of `size` entries in `memory`.
     pub fn with(options: DeviceOptions, memory: TestMemory, size: u16) -> Rig {
         let features = RingFeatures {
             event_idx: false,

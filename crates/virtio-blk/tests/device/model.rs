@@ -32,6 +32,7 @@ struct Step {
     sectors: u64,
 }
 
+/// A request of any kind within the disk.
 fn step() -> impl Strategy<Value = Step> {
     let kind = prop_oneof![
         4 => Just(Kind::Read),
@@ -49,7 +50,8 @@ fn step() -> impl Strategy<Value = Step> {
 /// The disk: a byte per sector is enough, since requests write whole sectors of one byte.
 type Disk = Vec<u8>;
 
-fn carry_out(rig: &Rig, disk: &mut Disk, request: &Submitted) {
+/// Executes a block request on the model disk.
+fn execute_on_model(rig: &Rig, disk: &mut Disk, request: &Submitted) {
     let first = usize::try_from(request.offset / 512).unwrap();
     let count = usize::try_from(request.len / 512).unwrap();
     let sectors = &mut disk[first..first + count];
@@ -97,7 +99,8 @@ fn check_flush_order(rig: &Rig, batch: &[(Step, Asked)]) {
     }
 }
 
-fn run(batches: &[Vec<Step>], options: DeviceOptions, shuffle: u64) {
+/// Submits the batches, completes their requests in a random order, and compares what was read and is on the disk.
+fn check_batches(batches: &[Vec<Step>], options: DeviceOptions, shuffle: u64) {
     let mut rig = Rig::with(options, TestMemory::new(4 << 20), 128);
     let mut disk: Disk = (0..SECTORS).map(|_| 0xd0).collect();
     let mut value = 0;
@@ -139,7 +142,7 @@ fn run(batches: &[Vec<Step>], options: DeviceOptions, shuffle: u64) {
                 .wrapping_add(1);
             let index = usize::try_from(random >> 33).unwrap() % submitted.len();
             let request = submitted.swap_remove(index);
-            carry_out(&rig, &mut disk, &request);
+            execute_on_model(&rig, &mut disk, &request);
             rig.complete(&request, Ok(()));
         }
 
@@ -178,6 +181,6 @@ proptest! {
         request_merging: bool,
         shuffle: u64,
     ) {
-        run(&batches, DeviceOptions { request_merging, ..DeviceOptions::default() }, shuffle);
+        check_batches(&batches, DeviceOptions { request_merging, ..DeviceOptions::default() }, shuffle);
     }
 }

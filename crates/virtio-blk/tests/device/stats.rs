@@ -1,4 +1,4 @@
-//! Statistics of a queue.
+//! Statistics of a queue: requests, bytes and latencies by kind, and those that were merged, failed or invalid.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Tests of status bytes.
+//! Status bytes of requests, valid and invalid ones, and which of them reach the disk.
 
 use block::Op;
 use virtio_blk::DeviceOptions;
@@ -16,8 +16,9 @@ fn rig() -> Rig {
     Rig::new(DeviceOptions::default())
 }
 
+/// Asserts the status of a request, and which block request reaches the disk, if any.
 #[track_caller]
-fn expect(
+fn check_answer(
     rig: &mut Rig,
     kind: u32,
     sector: u64,
@@ -72,9 +73,9 @@ fn transfers_within_the_disk_reach_it_and_no_others() {
         // The test allocator does not free memory.
         let mut rig = rig();
         let op = |op| reached.map(|(offset, len)| (op, offset, len));
-        expect(&mut rig, IN, sector, &[], bytes, status, op(Op::Read));
+        check_answer(&mut rig, IN, sector, &[], bytes, status, op(Op::Read));
         let out = vec![1; bytes as usize];
-        expect(&mut rig, OUT, sector, &out, 0, status, op(Op::Write));
+        check_answer(&mut rig, OUT, sector, &out, 0, status, op(Op::Write));
     }
 }
 
@@ -84,17 +85,17 @@ fn transfers_are_whole_blocks_of_the_guest() {
         logical_block_size: 4096,
         ..DeviceOptions::default()
     });
-    expect(&mut rig, IN, 8, &[], 4096, OK, Some((Op::Read, 4096, 4096)));
-    expect(&mut rig, IN, 1, &[], 4096, IOERR, None);
-    expect(&mut rig, IN, 8, &[], 512, IOERR, None);
-    expect(&mut rig, OUT, 8, &[0; 512], 0, IOERR, None);
-    expect(&mut rig, OUT, 4, &[0; 4096], 0, IOERR, None);
+    check_answer(&mut rig, IN, 8, &[], 4096, OK, Some((Op::Read, 4096, 4096)));
+    check_answer(&mut rig, IN, 1, &[], 4096, IOERR, None);
+    check_answer(&mut rig, IN, 8, &[], 512, IOERR, None);
+    check_answer(&mut rig, OUT, 8, &[0; 512], 0, IOERR, None);
+    check_answer(&mut rig, OUT, 4, &[0; 4096], 0, IOERR, None);
     for kind in [DISCARD, WRITE_ZEROES] {
-        expect(&mut rig, kind, 0, &range(1, 8, 0), 0, IOERR, None);
-        expect(&mut rig, kind, 0, &range(8, 1, 0), 0, IOERR, None);
+        check_answer(&mut rig, kind, 0, &range(1, 8, 0), 0, IOERR, None);
+        check_answer(&mut rig, kind, 0, &range(8, 1, 0), 0, IOERR, None);
     }
     let op = Op::Discard;
-    expect(
+    check_answer(
         &mut rig,
         DISCARD,
         0,
@@ -125,7 +126,7 @@ fn a_failed_transfer_has_an_error_status() {
 fn a_flush_reaches_the_disk_whatever_its_sector_says() {
     let mut rig = rig();
     for sector in [0, 5, u64::MAX] {
-        expect(&mut rig, FLUSH, sector, &[], 0, OK, Some((Op::Flush, 0, 0)));
+        check_answer(&mut rig, FLUSH, sector, &[], 0, OK, Some((Op::Flush, 0, 0)));
     }
 }
 
@@ -166,11 +167,11 @@ fn discard_and_write_zeroes_take_one_good_segment() {
         ];
         for (out, status, op) in rows {
             // The header's own sector is ignored.
-            expect(&mut rig, kind, u64::MAX, out, 0, *status, *op);
+            check_answer(&mut rig, kind, u64::MAX, out, 0, *status, *op);
         }
     }
     let unmap = Op::WriteZeroes { unmap: true };
-    expect(
+    check_answer(
         &mut rig,
         WRITE_ZEROES,
         0,
@@ -179,7 +180,7 @@ fn discard_and_write_zeroes_take_one_good_segment() {
         OK,
         Some((unmap, 4096, 4096)),
     );
-    expect(&mut rig, DISCARD, 0, &range(8, 8, 1), 0, UNSUPP, None);
+    check_answer(&mut rig, DISCARD, 0, &range(8, 8, 1), 0, UNSUPP, None);
 }
 
 #[test]
@@ -194,8 +195,8 @@ fn an_unknown_request_type_is_unsupported() {
         u32::MAX - 7,
     ]);
     for kind in others {
-        expect(&mut rig, kind, 0, &[], 0, UNSUPP, None);
-        expect(&mut rig, kind, u64::MAX, &[1; 512], 512, UNSUPP, None);
+        check_answer(&mut rig, kind, 0, &[], 0, UNSUPP, None);
+        check_answer(&mut rig, kind, u64::MAX, &[1; 512], 512, UNSUPP, None);
     }
 }
 
@@ -203,7 +204,7 @@ fn an_unknown_request_type_is_unsupported() {
 fn the_barrier_bit_of_old_drivers_is_ignored() {
     let mut rig = rig();
     let barrier = 1 << 31;
-    expect(
+    check_answer(
         &mut rig,
         IN | barrier,
         1,
@@ -212,7 +213,7 @@ fn the_barrier_bit_of_old_drivers_is_ignored() {
         OK,
         Some((Op::Read, 512, 512)),
     );
-    expect(
+    check_answer(
         &mut rig,
         OUT | barrier,
         1,
@@ -221,7 +222,7 @@ fn the_barrier_bit_of_old_drivers_is_ignored() {
         OK,
         Some((Op::Write, 512, 512)),
     );
-    expect(
+    check_answer(
         &mut rig,
         FLUSH | barrier,
         0,
@@ -230,7 +231,7 @@ fn the_barrier_bit_of_old_drivers_is_ignored() {
         OK,
         Some((Op::Flush, 0, 0)),
     );
-    expect(&mut rig, 2 | barrier, 0, &[], 0, UNSUPP, None);
+    check_answer(&mut rig, 2 | barrier, 0, &[], 0, UNSUPP, None);
 }
 
 #[test]
@@ -239,12 +240,12 @@ fn a_read_only_disk_is_read_and_flushed_but_not_written() {
         read_only: true,
         ..DeviceOptions::default()
     });
-    expect(&mut rig, IN, 1, &[], 512, OK, Some((Op::Read, 512, 512)));
-    expect(&mut rig, FLUSH, 0, &[], 0, OK, Some((Op::Flush, 0, 0)));
-    expect(&mut rig, OUT, 1, &[1; 512], 0, IOERR, None);
-    expect(&mut rig, OUT, 1, &[], 0, IOERR, None);
-    expect(&mut rig, DISCARD, 0, &range(0, 1, 0), 0, IOERR, None);
-    expect(&mut rig, WRITE_ZEROES, 0, &range(0, 1, 0), 0, IOERR, None);
+    check_answer(&mut rig, IN, 1, &[], 512, OK, Some((Op::Read, 512, 512)));
+    check_answer(&mut rig, FLUSH, 0, &[], 0, OK, Some((Op::Flush, 0, 0)));
+    check_answer(&mut rig, OUT, 1, &[1; 512], 0, IOERR, None);
+    check_answer(&mut rig, OUT, 1, &[], 0, IOERR, None);
+    check_answer(&mut rig, DISCARD, 0, &range(0, 1, 0), 0, IOERR, None);
+    check_answer(&mut rig, WRITE_ZEROES, 0, &range(0, 1, 0), 0, IOERR, None);
 }
 
 #[test]
@@ -325,20 +326,20 @@ fn writes_are_stable_on_completion_when_there_is_no_write_cache() {
 #[test]
 fn a_new_size_applies_from_the_next_batch_on() {
     let mut rig = rig();
-    expect(&mut rig, IN, END, &[], 512, IOERR, None);
+    check_answer(&mut rig, IN, END, &[], 512, IOERR, None);
     rig.sink.disk_bytes += 512;
     assert!(rig.device.resize((END + 1) * 512));
     assert!(!rig.device.resize((END + 1) * 512), "it has that");
     assert_eq!(rig.device.config_space()[..8], (END + 1).to_le_bytes());
     let reached = Some((Op::Read, END * 512, 512));
-    expect(&mut rig, IN, END, &[], 512, OK, reached);
+    check_answer(&mut rig, IN, END, &[], 512, OK, reached);
     // What was taken goes on.
     let asked = rig.write(END, 1, 1);
     rig.admit_all();
     assert!(rig.device.resize(1023));
     rig.complete_all();
     assert_eq!((rig.used().len(), rig.status(&asked)), (1, OK));
-    expect(&mut rig, IN, 0, &[], 512, OK, Some((Op::Read, 0, 512)));
-    expect(&mut rig, OUT, 1, &[1; 512], 0, IOERR, None);
-    expect(&mut rig, DISCARD, 0, &range(0, 2, 0), 0, IOERR, None);
+    check_answer(&mut rig, IN, 0, &[], 512, OK, Some((Op::Read, 0, 512)));
+    check_answer(&mut rig, OUT, 1, &[1; 512], 0, IOERR, None);
+    check_answer(&mut rig, DISCARD, 0, &range(0, 2, 0), 0, IOERR, None);
 }
