@@ -292,7 +292,7 @@ impl SocketDevice for Device {
         self.connected
     }
 
-    fn set_parked(&mut self, _: bool) {}
+    fn set_accepting_paused(&mut self, _: bool) {}
 
     fn disconnect(&mut self) {
         self.connected = false;

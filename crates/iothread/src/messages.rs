@@ -74,7 +74,7 @@ pub enum SocketDeviceCommand {
     /// Stop if no front-end is connected and nothing is in flight; the answer is whether that was so.
     StopIfIdle(Sender<bool>),
     /// Accept no front-end if none is connected; the answer is whether none was.
-    Park(Sender<bool>),
-    /// Accept front-ends again, or for the first time if it was created parked.
-    Unpark,
+    PauseAccepting(Sender<bool>),
+    /// Accept front-ends again, or for the first time if it was created paused.
+    ResumeAccepting,
 }

@@ -52,8 +52,8 @@ pub trait SocketDevice: Send {
     /// Whether a front-end is connected.
     fn is_connected(&self) -> bool;
 
-    /// Accepts no front-end, or accepts one again. During a live upgrade, each process has it parked until it owns the socket.
-    fn set_parked(&mut self, parked: bool);
+    /// Accepts no front-end, or accepts one again. During a live upgrade, accepting is paused in each process until it owns the socket.
+    fn set_accepting_paused(&mut self, paused: bool);
 
     /// Disconnects the front-end, if there is one.
     fn disconnect(&mut self);

@@ -82,17 +82,17 @@ impl RunningSocketDevice {
     }
 
     /// Accepts no front-end any more, if it is idle; false if it is not.
-    pub fn park(&mut self) -> bool {
+    pub fn pause_accepting(&mut self) -> bool {
         let idle = self.is_idle();
         if idle {
-            self.device.set_parked(true);
+            self.device.set_accepting_paused(true);
         }
         idle
     }
 
     /// Accepts front-ends again.
-    pub fn unpark(&mut self) {
-        self.device.set_parked(false);
+    pub fn resume_accepting(&mut self) {
+        self.device.set_accepting_paused(false);
     }
 
     /// Handles that one of its descriptors is ready.

@@ -41,7 +41,7 @@ pub(crate) struct LsiController {
     server: Server<Adapter>,
     listener: Option<Listener>,
     /// During a live upgrade: accepts no front-end, since the other process has the socket, or is about to.
-    parked: bool,
+    accepting_paused: bool,
     /// After a failed `accept`: the time before which none is accepted.
     accept_retry_ns: Option<u64>,
     monitoring: ExportMonitoring,
@@ -53,7 +53,7 @@ impl LsiController {
     pub fn new(
         adapter: Adapter,
         listener: Listener,
-        parked: bool,
+        accepting_paused: bool,
         monitoring: ExportMonitoring,
     ) -> io::Result<Self> {
         listener.socket().set_nonblocking(true)?;
@@ -62,7 +62,7 @@ impl LsiController {
         Ok(LsiController {
             server: Server::new(adapter),
             listener: Some(listener),
-            parked,
+            accepting_paused,
             accept_retry_ns: None,
             monitoring,
             in_flight,
@@ -76,7 +76,7 @@ impl LsiController {
 
     /// Accepts the next front-end.
     fn accept_front_end(&mut self, now_ns: u64) {
-        let Some(listener) = self.listener.as_ref().filter(|_| !self.parked) else {
+        let Some(listener) = self.listener.as_ref().filter(|_| !self.accepting_paused) else {
             return;
         };
         match listener.socket().accept() {
@@ -140,7 +140,7 @@ impl SocketDevice for LsiController {
     fn watched_descriptors(&self) -> [Option<(BorrowedFd<'_>, Interest)>; MAX_WATCHED_DESCRIPTORS] {
         let server = &self.server;
         let listener = self.listener.as_ref().filter(|_| {
-            server.socket().is_none() && !self.parked && self.accept_retry_ns.is_none()
+            server.socket().is_none() && !self.accepting_paused && self.accept_retry_ns.is_none()
         });
         let readable = server.socket().filter(|_| server.wants_read());
         let writable = server.socket().filter(|_| server.wants_write());
@@ -224,8 +224,8 @@ impl SocketDevice for LsiController {
         self.server.socket().is_some()
     }
 
-    fn set_parked(&mut self, parked: bool) {
-        self.parked = parked;
+    fn set_accepting_paused(&mut self, accepting_paused: bool) {
+        self.accepting_paused = accepting_paused;
     }
 
     fn disconnect(&mut self) {

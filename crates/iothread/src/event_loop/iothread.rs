@@ -5,7 +5,7 @@
 //! phase that it belongs to; there is no list of deferred callbacks.
 //!
 //! Between two iterations the loop, in this order: reads its mail, lets due timers expire, and, when
-//! the runner is not busy, polls for a while, then parks the runner (which enables kicks and checks
+//! the runner is not busy, polls for a while, then has the runner prepare to block (which enables kicks and checks
 //! its queues once more) and blocks.
 
 use std::io;

@@ -201,12 +201,12 @@ impl QueueRunner {
                 }
                 let _ = reply.send(idle);
             }
-            SocketDeviceCommand::Park(reply) => {
-                let _ = reply.send(running.park());
+            SocketDeviceCommand::PauseAccepting(reply) => {
+                let _ = reply.send(running.pause_accepting());
                 self.update_watches(cx, source_index);
             }
-            SocketDeviceCommand::Unpark => {
-                running.unpark();
+            SocketDeviceCommand::ResumeAccepting => {
+                running.resume_accepting();
                 self.update_watches(cx, source_index);
             }
         }

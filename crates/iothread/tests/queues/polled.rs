@@ -117,7 +117,7 @@ impl SocketDevice for Talks {
         true
     }
 
-    fn set_parked(&mut self, _: bool) {}
+    fn set_accepting_paused(&mut self, _: bool) {}
 
     fn disconnect(&mut self) {}
 

@@ -116,7 +116,7 @@ impl SocketDevice for Flushes {
         self.seen.connected.load(Ordering::Relaxed) > 0
     }
 
-    fn set_parked(&mut self, _: bool) {}
+    fn set_accepting_paused(&mut self, _: bool) {}
 
     fn disconnect(&mut self) {
         self.seen.connected.store(0, Ordering::Relaxed);

@@ -37,15 +37,15 @@ enum QuiescedServer {
         controller: Option<Arc<ScsiController>>,
     },
     /// A host adapter without a front-end; it accepts none.
-    Adapter(ParkedAdapter),
+    Adapter(PausedAdapter),
 }
 
-/// A parked host adapter, which accepts front-ends again when this is dropped.
-struct ParkedAdapter(Arc<SocketDeviceHandle>);
+/// A paused host adapter, which accepts front-ends again when this is dropped.
+struct PausedAdapter(Arc<SocketDeviceHandle>);
 
-impl Drop for ParkedAdapter {
+impl Drop for PausedAdapter {
     fn drop(&mut self) {
-        self.0.send(SocketDeviceCommand::Unpark);
+        self.0.send(SocketDeviceCommand::ResumeAccepting);
     }
 }
 
@@ -66,12 +66,12 @@ impl QuiescedExport {
                 controller: export.controller.clone(),
             },
             ExportState::Serving(ExportServer::Adapter(handle)) => {
-                let parked = handle.send_and_wait(SocketDeviceCommand::Park);
+                let paused = handle.send_and_wait(SocketDeviceCommand::PauseAccepting);
                 // `None`: its iothread has ended, so it has no front-end either.
-                if parked == Some(false) {
+                if paused == Some(false) {
                     return Err(adapter_connected_error(export));
                 }
-                QuiescedServer::Adapter(ParkedAdapter(handle.clone()))
+                QuiescedServer::Adapter(PausedAdapter(handle.clone()))
             }
         };
         Ok(Some(QuiescedExport { id, server }))

@@ -233,7 +233,7 @@ fn begin_serving(
         match &export.state {
             ExportState::Serving(ExportServer::VhostUser(server)) => server.resume(),
             ExportState::Serving(ExportServer::Adapter(adapter)) => {
-                adapter.send(SocketDeviceCommand::Unpark);
+                adapter.send(SocketDeviceCommand::ResumeAccepting);
             }
             ExportState::Draining(_) => {}
         }
