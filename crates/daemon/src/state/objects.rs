@@ -37,8 +37,8 @@ pub(crate) struct Objects {
     pub inherited_sockets: InheritedSockets,
     /// During a live upgrade: files and devices that the old process has opened, by node.
     pub handover_fds: HashMap<String, OwnedFd>,
-    /// During a live upgrade: exports are created parked, without serving front-ends.
-    pub creates_exports_parked: bool,
+    /// During a live upgrade: exports are created paused, without serving front-ends.
+    pub creates_exports_paused: bool,
     /// Error reports of iothreads are sent here.
     pub reports: Reports,
     /// Watches exports that have a `request-timeout`.
@@ -68,7 +68,7 @@ impl Objects {
             slow_requests,
             inherited_sockets,
             handover_fds: HashMap::new(),
-            creates_exports_parked: false,
+            creates_exports_paused: false,
             on_export_drained,
             exports: Vec::new(),
             nodes: Vec::new(),
@@ -128,7 +128,7 @@ impl Objects {
         listener: Listener,
         target: Arc<dyn Target>,
     ) -> io::Result<Server> {
-        match self.creates_exports_parked {
+        match self.creates_exports_paused {
             true => Server::spawn_paused(listener, target),
             false => Server::spawn(listener, target),
         }

@@ -39,7 +39,7 @@ pub(crate) fn create(
             lun,
             &node,
             options.settings.writethrough,
-            objects.creates_exports_parked,
+            objects.creates_exports_paused,
         )?;
         let (target, lun_number) =
             lsi53c895a::adapter::DiskError::check_address(lun.target, lun.lun)?;
@@ -78,7 +78,7 @@ pub(crate) fn create(
     let controller = LsiController::new(
         Adapter::new(&options.id, &disks)?,
         listener,
-        objects.creates_exports_parked,
+        objects.creates_exports_paused,
         monitoring,
     )?;
     let handle = iothread.start_socket_device(Box::new(controller), nodes)?;

@@ -30,7 +30,7 @@ pub(crate) fn create(
         controller.insert_disk(controller.create_disk(
             lun,
             node,
-            objects.creates_exports_parked,
+            objects.creates_exports_paused,
         )?)?;
     }
     let listener = listen(&options.addr, objects)?;

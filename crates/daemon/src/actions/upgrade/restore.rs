@@ -85,7 +85,7 @@ fn restore_state(
             objects.handover_fds.insert(name.to_owned(), fds.take(fd)?);
         }
     }
-    objects.creates_exports_parked = true;
+    objects.creates_exports_paused = true;
     let mut sizes = HashMap::new();
     for node in state_json::read_list(&state["nodes"])? {
         let name = node["name"].as_str().ok_or(INVALID_STATE)?;
@@ -227,7 +227,7 @@ fn begin_serving(
     let resumed_at_ns = monotonic_ns();
     block::keep_locks_on_close(false);
     let objects = &mut control.objects;
-    objects.creates_exports_parked = false;
+    objects.creates_exports_paused = false;
     objects.inherited_sockets.set_keep_files_on_close(false);
     for export in &objects.exports {
         match &export.state {
