@@ -23,7 +23,7 @@ impl SubmitTotals {
             requests,
             calls,
             largest_batch,
-        } = io.submits();
+        } = io.submit_counts();
         if self.calls.get() != calls {
             self.calls.set(calls);
             self.requests.set(requests);

@@ -207,7 +207,7 @@ impl IoContext {
     /// Counts of what Linux AIO and the ring together have submitted to the kernel since the context was made.
     #[inline]
     #[must_use]
-    pub fn submits(&self) -> SubmitCounts {
+    pub fn submit_counts(&self) -> SubmitCounts {
         self.ended_engines
             .plus_engines(self.aio.get(), self.ring.get())
     }

@@ -42,7 +42,7 @@ impl IoContext {
             return false;
         }
         self.settings_changed = false;
-        self.ended_engines = self.submits();
+        self.ended_engines = self.submit_counts();
         self.aio = LazyEngine::Unmade;
         self.ring = LazyEngine::Unmade;
         true
