@@ -105,7 +105,7 @@ impl IoContext {
     }
 
     /// Lets the current requests of the source at this place bypass their gates, because the source waits for them.
-    pub fn open_gates(&mut self, place: u32) {
+    pub fn bypass_gates(&mut self, place: u32) {
         self.tasks.bypass_gates(place);
     }
 

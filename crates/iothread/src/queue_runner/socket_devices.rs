@@ -184,13 +184,13 @@ impl QueueRunner {
             }
             SocketDeviceCommand::Settle(reply) => {
                 running.notify_when_settled(reply);
-                controls.io.open_gates(source_index);
+                controls.io.bypass_gates(source_index);
                 self.run_and_update(cx, source_index);
             }
             SocketDeviceCommand::SetNode(node, reply) => {
                 running.set_node(&node, || controls.attach(&node));
                 running.notify_when_settled(reply);
-                controls.io.open_gates(source_index);
+                controls.io.bypass_gates(source_index);
                 self.run_and_update(cx, source_index);
             }
             SocketDeviceCommand::StopIfIdle(reply) => {

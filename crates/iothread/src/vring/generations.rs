@@ -106,7 +106,7 @@ impl Vring {
             .notify_if_only_parked(self.device.parked_in_older_generations());
         if self.older_generations.has_waiters() {
             // Each time: a later step of a request, or a retry, may have reached a gate meanwhile.
-            io.open_gates(self.source_index);
+            io.bypass_gates(self.source_index);
         }
     }
 
