@@ -330,7 +330,7 @@ impl QueueRunner {
             // Before the answer: its receiver may close the disk and unmap the memory then, and finds
             // that nothing else holds them.
             let base = vring.shut_down(&mut self.io, self.clock.now());
-            self.io.source_ended(source_index);
+            self.io.on_source_ended(source_index);
             if let Some(vring) = self.vrings.remove(source_index) {
                 self.detach_disks(*vring);
             }

@@ -99,7 +99,7 @@ impl IoContext {
     }
 
     /// Stops the delays of the source at this place, which is the upper half of its tokens, because it is about to end. This
-    /// holds until [`source_ended`](Self::source_ended).
+    /// holds until [`on_source_ended`](Self::on_source_ended).
     pub fn stop_source(&mut self, place: u32) {
         self.tasks.stop_source(place);
     }
@@ -110,7 +110,7 @@ impl IoContext {
     }
 
     /// Notes that the source at this place has ended.
-    pub fn source_ended(&mut self, place: u32) {
+    pub fn on_source_ended(&mut self, place: u32) {
         self.tasks.on_source_ended(place);
     }
 

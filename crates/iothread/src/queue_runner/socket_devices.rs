@@ -230,7 +230,7 @@ impl QueueRunner {
         for disk in running.into_disks() {
             self.io.detach(disk);
         }
-        self.io.source_ended(source_index);
+        self.io.on_source_ended(source_index);
         self.vrings.remove(source_index);
         let _ = reply.send(0);
     }
