@@ -394,7 +394,7 @@ impl Controls<'_> {
             self.engine_handlers.push(handler?);
             Ok(())
         });
-        let most = self.io.most_completions() + WORKER_COMPLETIONS;
+        let most = self.io.max_completions_per_reap() + WORKER_COMPLETIONS;
         self.completions
             .reserve(most.saturating_sub(self.completions.len()));
         disk
