@@ -66,7 +66,7 @@ impl Node {
     ///
     /// # Errors
     /// [`ResizeError`].
-    pub fn end_for(&self, size: u64) -> Result<u64, ResizeError> {
+    pub fn disk_end_for_size(&self, size: u64) -> Result<u64, ResizeError> {
         if self.read_only() {
             return Err(ResizeError::ReadOnly);
         }

@@ -426,7 +426,7 @@ fn control_threads_open_and_resize() {
         for how in ways(&path) {
             let node = file(&how);
             for size in [2 * LEN as u64, LEN as u64] {
-                let end = node.end_for(size).unwrap();
+                let end = node.disk_end_for_size(size).unwrap();
                 node.move_end(end).unwrap();
             }
             assert_eq!(fs::metadata(&path).unwrap().len(), LEN as u64);

@@ -63,7 +63,7 @@ fn a_filter_without_rules_is_the_node_below() {
         assert_eq!(node.geometry(), part.geometry());
         assert_eq!((node.aio(), node.direct()), (below.aio(), below.direct()));
         assert!(node.shares_disk_with(&below) && node.passes_discards() && !node.read_only());
-        assert_eq!(node.end_for(4096).unwrap(), 65_536 + 4096);
+        assert_eq!(node.disk_end_for_size(4096).unwrap(), 65_536 + 4096);
         let outer = Node::window("outer", &node, 4096, None, false, true).unwrap();
         let base = 65_536 + 4096;
         let mut model = pattern(1, LEN);

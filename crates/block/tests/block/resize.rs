@@ -13,7 +13,7 @@ const LEN: u64 = 1 << 20;
 
 /// Both steps of a resize.
 fn resize(node: &Arc<Node>, size: u64) -> Result<(), ResizeError> {
-    let end = node.end_for(size)?;
+    let end = node.disk_end_for_size(size)?;
     let size = node.size_within(end)?;
     node.move_end(end)?;
     node.set_size(size);
@@ -81,7 +81,7 @@ fn windows_to_the_end_follow_a_resize_and_fixed_ones_are_not_cut() {
     let other = file(&options(&image(&folder, "other", LEN)));
     assert!(inner.shares_disk_with(&node) && !other.shares_disk_with(&node));
 
-    let end = inner.end_for(2 * LEN).unwrap();
+    let end = inner.disk_end_for_size(2 * LEN).unwrap();
     assert_eq!(end, 2 * LEN + 65_536 + 4096);
     assert_eq!(node.size_within(end).unwrap(), end);
     assert_eq!(tail.size_within(end).unwrap(), 2 * LEN + 4096);
@@ -98,7 +98,7 @@ fn windows_to_the_end_follow_a_resize_and_fixed_ones_are_not_cut() {
     let error = inner.size_within(65_536).unwrap_err();
     assert!(matches!(error, ResizeError::Cut { .. }), "{error}");
     for node in [&fixed, &inside] {
-        let error = node.end_for(LEN).unwrap_err();
+        let error = node.disk_end_for_size(LEN).unwrap_err();
         assert_eq!(error.to_string(), "Cannot resize fixed-size raw disks");
     }
 }
@@ -114,29 +114,32 @@ fn nodes_that_cannot_be_resized_report_why() {
         latency_ns: 0,
     });
     let null = Node::open("n", false, &null).unwrap();
-    let error = null.end_for(LEN).unwrap_err().to_string();
+    let error = null.disk_end_for_size(LEN).unwrap_err().to_string();
     assert_eq!(error, "Image format driver does not support resize");
     {
         let read_only = try_file(&options(&path), true).unwrap();
-        let error = read_only.end_for(LEN).unwrap_err().to_string();
+        let error = read_only.disk_end_for_size(LEN).unwrap_err().to_string();
         assert_eq!(error, "Image is read-only");
     }
     let node = file(&options(&path));
-    let error = node.end_for(MOST + 1).unwrap_err().to_string();
+    let error = node.disk_end_for_size(MOST + 1).unwrap_err().to_string();
     assert_eq!(
         error,
         format!("offset({}) exceeds maximum({MOST})", MOST + 1)
     );
     let tail = Node::window("tail", &node, 4096, None, false, true).unwrap();
-    let error = tail.end_for(MOST).unwrap_err().to_string();
+    let error = tail.disk_end_for_size(MOST).unwrap_err().to_string();
     assert_eq!(
         error,
         format!("offset({}) exceeds maximum({MOST})", MOST + 4096)
     );
-    let error = tail.end_for((1 << 63) - 4096).unwrap_err().to_string();
+    let error = tail
+        .disk_end_for_size((1 << 63) - 4096)
+        .unwrap_err()
+        .to_string();
     assert_eq!(error, "Disk size too large for the chosen offset");
     // The file systems that tests run on have less.
-    let end = node.end_for(MOST).unwrap();
+    let end = node.disk_end_for_size(MOST).unwrap();
     let error = node.move_end(end).unwrap_err().to_string();
     assert!(
         error.starts_with("Could not resize file: File too large"),
@@ -151,7 +154,7 @@ fn a_block_device_cannot_be_resized() {
         return;
     };
     let node = device(&options(&disk.path));
-    let error = node.end_for(LEN + 512).unwrap_err().to_string();
+    let error = node.disk_end_for_size(LEN + 512).unwrap_err().to_string();
     assert!(error.starts_with("Cannot grow device files"), "{error}");
     // As in QEMU a smaller size means the real one.
     resize(&node, 512).unwrap();

@@ -39,7 +39,7 @@ struct NodeExport {
 
 /// Checks that the resize is possible, and reserves the nodes.
 pub(crate) fn plan(objects: &mut Objects, node: Arc<Node>, size: u64) -> Result<Resize, BoxError> {
-    let disk_end = node.end_for(size)?;
+    let disk_end = node.disk_end_for_size(size)?;
     let nodes = node_resizes(objects, &node, disk_end)?;
     let resize = Resize {
         node,
