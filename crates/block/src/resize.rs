@@ -103,7 +103,7 @@ impl Node {
     ///
     /// # Errors
     /// [`ResizeError::Cut`] for a window that would not lie within the disk.
-    pub fn size_within(&self, end: u64) -> Result<u64, ResizeError> {
+    pub fn size_if_disk_ends_at(&self, end: u64) -> Result<u64, ResizeError> {
         // A partial last sector counts, as when a file is opened.
         let whole = end.next_multiple_of(SECTOR_BYTES);
         let (_, base) = self.disk_and_offset();

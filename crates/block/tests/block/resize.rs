@@ -14,7 +14,7 @@ const LEN: u64 = 1 << 20;
 /// Both steps of a resize.
 fn resize(node: &Arc<Node>, size: u64) -> Result<(), ResizeError> {
     let end = node.disk_end_for_size(size)?;
-    let size = node.size_within(end)?;
+    let size = node.size_if_disk_ends_at(end)?;
     node.move_end(end)?;
     node.set_size(size);
     Ok(())
@@ -83,19 +83,19 @@ fn windows_to_the_end_follow_a_resize_and_fixed_ones_are_not_cut() {
 
     let end = inner.disk_end_for_size(2 * LEN).unwrap();
     assert_eq!(end, 2 * LEN + 65_536 + 4096);
-    assert_eq!(node.size_within(end).unwrap(), end);
-    assert_eq!(tail.size_within(end).unwrap(), 2 * LEN + 4096);
-    assert_eq!(inner.size_within(end).unwrap(), 2 * LEN);
-    assert_eq!(fixed.size_within(end).unwrap(), 131_072);
-    assert_eq!(fixed.size_within(131_072).unwrap(), 131_072);
+    assert_eq!(node.size_if_disk_ends_at(end).unwrap(), end);
+    assert_eq!(tail.size_if_disk_ends_at(end).unwrap(), 2 * LEN + 4096);
+    assert_eq!(inner.size_if_disk_ends_at(end).unwrap(), 2 * LEN);
+    assert_eq!(fixed.size_if_disk_ends_at(end).unwrap(), 131_072);
+    assert_eq!(fixed.size_if_disk_ends_at(131_072).unwrap(), 131_072);
 
-    let error = fixed.size_within(131_071 - 512).unwrap_err();
+    let error = fixed.size_if_disk_ends_at(131_071 - 512).unwrap_err();
     assert_eq!(
         error.to_string(),
         "node 'fixed' shows bytes 0 to 131072 of this disk, which would end at 130559: remove that \
          node first, or keep the disk larger"
     );
-    let error = inner.size_within(65_536).unwrap_err();
+    let error = inner.size_if_disk_ends_at(65_536).unwrap_err();
     assert!(matches!(error, ResizeError::Cut { .. }), "{error}");
     for node in [&fixed, &inside] {
         let error = node.disk_end_for_size(LEN).unwrap_err();

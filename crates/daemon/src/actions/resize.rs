@@ -131,7 +131,7 @@ fn node_resizes(
             }
             Ok(NodeResize {
                 node: node.clone(),
-                size: node.size_within(disk_end)?,
+                size: node.size_if_disk_ends_at(disk_end)?,
                 users,
             })
         })
