@@ -126,7 +126,7 @@ impl Node {
     }
 
     /// The faults of all filters below it.
-    pub fn filters_below(&self) -> impl Iterator<Item = &Arc<Faults>> {
+    pub fn faults_below(&self) -> impl Iterator<Item = &Arc<Faults>> {
         let nodes = std::iter::successors(Some(self), |node| {
             let (below, _) = node.driver.below()?;
             Some(below)

@@ -190,7 +190,7 @@ impl ReopenedNodes {
         // until their node is replaced, so the filters let requests pass until then.
         let filters = self.nodes.iter().flat_map(|ReopenedNode { old, .. }| {
             let own = old.faults().into_iter();
-            own.chain(old.filters_below())
+            own.chain(old.faults_below())
         });
         let release_guards: Vec<ReleaseGuard> = filters.map(Faults::keep_released).collect();
         for ReopenedNode { node, users, .. } in &self.nodes {
