@@ -192,7 +192,7 @@ impl ReopenedNodes {
             let own = old.faults().into_iter();
             own.chain(old.faults_below())
         });
-        let release_guards: Vec<ReleaseGuard> = filters.map(Faults::keep_released).collect();
+        let release_guards: Vec<ReleaseGuard> = filters.map(Faults::prevent_hangs).collect();
         for ReopenedNode { node, users, .. } in &self.nodes {
             for user in users {
                 match &user.front_ends {
