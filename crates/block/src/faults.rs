@@ -117,9 +117,9 @@ struct FaultsState {
 }
 
 /// Guard of a release: no request of the filter hangs until it is dropped.
-pub struct ReleaseGuard(Arc<Faults>);
+pub struct NoHangGuard(Arc<Faults>);
 
-impl Drop for ReleaseGuard {
+impl Drop for NoHangGuard {
     fn drop(&mut self) {
         lock(&self.0.state).release_guards -= 1;
     }
@@ -156,10 +156,10 @@ impl Faults {
     /// Releases all requests that hang, and lets none hang while the guard exists. A caller that waits for all requests of
     /// a queue would otherwise wait for ever.
     #[must_use]
-    pub fn prevent_hangs(self: &Arc<Self>) -> ReleaseGuard {
+    pub fn prevent_hangs(self: &Arc<Self>) -> NoHangGuard {
         lock(&self.state).release_guards += 1;
         self.release_and_set_rules(None);
-        ReleaseGuard(self.clone())
+        NoHangGuard(self.clone())
     }
 
     /// Decides which faults a request gets.

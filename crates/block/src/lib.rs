@@ -55,7 +55,7 @@ pub use disk_file::simulated::SimulatedDisk;
 pub use drivers::open::NodeOptions;
 pub use engine::{Op, Request};
 pub use error::NodeError;
-pub use faults::{FaultAction, FaultRule, FaultRules, Faults, ReleaseGuard};
+pub use faults::{FaultAction, FaultRule, FaultRules, Faults, NoHangGuard};
 #[cfg(feature = "simulation")]
 pub use io::simulated::SimulatedRing;
 pub use io::{BlockingCall, IoContext, IoSettings, SubmitCounts};

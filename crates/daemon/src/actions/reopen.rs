@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use block::{Faults, Node, NodeError, NodeOptions, ReleaseGuard};
+use block::{Faults, NoHangGuard, Node, NodeError, NodeOptions};
 use options::{BlockdevOptions, Driver, FileOptions, Locking, NodeRef};
 
 use crate::actions::node;
@@ -192,7 +192,7 @@ impl ReopenedNodes {
             let own = old.faults().into_iter();
             own.chain(old.faults_below())
         });
-        let release_guards: Vec<ReleaseGuard> = filters.map(Faults::prevent_hangs).collect();
+        let release_guards: Vec<NoHangGuard> = filters.map(Faults::prevent_hangs).collect();
         for ReopenedNode { node, users, .. } in &self.nodes {
             for user in users {
                 match &user.front_ends {
