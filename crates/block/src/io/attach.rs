@@ -76,7 +76,7 @@ impl IoContext {
         }
     }
 
-    /// Registers guest memory for a source that has this route, see [`join_memory`](Self::join_memory).
+    /// Registers guest memory for a source that has this route, see [`add_memory_user`](Self::add_memory_user).
     ///
     /// # Safety
     /// The `ranges` (address, length) stay mapped until as many users have left.

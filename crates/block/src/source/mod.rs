@@ -52,7 +52,7 @@ impl IoContext {
     ///
     /// # Safety
     /// The `ranges` (address, length) stay mapped until as many users have left.
-    pub unsafe fn join_memory(
+    pub unsafe fn add_memory_user(
         &mut self,
         disk: &AttachedDisk,
         key: usize,

@@ -124,7 +124,7 @@ impl Vring {
             (region.host as usize, len)
         });
         // SAFETY: each generation keeps its map until it has left, which holds its regions.
-        unsafe { io.join_memory(disk, memory_key(&self.memory), ranges) };
+        unsafe { io.add_memory_user(disk, memory_key(&self.memory), ranges) };
     }
 
     /// Ends the registration of a memory map.
