@@ -94,7 +94,7 @@ impl IoContext {
     }
 
     /// Ends a use of guest memory. The source has no requests in flight in it, and will have none.
-    pub fn leave_memory(&mut self, key: usize) {
+    pub fn remove_memory_user(&mut self, key: usize) {
         self.registered_memory.remove_user(self.ring.get_mut(), key);
     }
 

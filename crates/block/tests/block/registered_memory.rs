@@ -84,18 +84,18 @@ fn memory_of_a_guest_is_registered_while_its_queues_use_it() {
     join(&mut rig, &disks[1], 2, &[&two]);
     assert!(is_registered(&mut rig, &disks[0], 1, &mut one));
     assert!(is_registered(&mut rig, &disks[1], 2, &mut two));
-    rig.io.leave_memory(1);
+    rig.io.remove_memory_user(1);
     assert!(
         is_registered(&mut rig, &disks[0], 1, &mut one),
         "it has a user"
     );
-    rig.io.leave_memory(1);
+    rig.io.remove_memory_user(1);
     assert!(
         !is_registered(&mut rig, &disks[0], 1, &mut one),
         "it has none"
     );
     assert!(is_registered(&mut rig, &disks[1], 2, &mut two), "another's");
-    rig.io.leave_memory(2);
+    rig.io.remove_memory_user(2);
     assert!(!is_registered(&mut rig, &disks[1], 2, &mut two));
     // And once more, in the places that are free again.
     join(&mut rig, &disks[1], 3, &[&two]);
@@ -115,10 +115,10 @@ fn a_region_of_two_maps_is_registered_until_both_are_gone() {
     let route = rig.attach(&node);
     join(&mut rig, &route, 1, &[&shared]);
     join(&mut rig, &route, 2, &[&shared, &new]);
-    rig.io.leave_memory(1);
+    rig.io.remove_memory_user(1);
     assert!(is_registered(&mut rig, &route, 1, &mut shared));
     assert!(is_registered(&mut rig, &route, 1, &mut new));
-    rig.io.leave_memory(2);
+    rig.io.remove_memory_user(2);
     assert!(!is_registered(&mut rig, &route, 1, &mut shared));
     assert!(!is_registered(&mut rig, &route, 1, &mut new));
 }

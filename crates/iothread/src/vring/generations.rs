@@ -130,7 +130,7 @@ impl Vring {
     /// Ends the registration of a memory map.
     pub(super) fn leave_memory(&self, memory: &Arc<GuestMemory>, io: &mut IoContext) {
         if self.fixed_buffers {
-            io.leave_memory(memory_key(memory));
+            io.remove_memory_user(memory_key(memory));
         }
     }
 }
