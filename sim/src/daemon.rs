@@ -78,7 +78,7 @@ impl Daemon {
             face.set_uring(None);
             if config.io_uring {
                 let ring = Box::new(Ring::new(face, config.max_events));
-                iothread.borrow_mut().io().simulate_ring(ring);
+                iothread.borrow_mut().io().set_simulated_ring(ring);
             }
         }
         daemon

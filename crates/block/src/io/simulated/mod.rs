@@ -142,7 +142,7 @@ pub(crate) fn make_simulated_ring(
 
 impl IoContext {
     /// Sets the ring.
-    pub fn simulate_ring(&mut self, ring: Box<dyn SimulatedRing>) {
+    pub fn set_simulated_ring(&mut self, ring: Box<dyn SimulatedRing>) {
         self.simulated_ring = Some(ring);
     }
 
