@@ -147,7 +147,7 @@ impl IoContext {
     }
 
     /// Sets the kernel of Linux AIO.
-    pub fn simulate(&mut self, kernel: Box<dyn AioKernel>) {
+    pub fn set_simulated_aio(&mut self, kernel: Box<dyn AioKernel>) {
         self.kernel = Some(SimulatedKernel(kernel));
     }
 
