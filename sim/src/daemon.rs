@@ -238,8 +238,9 @@ impl Daemon {
     }
 
     /// How many jobs its workers have.
-    pub fn jobs(&self) -> usize {
-        let jobs = |iothread: &Rc<RefCell<Iothread>>| iothread.borrow_mut().io().jobs();
+    pub fn waiting_job_count(&self) -> usize {
+        let jobs =
+            |iothread: &Rc<RefCell<Iothread>>| iothread.borrow_mut().io().waiting_job_count();
         self.iothreads.iter().map(jobs).sum()
     }
 
@@ -247,7 +248,7 @@ impl Daemon {
     pub fn run_job(&self, mut index: usize, fails: Option<Errno>) {
         for iothread in &self.iothreads {
             let mut iothread = iothread.borrow_mut();
-            let jobs = iothread.io().jobs();
+            let jobs = iothread.io().waiting_job_count();
             if index < jobs {
                 return iothread.io().run_job(index, fails);
             }

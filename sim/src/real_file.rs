@@ -199,7 +199,7 @@ impl Load {
         let begun = Instant::now();
         while !self.guest.asked.is_empty() {
             self.turn()?;
-            while self.daemon.jobs() > 0 {
+            while self.daemon.waiting_job_count() > 0 {
                 self.unfit = true;
                 self.daemon.run_job(0, None);
             }

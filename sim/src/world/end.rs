@@ -82,7 +82,11 @@ impl World {
             self.complete(0, End::Whole);
             return true;
         }
-        if self.daemon.as_ref().is_some_and(|daemon| daemon.jobs() > 0) {
+        if self
+            .daemon
+            .as_ref()
+            .is_some_and(|daemon| daemon.waiting_job_count() > 0)
+        {
             self.work(0, false);
             return true;
         }

@@ -257,7 +257,7 @@ impl World {
         let Some(daemon) = &self.daemon else {
             return;
         };
-        let count = daemon.jobs();
+        let count = daemon.waiting_job_count();
         if count == 0 {
             return;
         }

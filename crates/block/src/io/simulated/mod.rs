@@ -153,7 +153,7 @@ impl IoContext {
 
     /// Number of jobs that wait for a worker.
     #[must_use]
-    pub fn jobs(&self) -> usize {
+    pub fn waiting_job_count(&self) -> usize {
         self.workers.jobs.len()
     }
 
