@@ -180,7 +180,7 @@ unsafe impl SimulatedRing for Ring {
         self.ring(|ring| !ring.unfinished.is_empty())
     }
 
-    fn visible(&self) -> usize {
+    fn visible_count(&self) -> usize {
         self.ring(|ring| ring.visible.len())
     }
 

@@ -30,7 +30,7 @@ pub unsafe trait SimulatedRing {
     /// Whether there are completions that `finish_completions` would make visible.
     fn has_unfinished(&self) -> bool;
     /// How many completions are visible.
-    fn visible(&self) -> usize;
+    fn visible_count(&self) -> usize;
     /// Takes the next visible completion: user data and result.
     fn take(&mut self) -> Option<(u64, i32)>;
     /// Switches writes to the eventfd off or on.
@@ -68,7 +68,7 @@ unsafe impl Ring for SimulatedRingAdapter {
     }
 
     fn has_completions(&self) -> bool {
-        self.0.visible() > 0
+        self.0.visible_count() > 0
     }
 
     fn drain(&mut self, mut each: impl FnMut(u64, i32)) {
