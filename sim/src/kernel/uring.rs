@@ -184,7 +184,7 @@ unsafe impl SimulatedRing for Ring {
         self.ring(|ring| ring.visible.len())
     }
 
-    fn take(&mut self) -> Option<(u64, i32)> {
+    fn pop_completion(&mut self) -> Option<(u64, i32)> {
         self.ring(|ring| {
             let taken = ring.visible.pop_front()?;
             ring.in_flight.remove(&taken.0);

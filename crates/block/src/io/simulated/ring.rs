@@ -32,7 +32,7 @@ pub unsafe trait SimulatedRing {
     /// How many completions are visible.
     fn visible_count(&self) -> usize;
     /// Takes the next visible completion: user data and result.
-    fn take(&mut self) -> Option<(u64, i32)>;
+    fn pop_completion(&mut self) -> Option<(u64, i32)>;
     /// Switches writes to the eventfd off or on.
     fn set_quiet(&mut self, quiet: bool);
 }
@@ -72,7 +72,7 @@ unsafe impl Ring for SimulatedRingAdapter {
     }
 
     fn drain(&mut self, mut each: impl FnMut(u64, i32)) {
-        while let Some((user_data, result)) = self.0.take() {
+        while let Some((user_data, result)) = self.0.pop_completion() {
             each(user_data, result);
         }
     }
