@@ -48,7 +48,7 @@ use std::sync;
 pub use aio::{Aio, AioChoice, AioProbe};
 pub use disk_file::allocation::Allocation;
 pub use disk_file::create::{CreateOutcome, create_sparse};
-pub use disk_file::lock::{Locking, keep_locks_on_close};
+pub use disk_file::lock::{Locking, set_keep_locks_on_close};
 pub use disk_file::open::FileOptions;
 #[cfg(feature = "simulation")]
 pub use disk_file::simulated::SimulatedDisk;

@@ -52,7 +52,7 @@ static KEEP_LOCKS: AtomicBool = AtomicBool::new(false);
 
 /// Sets whether images that are closed keep their locks. During a live upgrade another process has the same open files, and
 /// with them the locks.
-pub fn keep_locks_on_close(keep: bool) {
+pub fn set_keep_locks_on_close(keep: bool) {
     KEEP_LOCKS.store(keep, Ordering::Relaxed);
 }
 

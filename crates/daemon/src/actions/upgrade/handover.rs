@@ -201,7 +201,7 @@ impl Control {
         for export in quiesced.drain(..) {
             export.leave_to_successor();
         }
-        block::keep_locks_on_close(true);
+        block::set_keep_locks_on_close(true);
         self.objects.inherited_sockets.set_keep_files_on_close(true);
         let Ok(Some(UpgradeMessage::Resumed(end_ns))) =
             recv_with_timeout(channel, || self.service.send_keep_alive())

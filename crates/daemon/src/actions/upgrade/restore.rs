@@ -46,7 +46,7 @@ pub(crate) fn take_over_or_exit(process: &ProcessOptions<'_>, control: &mut Cont
         return;
     };
     // Locks and sockets still belong to the old process.
-    block::keep_locks_on_close(true);
+    block::set_keep_locks_on_close(true);
     match restore_state(channel, control) {
         Ok((connections, deferred)) => {
             begin_serving(channel, process, control, connections, deferred)
@@ -225,7 +225,7 @@ fn begin_serving(
         }
     }
     let resumed_at_ns = monotonic_ns();
-    block::keep_locks_on_close(false);
+    block::set_keep_locks_on_close(false);
     let objects = &mut control.objects;
     objects.creates_exports_paused = false;
     objects.inherited_sockets.set_keep_files_on_close(false);
