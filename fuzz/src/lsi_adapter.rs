@@ -295,7 +295,7 @@ impl Machine {
         self.disks.slots.remove(&slot);
         let result = match waits {
             _ if fails => Err(Errno::IO),
-            Waits::Call(call) => call.run_with(allocations),
+            Waits::Call(call) => call.run_with_allocations(allocations),
             Waits::Disk(disk, request) => {
                 self.disks.contents[disk].carry_out(&request);
                 Ok(())

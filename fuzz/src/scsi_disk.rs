@@ -303,7 +303,7 @@ impl Rig {
         let waits = std::mem::replace(&mut slot.waits, Waits::Idle);
         let result = match (how, waits) {
             (_, Waits::Idle | Waits::Turn) => return,
-            (0..=239, Waits::Call(call)) => call.run_with(allocations),
+            (0..=239, Waits::Call(call)) => call.run_with_allocations(allocations),
             (0..=239, Waits::Disk(request)) => {
                 let disk = LUNS
                     .iter()

@@ -276,7 +276,7 @@ impl Rig {
             self.disks.tokens.remove(&token);
             let result = match waits {
                 _ if fails && other % 2 == 0 => Err(Errno::IO),
-                Waits::Call(call) => call.run_with(allocations),
+                Waits::Call(call) => call.run_with_allocations(allocations),
                 Waits::Disk(disk, request) => {
                     self.disks.contents[disk].carry_out(&request);
                     Ok(())

@@ -45,14 +45,14 @@ impl DiskCall {
     /// # Errors
     /// The error of the disk, or of the other work.
     pub fn run(self, node: &Node) -> Result<(), Errno> {
-        self.run_with(|offset, len, most| node.allocations(offset, len, most))
+        self.run_with_allocations(|offset, len, most| node.allocations(offset, len, most))
     }
 
     /// Runs the work with another function in place of [`Node::allocations`].
     ///
     /// # Errors
     /// As for [`run`](Self::run).
-    pub fn run_with(
+    pub fn run_with_allocations(
         self,
         allocations: impl FnOnce(u64, u64, usize) -> Result<Vec<Allocation>, Errno>,
     ) -> Result<(), Errno> {

@@ -274,7 +274,9 @@ impl Session {
                 Step::Call => {
                     let call = self.task.disk_call().unwrap();
                     let server = &self.server;
-                    let done = call.run_with(|at, len, most| Ok(server.allocations(at, len, most)));
+                    let done = call.run_with_allocations(|at, len, most| {
+                        Ok(server.allocations(at, len, most))
+                    });
                     self.task.completed(done)
                 }
                 // No request of any initiator is in flight.

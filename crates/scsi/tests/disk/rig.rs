@@ -233,7 +233,7 @@ impl Rig {
 
     /// What a worker does.
     pub fn carry_out(&self, call: DiskCall) -> Result<(), Errno> {
-        call.run_with(|offset, len, most| match self.error {
+        call.run_with_allocations(|offset, len, most| match self.error {
             Some(error) => Err(error),
             None => Ok(self.allocations(offset, len, most)),
         })
