@@ -93,8 +93,8 @@ impl DiskIo for TrackedIo<'_> {
         unsafe { self.io.submit(disk, request) };
     }
 
-    fn call(&mut self, disk: u32, call: DiskCall, number: u32) {
+    fn submit_call(&mut self, disk: u32, call: DiskCall, number: u32) {
         self.in_flight.count_submitted(number);
-        self.io.call(disk, call, number);
+        self.io.submit_call(disk, call, number);
     }
 }

@@ -158,7 +158,7 @@ impl Disks {
                 QueuedWork::Request(request) => request,
                 QueuedWork::Call(call) => {
                     self.submitted_count += 1;
-                    io.call(disk, call, index.into());
+                    io.submit_call(disk, call, index.into());
                     continue;
                 }
             };

@@ -77,7 +77,7 @@ impl DiskIo for FakeSink {
         });
     }
 
-    fn call(&mut self, _: u32, _: DiskCall, _: u32) {
+    fn submit_call(&mut self, _: u32, _: DiskCall, _: u32) {
         unreachable!("a virtio-blk device calls nothing");
     }
 }

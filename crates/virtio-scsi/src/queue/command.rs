@@ -122,7 +122,7 @@ impl Queue {
                 Step::Wait => return false,
                 Step::Call => match (slot.unit_index.disk, task.disk_call()) {
                     (Some(disk), Some(call)) => {
-                        io.call(disk, call, index);
+                        io.submit_call(disk, call, index);
                         return false;
                     }
                     _ => step = task.completed(Err(Errno::NODEV)),
