@@ -4,7 +4,7 @@ use crate::bytes::{put, saturated_u32};
 use crate::cdb::{BlockRange, Cdb};
 use crate::sense::Sense;
 use crate::step::Phase;
-use crate::steps::{Extent, LbaStatus, Steps};
+use crate::steps::{Extent, LbaStatus, MultiStepCommand};
 use crate::task::Work;
 use crate::unit::Unit;
 
@@ -51,6 +51,9 @@ pub(crate) fn start_lba_status(cdb: &Cdb, unit: &Unit) -> Result<(Phase, Work), 
     }
     Ok(match steps.max_reply_bytes() {
         0 => (Phase::Status, Work::Nothing),
-        bytes => (Phase::DataIn(bytes), Work::Steps(Steps::LbaStatus(steps))),
+        bytes => (
+            Phase::DataIn(bytes),
+            Work::MultiStepCommand(MultiStepCommand::LbaStatus(steps)),
+        ),
     })
 }

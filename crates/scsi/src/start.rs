@@ -12,8 +12,8 @@ use crate::refusal::Refusal;
 use crate::sense::Sense;
 use crate::step::Phase;
 use crate::steps::{
-    AfterFlush, CompareAndWrite, Comparison, Extent, Flush, OrWrite, Read, Reserve, Steps, Unmap,
-    Verify, WriteSame,
+    AfterFlush, CompareAndWrite, Comparison, Extent, Flush, MultiStepCommand, OrWrite, Read,
+    Reserve, Unmap, Verify, WriteSame,
 };
 use crate::task::{Task, Work};
 use crate::unit::Unit;
@@ -90,7 +90,7 @@ pub(crate) fn start_command(
             let steps = OrWrite::new(extent, effective_fua(cdb, unit));
             Ok(with_data_phase(
                 Phase::DataOut(extent.len),
-                Steps::OrWrite(steps),
+                MultiStepCommand::OrWrite(steps),
             ))
         }
         Command::PreFetch => {
@@ -138,14 +138,17 @@ fn expect_parameter_list(cdb: &Cdb, len: u64) -> (Phase, Work) {
 
 /// A flush without a data phase, and the action after it.
 fn flush_then(then: AfterFlush) -> (Phase, Work) {
-    (Phase::Status, Work::Steps(Steps::Flush(Flush::new(then))))
+    (
+        Phase::Status,
+        Work::MultiStepCommand(MultiStepCommand::Flush(Flush::new(then))),
+    )
 }
 
 /// A command that moves no bytes has no data phase, and nothing to do.
-fn with_data_phase(phase: Phase, steps: Steps) -> (Phase, Work) {
+fn with_data_phase(phase: Phase, steps: MultiStepCommand) -> (Phase, Work) {
     match phase {
         Phase::DataIn(0) | Phase::DataOut(0) => DONE,
-        phase => (phase, Work::Steps(steps)),
+        phase => (phase, Work::MultiStepCommand(steps)),
     }
 }
 
@@ -181,10 +184,9 @@ fn start_transfer(write: bool, cdb: &Cdb, unit: &Unit) -> StartResult {
         ));
     }
     let work = if fua_requested {
-        Work::Steps(Steps::Flush(Flush::new(AfterFlush::Read(Read::new(
-            extent,
-            unit.block_bytes(),
-        )))))
+        Work::MultiStepCommand(MultiStepCommand::Flush(Flush::new(AfterFlush::Read(
+            Read::new(extent, unit.block_bytes()),
+        ))))
     } else {
         let op = Op::Read;
         Work::Transfer {
@@ -227,7 +229,10 @@ fn start_verify(write: bool, cdb: &Cdb, unit: &Unit) -> StartResult {
         return Ok(DONE);
     }
     let steps = Verify::new(extent, how, block, write);
-    Ok((phase, Work::Steps(Steps::Verify(steps))))
+    Ok((
+        phase,
+        Work::MultiStepCommand(MultiStepCommand::Verify(steps)),
+    ))
 }
 
 /// WRITE SAME, with one block of data or none (NDOB).
@@ -255,7 +260,10 @@ fn start_write_same(cdb: &Cdb, unit: &Unit) -> StartResult {
     } else {
         Phase::DataOut(u64::from(block))
     };
-    Ok((phase, Work::Steps(Steps::WriteSame(steps))))
+    Ok((
+        phase,
+        Work::MultiStepCommand(MultiStepCommand::WriteSame(steps)),
+    ))
 }
 
 /// COMPARE AND WRITE: the data is that to compare, and that to write.
@@ -271,7 +279,7 @@ fn start_compare_and_write(cdb: &Cdb, unit: &Unit) -> StartResult {
     let steps = CompareAndWrite::new(Extent { offset, len }, effective_fua(cdb, unit));
     Ok(with_data_phase(
         Phase::DataOut(2 * len),
-        Steps::CompareAndWrite(steps),
+        MultiStepCommand::CompareAndWrite(steps),
     ))
 }
 
@@ -301,7 +309,10 @@ fn start_self_test(cdb: &Cdb, unit: &Unit) -> StartResult {
         unit.block_bytes(),
         false,
     );
-    Ok((Phase::Status, Work::Steps(Steps::Verify(steps))))
+    Ok((
+        Phase::Status,
+        Work::MultiStepCommand(MultiStepCommand::Verify(steps)),
+    ))
 }
 
 /// RESERVE and RELEASE, which conflict with persistent registrations.
@@ -323,7 +334,10 @@ fn reserve_or_release_legacy(reserve: bool, unit: &Unit, nexus: Nexus) -> StartR
 
 impl Task {
     /// Executes the parameter list in `data`. Returns the remaining steps.
-    pub(crate) fn execute_parameter_list(&self, cdb: &Cdb) -> Result<Option<Steps>, Refusal> {
+    pub(crate) fn execute_parameter_list(
+        &self,
+        cdb: &Cdb,
+    ) -> Result<Option<MultiStepCommand>, Refusal> {
         let (Some(unit), list) = (&self.unit, self.data.as_slice()) else {
             return Err(Sense::TARGET_FAILURE.into());
         };
@@ -331,10 +345,12 @@ impl Task {
             0x15 | 0x55 => {
                 let after_select = mode_select::mode_select(cdb, unit, self.nexus, list)?;
                 let flush = after_select == mode_select::AfterSelect::Flush;
-                Ok(flush.then(|| Steps::Flush(Flush::new(AfterFlush::Nothing))))
+                Ok(flush.then(|| MultiStepCommand::Flush(Flush::new(AfterFlush::Nothing))))
             }
-            0x42 => Ok(Some(Steps::Unmap(parse_unmap_list(unit, list)?))),
-            _ => Ok(Some(Steps::Reserve(Reserve::new(*cdb, list, self.nexus)))),
+            0x42 => Ok(Some(MultiStepCommand::Unmap(parse_unmap_list(unit, list)?))),
+            _ => Ok(Some(MultiStepCommand::Reserve(Reserve::new(
+                *cdb, list, self.nexus,
+            )))),
         }
     }
 }

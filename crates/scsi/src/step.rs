@@ -1,4 +1,5 @@
-//! Steps of a task, for adapters to execute.
+//! Interface of a task and its adapter: the data phase of a command, the steps that the adapter executes for it (submit a
+//! request, wait, call, end tasks), and the status.
 
 use block::Request;
 

@@ -1,4 +1,5 @@
-//! Commands that need more than one request to the node.
+//! Commands that need more than one request to the node, or a call that may block: each is a state machine that returns
+//! its next step.
 
 mod compare;
 mod flush;
@@ -13,11 +14,11 @@ mod write_same;
 use block::{Op, Request};
 
 use crate::buffer::Buffer;
-use crate::exclusive::{Exclusion, Ticket, Waker};
 use crate::nexus::Nexus;
 use crate::refusal::Refusal;
 use crate::segments::Segments;
 use crate::sense::Sense;
+use crate::task_mutex::{MutexKind, Ticket, Waker};
 use crate::unit::Unit;
 
 pub(crate) use compare::CompareAndWrite;
@@ -33,7 +34,7 @@ pub(crate) use write_same::WriteSame;
 /// Most bytes of a range that are processed in one step.
 pub(crate) const STEP_BYTES: usize = 256 << 10;
 
-/// The state of a task that a step uses.
+/// What a command in progress uses of its task and unit.
 pub(crate) struct StepContext<'a> {
     pub unit: &'a Unit,
     pub segments: &'a mut Segments,
@@ -60,7 +61,7 @@ pub(crate) enum NextStep {
 }
 
 /// A command in progress. `next` returns a step, and is called again when that is done.
-pub(crate) enum Steps {
+pub(crate) enum MultiStepCommand {
     Flush(Flush),
     Verify(Verify),
     WriteSame(WriteSame),
@@ -71,29 +72,32 @@ pub(crate) enum Steps {
     LbaStatus(LbaStatus),
 }
 
-impl Steps {
+impl MultiStepCommand {
+    /// The next step of the command, whose last one is done.
     pub fn next(&mut self, io: &mut StepContext<'_>) -> NextStep {
         match self {
-            Steps::Flush(steps) => steps.next(io),
-            Steps::Verify(steps) => steps.next(io),
-            Steps::WriteSame(steps) => steps.next(io),
-            Steps::Unmap(steps) => steps.next(),
-            Steps::CompareAndWrite(steps) => steps.next(io),
-            Steps::OrWrite(steps) => steps.next(io),
-            Steps::Reserve(steps) => steps.next(io),
-            Steps::LbaStatus(steps) => steps.next(io),
+            MultiStepCommand::Flush(steps) => steps.next(io),
+            MultiStepCommand::Verify(steps) => steps.next(io),
+            MultiStepCommand::WriteSame(steps) => steps.next(io),
+            MultiStepCommand::Unmap(steps) => steps.next(),
+            MultiStepCommand::CompareAndWrite(steps) => steps.next(io),
+            MultiStepCommand::OrWrite(steps) => steps.next(io),
+            MultiStepCommand::Reserve(steps) => steps.next(io),
+            MultiStepCommand::LbaStatus(steps) => steps.next(io),
         }
     }
 
     /// Whether the last request was a write, or a flush of writes, on which the sense data of some errors depends.
     pub fn last_request_writes(&self) -> bool {
         match self {
-            Steps::Flush(steps) => steps.last_request_writes(),
-            Steps::LbaStatus(_) => false,
-            Steps::Verify(steps) => steps.last_request_writes(),
-            Steps::CompareAndWrite(steps) => steps.last_request_writes(),
-            Steps::OrWrite(steps) => steps.last_request_writes(),
-            Steps::WriteSame(_) | Steps::Unmap(_) | Steps::Reserve(_) => true,
+            MultiStepCommand::Flush(steps) => steps.last_request_writes(),
+            MultiStepCommand::LbaStatus(_) => false,
+            MultiStepCommand::Verify(steps) => steps.last_request_writes(),
+            MultiStepCommand::CompareAndWrite(steps) => steps.last_request_writes(),
+            MultiStepCommand::OrWrite(steps) => steps.last_request_writes(),
+            MultiStepCommand::WriteSame(_)
+            | MultiStepCommand::Unmap(_)
+            | MultiStepCommand::Reserve(_) => true,
         }
     }
 }
@@ -142,22 +146,22 @@ impl StepContext<'_> {
         buffer_request(self.buffer, op, fua, offset, len)
     }
 
-    /// Enqueues the task. True: it is its turn; otherwise it waits.
-    fn enter_exclusion(&mut self, exclusion: Exclusion) -> bool {
-        let (ticket, ours) = self.unit.exclusions.enter(exclusion, self.waker);
+    /// Locks a mutex of the unit for the task, or enqueues the task. True: it has the mutex; otherwise it waits.
+    fn lock_or_enqueue(&mut self, kind: MutexKind) -> bool {
+        let (ticket, locked) = self.unit.task_mutexes.lock_or_enqueue(kind, self.waker);
         *self.ticket = Some(ticket);
-        ours
+        locked
     }
 
-    /// Ends the task's turn.
-    fn leave_exclusion(&mut self) {
+    /// Unlocks the mutex that the task has.
+    fn unlock_mutex(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            self.unit.exclusions.leave(ticket);
+            self.unit.task_mutexes.unlock_or_dequeue(ticket);
         }
     }
 }
 
-/// The length of the next of several steps.
-fn step_len(left: u64, most: usize) -> usize {
+/// The length of the next of several steps: what is left, up to `most`.
+fn next_step_len(left: u64, most: usize) -> usize {
     usize::try_from(left).unwrap_or(usize::MAX).min(most)
 }

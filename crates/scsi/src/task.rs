@@ -9,13 +9,13 @@ use libc::iovec;
 use crate::buffer::Buffer;
 use crate::cdb::Cdb;
 use crate::errno::{CommandFailure, failure_of};
-use crate::exclusive::{Ticket, Waker};
 use crate::nexus::Nexus;
 use crate::refusal::Refusal;
 use crate::segments::Segments;
 use crate::sense::{Sense, SenseData};
 use crate::step::{Phase, Status, Step};
-use crate::steps::{Extent, NextStep, Read, StepContext, Steps, data_request};
+use crate::steps::{Extent, MultiStepCommand, NextStep, Read, StepContext, data_request};
+use crate::task_mutex::{Ticket, Waker};
 use crate::unit::Unit;
 
 /// The work of a task.
@@ -31,7 +31,7 @@ pub(crate) enum Work {
     /// A parameter list will come.
     ParameterList(Cdb),
     /// More than one request.
-    Steps(Steps),
+    MultiStepCommand(MultiStepCommand),
 }
 
 /// The state of one command. An adapter makes a task for each slot, and reuses it.
@@ -167,7 +167,7 @@ impl Task {
                 self.finish()
             }
             Work::ParameterList(cdb) => self.run_parameter_list(&cdb),
-            work @ (Work::Steps(_) | Work::Read(_)) => {
+            work @ (Work::MultiStepCommand(_) | Work::Read(_)) => {
                 self.work = work;
                 self.next_step()
             }
@@ -183,7 +183,7 @@ impl Task {
         match self.execute_parameter_list(cdb) {
             Ok(None) => self.finish(),
             Ok(Some(steps)) => {
-                self.work = Work::Steps(steps);
+                self.work = Work::MultiStepCommand(steps);
                 self.next_step()
             }
             Err(refusal) => self.refuse(refusal),
@@ -194,8 +194,12 @@ impl Task {
     #[must_use]
     pub fn disk_call(&self) -> Option<DiskCall> {
         match (&self.work, &self.unit) {
-            (Work::Steps(Steps::Reserve(steps)), Some(unit)) => steps.disk_call(unit),
-            (Work::Steps(Steps::LbaStatus(steps)), _) => Some(steps.disk_call()),
+            (Work::MultiStepCommand(MultiStepCommand::Reserve(steps)), Some(unit)) => {
+                steps.disk_call(unit)
+            }
+            (Work::MultiStepCommand(MultiStepCommand::LbaStatus(steps)), _) => {
+                Some(steps.disk_call())
+            }
             _ => None,
         }
     }
@@ -217,7 +221,7 @@ impl Task {
     #[cold]
     fn completed_other(&mut self, result: Result<(), Errno>) -> Step {
         if self.cancelled {
-            if let (Work::Steps(Steps::Reserve(steps)), Some(unit), Ok(())) =
+            if let (Work::MultiStepCommand(MultiStepCommand::Reserve(steps)), Some(unit), Ok(())) =
                 (&mut self.work, &self.unit, result)
             {
                 steps.apply_saved_change(unit);
@@ -228,10 +232,10 @@ impl Task {
             Ok(()) => self.next_step(),
             Err(errno) => {
                 let failure = match &self.work {
-                    Work::Steps(Steps::Reserve(steps)) => {
+                    Work::MultiStepCommand(MultiStepCommand::Reserve(steps)) => {
                         CommandFailure::Sense(steps.sense_of_failed_save(errno))
                     }
-                    Work::Steps(steps) => failure_of(errno, steps.last_request_writes()),
+                    Work::MultiStepCommand(steps) => failure_of(errno, steps.last_request_writes()),
                     Work::Transfer { op, .. } => failure_of(errno, *op == Op::Write),
                     _ => failure_of(errno, false),
                 };
@@ -250,7 +254,7 @@ impl Task {
         let (Some(ticket), Some(unit)) = (self.ticket, &self.unit) else {
             return None;
         };
-        if self.in_flight || !unit.exclusions.is_turn_of(ticket) {
+        if self.in_flight || !unit.task_mutexes.is_held_by(ticket) {
             return None;
         }
         Some(self.next_step())
@@ -260,7 +264,7 @@ impl Task {
     fn next_step(&mut self) -> Step {
         let next = match (&mut self.work, &self.unit) {
             (Work::Read(read), _) => read.next(&self.segments, &mut self.buffer),
-            (Work::Steps(steps), Some(unit)) => steps.next(&mut StepContext {
+            (Work::MultiStepCommand(steps), Some(unit)) => steps.next(&mut StepContext {
                 unit,
                 segments: &mut self.segments,
                 buffer: &mut self.buffer,
@@ -320,7 +324,7 @@ impl Task {
     fn finish(&mut self) -> Step {
         self.in_flight = false;
         if let (Some(ticket), Some(unit)) = (self.ticket.take(), &self.unit) {
-            unit.exclusions.leave(ticket);
+            unit.task_mutexes.unlock_or_dequeue(ticket);
         }
         self.work = Work::Nothing;
         self.unit = None;

@@ -8,7 +8,6 @@ use block::Geometry;
 use crate::access_word::{AccessWord, AtomicAccessWord};
 use crate::attention::code;
 use crate::cdb::BlockRange;
-use crate::exclusive::Exclusions;
 use crate::identity::{Identity, IdentityError};
 use crate::modes::Modes;
 use crate::nexus::{Nexus, Ports};
@@ -16,6 +15,7 @@ use crate::reservation_store::ReservationStore;
 use crate::reservations::Reservations;
 use crate::sense::Sense;
 use crate::state::State;
+use crate::task_mutex::TaskMutexes;
 
 /// Largest logical block.
 const MAX_BLOCK_BYTES: u32 = 32_768;
@@ -93,7 +93,7 @@ pub enum Reset {
 pub struct Unit {
     pub(crate) options: UnitOptions,
     pub(crate) geometry: Geometry,
-    pub(crate) exclusions: Exclusions,
+    pub(crate) task_mutexes: TaskMutexes,
     access_word: AtomicAccessWord,
     /// Blocks that initiators see.
     pub(crate) blocks: AtomicU64,
@@ -119,7 +119,7 @@ impl Unit {
         }
         let unit = Unit {
             geometry,
-            exclusions: Exclusions::default(),
+            task_mutexes: TaskMutexes::default(),
             access_word: AtomicAccessWord::default(),
             blocks: AtomicU64::new(blocks),
             block_shift: block.trailing_zeros(),

@@ -1,11 +1,11 @@
-//! COMPARE AND WRITE: writes the second half of the data if the first half equals the blocks.
+//! COMPARE AND WRITE: reads blocks, and writes the second half of the initiator's data if the first half equals them.
 
 use block::Op;
 
 use super::{Extent, NextStep, StepContext, data_request};
-use crate::exclusive::Exclusion;
 use crate::segments::{SegmentList, Segments};
 use crate::sense::Sense;
+use crate::task_mutex::MutexKind;
 
 /// No other COMPARE AND WRITE, and no ORWRITE, runs between its read and its write.
 pub(crate) struct CompareAndWrite {
@@ -37,7 +37,7 @@ impl CompareAndWrite {
         match self.state {
             State::New => {
                 self.state = State::Entered;
-                if io.enter_exclusion(Exclusion::Blocks) {
+                if io.lock_or_enqueue(MutexKind::Blocks) {
                     self.next(io)
                 } else {
                     NextStep::Wait

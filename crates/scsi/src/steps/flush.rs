@@ -1,4 +1,4 @@
-//! A flush, and an action after it.
+//! A flush, and what a command does after it: nothing, stop the unit, or read blocks, which are stable then.
 
 use block::Op;
 

@@ -1,4 +1,4 @@
-//! GET LBA STATUS: queries which blocks of the node are allocated.
+//! GET LBA STATUS: queries, on a thread that may block, which parts of the node are allocated, and encodes the reply.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,9 +1,9 @@
-//! ORWRITE: writes the bitwise OR of the data and the blocks.
+//! ORWRITE: reads blocks, and writes the bitwise OR of them and the initiator's data.
 
 use block::Op;
 
-use super::{Extent, NextStep, STEP_BYTES, StepContext, step_len};
-use crate::exclusive::Exclusion;
+use super::{Extent, NextStep, STEP_BYTES, StepContext, next_step_len};
+use crate::task_mutex::MutexKind;
 
 /// No other ORWRITE, and no COMPARE AND WRITE, runs between its reads and its writes.
 pub(crate) struct OrWrite {
@@ -36,7 +36,7 @@ impl OrWrite {
         match self.state {
             State::New => {
                 self.state = State::Entered;
-                if io.enter_exclusion(Exclusion::Blocks) {
+                if io.lock_or_enqueue(MutexKind::Blocks) {
                     self.read_next(io)
                 } else {
                     NextStep::Wait
@@ -67,7 +67,7 @@ impl OrWrite {
         if left == 0 {
             return NextStep::Finished;
         }
-        let count = step_len(left, STEP_BYTES);
+        let count = next_step_len(left, STEP_BYTES);
         self.state = State::Read(count);
         io.buffer.reserve(count);
         let offset = self.extent.offset + self.done;

@@ -1,4 +1,4 @@
-//! A read for which the initiator's buffers are smaller than the blocks: it gets the bytes that fit.
+//! A read into buffers of the initiator that may be smaller than the blocks: they get the bytes that fit.
 
 use block::Op;
 
@@ -38,7 +38,7 @@ impl Read {
                 let copy = segments.list_copy();
                 let whole = fits - fits % self.block as u64;
                 if whole == 0 {
-                    return self.rest(copy, 0, fits, buffer);
+                    return self.read_partial_block(copy, 0, fits, buffer);
                 }
                 self.state = State::Whole(copy, whole);
                 let mut list = *segments;
@@ -49,7 +49,7 @@ impl Read {
                 };
                 NextStep::Submit(data_request(Op::Read, false, extent, &list))
             }
-            State::Whole(copy, whole) => self.rest(copy, whole, fits, buffer),
+            State::Whole(copy, whole) => self.read_partial_block(copy, whole, fits, buffer),
             State::Rest(mut copy, whole) => {
                 let count = usize::try_from(fits - whole).unwrap_or(0);
                 let to = Segments::from_list_copy(&mut copy, whole, fits - whole);
@@ -60,7 +60,13 @@ impl Read {
     }
 
     /// Reads the block of which only a part fits, unless there is none.
-    fn rest(&mut self, copy: SegmentList, whole: u64, fits: u64, buffer: &mut Buffer) -> NextStep {
+    fn read_partial_block(
+        &mut self,
+        copy: SegmentList,
+        whole: u64,
+        fits: u64,
+        buffer: &mut Buffer,
+    ) -> NextStep {
         if whole == fits {
             return NextStep::Finished;
         }

@@ -1,15 +1,15 @@
 //! PERSISTENT RESERVE OUT: plans the change, saves it if it is persistent, and applies it then; at last
-//! ends the tasks of initiators that have lost their registration. One change at a time.
+//! ends the tasks of other initiators that PREEMPT AND ABORT has removed. One change at a time.
 
 use block::DiskCall;
 use engine::Errno;
 
 use super::{NextStep, StepContext};
 use crate::cdb::Cdb;
-use crate::exclusive::Exclusion;
 use crate::nexus::Nexus;
 use crate::persistent_out::{self, Change};
 use crate::sense::Sense;
+use crate::task_mutex::MutexKind;
 use crate::unit::Unit;
 
 /// The stage of the command.
@@ -46,7 +46,7 @@ impl Reserve {
         match std::mem::replace(&mut self.stage, Stage::Finishing) {
             Stage::New => {
                 self.stage = Stage::Entered;
-                if io.enter_exclusion(Exclusion::Reservations) {
+                if io.lock_or_enqueue(MutexKind::Reservations) {
                     self.next(io)
                 } else {
                     NextStep::Wait
@@ -68,19 +68,19 @@ impl Reserve {
                         self.stage = Stage::Saving(change);
                         NextStep::Call
                     }
-                    Ok(change) => self.apply_change(io, change),
+                    Ok(change) => self.apply_and_unlock(io, change),
                 }
             }
-            Stage::Saving(change) => self.apply_change(io, change),
+            Stage::Saving(change) => self.apply_and_unlock(io, change),
             Stage::Finishing => NextStep::Finished,
         }
     }
 
-    /// Applies the change, lets the next change begin, and ends the tasks of initiators that were preempted.
-    fn apply_change(&mut self, io: &mut StepContext<'_>, change: Change) -> NextStep {
+    /// Applies the change, unlocks the mutex for the next change, and ends the tasks of initiators that were preempted.
+    fn apply_and_unlock(&mut self, io: &mut StepContext<'_>, change: Change) -> NextStep {
         let lost = change.apply(io.unit, self.nexus);
         // The end of the tasks need not delay other changes.
-        io.leave_exclusion();
+        io.unlock_mutex();
         if lost.is_empty() {
             return NextStep::Finished;
         }

@@ -1,4 +1,4 @@
-//! UNMAP: deallocates ranges.
+//! UNMAP: discards the ranges of the list on the node, one after the other.
 //!
 //! They become discards, not zeroes: a disk that cannot discard does nothing, whereas zeroes
 //! would be written out, for terabytes if a guest's `mkfs` unmaps the whole disk. So the
@@ -21,6 +21,7 @@ impl Unmap {
         Unmap { ranges }
     }
 
+    /// Discards the next range, if any is left.
     pub fn next(&mut self) -> NextStep {
         match self.ranges.pop() {
             Some(range) => NextStep::Submit(request_without_data(Op::Discard, false, range)),

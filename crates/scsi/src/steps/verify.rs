@@ -1,8 +1,9 @@
-//! VERIFY, and WRITE AND VERIFY: reads blocks and compares them.
+//! VERIFY, and WRITE AND VERIFY: writes the data if told to, then reads the blocks and compares them with it, or only
+//! reads them.
 
 use block::Op;
 
-use super::{Extent, NextStep, STEP_BYTES, StepContext, data_request, step_len};
+use super::{Extent, NextStep, STEP_BYTES, StepContext, data_request, next_step_len};
 use crate::segments::{SegmentList, Segments};
 use crate::sense::Sense;
 
@@ -21,14 +22,14 @@ pub(crate) struct Verify {
     extent: Extent,
     comparison: Comparison,
     block: usize,
-    write: Write,
+    write: WriteState,
     done: u64,
     /// Bytes of the read in flight.
     reading: usize,
 }
 
 /// Whether the data is written before the comparison.
-enum Write {
+enum WriteState {
     No,
     First,
     /// It is being, or was, written. The request may change the list, so this is a copy.
@@ -41,7 +42,11 @@ impl Verify {
             extent,
             comparison,
             block: block as usize,
-            write: if write { Write::First } else { Write::No },
+            write: if write {
+                WriteState::First
+            } else {
+                WriteState::No
+            },
             done: 0,
             reading: 0,
         }
@@ -49,13 +54,13 @@ impl Verify {
 
     /// Writes the data if it is to be written, then reads and compares part by part.
     pub fn next(&mut self, io: &mut StepContext<'_>) -> NextStep {
-        if matches!(self.write, Write::First) {
-            self.write = Write::Submitted(io.segments.list_copy());
+        if matches!(self.write, WriteState::First) {
+            self.write = WriteState::Submitted(io.segments.list_copy());
             let mut segments = *io.segments;
             segments.truncate(self.extent.len);
             return NextStep::Submit(data_request(Op::Write, true, self.extent, &segments));
         }
-        if let Write::Submitted(copy) = &mut self.write {
+        if let WriteState::Submitted(copy) = &mut self.write {
             *io.segments = Segments::from_list_copy(copy, 0, self.extent.len);
         }
         if let Some(offset) = self.first_difference(io) {
@@ -66,7 +71,7 @@ impl Verify {
         if left == 0 {
             return NextStep::Finished;
         }
-        self.reading = step_len(left, STEP_BYTES);
+        self.reading = next_step_len(left, STEP_BYTES);
         io.buffer.reserve(self.reading);
         let offset = self.extent.offset + self.done;
         NextStep::Submit(io.buffer_request(Op::Read, false, offset, self.reading))
@@ -74,7 +79,7 @@ impl Verify {
 
     /// Whether the write is in flight.
     pub fn last_request_writes(&self) -> bool {
-        self.reading == 0 && !matches!(self.write, Write::No)
+        self.reading == 0 && !matches!(self.write, WriteState::No)
     }
 
     /// The first offset at which the initiator's data differs from the blocks that were read.

@@ -1,8 +1,8 @@
-//! WRITE SAME: writes one block repeatedly.
+//! WRITE SAME: writes the initiator's one block to each block of a range; zeroes by a request for zeroes.
 
 use block::Op;
 
-use super::{Extent, NextStep, StepContext, request_without_data, step_len};
+use super::{Extent, NextStep, StepContext, next_step_len, request_without_data};
 use crate::buffer::MAX_BUFFER_BYTES;
 
 /// The node writes zeroes; any other pattern is written from a buffer that is filled with it.
@@ -51,13 +51,13 @@ impl WriteSame {
         }
         match self.pattern {
             Pattern::Buffer(full) => {
-                let len = step_len(left, full);
-                self.skip(len as u64);
+                let len = next_step_len(left, full);
+                self.advance(len as u64);
                 NextStep::Submit(io.buffer_request(Op::Write, self.fua, offset, len))
             }
             Pattern::Zeroes | Pattern::Unknown => {
                 let len = left.min(io.unit.max_range_bytes());
-                self.skip(len);
+                self.advance(len);
                 let op = Op::WriteZeroes { unmap: self.unmap };
                 NextStep::Submit(request_without_data(op, self.fua, Extent { offset, len }))
             }
@@ -65,14 +65,14 @@ impl WriteSame {
     }
 
     /// Leaves the first `len` bytes out of what is left to write.
-    fn skip(&mut self, len: u64) {
+    fn advance(&mut self, len: u64) {
         self.left.offset += len;
         self.left.len -= len;
     }
 
     /// Reads the initiator's block, and fills the buffer with it unless it is zero.
     fn read_pattern(&self, io: &mut StepContext<'_>) -> Pattern {
-        let full = step_len(self.left.len, MAX_BUFFER_BYTES);
+        let full = next_step_len(self.left.len, MAX_BUFFER_BYTES);
         io.buffer.reserve(full.max(self.block));
         let bytes = io.buffer.bytes();
         io.segments.copy_from(0, &mut bytes[..self.block]);

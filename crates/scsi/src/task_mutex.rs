@@ -1,0 +1,159 @@
+//! Mutexes of a unit that tasks lock, so that one of them at a time executes COMPARE AND WRITE or ORWRITE, and one at a time
+//! changes persistent reservations. A task that has to wait blocks no thread: its [`Waker`] is called when it has the mutex.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Resumes waiting tasks.
+pub trait Resume: Send + Sync {
+    /// Resumes the task of this token: `Task::resumed` is to be called on the thread that has it. This is
+    /// called from the thread on which another task ends.
+    fn resume(&self, token: u64);
+}
+
+/// A handle to resume a task.
+#[derive(Clone)]
+pub struct Waker {
+    /// The adapter.
+    pub resume: Arc<dyn Resume>,
+    /// The adapter's number for the task.
+    pub token: u64,
+}
+
+/// The mutexes of a unit, by the commands that lock them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MutexKind {
+    /// COMPARE AND WRITE, ORWRITE.
+    Blocks,
+    /// PERSISTENT RESERVE OUT.
+    Reservations,
+}
+
+/// All mutexes of a unit.
+#[derive(Default)]
+pub(crate) struct TaskMutexes {
+    blocks: TaskMutex,
+    reservations: TaskMutex,
+}
+
+impl TaskMutexes {
+    fn mutex_of(&self, kind: MutexKind) -> &TaskMutex {
+        match kind {
+            MutexKind::Blocks => &self.blocks,
+            MutexKind::Reservations => &self.reservations,
+        }
+    }
+
+    /// Locks a mutex for a task, or enqueues the task. True: it has the mutex; otherwise the waker is called when it has.
+    pub fn lock_or_enqueue(&self, kind: MutexKind, waker: &Waker) -> (Ticket, bool) {
+        let (number, locked) = self.mutex_of(kind).lock_or_enqueue(waker);
+        (Ticket { kind, number }, locked)
+    }
+
+    /// Whether the task has the mutex.
+    pub fn is_held_by(&self, ticket: Ticket) -> bool {
+        self.mutex_of(ticket.kind).is_held_by(ticket.number)
+    }
+
+    /// Passes the mutex of a task to the next one, which is resumed; or removes a task that waits.
+    pub fn unlock_or_dequeue(&self, ticket: Ticket) {
+        self.mutex_of(ticket.kind).unlock_or_dequeue(ticket.number);
+    }
+}
+
+/// The task that has the mutex, and those that wait, by their numbers.
+#[derive(Default)]
+struct TaskMutexState {
+    last_number: u64,
+    holder: Option<u64>,
+    waiting: VecDeque<(u64, Waker)>,
+}
+
+/// A mutex that tasks lock, in the order in which they came.
+#[derive(Default)]
+struct TaskMutex(Mutex<TaskMutexState>);
+
+/// A task's number at a mutex, which it has or waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    kind: MutexKind,
+    number: u64,
+}
+
+impl TaskMutex {
+    /// Locks the mutex if it is free, else enqueues the task. Returns its number, and whether it has the mutex.
+    fn lock_or_enqueue(&self, waker: &Waker) -> (u64, bool) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.last_number += 1;
+        let ticket = inner.last_number;
+        let locked = inner.holder.is_none();
+        if locked {
+            inner.holder = Some(ticket);
+        } else {
+            inner.waiting.push_back((ticket, waker.clone()));
+        }
+        (ticket, locked)
+    }
+
+    /// Whether the task with this number has the mutex.
+    fn is_held_by(&self, ticket: u64) -> bool {
+        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.holder == Some(ticket)
+    }
+
+    /// Passes the mutex to the next task, or removes one that waits.
+    fn unlock_or_dequeue(&self, ticket: u64) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if inner.holder != Some(ticket) {
+            inner.waiting.retain(|(waiting, _)| *waiting != ticket);
+            return;
+        }
+        let next = inner.waiting.pop_front();
+        inner.holder = next.as_ref().map(|(ticket, _)| *ticket);
+        drop(inner);
+        if let Some((_, waker)) = next {
+            waker.resume.resume(waker.token);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(Mutex<Vec<u64>>);
+
+    impl Resume for Woken {
+        fn resume(&self, token: u64) {
+            self.0.lock().unwrap().push(token);
+        }
+    }
+
+    #[test]
+    fn waiting_tasks_are_resumed_in_order_except_those_that_left() {
+        let woken = Arc::new(Woken::default());
+        let waker = |token| Waker {
+            resume: woken.clone(),
+            token,
+        };
+        let mutex = TaskMutex::default();
+        let (first, locked) = mutex.lock_or_enqueue(&waker(1));
+        assert!(locked);
+        let tickets: Vec<u64> = (2..5)
+            .map(|token| {
+                let (ticket, locked) = mutex.lock_or_enqueue(&waker(token));
+                assert!(!locked);
+                ticket
+            })
+            .collect();
+        mutex.unlock_or_dequeue(tickets[1]);
+        mutex.unlock_or_dequeue(first);
+        assert_eq!(*woken.0.lock().unwrap(), [2]);
+        assert!(mutex.is_held_by(tickets[0]) && !mutex.is_held_by(tickets[2]));
+        mutex.unlock_or_dequeue(tickets[0]);
+        assert_eq!(*woken.0.lock().unwrap(), [2, 4]);
+        mutex.unlock_or_dequeue(tickets[2]);
+        assert!(mutex.lock_or_enqueue(&waker(5)).1, "no task is left");
+    }
+}
