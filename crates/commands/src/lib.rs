@@ -1,4 +1,5 @@
-//! Parts that the commands of the programs share.
+//! Code that the commands of all programs share: argument parsing and exit status, signals, durations, text for
+//! terminals and SVG images.
 //!
 //! - [`main`]: parses arguments, runs a command, and returns its exit status; [`usage_error`]: the text of wrong arguments;
 //! - [`printable`]: text that is safe to print on a terminal;

@@ -1,4 +1,5 @@
-//! Arguments, errors and exit status, the same for all commands.
+//! The `main` function of a command: parses its arguments, runs it, prints errors and returns the exit status; and text
+//! that is safe to print on a terminal.
 
 use std::ffi::OsString;
 use std::fmt::Display;

@@ -1,4 +1,5 @@
-//! Signals of a command, recorded so that it can clean up files, processes and the terminal before it ends.
+//! Records signals of a command (terminate, suspend, resume), so that it can clean up files, processes and the terminal
+//! before it ends.
 //!
 //! A signal interrupts a blocking call. One that arrives just before the call does not, so a long wait is split into waits of
 //! [`POLL_INTERVAL`].

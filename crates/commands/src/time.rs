@@ -1,4 +1,4 @@
-//! Durations on a command line.
+//! Parses durations on a command line, such as `500ms` or `5s`.
 
 use std::time::Duration;
 

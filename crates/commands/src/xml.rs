@@ -1,4 +1,4 @@
-//! Escaped text in XML, for SVG images.
+//! Escapes text for XML, for the SVG images that commands write.
 
 /// Escapes text for elements and attributes (XML 1.0, section 2.4).
 #[must_use]

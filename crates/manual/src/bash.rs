@@ -1,4 +1,4 @@
-//! Completion of keys inside of options for bash, with tables that zsh reads as well.
+//! Adds completion of keys inside of options to the bash script of `clap`, with shell functions that zsh uses as well.
 
 use crate::keys::{self, Candidates};
 

@@ -1,4 +1,4 @@
-//! Manual pages of commands, by `clap_mangen`.
+//! Generates the manual page of each command from its `clap` grammar, with `clap_mangen`.
 
 use std::io;
 
@@ -26,9 +26,9 @@ pub(crate) fn pages_of_program(
 
 /// The page of a command, with the name of its file. The grammar is built, see [`Command::build`].
 fn page_of_command(command: &Command, see_also: &str) -> io::Result<(String, String)> {
-    let after = plain_text(command.get_after_long_help().or(command.get_after_help()));
+    let after = text_without_styles(command.get_after_long_help().or(command.get_after_help()));
     let (remarks, examples) = after.split_once(EXAMPLES_HEADING).unwrap_or((&after, ""));
-    let about = plain_text(command.get_long_about().or(command.get_about()));
+    let about = text_without_styles(command.get_long_about().or(command.get_about()));
     let usage = command.clone().render_usage().to_string();
     // clap_mangen would put remarks and examples into one paragraph under the heading EXTRA, and options without their
     // values into the synopsis.
@@ -46,16 +46,16 @@ fn page_of_command(command: &Command, see_also: &str) -> io::Result<(String, Str
     man.render(&mut out)?;
     let mut last_part = Page::default();
     if !examples.is_empty() {
-        last_part.heading("EXAMPLES");
-        last_part.verbatim(examples);
+        last_part.add_heading("EXAMPLES");
+        last_part.add_verbatim(examples);
     }
-    last_part.heading("SEE ALSO");
-    last_part.prose(see_also);
+    last_part.add_heading("SEE ALSO");
+    last_part.add_prose(see_also);
     let first_part = adapt_for_terminals(&String::from_utf8_lossy(&out));
     Ok((man.get_filename(), first_part + &last_part.finish()))
 }
 
 /// A help text without its styles; empty if there is none.
-fn plain_text(styled: Option<&StyledStr>) -> String {
+fn text_without_styles(styled: Option<&StyledStr>) -> String {
     styled.map(ToString::to_string).unwrap_or_default()
 }

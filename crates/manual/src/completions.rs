@@ -1,10 +1,11 @@
-//! Completion scripts. `clap` does not know the keys inside of options; each shell has a function of ours for them.
+//! Generates the completion scripts of a program for bash, zsh and fish from its `clap` grammar. `clap` does not know
+//! the keys inside of options; each shell has a function of ours for them.
 
 use clap::{Arg, Command, ValueHint};
 use clap_complete::{Shell, generate};
 use options::reference;
 
-use crate::names::short_name;
+use crate::names::name_without_program;
 use crate::{bash, fish, zsh};
 
 /// The scripts of blockplane, each with the name of its file.
@@ -72,5 +73,5 @@ pub(crate) fn blockplane_grammar(commands: &[Command]) -> Command {
         program = program.arg(arg);
     }
     let commands = commands.iter();
-    program.subcommands(commands.map(|command| command.clone().name(short_name(command))))
+    program.subcommands(commands.map(|command| command.clone().name(name_without_program(command))))
 }

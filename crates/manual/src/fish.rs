@@ -1,9 +1,9 @@
-//! Completion of keys inside of options for fish.
+//! Adds completion of keys inside of options, and of positional arguments, to the fish script of `clap`.
 
 use clap::Command;
 
 use crate::keys::{self, Candidates};
-use crate::names::short_name;
+use crate::names::name_without_program;
 
 const KEY_COMPLETION: &str = r#"
 function __blockplane_keys
@@ -26,17 +26,21 @@ end
 
 /// The script of `clap` for a program with these commands, followed by ours.
 pub(crate) fn add_key_completion(script: &str, commands: &[Command]) -> String {
-    let names: Vec<String> = commands.iter().map(short_name).collect();
+    let names: Vec<String> = commands.iter().map(name_without_program).collect();
     let names = names.join(" ");
     let mut out = script.to_owned();
     out.push_str("\n# Words without a dash.\n");
-    push_positional(&mut out, "help", &names);
+    push_positional_completion(&mut out, "help", &names);
     for command in commands {
         for positional in command.get_positionals() {
             let values = positional.get_possible_values();
             let values: Vec<_> = values.iter().map(|value| value.get_name()).collect();
             if !values.is_empty() {
-                push_positional(&mut out, &short_name(command), &values.join(" "));
+                push_positional_completion(
+                    &mut out,
+                    &name_without_program(command),
+                    &values.join(" "),
+                );
             }
         }
     }
@@ -60,7 +64,7 @@ pub(crate) fn add_key_completion(script: &str, commands: &[Command]) -> String {
 }
 
 /// Appends the completion of the positional argument of a command, which `clap` leaves out, with one of `words`.
-fn push_positional(out: &mut String, command: &str, words: &str) {
+fn push_positional_completion(out: &mut String, command: &str, words: &str) {
     out.push_str(&format!(
         "complete -c blockplane -n \"__fish_blockplane_using_subcommand {command}; \
          and test (count (commandline -opc)) -eq 2\" -f -a \"{words}\"\n"

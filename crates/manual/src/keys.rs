@@ -1,4 +1,5 @@
-//! Completions inside of an option such as `--blockdev file,filename=…`, for all shells: kinds, keys and values.
+//! Candidates for completion inside of an option such as `--blockdev file,filename=…`, for all shells: kinds, keys and
+//! values.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +45,9 @@ pub(crate) fn value_candidates() -> Vec<Candidates> {
             let pattern = format!("--{} {}", group.option, key.name);
             let is_known = candidates.iter().any(|known| known.pattern == pattern);
             let words: Vec<String> = key.placeholder.split('|').map(str::to_owned).collect();
-            if !is_known && (key.placeholder == PATH || words.iter().all(|word| is_literal(word))) {
+            if !is_known
+                && (key.placeholder == PATH || words.iter().all(|word| is_literal_word(word)))
+            {
                 candidates.push(Candidates { pattern, words });
             }
         }
@@ -53,7 +56,7 @@ pub(crate) fn value_candidates() -> Vec<Candidates> {
 }
 
 /// Whether it is a literal word, and not a placeholder such as `SIZE`.
-fn is_literal(word: &str) -> bool {
+fn is_literal_word(word: &str) -> bool {
     word.chars()
         .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c))
 }

@@ -1,4 +1,5 @@
-//! A manual page of headings, paragraphs and items: the macros of man(7), which the `roff` crate does not have.
+//! Writer of a manual page in roff: its head with the release date, headings, paragraphs and items, by the macros of
+//! man(7), which the `roff` crate does not have.
 
 use roff::{Roff, bold, roman};
 
@@ -17,29 +18,29 @@ impl Page {
         let mut page = Self::default();
         let title = [name, section, &release_date(), SOURCE, MANUAL];
         page.0.control("TH", title);
-        page.heading("NAME");
-        page.prose(&format!("{name} - {about}"));
+        page.add_heading("NAME");
+        page.add_prose(&format!("{name} - {about}"));
         page
     }
 
     /// Begins a section.
-    pub(crate) fn heading(&mut self, title: &str) {
+    pub(crate) fn add_heading(&mut self, title: &str) {
         self.0.control("SH", [title]);
     }
 
     /// Begins a subsection.
-    pub(crate) fn subheading(&mut self, title: &str) {
+    pub(crate) fn add_subheading(&mut self, title: &str) {
         // As text, which is escaped: titles name options.
         self.0.control("SS", []).text([roman(title)]);
     }
 
     /// Adds paragraphs, which blank lines separate.
-    pub(crate) fn prose(&mut self, text: &str) {
-        self.push_paragraphs("PP", text);
+    pub(crate) fn add_prose(&mut self, text: &str) {
+        self.add_paragraphs("PP", text);
     }
 
     /// Adds lines as they are: a synopsis, or examples.
-    pub(crate) fn verbatim(&mut self, text: &str) {
+    pub(crate) fn add_verbatim(&mut self, text: &str) {
         self.0.control("nf", []);
         for line in text.lines() {
             self.0.text([roman(line)]);
@@ -48,13 +49,13 @@ impl Page {
     }
 
     /// Adds an option or a key with its description.
-    pub(crate) fn item(&mut self, term: &str, text: &str) {
+    pub(crate) fn add_item(&mut self, term: &str, text: &str) {
         self.0.control("TP", []).text([bold(term)]);
-        self.push_paragraphs("IP", text);
+        self.add_paragraphs("IP", text);
     }
 
     /// Adds the paragraphs of a text; the macro `separator` begins each but the first.
-    fn push_paragraphs(&mut self, separator: &str, text: &str) {
+    fn add_paragraphs(&mut self, separator: &str, text: &str) {
         for line in text.lines() {
             match line.trim() {
                 "" => self.0.control(separator, []),

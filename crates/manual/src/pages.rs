@@ -1,4 +1,5 @@
-//! All manual pages of blockplane.
+//! Texts of the manual pages of blockplane: blockplane(1), blockplane.toml(5), blockplane-qmp(7), and one for each
+//! command.
 
 use std::io;
 
@@ -24,31 +25,31 @@ pub(crate) fn blockplane_pages(
 
 /// Adds the section of references to other pages.
 fn push_see_also(page: &mut Page, text: &str) {
-    page.heading("SEE ALSO");
-    page.prose(text);
+    page.add_heading("SEE ALSO");
+    page.add_prose(text);
 }
 
 /// `blockplane.1`: commands, options without a command, and their keys.
 fn program_page(program: &Command) -> String {
     let mut page = Page::new("blockplane", "1", "disks for virtual machines");
-    page.heading("SYNOPSIS");
-    page.verbatim("blockplane COMMAND ...\nblockplane [OPTIONS]");
-    page.heading("DESCRIPTION");
-    page.prose(
+    page.add_heading("SYNOPSIS");
+    page.add_verbatim("blockplane COMMAND ...\nblockplane [OPTIONS]");
+    page.add_heading("DESCRIPTION");
+    page.add_prose(
         "blockplane serves disks to virtual machines. The virtual machine monitor connects to a Unix socket and \
          shares the guest's memory; blockplane executes the requests of the guest's virtio disk on a file or a block \
          device.\n\n\
          The commands are for interactive use. Without a command, blockplane takes the options of qemu-storage-daemon, for scripts.",
     );
-    page.heading("COMMANDS");
+    page.add_heading("COMMANDS");
     for command in program.get_subcommands() {
         let name = command.get_name();
         let about = command.get_about().map(ToString::to_string);
         let about = about.unwrap_or_default();
-        page.item(name, &format!("{about}; see blockplane-{name}(1)."));
+        page.add_item(name, &format!("{about}; see blockplane-{name}(1)."));
     }
-    page.heading("OPTIONS WITHOUT A COMMAND");
-    page.prose("An option can be shortened as long as it stays unambiguous, and written --option=VALUE. Keys follow as KEY=VALUE, with commas between them, or as JSON.");
+    page.add_heading("OPTIONS WITHOUT A COMMAND");
+    page.add_prose("An option can be shortened as long as it stays unambiguous, and written --option=VALUE. Keys follow as KEY=VALUE, with commas between them, or as JSON.");
     for option in reference::options() {
         let short = option
             .short
@@ -56,23 +57,23 @@ fn program_page(program: &Command) -> String {
         let value = option
             .placeholder
             .map_or(String::new(), |value| format!(" {value}"));
-        page.item(&format!("{short}--{}{value}", option.long), option.help);
+        page.add_item(&format!("{short}--{}{value}", option.long), option.help);
     }
     for group in KEYS {
-        page.subheading(&format!("--{}: {}", group.option, group.title));
+        page.add_subheading(&format!("--{}: {}", group.option, group.title));
         push_keys(&mut page, group);
     }
-    page.heading("ENVIRONMENT");
-    page.item(
+    page.add_heading("ENVIRONMENT");
+    page.add_item(
         "BLOCKPLANE_LOG",
         "The log level without a command: error (errors and warnings, the default; also warn), info, debug or trace.",
     );
-    page.item(
+    page.add_item(
         "BLOCKPLANE_LOG_FORMAT",
         "The log format: text (the default) or json.",
     );
-    page.heading("EXIT STATUS");
-    page.prose("0 after an orderly shutdown (SIGTERM, SIGINT, SIGHUP): writes that were completed to guests are on stable storage. 1 for any error.");
+    page.add_heading("EXIT STATUS");
+    page.add_prose("0 after an orderly shutdown (SIGTERM, SIGINT, SIGHUP): writes that were completed to guests are on stable storage. 1 for any error.");
     let names = program.get_subcommands().map(Command::get_name);
     let mut pages: Vec<String> = names.map(|name| format!("blockplane-{name}(1)")).collect();
     pages.push("blockplane-bench(1)".to_owned());
@@ -86,7 +87,7 @@ fn program_page(program: &Command) -> String {
 /// Adds the keys of a group, each as it is written on the command line.
 fn push_keys(page: &mut Page, group: &KeyGroup) {
     for key in group.keys {
-        page.item(&format!("{}={}", key.name, key.placeholder), key.help);
+        page.add_item(&format!("{}={}", key.name, key.placeholder), key.help);
     }
 }
 
@@ -115,31 +116,31 @@ addr = { type = \"unix\", path = \"/run/web.sock\" }";
 /// `blockplane.toml.5`: the tables of a configuration file, and their keys.
 fn configuration_file_page() -> String {
     let mut page = Page::new("blockplane.toml", "5", "configuration of blockplane");
-    page.heading("SYNOPSIS");
-    page.verbatim(
+    page.add_heading("SYNOPSIS");
+    page.add_verbatim(
         "blockplane --config FILE\nblockplane serve --config FILE\nblockplane check FILE",
     );
-    page.heading("DESCRIPTION");
-    page.prose(FILE_RULES);
-    page.heading("TABLES");
+    page.add_heading("DESCRIPTION");
+    page.add_prose(FILE_RULES);
+    page.add_heading("TABLES");
     for group in KEYS {
-        page.subheading(&format!("[{}.NAME]: {}", group.table, group.title));
+        page.add_subheading(&format!("[{}.NAME]: {}", group.table, group.title));
         let is_in_header = |name: &str| match group.table {
             "blockdev" => name == "node-name",
             "monitor" => name == "chardev",
             _ => name == "id",
         };
         for key in group.keys.iter().filter(|key| !is_in_header(key.name)) {
-            page.item(&format!("{} = {}", key.name, key.placeholder), key.help);
+            page.add_item(&format!("{} = {}", key.name, key.placeholder), key.help);
         }
     }
-    page.subheading("[metrics]: metrics for Prometheus");
-    page.item(
+    page.add_subheading("[metrics]: metrics for Prometheus");
+    page.add_item(
         "listen = ADDRESS",
         "as --metrics: unix:PATH, tcp:IP:PORT or fd:FD in quotes",
     );
-    page.heading("EXAMPLE");
-    page.verbatim(FILE_EXAMPLE);
+    page.add_heading("EXAMPLE");
+    page.add_verbatim(FILE_EXAMPLE);
     push_see_also(&mut page, "blockplane(1)");
     page.finish()
 }
@@ -156,17 +157,17 @@ with the types of results.";
 /// `blockplane-qmp.7`: the commands and events of monitors.
 fn qmp_page(protocol: &Protocol) -> String {
     let mut page = Page::new("blockplane-qmp", "7", "commands and events of the monitors");
-    page.heading("DESCRIPTION");
-    page.prose(QMP_DESCRIPTION);
+    page.add_heading("DESCRIPTION");
+    page.add_prose(QMP_DESCRIPTION);
     for (heading, lines) in [
         ("COMMANDS", &protocol.commands),
         ("EVENTS", &protocol.events),
     ] {
-        page.heading(heading);
+        page.add_heading(heading);
         for line in lines {
             let (name, rest) = line.split_once([' ', '\n']).unwrap_or((line, "none"));
             // Arguments that depend on the value of another one have paragraphs of their own.
-            page.item(name, &rest.replace('\n', "\n\n"));
+            page.add_item(name, &rest.replace('\n', "\n\n"));
         }
     }
     push_see_also(&mut page, "blockplane(1), blockplane-qmp(1)");

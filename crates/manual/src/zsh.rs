@@ -1,4 +1,4 @@
-//! Completion of keys inside of options for zsh.
+//! Adds completion of keys inside of options to the zsh script of `clap`.
 
 use crate::{bash, keys};
 

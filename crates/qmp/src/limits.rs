@@ -1,4 +1,5 @@
-//! Limits of QMP clients: their number, the size and depth of a message, waiting requests and output. QEMU allows 64 MiB per message; here every limit is small, since no command needs more.
+//! Limits of QMP clients: their number, the size and depth of a message, waiting requests and output. QEMU allows 64
+//! MiB per message; here every limit is small, since no command needs more.
 
 /// Most bytes of a request. The longest, a node with every option, has a few thousand.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;

@@ -1,5 +1,5 @@
-//! Protocol state of one QMP client: its greeting, the negotiation of capabilities, and then each request, which is run here,
-//! passed on or answered with an error.
+//! Protocol state of one QMP client: its greeting, the negotiation of capabilities, and then each request, which is run
+//! here, passed on or answered with an error.
 //!
 //! It takes bytes and returns responses, without sockets.
 

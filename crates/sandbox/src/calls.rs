@@ -1,4 +1,4 @@
-//! System calls that each kind of thread may make.
+//! Lists of the system calls that each kind of thread may make, some with conditions on their arguments.
 //!
 //! They are listed by name: the filter leaves out those that an architecture does not have. Where C libraries
 //! use different calls for one function, all of them are listed.

@@ -1,4 +1,4 @@
-//! Capabilities (capabilities(7)) that the process keeps, if it has any.
+//! Drops all capabilities (capabilities(7)) of the calling thread but the few that the process, or an iothread, needs.
 
 use rustix::io;
 use rustix::thread::{

@@ -1,4 +1,4 @@
-//! Seccomp filters (seccomp(2)), compiled from the lists of system calls.
+//! Compiles seccomp filters (seccomp(2)) from the lists of allowed system calls, and installs them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,11 +13,11 @@ use syscalls::Sysno;
 use crate::ThreadKind;
 use crate::calls::{self, AllowedCall, Condition};
 
-/// A compiled filter.
+/// A compiled seccomp filter of one kind of thread.
 pub(crate) struct Filter(BpfProgram);
 
 /// Whether the kernel has filters, and seccompiler knows this architecture.
-pub(crate) fn is_available() -> bool {
+pub(crate) fn is_seccomp_available() -> bool {
     let action = libc::SECCOMP_RET_TRAP;
     // SAFETY: the call reads the action only.
     let has_trap = unsafe {
@@ -79,6 +79,7 @@ impl Filter {
     }
 }
 
+/// The condition on an argument, as seccompiler has it.
 fn compile_condition(condition: Condition) -> SeccompCondition {
     let (argument, operator, value) = match condition {
         Condition::Equals(argument, value) => (argument, SeccompCmpOp::Eq, value),

@@ -1,5 +1,5 @@
-//! Landlock (landlock(7)): which files the process may open, make and remove; no connections over TCP, and no signals
-//! to other processes.
+//! Applies Landlock (landlock(7)) to the process: restricts the files that it may open, make and remove, and forbids
+//! connections over TCP and signals to other processes.
 
 use std::fmt;
 use std::path::Path;
@@ -55,8 +55,8 @@ pub(crate) enum FileRestriction {
 }
 
 impl FileRestriction {
-    /// Whether the kernel has the mechanism.
-    pub fn is_complete(&self) -> bool {
+    /// Whether the kernel has Landlock and restricts files.
+    pub fn is_enforced(&self) -> bool {
         *self != FileRestriction::Nothing
     }
 }
@@ -82,9 +82,9 @@ fn forbid_tcp_and_signals(ruleset: Ruleset) -> Result<Ruleset, RulesetError> {
         .scope(Scope::Signal)
 }
 
-/// Restricts the calling thread, and the threads that it starts, to these files. What no rule permits
-/// is refused.
-pub(crate) fn restrict_thread(files: AccessibleFiles<'_>) -> Result<FileRestriction, RulesetError> {
+/// Restricts the calling thread, and the threads that it starts, to these files, without connections over TCP and
+/// without signals to other processes. What no rule permits is refused.
+pub(crate) fn apply_landlock(files: AccessibleFiles<'_>) -> Result<FileRestriction, RulesetError> {
     let mut restricted_rights = AccessFs::from_all(NEWEST_ABI);
     if let AccessibleFiles::Any = files {
         restricted_rights &= AccessFs::Execute
@@ -104,7 +104,7 @@ pub(crate) fn restrict_thread(files: AccessibleFiles<'_>) -> Result<FileRestrict
             let Ok(path) = PathFd::new(path) else {
                 continue;
             };
-            ruleset = ruleset.add_rule(PathBeneath::new(path, permitted_rights(*access)))?;
+            ruleset = ruleset.add_rule(PathBeneath::new(path, landlock_rights_of(*access)))?;
             path_count += 1;
         }
     }
@@ -119,7 +119,7 @@ pub(crate) fn restrict_thread(files: AccessibleFiles<'_>) -> Result<FileRestrict
 }
 
 /// The rights of Landlock that an access needs.
-fn permitted_rights(access: Access) -> BitFlags<AccessFs> {
+fn landlock_rights_of(access: Access) -> BitFlags<AccessFs> {
     match access {
         Access::Read => AccessFs::ReadFile | AccessFs::ReadDir,
         Access::Write => {

@@ -2,7 +2,7 @@
 //!
 //! [`confine_process`] is called once, while the process has one thread: files (Landlock), system calls (seccomp),
 //! capabilities, new privileges. Threads that need less drop more when they start: [`confine_thread`].
-//! A mechanism that the kernel does not have is left out, and [`Confined`] reports which.
+//! A mechanism that the kernel does not have is left out, and [`EnforcedRestrictions`] reports which.
 
 mod calls;
 mod capabilities;
@@ -64,22 +64,22 @@ static THREAD_FILTERS: OnceLock<ThreadFilters> = OnceLock::new();
 
 /// The restrictions in effect. The log shows its `Display` form.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Confined {
+pub struct EnforcedRestrictions {
     files: landlock_rules::FileRestriction,
     kept_capabilities: Vec<&'static str>,
     /// The kernel has seccomp filters.
     has_seccomp: bool,
 }
 
-impl Confined {
+impl EnforcedRestrictions {
     /// Whether the kernel has all of the mechanisms.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.has_seccomp && self.files.is_complete()
+        self.has_seccomp && self.files.is_enforced()
     }
 }
 
-impl fmt::Display for Confined {
+impl fmt::Display for EnforcedRestrictions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}; system calls: ", self.files)?;
         f.write_str(if self.has_seccomp {
@@ -100,15 +100,16 @@ impl fmt::Display for Confined {
 /// Drops the privileges that the process does not need. This cannot be undone.
 ///
 /// # Errors
-/// [`Error`], when the kernel has a mechanism and refuses to use it. A missing mechanism is no error: see [`Confined`].
-pub fn confine_process(files: AccessibleFiles<'_>) -> Result<Confined, Error> {
+/// [`Error`], when the kernel has a mechanism and refuses to use it. A missing mechanism is no error: see
+/// [`EnforcedRestrictions`].
+pub fn confine_process(files: AccessibleFiles<'_>) -> Result<EnforcedRestrictions, Error> {
     rustix::thread::set_no_new_privs(true)
         .map_err(|errno| Error::new("give up new privileges", errno))?;
     let kept_capabilities = capabilities::drop_all_but(capabilities::PROCESS_CAPABILITIES)
         .map_err(|errno| Error::new("drop capabilities", errno))?;
-    let files = landlock_rules::restrict_thread(files)
+    let files = landlock_rules::apply_landlock(files)
         .map_err(|error| Error::new("restrict files", io::Error::other(error)))?;
-    let has_seccomp = filter::is_available();
+    let has_seccomp = filter::is_seccomp_available();
     if has_seccomp {
         violation::install_sigsys_handler();
         THREAD_FILTERS.get_or_init(|| ThreadFilters {
@@ -119,7 +120,7 @@ pub fn confine_process(files: AccessibleFiles<'_>) -> Result<Confined, Error> {
             .install()
             .map_err(|error| Error::new("restrict system calls", error))?;
     }
-    Ok(Confined {
+    Ok(EnforcedRestrictions {
         files,
         kept_capabilities,
         has_seccomp,

@@ -1,4 +1,4 @@
-//! The switch to another user, for a daemon that was started as root.
+//! Switches the process to another user and its groups (`--user`), for a daemon that was started as root.
 
 use std::ffi::CString;
 use std::io;
@@ -25,6 +25,7 @@ pub enum UserError {
     },
 }
 
+/// A user of the system, as in passwd(5).
 struct User {
     uid: u32,
     gid: u32,

@@ -1,4 +1,4 @@
-//! Report of a system call that the filter refuses. The process ends by SIGSYS.
+//! Handler of SIGSYS, which reports the system call that a seccomp filter refuses, and ends the process.
 
 use std::mem::MaybeUninit;
 
@@ -57,7 +57,7 @@ extern "C" fn on_refused_call(
     }
 }
 
-/// A line of text that needs no allocation.
+/// A line of text in a fixed buffer, since a signal handler may not allocate.
 struct Line {
     bytes: [u8; 256],
     len: usize,

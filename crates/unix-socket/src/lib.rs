@@ -1,4 +1,4 @@
-//! Unix sockets for both transports and for monitors.
+//! Unix sockets that listen for front-ends and monitors, and checks of the descriptors that front-ends pass over them.
 //!
 //! - [`listener`]: sockets that clients connect to, bound here or inherited;
 //! - [`passed_fds`]: descriptors that a front-end passes: memory to map, eventfds to signal.

@@ -105,13 +105,13 @@ impl Peers {
 /// A listening socket; one that was bound here is removed when dropped.
 #[derive(Debug)]
 pub struct Listener {
-    socket: Arc<Socket>,
+    socket: Arc<ListeningSocket>,
     peers: Peers,
 }
 
 /// The socket of a [`Listener`].
 #[derive(Debug)]
-struct Socket {
+struct ListeningSocket {
     listener: UnixListener,
     bound: Option<BoundPath>,
     /// The path is not removed on drop: another process listens on the socket as well.
@@ -120,7 +120,7 @@ struct Socket {
 
 /// A weak reference to a [`Listener`].
 #[derive(Clone, Debug)]
-pub struct WeakListener(Weak<Socket>);
+pub struct WeakListener(Weak<ListeningSocket>);
 
 impl WeakListener {
     /// Whether the listener still exists.
@@ -199,6 +199,7 @@ impl Listener {
         Ok(Self::new(listener, peers, Some(bound), false))
     }
 
+    /// A listener that removes `bound` when it is dropped, unless `keep_path`.
     fn new(
         listener: UnixListener,
         peers: Peers,
@@ -206,7 +207,7 @@ impl Listener {
         keep_path: bool,
     ) -> Self {
         Listener {
-            socket: Arc::new(Socket {
+            socket: Arc::new(ListeningSocket {
                 listener,
                 bound,
                 keep_path: AtomicBool::new(keep_path),
@@ -345,7 +346,7 @@ fn borrow_raw_fd(fd: &RawFd) -> std::os::fd::BorrowedFd<'_> {
     unsafe { std::os::fd::BorrowedFd::borrow_raw(*fd) }
 }
 
-impl Drop for Socket {
+impl Drop for ListeningSocket {
     /// Removes the path of a socket that was bound here, unless another process uses or has replaced it.
     fn drop(&mut self) {
         if !self.keep_path.load(Ordering::Relaxed)
@@ -366,7 +367,9 @@ impl Drop for Socket {
 #[allow(clippy::unwrap_used)] // a test that cannot go on fails where it is
 mod tests {
     use super::*;
+    use std::os::fd::IntoRawFd;
     use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixStream;
 
     #[test]
     fn a_socket_for_its_own_user_has_mode_0600() {
@@ -404,8 +407,6 @@ mod tests {
             assert_eq!(inherited.accept().unwrap().is_some(), served);
         }
     }
-    use std::os::fd::IntoRawFd;
-    use std::os::unix::net::UnixStream;
 
     #[test]
     fn a_stale_socket_is_replaced_and_a_live_one_is_not() {

@@ -1,4 +1,4 @@
-//! Check that a descriptor for kicks, calls or errors is an eventfd.
+//! Checks that a descriptor for kicks, calls or errors is an eventfd, and makes it non-blocking.
 //!
 //! The iothread watches and writes them. A write to an eventfd does not block as long as it is non-blocking
 //! (a flag that the front-end shares: see docs/security.md); a write to a file on a file system that the

@@ -1,4 +1,5 @@
-//! A mapping of a part of the guest's memory.
+//! Maps a part of the guest's memory, from a descriptor that a front-end has passed, after checks that no access can
+//! wait or end the daemon.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -1,4 +1,5 @@
-//! Protection against front-ends that truncate the file behind the memory that they share.
+//! Handler of SIGBUS, which protects the daemon against front-ends that truncate the file behind the memory that they
+//! share.
 //!
 //! An access to the lost pages raises SIGBUS, which would end the daemon and with it all other guests' disks.
 //! The handler here replaces the whole region by zeroes instead: the queues of that front-end
