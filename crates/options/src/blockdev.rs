@@ -1,4 +1,4 @@
-//! `--blockdev`: nodes, which hold the data of disks.
+//! `--blockdev`: options of nodes, which hold the data of disks.
 //!
 //! Defaults are those of qemu-storage-daemon, with two exceptions: nodes bypass the host's page cache, since a guest has a page
 //! cache of its own, and the I/O backend is chosen by probing.
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 pub(crate) use blkdebug::{BlkdebugKeys, InjectErrorKeys, read_blkdebug};
 pub use blkdebug::{BlkdebugOptions, InjectAction, InjectError, IoType};
-pub(crate) use read::{DRIVERS, DriverKind, parse};
+pub(crate) use read::{DRIVERS, DriverKind, read_blockdev};
 
 use crate::{
     form::{Choice, FilePath, OnlyOff, Switch, number, size},
@@ -197,7 +197,7 @@ settings! {
         /// reads return zeroes instead of leaving the buffer unchanged (default off)
         pub read_zeroes: bool = "read-zeroes", Switch, default(false);
         /// how long each request takes (default 0)
-        pub latency_ns: u64 = "latency-ns", number(0, u64::MAX).placeholder("NS"), default(0);
+        pub latency_ns: u64 = "latency-ns", number(0, u64::MAX).with_placeholder("NS"), default(0);
     }
 }
 
@@ -208,7 +208,7 @@ settings! {
         pub offset: u64 = "offset", size(0, MAX_DISK_BYTES), default(0);
         /// size of the disk, a multiple of 512 (default: up to the end)
         pub size: Option<u64> = "size",
-            size(0, MAX_DISK_BYTES).check(is_multiple_of_sector, "a multiple of 512 bytes"), optional;
+            size(0, MAX_DISK_BYTES).with_check(is_multiple_of_sector, "a multiple of 512 bytes"), optional;
     }
     beside {
         /// the node below: its node-name, or its keys as file.driver=…,file.…

@@ -1,4 +1,4 @@
-//! `blockplane check FILE`: validates a configuration file.
+//! `blockplane check FILE`: arguments of the command that validates a configuration file.
 
 use std::{ffi::OsString, path::PathBuf};
 

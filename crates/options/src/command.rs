@@ -1,4 +1,4 @@
-//! Commands with a grammar of `clap`: parsing, and conversion of its errors.
+//! Parses the arguments of a command by its `clap` grammar, and converts help and errors to those of this crate.
 
 use std::ffi::OsString;
 

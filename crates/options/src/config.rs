@@ -1,4 +1,4 @@
-//! Configuration file: the objects of the command line as tables of a TOML document.
+//! `--config FILE`: a configuration file, whose TOML tables are the objects of the command line, and its errors.
 //!
 //! `[export.e0]` is `--export vhost-user-blk,id=e0`, with the same keys; the order of tables does not matter. An option on the
 //! command line replaces the table of an object of the same kind and name.
@@ -63,7 +63,7 @@ impl ConfigFile {
     /// # Errors
     /// All problems of both.
     pub fn parse(self, text: &str) -> Result<Daemon, ConfigError> {
-        match read::read_all(text, self.directives, self.metrics) {
+        match read::read_file_and_options(text, self.directives, self.metrics) {
             Ok((directives, metrics)) => Ok(Daemon {
                 daemonize: self.daemonize,
                 pidfile: self.pidfile,

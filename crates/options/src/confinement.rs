@@ -1,4 +1,4 @@
-//! `--sandbox` and `--user`: the restrictions that the process puts on itself at start.
+//! Values of `--sandbox` and `--user`: the restrictions that the process puts on itself at start.
 
 /// `--sandbox`: the degree of restriction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,4 +1,4 @@
-//! Sets of processors, as `taskset` and the kernel's cpusets write them: `0-3,8`.
+//! Parses sets of processors, as `taskset` and the kernel's cpusets write them: `0-3,8`.
 //!
 //! Whether a processor exists and may be used is checked when a thread is bound to it.
 

@@ -1,4 +1,5 @@
-//! Settings of a run as a drop-in for qemu-storage-daemon.
+//! The result of parsing the options of qemu-storage-daemon, or a configuration file: process options, and objects to
+//! create.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,5 @@
-//! Options as JSON, for the process that takes over in a live upgrade.
+//! Writes the options of nodes, exports, iothreads, chardevs and monitors as JSON, for the process that takes over in a
+//! live upgrade.
 //!
 //! They are read back unchanged: a test writes and reads every key.
 

@@ -1,4 +1,5 @@
-//! Directives: objects to create, from an option or a table of a configuration file.
+//! Directives: the five kinds of objects to create (object, node, export, chardev, monitor), from an option or a table
+//! of a configuration file, and the dispatch to the reader of each kind.
 
 use crate::{
     BlockdevOptions, ChardevOptions, ExportOptions, MonitorOptions, ObjectOptions, Problem,
@@ -62,11 +63,11 @@ impl DirectiveKind {
         names: &mut DefinedNames,
     ) -> Result<Directive, Problem> {
         Ok(match self {
-            Self::Object => Directive::Object(object::parse(object, names)?),
-            Self::Blockdev => Directive::Blockdev(blockdev::parse(object, names)?),
-            Self::Chardev => Directive::Chardev(monitor::parse_chardev(object, names)?),
-            Self::Monitor => Directive::Monitor(monitor::parse_monitor(object, names)?),
-            Self::Export => Directive::Export(export::parse(object, names)?),
+            Self::Object => Directive::Object(object::read_object(object, names)?),
+            Self::Blockdev => Directive::Blockdev(blockdev::read_blockdev(object, names)?),
+            Self::Chardev => Directive::Chardev(monitor::read_chardev(object, names)?),
+            Self::Monitor => Directive::Monitor(monitor::read_monitor(object, names)?),
+            Self::Export => Directive::Export(export::read_export(object, names)?),
         })
     }
 }

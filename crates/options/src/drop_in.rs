@@ -1,4 +1,4 @@
-//! Command line without a command: the options of qemu-storage-daemon.
+//! Parses a command line without a command: the options of qemu-storage-daemon.
 //!
 //! Options take effect in the order of the command line, except `-h`, `-V`, `--daemonize`, `--pidfile`, `--metrics`, `--sandbox`,
 //! `--user` and `--config`, which come before all others. Features of qemu-storage-daemon that blockplane does not support are
@@ -14,9 +14,9 @@ use crate::{
     ConfigFile, Daemon, Invocation, MetricsAddr, Problem, Sandbox, UsageError, confinement,
     directive::{DirectiveKind, RawDirective},
     error::excerpt,
-    getopt::{Item, Items, Opt},
+    getopt::{DropInOption, Item, Items},
     help, json,
-    keyval::{self, ParsedText},
+    keyval::{self, ParsedKeyval},
     metrics,
     names::DefinedNames,
 };
@@ -28,17 +28,23 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
     let mut object_options = Vec::new();
     for item in Items::new(args) {
         match item? {
-            Item::Option(Opt::Help, _) => return Ok(Invocation::Help(help::top_level_help())),
-            Item::Option(Opt::Version, _) => return Ok(Invocation::Version(help::version_line())),
-            Item::Option(Opt::Daemonize, _) => daemon.daemonize = true,
-            Item::Option(opt @ Opt::Pidfile, path) => daemon.pidfile = Some(read_path(opt, path)?),
-            Item::Option(opt @ Opt::Config, path) => {
+            Item::Option(DropInOption::Help, _) => {
+                return Ok(Invocation::Help(help::top_level_help()));
+            }
+            Item::Option(DropInOption::Version, _) => {
+                return Ok(Invocation::Version(help::version_line()));
+            }
+            Item::Option(DropInOption::Daemonize, _) => daemon.daemonize = true,
+            Item::Option(opt @ DropInOption::Pidfile, path) => {
+                daemon.pidfile = Some(read_path(opt, path)?)
+            }
+            Item::Option(opt @ DropInOption::Config, path) => {
                 if config.replace(read_path(opt, path)?).is_some() {
                     let reason = "is given twice; put everything into one file".to_owned();
                     return Err(Problem::Conflict { reason }.in_option(opt.name()));
                 }
             }
-            Item::Option(opt @ Opt::Metrics, addr) => {
+            Item::Option(opt @ DropInOption::Metrics, addr) => {
                 if daemon
                     .metrics
                     .replace(read_metrics_addr(opt, &addr)?)
@@ -48,10 +54,10 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
                     return Err(Problem::Conflict { reason }.in_option(opt.name()));
                 }
             }
-            Item::Option(opt @ Opt::Sandbox, word) => {
+            Item::Option(opt @ DropInOption::Sandbox, word) => {
                 daemon.confinement.sandbox = read_sandbox(opt, &word)?;
             }
-            Item::Option(opt @ Opt::User, name) => {
+            Item::Option(opt @ DropInOption::User, name) => {
                 daemon.confinement.user = Some(read_user(opt, &name)?);
             }
             other => object_options.push(other),
@@ -62,7 +68,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
         // It is the first socket: a conflict is an error of the later option.
         names
             .add_metrics_socket(addr)
-            .map_err(|problem| problem.in_option(Opt::Metrics.name()))?;
+            .map_err(|problem| problem.in_option(DropInOption::Metrics.name()))?;
     }
     let mut counter = OptionCounter::default();
     let mut raw_directives = Vec::new();
@@ -103,7 +109,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
 }
 
 /// The value of an option that takes a path.
-fn read_path(opt: Opt, path: OsString) -> Result<PathBuf, UsageError> {
+fn read_path(opt: DropInOption, path: OsString) -> Result<PathBuf, UsageError> {
     if path.is_empty() {
         let expected = format!("write {}", opt.usage());
         return Err(Problem::NoArgument { expected }.in_option(opt.name()));
@@ -112,7 +118,7 @@ fn read_path(opt: Opt, path: OsString) -> Result<PathBuf, UsageError> {
 }
 
 /// The value of `--metrics`.
-fn read_metrics_addr(opt: Opt, text: &OsStr) -> Result<MetricsAddr, UsageError> {
+fn read_metrics_addr(opt: DropInOption, text: &OsStr) -> Result<MetricsAddr, UsageError> {
     text.to_str()
         .and_then(MetricsAddr::from_text)
         .ok_or_else(|| {
@@ -126,7 +132,7 @@ fn read_metrics_addr(opt: Opt, text: &OsStr) -> Result<MetricsAddr, UsageError> 
 }
 
 /// The value of `--sandbox`.
-fn read_sandbox(opt: Opt, word: &OsStr) -> Result<Sandbox, UsageError> {
+fn read_sandbox(opt: DropInOption, word: &OsStr) -> Result<Sandbox, UsageError> {
     word.to_str().and_then(Sandbox::from_text).ok_or_else(|| {
         let problem = Problem::BadValue {
             key: "WHETHER".to_owned(),
@@ -138,7 +144,7 @@ fn read_sandbox(opt: Opt, word: &OsStr) -> Result<Sandbox, UsageError> {
 }
 
 /// The value of `--user`.
-fn read_user(opt: Opt, name: &OsStr) -> Result<String, UsageError> {
+fn read_user(opt: DropInOption, name: &OsStr) -> Result<String, UsageError> {
     let name = name.to_str().unwrap_or_default();
     confinement::parse_user(name)
         .map_err(|expected| Problem::NoArgument { expected }.in_option(opt.name()))
@@ -159,7 +165,7 @@ struct OptionCounter {
 
 impl OptionCounter {
     /// The name of an option that occurs once more, with its number if it is not the first: `--export (number 2)`.
-    fn numbered_name(&mut self, opt: Opt) -> String {
+    fn numbered_name(&mut self, opt: DropInOption) -> String {
         let name = opt.name();
         let count = self.seen.entry(name.clone()).or_default();
         *count += 1;
@@ -178,21 +184,21 @@ enum ParsedOption {
 }
 
 /// Parses the value of an option, without checking its keys.
-fn parse_option(opt: Opt, value: OsString, option: &str) -> Result<ParsedOption, Problem> {
+fn parse_option(opt: DropInOption, value: OsString, option: &str) -> Result<ParsedOption, Problem> {
     let kind = match opt {
-        Opt::Object => DirectiveKind::Object,
-        Opt::Blockdev => DirectiveKind::Blockdev,
-        Opt::Export => DirectiveKind::Export,
-        Opt::Chardev => DirectiveKind::Chardev,
-        Opt::Monitor => DirectiveKind::Monitor,
+        DropInOption::Object => DirectiveKind::Object,
+        DropInOption::Blockdev => DirectiveKind::Blockdev,
+        DropInOption::Export => DirectiveKind::Export,
+        DropInOption::Chardev => DirectiveKind::Chardev,
+        DropInOption::Monitor => DirectiveKind::Monitor,
         other => return Err(unsupported_option(other)),
     };
     let text = value.into_string().map_err(|value| Problem::Syntax {
         reason: format!("not valid UTF-8: '{}'", excerpt(&value.to_string_lossy())),
     })?;
     let implied = kind.implied_key();
-    let ParsedText { object, wants_help } = if text.starts_with('{') {
-        ParsedText {
+    let ParsedKeyval { object, wants_help } = if text.starts_with('{') {
+        ParsedKeyval {
             object: json::parse(&text)?,
             wants_help: false,
         }
@@ -210,9 +216,9 @@ fn parse_option(opt: Opt, value: OsString, option: &str) -> Result<ParsedOption,
 }
 
 /// The error for an option that only qemu-storage-daemon supports.
-fn unsupported_option(opt: Opt) -> Problem {
+fn unsupported_option(opt: DropInOption) -> Problem {
     let instead = match opt {
-        Opt::NbdServer => "export nodes with --export vhost-user-blk,… instead",
+        DropInOption::NbdServer => "export nodes with --export vhost-user-blk,… instead",
         _ => "leave it out",
     };
     Problem::Unsupported {

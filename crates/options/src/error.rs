@@ -1,4 +1,4 @@
-//! Errors of command lines, which name the option, the key and what is expected.
+//! Errors of command lines and other options, with their texts, which name the option, the key and what is expected.
 //!
 //! They have no cause in the operating system, since this crate opens nothing.
 

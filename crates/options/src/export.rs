@@ -1,4 +1,4 @@
-//! `--export`: nodes as devices of guests.
+//! `--export`: options of exports, which show nodes to guests as devices.
 //!
 //! `vhost-user-blk` is qemu-storage-daemon's, with its defaults; the others are blockplane's own.
 
@@ -9,7 +9,7 @@ mod read;
 
 pub use lun_device::{LunDevice, MAX_SCSI_SERIAL_BYTES};
 pub(crate) use luns::{LUN_KEYS, LUNS_KEYS, read_lun};
-pub(crate) use read::{LSI_LIMITS, LSI_OWN_TARGET, TYPES, VIRTIO_SCSI_LIMITS, parse};
+pub(crate) use read::{LSI_LIMITS, LSI_OWN_TARGET, TYPES, VIRTIO_SCSI_LIMITS, read_export};
 
 use crate::{
     DEFAULT_SERVE_QUEUES, MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SCSI_QUEUES, MAX_SERIAL_BYTES,
@@ -172,7 +172,7 @@ settings! {
         pub packed: bool = "packed", Switch, default(false);
         /// a power of two, 512 to 32768 (default 512)
         pub logical_block_size: u32 = "logical-block-size",
-            size(0, u32::MAX).placeholder("BYTES").check(is_block_size, limits::BLOCK_SIZE_EXPECTED), default(512);
+            size(0, u32::MAX).with_placeholder("BYTES").with_check(is_block_size, limits::BLOCK_SIZE_EXPECTED), default(512);
         /// serial number the guest sees, at most 20 bytes (blockplane's own)
         pub serial: Option<String> = "serial", Label { longest: MAX_SERIAL_BYTES }, optional;
         /// merge adjacent requests of one batch (default on; blockplane's own)
@@ -182,7 +182,7 @@ settings! {
             number(0, MAX_MERGE_REQUESTS), default(DEFAULT_MERGE_REQUESTS);
         /// most bytes of a merged request (default 1M; blockplane's own)
         pub max_merge_bytes: u64 = "max-merge-bytes",
-            size(0, i64::MAX.unsigned_abs()).placeholder("BYTES"), default(DEFAULT_MERGE_BYTES);
+            size(0, i64::MAX.unsigned_abs()).with_placeholder("BYTES"), default(DEFAULT_MERGE_BYTES);
         /// pin all guest memory for io_uring; not with a balloon (default off; blockplane's own)
         pub fixed_buffers: bool = "fixed-buffers", Switch, default(false);
         /// failed reads: report to the guest, ignore the error, or park the request until block-export-resume
@@ -192,7 +192,7 @@ settings! {
         pub werror: OnError = "werror", ON_WRITE_ERROR_FORM, default(OnError::Report);
         /// report requests that take longer than this; 0 = never (default 30; blockplane's own)
         pub request_timeout: u64 = "request-timeout",
-            number(0, SECONDS_PER_DAY).placeholder("SECONDS"), default(DEFAULT_REQUEST_TIMEOUT);
+            number(0, SECONDS_PER_DAY).with_placeholder("SECONDS"), default(DEFAULT_REQUEST_TIMEOUT);
     }
     beside {
         /// the queues of each iothread: iothread-vq-mapping.0.iothread=ID with iothread-vq-mapping.0.vqs.0=N (blockplane's own)
@@ -201,14 +201,14 @@ settings! {
 }
 
 const QUEUE_SIZE_FORM: Number<u16> =
-    number(0, u16::MAX).check(is_queue_size, limits::QUEUE_SIZE_EXPECTED);
+    number(0, u16::MAX).with_check(is_queue_size, limits::QUEUE_SIZE_EXPECTED);
 
 fn is_queue_size(entries: u64) -> bool {
-    limits::check_queue_size(entries).is_some()
+    limits::valid_queue_size(entries).is_some()
 }
 
 fn is_block_size(bytes: u64) -> bool {
-    limits::check_block_size(bytes).is_some()
+    limits::valid_block_size(bytes).is_some()
 }
 
 const SECONDS_PER_DAY: u64 = 86_400;

@@ -1,4 +1,4 @@
-//! Typed access to the keys of one option.
+//! Checks that all keys of an option are known, and takes their values one by one, each read in the form of its key.
 //!
 //! Each option has a table of its keys. An unknown key is reported before any value is read, so that a misspelt required key is
 //! reported as misspelt and not as missing. The help is generated from the same table.
@@ -34,12 +34,13 @@ impl Fields {
             prefix: prefix.to_owned(),
             values: Vec::new(),
         };
-        fields.flatten(object, "", &names, unsupported)?;
+        fields.check_and_flatten(object, "", &names, unsupported)?;
         Ok(fields)
     }
 
-    /// Stores the values of `object` by their dotted keys. `group` precedes its keys: the object is one that is nested.
-    fn flatten(
+    /// Checks that the keys of `object` are known, and stores their values by their dotted names. `group` precedes its
+    /// keys: the object is one that is nested.
+    fn check_and_flatten(
         &mut self,
         object: Object,
         group: &str,
@@ -62,11 +63,11 @@ impl Fields {
             if let Some(inner_key) = names.iter().find(|name| name.starts_with(&group_prefix)) {
                 match value {
                     Value::Object(inner) => {
-                        self.flatten(inner, &group_prefix, names, unsupported)?
+                        self.check_and_flatten(inner, &group_prefix, names, unsupported)?
                     }
                     other => {
                         let expected = format!("a group, such as {}{inner_key}=…", self.prefix);
-                        return Err(form::bad_value(
+                        return Err(form::bad_value_error(
                             &self.full_key(&dotted_key),
                             &other,
                             expected,
@@ -103,7 +104,7 @@ impl Fields {
     }
 
     /// The error for a wrong value of a key.
-    pub(crate) fn bad_value(&self, key: &str, value: &str, expected: &str) -> Problem {
+    pub(crate) fn bad_value_error(&self, key: &str, value: &str, expected: &str) -> Problem {
         Problem::BadValue {
             key: self.full_key(key),
             value: crate::error::excerpt(value),
@@ -124,7 +125,7 @@ impl Fields {
     }
 
     /// The error for a missing key. `expected`: what to write.
-    pub(crate) fn missing_key(&self, key: &str, expected: &str) -> Problem {
+    pub(crate) fn missing_key_error(&self, key: &str, expected: &str) -> Problem {
         Problem::Missing {
             key: self.full_key(key),
             expected: expected.to_owned(),
@@ -155,7 +156,7 @@ impl Fields {
         };
         if items.is_empty() {
             let expected = "at least one member, or leave it out";
-            return Err(form::bad_value(
+            return Err(form::bad_value_error(
                 &self.full_key(key),
                 &Value::List(items),
                 expected,
@@ -175,7 +176,7 @@ impl Fields {
         expected: &str,
     ) -> Result<String, Problem> {
         let text = self.take_value(key, &AnyText)?;
-        text.ok_or_else(|| self.missing_key(key, expected))
+        text.ok_or_else(|| self.missing_key_error(key, expected))
     }
 
     /// Checks that all values were taken: the code would ignore a key of its table otherwise.

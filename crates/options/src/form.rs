@@ -1,4 +1,5 @@
-//! Forms of values: numbers, sizes, switches, words, names and paths, each read, written and described.
+//! Forms of values: numbers, sizes, switches, words, names, paths and CPU sets, each with its reader, its writer and
+//! its entry in help texts.
 //!
 //! A form is a constant in the definition of a key, see [`settings!`](crate::settings). It reads back what it writes, so that
 //! settings survive a live upgrade.
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{
     Problem, cpus,
-    key::{Key, UnsupportedName, ValueType, choose},
+    key::{Key, UnsupportedName, ValueType, parse_choice},
     limits,
     size::{self, NumberError},
     tree::Value,
@@ -34,7 +35,7 @@ pub(crate) trait Form {
 pub struct NonUtf8Path(pub PathBuf);
 
 /// The error for a value of the wrong type or format.
-pub(crate) fn bad_value(key: &str, value: &Value, expected: impl Into<String>) -> Problem {
+pub(crate) fn bad_value_error(key: &str, value: &Value, expected: impl Into<String>) -> Problem {
     Problem::BadValue {
         key: key.to_owned(),
         value: value.excerpt(),
@@ -58,9 +59,9 @@ impl Form for Switch {
         match &value {
             Value::Bool(value) => Ok(*value),
             Value::Text(text) => {
-                parse_switch(text).ok_or_else(|| bad_value(key, &value, SWITCH_EXPECTED))
+                parse_switch(text).ok_or_else(|| bad_value_error(key, &value, SWITCH_EXPECTED))
             }
-            _ => Err(bad_value(key, &value, "true or false")),
+            _ => Err(bad_value_error(key, &value, "true or false")),
         }
     }
 
@@ -150,7 +151,7 @@ pub(crate) const fn size<T: Copy>(min: T, max: T) -> Number<T> {
 
 impl<T: Copy> Number<T> {
     /// The same with another placeholder in the help.
-    pub(crate) const fn placeholder(self, placeholder: &'static str) -> Self {
+    pub(crate) const fn with_placeholder(self, placeholder: &'static str) -> Self {
         Number {
             placeholder,
             ..self
@@ -158,7 +159,7 @@ impl<T: Copy> Number<T> {
     }
 
     /// The same with a condition beyond the range.
-    pub(crate) const fn check(self, holds: fn(u64) -> bool, expected: &'static str) -> Self {
+    pub(crate) const fn with_check(self, holds: fn(u64) -> bool, expected: &'static str) -> Self {
         Number {
             check: Some((holds, expected)),
             ..self
@@ -181,7 +182,7 @@ impl<T: TryFrom<u64> + Copy + Into<u64>> Form for Number<T> {
         };
         let (min, max) = (self.min.into(), self.max.into());
         let out_of_range = || match self.check {
-            Some((_, expected)) => bad_value(key, &value, expected),
+            Some((_, expected)) => bad_value_error(key, &value, expected),
             None => Problem::OutOfRange {
                 key: key.to_owned(),
                 value: value.excerpt(),
@@ -199,11 +200,13 @@ impl<T: TryFrom<u64> + Copy + Into<u64>> Form for Number<T> {
                     Value::Text(_) => self.expected,
                     _ => "a whole number without quotes",
                 };
-                return Err(bad_value(key, &value, expected));
+                return Err(bad_value_error(key, &value, expected));
             }
         };
         match self.check {
-            Some((holds, expected)) if !holds(number) => Err(bad_value(key, &value, expected)),
+            Some((holds, expected)) if !holds(number) => {
+                Err(bad_value_error(key, &value, expected))
+            }
             _ => T::try_from(number).map_err(|_| out_of_range()),
         }
     }
@@ -235,7 +238,7 @@ impl Form for Label {
             return Ok(text);
         }
         let expected = limits::label_expected(self.longest);
-        Err(bad_value(key, &Value::Text(text), expected))
+        Err(bad_value_error(key, &Value::Text(text), expected))
     }
 
     fn write(&self, value: &String) -> Result<Value, NonUtf8Path> {
@@ -258,7 +261,7 @@ impl Form for AnyText {
     fn read(&self, key: &str, value: Value) -> Result<String, Problem> {
         match value {
             Value::Text(text) | Value::String(text) => Ok(text),
-            _ => Err(bad_value(key, &value, "a string")),
+            _ => Err(bad_value_error(key, &value, "a string")),
         }
     }
 
@@ -282,7 +285,7 @@ impl Form for FilePath {
     fn read(&self, key: &str, value: Value) -> Result<PathBuf, Problem> {
         let text = AnyText.read(key, value)?;
         if text.is_empty() || text.contains('\0') {
-            return Err(bad_value(key, &Value::Text(text), "a path"));
+            return Err(bad_value_error(key, &Value::Text(text), "a path"));
         }
         Ok(PathBuf::from(text))
     }
@@ -327,7 +330,7 @@ impl Form for Name {
             "a letter, then letters, digits, '-', '.' or '_', at most {} in all",
             self.longest
         );
-        Err(bad_value(key, &Value::Text(name), expected))
+        Err(bad_value_error(key, &Value::Text(name), expected))
     }
 
     fn write(&self, value: &String) -> Result<Value, NonUtf8Path> {
@@ -362,7 +365,7 @@ impl<T: Copy + PartialEq> Form for Choice<T> {
 
     fn read(&self, key: &str, value: Value) -> Result<T, Problem> {
         let word = AnyText.read(key, value)?;
-        choose(key, &word, self.words, self.unsupported)
+        parse_choice(key, &word, self.words, self.unsupported)
     }
 
     fn write(&self, value: &T) -> Result<Value, NonUtf8Path> {
@@ -392,7 +395,7 @@ impl Form for Cpus {
                 }
                 _ => None,
             };
-            set.ok_or_else(|| bad_value(key, item, cpus::CPUS_EXPECTED))
+            set.ok_or_else(|| bad_value_error(key, item, cpus::CPUS_EXPECTED))
         };
         let Value::List(items) = value else {
             return read_set(key, &value);

@@ -1,4 +1,5 @@
-//! `blockplane generate man|completions DIR`, for packages.
+//! `blockplane generate man|completions DIR`: arguments of the command that writes manual pages or completions, for
+//! packages.
 
 use std::{ffi::OsString, path::PathBuf};
 

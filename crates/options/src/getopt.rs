@@ -1,5 +1,5 @@
-//! Options as `getopt_long(3)` reads them: `--option value`, `--option=value`, any unambiguous
-//! abbreviation, single letters that can be joined.
+//! Splits a command line into options and words, as `getopt_long(3)` does: `--option value`, `--option=value`, any
+//! unambiguous abbreviation, single letters that can be joined.
 //!
 //! This module knows names and values of options; their meaning is in [`crate::drop_in`].
 
@@ -11,9 +11,9 @@ use std::{
 
 use crate::{Problem, UsageError, error::excerpt, suggest};
 
-/// The options of qemu-storage-daemon.
+/// An option without a command: those of qemu-storage-daemon, and blockplane's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Opt {
+pub(crate) enum DropInOption {
     Blockdev,
     Chardev,
     Config,
@@ -31,8 +31,9 @@ pub(crate) enum Opt {
     Version,
 }
 
+/// Names and usage of an option.
 struct OptSpec {
-    opt: Opt,
+    opt: DropInOption,
     long: &'static str,
     short: Option<u8>,
     /// Its usage with a value; `None` if it takes none.
@@ -40,8 +41,8 @@ struct OptSpec {
 }
 
 /// An option with these names and, if it takes a value, this usage.
-const fn spec(
-    opt: Opt,
+const fn option_spec(
+    opt: DropInOption,
     long: &'static str,
     short: Option<u8>,
     usage: Option<&'static str>,
@@ -55,49 +56,69 @@ const fn spec(
 }
 
 const SPECS: &[OptSpec] = &[
-    spec(
-        Opt::Blockdev,
+    option_spec(
+        DropInOption::Blockdev,
         "blockdev",
         None,
         Some("--blockdev DRIVER,node-name=NAME,…"),
     ),
-    spec(
-        Opt::Chardev,
+    option_spec(
+        DropInOption::Chardev,
         "chardev",
         None,
         Some("--chardev socket,id=NAME,path=PATH,…"),
     ),
-    spec(Opt::Config, "config", None, Some("--config FILE")),
-    spec(Opt::Daemonize, "daemonize", None, None),
-    spec(
-        Opt::Export,
+    option_spec(DropInOption::Config, "config", None, Some("--config FILE")),
+    option_spec(DropInOption::Daemonize, "daemonize", None, None),
+    option_spec(
+        DropInOption::Export,
         "export",
         None,
         Some("--export TYPE,id=NAME,node-name=NODE,…"),
     ),
-    spec(Opt::Help, "help", Some(b'h'), None),
-    spec(Opt::Metrics, "metrics", None, Some("--metrics ADDRESS")),
-    spec(
-        Opt::Monitor,
+    option_spec(DropInOption::Help, "help", Some(b'h'), None),
+    option_spec(
+        DropInOption::Metrics,
+        "metrics",
+        None,
+        Some("--metrics ADDRESS"),
+    ),
+    option_spec(
+        DropInOption::Monitor,
         "monitor",
         None,
         Some("--monitor chardev=NAME"),
     ),
-    spec(Opt::NbdServer, "nbd-server", None, Some("--nbd-server …")),
-    spec(Opt::Object, "object", None, Some("--object TYPE,id=NAME,…")),
-    spec(Opt::Pidfile, "pidfile", None, Some("--pidfile PATH")),
-    spec(
-        Opt::Sandbox,
+    option_spec(
+        DropInOption::NbdServer,
+        "nbd-server",
+        None,
+        Some("--nbd-server …"),
+    ),
+    option_spec(
+        DropInOption::Object,
+        "object",
+        None,
+        Some("--object TYPE,id=NAME,…"),
+    ),
+    option_spec(
+        DropInOption::Pidfile,
+        "pidfile",
+        None,
+        Some("--pidfile PATH"),
+    ),
+    option_spec(
+        DropInOption::Sandbox,
         "sandbox",
         None,
         Some("--sandbox on|off|strict"),
     ),
-    spec(Opt::Trace, "trace", Some(b'T'), Some("--trace …")),
-    spec(Opt::User, "user", None, Some("--user USER")),
-    spec(Opt::Version, "version", Some(b'V'), None),
+    option_spec(DropInOption::Trace, "trace", Some(b'T'), Some("--trace …")),
+    option_spec(DropInOption::User, "user", None, Some("--user USER")),
+    option_spec(DropInOption::Version, "version", Some(b'V'), None),
 ];
 
-impl Opt {
+impl DropInOption {
     /// The long name with its dashes.
     pub(crate) fn name(self) -> String {
         let spec = SPECS.iter().find(|spec| spec.opt == self);
@@ -141,7 +162,7 @@ impl Opt {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Item {
     /// An option with its value, empty if it takes none.
-    Option(Opt, OsString),
+    Option(DropInOption, OsString),
     /// An argument that belongs to no option.
     Word(OsString),
 }
@@ -173,7 +194,10 @@ impl<I: Iterator<Item = OsString>> Items<I> {
         };
         // Options that only blockplane has must not make abbreviations of qemu-storage-daemon's ambiguous.
         let abbreviates = |spec: &OptSpec| match spec.opt {
-            Opt::Config | Opt::Metrics | Opt::Sandbox | Opt::User => spec.long.as_bytes() == name,
+            DropInOption::Config
+            | DropInOption::Metrics
+            | DropInOption::Sandbox
+            | DropInOption::User => spec.long.as_bytes() == name,
             _ => spec.long.as_bytes().starts_with(name),
         };
         let candidates: Vec<&OptSpec> = SPECS.iter().filter(|spec| abbreviates(spec)).collect();
@@ -311,13 +335,13 @@ mod tests {
             .map_err(|error| error.to_string())
     }
 
-    fn option(opt: Opt, value: &str) -> Item {
+    fn option(opt: DropInOption, value: &str) -> Item {
         Item::Option(opt, value.into())
     }
 
     #[test]
     fn options_may_be_abbreviated_or_joined_with_their_values() {
-        let expected = vec![option(Opt::Blockdev, "file,a=b")];
+        let expected = vec![option(DropInOption::Blockdev, "file,a=b")];
         assert_eq!(items(&["--blockdev", "file,a=b"]).as_ref(), Ok(&expected));
         assert_eq!(items(&["--blockdev=file,a=b"]).as_ref(), Ok(&expected));
         assert_eq!(items(&["--b", "file,a=b"]).as_ref(), Ok(&expected));
@@ -328,7 +352,7 @@ mod tests {
     fn a_value_may_look_like_an_option() {
         assert_eq!(
             items(&["--pidfile", "--help"]),
-            Ok(vec![option(Opt::Pidfile, "--help")])
+            Ok(vec![option(DropInOption::Pidfile, "--help")])
         );
     }
 
@@ -336,13 +360,22 @@ mod tests {
     fn letters_can_be_joined() {
         assert_eq!(
             items(&["-hV"]),
-            Ok(vec![option(Opt::Help, ""), option(Opt::Version, "")])
+            Ok(vec![
+                option(DropInOption::Help, ""),
+                option(DropInOption::Version, "")
+            ])
         );
         assert_eq!(
             items(&["-hTx=y"]),
-            Ok(vec![option(Opt::Help, ""), option(Opt::Trace, "x=y")])
+            Ok(vec![
+                option(DropInOption::Help, ""),
+                option(DropInOption::Trace, "x=y")
+            ])
         );
-        assert_eq!(items(&["-T", "x"]), Ok(vec![option(Opt::Trace, "x")]));
+        assert_eq!(
+            items(&["-T", "x"]),
+            Ok(vec![option(DropInOption::Trace, "x")])
+        );
     }
 
     #[test]
@@ -352,7 +385,7 @@ mod tests {
             Ok(vec![Item::Word("a".into()), Item::Word("-".into())])
         );
         let expected = vec![
-            option(Opt::Daemonize, ""),
+            option(DropInOption::Daemonize, ""),
             Item::Word("--daemonize".into()),
             Item::Word("--".into()),
         ];

@@ -1,11 +1,11 @@
-//! Texts of `--help`, `--version`, and `help` inside an option.
+//! Generates the texts of `--help` and `--version` without a command, and of `help` inside an option.
 //!
 //! The keys come from the same tables as those of the parsers.
 
 use crate::{
     Problem, blockdev, export,
-    getopt::{self, Opt},
-    key::{Key, choose},
+    getopt::{self, DropInOption},
+    key::{Key, parse_choice},
     monitor, object,
     reference::{self, KeyGroup},
     tree::Value,
@@ -52,7 +52,7 @@ pub(crate) fn top_level_help() -> String {
         "--blockdev DRIVER,KEY=VALUE,…   a node; every driver takes",
         &[blockdev::NodeSettings::KEYS],
     );
-    for group in groups_with_kinds("blockdev") {
+    for group in kind_specific_groups("blockdev") {
         let title = format!("    {} also", group.title);
         push_section(&mut out, &title, &[group.keys]);
         if group.kinds.contains(&"blkdebug") {
@@ -65,7 +65,7 @@ pub(crate) fn top_level_help() -> String {
         "--export TYPE,KEY=VALUE,…   a device for a VMM; every type takes",
         &[export::ExportSettings::KEYS],
     );
-    for group in groups_with_kinds("export") {
+    for group in kind_specific_groups("export") {
         let title = format!("    {} also", group.title);
         push_section(&mut out, &title, &[group.keys]);
     }
@@ -158,7 +158,7 @@ for any error.
 ";
 
 /// Groups of keys that only some kinds of an option take.
-fn groups_with_kinds(option: &str) -> impl Iterator<Item = &'static KeyGroup> {
+fn kind_specific_groups(option: &str) -> impl Iterator<Item = &'static KeyGroup> {
     let groups = reference::KEYS.iter();
     groups.filter(move |group| group.option == option && !group.kinds.is_empty())
 }
@@ -206,16 +206,20 @@ fn push_kinds<T>(out: &mut String, title: &str, choices: &[(&str, T)]) {
 }
 
 /// The text of `help` inside an option: its kinds, or the keys of one kind.
-pub(crate) fn option_help(opt: Opt, kind: Option<&Value>) -> Result<String, Problem> {
+pub(crate) fn option_help(opt: DropInOption, kind: Option<&Value>) -> Result<String, Problem> {
     let mut out = String::new();
     let kind = match kind {
         Some(Value::Text(kind)) => kind,
         _ => {
             match opt {
-                Opt::Object => push_kinds(&mut out, "Types of --object", object::TYPES),
-                Opt::Blockdev => push_kinds(&mut out, "Drivers of --blockdev", blockdev::DRIVERS),
-                Opt::Chardev => push_kinds(&mut out, "Kinds of --chardev", monitor::BACKENDS),
-                Opt::Monitor => {
+                DropInOption::Object => push_kinds(&mut out, "Types of --object", object::TYPES),
+                DropInOption::Blockdev => {
+                    push_kinds(&mut out, "Drivers of --blockdev", blockdev::DRIVERS)
+                }
+                DropInOption::Chardev => {
+                    push_kinds(&mut out, "Kinds of --chardev", monitor::BACKENDS)
+                }
+                DropInOption::Monitor => {
                     push_section(&mut out, "--monitor", &[monitor::MonitorOptions::KEYS]);
                     return Ok(out.trim_start().to_owned());
                 }
@@ -225,16 +229,16 @@ pub(crate) fn option_help(opt: Opt, kind: Option<&Value>) -> Result<String, Prob
         }
     };
     match opt {
-        Opt::Object => {
-            choose("qom-type", kind, object::TYPES, &[])?;
+        DropInOption::Object => {
+            parse_choice("qom-type", kind, object::TYPES, &[])?;
             push_section(
                 &mut out,
                 "--object iothread",
                 &[object::IothreadOptions::KEYS],
             );
         }
-        Opt::Blockdev => {
-            let driver = choose("driver", kind, blockdev::DRIVERS, &[])?;
+        DropInOption::Blockdev => {
+            let driver = parse_choice("driver", kind, blockdev::DRIVERS, &[])?;
             push_section(
                 &mut out,
                 &format!("--blockdev {kind}"),
@@ -245,17 +249,19 @@ pub(crate) fn option_help(opt: Opt, kind: Option<&Value>) -> Result<String, Prob
                 push_section(&mut out, title, &[blockdev::InjectErrorKeys::KEYS]);
             }
         }
-        Opt::Chardev => {
-            choose("backend", kind, monitor::BACKENDS, &[])?;
+        DropInOption::Chardev => {
+            parse_choice("backend", kind, monitor::BACKENDS, &[])?;
             push_section(
                 &mut out,
                 "--chardev socket",
                 &[monitor::ChardevSettings::KEYS],
             );
         }
-        Opt::Monitor => push_section(&mut out, "--monitor", &[monitor::MonitorOptions::KEYS]),
+        DropInOption::Monitor => {
+            push_section(&mut out, "--monitor", &[monitor::MonitorOptions::KEYS])
+        }
         _ => {
-            let r#type = choose("type", kind, export::TYPES, &[])?;
+            let r#type = parse_choice("type", kind, export::TYPES, &[])?;
             push_section(&mut out, &format!("--export {kind}"), r#type.keys);
         }
     }

@@ -1,4 +1,4 @@
-//! `{…}`: the JSON notation of qemu-storage-daemon's options.
+//! Parses `{…}`, the JSON notation of qemu-storage-daemon's options.
 //!
 //! JSON (RFC 8259) with two deviations of qemu-storage-daemon, since scripts rely on them: strings may be in single quotes, and a
 //! duplicate key in an object is an error. Numbers are kept as text, so that range checks see all digits.
@@ -17,7 +17,7 @@ pub(crate) fn parse(text: &str) -> Result<Object, Problem> {
     let value = parser.parse_value(0)?;
     parser.skip_blanks();
     if parser.at < text.len() {
-        return Err(parser.error("nothing after the closing brace"));
+        return Err(parser.error_here("nothing after the closing brace"));
     }
     match value {
         Value::Object(object) => Ok(object),
@@ -27,6 +27,7 @@ pub(crate) fn parse(text: &str) -> Result<Object, Problem> {
     }
 }
 
+/// A text with the position up to which it is parsed.
 struct Parser<'a> {
     text: &'a str,
     /// Offset in bytes, always at the start of a character.
@@ -35,7 +36,7 @@ struct Parser<'a> {
 
 impl Parser<'_> {
     /// The error at the current position.
-    fn error(&self, expected: &str) -> Problem {
+    fn error_here(&self, expected: &str) -> Problem {
         let found = match self.peek() {
             Some(c) => format!("found '{}'", c.escape_debug()),
             None => "the text ends".to_owned(),
@@ -76,7 +77,7 @@ impl Parser<'_> {
     /// Reads a value of any type, below `depth` objects and lists.
     fn parse_value(&mut self, depth: u32) -> Result<Value, Problem> {
         if depth > MAX_DEPTH {
-            return Err(self.error(&format!("at most {MAX_DEPTH} levels of nesting")));
+            return Err(self.error_here(&format!("at most {MAX_DEPTH} levels of nesting")));
         }
         self.skip_blanks();
         match self.peek() {
@@ -95,7 +96,7 @@ impl Parser<'_> {
                         return Ok(value);
                     }
                 }
-                Err(self.error("a value"))
+                Err(self.error_here("a value"))
             }
         }
     }
@@ -111,20 +112,20 @@ impl Parser<'_> {
         loop {
             self.skip_blanks();
             if !matches!(self.peek(), Some('"' | '\'')) {
-                return Err(self.error("a key in quotes"));
+                return Err(self.error_here("a key in quotes"));
             }
             let key_at = self.at;
             let key = self.parse_string()?;
             if object.get(&key).is_some() {
                 self.at = key_at;
-                return Err(self.error(&format!(
+                return Err(self.error_here(&format!(
                     "each key once, but '{}' appears twice",
                     crate::error::excerpt(&key)
                 )));
             }
             self.skip_blanks();
             if !self.eat(':') {
-                return Err(self.error("':'"));
+                return Err(self.error_here("':'"));
             }
             let value = self.parse_value(depth + 1)?;
             object.push(key, value);
@@ -133,7 +134,7 @@ impl Parser<'_> {
                 return Ok(Value::Object(object));
             }
             if !self.eat(',') {
-                return Err(self.error("',' or '}'"));
+                return Err(self.error_here("',' or '}'"));
             }
         }
     }
@@ -153,7 +154,7 @@ impl Parser<'_> {
                 return Ok(Value::List(list));
             }
             if !self.eat(',') {
-                return Err(self.error("',' or ']'"));
+                return Err(self.error_here("',' or ']'"));
             }
         }
     }
@@ -182,7 +183,7 @@ impl Parser<'_> {
             self.at += 1;
         }
         if self.at == start {
-            Err(self.error("a digit"))
+            Err(self.error_here("a digit"))
         } else {
             Ok(())
         }
@@ -206,7 +207,7 @@ impl Parser<'_> {
                     out.push(c);
                     self.at += c.len_utf8();
                 }
-                _ => return Err(self.error("the rest of a string")),
+                _ => return Err(self.error_here("the rest of a string")),
             }
         }
     }
@@ -221,7 +222,7 @@ impl Parser<'_> {
             Some('r') => '\r',
             Some('t') => '\t',
             Some('u') => return self.parse_unicode_escape(),
-            _ => return Err(self.error("an escape such as \\n or \\u00e9")),
+            _ => return Err(self.error_here("an escape such as \\n or \\u00e9")),
         };
         self.at += 1;
         Ok(simple)
@@ -238,24 +239,24 @@ impl Parser<'_> {
                 0
             };
             if !(0xdc00..0xe000).contains(&second) {
-                return Err(self.error("the second half of a surrogate pair before this"));
+                return Err(self.error_here("the second half of a surrogate pair before this"));
             }
             0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00)
         } else {
             first
         };
-        char::from_u32(code).ok_or_else(|| self.error("a surrogate pair before this"))
+        char::from_u32(code).ok_or_else(|| self.error_here("a surrogate pair before this"))
     }
 
     /// Reads `u` and four hexadecimal digits.
     fn parse_hex_digits(&mut self) -> Result<u32, Problem> {
         if !self.eat('u') {
-            return Err(self.error("\\u and four hexadecimal digits"));
+            return Err(self.error_here("\\u and four hexadecimal digits"));
         }
         let mut code = 0;
         for _ in 0..4 {
             let Some(digit) = self.peek().and_then(|c| c.to_digit(16)) else {
-                return Err(self.error("a hexadecimal digit"));
+                return Err(self.error_here("a hexadecimal digit"));
             };
             code = code * 16 + digit;
             self.at += 1;

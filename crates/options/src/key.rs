@@ -1,4 +1,5 @@
-//! Keys of options: names, types of values, and names that only qemu-storage-daemon supports.
+//! Keys of options, with their help and type, and the choice of a value from a fixed set of words, with errors for
+//! words that are unknown or that only qemu-storage-daemon supports.
 
 use crate::{
     Problem, suggest,
@@ -70,9 +71,9 @@ pub(crate) struct UnsupportedName {
     pub(crate) instead: &'static str,
 }
 
-/// Finds `text` among `choices`. The error for a choice that only qemu-storage-daemon supports differs from that for an unknown
-/// one.
-pub(crate) fn choose<T: Copy>(
+/// Finds `text` among `choices` and returns its meaning. The error for a choice that only qemu-storage-daemon supports
+/// differs from that for an unknown one.
+pub(crate) fn parse_choice<T: Copy>(
     key: &str,
     text: &str,
     choices: &[(&'static str, T)],
@@ -96,9 +97,9 @@ pub(crate) fn choose<T: Copy>(
     })
 }
 
-/// Finds the kind of an object (driver, type), which determines its keys. `unsupported` are kinds that only
-/// qemu-storage-daemon supports.
-pub(crate) fn choose_kind<T: Copy>(
+/// Reads the kind of an object (driver, type) from its `key`, which determines its other keys. `unsupported` are kinds
+/// that only qemu-storage-daemon supports.
+pub(crate) fn read_kind<T: Copy>(
     object: &Object,
     prefix: &str,
     key: &str,
@@ -117,7 +118,7 @@ pub(crate) fn choose_kind<T: Copy>(
                 instead: format!("supported: {}", names()),
             })
         }
-        Some(Value::Text(text) | Value::String(text)) => choose(&path, text, choices, &[]),
+        Some(Value::Text(text) | Value::String(text)) => parse_choice(&path, text, choices, &[]),
         Some(other) => Err(Problem::BadValue {
             key: path,
             value: other.excerpt(),

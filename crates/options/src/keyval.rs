@@ -1,4 +1,4 @@
-//! `key=value,key=value`: the text notation of qemu-storage-daemon's options.
+//! Parses `key=value,key=value`, the text notation of qemu-storage-daemon's options.
 //!
 //! - Dots in a key nest: `cache.direct=on` is `direct` in the group `cache`.
 //! - Whole numbers as parts of a key make a list: `iothread.0=a,iothread.1=b`.
@@ -19,14 +19,14 @@ const MAX_KEY_BYTES: usize = 127;
 
 /// The parsed text of an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ParsedText {
+pub(crate) struct ParsedKeyval {
     pub(crate) object: Object,
     /// Whether `help` was among the keys.
     pub(crate) wants_help: bool,
 }
 
 /// Parses `text`; a first word without `=` is the value of the key `implied`.
-pub(crate) fn parse(text: &str, implied: &str) -> Result<ParsedText, Problem> {
+pub(crate) fn parse(text: &str, implied: &str) -> Result<ParsedKeyval, Problem> {
     let mut root = Object::default();
     let mut wants_help = false;
     let mut rest = text;
@@ -35,14 +35,14 @@ pub(crate) fn parse(text: &str, implied: &str) -> Result<ParsedText, Problem> {
         let end = rest.find(['=', ',']).unwrap_or(rest.len());
         let (word, after) = rest.split_at(end);
         if let Some(value_text) = after.strip_prefix('=') {
-            let (value, next) = take_value(value_text);
+            let (value, next) = split_off_value(value_text);
             insert_key(&mut root, word, value)?;
             rest = next;
         } else if matches!(word, "help" | "?") {
             wants_help = true;
             rest = after.strip_prefix(',').unwrap_or(after);
         } else if is_first && !word.is_empty() {
-            let (value, next) = take_value(rest);
+            let (value, next) = split_off_value(rest);
             insert_key(&mut root, implied, value)?;
             rest = next;
         } else {
@@ -54,7 +54,7 @@ pub(crate) fn parse(text: &str, implied: &str) -> Result<ParsedText, Problem> {
     for (key, value) in &mut object.entries {
         convert_to_lists(key, value)?;
     }
-    Ok(ParsedText { object, wants_help })
+    Ok(ParsedKeyval { object, wants_help })
 }
 
 /// The error for a word that is not `key=value`.
@@ -70,8 +70,8 @@ fn missing_equals_error(word: &str) -> Problem {
     Problem::Syntax { reason }
 }
 
-/// Takes a value up to a single comma. Returns it and the rest after the comma.
-fn take_value(text: &str) -> (String, &str) {
+/// Splits off a value, which ends at a single comma. Returns it and the rest after the comma.
+fn split_off_value(text: &str) -> (String, &str) {
     let mut value = String::new();
     let mut rest = text;
     loop {
@@ -103,7 +103,7 @@ fn insert_key(root: &mut Object, key: &str, value: String) -> Result<(), Problem
     let mut parts = key.split('.').enumerate().peekable();
     let mut object = root;
     while let Some((position, part)) = parts.next() {
-        if !(is_key_word(part) || position > 0 && is_list_index(part)) {
+        if !(is_key_part(part) || position > 0 && is_list_index(part)) {
             let reason = format!(
                 "'{}' is not a valid key: its parts are words of letters, digits, '-' and '_'",
                 excerpt(key)
@@ -144,7 +144,8 @@ fn value_and_group_error(key: &str) -> Problem {
     Problem::Syntax { reason }
 }
 
-fn is_key_word(part: &str) -> bool {
+/// Whether it is a word, as the parts of a key are.
+fn is_key_part(part: &str) -> bool {
     part.starts_with(|c: char| c.is_ascii_alphabetic())
         && part
             .bytes()

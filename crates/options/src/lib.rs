@@ -1,4 +1,4 @@
-//! Command line and configuration files: text to validated settings.
+//! Parses command lines, configuration files and QMP options to validated settings.
 //!
 //! blockplane has two command-line interfaces. `blockplane serve DISK` is for interactive use; without a command, blockplane
 //! takes the options of qemu-storage-daemon and replaces it for the nodes and exports that it supports. [`parse`] returns
@@ -32,7 +32,6 @@ mod json;
 mod key;
 mod keyval;
 mod limits;
-
 mod logging;
 mod metrics;
 mod monitor;
@@ -126,7 +125,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageEr
         b"serve" => serve::parse(args.skip(1)),
         b"check" => check::parse(args.skip(1)),
         b"generate" => generate::parse(args.skip(1)),
-        b"bench" => Err(bench_error(args.skip(1))),
+        b"bench" => Err(separate_bench_program_error(args.skip(1))),
         command
             if OPERATOR_COMMANDS
                 .iter()
@@ -141,7 +140,9 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageEr
             Some(command) if command == "generate" => {
                 generate::parse(std::iter::once("--help".into()))
             }
-            Some(command) if command == "bench" => Err(bench_error(["--help".into()].into_iter())),
+            Some(command) if command == "bench" => {
+                Err(separate_bench_program_error(["--help".into()].into_iter()))
+            }
             Some(command) if OPERATOR_COMMANDS.iter().any(|known| command == *known) => {
                 Ok(Invocation::Operator(vec![command, "--help".into()]))
             }
@@ -159,7 +160,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageEr
 }
 
 /// The error for `bench`, which is a program of its own.
-fn bench_error(words: impl Iterator<Item = OsString>) -> UsageError {
+fn separate_bench_program_error(words: impl Iterator<Item = OsString>) -> UsageError {
     let mut instead = "blockplane-bench".to_owned();
     for word in words {
         instead = format!("{instead} {}", word.to_string_lossy());

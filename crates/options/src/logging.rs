@@ -1,4 +1,4 @@
-//! Level and format of the log.
+//! Level and format of the log, and their names.
 
 /// Level of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

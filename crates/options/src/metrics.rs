@@ -1,4 +1,4 @@
-//! `--metrics`: the address at which metrics are served over HTTP.
+//! Value of `--metrics`: the address at which metrics are served over HTTP, and its parser.
 
 use std::{fmt, net, path::PathBuf};
 

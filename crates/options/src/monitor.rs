@@ -1,4 +1,4 @@
-//! `--chardev` and `--monitor`: sockets for QMP.
+//! `--chardev` and `--monitor`: options of the sockets for QMP, and their readers.
 //!
 //! The only chardevs are Unix sockets. Defaults are those of qemu-storage-daemon.
 
@@ -8,7 +8,7 @@ use crate::{
     Problem, SocketAddr,
     fields::Fields,
     form::{AnyText, Choice, Form, ID_FORM, NonUtf8Path, Switch},
-    key::{Key, UnsupportedName, ValueType, choose_kind},
+    key::{Key, UnsupportedName, ValueType, read_kind},
     names::DefinedNames,
     settings::settings,
     socket,
@@ -33,7 +33,7 @@ settings! {
         pub server: bool = "server", Switch, default(false);
         /// with server=on: serve these users only; the umask has to let them connect
         /// (default with a path: the user of blockplane, and root)
-        pub users: Option<Vec<u32>> = "users", Users, optional;
+        pub users: Option<Vec<u32>> = "users", UserIds, optional;
         /// with server=on: wait for a client before going on (default on)
         pub wait: Option<bool> = "wait", Switch, optional;
     }
@@ -79,15 +79,15 @@ const MODE_FORM: Choice<()> = Choice {
 };
 
 /// Numbers of users, separated by colons. Names are not supported, since their meaning may change.
-struct Users;
+struct UserIds;
 
-impl Users {
+impl UserIds {
     const fn key(&self, name: &'static str, help: &'static str) -> Key {
         Key::new(name, "UID:…", help, ValueType::Str)
     }
 }
 
-impl Form for Users {
+impl Form for UserIds {
     type Value = Vec<u32>;
 
     fn read(&self, key: &str, value: Value) -> Result<Vec<u32>, Problem> {
@@ -120,12 +120,13 @@ const UNSUPPORTED_CHARDEV_KEYS: &[UnsupportedName] = unsupported!["leave it out:
     "logfile" "mux" "name" "nodelay" "port" "reconnect" "reconnect-ms" "rows" "signal" "size" "telnet" "tight"
     "tls-authz" "tls-creds" "tn3270" "to" "websocket" "width"];
 
+/// Kinds of chardevs.
 #[derive(Clone, Copy)]
-pub(crate) enum Backend {
+pub(crate) enum ChardevBackend {
     Socket,
 }
 
-pub(crate) const BACKENDS: &[(&str, Backend)] = &[("socket", Backend::Socket)];
+pub(crate) const BACKENDS: &[(&str, ChardevBackend)] = &[("socket", ChardevBackend::Socket)];
 
 #[rustfmt::skip]
 const UNSUPPORTED_BACKENDS: &[&str] = &[
@@ -133,11 +134,11 @@ const UNSUPPORTED_BACKENDS: &[&str] = &[
 ];
 
 /// Reads the tree of a `--chardev`, and adds its name.
-pub(crate) fn parse_chardev(
+pub(crate) fn read_chardev(
     object: Object,
     names: &mut DefinedNames,
 ) -> Result<ChardevOptions, Problem> {
-    let Backend::Socket = choose_kind(&object, "", "backend", BACKENDS, UNSUPPORTED_BACKENDS)?;
+    let ChardevBackend::Socket = read_kind(&object, "", "backend", BACKENDS, UNSUPPORTED_BACKENDS)?;
     let mut fields = Fields::new(
         object,
         "",
@@ -169,7 +170,7 @@ pub(crate) fn parse_chardev(
         (Some(_), Some(_)) => return conflict("'path' and 'fd' both name the socket; remove one"),
         (None, None) => {
             return Err(
-                fields.missing_key("path", "write path=PATH with the path of a Unix socket")
+                fields.missing_key_error("path", "write path=PATH with the path of a Unix socket")
             );
         }
         (None, Some(_)) if !settings.server => {
@@ -177,7 +178,7 @@ pub(crate) fn parse_chardev(
         }
         (None, Some(fd)) => fd,
         (Some(path), None) if !socket::is_socket_path(path.as_bytes()) => {
-            return Err(fields.bad_value("path", &path, socket::SOCKET_EXPECTED));
+            return Err(fields.bad_value_error("path", &path, socket::SOCKET_EXPECTED));
         }
         (Some(path), None) => SocketAddr::Unix {
             path: PathBuf::from(path),
@@ -198,12 +199,12 @@ fn take_inherited_socket(fields: &mut Fields) -> Result<Option<SocketAddr>, Prob
         _ => "",
     };
     let socket = socket::parse_inherited(text);
-    let bad_fd = || fields.bad_value("fd", &value.excerpt(), socket::FD_EXPECTED);
+    let bad_fd = || fields.bad_value_error("fd", &value.excerpt(), socket::FD_EXPECTED);
     socket.map(Some).ok_or_else(bad_fd)
 }
 
 /// Reads the tree of a `--monitor`, and reserves its chardev.
-pub(crate) fn parse_monitor(
+pub(crate) fn read_monitor(
     object: Object,
     names: &mut DefinedNames,
 ) -> Result<MonitorOptions, Problem> {

@@ -1,4 +1,5 @@
-//! Names that are defined so far, for references and against duplicates.
+//! Registry of the names that options have defined so far, against which references, duplicates and shared sockets and
+//! images are checked.
 //!
 //! Options take effect in the order of the command line, so an option may only refer to objects of earlier ones. The names of an
 //! option that turns out to be wrong are removed again.

@@ -1,12 +1,12 @@
-//! `--object`: objects that exports refer to by their id.
+//! `--object`: options of iothreads, which exports refer to by their id, and their reader.
 //!
-//! Only `iothread` exists. The defaults are those of qemu-storage-daemon.
+//! Only the type `iothread` exists. The defaults are those of qemu-storage-daemon.
 
 use crate::{
     Problem,
     fields::Fields,
     form::{Cpus, ID_FORM, number},
-    key::{UnsupportedName, ValueType, choose_kind},
+    key::{UnsupportedName, ValueType, read_kind},
     names::DefinedNames,
     settings::settings,
     tree::Object,
@@ -38,13 +38,13 @@ settings! {
         /// its name, for exports
         pub id: String = "id", ID_FORM, required("write id=NAME, such as id=iothread0");
         /// longest busy-polling before blocking, 0 = never (default 200000)
-        pub poll_max_ns: u64 = "poll-max-ns", number(0, MAX_INT).placeholder("NS"), default(DEFAULT_POLL_MAX_NS);
+        pub poll_max_ns: u64 = "poll-max-ns", number(0, MAX_INT).with_placeholder("NS"), default(DEFAULT_POLL_MAX_NS);
         /// how fast the polling time grows, 0 = automatic (default 0)
-        pub poll_grow: u64 = "poll-grow", number(0, MAX_INT).placeholder("FACTOR"), default(0);
+        pub poll_grow: u64 = "poll-grow", number(0, MAX_INT).with_placeholder("FACTOR"), default(0);
         /// how fast it shrinks, 0 = automatic (default 0)
-        pub poll_shrink: u64 = "poll-shrink", number(0, MAX_INT).placeholder("DIVISOR"), default(0);
+        pub poll_shrink: u64 = "poll-shrink", number(0, MAX_INT).with_placeholder("DIVISOR"), default(0);
         /// share of a CPU that polling may use, 0 to 100 (default 100; blockplane's own)
-        pub poll_cpu_max: u32 = "poll-cpu-max", number(0, 100).placeholder("PERCENT"), default(DEFAULT_POLL_CPU_MAX);
+        pub poll_cpu_max: u32 = "poll-cpu-max", number(0, 100).with_placeholder("PERCENT"), default(DEFAULT_POLL_CPU_MAX);
         /// most requests per call to the kernel, 0 = automatic (default 0)
         pub aio_max_batch: u32 = "aio-max-batch", number(0, u32::MAX), default(0);
         /// most requests in flight, 1 to 65536 (default 1024; blockplane's own)
@@ -106,14 +106,17 @@ const UNSUPPORTED_TYPES: &[&str] = &[
 ];
 
 /// Reads the tree of an `--object`, and adds its name.
-pub(crate) fn parse(object: Object, names: &mut DefinedNames) -> Result<ObjectOptions, Problem> {
-    match choose_kind(&object, "", "qom-type", TYPES, UNSUPPORTED_TYPES)? {
-        ObjectType::Iothread => parse_iothread(object, names).map(ObjectOptions::Iothread),
+pub(crate) fn read_object(
+    object: Object,
+    names: &mut DefinedNames,
+) -> Result<ObjectOptions, Problem> {
+    match read_kind(&object, "", "qom-type", TYPES, UNSUPPORTED_TYPES)? {
+        ObjectType::Iothread => read_new_iothread(object, names).map(ObjectOptions::Iothread),
     }
 }
 
 /// Reads the tree of an `--object iothread`, and adds its name.
-fn parse_iothread(object: Object, names: &mut DefinedNames) -> Result<IothreadOptions, Problem> {
+fn read_new_iothread(object: Object, names: &mut DefinedNames) -> Result<IothreadOptions, Problem> {
     let iothread = read_iothread(object, None)?;
     names.add_iothread(&iothread.id)?;
     Ok(iothread)

@@ -1,4 +1,4 @@
-//! Comparison of paths by their text, since this crate opens nothing.
+//! Normalizes paths by their text, to find out whether two are the same, since this crate opens nothing.
 
 use std::path::{Component, Path, PathBuf};
 

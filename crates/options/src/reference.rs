@@ -1,4 +1,4 @@
-//! Options as data, for manual pages and completions.
+//! Tables of all options, keys and commands, from which manual pages, completions and help texts are generated.
 
 pub use crate::getopt::DescribedOption;
 use crate::{Key, blockdev, check, export, generate, getopt, monitor, object, serve};

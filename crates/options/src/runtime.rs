@@ -1,4 +1,5 @@
-//! Options of a running daemon, from QMP: the same keys as on the command line, in JSON.
+//! Reads the options of objects that QMP creates or changes in a running daemon: the same keys as on the command line,
+//! in JSON. Also lists the keys for the QMP schema.
 //!
 //! They may refer to the objects that run at that moment, and must not use their names: [`RunningObjects`] holds these, to read
 //! one set of options.
@@ -45,7 +46,7 @@ impl RunningObjects {
     /// # Errors
     /// The first problem of the options.
     pub fn read_object(mut self, json: &str) -> Result<ObjectOptions, Problem> {
-        object::parse(json::parse(json)?, &mut self.names)
+        object::read_object(json::parse(json)?, &mut self.names)
     }
 
     /// The `old` options of an iothread with the changes in `json`: keys that are not given keep their values.
@@ -76,7 +77,7 @@ impl RunningObjects {
     /// # Errors
     /// The first problem of the options.
     pub fn read_blockdev(mut self, json: &str) -> Result<BlockdevOptions, Problem> {
-        blockdev::parse(json::parse(json)?, &mut self.names)
+        blockdev::read_blockdev(json::parse(json)?, &mut self.names)
     }
 
     /// Reads `inject-error` and `seed`, for an existing blkdebug node.
@@ -95,7 +96,7 @@ impl RunningObjects {
     /// # Errors
     /// The first problem of the options.
     pub fn read_export(mut self, json: &str) -> Result<ExportOptions, Problem> {
-        export::parse(json::parse(json)?, &mut self.names)
+        export::read_export(json::parse(json)?, &mut self.names)
     }
 }
 

@@ -1,4 +1,4 @@
-//! `blockplane serve DISK`: disks on one socket, for interactive use.
+//! `blockplane serve DISK`: the settings of the command that serves disks on one socket, for interactive use.
 
 mod args;
 mod device;

@@ -1,4 +1,5 @@
-//! Definition of settings: a struct whose fields are keys.
+//! Macros that define the keys of an option once, as fields of a struct, and generate from them its reader, its writer
+//! and the entries of help texts and schemas.
 //!
 //! [`settings!`] is the only definition of a key. From it come the field and its documentation, the key's line in help texts,
 //! manual pages and completions, its type in the QMP schema, and the code that reads it (from both notations of the command
@@ -103,7 +104,7 @@ macro_rules! settings {
     };
     (@read required($hint:expr) $fields:ident, $key:literal, $form:expr, $old:expr, $base:ident) => {
         match $fields.take_value($key, &$form)? {
-            None if $base.is_none() => return Err($fields.missing_key($key, $hint)),
+            None if $base.is_none() => return Err($fields.missing_key_error($key, $hint)),
             found => found.unwrap_or($old),
         }
     };

@@ -1,4 +1,4 @@
-//! Numbers and sizes as text.
+//! Parses numbers (decimal, hexadecimal) and sizes with a suffix (`1.5G`).
 //!
 //! Sizes are exact: `1.5G` is computed in integers, never in floating point. A leading zero is refused, since many tools read it
 //! as octal.

@@ -1,5 +1,5 @@
-//! Addresses of Unix sockets: a path to listen on, or a listening socket that the program was started with, by its number or
-//! by the name that the service manager gave it.
+//! Addresses of listening Unix sockets, and their parsers: a path to listen on, or a listening socket that the program
+//! was started with, by its number or by the name that the service manager gave it.
 
 use std::path::PathBuf;
 

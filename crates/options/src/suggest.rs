@@ -1,4 +1,4 @@
-//! Suggestions for misspelt words.
+//! Finds the known word that is closest to a misspelt one, to suggest it.
 
 /// The known word that is closest to `word`, if at most a third of its letters differ: missing, added, replaced, or swapped with
 /// their neighbour. An underscore counts as a dash.

@@ -1,4 +1,4 @@
-//! Tree of values that both notations, key=value and JSON, are parsed into.
+//! Tree of values that all notations (key=value, JSON, TOML) are parsed into, before their keys are checked.
 //!
 //! In key=value all values are text until their key is known; in JSON values have types. [`Value::Text`] keeps that difference
 //! until [`crate::form`] reads the value.

@@ -1,4 +1,4 @@
-//! `driver=blkdebug`: fault injection into requests to another node.
+//! `driver=blkdebug`: options of fault injection into requests to another node, and their reader.
 //!
 //! Keys are QEMU's where it has them. Delays, hangs, partial transfers, ranges of sectors and random faults are blockplane's own.
 
@@ -46,9 +46,9 @@ settings! {
         pub one_in: u64 = "one-in", number(1, u64::MAX), default(1);
         /// the request fails, waits for delay-ns, waits until it is released, fails after some bytes, or stops after some bytes
         /// and succeeds (default error; blockplane's own)
-        pub action: ActionKind = "action", ActionKind::FORM, default(ActionKind::Error);
+        pub action: InjectActionKind = "action", InjectActionKind::FORM, default(InjectActionKind::Error);
         /// how long action=delay takes (default 0; blockplane's own)
-        pub delay_ns: Option<u64> = "delay-ns", number(0, u64::MAX).placeholder("NS"), optional;
+        pub delay_ns: Option<u64> = "delay-ns", number(0, u64::MAX).with_placeholder("NS"), optional;
         /// how much is transferred with action=short or torn (default 512; blockplane's own)
         pub bytes: Option<u64> = "bytes", size(0, u64::MAX), optional;
     }
@@ -176,7 +176,7 @@ pub struct BlkdebugOptions {
 
 words! {
     /// The effect of a fault, without parameters.
-    pub enum ActionKind {
+    pub enum InjectActionKind {
         /// See [`InjectAction::Error`].
         Error = "error",
         /// See [`InjectAction::Delay`].
@@ -241,9 +241,9 @@ fn read_fault(object: Object, prefix: &str) -> Result<InjectError, Problem> {
         event: keys.event,
         iotype: keys.iotype,
         sectors: sector_range(&keys, &fields)?,
-        times: most_times(&keys, &fields)?,
+        times: max_times(&keys, &fields)?,
         one_in: keys.one_in,
-        action: action_with_parameters(&keys, &fields)?,
+        action: inject_action(&keys, &fields)?,
     };
     fields.check_all_taken();
     Ok(error)
@@ -252,14 +252,14 @@ fn read_fault(object: Object, prefix: &str) -> Result<InjectError, Problem> {
 /// The first sector and the number of sectors; `None`: all sectors.
 fn sector_range(keys: &InjectErrorKeys, fields: &Fields) -> Result<Option<(u64, u64)>, Problem> {
     if keys.sector.is_none() && keys.sectors.is_some() {
-        return Err(fields.missing_key("sector", "write sector=N, the first of them"));
+        return Err(fields.missing_key_error("sector", "write sector=N, the first of them"));
     }
     let count = keys.sectors.unwrap_or(1);
     Ok(keys.sector.map(|first| (first, count)))
 }
 
 /// How often the fault happens; `None`: without a limit.
-fn most_times(keys: &InjectErrorKeys, fields: &Fields) -> Result<Option<u64>, Problem> {
+fn max_times(keys: &InjectErrorKeys, fields: &Fields) -> Result<Option<u64>, Problem> {
     match (keys.once, keys.times) {
         (true, Some(_)) => {
             let (once, times) = (fields.full_key("once"), fields.full_key("times"));
@@ -272,17 +272,14 @@ fn most_times(keys: &InjectErrorKeys, fields: &Fields) -> Result<Option<u64>, Pr
     }
 }
 
-/// The action with its parameters, of which only those that it uses may be given.
-fn action_with_parameters(
-    keys: &InjectErrorKeys,
-    fields: &Fields,
-) -> Result<InjectAction, Problem> {
+/// The effect of the fault, with its parameters, of which only those that it uses may be given.
+fn inject_action(keys: &InjectErrorKeys, fields: &Fields) -> Result<InjectAction, Problem> {
     let used_keys: &[&str] = match keys.action {
-        ActionKind::Error => &["errno"],
-        ActionKind::Delay => &["delay-ns"],
-        ActionKind::Hang => &[],
-        ActionKind::Short => &["errno", "bytes"],
-        ActionKind::Torn => &["bytes"],
+        InjectActionKind::Error => &["errno"],
+        InjectActionKind::Delay => &["delay-ns"],
+        InjectActionKind::Hang => &[],
+        InjectActionKind::Short => &["errno", "bytes"],
+        InjectActionKind::Torn => &["bytes"],
     };
     let given_keys = [
         ("errno", keys.errno.is_some()),
@@ -300,10 +297,10 @@ fn action_with_parameters(
     let errno = keys.errno.unwrap_or(EIO);
     let bytes = keys.bytes.unwrap_or(512);
     Ok(match keys.action {
-        ActionKind::Error => InjectAction::Error(errno),
-        ActionKind::Delay => InjectAction::Delay(keys.delay_ns.unwrap_or(0)),
-        ActionKind::Hang => InjectAction::Hang,
-        ActionKind::Short => InjectAction::Short(bytes, errno),
-        ActionKind::Torn => InjectAction::Torn(bytes),
+        InjectActionKind::Error => InjectAction::Error(errno),
+        InjectActionKind::Delay => InjectAction::Delay(keys.delay_ns.unwrap_or(0)),
+        InjectActionKind::Hang => InjectAction::Hang,
+        InjectActionKind::Short => InjectAction::Short(bytes, errno),
+        InjectActionKind::Torn => InjectAction::Torn(bytes),
     })
 }

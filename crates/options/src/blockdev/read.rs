@@ -1,4 +1,5 @@
-//! Reader of `--blockdev`: the keys of each driver, and the settings that a child node inherits.
+//! Reads the options of `--blockdev` from a tree of values: the keys of each driver, and the settings that a child node
+//! inherits.
 
 use crate::{
     AioMode, BlockdevOptions, Discard, Driver, FileOptions, Locking, NodeRef, NodeSettings,
@@ -6,7 +7,7 @@ use crate::{
     blockdev::{MAX_DISK_BYTES, blkdebug},
     fields::Fields,
     form::NODE_NAME_FORM,
-    key::{Key, UnsupportedName, choose_kind},
+    key::{Key, UnsupportedName, read_kind},
     names::DefinedNames,
     tree::{Object, Value},
 };
@@ -65,7 +66,10 @@ const UNSUPPORTED_DRIVERS: &[&str] = &[
 ];
 
 /// Reads the tree of a `--blockdev`, and adds the names that it defines.
-pub(crate) fn parse(object: Object, names: &mut DefinedNames) -> Result<BlockdevOptions, Problem> {
+pub(crate) fn read_blockdev(
+    object: Object,
+    names: &mut DefinedNames,
+) -> Result<BlockdevOptions, Problem> {
     read_node(object, "", None, names).map(|(node, _)| node)
 }
 
@@ -77,7 +81,7 @@ fn read_node(
     inherited: Option<&NodeSettings>,
     names: &mut DefinedNames,
 ) -> Result<(BlockdevOptions, bool), Problem> {
-    let kind = choose_kind(&object, prefix, "driver", DRIVERS, UNSUPPORTED_DRIVERS)?;
+    let kind = read_kind(&object, prefix, "driver", DRIVERS, UNSUPPORTED_DRIVERS)?;
     let unsupported = match kind {
         DriverKind::Blkdebug => blkdebug::UNSUPPORTED_KEYS,
         _ => UNSUPPORTED_KEYS,
@@ -88,7 +92,7 @@ fn read_node(
     let name = fields.take_value("node-name", &NODE_NAME_FORM)?;
     if name.is_none() && inherited.is_none() {
         let expected = "write node-name=NAME, such as node-name=disk0";
-        return Err(fields.missing_key("node-name", expected));
+        return Err(fields.missing_key_error("node-name", expected));
     }
     let settings = NodeSettings::read(&mut fields, inherited)?;
     if inherited.is_some_and(|parent| parent.active) && !settings.active {

@@ -1,4 +1,4 @@
-//! TOML document to trees of values, with their locations.
+//! Converts a TOML document to trees of values, one for each table of an object, and keeps the location of each key.
 //!
 //! TOML has types and two ways to nest (tables and dotted keys); the trees are those of the command line. A string may hold a value
 //! that is text on the command line: `"1G"`, `"on"`.
@@ -251,7 +251,7 @@ fn read_section(
     errors: &mut Vec<DocumentError>,
 ) -> Section {
     let mut spans = Spans::default();
-    let mut object = read_table(table, "", &mut spans, errors);
+    let mut object = read_table_keys(table, "", &mut spans, errors);
     let name_key = kind.name_key();
     if object.get(name_key).is_some() {
         object.entries.retain(|(key, _)| key != name_key);
@@ -282,7 +282,7 @@ fn read_section(
 }
 
 /// Reads the keys of a table in the order of the file. `prefix` precedes their names in `spans`, with its dot.
-fn read_table(
+fn read_table_keys(
     table: &DeTable<'_>,
     prefix: &str,
     spans: &mut Spans,
@@ -343,6 +343,6 @@ fn read_value(
             }
             Value::List(list)
         }
-        DeValue::Table(table) => Value::Object(read_table(table, &below, spans, errors)),
+        DeValue::Table(table) => Value::Object(read_table_keys(table, &below, spans, errors)),
     })
 }

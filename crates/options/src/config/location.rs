@@ -1,4 +1,4 @@
-//! Locations in a file, for messages and editors.
+//! Line and column of an offset in a configuration file, for error messages, with the line itself.
 
 use std::{fmt, ops::Range};
 

@@ -1,4 +1,4 @@
-//! Order in which nodes can be opened: a node after the node below it.
+//! Sorts the nodes of a configuration file so that each comes after the nodes that it refers to, and finds circles.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -14,20 +14,20 @@ struct NodeNames<'a> {
 
 impl<'a> NodeNames<'a> {
     /// The names in the tree of a node.
-    fn of(object: &'a Object) -> Self {
+    fn of_tree(object: &'a Object) -> Self {
         let mut names = Self::default();
-        names.collect(object);
+        names.add_names_of(object);
         names
     }
 
     /// Adds the names of a node and of the nodes that are written inside of it.
-    fn collect(&mut self, object: &'a Object) {
+    fn add_names_of(&mut self, object: &'a Object) {
         self.defines
             .extend(object.get("node-name").and_then(as_name));
         // The keys of the node below.
         for child in ["file", "image"] {
             match object.get(child) {
-                Some(Value::Object(inside)) => self.collect(inside),
+                Some(Value::Object(inside)) => self.add_names_of(inside),
                 other => self.refers_to.extend(other.and_then(as_name)),
             }
         }
@@ -44,13 +44,13 @@ fn as_name(value: &Value) -> Option<&str> {
 
 /// The names of a node and of those written inside of it.
 pub(super) fn defined_names(object: &Object) -> Vec<&str> {
-    NodeNames::of(object).defines
+    NodeNames::of_tree(object).defines
 }
 
 /// The indices of `nodes`, sorted so that each comes after those that it refers to, and else unchanged. Also the indices of nodes
 /// that refer to each other in a circle, or to a node of a circle.
 pub(super) fn sort_by_references(nodes: &[&Object]) -> (Vec<usize>, Vec<usize>) {
-    let names: Vec<NodeNames> = nodes.iter().map(|node| NodeNames::of(node)).collect();
+    let names: Vec<NodeNames> = nodes.iter().map(|node| NodeNames::of_tree(node)).collect();
     // Nodes of each name that are not sorted yet, and the nodes that wait for them.
     let mut unsorted: HashMap<&str, (usize, Vec<usize>)> = HashMap::new();
     for name in names.iter().flat_map(|names| &names.defines) {

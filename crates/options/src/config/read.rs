@@ -1,4 +1,5 @@
-//! Configuration file and the options beside it, sorted and read together.
+//! Reads a configuration file together with the options beside it: merges them, sorts them by their references, and
+//! reports all problems at once.
 //!
 //! The readers of options stop at the first problem. Here the offending key is removed from the table and the table is read again,
 //! so that all problems of a file are reported at once.
@@ -32,6 +33,7 @@ impl Entry {
         }
     }
 
+    /// The keys and values.
     fn object(&self) -> &Object {
         match self {
             Self::File(section) => &section.object,
@@ -66,7 +68,7 @@ type DirectivesAndMetrics = (Vec<Directive>, Option<MetricsAddr>);
 const MAX_PROBLEMS_PER_TABLE: usize = 100;
 
 /// Reads the file and the options; returns what to run, or all problems. `metrics` replaces that of the file.
-pub(super) fn read_all(
+pub(super) fn read_file_and_options(
     text: &str,
     options: Vec<RawDirective>,
     metrics: Option<MetricsAddr>,
@@ -91,7 +93,7 @@ pub(super) fn read_all(
         // It is the first socket, so there is no conflict yet.
         let _ = names.add_metrics_socket(addr);
     }
-    let entries = sort_entries(entries, &mut names, &mut problems);
+    let entries = sort_entries_by_references(entries, &mut names, &mut problems);
     let mut directives = Vec::with_capacity(entries.len());
     for entry in &entries {
         directives.extend(read_entry(entry, &mut names, &mut problems));
@@ -109,7 +111,7 @@ pub(super) fn read_all(
 }
 
 /// Sorts entries by their references. Nodes of a circle are left out.
-fn sort_entries(
+fn sort_entries_by_references(
     mut entries: Vec<Entry>,
     names: &mut DefinedNames,
     problems: &mut Vec<ReadError>,
@@ -134,7 +136,7 @@ fn sort_entries(
             .filter(|child| entry.object().get(child).is_some());
         let child = children.next().unwrap_or("file");
         let reason = format!("nodes are below each other in a circle: '{child}' leads back here");
-        report_problem(entry, &Problem::Conflict { reason }, Some(child), problems);
+        push_problem(entry, &Problem::Conflict { reason }, Some(child), problems);
         assume_names_defined(entry, names);
     }
     let mut rank = vec![None; entries.len()];
@@ -176,7 +178,7 @@ fn read_entry(
         let is_consequence =
             key.is_some_and(|key| reported.iter().any(|reported| is_key_within(key, reported)));
         if !is_consequence {
-            report_problem(entry, &problem, key, problems);
+            push_problem(entry, &problem, key, problems);
         }
         let Some(key) = key else {
             break;
@@ -190,7 +192,7 @@ fn read_entry(
             Problem::Missing { .. } if placeholders.iter().any(|known| known == key) => false,
             Problem::Missing { .. } => {
                 placeholders.push(key.to_owned());
-                insert_placeholder(&mut object, key)
+                insert_placeholder_value(&mut object, key)
             }
             _ => remove_key(&mut object, key),
         };
@@ -205,8 +207,8 @@ fn read_entry(
     None
 }
 
-/// Inserts a value for a missing key that is valid as a name and as a path.
-fn insert_placeholder(object: &mut Object, path: &str) -> bool {
+/// Inserts a value for a missing key that is valid as a name and as a path, so that the search for problems can go on.
+fn insert_placeholder_value(object: &mut Object, path: &str) -> bool {
     let Some((group, rest)) = path.split_once('.') else {
         let absent = object.get(path).is_none();
         if absent {
@@ -218,7 +220,7 @@ fn insert_placeholder(object: &mut Object, path: &str) -> bool {
         object.push(group.to_owned(), Value::Object(Object::default()));
     }
     match object.get_mut(group) {
-        Some(Value::Object(inside)) => insert_placeholder(inside, rest),
+        Some(Value::Object(inside)) => insert_placeholder_value(inside, rest),
         _ => false,
     }
 }
@@ -276,7 +278,7 @@ fn assume_names_defined(entry: &Entry, names: &mut DefinedNames) {
 }
 
 /// Adds a problem to those found: with its location if it is in the file, else with the name of the option.
-fn report_problem(
+fn push_problem(
     entry: &Entry,
     problem: &Problem,
     offending_key: Option<&str>,

@@ -20,7 +20,7 @@ settings! {
     pub struct LunDevice {
         /// a power of two, 512 to 32768 (default 512)
         pub logical_block_size: u32 = "logical-block-size",
-            size(0, u32::MAX).placeholder("BYTES").check(is_block_size, limits::BLOCK_SIZE_EXPECTED), default(512);
+            size(0, u32::MAX).with_placeholder("BYTES").with_check(is_block_size, limits::BLOCK_SIZE_EXPECTED), default(512);
         /// serial number of a SCSI disk, at most 247 bytes (blockplane's own, as all that follow)
         pub serial: Option<String> = "serial", Label { longest: MAX_SCSI_SERIAL_BYTES }, optional;
         /// a SCSI disk's vendor, at most 8 bytes (default BLKPLANE)
@@ -32,7 +32,7 @@ settings! {
         /// a SCSI disk's world wide name, 64 bits that begin with 2, 3 or 5
         /// (default: derived from its serial number, or from its target and LUN)
         pub wwn: Option<u64> = "wwn",
-            number(0, u64::MAX).check(
+            number(0, u64::MAX).with_check(
                 is_wwn,
                 "a name of 64 bits whose first hexadecimal digit is 2, 3 (locally assigned) or 5, such as 0x3000000000000001",
             ), optional;
@@ -40,7 +40,7 @@ settings! {
         pub device_id: Option<String> = "device-id", Label { longest: MAX_DEVICE_ID_BYTES }, optional;
         /// a SCSI disk's rounds per minute, from 1025 to 65534; 1 = it does not rotate, 0 = not reported (default 1)
         pub rotation_rate: u16 = "rotation-rate",
-            number(0, 65534).check(
+            number(0, 65534).with_check(
                 is_rotation_rate,
                 "rounds per minute from 1025 to 65534, 1 for a disk that does not rotate, or 0",
             ), default(1);

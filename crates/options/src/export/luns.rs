@@ -1,4 +1,4 @@
-//! `luns`: the disks of a SCSI controller, with their targets and LUNs.
+//! Reads `luns`: the disks of a SCSI controller, with their targets and LUNs.
 //!
 //! `node-name` without `luns` is one disk at target 0, LUN 0.
 
@@ -145,7 +145,7 @@ pub(crate) fn read_lun(
             "a target from 0 to {} that is not {target}, which is the controller itself",
             limits.max_target
         );
-        return Err(fields.bad_value("target", &target.to_string(), &expected));
+        return Err(fields.bad_value_error("target", &target.to_string(), &expected));
     }
     let disk_at = |lun: u16| {
         let mut others = others.iter();

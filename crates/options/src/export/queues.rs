@@ -1,4 +1,4 @@
-//! Iothreads of queues: `iothread`, or `iothread-vq-mapping` as of QEMU's devices.
+//! Reads which iothread runs each queue of an export: `iothread`, or `iothread-vq-mapping` as of QEMU's devices.
 //!
 //! The result is one list: queue *i* runs on member *i* modulo its length. Names without `vqs` are the list itself; with `vqs` the
 //! list has one member per queue.
@@ -55,7 +55,7 @@ pub(super) fn read_iothreads(
     match (ids.is_empty(), entries.is_empty()) {
         (_, true) => Ok(ids),
         (true, false) => iothread_of_each_queue(entries, num_queues),
-        (false, false) => Err(conflict(format!(
+        (false, false) => Err(conflict_error(format!(
             "'iothread' and '{MAPPING_KEY}' contradict each other; use one of them"
         ))),
     }
@@ -93,7 +93,7 @@ fn read_mapping(
         let iothread = entry.take_required("iothread", "write the id of an iothread")?;
         names.check_iothread_defined(&entry.full_key("iothread"), &iothread)?;
         if entries.iter().any(|other| other.iothread == iothread) {
-            return Err(conflict(format!(
+            return Err(conflict_error(format!(
                 "'{key}.iothread' names iothread '{iothread}' a second time; put all of its queues into one entry"
             )));
         }
@@ -152,7 +152,7 @@ fn iothread_of_each_queue(
         return Ok(entries.into_iter().map(|entry| entry.iothread).collect());
     }
     if let Some(i) = entries.iter().position(|entry| entry.vqs.is_none()) {
-        return Err(conflict(format!(
+        return Err(conflict_error(format!(
             "'{MAPPING_KEY}.{i}' has no 'vqs' and others have; either all entries have 'vqs' or none has"
         )));
     }
@@ -160,20 +160,21 @@ fn iothread_of_each_queue(
     for MappingEntry { iothread, vqs } in &entries {
         for (path, index) in vqs.iter().flatten() {
             if let Some(taken) = queues[usize::from(*index)].replace(iothread) {
-                return Err(conflict(format!(
+                return Err(conflict_error(format!(
                     "'{path}' gives queue {index} to iothread '{iothread}', but it was given to '{taken}' already"
                 )));
             }
         }
     }
     if let Some(missing) = queues.iter().position(Option::is_none) {
-        return Err(conflict(format!(
+        return Err(conflict_error(format!(
             "'{MAPPING_KEY}' leaves out queue {missing}; with 'vqs', each of the {num_queues} queues ('num-queues') is given to one iothread"
         )));
     }
     Ok(queues.into_iter().flatten().map(str::to_owned).collect())
 }
 
-fn conflict(reason: String) -> Problem {
+/// The error for settings that contradict each other.
+fn conflict_error(reason: String) -> Problem {
     Problem::Conflict { reason }
 }

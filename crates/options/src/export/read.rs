@@ -1,4 +1,5 @@
-//! Reader of `--export`.
+//! Reads the options of `--export` from a tree of values: the keys of each type of export, and the address of its
+//! socket.
 
 use std::path::PathBuf;
 
@@ -11,7 +12,7 @@ use crate::{
     },
     fields::Fields,
     form::{Choice, ID_FORM, NODE_NAME_FORM},
-    key::{Key, UnsupportedName, choose_kind},
+    key::{Key, UnsupportedName, read_kind},
     names::DefinedNames,
     socket,
     tree::Object,
@@ -44,11 +45,11 @@ const UNSUPPORTED_KEYS: &[UnsupportedName] = &[
 #[derive(Clone, Copy)]
 pub(crate) struct ExportType {
     pub keys: &'static [&'static [Key]],
-    read: fn(&mut Fields, &DefinedNames, &ExportSettings) -> Result<TypeOptions, Problem>,
+    read: fn(&mut Fields, &DefinedNames, &ExportSettings) -> Result<TypeSpecificOptions, Problem>,
 }
 
 /// Options of one type of export.
-struct TypeOptions {
+struct TypeSpecificOptions {
     /// The first exported node.
     node_name: String,
     iothreads: Vec<String>,
@@ -107,6 +108,7 @@ pub(crate) const LSI_LIMITS: LunLimits = LunLimits {
 
 const UNSUPPORTED_TYPES: &[&str] = &["nbd", "fuse", "vduse-blk"];
 
+/// The words of `addr.type`.
 #[derive(Clone, Copy, PartialEq)]
 enum AddrType {
     Unix,
@@ -132,15 +134,18 @@ const ADDR_TYPE_FORM: Choice<AddrType> = {
 };
 
 /// Reads the tree of an `--export`, and adds its name.
-pub(crate) fn parse(object: Object, names: &mut DefinedNames) -> Result<ExportOptions, Problem> {
-    let r#type = choose_kind(&object, "", "type", TYPES, UNSUPPORTED_TYPES)?;
+pub(crate) fn read_export(
+    object: Object,
+    names: &mut DefinedNames,
+) -> Result<ExportOptions, Problem> {
+    let r#type = read_kind(&object, "", "type", TYPES, UNSUPPORTED_TYPES)?;
     let mut fields = Fields::new(object, "", r#type.keys, UNSUPPORTED_KEYS)?;
     fields.take("type");
     let id = fields
         .take_value("id", &ID_FORM)?
-        .ok_or_else(|| fields.missing_key("id", "write id=NAME, such as id=export0"))?;
+        .ok_or_else(|| fields.missing_key_error("id", "write id=NAME, such as id=export0"))?;
     let settings = ExportSettings::read(&mut fields, None)?;
-    let TypeOptions {
+    let TypeSpecificOptions {
         node_name,
         iothreads,
         kind,
@@ -163,18 +168,18 @@ fn read_vhost_user_blk(
     fields: &mut Fields,
     names: &DefinedNames,
     settings: &ExportSettings,
-) -> Result<TypeOptions, Problem> {
+) -> Result<TypeSpecificOptions, Problem> {
     let node_name = fields
         .take_value("node-name", &NODE_NAME_FORM)?
         .ok_or_else(|| {
-            fields.missing_key(
+            fields.missing_key_error(
                 "node-name",
                 "write node-name=NODE with the node-name of a --blockdev",
             )
         })?;
     luns::check_exported_node(names, "node-name", &node_name, settings.writable)?;
     let disk = VhostUserBlkOptions::read(fields, None)?;
-    Ok(TypeOptions {
+    Ok(TypeSpecificOptions {
         node_name,
         iothreads: queues::read_iothreads(fields, names, disk.num_queues)?,
         kind: ExportKind::VhostUserBlk(disk),
@@ -186,10 +191,10 @@ fn read_vhost_user_scsi(
     fields: &mut Fields,
     names: &DefinedNames,
     settings: &ExportSettings,
-) -> Result<TypeOptions, Problem> {
+) -> Result<TypeSpecificOptions, Problem> {
     let luns = luns::read_luns(fields, names, &VIRTIO_SCSI_LIMITS, settings.writable)?;
     let queues = VhostUserScsiOptions::read(fields, None)?;
-    Ok(TypeOptions {
+    Ok(TypeSpecificOptions {
         node_name: luns
             .first()
             .map_or_else(String::new, |lun| lun.node_name.clone()),
@@ -204,7 +209,7 @@ fn read_lsi53c895a(
     fields: &mut Fields,
     names: &DefinedNames,
     settings: &ExportSettings,
-) -> Result<TypeOptions, Problem> {
+) -> Result<TypeSpecificOptions, Problem> {
     let luns = luns::read_luns(fields, names, &LSI_LIMITS, settings.writable)?;
     let iothreads = queues::read_iothreads(fields, names, 1)?;
     if let [_, second, ..] = iothreads.as_slice() {
@@ -213,7 +218,7 @@ fn read_lsi53c895a(
         );
         return Err(Problem::Conflict { reason });
     }
-    Ok(TypeOptions {
+    Ok(TypeSpecificOptions {
         node_name: luns[0].node_name.clone(),
         iothreads,
         kind: ExportKind::VfioUserLsi53c895a { luns },
@@ -224,7 +229,7 @@ fn read_lsi53c895a(
 fn read_addr(fields: &mut Fields) -> Result<SocketAddr, Problem> {
     let Some(addr_type) = fields.take_value("addr.type", &ADDR_TYPE_FORM)? else {
         let expected = "write addr.type=unix,addr.path=PATH, or addr.type=fd,addr.str=FD";
-        return Err(fields.missing_key("addr.type", expected));
+        return Err(fields.missing_key_error("addr.type", expected));
     };
     let (needed_key, other_key, word) = match addr_type {
         AddrType::Unix => ("addr.path", "addr.str", "unix"),
@@ -243,7 +248,7 @@ fn read_addr(fields: &mut Fields) -> Result<SocketAddr, Problem> {
                 "write addr.path=PATH with the path of the socket to create",
             )?;
             if !socket::is_socket_path(path.as_bytes()) {
-                return Err(fields.bad_value("addr.path", &path, socket::SOCKET_EXPECTED));
+                return Err(fields.bad_value_error("addr.path", &path, socket::SOCKET_EXPECTED));
             }
             Ok(SocketAddr::Unix {
                 path: PathBuf::from(path),
@@ -255,7 +260,7 @@ fn read_addr(fields: &mut Fields) -> Result<SocketAddr, Problem> {
                 "write addr.str=FD with the number or name of a listening socket",
             )?;
             socket::parse_inherited(&text)
-                .ok_or_else(|| fields.bad_value("addr.str", &text, socket::FD_EXPECTED))
+                .ok_or_else(|| fields.bad_value_error("addr.str", &text, socket::FD_EXPECTED))
         }
     }
 }

@@ -1,16 +1,17 @@
-//! Grammar and help of `blockplane serve`, and checks beyond the grammar.
+//! Parses the arguments of `blockplane serve`: its `clap` grammar with the help, checks beyond the grammar, and
+//! defaults.
 
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{CommandFactory, Parser, ValueEnum};
 
-use super::device::{self, DeviceArgs};
+use super::device::{self, DeviceSpecificArgs};
 use super::disks::{check_serials, parse_disk};
 use super::paths;
 use super::values::{
-    CpuSetArg, parse_batch_size, parse_block_size, parse_cpus, parse_disk_size, parse_event_count,
-    parse_nanoseconds, parse_percent, parse_queue_count, parse_queue_size, parse_serial,
-    parse_switch,
+    CpuSetArg, parse_aio_event_count, parse_batch_size, parse_block_size, parse_cpus,
+    parse_disk_size, parse_nanoseconds, parse_percent, parse_queue_count, parse_queue_size,
+    parse_serial, parse_switch,
 };
 use crate::{
     AioMode, ConfigFile, Confinement, DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX,
@@ -183,7 +184,7 @@ struct Args {
     aio_max_batch: u32,
 
     /// Most requests in flight per thread, 1 to 65536; all programs of a host share fs.aio-max-nr
-    #[arg(long, value_name = "N", value_parser = parse_event_count, default_value_t = DEFAULT_AIO_MAX_EVENTS, help_heading = "Performance")]
+    #[arg(long, value_name = "N", value_parser = parse_aio_event_count, default_value_t = DEFAULT_AIO_MAX_EVENTS, help_heading = "Performance")]
     aio_max_events: u32,
 
     /// Merge adjacent requests of one batch (virtio-blk only) [default: on]
@@ -318,7 +319,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
             ..ConfigFile::new(path)
         }));
     }
-    validate(args)
+    check_and_convert(args)
         .map(Invocation::Serve)
         .map_err(|reason| Problem::Conflict { reason }.in_option("serve"))
 }
@@ -333,11 +334,11 @@ fn log_level(quiet: bool, verbose: u8) -> LogLevel {
     }
 }
 
-/// Checks options against each other, and fills in defaults.
-fn validate(args: Args) -> Result<Serve, String> {
+/// Checks options against each other, fills in defaults, and converts the arguments to the settings.
+fn check_and_convert(args: Args) -> Result<Serve, String> {
     let disks: Vec<Disk> = args.disk.iter().map(parse_disk).collect::<Result<_, _>>()?;
     let device = args.device.to_device();
-    let device_args = DeviceArgs {
+    let device_args = DeviceSpecificArgs {
         num_queues: args.num_queues,
         queue_size: args.queue_size,
         packed: args.packed,

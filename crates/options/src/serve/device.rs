@@ -1,4 +1,5 @@
-//! `--device`: the device that the guest sees, and the options that it supports.
+//! Value of `serve --device`: the device that the guest sees, with checks of the number of disks and the options that
+//! it supports.
 
 use crate::export::{LSI_LIMITS, LSI_OWN_TARGET, VIRTIO_SCSI_LIMITS};
 use crate::{MAX_QUEUES, MAX_SCSI_QUEUES};
@@ -40,7 +41,7 @@ impl ServeDevice {
 }
 
 /// Arguments of options that not every device supports.
-pub(super) struct DeviceArgs {
+pub(super) struct DeviceSpecificArgs {
     pub num_queues: Option<u16>,
     pub queue_size: Option<u16>,
     pub packed: bool,
@@ -52,7 +53,7 @@ pub(super) struct DeviceArgs {
 pub(super) fn check_device_options(
     device: ServeDevice,
     disk_count: usize,
-    args: &DeviceArgs,
+    args: &DeviceSpecificArgs,
 ) -> Result<(), String> {
     check_disk_count(device, disk_count)?;
     let name = device.name();

@@ -7,9 +7,9 @@ use crate::{Disk, MetricsAddr, Serve, SocketAddr, paths::normalize, socket};
 /// Checks that paths of sockets are not too long, and that no two options name the same path.
 pub(super) fn check_paths(serve: &Serve) -> Result<(), String> {
     let socket = serve.socket_path();
-    check_socket("--socket", &socket)?;
+    check_socket_path("--socket", &socket)?;
     if let Some(monitor) = &serve.monitor {
-        check_socket("--monitor", monitor)?;
+        check_socket_path("--monitor", monitor)?;
     }
     let mut named: Vec<(&str, &Path)> = Vec::new();
     for disk in &serve.disks {
@@ -39,7 +39,7 @@ pub(super) fn check_paths(serve: &Serve) -> Result<(), String> {
 }
 
 /// Checks that the kernel accepts the path of a socket.
-fn check_socket(option: &str, path: &Path) -> Result<(), String> {
+fn check_socket_path(option: &str, path: &Path) -> Result<(), String> {
     if socket::is_socket_path(path.as_os_str().as_bytes()) {
         return Ok(());
     }

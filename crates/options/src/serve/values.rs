@@ -45,7 +45,7 @@ pub(super) fn parse_batch_size(text: &str) -> Result<u32, String> {
     parse_integer(text, 0, u32::MAX.into())
 }
 
-pub(super) fn parse_event_count(text: &str) -> Result<u32, String> {
+pub(super) fn parse_aio_event_count(text: &str) -> Result<u32, String> {
     parse_integer(text, 1, MAX_AIO_EVENTS.into())
 }
 
@@ -69,14 +69,14 @@ pub(super) fn parse_nanoseconds(text: &str) -> Result<u64, String> {
 pub(super) fn parse_queue_size(text: &str) -> Result<u16, String> {
     let entries = size::parse_integer(text)
         .ok()
-        .and_then(limits::check_queue_size);
+        .and_then(limits::valid_queue_size);
     entries.ok_or_else(|| format!("expected {}", limits::QUEUE_SIZE_EXPECTED))
 }
 
 pub(super) fn parse_block_size(text: &str) -> Result<u32, String> {
     let bytes = size::parse_size(text)
         .ok()
-        .and_then(limits::check_block_size);
+        .and_then(limits::valid_block_size);
     bytes.ok_or_else(|| format!("expected {}", limits::BLOCK_SIZE_EXPECTED))
 }
 
