@@ -172,7 +172,9 @@ settings! {
         pub packed: bool = "packed", Switch, default(false);
         /// a power of two, 512 to 32768 (default 512)
         pub logical_block_size: u32 = "logical-block-size",
-            size(0, u32::MAX).with_placeholder("BYTES").with_check(is_block_size, limits::BLOCK_SIZE_EXPECTED), default(512);
+            size(0, u32::MAX)
+                .with_placeholder("BYTES")
+                .with_check(is_block_size, limits::BLOCK_SIZE_EXPECTED), default(512);
         /// serial number the guest sees, at most 20 bytes (blockplane's own)
         pub serial: Option<String> = "serial", Label { longest: MAX_SERIAL_BYTES }, optional;
         /// merge adjacent requests of one batch (default on; blockplane's own)

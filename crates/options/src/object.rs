@@ -44,7 +44,8 @@ settings! {
         /// how fast it shrinks, 0 = automatic (default 0)
         pub poll_shrink: u64 = "poll-shrink", number(0, MAX_INT).with_placeholder("DIVISOR"), default(0);
         /// share of a CPU that polling may use, 0 to 100 (default 100; blockplane's own)
-        pub poll_cpu_max: u32 = "poll-cpu-max", number(0, 100).with_placeholder("PERCENT"), default(DEFAULT_POLL_CPU_MAX);
+        pub poll_cpu_max: u32 = "poll-cpu-max",
+            number(0, 100).with_placeholder("PERCENT"), default(DEFAULT_POLL_CPU_MAX);
         /// most requests per call to the kernel, 0 = automatic (default 0)
         pub aio_max_batch: u32 = "aio-max-batch", number(0, u32::MAX), default(0);
         /// most requests in flight, 1 to 65536 (default 1024; blockplane's own)

@@ -20,7 +20,9 @@ settings! {
     pub struct LunDevice {
         /// a power of two, 512 to 32768 (default 512)
         pub logical_block_size: u32 = "logical-block-size",
-            size(0, u32::MAX).with_placeholder("BYTES").with_check(is_block_size, limits::BLOCK_SIZE_EXPECTED), default(512);
+            size(0, u32::MAX)
+                .with_placeholder("BYTES")
+                .with_check(is_block_size, limits::BLOCK_SIZE_EXPECTED), default(512);
         /// serial number of a SCSI disk, at most 247 bytes (blockplane's own, as all that follow)
         pub serial: Option<String> = "serial", Label { longest: MAX_SCSI_SERIAL_BYTES }, optional;
         /// a SCSI disk's vendor, at most 8 bytes (default BLKPLANE)
