@@ -19,14 +19,14 @@ fn interface() -> Interface<()> {
         ("Color", TypeDefinition::Enum(vec!["red", "green", "blue"])),
         (
             "Point",
-            TypeDefinition::Object(ObjectType::of(vec![
+            TypeDefinition::Object(ObjectType::with_members(vec![
                 Member::required("x", Type::Int),
                 Member::optional("y", Type::Unsigned),
             ])),
         ),
         (
             "Red",
-            TypeDefinition::Object(ObjectType::of(vec![Member::required("name", Type::Str)])),
+            TypeDefinition::Object(ObjectType::with_members(vec![Member::required("name", Type::Str)])),
         ),
         (
             "Either",

@@ -142,7 +142,7 @@ impl<C> Command<C> {
 
 /// Types of the commands that every monitor has.
 fn common_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
-    let object_of = |members| TypeDefinition::Object(ObjectType::of(members));
+    let object_of = |members| TypeDefinition::Object(ObjectType::with_members(members));
     vec![
         ("QMPCapability", TypeDefinition::Enum(vec!["oob"])),
         (
@@ -173,7 +173,7 @@ fn common_commands<C>() -> Vec<Command<C>> {
     vec![
         Command {
             name: NEGOTIATE_COMMAND,
-            arguments: ObjectType::of(vec![Member::optional("enable", enable)]),
+            arguments: ObjectType::with_members(vec![Member::optional("enable", enable)]),
             returns: None,
             run: CommandHandler::Immediate(|_, _| {
                 Err(Error::command_not_found(

@@ -26,7 +26,10 @@ fn interface() -> Interface<()> {
             ("Shape", TypeDefinition::Object(shape.clone())),
             (
                 "Round",
-                TypeDefinition::Object(ObjectType::of(vec![Member::required("radius", Type::Int)])),
+                TypeDefinition::Object(ObjectType::with_members(vec![Member::required(
+                    "radius",
+                    Type::Int,
+                )])),
             ),
             (
                 "Below",
@@ -41,7 +44,7 @@ fn interface() -> Interface<()> {
         }],
         vec![Event {
             name: "DRAWN",
-            data: ObjectType::of(vec![Member::required("kind", Type::Named("Kind"))]),
+            data: ObjectType::with_members(vec![Member::required("kind", Type::Named("Kind"))]),
         }],
     )
 }
@@ -293,7 +296,7 @@ fn the_schema_describes_the_types_that_are_checked() {
 fn an_undefined_type_panics() {
     let command = Command {
         name: "x",
-        arguments: ObjectType::of(vec![Member::required("a", Type::list_of("Nowhere"))]),
+        arguments: ObjectType::with_members(vec![Member::required("a", Type::list_of("Nowhere"))]),
         returns: None,
         run: CommandHandler::InBand(|(), _| Ok(json!({}))),
     };

@@ -59,7 +59,7 @@ fn interface() -> Interface<State> {
     };
     let event = Event {
         name: "TICK",
-        data: ObjectType::of(vec![qmp::Member::required("text", qmp::Type::Str)]),
+        data: ObjectType::with_members(vec![qmp::Member::required("text", qmp::Type::Str)]),
     };
     let product = ProgramVersion {
         package: "test".to_owned(),

@@ -13,7 +13,7 @@ use crate::disk::faults;
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "x-blkdebug-set",
-        arguments: ObjectType::of(vec![
+        arguments: ObjectType::with_members(vec![
             Member::required("node-name", Type::Str),
             Member::optional("inject-error", Type::list_of("BlkdebugInjectErrorOptions")),
             Member::optional("seed", Type::Int),

@@ -20,19 +20,19 @@ pub(super) fn commands() -> Vec<Command<Control>> {
     vec![
         Command {
             name: "chardev-add",
-            arguments: ObjectType::of(vec![id(), backend()]),
+            arguments: ObjectType::with_members(vec![id(), backend()]),
             returns: Some(Type::Named("ChardevReturn")),
             run: CommandHandler::InBand(add_chardev),
         },
         Command {
             name: "chardev-change",
-            arguments: ObjectType::of(vec![id(), backend()]),
+            arguments: ObjectType::with_members(vec![id(), backend()]),
             returns: Some(Type::Named("ChardevReturn")),
             run: CommandHandler::InBand(change_chardev),
         },
         Command {
             name: "chardev-remove",
-            arguments: ObjectType::of(vec![id()]),
+            arguments: ObjectType::with_members(vec![id()]),
             returns: None,
             run: CommandHandler::InBand(|control, arguments| {
                 let id = str_arg(arguments, "id");
@@ -45,7 +45,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         },
         Command {
             name: "chardev-send-break",
-            arguments: ObjectType::of(vec![id()]),
+            arguments: ObjectType::with_members(vec![id()]),
             returns: None,
             // A socket has no break signal; accepted for compatibility.
             run: CommandHandler::InBand(|control, arguments| {
@@ -80,7 +80,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
 
 /// Types of the arguments and results of these commands, with QEMU's nesting.
 pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
-    let object = |members: Vec<Member>| TypeDefinition::Object(ObjectType::of(members));
+    let object = |members: Vec<Member>| TypeDefinition::Object(ObjectType::with_members(members));
     let object_of_one = |name, r#type| object(vec![Member::required(name, r#type)]);
     let tagged = |tag_type: &'static str, cases: Vec<(&'static str, &'static str)>| {
         TypeDefinition::Object(ObjectType {

@@ -23,7 +23,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         },
         Command {
             name: "block-export-del",
-            arguments: ObjectType::of(vec![
+            arguments: ObjectType::with_members(vec![
                 Member::required("id", Type::Str),
                 Member::optional("mode", Type::Named("BlockExportRemoveMode")),
             ]),
@@ -48,7 +48,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
 
 /// Types of the arguments and results of these commands, and of the data of the events.
 pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
-    let info = ObjectType::of(vec![
+    let info = ObjectType::with_members(vec![
         Member::required("id", Type::Str),
         Member::required("type", Type::Named("type")),
         Member::required("node-name", Type::Str),
@@ -89,12 +89,12 @@ pub(super) fn events() -> Vec<Event> {
     ]
     .map(|name| Event {
         name,
-        data: ObjectType::of(vec![id()]),
+        data: ObjectType::with_members(vec![id()]),
     })
     .into();
     events.push(Event {
         name: "BLOCK_IO_ERROR",
-        data: ObjectType::of(vec![
+        data: ObjectType::with_members(vec![
             Member::required("device", Type::Str),
             Member::optional("node-name", Type::Str),
             Member::optional("export", Type::Str),
@@ -106,7 +106,7 @@ pub(super) fn events() -> Vec<Event> {
     });
     events.push(Event {
         name: "BLOCK_EXPORT_REQUESTS_LATE",
-        data: ObjectType::of(vec![
+        data: ObjectType::with_members(vec![
             id(),
             Member::required("queue", Type::Int),
             Member::required("requests", Type::Int),
@@ -115,7 +115,7 @@ pub(super) fn events() -> Vec<Event> {
     });
     events.push(Event {
         name: "BLOCK_EXPORT_QUEUE_BROKEN",
-        data: ObjectType::of(vec![
+        data: ObjectType::with_members(vec![
             id(),
             Member::required("queue", Type::Int),
             Member::required("reason", Type::Str),

@@ -37,7 +37,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         .extend(lists.map(|name| Member::optional(name, Type::List(Box::new(Type::Unsigned)))));
     vec![Command {
         name: "block-latency-histogram-set",
-        arguments: ObjectType::of(arguments),
+        arguments: ObjectType::with_members(arguments),
         returns: None,
         run: CommandHandler::InBand(|control, arguments| {
             set_boundaries(&control.objects, arguments)?;
@@ -50,7 +50,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
 pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let number_list = || Type::List(Box::new(Type::Unsigned));
     let members = ["boundaries", "bins"].map(|name| Member::required(name, number_list()));
-    let object = ObjectType::of(members.into());
+    let object = ObjectType::with_members(members.into());
     vec![("BlockLatencyHistogramInfo", TypeDefinition::Object(object))]
 }
 

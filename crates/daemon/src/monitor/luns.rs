@@ -33,7 +33,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         },
         Command {
             name: "scsi-lun-del",
-            arguments: ObjectType::of(vec![
+            arguments: ObjectType::with_members(vec![
                 Member::required("id", Type::Str),
                 Member::optional("target", Type::Int),
                 Member::required("lun", Type::Int),

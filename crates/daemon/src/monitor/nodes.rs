@@ -25,13 +25,13 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         },
         Command {
             name: "blockdev-del",
-            arguments: ObjectType::of(vec![Member::required("node-name", Type::Str)]),
+            arguments: ObjectType::with_members(vec![Member::required("node-name", Type::Str)]),
             returns: None,
             run: CommandHandler::Deferred(remove_node),
         },
         Command {
             name: "blockdev-set-active",
-            arguments: ObjectType::of(vec![
+            arguments: ObjectType::with_members(vec![
                 Member::optional("node-name", Type::Str),
                 Member::required("active", Type::Bool),
             ]),
@@ -41,7 +41,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         Command {
             name: "query-named-block-nodes",
             // `flat` leaves out backing files, of which there are none.
-            arguments: ObjectType::of(vec![Member::optional("flat", Type::Bool)]),
+            arguments: ObjectType::with_members(vec![Member::optional("flat", Type::Bool)]),
             returns: Some(Type::list_of("BlockDeviceInfo")),
             run: CommandHandler::InBand(|control, _| {
                 let objects = &control.objects;
@@ -104,7 +104,12 @@ pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
         ("BlockdevChild", child),
         ("BlockDeviceInfo", device),
     ]
-    .map(|(name, members)| (name, TypeDefinition::Object(ObjectType::of(members))))
+    .map(|(name, members)| {
+        (
+            name,
+            TypeDefinition::Object(ObjectType::with_members(members)),
+        )
+    })
     .into()
 }
 

@@ -21,7 +21,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         },
         Command {
             name: "object-del",
-            arguments: ObjectType::of(vec![Member::required("id", Type::Str)]),
+            arguments: ObjectType::with_members(vec![Member::required("id", Type::Str)]),
             returns: None,
             run: CommandHandler::InBand(|control, arguments| {
                 let removed = control.objects.remove_iothread(str_arg(arguments, "id"));
@@ -68,11 +68,11 @@ pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     vec![
         (
             "IOThreadInfo",
-            TypeDefinition::Object(ObjectType::of(members)),
+            TypeDefinition::Object(ObjectType::with_members(members)),
         ),
         (
             "IOThreadStats",
-            TypeDefinition::Object(ObjectType::of(stats.into())),
+            TypeDefinition::Object(ObjectType::with_members(stats.into())),
         ),
     ]
 }

@@ -30,19 +30,19 @@ pub(super) fn commands() -> Vec<Command<Control>> {
     vec![
         Command {
             name: "qom-list",
-            arguments: ObjectType::of(vec![path()]),
+            arguments: ObjectType::with_members(vec![path()]),
             returns: infos(),
             run: CommandHandler::InBand(list_properties),
         },
         Command {
             name: "qom-get",
-            arguments: ObjectType::of(vec![path(), property()]),
+            arguments: ObjectType::with_members(vec![path(), property()]),
             returns: Some(Type::Any),
             run: CommandHandler::InBand(get_property),
         },
         Command {
             name: "qom-set",
-            arguments: ObjectType::of(vec![
+            arguments: ObjectType::with_members(vec![
                 path(),
                 property(),
                 Member::required("value", Type::Any),
@@ -52,7 +52,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         },
         Command {
             name: "qom-list-properties",
-            arguments: ObjectType::of(vec![Member::required("typename", Type::Str)]),
+            arguments: ObjectType::with_members(vec![Member::required("typename", Type::Str)]),
             returns: infos(),
             run: CommandHandler::InBand(|_, arguments| {
                 let name = str_arg(arguments, "typename");
@@ -70,7 +70,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
 /// The type `ObjectPropertyInfo`.
 pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let members = ["name", "type"].map(|name| Member::required(name, Type::Str));
-    let info = ObjectType::of(members.into());
+    let info = ObjectType::with_members(members.into());
     vec![("ObjectPropertyInfo", TypeDefinition::Object(info))]
 }
 

@@ -12,7 +12,7 @@ use crate::jobs::OnShutdown;
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "blockdev-reopen",
-        arguments: ObjectType::of(vec![Member::required(
+        arguments: ObjectType::with_members(vec![Member::required(
             "options",
             Type::list_of("BlockdevOptions"),
         )]),

@@ -13,7 +13,7 @@ use crate::jobs::OnShutdown;
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "block_resize",
-        arguments: ObjectType::of(vec![
+        arguments: ObjectType::with_members(vec![
             Member::optional("device", Type::Str),
             Member::optional("node-name", Type::Str),
             Member::required("size", Type::Int),

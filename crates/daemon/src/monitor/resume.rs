@@ -11,7 +11,7 @@ use crate::control::Control;
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "block-export-resume",
-        arguments: ObjectType::of(vec![
+        arguments: ObjectType::with_members(vec![
             Member::required("id", Type::Str),
             Member::optional("action", Type::Named("BlockExportResumeAction")),
         ]),

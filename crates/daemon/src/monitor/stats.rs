@@ -21,7 +21,7 @@ use totals::Totals;
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "query-blockstats",
-        arguments: ObjectType::of(vec![Member::optional("query-nodes", Type::Bool)]),
+        arguments: ObjectType::with_members(vec![Member::optional("query-nodes", Type::Bool)]),
         returns: Some(Type::list_of("BlockStats")),
         run: CommandHandler::InBand(|control, arguments| {
             Ok(query_blockstats(&control.objects, arguments))
@@ -32,7 +32,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
 /// Types of its result.
 pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let stats = || Member::required("stats", Type::Named("BlockDeviceStats"));
-    let queue = ObjectType::of(vec![
+    let queue = ObjectType::with_members(vec![
         Member::required("index", Type::Int),
         Member::required("iothread", Type::Str),
         Member::required("running", Type::Bool),
@@ -43,7 +43,7 @@ pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
         stats(),
         Member::required("latency", Type::Named("BlockLatencies")),
     ]);
-    let entry = ObjectType::of(vec![
+    let entry = ObjectType::with_members(vec![
         Member::optional("export", Type::Str),
         Member::optional("device", Type::Str),
         Member::optional("node-name", Type::Str),

@@ -23,7 +23,7 @@ pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
         ),
         (
             "IOThreadVirtQueueMapping",
-            TypeDefinition::Object(ObjectType::of(vec![
+            TypeDefinition::Object(ObjectType::with_members(vec![
                 Member::required("iothread", Type::Str),
                 Member::optional("vqs", Type::List(Box::new(Type::Int))),
             ])),
@@ -98,10 +98,10 @@ impl SchemaBuilder {
             });
             self.define(
                 group,
-                TypeDefinition::Object(ObjectType::of(members_of_group)),
+                TypeDefinition::Object(ObjectType::with_members(members_of_group)),
             );
         }
-        ObjectType::of(members)
+        ObjectType::with_members(members)
     }
 
     /// The member of this name for a key.

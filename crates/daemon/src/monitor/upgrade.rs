@@ -15,7 +15,7 @@ use crate::upgrade::CompletedUpgrade;
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "upgrade",
-        arguments: ObjectType::of(vec![Member::optional("binary", Type::Str)]),
+        arguments: ObjectType::with_members(vec![Member::optional("binary", Type::Str)]),
         returns: Some(Type::Named("UpgradeInfo")),
         run: CommandHandler::Deferred(start_upgrade),
     }]
@@ -24,7 +24,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
 /// The type of its result.
 pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let members = ["pid", "pause-us"].map(|name| Member::required(name, Type::Int));
-    let info = TypeDefinition::Object(ObjectType::of(members.into()));
+    let info = TypeDefinition::Object(ObjectType::with_members(members.into()));
     vec![("UpgradeInfo", info)]
 }
 

@@ -96,7 +96,7 @@ const OTHER_COMMANDS: &[HmpCommand] = &[
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "human-monitor-command",
-        arguments: ObjectType::of(vec![
+        arguments: ObjectType::with_members(vec![
             Member::required("command-line", Type::Str),
             // Accepted for compatibility; there are no processors.
             Member::optional("cpu-index", Type::Int),

@@ -28,7 +28,7 @@ pub(super) fn stats_of_luns(export: &Export, scale: Scale) -> Option<Vec<Value>>
 
 /// The type `BlockLunStats`.
 pub(super) fn lun_stats_type() -> ObjectType {
-    ObjectType::of(vec![
+    ObjectType::with_members(vec![
         Member::required("target", Type::Int),
         Member::required("lun", Type::Int),
         Member::required("node-name", Type::Str),

@@ -112,7 +112,7 @@ fn histogram_to_json(counts: impl IntoIterator<Item = (u64, u64)>, scale: Scale)
 /// The type `BlockDeviceStats`, and the types of latencies.
 pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let ints = || Type::List(Box::new(Type::Int));
-    let latency = ObjectType::of(vec![
+    let latency = ObjectType::with_members(vec![
         Member::required("bounds", ints()),
         Member::required("counts", ints()),
     ]);
@@ -133,15 +133,15 @@ pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     vec![
         (
             "BlockLatency",
-            TypeDefinition::Object(ObjectType::of(latency.members)),
+            TypeDefinition::Object(ObjectType::with_members(latency.members)),
         ),
         (
             "BlockLatencies",
-            TypeDefinition::Object(ObjectType::of(kinds.into())),
+            TypeDefinition::Object(ObjectType::with_members(kinds.into())),
         ),
         (
             "BlockDeviceStats",
-            TypeDefinition::Object(ObjectType::of(stats)),
+            TypeDefinition::Object(ObjectType::with_members(stats)),
         ),
     ]
 }
