@@ -1,4 +1,4 @@
-//! The chip's access to guest memory and to the disks.
+//! The chip's access to guest memory and to the disks: its interfaces `PciBus` and `Targets`, implemented by the adapter.
 
 use std::ptr::NonNull;
 
@@ -9,7 +9,7 @@ use crate::chip::{
 use vfio_user::{ConfigSpace, Host};
 
 use crate::adapter::disks::Disks;
-use crate::adapter::memory::MemoryEpochs;
+use crate::adapter::memory::MemoryGenerations;
 
 /// Waiting requests with which an idle disk should start: the size of the first batch of the backends.
 const FIRST_REQUESTS: usize = engine::FIRST_BATCH as usize;
@@ -18,10 +18,12 @@ const FIRST_REQUESTS: usize = engine::FIRST_BATCH as usize;
 #[derive(Default)]
 pub struct PendingDma {
     last: DmaId,
+    /// The number of the transport, that of the chip, and whether it is a read.
     list: Vec<(vfio_user::DmaId, DmaId, bool)>,
 }
 
 impl PendingDma {
+    /// Adds an access that the transport has started. Returns a number of it for the chip.
     fn add(&mut self, transport_id: vfio_user::DmaId, is_read: bool) -> DmaId {
         self.last += 1;
         self.list.push((transport_id, self.last, is_read));
@@ -33,7 +35,7 @@ impl PendingDma {
         let index = self
             .list
             .iter()
-            .position(|(asked, ..)| *asked == transport_id)?;
+            .position(|(pending, ..)| *pending == transport_id)?;
         let (_, chip_id, is_read) = self.list.swap_remove(index);
         Some((chip_id, is_read))
     }
@@ -42,7 +44,7 @@ impl PendingDma {
 /// The parts of the adapter that the chip uses while it runs.
 pub struct ChipHost<'a> {
     pub host: &'a mut dyn Host,
-    pub memory: &'a mut MemoryEpochs,
+    pub memory: &'a mut MemoryGenerations,
     pub pending_dma: &'a mut PendingDma,
     pub disks: &'a mut Disks,
     pub config: &'a mut ConfigSpace,
@@ -111,7 +113,7 @@ impl PciBus for ChipHost<'_> {
 
 impl Targets for ChipHost<'_> {
     fn has_target(&mut self, target: u8) -> bool {
-        self.disks.is_present(target)
+        self.disks.has_target(target)
     }
 
     fn receive_command(

@@ -1,4 +1,4 @@
-//! The adapter's interfaces to the transport and to the backends.
+//! The adapter as a PCI device of the vfio-user server, and as a source of requests for the backends.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use virtqueue::GuestMemory;
 
 use crate::adapter::bus::{ChipHost, PendingDma};
 use crate::adapter::disks::Disks;
-use crate::adapter::memory::MemoryEpochs;
+use crate::adapter::memory::MemoryGenerations;
 use crate::adapter::{Disk, DiskError, pci};
 
 /// Instructions in one turn, which take about as long as a virtqueue's turn. A command takes a hundred.
@@ -30,7 +30,7 @@ pub struct Adapter {
     config: ConfigSpace,
     chip: Chip,
     disks: Disks,
-    memory: MemoryEpochs,
+    memory: MemoryGenerations,
     pending_dma: PendingDma,
     now_ns: u64,
     /// The end of the pause after a turn without progress.
@@ -54,7 +54,7 @@ impl Adapter {
             config: pci::config_space(),
             chip: Chip::new(),
             disks: Disks::new(disks)?,
-            memory: MemoryEpochs::new(Arc::new(nothing.expect("an empty list has no flaws"))),
+            memory: MemoryGenerations::new(Arc::new(nothing.expect("an empty list has no flaws"))),
             pending_dma: PendingDma::default(),
             now_ns: 0,
             throttled_until_ns: None,
@@ -63,10 +63,10 @@ impl Adapter {
         })
     }
 
-    /// Sets the time, of a monotonic clock. To be called before each turn.
+    /// Sets the time, of a monotonic clock, and handles timeouts. To be called before each turn.
     pub fn set_now(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
-        self.disks.set_now(now_ns);
+        self.disks.advance_time(now_ns);
     }
 
     /// When it needs a turn even without an event.
@@ -156,7 +156,7 @@ impl PciDevice for Adapter {
 
     /// Reads a window of the chip, or configuration space.
     fn read_region(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &mut [u8]) {
-        match pci::chip_window(region) {
+        match pci::bar_of_region(region) {
             Some(bar) => self.chip.read_window(bar, offset, data),
             None => self.config.read(offset, data),
         }
@@ -166,7 +166,7 @@ impl PciDevice for Adapter {
 
     /// Writes a window of the chip, or configuration space, which may move or disable the windows.
     fn write_region(&mut self, host: &mut dyn Host, region: u32, offset: u64, data: &[u8]) {
-        match pci::chip_window(region) {
+        match pci::bar_of_region(region) {
             Some(bar) => self.chip.write_window(bar, offset, data),
             None => {
                 self.config.write(offset, data);
@@ -232,6 +232,7 @@ impl PciDevice for Adapter {
             turn_is_over = self.run_chip(host);
         }
         self.update_interrupt_line(host);
-        self.disks.has_finished() || (self.chip.wants_run() && !self.is_throttled() && !self.paused)
+        self.disks.has_finished_tasks()
+            || (self.chip.wants_run() && !self.is_throttled() && !self.paused)
     }
 }

@@ -12,14 +12,14 @@ use engine::Errno;
 use libc::iovec;
 use scsi::{Admission, Key, Ports, Sense, Status, Target, TaskSet, TransportId, View, Waker};
 
-use crate::adapter::memory::MemoryEpochs;
+use crate::adapter::memory::MemoryGenerations;
 use crate::adapter::pending_sense::PendingSense;
 use crate::adapter::resumed_tasks::ResumedTasks;
-use crate::adapter::slot::{Buffers, Slot, Stage};
+use crate::adapter::slot::{Buffers, Slot, TaskStage};
 use crate::adapter::{Disk, DiskError, INITIATOR};
 
-/// There is one initiator on this bus.
-const NEXUS: scsi::Nexus = scsi::Nexus(0);
+/// The chip, which is the only initiator on this bus, for the crate `scsi`.
+const INITIATOR_NEXUS: scsi::Nexus = scsi::Nexus(0);
 
 const REQUEST_SENSE: u8 = 0x03;
 
@@ -75,7 +75,7 @@ impl Disks {
             target: 1,
         };
         for target in targets.iter().flatten() {
-            target.attach(NEXUS, &ports);
+            target.attach(INITIATOR_NEXUS, &ports);
         }
         let resumed = Arc::new(ResumedTasks::default());
         let slot = |token| {
@@ -103,22 +103,22 @@ impl Disks {
     }
 
     /// Whether a target has this ID.
-    pub fn is_present(&self, target: u8) -> bool {
+    pub fn has_target(&self, target: u8) -> bool {
         let target = self.targets.get(usize::from(target));
         target.is_some_and(Option::is_some)
     }
 
     /// Sets the time, and reports failed tasks that have waited until the timeout.
-    pub fn set_now(&mut self, now_ns: u64) {
+    pub fn advance_time(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
         for disk in 0..self.disks.len() {
-            if let Some(next) = self.disks[disk].sense.next_to_report(now_ns) {
+            if let Some(next) = self.disks[disk].sense.take_next_to_report(now_ns) {
                 self.queue_status_for_chip(next, CHECK_CONDITION);
             }
         }
     }
 
-    /// When the next timeout expires: call [`Disks::set_now`] then.
+    /// When the next timeout for REQUEST SENSE expires: call [`Disks::advance_time`] then.
     pub fn deadline_ns(&self) -> Option<u64> {
         let waits = self.disks.iter().filter_map(|on| on.sense.deadline_ns());
         waits.min()
@@ -130,7 +130,7 @@ impl Disks {
     }
 
     /// Whether finished tasks wait to be passed to the chip.
-    pub fn has_finished(&self) -> bool {
+    pub fn has_finished_tasks(&self) -> bool {
         !self.finished.is_empty()
     }
 
@@ -178,7 +178,7 @@ impl Disks {
     /// Completes the request of the task in this slot, and executes what it made possible.
     pub fn complete_request(
         &mut self,
-        memory: &mut MemoryEpochs,
+        memory: &mut MemoryGenerations,
         slot: u32,
         result: Result<(), Errno>,
     ) {
@@ -222,7 +222,7 @@ impl Disks {
                 if let Some(sense) = pending_sense.take_sense() {
                     slot.task.set_previous_sense(sense);
                 }
-                if let Some(next) = pending_sense.next_to_report(self.now_ns) {
+                if let Some(next) = pending_sense.take_next_to_report(self.now_ns) {
                     self.queue_status_for_chip(next, CHECK_CONDITION);
                 }
             }
@@ -231,7 +231,9 @@ impl Disks {
         let Some(view) = &mut self.targets[usize::from(nexus.target)] else {
             return PhaseAfterCommand::Status;
         };
-        let phase = slot.task.receive(view, nexus.lun.into(), NEXUS, cdb);
+        let phase = slot
+            .task
+            .receive(view, nexus.lun.into(), INITIATOR_NEXUS, cdb);
         slot.is_read = matches!(phase, scsi::Phase::DataIn(_));
         match phase {
             scsi::Phase::Status => PhaseAfterCommand::Status,
@@ -257,32 +259,32 @@ impl Disks {
     /// Runs a task with its data, unless others come before it.
     pub fn run_task(
         &mut self,
-        memory: &mut MemoryEpochs,
+        memory: &mut MemoryGenerations,
         id: TaskId,
         segments: &mut [iovec],
         len: u64,
     ) -> TaskOutcome {
         let slot = &mut self.slots[usize::from(id.index)];
         if let Some(sense) = slot.refusal_sense.take() {
-            slot.stage = Stage::Finished;
+            slot.stage = TaskStage::Finished;
             if slot
                 .disk
-                .is_none_or(|disk| self.disks[disk].sense.add_failure(id.index, sense))
+                .is_none_or(|disk| self.disks[disk].sense.add_failed_task(id.index, sense))
             {
                 return TaskOutcome::Finished(CHECK_CONDITION);
             }
             return TaskOutcome::Later;
         }
         slot.buffers = Buffers::new(segments, len);
-        slot.memory_epoch = Some(memory.add_user());
+        slot.memory_generation = Some(memory.acquire_current());
         if let Some(disk) = slot.disk {
             let attribute = slot.attribute;
             if self.disks[disk].tasks.admit(id.index, attribute) == Admission::Wait {
-                slot.stage = Stage::Waiting;
+                slot.stage = TaskStage::Waiting;
                 return TaskOutcome::Later;
             }
         }
-        let step = slot.execute();
+        let step = slot.execute_command();
         self.execute_steps(memory, id.index, step);
         self.run_ready_tasks(memory);
         // If it has finished at once, that is returned here and not reported later.
@@ -296,19 +298,19 @@ impl Disks {
     }
 
     /// Executes a step of a task, and those after it, until it waits or has finished.
-    fn execute_steps(&mut self, memory: &mut MemoryEpochs, index: u16, mut step: scsi::Step) {
+    fn execute_steps(&mut self, memory: &mut MemoryGenerations, index: u16, mut step: scsi::Step) {
         loop {
             let slot = &mut self.slots[usize::from(index)];
             step = match step {
                 scsi::Step::Submit(request) => {
-                    return self.enqueue(index, QueuedWork::Request(request));
+                    return self.queue_for_submit(index, QueuedWork::Request(request));
                 }
                 scsi::Step::Wait => {
-                    slot.stage = Stage::Running;
+                    slot.stage = TaskStage::Running;
                     return;
                 }
                 scsi::Step::Call => match slot.task.disk_call() {
-                    Some(call) => return self.enqueue(index, QueuedWork::Call(call)),
+                    Some(call) => return self.queue_for_submit(index, QueuedWork::Call(call)),
                     None => slot.task.completed(Err(Errno::OPNOTSUPP)),
                 },
                 // There is only one initiator, so there are no tasks of others to end.
@@ -319,39 +321,39 @@ impl Disks {
     }
 
     /// Queues work of a task for [`Disks::submit_queued`].
-    fn enqueue(&mut self, index: u16, work: QueuedWork) {
+    fn queue_for_submit(&mut self, index: u16, work: QueuedWork) {
         let stage = &mut self.slots[usize::from(index)].stage;
-        if *stage == Stage::Running {
-            *stage = Stage::Submitted;
+        if *stage == TaskStage::Running {
+            *stage = TaskStage::Submitted;
         }
         self.queued.push_back((index, work));
     }
 
     /// Ends a task that has finished, or that was aborted. Its status is reported at once, unless its sense data must
     /// wait.
-    fn finish_task(&mut self, memory: &mut MemoryEpochs, index: u16) {
-        self.release_resources(memory, index);
+    fn finish_task(&mut self, memory: &mut MemoryGenerations, index: u16) {
+        self.release_memory_and_admit_next(memory, index);
         let slot = &mut self.slots[usize::from(index)];
-        if slot.stage == Stage::Aborted {
-            slot.stage = Stage::Free;
+        if slot.stage == TaskStage::Aborted {
+            slot.stage = TaskStage::Free;
             return self.queue_status_for_chip(index, CHECK_CONDITION);
         }
-        slot.stage = Stage::Finished;
+        slot.stage = TaskStage::Finished;
         let status = slot.task.status();
         if status == Status::CheckCondition
             && let (Some(disk), Some(sense)) = (slot.disk, slot.task.unencoded_sense())
-            && !self.disks[disk].sense.add_failure(index, sense)
+            && !self.disks[disk].sense.add_failed_task(index, sense)
         {
             return;
         }
         self.queue_status_for_chip(index, status as u8);
     }
 
-    /// Releases a task's memory, and lets tasks start that waited for it.
-    fn release_resources(&mut self, memory: &mut MemoryEpochs, index: u16) {
+    /// Releases a task's memory, and removes it from its disk's task set, which admits tasks that waited for it.
+    fn release_memory_and_admit_next(&mut self, memory: &mut MemoryGenerations, index: u16) {
         let slot = &mut self.slots[usize::from(index)];
-        if let Some(epoch) = slot.memory_epoch.take() {
-            memory.remove_user(epoch);
+        if let Some(generation) = slot.memory_generation.take() {
+            memory.release(generation);
         }
         slot.buffers = Buffers::NONE;
         if let Some(disk) = slot.disk {
@@ -369,10 +371,10 @@ impl Disks {
     }
 
     /// Starts tasks whose turn has come, and continues those that were woken.
-    fn run_ready_tasks(&mut self, memory: &mut MemoryEpochs) {
+    fn run_ready_tasks(&mut self, memory: &mut MemoryGenerations) {
         loop {
             if let Some(index) = self.admitted.pop_front() {
-                let step = self.slots[usize::from(index)].execute();
+                let step = self.slots[usize::from(index)].execute_command();
                 self.execute_steps(memory, index, step);
                 continue;
             }
@@ -381,7 +383,7 @@ impl Disks {
             };
             if let Ok(index) = u16::try_from(token)
                 && let Some(slot) = self.slots.get_mut(usize::from(index))
-                && slot.stage == Stage::Running
+                && slot.stage == TaskStage::Running
                 && let Some(step) = slot.task.resumed()
             {
                 self.execute_steps(memory, index, step);
@@ -390,19 +392,19 @@ impl Disks {
     }
 
     /// Aborts a task. If a request of it is in flight, its memory stays in use until that is done.
-    pub fn abort_task(&mut self, memory: &mut MemoryEpochs, id: TaskId) -> AbortOutcome {
+    pub fn abort_task(&mut self, memory: &mut MemoryGenerations, id: TaskId) -> AbortOutcome {
         let index = id.index;
         let slot = &mut self.slots[usize::from(index)];
         let aborted = match slot.stage {
-            Stage::Free | Stage::Aborted => AbortOutcome::Done,
-            Stage::Received => {
+            TaskStage::Free | TaskStage::Aborted => AbortOutcome::Done,
+            TaskStage::Received => {
                 slot.task.cancel();
                 AbortOutcome::Done
             }
-            Stage::Waiting => {
+            TaskStage::Waiting => {
                 slot.task.cancel();
-                if let Some(epoch) = slot.memory_epoch.take() {
-                    memory.remove_user(epoch);
+                if let Some(generation) = slot.memory_generation.take() {
+                    memory.release(generation);
                 }
                 if let Some(disk) = slot.disk {
                     let admitted = &mut self.admitted;
@@ -412,33 +414,33 @@ impl Disks {
                 }
                 AbortOutcome::Done
             }
-            Stage::Running => {
+            TaskStage::Running => {
                 slot.task.cancel();
-                self.release_resources(memory, index);
+                self.release_memory_and_admit_next(memory, index);
                 AbortOutcome::Done
             }
-            Stage::Submitted => {
+            TaskStage::Submitted => {
                 slot.task.cancel();
                 match self.queued.iter().position(|(queued, _)| *queued == index) {
                     Some(at) => {
                         self.queued.remove(at);
                         slot.task.completed(Err(Errno::CANCELED));
-                        self.release_resources(memory, index);
+                        self.release_memory_and_admit_next(memory, index);
                         AbortOutcome::Done
                     }
                     None => AbortOutcome::Later,
                 }
             }
             // Its status waits for that of another failed task, or was not reported yet.
-            Stage::Finished => {
+            TaskStage::Finished => {
                 self.finished.retain(|(finished, _)| *finished != id);
-                self.end_sense_report(index, false);
+                self.update_pending_sense(index, false);
                 AbortOutcome::Done
             }
         };
         self.slots[usize::from(index)].stage = match aborted {
-            AbortOutcome::Done => Stage::Free,
-            AbortOutcome::Later => Stage::Aborted,
+            AbortOutcome::Done => TaskStage::Free,
+            AbortOutcome::Later => TaskStage::Aborted,
         };
         self.run_ready_tasks(memory);
         aborted
@@ -446,16 +448,16 @@ impl Disks {
 
     /// Frees the slot of a task that has finished. `reported`: the initiator has its status; otherwise it was aborted.
     pub fn release_finished_task(&mut self, id: TaskId, reported: bool) {
-        self.slots[usize::from(id.index)].stage = Stage::Free;
-        self.end_sense_report(id.index, reported);
+        self.slots[usize::from(id.index)].stage = TaskStage::Free;
+        self.update_pending_sense(id.index, reported);
     }
 
-    /// Ends a task in its disk's [`PendingSense`], so that another failed task may report its status.
-    fn end_sense_report(&mut self, index: u16, reported: bool) {
+    /// Ends a task's report in its disk's [`PendingSense`]; another failed task may report its status then.
+    fn update_pending_sense(&mut self, index: u16, reported: bool) {
         if let Some(disk) = self.slots[usize::from(index)].disk {
             let pending_sense = &mut self.disks[disk].sense;
-            pending_sense.end_task(index, reported, self.now_ns);
-            if let Some(next) = pending_sense.next_to_report(self.now_ns) {
+            pending_sense.on_task_released(index, reported, self.now_ns);
+            if let Some(next) = pending_sense.take_next_to_report(self.now_ns) {
                 self.queue_status_for_chip(next, CHECK_CONDITION);
             }
         }

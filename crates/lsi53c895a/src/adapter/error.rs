@@ -1,4 +1,4 @@
-//! Errors of a disk's address on the bus.
+//! The check of a disk's address on the SCSI bus (target and LUN), and its errors.
 
 use crate::adapter::INITIATOR;
 
@@ -25,7 +25,7 @@ pub enum DiskError {
 }
 
 impl DiskError {
-    /// Checks that a disk can have this address.
+    /// Checks that a disk can have this address, and returns it in the width that the bus has.
     ///
     /// # Errors
     /// [`DiskError`], except [`DiskError::Taken`].

@@ -1,39 +1,39 @@
-//! Generations of the guest's memory.
+//! Guest memory of the adapter: accesses to the present map, and maps that were replaced while tasks use them.
 //!
-//! The front-end may unmap memory while disks write to it. Tasks that run then keep the map with which they began: each
-//! map is a generation, which is dropped with the last of its tasks.
+//! The front-end may unmap memory while disks write to it. Tasks that run then keep the map with which they began. The
+//! tasks that began between two removals of memory are a generation; its map is dropped with the last of them.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use virtqueue::{GuestMemory, Region, WordAccess};
 
-/// A previous map that tasks still use.
-struct RetiredEpoch {
-    epoch: u32,
+/// The last map of a previous generation, which tasks still use.
+struct RetiredGeneration {
+    generation: u32,
     users: usize,
     _memory: Arc<GuestMemory>,
 }
 
-/// The present map, and previous ones that are in use.
-pub struct MemoryEpochs {
+/// The present map with the number of its generation, and the maps of previous generations that are in use.
+pub struct MemoryGenerations {
     map: WordAccess,
-    epoch: u32,
+    generation: u32,
     users: usize,
-    retired: Vec<RetiredEpoch>,
+    retired: Vec<RetiredGeneration>,
 }
 
-impl MemoryEpochs {
+impl MemoryGenerations {
     pub fn new(map: Arc<GuestMemory>) -> Self {
-        MemoryEpochs {
+        MemoryGenerations {
             map: WordAccess::new(map),
-            epoch: 0,
+            generation: 0,
             users: 0,
             retired: Vec::new(),
         }
     }
 
-    /// Replaces the map. True if memory was removed.
+    /// Replaces the map. True if memory was removed: then a new generation begins.
     pub fn replace_map(&mut self, map: Arc<GuestMemory>) -> bool {
         // Both are sorted, so one pass is enough. There may be thousands of regions.
         let mut new = map.regions().iter();
@@ -48,29 +48,33 @@ impl MemoryEpochs {
         let old = std::mem::replace(&mut self.map, WordAccess::new(map));
         if loses_memory {
             if self.users > 0 {
-                self.retired.push(RetiredEpoch {
-                    epoch: self.epoch,
+                self.retired.push(RetiredGeneration {
+                    generation: self.generation,
                     users: self.users,
                     _memory: old.memory().clone(),
                 });
             }
-            self.epoch = self.epoch.wrapping_add(1);
+            self.generation = self.generation.wrapping_add(1);
             self.users = 0;
         }
         loses_memory
     }
 
-    /// Adds a task that uses the present map. Returns the generation, for [`MemoryEpochs::remove_user`].
-    pub fn add_user(&mut self) -> u32 {
+    /// Counts a task that uses the present map. Returns its generation, for [`MemoryGenerations::release`].
+    pub fn acquire_current(&mut self) -> u32 {
         self.users += 1;
-        self.epoch
+        self.generation
     }
 
-    /// Removes a task from its generation.
-    pub fn remove_user(&mut self, epoch: u32) {
-        if epoch == self.epoch {
+    /// Ends a task's use of a generation, whose map is dropped with its last task.
+    pub fn release(&mut self, generation: u32) {
+        if generation == self.generation {
             self.users -= 1;
-        } else if let Some(index) = self.retired.iter().position(|old| old.epoch == epoch) {
+        } else if let Some(index) = self
+            .retired
+            .iter()
+            .position(|old| old.generation == generation)
+        {
             self.retired[index].users -= 1;
             if self.retired[index].users == 0 {
                 self.retired.swap_remove(index);
@@ -126,7 +130,7 @@ mod tests {
         };
         let (a, b, c, d, e) = (region(0), region(16), region(32), region(64), region(80));
         let other = region(32);
-        let mut memory = MemoryEpochs::new(map(&[]));
+        let mut memory = MemoryGenerations::new(map(&[]));
         for (regions, loses_memory) in [
             (&[&b, &d][..], false),
             (&[&a, &b, &c, &d, &e], false),

@@ -26,13 +26,13 @@ const WINDOWS: [vfio_user::Bar; 6] = [
     vfio_user::Bar::None,
 ];
 
-/// As after power-on.
+/// The adapter's configuration space as after power-on.
 pub fn config_space() -> ConfigSpace {
     ConfigSpace::new(&IDENTITY, WINDOWS)
 }
 
-/// The chip's window behind a region of the transport's.
-pub fn chip_window(region: u32) -> Option<Bar> {
+/// The chip's window that a region of the transport is; `None`: the region is configuration space.
+pub fn bar_of_region(region: u32) -> Option<Bar> {
     match region {
         0 => Some(Bar::Io),
         1 => Some(Bar::Registers),

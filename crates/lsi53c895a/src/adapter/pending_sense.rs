@@ -1,4 +1,4 @@
-//! Sense data between CHECK CONDITION and REQUEST SENSE, of one logical unit.
+//! Sense data of one logical unit, kept from CHECK CONDITION until REQUEST SENSE; further failed tasks queue behind it.
 //!
 //! The SCSI bus carries no sense data with the status: the initiator fetches them with its next command. With many tasks in
 //! flight two may fail at about the same time, and the second's data must not replace the first's. So a failed
@@ -34,9 +34,9 @@ pub struct PendingSense {
 }
 
 impl PendingSense {
-    /// Adds the sense data of a failed task. True: it may report its status; otherwise [`PendingSense::next_to_report`]
+    /// Adds the sense data of a failed task. True: it may report its status; otherwise [`PendingSense::take_next_to_report`]
     /// returns it later.
-    pub fn add_failure(&mut self, slot: u16, sense: Sense) -> bool {
+    pub fn add_failed_task(&mut self, slot: u16, sense: Sense) -> bool {
         let may_report = matches!(self.state, State::Empty);
         if may_report {
             self.state = State::Reporting(slot, sense);
@@ -46,8 +46,8 @@ impl PendingSense {
         may_report
     }
 
-    /// Ends a failed task. `reported`: the initiator has its status; otherwise it was aborted.
-    pub fn end_task(&mut self, slot: u16, reported: bool, now_ns: u64) {
+    /// A task has ended: keeps its sense data, or lets another task report. `reported`: the initiator has its status; otherwise it was aborted.
+    pub fn on_task_released(&mut self, slot: u16, reported: bool, now_ns: u64) {
         if let State::Reporting(reporting, sense) = self.state
             && reporting == slot
         {
@@ -71,7 +71,7 @@ impl PendingSense {
         }
     }
 
-    /// When the timeout expires: call [`PendingSense::next_to_report`] then.
+    /// When the timeout expires: call [`PendingSense::take_next_to_report`] then.
     pub fn deadline_ns(&self) -> Option<u64> {
         match self.state {
             State::Reported(since_ns, _) if !self.waiting.is_empty() => {
@@ -81,8 +81,8 @@ impl PendingSense {
         }
     }
 
-    /// The failed task that may report its status now.
-    pub fn next_to_report(&mut self, now_ns: u64) -> Option<u16> {
+    /// The failed task that may report its status now, if there is one: it is the one that reports from here on.
+    pub fn take_next_to_report(&mut self, now_ns: u64) -> Option<u16> {
         if self
             .deadline_ns()
             .is_some_and(|deadline| deadline <= now_ns)
@@ -115,21 +115,21 @@ mod tests {
     #[test]
     fn a_second_failure_waits_until_the_first_sense_data_were_fetched() {
         let mut pending = PendingSense::default();
-        assert!(pending.add_failure(1, sense(1)));
-        assert!(!pending.add_failure(2, sense(2)));
+        assert!(pending.add_failed_task(1, sense(1)));
+        assert!(!pending.add_failed_task(2, sense(2)));
         assert_eq!(
-            (pending.take_sense(), pending.next_to_report(0)),
+            (pending.take_sense(), pending.take_next_to_report(0)),
             (None, None),
             "not reported yet"
         );
-        pending.end_task(1, true, 0);
-        assert_eq!(pending.next_to_report(0), None);
+        pending.on_task_released(1, true, 0);
+        assert_eq!(pending.take_next_to_report(0), None);
         assert_eq!(pending.take_sense(), Some(sense(1)));
-        assert_eq!(pending.next_to_report(0), Some(2));
-        pending.end_task(2, true, 0);
+        assert_eq!(pending.take_next_to_report(0), Some(2));
+        pending.on_task_released(2, true, 0);
         assert_eq!(pending.take_sense(), Some(sense(2)));
         assert_eq!(
-            (pending.take_sense(), pending.next_to_report(0)),
+            (pending.take_sense(), pending.take_next_to_report(0)),
             (None, None)
         );
     }
@@ -137,18 +137,18 @@ mod tests {
     #[test]
     fn aborted_tasks_report_nothing_and_delay_no_others() {
         let mut pending = PendingSense::default();
-        assert!(pending.add_failure(1, sense(1)));
+        assert!(pending.add_failed_task(1, sense(1)));
         for slot in 2..5 {
-            assert!(!pending.add_failure(slot, sense(slot)));
+            assert!(!pending.add_failed_task(slot, sense(slot)));
         }
-        pending.end_task(2, false, 0);
-        assert_eq!(pending.next_to_report(0), None);
-        pending.end_task(1, false, 0);
+        pending.on_task_released(2, false, 0);
+        assert_eq!(pending.take_next_to_report(0), None);
+        pending.on_task_released(1, false, 0);
         assert_eq!(pending.take_sense(), None);
-        assert_eq!(pending.next_to_report(0), Some(3));
+        assert_eq!(pending.take_next_to_report(0), Some(3));
         pending.reset();
         assert_eq!(
-            (pending.take_sense(), pending.next_to_report(0)),
+            (pending.take_sense(), pending.take_next_to_report(0)),
             (None, None)
         );
     }
@@ -156,14 +156,14 @@ mod tests {
     #[test]
     fn an_initiator_without_request_sense_delays_others_until_a_timeout() {
         let mut pending = PendingSense::default();
-        pending.add_failure(1, sense(1));
-        pending.end_task(1, true, 5);
+        pending.add_failed_task(1, sense(1));
+        pending.on_task_released(1, true, 5);
         assert_eq!(pending.deadline_ns(), None, "no task waits");
-        pending.add_failure(2, sense(2));
+        pending.add_failed_task(2, sense(2));
         assert_eq!(pending.deadline_ns(), Some(5 + TIMEOUT_NS));
-        assert_eq!(pending.next_to_report(4 + TIMEOUT_NS), None);
-        assert_eq!(pending.next_to_report(5 + TIMEOUT_NS), Some(2));
-        pending.end_task(2, true, 7);
+        assert_eq!(pending.take_next_to_report(4 + TIMEOUT_NS), None);
+        assert_eq!(pending.take_next_to_report(5 + TIMEOUT_NS), Some(2));
+        pending.on_task_released(2, true, 7);
         assert_eq!(pending.take_sense(), Some(sense(2)));
     }
 }

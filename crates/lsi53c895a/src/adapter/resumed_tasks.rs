@@ -1,4 +1,4 @@
-//! Queue of resumed tasks.
+//! Queue of resumed tasks: SCSI tasks that another thread has woken, until the adapter continues them.
 //!
 //! Nearly always it is empty, which is checked without a lock.
 
@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use scsi::Resume;
 
+/// The tokens of resumed tasks; the wakers of all tasks push to it.
 #[derive(Default)]
 pub struct ResumedTasks {
     tokens: Mutex<Vec<u64>>,
@@ -15,7 +16,7 @@ pub struct ResumedTasks {
 }
 
 impl ResumedTasks {
-    /// Removes a task.
+    /// Removes the token of a task, which is the index of its slot.
     pub fn pop(&self) -> Option<u64> {
         if !self.may_have_tasks.load(Ordering::Acquire) {
             return None;

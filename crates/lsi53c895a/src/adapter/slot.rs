@@ -1,13 +1,13 @@
-//! The slot of one of the chip's tasks: its SCSI task, its buffers and its stage.
+//! The adapter's slot for a task of the chip: its SCSI task (crate `scsi`), its data buffers and its stage.
 
 use crate::chip::{Attribute, TaskId};
 use libc::iovec;
 use scsi::{Sense, Task, Waker};
 
-/// The stage of a task.
+/// The stage of the task in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// There is none.
+pub enum TaskStage {
+    /// There is no task.
     Free,
     /// Its data is being collected.
     Received,
@@ -55,7 +55,7 @@ impl Buffers {
 pub struct Slot {
     pub task: Task,
     pub id: TaskId,
-    pub stage: Stage,
+    pub stage: TaskStage,
     /// The index of its disk; `None`: there is no unit of this number.
     pub disk: Option<usize>,
     pub attribute: scsi::Attribute,
@@ -65,7 +65,7 @@ pub struct Slot {
     pub refusal_sense: Option<Sense>,
     pub buffers: Buffers,
     /// The generation of the memory that it uses.
-    pub memory_epoch: Option<u32>,
+    pub memory_generation: Option<u32>,
 }
 
 impl Slot {
@@ -76,21 +76,21 @@ impl Slot {
                 index: 0,
                 generation: 0,
             },
-            stage: Stage::Free,
+            stage: TaskStage::Free,
             disk: None,
             attribute: scsi::Attribute::Simple,
             is_read: false,
             refusal_sense: None,
             buffers: Buffers::NONE,
-            memory_epoch: None,
+            memory_generation: None,
         }
     }
 
     /// Begins a new command.
     pub fn begin_command(&mut self, id: TaskId, disk: Option<usize>, attribute: Attribute) {
-        debug_assert!(matches!(self.stage, Stage::Free | Stage::Received));
+        debug_assert!(matches!(self.stage, TaskStage::Free | TaskStage::Received));
         self.id = id;
-        self.stage = Stage::Received;
+        self.stage = TaskStage::Received;
         self.disk = disk;
         self.attribute = match attribute {
             Attribute::Untagged | Attribute::Simple => scsi::Attribute::Simple,
@@ -102,8 +102,8 @@ impl Slot {
     }
 
     /// Executes the command.
-    pub fn execute(&mut self) -> scsi::Step {
-        self.stage = Stage::Running;
+    pub fn execute_command(&mut self) -> scsi::Step {
+        self.stage = TaskStage::Running;
         let Buffers { iov, count, len } = self.buffers;
         // SAFETY: until the task has ended, the chip keeps the list, and the generation of memory that the slot has
         // entered keeps the mappings.
