@@ -1,10 +1,10 @@
-//! Reading and writing registers, with what that does besides (manual, chapter 4).
+//! Reads and writes of registers with their side effects (manual, chapter 4).
 //!
-//! These two functions serve the CPU, SCRIPTS and the chip's own DMA alike. They change state and return: nothing
-//! runs from in here, so a write that comes out of a running program cannot re-enter it.
+//! `read_register` and `write_register` serve the CPU, SCRIPTS and the chip's own DMA alike. They change state and
+//! return: nothing runs from in here, so a write that comes out of a running program cannot re-enter it.
 
 use crate::chip::core::Chip;
-use crate::chip::link::Stage;
+use crate::chip::link::TargetStage;
 use crate::chip::register_effects;
 use crate::chip::registers::*;
 use crate::chip::scripts::State;
@@ -30,7 +30,7 @@ impl Chip {
 
     /// Reads a register whose value is computed, or that changes when it is read.
     pub(crate) fn read_with_effects(&mut self, at: u8) -> u8 {
-        let enabled = self.interrupt_masks();
+        let enabled = self.enabled_interrupts();
         match at {
             SCNTL1 => self.regs.get(at) | if self.is_connected() { scntl1::CON } else { 0 },
             GPREG => 0x7f,
@@ -39,7 +39,7 @@ impl Chip {
             DSTAT => self.interrupts.take_dstat(enabled) | dstat::DFE,
             SSTAT0 => {
                 // The reset line, while it is held.
-                if self.regs.has(SCNTL1, scntl1::RST) {
+                if self.regs.has_bits(SCNTL1, scntl1::RST) {
                     0x02
                 } else {
                     0
@@ -65,7 +65,7 @@ impl Chip {
             // Each byte lane of the DMA FIFO is empty, none is full.
             CTEST1 => 0xf0,
             CTEST2 => {
-                let signalled = self.regs.has(ISTAT0, istat0::SIGP);
+                let signalled = self.regs.has_bits(ISTAT0, istat0::SIGP);
                 self.regs.set(ISTAT0, self.regs.get(ISTAT0) & !istat0::SIGP);
                 self.regs.get(at) & ctest2::PCICIE
                     | ctest2::DACK
@@ -77,10 +77,10 @@ impl Chip {
             DFIFO => self.regs.get(DBC),
             CTEST5 => self.regs.get(at) & !0x03 | self.regs.get(DBC + 1) & 0x03,
             CTEST6 | DFBC => 0,
-            SCRATCHA..DMODE if self.regs.has(CTEST2, ctest2::PCICIE) => {
+            SCRATCHA..DMODE if self.regs.has_bits(CTEST2, ctest2::PCICIE) => {
                 byte_of(self.bars.registers, at - SCRATCHA)
             }
-            SCRATCHB..SCRATCHC if self.regs.has(CTEST2, ctest2::PCICIE) => {
+            SCRATCHB..SCRATCHC if self.regs.has_bits(CTEST2, ctest2::PCICIE) => {
                 byte_of(self.bars.ram, at - SCRATCHB)
             }
             SIST0 => self.interrupts.take_sist0(enabled),
@@ -98,7 +98,7 @@ impl Chip {
         match at {
             SCNTL0 => self.regs.set(at, value & !scntl0::START),
             SCNTL1 => {
-                let resets = value & scntl1::RST != 0 && !self.regs.has(SCNTL1, scntl1::RST);
+                let resets = value & scntl1::RST != 0 && !self.regs.has_bits(SCNTL1, scntl1::RST);
                 self.regs
                     .set(at, value & !(scntl1::SST | scntl1::IARB | scntl1::CON));
                 if resets {
@@ -129,7 +129,7 @@ impl Chip {
             SBC..CSBC => {}
             _ => {
                 self.regs.set(at, value);
-                if at == DSP + 3 && !self.regs.has(DMODE, dmode::MAN) {
+                if at == DSP + 3 && !self.regs.has_bits(DMODE, dmode::MAN) {
                     self.start_program();
                 }
             }
@@ -140,7 +140,10 @@ impl Chip {
     fn compute_istat0(&self) -> u8 {
         self.regs.get(ISTAT0) & (istat0::ABRT | istat0::SIGP | istat0::SEM | istat0::INTF)
             | if self.is_connected() { istat0::CON } else { 0 }
-            | if self.interrupts.has_scsi_interrupt(self.interrupt_masks()) {
+            | if self
+                .interrupts
+                .has_scsi_interrupt(self.enabled_interrupts())
+            {
                 istat0::SIP
             } else {
                 0
@@ -166,7 +169,7 @@ impl Chip {
             value & (istat0::ABRT | istat0::SIGP | istat0::SEM) | interrupt_on_the_fly,
         );
         if value & istat0::ABRT != 0 && before & istat0::ABRT == 0 {
-            self.interrupt_dma(dstat::ABRT);
+            self.raise_dma_interrupt(dstat::ABRT);
         }
         if value & istat0::SIGP != 0 {
             self.run_wanted = true;
@@ -182,12 +185,12 @@ impl Chip {
         ack | if connection.atn { lines::ATN } else { 0 }
     }
 
-    /// All control lines of the SCSI bus, as SBCL shows them.
+    /// The control lines of the SCSI bus, as SBCL shows them: those of the target, and the chip's own.
     fn control_lines(&self) -> u8 {
         let Some(connection) = self.connection() else {
             return 0;
         };
-        let req = if connection.stage == Stage::Busy {
+        let req = if connection.stage == TargetStage::Busy {
             0
         } else {
             lines::REQ
@@ -198,7 +201,7 @@ impl Chip {
     /// The data lines: the next byte of a message that is to be taken.
     fn data_lines(&self) -> u8 {
         match self.connection() {
-            Some(connection) if connection.stage == Stage::MessageIn => {
+            Some(connection) if connection.stage == TargetStage::MessageIn => {
                 connection.outgoing_messages.peek().unwrap_or(0)
             }
             _ => 0,

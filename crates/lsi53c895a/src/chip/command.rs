@@ -1,9 +1,9 @@
-//! The command phase, and a command's way from there to its status.
+//! The command phase: the target receives a command, runs it as a task, and enters the status phase when that is done.
 
 use crate::chip::core::Chip;
-use crate::chip::link::{AfterMessages, Stage};
+use crate::chip::link::{AfterMessages, TargetStage};
 use crate::chip::ports::{Nexus, PciBus, PhaseAfterCommand, Refusal, Targets, TaskId, TaskOutcome};
-use crate::chip::scripts::Pause;
+use crate::chip::scripts::PauseReason;
 
 const TASK_SET_FULL: u8 = 0x28;
 
@@ -19,8 +19,8 @@ fn cdb_bytes_of_opcode(opcode: u8, received: usize) -> usize {
 }
 
 impl Chip {
-    /// How many bytes of a command the target still takes. Firmware sends 16 whatever the command is, so it takes as many.
-    pub(crate) fn command_bytes_left(&self) -> usize {
+    /// How many bytes of a command the target can still receive. Firmware sends 16 whatever the command is, so it takes as many.
+    pub(crate) fn cdb_room_bytes(&self) -> usize {
         self.connection()
             .map_or(0, |connection| connection.cdb.len() - connection.cdb_len)
     }
@@ -58,12 +58,12 @@ impl Chip {
         connection.task = id;
         let Some(id) = id else {
             connection.status = TASK_SET_FULL;
-            connection.stage = Stage::Status;
+            connection.stage = TargetStage::Status;
             return;
         };
         if overlapped.is_some() {
             host.refuse_task(id, nexus, Refusal::Overlapped);
-            return self.run_task(host, id);
+            return self.run_connected_task(host, id);
         }
         let (to_initiator, bytes) = match host.receive_command(id, nexus, attribute, &cdb[..whole])
         {
@@ -72,19 +72,19 @@ impl Chip {
             PhaseAfterCommand::Status => (false, 0),
         };
         if bytes == 0 {
-            return self.run_task(host, id);
+            return self.run_connected_task(host, id);
         }
         if let Some(task) = self.tasks.get_mut(id) {
-            task.data.expect_bytes(to_initiator, bytes);
+            task.data.set_wanted_bytes(to_initiator, bytes);
         }
         if let Some(connection) = self.connection_mut() {
-            connection.stage = Stage::Data;
+            connection.stage = TargetStage::Data;
         }
     }
 
     /// Runs the connected task, which has all its data or needs none. If it does not finish at once, its target may
     /// disconnect.
-    pub(crate) fn run_task<H: PciBus + Targets>(&mut self, host: &mut H, id: TaskId) {
+    pub(crate) fn run_connected_task<H: PciBus + Targets>(&mut self, host: &mut H, id: TaskId) {
         let Some(data) = self.tasks.mark_running(id) else {
             return;
         };
@@ -97,7 +97,7 @@ impl Chip {
         let Some(connection) = self.connection_mut() else {
             return;
         };
-        connection.stage = Stage::Busy;
+        connection.stage = TargetStage::Busy;
         connection.after_messages = AfterMessages::Busy;
         if step == TaskOutcome::Later && connection.may_disconnect {
             self.queue_disconnect_message(has_collected_any);
@@ -105,8 +105,12 @@ impl Chip {
         }
     }
 
-    /// Ends the connected task, which still collects data, in CHECK CONDITION.
-    pub(crate) fn refuse_task<H: PciBus + Targets>(&mut self, host: &mut H, refusal: Refusal) {
+    /// Lets the connected task, which still collects data, fail with CHECK CONDITION.
+    pub(crate) fn refuse_connected_task<H: PciBus + Targets>(
+        &mut self,
+        host: &mut H,
+        refusal: Refusal,
+    ) {
         let Some(id) = self.connection().and_then(|connection| connection.task) else {
             return;
         };
@@ -116,13 +120,14 @@ impl Chip {
         let nexus = task.nexus;
         self.tasks.drop_memory_of_task(id);
         host.refuse_task(id, nexus, refusal);
-        self.run_task(host, id);
+        self.run_connected_task(host, id);
     }
 
-    /// While a message is being heard, the command went on: to there the target goes after the message.
-    pub(crate) fn resume_after_message(&mut self) {
+    /// Returns to the MESSAGE OUT phase, since a message has ended the command in its middle: the target receives further
+    /// messages before it goes on.
+    pub(crate) fn return_to_message_out(&mut self) {
         if let Some(connection) = self.connection_mut() {
-            connection.stage = Stage::MessageOut;
+            connection.stage = TargetStage::MessageOut;
         }
     }
 
@@ -131,22 +136,22 @@ impl Chip {
     pub(crate) fn enter_status_when_done<H: PciBus + Targets>(
         &mut self,
         host: &mut H,
-    ) -> Result<(), Pause> {
+    ) -> Result<(), PauseReason> {
         let id = self
             .connection()
             .and_then(|connection| connection.task)
-            .ok_or(Pause::Bus)?;
-        let status = self.tasks.status(id).ok_or(Pause::Bus)?;
+            .ok_or(PauseReason::Bus)?;
+        let status = self.tasks.finished_status(id).ok_or(PauseReason::Bus)?;
         self.write_back_bounce_buffers(host, id)?;
         if let Some(connection) = self.connection_mut() {
             connection.status = status;
-            connection.stage = Stage::Status;
+            connection.stage = TargetStage::Status;
         }
         Ok(())
     }
 
     /// The initiator has received the status byte: the task is over, and COMMAND COMPLETE follows.
-    pub(crate) fn on_status_taken<H: Targets>(&mut self, host: &mut H) {
+    pub(crate) fn on_status_received<H: Targets>(&mut self, host: &mut H) {
         if let Some(id) = self
             .connection_mut()
             .and_then(|connection| connection.task.take())
@@ -154,7 +159,7 @@ impl Chip {
             self.tasks.release_slot(id);
             host.release_finished_task(id, true);
         }
-        self.queue_complete_message();
+        self.queue_command_complete_message();
         self.enter_next_phase();
     }
 }

@@ -1,15 +1,15 @@
-//! The chip's interface to its owner: windows to read and write, the level of the interrupt pin, and runs.
+//! The chip's state and its interface to the adapter: register and RAM windows, the interrupt pin, and runs of its programs.
 
 use crate::chip::interrupts::{self, EnabledInterrupts, Interrupts};
-use crate::chip::link::Link;
-use crate::chip::memory::{Dma, RAM_BYTES};
+use crate::chip::link::BusState;
+use crate::chip::memory::{DmaState, RAM_BYTES};
 use crate::chip::ports::{PciBus, Targets, TaskId};
 use crate::chip::registers::{
     DCNTL, DIEN, ISTAT0, ISTAT1, Registers, SIEN0, SIEN1, dcntl, dstat, istat0, istat1, sist1,
 };
 use crate::chip::reset::DeferredResets;
-use crate::chip::scripts::{Cpu, Pause, State};
-use crate::chip::tasks::Tasks;
+use crate::chip::scripts::{Cpu, PauseReason, State};
+use crate::chip::tasks::TaskTable;
 use crate::chip::timer::GeneralPurposeTimer;
 
 /// A PCI window of the chip.
@@ -69,9 +69,9 @@ pub struct Chip {
     pub(crate) ram: Box<[u8; RAM_BYTES]>,
     pub(crate) interrupts: Interrupts,
     pub(crate) cpu: Cpu,
-    pub(crate) link: Link,
-    pub(crate) tasks: Tasks,
-    pub(crate) dma: Dma,
+    pub(crate) bus_state: BusState,
+    pub(crate) tasks: TaskTable,
+    pub(crate) dma: DmaState,
     pub(crate) bars: BarAddresses,
     /// The lowest address of its windows in memory.
     pub(crate) lowest_window: u64,
@@ -91,9 +91,9 @@ impl Chip {
             ram: Box::new([0; RAM_BYTES]),
             interrupts: Interrupts::default(),
             cpu: Cpu::default(),
-            link: Link::Free,
-            tasks: Tasks::new(),
-            dma: Dma::Idle,
+            bus_state: BusState::Free,
+            tasks: TaskTable::new(),
+            dma: DmaState::Idle,
             bars: BarAddresses::default(),
             lowest_window: u64::MAX,
             timer: GeneralPurposeTimer::Off,
@@ -109,7 +109,7 @@ impl Chip {
         self.soft_reset();
     }
 
-    /// Configuration space was written.
+    /// Sets where the windows are, since configuration space was written.
     pub fn set_bars(&mut self, bars: BarAddresses) {
         self.bars = bars;
         let windows = [bars.ram, bars.registers].map(u64::from);
@@ -151,13 +151,13 @@ impl Chip {
 
     /// The level of the interrupt pin.
     pub fn irq_level(&self) -> bool {
-        !self.regs.has(DCNTL, dcntl::IRQD)
-            && !self.regs.has(ISTAT1, istat1::SYNC_IRQD)
-            && (self.regs.has(ISTAT0, istat0::INTF)
-                || self.interrupts.asserts_pin(self.interrupt_masks()))
+        !self.regs.has_bits(DCNTL, dcntl::IRQD)
+            && !self.regs.has_bits(ISTAT1, istat1::SYNC_IRQD)
+            && (self.regs.has_bits(ISTAT0, istat0::INTF)
+                || self.interrupts.asserts_pin(self.enabled_interrupts()))
     }
 
-    /// Whether an event since the last run requires another.
+    /// Whether an event since the last run requires another run.
     pub fn wants_run(&self) -> bool {
         self.run_wanted
     }
@@ -177,13 +177,13 @@ impl Chip {
         self.tasks.in_flight_count()
     }
 
-    /// Guest memory that [`PciBus::map`] returned is removed once the tasks have ended that run already. A task whose data is still being
-    /// collected ends in CHECK CONDITION, since it may not use the memory any more.
+    /// Guest memory that [`PciBus::map`] returned is removed, once the tasks have ended that run already. A task whose data
+    /// is still being collected ends in CHECK CONDITION, since it may not use the memory any more.
     pub fn on_memory_removed(&mut self) {
         self.tasks.drop_memory_of_collecting_tasks();
     }
 
-    /// Ends a task that was to finish later, with this status byte; or one that was aborted, and no longer uses its memory.
+    /// A task that was to finish later has this status byte; or one that was aborted no longer uses its memory.
     pub fn on_task_finished(&mut self, task: TaskId, status: u8) {
         let connected = self.connection().and_then(|connection| connection.task) == Some(task);
         self.tasks.mark_finished(task, status, connected);
@@ -196,16 +196,16 @@ impl Chip {
         self.instructions_left = limits.instructions;
         let change_count = self.tasks.change_count();
         if self.timer.take_expired(limits.now_ns) {
-            self.interrupt_scsi(0, sist1::GEN);
+            self.raise_scsi_interrupt(0, sist1::GEN);
         }
         loop {
-            self.carry_out_resets(host);
-            if !matches!(self.dma, Dma::Idle) {
+            self.execute_deferred_resets(host);
+            if !matches!(self.dma, DmaState::Idle) {
                 if self.waits_for_memory() {
                     return RunOutcome::Idle;
                 }
-                if matches!(self.dma, Dma::Failed) {
-                    self.dma = Dma::Idle;
+                if matches!(self.dma, DmaState::Failed) {
+                    self.dma = DmaState::Idle;
                     self.raise_bus_fault();
                 }
             }
@@ -228,17 +228,20 @@ impl Chip {
                 };
             }
             match self.execute_until_events(host) {
-                Ok(()) | Err(Pause::Stopped | Pause::Memory) => {}
-                Err(Pause::Limit) => self.instructions_left = 0,
-                Err(Pause::Bus) if self.deferred_resets.bus_reset => {}
-                Err(Pause::Bus) => return RunOutcome::Idle,
+                Ok(()) | Err(PauseReason::Stopped | PauseReason::Memory) => {}
+                Err(PauseReason::Limit) => self.instructions_left = 0,
+                Err(PauseReason::Bus) if self.deferred_resets.bus_reset => {}
+                Err(PauseReason::Bus) => return RunOutcome::Idle,
             }
         }
     }
 
     /// Executes instructions until other events must be checked.
     #[inline]
-    fn execute_until_events<H: PciBus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
+    fn execute_until_events<H: PciBus + Targets>(
+        &mut self,
+        host: &mut H,
+    ) -> Result<(), PauseReason> {
         loop {
             if self.cpu.state == State::Fetch && self.run_fast_path(host) {
                 return Ok(());
@@ -247,7 +250,7 @@ impl Chip {
             self.step_program(host)?;
             let goes_on = self.cpu.state == State::Fetch
                 && !self.deferred_resets.bus_reset
-                && matches!(self.dma, Dma::Idle);
+                && matches!(self.dma, DmaState::Idle);
             if !goes_on || self.instructions_left.is_multiple_of(EVENT_CHECK_INTERVAL) {
                 return Ok(());
             }
@@ -255,13 +258,16 @@ impl Chip {
     }
 
     /// Counts one more instruction, for a step that does the work of several.
-    pub(crate) fn charge_one_instruction(&mut self) -> Result<(), Pause> {
-        self.instructions_left = self.instructions_left.checked_sub(1).ok_or(Pause::Limit)?;
+    pub(crate) fn charge_one_instruction(&mut self) -> Result<(), PauseReason> {
+        self.instructions_left = self
+            .instructions_left
+            .checked_sub(1)
+            .ok_or(PauseReason::Limit)?;
         Ok(())
     }
 
     /// The masks DIEN, SIEN0 and SIEN1: interrupts that the guest has enabled, whether they are pending or not.
-    pub(crate) fn interrupt_masks(&self) -> EnabledInterrupts {
+    pub(crate) fn enabled_interrupts(&self) -> EnabledInterrupts {
         EnabledInterrupts {
             dien: self.regs.get(DIEN),
             sien0: self.regs.get(SIEN0),
@@ -270,15 +276,15 @@ impl Chip {
     }
 
     /// Raises a DMA interrupt, which always stops SCRIPTS.
-    pub(crate) fn interrupt_dma(&mut self, bits: u8) {
+    pub(crate) fn raise_dma_interrupt(&mut self, bits: u8) {
         debug_assert!(bits & dstat::DFE == 0);
-        self.interrupts.raise_dma(bits, self.interrupt_masks());
+        self.interrupts.raise_dma(bits, self.enabled_interrupts());
         self.stop_program();
     }
 
     /// Raises a SCSI interrupt, which stops SCRIPTS if it is fatal or enabled.
-    pub(crate) fn interrupt_scsi(&mut self, sist0: u8, sist1: u8) {
-        let enabled = self.interrupt_masks();
+    pub(crate) fn raise_scsi_interrupt(&mut self, sist0: u8, sist1: u8) {
+        let enabled = self.enabled_interrupts();
         self.interrupts.raise_scsi(sist0, sist1, enabled);
         if interrupts::is_fatal_or_enabled(sist0, sist1, enabled) {
             self.stop_program();

@@ -1,4 +1,4 @@
-//! The data phase: block moves name guest memory, and a task collects it.
+//! The data phase: collects the guest memory of block moves as the segments of a task, and bounce buffers where it is not mapped.
 //!
 //! Mapped memory becomes a segment as it is. What is not mapped (memory that is not shared, or the chip's own
 //! windows) has a bounce buffer: filled when it is collected, for data to the target; written back before the
@@ -11,7 +11,7 @@ use libc::iovec;
 use crate::chip::core::Chip;
 use crate::chip::memory::MAX_ACCESS_BYTES;
 use crate::chip::ports::{PciBus, Refusal, Targets, TaskId};
-use crate::chip::scripts::Pause;
+use crate::chip::scripts::PauseReason;
 use crate::chip::tasks::MAX_SEGMENTS;
 
 /// Bounce buffers in one task.
@@ -52,7 +52,7 @@ pub struct TaskData {
 
 impl TaskData {
     /// Sets how much a target wants to move, and in which direction.
-    pub fn expect_bytes(&mut self, to_initiator: bool, wanted_bytes: u64) {
+    pub fn set_wanted_bytes(&mut self, to_initiator: bool, wanted_bytes: u64) {
         self.to_initiator = to_initiator;
         self.wanted_bytes = wanted_bytes;
     }
@@ -84,7 +84,8 @@ impl TaskData {
         mem::take(&mut self.bounced_bytes)
     }
 
-    fn is_complete(&self) -> bool {
+    /// Whether it has as much guest memory as the target wants to move.
+    fn has_collected_all(&self) -> bool {
         self.collected_bytes == self.wanted_bytes
     }
 
@@ -103,7 +104,8 @@ impl TaskData {
         });
     }
 
-    fn has_most_segments(&self) -> bool {
+    /// Whether it can have no further segment or bounce buffer.
+    fn has_reached_segment_limit(&self) -> bool {
         self.segments.0.len() == MAX_SEGMENTS || self.bounces.len() == MAX_BOUNCES
     }
 
@@ -119,14 +121,14 @@ impl TaskData {
 }
 
 impl Chip {
-    /// The connected task's data phase goes on with guest memory at `addr`, at most `left` bytes. Returns how many it took, 0 when the
-    /// target has left the data phase.
+    /// Collects guest memory at `addr`, at most `left` bytes, for the connected task, and runs the task when it has all.
+    /// Returns how many bytes it took, 0 when the target has left the data phase.
     pub(crate) fn collect_guest_memory<H: PciBus + Targets>(
         &mut self,
         host: &mut H,
         addr: u64,
         left: usize,
-    ) -> Result<usize, Pause> {
+    ) -> Result<usize, PauseReason> {
         let Some(id) = self.connection().and_then(|connection| connection.task) else {
             return Ok(0);
         };
@@ -134,7 +136,7 @@ impl Chip {
             return Ok(0);
         };
         if task.data.memory_lost {
-            self.refuse_task(host, Refusal::DataPhase);
+            self.refuse_connected_task(host, Refusal::DataPhase);
             return Ok(0);
         }
         let (wanted, to_initiator) = (
@@ -150,7 +152,7 @@ impl Chip {
         let (base, len) = match mapped {
             Some((base, len)) => (base.as_ptr().cast(), len.min(most)),
             None if self.tasks.bounced_bytes >= MAX_BOUNCE_BYTES => {
-                self.refuse_task(host, Refusal::DataPhase);
+                self.refuse_connected_task(host, Refusal::DataPhase);
                 return Ok(0);
             }
             None => self.add_bounce_buffer(host, id, addr, most, to_initiator)?,
@@ -159,10 +161,10 @@ impl Chip {
             return Ok(0);
         };
         task.data.push_segment(base, len);
-        if task.data.is_complete() {
-            self.run_task(host, id);
-        } else if task.data.has_most_segments() {
-            self.refuse_task(host, Refusal::DataPhase);
+        if task.data.has_collected_all() {
+            self.run_connected_task(host, id);
+        } else if task.data.has_reached_segment_limit() {
+            self.refuse_connected_task(host, Refusal::DataPhase);
         }
         Ok(len)
     }
@@ -176,7 +178,7 @@ impl Chip {
         addr: u64,
         most: usize,
         to_initiator: bool,
-    ) -> Result<(*mut libc::c_void, usize), Pause> {
+    ) -> Result<(*mut libc::c_void, usize), PauseReason> {
         // Windows and mappings begin and end at these borders.
         let border = if self.is_own_window(addr) {
             0x400
@@ -189,7 +191,7 @@ impl Chip {
             self.load_bytes(host, addr, &mut bytes)?;
         }
         let base = bytes.as_mut_ptr().cast();
-        let task = self.tasks.get_mut(id).ok_or(Pause::Stopped)?;
+        let task = self.tasks.get_mut(id).ok_or(PauseReason::Stopped)?;
         task.data.bounces.push(BounceBuffer { addr, bytes });
         task.data.bounced_bytes += len;
         self.tasks.bounced_bytes += len;
@@ -201,7 +203,7 @@ impl Chip {
         &mut self,
         host: &mut H,
         id: TaskId,
-    ) -> Result<(), Pause> {
+    ) -> Result<(), PauseReason> {
         while let Some(task) = self.tasks.get_mut(id)
             && task.data.to_initiator
             && let Some(bounce) = task.data.bounces.get_mut(task.data.bounces_written_back)
@@ -217,11 +219,11 @@ impl Chip {
             stored?;
             // What was stored may have been a register, and a reset.
             if !self.is_connected() {
-                return Err(Pause::Stopped);
+                return Err(PauseReason::Stopped);
             }
         }
         if self.waits_for_memory() {
-            Err(Pause::Memory)
+            Err(PauseReason::Memory)
         } else {
             Ok(())
         }

@@ -1,7 +1,7 @@
-//! The SCSI bus from the target's end: the connected target, and the phase that it requests next.
+//! The SCSI bus: selection and reselection, the connected target, and the phase that it requests next.
 //!
 //! One initiator and at most one target are on the bus at a time. The target is in a
-//! [`Stage`]; [`AfterMessages`] is its action after it has sent all its messages. [`Chip::wait_for_phase`]
+//! [`TargetStage`]; [`AfterMessages`] is its action after it has sent all its messages. [`Chip::wait_for_phase`]
 //! returns the phase of the target's next REQ; there the chip may have to wait.
 //!
 //! After the last byte of a message ACK stays asserted until SCRIPTS clear it, so that ATN can still be raised to answer
@@ -11,7 +11,7 @@ use crate::chip::core::Chip;
 use crate::chip::messages::{MessageAssembler, OutgoingMessages};
 use crate::chip::ports::{Attribute, PciBus, Targets, TaskId};
 use crate::chip::registers::{DCNTL, SCID, SFBR, SIEN0, SSID, SSTAT1, dcntl, scid, sist0, sist1};
-use crate::chip::scripts::Pause;
+use crate::chip::scripts::PauseReason;
 
 /// The lines MSG, C/D and I/O.
 pub mod phase {
@@ -22,27 +22,28 @@ pub mod phase {
     pub const MESSAGE_OUT: u8 = 6;
     pub const MESSAGE_IN: u8 = 7;
 
-    /// Towards the initiator?
+    /// Whether bytes go to the initiator.
     pub fn is_in(phase: u8) -> bool {
         phase & 1 != 0
     }
 
+    /// Whether it is one of the two data phases.
     pub fn is_data(phase: u8) -> bool {
         phase <= DATA_IN
     }
 }
 
 /// The state of the bus.
-pub enum Link {
+pub enum BusState {
     Free,
     /// No target answers this selection; the first instruction that needs the target detects that.
     Selecting,
     Connected(Connection),
 }
 
-/// The present activity of the target.
+/// The stage of the connected target: the phase in which it requests bytes, or that it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum TargetStage {
     /// Selected without ATN: a command by the book, a message for firmware that sends one all the same.
     Choose,
     MessageOut,
@@ -73,7 +74,7 @@ pub struct Connection {
     pub attribute: Attribute,
     pub may_disconnect: bool,
     pub task: Option<TaskId>,
-    pub stage: Stage,
+    pub stage: TargetStage,
     pub after_messages: AfterMessages,
     pub outgoing_messages: OutgoingMessages,
     pub incoming_message: MessageAssembler,
@@ -90,7 +91,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    fn new(target: u8, stage: Stage, after_messages: AfterMessages) -> Self {
+    fn new(target: u8, stage: TargetStage, after_messages: AfterMessages) -> Self {
         Connection {
             target,
             lun: 0,
@@ -115,27 +116,29 @@ impl Connection {
     /// Lets the target receive a message next, since it sees ATN, and notes where it goes on afterwards.
     fn enter_message_out(&mut self) {
         self.after_messages = match self.stage {
-            Stage::Choose | Stage::MessageOut | Stage::MessageIn => self.after_messages,
-            Stage::Command => AfterMessages::Command,
-            Stage::Data => AfterMessages::Data,
-            Stage::Busy => AfterMessages::Busy,
-            Stage::Status => AfterMessages::Status,
+            TargetStage::Choose | TargetStage::MessageOut | TargetStage::MessageIn => {
+                self.after_messages
+            }
+            TargetStage::Command => AfterMessages::Command,
+            TargetStage::Data => AfterMessages::Data,
+            TargetStage::Busy => AfterMessages::Busy,
+            TargetStage::Status => AfterMessages::Status,
         };
-        self.stage = Stage::MessageOut;
+        self.stage = TargetStage::MessageOut;
     }
 }
 
 impl Chip {
     pub(crate) fn connection(&self) -> Option<&Connection> {
-        match &self.link {
-            Link::Connected(connection) => Some(connection),
+        match &self.bus_state {
+            BusState::Connected(connection) => Some(connection),
             _ => None,
         }
     }
 
     pub(crate) fn connection_mut(&mut self) -> Option<&mut Connection> {
-        match &mut self.link {
-            Link::Connected(connection) => Some(connection),
+        match &mut self.bus_state {
+            BusState::Connected(connection) => Some(connection),
             _ => None,
         }
     }
@@ -147,23 +150,23 @@ impl Chip {
     /// Selects a target. The chip always wins arbitration, since targets have lower priority.
     pub(crate) fn select_target<H: Targets>(&mut self, host: &mut H, target: u8, atn: bool) {
         let own = self.regs.get(SCID) & 0x0f;
-        self.link = if target == own || !host.has_target(target) {
-            Link::Selecting
+        self.bus_state = if target == own || !host.has_target(target) {
+            BusState::Selecting
         } else {
             let stage = if atn {
-                Stage::MessageOut
+                TargetStage::MessageOut
             } else {
-                Stage::Choose
+                TargetStage::Choose
             };
             let mut connection = Connection::new(target, stage, AfterMessages::Command);
             connection.atn = atn;
-            Link::Connected(connection)
+            BusState::Connected(connection)
         };
     }
 
-    /// The target whose task ended first reselects, if there is one and the bus is free.
-    pub(crate) fn reselect(&mut self) -> bool {
-        if !matches!(self.link, Link::Free) || self.tasks.draining_task_count() > 0 {
+    /// Lets the target whose task finished first reselect the chip. False: there is none, or the bus is not free.
+    pub(crate) fn try_reselect(&mut self) -> bool {
+        if !matches!(self.bus_state, BusState::Free) || self.tasks.draining_task_count() > 0 {
             return false;
         }
         let Some(id) = self.tasks.take_next_to_reselect() else {
@@ -172,8 +175,11 @@ impl Chip {
         let Some(task) = self.tasks.get(id) else {
             return false;
         };
-        let mut connection =
-            Connection::new(task.nexus.target, Stage::MessageIn, AfterMessages::Busy);
+        let mut connection = Connection::new(
+            task.nexus.target,
+            TargetStage::MessageIn,
+            AfterMessages::Busy,
+        );
         connection.lun = task.nexus.lun;
         connection.tag = task.tag;
         connection.task = Some(id);
@@ -183,50 +189,50 @@ impl Chip {
             connection.outgoing_messages.push(&[0x20, tag]);
         }
         self.regs.set(SSID, 0x80 | connection.target);
-        if !self.regs.has(DCNTL, dcntl::COM) {
+        if !self.regs.has_bits(DCNTL, dcntl::COM) {
             // The IDs on the data lines, as far as eight of them show it.
             let ids = 1u16 << connection.target | 1u16 << (self.regs.get(SCID) & 0x0f);
             self.regs.set(SFBR, ids.to_le_bytes()[0]);
         }
-        self.link = Link::Connected(connection);
+        self.bus_state = BusState::Connected(connection);
         true
     }
 
     /// With no program running, a reselection is an interrupt for drivers that asked for it.
     pub(crate) fn reselect_while_stopped(&mut self) {
-        let wanted = self.regs.has(SIEN0, sist0::RSL) && self.regs.has(SCID, scid::RRE);
-        let enabled = self.interrupt_masks();
+        let wanted = self.regs.has_bits(SIEN0, sist0::RSL) && self.regs.has_bits(SCID, scid::RRE);
+        let enabled = self.enabled_interrupts();
         if wanted
             && !self.interrupts.has_scsi_interrupt(enabled)
             && !self.interrupts.has_dma_interrupt()
-            && self.reselect()
+            && self.try_reselect()
         {
-            self.interrupt_scsi(sist0::RSL, 0);
+            self.raise_scsi_interrupt(sist0::RSL, 0);
         }
     }
 
-    /// Which phase the target's next REQ is for. `wanted` is what the instruction has in mind, for targets that take either.
+    /// Waits for the target's next REQ, latches its phase in SSTAT1 and returns it. `wanted` is the instruction's phase, which a
+    /// target in [`TargetStage::Choose`] accepts.
     ///
-    /// Waits while the target has nothing to ask, and while an aborted task still uses memory: until then nothing
-    /// moves on this bus.
+    /// There is no REQ while the target waits for its task, and while an aborted task still uses memory.
     pub(crate) fn wait_for_phase<H: PciBus + Targets>(
         &mut self,
         host: &mut H,
         wanted: u8,
-    ) -> Result<u8, Pause> {
-        match self.phase_without_wait() {
+    ) -> Result<u8, PauseReason> {
+        match self.latch_phase_if_known() {
             Some(phase) => Ok(phase),
-            None => self.wait_for_phase_slowly(host, wanted),
+            None => self.wait_for_phase_slow_path(host, wanted),
         }
     }
 
-    /// The phase of the target's next REQ if it is known without waiting and without any change but SSTAT1. `None`:
-    /// nothing was done.
+    /// Latches the phase of the target's next REQ in SSTAT1 and returns it, if it is known without waiting. `None`: nothing
+    /// was done.
     #[inline]
-    pub(crate) fn phase_without_wait(&mut self) -> Option<u8> {
+    pub(crate) fn latch_phase_if_known(&mut self) -> Option<u8> {
         let connection = self.connection()?;
         if connection.ack_held
-            || connection.stage == Stage::Choose
+            || connection.stage == TargetStage::Choose
             || self.tasks.draining_task_count() > 0
         {
             return None;
@@ -238,41 +244,41 @@ impl Chip {
 
     /// [`Chip::wait_for_phase`] where ACK, a selection, an abort or the task comes before the phase.
     #[inline(never)]
-    fn wait_for_phase_slowly<H: PciBus + Targets>(
+    fn wait_for_phase_slow_path<H: PciBus + Targets>(
         &mut self,
         host: &mut H,
         wanted: u8,
-    ) -> Result<u8, Pause> {
+    ) -> Result<u8, PauseReason> {
         self.release_ack();
-        match &mut self.link {
-            Link::Free => {
-                self.interrupt_scsi(sist0::UDC, 0);
-                return Err(Pause::Stopped);
+        match &mut self.bus_state {
+            BusState::Free => {
+                self.raise_scsi_interrupt(sist0::UDC, 0);
+                return Err(PauseReason::Stopped);
             }
-            Link::Selecting => {
-                self.link = Link::Free;
-                self.interrupt_scsi(0, sist1::STO);
-                return Err(Pause::Stopped);
+            BusState::Selecting => {
+                self.bus_state = BusState::Free;
+                self.raise_scsi_interrupt(0, sist1::STO);
+                return Err(PauseReason::Stopped);
             }
-            Link::Connected(connection) if connection.stage == Stage::Choose => {
+            BusState::Connected(connection) if connection.stage == TargetStage::Choose => {
                 connection.stage = if wanted == phase::COMMAND {
-                    Stage::Command
+                    TargetStage::Command
                 } else {
-                    Stage::MessageOut
+                    TargetStage::MessageOut
                 };
             }
-            Link::Connected(_) => {}
+            BusState::Connected(_) => {}
         }
         if self.tasks.draining_task_count() > 0 {
-            return Err(Pause::Bus);
+            return Err(PauseReason::Bus);
         }
         if self
             .connection()
-            .is_some_and(|connection| connection.stage == Stage::Busy)
+            .is_some_and(|connection| connection.stage == TargetStage::Busy)
         {
             self.enter_status_when_done(host)?;
         }
-        let phase = self.bus_phase().ok_or(Pause::Bus)?;
+        let phase = self.bus_phase().ok_or(PauseReason::Bus)?;
         self.regs.set(SSTAT1, phase);
         Ok(phase)
     }
@@ -281,15 +287,15 @@ impl Chip {
     pub(crate) fn bus_phase(&self) -> Option<u8> {
         let connection = self.connection()?;
         Some(match connection.stage {
-            Stage::Choose | Stage::MessageOut => phase::MESSAGE_OUT,
-            Stage::MessageIn => phase::MESSAGE_IN,
-            Stage::Command => phase::COMMAND,
-            Stage::Data => match self.tasks.get(connection.task?)?.data.to_initiator {
+            TargetStage::Choose | TargetStage::MessageOut => phase::MESSAGE_OUT,
+            TargetStage::MessageIn => phase::MESSAGE_IN,
+            TargetStage::Command => phase::COMMAND,
+            TargetStage::Data => match self.tasks.get(connection.task?)?.data.to_initiator {
                 true => phase::DATA_IN,
                 false => phase::DATA_OUT,
             },
-            Stage::Busy => return None,
-            Stage::Status => phase::STATUS,
+            TargetStage::Busy => return None,
+            TargetStage::Status => phase::STATUS,
         })
     }
 
@@ -301,7 +307,7 @@ impl Chip {
         if !std::mem::take(&mut connection.ack_held) {
             return;
         }
-        if connection.atn && connection.outgoing_messages.is_between_messages() {
+        if connection.atn && connection.outgoing_messages.is_at_message_boundary() {
             connection.enter_message_out();
         } else if connection.outgoing_messages.peek().is_none() {
             self.enter_next_phase();
@@ -325,8 +331,8 @@ impl Chip {
             return;
         };
         connection.atn = true;
-        let is_in_message = connection.stage == Stage::MessageIn
-            && !connection.outgoing_messages.is_between_messages();
+        let is_in_message = connection.stage == TargetStage::MessageIn
+            && !connection.outgoing_messages.is_at_message_boundary();
         if !connection.ack_held && !is_in_message {
             connection.enter_message_out();
         }
@@ -348,14 +354,14 @@ impl Chip {
             return self.leave_bus();
         }
         if connection.outgoing_messages.peek().is_some() {
-            connection.stage = Stage::MessageIn;
+            connection.stage = TargetStage::MessageIn;
             return;
         }
         connection.stage = match connection.after_messages {
-            AfterMessages::Command => Stage::Command,
-            AfterMessages::Data => Stage::Data,
-            AfterMessages::Busy => Stage::Busy,
-            AfterMessages::Status => Stage::Status,
+            AfterMessages::Command => TargetStage::Command,
+            AfterMessages::Data => TargetStage::Data,
+            AfterMessages::Busy => TargetStage::Busy,
+            AfterMessages::Status => TargetStage::Status,
             AfterMessages::Free => return self.leave_bus(),
         };
     }
@@ -363,7 +369,7 @@ impl Chip {
     /// Lets the target leave the bus; its task, if it has one, reselects later.
     pub(crate) fn leave_bus(&mut self) {
         let task = self.connection().and_then(|connection| connection.task);
-        self.link = Link::Free;
+        self.bus_state = BusState::Free;
         if let Some(task) = task {
             self.tasks.on_disconnect(task);
         }

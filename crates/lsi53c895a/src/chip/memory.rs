@@ -2,13 +2,13 @@
 //!
 //! Three places can answer. The chip's own windows are served right here, byte by byte, by the functions
 //! that serve the CPU. Mapped guest memory is copied by the [`PciBus`]. Anything else is asked for and
-//! comes later: [`Pause::Memory`] ends the step, and when the answer is there the step is taken again and finds it.
+//! comes later: [`PauseReason::Memory`] ends the step, and when the answer is there the step is taken again and finds it.
 //! So a step reads before it changes anything, and no step has more than one access under way.
 
 use crate::chip::core::Chip;
 use crate::chip::ports::{DmaId, PciBus};
 use crate::chip::registers::dstat;
-use crate::chip::scripts::Pause;
+use crate::chip::scripts::PauseReason;
 
 /// Most that one access moves.
 pub const MAX_ACCESS_BYTES: usize = 4096;
@@ -19,9 +19,9 @@ pub const RAM_BYTES: usize = 8192;
 /// The window onto the registers in memory space.
 const REGISTER_WINDOW_BYTES: u64 = 0x400;
 
-/// An access to memory without a mapping.
+/// The state of the access to memory without a mapping; there is one at a time.
 #[derive(Default)]
-pub enum Dma {
+pub enum DmaState {
     #[default]
     Idle,
     Reading {
@@ -65,18 +65,19 @@ impl Chip {
         AddressTarget::Outside
     }
 
-    /// Two words of SCRIPTS RAM, which most programs are in, by their PCI address; `None` if the address is not in it.
+    /// Two consecutive words of SCRIPTS RAM, which most programs are in, by their PCI address; `None` if the address is
+    /// not in it.
     #[inline]
-    pub(crate) fn ram_words_at_address(&self, addr: u32) -> Option<[u32; 2]> {
+    pub(crate) fn ram_word_pair_at_address(&self, addr: u32) -> Option<[u32; 2]> {
         match self.bars.ram {
             0 => None,
-            base => self.ram_words_at_offset(addr.wrapping_sub(base)),
+            base => self.ram_word_pair_at_offset(addr.wrapping_sub(base)),
         }
     }
 
-    /// Two words of SCRIPTS RAM by their offset in it.
+    /// Two consecutive words of SCRIPTS RAM by their offset in it.
     #[inline]
-    pub(crate) fn ram_words_at_offset(&self, offset: u32) -> Option<[u32; 2]> {
+    pub(crate) fn ram_word_pair_at_offset(&self, offset: u32) -> Option<[u32; 2]> {
         let offset = offset as usize;
         if offset > RAM_BYTES - 8 {
             return None;
@@ -93,36 +94,44 @@ impl Chip {
     /// pending.
     #[inline]
     fn can_read_guest_now(&self, addr: u64) -> bool {
-        !self.is_own_window(addr) && matches!(self.dma, Dma::Idle)
+        !self.is_own_window(addr) && matches!(self.dma, DmaState::Idle)
     }
 
-    /// A word, as programs have them in tables: mostly out of guest memory.
+    /// Loads a word, as programs have them in tables: mostly from guest memory.
     #[inline]
-    pub(crate) fn load_word<H: PciBus>(&mut self, host: &mut H, addr: u64) -> Result<u32, Pause> {
+    pub(crate) fn load_word<H: PciBus>(
+        &mut self,
+        host: &mut H,
+        addr: u64,
+    ) -> Result<u32, PauseReason> {
         if self.can_read_guest_now(addr)
             && let Some(word) = host.read_word(addr)
         {
             return Ok(word);
         }
-        self.load_word_anywhere(host, addr)
+        self.load_word_slow_path(host, addr)
     }
 
     /// [`Chip::load_word`] from memory of any kind.
     #[cold]
     #[inline(never)]
-    fn load_word_anywhere<H: PciBus>(&mut self, host: &mut H, addr: u64) -> Result<u32, Pause> {
+    fn load_word_slow_path<H: PciBus>(
+        &mut self,
+        host: &mut H,
+        addr: u64,
+    ) -> Result<u32, PauseReason> {
         let mut bytes = [0; 4];
         self.load_bytes(host, addr, &mut bytes)?;
         Ok(u32::from_le_bytes(bytes))
     }
 
-    /// The same for two words that belong together.
+    /// Two consecutive words, such as the count and the address in an entry of a table.
     #[inline]
-    pub(crate) fn load_words<H: PciBus>(
+    pub(crate) fn load_word_pair<H: PciBus>(
         &mut self,
         host: &mut H,
         addr: u64,
-    ) -> Result<[u32; 2], Pause> {
+    ) -> Result<[u32; 2], PauseReason> {
         if let Some(behind) = addr.checked_add(4)
             && self.can_read_guest_now(addr)
             && self.can_read_guest_now(behind)
@@ -131,17 +140,17 @@ impl Chip {
         {
             return Ok([first, second]);
         }
-        self.load_words_anywhere(host, addr)
+        self.load_word_pair_slow_path(host, addr)
     }
 
-    /// [`Chip::load_words`] from memory of any kind.
+    /// [`Chip::load_word_pair`] from memory of any kind.
     #[cold]
     #[inline(never)]
-    fn load_words_anywhere<H: PciBus>(
+    fn load_word_pair_slow_path<H: PciBus>(
         &mut self,
         host: &mut H,
         addr: u64,
-    ) -> Result<[u32; 2], Pause> {
+    ) -> Result<[u32; 2], PauseReason> {
         let mut bytes = [0; 8];
         self.load_bytes(host, addr, &mut bytes)?;
         let [a, b, c, d, e, f, g, h] = bytes;
@@ -160,13 +169,16 @@ impl Chip {
 
     /// Whether an access to memory has no reply yet.
     pub(crate) fn waits_for_memory(&self) -> bool {
-        matches!(self.dma, Dma::Reading { .. } | Dma::Writing { .. })
+        matches!(
+            self.dma,
+            DmaState::Reading { .. } | DmaState::Writing { .. }
+        )
     }
 
-    /// Ignores the data of a pending read; a write goes on.
-    pub(crate) fn abandon_read(&mut self) {
-        if matches!(self.dma, Dma::Reading { .. } | Dma::Ready { .. }) {
-            self.dma = Dma::Idle;
+    /// Discards a pending read and its data; a write goes on.
+    pub(crate) fn discard_pending_read(&mut self) {
+        if matches!(self.dma, DmaState::Reading { .. } | DmaState::Ready { .. }) {
+            self.dma = DmaState::Idle;
         }
     }
 
@@ -176,7 +188,7 @@ impl Chip {
         host: &mut H,
         addr: u64,
         data: &mut [u8],
-    ) -> Result<(), Pause> {
+    ) -> Result<(), PauseReason> {
         debug_assert!(data.len() <= MAX_ACCESS_BYTES);
         match self.decode_address(addr, data.len()) {
             AddressTarget::Register(first) => {
@@ -192,9 +204,9 @@ impl Chip {
             AddressTarget::Outside => {}
         }
         if self.waits_for_memory() {
-            return Err(Pause::Memory);
+            return Err(PauseReason::Memory);
         }
-        if let Dma::Ready {
+        if let DmaState::Ready {
             addr: at,
             data: read,
         } = std::mem::take(&mut self.dma)
@@ -209,12 +221,12 @@ impl Chip {
         }
         match host.start_dma_read(addr, data.len()) {
             Ok(id) => {
-                self.dma = Dma::Reading {
+                self.dma = DmaState::Reading {
                     id,
                     addr,
                     len: data.len(),
                 };
-                Err(Pause::Memory)
+                Err(PauseReason::Memory)
             }
             Err(_) => Err(self.raise_bus_fault()),
         }
@@ -226,7 +238,7 @@ impl Chip {
         host: &mut H,
         addr: u64,
         data: &[u8],
-    ) -> Result<(), Pause> {
+    ) -> Result<(), PauseReason> {
         debug_assert!(data.len() <= MAX_ACCESS_BYTES);
         match self.decode_address(addr, data.len()) {
             AddressTarget::Register(first) => {
@@ -242,14 +254,14 @@ impl Chip {
             AddressTarget::Outside => {}
         }
         if self.waits_for_memory() {
-            return Err(Pause::Memory);
+            return Err(PauseReason::Memory);
         }
         if host.write(addr, data) {
             return Ok(());
         }
         match host.start_dma_write(addr, data) {
             Ok(id) => {
-                self.dma = Dma::Writing { id };
+                self.dma = DmaState::Writing { id };
                 Ok(())
             }
             Err(_) => Err(self.raise_bus_fault()),
@@ -263,9 +275,9 @@ impl Chip {
     }
 
     /// Raises the interrupt for a target abort on PCI.
-    pub(crate) fn raise_bus_fault(&mut self) -> Pause {
-        self.interrupt_dma(dstat::BF);
-        Pause::Stopped
+    pub(crate) fn raise_bus_fault(&mut self) -> PauseReason {
+        self.raise_dma_interrupt(dstat::BF);
+        PauseReason::Stopped
     }
 
     /// The answer to `start_dma_read` (with as many bytes as were asked for) or `start_dma_write` (with none). Late answers to what was given up
@@ -273,19 +285,21 @@ impl Chip {
     pub fn on_dma_done(&mut self, id: DmaId, result: Result<&[u8], crate::chip::ports::BusFault>) {
         self.dma = match (std::mem::take(&mut self.dma), result) {
             (
-                Dma::Reading {
+                DmaState::Reading {
                     id: mine,
                     addr,
                     len,
                 },
                 Ok(data),
-            ) if mine == id && data.len() == len => Dma::Ready {
+            ) if mine == id && data.len() == len => DmaState::Ready {
                 addr,
                 data: data.to_vec(),
             },
-            (Dma::Writing { id: mine }, Ok(_)) if mine == id => Dma::Idle,
-            (Dma::Reading { id: mine, .. } | Dma::Writing { id: mine }, _) if mine == id => {
-                Dma::Failed
+            (DmaState::Writing { id: mine }, Ok(_)) if mine == id => DmaState::Idle,
+            (DmaState::Reading { id: mine, .. } | DmaState::Writing { id: mine }, _)
+                if mine == id =>
+            {
+                DmaState::Failed
             }
             (other, _) => other,
         };

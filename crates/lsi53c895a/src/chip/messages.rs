@@ -1,4 +1,4 @@
-//! Messages between initiator and target (SPI-2, chapter 16), both directions.
+//! SCSI messages between initiator and target in both directions (SPI-2, chapter 16), and what the target does upon them.
 //!
 //! Buffers have fixed sizes, and lengths from the guest are only counted: a message that is longer than any supported one
 //! is received to its end and rejected.
@@ -113,9 +113,9 @@ impl OutgoingMessages {
     }
 
     /// Marks so many bytes as sent, and keeps the last message for [`OutgoingMessages::repeat_last_message`].
-    pub fn mark_taken(&mut self, count: usize) {
+    pub fn mark_sent(&mut self, count: usize) {
         for _ in 0..count {
-            if self.is_between_messages() {
+            if self.is_at_message_boundary() {
                 self.last_len = 0;
             }
             if let Some(place) = self.last.get_mut(self.last_len) {
@@ -127,11 +127,11 @@ impl OutgoingMessages {
     }
 
     /// Whether the last byte was the end of a message.
-    pub fn is_between_messages(&self) -> bool {
+    pub fn is_at_message_boundary(&self) -> bool {
         self.sent == 0 || self.message_ends & 1 << (self.sent - 1) != 0
     }
 
-    /// Sends the last message again.
+    /// Queues the last message again.
     fn repeat_last_message(&mut self) {
         let last = self.last;
         let len = self.last_len;
@@ -170,7 +170,7 @@ impl Chip {
             },
             NO_OPERATION | MESSAGE_REJECT => {}
             MESSAGE_PARITY_ERROR => connection.outgoing_messages.repeat_last_message(),
-            INITIATOR_DETECTED_ERROR => self.handle_initiator_error(host),
+            INITIATOR_DETECTED_ERROR => self.handle_initiator_detected_error(host),
             ABORT | ABORT_TAG | CLEAR_QUEUE | BUS_DEVICE_RESET | LOGICAL_UNIT_RESET => {
                 self.handle_abort_message(host, message[0])
             }
@@ -211,14 +211,14 @@ impl Chip {
     }
 
     /// Handles INITIATOR DETECTED ERROR: the command fails, unless it has finished already.
-    fn handle_initiator_error<H: PciBus + Targets>(&mut self, host: &mut H) {
+    fn handle_initiator_detected_error<H: PciBus + Targets>(&mut self, host: &mut H) {
         let Some(connection) = self.connection() else {
             return;
         };
         if connection.after_messages == AfterMessages::Data {
-            self.refuse_task(host, Refusal::InitiatorError);
+            self.refuse_connected_task(host, Refusal::InitiatorError);
             // The failed command has set the stage, which follows after this message.
-            self.resume_after_message();
+            self.return_to_message_out();
         }
     }
 
@@ -235,7 +235,7 @@ impl Chip {
     }
 
     /// Sends COMMAND COMPLETE after the status.
-    pub(crate) fn queue_complete_message(&mut self) {
+    pub(crate) fn queue_command_complete_message(&mut self) {
         let Some(connection) = self.connection_mut() else {
             return;
         };

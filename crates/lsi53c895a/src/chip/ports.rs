@@ -29,7 +29,7 @@ pub trait PciBus {
             .then(|| u32::from_le_bytes(bytes))
     }
 
-    /// The same for writing. False: nothing is written.
+    /// Writes the aligned word at `addr`. False: nothing is written.
     #[inline]
     fn write_word(&mut self, addr: u64, word: u32) -> bool {
         self.write(addr, &word.to_le_bytes())
@@ -103,7 +103,7 @@ pub enum TaskOutcome {
     Finished(u8),
 }
 
-/// The result of an abort.
+/// The result of aborting a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AbortOutcome {
     /// Its memory is no longer in use.
@@ -160,7 +160,7 @@ pub trait Targets {
     /// Aborts a task that has not finished.
     fn abort_task(&mut self, task: TaskId) -> AbortOutcome;
 
-    /// Ends a task that had finished. `reported`: the initiator has its status; otherwise it was aborted.
+    /// Releases a task that had finished. `reported`: the initiator has its status; otherwise it was aborted.
     fn release_finished_task(&mut self, task: TaskId, reported: bool);
 
     /// Resets targets or units to their power-on state.

@@ -68,8 +68,8 @@ const WRITE_WITHOUT_EFFECT: u8 = 2;
 /// The same for all four bytes of a word that begins here.
 const WORD_SHIFT: u32 = 2;
 
-/// Computes [`PROPERTIES`] from the two functions above.
-const fn properties() -> [u8; COUNT] {
+/// Computes [`PROPERTIES`] of all registers from the two functions above.
+const fn compute_register_properties() -> [u8; COUNT] {
     let mut properties = [0; COUNT];
     let mut at = u8::MAX;
     loop {
@@ -100,7 +100,7 @@ const fn properties() -> [u8; COUNT] {
 }
 
 /// The properties of each register, by its offset.
-static PROPERTIES: [u8; COUNT] = properties();
+static PROPERTIES: [u8; COUNT] = compute_register_properties();
 
 /// Whether a register has one of the properties in this mask.
 fn has_property(at: u8, property: u8) -> bool {

@@ -167,7 +167,7 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// As after a reset.
+    /// The registers as after a reset.
     pub fn new() -> Self {
         let mut registers = Registers { bytes: [0; COUNT] };
         registers.set(SCNTL0, 0xc0);
@@ -188,7 +188,7 @@ impl Registers {
     }
 
     /// Whether all of these bits are set.
-    pub fn has(&self, at: u8, bits: u8) -> bool {
+    pub fn has_bits(&self, at: u8, bits: u8) -> bool {
         self.get(at) & bits == bits
     }
 
@@ -199,13 +199,14 @@ impl Registers {
         u32::from_le_bytes(*bytes.expect("four bytes before the end"))
     }
 
+    /// Stores the four bytes of such a register.
     pub fn set32(&mut self, at: u8, value: u32) {
         debug_assert!(at.is_multiple_of(4));
         let bytes = self.bytes[usize::from(at & 0xfc)..].first_chunk_mut();
         *bytes.expect("four bytes before the end") = value.to_le_bytes();
     }
 
-    /// The low three bytes, for counters.
+    /// Stores the low three bytes of a value, for counters.
     pub fn set24(&mut self, at: u8, value: u32) {
         for (i, byte) in (0u8..3).zip(value.to_le_bytes()) {
             self.set(at.wrapping_add(i), byte);

@@ -4,8 +4,8 @@
 //! run. So a reset that is caused by a transfer does not interrupt that transfer.
 
 use crate::chip::core::Chip;
-use crate::chip::link::Link;
-use crate::chip::memory::Dma;
+use crate::chip::link::BusState;
+use crate::chip::memory::DmaState;
 use crate::chip::ports::{PciBus, Reset, Targets};
 use crate::chip::registers::{Registers, sist0};
 use crate::chip::scripts::Cpu;
@@ -26,8 +26,8 @@ impl Chip {
         self.regs = Registers::new();
         self.interrupts = Default::default();
         self.cpu = Cpu::default();
-        self.link = Link::Free;
-        self.dma = Dma::Idle;
+        self.bus_state = BusState::Free;
+        self.dma = DmaState::Idle;
         self.timer = GeneralPurposeTimer::Off;
         self.deferred_resets = DeferredResets {
             bus_reset: true,
@@ -38,27 +38,27 @@ impl Chip {
 
     /// Raises the RST line. The interrupt says that memory is no longer touched, so it may have to wait for disks.
     pub(crate) fn assert_bus_reset(&mut self) {
-        self.link = Link::Free;
-        self.dma = Dma::Idle;
+        self.bus_state = BusState::Free;
+        self.dma = DmaState::Idle;
         self.cpu.stop();
         self.deferred_resets.bus_reset = true;
         if self.tasks.in_flight_count() == 0 {
-            self.interrupt_scsi(sist0::RST, 0);
+            self.raise_scsi_interrupt(sist0::RST, 0);
         } else {
             self.deferred_resets.interrupt_when_drained = true;
         }
         self.run_wanted = true;
     }
 
-    /// Does what resets have deferred: aborts the tasks, and interrupts when their memory is no longer in use.
-    pub(crate) fn carry_out_resets<H: PciBus + Targets>(&mut self, host: &mut H) {
+    /// Executes what resets have deferred: aborts the tasks, and interrupts when their memory is no longer in use.
+    pub(crate) fn execute_deferred_resets<H: PciBus + Targets>(&mut self, host: &mut H) {
         if std::mem::take(&mut self.deferred_resets.bus_reset) {
             self.tasks.abort_where(host, |_| true);
             host.reset_targets(Reset::Bus);
         }
         if self.deferred_resets.interrupt_when_drained && self.tasks.draining_task_count() == 0 {
             self.deferred_resets.interrupt_when_drained = false;
-            self.interrupt_scsi(sist0::RST, 0);
+            self.raise_scsi_interrupt(sist0::RST, 0);
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::chip::registers::{CCNTL1, DBC, DCNTL, DNAD, DSP, DSPS, SFS, ccntl1, d
 
 /// Why an instruction pauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pause {
+pub enum PauseReason {
     /// The target requests no phase yet, or no target reselects.
     Bus,
     /// An access to memory is pending.
@@ -28,27 +28,29 @@ pub enum Pause {
     Stopped,
 }
 
+/// The state of the SCRIPTS processor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
     #[default]
     Stopped,
     /// The next instruction is to be fetched.
     Fetch,
-    /// The third word of one is, after the two that are latched.
+    /// Two words of an instruction are latched, and its third is to be fetched.
     FetchRest,
-    /// The latched instruction is to be carried out, or carried on.
+    /// The latched instruction is to be executed, or continued.
     Execute,
 }
 
-/// What a latched instruction has done so far.
+/// How far a latched instruction has come that moves many bytes.
 #[derive(Clone, Copy, Default)]
-pub enum Progress {
+pub enum InstructionProgress {
     #[default]
     None,
     Block(block_move::BlockMove),
     Copy(memory_move::MemoryMove),
 }
 
+/// The SCRIPTS processor: its state and the latched instruction.
 #[derive(Default)]
 pub struct Cpu {
     pub state: State,
@@ -56,14 +58,15 @@ pub struct Cpu {
     instruction_addr: u32,
     /// The latched instruction. Its third word is that of the last instruction that had three.
     words: [u32; 3],
-    progress: Progress,
+    progress: InstructionProgress,
     carry: bool,
 }
 
 impl Cpu {
+    /// Stops it, and drops the latched instruction.
     pub fn stop(&mut self) {
         self.state = State::Stopped;
-        self.progress = Progress::None;
+        self.progress = InstructionProgress::None;
     }
 }
 
@@ -83,11 +86,14 @@ impl Chip {
     /// Drops the latched instruction and its pending read: memory may have changed when the program continues.
     pub(crate) fn stop_program(&mut self) {
         self.cpu.stop();
-        self.abandon_read();
+        self.discard_pending_read();
     }
 
     /// Executes or continues one instruction of the program.
-    pub(crate) fn step_program<H: PciBus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
+    pub(crate) fn step_program<H: PciBus + Targets>(
+        &mut self,
+        host: &mut H,
+    ) -> Result<(), PauseReason> {
         if self.cpu.state != State::Execute {
             self.fetch_instruction(host)?;
             // An empty word was passed over.
@@ -99,9 +105,9 @@ impl Chip {
         // A write to DSP or ISTAT0 from within the instruction has decided what comes next.
         if self.cpu.state == State::Execute {
             self.cpu.state = State::Fetch;
-            self.cpu.progress = Progress::None;
-            if self.regs.has(DCNTL, dcntl::SSM) {
-                self.interrupt_dma(dstat::SSI);
+            self.cpu.progress = InstructionProgress::None;
+            if self.regs.has_bits(DCNTL, dcntl::SSM) {
+                self.raise_dma_interrupt(dstat::SSI);
             }
         }
         Ok(())
@@ -109,15 +115,15 @@ impl Chip {
 
     /// Latches the instruction at DSP, or the rest of one whose third word had to be waited for.
     #[inline]
-    fn fetch_instruction<H: PciBus>(&mut self, host: &mut H) -> Result<(), Pause> {
+    fn fetch_instruction<H: PciBus>(&mut self, host: &mut H) -> Result<(), PauseReason> {
         let at = self.regs.get32(DSP);
         let base = self.regs.get32(SFS);
         let from = |low: u32| u64::from(base) << 32 | u64::from(low);
         if self.cpu.state == State::Fetch {
-            let near = self.ram_words_at_address(at).filter(|_| base == 0);
+            let near = self.ram_word_pair_at_address(at).filter(|_| base == 0);
             let [first, second] = match near {
                 Some(words) => words,
-                None => self.load_words(host, from(at))?,
+                None => self.load_word_pair(host, from(at))?,
             };
             if first == 0 {
                 // An empty word is passed over. Firmware relies on it: a data phase of no bytes in its template.
@@ -135,14 +141,14 @@ impl Chip {
             self.cpu.words[2] = self.load_word(host, from(behind))?;
             behind = behind.wrapping_add(4);
         }
-        self.show_instruction([first, second], behind);
+        self.update_instruction_registers([first, second], behind);
         self.cpu.state = State::Execute;
         Ok(())
     }
 
-    /// Shows an instruction in DBC, DCMD, DSPS and DNAD, and the address of the next one in DSP.
+    /// Stores an instruction in the registers that show it (DBC, DCMD, DSPS, DNAD), and the address of the next one in DSP.
     #[inline]
-    fn show_instruction(&mut self, [first, second]: [u32; 2], next: u32) {
+    fn update_instruction_registers(&mut self, [first, second]: [u32; 2], next: u32) {
         self.regs.set32(DSP, next);
         // DBC, and DCMD above it.
         self.regs.set32(DBC, first);
@@ -154,7 +160,7 @@ impl Chip {
     #[inline]
     fn has_third_word(&self, first: u32) -> bool {
         let direct_block_move = first >> 28 == 0;
-        first >> 29 == 0b110 || direct_block_move && self.regs.has(CCNTL1, ccntl1::EN64DBMV)
+        first >> 29 == 0b110 || direct_block_move && self.regs.has_bits(CCNTL1, ccntl1::EN64DBMV)
     }
 
     /// Executes the latched instruction by its type, in the highest bits of its first word.
@@ -162,20 +168,20 @@ impl Chip {
     fn execute_latched_instruction<H: PciBus + Targets>(
         &mut self,
         host: &mut H,
-    ) -> Result<(), Pause> {
+    ) -> Result<(), PauseReason> {
         let first = self.cpu.words[0];
         match first >> 29 {
-            0b111 => self.load_store(host),
-            0b100 => self.transfer_control(host),
+            0b111 => self.execute_load_store(host),
+            0b100 => self.execute_transfer_control(host),
             0b010 | 0b011 => match first >> 27 & 0x07 {
                 0b101.. => {
-                    self.register_op();
+                    self.execute_register_op();
                     Ok(())
                 }
-                _ => self.scsi_io(host),
+                _ => self.execute_scsi_io(host),
             },
-            0b000 | 0b001 => self.block_move(host),
-            0b110 => self.memory_move(host),
+            0b000 | 0b001 => self.execute_block_move(host),
+            0b110 => self.execute_memory_move(host),
             _ => Err(self.raise_illegal_instruction()),
         }
     }
@@ -193,9 +199,9 @@ impl Chip {
     /// Raises the interrupt for an illegal instruction.
     #[cold]
     #[inline(never)]
-    fn raise_illegal_instruction(&mut self) -> Pause {
-        self.interrupt_dma(dstat::IID);
-        Pause::Stopped
+    fn raise_illegal_instruction(&mut self) -> PauseReason {
+        self.raise_dma_interrupt(dstat::IID);
+        PauseReason::Stopped
     }
 }
 

@@ -1,4 +1,4 @@
-//! The table of tasks that were received and have not sent their status.
+//! The table of tasks: all that were received and have not sent their status, and the order in which they reselect.
 //!
 //! A task's ID is its slot and a generation, which distinguishes a completion after an abort from
 //! one of the slot's next task. An aborted task keeps its slot until the disk no longer uses its memory.
@@ -14,6 +14,7 @@ pub const MAX_TASKS: usize = 256;
 /// Most segments of one task.
 pub const MAX_SEGMENTS: usize = 4096;
 
+/// The state of a slot and its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Free,
@@ -26,7 +27,8 @@ enum State {
     Draining,
 }
 
-pub struct Task {
+/// A slot of the table, and the task in it.
+pub struct TaskSlot {
     generation: u32,
     state: State,
     pub nexus: Nexus,
@@ -34,8 +36,9 @@ pub struct Task {
     pub data: TaskData,
 }
 
-pub struct Tasks {
-    slots: Vec<Task>,
+/// All slots, and the finished tasks that wait to reselect.
+pub struct TaskTable {
+    slots: Vec<TaskSlot>,
     free: Vec<u16>,
     /// Finished, and waiting to reselect, in the order of finishing.
     ready: VecDeque<TaskId>,
@@ -47,9 +50,9 @@ pub struct Tasks {
     change_count: u64,
 }
 
-impl Tasks {
+impl TaskTable {
     pub fn new() -> Self {
-        let slot = || Task {
+        let slot = || TaskSlot {
             generation: 0,
             state: State::Free,
             nexus: Nexus { target: 0, lun: 0 },
@@ -57,7 +60,7 @@ impl Tasks {
             data: TaskData::default(),
         };
         let count = u16::try_from(MAX_TASKS).expect("fits");
-        Tasks {
+        TaskTable {
             slots: (0..count).map(|_| slot()).collect(),
             free: (0..count).rev().collect(),
             ready: VecDeque::with_capacity(MAX_TASKS),
@@ -68,20 +71,21 @@ impl Tasks {
         }
     }
 
-    /// The task's slot, also after an abort; `None` once it was released.
-    fn slot_in_use(&mut self, id: TaskId) -> Option<&mut Task> {
+    /// The slot of a task, also after an abort; `None` once it was released.
+    fn occupied_slot_mut(&mut self, id: TaskId) -> Option<&mut TaskSlot> {
         let slot = self.slots.get_mut(usize::from(id.index))?;
         (slot.generation == id.generation && slot.state != State::Free).then_some(slot)
     }
 
     /// The task, unless it was aborted.
-    pub fn get(&self, id: TaskId) -> Option<&Task> {
+    pub fn get(&self, id: TaskId) -> Option<&TaskSlot> {
         let slot = self.slots.get(usize::from(id.index))?;
-        (slot.generation == id.generation && slot.is_alive()).then_some(slot)
+        (slot.generation == id.generation && slot.has_unaborted_task()).then_some(slot)
     }
 
-    pub fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
-        self.slot_in_use(id).filter(|slot| slot.is_alive())
+    pub fn get_mut(&mut self, id: TaskId) -> Option<&mut TaskSlot> {
+        self.occupied_slot_mut(id)
+            .filter(|slot| slot.has_unaborted_task())
     }
 
     /// Allocates a slot for a task whose data is to be collected; `None`: there are too many tasks.
@@ -103,9 +107,9 @@ impl Tasks {
         self.change_count
     }
 
-    /// Releases the slot.
+    /// Releases the slot of a task, with the task's data.
     pub fn release_slot(&mut self, id: TaskId) {
-        let Some(slot) = self.slot_in_use(id) else {
+        let Some(slot) = self.occupied_slot_mut(id) else {
             return;
         };
         let before = std::mem::replace(&mut slot.state, State::Free);
@@ -134,7 +138,7 @@ impl Tasks {
 
     /// Marks a task as finished. It waits for reselection unless it is connected.
     pub fn mark_finished(&mut self, id: TaskId, status: u8, connected: bool) {
-        let Some(slot) = self.slot_in_use(id) else {
+        let Some(slot) = self.occupied_slot_mut(id) else {
             return;
         };
         match slot.state {
@@ -151,7 +155,7 @@ impl Tasks {
     }
 
     /// The status byte, once there is one.
-    pub fn status(&self, id: TaskId) -> Option<u8> {
+    pub fn finished_status(&self, id: TaskId) -> Option<u8> {
         match self.get(id)?.state {
             State::Finished(status) => Some(status),
             _ => None,
@@ -160,7 +164,7 @@ impl Tasks {
 
     /// Lets a task that has finished reselect, since its target has left the bus.
     pub fn on_disconnect(&mut self, id: TaskId) {
-        if self.status(id).is_some() {
+        if self.finished_status(id).is_some() {
             self.ready.push_back(id);
         }
     }
@@ -168,7 +172,7 @@ impl Tasks {
     /// Removes the task that has waited longest for reselection from the queue.
     pub fn take_next_to_reselect(&mut self) -> Option<TaskId> {
         while let Some(id) = self.ready.pop_front() {
-            if self.status(id).is_some() {
+            if self.finished_status(id).is_some() {
                 return Some(id);
             }
         }
@@ -186,7 +190,7 @@ impl Tasks {
                 continue;
             }
             left -= 1;
-            if slot.is_alive() && slot.nexus == nexus && slot.tag == tag {
+            if slot.has_unaborted_task() && slot.nexus == nexus && slot.tag == tag {
                 return Some(self.id_of_slot(index));
             }
         }
@@ -201,9 +205,9 @@ impl Tasks {
         }
     }
 
-    /// Aborts one; its slot is free again at once or when [`Tasks::mark_finished`] says so.
+    /// Aborts one; its slot is free again at once or when [`TaskTable::mark_finished`] says so.
     pub fn abort<H: Targets>(&mut self, host: &mut H, id: TaskId) {
-        let Some(before) = self.slot_in_use(id).map(|slot| slot.state) else {
+        let Some(before) = self.occupied_slot_mut(id).map(|slot| slot.state) else {
             return;
         };
         let drains = match before {
@@ -226,15 +230,15 @@ impl Tasks {
     }
 
     /// Aborts all tasks that meet a condition.
-    pub fn abort_where<H: Targets>(&mut self, host: &mut H, concerned: impl Fn(&Task) -> bool) {
+    pub fn abort_where<H: Targets>(&mut self, host: &mut H, concerned: impl Fn(&TaskSlot) -> bool) {
         for index in 0..self.slots.len() {
-            if self.slots[index].is_alive() && concerned(&self.slots[index]) {
+            if self.slots[index].has_unaborted_task() && concerned(&self.slots[index]) {
                 self.abort(host, self.id_of_slot(index));
             }
         }
     }
 
-    /// Drops the memory that tasks have collected, and marks it as lost.
+    /// Drops the memory of tasks that still collect their data, and marks it as lost.
     pub fn drop_memory_of_collecting_tasks(&mut self) {
         for slot in &mut self.slots {
             if slot.state == State::Collecting {
@@ -262,8 +266,9 @@ impl Tasks {
     }
 }
 
-impl Task {
-    fn is_alive(&self) -> bool {
+impl TaskSlot {
+    /// Whether there is a task that was not aborted.
+    fn has_unaborted_task(&self) -> bool {
         !matches!(self.state, State::Free | State::Draining)
     }
 }

@@ -6,6 +6,7 @@
 /// The shortest period, which field value 1 stands for; each further value doubles it.
 const UNIT_NS: u64 = 125_000;
 
+/// The state of the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GeneralPurposeTimer {
     Off,

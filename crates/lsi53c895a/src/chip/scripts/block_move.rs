@@ -1,9 +1,9 @@
-//! Block moves: bytes between memory and the SCSI bus, in the phase that the instruction names.
+//! Block move instructions: move bytes between memory and the SCSI bus, in the phase that the instruction names.
 //!
 //! If the target asks for another phase, before the first byte or in the middle, that is a phase mismatch: an
 //! interrupt, or a jump to a handler of the program's with all that it needs to go on later in the registers RBC, UA, ESA and IA.
 
-use super::{Pause, Progress, State, sign_extend_24};
+use super::{InstructionProgress, PauseReason, State, sign_extend_24};
 use crate::chip::core::Chip;
 use crate::chip::link::phase;
 use crate::chip::ports::{PciBus, Targets};
@@ -28,33 +28,36 @@ const MESSAGE_CHUNK: usize = 32;
 impl Chip {
     /// Executes a block move, or continues one that had to wait.
     #[inline(never)]
-    pub(super) fn block_move<H: PciBus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
+    pub(super) fn execute_block_move<H: PciBus + Targets>(
+        &mut self,
+        host: &mut H,
+    ) -> Result<(), PauseReason> {
         let mut block = match self.cpu.progress {
-            Progress::Block(block) => block,
+            InstructionProgress::Block(block) => block,
             _ => self.decode_block_move(host)?,
         };
         if block.bytes_left == 0 && block.bytes_moved == 0 {
             return Err(self.raise_illegal_instruction());
         }
-        let moved = self.move_bytes(host, &mut block);
+        let moved = self.move_remaining_bytes(host, &mut block);
         if moved.is_err() && self.cpu.state == State::Execute {
-            self.cpu.progress = Progress::Block(block);
+            self.cpu.progress = InstructionProgress::Block(block);
         }
         moved
     }
 
-    /// Moves bytes to the end of the block, or until the target changes the phase or something must be waited for.
-    fn move_bytes<H: PciBus + Targets>(
+    /// Moves the remaining bytes of the block, unless the target changes the phase or something must be waited for.
+    fn move_remaining_bytes<H: PciBus + Targets>(
         &mut self,
         host: &mut H,
         block: &mut BlockMove,
-    ) -> Result<(), Pause> {
+    ) -> Result<(), PauseReason> {
         while block.bytes_left > 0 {
             let asked = self.wait_for_phase(host, block.phase)?;
             if asked != block.phase {
                 return self.handle_phase_mismatch(block);
             }
-            let taken = self.move_some_bytes(host, block)?;
+            let taken = self.move_chunk(host, block)?;
             block.addr = block.addr.wrapping_add(taken as u64);
             let taken = u32::try_from(taken).expect("no more than was left");
             block.bytes_left -= taken;
@@ -66,7 +69,7 @@ impl Chip {
             }
             // What was stored may have been a register of the program's own.
             if self.cpu.state != State::Execute {
-                return Err(Pause::Stopped);
+                return Err(PauseReason::Stopped);
             }
             if block.phase == phase::MESSAGE_IN && self.has_sent_last_message() {
                 break;
@@ -80,7 +83,7 @@ impl Chip {
     }
 
     /// Decodes address and count: in the instruction, behind a pointer, or in a table at DSA.
-    fn decode_block_move<H: PciBus>(&mut self, host: &mut H) -> Result<BlockMove, Pause> {
+    fn decode_block_move<H: PciBus>(&mut self, host: &mut H) -> Result<BlockMove, PauseReason> {
         let [first, second, third] = self.cpu.words;
         let mut block = BlockMove {
             phase: first.to_be_bytes()[0] & 0x07,
@@ -95,16 +98,16 @@ impl Chip {
             // Table indirect, whatever bit 29 says.
             block.entry_addr = self.regs.get32(DSA).wrapping_add(sign_extend_24(second));
             let table = u64::from(self.regs.get32(DRS)) << 32 | u64::from(block.entry_addr);
-            let [count, low] = self.load_words(host, table)?;
+            let [count, low] = self.load_word_pair(host, table)?;
             let high = count.to_be_bytes()[0];
             block.bytes_left = count & 0x00ff_ffff;
             block.count_high_byte = high;
-            let upper = if !self.regs.has(CCNTL1, ccntl1::EN64TIBMV) {
+            let upper = if !self.regs.has_bits(CCNTL1, ccntl1::EN64TIBMV) {
                 static_upper_half
-            } else if self.regs.has(CCNTL1, ccntl1::TIMOD64) {
+            } else if self.regs.has_bits(CCNTL1, ccntl1::TIMOD64) {
                 u64::from(high) << 32
             } else {
-                self.upper_half_by_selector(high)
+                self.upper_address_by_selector(high)
                     .ok_or(())
                     .map_err(|()| self.raise_illegal_instruction())?
             };
@@ -112,7 +115,7 @@ impl Chip {
         } else if first & 0x2000_0000 != 0 {
             let low = self.load_word(host, static_upper_half | u64::from(second))?;
             block.addr = static_upper_half | u64::from(low);
-        } else if self.regs.has(CCNTL1, ccntl1::EN64DBMV) {
+        } else if self.regs.has_bits(CCNTL1, ccntl1::EN64DBMV) {
             self.regs.set32(DBMS, third);
             block.addr = u64::from(third) << 32 | u64::from(second);
         } else {
@@ -123,8 +126,8 @@ impl Chip {
         Ok(block)
     }
 
-    /// The upper half of an address, from the register that a table entry names by a number.
-    fn upper_half_by_selector(&self, high: u8) -> Option<u64> {
+    /// The upper half of an address: the register that a table entry selects by a number.
+    fn upper_address_by_selector(&self, high: u8) -> Option<u64> {
         let at = match high & 0x1f {
             // SCRATCHC to SCRATCHR.
             index @ 0x00..=0x0f => SCRATCHC + 4 * index,
@@ -140,17 +143,17 @@ impl Chip {
     }
 
     /// Moves as many bytes as go at once, in a phase that both ends agree about. Returns their number.
-    fn move_some_bytes<H: PciBus + Targets>(
+    fn move_chunk<H: PciBus + Targets>(
         &mut self,
         host: &mut H,
         block: &BlockMove,
-    ) -> Result<usize, Pause> {
+    ) -> Result<usize, PauseReason> {
         let left = usize::try_from(block.bytes_left).expect("24 bits");
         match block.phase {
             phase::DATA_IN | phase::DATA_OUT => self.collect_guest_memory(host, block.addr, left),
             phase::COMMAND => {
                 let mut bytes = [0; 16];
-                let room = self.command_bytes_left();
+                let room = self.cdb_room_bytes();
                 let bytes = &mut bytes[..left.min(room)];
                 self.load_bytes(host, block.addr, bytes)?;
                 self.receive_command_bytes(host, bytes);
@@ -175,9 +178,9 @@ impl Chip {
                 let bytes = &mut bytes[..said.len()];
                 bytes.copy_from_slice(said);
                 self.store_bytes(host, block.addr, bytes)?;
-                self.show_received(block, bytes);
+                self.update_sfbr_and_sidl(block, bytes);
                 if let Some(connection) = self.connection_mut() {
-                    connection.outgoing_messages.mark_taken(bytes.len());
+                    connection.outgoing_messages.mark_sent(bytes.len());
                     connection.ack_held = true;
                 }
                 Ok(bytes.len())
@@ -188,16 +191,16 @@ impl Chip {
                 };
                 let status = [connection.status];
                 self.store_bytes(host, block.addr, &status)?;
-                self.show_received(block, &status);
-                self.on_status_taken(host);
+                self.update_sfbr_and_sidl(block, &status);
+                self.on_status_received(host);
                 Ok(1)
             }
             _ => Ok(0),
         }
     }
 
-    /// Shows received bytes in registers: SFBR has the first byte of a move, SIDL the last.
-    fn show_received(&mut self, block: &BlockMove, bytes: &[u8]) {
+    /// Stores received bytes in the registers that show them: SFBR has the first byte of a move, SIDL the last.
+    fn update_sfbr_and_sidl(&mut self, block: &BlockMove, bytes: &[u8]) {
         if let (Some(first), Some(last)) = (bytes.first(), bytes.last()) {
             if block.bytes_moved == 0 {
                 self.regs.set(SFBR, *first);
@@ -229,10 +232,12 @@ impl Chip {
 
     /// Ends a block move in whose middle the target requests another phase: saves where it was, and jumps or
     /// interrupts.
-    fn handle_phase_mismatch(&mut self, block: &BlockMove) -> Result<(), Pause> {
+    fn handle_phase_mismatch(&mut self, block: &BlockMove) -> Result<(), PauseReason> {
         self.update_byte_counters(block);
         // In 40-bit mode the table's upper byte is a part of the address, which may have moved on.
-        let has_40_bit_addresses = self.regs.has(CCNTL1, ccntl1::EN64TIBMV | ccntl1::TIMOD64)
+        let has_40_bit_addresses = self
+            .regs
+            .has_bits(CCNTL1, ccntl1::EN64TIBMV | ccntl1::TIMOD64)
             && block.entry_addr != self.cpu.instruction_addr;
         let high = if has_40_bit_addresses {
             block.addr.to_le_bytes()[4]
@@ -244,14 +249,15 @@ impl Chip {
         self.regs.set32(UA, low32(block.addr));
         self.regs.set32(ESA, block.entry_addr);
         self.regs.set32(IA, self.cpu.instruction_addr);
-        let jumps = self.regs.has(CCNTL0, ccntl0::ENPMJ)
-            && (phase::is_data(block.phase) || self.regs.has(CCNTL0, ccntl0::ENNDJ));
+        let jumps = self.regs.has_bits(CCNTL0, ccntl0::ENPMJ)
+            && (phase::is_data(block.phase) || self.regs.has_bits(CCNTL0, ccntl0::ENNDJ));
         if !jumps {
-            self.interrupt_scsi(sist0::MA, 0);
-            return Err(Pause::Stopped);
+            self.raise_scsi_interrupt(sist0::MA, 0);
+            return Err(PauseReason::Stopped);
         }
         // By direction, or by whether half a word is left over, which never happens here.
-        let to_second_handler = self.regs.has(CCNTL0, ccntl0::PMJCTL) && phase::is_in(block.phase);
+        let to_second_handler =
+            self.regs.has_bits(CCNTL0, ccntl0::PMJCTL) && phase::is_in(block.phase);
         self.regs.set32(
             DSP,
             self.regs

@@ -13,19 +13,19 @@ impl Chip {
     #[inline(never)]
     pub(crate) fn run_fast_path<H: PciBus>(&mut self, host: &mut H) -> bool {
         let base = self.bars.ram;
-        if base == 0 || self.regs.get32(SFS) != 0 || self.regs.has(DCNTL, dcntl::SSM) {
+        if base == 0 || self.regs.get32(SFS) != 0 || self.regs.has_bits(DCNTL, dcntl::SSM) {
             return false;
         }
         let mut at = self.regs.get32(DSP);
         let mut left = self.instructions_left;
         let mut last = [0; 2];
-        while let Some([first, second]) = self.ram_words_at_offset(at.wrapping_sub(base)) {
+        while let Some([first, second]) = self.ram_word_pair_at_offset(at.wrapping_sub(base)) {
             let mut next = at.wrapping_add(8);
             let is_done = match first >> 27 {
-                0b10_000..=0b10_011 => self.transfer_fast(first, second, &mut next),
-                0b11_100..=0b11_111 => self.load_store_fast(host, first, second),
-                0b01_101..=0b01_111 => self.register_op_fast(first),
-                0b01_000..=0b01_100 => self.scsi_io_fast(first),
+                0b10_000..=0b10_011 => self.try_fast_transfer_control(first, second, &mut next),
+                0b11_100..=0b11_111 => self.try_fast_load_store(host, first, second),
+                0b01_101..=0b01_111 => self.try_fast_register_op(first),
+                0b01_000..=0b01_100 => self.try_fast_scsi_io(first),
                 _ => false,
             };
             if !is_done {
@@ -41,7 +41,7 @@ impl Chip {
         if left == self.instructions_left {
             return false;
         }
-        self.show_instruction(last, at);
+        self.update_instruction_registers(last, at);
         self.instructions_left = left;
         left.is_multiple_of(EVENT_CHECK_INTERVAL)
     }

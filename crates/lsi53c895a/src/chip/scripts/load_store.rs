@@ -1,6 +1,6 @@
-//! Load and store: one to four bytes between memory and the chip's registers, that do not cross a word.
+//! Load and store instructions: move one to four bytes, within a word, between memory and the chip's registers.
 
-use super::{Pause, sign_extend_24};
+use super::{PauseReason, sign_extend_24};
 use crate::chip::core::Chip;
 use crate::chip::ports::PciBus;
 use crate::chip::register_effects;
@@ -19,7 +19,10 @@ fn register_operand(first: u32) -> u8 {
 impl Chip {
     /// Executes a load or a store.
     #[inline(never)]
-    pub(super) fn load_store<H: PciBus>(&mut self, host: &mut H) -> Result<(), Pause> {
+    pub(super) fn execute_load_store<H: PciBus>(
+        &mut self,
+        host: &mut H,
+    ) -> Result<(), PauseReason> {
         let [first, second, _] = self.cpu.words;
         let register = register_operand(first);
         let count = (first & COUNT) as usize;
@@ -45,7 +48,7 @@ impl Chip {
 
     /// The fast path for a whole word of guest memory and plain registers. False: the instruction is another, and nothing was done.
     #[inline]
-    pub(super) fn load_store_fast<H: PciBus>(
+    pub(super) fn try_fast_load_store<H: PciBus>(
         &mut self,
         host: &mut H,
         first: u32,
@@ -91,6 +94,7 @@ impl Chip {
     #[inline]
     fn word_reads_without_effect(&self, register: u8) -> bool {
         register_effects::word_reads_without_effect(register)
-            || matches!(register, SCRATCHA | SCRATCHB) && !self.regs.has(CTEST2, ctest2::PCICIE)
+            || matches!(register, SCRATCHA | SCRATCHB)
+                && !self.regs.has_bits(CTEST2, ctest2::PCICIE)
     }
 }

@@ -1,6 +1,6 @@
-//! Memory moves: bytes between memory and memory.
+//! Memory move instructions: copy bytes from memory to memory, or from or to the chip's registers in I/O space.
 
-use super::{Pause, Progress};
+use super::{InstructionProgress, PauseReason};
 use crate::chip::core::Chip;
 use crate::chip::memory::MAX_ACCESS_BYTES;
 use crate::chip::ports::PciBus;
@@ -17,14 +17,17 @@ pub struct MemoryMove {
 impl Chip {
     /// Executes a memory move, or continues one that had to wait.
     #[inline(never)]
-    pub(super) fn memory_move<H: PciBus>(&mut self, host: &mut H) -> Result<(), Pause> {
+    pub(super) fn execute_memory_move<H: PciBus>(
+        &mut self,
+        host: &mut H,
+    ) -> Result<(), PauseReason> {
         let [first, from, to] = self.cpu.words;
         // Bits 28 to 25 are reserved, and both addresses sit alike in their words.
         if first & 0x1e00_0000 != 0 || (from ^ to) & 0x03 != 0 {
             return Err(self.raise_illegal_instruction());
         }
         let mut copy = match self.cpu.progress {
-            Progress::Copy(copy) => copy,
+            InstructionProgress::Copy(copy) => copy,
             _ => {
                 self.regs.set32(TEMP, to);
                 MemoryMove {
@@ -34,7 +37,7 @@ impl Chip {
                 }
             }
         };
-        self.cpu.progress = Progress::Copy(copy);
+        self.cpu.progress = InstructionProgress::Copy(copy);
         let mut bytes = [0; MAX_ACCESS_BYTES];
         while copy.left > 0 {
             let len = copy
@@ -45,18 +48,18 @@ impl Chip {
             self.load_memory_or_io(host, copy.from, bytes)?;
             self.store_memory_or_io(host, copy.to, bytes)?;
             // What was written may have been DSP, or a reset.
-            if !matches!(self.cpu.progress, Progress::Copy(_)) {
-                return Err(Pause::Stopped);
+            if !matches!(self.cpu.progress, InstructionProgress::Copy(_)) {
+                return Err(PauseReason::Stopped);
             }
             let step = u32::try_from(len).expect("a page at most");
             copy.from = copy.from.wrapping_add(step);
             copy.to = copy.to.wrapping_add(step);
             copy.left -= len;
-            self.cpu.progress = Progress::Copy(copy);
+            self.cpu.progress = InstructionProgress::Copy(copy);
             if copy.left > 0 {
                 self.charge_one_instruction()?;
                 if self.waits_for_memory() {
-                    return Err(Pause::Memory);
+                    return Err(PauseReason::Memory);
                 }
             }
         }
@@ -71,8 +74,8 @@ impl Chip {
         host: &mut H,
         from: u32,
         bytes: &mut [u8],
-    ) -> Result<(), Pause> {
-        if !self.regs.has(DMODE, dmode::SIOM) {
+    ) -> Result<(), PauseReason> {
+        if !self.regs.has_bits(DMODE, dmode::SIOM) {
             return self.load_bytes(
                 host,
                 u64::from(self.regs.get32(MMRS)) << 32 | u64::from(from),
@@ -94,8 +97,8 @@ impl Chip {
         host: &mut H,
         to: u32,
         bytes: &[u8],
-    ) -> Result<(), Pause> {
-        if !self.regs.has(DMODE, dmode::DIOM) {
+    ) -> Result<(), PauseReason> {
+        if !self.regs.has_bits(DMODE, dmode::DIOM) {
             return self.store_bytes(
                 host,
                 u64::from(self.regs.get32(MMWS)) << 32 | u64::from(to),

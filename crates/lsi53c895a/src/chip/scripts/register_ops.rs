@@ -1,4 +1,4 @@
-//! Read and write instructions: arithmetic on the chip's own registers, SFBR, and immediate bytes.
+//! Register read/write instructions: arithmetic on the chip's own registers, SFBR, and immediate bytes.
 
 use crate::chip::core::Chip;
 use crate::chip::register_effects;
@@ -11,7 +11,8 @@ const TO_SFBR: u8 = 6;
 /// The operator that does nothing with what it is given.
 const MOVE: u8 = 0;
 
-struct Operation {
+/// A decoded read or write instruction.
+struct RegisterOp {
     opcode: u8,
     operator: u8,
     register: u8,
@@ -20,12 +21,12 @@ struct Operation {
     with_sfbr: bool,
 }
 
-impl Operation {
+impl RegisterOp {
     /// Decodes the instruction's first word.
     #[inline]
     fn decode(first: u32) -> Self {
         let [low, immediate, register, op] = first.to_le_bytes();
-        Operation {
+        RegisterOp {
             opcode: op >> 3 & 0x07,
             operator: op & 0x07,
             // Its bit 7 has its own place; that of its byte says "use SFBR".
@@ -48,13 +49,13 @@ impl Operation {
 
 impl Chip {
     /// Executes a read or write instruction.
-    pub(super) fn register_op(&mut self) {
-        self.execute_operation(&Operation::decode(self.cpu.words[0]));
+    pub(super) fn execute_register_op(&mut self) {
+        self.execute_with_effects(&RegisterOp::decode(self.cpu.words[0]));
     }
 
-    /// Executes an operation on registers of any kind, with their side effects.
+    /// Executes an operation on any register, with its side effects.
     #[inline(never)]
-    fn execute_operation(&mut self, operation: &Operation) {
+    fn execute_with_effects(&mut self, operation: &RegisterOp) {
         let operand = match operation.reads_register() {
             true => self.read_register(operation.register),
             false => self.regs.get(SFBR),
@@ -69,8 +70,8 @@ impl Chip {
     /// The fast path for plain registers, and for two that programs use in every command and whose side effects are harmless.
     /// False: the register is another, and nothing was done.
     #[inline]
-    pub(super) fn register_op_fast(&mut self, first: u32) -> bool {
-        let operation = Operation::decode(first);
+    pub(super) fn try_fast_register_op(&mut self, first: u32) -> bool {
+        let operation = RegisterOp::decode(first);
         let (reads, writes) = (operation.reads_register(), operation.writes_register());
         let register = operation.register;
         if reads && !register_effects::reads_without_effect(register)
@@ -78,7 +79,7 @@ impl Chip {
         {
             let is_harmless = matches!((register, writes), (CTEST2, false) | (SCNTL2, true));
             if is_harmless {
-                self.execute_operation(&operation);
+                self.execute_with_effects(&operation);
             }
             return is_harmless;
         }
@@ -90,8 +91,8 @@ impl Chip {
 
     /// Applies the operator to the operand and to the immediate byte or SFBR; updates the carry.
     #[inline]
-    fn compute_result(&mut self, operation: &Operation, operand: u8) -> u8 {
-        let Operation {
+    fn compute_result(&mut self, operation: &RegisterOp, operand: u8) -> u8 {
+        let RegisterOp {
             operator,
             immediate,
             with_sfbr,

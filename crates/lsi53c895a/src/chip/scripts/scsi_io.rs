@@ -1,8 +1,8 @@
 //! I/O instructions, as initiator: select, wait for disconnect or reselect, set and clear.
 
-use super::{Pause, sign_extend_24};
+use super::{PauseReason, sign_extend_24};
 use crate::chip::core::Chip;
-use crate::chip::link::Link;
+use crate::chip::link::BusState;
 use crate::chip::ports::{PciBus, Targets};
 use crate::chip::registers::{
     DRS, DSA, DSP, ISTAT0, SCNTL0, SCNTL3, SDID, SXFER, istat0, scntl0, sist1,
@@ -22,6 +22,7 @@ const WAIT_DISCONNECT: u32 = 1;
 const WAIT_RESELECT: u32 = 2;
 const SET: u32 = 3;
 
+/// The instruction's operation: select, wait, set or clear.
 fn opcode(first: u32) -> u32 {
     first >> 27 & 0x07
 }
@@ -29,12 +30,15 @@ fn opcode(first: u32) -> u32 {
 impl Chip {
     /// Executes an I/O instruction, or continues one that had to wait.
     #[inline(never)]
-    pub(super) fn scsi_io<H: PciBus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
+    pub(super) fn execute_scsi_io<H: PciBus + Targets>(
+        &mut self,
+        host: &mut H,
+    ) -> Result<(), PauseReason> {
         let first = self.cpu.words[0];
         match opcode(first) {
             SELECT => self.execute_select(host),
-            WAIT_DISCONNECT => self.wait_disconnect(),
-            WAIT_RESELECT => self.wait_reselect(),
+            WAIT_DISCONNECT => self.execute_wait_disconnect(),
+            WAIT_RESELECT => self.execute_wait_reselect(),
             SET => {
                 self.set_flags(first);
                 Ok(())
@@ -48,7 +52,7 @@ impl Chip {
 
     /// The fast path for instructions that do not wait. False: the instruction is another, and nothing was done.
     #[inline]
-    pub(super) fn scsi_io_fast(&mut self, first: u32) -> bool {
+    pub(super) fn try_fast_scsi_io(&mut self, first: u32) -> bool {
         match opcode(first) {
             SELECT | WAIT_RESELECT => return false,
             WAIT_DISCONNECT => return self.is_bus_free(),
@@ -60,7 +64,7 @@ impl Chip {
 
     /// Whether no target is on the bus, and no aborted task keeps it busy.
     fn is_bus_free(&self) -> bool {
-        matches!(self.link, Link::Free) && self.tasks.draining_task_count() == 0
+        matches!(self.bus_state, BusState::Free) && self.tasks.draining_task_count() == 0
     }
 
     /// Jumps to the instruction's alternate address: a selection finds the chip reselected, or a wait is called off.
@@ -70,7 +74,7 @@ impl Chip {
     }
 
     /// Selects the target that the instruction, or an entry of a table at DSA, names.
-    fn execute_select<H: PciBus + Targets>(&mut self, host: &mut H) -> Result<(), Pause> {
+    fn execute_select<H: PciBus + Targets>(&mut self, host: &mut H) -> Result<(), PauseReason> {
         let first = self.cpu.words[0];
         self.release_ack();
         let word = if first & TABLE != 0 {
@@ -93,7 +97,7 @@ impl Chip {
             return Ok(());
         }
         if self.tasks.draining_task_count() > 0 {
-            return Err(Pause::Bus);
+            return Err(PauseReason::Bus);
         }
         let target = id & 0x0f;
         self.regs.set(SDID, target);
@@ -102,40 +106,40 @@ impl Chip {
     }
 
     /// Waits until the target has left the bus.
-    fn wait_disconnect(&mut self) -> Result<(), Pause> {
+    fn execute_wait_disconnect(&mut self) -> Result<(), PauseReason> {
         self.release_ack();
-        match self.link {
-            Link::Selecting => {
-                self.link = Link::Free;
-                self.interrupt_scsi(0, sist1::STO);
-                Err(Pause::Stopped)
+        match self.bus_state {
+            BusState::Selecting => {
+                self.bus_state = BusState::Free;
+                self.raise_scsi_interrupt(0, sist1::STO);
+                Err(PauseReason::Stopped)
             }
-            Link::Connected(_) => Err(Pause::Bus),
-            Link::Free if self.is_bus_free() => Ok(()),
-            Link::Free => Err(Pause::Bus),
+            BusState::Connected(_) => Err(PauseReason::Bus),
+            BusState::Free if self.is_bus_free() => Ok(()),
+            BusState::Free => Err(PauseReason::Bus),
         }
     }
 
     /// Waits until a target reselects the chip, or SIGP calls the wait off.
-    fn wait_reselect(&mut self) -> Result<(), Pause> {
+    fn execute_wait_reselect(&mut self) -> Result<(), PauseReason> {
         self.release_ack();
-        if matches!(self.link, Link::Selecting) {
-            self.link = Link::Free;
-            self.interrupt_scsi(0, sist1::STO);
-            return Err(Pause::Stopped);
+        if matches!(self.bus_state, BusState::Selecting) {
+            self.bus_state = BusState::Free;
+            self.raise_scsi_interrupt(0, sist1::STO);
+            return Err(PauseReason::Stopped);
         }
         if self
             .connection()
             .is_some_and(|connection| connection.reselected)
-            || self.reselect()
+            || self.try_reselect()
         {
             return Ok(());
         }
-        if self.regs.has(ISTAT0, istat0::SIGP) {
+        if self.regs.has_bits(ISTAT0, istat0::SIGP) {
             self.jump_to_alternate();
             return Ok(());
         }
-        Err(Pause::Bus)
+        Err(PauseReason::Bus)
     }
 
     /// Sets the carry, target mode or ATN, as the instruction says. ACK can only be cleared.

@@ -1,6 +1,6 @@
-//! Transfer control: jump, call, return and interrupt, under conditions on phase, data and carry.
+//! Transfer control instructions: jump, call, return and interrupt, under conditions on phase, data and carry.
 
-use super::{Pause, sign_extend_24};
+use super::{PauseReason, sign_extend_24};
 use crate::chip::core::Chip;
 use crate::chip::ports::{PciBus, Targets};
 use crate::chip::registers::{DSP, ISTAT0, SFBR, SSTAT1, TEMP, dstat, istat0};
@@ -19,15 +19,18 @@ const CALL: u32 = 1;
 const RETURN: u32 = 2;
 const INTERRUPT: u32 = 3;
 
+/// The instruction's operation: jump, call, return or interrupt.
 fn opcode(first: u32) -> u32 {
     first >> 27 & 0x03
 }
 
+/// Whether an instruction has a reserved bit, or compares the carry together with something else.
 fn is_illegal(first: u32) -> bool {
     first & RESERVED != 0
         || first & COMPARE_CARRY != 0 && first & (COMPARE_DATA | COMPARE_PHASE) != 0
 }
 
+/// The phase with which an instruction compares.
 fn wanted_phase(first: u32) -> u8 {
     first.to_le_bytes()[3] & 0x07
 }
@@ -35,17 +38,17 @@ fn wanted_phase(first: u32) -> u8 {
 impl Chip {
     /// Executes a jump, a call, a return or an interrupt if its condition holds.
     #[inline(never)]
-    pub(super) fn transfer_control<H: PciBus + Targets>(
+    pub(super) fn execute_transfer_control<H: PciBus + Targets>(
         &mut self,
         host: &mut H,
-    ) -> Result<(), Pause> {
+    ) -> Result<(), PauseReason> {
         let [first, second, _] = self.cpu.words;
         if is_illegal(first) {
             return Err(self.raise_illegal_instruction());
         }
         let phase = match first & COMPARE_AWAITED_PHASE {
             COMPARE_AWAITED_PHASE => self.wait_for_phase(host, wanted_phase(first))?,
-            COMPARE_PHASE => self.present_phase(),
+            COMPARE_PHASE => self.bus_or_latched_phase(),
             _ => 0,
         };
         if !self.condition_holds(first, phase) {
@@ -55,7 +58,7 @@ impl Chip {
             let next = self.jump_destination(first, second, self.regs.get32(DSP));
             self.regs.set32(DSP, next);
         } else if first & ON_THE_FLY == 0 {
-            self.interrupt_dma(dstat::SIR);
+            self.raise_dma_interrupt(dstat::SIR);
         } else {
             let was_up = self.irq_level();
             self.regs.set(ISTAT0, self.regs.get(ISTAT0) | istat0::INTF);
@@ -69,15 +72,20 @@ impl Chip {
     /// The fast path; `next` is the address behind the instruction, and becomes the address at which the program continues. False:
     /// the instruction interrupts, waits, is illegal or has several comparisons, and nothing was done.
     #[inline]
-    pub(super) fn transfer_fast(&mut self, first: u32, second: u32, next: &mut u32) -> bool {
+    pub(super) fn try_fast_transfer_control(
+        &mut self,
+        first: u32,
+        second: u32,
+        next: &mut u32,
+    ) -> bool {
         let holds = match first & (RESERVED | COMPARE_CARRY | COMPARE_DATA | COMPARE_AWAITED_PHASE)
         {
             0 => true,
-            COMPARE_AWAITED_PHASE => match self.phase_without_wait() {
+            COMPARE_AWAITED_PHASE => match self.latch_phase_if_known() {
                 Some(phase) => phase == wanted_phase(first),
                 None => return false,
             },
-            COMPARE_PHASE => self.present_phase() == wanted_phase(first),
+            COMPARE_PHASE => self.bus_or_latched_phase() == wanted_phase(first),
             COMPARE_DATA => self.sfbr_matches(first),
             COMPARE_CARRY => self.cpu.carry,
             _ => return false,
@@ -91,8 +99,8 @@ impl Chip {
         true
     }
 
-    /// The phase on the bus, without waiting.
-    fn present_phase(&self) -> u8 {
+    /// The phase on the bus, or the one that was latched last; without waiting.
+    fn bus_or_latched_phase(&self) -> u8 {
         self.bus_phase().unwrap_or(self.regs.get(SSTAT1) & 0x07)
     }
 
