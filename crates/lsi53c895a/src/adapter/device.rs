@@ -99,12 +99,6 @@ impl Adapter {
         self.disks.complete_request(&mut self.memory, slot, result);
     }
 
-    /// Whether the request in this slot belongs to a command that reads.
-    #[must_use]
-    pub fn is_read(&self, slot: u32) -> bool {
-        self.disks.is_read(slot)
-    }
-
     /// Sets the guest's interrupt line to the level of the chip's pin.
     fn update_interrupt_line(&mut self, host: &mut dyn Host) {
         let level = self.config.set_interrupt_status(self.chip.irq_level());

@@ -191,12 +191,6 @@ impl Disks {
         self.run_ready_tasks(memory);
     }
 
-    /// Whether the request in this slot is of a command that reads.
-    pub fn is_read(&self, slot: u32) -> bool {
-        let slot = self.slots.get(slot as usize);
-        slot.is_some_and(|slot| slot.is_read)
-    }
-
     /// The index of the disk that is this logical unit.
     fn find_disk(&self, nexus: Nexus) -> Option<usize> {
         self.disks
@@ -234,7 +228,6 @@ impl Disks {
         let phase = slot
             .task
             .receive(view, nexus.lun.into(), INITIATOR_NEXUS, cdb);
-        slot.is_read = matches!(phase, scsi::Phase::DataIn(_));
         match phase {
             scsi::Phase::Status => PhaseAfterCommand::Status,
             scsi::Phase::DataIn(bytes) => PhaseAfterCommand::DataIn(bytes),

@@ -59,8 +59,6 @@ pub struct Slot {
     /// The index of its disk; `None`: there is no unit of this number.
     pub disk: Option<usize>,
     pub attribute: scsi::Attribute,
-    /// Its data goes to the initiator.
-    pub is_read: bool,
     /// It must end with this sense data.
     pub refusal_sense: Option<Sense>,
     pub buffers: Buffers,
@@ -79,7 +77,6 @@ impl Slot {
             stage: TaskStage::Free,
             disk: None,
             attribute: scsi::Attribute::Simple,
-            is_read: false,
             refusal_sense: None,
             buffers: Buffers::NONE,
             memory_generation: None,
@@ -97,7 +94,6 @@ impl Slot {
             Attribute::Head => scsi::Attribute::HeadOfQueue,
             Attribute::Ordered => scsi::Attribute::Ordered,
         };
-        self.is_read = false;
         self.refusal_sense = None;
     }
 
