@@ -1,4 +1,4 @@
-//! Announcement that `serve` prints: the disks, and the VMM options that attach them to a VM.
+//! Announcement that `blockplane serve` prints: the disks, and the VMM options that attach them to a VM.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -35,7 +35,7 @@ Attach it to a VM (its memory must be shared):
     let _ = writeln!(std::io::stdout(), "{}", commands::printable(&text));
 }
 
-/// Absolute, because the options may be pasted in another folder.
+/// The path as text; absolute, because the options may be pasted in another folder.
 fn absolute_path(path: &Path) -> String {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     path.display().to_string()
@@ -74,7 +74,7 @@ fn describe_disks(options: &Serve, is_new: &[bool], socket: &str) -> String {
     text
 }
 
-/// The options for each VMM.
+/// The options that attach the disks to a VM, for each VMM that supports the device.
 fn vmm_options(options: &Serve, socket: &str) -> String {
     match options.device {
         ServeDevice::VirtioBlk => {

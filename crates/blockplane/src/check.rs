@@ -35,10 +35,10 @@ pub(crate) fn run(options: &Check) -> Result<ExitCode, BoxError> {
     };
     match outcome {
         outcome if options.json => {
-            let json = to_json(path, &outcome, &hints);
+            let json = outcome_to_json(path, &outcome, &hints);
             print(&format!("{json:#}\n"))?;
         }
-        Ok(daemon) => print(&to_text(path, &daemon, &hints))?,
+        Ok(daemon) => print(&outcome_to_text(path, &daemon, &hints))?,
         Err(error) => {
             // Without the program's name in front, so that editors can parse the lines.
             let _ = writeln!(std::io::stderr(), "{error}");
@@ -48,7 +48,7 @@ pub(crate) fn run(options: &Check) -> Result<ExitCode, BoxError> {
 }
 
 /// The outcome for people, if the configuration is valid.
-fn to_text(path: &Path, daemon: &Daemon, hints: &[String]) -> String {
+fn outcome_to_text(path: &Path, daemon: &Daemon, hints: &[String]) -> String {
     let path = commands::printable_path(path);
     let mut out = format!("{path}: valid\n{}", summarize(daemon));
     if !hints.is_empty() {
@@ -61,12 +61,13 @@ fn to_text(path: &Path, daemon: &Daemon, hints: &[String]) -> String {
     commands::printable(&out)
 }
 
+/// The summary of what the configuration would create.
 fn summarize(daemon: &Daemon) -> Summary {
     Summary::of(&daemon.directives, daemon.metrics.as_ref())
 }
 
 /// The outcome for scripts: the summary and hints, or the problems with their positions.
-fn to_json(path: &Path, outcome: &Result<Daemon, ConfigError>, hints: &[String]) -> Value {
+fn outcome_to_json(path: &Path, outcome: &Result<Daemon, ConfigError>, hints: &[String]) -> Value {
     let mut out = json!({
         "file": path.display().to_string(),
         "right": outcome.is_ok(),
@@ -103,7 +104,7 @@ fn hint_at_unused(directives: &[Directive], hints: &mut Vec<String>) {
             Directive::Object(ObjectOptions::Iothread(options)) => iothreads.push(&options.id),
             Directive::Blockdev(options) => {
                 nodes.push(&options.node_name);
-                used_names.extend(child_name(options));
+                used_names.extend(child_node_name(options));
             }
             Directive::Export(options) => {
                 export_count += 1;
@@ -135,9 +136,9 @@ fn hint_at_unused(directives: &[Directive], hints: &mut Vec<String>) {
 }
 
 /// The name of the node below a node, if there is one.
-fn child_name(options: &BlockdevOptions) -> Option<&String> {
+fn child_node_name(options: &BlockdevOptions) -> Option<&String> {
     match options.driver.child()?.1 {
         NodeRef::Name(name) => Some(name),
-        NodeRef::Inline(inside) => child_name(inside),
+        NodeRef::Inline(inside) => child_node_name(inside),
     }
 }

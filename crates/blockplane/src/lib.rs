@@ -1,3 +1,3 @@
-//! Operator commands, as a library for the program and for tests.
+//! The commands for operators (`blockplane qmp`, `info`, `top`, `upgrade`), as a library for the program and for tests.
 
 pub mod operator;

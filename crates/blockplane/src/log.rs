@@ -1,4 +1,4 @@
-//! The log on standard error, as text or JSON.
+//! Logging to standard error, as text or JSON, and the environment variables that set its level and format.
 //!
 //! Log files and their rotation are up to the parent process, which connects standard error to the journal, a
 //! terminal or a file. A closed log never stops a disk.
@@ -86,7 +86,7 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
     }
 }
 
-/// Writes each message as a JSON object on a line of its own.
+/// The dispatcher that writes each message as a JSON object on a line of its own.
 fn json_dispatch(level: Level) -> Dispatch {
     let builder = tracing_subscriber::fmt()
         .with_max_level(level)
@@ -104,7 +104,7 @@ fn json_dispatch(level: Level) -> Dispatch {
 
 /// Reports a fatal error in the format of the log.
 pub(crate) fn report_fatal_error(error: &dyn Error, format: LogFormat) {
-    let text = append_remedy(error.to_string());
+    let text = append_open_files_remedy(error.to_string());
     if format == LogFormat::Json {
         // Logging may not have started yet.
         return with_default(&json_dispatch(Level::ERROR), || tracing::error!("{text}"));
@@ -121,7 +121,7 @@ pub(crate) fn report_fatal_error(error: &dyn Error, format: LogFormat) {
 }
 
 /// Appends the remedy to errors about the limit of open files.
-fn append_remedy(mut text: String) -> String {
+fn append_open_files_remedy(mut text: String) -> String {
     const REMEDY: &str = "raise `ulimit -n`";
     let errno_text = std::io::Error::from(rustix::io::Errno::MFILE).to_string();
     if text.contains(&errno_text) && !text.contains(REMEDY) {

@@ -39,15 +39,15 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, BoxError> {
         Invocation::Serve(options) => {
             *format = options.log_format.unwrap_or(*format);
             log::start(options.log_level, *format);
-            serve::run(&options, service_manager()?)?;
+            serve::run(&options, service_manager_from_environment()?)?;
         }
         Invocation::Daemon(options) => {
             log::start(log::read_level_variable()?, *format);
-            daemon::run::run_drop_in(&options, service_manager()?)?;
+            daemon::run::run_drop_in(&options, service_manager_from_environment()?)?;
         }
         Invocation::ConfigFile(options) => {
             *format = options.log_format.unwrap_or(*format);
-            config_file::run(options, *format, service_manager()?)?;
+            config_file::run(options, *format, service_manager_from_environment()?)?;
         }
         Invocation::Generate { what, folder } => {
             let mut commands = options::reference::commands();
@@ -62,7 +62,9 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, BoxError> {
             }
         }
         Invocation::Check(options) => return check::run(&options),
-        Invocation::Operator(words) => return Ok(blockplane::operator::cli::main(words)),
+        Invocation::Operator(words) => {
+            return Ok(blockplane::operator::cli::run_operator_command(words));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -77,7 +79,7 @@ fn monitor_protocol() -> manual::Protocol {
 }
 
 /// The service manager's settings in the environment; only before other threads are started.
-fn service_manager() -> Result<ServiceManager, BoxError> {
+fn service_manager_from_environment() -> Result<ServiceManager, BoxError> {
     // SAFETY: no thread was started yet.
     unsafe { ServiceManager::from_environment() }
 }

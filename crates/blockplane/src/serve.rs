@@ -105,7 +105,7 @@ fn node_names(options: &Serve) -> Vec<String> {
     }
 }
 
-/// The options in terms of the daemon's directives.
+/// The daemon's directives (iothreads, nodes, export, monitor) that do what the options say.
 fn to_directives(options: &Serve) -> Vec<Directive> {
     let iothreads: Vec<String> = (0..options.iothreads)
         .map(|index| format!("io{index}"))
@@ -277,6 +277,7 @@ fn logical_block_size(options: &Serve, disk: &Disk) -> u32 {
     block_size.unwrap_or(SECTOR_BYTES)
 }
 
+/// Whether the path names a block device that exists.
 fn is_block_device(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
 }

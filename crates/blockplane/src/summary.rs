@@ -1,4 +1,5 @@
-//! Summary of a configuration, as tables for people and as JSON for scripts.
+//! Summary of what a configuration creates (iothreads, nodes, exports, monitors), as tables for people and as
+//! JSON for scripts.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -21,7 +22,7 @@ struct Table {
 pub(crate) struct Summary(Vec<Table>);
 
 impl Summary {
-    /// Summarizes directives; `metrics` is the address of the metrics endpoint.
+    /// The summary of directives; `metrics` is the address of the metrics endpoint.
     pub fn of(directives: &[Directive], metrics: Option<&MetricsAddr>) -> Self {
         let mut iothreads = Table::new(
             "iothreads",
@@ -149,7 +150,7 @@ impl fmt::Display for Summary {
     }
 }
 
-/// A cell as text.
+/// A cell as text for people.
 fn cell_text(cell: &Value) -> String {
     match cell {
         Value::String(text) => text.clone(),
@@ -222,6 +223,7 @@ fn export_row(options: &ExportOptions) -> Vec<Value> {
     ]
 }
 
+/// The cell that says whether something is writable.
 fn access_cell(writable: bool) -> Value {
     json!(if writable { "read-write" } else { "read-only" })
 }

@@ -1,4 +1,4 @@
-//! `blockplane check --open`: files that would make the start fail.
+//! `blockplane check --open`: hints at image files and socket folders that would make the start fail.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,7 +11,8 @@ use options::{
 };
 use rustix::fs::{Access, access};
 
-/// Appends a hint for each file or folder that cannot be used as configured.
+/// Examines the files of all nodes and the folders of all sockets; appends a hint for each that
+/// cannot be used as configured.
 pub(super) fn check_files(daemon: &Daemon, hints: &mut Vec<String>) {
     if let Some(MetricsAddr::Socket(addr)) = &daemon.metrics {
         check_socket_folder(addr, hints);

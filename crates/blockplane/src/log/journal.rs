@@ -19,7 +19,7 @@ pub(super) fn is_stderr_journal() -> bool {
     stat.is_ok_and(|stat| named == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-/// The prefix for a priority of syslog(3).
+/// The prefix that gives a line the priority of syslog(3) for its level.
 pub(super) fn priority_prefix(level: &Level) -> &'static str {
     match *level {
         Level::ERROR => "<3>",

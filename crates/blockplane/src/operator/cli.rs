@@ -1,4 +1,4 @@
-//! Command lines of `blockplane qmp`, `info`, `top` and `upgrade`.
+//! Command lines of `blockplane qmp`, `info`, `top` and `upgrade`: defines, parses and runs them.
 
 mod help;
 
@@ -71,7 +71,7 @@ pub fn command_definitions() -> clap::Command {
 
 /// Runs an operator command, whose name is the first of `words`.
 #[must_use]
-pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+pub fn run_operator_command(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let words: Vec<OsString> = words.into_iter().collect();
     let name = words
         .first()

@@ -6,12 +6,12 @@ pub(crate) struct Histogram(Vec<(u64, u64)>);
 
 /// Whether two ends belong to the same bucket. Neighbouring ends are at least 3 % apart; the same end varies a little,
 /// because the daemon recalibrates its clock.
-fn same_bucket(one: u64, other: u64) -> bool {
+fn is_same_bucket(one: u64, other: u64) -> bool {
     one.abs_diff(other) <= one.max(other) / 100
 }
 
 impl Histogram {
-    /// From the ends and counts that the monitor reports.
+    /// The histogram with the bucket ends and counts that the monitor reports.
     pub fn new(ends: impl Iterator<Item = u64>, counts: impl Iterator<Item = u64>) -> Self {
         let mut buckets: Vec<(u64, u64)> = ends.zip(counts).collect();
         buckets.sort_unstable();
@@ -26,7 +26,7 @@ impl Histogram {
             let mut candidates = neighbours.filter(|&index| {
                 self.0
                     .get(index)
-                    .is_some_and(|&(mine, _)| same_bucket(mine, end))
+                    .is_some_and(|&(mine, _)| is_same_bucket(mine, end))
             });
             match candidates.next() {
                 Some(index) => self.0[index].1 += count,
@@ -41,7 +41,7 @@ impl Histogram {
             let found = earlier
                 .0
                 .iter()
-                .find(|&&(other, _)| same_bucket(other, end));
+                .find(|&&(other, _)| is_same_bucket(other, end));
             found.map_or(0, |&(_, count)| count)
         };
         let differences = self

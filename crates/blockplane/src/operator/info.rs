@@ -86,7 +86,7 @@ impl TableKind {
 }
 
 impl Replies {
-    /// Queries a monitor.
+    /// Queries a monitor for all that the tables show.
     fn query(client: &mut Client) -> Result<Self> {
         let mut query = |command: &str| match client.execute(command, Map::new()) {
             Err(Error::Command { class, .. }) if class == "CommandNotFound" => Ok(json!(null)),

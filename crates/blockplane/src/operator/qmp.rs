@@ -81,7 +81,7 @@ fn send_request(client: &mut Client, words: &[String], request: Value) -> Result
         .execute_request(request)
         .map_err(|error| match error {
             Error::Command { class, desc } => {
-                let hint = request::string_hint(words, &desc).map(|hint| format!(": {hint}"));
+                let hint = request::quoting_hint(words, &desc).map(|hint| format!(": {hint}"));
                 let desc = desc + &hint.unwrap_or_default();
                 Error::Command { class, desc }
             }

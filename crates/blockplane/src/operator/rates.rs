@@ -1,4 +1,4 @@
-//! Rates per second between two samples.
+//! Load between two samples of the counters: of exports, queues, SCSI units and iothreads, for `blockplane top`.
 
 use std::time::Duration;
 
@@ -270,11 +270,13 @@ impl Counters {
         }
     }
 
-    /// Differences stop at 0: an export that was deleted and created again starts its counters at 0.
+    /// The increase of each counter. Differences stop at 0: an export that was deleted and created again starts its
+    /// counters at 0.
     fn since(self, before: Counters) -> Counters {
         self.combine(before, u64::saturating_sub)
     }
 
+    /// Adds the counts of another queue or export.
     fn add(&mut self, other: Counters) {
         *self = self.combine(other, u64::saturating_add);
     }

@@ -10,7 +10,7 @@ use crate::operator::error::{Error, Result};
 /// Parses a request, without `id`. A single word that begins with `{` is taken as the JSON of the request.
 pub(crate) fn parse_request(words: &[String]) -> Result<Value> {
     match words {
-        [verbatim] if verbatim.trim_start().starts_with('{') => parse_verbatim(verbatim),
+        [json] if json.trim_start().starts_with('{') => parse_json_request(json),
         [command, arguments @ ..] if !command.is_empty() && !command.contains(['=', '{', '"']) => {
             let mut request = json!({"execute": command});
             if !arguments.is_empty() {
@@ -28,7 +28,7 @@ pub(crate) fn parse_request(words: &[String]) -> Result<Value> {
 
 /// How to write an argument that was taken as JSON where the daemon expects a string, such as a serial number of
 /// digits. `error` is the daemon's description.
-pub(crate) fn string_hint(words: &[String], error: &str) -> Option<String> {
+pub(crate) fn quoting_hint(words: &[String], error: &str) -> Option<String> {
     let key = error
         .strip_prefix("Invalid parameter type for '")?
         .strip_suffix("', expected: string")?;
@@ -40,8 +40,8 @@ pub(crate) fn string_hint(words: &[String], error: &str) -> Option<String> {
     ))
 }
 
-/// Parses a request that is written as JSON.
-fn parse_verbatim(text: &str) -> Result<Value> {
+/// Parses a request that is written as JSON, and checks that it names a command.
+fn parse_json_request(text: &str) -> Result<Value> {
     let parsed = serde_json::from_str::<Value>(text);
     let request = parsed.map_err(|error| {
         Error::InvalidRequest(format!("'{text}' is not JSON ({error}): a request looks like {{\"execute\": \"query-version\"}}"))
@@ -76,7 +76,7 @@ fn parse_arguments(words: &[String]) -> Result<Map<String, Value>> {
     }
     let lists = arguments
         .into_iter()
-        .map(|(key, value)| (key, groups_to_lists(value)));
+        .map(|(key, value)| (key, numbered_groups_to_lists(value)));
     Ok(lists.collect())
 }
 
@@ -92,8 +92,8 @@ fn insert_nested(into: &mut Map<String, Value>, key: &str, value: Value) -> bool
     }
 }
 
-/// Turns groups whose keys count from 0 into lists.
-fn groups_to_lists(value: Value) -> Value {
+/// Turns objects whose keys count from 0 into lists, at any depth.
+fn numbered_groups_to_lists(value: Value) -> Value {
     let Value::Object(group) = value else {
         return value;
     };
@@ -102,7 +102,7 @@ fn groups_to_lists(value: Value) -> Value {
     for (key, value) in &group {
         let index = key.parse::<usize>().ok().filter(|index| *index < len);
         if let Some(index) = index {
-            numbered[index] = Some(groups_to_lists(value.clone()));
+            numbered[index] = Some(numbered_groups_to_lists(value.clone()));
         }
     }
     match numbered.into_iter().collect::<Option<Vec<Value>>>() {
@@ -110,7 +110,7 @@ fn groups_to_lists(value: Value) -> Value {
         _ => {
             let group = group.into_iter();
             group
-                .map(|(key, value)| (key, groups_to_lists(value)))
+                .map(|(key, value)| (key, numbered_groups_to_lists(value)))
                 .collect()
         }
     }
@@ -165,7 +165,7 @@ mod tests {
     fn hint_quotes_a_number_where_a_string_is_expected() {
         let words = ["export-add", "id=e", "addr.str=5"].map(str::to_owned);
         let error = "Invalid parameter type for 'addr.str', expected: string";
-        let hint = string_hint(&words, error).unwrap();
+        let hint = quoting_hint(&words, error).unwrap();
         assert!(
             hint.ends_with("write 'addr.str=\"5\"', including the quotes"),
             "{hint}"
@@ -176,7 +176,7 @@ mod tests {
             json!("5")
         );
         for other in ["Invalid parameter type for 'id', expected: integer", "no"] {
-            assert_eq!(super::string_hint(&words, other), None);
+            assert_eq!(super::quoting_hint(&words, other), None);
         }
     }
 

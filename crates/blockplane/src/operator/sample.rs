@@ -1,4 +1,4 @@
-//! A sample of all counters of a daemon.
+//! A sample of all counters of a daemon: exports, queues, SCSI units and iothreads, read over QMP for `blockplane top`.
 
 use std::time::Instant;
 
@@ -84,7 +84,7 @@ pub(crate) struct Iothread {
 }
 
 impl Sample {
-    /// Queries a monitor.
+    /// Takes a sample: queries a monitor for all counters.
     ///
     /// # Errors
     /// [`Error::NoStatistics`] from a monitor without these commands; errors of [`Client::execute`].
@@ -102,43 +102,52 @@ impl Sample {
         let taken_at = sent_at + sent_at.elapsed() / 2;
         Ok(Sample {
             taken_at,
-            exports: items(&exports).iter().map(read_export).collect(),
-            iothreads: items(&iothreads).iter().map(read_iothread).collect(),
+            exports: array_or_empty(&exports).iter().map(read_export).collect(),
+            iothreads: array_or_empty(&iothreads)
+                .iter()
+                .map(read_iothread)
+                .collect(),
         })
     }
 }
 
 /// The items of a list; none if it is missing.
-fn items(value: &Value) -> &[Value] {
+fn array_or_empty(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
 /// A number; 0 if it is missing.
-fn number(value: &Value) -> u64 {
+fn number_or_zero(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
 }
 
 /// A string; empty if it is missing.
-fn text(value: &Value) -> String {
+fn string_or_empty(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
 /// Reads an export's `BlockStats`.
 fn read_export(entry: &Value) -> Export {
     Export {
-        id: text(&entry["export"]),
-        node: text(&entry["node-name"]),
+        id: string_or_empty(&entry["export"]),
+        node: string_or_empty(&entry["node-name"]),
         connected: entry["connected"] == true,
-        queues: items(&entry["queues"]).iter().map(read_queue).collect(),
-        luns: items(&entry["luns"]).iter().map(read_lun).collect(),
+        queues: array_or_empty(&entry["queues"])
+            .iter()
+            .map(read_queue)
+            .collect(),
+        luns: array_or_empty(&entry["luns"])
+            .iter()
+            .map(read_lun)
+            .collect(),
     }
 }
 
 /// Reads a queue's `BlockQueueStats`.
 fn read_queue(entry: &Value) -> Queue {
     Queue {
-        index: number(&entry["index"]),
-        iothread: text(&entry["iothread"]),
+        index: number_or_zero(&entry["index"]),
+        iothread: string_or_empty(&entry["iothread"]),
         running: entry["running"] == true,
         statistics: read_statistics(entry),
     }
@@ -147,9 +156,9 @@ fn read_queue(entry: &Value) -> Queue {
 /// Reads a unit's `BlockLunStats`.
 fn read_lun(entry: &Value) -> Lun {
     Lun {
-        target: number(&entry["target"]),
-        lun: number(&entry["lun"]),
-        node: text(&entry["node-name"]),
+        target: number_or_zero(&entry["target"]),
+        lun: number_or_zero(&entry["lun"]),
+        node: string_or_empty(&entry["node-name"]),
         statistics: read_statistics(entry),
     }
 }
@@ -160,22 +169,22 @@ fn read_statistics(entry: &Value) -> Statistics {
     let mut latency = Histogram::default();
     for kind in ["read", "write"] {
         let histogram = &entry["latency"][kind];
-        let [ends, counts] =
-            ["bounds", "counts"].map(|key| items(&histogram[key]).iter().map(number));
+        let [ends, counts] = ["bounds", "counts"]
+            .map(|key| array_or_empty(&histogram[key]).iter().map(number_or_zero));
         latency.add(&Histogram::new(ends, counts));
     }
     let failed = ["rd", "wr", "flush", "unmap"]
-        .map(|kind| number(&stats[format!("failed_{kind}_operations")]));
+        .map(|kind| number_or_zero(&stats[format!("failed_{kind}_operations")]));
     Statistics {
-        depth: number(&entry["depth"]),
-        turns: number(&entry["turns"]),
+        depth: number_or_zero(&entry["depth"]),
+        turns: number_or_zero(&entry["turns"]),
         counters: Counters {
-            reads: number(&stats["rd_operations"]),
-            read_bytes: number(&stats["rd_bytes"]),
-            writes: number(&stats["wr_operations"]),
-            write_bytes: number(&stats["wr_bytes"]),
-            flushes: number(&stats["flush_operations"]),
-            discards: number(&stats["unmap_operations"]),
+            reads: number_or_zero(&stats["rd_operations"]),
+            read_bytes: number_or_zero(&stats["rd_bytes"]),
+            writes: number_or_zero(&stats["wr_operations"]),
+            write_bytes: number_or_zero(&stats["wr_bytes"]),
+            flushes: number_or_zero(&stats["flush_operations"]),
+            discards: number_or_zero(&stats["unmap_operations"]),
             failed: failed.iter().sum(),
         },
         latency,
@@ -184,9 +193,9 @@ fn read_statistics(entry: &Value) -> Statistics {
 
 /// Reads an iothread's `IOThreadInfo`.
 fn read_iothread(entry: &Value) -> Iothread {
-    let counter = |key: &str| number(&entry["stats"][key]);
+    let counter = |key: &str| number_or_zero(&entry["stats"][key]);
     Iothread {
-        id: text(&entry["id"]),
+        id: string_or_empty(&entry["id"]),
         cpu_ns: counter("cpu-time-ns"),
         sleeps: counter("sleeps"),
         polls: counter("polls"),

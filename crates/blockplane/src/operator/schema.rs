@@ -1,4 +1,4 @@
-//! Commands and events of a monitor, one per line, from `query-qmp-schema`.
+//! Lists of a monitor's commands and events with their arguments, one per line, from the reply to `query-qmp-schema`.
 
 use std::collections::HashMap;
 
@@ -28,17 +28,17 @@ fn lines_of_meta_type(schema: &Value, meta_type: &str, name_part: &str) -> Vec<S
     let by_name = SchemaEntries(
         entries
             .iter()
-            .map(|entry| (text(entry, "name"), entry))
+            .map(|entry| (string_member(entry, "name"), entry))
             .collect(),
     );
     let found = entries
         .iter()
         .filter(|entry| entry["meta-type"] == meta_type);
     let mut lines: Vec<String> = found
-        .filter(|entry| text(entry, "name").contains(name_part))
+        .filter(|entry| string_member(entry, "name").contains(name_part))
         .map(|entry| {
-            let mut line = text(entry, "name").to_owned();
-            by_name.append_arguments(text(entry, "arg-type"), "", MAX_DEPTH, &mut line);
+            let mut line = string_member(entry, "name").to_owned();
+            by_name.append_arguments(string_member(entry, "arg-type"), "", MAX_DEPTH, &mut line);
             line
         })
         .collect();
@@ -52,9 +52,9 @@ impl SchemaEntries<'_> {
         let Some(object) = self.0.get(name) else {
             return;
         };
-        for member in list(object, "members") {
-            let key = format!("{prefix}{}", text(member, "name"));
-            let member_type = text(member, "type");
+        for member in list_member(object, "members") {
+            let key = format!("{prefix}{}", string_member(member, "name"));
+            let member_type = string_member(member, "type");
             let nested = self
                 .0
                 .get(member_type)
@@ -72,34 +72,39 @@ impl SchemaEntries<'_> {
                 self.type_notation(member_type)
             ));
         }
-        for variant in list(object, "variants") {
+        for variant in list_member(object, "variants") {
             let mut members = String::new();
-            self.append_arguments(text(variant, "type"), prefix, depth, &mut members);
+            self.append_arguments(string_member(variant, "type"), prefix, depth, &mut members);
             if !members.is_empty() {
-                let tag = text(object, "tag");
+                let tag = string_member(object, "tag");
                 line.push_str(&format!(
                     "\n    {prefix}{tag}={}:{members}",
-                    text(variant, "case")
+                    string_member(variant, "case")
                 ));
             }
         }
     }
 
-    /// The notation for a value of a type.
+    /// The notation for values of a type, such as `str`, `[str]` or `on|off`.
     fn type_notation(&self, name: &str) -> String {
         let Some(entry) = self.0.get(name) else {
             return name.to_owned();
         };
-        match text(entry, "meta-type") {
-            "builtin" => text(entry, "name").to_owned(),
-            "array" => format!("[{}]", self.type_notation(text(entry, "element-type"))),
+        match string_member(entry, "meta-type") {
+            "builtin" => string_member(entry, "name").to_owned(),
+            "array" => format!(
+                "[{}]",
+                self.type_notation(string_member(entry, "element-type"))
+            ),
             "enum" => {
-                let words = list(entry, "values").iter().filter_map(Value::as_str);
+                let words = list_member(entry, "values")
+                    .iter()
+                    .filter_map(Value::as_str);
                 words.collect::<Vec<_>>().join("|")
             }
             "alternate" => {
-                let members = list(entry, "members").iter();
-                let shown = members.map(|member| self.type_notation(text(member, "type")));
+                let members = list_member(entry, "members").iter();
+                let shown = members.map(|member| self.type_notation(string_member(member, "type")));
                 shown.collect::<Vec<_>>().join("|")
             }
             _ => "{…}".to_owned(),
@@ -108,12 +113,12 @@ impl SchemaEntries<'_> {
 }
 
 /// A string member of an entry; empty if it is missing.
-fn text<'a>(entry: &'a Value, key: &str) -> &'a str {
+fn string_member<'a>(entry: &'a Value, key: &str) -> &'a str {
     entry.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// A list member of an entry; empty if it is missing.
-fn list<'a>(entry: &'a Value, key: &str) -> &'a [Value] {
+fn list_member<'a>(entry: &'a Value, key: &str) -> &'a [Value] {
     let list = entry.get(key).and_then(Value::as_array);
     list.map_or(&[], Vec::as_slice)
 }

@@ -43,7 +43,7 @@ pub struct Options {
     pub svg: Option<PathBuf>,
 }
 
-/// Parses the length of an interval, which must be long enough for a reply.
+/// Parses the length of an interval: at least 100 ms, which is enough for a reply.
 fn parse_interval(text: &str) -> std::result::Result<Duration, String> {
     time::parse_at_least_ms(100, text)
 }
@@ -84,8 +84,8 @@ fn title(options: &Options) -> String {
     format!("blockplane top {}", options.monitor.socket.display())
 }
 
-/// The lines without styles; names are truncated only for a terminal.
-fn plain_lines(options: &Options, rates: &Rates) -> Vec<Line> {
+/// Lays out all rows, for output that does not scroll; names are truncated only for a terminal.
+fn layout_all_rows(options: &Options, rates: &Rates) -> Vec<Line> {
     let size = ScreenSize {
         columns: terminal::reported_size().map(|(columns, _)| columns),
         rows: None,
@@ -93,7 +93,8 @@ fn plain_lines(options: &Options, rates: &Rates) -> Vec<Line> {
     screen::layout(&title(options), rates, &initial_view(options), size)
 }
 
-fn join_lines(lines: &[Line]) -> String {
+/// The lines as one text, without their styles.
+fn lines_to_text(lines: &[Line]) -> String {
     let lines: Vec<&str> = lines.iter().map(|line| line.text.trim_end()).collect();
     lines.join("\n")
 }
@@ -103,7 +104,7 @@ fn show_once(options: &Options, client: &mut Client, out: &mut impl Write) -> Re
     let before = Sample::take(client)?;
     std::thread::sleep(options.interval);
     let rates = Rates::between(&before, &Sample::take(client)?);
-    let lines = plain_lines(options, &rates);
+    let lines = layout_all_rows(options, &rates);
     if let Some(path) = &options.svg {
         let written = std::fs::write(path, svg::to_svg(&lines));
         written.map_err(Error::io(format!(
@@ -114,7 +115,7 @@ fn show_once(options: &Options, client: &mut Client, out: &mut impl Write) -> Re
     let text = if options.json {
         format!("{:#}", rates.to_json())
     } else {
-        join_lines(&lines)
+        lines_to_text(&lines)
     };
     print(out, &text)
 }
@@ -124,8 +125,8 @@ fn print_intervals(options: &Options, client: &mut Client, out: &mut impl Write)
     let mut before = Sample::take(client)?;
     while signals::sleep_unless_terminated(options.interval) {
         let now = Sample::take(client)?;
-        let lines = plain_lines(options, &Rates::between(&before, &now));
-        print(out, &format!("{}\n", join_lines(&lines)))?;
+        let lines = layout_all_rows(options, &Rates::between(&before, &now));
+        print(out, &format!("{}\n", lines_to_text(&lines)))?;
         before = now;
     }
     Err(Error::Interrupted)

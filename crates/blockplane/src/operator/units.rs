@@ -1,4 +1,4 @@
-//! Formatting of sizes, counts and times for people.
+//! Formatting of sizes, counts, rates and times for people.
 
 /// A size with three significant digits and a binary unit: `1.50 GiB`.
 pub(crate) fn format_bytes(bytes: u64) -> String {

@@ -1,4 +1,4 @@
-//! Texts and examples of `--help` for each command.
+//! Texts and examples of `--help` for `blockplane qmp`, `info`, `top` and `upgrade`.
 
 pub(super) const QMP: &str = "\
 Send commands to the monitor of a running daemon and print the replies.

@@ -1,4 +1,4 @@
-//! Tables of `blockplane info`.
+//! Tables of `blockplane info`: exports, nodes, iothreads and statistics, from the monitor's replies.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::operator::table::Table;
 use crate::operator::units::{format_bytes, format_count, format_ns};
 
 /// Entries in the order of their creation: monitors reply with the newest first.
-fn oldest_first(list: &Value) -> impl Iterator<Item = &Value> {
+fn entries_oldest_first(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten().rev()
 }
 
@@ -51,7 +51,7 @@ pub(super) fn exports_table(replies: &Replies) -> String {
         ("SOCKET", Left),
     ];
     let mut table = Table::new(&columns, "No exports: nothing can connect");
-    for export in oldest_first(&replies.exports) {
+    for export in entries_oldest_first(&replies.exports) {
         let node = find_entry(&replies.nodes, "node-name", &export["node-name"]);
         let size = node.map_or(&Value::Null, |node| &node["image"]["virtual-size"]);
         let stats = find_entry(&replies.stats, "export", &export["id"]).unwrap_or(&Value::Null);
@@ -96,7 +96,7 @@ pub(super) fn nodes_table(replies: &Replies) -> String {
         ("FILE", Left),
     ];
     let mut table = Table::new(&columns, "No nodes: there is nothing to export");
-    for node in oldest_first(&replies.nodes) {
+    for node in entries_oldest_first(&replies.nodes) {
         let writable = node["ro"].as_bool().map(|read_only| !read_only);
         table.add_row([
             value_text(&node["node-name"]),

@@ -1,4 +1,4 @@
-//! Layout of the `top` screen as lines of text.
+//! Layout of the `blockplane top` screen as lines of text, and what its keys change: sorting, scrolling, pause.
 
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ impl SortOrder {
         }
     }
 
-    /// What the screen says about the order.
+    /// The order as the screen names it.
     fn name(self) -> &'static str {
         match self {
             SortOrder::Created => "by creation",
@@ -119,17 +119,18 @@ pub(super) fn layout(title: &str, rates: &Rates, view: &View, size: ScreenSize) 
     let disks = disk_rows(rates, view);
     let name_width = name_width(rates, &disks, size.columns);
     let mut lines = vec![
-        line(Style::Plain, summary_text(title, rates, view)),
-        line(Style::Plain, String::new()),
-        line(Style::Heading, disk_heading(name_width)),
+        styled_line(Style::Plain, summary_text(title, rates, view)),
+        styled_line(Style::Plain, String::new()),
+        styled_line(Style::Heading, disk_heading(name_width)),
     ];
     let mut thread_lines = vec![
-        line(Style::Plain, String::new()),
-        line(Style::Heading, thread_heading(name_width)),
+        styled_line(Style::Plain, String::new()),
+        styled_line(Style::Heading, thread_heading(name_width)),
     ];
     let threads = rates.iothreads.iter();
-    thread_lines
-        .extend(threads.map(|thread| line(Style::Plain, thread_text(name_width, rates, thread))));
+    thread_lines.extend(
+        threads.map(|thread| styled_line(Style::Plain, thread_text(name_width, rates, thread))),
+    );
     let fixed_rows = lines.len() + 1 + thread_lines.len();
     let visible_rows = size
         .rows
@@ -138,10 +139,10 @@ pub(super) fn layout(title: &str, rates: &Rates, view: &View, size: ScreenSize) 
     let disks = disks.iter().skip(scroll).take(visible_rows);
     lines.extend(disks.map(|(name, load)| {
         let text = disk_text(name_width, name, rates, load);
-        line(Style::Plain, text)
+        styled_line(Style::Plain, text)
     }));
     let total = disk_text(name_width, "all", rates, &rates.total_load());
-    lines.push(line(Style::Total, total));
+    lines.push(styled_line(Style::Total, total));
     lines.extend(thread_lines);
     lines.truncate(size.rows.unwrap_or(usize::MAX));
     lines
@@ -156,7 +157,8 @@ fn name_width(rates: &Rates, disks: &[(String, &Load)], columns: Option<usize>) 
     longest.min(limit).max(NAME_WIDTH)
 }
 
-fn line(style: Style, text: String) -> Line {
+/// A line of the screen with its highlighting.
+fn styled_line(style: Style, text: String) -> Line {
     Line { text, style }
 }
 
