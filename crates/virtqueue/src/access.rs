@@ -1,4 +1,5 @@
-//! Reads and writes of guest memory by address, for devices that follow the guest's pointers without a virtqueue.
+//! Reads and writes of any number of bytes of guest memory by guest address, across regions, for devices that follow the guest's
+//! pointers without a virtqueue.
 //!
 //! The guest may change memory at any time: a read makes a copy, and checks are made on the copy. Aligned words are read and written as
 //! words, and once: a guest that takes a word out of memory while we write it (a mailbox, a queue's entry)
@@ -16,7 +17,7 @@ impl GuestMemory {
     ///
     /// The pointer is good as long as this memory lives.
     pub fn first_contiguous_part(&self, guest_addr: u64, len: u64) -> Option<(NonNull<u8>, u64)> {
-        self.first_contiguous_part_near(&mut 0, guest_addr, len)
+        self.first_contiguous_part_with_hint(&mut 0, guest_addr, len)
             .filter(|(_, here)| *here != 0)
     }
 
@@ -26,7 +27,7 @@ impl GuestMemory {
         self.for_each_contiguous_part(guest_addr, data.len(), |host, at, count| {
             let to = &mut data[at..at + count];
             // SAFETY: `count` bytes at `host` were looked up.
-            if let Some(word) = unsafe { word_at(host, count) } {
+            if let Some(word) = unsafe { as_aligned_word(host, count) } {
                 return to.copy_from_slice(&word.load(Ordering::Acquire).to_ne_bytes());
             }
             // SAFETY: `count` bytes at `host` were looked up, and `to` is a slice of ours.
@@ -40,7 +41,9 @@ impl GuestMemory {
         self.for_each_contiguous_part(guest_addr, data.len(), |host, at, count| {
             let from = &data[at..at + count];
             // SAFETY: `count` bytes at `host` were looked up.
-            if let (Some(word), Ok(bytes)) = (unsafe { word_at(host, count) }, from.try_into()) {
+            if let (Some(word), Ok(bytes)) =
+                (unsafe { as_aligned_word(host, count) }, from.try_into())
+            {
                 return word.store(u32::from_ne_bytes(bytes), Ordering::Release);
             }
             // SAFETY: `count` bytes at `host` were looked up, and `from` is a slice of ours.
@@ -96,7 +99,7 @@ impl GuestMemory {
 ///
 /// # Safety
 /// There are `count` bytes at `host`, for as long as the word is used.
-unsafe fn word_at<'a>(host: NonNull<u8>, count: usize) -> Option<&'a AtomicU32> {
+unsafe fn as_aligned_word<'a>(host: NonNull<u8>, count: usize) -> Option<&'a AtomicU32> {
     let word = host.cast::<u32>();
     // SAFETY: by the caller's promise, aligned, and any bits are a word; the guest is to us like another thread.
     (count == size_of::<u32>() && word.is_aligned())

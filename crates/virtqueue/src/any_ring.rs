@@ -31,6 +31,7 @@ impl AnyRing {
         })
     }
 
+    /// Looks up the ring again after the memory map has changed.
     pub fn remap(&mut self, memory: &GuestMemory) -> Result<(), RingError> {
         match self {
             AnyRing::Split(ring) => ring.remap(memory),
@@ -53,14 +54,14 @@ impl AnyRing {
         chain: &mut Chain,
     ) -> Result<Option<ChainId>, RingError> {
         match self {
-            AnyRing::Split(ring) => Ok(ring.pop(memory, chain)?.map(ChainId::split)),
+            AnyRing::Split(ring) => Ok(ring.pop(memory, chain)?.map(ChainId::from_split_head)),
             AnyRing::Packed(ring) => ring.pop(memory, chain),
         }
     }
 
-    /// Pops a chain that an earlier process had popped: split, the one that begins at `head`; packed, the one with
-    /// these `descriptors`.
-    pub fn pop_again(
+    /// Reads a chain that an earlier process had popped, and moves no position: split, the one that begins at `head`; packed, the one
+    /// with these `descriptors`.
+    pub fn read_recovered_chain(
         &mut self,
         memory: &GuestMemory,
         head: u16,
@@ -68,15 +69,20 @@ impl AnyRing {
         chain: &mut Chain,
     ) -> Result<(), RingError> {
         match self {
-            AnyRing::Split(ring) => ring.pop_again(memory, head, chain),
-            AnyRing::Packed(ring) => ring.pop_again(memory, descriptors, chain),
+            AnyRing::Split(ring) => ring.read_chain_again(memory, head, chain),
+            AnyRing::Packed(ring) => ring.read_recorded_chain(memory, descriptors, chain),
         }
     }
 
     /// Reads a chain again that was popped and is not pushed; false if the ring may not have it any more.
-    pub fn read_again(&mut self, memory: &GuestMemory, id: ChainId, chain: &mut Chain) -> bool {
+    pub fn read_popped_chain(
+        &mut self,
+        memory: &GuestMemory,
+        id: ChainId,
+        chain: &mut Chain,
+    ) -> bool {
         match self {
-            AnyRing::Split(ring) => ring.pop_again(memory, id.id, chain).is_ok(),
+            AnyRing::Split(ring) => ring.read_chain_again(memory, id.id, chain).is_ok(),
             // Used entries may lie over its descriptors.
             AnyRing::Packed(_) => false,
         }
@@ -105,7 +111,7 @@ impl AnyRing {
             AnyRing::Split(ring) => {
                 let heads: Vec<u16> = chains.iter().map(|chain| chain.id).collect();
                 let in_order = ring.unpop_all(&heads)?;
-                Some(in_order.into_iter().map(ChainId::split).collect())
+                Some(in_order.into_iter().map(ChainId::from_split_head).collect())
             }
             AnyRing::Packed(ring) => ring.unpop_all(chains),
         }
@@ -147,10 +153,10 @@ impl AnyRing {
 
     /// The position behind the last used entry that was published, in the same format.
     #[inline]
-    pub fn published(&self) -> u16 {
+    pub fn published_used(&self) -> u16 {
         match self {
-            AnyRing::Split(ring) => ring.published(),
-            AnyRing::Packed(ring) => ring.published(),
+            AnyRing::Split(ring) => ring.published_used(),
+            AnyRing::Packed(ring) => ring.published_used(),
         }
     }
 
@@ -159,17 +165,17 @@ impl AnyRing {
         match self {
             AnyRing::Split(ring) => ring.next_avail().into(),
             AnyRing::Packed(ring) => {
-                u32::from(ring.next_avail()) | u32::from(ring.published()) << 16
+                u32::from(ring.next_avail()) | u32::from(ring.published_used()) << 16
             }
         }
     }
 
     /// Calls `range` with guest address and length of each part of the ring that the device writes. The front-end calls the part that
     /// only the device writes `used`.
-    pub fn for_each_written_range(&self, used: u64, mut range: impl FnMut(u64, u64)) {
+    pub fn for_each_device_written_part(&self, used: u64, mut range: impl FnMut(u64, u64)) {
         match self {
             AnyRing::Split(ring) => range(used, ring.used_len_bytes() as u64),
-            AnyRing::Packed(ring) => ring.for_each_written_range(used, range),
+            AnyRing::Packed(ring) => ring.for_each_device_written_part(used, range),
         }
     }
 }

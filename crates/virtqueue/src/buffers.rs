@@ -6,17 +6,17 @@
 use std::ptr::NonNull;
 
 use crate::chain::{Chain, SegmentCounts};
-use crate::descriptor::{DESCRIPTOR_LEN_BYTES, read_words};
+use crate::descriptor::{DESCRIPTOR_LEN_BYTES, read_descriptor_words};
 use crate::error::RingError;
 use crate::layout::MAX_CHAIN_DESCRIPTORS;
-use crate::memory::{GuestMemory, RegionAddrs};
+use crate::memory::{GuestMemory, RegionMapping};
 
 /// Translates the buffers of one chain. Those of a guest are nearly always in the same region, which is
 /// cached here.
 #[derive(Clone, Copy)]
 pub(crate) struct BufferTranslator<'a> {
     memory: &'a GuestMemory,
-    cached_region: RegionAddrs,
+    cached_region: RegionMapping,
     region: usize,
     counts: SegmentCounts,
 }
@@ -27,7 +27,7 @@ impl<'a> BufferTranslator<'a> {
     pub fn new(memory: &'a GuestMemory, region: usize) -> BufferTranslator<'a> {
         BufferTranslator {
             memory,
-            cached_region: memory.region_addrs(region),
+            cached_region: memory.region_mapping(region),
             region,
             counts: SegmentCounts::default(),
         }
@@ -36,7 +36,7 @@ impl<'a> BufferTranslator<'a> {
     /// Appends the segments of one buffer, named by descriptor `index`: one, or several if it lies
     /// across regions.
     #[inline(always)]
-    pub fn append(
+    pub fn append_buffer(
         &mut self,
         index: u16,
         start: u64,
@@ -44,21 +44,21 @@ impl<'a> BufferTranslator<'a> {
         writable: bool,
         chain: &mut Chain,
     ) -> Result<(), RingError> {
-        self.counts.add_buffer(index, len, writable)?;
+        self.counts.count_buffer(index, len, writable)?;
         if let Some(host) = self.cached_region.host_addr_of_range(start, len) {
-            return chain.append(&mut self.counts, host, len, writable);
+            return chain.append_segment(&mut self.counts, host, len, writable);
         }
         // A copy, so that this value stays in registers.
         let mut buffers = *self;
-        buffers.append_across_regions(index, start, len, writable, chain)?;
+        buffers.append_uncached_buffer(index, start, len, writable, chain)?;
         *self = buffers;
         Ok(())
     }
 
     /// Completes the chain. Returns the region to begin the next one in.
     #[inline]
-    pub fn finish(self, chain: &mut Chain) -> Result<usize, RingError> {
-        chain.finish(self.counts)?;
+    pub fn finish_chain(self, chain: &mut Chain) -> Result<usize, RingError> {
+        chain.finish_with_counts(self.counts)?;
         Ok(self.region)
     }
 
@@ -71,9 +71,9 @@ impl<'a> BufferTranslator<'a> {
         }
     }
 
-    /// Appends a rare buffer: empty, in another region than the last one, or in several.
+    /// Appends a rare buffer: empty, in another region than the cached one, or in several. Caches the region that it ends in.
     #[cold]
-    fn append_across_regions(
+    fn append_uncached_buffer(
         &mut self,
         index: u16,
         start: u64,
@@ -88,10 +88,11 @@ impl<'a> BufferTranslator<'a> {
         };
         let (mut addr, mut left) = (start, len);
         while left != 0 {
-            let Some((host, here)) =
-                self.memory
-                    .first_contiguous_part_near(&mut self.region, addr, u64::from(left))
-            else {
+            let Some((host, here)) = self.memory.first_contiguous_part_with_hint(
+                &mut self.region,
+                addr,
+                u64::from(left),
+            ) else {
                 return Err(outside());
             };
             #[expect(
@@ -99,7 +100,7 @@ impl<'a> BufferTranslator<'a> {
                 reason = "here <= left, which is a u32"
             )]
             let here = here as u32;
-            chain.append(&mut self.counts, host.as_ptr(), here, writable)?;
+            chain.append_segment(&mut self.counts, host.as_ptr(), here, writable)?;
             left -= here;
             if left != 0 {
                 // Memory that ends with the address space has nothing after it.
@@ -109,7 +110,7 @@ impl<'a> BufferTranslator<'a> {
                 addr = after;
             }
         }
-        self.cached_region = self.memory.region_addrs(self.region);
+        self.cached_region = self.memory.region_mapping(self.region);
         Ok(())
     }
 }
@@ -123,7 +124,7 @@ pub(crate) struct IndirectTable {
 }
 
 impl IndirectTable {
-    /// Looks up the table of `len` bytes at `addr`.
+    /// Checks the length of the table of `len` bytes at `addr`, and looks up its host address.
     #[inline]
     pub fn find(
         buffers: BufferTranslator<'_>,
@@ -152,25 +153,29 @@ impl IndirectTable {
     }
 
     /// Number of descriptors.
-    pub fn size(&self) -> u16 {
+    pub fn descriptor_count(&self) -> u16 {
         self.size
     }
 
-    /// The words of descriptor `index`, which is inside the table.
+    /// Reads the two words of descriptor `index`, which is inside the table.
     #[inline]
-    pub fn words(&self, memory: &GuestMemory, index: u16) -> Result<[u64; 2], RingError> {
+    pub fn descriptor_words(
+        &self,
+        memory: &GuestMemory,
+        index: u16,
+    ) -> Result<[u64; 2], RingError> {
         debug_assert!(index < self.size);
         let offset = usize::from(DESCRIPTOR_LEN_BYTES) * usize::from(index);
         if let Some(table) = self.contiguous {
             // SAFETY: the whole table was looked up, and the index is inside it.
-            return Ok(unsafe { read_words(table.add(offset)) });
+            return Ok(unsafe { read_descriptor_words(table.add(offset)) });
         }
-        self.words_across_regions(memory, index, offset as u64)
+        self.descriptor_words_across_regions(memory, index, offset as u64)
     }
 
-    /// Reads a descriptor of a table across regions, which no sane driver has.
+    /// Reads the words of a descriptor of a table that lies across regions, which no sane driver has.
     #[cold]
-    fn words_across_regions(
+    fn descriptor_words_across_regions(
         &self,
         memory: &GuestMemory,
         index: u16,
@@ -183,7 +188,7 @@ impl IndirectTable {
             .and_then(|at| memory.host_range(at, len).ok());
         match host {
             // SAFETY: the 16 bytes were looked up.
-            Some(host) => Ok(unsafe { read_words(host) }),
+            Some(host) => Ok(unsafe { read_descriptor_words(host) }),
             None => Err(RingError::IndirectOutsideMemory {
                 addr: self.addr,
                 index,

@@ -1,4 +1,4 @@
-//! The host ranges of one descriptor chain.
+//! The host ranges of one descriptor chain, as `struct iovec`, and the identifier of a chain.
 //!
 //! A [`Chain`] is scratch memory: allocated once, filled by every pop, read before the next one. Its segments are
 //! `struct iovec`, as the kernel takes them. It owns no memory of the guest and keeps none alive; the code that starts I/O on
@@ -31,7 +31,7 @@ impl ChainId {
     /// The identifier of a chain in a split queue.
     #[inline]
     #[must_use]
-    pub fn split(head: u16) -> ChainId {
+    pub fn from_split_head(head: u16) -> ChainId {
         ChainId {
             id: head,
             descriptors: 0,
@@ -59,9 +59,10 @@ pub(crate) struct SegmentCounts {
 }
 
 impl SegmentCounts {
-    /// Counts a buffer of `len` bytes, whose segments follow. `index` is its descriptor, for an error.
+    /// Counts the bytes of a buffer, whose segments follow; refuses a readable one after a writable one. `index` is its descriptor,
+    /// for an error.
     #[inline(always)]
-    pub fn add_buffer(&mut self, index: u16, len: u32, writable: bool) -> Result<(), RingError> {
+    pub fn count_buffer(&mut self, index: u16, len: u32, writable: bool) -> Result<(), RingError> {
         let before = self.len;
         // A chain has too few descriptors for the sum to overflow.
         self.len += u64::from(len);
@@ -146,7 +147,7 @@ impl Chain {
 
     /// Appends a segment of a counted buffer to those that `counts` has, which is increased.
     #[inline(always)]
-    pub(crate) fn append(
+    pub(crate) fn append_segment(
         &mut self,
         counts: &mut SegmentCounts,
         host: *mut u8,
@@ -167,9 +168,9 @@ impl Chain {
         Ok(())
     }
 
-    /// Completes the chain, with the segments that `counts` has.
+    /// Completes the chain, with the segments that `counts` has; refuses more bytes than a used length can express.
     #[inline(always)]
-    pub(crate) fn finish(&mut self, counts: SegmentCounts) -> Result<(), RingError> {
+    pub(crate) fn finish_with_counts(&mut self, counts: SegmentCounts) -> Result<(), RingError> {
         self.counts = counts;
         if counts.len > u64::from(u32::MAX) {
             return Err(RingError::ChainTooLong { len: counts.len });

@@ -1,4 +1,5 @@
-//! Set-up of a queue, and commands for one that runs.
+//! Settings that a virtqueue is started with (memory, rings, base, kick and call descriptors), and the commands for one that runs:
+//! enable, settle, replace its memory, log or descriptors.
 //!
 //! The transport of a front-end's connection sends them, and the iothread that runs the queue executes them. Neither depends on the
 //! other.

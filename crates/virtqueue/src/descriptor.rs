@@ -30,10 +30,10 @@ pub(crate) struct Descriptor {
 /// # Safety
 /// The 16 bytes at `at` are mapped and readable, and no Rust reference to them exists.
 #[inline]
-pub(crate) unsafe fn read_words(at: NonNull<u8>) -> [u64; 2] {
+pub(crate) unsafe fn read_descriptor_words(at: NonNull<u8>) -> [u64; 2] {
     if at.cast::<AtomicU64>().is_aligned() {
         // SAFETY: the caller's promise, and aligned as just seen.
-        unsafe { read_aligned_words(at) }
+        unsafe { read_aligned_descriptor_words(at) }
     } else {
         // An indirect table may be at any address: the specification requires no alignment.
         let mut words = [[0u8; 8]; 2];
@@ -45,12 +45,12 @@ pub(crate) unsafe fn read_words(at: NonNull<u8>) -> [u64; 2] {
     }
 }
 
-/// As [`read_words`], for a descriptor in a ring.
+/// As [`read_descriptor_words`], for a descriptor in a ring.
 ///
 /// # Safety
-/// As for [`read_words`], and `at` is aligned to eight bytes.
+/// As for [`read_descriptor_words`], and `at` is aligned to eight bytes.
 #[inline]
-pub(crate) unsafe fn read_aligned_words(at: NonNull<u8>) -> [u64; 2] {
+pub(crate) unsafe fn read_aligned_descriptor_words(at: NonNull<u8>) -> [u64; 2] {
     let words = at.cast::<u64>();
     // SAFETY: mapped, unborrowed and aligned by the caller's promise. Atomic because the guest may be
     // writing it now.
@@ -98,7 +98,7 @@ mod tests {
             let read = unsafe {
                 let at = start.add(offset);
                 at.copy_from_nonoverlapping(NonNull::from(bytes.as_slice()).cast(), 16);
-                Descriptor::from_words(read_words(at))
+                Descriptor::from_words(read_descriptor_words(at))
             };
             assert_eq!(read, expected, "at offset {offset}");
         }

@@ -57,23 +57,25 @@ impl DirtyTracker {
         }
     }
 
+    /// Replaces the log; chains that were popped before stay known.
     pub fn set_log(&mut self, log: QueueLog) {
         self.log = log;
     }
 
+    /// Replaces the memory of which all is marked if buffers are unknown, and in which chains are read again.
     pub fn set_memory(&mut self, memory: Arc<GuestMemory>) {
         self.memory = memory;
     }
 
     /// Records the buffers that the device may write for a chain.
-    pub fn record_chain(&mut self, id: ChainId, memory: &GuestMemory, chain: &Chain) {
+    pub fn record_writable_buffers(&mut self, id: ChainId, memory: &GuestMemory, chain: &Chain) {
         let buffers = self.popped.entry(id.id).or_default();
         buffers.chains += 1;
         for_each_writable_buffer(memory, chain, |addr, len| buffers.ranges.push((addr, len)));
     }
 
     /// Marks the buffers of a chain, whose data was written.
-    pub fn mark_chain(&mut self, id: ChainId, ring: &mut AnyRing) {
+    pub fn mark_chain_buffers(&mut self, id: ChainId, ring: &mut AnyRing) {
         let log = &self.log.log;
         if let Some(buffers) = self.popped.get_mut(&id.id) {
             for (addr, len) in &buffers.ranges {
@@ -85,7 +87,7 @@ impl DirtyTracker {
             }
             return;
         }
-        if ring.read_again(&self.memory, id, &mut self.scratch) {
+        if ring.read_popped_chain(&self.memory, id, &mut self.scratch) {
             for_each_writable_buffer(&self.memory, &self.scratch, |addr, len| log.mark(addr, len));
         } else {
             self.has_unknown_buffers = true;
@@ -93,7 +95,7 @@ impl DirtyTracker {
     }
 
     /// Marks all memory if chains were pushed whose buffers are not known.
-    pub fn mark_all_if_unknown(&mut self) {
+    pub fn mark_all_if_buffers_unknown(&mut self) {
         if std::mem::take(&mut self.has_unknown_buffers) {
             self.log.log.mark_all(&self.memory);
         }
@@ -102,7 +104,7 @@ impl DirtyTracker {
     /// Marks the ring, which was written.
     pub fn mark_ring(&self, ring: &AnyRing) {
         if let Some(used) = self.log.used {
-            ring.for_each_written_range(used, |addr, len| self.log.log.mark(addr, len));
+            ring.for_each_device_written_part(used, |addr, len| self.log.log.mark(addr, len));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Errors of a virtqueue.
+//! Errors of a virtqueue, and of its in-flight region, that a guest's driver or a front-end causes.
 //!
 //! One variant per malformation, each with the numbers that were found and the bound that they
 //! broke, since an operator has only this message to find the fault in a guest's driver.

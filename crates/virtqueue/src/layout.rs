@@ -1,4 +1,5 @@
-//! Place of a virtqueue in guest memory: its size, the addresses of its parts, and the lookup of a part.
+//! Layout of a virtqueue in guest memory (its size and the addresses of its parts), its negotiated features, the limits of sizes, and
+//! the lookup of a part's host address.
 
 use std::any::Any;
 use std::ptr::NonNull;

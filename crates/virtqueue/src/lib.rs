@@ -1,4 +1,4 @@
-//! Virtqueues over checked guest memory.
+//! Virtqueues, split and packed, as the device sees them, over guest memory whose every address is checked.
 //!
 //! The guest and the device share a queue in the guest's own memory: the guest may write anything
 //! there, at any time, also while we read it. This crate is the trust boundary. Its callers get a request as a

@@ -1,4 +1,4 @@
-//! Guest memory that the front-end shared, and the lookup of guest addresses.
+//! Guest memory that the front-end shared: a table of mapped regions, and the translation of guest addresses to host addresses.
 //!
 //! A lookup checks an address, and returns memory that lies inside one mapped region, in full. The table never changes: a new memory map
 //! is a new [`GuestMemory`], and users of the old one keep it alive. The `owner` of each region maps and unmaps it.
@@ -148,7 +148,7 @@ impl GuestMemory {
         len: u64,
     ) -> Result<(NonNull<u8>, &Arc<dyn Any + Send + Sync>), MemoryError> {
         let mut index = 0;
-        match self.first_contiguous_part_near(&mut index, guest_addr, len) {
+        match self.first_contiguous_part_with_hint(&mut index, guest_addr, len) {
             Some((host, here)) if here == len => Ok((host, &self.regions[index].owner)),
             _ => Err(MemoryError::Outside { guest_addr, len }),
         }
@@ -176,12 +176,12 @@ impl GuestMemory {
         &self.regions
     }
 
-    /// The addresses of region `index`, for many lookups; any index is allowed.
+    /// Where region `index` is mapped, for many lookups; any index is allowed: without such a region nothing is found.
     #[inline]
-    pub(crate) fn region_addrs(&self, index: usize) -> RegionAddrs {
+    pub(crate) fn region_mapping(&self, index: usize) -> RegionMapping {
         self.regions
             .get(index)
-            .map_or(RegionAddrs::EMPTY, |region| RegionAddrs {
+            .map_or(RegionMapping::EMPTY, |region| RegionMapping {
                 guest_addr: region.guest_addr,
                 len: region.len,
                 host: region.host,
@@ -195,7 +195,7 @@ impl GuestMemory {
     /// `hint` is the index of the region that the last lookup found, which is usually found again. Any
     /// value is allowed.
     #[inline]
-    pub(crate) fn first_contiguous_part_near(
+    pub(crate) fn first_contiguous_part_with_hint(
         &self,
         hint: &mut usize,
         guest_addr: u64,
@@ -217,17 +217,17 @@ impl GuestMemory {
     }
 }
 
-/// Addresses of a region, for fast lookups.
+/// Where a region is mapped: its guest addresses and its host address, copied for fast lookups.
 #[derive(Clone, Copy)]
-pub(crate) struct RegionAddrs {
+pub(crate) struct RegionMapping {
     guest_addr: u64,
     len: u64,
     host: *mut u8,
 }
 
-impl RegionAddrs {
+impl RegionMapping {
     /// An empty region.
-    const EMPTY: RegionAddrs = RegionAddrs {
+    const EMPTY: RegionMapping = RegionMapping {
         guest_addr: 0,
         len: 0,
         host: std::ptr::null_mut(),
@@ -267,7 +267,7 @@ fn part_in_region(region: &Region, guest_addr: u64, len: u64) -> Option<(NonNull
     Some((host, len.min(region.len - offset)))
 }
 
-/// Checks that a region can exist.
+/// Checks that a region is mapped, is not empty, and ends within the guest's, the front-end's and our address space.
 fn check_region(region: &Region) -> Result<(), MemoryError> {
     let Region {
         guest_addr,

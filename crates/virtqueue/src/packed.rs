@@ -1,4 +1,4 @@
-//! The device's side of a packed virtqueue (section 2.8).
+//! The device's side of a packed virtqueue (section 2.8): pop, push, publish, and whether to kick or signal.
 //!
 //! One ring of descriptors serves both ways: the driver marks a descriptor as available, and the
 //! device overwrites the next one in turn with a used entry. Bits that change with every lap distinguish the two.
@@ -150,14 +150,14 @@ impl PackedRing {
             taken: self.taken,
         };
         let (id, descriptors) = reader.read_chain(self.next_avail, first, chain)?;
-        self.region_hint = reader.buffers.finish(chain)?;
+        self.region_hint = reader.buffers.finish_chain(chain)?;
         self.next_avail = self.next_avail.advance(descriptors, self.ring.size());
         self.taken += descriptors;
         Ok(Some(ChainId { id, descriptors }))
     }
 
-    /// Pops a chain again that an earlier process had popped, from a copy of its descriptors.
-    pub(crate) fn pop_again(
+    /// Reads a chain that an earlier process had popped, from a copy of its descriptors, and moves no position.
+    pub(crate) fn read_recorded_chain(
         &mut self,
         memory: &GuestMemory,
         descriptors: &[PackedDescriptor],
@@ -172,7 +172,7 @@ impl PackedRing {
             taken: 0,
         };
         reader.read_recorded_chain(descriptors, chain)?;
-        self.region_hint = reader.buffers.finish(chain)?;
+        self.region_hint = reader.buffers.finish_chain(chain)?;
         Ok(())
     }
 
@@ -184,7 +184,7 @@ impl PackedRing {
         let mut at = used;
         for _ in 0..taken {
             before_store();
-            self.ring.make_available(at);
+            self.ring.restore_available_flags(at);
             at = at.advance(1, self.ring.size());
         }
         self.next_avail = at;
@@ -192,13 +192,13 @@ impl PackedRing {
 
     /// Its view of guest memory.
     #[inline]
-    pub(crate) fn ring(&self) -> &PackedView {
+    pub(crate) fn view(&self) -> &PackedView {
         &self.ring
     }
 
     /// The position of the guest's next used entry once all pushed entries are published.
     #[inline]
-    pub(crate) fn used_position(&self) -> Position {
+    pub(crate) fn next_used_position(&self) -> Position {
         self.next_used
     }
 
@@ -219,7 +219,7 @@ impl PackedRing {
             self.first_used = entry;
         } else {
             before_store();
-            self.ring.store_used(self.next_used.index, entry);
+            self.ring.store_used_entry(self.next_used.index, entry);
         }
         self.unpublished += descriptors;
         self.next_used = self.next_used.advance(descriptors, self.ring.size());
@@ -237,7 +237,8 @@ impl PackedRing {
         }
         let (old, new) = (self.published, self.next_used);
         before_store();
-        self.ring.store_first_used(old.index, self.first_used);
+        self.ring
+            .store_first_used_of_batch(old.index, self.first_used);
         self.published = new;
         self.taken -= self.unpublished;
         let passed = std::mem::take(&mut self.unpublished);
@@ -285,7 +286,7 @@ impl PackedRing {
 
     /// Calls `range` with guest address and length of each part of the ring that the device writes: the ring with its used
     /// entries, and its event area, which the front-end calls `used`.
-    pub(crate) fn for_each_written_range(&self, used: u64, mut range: impl FnMut(u64, u64)) {
+    pub(crate) fn for_each_device_written_part(&self, used: u64, mut range: impl FnMut(u64, u64)) {
         let entries = u64::from(self.layout.size);
         range(self.layout.desc, entries * u64::from(DESCRIPTOR_LEN_BYTES));
         range(used, ring::EVENT_LEN_BYTES as u64);
@@ -305,7 +306,7 @@ impl PackedRing {
 
     /// The position of the guest's next used entry, in the same format.
     #[inline]
-    pub fn published(&self) -> u16 {
+    pub fn published_used(&self) -> u16 {
         self.published.to_bits()
     }
 }

@@ -36,8 +36,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// A queue without recorder and dirty tracker.
-    fn without_recorder(ring: AnyRing) -> Queue {
+    /// A queue that has this ring, and neither recorder nor dirty tracker.
+    fn from_ring(ring: AnyRing) -> Queue {
         Queue {
             ring,
             recorder: None,
@@ -61,7 +61,7 @@ impl Queue {
     ) -> Result<Queue, RingError> {
         let low = (base & 0xffff) as u16;
         let ring = AnyRing::new(memory, layout, features, low)?;
-        Ok(Queue::without_recorder(ring))
+        Ok(Queue::from_ring(ring))
     }
 
     /// Starts a queue that records its chains in flight in `region`. If that has a record already, the queue continues from
@@ -78,10 +78,11 @@ impl Queue {
         region: InflightRegion,
     ) -> Result<Queue, RingError> {
         let low = (base & 0xffff) as u16;
-        let (ring, recorder) = Recorder::start(memory, layout, features, low, region)?;
+        let (ring, recorder) =
+            Recorder::start_ring_and_record(memory, layout, features, low, region)?;
         Ok(Queue {
             recorder: Some(Box::new(recorder)),
-            ..Queue::without_recorder(ring)
+            ..Queue::from_ring(ring)
         })
     }
 
@@ -119,7 +120,7 @@ impl Queue {
             return Ok(None);
         };
         if let Some(dirty) = &mut self.dirty {
-            dirty.record_chain(id, memory, chain);
+            dirty.record_writable_buffers(id, memory, chain);
         }
         #[cfg(feature = "observer")]
         if let Some(observer) = &mut self.observer {
@@ -137,7 +138,7 @@ impl Queue {
             observer.on_pushed(chain, written_bytes);
         }
         if let Some(dirty) = &mut self.dirty {
-            dirty.mark_chain(chain, &mut self.ring);
+            dirty.mark_chain_buffers(chain, &mut self.ring);
         }
         let chain = match &mut self.recorder {
             None => chain,
@@ -150,10 +151,10 @@ impl Queue {
     #[inline]
     pub fn publish(&mut self) -> bool {
         if let Some(dirty) = &mut self.dirty {
-            dirty.mark_all_if_unknown();
+            dirty.mark_all_if_buffers_unknown();
         }
         if let Some(recorder) = &mut self.recorder {
-            recorder.link_batch(&self.ring);
+            recorder.prepare_publish(&self.ring);
         }
         let signal = self.ring.publish();
         if let Some(recorder) = &mut self.recorder {
@@ -183,9 +184,9 @@ impl Queue {
     pub fn leave_unpushed(&mut self, chains: &[ChainId]) {
         if let Some(dirty) = &mut self.dirty {
             for chain in chains {
-                dirty.mark_chain(*chain, &mut self.ring);
+                dirty.mark_chain_buffers(*chain, &mut self.ring);
             }
-            dirty.mark_all_if_unknown();
+            dirty.mark_all_if_buffers_unknown();
         }
     }
 
@@ -279,13 +280,13 @@ impl Queue {
 /// A queue without recorder and dirty tracker.
 impl From<SplitRing> for Queue {
     fn from(ring: SplitRing) -> Queue {
-        Queue::without_recorder(AnyRing::Split(ring))
+        Queue::from_ring(AnyRing::Split(ring))
     }
 }
 
 /// A queue without recorder and dirty tracker.
 impl From<PackedRing> for Queue {
     fn from(ring: PackedRing) -> Queue {
-        Queue::without_recorder(AnyRing::Packed(ring))
+        Queue::from_ring(AnyRing::Packed(ring))
     }
 }

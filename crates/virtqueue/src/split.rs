@@ -1,4 +1,4 @@
-//! The device's side of a split virtqueue (section 2.7).
+//! The device's side of a split virtqueue (section 2.7): pop, push, publish, and whether to kick or signal.
 //!
 //! It keeps the positions in the two rings, and decides when the guest is signalled. A pop takes a
 //! chain off the available ring; a push fills a used entry; the guest sees all of them at once,
@@ -30,7 +30,7 @@ use crate::layout::{RingFeatures, RingLayout};
 use crate::memory::GuestMemory;
 use crate::store_hook::before_store;
 
-use ring::{RingView, used_len_bytes};
+use ring::{SplitView, used_len_bytes};
 use walk::ChainReader;
 
 /// `VIRTQ_AVAIL_F_NO_INTERRUPT`: the driver does not want to be signalled (section 2.7.6).
@@ -41,7 +41,7 @@ const USED_F_NO_NOTIFY: u16 = 1;
 /// A started split virtqueue, owned by one thread. Keeps the memory of its rings mapped.
 #[derive(Debug)]
 pub struct SplitRing {
-    rings: RingView,
+    rings: SplitView,
     layout: RingLayout,
     features: RingFeatures,
     /// The index of the available ring that is popped next.
@@ -74,7 +74,7 @@ impl SplitRing {
         features: RingFeatures,
         base: u16,
     ) -> Result<Self, RingError> {
-        let rings = RingView::new(memory, layout, features)?;
+        let rings = SplitView::new(memory, layout, features)?;
         let used_idx = rings.used_idx();
         Ok(SplitRing {
             rings,
@@ -97,7 +97,7 @@ impl SplitRing {
     /// [`RingError`] when a ring is no longer inside one region. The queue then still uses (and
     /// keeps mapped) the old memory.
     pub fn remap(&mut self, memory: &GuestMemory) -> Result<(), RingError> {
-        self.rings = RingView::new(memory, self.layout, self.features)?;
+        self.rings = SplitView::new(memory, self.layout, self.features)?;
         Ok(())
     }
 
@@ -123,7 +123,7 @@ impl SplitRing {
         chain: &mut Chain,
     ) -> Result<Option<u16>, RingError> {
         chain.clear();
-        if self.avail_idx == self.next_avail && !self.read_avail_idx()? {
+        if self.avail_idx == self.next_avail && !self.refresh_avail_idx()? {
             return Ok(None);
         }
         let size = self.rings.size();
@@ -142,8 +142,9 @@ impl SplitRing {
         Ok(Some(head))
     }
 
-    /// Pops a chain again that an earlier process had popped. `head` is below the queue size.
-    pub(crate) fn pop_again(
+    /// Reads a chain from the descriptor table that was popped before, by this process or an earlier one, and moves no index. `head`
+    /// is below the queue size.
+    pub(crate) fn read_chain_again(
         &mut self,
         memory: &GuestMemory,
         head: u16,
@@ -168,7 +169,7 @@ impl SplitRing {
 
     /// `used.idx` as the guest sees it.
     #[inline]
-    pub(crate) fn published(&self) -> u16 {
+    pub(crate) fn published_used(&self) -> u16 {
         self.published
     }
 
@@ -178,9 +179,9 @@ impl SplitRing {
         self.next_used
     }
 
-    /// Reads the available index. True when there are chains before it.
+    /// Reads the available index anew from guest memory, and checks it. True when there are chains to pop before it.
     #[inline]
-    fn read_avail_idx(&mut self) -> Result<bool, RingError> {
+    fn refresh_avail_idx(&mut self) -> Result<bool, RingError> {
         let (avail_idx, next_avail, size) =
             (self.rings.avail_idx(), self.next_avail, self.rings.size());
         let ahead = avail_idx.wrapping_sub(next_avail);
@@ -201,7 +202,8 @@ impl SplitRing {
     #[inline]
     pub fn push(&mut self, head: u16, written_bytes: u32) {
         before_store();
-        self.rings.store_used(self.next_used, head, written_bytes);
+        self.rings
+            .store_used_entry(self.next_used, head, written_bytes);
         self.next_used = self.next_used.wrapping_add(1);
     }
 

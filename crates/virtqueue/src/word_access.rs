@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::memory::{GuestMemory, RegionAddrs};
+use crate::memory::{GuestMemory, RegionMapping};
 
 /// Bytes of a word.
 const WORD_BYTES: u32 = 4;
@@ -14,7 +14,7 @@ const WORD_BYTES: u32 = 4;
 /// Guest memory, with a cache of the region of the last word.
 pub struct WordAccess {
     memory: Arc<GuestMemory>,
-    cached_region: RegionAddrs,
+    cached_region: RegionMapping,
 }
 
 // SAFETY: the cached address is in a region of the memory, which may be used by any thread.
@@ -24,7 +24,7 @@ impl WordAccess {
     /// Access to this memory.
     #[must_use]
     pub fn new(memory: Arc<GuestMemory>) -> WordAccess {
-        let cached_region = memory.region_addrs(0);
+        let cached_region = memory.region_mapping(0);
         WordAccess {
             memory,
             cached_region,
@@ -41,7 +41,7 @@ impl WordAccess {
     /// [`GuestMemory::read`] may read its bytes.
     #[inline]
     pub fn read(&mut self, guest_addr: u64) -> Option<u32> {
-        let word = self.word_at(guest_addr)?.load(Ordering::Acquire);
+        let word = self.aligned_word_at(guest_addr)?.load(Ordering::Acquire);
         Some(u32::from_le(word))
     }
 
@@ -49,7 +49,7 @@ impl WordAccess {
     #[inline]
     #[must_use]
     pub fn write(&mut self, guest_addr: u64, word: u32) -> bool {
-        let Some(target) = self.word_at(guest_addr) else {
+        let Some(target) = self.aligned_word_at(guest_addr) else {
             return false;
         };
         target.store(word.to_le(), Ordering::Release);
@@ -58,13 +58,13 @@ impl WordAccess {
 
     /// The aligned word at `guest_addr`.
     #[inline]
-    fn word_at(&mut self, guest_addr: u64) -> Option<&AtomicU32> {
+    fn aligned_word_at(&mut self, guest_addr: u64) -> Option<&AtomicU32> {
         let host = match self
             .cached_region
             .host_addr_of_range(guest_addr, WORD_BYTES)
         {
             Some(host) => host,
-            None => self.find_region(guest_addr)?,
+            None => self.find_and_cache_region(guest_addr)?,
         };
         let host = host.cast::<u32>();
         // SAFETY: looked up in a region of the memory, which lives as long as `self`; aligned, and any bits are a word; the guest
@@ -75,11 +75,11 @@ impl WordAccess {
 
     /// Caches the region of the word at `guest_addr`, and returns the word's host address.
     #[cold]
-    fn find_region(&mut self, guest_addr: u64) -> Option<*mut u8> {
+    fn find_and_cache_region(&mut self, guest_addr: u64) -> Option<*mut u8> {
         let mut region = 0;
         self.memory
-            .first_contiguous_part_near(&mut region, guest_addr, WORD_BYTES.into())?;
-        self.cached_region = self.memory.region_addrs(region);
+            .first_contiguous_part_with_hint(&mut region, guest_addr, WORD_BYTES.into())?;
+        self.cached_region = self.memory.region_mapping(region);
         self.cached_region
             .host_addr_of_range(guest_addr, WORD_BYTES)
     }

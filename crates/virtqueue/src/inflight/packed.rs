@@ -1,4 +1,4 @@
-//! In-flight record of a packed queue.
+//! In-flight record of a packed queue: written at each pop and publication, and read after a crash.
 //!
 //! Used entries overwrite descriptors of chains that are still in flight, so the record has copies of all
 //! descriptors of each. Entries are allocated from a free list; the entries of a chain stay
@@ -53,14 +53,14 @@ impl PackedRecord {
     /// Continues the record in the region, or begins a new one, for a queue whose used position is `used`.
     /// Also returns the chains in flight, in the order in which they were popped; `None` for a
     /// new record.
-    pub fn start(
+    pub fn open_or_create(
         region: InflightRegion,
         ring: &PackedView,
         used: Position,
     ) -> Result<(Self, Option<Vec<RecoveredChain>>), InflightError> {
         assert!(region.is_packed(), "the region has the queue's form");
         let had_record = region.has_valid_record(ring.size())?;
-        let entries = vec![Entry::default(); region.entries().into()].into();
+        let entries = vec![Entry::default(); region.entry_count().into()].into();
         let mut record = PackedRecord {
             region,
             entries,
@@ -69,17 +69,17 @@ impl PackedRecord {
             counter: 0,
         };
         if had_record {
-            let chains = record.recover(ring)?;
+            let chains = record.recover_chains(ring)?;
             return Ok((record, Some(chains)));
         }
-        for entry in 0..record.region.entries() {
+        for entry in 0..record.region.entry_count() {
             record
                 .region
                 .set_in_flight(record.entry_offset(entry), false);
         }
-        record.store_positions(used, used);
+        record.store_used_positions(used, used);
         // The record is valid with the last store.
-        record.link_free(&vec![true; record.entries.len()]);
+        record.rebuild_free_list(&vec![true; record.entries.len()]);
         Ok((record, None))
     }
 
@@ -90,10 +90,10 @@ impl PackedRecord {
 
     /// Reads the record of an earlier process, and completes the publication in which it may have ended. Returns the
     /// chains in flight in the order of their pops.
-    fn recover(&mut self, ring: &PackedView) -> Result<Vec<RecoveredChain>, InflightError> {
-        let (entries, size) = (self.region.entries(), ring.size());
-        let [_, _, free, mut old_free] = u16_fields(self.region.load_u64(LISTS_OFFSET));
-        let [used, old_used, wraps, _] = u16_fields(self.region.load_u64(POSITIONS_OFFSET));
+    fn recover_chains(&mut self, ring: &PackedView) -> Result<Vec<RecoveredChain>, InflightError> {
+        let (entries, size) = (self.region.entry_count(), ring.size());
+        let [_, _, free, mut old_free] = split_u16_fields(self.region.load_u64(LISTS_OFFSET));
+        let [used, old_used, wraps, _] = split_u16_fields(self.region.load_u64(POSITIONS_OFFSET));
         let [wrap, old_wrap] = wraps.to_le_bytes();
         let position = |index, wrap| {
             let wrap = wrap != 0;
@@ -130,9 +130,9 @@ impl PackedRecord {
             let chain = self.read_chain(entry, &mut left, &mut is_free)?;
             chains.push((counter, chain));
         }
-        self.store_lists(old_free, old_free);
-        self.store_positions(self.used, self.used);
-        self.link_free(&is_free);
+        self.store_free_list_heads(old_free, old_free);
+        self.store_used_positions(self.used, self.used);
+        self.rebuild_free_list(&is_free);
         chains.sort_unstable_by_key(|(counter, chain)| (*counter, chain.entry));
         self.counter = chains.last().map_or(0, |(last, _)| last.wrapping_add(1));
         Ok(chains.into_iter().map(|(_, chain)| chain).collect())
@@ -145,8 +145,8 @@ impl PackedRecord {
         left: &mut u16,
         is_free: &mut [bool],
     ) -> Result<RecoveredChain, InflightError> {
-        let size = self.region.entries();
-        let [_, _, _, count] = u16_fields(self.region.load_u64(self.entry_offset(entry)));
+        let size = self.region.entry_count();
+        let [_, _, _, count] = split_u16_fields(self.region.load_u64(self.entry_offset(entry)));
         let error = InflightError::Chain {
             entry,
             descriptors: count,
@@ -166,7 +166,7 @@ impl PackedRecord {
             }
             let offset = self.entry_offset(at);
             let rest = self.region.load_u64(offset + REST_OFFSET);
-            let [id, flags, ..] = u16_fields(rest);
+            let [id, flags, ..] = split_u16_fields(rest);
             descriptors.push(PackedDescriptor {
                 addr: self.region.load_u64(offset + ADDR_OFFSET),
                 len: (rest >> 32) as u32,
@@ -190,14 +190,14 @@ impl PackedRecord {
     }
 
     /// Rebuilds the free list. Until it is complete, the old one leads to free entries only.
-    fn link_free(&mut self, is_free: &[bool]) {
-        let end = self.region.entries();
+    fn rebuild_free_list(&mut self, is_free: &[bool]) {
+        let end = self.region.entry_count();
         self.free = end;
         for entry in (0..end).rev().filter(|entry| is_free[usize::from(*entry)]) {
             self.set_next(entry, self.free);
             self.free = entry;
         }
-        self.store_lists(self.free, self.free);
+        self.store_free_list_heads(self.free, self.free);
     }
 
     /// Records a chain of `descriptors` descriptors that was popped at `at` and not processed yet. Returns its first entry.
@@ -221,11 +221,11 @@ impl PackedRecord {
         (first.last, first.id, first.recovered) = (last, id, false);
         self.region.store_u64(offset + COUNTER_OFFSET, self.counter);
         self.counter = self.counter.wrapping_add(1);
-        let word = word_of_fields([1, first.next, last, descriptors]);
+        let word = join_u16_fields([1, first.next, last, descriptors]);
         self.region.store_u64(offset, word);
         // Until here the entry is free.
         self.free = entry;
-        self.store_lists(entry, entry);
+        self.store_free_list_heads(entry, entry);
         head
     }
 
@@ -243,9 +243,9 @@ impl PackedRecord {
 
     /// Removes chains that were popped last and are returned to the ring.
     pub fn remove_unpopped(&mut self, heads: &[u16]) {
-        self.free_chains(heads);
+        self.prepend_to_free_list(heads);
         // All of them at once: free entries are not in flight.
-        self.store_lists(self.free, self.free);
+        self.store_free_list_heads(self.free, self.free);
         for &head in heads {
             self.region.set_in_flight(self.entry_offset(head), false);
         }
@@ -253,7 +253,7 @@ impl PackedRecord {
 
     /// Puts the entries of chains at the beginning of the free list, whose head is not stored yet.
     #[inline]
-    fn free_chains(&mut self, heads: &[u16]) {
+    fn prepend_to_free_list(&mut self, heads: &[u16]) {
         for &head in heads {
             let last = self.entries[usize::from(head)].last;
             self.set_next(last, self.free);
@@ -261,13 +261,14 @@ impl PackedRecord {
         }
     }
 
-    /// Prepares the publication of a batch, after which the guest's next used entry is at `used`.
+    /// Prepares the publication of a batch: frees its entries, and stores the old state beside the new one.
+    /// Afterwards the guest's next used entry is at `used`.
     #[inline]
-    pub fn link_batch(&mut self, batch: &[u16], used: Position) {
+    pub fn prepare_publish(&mut self, batch: &[u16], used: Position) {
         let old = self.free;
-        self.free_chains(batch);
-        self.store_lists(self.free, old);
-        self.store_positions(used, self.used);
+        self.prepend_to_free_list(batch);
+        self.store_free_list_heads(self.free, old);
+        self.store_used_positions(used, self.used);
         self.used = used;
     }
 
@@ -277,9 +278,9 @@ impl PackedRecord {
         for &head in batch {
             self.region.set_in_flight(self.entry_offset(head), false);
         }
-        self.store_lists(self.free, self.free);
+        self.store_free_list_heads(self.free, self.free);
         // The last step: as long as the positions differ, the ring decides.
-        self.store_positions(self.used, self.used);
+        self.store_used_positions(self.used, self.used);
     }
 
     /// Links an entry to its next one, in the region and in our copy.
@@ -292,7 +293,7 @@ impl PackedRecord {
 
     /// Stores the heads of the free list: as it will be, and as it was.
     #[inline]
-    fn store_lists(&self, free: u16, old: u16) {
+    fn store_free_list_heads(&self, free: u16, old: u16) {
         let lists = u64::from(free) << 32 | u64::from(old) << 48;
         let form = self.region.version_and_entries();
         self.region.store_u64(LISTS_OFFSET, form | lists);
@@ -300,20 +301,20 @@ impl PackedRecord {
 
     /// Stores the used positions: as it will be, and as it was.
     #[inline]
-    fn store_positions(&self, used: Position, old: Position) {
+    fn store_used_positions(&self, used: Position, old: Position) {
         let wraps = u16::from_le_bytes([used.wrap.into(), old.wrap.into()]);
-        let positions = word_of_fields([used.index, old.index, wraps, 0]);
+        let positions = join_u16_fields([used.index, old.index, wraps, 0]);
         self.region.store_u64(POSITIONS_OFFSET, positions);
     }
 }
 
 /// The four fields of a word, in the order of their addresses.
-fn u16_fields(word: u64) -> [u16; 4] {
+fn split_u16_fields(word: u64) -> [u16; 4] {
     [0, 16, 32, 48].map(|bit| (word >> bit & 0xffff) as u16)
 }
 
 /// The word of four fields.
 #[inline]
-fn word_of_fields([a, b, c, d]: [u16; 4]) -> u64 {
+fn join_u16_fields([a, b, c, d]: [u16; 4]) -> u64 {
     u64::from(a) | u64::from(b) << 16 | u64::from(c) << 32 | u64::from(d) << 48
 }

@@ -1,4 +1,5 @@
-//! In-flight recorder of a queue: writes the record, and returns the chains that an earlier process left in it.
+//! In-flight recorder of a queue, split or packed: records chains when they are popped, removes them when they are published, and
+//! after a crash pops those again that an earlier process left in the record.
 
 use super::{InflightRegion, PackedRecord, SplitRecord};
 use crate::any_ring::AnyRing;
@@ -39,7 +40,7 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     /// Starts a ring and its record, which continues the one in the region.
-    pub fn start(
+    pub fn start_ring_and_record(
         memory: &GuestMemory,
         layout: RingLayout,
         features: RingFeatures,
@@ -48,27 +49,28 @@ impl Recorder {
     ) -> Result<(AnyRing, Recorder), RingError> {
         let (ring, record, mut recovered) = if features.packed {
             // A front-end that does not know where the queue had stopped passes any base.
-            let base = match region.is_recorded() {
+            let base = match region.has_record() {
                 true => Position::START.to_bits(),
                 false => base,
             };
             let mut ring = PackedRing::new(memory, layout, features, base)?;
-            let start = PackedRecord::start(region, ring.ring(), ring.used_position())?;
+            let start =
+                PackedRecord::open_or_create(region, ring.view(), ring.next_used_position())?;
             let (record, recovered) = start;
             if let Some(chains) = &recovered {
                 let taken = chains.iter().map(|chain| chain.descriptors.len()).sum();
                 ring.continue_after_restart(
                     record.used_position(),
-                    count_up_to(taken, layout.size),
+                    count_as_u16(taken, layout.size),
                 );
             }
             (AnyRing::Packed(ring), Record::Packed(record), recovered)
         } else {
             let mut ring = SplitRing::new(memory, layout, features, base)?;
-            let start = SplitRecord::start(region, layout.size, ring.published())?;
+            let start = SplitRecord::open_or_create(region, layout.size, ring.published_used())?;
             let (record, recovered) = start;
             if let Some(chains) = &recovered {
-                ring.continue_after_restart(count_up_to(chains.len(), layout.size));
+                ring.continue_after_restart(count_as_u16(chains.len(), layout.size));
             }
             (AnyRing::Split(ring), Record::Split(record), recovered)
         };
@@ -92,11 +94,11 @@ impl Recorder {
         chain: &mut Chain,
     ) -> Result<Option<ChainId>, RingError> {
         if let Some(recovered) = self.recovered.last() {
-            ring.pop_again(memory, recovered.entry, &recovered.descriptors, chain)?;
+            ring.read_recovered_chain(memory, recovered.entry, &recovered.descriptors, chain)?;
             let id = ChainId {
                 id: recovered.entry,
                 // As many as fit the ring.
-                descriptors: count_up_to(recovered.descriptors.len(), u16::MAX),
+                descriptors: count_as_u16(recovered.descriptors.len(), u16::MAX),
             };
             self.recovered.pop();
             return Ok(Some(id));
@@ -119,7 +121,7 @@ impl Recorder {
                 id
             }
             (Record::Packed(record), AnyRing::Packed(ring)) => ChainId {
-                id: record.record_popped(ring.ring(), Position::from_bits(at), id.descriptors),
+                id: record.record_popped(ring.view(), Position::from_bits(at), id.descriptors),
                 ..id
             },
             (Record::Packed(_), AnyRing::Split(_)) => unreachable!("both have the queue's format"),
@@ -143,15 +145,15 @@ impl Recorder {
         }
     }
 
-    /// Prepares the publication of the batch.
-    pub fn link_batch(&mut self, ring: &AnyRing) {
+    /// Prepares the record for the publication of the batch.
+    pub fn prepare_publish(&mut self, ring: &AnyRing) {
         if self.batch.is_empty() {
             return;
         }
         match &mut self.record {
-            Record::Split(record) => record.link_batch(&self.batch),
+            Record::Split(record) => record.prepare_publish(&self.batch),
             Record::Packed(record) => {
-                record.link_batch(&self.batch, Position::from_bits(ring.next_used()));
+                record.prepare_publish(&self.batch, Position::from_bits(ring.next_used()));
             }
         }
     }
@@ -162,7 +164,7 @@ impl Recorder {
             return;
         }
         match &mut self.record {
-            Record::Split(record) => record.remove_published(&self.batch, ring.published()),
+            Record::Split(record) => record.remove_published(&self.batch, ring.published_used()),
             Record::Packed(record) => record.remove_published(&self.batch),
         }
         self.batch.clear();
@@ -184,8 +186,8 @@ impl Recorder {
             return false;
         };
         match &mut self.record {
-            Record::Split(record) => record.remove_unpopped(&entries_of(&in_order)),
-            Record::Packed(record) => record.remove_unpopped(&entries_of(chains)),
+            Record::Split(record) => record.remove_unpopped(&entry_indices(&in_order)),
+            Record::Packed(record) => record.remove_unpopped(&entry_indices(chains)),
         }
         true
     }
@@ -202,16 +204,16 @@ impl Recorder {
 
     /// Number of chains that are still to be popped again.
     pub fn recovered_count(&self) -> u16 {
-        count_up_to(self.recovered.len(), u16::MAX)
+        count_as_u16(self.recovered.len(), u16::MAX)
     }
 }
 
-/// The entries of chains in the record.
-fn entries_of(chains: &[ChainId]) -> Vec<u16> {
+/// The numbers of the chains' entries in the record.
+fn entry_indices(chains: &[ChainId]) -> Vec<u16> {
     chains.iter().map(|chain| chain.id).collect()
 }
 
-/// A count that is known not to exceed `most`.
-fn count_up_to(count: usize, most: u16) -> u16 {
+/// A count as a `u16`, or `most`, which it is known not to exceed.
+fn count_as_u16(count: usize, most: u16) -> u16 {
     u16::try_from(count).unwrap_or(most)
 }

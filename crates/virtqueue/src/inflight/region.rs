@@ -1,4 +1,4 @@
-//! In-flight region of one queue: access to its fields.
+//! In-flight region of one queue: reads and writes its fields, as vhost-user lays them out in shared memory.
 //!
 //! Layouts: `QueueRegionSplit` and `QueueRegionPacked` of the vhost-user specification, little-endian. Only back-ends on the same
 //! host read them.
@@ -111,12 +111,12 @@ impl InflightRegion {
     }
 
     /// Whether there is a record, valid or not.
-    pub(crate) fn is_recorded(&self) -> bool {
+    pub(crate) fn has_record(&self) -> bool {
         self.load_u16(VERSION_OFFSET) != 0
     }
 
     /// Number of entries.
-    pub(super) fn entries(&self) -> u16 {
+    pub(super) fn entry_count(&self) -> u16 {
         self.entries
     }
 
@@ -205,6 +205,7 @@ impl InflightRegion {
         self.u64_at(offset).store(value.to_le(), Ordering::Release);
     }
 
+    /// The byte at `offset`, as an atomic.
     #[inline]
     fn u8_at(&self, offset: usize) -> &AtomicU8 {
         // SAFETY: offsets are those of a field of the header or of an entry below `entries`, which `new`

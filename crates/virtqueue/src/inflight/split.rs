@@ -1,4 +1,4 @@
-//! In-flight record of a split queue.
+//! In-flight record of a split queue: written at each pop and publication, and read after a crash.
 //!
 //! Each head has an entry: whether its chain is in flight, and a counter for the order of the pops.
 //! The chains of the batch that is being published are also in a list, for the moment in which
@@ -27,7 +27,7 @@ impl SplitRecord {
     /// Continues the record in the region, or begins a new one, for a queue of `size` whose used index is
     /// `used_idx`. Also returns the chains in flight, in the order in which they were popped; `None`
     /// for a new record.
-    pub fn start(
+    pub fn open_or_create(
         region: InflightRegion,
         size: u16,
         used_idx: u16,
@@ -40,11 +40,11 @@ impl SplitRecord {
             last_batch_head: 0,
         };
         if had_record {
-            let chains = record.recover(size, used_idx)?;
+            let chains = record.recover_chains(size, used_idx)?;
             return Ok((record, Some(chains)));
         }
         let region = &record.region;
-        for head in 0..region.entries() {
+        for head in 0..region.entry_count() {
             region.set_in_flight(region.entry_offset::<SPLIT_ENTRY_BYTES>(head), false);
         }
         region.store_u16(LAST_BATCH_HEAD_OFFSET, 0);
@@ -55,7 +55,11 @@ impl SplitRecord {
 
     /// Reads the record of an earlier process, and completes the publication in which it may have ended. Returns the
     /// chains in flight in the order of their pops.
-    fn recover(&mut self, size: u16, used_idx: u16) -> Result<Vec<RecoveredChain>, InflightError> {
+    fn recover_chains(
+        &mut self,
+        size: u16,
+        used_idx: u16,
+    ) -> Result<Vec<RecoveredChain>, InflightError> {
         let region = &self.region;
         let recorded = region.load_u16(USED_IDX_OFFSET);
         // The guest saw the last batch, and not all of it was removed.
@@ -79,7 +83,7 @@ impl SplitRecord {
         }
         region.store_u16(USED_IDX_OFFSET, used_idx);
         let mut heads = Vec::new();
-        for head in 0..region.entries() {
+        for head in 0..region.entry_count() {
             let entry = region.entry_offset::<SPLIT_ENTRY_BYTES>(head);
             if !region.is_in_flight(entry) {
                 continue;
@@ -118,9 +122,9 @@ impl SplitRecord {
         }
     }
 
-    /// Prepares the publication of a batch.
+    /// Prepares the publication of a batch: puts its chains in the list of the last batch.
     #[inline]
-    pub fn link_batch(&mut self, batch: &[u16]) {
+    pub fn prepare_publish(&mut self, batch: &[u16]) {
         for &head in batch {
             let entry = self.region.entry_offset::<SPLIT_ENTRY_BYTES>(head);
             self.region
@@ -130,7 +134,7 @@ impl SplitRecord {
         }
     }
 
-    /// Removes a batch that was published, with `used_idx` as the used index.
+    /// Removes a batch from the record that was published, with `used_idx` as the used index.
     #[inline]
     pub fn remove_published(&mut self, batch: &[u16], used_idx: u16) {
         for &head in batch {

@@ -275,7 +275,7 @@ fn killed_everywhere(features: RingFeatures, size: u16, base: u16, seed: u64) {
             assert!(stores > 100, "not much was stored: {stores}");
             return;
         }
-        let mut device = if outside.region().is_recorded() {
+        let mut device = if outside.region().has_record() {
             recovered(&mut outside, &mut random)
         } else {
             // It had not begun: the front-end's base is right.

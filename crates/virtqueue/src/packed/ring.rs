@@ -53,6 +53,7 @@ pub(crate) struct UsedEntry {
 }
 
 impl UsedEntry {
+    /// The second word of a used descriptor, little-endian.
     #[inline]
     fn to_word(self) -> u64 {
         let word = u64::from(self.len) | u64::from(self.id) << 32 | u64::from(self.flags) << 48;
@@ -129,7 +130,7 @@ impl PackedView {
     /// The flags of descriptor `index`.
     #[inline]
     pub fn flags(&self, index: u16) -> u16 {
-        let rest = self.word(index, 1).load(Ordering::Relaxed);
+        let rest = self.descriptor_word(index, 1).load(Ordering::Relaxed);
         (u64::from_le(rest) >> 48) as u16
     }
 
@@ -137,28 +138,28 @@ impl PackedView {
     /// available, the rest of it and of its chain is seen as the driver made it.
     #[inline]
     pub fn descriptor(&self, index: u16) -> PackedDescriptor {
-        let rest = self.word(index, 1).load(Ordering::Acquire);
-        PackedDescriptor::from_words([self.word(index, 0).load(Ordering::Relaxed), rest])
+        let rest = self.descriptor_word(index, 1).load(Ordering::Acquire);
+        PackedDescriptor::from_words([self.descriptor_word(index, 0).load(Ordering::Relaxed), rest])
     }
 
     /// Stores a used entry in descriptor `index`. Relaxed: for all but the first of a batch, beyond which the guest does not read
     /// before that one is used.
     #[inline]
-    pub fn store_used(&self, index: u16, entry: UsedEntry) {
-        self.word(index, 1)
+    pub fn store_used_entry(&self, index: u16, entry: UsedEntry) {
+        self.descriptor_word(index, 1)
             .store(entry.to_word(), Ordering::Relaxed);
     }
 
-    /// The same for the first of a batch. Release: the others, and all data, are visible with it.
+    /// Stores the used entry of the first chain of a batch. Release: the others, and all data, are visible with it.
     #[inline]
-    pub fn store_first_used(&self, index: u16, entry: UsedEntry) {
-        self.word(index, 1)
+    pub fn store_first_used_of_batch(&self, index: u16, entry: UsedEntry) {
+        self.descriptor_word(index, 1)
             .store(entry.to_word(), Ordering::Release);
     }
 
-    /// Restores the flags that a descriptor had before a used entry overwrote it.
-    pub fn make_available(&self, at: Position) {
-        let word = self.word(at.index, 1);
+    /// Restores the AVAIL and USED flags that a descriptor had before a used entry overwrote it.
+    pub fn restore_available_flags(&self, at: Position) {
+        let word = self.descriptor_word(at.index, 1);
         let rest = u64::from_le(word.load(Ordering::Relaxed));
         let flags = (rest >> 48) as u16 & !(F_AVAIL | F_USED) | at.available_flags();
         let rest = rest & !(0xffff << 48) | u64::from(flags) << 48;
@@ -189,7 +190,7 @@ impl PackedView {
 
     /// One of the two words of descriptor `index`, which is inside the ring.
     #[inline]
-    fn word(&self, index: u16, word: usize) -> &AtomicU64 {
+    fn descriptor_word(&self, index: u16, word: usize) -> &AtomicU64 {
         assert!(index < self.size, "a position is inside the ring");
         let offset = usize::from(DESCRIPTOR_LEN_BYTES) * usize::from(index) + 8 * word;
         // SAFETY: with the index below `size`, the eight bytes are within the `16 * size` that `new`

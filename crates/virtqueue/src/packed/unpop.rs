@@ -1,4 +1,4 @@
-//! Return of popped chains to the ring, when a queue stops before they are done.
+//! Unpop for packed queues: returns popped chains to the ring, when a queue stops before they are done.
 //!
 //! Used entries are only written before the position of the guest's next one. So the descriptors of the chains that were popped
 //! last are as the driver has left them, if all others are published. Not so after a crash: a recorder knows which chains an earlier
@@ -16,7 +16,7 @@ impl PackedRing {
     pub fn unpop_all(&mut self, chains: &[ChainId]) -> Option<Vec<ChainId>> {
         let id_and_length = |chain: &ChainId| (chain.id, chain.descriptors);
         let mut expected: Vec<_> = chains.iter().map(id_and_length).collect();
-        let in_order = self.unpublished_chains();
+        let in_order = self.read_popped_chains();
         let mut last: Vec<_> = in_order.iter().map(id_and_length).collect();
         expected.sort_unstable();
         last.sort_unstable();
@@ -28,9 +28,10 @@ impl PackedRing {
         Some(in_order)
     }
 
-    /// The chains from the position of the guest's next used entry on. The driver may change the ring: its content only decides
+    /// Reads the chains from the position of the guest's next used entry up to the next one to pop: all that were popped, if nothing
+    /// is pushed and unpublished. The driver may change the ring: its content only decides
     /// whether the chains can be returned.
-    fn unpublished_chains(&self) -> Vec<ChainId> {
+    fn read_popped_chains(&self) -> Vec<ChainId> {
         let mut chains = Vec::new();
         let (mut at, mut descriptors) = (self.published, 0);
         for _ in 0..self.taken {

@@ -1,4 +1,4 @@
-//! Reader of the descriptor chains of a packed queue, as host segments.
+//! Reads a descriptor chain of a packed queue, checks it, and translates its buffers to host segments.
 //!
 //! A chain is one indirect descriptor, or descriptors that follow each other in the ring
 //! (section 2.8.6); those of an indirect table are in order and need no flags (section 2.8.7). A chain cannot have a loop; it can only
@@ -12,7 +12,7 @@ use crate::descriptor::{F_INDIRECT, F_NEXT, F_WRITE};
 use crate::error::RingError;
 use crate::memory::GuestMemory;
 
-/// Reader of chains.
+/// Reader of one chain.
 pub(super) struct ChainReader<'a> {
     pub ring: &'a PackedView,
     pub memory: &'a GuestMemory,
@@ -35,7 +35,7 @@ impl ChainReader<'_> {
     ) -> Result<(u16, u16), RingError> {
         let size = self.ring.size();
         if self.taken >= size {
-            return Err(Self::too_many_descriptors(self.ring, self.taken));
+            return Err(Self::too_many_descriptors_error(self.ring, self.taken));
         }
         if first.flags & F_INDIRECT != 0 {
             self.append_indirect_table(start.index, &first, chain)?;
@@ -48,7 +48,7 @@ impl ChainReader<'_> {
                 return Ok((descriptor.id, count));
             }
             if count >= size - self.taken {
-                return Err(Self::too_many_descriptors(self.ring, self.taken));
+                return Err(Self::too_many_descriptors_error(self.ring, self.taken));
             }
             at = at.advance(1, size);
             count += 1;
@@ -100,8 +100,9 @@ impl ChainReader<'_> {
             return Err(RingError::IndirectWithNext { index });
         }
         let table = IndirectTable::find(self.buffers, table.addr, table.len)?;
-        for index in 0..table.size() {
-            let descriptor = PackedDescriptor::from_words(table.words(self.memory, index)?);
+        for index in 0..table.descriptor_count() {
+            let descriptor =
+                PackedDescriptor::from_words(table.descriptor_words(self.memory, index)?);
             self.append_buffer(index, &descriptor, chain)?;
         }
         Ok(())
@@ -117,12 +118,13 @@ impl ChainReader<'_> {
     ) -> Result<(), RingError> {
         let PackedDescriptor { addr, len, .. } = *descriptor;
         let writable = descriptor.flags & F_WRITE != 0;
-        self.buffers.append(index, addr, len, writable, chain)
+        self.buffers
+            .append_buffer(index, addr, len, writable, chain)
     }
 
     /// The error of a chain that is longer than what the driver has of the ring.
     #[cold]
-    fn too_many_descriptors(ring: &PackedView, taken: u16) -> RingError {
+    fn too_many_descriptors_error(ring: &PackedView, taken: u16) -> RingError {
         RingError::TooManyDescriptors {
             size: ring.size(),
             taken,

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
-use crate::descriptor::{DESCRIPTOR_LEN_BYTES, Descriptor, read_aligned_words};
+use crate::descriptor::{DESCRIPTOR_LEN_BYTES, Descriptor, read_aligned_descriptor_words};
 use crate::error::{RingError, RingPart};
 use crate::layout::{MAX_QUEUE_SIZE, RingFeatures, RingLayout, find_ring_part};
 use crate::memory::GuestMemory;
@@ -23,7 +23,7 @@ const EVENT_LEN_BYTES: usize = 2;
 
 /// Checked host addresses of the three rings, and the owners that keep them mapped.
 #[derive(Clone, Debug)]
-pub(crate) struct RingView {
+pub(crate) struct SplitView {
     desc: NonNull<u8>,
     avail: NonNull<u8>,
     used: NonNull<u8>,
@@ -34,15 +34,15 @@ pub(crate) struct RingView {
 
 // SAFETY: the pointers are to memory shared with another process or machine, which is accessed with
 // atomics only and stays mapped as long as `_owners`; no thread is special to it.
-unsafe impl Send for RingView {}
+unsafe impl Send for SplitView {}
 
-impl RingView {
+impl SplitView {
     /// Checks the layout and looks up the rings in `memory`.
     pub fn new(
         memory: &GuestMemory,
         layout: RingLayout,
         features: RingFeatures,
-    ) -> Result<RingView, RingError> {
+    ) -> Result<SplitView, RingError> {
         let size = layout.size;
         if !size.is_power_of_two() || size > MAX_QUEUE_SIZE {
             return Err(RingError::BadSize {
@@ -67,7 +67,7 @@ impl RingView {
             find_ring_part(memory, RingPart::Available, layout.avail, avail_len, 2)?;
         let (used, used_owner) = find_ring_part(memory, RingPart::Used, layout.used, used_len, 4)?;
         let _owners = [desc_owner, avail_owner, used_owner];
-        Ok(RingView {
+        Ok(SplitView {
             desc,
             avail,
             used,
@@ -115,7 +115,7 @@ impl RingView {
         let offset = usize::from(DESCRIPTOR_LEN_BYTES) * usize::from(index & self.mask);
         // SAFETY: the offset is below `16 * size`, the length that `new` looked up; it and the table
         // are aligned to 16 bytes.
-        Descriptor::from_words(unsafe { read_aligned_words(self.desc.add(offset)) })
+        Descriptor::from_words(unsafe { read_aligned_descriptor_words(self.desc.add(offset)) })
     }
 
     /// `used.idx`.
@@ -126,7 +126,7 @@ impl RingView {
 
     /// Fills the used ring's entry for `index`. The guest does not read it before the index is stored.
     #[inline]
-    pub fn store_used(&self, index: u16, head: u16, written_bytes: u32) {
+    pub fn store_used_entry(&self, index: u16, head: u16, written_bytes: u32) {
         let offset = ENTRIES + USED_ENTRY_LEN_BYTES * usize::from(index & self.mask);
         // SAFETY: the eight bytes are below `4 + 8 * size`, which `new` looked up, and aligned to
         // four since the ring is; guest memory is never borrowed.

@@ -1,4 +1,4 @@
-//! Return of popped chains to the ring, when a queue stops before they are done.
+//! Unpop for split queues: returns popped chains to the ring, when a queue stops before they are done.
 
 use super::SplitRing;
 

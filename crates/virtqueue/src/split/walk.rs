@@ -1,19 +1,19 @@
-//! Reader of the descriptor chains of a split queue, as host segments.
+//! Reads a descriptor chain of a split queue, checks it, and translates its buffers to host segments.
 //!
 //! Follows a chain through the descriptor table and, where negotiated, through one indirect table
 //! at its end (sections 2.7.5 and 2.7.5.3), and refuses everything that a driver must not build. It ends
 //! after as many steps as its tables have descriptors, whatever the guest does meanwhile.
 
-use super::ring::RingView;
+use super::ring::SplitView;
 use crate::buffers::{BufferTranslator, IndirectTable};
 use crate::chain::Chain;
 use crate::descriptor::{Descriptor, F_INDIRECT, F_NEXT, F_WRITE};
 use crate::error::RingError;
 use crate::memory::GuestMemory;
 
-/// Reader of chains.
+/// Reader of one chain.
 pub(crate) struct ChainReader<'a> {
-    pub rings: &'a RingView,
+    pub rings: &'a SplitView,
     pub memory: &'a GuestMemory,
     pub buffers: BufferTranslator<'a>,
     /// Whether indirect tables were negotiated.
@@ -41,7 +41,7 @@ impl ChainReader<'_> {
             self.append_buffer(index, &descriptor, chain)?;
             match next_descriptor(index, &descriptor, table_size)? {
                 Some(following) => index = following,
-                None => return self.buffers.finish(chain),
+                None => return self.buffers.finish_chain(chain),
             }
         }
         Err(RingError::ChainLoop { table_size })
@@ -56,17 +56,17 @@ impl ChainReader<'_> {
         chain: &mut Chain,
     ) -> Result<usize, RingError> {
         let table = IndirectTable::find(self.buffers, reference.addr, reference.len)?;
-        let table_size = table.size();
+        let table_size = table.descriptor_count();
         let mut index = 0;
         for _ in 0..table_size {
-            let descriptor = Descriptor::from_words(table.words(self.memory, index)?);
+            let descriptor = Descriptor::from_words(table.descriptor_words(self.memory, index)?);
             if descriptor.flags & F_INDIRECT != 0 {
                 return Err(RingError::NestedIndirect { index });
             }
             self.append_buffer(index, &descriptor, chain)?;
             match next_descriptor(index, &descriptor, table_size)? {
                 Some(following) => index = following,
-                None => return self.buffers.finish(chain),
+                None => return self.buffers.finish_chain(chain),
             }
         }
         Err(RingError::ChainLoop { table_size })
@@ -82,7 +82,8 @@ impl ChainReader<'_> {
     ) -> Result<(), RingError> {
         let Descriptor { addr, len, .. } = *descriptor;
         let writable = descriptor.flags & F_WRITE != 0;
-        self.buffers.append(index, addr, len, writable, chain)
+        self.buffers
+            .append_buffer(index, addr, len, writable, chain)
     }
 }
 

@@ -303,7 +303,7 @@ impl TestMemory {
 /// The host address of byte `done` of `len` bytes at `guest_addr`, and how many follow it there.
 fn piece(memory: &GuestMemory, guest_addr: u64, done: usize, len: usize) -> (NonNull<u8>, usize) {
     let (host, here) = memory
-        .first_contiguous_part_near(&mut 0, guest_addr + done as u64, (len - done) as u64)
+        .first_contiguous_part_with_hint(&mut 0, guest_addr + done as u64, (len - done) as u64)
         .unwrap_or_else(|| panic!("{len} bytes at {guest_addr:#x} are outside test memory"));
     (host, usize::try_from(here).expect("at most len"))
 }

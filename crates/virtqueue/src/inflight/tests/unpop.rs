@@ -76,7 +76,7 @@ fn only_chains_that_were_popped_last_are_returned() {
         device.push(2);
         device.queue.publish();
         assert!(!device.queue.unpop_all(&held(&device)));
-        assert!(outside.region().is_recorded());
+        assert!(outside.region().has_record());
         // What was in flight before is not behind the others in the ring.
         let mut next = outside.device(stands).unwrap();
         assert!(next.queue.has_recovered_chains());
