@@ -57,7 +57,8 @@ impl ObservedQueue {
     }
 
     fn observe(&mut self) {
-        self.queue.set_observer(Box::new(Sender(self.chains.clone())));
+        self.queue
+            .set_observer(Box::new(Sender(self.chains.clone())));
     }
 
     /// Goes on with another queue of the same driver. What the device has stays so.

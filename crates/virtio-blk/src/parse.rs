@@ -69,7 +69,7 @@ impl<'a> RequestParts<'a> {
     #[inline(always)]
     pub fn split(chain: &'a mut Chain) -> Result<Self, RequestError> {
         let (readable_len, writable_len) = (chain.readable_len(), chain.writable_len());
-        let (readable, writable) = chain.parts_mut();
+        let (readable, writable) = chain.readable_and_writable_mut();
         let header = read_header(readable, readable_len)?;
         let Some(last) = writable.last_mut() else {
             return Err(RequestError::NoStatus);

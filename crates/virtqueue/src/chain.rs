@@ -122,7 +122,7 @@ impl Chain {
 
     /// The device-readable and the device-writable segments, to be shortened in place.
     #[inline]
-    pub fn parts_mut(&mut self) -> (&mut [iovec], &mut [iovec]) {
+    pub fn readable_and_writable_mut(&mut self) -> (&mut [iovec], &mut [iovec]) {
         self.segments[..self.counts.count].split_at_mut(self.counts.readable_count)
     }
 
