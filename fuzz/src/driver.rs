@@ -70,7 +70,7 @@ impl Driver {
         for (addr, len) in parts {
             let host = memory
                 .map
-                .host_range(addr, len)
+                .host_addr_of_range(addr, len)
                 .expect("rings are in memory");
             allowed.add(host.as_ptr(), usize::try_from(len).expect("short"));
         }

@@ -129,7 +129,11 @@ struct Guest {
 impl Guest {
     fn new(load: &Load, memory: &TestMemory, driver: &mut DriverRing) -> Guest {
         let guest_memory = memory.guest_memory();
-        let host = |addr, len| guest_memory.host_range(addr, len).expect("test memory");
+        let host = |addr, len| {
+            guest_memory
+                .host_addr_of_range(addr, len)
+                .expect("test memory")
+        };
         let mut headers = Vec::new();
         let mut heads = Vec::new();
         for _ in 0..load.depth {

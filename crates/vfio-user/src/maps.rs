@@ -267,7 +267,7 @@ mod tests {
             .unwrap();
         maps.map(&request(0x2000, 0x1000, BOTH), None, 9).unwrap();
         let memory = maps.guest_memory();
-        assert!(memory.host_range(0x1000, 0x1000).is_ok());
+        assert!(memory.host_addr_of_range(0x1000, 0x1000).is_ok());
         assert_eq!(memory.regions().len(), 1);
         assert!(
             maps.is_access_allowed(0, 0x3000, DMA_READ_ALLOWED),

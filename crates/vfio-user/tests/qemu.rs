@@ -149,7 +149,10 @@ fn answers(messages: &[(Vec<u8>, usize)], cuts: &dyn Fn(usize) -> bool) -> (Vec<
         answers.push(answer);
     }
     let (_, host) = rig.server.device();
-    (answers, host.memory().host_range(0x1000, 0x1000).is_ok())
+    (
+        answers,
+        host.memory().host_addr_of_range(0x1000, 0x1000).is_ok(),
+    )
 }
 
 #[test]

@@ -67,7 +67,7 @@ impl<'a> BufferTranslator<'a> {
     fn host_addr_of_range(self, addr: u64, len: u32) -> Option<NonNull<u8>> {
         match self.cached_region.host_addr_of_range(addr, len) {
             Some(host) => NonNull::new(host),
-            None => self.memory.host_range(addr, u64::from(len)).ok(),
+            None => self.memory.host_addr_of_range(addr, u64::from(len)).ok(),
         }
     }
 
@@ -185,7 +185,7 @@ impl IndirectTable {
         let host = self
             .addr
             .checked_add(offset)
-            .and_then(|at| memory.host_range(at, len).ok());
+            .and_then(|at| memory.host_addr_of_range(at, len).ok());
         match host {
             // SAFETY: the 16 bytes were looked up.
             Some(host) => Ok(unsafe { read_descriptor_words(host) }),

@@ -137,11 +137,15 @@ impl GuestMemory {
     ///
     /// # Errors
     /// [`MemoryError::Outside`] when no single region holds the whole range.
-    pub fn host_range(&self, guest_addr: u64, len: u64) -> Result<NonNull<u8>, MemoryError> {
+    pub fn host_addr_of_range(
+        &self,
+        guest_addr: u64,
+        len: u64,
+    ) -> Result<NonNull<u8>, MemoryError> {
         Ok(self.host_range_with_owner(guest_addr, len)?.0)
     }
 
-    /// As [`host_range`](Self::host_range), with the region's owner, for callers that keep the pointer.
+    /// As [`host_addr_of_range`](Self::host_addr_of_range), with the region's owner, for callers that keep the pointer.
     pub(crate) fn host_range_with_owner(
         &self,
         guest_addr: u64,

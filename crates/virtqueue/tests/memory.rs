@@ -34,7 +34,7 @@ fn an_empty_table_holds_nothing() {
     let memory = table(vec![]).unwrap();
     assert_eq!(memory.regions().len(), 0);
     assert_eq!(
-        memory.host_range(0, 1),
+        memory.host_addr_of_range(0, 1),
         Err(MemoryError::Outside {
             guest_addr: 0,
             len: 1
@@ -75,7 +75,10 @@ fn a_region_beyond_the_end_of_an_address_space_is_refused() {
 
     // The last byte of an address space may be used.
     let memory = table(vec![region(last_page, last_page, 0x1000, 0x1000)]).unwrap();
-    assert_eq!(memory.host_range(u64::MAX, 1).unwrap().addr().get(), 0x1fff);
+    assert_eq!(
+        memory.host_addr_of_range(u64::MAX, 1).unwrap().addr().get(),
+        0x1fff
+    );
     assert_eq!(memory.user_to_guest(u64::MAX), Some(u64::MAX));
 }
 
@@ -126,7 +129,7 @@ fn a_range_must_be_inside_one_region() {
     .unwrap();
     let host = |addr, len| {
         memory
-            .host_range(addr, len)
+            .host_addr_of_range(addr, len)
             .ok()
             .map(|host| host.addr().get())
     };

@@ -288,7 +288,7 @@ impl TestMemory {
     fn with_word<T>(&self, guest_addr: u64, access: impl FnOnce(&AtomicU16) -> T) -> T {
         let memory = self.guest_memory();
         let host = memory
-            .host_range(guest_addr, 2)
+            .host_addr_of_range(guest_addr, 2)
             .expect("word outside test memory")
             .cast();
         assert!(
