@@ -60,7 +60,7 @@ pub(crate) fn find_ring_part(
     }
     let len = len_bytes as u64;
     let (host, owner) = memory
-        .host_range_with_owner(addr, len)
+        .host_addr_of_range_with_owner(addr, len)
         .map_err(|_| RingError::RingOutsideMemory { ring, addr, len })?;
     let host_addr = host.addr().get();
     if !(host_addr as u64).is_multiple_of(align) {

@@ -142,11 +142,11 @@ impl GuestMemory {
         guest_addr: u64,
         len: u64,
     ) -> Result<NonNull<u8>, MemoryError> {
-        Ok(self.host_range_with_owner(guest_addr, len)?.0)
+        Ok(self.host_addr_of_range_with_owner(guest_addr, len)?.0)
     }
 
     /// As [`host_addr_of_range`](Self::host_addr_of_range), with the region's owner, for callers that keep the pointer.
-    pub(crate) fn host_range_with_owner(
+    pub(crate) fn host_addr_of_range_with_owner(
         &self,
         guest_addr: u64,
         len: u64,

@@ -216,9 +216,9 @@ impl Queue {
     }
 
     /// Stops popping the ring: only recovered chains are popped from now on.
-    pub fn stop_popping_ring(&mut self) {
+    pub fn pop_only_recovered(&mut self) {
         if let Some(recorder) = &mut self.recorder {
-            recorder.stop_popping_ring();
+            recorder.pop_only_recovered();
         }
     }
 

@@ -198,7 +198,7 @@ impl Recorder {
     }
 
     /// Stops popping the ring.
-    pub fn stop_popping_ring(&mut self) {
+    pub fn pop_only_recovered(&mut self) {
         self.ring_is_finished = true;
     }
 

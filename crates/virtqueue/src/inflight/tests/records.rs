@@ -172,7 +172,7 @@ fn a_finishing_queue_pops_recovered_chains_only() {
         drop(device);
         let mut device = outside.device(base).unwrap();
         let before = device.queue.next_avail();
-        device.queue.stop_popping_ring();
+        device.queue.pop_only_recovered();
         assert!(device.queue.has_available());
         assert_eq!(device.take(&outside), Some(0));
         assert_ne!(device.queue.next_avail(), before, "progress shows");
