@@ -174,14 +174,14 @@ impl Queue {
             Some(recorder) => recorder.unpop_all(&mut self.ring, chains),
         };
         if returned {
-            self.leave_unpushed(chains);
+            self.mark_unpushed_chains(chains);
         }
         returned
     }
 
     /// Leaves chains unpushed, in the ring or in the in-flight region. The pages of their buffers are marked, since the device may
     /// have written to them before it failed.
-    pub fn leave_unpushed(&mut self, chains: &[ChainId]) {
+    pub fn mark_unpushed_chains(&mut self, chains: &[ChainId]) {
         if let Some(dirty) = &mut self.dirty {
             for chain in chains {
                 dirty.mark_chain_buffers(*chain, &mut self.ring);

@@ -179,7 +179,7 @@ impl QueueDevice for BlkQueue {
         let recorded = how == ParkedAtStop::Record && cx.ring.has_recorder();
         let kept = recorded || cx.ring.unpop_all(&chains);
         if recorded {
-            cx.ring.leave_unpushed(&chains);
+            cx.ring.mark_unpushed_chains(&chains);
             tracing::info!(
                 queue = queue.name().to_string(),
                 requests = chains.len(),
