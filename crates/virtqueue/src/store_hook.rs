@@ -39,11 +39,11 @@ pub struct ProcessEnded;
 
 /// Ends the process that [`run_with_hook`] runs.
 #[cfg(any(test, feature = "simulation"))]
-pub fn end_process() -> ! {
+pub fn end_simulated_process() -> ! {
     std::panic::resume_unwind(Box::new(ProcessEnded));
 }
 
-/// Runs `device`, and calls `hook` on this thread before each store. `None`: it was ended by [`end_process`].
+/// Runs `device`, and calls `hook` on this thread before each store. `None`: it was ended by [`end_simulated_process`].
 #[cfg(any(test, feature = "simulation"))]
 pub fn run_with_hook<T>(hook: StoreHook, device: impl FnOnce() -> T) -> Option<T> {
     HOOK.set(Some(hook));
@@ -62,7 +62,7 @@ pub(crate) fn ended_after_stores<T>(stores: u32, device: impl FnOnce() -> T) -> 
     let mut left = stores;
     let hook = move || match left.checked_sub(1) {
         Some(less) => left = less,
-        None => end_process(),
+        None => end_simulated_process(),
     };
     run_with_hook(Box::new(hook), device)
 }

@@ -4,7 +4,7 @@
 use std::os::fd::RawFd;
 
 use engine::Errno;
-use virtqueue::store_hook::{end_process, run_with_hook};
+use virtqueue::store_hook::{end_simulated_process, run_with_hook};
 
 use crate::daemon::Running;
 use crate::disk::DiskOp;
@@ -123,7 +123,7 @@ impl World {
         let run = || (0..2).for_each(|_| iothread.borrow_mut().iterate());
         let mut left = store;
         let hook = move || match left.checked_sub(1) {
-            None => end_process(),
+            None => end_simulated_process(),
             Some(less) => left = less,
         };
         let ended = run_with_hook(Box::new(hook), run);
