@@ -12,7 +12,7 @@ use block::{AttachedDisk, IoContext, Node};
 use engine::Completion;
 use telemetry::queue::Admission;
 use virtqueue::control::{Descriptors, QueueSetup};
-use virtqueue::{Chain, GuestMemory, QueueLog, RingError};
+use virtqueue::{Chain, GuestMemory, QueueDirtyLog, RingError};
 
 use crate::device::{ParkedAtStop, QueueContext, QueueDevice, new_queue};
 use crate::event_loop::{HandlerId, Idle, PollPredictor, PollSettings, Remote, Turn};
@@ -147,7 +147,7 @@ impl Vring {
     }
 
     /// Sets or removes its dirty log.
-    pub fn set_log(&mut self, log: Option<QueueLog>) {
+    pub fn set_log(&mut self, log: Option<QueueDirtyLog>) {
         self.ring.set_log(log, &self.memory);
     }
 

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use virtqueue::control::{Descriptors, QueueCommand, QueueSetup, StartError};
-use virtqueue::{DirtyLog, GuestMemory, InflightRegion, QueueLog, RingFeatures, RingLayout};
+use virtqueue::{DirtyLog, GuestMemory, InflightRegion, QueueDirtyLog, RingFeatures, RingLayout};
 
 use crate::target::{StartedQueue, Target};
 
@@ -187,9 +187,9 @@ impl Vring {
     }
 
     /// A dirty log with this queue's address for the used ring.
-    fn make_queue_log(&self, log: Option<&Arc<DirtyLog>>) -> Option<QueueLog> {
+    fn make_queue_log(&self, log: Option<&Arc<DirtyLog>>) -> Option<QueueDirtyLog> {
         let used = self.used_ring_log_address;
-        log.cloned().map(|log| QueueLog { log, used })
+        log.cloned().map(|log| QueueDirtyLog { log, used })
     }
 
     /// The eventfds that it would signal, call and err, while it does not run.

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use crate::{GuestMemory, InflightRegion, QueueLog, RingError, RingFeatures, RingLayout};
+use crate::{GuestMemory, InflightRegion, QueueDirtyLog, RingError, RingFeatures, RingLayout};
 
 /// Settings that a queue is started with.
 pub struct QueueSetup {
@@ -24,7 +24,7 @@ pub struct QueueSetup {
     /// Its in-flight region, which may have requests of an earlier process; `None`: requests are not recorded.
     pub inflight: Option<InflightRegion>,
     /// Its dirty log; `None`: writes are not logged.
-    pub log: Option<QueueLog>,
+    pub log: Option<QueueDirtyLog>,
     /// Its descriptors.
     pub descriptors: Descriptors,
     /// Whether it is enabled from the start.
@@ -67,7 +67,7 @@ pub enum QueueCommand {
     /// now on. The old one is kept as long as requests in flight need it.
     SetMemory(Arc<GuestMemory>, Sender<()>),
     /// Set or remove the dirty log. The answer comes when that is done.
-    SetLog(Option<QueueLog>, Sender<()>),
+    SetLog(Option<QueueDirtyLog>, Sender<()>),
     /// Answer when all requests that were admitted so far are done. The queue admits more meanwhile.
     Settle(Sender<()>),
     /// Answer with duplicates of the queue's descriptors, unless too many files are open.

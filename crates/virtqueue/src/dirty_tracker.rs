@@ -15,7 +15,7 @@ use crate::memory::GuestMemory;
 
 /// The dirty log of a queue.
 #[derive(Clone, Debug)]
-pub struct QueueLog {
+pub struct QueueDirtyLog {
     /// The log of all of the guest's memory.
     pub log: Arc<DirtyLog>,
     /// The guest address under which what is written to the used ring (packed: to the device event area) is logged; `None`: the
@@ -35,7 +35,7 @@ struct WritableBuffers {
 /// Marks the pages that a queue writes.
 #[derive(Debug)]
 pub(crate) struct DirtyTracker {
-    log: QueueLog,
+    log: QueueDirtyLog,
     memory: Arc<GuestMemory>,
     /// Chains that were popped since the log was set, by name.
     popped: BTreeMap<u16, WritableBuffers>,
@@ -47,7 +47,7 @@ pub(crate) struct DirtyTracker {
 
 impl DirtyTracker {
     /// A tracker that knows no chain in flight: those are read again when they are pushed.
-    pub fn new(log: QueueLog, memory: Arc<GuestMemory>) -> Self {
+    pub fn new(log: QueueDirtyLog, memory: Arc<GuestMemory>) -> Self {
         DirtyTracker {
             log,
             memory,
@@ -58,7 +58,7 @@ impl DirtyTracker {
     }
 
     /// Replaces the log; chains that were popped before stay known.
-    pub fn set_log(&mut self, log: QueueLog) {
+    pub fn set_log(&mut self, log: QueueDirtyLog) {
         self.log = log;
     }
 

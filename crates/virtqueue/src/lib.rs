@@ -41,7 +41,7 @@ mod word_access;
 
 pub use chain::{Chain, ChainId, MAX_SEGMENTS};
 pub use dirty_log::{DirtyLog, LOG_PAGE_BYTES};
-pub use dirty_tracker::QueueLog;
+pub use dirty_tracker::QueueDirtyLog;
 pub use error::{InflightError, RingError, RingPart};
 pub use inflight::InflightRegion;
 pub use layout::{MAX_CHAIN_DESCRIPTORS, MAX_QUEUE_SIZE, RingFeatures, RingLayout};

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::any_ring::AnyRing;
 use crate::chain::{Chain, ChainId};
-use crate::dirty_tracker::{DirtyTracker, QueueLog};
+use crate::dirty_tracker::{DirtyTracker, QueueDirtyLog};
 use crate::error::RingError;
 use crate::inflight::{InflightRegion, Recorder};
 use crate::layout::{RingFeatures, RingLayout};
@@ -88,7 +88,7 @@ impl Queue {
 
     /// Sets or removes the dirty log, in which the queue marks the pages that it writes from now on. `memory` is the memory of the
     /// queue. Chains that are in flight are marked when they are pushed.
-    pub fn set_log(&mut self, log: Option<QueueLog>, memory: &Arc<GuestMemory>) {
+    pub fn set_log(&mut self, log: Option<QueueDirtyLog>, memory: &Arc<GuestMemory>) {
         match (&mut self.dirty, log) {
             (Some(dirty), Some(log)) => dirty.set_log(log),
             (dirty, log) => {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use virtqueue::testing::{Buffer, DriverRing, PackedDriverRing, TestMemory};
 use virtqueue::{
-    Chain, ChainId, DirtyLog, InflightRegion, LOG_PAGE_BYTES, Queue, QueueLog, RingFeatures,
+    Chain, ChainId, DirtyLog, InflightRegion, LOG_PAGE_BYTES, Queue, QueueDirtyLog, RingFeatures,
     RingLayout,
 };
 
@@ -245,7 +245,7 @@ impl Model {
         }
         // As large as it has to be, and larger.
         let log = Log::new(DirtyLog::needed_bytes(&map) + self.random.below(2) * 5);
-        let new = QueueLog {
+        let new = QueueDirtyLog {
             log: log.device(),
             used,
         };
@@ -401,7 +401,7 @@ fn pages_when_it_ends(
     let log = Log::new(DirtyLog::needed_bytes(&map));
     let device = log.device();
     model.queue.set_log(
-        Some(QueueLog {
+        Some(QueueDirtyLog {
             log: device,
             used: None,
         }),
@@ -452,7 +452,7 @@ fn a_ring_is_logged_where_the_front_end_says() {
     let log = Log::new(DirtyLog::needed_bytes(&map));
     // Not where it is: that is the front-end's to know.
     let used = Some(REGIONS[2].0 + 5 * PAGE);
-    let queue_log = QueueLog {
+    let queue_log = QueueDirtyLog {
         log: log.device(),
         used,
     };

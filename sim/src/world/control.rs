@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use iothread::Resume;
-use virtqueue::QueueLog;
+use virtqueue::QueueDirtyLog;
 use virtqueue::control::{Descriptors, QueueCommand, QueueSetup};
 
 use crate::daemon::Daemon;
@@ -101,7 +101,7 @@ impl World {
                 features: guest.features(),
                 base,
                 inflight: known.record.as_ref().map(InflightMemory::region),
-                log: log.map(|log| QueueLog { log, used }),
+                log: log.map(|log| QueueDirtyLog { log, used }),
                 descriptors: Descriptors {
                     call: Some(queue.call.try_clone().expect("a descriptor")),
                     ..Descriptors::default()

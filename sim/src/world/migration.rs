@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::channel;
 
-use virtqueue::QueueLog;
+use virtqueue::QueueDirtyLog;
 use virtqueue::control::QueueCommand;
 
 use crate::migration_copy::MigrationCopy;
@@ -33,7 +33,7 @@ impl World {
         let mut answers = Vec::new();
         for (running, queue) in daemon.queues.iter().zip(&guest.queues) {
             if let Some(running) = running {
-                let log = QueueLog {
+                let log = QueueDirtyLog {
                     log: log.clone(),
                     used: Some(queue.driver.layout().used),
                 };
