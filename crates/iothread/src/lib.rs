@@ -2,16 +2,16 @@
 //!
 //! A [`QueueRunner`] is the `Runner` of an `IoThread`. It owns the thread's engines and the started
 //! virtqueues ([`vring`]) that are mapped to it; a request is processed on this thread alone. The
-//! control plane reaches it only by messages, through [`DataThread`] and [`VringHandle`].
+//! control plane reaches it only by messages, through [`IothreadHandle`] and [`VringHandle`].
 
 mod affinity;
 mod cpu_time;
-mod data_thread;
 mod device;
 mod dispatch;
 pub mod event_loop;
 mod handles;
 mod in_flight;
+mod iothread_handle;
 mod messages;
 mod older_generations;
 mod on_error;
@@ -31,9 +31,9 @@ use std::sync;
 
 pub use affinity::AffinityError;
 pub use cpu_time::thread_cpu_time_ns;
-pub use data_thread::{DataThread, DataThreadError, DataThreadSettings, IothreadTotals};
 pub use engine::{Completion, Errno};
 pub use handles::{SocketDeviceHandle, VringHandle};
+pub use iothread_handle::{IothreadError, IothreadHandle, IothreadSettings, IothreadTotals};
 pub use messages::{
     DeviceCommand, DeviceSetup, DroppedReports, ExportReports, IoStatus, LastIoError, Message,
     ParkedRequests, QueueReports, Report, Reports, Resume, ScsiDisk, ScsiMessage, ScsiSetup,

@@ -354,7 +354,11 @@ fn iterations_sleeps_and_polls_are_counted_by_their_results() {
     bench.iothread.runner().poll_hits_after = None;
     bench.iothread.runner().park_finds = true;
     bench.iterate();
-    assert_eq!(figures(), (5, 1, (3, 2)), "found something when it was about to block");
+    assert_eq!(
+        figures(),
+        (5, 1, (3, 2)),
+        "found something when it was about to block"
+    );
     bench.iothread.runner().park_finds = false;
     bench.iterate();
     let (iterations, sleeps, (_, hits)) = figures();

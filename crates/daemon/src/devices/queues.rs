@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 
-use iothread::{DataThread, DeviceSetup, ExportReports, QueueReports, VringHandle, VringSetup};
+use iothread::{DeviceSetup, ExportReports, IothreadHandle, QueueReports, VringHandle, VringSetup};
 use qmp::ServerHandle;
 use serde_json::json;
 use telemetry::queue::QueueName;
@@ -16,7 +16,7 @@ use crate::disk::export_stats::{ExportStats, iothread_of_queue};
 /// What starting the queues of an export needs: its iothreads, counters and error reports.
 pub(crate) struct ExportQueues {
     pub export: String,
-    pub iothreads: Vec<Arc<DataThread>>,
+    pub iothreads: Vec<Arc<IothreadHandle>>,
     pub fixed_buffers: bool,
     pub events: ServerHandle,
     pub stats: Arc<ExportStats>,

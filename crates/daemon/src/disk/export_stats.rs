@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use iothread::DataThread;
+use iothread::IothreadHandle;
 use telemetry::queue::QueueStats;
 
 /// Counters of the queues of an export.
@@ -26,7 +26,7 @@ pub(crate) struct ExportQueue {
 
 impl ExportStats {
     /// Counters for `num_queues` queues on these iothreads, all zero.
-    pub fn new(num_queues: u16, queue_size: u16, iothreads: &[Arc<DataThread>]) -> Self {
+    pub fn new(num_queues: u16, queue_size: u16, iothreads: &[Arc<IothreadHandle>]) -> Self {
         let queues = (0..num_queues).map(|queue| ExportQueue {
             iothread: iothreads[iothread_of_queue(queue, iothreads.len())]
                 .id()

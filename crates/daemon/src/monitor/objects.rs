@@ -1,6 +1,6 @@
 //! Commands for user-creatable objects, of which iothreads are the only type: add, remove and query.
 
-use iothread::{DataThread, IothreadTotals};
+use iothread::{IothreadHandle, IothreadTotals};
 use options::{ObjectOptions, ValueType};
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type, TypeDefinition};
 use serde_json::{Value, json};
@@ -99,7 +99,7 @@ fn iothread_info(iothread: &Iothread) -> Value {
 }
 
 /// `IOThreadStats` of an iothread.
-fn iothread_stats(thread: &DataThread) -> Value {
+fn iothread_stats(thread: &IothreadHandle) -> Value {
     let IothreadTotals {
         event_loop,
         submits,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use iothread::DataThread;
+use iothread::IothreadHandle;
 use options::IothreadOptions;
 
 use crate::error::BoxError;
@@ -11,7 +11,7 @@ use crate::error::BoxError;
 pub(crate) struct Iothread {
     /// Its present options, with all changes since it was added.
     pub options: IothreadOptions,
-    pub thread: Arc<DataThread>,
+    pub thread: Arc<IothreadHandle>,
 }
 
 impl Iothread {

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use block::Node;
-use iothread::{DataThread, DataThreadSettings, Reports};
+use iothread::{IothreadHandle, IothreadSettings, Reports};
 use options::IothreadOptions;
 use qmp::ServerHandle;
 use serde_json::json;
@@ -87,7 +87,7 @@ impl Objects {
             )
             .into());
         }
-        let settings = DataThreadSettings {
+        let settings = IothreadSettings {
             id: options.id.clone(),
             polling: poll_settings(options),
             aio_max_events: options.aio_max_events,
@@ -96,7 +96,7 @@ impl Objects {
             thread_pool_max: options.thread_pool_max,
             cpu_affinity: options.cpu_affinity.clone(),
         };
-        let thread = Arc::new(DataThread::spawn(settings)?);
+        let thread = Arc::new(IothreadHandle::spawn(settings)?);
         self.iothreads.push(Iothread {
             options: options.clone(),
             thread,
@@ -106,7 +106,10 @@ impl Objects {
 
     /// The iothreads that an export names, in its order; [`DEFAULT_IOTHREAD`], which is created if necessary, when it names
     /// none.
-    pub fn export_iothreads(&mut self, names: &[String]) -> Result<Vec<Arc<DataThread>>, BoxError> {
+    pub fn export_iothreads(
+        &mut self,
+        names: &[String],
+    ) -> Result<Vec<Arc<IothreadHandle>>, BoxError> {
         let default = [DEFAULT_IOTHREAD.to_owned()];
         let names = match names {
             [] => &default,

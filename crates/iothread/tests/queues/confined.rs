@@ -2,7 +2,7 @@
 
 use block::Aio;
 use iothread::event_loop::PollSettings;
-use iothread::{DataThread, DataThreadSettings};
+use iothread::{IothreadHandle, IothreadSettings};
 use sandbox::ThreadKind;
 use test_support::limited_host::confined::{
     Operation, all_are_allowed, confine, is_inside, not_missed, on_thread,
@@ -44,8 +44,8 @@ fn on_a_control_thread(what: impl FnOnce() + Send) {
     });
 }
 
-fn iothread(settings: DataThreadSettings) -> DataThread {
-    DataThread::spawn(settings).unwrap()
+fn iothread(settings: IothreadSettings) -> IothreadHandle {
+    IothreadHandle::spawn(settings).unwrap()
 }
 
 /// One request of each kind.
@@ -68,7 +68,7 @@ fn iothreads_serve_virtio_blk() {
     let disks = [Aio::Native, Aio::IoUring, Aio::Threads].map(disk_by);
     on_a_control_thread(|| {
         for (node, _) in &disks {
-            let iothread = iothread(DataThreadSettings::named("test"));
+            let iothread = iothread(IothreadSettings::with_id("test"));
             for event_idx in [false, true] {
                 let mut guest = Guest::new(64, event_idx);
                 let vring = iothread.start_vring(guest.setup(node, 0)).unwrap();
@@ -99,7 +99,7 @@ fn iothreads_serve_virtio_scsi() {
 fn iothreads_wait_by_the_clock() {
     on_a_control_thread(|| {
         let node = null_disk(2_000_000);
-        let iothread = iothread(DataThreadSettings::named("test"));
+        let iothread = iothread(IothreadSettings::with_id("test"));
         let mut guest = Guest::new(64, true);
         let _vring = iothread.start_vring(guest.setup(&node, 0)).unwrap();
         for _ in 0..10 {
@@ -113,9 +113,9 @@ fn iothreads_wait_by_the_clock() {
 fn settings_of_iothreads_change_in_the_sandbox() {
     let (node, _folder) = disk_by(Aio::Native);
     on_a_control_thread(|| {
-        let iothread = iothread(DataThreadSettings {
+        let iothread = iothread(IothreadSettings {
             cpu_affinity: vec![0],
-            ..DataThreadSettings::named("test")
+            ..IothreadSettings::with_id("test")
         });
         let polling = PollSettings::default();
         for (min, max) in [(4, 8), (0, 1), (0, 64)] {

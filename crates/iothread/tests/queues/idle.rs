@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use block::{FaultAction, FaultRule, FaultRules, Faults, Node};
-use iothread::{DataThread, DataThreadSettings};
+use iothread::{IothreadHandle, IothreadSettings};
 
 use crate::guest::{CARRIERS, Guest, disk_by, null_disk};
 
@@ -45,7 +45,7 @@ fn cpu_ns(thread: &str) -> u64 {
 
 #[test]
 fn after_the_last_request_the_thread_sleeps_and_stays_asleep() {
-    let iothread = DataThread::spawn(DataThreadSettings::named("idle")).unwrap();
+    let iothread = IothreadHandle::spawn(IothreadSettings::with_id("idle")).unwrap();
     let [(disk, _folder), (other, _other_folder)] = CARRIERS.map(disk_by);
     let mut guests = [
         Guest::new(64, false),
@@ -108,7 +108,7 @@ fn after_a_delay_that_a_stop_has_cut_short_the_thread_sleeps() {
         seed: 1,
     });
     let node = Node::filtered("filter", &null_disk(0), faults, false, true);
-    let iothread = DataThread::spawn(DataThreadSettings::named("cut")).unwrap();
+    let iothread = IothreadHandle::spawn(IothreadSettings::with_id("cut")).unwrap();
     let mut guest = Guest::new(64, false);
     let setup = guest.setup(&node, 0);
     let stats = setup.stats.clone();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use block::{Aio, FileOptions, Locking, Node, NodeOptions};
-use iothread::{DataThread, DataThreadSettings};
+use iothread::{IothreadHandle, IothreadSettings};
 use test_support::limited_host::{Call, ramfs_folder, with_errno};
 
 use crate::guest::{DISCARD, Guest, WRITE_ZEROES};
@@ -66,7 +66,7 @@ fn is_zero_in(path: &Path, node: &Node, ranges: &[(usize, usize)]) {
 #[test]
 fn virtio_blk_zeroes_are_read_back() {
     on_each_disk(|node, path| {
-        let iothread = DataThread::spawn(DataThreadSettings::named("test")).unwrap();
+        let iothread = IothreadHandle::spawn(IothreadSettings::with_id("test")).unwrap();
         let mut guest = Guest::new(64, false);
         let vring = iothread.start_vring(guest.setup(node, 0)).unwrap();
         guest.ask_range(1, WRITE_ZEROES, 8, 16, true);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use block::Node;
 use iothread::{
-    DataThread, DeviceCommand, DeviceSetup, ScsiDisk, ScsiSetup, VringHandle, VringSetup,
+    DeviceCommand, DeviceSetup, IothreadHandle, ScsiDisk, ScsiSetup, VringHandle, VringSetup,
 };
 use scsi::{TransportId, Unit, UnitOptions};
 use telemetry::queue::{QueueName, QueueStats};
@@ -99,7 +99,7 @@ impl Controller {
     }
 
     /// Starts all queues, in turn on these threads.
-    pub fn start(&self, threads: &[DataThread], disks: &[ScsiDisk]) -> Vec<VringHandle> {
+    pub fn start(&self, threads: &[IothreadHandle], disks: &[ScsiDisk]) -> Vec<VringHandle> {
         let queues = self.rings.iter().zip(threads.iter().cycle()).zip(0..);
         let started = queues.map(|((ring, thread), index)| {
             let setup = VringSetup {
@@ -230,8 +230,8 @@ fn cdb(opcode: u8, lba: u8, blocks: u8) -> [u8; 10] {
     [opcode, 0, 0, 0, 0, lba, 0, 0, blocks, 0]
 }
 
-pub fn threads() -> [DataThread; 2] {
-    ["a", "b"].map(|id| DataThread::spawn(iothread::DataThreadSettings::named(id)).unwrap())
+pub fn threads() -> [IothreadHandle; 2] {
+    ["a", "b"].map(|id| IothreadHandle::spawn(iothread::IothreadSettings::with_id(id)).unwrap())
 }
 
 const ABORT_TASK: u32 = 0;
@@ -408,9 +408,9 @@ fn a_memory_map_is_released_when_its_last_command_is_done() {
 
 #[test]
 fn more_commands_than_an_engine_has_room_for_all_complete() {
-    let mut settings = iothread::DataThreadSettings::named("small");
+    let mut settings = iothread::IothreadSettings::with_id("small");
     settings.aio_max_events = 2;
-    let threads = [DataThread::spawn(settings).unwrap()];
+    let threads = [IothreadHandle::spawn(settings).unwrap()];
     for aio in CARRIERS {
         let (node, _folder) = disk_by(aio);
         let disks = [disk(FIRST, &node), disk(SECOND, &node)];

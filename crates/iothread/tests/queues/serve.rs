@@ -1,15 +1,15 @@
 //! Starting, kicking, enabling, stopping, starting again.
 
 use block::Aio;
-use iothread::{DataThread, DataThreadSettings};
+use iothread::{IothreadHandle, IothreadSettings};
 use virtqueue::control::{QueueCommand, StartError};
 
 use crate::guest::{
     CARRIERS, FLUSH, Guest, add_one, disk_by, elsewhere, event, null_disk, wait_for,
 };
 
-fn iothread() -> DataThread {
-    DataThread::spawn(DataThreadSettings::named("test")).unwrap()
+fn iothread() -> IothreadHandle {
+    IothreadHandle::spawn(IothreadSettings::with_id("test")).unwrap()
 }
 
 /// With and without event index, by each engine.

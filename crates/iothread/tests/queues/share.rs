@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use iothread::{DataThread, DataThreadSettings};
+use iothread::{IothreadHandle, IothreadSettings};
 use virtqueue::control::QueueCommand;
 
 use crate::guest::{Guest, add_one, elsewhere, file_disk, null_disk, wait_for};
 
-fn iothread() -> DataThread {
-    DataThread::spawn(DataThreadSettings::named("test")).unwrap()
+fn iothread() -> IothreadHandle {
+    IothreadHandle::spawn(IothreadSettings::with_id("test")).unwrap()
 }
 
 #[test]

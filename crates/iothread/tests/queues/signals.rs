@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use block::Node;
 use iothread::event_loop::PollSettings;
-use iothread::{DataThread, DataThreadSettings};
+use iothread::{IothreadHandle, IothreadSettings};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::guest::{CARRIERS, Guest, disk_by, null_disk};
 
-fn iothread(poll_max_ns: u64) -> DataThread {
-    DataThread::spawn(DataThreadSettings {
+fn iothread(poll_max_ns: u64) -> IothreadHandle {
+    IothreadHandle::spawn(IothreadSettings {
         polling: PollSettings {
             max_ns: poll_max_ns,
             ..PollSettings::default()
         },
-        ..DataThreadSettings::named("test")
+        ..IothreadSettings::with_id("test")
     })
     .unwrap()
 }

@@ -12,7 +12,7 @@ use block::{
 };
 use iothread::event_loop::Interest;
 use iothread::{
-    Completion, DataThread, DataThreadSettings, MAX_WATCHED_DESCRIPTORS, SocketDevice,
+    Completion, IothreadHandle, IothreadSettings, MAX_WATCHED_DESCRIPTORS, SocketDevice,
     SocketDeviceCommand, SocketDeviceHandle,
 };
 
@@ -141,7 +141,7 @@ fn flushes(at_once: usize, bell: &OwnedFd, seen: &Arc<Seen>) -> Box<Flushes> {
 
 /// One that runs on an iothread, with the bell that it listens to.
 struct Rig {
-    iothread: DataThread,
+    iothread: IothreadHandle,
     handle: SocketDeviceHandle,
     seen: Arc<Seen>,
     bell: OwnedFd,
@@ -154,7 +154,7 @@ impl Rig {
     }
 
     fn on(node: Arc<Node>, at_once: usize) -> Self {
-        let iothread = DataThread::spawn(DataThreadSettings::named("io")).unwrap();
+        let iothread = IothreadHandle::spawn(IothreadSettings::with_id("io")).unwrap();
         let (seen, bell) = (Arc::new(Seen::default()), event());
         let weak = Arc::downgrade(&node);
         let device = flushes(at_once, &bell, &seen);

@@ -1,12 +1,12 @@
 //! A front-end that gives no kick descriptor: the queue is looked at now and then.
 
-use iothread::{DataThread, DataThreadSettings};
+use iothread::{IothreadHandle, IothreadSettings};
 
 use crate::guest::{Guest, null_disk};
 
 #[test]
 fn a_queue_without_kicks_is_served() {
-    let iothread = DataThread::spawn(DataThreadSettings::named("test")).unwrap();
+    let iothread = IothreadHandle::spawn(IothreadSettings::with_id("test")).unwrap();
     let mut guest = Guest::new(64, true);
     let mut setup = guest.setup(&null_disk(0), 0);
     setup.queue.descriptors.kick = None;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use iothread::{DataThread, ExportReports};
+use iothread::{ExportReports, IothreadHandle};
 use lsi53c895a::adapter::{Adapter, Disk};
 use options::{ExportOptions, LunOptions};
 use unix_socket::listener::Listener;
@@ -24,7 +24,7 @@ pub(crate) fn create(
     options: &ExportOptions,
     luns: &[LunOptions],
     listener: Listener,
-    iothread: &Arc<DataThread>,
+    iothread: &Arc<IothreadHandle>,
     objects: &mut Objects,
 ) -> Result<(), BoxError> {
     let mut disks = Vec::new();

@@ -22,7 +22,7 @@ use crate::submits::SubmitTotals;
 
 /// Settings of an iothread, named like its options.
 #[derive(Clone, Debug)]
-pub struct DataThreadSettings {
+pub struct IothreadSettings {
     /// Its name.
     pub id: String,
     /// How long it polls before it blocks.
@@ -39,12 +39,12 @@ pub struct DataThreadSettings {
     pub cpu_affinity: Vec<u16>,
 }
 
-impl DataThreadSettings {
-    /// Default settings with this name.
+impl IothreadSettings {
+    /// Default settings of an iothread with this name.
     #[must_use]
-    pub fn named(id: &str) -> Self {
+    pub fn with_id(id: &str) -> Self {
         let (aio, pool) = (AioSettings::default(), PoolSettings::default());
-        DataThreadSettings {
+        IothreadSettings {
             id: id.to_owned(),
             polling: PollSettings::default(),
             aio_max_events: aio.max_events,
@@ -58,7 +58,7 @@ impl DataThreadSettings {
 
 /// Error at the start of an iothread, or of a command to it.
 #[derive(Debug, thiserror::Error)]
-pub enum DataThreadError {
+pub enum IothreadError {
     /// Its thread or its poller could not be created.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
@@ -95,7 +95,7 @@ pub struct IothreadTotals {
 }
 
 /// A running iothread. Dropping it stops the thread; its queues were stopped before.
-pub struct DataThread {
+pub struct IothreadHandle {
     id: String,
     thread_id: i32,
     totals: IothreadTotals,
@@ -103,13 +103,13 @@ pub struct DataThread {
     remote: Remote<Message>,
 }
 
-impl DataThread {
+impl IothreadHandle {
     /// Starts an iothread.
     ///
     /// # Errors
-    /// [`DataThreadError`].
-    pub fn spawn(settings: DataThreadSettings) -> Result<Self, DataThreadError> {
-        let DataThreadSettings {
+    /// [`IothreadError`].
+    pub fn spawn(settings: IothreadSettings) -> Result<Self, IothreadError> {
+        let IothreadSettings {
             id,
             polling,
             aio_max_events,
@@ -150,12 +150,12 @@ impl DataThread {
             };
             // Cannot fail: the thread that spawned this one waits for it.
             let _ = started.send((thread_id, totals));
-            Ok::<_, DataThreadError>(runner)
+            Ok::<_, IothreadError>(runner)
         })?;
         let remote = running.remote().clone();
         // Sent when the runner was made.
         let (thread_id, totals) = thread.recv().map_err(io::Error::other)?;
-        Ok(DataThread {
+        Ok(IothreadHandle {
             id,
             thread_id,
             totals,
@@ -217,7 +217,7 @@ impl DataThread {
     ///
     /// # Errors
     /// When the limits contradict each other (nothing changes then), or a thread cannot be started.
-    pub fn set_thread_pool(&self, min: u32, max: u32) -> Result<(), DataThreadError> {
+    pub fn set_thread_pool(&self, min: u32, max: u32) -> Result<(), IothreadError> {
         let message = |reply| Message::SetThreadPool(min, max, reply);
         Ok(send_and_wait(&self.remote, message)??)
     }
@@ -226,7 +226,7 @@ impl DataThread {
     ///
     /// # Errors
     /// A CPU that cannot be used. The affinity does not change then.
-    pub fn set_cpu_affinity(&self, cpus: &[u16]) -> Result<(), DataThreadError> {
+    pub fn set_cpu_affinity(&self, cpus: &[u16]) -> Result<(), IothreadError> {
         let message = |reply| Message::SetCpuAffinity(self.id.clone(), cpus.to_vec(), reply);
         Ok(send_and_wait(&self.remote, message)??)
     }
@@ -266,7 +266,7 @@ impl DataThread {
     }
 }
 
-impl Drop for DataThread {
+impl Drop for IothreadHandle {
     fn drop(&mut self) {
         if let Some(running) = self.running.take() {
             running.stop();
