@@ -1,8 +1,8 @@
-//! A word that tells whether a read or write needs no further checks.
+//! The access word of a unit: flags in one atomic number by which a read or write of an initiator finds, without a lock, that
+//! it needs no further checks.
 //!
-//! Reads and writes of all queues, on different threads, read this word and no other state of the unit
-//! but its size. A change of the state recomputes the word, with
-//! the unit locked.
+//! Reads and writes of all queues, on different threads, read this word and no other state of the unit but its size. A change
+//! of the state recomputes the word, with the unit locked.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -57,30 +57,30 @@ impl AccessWord {
     }
 
     pub fn set_attention(&mut self, nexus: Nexus, on: bool) {
-        self.set_bit_if(nexus_bit(nexus, ATTENTION_SHIFT), on);
+        self.set_bit_if(nexus_mask(nexus, ATTENTION_SHIFT), on);
     }
 
     /// Sets whether a reservation forbids reads, or writes.
     pub fn set_blocked(&mut self, nexus: Nexus, reads: bool, writes: bool) {
-        self.set_bit_if(nexus_bit(nexus, READS_SHIFT), reads);
-        self.set_bit_if(nexus_bit(nexus, WRITES_SHIFT), writes);
+        self.set_bit_if(nexus_mask(nexus, READS_SHIFT), reads);
+        self.set_bit_if(nexus_mask(nexus, WRITES_SHIFT), writes);
     }
 
     /// Whether a read, or write, needs no further checks.
     #[inline]
     pub fn allows_unchecked(self, nexus: Nexus, write: bool) -> bool {
-        let attention = nexus_bit(nexus, ATTENTION_SHIFT);
+        let attention = nexus_mask(nexus, ATTENTION_SHIFT);
         let closed = if write {
-            READ_ONLY | STOPPED | attention | nexus_bit(nexus, WRITES_SHIFT)
+            READ_ONLY | STOPPED | attention | nexus_mask(nexus, WRITES_SHIFT)
         } else {
-            STOPPED | attention | nexus_bit(nexus, READS_SHIFT)
+            STOPPED | attention | nexus_mask(nexus, READS_SHIFT)
         };
         self.0 & closed == 0
     }
 
     /// Whether a unit attention may be pending.
     pub fn has_attention(self, nexus: Nexus) -> bool {
-        self.0 & nexus_bit(nexus, ATTENTION_SHIFT) != 0
+        self.0 & nexus_mask(nexus, ATTENTION_SHIFT) != 0
     }
 
     #[inline]
@@ -101,8 +101,8 @@ impl Nexus {
     }
 }
 
-/// The bit of a nexus among those that begin at `shift`.
-fn nexus_bit(nexus: Nexus, shift: u32) -> u64 {
+/// The word with only the bit of a nexus, among those that begin at `shift`.
+fn nexus_mask(nexus: Nexus, shift: u32) -> u64 {
     1 << (u32::from(nexus.bit_index()) + shift)
 }
 

@@ -1,4 +1,4 @@
-//! A task's own buffer, for commands that process data.
+//! A task's own page-aligned buffer, for commands that process data.
 //!
 //! It is aligned for direct I/O, allocated when such a command comes, and released when it is done:
 //! reads and writes need none.
@@ -12,23 +12,23 @@ pub(crate) const MAX_BUFFER_BYTES: usize = 1 << 20;
 
 #[derive(Clone, Copy)]
 #[repr(C, align(4096))]
-struct Page([u8; PAGE_BYTES]);
+struct AlignedPage([u8; PAGE_BYTES]);
 
-const _: () = assert!(size_of::<Page>() == PAGE_BYTES);
+const _: () = assert!(size_of::<AlignedPage>() == PAGE_BYTES);
 
 /// A page-aligned buffer, initially zero.
-pub(crate) struct Buffer {
-    pages: Vec<Page>,
+pub(crate) struct TaskBuffer {
+    pages: Vec<AlignedPage>,
     /// The list of one segment for requests. It is boxed since it must not move with the task.
     iov: Box<iovec>,
 }
 
 // SAFETY: the pointer in `iov` points into `pages`, which moves with it.
-unsafe impl Send for Buffer {}
+unsafe impl Send for TaskBuffer {}
 
-impl Buffer {
+impl TaskBuffer {
     pub fn new() -> Self {
-        Buffer {
+        TaskBuffer {
             pages: Vec::new(),
             iov: Box::new(iovec {
                 iov_base: std::ptr::null_mut(),
@@ -37,10 +37,10 @@ impl Buffer {
         }
     }
 
-    /// Room for `len` bytes, at most [`MAX_BUFFER_BYTES`].
-    pub fn reserve(&mut self, len: usize) {
+    /// Resizes the buffer to whole pages for `len` bytes, at most [`MAX_BUFFER_BYTES`].
+    pub fn resize(&mut self, len: usize) {
         let pages = len.min(MAX_BUFFER_BYTES).div_ceil(PAGE_BYTES);
-        self.pages.resize(pages, Page([0; PAGE_BYTES]));
+        self.pages.resize(pages, AlignedPage([0; PAGE_BYTES]));
     }
 
     /// Releases the memory.
@@ -55,8 +55,8 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts_mut(self.pages.as_mut_ptr().cast(), len) }
     }
 
-    /// The first `len` bytes as a list of one segment, valid until the next call of any method.
-    pub fn segment(&mut self, len: usize) -> *mut iovec {
+    /// The first `len` bytes as an `iovec` for a request, valid until the next call of any method.
+    pub fn first_bytes_iov(&mut self, len: usize) -> *mut iovec {
         let bytes = self.bytes();
         let len = len.min(bytes.len());
         let base = bytes.as_mut_ptr();

@@ -1,7 +1,8 @@
-//! Numbers in SCSI's byte order, most significant byte first. Bytes beyond the end read as zero.
+//! Reads and writes numbers in SCSI's byte order, most significant byte first, in byte slices. Bytes beyond the end read as
+//! zero, and are not written; saturating conversions of lengths.
 
-/// `count` bytes at `at`, at most eight.
-pub(crate) fn be(bytes: &[u8], at: usize, count: usize) -> u64 {
+/// The number of `count` bytes at `at`, at most eight.
+pub(crate) fn be_number(bytes: &[u8], at: usize, count: usize) -> u64 {
     (at..at + count).fold(0, |value, index| {
         value << 8 | u64::from(bytes.get(index).copied().unwrap_or(0))
     })
@@ -24,11 +25,11 @@ pub(crate) fn be32(bytes: &[u8], at: usize) -> u32 {
 
 /// Eight bytes.
 pub(crate) fn be64(bytes: &[u8], at: usize) -> u64 {
-    be(bytes, at, 8)
+    be_number(bytes, at, 8)
 }
 
 /// Writes the bytes of `value` at `at`, as far as there is room.
-pub(crate) fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+pub(crate) fn put_bytes(bytes: &mut [u8], at: usize, value: &[u8]) {
     for (to, from) in bytes.iter_mut().skip(at).zip(value) {
         *to = *from;
     }
@@ -56,7 +57,7 @@ mod tests {
     #[test]
     fn the_most_significant_byte_comes_first() {
         let bytes = [0x12, 0x34, 0x56, 0x78, 0x9a];
-        assert_eq!(be(&bytes, 1, 3), 0x34_5678);
+        assert_eq!(be_number(&bytes, 1, 3), 0x34_5678);
         assert_eq!(be16(&bytes, 0), 0x1234);
         assert_eq!(be32(&bytes, 1), 0x3456_789a);
         assert_eq!(be32(&bytes, 3), 0x789a_0000, "beyond the end is zero");

@@ -1,6 +1,6 @@
-//! READ CAPACITY(10) and (16), GET LBA STATUS.
+//! READ CAPACITY(10) and (16), and the start of GET LBA STATUS.
 
-use crate::bytes::{put, saturated_u32};
+use crate::bytes::{put_bytes, saturated_u32};
 use crate::cdb::{BlockRange, Cdb};
 use crate::sense::Sense;
 use crate::step::Phase;
@@ -22,8 +22,8 @@ pub(crate) fn read_capacity_10(unit: &Unit, out: &mut Vec<u8>) -> u64 {
 /// READ CAPACITY(16): the same with 64 bits, and properties of blocks.
 pub(crate) fn read_capacity_16(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> u64 {
     out.resize(32, 0);
-    put(out, 0, &last_block(unit).to_be_bytes());
-    put(out, 8, &unit.block_bytes().to_be_bytes());
+    put_bytes(out, 0, &last_block(unit).to_be_bytes());
+    put_bytes(out, 8, &unit.block_bytes().to_be_bytes());
     let physical = unit.geometry.physical_block_size.max(unit.block_bytes());
     let exponent = (physical / unit.block_bytes()).max(1).ilog2();
     out[13] = u8::try_from(exponent.min(15)).unwrap_or(0);
@@ -40,7 +40,7 @@ pub(crate) fn start_lba_status(cdb: &Cdb, unit: &Unit) -> Result<(Phase, Work), 
     if lba >= blocks {
         return Err(Sense::LBA_OUT_OF_RANGE);
     }
-    let (offset, len) = unit.extent(BlockRange {
+    let (offset, len) = unit.checked_byte_range(BlockRange {
         lba,
         blocks: blocks - lba,
     })?;

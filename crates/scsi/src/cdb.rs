@@ -1,6 +1,6 @@
-//! A command descriptor block, and fields that all commands for blocks have in common.
+//! A command descriptor block: its bytes, the check of its unused bits, and the fields that commands for blocks have in common.
 
-use crate::bytes::{be, be16, be32, be64, byte};
+use crate::bytes::{be_number, be16, be32, be64, byte};
 use crate::sense::Sense;
 
 /// The longest CDB that any of our commands has.
@@ -60,8 +60,9 @@ impl Cdb {
         be64(&self.bytes, at)
     }
 
-    /// Refuses bits that the command does not use. `mask` is as long as the command.
-    pub fn check_mask(&self, mask: &[u8]) -> Result<(), Sense> {
+    /// Refuses a CDB that is too short, or has bits set that the command does not use. `mask` has the used bits, and is as
+    /// long as the command.
+    pub fn check_unused_bits(&self, mask: &[u8]) -> Result<(), Sense> {
         if self.len < mask.len() {
             return Err(Sense::invalid_cdb_field(
                 crate::bytes::saturated_u16(self.len),
@@ -78,21 +79,21 @@ impl Cdb {
         Ok(())
     }
 
-    /// First block and number of blocks. Their position depends on the length of the command.
-    pub fn range(&self) -> BlockRange {
+    /// First block and number of blocks of the command. Their position depends on the length of the command.
+    pub fn block_range(&self) -> BlockRange {
         let bytes = &self.bytes;
         let (lba, blocks) = match self.opcode() >> 5 {
             0 => {
-                let lba = be(bytes, 1, 3) & 0x1f_ffff;
+                let lba = be_number(bytes, 1, 3) & 0x1f_ffff;
                 let blocks = match self.byte(4) {
                     0 => 256,
                     count => u64::from(count),
                 };
                 (lba, blocks)
             }
-            4 => (be(bytes, 2, 8), be(bytes, 10, 4)),
-            5 => (be(bytes, 2, 4), be(bytes, 6, 4)),
-            _ => (be(bytes, 2, 4), be(bytes, 7, 2)),
+            4 => (be_number(bytes, 2, 8), be_number(bytes, 10, 4)),
+            5 => (be_number(bytes, 2, 4), be_number(bytes, 6, 4)),
+            _ => (be_number(bytes, 2, 4), be_number(bytes, 7, 2)),
         };
         BlockRange { lba, blocks }
     }
@@ -108,7 +109,7 @@ impl Cdb {
     }
 
     /// FORCE UNIT ACCESS, in commands that have it.
-    pub fn fua(&self) -> bool {
+    pub fn has_fua(&self) -> bool {
         self.bit(1, 3)
     }
 }
@@ -127,7 +128,7 @@ mod tests {
     #[test]
     fn the_position_of_the_range_depends_on_the_length() {
         let range = |bytes: &[u8]| {
-            let range = Cdb::new(bytes).range();
+            let range = Cdb::new(bytes).block_range();
             (range.lba, range.blocks)
         };
         assert_eq!(range(&[0x08, 0xff, 1, 2, 0, 0]), (0x1f_0102, 256));
@@ -149,20 +150,20 @@ mod tests {
     fn the_sense_data_names_an_unsupported_bit() {
         let mask = [0x28, 0x18, 0xff, 0xff, 0xff, 0xff, 0, 0xff, 0xff, 0];
         assert_eq!(
-            Cdb::new(&[0x28, 0x18, 1, 2, 3, 4, 0, 5, 6, 0]).check_mask(&mask),
+            Cdb::new(&[0x28, 0x18, 1, 2, 3, 4, 0, 5, 6, 0]).check_unused_bits(&mask),
             Ok(())
         );
         assert_eq!(
-            Cdb::new(&[0x28, 0x3a, 1, 2, 3, 4, 0, 5, 6, 0]).check_mask(&mask),
+            Cdb::new(&[0x28, 0x3a, 1, 2, 3, 4, 0, 5, 6, 0]).check_unused_bits(&mask),
             Err(Sense::invalid_cdb_field(1, Some(5)))
         );
         // NACA: there is no auto contingent allegiance.
         assert_eq!(
-            Cdb::new(&[0x28, 0, 1, 2, 3, 4, 0, 5, 6, 4]).check_mask(&mask),
+            Cdb::new(&[0x28, 0, 1, 2, 3, 4, 0, 5, 6, 4]).check_unused_bits(&mask),
             Err(Sense::invalid_cdb_field(9, Some(2)))
         );
         assert_eq!(
-            Cdb::new(&[0x28, 0, 1, 2]).check_mask(&mask),
+            Cdb::new(&[0x28, 0, 1, 2]).check_unused_bits(&mask),
             Err(Sense::invalid_cdb_field(4, None))
         );
     }

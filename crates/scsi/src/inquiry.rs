@@ -1,6 +1,6 @@
 //! INQUIRY: standard data of a unit.
 
-use crate::bytes::put;
+use crate::bytes::put_bytes;
 use crate::cdb::Cdb;
 use crate::identity::padded;
 use crate::sense::Sense;
@@ -67,6 +67,6 @@ fn append_standard_data(unit: &Unit, out: &mut Vec<u8>) {
     out.extend(padded(&identity.revision, 4));
     out.resize(STANDARD_BYTES, 0);
     for (index, descriptor) in VERSION_DESCRIPTORS.iter().enumerate() {
-        put(out, 58 + 2 * index, &descriptor.to_be_bytes());
+        put_bytes(out, 58 + 2 * index, &descriptor.to_be_bytes());
     }
 }

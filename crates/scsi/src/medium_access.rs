@@ -1,4 +1,4 @@
-//! Medium access of a command, from its CDB, for statistics and tracing.
+//! The block operation and address of a command, as read from its CDB without checks, for statistics and tracing.
 
 use block::Op;
 
@@ -35,7 +35,7 @@ impl MediumAccess {
         };
         let lba = match op {
             Op::Discard => 0,
-            _ => cdb.range().lba,
+            _ => cdb.block_range().lba,
         };
         Some(MediumAccess { op, lba })
     }

@@ -1,7 +1,7 @@
 //! MODE SELECT(6) and (10).
 
 use crate::attention::code;
-use crate::bytes::{be, be16, be32, be64, byte};
+use crate::bytes::{be_number, be16, be32, be64, byte};
 use crate::cdb::Cdb;
 use crate::modes;
 use crate::nexus::Nexus;
@@ -110,7 +110,10 @@ fn check_header(unit: &Unit, long: bool, list: &[u8]) -> Result<usize, Sense> {
         _ => {
             let sent = be32(list, header);
             let same = sent == 0 || sent == u32::MAX || u64::from(sent) == blocks;
-            (same, u32::try_from(be(list, header + 5, 3)).unwrap_or(0))
+            (
+                same,
+                u32::try_from(be_number(list, header + 5, 3)).unwrap_or(0),
+            )
         }
     };
     if !same {

@@ -1,6 +1,6 @@
 //! Mode pages (SPC-4 and SBC-3, mode parameters): their current, default and changeable values.
 
-use crate::bytes::put;
+use crate::bytes::put_bytes;
 
 /// The kind of values that MODE SENSE returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ pub(crate) fn encode_page(
                 page[2] |= 0x02;
                 page[3] = 0x10;
                 // Busy timeout: no limit.
-                put(&mut page, 8, &[0xff, 0xff]);
+                put_bytes(&mut page, 8, &[0xff, 0xff]);
             }
         }
         INFORMATIONAL_EXCEPTIONS => {

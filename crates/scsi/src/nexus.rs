@@ -1,6 +1,6 @@
 //! I_T nexus: an initiator port, through a target port.
 
-use crate::bytes::{be16, be64, put};
+use crate::bytes::{be16, be64, put_bytes};
 
 /// The number of an initiator. Adapters choose the numbers: all initiators of a unit need different ones, and small
 /// ones are best (see the unit's documentation).
@@ -41,12 +41,12 @@ impl TransportId {
         match self {
             TransportId::Parallel { address } => {
                 bytes[0] = PARALLEL;
-                put(&mut bytes, 2, &address.to_be_bytes());
+                put_bytes(&mut bytes, 2, &address.to_be_bytes());
                 bytes[7] = 1;
             }
             TransportId::Sas(address) => {
                 bytes[0] = SAS;
-                put(&mut bytes, 4, &address.to_be_bytes());
+                put_bytes(&mut bytes, 4, &address.to_be_bytes());
             }
             TransportId::Iscsi { name } => {
                 // At least one zero byte ends the name, and it is a multiple of four, at least 20.
@@ -55,8 +55,8 @@ impl TransportId {
                 bytes.resize(4 + padded, 0);
                 bytes[0] = ISCSI;
                 let len = crate::bytes::saturated_u16(padded);
-                put(&mut bytes, 2, &len.to_be_bytes());
-                put(&mut bytes, 4, name);
+                put_bytes(&mut bytes, 2, &len.to_be_bytes());
+                put_bytes(&mut bytes, 4, name);
             }
         }
         bytes
@@ -96,7 +96,7 @@ pub struct Ports {
 }
 
 /// The length of an encoded TransportID.
-pub(crate) fn encoded_len(bytes: &[u8]) -> usize {
+pub(crate) fn transport_id_len(bytes: &[u8]) -> usize {
     match bytes.first() {
         Some(&ISCSI) => 4 + usize::from(be16(bytes, 2)),
         _ => FIXED_BYTES,
@@ -118,7 +118,7 @@ mod tests {
             let bytes = id.encode();
             assert_eq!(bytes.len() % 4, 0);
             assert!(bytes.len() >= FIXED_BYTES);
-            assert_eq!(encoded_len(&bytes), bytes.len());
+            assert_eq!(transport_id_len(&bytes), bytes.len());
             assert_eq!(TransportId::decode(&bytes), Some(id.clone()));
             assert_eq!(TransportId::decode(&bytes[..bytes.len() - 8]), None);
         }

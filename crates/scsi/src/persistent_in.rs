@@ -1,6 +1,6 @@
 //! PERSISTENT RESERVE IN: reports registrations and the reservation.
 
-use crate::bytes::{put, saturated_u32};
+use crate::bytes::{put_bytes, saturated_u32};
 use crate::cdb::Cdb;
 use crate::reservations::Reservations;
 use crate::unit::Unit;
@@ -67,7 +67,7 @@ fn append_full_status(reservations: &Reservations, out: &mut Vec<u8>) {
     let mut list = Vec::new();
     for registration in &reservations.registrations {
         let mut head = [0; 24];
-        put(&mut head, 0, &registration.key.to_be_bytes());
+        put_bytes(&mut head, 0, &registration.key.to_be_bytes());
         if let Some(held) = reservations
             .reservation
             .as_ref()
@@ -76,9 +76,9 @@ fn append_full_status(reservations: &Reservations, out: &mut Vec<u8>) {
             head[12] = 0x01;
             head[13] = held.kind as u8;
         }
-        put(&mut head, 18, &registration.ports.target.to_be_bytes());
+        put_bytes(&mut head, 18, &registration.ports.target.to_be_bytes());
         let id = registration.ports.initiator.encode();
-        put(&mut head, 20, &saturated_u32(id.len() as u64).to_be_bytes());
+        put_bytes(&mut head, 20, &saturated_u32(id.len() as u64).to_be_bytes());
         list.extend(head);
         list.extend(id);
     }

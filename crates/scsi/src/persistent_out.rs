@@ -2,7 +2,7 @@
 
 use crate::bytes::{be16, be32, be64, byte};
 use crate::cdb::Cdb;
-use crate::nexus::{Nexus, Ports, TransportId, encoded_len};
+use crate::nexus::{Nexus, Ports, TransportId, transport_id_len};
 use crate::refusal::Refusal;
 use crate::reservations::{
     AttentionList, Conflict, Kind, MAX_REGISTRATIONS, PreemptError, Reservations,
@@ -242,7 +242,7 @@ impl Request<'_> {
         if self.new_key() == 0 {
             return Err(Sense::invalid_parameter(8, None).into());
         }
-        let initiator = (encoded_len(id) == id.len())
+        let initiator = (transport_id_len(id) == id.len())
             .then(|| TransportId::decode(id))
             .flatten()
             .ok_or(Sense::invalid_parameter(LIST_BYTES, None))?;

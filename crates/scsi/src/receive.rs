@@ -1,9 +1,10 @@
-//! Parsing of a command, from its CDB to a [`Phase`].
+//! Receives a command for a task: checks its CDB, unit attentions, reservations and write protection, starts it, and returns
+//! its data [`Phase`].
 
 use std::sync::Arc;
 
 use crate::cdb::{Cdb, INQUIRY};
-use crate::commands::{Access, Command, Entry, Lookup, lookup};
+use crate::commands::{Access, Command, CommandEntry, CommandLookup, find_command};
 use crate::nexus::Nexus;
 use crate::refusal::Refusal;
 use crate::sense::Sense;
@@ -26,7 +27,7 @@ impl Task {
     pub fn receive(&mut self, view: &mut View, lun: u16, nexus: Nexus, cdb: &[u8]) -> Phase {
         self.clear_for_command(lun, nexus);
         view.refresh();
-        if let Some(unit) = view.select_unrefreshed(lun)
+        if let Some(unit) = view.select_without_refresh(lun)
             && let Some(transfer) = Transfer::parse_read_or_write(unit, nexus, CdbWords::new(cdb))
         {
             self.descriptor_sense = unit.access_word().has_descriptor_sense();
@@ -34,12 +35,12 @@ impl Task {
             self.previous_sense = None;
             return self.set_transfer(transfer);
         }
-        self.receive_other(view, lun, nexus, &Cdb::new(cdb))
+        self.receive_slow_path(view, lun, nexus, &Cdb::new(cdb))
     }
 
     /// Receives a command that is no plain read or write, or may not run without further checks.
     #[cold]
-    fn receive_other(&mut self, view: &View, lun: u16, nexus: Nexus, cdb: &Cdb) -> Phase {
+    fn receive_slow_path(&mut self, view: &View, lun: u16, nexus: Nexus, cdb: &Cdb) -> Phase {
         let previous_sense = self.previous_sense.take();
         self.data.clear();
         let started = match view.unit(lun) {
@@ -47,7 +48,7 @@ impl Task {
                 self.block_bytes = unit.block_bytes();
                 self.descriptor_sense = unit.access_word().has_descriptor_sense();
                 self.unit = Some(unit.clone());
-                self.begin_command(view, unit, nexus, cdb, previous_sense)
+                self.check_and_start(view, unit, nexus, cdb, previous_sense)
             }
             None => {
                 self.descriptor_sense = false;
@@ -75,32 +76,33 @@ impl Task {
         cdb: &Cdb,
         previous_sense: Option<Sense>,
     ) -> Result<(Phase, Work), Refusal> {
-        let Lookup::Known(entry) = lookup(cdb.opcode(), cdb.service_action(), true) else {
+        let CommandLookup::Known(entry) = find_command(cdb.opcode(), cdb.service_action(), true)
+        else {
             return Err(Sense::LUN_NOT_SUPPORTED.into());
         };
         let data = &mut self.data;
         let allocation = match cdb.opcode() {
             INQUIRY => {
-                cdb.check_mask(entry.mask)?;
+                cdb.check_unused_bits(entry.mask)?;
                 inquiry::inquiry_without_unit(cdb, data)?
             }
             REPORT_LUNS => {
-                cdb.check_mask(entry.mask)?;
+                cdb.check_unused_bits(entry.mask)?;
                 report::report_luns(cdb, view.units().map(|(lun, _)| lun), data)?
             }
             REQUEST_SENSE => {
-                cdb.check_mask(entry.mask)?;
+                cdb.check_unused_bits(entry.mask)?;
                 let sense = previous_sense.unwrap_or(Sense::LUN_NOT_SUPPORTED);
                 data.extend(sense.encode(cdb.bit(1, 0)).as_bytes());
                 u64::from(cdb.byte(4))
             }
             _ => return Err(Sense::LUN_NOT_SUPPORTED.into()),
         };
-        Ok(data_in_phase(allocation, data))
+        Ok(start_data_in(allocation, data))
     }
 
     /// Checks a command of an existing unit, and starts it. A pending unit attention is reported instead.
-    fn begin_command(
+    fn check_and_start(
         &mut self,
         view: &View,
         unit: &Arc<Unit>,
@@ -115,12 +117,12 @@ impl Task {
         {
             return Err(attention.into());
         }
-        let entry = match lookup(opcode, cdb.service_action(), unit.options.thin) {
-            Lookup::Known(entry) => entry,
-            Lookup::UnknownAction => return Err(Sense::invalid_cdb_field(1, Some(4)).into()),
-            Lookup::UnknownOpcode => return Err(Sense::INVALID_OPCODE.into()),
+        let entry = match find_command(opcode, cdb.service_action(), unit.options.thin) {
+            CommandLookup::Known(entry) => entry,
+            CommandLookup::UnknownAction => return Err(Sense::invalid_cdb_field(1, Some(4)).into()),
+            CommandLookup::UnknownOpcode => return Err(Sense::INVALID_OPCODE.into()),
         };
-        cdb.check_mask(entry.mask)?;
+        cdb.check_unused_bits(entry.mask)?;
         check_permitted(unit, entry, nexus, cdb)?;
         let data = &mut self.data;
         let allocation = match entry.command {
@@ -132,11 +134,11 @@ impl Task {
                 allocation
             }
             Command::RequestSense => {
-                let sense = previous_sense.unwrap_or_else(|| take_condition(unit, nexus));
+                let sense = previous_sense.unwrap_or_else(|| take_pending_sense(unit, nexus));
                 data.extend(sense.encode(cdb.bit(1, 0)).as_bytes());
                 u64::from(cdb.byte(4))
             }
-            command => match start::immediate_data(command, cdb, unit, nexus, data)? {
+            command => match start::append_reply(command, cdb, unit, nexus, data)? {
                 Some(allocation) => allocation,
                 None => {
                     self.needs_exact_data_len =
@@ -145,12 +147,12 @@ impl Task {
                 }
             },
         };
-        Ok(data_in_phase(allocation, data))
+        Ok(start_data_in(allocation, data))
     }
 }
 
-/// The sense data of REQUEST SENSE when no command has failed.
-fn take_condition(unit: &Unit, nexus: Nexus) -> Sense {
+/// The sense data of REQUEST SENSE when no command has failed: takes a pending unit attention, or reports a stopped unit.
+fn take_pending_sense(unit: &Unit, nexus: Nexus) -> Sense {
     unit.change_state(|state| match state.take_attention(nexus) {
         Some(attention) => attention,
         None if state.stopped => Sense::STOPPED,
@@ -159,7 +161,12 @@ fn take_condition(unit: &Unit, nexus: Nexus) -> Sense {
 }
 
 /// Checks reservations, whether the unit is started, and write protection.
-fn check_permitted(unit: &Unit, entry: &Entry, nexus: Nexus, cdb: &Cdb) -> Result<(), Refusal> {
+fn check_permitted(
+    unit: &Unit,
+    entry: &CommandEntry,
+    nexus: Nexus,
+    cdb: &Cdb,
+) -> Result<(), Refusal> {
     if unit.access_word().allows_unchecked(nexus, true) {
         // An initiator that may write may do anything: a flush needs no lock.
         return Ok(());
@@ -173,7 +180,7 @@ fn check_permitted(unit: &Unit, entry: &Entry, nexus: Nexus, cdb: &Cdb) -> Resul
             | Command::CompareAndWrite
             | Command::OrWrite
     );
-    let access = entry.access_of(cdb);
+    let access = entry.access_for_cdb(cdb);
     unit.with_state(|state| {
         if access != Access::Reservations && !state.allows_access(nexus, access) {
             return Err(Refusal::Conflict);
@@ -188,8 +195,8 @@ fn check_permitted(unit: &Unit, entry: &Entry, nexus: Nexus, cdb: &Cdb) -> Resul
     })
 }
 
-/// The data phase of data that is available.
-fn data_in_phase(allocation: u64, data: &[u8]) -> (Phase, Work) {
+/// The data phase of a reply that is available.
+fn start_data_in(allocation: u64, data: &[u8]) -> (Phase, Work) {
     match allocation.min(data.len() as u64) {
         0 => (Phase::Status, Work::Nothing),
         bytes => (Phase::DataIn(bytes), Work::DataIn),

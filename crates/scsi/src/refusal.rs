@@ -1,4 +1,4 @@
-//! Refusal of a command.
+//! The status of a command that is refused before it is executed: CHECK CONDITION with sense data, or RESERVATION CONFLICT.
 
 use crate::sense::Sense;
 

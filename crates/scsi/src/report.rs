@@ -2,7 +2,7 @@
 
 use crate::bytes::{saturated_u16, saturated_u32};
 use crate::cdb::Cdb;
-use crate::commands::{self, Command, Entry};
+use crate::commands::{self, Command, CommandEntry};
 use crate::sense::Sense;
 use crate::target::encode_lun;
 
@@ -48,7 +48,7 @@ pub(crate) fn report_opcodes(cdb: &Cdb, thin: bool, out: &mut Vec<u8>) -> Result
 /// Appends a descriptor of each supported command.
 fn append_all_opcodes(thin: bool, timed: bool, out: &mut Vec<u8>) {
     out.extend([0; 4]);
-    for entry in commands::supported_commands(thin) {
+    for entry in commands::supported_entries(thin) {
         let action = u16::from(entry.service_action.unwrap_or(0));
         out.extend([entry.opcode, 0]);
         out.extend(action.to_be_bytes());
@@ -72,10 +72,10 @@ fn append_one_opcode(
     timed: bool,
     out: &mut Vec<u8>,
 ) -> Result<(), Sense> {
-    let mut entries = commands::supported_commands(thin).filter(|entry| entry.opcode == opcode);
+    let mut entries = commands::supported_entries(thin).filter(|entry| entry.opcode == opcode);
     let first = entries.next();
     let has_actions = first.is_some_and(|entry| entry.service_action.is_some());
-    let matching = |entry: &&Entry| match entry.service_action {
+    let matching = |entry: &&CommandEntry| match entry.service_action {
         Some(has) => u16::from(has) == action,
         None => action == 0,
     };

@@ -1,6 +1,6 @@
 //! Sense data (SPC-4, section 4.5), in two formats.
 
-use crate::bytes::put;
+use crate::bytes::put_bytes;
 
 /// Most bytes of sense data of any format: the room that a transport's autosense needs.
 pub const MAX_SENSE_BYTES: usize = 252;
@@ -148,12 +148,12 @@ impl Sense {
             && let Ok(information) = u32::try_from(information)
         {
             bytes[0] |= 0x80;
-            put(&mut bytes, 3, &information.to_be_bytes());
+            put_bytes(&mut bytes, 3, &information.to_be_bytes());
         }
         bytes[2] = self.key as u8;
         bytes[7] = 10;
-        put(&mut bytes, 12, &self.code.to_be_bytes());
-        put(&mut bytes, 15, &self.encode_specific());
+        put_bytes(&mut bytes, 12, &self.code.to_be_bytes());
+        put_bytes(&mut bytes, 15, &self.encode_specific());
         SenseData {
             bytes,
             len: FIXED_BYTES,
@@ -166,15 +166,15 @@ impl Sense {
         let mut len = 8;
         bytes[0] = 0x72;
         bytes[1] = self.key as u8;
-        put(&mut bytes, 2, &self.code.to_be_bytes());
+        put_bytes(&mut bytes, 2, &self.code.to_be_bytes());
         if let Some(information) = self.information {
-            put(&mut bytes, len, &[0x00, 0x0a, 0x80, 0]);
-            put(&mut bytes, len + 4, &information.to_be_bytes());
+            put_bytes(&mut bytes, len, &[0x00, 0x0a, 0x80, 0]);
+            put_bytes(&mut bytes, len + 4, &information.to_be_bytes());
             len += 12;
         }
         if self.specific != Specific::None {
-            put(&mut bytes, len, &[0x02, 0x06]);
-            put(&mut bytes, len + 4, &self.encode_specific());
+            put_bytes(&mut bytes, len, &[0x02, 0x06]);
+            put_bytes(&mut bytes, len + 4, &self.encode_specific());
             len += 8;
         }
         bytes[7] = crate::bytes::saturated_u8(len - 8);

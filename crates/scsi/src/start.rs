@@ -1,4 +1,5 @@
-//! The start of each command, after its checks.
+//! Starts commands of a unit after the checks in `receive.rs`: appends reply data that is available at once, or returns the
+//! data phase and the work that is left; and executes parameter lists.
 
 use std::sync::Arc;
 
@@ -24,9 +25,9 @@ use crate::{capacity, inquiry, mode_select, mode_sense, persistent_in, persisten
 const UNMAP_HEADER_BYTES: usize = 8;
 const UNMAP_RANGE_BYTES: usize = 16;
 
-/// Executes commands whose data is available at once: appends it to `data`, and returns the allocation length. `None` for
-/// other commands.
-pub(crate) fn immediate_data(
+/// Executes a command whose reply is available at once: appends that to `data`, and returns the allocation length. `None`:
+/// it is another command.
+pub(crate) fn append_reply(
     command: Command,
     cdb: &Cdb,
     unit: &Unit,
@@ -53,7 +54,7 @@ pub(crate) fn immediate_data(
             report::report_task_management(cdb, parallel, data)?
         }
         Command::PersistentIn => {
-            if is_reserved_by_another(unit, nexus) {
+            if is_legacy_reserved_by_another(unit, nexus) {
                 return Ok(None);
             }
             persistent_in::persistent_in(cdb, unit, data)
@@ -63,7 +64,7 @@ pub(crate) fn immediate_data(
 }
 
 /// Whether another initiator holds RESERVE(6) or (10), which excludes commands whatever their service action.
-fn is_reserved_by_another(unit: &Unit, nexus: Nexus) -> bool {
+fn is_legacy_reserved_by_another(unit: &Unit, nexus: Nexus) -> bool {
     unit.with_state(|state| state.legacy_holder.is_some_and(|holder| holder != nexus))
 }
 
@@ -86,21 +87,21 @@ pub(crate) fn start_command(
         Command::WriteSame => start_write_same(cdb, unit),
         Command::CompareAndWrite => start_compare_and_write(cdb, unit),
         Command::OrWrite => {
-            let extent = limited_extent(cdb, unit)?;
+            let extent = transfer_extent(cdb, unit)?;
             let steps = OrWrite::new(extent, effective_fua(cdb, unit));
-            Ok(with_data_phase(
+            Ok(start_unless_empty(
                 Phase::DataOut(extent.len),
                 MultiStepCommand::OrWrite(steps),
             ))
         }
         Command::PreFetch => {
-            unit.extent(cdb.range())?;
+            unit.checked_byte_range(cdb.block_range())?;
             Ok(DONE)
         }
         Command::Synchronize => {
-            unit.extent(cdb.range())?;
+            unit.checked_byte_range(cdb.block_range())?;
             // IMMED is ignored: the status comes after the flush, which is allowed.
-            Ok(flush_then(AfterFlush::Nothing))
+            Ok(start_flush(AfterFlush::Nothing))
         }
         Command::StartStop => start_or_stop_unit(cdb, unit),
         Command::SendDiagnostic => start_self_test(cdb, unit),
@@ -112,15 +113,15 @@ pub(crate) fn start_command(
             if (1..UNMAP_HEADER_BYTES as u64).contains(&len) {
                 return Err(Sense::PARAMETER_LIST_LENGTH.into());
             }
-            Ok(expect_parameter_list(cdb, len))
+            Ok(start_parameter_list(cdb, len))
         }
         Command::GetLbaStatus => Ok(capacity::start_lba_status(cdb, unit)?),
-        Command::ModeSelect => Ok(expect_parameter_list(
+        Command::ModeSelect => Ok(start_parameter_list(
             cdb,
             mode_select::parameter_list_len(cdb)?,
         )),
-        Command::PersistentOut if !is_reserved_by_another(unit, nexus) => Ok(
-            expect_parameter_list(cdb, persistent_out::parameter_list_len(cdb)?),
+        Command::PersistentOut if !is_legacy_reserved_by_another(unit, nexus) => Ok(
+            start_parameter_list(cdb, persistent_out::parameter_list_len(cdb)?),
         ),
         Command::PersistentIn | Command::PersistentOut => Err(Refusal::Conflict),
         // No effect, or handled above.
@@ -128,24 +129,24 @@ pub(crate) fn start_command(
     }
 }
 
-/// The data phase of a command with a parameter list of `len` bytes. An empty list has no effect.
-fn expect_parameter_list(cdb: &Cdb, len: u64) -> (Phase, Work) {
+/// Starts a command with a parameter list of `len` bytes, which is executed when it has come. An empty list has no effect.
+fn start_parameter_list(cdb: &Cdb, len: u64) -> (Phase, Work) {
     if len == 0 {
         return DONE;
     }
     (Phase::DataOut(len), Work::ParameterList(*cdb))
 }
 
-/// A flush without a data phase, and the action after it.
-fn flush_then(then: AfterFlush) -> (Phase, Work) {
+/// Starts a flush without a data phase, and the action after it.
+fn start_flush(then: AfterFlush) -> (Phase, Work) {
     (
         Phase::Status,
         Work::MultiStepCommand(MultiStepCommand::Flush(Flush::new(then))),
     )
 }
 
-/// A command that moves no bytes has no data phase, and nothing to do.
-fn with_data_phase(phase: Phase, steps: MultiStepCommand) -> (Phase, Work) {
+/// Starts a command of several steps, unless it moves no bytes: then there is nothing to do.
+fn start_unless_empty(phase: Phase, steps: MultiStepCommand) -> (Phase, Work) {
     match phase {
         Phase::DataIn(0) | Phase::DataOut(0) => DONE,
         phase => (phase, Work::MultiStepCommand(steps)),
@@ -154,13 +155,13 @@ fn with_data_phase(phase: Phase, steps: MultiStepCommand) -> (Phase, Work) {
 
 /// Whether a write must be stable when it completes: the command or the write cache mode demands it.
 fn effective_fua(cdb: &Cdb, unit: &Unit) -> bool {
-    cdb.fua() || unit.access_word().is_write_through()
+    cdb.has_fua() || unit.access_word().is_write_through()
 }
 
 /// The range of a command that moves all of its data, limited to the largest transfer.
-fn limited_extent(cdb: &Cdb, unit: &Unit) -> Result<Extent, Sense> {
-    let range = cdb.range();
-    let (offset, len) = unit.extent(range)?;
+fn transfer_extent(cdb: &Cdb, unit: &Unit) -> Result<Extent, Sense> {
+    let range = cdb.block_range();
+    let (offset, len) = unit.checked_byte_range(range)?;
     if range.blocks > unit.max_transfer_blocks() {
         return Err(Sense::invalid_cdb_field(cdb.block_count_offset(), None));
     }
@@ -169,9 +170,9 @@ fn limited_extent(cdb: &Cdb, unit: &Unit) -> Result<Extent, Sense> {
 
 /// READ and WRITE. A read with FUA flushes first, so that the data comes from the medium.
 fn start_transfer(write: bool, cdb: &Cdb, unit: &Unit) -> StartResult {
-    let extent = limited_extent(cdb, unit)?;
+    let extent = transfer_extent(cdb, unit)?;
     // READ(6) and WRITE(6) have no FUA: the bit is one of the address.
-    let fua_requested = cdb.opcode() >> 5 != 0 && cdb.fua();
+    let fua_requested = cdb.opcode() >> 5 != 0 && cdb.has_fua();
     if extent.len == 0 {
         return Ok(DONE);
     }
@@ -207,16 +208,16 @@ fn start_verify(write: bool, cdb: &Cdb, unit: &Unit) -> StartResult {
         3 => Comparison::Block,
         _ => return Err(Sense::invalid_cdb_field(1, Some(2)).into()),
     };
-    let (offset, len) = unit.extent(cdb.range())?;
+    let (offset, len) = unit.checked_byte_range(cdb.block_range())?;
     let mut extent = Extent { offset, len };
     let bytes = match how {
         _ if write => {
-            extent = limited_extent(cdb, unit)?;
+            extent = transfer_extent(cdb, unit)?;
             len
         }
         Comparison::Medium => 0,
         Comparison::Data => {
-            extent = limited_extent(cdb, unit)?;
+            extent = transfer_extent(cdb, unit)?;
             len
         }
         Comparison::Block => len.min(u64::from(block)),
@@ -241,12 +242,12 @@ fn start_write_same(cdb: &Cdb, unit: &Unit) -> StartResult {
     if unmap && !unit.options.thin {
         return Err(Sense::invalid_cdb_field(1, Some(3)).into());
     }
-    let range = cdb.range();
+    let range = cdb.block_range();
     if range.blocks == 0 {
         // WSNZ.
         return Err(Sense::invalid_cdb_field(cdb.block_count_offset(), None).into());
     }
-    let (offset, len) = unit.extent(range)?;
+    let (offset, len) = unit.checked_byte_range(range)?;
     let block = unit.block_bytes();
     let steps = WriteSame::new(
         Extent { offset, len },
@@ -269,7 +270,7 @@ fn start_write_same(cdb: &Cdb, unit: &Unit) -> StartResult {
 /// COMPARE AND WRITE: the data is that to compare, and that to write.
 fn start_compare_and_write(cdb: &Cdb, unit: &Unit) -> StartResult {
     let blocks = cdb.byte(13);
-    let (offset, len) = unit.extent(BlockRange {
+    let (offset, len) = unit.checked_byte_range(BlockRange {
         lba: cdb.be64(2),
         blocks: blocks.into(),
     })?;
@@ -277,7 +278,7 @@ fn start_compare_and_write(cdb: &Cdb, unit: &Unit) -> StartResult {
         return Err(Sense::invalid_cdb_field(13, None).into());
     }
     let steps = CompareAndWrite::new(Extent { offset, len }, effective_fua(cdb, unit));
-    Ok(with_data_phase(
+    Ok(start_unless_empty(
         Phase::DataOut(2 * len),
         MultiStepCommand::CompareAndWrite(steps),
     ))
@@ -294,7 +295,7 @@ fn start_or_stop_unit(cdb: &Cdb, unit: &Unit) -> StartResult {
         unit.change_state(|state| state.stopped = true);
         return Ok(DONE);
     }
-    Ok(flush_then(AfterFlush::Stop))
+    Ok(start_flush(AfterFlush::Stop))
 }
 
 /// SEND DIAGNOSTIC has one test, the default one, which reads a block.
@@ -302,7 +303,7 @@ fn start_self_test(cdb: &Cdb, unit: &Unit) -> StartResult {
     if !cdb.bit(1, 2) {
         return Ok(DONE);
     }
-    let (offset, len) = unit.extent(BlockRange { lba: 0, blocks: 1 })?;
+    let (offset, len) = unit.checked_byte_range(BlockRange { lba: 0, blocks: 1 })?;
     let steps = Verify::new(
         Extent { offset, len },
         Comparison::Medium,
@@ -378,7 +379,7 @@ fn parse_unmap_list(unit: &Unit, list: &[u8]) -> Result<Unmap, Sense> {
             let at = UNMAP_HEADER_BYTES + index * UNMAP_RANGE_BYTES + 8;
             return Err(Sense::invalid_parameter(at, None));
         }
-        let (offset, len) = unit.extent(range)?;
+        let (offset, len) = unit.checked_byte_range(range)?;
         all.push(Extent { offset, len });
     }
     Ok(Unmap::new(all))

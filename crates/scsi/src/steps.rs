@@ -13,7 +13,7 @@ mod write_same;
 
 use block::{Op, Request};
 
-use crate::buffer::Buffer;
+use crate::buffer::TaskBuffer;
 use crate::nexus::Nexus;
 use crate::refusal::Refusal;
 use crate::segments::Segments;
@@ -38,7 +38,7 @@ pub(crate) const STEP_BYTES: usize = 256 << 10;
 pub(crate) struct StepContext<'a> {
     pub unit: &'a Unit,
     pub segments: &'a mut Segments,
-    pub buffer: &'a mut Buffer,
+    pub buffer: &'a mut TaskBuffer,
     pub waker: &'a Waker,
     pub ticket: &'a mut Option<Ticket>,
 }
@@ -128,13 +128,13 @@ pub(crate) fn data_request(op: Op, fua: bool, extent: Extent, segments: &Segment
 }
 
 /// A request for the first bytes of a task's own buffer.
-fn buffer_request(buffer: &mut Buffer, op: Op, fua: bool, offset: u64, len: usize) -> Request {
+fn buffer_request(buffer: &mut TaskBuffer, op: Op, fua: bool, offset: u64, len: usize) -> Request {
     let extent = Extent {
         offset,
         len: len as u64,
     };
     Request {
-        iov: buffer.segment(len),
+        iov: buffer.first_bytes_iov(len),
         iov_count: 1,
         ..request_without_data(op, fua, extent)
     }

@@ -187,12 +187,12 @@ impl View {
     /// Refreshes the view and selects the unit of this number. False: there is none.
     pub fn select_unit(&mut self, lun: u16) -> bool {
         self.refresh();
-        self.select_unrefreshed(lun).is_some()
+        self.select_without_refresh(lun).is_some()
     }
 
     /// Selects the unit of this number. The selection is kept, since most commands are for the same unit as the previous one.
     #[inline]
-    pub(crate) fn select_unrefreshed(&mut self, lun: u16) -> Option<&Arc<Unit>> {
+    pub(crate) fn select_without_refresh(&mut self, lun: u16) -> Option<&Arc<Unit>> {
         if self.last != u32::from(lun) {
             self.last = lun.into();
             self.unit = self.unit(lun).cloned();

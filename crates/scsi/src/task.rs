@@ -1,4 +1,4 @@
-//! A task: the execution of one command.
+//! A task: the execution of one command, from its data phase through steps for the adapter to status and sense data.
 
 use std::sync::Arc;
 
@@ -6,9 +6,9 @@ use block::{DiskCall, Op};
 use engine::Errno;
 use libc::iovec;
 
-use crate::buffer::Buffer;
+use crate::buffer::TaskBuffer;
 use crate::cdb::Cdb;
-use crate::errno::{CommandFailure, failure_of};
+use crate::errno::{CommandFailure, failure_from_errno};
 use crate::nexus::Nexus;
 use crate::refusal::Refusal;
 use crate::segments::Segments;
@@ -55,7 +55,7 @@ pub struct Task {
     /// Parameter data.
     pub(crate) data: Vec<u8>,
     segments: Segments,
-    buffer: Buffer,
+    buffer: TaskBuffer,
     ticket: Option<Ticket>,
     preempted_nexuses: Vec<Nexus>,
     /// [`completed`](Self::completed) is still to be called.
@@ -84,7 +84,7 @@ impl Task {
             previous_sense: None,
             data: Vec::new(),
             segments: Segments::EMPTY,
-            buffer: Buffer::new(),
+            buffer: TaskBuffer::new(),
             ticket: None,
             preempted_nexuses: Vec::new(),
             in_flight: false,
@@ -132,7 +132,7 @@ impl Task {
             self.in_flight = true;
             return Step::Submit(data_request(op, fua, extent, &self.segments));
         }
-        self.run_other()
+        self.run_slow_path()
     }
 
     /// The adapter has submitted the task's request itself.
@@ -143,7 +143,7 @@ impl Task {
 
     /// Runs commands other than plain reads and writes.
     #[cold]
-    fn run_other(&mut self) -> Step {
+    fn run_slow_path(&mut self) -> Step {
         let given = self.segments.len();
         if let Phase::DataOut(bytes) = self.phase {
             if given < bytes || self.needs_exact_data_len && given > bytes {
@@ -214,19 +214,19 @@ impl Task {
             self.work = Work::Nothing;
             return Step::Finished;
         }
-        self.completed_other(result)
+        self.completed_slow_path(result)
     }
 
     /// Continues all but plain reads and writes that have succeeded: cancelled, failed, or with more steps.
     #[cold]
-    fn completed_other(&mut self, result: Result<(), Errno>) -> Step {
+    fn completed_slow_path(&mut self, result: Result<(), Errno>) -> Step {
         if self.cancelled {
             if let (Work::MultiStepCommand(MultiStepCommand::Reserve(steps)), Some(unit), Ok(())) =
                 (&mut self.work, &self.unit, result)
             {
                 steps.apply_saved_change(unit);
             }
-            return self.finish_with(Status::TaskAborted);
+            return self.finish_with_status(Status::TaskAborted);
         }
         match result {
             Ok(()) => self.next_step(),
@@ -235,14 +235,18 @@ impl Task {
                     Work::MultiStepCommand(MultiStepCommand::Reserve(steps)) => {
                         CommandFailure::Sense(steps.sense_of_failed_save(errno))
                     }
-                    Work::MultiStepCommand(steps) => failure_of(errno, steps.last_request_writes()),
-                    Work::Transfer { op, .. } => failure_of(errno, *op == Op::Write),
-                    _ => failure_of(errno, false),
+                    Work::MultiStepCommand(steps) => {
+                        failure_from_errno(errno, steps.last_request_writes())
+                    }
+                    Work::Transfer { op, .. } => failure_from_errno(errno, *op == Op::Write),
+                    _ => failure_from_errno(errno, false),
                 };
                 match failure {
                     CommandFailure::Sense(sense) => self.finish_with_sense(sense),
-                    CommandFailure::Conflict => self.finish_with(Status::ReservationConflict),
-                    CommandFailure::TaskSetFull => self.finish_with(Status::TaskSetFull),
+                    CommandFailure::Conflict => {
+                        self.finish_with_status(Status::ReservationConflict)
+                    }
+                    CommandFailure::TaskSetFull => self.finish_with_status(Status::TaskSetFull),
                 }
             }
         }
@@ -304,7 +308,7 @@ impl Task {
     pub(crate) fn refuse(&mut self, refusal: Refusal) -> Step {
         match refusal {
             Refusal::Sense(sense) => self.finish_with_sense(sense),
-            Refusal::Conflict => self.finish_with(Status::ReservationConflict),
+            Refusal::Conflict => self.finish_with_status(Status::ReservationConflict),
         }
     }
 
@@ -312,10 +316,11 @@ impl Task {
     fn finish_with_sense(&mut self, sense: Sense) -> Step {
         self.sense = Some(sense);
         self.sense_data = sense.encode(self.descriptor_sense);
-        self.finish_with(Status::CheckCondition)
+        self.finish_with_status(Status::CheckCondition)
     }
 
-    fn finish_with(&mut self, status: Status) -> Step {
+    /// Finishes the task with a status.
+    fn finish_with_status(&mut self, status: Status) -> Step {
         self.status = status;
         self.finish()
     }
@@ -338,7 +343,7 @@ impl Task {
     pub fn cancel(&mut self) -> bool {
         self.cancelled = true;
         if !self.in_flight {
-            self.finish_with(Status::TaskAborted);
+            self.finish_with_status(Status::TaskAborted);
         }
         self.in_flight
     }
@@ -414,5 +419,5 @@ impl Drop for Task {
 }
 
 /// Adapters may make tasks on one thread, and use them on another.
-const fn is_send<T: Send>() {}
-const _: () = is_send::<Task>();
+const fn assert_send<T: Send>() {}
+const _: () = assert_send::<Task>();

@@ -1,4 +1,4 @@
-//! Plain reads and writes, which need the CDB and one word of the unit, and become one request to the node.
+//! Parses plain reads and writes, which need the CDB and one word of the unit, and become one request to the node.
 //!
 //! An adapter whose initiators provide buffers with the command can execute them without a [`Task`]: it takes a
 //! [`Transfer`] from its [`View`], and passes it to a task only if it is cancelled or fails.
@@ -64,7 +64,7 @@ const GROUP_AND_CONTROL_16: u64 = 0xffe0 << 48;
     clippy::cast_possible_truncation,
     reason = "fields are cut out of words"
 )]
-fn plain_range<const WRITES: bool>(CdbWords(low, high): CdbWords) -> Option<BlockRange> {
+fn parse_plain_range<const WRITES: bool>(CdbWords(low, high): CdbWords) -> Option<BlockRange> {
     // A read with FUA flushes first, and so is not plain.
     let (mask, code) = match WRITES {
         true => (CODE_AND_FLAGS, WRITE),
@@ -86,19 +86,19 @@ fn plain_range<const WRITES: bool>(CdbWords(low, high): CdbWords) -> Option<Bloc
 }
 
 impl Transfer {
-    /// A read, or a write.
+    /// Parses a plain read, or write. `None`: it is another command, or needs further checks.
     #[inline(always)]
     pub(crate) fn parse<const WRITES: bool>(
         unit: &Unit,
         nexus: Nexus,
         cdb: CdbWords,
     ) -> Option<Self> {
-        let range = plain_range::<WRITES>(cdb)?;
+        let range = parse_plain_range::<WRITES>(cdb)?;
         let word = unit.access_word();
         if !word.allows_unchecked(nexus, WRITES) || range.blocks == 0 {
             return None;
         }
-        let (offset, len) = unit.extent(range).ok()?;
+        let (offset, len) = unit.checked_byte_range(range).ok()?;
         (len <= MAX_TRANSFER_BYTES).then_some(Transfer {
             write: WRITES,
             fua: WRITES && (cdb.0 & FUA != 0 || word.is_write_through()),
@@ -107,7 +107,7 @@ impl Transfer {
         })
     }
 
-    /// A read or a write.
+    /// Parses a plain read or write, as [`parse`](Self::parse) does.
     pub(crate) fn parse_read_or_write(unit: &Unit, nexus: Nexus, cdb: CdbWords) -> Option<Self> {
         Self::parse::<false>(unit, nexus, cdb).or_else(|| Self::parse::<true>(unit, nexus, cdb))
     }
@@ -168,7 +168,7 @@ impl Task {
 mod tests {
     use super::*;
     use crate::cdb::Cdb;
-    use crate::commands::{Lookup, lookup};
+    use crate::commands::{CommandLookup, find_command};
 
     /// The range of a command as parsed by the table of commands.
     fn checked(bytes: &[u8]) -> Option<(bool, BlockRange)> {
@@ -178,11 +178,12 @@ mod tests {
             0x2a | 0x8a => true,
             _ => return None,
         };
-        let Lookup::Known(entry) = lookup(cdb.opcode(), cdb.service_action(), true) else {
+        let CommandLookup::Known(entry) = find_command(cdb.opcode(), cdb.service_action(), true)
+        else {
             panic!("a disk reads and writes");
         };
-        cdb.check_mask(entry.mask).ok()?;
-        (write || !cdb.fua()).then(|| (write, cdb.range()))
+        cdb.check_unused_bits(entry.mask).ok()?;
+        (write || !cdb.has_fua()).then(|| (write, cdb.block_range()))
     }
 
     #[test]
@@ -208,8 +209,9 @@ mod tests {
                 bytes[[1, group, last][choice(random(), 3)]] |= 1 << (random() % 8);
             }
             let words = CdbWords::new(&bytes);
-            let found = plain_range::<false>(words).map(|range| (false, range));
-            let found = found.or_else(|| plain_range::<true>(words).map(|range| (true, range)));
+            let found = parse_plain_range::<false>(words).map(|range| (false, range));
+            let found =
+                found.or_else(|| parse_plain_range::<true>(words).map(|range| (true, range)));
             assert_eq!(found, checked(&bytes), "{bytes:02x?}");
             plain_ones += u32::from(found.is_some());
         }

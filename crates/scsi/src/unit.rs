@@ -254,9 +254,9 @@ impl Unit {
         result
     }
 
-    /// Offset and length in bytes of blocks, which must all exist.
+    /// Offset and length in bytes of a range of blocks, which must all exist.
     #[inline]
-    pub(crate) fn extent(&self, range: BlockRange) -> Result<(u64, u64), Sense> {
+    pub(crate) fn checked_byte_range(&self, range: BlockRange) -> Result<(u64, u64), Sense> {
         match range.lba.checked_add(range.blocks) {
             Some(end) if end <= self.blocks() => Ok((
                 range.lba << self.block_shift,
@@ -272,7 +272,7 @@ impl Unit {
     }
 
     /// Bytes that one discard, or one request for zeroes, may have: whole blocks.
-    pub(crate) fn max_range_bytes(&self) -> u64 {
+    pub(crate) fn max_discard_bytes(&self) -> u64 {
         let most = self.geometry.discard.max_bytes >> self.block_shift;
         most.max(1) << self.block_shift
     }

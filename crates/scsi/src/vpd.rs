@@ -1,7 +1,7 @@
 //! Vital product data pages of INQUIRY.
 
 use crate::buffer::MAX_BUFFER_BYTES;
-use crate::bytes::{put, saturated_u8, saturated_u16, saturated_u32};
+use crate::bytes::{put_bytes, saturated_u8, saturated_u16, saturated_u32};
 use crate::identity::padded;
 use crate::sense::{MAX_SENSE_BYTES, Sense};
 use crate::unit::Unit;
@@ -140,35 +140,35 @@ fn block_limits(unit: &Unit) -> Vec<u8> {
     body[1] = max_compare_blocks(unit);
     let granularity = geometry.min_io_size.max(geometry.physical_block_size);
     let granularity = u16::try_from(blocks(granularity)).unwrap_or(0);
-    put(&mut body, 2, &granularity.to_be_bytes());
-    put(
+    put_bytes(&mut body, 2, &granularity.to_be_bytes());
+    put_bytes(
         &mut body,
         4,
         &saturated_u32(unit.max_transfer_blocks()).to_be_bytes(),
     );
-    put(&mut body, 8, &blocks(geometry.opt_io_size).to_be_bytes());
+    put_bytes(&mut body, 8, &blocks(geometry.opt_io_size).to_be_bytes());
     if unit.options.thin {
-        put(
+        put_bytes(
             &mut body,
             16,
             &saturated_u32(max_unmap_blocks(unit)).to_be_bytes(),
         );
         let ranges = saturated_u32(MAX_UNMAP_RANGES as u64);
-        put(&mut body, 20, &ranges.to_be_bytes());
+        put_bytes(&mut body, 20, &ranges.to_be_bytes());
         let granularity = blocks(geometry.discard.granularity).max(1);
-        put(&mut body, 24, &granularity.to_be_bytes());
+        put_bytes(&mut body, 24, &granularity.to_be_bytes());
         // UGAVALID: aligned to the first block.
         body[28] = 0x80;
     }
     // WRITE SAME is split into steps, so its field is the only limit.
-    put(&mut body, 32, &u64::from(u32::MAX).to_be_bytes());
+    put_bytes(&mut body, 32, &u64::from(u32::MAX).to_be_bytes());
     body
 }
 
 /// BLOCK DEVICE CHARACTERISTICS: the rotation rate.
 fn characteristics(unit: &Unit) -> Vec<u8> {
     let mut body = vec![0; 60];
-    put(&mut body, 0, &unit.options.rotation_rate.to_be_bytes());
+    put_bytes(&mut body, 0, &unit.options.rotation_rate.to_be_bytes());
     body
 }
 

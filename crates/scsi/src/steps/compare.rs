@@ -45,7 +45,7 @@ impl CompareAndWrite {
             }
             State::Entered => {
                 self.state = State::Read;
-                io.buffer.reserve(len);
+                io.buffer.resize(len);
                 NextStep::Submit(io.buffer_request(Op::Read, false, self.extent.offset, len))
             }
             State::Read => {

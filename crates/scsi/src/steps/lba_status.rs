@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use block::{Allocation, AllocationQuery, DiskCall};
 
 use super::{Extent, NextStep, StepContext};
-use crate::bytes::{put, saturated_u32};
+use crate::bytes::{put_bytes, saturated_u32};
 
 const HEADER_BYTES: usize = 8;
 const DESCRIPTOR_BYTES: usize = 16;
@@ -82,8 +82,8 @@ impl LbaStatus {
         let mut answer = vec![0; HEADER_BYTES];
         for (lba, blocks, status) in self.block_runs(found).into_iter().take(room) {
             let mut descriptor = [0; DESCRIPTOR_BYTES];
-            put(&mut descriptor, 0, &lba.to_be_bytes());
-            put(&mut descriptor, 8, &saturated_u32(blocks).to_be_bytes());
+            put_bytes(&mut descriptor, 0, &lba.to_be_bytes());
+            put_bytes(&mut descriptor, 8, &saturated_u32(blocks).to_be_bytes());
             descriptor[12] = status;
             answer.extend(descriptor);
             if blocks > u64::from(u32::MAX) {
@@ -92,7 +92,7 @@ impl LbaStatus {
             }
         }
         let len = saturated_u32(answer.len() as u64 - 4);
-        put(&mut answer, 0, &len.to_be_bytes());
+        put_bytes(&mut answer, 0, &len.to_be_bytes());
         answer
     }
 

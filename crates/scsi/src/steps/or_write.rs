@@ -69,7 +69,7 @@ impl OrWrite {
         }
         let count = next_step_len(left, STEP_BYTES);
         self.state = State::Read(count);
-        io.buffer.reserve(count);
+        io.buffer.resize(count);
         let offset = self.extent.offset + self.done;
         NextStep::Submit(io.buffer_request(Op::Read, false, offset, count))
     }

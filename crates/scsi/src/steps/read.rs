@@ -3,7 +3,7 @@
 use block::Op;
 
 use super::{Extent, NextStep, buffer_request, data_request};
-use crate::buffer::Buffer;
+use crate::buffer::TaskBuffer;
 use crate::segments::{SegmentList, Segments};
 
 /// Whole blocks are read into the initiator's buffers, the last one into the task's own buffer.
@@ -31,7 +31,7 @@ impl Read {
     }
 
     /// Reads the whole blocks that fit, then the last block, of which a part is copied.
-    pub fn next(&mut self, segments: &Segments, buffer: &mut Buffer) -> NextStep {
+    pub fn next(&mut self, segments: &Segments, buffer: &mut TaskBuffer) -> NextStep {
         let fits = segments.len().min(self.extent.len);
         match std::mem::replace(&mut self.state, State::New) {
             State::New => {
@@ -65,13 +65,13 @@ impl Read {
         copy: SegmentList,
         whole: u64,
         fits: u64,
-        buffer: &mut Buffer,
+        buffer: &mut TaskBuffer,
     ) -> NextStep {
         if whole == fits {
             return NextStep::Finished;
         }
         self.state = State::Rest(copy, whole);
-        buffer.reserve(self.block);
+        buffer.resize(self.block);
         let offset = self.extent.offset + whole;
         NextStep::Submit(buffer_request(buffer, Op::Read, false, offset, self.block))
     }

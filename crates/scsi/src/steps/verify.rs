@@ -72,7 +72,7 @@ impl Verify {
             return NextStep::Finished;
         }
         self.reading = next_step_len(left, STEP_BYTES);
-        io.buffer.reserve(self.reading);
+        io.buffer.resize(self.reading);
         let offset = self.extent.offset + self.done;
         NextStep::Submit(io.buffer_request(Op::Read, false, offset, self.reading))
     }

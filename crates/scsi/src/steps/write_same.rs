@@ -56,7 +56,7 @@ impl WriteSame {
                 NextStep::Submit(io.buffer_request(Op::Write, self.fua, offset, len))
             }
             Pattern::Zeroes | Pattern::Unknown => {
-                let len = left.min(io.unit.max_range_bytes());
+                let len = left.min(io.unit.max_discard_bytes());
                 self.advance(len);
                 let op = Op::WriteZeroes { unmap: self.unmap };
                 NextStep::Submit(request_without_data(op, self.fua, Extent { offset, len }))
@@ -73,7 +73,7 @@ impl WriteSame {
     /// Reads the initiator's block, and fills the buffer with it unless it is zero.
     fn read_pattern(&self, io: &mut StepContext<'_>) -> Pattern {
         let full = next_step_len(self.left.len, MAX_BUFFER_BYTES);
-        io.buffer.reserve(full.max(self.block));
+        io.buffer.resize(full.max(self.block));
         let bytes = io.buffer.bytes();
         io.segments.copy_from(0, &mut bytes[..self.block]);
         if bytes[..self.block].iter().all(|byte| *byte == 0) {
