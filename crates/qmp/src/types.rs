@@ -50,7 +50,7 @@ pub struct ObjectType {
 impl ObjectType {
     /// An object without variants.
     #[must_use]
-    pub fn of(members: Vec<Member>) -> Self {
+    pub fn with_members(members: Vec<Member>) -> Self {
         ObjectType {
             members,
             variants: None,
