@@ -36,7 +36,7 @@ fn interface() -> Interface<()> {
     let arguments = ObjectType {
         members: vec![
             Member::required("color", Type::Named("Color")),
-            Member::optional("points", Type::list_of("Point")),
+            Member::optional("points", Type::list_of_named("Point")),
             Member::optional("either", Type::Named("Either")),
             Member::optional("flag", Type::Bool),
             Member::optional("any", Type::Any),

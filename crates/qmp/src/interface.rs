@@ -169,7 +169,7 @@ fn common_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
 
 /// Commands that every monitor has.
 fn common_commands<C>() -> Vec<Command<C>> {
-    let enable = Type::list_of("QMPCapability");
+    let enable = Type::list_of_named("QMPCapability");
     vec![
         Command {
             name: NEGOTIATE_COMMAND,
@@ -190,7 +190,7 @@ fn common_commands<C>() -> Vec<Command<C>> {
         Command {
             name: "query-commands",
             arguments: ObjectType::default(),
-            returns: Some(Type::list_of("CommandInfo")),
+            returns: Some(Type::list_of_named("CommandInfo")),
             run: CommandHandler::Immediate(|interface, _| {
                 let names = interface.commands.iter().map(|command| command.name);
                 Ok(names.map(|name| json!({"name": name})).collect())

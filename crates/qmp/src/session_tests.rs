@@ -296,7 +296,10 @@ fn the_schema_describes_the_types_that_are_checked() {
 fn an_undefined_type_panics() {
     let command = Command {
         name: "x",
-        arguments: ObjectType::with_members(vec![Member::required("a", Type::list_of("Nowhere"))]),
+        arguments: ObjectType::with_members(vec![Member::required(
+            "a",
+            Type::list_of_named("Nowhere"),
+        )]),
         returns: None,
         run: CommandHandler::InBand(|(), _| Ok(json!({}))),
     };

@@ -22,7 +22,7 @@ pub enum Type {
 impl Type {
     /// A list of values of a named type.
     #[must_use]
-    pub fn list_of(name: &'static str) -> Self {
+    pub fn list_of_named(name: &'static str) -> Self {
         Type::List(Box::new(Type::Named(name)))
     }
 }

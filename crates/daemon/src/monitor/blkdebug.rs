@@ -15,7 +15,10 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         name: "x-blkdebug-set",
         arguments: ObjectType::with_members(vec![
             Member::required("node-name", Type::Str),
-            Member::optional("inject-error", Type::list_of("BlkdebugInjectErrorOptions")),
+            Member::optional(
+                "inject-error",
+                Type::list_of_named("BlkdebugInjectErrorOptions"),
+            ),
             Member::optional("seed", Type::Int),
         ]),
         returns: None,

@@ -56,7 +56,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         Command {
             name: "query-chardev",
             arguments: ObjectType::default(),
-            returns: Some(Type::list_of("ChardevInfo")),
+            returns: Some(Type::list_of_named("ChardevInfo")),
             run: CommandHandler::InBand(|control, _| {
                 let all = control.chardevs.iter();
                 let info = all.map(|chardev| {
@@ -72,7 +72,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         Command {
             name: "query-chardev-backends",
             arguments: ObjectType::default(),
-            returns: Some(Type::list_of("ChardevBackendInfo")),
+            returns: Some(Type::list_of_named("ChardevBackendInfo")),
             run: CommandHandler::InBand(|_, _| Ok(json!([{"name": "socket"}]))),
         },
     ]

@@ -40,7 +40,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         Command {
             name: "query-block-exports",
             arguments: ObjectType::default(),
-            returns: Some(Type::list_of("BlockExportInfo")),
+            returns: Some(Type::list_of_named("BlockExportInfo")),
             run: CommandHandler::InBand(|control, _| Ok(query_exports(control))),
         },
     ]

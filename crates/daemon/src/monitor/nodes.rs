@@ -42,7 +42,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             name: "query-named-block-nodes",
             // `flat` leaves out backing files, of which there are none.
             arguments: ObjectType::with_members(vec![Member::optional("flat", Type::Bool)]),
-            returns: Some(Type::list_of("BlockDeviceInfo")),
+            returns: Some(Type::list_of_named("BlockDeviceInfo")),
             run: CommandHandler::InBand(|control, _| {
                 let objects = &control.objects;
                 let newest_first = objects.nodes.iter().rev();
@@ -94,7 +94,7 @@ pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
         ("cache", Type::Named("BlockdevCacheInfo")),
         ("write_threshold", Type::Int),
         ("active", Type::Bool),
-        ("children", Type::list_of("BlockdevChild")),
+        ("children", Type::list_of_named("BlockdevChild")),
     ]);
     let limits = ["bps", "bps_rd", "bps_wr", "iops", "iops_rd", "iops_wr"];
     device.extend(limits.map(|name| Member::required(name, Type::Int)));

@@ -32,7 +32,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         Command {
             name: "query-iothreads",
             arguments: ObjectType::default(),
-            returns: Some(Type::list_of("IOThreadInfo")),
+            returns: Some(Type::list_of_named("IOThreadInfo")),
             run: CommandHandler::InBand(|control, _| {
                 Ok(control
                     .objects

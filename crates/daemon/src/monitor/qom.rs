@@ -26,7 +26,7 @@ enum QomObject {
 pub(super) fn commands() -> Vec<Command<Control>> {
     let path = || Member::required("path", Type::Str);
     let property = || Member::required("property", Type::Str);
-    let infos = || Some(Type::list_of("ObjectPropertyInfo"));
+    let infos = || Some(Type::list_of_named("ObjectPropertyInfo"));
     vec![
         Command {
             name: "qom-list",

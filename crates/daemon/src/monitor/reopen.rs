@@ -14,7 +14,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         name: "blockdev-reopen",
         arguments: ObjectType::with_members(vec![Member::required(
             "options",
-            Type::list_of("BlockdevOptions"),
+            Type::list_of_named("BlockdevOptions"),
         )]),
         returns: None,
         run: CommandHandler::Deferred(reopen_nodes),

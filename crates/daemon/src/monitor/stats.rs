@@ -22,7 +22,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "query-blockstats",
         arguments: ObjectType::with_members(vec![Member::optional("query-nodes", Type::Bool)]),
-        returns: Some(Type::list_of("BlockStats")),
+        returns: Some(Type::list_of_named("BlockStats")),
         run: CommandHandler::InBand(|control, arguments| {
             Ok(query_blockstats(&control.objects, arguments))
         }),
@@ -49,8 +49,8 @@ pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
         Member::optional("node-name", Type::Str),
         Member::optional("connected", Type::Bool),
         stats(),
-        Member::optional("queues", Type::list_of("BlockQueueStats")),
-        Member::optional("luns", Type::list_of("BlockLunStats")),
+        Member::optional("queues", Type::list_of_named("BlockQueueStats")),
+        Member::optional("luns", Type::list_of_named("BlockLunStats")),
         Member::optional("parent", Type::Named("BlockStats")),
     ]);
     let mut definitions = totals::type_definitions();

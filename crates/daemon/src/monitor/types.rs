@@ -120,7 +120,7 @@ impl SchemaBuilder {
             ValueType::Int => Type::Int,
             ValueType::Str => Type::Str,
             ValueType::Named(name) => Type::Named(name),
-            ValueType::ListOf(name) => Type::list_of(name),
+            ValueType::ListOf(name) => Type::list_of_named(name),
             ValueType::Words => {
                 self.define(
                     key.name,
