@@ -126,7 +126,7 @@ impl StartedQueue for Started {
             }
             QueueCommand::SetLog(log, _) => {
                 let (queue, map) = &mut *self.0.lock().expect("no panic");
-                queue.set_log(log, map);
+                queue.set_dirty_log(log, map);
             }
             QueueCommand::SetKick(_, reply) => {
                 let _ = reply.send(Ok(()));

@@ -94,7 +94,7 @@ impl Vring {
             }
         };
         if log.is_some() {
-            ring.set_log(log, &memory);
+            ring.set_dirty_log(log, &memory);
         }
         stats.queue_size().set(layout.size.into());
         let vring = Vring {
@@ -147,8 +147,8 @@ impl Vring {
     }
 
     /// Sets or removes its dirty log.
-    pub fn set_log(&mut self, log: Option<QueueDirtyLog>) {
-        self.ring.set_log(log, &self.memory);
+    pub fn set_dirty_log(&mut self, log: Option<QueueDirtyLog>) {
+        self.ring.set_dirty_log(log, &self.memory);
     }
 
     /// Replaces the descriptor that signals the guest.

@@ -118,7 +118,7 @@ impl Connection {
     /// Passes the active log, or that there is none, to all queues.
     fn update_queue_logs(&self) {
         for vring in &self.vrings {
-            vring.set_log(self.active_log());
+            vring.set_dirty_log(self.active_log());
         }
     }
 

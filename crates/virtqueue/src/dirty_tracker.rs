@@ -58,7 +58,7 @@ impl DirtyTracker {
     }
 
     /// Replaces the log; chains that were popped before stay known.
-    pub fn set_log(&mut self, log: QueueDirtyLog) {
+    pub fn set_dirty_log(&mut self, log: QueueDirtyLog) {
         self.log = log;
     }
 

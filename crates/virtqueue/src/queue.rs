@@ -88,9 +88,9 @@ impl Queue {
 
     /// Sets or removes the dirty log, in which the queue marks the pages that it writes from now on. `memory` is the memory of the
     /// queue. Chains that are in flight are marked when they are pushed.
-    pub fn set_log(&mut self, log: Option<QueueDirtyLog>, memory: &Arc<GuestMemory>) {
+    pub fn set_dirty_log(&mut self, log: Option<QueueDirtyLog>, memory: &Arc<GuestMemory>) {
         match (&mut self.dirty, log) {
-            (Some(dirty), Some(log)) => dirty.set_log(log),
+            (Some(dirty), Some(log)) => dirty.set_dirty_log(log),
             (dirty, log) => {
                 *dirty = log.map(|log| Box::new(DirtyTracker::new(log, memory.clone())));
             }

@@ -235,12 +235,12 @@ impl Model {
         }
     }
 
-    fn set_log(&mut self) {
+    fn set_dirty_log(&mut self) {
         let map = self.memory.guest_memory();
         let used = Some(self.driver.layout().used);
         let old = self.log.take();
         if old.is_some() && self.random.below(3) == 0 {
-            self.queue.set_log(None, &map);
+            self.queue.set_dirty_log(None, &map);
             return;
         }
         // As large as it has to be, and larger.
@@ -249,7 +249,7 @@ impl Model {
             log: log.device(),
             used,
         };
-        self.queue.set_log(Some(new), &map);
+        self.queue.set_dirty_log(Some(new), &map);
         self.log = Some(log);
         match old {
             Some(old) => self.copy_pages(&old.take()),
@@ -308,7 +308,7 @@ impl Model {
                 32 => drop(self.queue.enable_kicks()),
                 33..35 => self.as_guest(|model| model.driver.look()),
                 35..37 => self.sync(),
-                37 => self.set_log(),
+                37 => self.set_dirty_log(),
                 38 => {
                     maps.push(self.memory.remap());
                     self.queue.remap(maps.last().unwrap()).unwrap();
@@ -400,7 +400,7 @@ fn pages_when_it_ends(
     }
     let log = Log::new(DirtyLog::needed_bytes(&map));
     let device = log.device();
-    model.queue.set_log(
+    model.queue.set_dirty_log(
         Some(QueueDirtyLog {
             log: device,
             used: None,
@@ -456,7 +456,7 @@ fn a_ring_is_logged_where_the_front_end_says() {
         log: log.device(),
         used,
     };
-    model.queue.set_log(Some(queue_log), &map);
+    model.queue.set_dirty_log(Some(queue_log), &map);
     let page = REGIONS[2].0 / PAGE + 5;
     assert_eq!(log.take(), [page], "it may have been written before");
     model.queue.disable_kicks();

@@ -39,7 +39,7 @@ impl Controls<'_> {
                 let _ = reply.send(());
             }
             QueueCommand::SetLog(log, reply) => {
-                vring.set_log(log);
+                vring.set_dirty_log(log);
                 let _ = reply.send(());
             }
             QueueCommand::Settle(reply) => vring.notify_when_settled(reply, io),

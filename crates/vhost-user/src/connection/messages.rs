@@ -137,7 +137,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         let logged = flags.contains(VhostUserVringAddrFlags::VHOST_VRING_F_LOG);
         vring.used_ring_log_address = logged.then_some(log);
         // The queue may run already when logging begins.
-        self.vrings[index as usize].set_log(self.active_log());
+        self.vrings[index as usize].set_dirty_log(self.active_log());
         Ok(())
     }
 
