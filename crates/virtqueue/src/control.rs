@@ -71,7 +71,7 @@ pub enum QueueCommand {
     /// Answer when all requests that were admitted so far are done. The queue admits more meanwhile.
     Settle(Sender<()>),
     /// Answer with duplicates of the queue's descriptors, unless too many files are open.
-    Descriptors(Sender<io::Result<Descriptors>>),
+    DuplicateFds(Sender<io::Result<Descriptors>>),
     /// Replace the kick descriptor; the answer is whether that is possible. The old one is still watched if not.
     SetKick(Option<OwnedFd>, Sender<Result<(), StartError>>),
     /// Replace the descriptor that signals the guest.

@@ -43,7 +43,7 @@ impl Controls<'_> {
                 let _ = reply.send(());
             }
             QueueCommand::Settle(reply) => vring.notify_when_settled(reply, io),
-            QueueCommand::Descriptors(reply) => {
+            QueueCommand::DuplicateFds(reply) => {
                 let kick = vring.kick.and_then(|kick| cx.fd(kick));
                 let _ = reply.send(vring.descriptors(kick));
             }

@@ -19,7 +19,7 @@ impl Connection {
         running
             .map(|(index, running)| {
                 let gone = || Err(io::Error::other(StartError::Stopped));
-                let descriptors = running.send_and_wait(QueueCommand::Descriptors);
+                let descriptors = running.send_and_wait(QueueCommand::DuplicateFds);
                 Ok((index, descriptors.unwrap_or_else(gone)?))
             })
             .collect()

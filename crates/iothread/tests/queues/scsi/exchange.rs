@@ -51,7 +51,7 @@ fn exchange(vrings: &[VringHandle], disks: &mut [ScsiDisk], node: &Arc<Node>) ->
 
 /// All messages so far were carried out.
 fn reached(vring: &VringHandle) {
-    let descriptors = vring.send_and_wait(QueueCommand::Descriptors);
+    let descriptors = vring.send_and_wait(QueueCommand::DuplicateFds);
     descriptors.unwrap().unwrap();
 }
 
