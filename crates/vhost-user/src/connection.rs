@@ -23,9 +23,9 @@ use virtqueue::control::QueueCommand;
 use virtqueue::{DirtyLog, GuestMemory, InflightRegion, RingFeatures};
 
 use crate::backend_channel::{BackendChannel, SendOutcome};
-use crate::dirty_log::{self, LogError};
+use crate::dirty_log::{self, DirtyLogError};
 use crate::inflight::InflightBuffer;
-use crate::memory::{MemoryTable, TableError};
+use crate::memory::{MemoryTable, MemoryTableError};
 use crate::target::Target;
 use crate::vring::Vring;
 
@@ -132,7 +132,7 @@ impl Connection {
     }
 
     /// Logs that a dirty log cannot be used, and returns the error of its message.
-    fn warn_of_bad_log(&self, error: &LogError) -> Error {
+    fn warn_of_bad_log(&self, error: &DirtyLogError) -> Error {
         tracing::warn!(
             export = self.target.name(), %error,
             advice = "the front-end has to share a log for all memory that it shares, and a larger one before there is more memory",
@@ -205,7 +205,7 @@ impl Connection {
     /// Passes changed guest memory to all queues that run.
     fn set_guest_memory(
         &mut self,
-        changed: std::result::Result<Arc<GuestMemory>, TableError>,
+        changed: std::result::Result<Arc<GuestMemory>, MemoryTableError>,
     ) -> Result<()> {
         let memory = changed.map_err(|error| {
             tracing::warn!(

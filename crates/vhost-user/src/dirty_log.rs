@@ -15,7 +15,7 @@ const MAX_LOG_BYTES: u64 = 1 << (48 - 12 - 3);
 
 /// Error of a dirty log that a front-end shares.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LogError {
+pub(crate) enum DirtyLogError {
     /// It is too small for the guest's memory.
     #[error(
         "it has {has} bytes: expected at least {needs}, a bit for each page of the guest's memory"
@@ -34,10 +34,10 @@ pub(crate) fn map_log(
     description: &VhostUserLog,
     file: File,
     memory: Option<&GuestMemory>,
-) -> Result<DirtyLog, LogError> {
+) -> Result<DirtyLog, DirtyLogError> {
     let (has, offset) = (description.mmap_size, description.mmap_offset);
     if has > MAX_LOG_BYTES {
-        return Err(LogError::TooLarge { has });
+        return Err(DirtyLogError::TooLarge { has });
     }
     check_log_bytes(has, memory)?;
     let mapping = Mapping::new(file, offset, has)?;
@@ -47,10 +47,10 @@ pub(crate) fn map_log(
 }
 
 /// Checks that a log of so many bytes has a bit for each page.
-pub(crate) fn check_log_bytes(has: u64, memory: Option<&GuestMemory>) -> Result<(), LogError> {
+pub(crate) fn check_log_bytes(has: u64, memory: Option<&GuestMemory>) -> Result<(), DirtyLogError> {
     let needs = memory.map_or(0, DirtyLog::needed_bytes);
     if has < needs {
-        return Err(LogError::TooSmall { has, needs });
+        return Err(DirtyLogError::TooSmall { has, needs });
     }
     Ok(())
 }

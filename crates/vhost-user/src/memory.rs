@@ -16,7 +16,7 @@ pub(crate) const MAX_SLOTS: usize = 509;
 
 /// Error of the memory that a front-end shares.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum TableError {
+pub(crate) enum MemoryTableError {
     /// It could not be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
@@ -66,7 +66,7 @@ impl MemoryTable {
         &mut self,
         regions: &[VhostUserMemoryRegion],
         files: Vec<File>,
-    ) -> Result<Arc<GuestMemory>, TableError> {
+    ) -> Result<Arc<GuestMemory>, MemoryTableError> {
         check_total_bytes(regions.iter().map(|region| region.memory_size))?;
         let slots = regions
             .iter()
@@ -80,9 +80,9 @@ impl MemoryTable {
         &mut self,
         region: &VhostUserMemoryRegion,
         file: File,
-    ) -> Result<Arc<GuestMemory>, TableError> {
+    ) -> Result<Arc<GuestMemory>, MemoryTableError> {
         if self.slots.len() >= MAX_SLOTS {
-            return Err(TableError::TooManySlots);
+            return Err(MemoryTableError::TooManySlots);
         }
         let sizes = self.slots.iter().map(|slot| slot.len);
         check_total_bytes(sizes.chain([region.memory_size]))?;
@@ -106,7 +106,7 @@ impl MemoryTable {
     pub fn remove(
         &mut self,
         region: &VhostUserMemoryRegion,
-    ) -> Result<Arc<GuestMemory>, TableError> {
+    ) -> Result<Arc<GuestMemory>, MemoryTableError> {
         let (guest_addr, size, user_addr) =
             (region.guest_phys_addr, region.memory_size, region.user_addr);
         let same = |slot: &Slot| {
@@ -116,7 +116,7 @@ impl MemoryTable {
             .slots
             .iter()
             .position(same)
-            .ok_or(TableError::NoSuchRegion { guest_addr, size })?;
+            .ok_or(MemoryTableError::NoSuchRegion { guest_addr, size })?;
         self.slots.swap_remove(index);
         guest_memory(&self.slots)
     }
@@ -137,7 +137,7 @@ impl MemoryTable {
     }
 
     /// Replaces the slots if they make up valid guest memory.
-    fn set_slots(&mut self, slots: Vec<Slot>) -> Result<Arc<GuestMemory>, TableError> {
+    fn set_slots(&mut self, slots: Vec<Slot>) -> Result<Arc<GuestMemory>, MemoryTableError> {
         let memory = guest_memory(&slots)?;
         self.slots = slots;
         Ok(memory)
@@ -145,16 +145,16 @@ impl MemoryTable {
 }
 
 /// Checks that regions of these sizes are not too much memory for one front-end.
-fn check_total_bytes(sizes: impl Iterator<Item = u64>) -> Result<(), TableError> {
+fn check_total_bytes(sizes: impl Iterator<Item = u64>) -> Result<(), MemoryTableError> {
     let total = sizes.fold(0, u64::saturating_add);
     if total > MAX_TOTAL_BYTES {
-        return Err(TableError::TooMuch { total });
+        return Err(MemoryTableError::TooMuch { total });
     }
     Ok(())
 }
 
 /// The guest memory that these slots make up.
-fn guest_memory(slots: &[Slot]) -> Result<Arc<GuestMemory>, TableError> {
+fn guest_memory(slots: &[Slot]) -> Result<Arc<GuestMemory>, MemoryTableError> {
     let regions = slots.iter().map(|slot| Region {
         guest_addr: slot.guest_addr,
         user_addr: slot.user_addr,
@@ -167,7 +167,7 @@ fn guest_memory(slots: &[Slot]) -> Result<Arc<GuestMemory>, TableError> {
 }
 
 /// Maps a region of the file that came with it.
-fn map_slot(region: &VhostUserMemoryRegion, file: File) -> Result<Slot, TableError> {
+fn map_slot(region: &VhostUserMemoryRegion, file: File) -> Result<Slot, MemoryTableError> {
     let mapping = Mapping::new(file, region.mmap_offset, region.memory_size)?;
     Ok(Slot {
         guest_addr: region.guest_phys_addr,

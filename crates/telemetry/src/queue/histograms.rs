@@ -2,7 +2,7 @@
 //!
 //! The queue's iothread writes the counts, like all its [statistics](crate::queue::QueueStats). But a monitor adds and removes
 //! histograms while the queue runs, and the queue must never wait for the monitor. So the queue has its own references in
-//! [`QueueBins`], and compares one number to see whether they are current: 0 when there are no histograms. If they are not
+//! [`BinReferences`], and compares one number to see whether they are current: 0 when there are no histograms. If they are not
 //! current, it updates them when the lock is free, and goes on with the old ones if it is not.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -70,13 +70,13 @@ impl<'a> Histograms<'a> {
 
 /// A queue's references to the bins of its [`Histograms`].
 #[derive(Debug, Default)]
-pub(crate) struct QueueBins {
+pub(crate) struct BinReferences {
     /// The version of the bins.
     version: u64,
     bins: KindBins,
 }
 
-impl QueueBins {
+impl BinReferences {
     /// Counts requests of a kind that took so many ticks. Only called while histograms [are configured](Histograms::is_configured).
     pub fn add(&mut self, from: Histograms<'_>, kind: RequestKind, ticks: u64, requests: u64) {
         if self.version != from.current.get() {
@@ -119,7 +119,10 @@ mod tests {
     #[test]
     fn a_kind_counts_from_when_it_is_set_to_when_it_is_not() {
         let (current, configured) = Default::default();
-        let (histograms, mut held) = (Histograms::new(&current, &configured), QueueBins::default());
+        let (histograms, mut held) = (
+            Histograms::new(&current, &configured),
+            BinReferences::default(),
+        );
         assert!(!histograms.is_configured());
         histograms.set_boundaries(RequestKind::Read, boundaries(&[1_000_000]));
         assert!(histograms.is_configured());
@@ -153,7 +156,10 @@ mod tests {
     #[test]
     fn a_queue_does_not_wait_for_a_thread_that_changes_its_histograms() {
         let (current, configured) = Default::default();
-        let (histograms, mut held) = (Histograms::new(&current, &configured), QueueBins::default());
+        let (histograms, mut held) = (
+            Histograms::new(&current, &configured),
+            BinReferences::default(),
+        );
         histograms.set_boundaries(RequestKind::Flush, boundaries(&[]));
         held.add(histograms, RequestKind::Flush, 0, 1);
         histograms.set_boundaries(RequestKind::Unmap, boundaries(&[]));
@@ -173,7 +179,7 @@ mod tests {
         let histograms = Histograms::new(&current, &configured);
         histograms.set_boundaries(RequestKind::Read, boundaries(&[]));
         for _ in 0..3 {
-            QueueBins::default().add(histograms, RequestKind::Read, 0, 1);
+            BinReferences::default().add(histograms, RequestKind::Read, 0, 1);
         }
         assert_eq!(counts(histograms, RequestKind::Read), [3]);
     }

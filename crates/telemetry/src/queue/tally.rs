@@ -1,12 +1,12 @@
 //! Counting of completed requests in the statistics of their queue, and in its histograms with configured boundaries.
 
-use crate::queue::histograms::QueueBins;
+use crate::queue::histograms::BinReferences;
 use crate::queue::stats::{KindStats, QueueStats, RequestKind};
 
 /// Counts the requests of a running queue. It has the queue's references to configured histograms.
 #[derive(Debug, Default)]
 pub struct Tally {
-    bins: QueueBins,
+    bins: BinReferences,
 }
 
 impl Tally {
