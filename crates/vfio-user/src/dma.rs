@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use rustix::io::Errno;
 
 use crate::device::DmaId;
-use crate::error::Violation;
+use crate::error::ProtocolViolation;
 use crate::limits::{DMA_TIMEOUT_NS, MAX_PENDING_MESSAGES, MAX_TRANSFERS};
 use crate::outgoing::OutgoingBuffer;
 use crate::wire::{self, DmaAccess, Header, command};
@@ -32,7 +32,7 @@ impl Direction {
 }
 
 /// An unfinished transfer.
-struct Transfer {
+struct DmaTransfer {
     id: DmaId,
     direction: Direction,
     address: u64,
@@ -45,7 +45,7 @@ struct Transfer {
     deadline_ns: u64,
 }
 
-impl Transfer {
+impl DmaTransfer {
     /// Whether it has failed or all its messages were sent, and all that were sent have a reply.
     fn is_finished(&self) -> bool {
         self.pending_messages == 0
@@ -65,7 +65,7 @@ struct PendingMessage {
 /// All transfers, in the order in which they began.
 #[derive(Default)]
 pub(crate) struct DmaTransfers {
-    transfers: VecDeque<Transfer>,
+    transfers: VecDeque<DmaTransfer>,
     pending: Vec<PendingMessage>,
     finished: VecDeque<(DmaId, Result<Vec<u8>, Errno>)>,
     last_id: u64,
@@ -101,7 +101,7 @@ impl DmaTransfers {
         if data.is_empty() {
             self.finished.push_back((id, Ok(data)));
         } else {
-            self.transfers.push_back(Transfer {
+            self.transfers.push_back(DmaTransfer {
                 id,
                 direction,
                 address,
@@ -165,13 +165,17 @@ impl DmaTransfers {
     /// Handles a reply.
     ///
     /// # Errors
-    /// [`Violation::UnknownReply`].
-    pub fn handle_reply(&mut self, header: &Header, payload: &[u8]) -> Result<(), Violation> {
+    /// [`ProtocolViolation::UnknownReply`].
+    pub fn handle_reply(
+        &mut self,
+        header: &Header,
+        payload: &[u8],
+    ) -> Result<(), ProtocolViolation> {
         let message = self.pending.iter().position(|message| {
             (message.message_id, message.direction.command()) == (header.id, header.command)
         });
         let Some(message) = message.map(|index| self.pending.swap_remove(index)) else {
-            return Err(Violation::UnknownReply {
+            return Err(ProtocolViolation::UnknownReply {
                 id: header.id,
                 command: header.command,
             });

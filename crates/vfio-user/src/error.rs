@@ -1,4 +1,4 @@
-//! Errors of messages: a [`CommandError`] is sent to the front-end, a [`Violation`] ends the
+//! Errors of messages: a [`CommandError`] is sent to the front-end, a [`ProtocolViolation`] ends the
 //! connection.
 
 use std::borrow::Cow;
@@ -16,6 +16,7 @@ pub(crate) struct CommandError {
 }
 
 impl CommandError {
+    /// The error with this number in the reply, and this reason in the log.
     pub fn new(errno: Errno, reason: impl Into<Cow<'static, str>>) -> Self {
         CommandError {
             errno,
@@ -24,14 +25,15 @@ impl CommandError {
         }
     }
 
+    /// The error `EINVAL`.
     pub fn invalid(reason: impl Into<Cow<'static, str>>) -> Self {
         CommandError::new(Errno::INVAL, reason)
     }
 }
 
-/// Violation of the protocol, after which the following messages cannot be understood.
+/// ProtocolViolation of the protocol, after which the following messages cannot be understood.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub(crate) enum Violation {
+pub(crate) enum ProtocolViolation {
     #[error("a message of {size} bytes; it must have {min} to {max}")]
     Size { size: u32, min: u32, max: u32 },
     #[error("a message with flags {flags:#x} is neither a command nor a reply")]

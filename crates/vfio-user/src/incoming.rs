@@ -7,7 +7,7 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::error::Violation;
+use crate::error::ProtocolViolation;
 use crate::limits::{MAX_FDS, MAX_MESSAGE_BYTES, READ_AHEAD_BYTES};
 use crate::wire::Header;
 
@@ -24,14 +24,14 @@ pub(crate) struct IncomingBuffer {
 }
 
 /// A message; [`IncomingBuffer::take_back_buffer`] returns its buffer.
-pub(crate) struct Message {
+pub(crate) struct IncomingMessage {
     pub header: Header,
     buffer: Vec<u8>,
     start: usize,
     pub fds: Vec<OwnedFd>,
 }
 
-impl Message {
+impl IncomingMessage {
     /// The bytes after the header.
     pub fn payload(&self) -> &[u8] {
         &self.buffer[self.start + Header::BYTES..self.start + self.header.size as usize]
@@ -63,12 +63,16 @@ impl IncomingBuffer {
     /// Adds the first `count` bytes of the room and the descriptors that came with them.
     ///
     /// # Errors
-    /// [`Violation`].
-    pub fn add_received(&mut self, count: usize, fds: &mut Vec<OwnedFd>) -> Result<(), Violation> {
+    /// [`ProtocolViolation`].
+    pub fn add_received(
+        &mut self,
+        count: usize,
+        fds: &mut Vec<OwnedFd>,
+    ) -> Result<(), ProtocolViolation> {
         self.end += count;
         self.fds.extend(fds.drain(..).map(|fd| (self.end, fd)));
         if self.fds.len() > MAX_FDS {
-            return Err(Violation::TooManyFds { max: MAX_FDS });
+            return Err(ProtocolViolation::TooManyFds { max: MAX_FDS });
         }
         Ok(())
     }
@@ -83,13 +87,13 @@ impl IncomingBuffer {
     /// The next complete message.
     ///
     /// # Errors
-    /// [`Violation`].
-    pub fn next_message(&mut self) -> Result<Option<Message>, Violation> {
+    /// [`ProtocolViolation`].
+    pub fn next_message(&mut self) -> Result<Option<IncomingMessage>, ProtocolViolation> {
         let Some(header) = self.next_header() else {
             return Ok(None);
         };
         if !(Header::SIZE..=MAX_MESSAGE_BYTES).contains(&header.size) {
-            return Err(Violation::Size {
+            return Err(ProtocolViolation::Size {
                 size: header.size,
                 min: Header::SIZE,
                 max: MAX_MESSAGE_BYTES,
@@ -103,7 +107,7 @@ impl IncomingBuffer {
         // Descriptors of previous messages have been taken with those.
         let count = self.fds.partition_point(|(fds_end, _)| *fds_end <= end);
         let fds = self.fds.drain(..count).map(|(_, fd)| fd).collect();
-        Ok(Some(Message {
+        Ok(Some(IncomingMessage {
             header,
             buffer: std::mem::take(&mut self.bytes),
             start,
@@ -112,7 +116,7 @@ impl IncomingBuffer {
     }
 
     /// Reuses the buffer of a message that was handled.
-    pub fn take_back_buffer(&mut self, message: Message) {
+    pub fn take_back_buffer(&mut self, message: IncomingMessage) {
         self.bytes = message.buffer;
     }
 }

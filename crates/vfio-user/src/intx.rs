@@ -44,13 +44,13 @@ impl Intx {
     }
 
     /// Sets the eventfd that interrupts are signalled by.
-    pub fn set_trigger(&mut self, trigger: Option<OwnedFd>) {
+    pub fn set_trigger_eventfd(&mut self, trigger: Option<OwnedFd>) {
         self.trigger = trigger;
         self.signal_if_pending();
     }
 
     /// Sets the eventfd by which the front-end unmasks the interrupt.
-    pub fn set_unmask(&mut self, unmask: Option<OwnedFd>) {
+    pub fn set_unmask_eventfd(&mut self, unmask: Option<OwnedFd>) {
         self.unmask = unmask;
         self.generation += 1;
     }
@@ -140,7 +140,7 @@ mod tests {
         fn the_line_behaves_like_its_model(steps in proptest::collection::vec(step(), 0..40)) {
             let (trigger, unmask) = (new_eventfd(), new_eventfd());
             let mut line = Intx::default();
-            line.set_unmask(Some(unmask.try_clone().unwrap()));
+            line.set_unmask_eventfd(Some(unmask.try_clone().unwrap()));
             let (mut level, mut masked, mut connected, mut has_unmask) = (false, false, false, true);
             for step in steps {
                 let mut signals = 0;
@@ -165,7 +165,7 @@ mod tests {
                     }
                     Step::Connect(new) => {
                         connected = new;
-                        line.set_trigger(new.then(|| trigger.try_clone().unwrap()));
+                        line.set_trigger_eventfd(new.then(|| trigger.try_clone().unwrap()));
                     }
                     Step::TriggerOnce => {
                         signals += u64::from(connected);
@@ -190,9 +190,9 @@ mod tests {
         let full = new_eventfd();
         rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         let mut line = Intx::default();
-        line.set_trigger(Some(full));
+        line.set_trigger_eventfd(Some(full));
         line.set_level(true);
-        line.set_unmask(Some(new_eventfd()));
+        line.set_unmask_eventfd(Some(new_eventfd()));
         line.unmask_if_signalled();
     }
 }

@@ -68,9 +68,9 @@ impl Session {
                 unix_socket::passed_fds::check_eventfd("interrupt", fds.pop().map(Into::into))
                     .map_err(|error| CommandError::invalid(format!("SET_IRQS with {error}")))?;
             if action == wire::IRQ_ACTION_TRIGGER {
-                intx.set_trigger(eventfd);
+                intx.set_trigger_eventfd(eventfd);
             } else {
-                intx.set_unmask(eventfd);
+                intx.set_unmask_eventfd(eventfd);
             }
             return Ok(());
         }

@@ -17,7 +17,7 @@ impl Session {
         device: &mut dyn PciDevice,
     ) -> CommandResult {
         let access = decode_payload!(RegionAccess, exactly payload);
-        check_access(&access, device)?;
+        check_region_access(&access, device)?;
         let count = access.count as usize;
         self.begin_reply(header, RegionAccess::BYTES + count);
         access.encode(&mut self.outgoing.bytes);
@@ -37,7 +37,7 @@ impl Session {
     ) -> CommandResult {
         let access = decode_payload!(RegionAccess, first of payload);
         let data = &payload[RegionAccess::BYTES..];
-        check_access(&access, device)?;
+        check_region_access(&access, device)?;
         if data.len() != access.count as usize {
             return Err(wrong_size_error(
                 "data of a write",
@@ -88,7 +88,7 @@ impl Session {
                 region,
                 count,
             };
-            check_access(&access, device)?;
+            check_region_access(&access, device)?;
             device.write_region(&mut self.bus, region, offset, data);
         }
         self.begin_reply(header, WriteMulti::BYTES);
@@ -98,7 +98,7 @@ impl Session {
 }
 
 /// Checks that an access lies in its region.
-fn check_access(access: &RegionAccess, device: &dyn PciDevice) -> Result<(), CommandError> {
+fn check_region_access(access: &RegionAccess, device: &dyn PciDevice) -> Result<(), CommandError> {
     let RegionAccess {
         offset,
         region,

@@ -14,7 +14,7 @@ use rustix::net::{
 };
 
 use crate::device::{Host, PciDevice};
-use crate::error::Violation;
+use crate::error::ProtocolViolation;
 use crate::limits::{MAX_FDS, MESSAGE_BUDGET};
 use crate::session::Session;
 
@@ -233,7 +233,7 @@ impl<D: PciDevice> Server<D> {
     }
 
     /// Disconnects a front-end that violates the protocol.
-    fn disconnect_for_violation(&mut self, error: &Violation) {
+    fn disconnect_for_violation(&mut self, error: &ProtocolViolation) {
         tracing::warn!(
             export = self.device.name(),
             %error,

@@ -11,8 +11,8 @@ use unix_socket::passed_fds::Mapping;
 
 use crate::bus::Bus;
 use crate::device::PciDevice;
-use crate::error::{CommandError, Violation};
-use crate::incoming::{IncomingBuffer, Message};
+use crate::error::{CommandError, ProtocolViolation};
+use crate::incoming::{IncomingBuffer, IncomingMessage};
 use crate::limits::FULL_OUTPUT_BYTES;
 use crate::outgoing::OutgoingBuffer;
 use crate::version::NegotiatedLimits;
@@ -76,8 +76,11 @@ impl Session {
     /// Handles the next message that was received. False: there is none.
     ///
     /// # Errors
-    /// [`Violation`]: the connection has to end.
-    pub fn handle_next_message(&mut self, device: &mut dyn PciDevice) -> Result<bool, Violation> {
+    /// [`ProtocolViolation`]: the connection has to end.
+    pub fn handle_next_message(
+        &mut self,
+        device: &mut dyn PciDevice,
+    ) -> Result<bool, ProtocolViolation> {
         let Some(mut message) = self.incoming.next_message()? else {
             return Ok(false);
         };
@@ -90,22 +93,22 @@ impl Session {
     /// Handles a message: a reply to one of the device's transfers, or a command, which is executed and answered.
     fn handle_message(
         &mut self,
-        message: &Message,
+        message: &IncomingMessage,
         fds: Vec<OwnedFd>,
         device: &mut dyn PciDevice,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), ProtocolViolation> {
         let header = message.header;
         match header.flags & wire::TYPE_MASK {
             wire::TYPE_COMMAND => {}
             wire::TYPE_REPLY => return self.bus.dma.handle_reply(&header, message.payload()),
             _ => {
-                return Err(Violation::Type {
+                return Err(ProtocolViolation::Type {
                     flags: header.flags,
                 });
             }
         }
         if self.negotiated.is_none() && header.command != command::VERSION {
-            return Err(Violation::NoVersion {
+            return Err(ProtocolViolation::NoVersion {
                 command: header.command,
             });
         }

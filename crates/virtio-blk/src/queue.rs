@@ -60,7 +60,7 @@ pub struct Queue {
 }
 
 /// An admission in progress.
-struct Batch<'a, D> {
+struct AdmissionBatch<'a, D> {
     ring: &'a mut virtqueue::Queue,
     io: &'a mut D,
     merge: MergeBuffer,
@@ -129,7 +129,7 @@ impl Queue {
             false => MergeLimits::OFF,
         };
         let merge = MergeBuffer::new(limits);
-        let mut batch = Batch { ring, io, merge };
+        let mut batch = AdmissionBatch { ring, io, merge };
         let admission = self.admit_chains(&mut batch, memory, chain, budget);
         self.submit_collected(&mut batch);
         self.stats.count_turn(self.in_flight());
@@ -140,7 +140,7 @@ impl Queue {
     #[inline]
     fn admit_chains(
         &mut self,
-        batch: &mut Batch<'_, impl DiskIo>,
+        batch: &mut AdmissionBatch<'_, impl DiskIo>,
         memory: &GuestMemory,
         chain: &mut Chain,
         budget: usize,
@@ -168,7 +168,7 @@ impl Queue {
     #[inline]
     fn start_request(
         &mut self,
-        batch: &mut Batch<'_, impl DiskIo>,
+        batch: &mut AdmissionBatch<'_, impl DiskIo>,
         chain: &mut Chain,
         id: ChainId,
     ) -> Result<(), RequestError> {
@@ -196,7 +196,7 @@ impl Queue {
     fn start_transfer(
         &mut self,
         op: Op,
-        batch: &mut Batch<'_, impl DiskIo>,
+        batch: &mut AdmissionBatch<'_, impl DiskIo>,
         (id, reply): (ChainId, ReplyLocation),
         (sector, len): (u64, u64),
         data: &[iovec],
@@ -224,7 +224,7 @@ impl Queue {
     /// Starts a request that is neither a read nor a write: submits a flush, discard or write-zeroes, and answers the rest at once.
     fn start_non_transfer(
         &mut self,
-        batch: &mut Batch<'_, impl DiskIo>,
+        batch: &mut AdmissionBatch<'_, impl DiskIo>,
         id: ChainId,
         parts: RequestParts<'_>,
     ) -> Result<(), RequestError> {
@@ -308,8 +308,8 @@ impl Queue {
     }
 
     /// Merges and submits the collected requests.
-    fn submit_collected(&mut self, batch: &mut Batch<'_, impl DiskIo>) {
-        let Batch { io, merge, .. } = batch;
+    fn submit_collected(&mut self, batch: &mut AdmissionBatch<'_, impl DiskIo>) {
+        let AdmissionBatch { io, merge, .. } = batch;
         if merge.len() == 0 {
             return;
         }

@@ -93,7 +93,10 @@ fn an_error_ends_a_transfer_when_all_its_messages_are_answered() {
     }
     assert_eq!(dma.next_finished(), Some((id, Err(Errno::FAULT))));
     let unknown = dma.handle_reply(&first, &[]);
-    assert!(matches!(unknown, Err(Violation::UnknownReply { .. })));
+    assert!(matches!(
+        unknown,
+        Err(ProtocolViolation::UnknownReply { .. })
+    ));
 }
 
 #[test]
