@@ -101,7 +101,7 @@ impl ReopenPlan {
         let mut reopened: Vec<ReopenedNode> = Vec::new();
         for planned in self.nodes {
             let node = planned.open(&reopened, &mut self.aio)?;
-            planned.check_size(&node, &reopened)?;
+            planned.check_size_unchanged(&node, &reopened)?;
             // If another program has resized the file, only block_resize adopts the new size.
             node.set_size(planned.old.size());
             reopened.push(ReopenedNode {
@@ -147,7 +147,7 @@ impl PlannedNode {
     }
 
     /// Refuses another node below if that would change the size.
-    fn check_size(&self, node: &Node, reopened: &[ReopenedNode]) -> Result<(), BoxError> {
+    fn check_size_unchanged(&self, node: &Node, reopened: &[ReopenedNode]) -> Result<(), BoxError> {
         let Some((option, child)) = self.options.driver.child() else {
             return Ok(());
         };

@@ -228,7 +228,7 @@ impl Control {
         let exports = self.objects.exports.iter();
         exports
             .filter_map(|export| {
-                QuiescedExport::new(export, || self.service.send_keep_alive()).transpose()
+                QuiescedExport::quiesce(export, || self.service.send_keep_alive()).transpose()
             })
             .collect()
     }

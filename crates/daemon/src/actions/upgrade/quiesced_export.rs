@@ -52,7 +52,7 @@ impl Drop for PausedAdapter {
 impl QuiescedExport {
     /// Pauses the server of an export between two messages of its front-end; `None` if the export is draining. Calls
     /// `keep_alive` regularly while it waits.
-    pub fn new(export: &Export, keep_alive: impl Fn()) -> Result<Option<Self>, String> {
+    pub fn quiesce(export: &Export, keep_alive: impl Fn()) -> Result<Option<Self>, String> {
         let id = export.options.id.clone();
         let server = match &export.state {
             ExportState::Draining(_) => return Ok(None),
