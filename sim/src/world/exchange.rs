@@ -88,7 +88,7 @@ impl World {
     /// No request is under way.
     fn expect_idle(&self, why: &str) {
         let busy = self.kernel.state().disk.held.len();
-        let jobs = self.daemon.as_ref().map_or(0, Daemon::jobs);
+        let jobs = self.daemon.as_ref().map_or(0, Daemon::waiting_job_count);
         if busy + jobs > 0 {
             self.guest.borrow_mut().complain(format!(
                 "{why}: the kernel still has {busy} requests, and workers have {jobs}"
