@@ -113,15 +113,15 @@ struct FaultsState {
     rules: Vec<FaultRule>,
     random: u64,
     /// How many guards keep requests from hanging.
-    release_guards: usize,
+    no_hang_guards: usize,
 }
 
-/// Guard of a release: no request of the filter hangs until it is dropped.
+/// While this guard exists, no request of the filter hangs.
 pub struct NoHangGuard(Arc<Faults>);
 
 impl Drop for NoHangGuard {
     fn drop(&mut self) {
-        lock(&self.0.state).release_guards -= 1;
+        lock(&self.0.state).no_hang_guards -= 1;
     }
 }
 
@@ -133,7 +133,7 @@ impl Faults {
             state: Mutex::new(FaultsState {
                 rules: rules.rules,
                 random: rules.seed,
-                release_guards: 0,
+                no_hang_guards: 0,
             }),
             release_count: AtomicU64::new(0),
             hanging: Mutex::default(),
@@ -157,7 +157,7 @@ impl Faults {
     /// a queue would otherwise wait for ever.
     #[must_use]
     pub fn prevent_hangs(self: &Arc<Self>) -> NoHangGuard {
-        lock(&self.state).release_guards += 1;
+        lock(&self.state).no_hang_guards += 1;
         self.release_and_set_rules(None);
         NoHangGuard(self.clone())
     }
@@ -168,7 +168,7 @@ impl Faults {
         let FaultsState {
             rules,
             random,
-            release_guards,
+            no_hang_guards,
         } = &mut *state;
         let begins =
             |rule: &&mut FaultRule| rule.begins.is_some_and(|op| op.is_kind_of(request.op));
@@ -186,7 +186,7 @@ impl Faults {
                     delay_ns = delay_ns.saturating_add(ns);
                     continue;
                 }
-                FaultAction::Hang if *release_guards > 0 => {}
+                FaultAction::Hang if *no_hang_guards > 0 => {}
                 FaultAction::Hang => delay = Some(FaultDelay::UntilReleased),
                 FaultAction::Error(errno) => outcome = FaultOutcome::Fail(errno),
                 FaultAction::Short(bytes, errno) => {
