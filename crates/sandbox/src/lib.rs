@@ -32,7 +32,7 @@ pub enum ThreadKind {
 }
 
 /// The system calls that threads of this kind may make with any arguments, including calls that only other architectures have.
-pub fn allowed_system_calls(kind: ThreadKind) -> impl Iterator<Item = &'static str> {
+pub fn unconditionally_allowed_calls(kind: ThreadKind) -> impl Iterator<Item = &'static str> {
     let calls = calls::allowed_calls(kind).filter(|call| call.allowed_if.is_empty());
     calls.map(|call| call.name)
 }
