@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use block::{Aio, FileOptions, Locking, Node, NodeOptions};
 use iothread::OnError;
-use virtqueue::control::{Descriptors, QueueSetup};
+use virtqueue::control::{QueueFds, QueueSetup};
 
 use crate::daemon::Daemon;
 use crate::disk::DiskOp;
@@ -133,9 +133,9 @@ impl Load {
             base: queue.driver.base_after_crash(),
             inflight: None,
             log: None,
-            descriptors: Descriptors {
+            descriptors: QueueFds {
                 call: Some(queue.call.try_clone().expect("a descriptor")),
-                ..Descriptors::default()
+                ..QueueFds::default()
             },
             memory: self.guest.memory.guest_memory(),
             enabled: true,

@@ -31,7 +31,7 @@ use scsi::{TransportId, Unit, UnitOptions};
 use telemetry::queue::QueueName;
 use virtio_blk::{Device, DeviceOptions};
 use virtio_scsi::Address;
-use virtqueue::control::{Descriptors, QueueSetup};
+use virtqueue::control::{QueueFds, QueueSetup};
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{GuestMemory, InflightRegion, RingFeatures};
 
@@ -365,7 +365,7 @@ fn main() -> Result<(), Error> {
             base: 0,
             inflight: load.recorded.then(record),
             log: None,
-            descriptors: Descriptors {
+            descriptors: QueueFds {
                 kick: Some(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
                 call: Some(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
                 err: None,

@@ -11,7 +11,7 @@ use std::sync::mpsc::Sender;
 use block::{AttachedDisk, IoContext, Node};
 use engine::Completion;
 use telemetry::queue::Admission;
-use virtqueue::control::{Descriptors, QueueSetup};
+use virtqueue::control::{QueueFds, QueueSetup};
 use virtqueue::{Chain, GuestMemory, QueueDirtyLog, RingError};
 
 use crate::device::{ParkedAtStop, QueueContext, QueueDevice, new_queue};
@@ -84,7 +84,7 @@ impl Vring {
             base,
             inflight,
             log,
-            descriptors: Descriptors { kick, call, err },
+            descriptors: QueueFds { kick, call, err },
             enabled,
         } = queue;
         let mut ring = match inflight {
@@ -172,8 +172,8 @@ impl Vring {
     }
 
     /// Duplicates of its descriptors; `kick` is the one that the loop watches.
-    pub fn descriptors(&self, kick: Option<BorrowedFd<'_>>) -> io::Result<Descriptors> {
-        Ok(Descriptors {
+    pub fn descriptors(&self, kick: Option<BorrowedFd<'_>>) -> io::Result<QueueFds> {
+        Ok(QueueFds {
             kick: duplicate_fd(kick)?,
             call: duplicate_fd(self.call.as_ref())?,
             err: duplicate_fd(self.err.as_ref())?,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use virtqueue::control::{Descriptors, QueueCommand, QueueSetup, StartError};
+use virtqueue::control::{QueueCommand, QueueFds, QueueSetup, StartError};
 use virtqueue::{DirtyLog, GuestMemory, InflightRegion, QueueDirtyLog, RingFeatures, RingLayout};
 
 use crate::target::{StartedQueue, Target};
@@ -52,7 +52,7 @@ pub(crate) struct Vring {
     /// The guest address by which its used ring is logged, if it is to be.
     pub used_ring_log_address: Option<u64>,
     /// Eventfds for the start of the queue; while the queue runs, it has them.
-    stopped_fds: Descriptors,
+    stopped_fds: QueueFds,
     running: Option<Box<dyn StartedQueue>>,
     /// The in-flight region of the running queue.
     inflight: Option<InflightRegion>,
@@ -143,7 +143,7 @@ impl Vring {
         }
         let layout = self.ring_layout(memory)?;
         // Kept in case the queue does not start.
-        let kept_fds = Descriptors {
+        let kept_fds = QueueFds {
             kick: None,
             call: try_duplicate(self.stopped_fds.call.as_ref()),
             err: try_duplicate(self.stopped_fds.err.as_ref()),
@@ -155,7 +155,7 @@ impl Vring {
             base: self.base,
             inflight: inflight.clone(),
             log: self.make_queue_log(log),
-            descriptors: Descriptors {
+            descriptors: QueueFds {
                 kick,
                 ..std::mem::take(&mut self.stopped_fds)
             },

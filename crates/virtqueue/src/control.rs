@@ -26,14 +26,14 @@ pub struct QueueSetup {
     /// Its dirty log; `None`: writes are not logged.
     pub log: Option<QueueDirtyLog>,
     /// Its descriptors.
-    pub descriptors: Descriptors,
+    pub descriptors: QueueFds,
     /// Whether it is enabled from the start.
     pub enabled: bool,
 }
 
-/// Descriptors for the kicks and signals of a queue.
+/// QueueFds for the kicks and signals of a queue.
 #[derive(Debug, Default)]
-pub struct Descriptors {
+pub struct QueueFds {
     /// Readable when the guest has kicked; `None`: it does not kick.
     pub kick: Option<OwnedFd>,
     /// To signal the guest with, an eventfd that is set not to block; `None`: the guest polls.
@@ -71,7 +71,7 @@ pub enum QueueCommand {
     /// Answer when all requests that were admitted so far are done. The queue admits more meanwhile.
     Settle(Sender<()>),
     /// Answer with duplicates of the queue's descriptors, unless too many files are open.
-    DuplicateFds(Sender<io::Result<Descriptors>>),
+    DuplicateFds(Sender<io::Result<QueueFds>>),
     /// Replace the kick descriptor; the answer is whether that is possible. The old one is still watched if not.
     SetKick(Option<OwnedFd>, Sender<Result<(), StartError>>),
     /// Replace the descriptor that signals the guest.

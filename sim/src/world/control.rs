@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 
 use iothread::Resume;
 use virtqueue::QueueDirtyLog;
-use virtqueue::control::{Descriptors, QueueCommand, QueueSetup};
+use virtqueue::control::{QueueCommand, QueueFds, QueueSetup};
 
 use crate::daemon::Daemon;
 use crate::inflight_memory::InflightMemory;
@@ -102,9 +102,9 @@ impl World {
                 base,
                 inflight: known.record.as_ref().map(InflightMemory::region),
                 log: log.map(|log| QueueDirtyLog { log, used }),
-                descriptors: Descriptors {
+                descriptors: QueueFds {
                     call: Some(queue.call.try_clone().expect("a descriptor")),
-                    ..Descriptors::default()
+                    ..QueueFds::default()
                 },
                 memory: guest.memory.guest_memory(),
                 enabled,

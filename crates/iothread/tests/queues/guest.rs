@@ -11,7 +11,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use telemetry::queue::QueueName;
 use tempfile::TempDir;
 use virtio_blk::{Device, DeviceOptions};
-use virtqueue::control::{Descriptors, QueueSetup};
+use virtqueue::control::{QueueFds, QueueSetup};
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{GuestMemory, RingFeatures};
 
@@ -144,7 +144,7 @@ impl Guest {
                 base,
                 inflight: None,
                 log: None,
-                descriptors: Descriptors {
+                descriptors: QueueFds {
                     kick: Some(self.kick.try_clone().unwrap()),
                     call: Some(self.call.try_clone().unwrap()),
                     err: Some(self.err.try_clone().unwrap()),

@@ -12,7 +12,7 @@ use iothread::{
 use scsi::{TransportId, Unit, UnitOptions};
 use telemetry::queue::{QueueName, QueueStats};
 use virtio_scsi::{Address, Device, DeviceOptions};
-use virtqueue::control::{Descriptors, QueueCommand, QueueSetup};
+use virtqueue::control::{QueueCommand, QueueFds, QueueSetup};
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{GuestMemory, RingFeatures};
 
@@ -116,7 +116,7 @@ impl Controller {
                     base: 0,
                     inflight: None,
                     log: None,
-                    descriptors: Descriptors {
+                    descriptors: QueueFds {
                         kick: Some(ring.kick.try_clone().unwrap()),
                         call: Some(ring.call.try_clone().unwrap()),
                         err: None,

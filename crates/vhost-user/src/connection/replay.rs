@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
-use virtqueue::control::{Descriptors, QueueCommand, StartError};
+use virtqueue::control::{QueueCommand, QueueFds, StartError};
 
 use super::Connection;
 use crate::inflight::InflightBuffer;
@@ -13,7 +13,7 @@ use crate::vring::StartContext;
 
 impl Connection {
     /// The descriptors of the queues that run.
-    pub(crate) fn running_queue_descriptors(&self) -> io::Result<Vec<(u16, Descriptors)>> {
+    pub(crate) fn running_queue_descriptors(&self) -> io::Result<Vec<(u16, QueueFds)>> {
         let running = (0..).zip(&self.vrings);
         let running = running.filter_map(|(index, vring)| Some((index, vring.running_queue()?)));
         running
@@ -28,7 +28,7 @@ impl Connection {
     /// The messages that restore this connection, without those that start its queues.
     pub(crate) fn restoring_messages(
         &self,
-        running: &[(u16, Descriptors)],
+        running: &[(u16, QueueFds)],
     ) -> io::Result<Vec<Message>> {
         let mut messages = vec![Message::without_payload(Request::GetFeatures)?];
         let mut push = |message: io::Result<Message>| message.map(|message| messages.push(message));
@@ -106,7 +106,7 @@ impl Connection {
     }
 
     /// Starts a queue again where it was stopped.
-    pub(crate) fn restart_queue(&mut self, index: u16, descriptors: Descriptors) {
+    pub(crate) fn restart_queue(&mut self, index: u16, descriptors: QueueFds) {
         let (target, features) = (self.target.clone(), self.ring_features());
         let inflight = self.inflight_region(index);
         let (Some(memory), Some(vring)) =

@@ -9,7 +9,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use virtqueue::control::{Descriptors, QueueCommand};
+use virtqueue::control::{QueueCommand, QueueFds};
 
 use super::Server;
 use super::shared::{Shared, lock_connection};
@@ -31,8 +31,8 @@ pub struct ConnectionHandover {
 pub struct PausedServer {
     shared: Arc<Shared>,
     connection: Option<Arc<Mutex<Connection>>>,
-    /// Descriptors of the queues that run or ran.
-    descriptors: Vec<(u16, Descriptors)>,
+    /// QueueFds of the queues that run or ran.
+    descriptors: Vec<(u16, QueueFds)>,
     /// Those queues were stopped.
     stopped: bool,
 }
