@@ -71,7 +71,7 @@ impl Intx {
     }
 
     /// Drops the eventfds and unmasks the interrupt; the line keeps its level.
-    pub fn disconnect(&mut self) {
+    pub fn drop_eventfds(&mut self) {
         *self = Intx {
             level: self.level,
             generation: self.generation + 1,
@@ -173,7 +173,7 @@ mod tests {
                     }
                     Step::Disable => {
                         (masked, connected, has_unmask) = (false, false, false);
-                        line.disconnect();
+                        line.drop_eventfds();
                     }
                 }
                 if level && !masked && connected {

@@ -207,7 +207,7 @@ impl Session {
         self.negotiated = None;
         self.delayed_replies.clear();
         self.bus.connected = false;
-        self.bus.intx.disconnect();
+        self.bus.intx.drop_eventfds();
         self.bus.maps.unmap_all();
         self.bus.update_memory();
         device.on_memory_changed(&mut self.bus);

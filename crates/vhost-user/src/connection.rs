@@ -178,7 +178,7 @@ impl Connection {
     pub(crate) fn inflight_region(&mut self, index: u16) -> Option<InflightRegion> {
         let size = self.vrings.get(usize::from(index))?.size;
         let packed = self.ring_features().packed;
-        let region = self.inflight.as_ref()?.region(index, packed, size);
+        let region = self.inflight.as_ref()?.queue_region(index, packed, size);
         if let Err(error) = &region
             && !std::mem::replace(&mut self.logged_warnings.no_inflight_region, true)
         {

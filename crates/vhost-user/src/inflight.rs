@@ -128,7 +128,7 @@ impl InflightBuffer {
     ///
     /// # Errors
     /// [`InflightBufferError`] if there is none that fits.
-    pub fn region(
+    pub fn queue_region(
         &self,
         queue: u16,
         packed: bool,

@@ -62,7 +62,7 @@ pub(crate) struct MemoryTable {
 
 impl MemoryTable {
     /// Replaces the table. On an error nothing has changed.
-    pub fn replace(
+    pub fn replace_all(
         &mut self,
         regions: &[VhostUserMemoryRegion],
         files: Vec<File>,
@@ -76,7 +76,7 @@ impl MemoryTable {
     }
 
     /// Adds a region. On an error nothing has changed.
-    pub fn add(
+    pub fn add_region(
         &mut self,
         region: &VhostUserMemoryRegion,
         file: File,
@@ -103,7 +103,7 @@ impl MemoryTable {
     }
 
     /// Removes a region.
-    pub fn remove(
+    pub fn remove_region(
         &mut self,
         region: &VhostUserMemoryRegion,
     ) -> Result<Arc<GuestMemory>, MemoryTableError> {

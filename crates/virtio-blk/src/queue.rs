@@ -293,7 +293,7 @@ impl Queue {
         (offset, len): (u64, u64),
         data: &[iovec],
     ) -> Result<u32, RequestError> {
-        let count = self.slots.count();
+        let count = self.slots.slot_count();
         let (index, slot) = self
             .slots
             .allocate(data)

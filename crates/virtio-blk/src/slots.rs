@@ -105,7 +105,7 @@ impl Slots {
     }
 
     /// Number of slots.
-    pub fn count(&self) -> u16 {
+    pub fn slot_count(&self) -> u16 {
         // Made from a u16.
         u16::try_from(self.slots.len()).unwrap_or(u16::MAX)
     }

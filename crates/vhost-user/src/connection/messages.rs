@@ -82,7 +82,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         files: Vec<File>,
         _postcopy_listening: Option<bool>,
     ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
-        let changed = self.memory_table.replace(regions, files);
+        let changed = self.memory_table.replace_all(regions, files);
         self.set_guest_memory(changed)?;
         Ok(None)
     }
@@ -305,13 +305,13 @@ impl VhostUserBackendReqHandlerMut for Connection {
         fd: File,
         _postcopy_listening: Option<bool>,
     ) -> Result<Option<VhostUserMemoryRegionBase>> {
-        let changed = self.memory_table.add(region, fd);
+        let changed = self.memory_table.add_region(region, fd);
         self.set_guest_memory(changed)?;
         Ok(None)
     }
 
     fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
-        let changed = self.memory_table.remove(region);
+        let changed = self.memory_table.remove_region(region);
         self.set_guest_memory(changed)
     }
 
