@@ -152,7 +152,7 @@ impl DmaMaps {
                 // vfio-user does not use the front-end's own addresses.
                 user_addr: *address,
                 len: map.size,
-                host: mapping.host(),
+                host: mapping.host_addr(),
                 owner: mapping.clone(),
             })
         });

@@ -41,7 +41,7 @@ pub(crate) fn map_log(
     }
     check_log_bytes(has, memory)?;
     let mapping = Mapping::new(file, offset, has)?;
-    let host = NonNull::new(mapping.host()).expect("a mapping is somewhere");
+    let host = NonNull::new(mapping.host_addr()).expect("a mapping is somewhere");
     // SAFETY: so many bytes are mapped there as long as the mapping lives, and no Rust reference to them exists.
     Ok(unsafe { DirtyLog::new(host, has, Arc::new(mapping)) })
 }

@@ -154,7 +154,7 @@ fn region_in_mapping(
     packed: bool,
     entries: u16,
 ) -> InflightRegion {
-    let host = NonNull::new(mapping.host().wrapping_add(start));
+    let host = NonNull::new(mapping.host_addr().wrapping_add(start));
     let host = host.expect("a mapping is somewhere");
     // SAFETY: both callers have compared the region's end with the mapped bytes, which the mapping keeps; it is
     // aligned as its offset in the file is; this process has no Rust reference to the bytes.

@@ -173,7 +173,7 @@ fn map_slot(region: &VhostUserMemoryRegion, file: File) -> Result<Slot, MemoryTa
         guest_addr: region.guest_phys_addr,
         user_addr: region.user_addr,
         len: region.memory_size,
-        host: mapping.host(),
+        host: mapping.host_addr(),
         mapping: Arc::new(mapping),
     })
 }

@@ -125,7 +125,7 @@ impl Mapping {
 
     /// The address of the requested part in this process.
     #[must_use]
-    pub fn host(&self) -> *mut u8 {
+    pub fn host_addr(&self) -> *mut u8 {
         self.region.as_ptr().wrapping_add(self.part_offset)
     }
 
@@ -155,7 +155,7 @@ mod tests {
         bytes[5000] = 7;
         let mapping = Mapping::new(file(&bytes), 5000, 4096).unwrap();
         // SAFETY: inside the mapping; shared memory is accessed as volatile.
-        assert_eq!(unsafe { mapping.host().read_volatile() }, 7);
+        assert_eq!(unsafe { mapping.host_addr().read_volatile() }, 7);
     }
 
     #[test]
@@ -163,7 +163,7 @@ mod tests {
         let mapping = Mapping::new(file(&[0; 4096]), 0, 4096).unwrap();
         // proc_pid_smaps(5): a header with addresses, and at its end the flags, `dd` for this.
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-        let header = format!("{:x}-", mapping.host().addr());
+        let header = format!("{:x}-", mapping.host_addr().addr());
         let ours = smaps.lines().skip_while(|line| !line.starts_with(&header));
         let flags = ours.into_iter().find(|line| line.starts_with("VmFlags:"));
         assert!(flags.unwrap().contains(" dd"), "{flags:?}");
