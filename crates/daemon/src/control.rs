@@ -81,7 +81,7 @@ impl Control {
         let stop_sender = message_sender.clone();
         let upgrade_sender = message_sender.clone();
         let drained_sender = message_sender.clone();
-        let stop_fd = signals.watch(
+        let stop_fd = signals.spawn_thread(
             move || drop(stop_sender.send(MainThreadMessage::Stop)),
             move || drop(upgrade_sender.send(MainThreadMessage::Run(Box::new(upgrade)))),
         )?;
@@ -174,11 +174,11 @@ impl Control {
     /// the beginning of the shutdown.
     pub fn run(&mut self, in_background: bool) {
         self.service.notify_ready(in_background);
-        let mut watchdog = self.service.watchdog();
+        let mut watchdog = self.service.new_watchdog();
         let mut may_have_changed = true;
         while !self.quit && self.upgraded.is_none() {
             if may_have_changed {
-                self.publish_state();
+                self.update_status_and_metrics();
             }
             let message = self.next_message(watchdog.as_mut());
             // Queries change nothing. With a hundred disks, publishing takes longer than most replies.
@@ -208,8 +208,8 @@ impl Control {
         matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1..))
     }
 
-    /// Updates what the service manager and the metrics show of exports and iothreads.
-    fn publish_state(&mut self) {
+    /// Sends the service manager its status line if it has changed, and gives the metrics thread a new snapshot.
+    fn update_status_and_metrics(&mut self) {
         let (exports, iothreads) = (self.objects.exports.len(), self.objects.iothreads.len());
         self.service.notify_status(exports, iothreads);
         if let Some(metrics) = &self.metrics {
@@ -226,7 +226,7 @@ impl Control {
         loop {
             // Checked before the inbox, so that many messages do not delay it.
             let until_check = watchdog
-                .next_step()
+                .next_step_at()
                 .saturating_duration_since(Instant::now());
             if until_check.is_zero() {
                 let threads = self

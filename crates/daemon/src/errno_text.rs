@@ -1,4 +1,4 @@
-//! Text of an errno.
+//! Text of an errno without its number, as QEMU shows it.
 
 use std::io;
 

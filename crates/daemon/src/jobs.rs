@@ -1,5 +1,5 @@
-//! Jobs: commands that wait for a disk. A thread waits, while the main thread goes on with other commands; when the wait is
-//! over, the main thread finishes the command.
+//! Runs jobs, commands that wait for a disk: a thread of their own waits, the main thread goes on with other commands, and finishes
+//! the command when the wait is over.
 //!
 //! The nodes that a job works on are reserved meanwhile ([`crate::state::objects::Objects::reserve_nodes`]), so that no other command
 //! changes them.

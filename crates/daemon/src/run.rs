@@ -71,9 +71,9 @@ fn run_until_stopped(
     })?;
     control.launcher = launcher;
     let started = if upgrade::has_predecessor() {
-        take_over(&process, &mut control)
+        start_from_handover(&process, &mut control)
     } else {
-        create_and_announce(&process, &mut control, daemonized, announce)
+        start_from_command_line(&process, &mut control, daemonized, announce)
     };
     let served = started.map(|in_background| {
         control.run(in_background);
@@ -92,8 +92,9 @@ fn run_until_stopped(
     shut_down
 }
 
-/// Creates everything and announces it. Returns whether the daemon runs in the background.
-fn create_and_announce(
+/// Creates what the command line describes and the pidfile, reports readiness to the parent of a daemonized process, and calls
+/// `announce`. Returns whether the daemon runs in the background.
+fn start_from_command_line(
     process: &ProcessOptions<'_>,
     control: &mut Control,
     daemonized: Option<DaemonizedChild>,
@@ -111,8 +112,11 @@ fn create_and_announce(
     Ok(in_background)
 }
 
-/// Takes over from the old process of a live upgrade. Returns false: no child was forked here.
-fn take_over(process: &ProcessOptions<'_>, control: &mut Control) -> Result<bool, BoxError> {
+/// Takes over from the old process of a live upgrade, or exits if that fails. Returns false: no child was forked here.
+fn start_from_handover(
+    process: &ProcessOptions<'_>,
+    control: &mut Control,
+) -> Result<bool, BoxError> {
     actions::upgrade::restore::take_over_or_exit(process, control);
     if process.background {
         rustix::process::chdir("/")?;

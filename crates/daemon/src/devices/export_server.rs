@@ -1,4 +1,5 @@
-//! The server of an export, and access to its front-ends for changes of nodes.
+//! The server that accepts an export's front-ends, for vhost-user and vfio-user alike: stops, drains and settles it, and replaces the
+//! nodes behind its disks while front-ends are connected.
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use vhost_user::Server;
 
 use crate::disk::exported_disk::NodeSlot;
 
-/// The server of an export.
+/// The server that accepts the front-ends of an export.
 pub(crate) enum ExportServer {
     /// A thread of its own has the socket, iothreads have the queues.
     VhostUser(Server),

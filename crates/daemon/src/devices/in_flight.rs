@@ -1,4 +1,5 @@
-//! Requests of a host adapter that are in flight: their statistics and tracepoints.
+//! Requests of a host adapter (LSI 53C895A) that are in flight: counts them in statistics, and fires tracepoints, when they are submitted
+//! and completed.
 //!
 //! The adapter has no virtqueues. It is counted as one queue, in which a request is identified by its slot.
 

@@ -1,4 +1,5 @@
-//! The LSI 53C895A with its socket, as a device of an iothread.
+//! The LSI 53C895A with its vfio-user socket, as a socket device of an iothread: accepts the front-end, runs the adapter, and counts its
+//! requests.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -98,8 +99,8 @@ impl LsiController {
         }
     }
 
-    /// Updates the counters, and sends an event, if a front-end has connected or disconnected.
-    fn update_connected(&mut self) {
+    /// Compares the socket with the recorded state: updates the counters, and sends an event, if a front-end has connected or disconnected.
+    fn update_connection_state(&mut self) {
         let connected = self.server.socket().is_some();
         let name = self.server.device().0.name();
         let ExportMonitoring { events, stats, .. } = &self.monitoring;
@@ -174,7 +175,7 @@ impl SocketDevice for LsiController {
         self.accept_retry_ns = self.accept_retry_ns.filter(|retry_ns| *retry_ns > now_ns);
         self.server.device().0.set_now(now_ns);
         let has_more = self.server.run(now_ns);
-        self.update_connected();
+        self.update_connection_state();
         has_more
     }
 
@@ -230,7 +231,7 @@ impl SocketDevice for LsiController {
 
     fn disconnect(&mut self) {
         self.server.disconnect();
-        self.update_connected();
+        self.update_connection_state();
     }
 
     fn stop(&mut self) {

@@ -1,4 +1,4 @@
-//! The devices of exports: vhost-user targets and the LSI 53C895A, on the iothreads of an export.
+//! The devices of exports, virtio-blk, virtio-scsi and the LSI 53C895A, with their servers and their queues on iothreads.
 
 pub(crate) mod export_server;
 mod in_flight;

@@ -51,7 +51,7 @@ impl ExportQueues {
     }
 
     /// Called when a front-end connects or disconnects: records that, and sends an event.
-    pub fn on_connected(&self, connected: bool) {
+    pub fn on_connection_change(&self, connected: bool) {
         record_connected(&self.export, connected, &self.stats, &self.events);
     }
 }

@@ -1,4 +1,4 @@
-//! SCSI units of nodes, for all controllers.
+//! Creates the SCSI units of nodes, with their identities and persistent reservations, for virtio-scsi and the LSI 53C895A.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(crate) fn create_unit(
     node.set_guest_block_size(lun.device.logical_block_size)?;
     let (pr_file, saved_text) = match &lun.device.pr_file {
         None => (None, None),
-        Some(path) if handover_pending => (Some(PrFile::awaiting_handover(path)), None),
+        Some(path) if handover_pending => (Some(PrFile::new_awaiting_handover(path)), None),
         Some(path) => {
             let (file, text) = PrFile::open(path)?;
             (Some(file), Some(text))

@@ -1,4 +1,4 @@
-//! A virtio-blk device behind a vhost-user socket.
+//! A virtio-blk device behind a vhost-user socket: features, configuration space and start of queues, as the vhost-user server calls them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,7 @@ impl Target for BlkTarget {
     }
 
     fn on_connection_change(&self, connected: bool) {
-        self.queues.on_connected(connected);
+        self.queues.on_connection_change(connected);
     }
 
     fn features(&self) -> u64 {

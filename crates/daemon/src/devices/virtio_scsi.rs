@@ -1,4 +1,5 @@
-//! A virtio-scsi controller over vhost-user, and the nodes behind its units.
+//! A virtio-scsi controller over vhost-user: its list of units with the nodes behind them, which changes while it runs, and the target
+//! that the vhost-user server calls.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -65,14 +66,14 @@ impl ScsiController {
         })
     }
 
-    /// Locks the list of its disks.
-    fn lock_disks(&self) -> MutexGuard<'_, Vec<ControllerDisk>> {
+    /// Locks the mutex of the list of its disks.
+    fn lock_disk_list(&self) -> MutexGuard<'_, Vec<ControllerDisk>> {
         self.disks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Its disks, for changes of their nodes.
     pub fn exported_disks(&self) -> Vec<ExportedDisk> {
-        let disks = self.lock_disks();
+        let disks = self.lock_disk_list();
         let disks = disks.iter().map(|disk| ExportedDisk {
             node_name: disk.node_name.clone(),
             guest_device: GuestDevice::VirtioScsi {
@@ -87,10 +88,10 @@ impl ScsiController {
         disks.collect()
     }
 
-    /// Its disks, as a queue gets them.
-    fn queue_disks(&self, queue: u16) -> Vec<ScsiDisk> {
+    /// Its disks as a queue on its iothread gets them.
+    fn disks_for_queue(&self, queue: u16) -> Vec<ScsiDisk> {
         let iothread = iothread_of_queue(queue, self.iothread_count);
-        let disks = self.lock_disks();
+        let disks = self.lock_disk_list();
         let disks = disks.iter().map(|disk| ScsiDisk {
             address: disk.address,
             node: disk.node.get(),
@@ -130,10 +131,10 @@ impl ScsiController {
     pub fn insert_disk(&self, disk: ControllerDisk) -> Result<(), BoxError> {
         let (address, unit) = (disk.address, disk.unit.clone());
         // Added first, since the driver sends commands as soon as it has received the event.
-        self.lock_disks().push(disk);
+        self.lock_disk_list().push(disk);
         let added = self.device.add(address, unit);
         if added.is_err() {
-            self.lock_disks().pop();
+            self.lock_disk_list().pop();
         }
         Ok(added?)
     }
@@ -142,7 +143,7 @@ impl ScsiController {
     pub fn remove_disk(&self, lun: &LunOptions) -> Result<(), BoxError> {
         let address = unit_address(lun)?;
         self.device.remove(address);
-        self.lock_disks().retain(|disk| disk.address != address);
+        self.lock_disk_list().retain(|disk| disk.address != address);
         Ok(())
     }
 }
@@ -174,7 +175,7 @@ impl Target for ScsiTarget {
     }
 
     fn on_connection_change(&self, connected: bool) {
-        self.queues.on_connected(connected);
+        self.queues.on_connection_change(connected);
     }
 
     fn features(&self) -> u64 {
@@ -218,11 +219,11 @@ impl Target for ScsiTarget {
         let device = DeviceSetup::Scsi(ScsiSetup {
             device: self.device().clone(),
             index,
-            disks: controller.queue_disks(index),
+            disks: controller.disks_for_queue(index),
         });
         self.queues.start(index, setup, device, move |queue| {
             queue.begin_device_command(|reply| {
-                DeviceCommand::SetDisks(controller.queue_disks(index), reply)
+                DeviceCommand::SetDisks(controller.disks_for_queue(index), reply)
             })
         })
     }

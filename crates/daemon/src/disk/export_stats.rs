@@ -14,11 +14,11 @@ pub(crate) struct ExportStats {
     /// Maximum number of entries of a queue.
     pub queue_size: u16,
     /// One for each queue that the export offers, whether it has been started or not.
-    pub queues: Vec<ExportQueue>,
+    pub queues: Vec<ExportQueueStats>,
 }
 
-/// A queue of an export: its iothread and its counters.
-pub(crate) struct ExportQueue {
+/// Counters of a queue of an export, and the iothread that runs it.
+pub(crate) struct ExportQueueStats {
     /// The name of the iothread that runs it.
     pub iothread: String,
     pub stats: Arc<QueueStats>,
@@ -27,7 +27,7 @@ pub(crate) struct ExportQueue {
 impl ExportStats {
     /// Counters for `num_queues` queues on these iothreads, all zero.
     pub fn new(num_queues: u16, queue_size: u16, iothreads: &[Arc<IothreadHandle>]) -> Self {
-        let queues = (0..num_queues).map(|queue| ExportQueue {
+        let queues = (0..num_queues).map(|queue| ExportQueueStats {
             iothread: iothreads[iothread_of_queue(queue, iothreads.len())]
                 .id()
                 .to_owned(),

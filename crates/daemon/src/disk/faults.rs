@@ -1,4 +1,4 @@
-//! Fault rules of `blkdebug` nodes, from their options.
+//! Converts the options of `blkdebug` nodes to the fault rules that the block layer injects.
 
 use block::{FaultAction, FaultRule, FaultRules, Op};
 use options::{BlkdebugOptions, InjectAction, InjectError, IoType};
@@ -19,23 +19,25 @@ fn fault_rule(error: &InjectError) -> FaultRule {
         start..start.saturating_add(count.saturating_mul(block::SECTOR_BYTES))
     };
     FaultRule {
-        begins: error.event.map(block_op),
-        op: error.iotype.map(block_op),
+        begins: error.event.map(op_of_io_type),
+        op: error.iotype.map(op_of_io_type),
         bytes: error.sectors.map(byte_range),
         times: error.times,
         one_in: error.one_in,
         action: match error.action {
-            InjectAction::Error(number) => FaultAction::Error(errno_of(number)),
+            InjectAction::Error(number) => FaultAction::Error(errno_from_number(number)),
             InjectAction::Delay(ns) => FaultAction::Delay(ns),
             InjectAction::Hang => FaultAction::Hang,
-            InjectAction::Short(bytes, number) => FaultAction::Short(bytes, errno_of(number)),
+            InjectAction::Short(bytes, number) => {
+                FaultAction::Short(bytes, errno_from_number(number))
+            }
             InjectAction::Torn(bytes) => FaultAction::Torn(bytes),
         },
     }
 }
 
-/// The requests of a kind, as the block layer has them.
-fn block_op(kind: IoType) -> Op {
+/// The block layer's operation for an `iotype`.
+fn op_of_io_type(kind: IoType) -> Op {
     match kind {
         IoType::Read => Op::Read,
         IoType::Write => Op::Write,
@@ -46,6 +48,6 @@ fn block_op(kind: IoType) -> Op {
 }
 
 /// The errno of this number.
-fn errno_of(number: u16) -> Errno {
+fn errno_from_number(number: u16) -> Errno {
     Errno::from_raw_os_error(number.into())
 }

@@ -1,4 +1,5 @@
-//! Parts of disks that nodes and exports share: backends, counters, faults, reservations, retries of locks.
+//! Parts of disks that nodes and exports share: choice of the I/O backend, counters, fault rules, the file of reservations, retries
+//! for locked images.
 
 pub(crate) mod aio;
 pub(crate) mod export_stats;

@@ -109,7 +109,7 @@ impl PrFile {
         let mut temporary_name = name.clone();
         temporary_name.push(".new");
         loop {
-            let opened = match open_existing(&folder, &name, path) {
+            let opened = match open_and_lock_existing(&folder, &name, path) {
                 Err(PrFileError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
                     let created = create_synced(&folder, &temporary_name, NO_RESERVATIONS);
                     let created = created.and_then(|file| {
@@ -151,7 +151,7 @@ impl PrFile {
     }
 
     /// A file that the old process of a live upgrade will hand over. Until then nothing can be saved.
-    pub fn awaiting_handover(path: &Path) -> Self {
+    pub fn new_awaiting_handover(path: &Path) -> Self {
         PrFile {
             path: path.to_owned(),
             locked: Mutex::default(),
@@ -163,7 +163,7 @@ impl PrFile {
     /// # Errors
     /// Too many files are open.
     pub fn duplicate_descriptors(&self) -> io::Result<Option<OpenedPrFile>> {
-        let locked = self.lock();
+        let locked = self.lock_mutex();
         let Some(LockedFile { opened, .. }) = &*locked else {
             return Ok(None);
         };
@@ -176,18 +176,18 @@ impl PrFile {
 
     /// Takes over the file from the old process of a live upgrade.
     pub fn take_over(&self, opened: OpenedPrFile) {
-        *self.lock() = Some(LockedFile::new(opened));
+        *self.lock_mutex() = Some(LockedFile::new(opened));
     }
 
-    /// Locks the mutex, for the file if it is here.
-    fn lock(&self) -> MutexGuard<'_, Option<LockedFile>> {
+    /// Locks the mutex of the file's state, which is `None` before the handover of a live upgrade.
+    fn lock_mutex(&self) -> MutexGuard<'_, Option<LockedFile>> {
         self.locked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ReservationStore for PrFile {
     fn save(&self, text: &str) -> Result<(), Errno> {
-        let mut locked = self.lock();
+        let mut locked = self.lock_mutex();
         let locked = locked.as_mut().ok_or(Errno::BADF)?;
         let result = locked.replace_with_text(text);
         match &result {
@@ -224,7 +224,7 @@ fn folder_and_name(path: &Path) -> io::Result<(OwnedFd, OsString)> {
 }
 
 /// Opens, locks and reads an existing file. `None` if it was replaced meanwhile.
-fn open_existing(
+fn open_and_lock_existing(
     folder: &OwnedFd,
     name: &OsStr,
     path: &Path,

@@ -36,7 +36,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             returns: None,
             run: CommandHandler::InBand(|control, arguments| {
                 let id = str_arg(arguments, "id");
-                if is_used_by_monitor(control, id, "not found")? {
+                if is_chardev_used(control, id, "not found")? {
                     return Err(Error::generic(format!("Chardev '{id}' is busy")));
                 }
                 control.chardevs.remove(id);
@@ -49,7 +49,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             returns: None,
             // A socket has no break signal; accepted for compatibility.
             run: CommandHandler::InBand(|control, arguments| {
-                is_used_by_monitor(control, str_arg(arguments, "id"), "not found")?;
+                is_chardev_used(control, str_arg(arguments, "id"), "not found")?;
                 Ok(json!({}))
             }),
         },
@@ -61,7 +61,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
                 let all = control.chardevs.iter();
                 let info = all.map(|chardev| {
                     json!({
-                        "frontend-open": chardev.is_used(),
+                        "frontend-open": chardev.is_used_by_monitor(),
                         "filename": chardev.filename(),
                         "label": chardev.id(),
                     })
@@ -135,10 +135,13 @@ pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     ]
 }
 
-/// Whether a monitor uses a chardev; an error that ends with `missing` if there is no such chardev.
-fn is_used_by_monitor(control: &Control, id: &str, missing: &str) -> Result<bool, Error> {
-    let found = control.chardevs.get(id).map(|chardev| chardev.is_used());
-    found.ok_or_else(|| Error::generic(format!("Chardev '{id}' {missing}")))
+/// Whether a monitor uses a chardev; an error that ends with `not_found_text` if there is no such chardev.
+fn is_chardev_used(control: &Control, id: &str, not_found_text: &str) -> Result<bool, Error> {
+    let found = control
+        .chardevs
+        .get(id)
+        .map(|chardev| chardev.is_used_by_monitor());
+    found.ok_or_else(|| Error::generic(format!("Chardev '{id}' {not_found_text}")))
 }
 
 /// `chardev-add`: creates a chardev.
@@ -159,7 +162,7 @@ fn add_chardev(control: &mut Control, arguments: &Arguments) -> Result<Value, Er
 /// `chardev-change`: replaces the socket of a chardev that no monitor uses.
 fn change_chardev(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let id = str_arg(arguments, "id");
-    if is_used_by_monitor(control, id, "does not exist")? {
+    if is_chardev_used(control, id, "does not exist")? {
         let text = "Chardev user does not support chardev hotswap";
         return Err(Error::generic(text));
     }

@@ -43,6 +43,7 @@ impl HasProperties for Iothread {
                     problem => from_problem(&problem),
                 },
             )?;
-        self.apply(new).map_err(|failure| from_failure(&failure))
+        self.apply_options(new)
+            .map_err(|failure| from_failure(&failure))
     }
 }

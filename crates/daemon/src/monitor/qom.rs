@@ -131,7 +131,7 @@ fn get_property(control: &mut Control, arguments: &Arguments) -> Result<Value, E
         (QomObject::Export(index), _) => property::get(&objects.exports[index], name),
         (_, "type") => Ok("container".into()),
         (QomObject::Root, "objects" | "exports") => Ok(format!("/{name}").into()),
-        (QomObject::Objects, id) if objects.iothread(id).is_some() => {
+        (QomObject::Objects, id) if objects.find_iothread(id).is_some() => {
             Ok(format!("/objects/{id}").into())
         }
         (QomObject::Exports, id) if names_export() => Ok(format!("/exports/{id}").into()),

@@ -70,7 +70,7 @@ fn plan_reopen(control: &mut Control, arguments: &Arguments) -> Result<ReopenPla
             .as_str()
             .ok_or_else(|| Error::generic("node-name not specified".to_owned()))?;
         let objects = &control.objects;
-        let checked = objects.check_not_opening(name);
+        let checked = objects.check_node_not_opening(name);
         checked.map_err(|failure| from_failure(&failure))?;
         if objects.find_node(name).is_none() {
             let text = format!("Failed to find node with node-name='{name}'");

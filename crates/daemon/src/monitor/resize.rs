@@ -57,7 +57,7 @@ fn plan_resize(control: &mut Control, arguments: &Arguments) -> Result<Resize, E
     let size = arguments["size"].as_i64().ok_or_else(|| {
         Error::generic("Invalid parameter type for 'size', expected: integer".to_owned())
     })?;
-    let checked = control.objects.check_not_opening(name);
+    let checked = control.objects.check_node_not_opening(name);
     checked.map_err(|failure| from_failure(&failure))?;
     let found = control.objects.find_node(name).ok_or_else(|| {
         Error::generic(format!(

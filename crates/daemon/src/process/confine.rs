@@ -1,4 +1,5 @@
-//! `--user` and `--sandbox`: drops privileges before the process starts threads and opens disks.
+//! `--user` and `--sandbox`: drops privileges before the process starts threads and opens disks, and allows the files that its
+//! options name.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +21,7 @@ pub(crate) fn become_user(process: &ProcessOptions<'_>) -> Result<(), BoxError> 
 
 /// Enters the sandbox: drops all privileges that the process does not need.
 pub(crate) fn enter_sandbox(process: &ProcessOptions<'_>) -> Result<(), BoxError> {
-    let (link_targets, rules);
+    let (linked_folders, rules);
     let files = match process.confinement.sandbox {
         Sandbox::Off => {
             tracing::debug!("sandbox: off");
@@ -29,8 +30,8 @@ pub(crate) fn enter_sandbox(process: &ProcessOptions<'_>) -> Result<(), BoxError
         // Clients of monitors may add disks, whose paths are not known yet.
         Sandbox::On if has_monitor(process) => AccessibleFiles::Any,
         Sandbox::On | Sandbox::Strict => {
-            link_targets = folders_of_link_targets(process);
-            rules = file_rules(process, &link_targets);
+            linked_folders = folders_of_linked_pr_files(process);
+            rules = file_rules(process, &linked_folders);
             AccessibleFiles::Only(&rules)
         }
     };
@@ -50,10 +51,13 @@ fn has_monitor(process: &ProcessOptions<'_>) -> bool {
 }
 
 /// Files that the process needs. /proc and /sys are read for information about descriptors, memory and devices.
-fn file_rules<'a>(process: &ProcessOptions<'a>, link_targets: &'a [PathBuf]) -> Vec<PathRule<'a>> {
+fn file_rules<'a>(
+    process: &ProcessOptions<'a>,
+    linked_folders: &'a [PathBuf],
+) -> Vec<PathRule<'a>> {
     let mut rules = Vec::new();
     let mut allow = |path: &'a Path, access| rules.push(PathRule { path, access });
-    for folder in link_targets {
+    for folder in linked_folders {
         allow(folder, Access::Files);
     }
     for path in ["/proc", "/sys"] {
@@ -72,7 +76,7 @@ fn file_rules<'a>(process: &ProcessOptions<'a>, link_targets: &'a [PathBuf]) -> 
     for directive in process.directives {
         match directive {
             Directive::Blockdev(node) => {
-                if let Some((path, access)) = disk_file(node) {
+                if let Some((path, access)) = file_of_node(node) {
                     allow(path, access);
                 }
             }
@@ -80,7 +84,7 @@ fn file_rules<'a>(process: &ProcessOptions<'a>, link_targets: &'a [PathBuf]) -> 
                 if let SocketAddr::Unix { path } = &export.addr {
                     allow(folder_of(path), Access::Sockets);
                 }
-                for file in reservation_files(export) {
+                for file in pr_files_of_export(export) {
                     allow(folder_of(file), Access::Files);
                 }
             }
@@ -95,14 +99,14 @@ fn file_rules<'a>(process: &ProcessOptions<'a>, link_targets: &'a [PathBuf]) -> 
     rules
 }
 
-/// Files with persistent reservations of an export's LUNs.
-fn reservation_files(export: &ExportOptions) -> impl Iterator<Item = &Path> {
+/// Files with persistent reservations (`pr-file`) of an export's LUNs.
+fn pr_files_of_export(export: &ExportOptions) -> impl Iterator<Item = &Path> {
     let luns = export.kind.luns().into_iter().flatten();
     luns.filter_map(|lun| lun.device.pr_file.as_deref())
 }
 
-/// Folders of reservation files that are symbolic links: such a file is replaced where the link points to.
-fn folders_of_link_targets(process: &ProcessOptions<'_>) -> Vec<PathBuf> {
+/// Folders that symbolic links to reservation files point into: such a file is replaced where the link points to.
+fn folders_of_linked_pr_files(process: &ProcessOptions<'_>) -> Vec<PathBuf> {
     let exports = process
         .directives
         .iter()
@@ -111,14 +115,14 @@ fn folders_of_link_targets(process: &ProcessOptions<'_>) -> Vec<PathBuf> {
             _ => None,
         });
     let links = exports
-        .flat_map(reservation_files)
+        .flat_map(pr_files_of_export)
         .filter(|file| file.is_symlink());
     let files = links.filter_map(|link| link.canonicalize().ok());
     files.map(|file| folder_of(&file).to_owned()).collect()
 }
 
-/// The file that a node or its inline child opens.
-fn disk_file(node: &BlockdevOptions) -> Option<(&Path, Access)> {
+/// The file that a node or its inline child opens, and the access that it needs.
+fn file_of_node(node: &BlockdevOptions) -> Option<(&Path, Access)> {
     match &node.driver {
         Driver::File(file) | Driver::HostDevice(file) => {
             let access = if node.settings.read_only {
@@ -129,7 +133,7 @@ fn disk_file(node: &BlockdevOptions) -> Option<(&Path, Access)> {
             Some((&file.filename, access))
         }
         _ => match node.driver.child()? {
-            (_, NodeRef::Inline(below)) => disk_file(below),
+            (_, NodeRef::Inline(below)) => file_of_node(below),
             (_, NodeRef::Name(_)) => None,
         },
     }

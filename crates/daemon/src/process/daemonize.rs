@@ -1,4 +1,4 @@
-//! `--daemonize`: runs in the background.
+//! `--daemonize`: forks a child that runs in the background, while the parent waits until it is ready.
 //!
 //! The process forks before it has threads. The parent waits until the child is ready, so that scripts can rely on the
 //! daemon when the command returns, and fails if the child fails.

@@ -1,4 +1,4 @@
-//! The process: its options, privileges, signals, and pidfile.
+//! Options of a daemon process, and its limit of open descriptors; in submodules its privileges, signals, daemonizing and pidfile.
 
 pub(crate) mod confine;
 pub(crate) mod daemonize;

@@ -30,7 +30,7 @@ pub(crate) struct InheritedSockets {
 
 impl InheritedSockets {
     /// Reads the values of the service manager's variables; ignores them if they are for another process.
-    pub(crate) fn new(
+    pub(crate) fn from_listen_variables(
         fds: Option<OsString>,
         pid: Option<OsString>,
         names: Option<OsString>,

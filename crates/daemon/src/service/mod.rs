@@ -1,4 +1,5 @@
-//! Interface to a service manager: socket activation, notifications and watchdog.
+//! Interface to a service manager such as systemd: reads its environment variables for socket activation, notifications and the
+//! watchdog, and sends notifications.
 //!
 //! The protocols are systemd's (sd_listen_fds(3), sd_notify(3), sd_watchdog_enabled(3)), which other managers support
 //! too. They are environment variables and datagrams of text, so no library is needed. Without the variables nothing
@@ -35,7 +36,7 @@ impl ServiceManager {
     /// The process has one thread.
     pub unsafe fn from_environment() -> Result<Self, BoxError> {
         // SAFETY: guaranteed by the caller.
-        let take_var = |name: &str| unsafe { take_variable(name) };
+        let take_var = |name: &str| unsafe { take_environment_variable(name) };
         let socket = take_var("NOTIFY_SOCKET");
         let notifier = Notifier::new(socket.as_deref().unwrap_or_default())?;
         let (usec, pid) = (take_var("WATCHDOG_USEC"), take_var("WATCHDOG_PID"));
@@ -51,7 +52,7 @@ impl ServiceManager {
             notifier,
             last_status: String::new(),
             environment_for_successor,
-            inherited: InheritedSockets::new(
+            inherited: InheritedSockets::from_listen_variables(
                 take_var("LISTEN_FDS"),
                 take_var("LISTEN_PID"),
                 take_var("LISTEN_FDNAMES"),
@@ -91,8 +92,8 @@ impl ServiceManager {
         };
         let status = format!(
             "STATUS=serving {}, on {}",
-            with_plural(exports, "export"),
-            with_plural(iothreads, "iothread")
+            count_with_noun(exports, "export"),
+            count_with_noun(iothreads, "iothread")
         );
         if status != self.last_status && notifier.try_send(&status) {
             self.last_status = status;
@@ -106,8 +107,8 @@ impl ServiceManager {
         );
     }
 
-    /// The watchdog, if the service manager has enabled it.
-    pub(crate) fn watchdog(&self) -> Option<Watchdog> {
+    /// Creates the watchdog, if the service manager has enabled it.
+    pub(crate) fn new_watchdog(&self) -> Option<Watchdog> {
         self.watchdog_period.map(Watchdog::new)
     }
 
@@ -128,7 +129,7 @@ impl ServiceManager {
 }
 
 /// A number and what it counts: `1 export`, `2 exports`.
-fn with_plural(number: usize, what: &str) -> String {
+fn count_with_noun(number: usize, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {what}{plural}")
 }
@@ -137,7 +138,7 @@ fn with_plural(number: usize, what: &str) -> String {
 ///
 /// # Safety
 /// The process has one thread.
-unsafe fn take_variable(name: &str) -> Option<OsString> {
+unsafe fn take_environment_variable(name: &str) -> Option<OsString> {
     let value = std::env::var_os(name)?;
     // SAFETY: no other thread reads or writes the environment, as the caller guarantees.
     unsafe { std::env::remove_var(name) };

@@ -1,4 +1,4 @@
-//! Notifications to the service manager: datagrams to `NOTIFY_SOCKET`.
+//! Sends notifications to the service manager, as datagrams to `NOTIFY_SOCKET`.
 
 use std::ffi::OsStr;
 use std::io;

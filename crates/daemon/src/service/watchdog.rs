@@ -1,4 +1,5 @@
-//! Watchdog of the service manager: the main thread pings every iothread, and each has to reply.
+//! Watchdog of the service manager (`WATCHDOG_USEC`): the main thread pings every iothread, and a keep-alive is due when all have
+//! replied.
 //!
 //! A ping is a message like any other, so a reply means that the event loop runs. If an iothread is stuck, its reply is
 //! missing, the service manager gets no keep-alive and restarts the daemon, which is the purpose of a watchdog. In each
@@ -48,7 +49,7 @@ pub(crate) fn parse_period(
 pub(crate) struct Watchdog {
     /// Time between two steps: sending pings, and checking the replies.
     interval: Duration,
-    next_step: Instant,
+    next_step_at: Instant,
     /// Pings without a reply; `None` when the next step is to send pings.
     pending_pings: Option<Vec<PendingPing>>,
 }
@@ -66,14 +67,14 @@ impl Watchdog {
     pub(crate) fn new(period: Duration) -> Self {
         Watchdog {
             interval: period / 4,
-            next_step: Instant::now(),
+            next_step_at: Instant::now(),
             pending_pings: None,
         }
     }
 
     /// When [`Watchdog::ping_or_check`] is due.
-    pub fn next_step(&self) -> Instant {
-        self.next_step
+    pub fn next_step_at(&self) -> Instant {
+        self.next_step_at
     }
 
     /// Sends pings, or checks the replies to the last ones. True if all iothreads have replied and a keep-alive is due.
@@ -82,7 +83,7 @@ impl Watchdog {
         &mut self,
         ping_all: impl FnOnce() -> Vec<(String, Receiver<()>)>,
     ) -> bool {
-        self.next_step = Instant::now() + self.interval;
+        self.next_step_at = Instant::now() + self.interval;
         let Some(pending) = &mut self.pending_pings else {
             let pings = ping_all().into_iter().map(|(iothread, reply)| PendingPing {
                 iothread,

@@ -1,4 +1,4 @@
-//! Character devices: the sockets of monitors, from the command line or `chardev-add`.
+//! Character devices, which are the sockets of monitors: opens, replaces, lists and closes them, and gives them to monitors.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -33,6 +33,7 @@ enum ChardevState {
 }
 
 impl Chardev {
+    /// The id that the options give.
     pub fn id(&self) -> &str {
         &self.options.settings.id
     }
@@ -43,7 +44,7 @@ impl Chardev {
     }
 
     /// Whether a monitor uses it.
-    pub fn is_used(&self) -> bool {
+    pub fn is_used_by_monitor(&self) -> bool {
         matches!(self.state, ChardevState::InUse(_))
     }
 
@@ -139,7 +140,7 @@ fn open_chardev(
     };
     let endpoint = match (&options.addr, options.settings.server) {
         (SocketAddr::Unix { path }, false) => {
-            let stream = connect_without_waiting(path).map_err(|error| {
+            let stream = connect_nonblocking(path).map_err(|error| {
                 format!(
                     "Failed to connect to '{}': {}",
                     path.display(),
@@ -148,7 +149,7 @@ fn open_chardev(
             });
             Endpoint::Connected(stream?)
         }
-        (addr, _) => listen_and_wait(inherited.listen(addr, peers)?, options, stop_fd)?,
+        (addr, _) => endpoint_of_listener(inherited.listen(addr, peers)?, options, stop_fd)?,
     };
     Ok(Chardev {
         options: options.clone(),
@@ -156,8 +157,8 @@ fn open_chardev(
     })
 }
 
-/// Connects without waiting for a server that is slow to accept.
-fn connect_without_waiting(path: &Path) -> io::Result<UnixStream> {
+/// Connects to a Unix socket; an error if the server's backlog is full, since it is slow to accept.
+fn connect_nonblocking(path: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -165,7 +166,7 @@ fn connect_without_waiting(path: &Path) -> io::Result<UnixStream> {
 }
 
 /// Makes an endpoint of a listening socket, after its first client has connected if the options wait for that.
-fn listen_and_wait(
+fn endpoint_of_listener(
     listener: Listener,
     options: &ChardevOptions,
     stop_fd: BorrowedFd<'_>,

@@ -1,4 +1,4 @@
-//! An export: its options, its disks, its counters and its server.
+//! An export in the daemon's state: its options, its disks, its counters, and its server while it is not being removed.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

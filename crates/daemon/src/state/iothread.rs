@@ -1,4 +1,4 @@
-//! An iothread and its options, which may change while it runs.
+//! An iothread in the daemon's state: its thread and its options, which may change while it runs.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(crate) struct Iothread {
 
 impl Iothread {
     /// Applies new options while it runs. Most of them take effect in its next iteration.
-    pub fn apply(&mut self, new: IothreadOptions) -> Result<(), BoxError> {
+    pub fn apply_options(&mut self, new: IothreadOptions) -> Result<(), BoxError> {
         let Iothread { options, thread } = self;
         thread.set_polling(poll_settings(&new))?;
         if options.aio_max_batch != new.aio_max_batch {

@@ -1,4 +1,4 @@
-//! An open node and its options.
+//! An open node in the daemon's state: its options, and the command that has reserved it.
 
 use std::sync::Arc;
 

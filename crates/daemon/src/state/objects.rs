@@ -1,4 +1,4 @@
-//! Iothreads, nodes and exports by name, and the order in which they are shut down.
+//! The collection of all iothreads, nodes and exports: adds, finds, reserves and removes them by name, and shuts them down in order.
 //!
 //! An object that another one uses cannot be removed.
 
@@ -79,7 +79,7 @@ impl Objects {
 
     /// Starts an iothread.
     pub fn add_iothread(&mut self, options: &IothreadOptions) -> Result<(), BoxError> {
-        if self.iothread(&options.id).is_some() {
+        if self.find_iothread(&options.id).is_some() {
             return Err(format!(
                 "--object: iothread '{0}' was created for exports that name none; define it before \
                  them, or give it another id",
@@ -115,11 +115,13 @@ impl Objects {
             [] => &default,
             names => names,
         };
-        if names == default && self.iothread(DEFAULT_IOTHREAD).is_none() {
+        if names == default && self.find_iothread(DEFAULT_IOTHREAD).is_none() {
             self.add_iothread(&IothreadOptions::new(DEFAULT_IOTHREAD))?;
         }
         let require_thread = |name: &String| {
-            let found = self.iothread(name).map(|iothread| iothread.thread.clone());
+            let found = self
+                .find_iothread(name)
+                .map(|iothread| iothread.thread.clone());
             found.ok_or_else(|| format!("there is no iothread '{name}'").into())
         };
         names.iter().map(require_thread).collect()
@@ -138,7 +140,7 @@ impl Objects {
     }
 
     /// The iothread of this id, if there is one.
-    pub fn iothread(&self, id: &str) -> Option<&Iothread> {
+    pub fn find_iothread(&self, id: &str) -> Option<&Iothread> {
         self.iothreads.iter().find(|found| found.options.id == id)
     }
 
@@ -147,8 +149,8 @@ impl Objects {
         self.nodes.iter().find(|found| found.node.name() == name)
     }
 
-    /// Refuses the name of a node that is being opened.
-    pub fn check_not_opening(&self, name: &str) -> Result<(), BoxError> {
+    /// Refuses the name of a node that a `blockdev-add` is still opening.
+    pub fn check_node_not_opening(&self, name: &str) -> Result<(), BoxError> {
         match self.opening_nodes.iter().any(|opening| opening == name) {
             true => Err(reserved_node_error(name, "blockdev-add")),
             false => Ok(()),
@@ -157,7 +159,7 @@ impl Objects {
 
     /// The node of this name; an error if there is none, or a command has reserved it.
     pub fn require_unreserved_node(&self, name: &str) -> Result<Arc<Node>, BoxError> {
-        self.check_not_opening(name)?;
+        self.check_node_not_opening(name)?;
         let found = self.find_node(name);
         let found = found.ok_or_else(|| format!("there is no node '{name}'"))?;
         found.check_not_reserved()?;
@@ -217,7 +219,7 @@ impl Objects {
     /// Reserves a node to be flushed and removed, with the nodes defined inside it, if nothing uses any of them. Returns their names,
     /// the node itself first.
     pub fn begin_remove_node(&mut self, name: &str) -> Result<Vec<String>, BoxError> {
-        self.check_not_opening(name)?;
+        self.check_node_not_opening(name)?;
         let found = self.require_node(name)?;
         if let Some(parent) = &found.parent {
             return Err(format!(
@@ -225,7 +227,7 @@ impl Objects {
             )
             .into());
         }
-        let names = self.names_with_inner_nodes(name);
+        let names = self.names_of_node_and_inner_nodes(name);
         for name in &names {
             let is_above = |open: &&OpenNode| {
                 open.child_name() == Some(name)
@@ -246,7 +248,7 @@ impl Objects {
     }
 
     /// Names of a node, and of those that are defined inside it.
-    fn names_with_inner_nodes(&self, name: &str) -> Vec<String> {
+    fn names_of_node_and_inner_nodes(&self, name: &str) -> Vec<String> {
         let mut names = vec![name.to_owned()];
         let mut parent_index = 0;
         while let Some(parent) = names.get(parent_index).cloned() {

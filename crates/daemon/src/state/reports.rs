@@ -1,4 +1,5 @@
-//! Error reporting from iothreads to monitors and the log. Errors of a disk are reported at most once per second.
+//! The thread that reports errors of iothreads to monitors and the log: failed and late requests, and broken queues. Errors of a disk
+//! are reported at most once per second.
 //!
 //! A thread of its own, since no other thread may wait for the second to pass.
 
@@ -34,19 +35,19 @@ pub(crate) fn spawn_thread(events: ServerHandle) -> io::Result<Reports> {
 /// Reports what arrives in the mailbox to monitors and the log, until all its senders are gone.
 fn run_thread(mailbox: &Receiver<Report>, dropped: &DroppedReports, events: &ServerHandle) {
     let mut error_throttle = ErrorThrottle::default();
-    let mut dropped_throttle = DroppedThrottle::default();
+    let mut dropped_throttle = DroppedReportsThrottle::default();
     loop {
         // Reports are dropped only when the mailbox is full, so there is one to receive, and the count is looked at after it.
         let due_times = [
-            error_throttle.next_due(),
-            dropped_throttle.next_due(dropped.count()),
+            error_throttle.next_due_time(),
+            dropped_throttle.next_due_time(dropped.count()),
         ];
         let report = match due_times.into_iter().flatten().min() {
             None => mailbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(at) => mailbox.recv_timeout(at.saturating_duration_since(Instant::now())),
         };
         match report {
-            Ok(Report::Failed(failed)) => error_throttle.add(failed),
+            Ok(Report::Failed(failed)) => error_throttle.add_error(failed),
             Ok(Report::Broken {
                 export,
                 queue,
@@ -78,11 +79,11 @@ fn run_thread(mailbox: &Receiver<Report>, dropped: &DroppedReports, events: &Ser
             Err(RecvTimeoutError::Disconnected) => return,
         }
         let now = Instant::now();
-        error_throttle.report_due(now, |errors, error| {
+        error_throttle.report_due_errors(now, |errors, error| {
             log_error(errors, error);
             events.emit("BLOCK_IO_ERROR", io_error_event(errors, error));
         });
-        if let Some(newly_dropped) = dropped_throttle.take_unlogged(now, dropped.count()) {
+        if let Some(newly_dropped) = dropped_throttle.take_unlogged_count(now, dropped.count()) {
             tracing::warn!(
                 reports = newly_dropped,
                 advice = "query-blockstats counts all failed requests, and this log has all broken queues",
@@ -149,12 +150,12 @@ struct ErrorThrottle {
 
 impl ErrorThrottle {
     /// Adds a node and direction with a new error.
-    fn add(&mut self, errors: Arc<LastIoError>) {
+    fn add_error(&mut self, errors: Arc<LastIoError>) {
         self.pending.push(errors);
     }
 
-    /// When the next error is due.
-    fn next_due(&self) -> Option<Instant> {
+    /// When the next error may be reported; `None` if none is pending.
+    fn next_due_time(&self) -> Option<Instant> {
         let due_times = self
             .pending
             .iter()
@@ -164,7 +165,7 @@ impl ErrorThrottle {
     }
 
     /// Reports all errors that are due; of several errors of an export, the last one.
-    fn report_due(
+    fn report_due_errors(
         &mut self,
         now: Instant,
         mut report: impl FnMut(&LastIoError, (Errno, ErrorAction)),
@@ -189,21 +190,21 @@ impl ErrorThrottle {
 
 /// Limit of one log line per minute for reports that were dropped because the mailbox was full.
 #[derive(Default)]
-struct DroppedThrottle {
+struct DroppedReportsThrottle {
     /// How many dropped reports have been logged.
     logged_count: u64,
     /// When the next line may be logged.
     blocked_until: Option<Instant>,
 }
 
-impl DroppedThrottle {
+impl DroppedReportsThrottle {
     /// When the next line is due, if `dropped` reports have been dropped so far.
-    fn next_due(&self, dropped: u64) -> Option<Instant> {
+    fn next_due_time(&self, dropped: u64) -> Option<Instant> {
         self.blocked_until.filter(|_| dropped > self.logged_count)
     }
 
-    /// The number of dropped reports to log now, if a line is due.
-    fn take_unlogged(&mut self, now: Instant, dropped: u64) -> Option<u64> {
+    /// The number of dropped reports that are not logged yet, if a line is due now; counts them as logged.
+    fn take_unlogged_count(&mut self, now: Instant, dropped: u64) -> Option<u64> {
         let blocked = self.blocked_until.is_some_and(|until| until > now);
         if dropped == self.logged_count || blocked {
             return None;
@@ -232,14 +233,14 @@ mod tests {
         let mut reported = |now: Instant| {
             for report in mailbox.try_iter() {
                 if let Report::Failed(errors) = report {
-                    throttle.add(errors);
+                    throttle.add_error(errors);
                 }
             }
             let mut reported = Vec::new();
-            throttle.report_due(now, |errors, (errno, _)| {
+            throttle.report_due_errors(now, |errors, (errno, _)| {
                 reported.push((errors.export.clone(), errors.reads, errno));
             });
-            (reported, throttle.next_due())
+            (reported, throttle.next_due_time())
         };
         let start = Instant::now();
         let entry = |export: &str, reads, errno| (export.to_owned(), reads, errno);
@@ -266,26 +267,35 @@ mod tests {
 
     #[test]
     fn dropped_reports_are_logged_at_once_and_then_once_per_minute() {
-        let mut throttle = DroppedThrottle::default();
+        let mut throttle = DroppedReportsThrottle::default();
         let start = Instant::now();
         assert_eq!(
-            (throttle.take_unlogged(start, 0), throttle.next_due(0)),
+            (
+                throttle.take_unlogged_count(start, 0),
+                throttle.next_due_time(0)
+            ),
             (None, None)
         );
         assert_eq!(
-            (throttle.take_unlogged(start, 3), throttle.next_due(3)),
+            (
+                throttle.take_unlogged_count(start, 3),
+                throttle.next_due_time(3)
+            ),
             (Some(3), None)
         );
         let later = start + DROPPED_INTERVAL;
         let soon = start + DROPPED_INTERVAL / 2;
-        assert_eq!(throttle.take_unlogged(soon, 10), None);
-        assert_eq!(throttle.next_due(10), Some(later));
+        assert_eq!(throttle.take_unlogged_count(soon, 10), None);
+        assert_eq!(throttle.next_due_time(10), Some(later));
         assert_eq!(
-            (throttle.take_unlogged(later, 12), throttle.next_due(12)),
+            (
+                throttle.take_unlogged_count(later, 12),
+                throttle.next_due_time(12)
+            ),
             (Some(9), None)
         );
         assert_eq!(
-            throttle.take_unlogged(later + 2 * DROPPED_INTERVAL, 12),
+            throttle.take_unlogged_count(later + 2 * DROPPED_INTERVAL, 12),
             None
         );
     }

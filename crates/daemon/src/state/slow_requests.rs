@@ -22,9 +22,9 @@ struct WatchedExport {
     checked_until: u64,
 }
 
-/// What the thread shares with the handles.
+/// The exports that the thread checks; handles add to them.
 #[derive(Default)]
-struct Shared {
+struct WatchedExports {
     /// All exports with a timeout, until they are dropped.
     exports: Mutex<Vec<WatchedExport>>,
     /// Signalled when an export is added.
@@ -33,21 +33,21 @@ struct Shared {
 
 /// Handle of the watchdog, to add exports.
 #[derive(Clone)]
-pub(crate) struct SlowRequestWatchdog(Arc<Shared>);
+pub(crate) struct SlowRequestWatchdog(Arc<WatchedExports>);
 
 impl SlowRequestWatchdog {
     /// Starts the thread, which ends with the program.
     pub fn spawn() -> io::Result<Self> {
-        let shared = Arc::<Shared>::default();
-        let thread_shared = shared.clone();
+        let watched = Arc::<WatchedExports>::default();
+        let thread_exports = watched.clone();
         std::thread::Builder::new()
             .name("slow-requests".into())
             .spawn(move || {
                 loop {
-                    wait_and_check(&thread_shared);
+                    wait_and_check(&thread_exports);
                 }
             })?;
-        Ok(SlowRequestWatchdog(shared))
+        Ok(SlowRequestWatchdog(watched))
     }
 
     /// Watches this export until it is dropped. A timeout of zero means none.
@@ -55,7 +55,7 @@ impl SlowRequestWatchdog {
         if timeout.is_zero() {
             return;
         }
-        self.0.exports().push(WatchedExport {
+        self.0.lock_exports().push(WatchedExport {
             reports: Arc::downgrade(reports),
             timeout,
             checked_until: 0,
@@ -64,25 +64,25 @@ impl SlowRequestWatchdog {
     }
 }
 
-impl Shared {
+impl WatchedExports {
     /// Locks the list of exports.
-    fn exports(&self) -> MutexGuard<'_, Vec<WatchedExport>> {
+    fn lock_exports(&self) -> MutexGuard<'_, Vec<WatchedExport>> {
         self.exports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Waits for the next check, and checks all exports once.
-fn wait_and_check(shared: &Shared) {
-    let exports = shared.exports();
+fn wait_and_check(watched: &WatchedExports) {
+    let exports = watched.lock_exports();
     let shortest_timeout = exports.iter().map(|export| export.timeout).min();
     let mut exports = match shortest_timeout {
-        None => shared
+        None => watched
             .added
             .wait(exports)
             .unwrap_or_else(PoisonError::into_inner),
         Some(timeout) => {
             let period = timeout / CHECKS_PER_TIMEOUT;
-            let waited = shared.added.wait_timeout(exports, period);
+            let waited = watched.added.wait_timeout(exports, period);
             waited.unwrap_or_else(PoisonError::into_inner).0
         }
     };

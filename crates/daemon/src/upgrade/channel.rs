@@ -1,4 +1,4 @@
-//! Channel between the two processes of a live upgrade: JSON messages with descriptors over a socket pair.
+//! Channel between the two processes of a live upgrade: sends and receives JSON messages with descriptors over a socket pair.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;

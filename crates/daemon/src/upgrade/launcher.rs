@@ -111,7 +111,7 @@ impl Launcher {
 
 /// Main loop of the launcher process.
 fn serve_commands(channel: &Channel, path: &Path, options: &LaunchOptions) {
-    release_daemon_resources(channel, options.background);
+    detach_from_daemon(channel, options.background);
     let mut child = None;
     // On an error the daemon has exited.
     while let Ok((command, fds)) = channel.recv_json() {
@@ -128,8 +128,8 @@ fn serve_commands(channel: &Channel, path: &Path, options: &LaunchOptions) {
     }
 }
 
-/// Renames the process, blocks SIGUSR2, and closes what was inherited from the daemon by the fork.
-fn release_daemon_resources(channel: &Channel, background: bool) {
+/// Makes the launcher process independent of the daemon: renames it, blocks SIGUSR2, and closes what the fork inherited.
+fn detach_from_daemon(channel: &Channel, background: bool) {
     // SAFETY: the name is static.
     unsafe { libc::prctl(libc::PR_SET_NAME, PROCESS_NAME.as_ptr()) };
     // A `pkill -USR2 blockplane` is meant for the daemon.

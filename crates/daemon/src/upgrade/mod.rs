@@ -1,7 +1,8 @@
-//! Live upgrade: a new process, usually of a newer version, takes over everything that this process has: listening
-//! sockets, front-ends with their queues, disks with their locks. docs/upgrade.md describes the protocol.
+//! Transport between the two processes of a live upgrade: the new process's channel to its predecessor, and in submodules messages, their
+//! encoding and the start of the new program.
 //!
-//! Here is the transport between the two processes:
+//! In a live upgrade a new process, usually of a newer version, takes over everything that this process has: listening sockets,
+//! front-ends with their queues, disks with their locks. docs/upgrade.md describes the protocol.
 //!
 //! - [`launcher`]: a helper process, forked before the daemon drops privileges, that can start the new program;
 //! - [`channel`]: messages between the two; [`wait`] receives them with a timeout;

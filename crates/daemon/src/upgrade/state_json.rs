@@ -1,4 +1,5 @@
-//! Conversion of handed-over state to and from JSON. A descriptor is written as its index among those of the message.
+//! Converts state that a live upgrade hands over to and from JSON: connections, ring positions, socket addresses. A descriptor is
+//! written as its index among those of the message.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

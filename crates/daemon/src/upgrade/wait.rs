@@ -1,4 +1,4 @@
-//! Receiving messages of the new program with a timeout.
+//! Receives messages of the new program in a live upgrade with a timeout, and words the errors; kills a program whose channel fails.
 
 use std::io;
 use std::time::Instant;
