@@ -40,7 +40,7 @@ pub enum NodeError {
     /// Another process or node has a lock that conflicts.
     #[error(
         "{}: failed to get {}\"{permission}\" lock: {}",
-        path.display(), if *shared { "shared " } else { "" }, lock_holder(*here)
+        path.display(), if *shared { "shared " } else { "" }, lock_holder_hint(*here)
     )]
     Locked {
         /// The image.
@@ -165,7 +165,7 @@ fn window_problem(offset: u64, size: u64, available: u64, align: u32) -> String 
 }
 
 /// The holder of a conflicting lock, and the remedy.
-fn lock_holder(here: bool) -> &'static str {
+fn lock_holder_hint(here: bool) -> &'static str {
     if here {
         "another node of this program has the image (use that node, open the image read-only in both, or set locking=off \
          when they are known to cooperate)"

@@ -12,7 +12,7 @@
 //! | `disk_file` | an opened file or block device, with its locks and its blocking I/O |
 //! | `null_disk`, `faults` | null disks; faults that a filter injects |
 //! | `range_lock`, `lease` | locks of byte ranges; leases on places in a mapping |
-//! | `route` | what carries out each operation of a source, with gates, marks and tasks |
+//! | `route` | what carries out each operation of a source, with gates, marks and async tasks |
 //! | `io` | the I/O context: backends, and the submission of requests to them |
 //! | `node` | an opened disk, and the interface of drivers |
 //! | `drivers` | one file for each kind of node |

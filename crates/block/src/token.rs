@@ -1,6 +1,6 @@
 //! Tokens of requests: the index of the source on its iothread, and a number that the source has chosen.
 
-/// The source index of I/O that tasks wait for; no source has it.
+/// The source index of I/O that async tasks wait for; no source has it.
 pub(crate) const TASKS: u32 = u32::MAX;
 
 /// The source index of requests that an I/O context tracks; their entry in its table has their own token.

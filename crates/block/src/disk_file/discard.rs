@@ -31,7 +31,7 @@ impl DiskFile {
                 self.range_ioctl(BLKDISCARD, &whole)
             }
         };
-        is_supported(done).map(drop)
+        unsupported_as_false(done).map(drop)
     }
 
     /// Makes the range read as zeroes.
@@ -63,13 +63,13 @@ impl DiskFile {
 
     /// Makes a range of a file read as zeroes, by the cheapest operation that its file system has.
     fn zero_file(&self, offset: u64, len: u64, unmap: bool) -> Result<(), Errno> {
-        if unmap && is_supported(self.punch_hole(offset, len))? {
+        if unmap && unsupported_as_false(self.punch_hole(offset, len))? {
             return Ok(());
         }
-        if is_supported(self.fallocate(FallocateFlags::ZERO_RANGE, offset, len))? {
+        if unsupported_as_false(self.fallocate(FallocateFlags::ZERO_RANGE, offset, len))? {
             return Ok(());
         }
-        if is_supported(self.punch_hole(offset, len))? {
+        if unsupported_as_false(self.punch_hole(offset, len))? {
             // The range reads as zeroes; allocating its space is optional.
             let _ = self.fallocate(FallocateFlags::KEEP_SIZE, offset, len);
             return Ok(());
@@ -84,8 +84,8 @@ impl DiskFile {
             return self.write_zero_bytes(offset..offset + len);
         }
         let unmapped =
-            unmap && is_supported(self.punch_hole(whole.start, whole.end - whole.start))?;
-        if !unmapped && !is_supported(self.range_ioctl(BLKZEROOUT, &whole))? {
+            unmap && unsupported_as_false(self.punch_hole(whole.start, whole.end - whole.start))?;
+        if !unmapped && !unsupported_as_false(self.range_ioctl(BLKZEROOUT, &whole))? {
             self.write_zero_bytes(whole.clone())?;
         }
         // Partial blocks at the edges.
@@ -126,7 +126,7 @@ pub(crate) fn whole_blocks(offset: u64, len: u64, block: u32) -> Range<u64> {
 }
 
 /// `false` instead of an error where the file does not support the operation.
-fn is_supported(result: Result<(), Errno>) -> Result<bool, Errno> {
+fn unsupported_as_false(result: Result<(), Errno>) -> Result<bool, Errno> {
     match result {
         Ok(()) => Ok(true),
         Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::NOSYS) => Ok(false),
@@ -149,10 +149,10 @@ mod tests {
 
     #[test]
     fn unsupported_operations_differ_from_failed_ones() {
-        assert_eq!(is_supported(Ok(())), Ok(true));
+        assert_eq!(unsupported_as_false(Ok(())), Ok(true));
         for cannot in [Errno::OPNOTSUPP, Errno::NOTTY, Errno::NOSYS] {
-            assert_eq!(is_supported(Err(cannot)), Ok(false));
+            assert_eq!(unsupported_as_false(Err(cannot)), Ok(false));
         }
-        assert_eq!(is_supported(Err(Errno::IO)), Err(Errno::IO));
+        assert_eq!(unsupported_as_false(Err(Errno::IO)), Err(Errno::IO));
     }
 }

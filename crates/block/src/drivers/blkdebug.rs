@@ -55,7 +55,7 @@ impl Driver for Filter {
     }
 }
 
-/// The filter on the route of one source.
+/// The async task of a filter, on the route of one source.
 struct FilterTask {
     below: Route,
     faults: Arc<Faults>,

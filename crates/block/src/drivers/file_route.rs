@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use engine::Errno;
 
-use super::ring_range::RingRanges;
+use super::ring_range::RingRangeTask;
 use crate::disk_file::DiskFile;
 use crate::disk_file::allocation::Allocation;
 use crate::node::{AttachContext, Driver, Node};
@@ -50,7 +50,7 @@ impl Driver for Arc<DiskFile> {
         };
         let handler = || OpHandler::File(target.clone());
         let range_task: Option<Rc<dyn TaskNode>> = match carrier {
-            Carrier::Ring(_) => Some(Rc::new(RingRanges {
+            Carrier::Ring(_) => Some(Rc::new(RingRangeTask {
                 target: target.clone(),
             })),
             Carrier::Native | Carrier::Workers => None,

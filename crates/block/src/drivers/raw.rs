@@ -130,7 +130,7 @@ impl Window {
     }
 }
 
-/// A lookup or task of the node below, with requests shifted by the window's offset.
+/// A lookup or async task of the node below, with requests shifted by the window's offset.
 struct ShiftedNode<N: ?Sized> {
     node: Rc<N>,
     offset: u64,

@@ -22,12 +22,12 @@ enum RangeMethod {
     Ring(Op, u64, u64),
 }
 
-/// The task for discards and write-zeroes of one file on one route.
-pub(crate) struct RingRanges {
+/// The async task for discards and write-zeroes of one file on one route.
+pub(crate) struct RingRangeTask {
     pub target: FileTarget,
 }
 
-impl RingRanges {
+impl RingRangeTask {
     /// Chooses how a request is carried out. Discards on a device are reduced to whole blocks.
     fn choose_method(&self, request: &Request) -> RangeMethod {
         let backing = &self.target.file;
@@ -37,7 +37,7 @@ impl RingRanges {
         }
         let Request {
             op, offset, len, ..
-        } = self.target.file_request(request);
+        } = self.target.to_file_request(request);
         let (op, offset, len) = match (op, backing.device_block) {
             // For a file the two are the same.
             (Op::Discard, None) => (Op::WriteZeroes { unmap: true }, offset, len),
@@ -96,7 +96,7 @@ impl RingRanges {
     }
 }
 
-impl TaskNode for RingRanges {
+impl TaskNode for RingRangeTask {
     fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>> {
         Box::pin(async move {
             match self.target.carrier {
@@ -115,10 +115,10 @@ mod tests {
     use engine::Completion;
     use std::sync::Arc;
 
-    fn ranges(folder: &tempfile::TempDir) -> Rc<RingRanges> {
+    fn ranges(folder: &tempfile::TempDir) -> Rc<RingRangeTask> {
         let ring = Carrier::Ring(File::Descriptor(-1));
         let target = testing::target(&folder.path().join("disk"), ring);
-        Rc::new(RingRanges { target })
+        Rc::new(RingRangeTask { target })
     }
 
     fn request(op: Op, fua: bool) -> Request {
@@ -130,7 +130,7 @@ mod tests {
 
     /// Runs a request: the operations that it submits, each completed with the next of `results`, and its own result.
     fn run_with(
-        ranges: &Rc<RingRanges>,
+        ranges: &Rc<RingRangeTask>,
         request: Request,
         results: &[Result<(), Errno>],
     ) -> (Vec<&'static str>, Result<(), Errno>) {
@@ -140,7 +140,7 @@ mod tests {
         for result in results.iter().copied().map(Some).chain([None]) {
             tasks.poll_woken();
             tasks.take_completed(&mut out);
-            let Some(outgoing) = tasks.next_outgoing() else {
+            let Some(outgoing) = tasks.pop_outgoing() else {
                 break;
             };
             let (name, token) = match &outgoing {
@@ -163,7 +163,7 @@ mod tests {
             tasks.take_io_completions(&mut done);
             assert_eq!(done, [], "it was the task's");
         }
-        assert!(tasks.next_outgoing().is_none());
+        assert!(tasks.pop_outgoing().is_none());
         let [Completion { token: 77, result }] = out[..] else {
             panic!("not complete: {out:?}");
         };

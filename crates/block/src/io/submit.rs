@@ -73,7 +73,7 @@ impl IoContext {
                 OpHandler::Null(options) => self.null_queue.push(*options, &request),
                 OpHandler::Nothing => self.null_queue.complete_at_next_reap(request.token),
                 OpHandler::Lookup(node) => self.submit_to_lookup(node, request),
-                OpHandler::Task(node) => self.spawn(node.clone(), request),
+                OpHandler::Task(node) => self.spawn_task(node.clone(), request),
                 OpHandler::Gated(gated) => self.submit_to_gate(gated, request),
                 OpHandler::Marked(marked) => self.submit_with_mark(marked, request),
             }
@@ -81,7 +81,7 @@ impl IoContext {
     }
 
     /// Starts a task that carries out a request.
-    fn spawn(&mut self, node: Rc<dyn TaskNode>, request: Request) -> Result<(), Full> {
+    fn spawn_task(&mut self, node: Rc<dyn TaskNode>, request: Request) -> Result<(), Full> {
         let source = self.tracked.source_of(request.token);
         self.tasks.spawn(node, request, source);
         Ok(())
@@ -98,7 +98,7 @@ impl IoContext {
         request: Request,
     ) -> Result<(), Full> {
         if !gated.gate.try_pass(&request) {
-            return self.spawn(gated.clone(), request);
+            return self.spawn_task(gated.clone(), request);
         }
         // SAFETY: our caller promises the same.
         unsafe { self.submit_to_handler(gated.below.handler(request.op), request) }
@@ -158,7 +158,7 @@ impl IoContext {
                 unsafe { fill_with_zeroes(request.iov, request.iov_count) };
                 Ok(())
             }
-            None => self.spawn(node.clone(), request),
+            None => self.spawn_task(node.clone(), request),
         }
     }
 
@@ -172,7 +172,7 @@ impl IoContext {
         target: &FileTarget,
         request: &Request,
     ) -> Result<(), Full> {
-        let (file, request) = (&target.file, &target.file_request(request));
+        let (file, request) = (&target.file, &target.to_file_request(request));
         let carrier = match needs_no_worker(file, request) {
             true => target.carrier,
             false => Carrier::Workers,
@@ -206,7 +206,7 @@ impl IoContext {
         self.aio_share.end_reservation();
         self.ring_share.end_reservation();
         for _ in 0..self.tasks.outgoing_count() {
-            let Some(outgoing) = self.tasks.next_outgoing() else {
+            let Some(outgoing) = self.tasks.pop_outgoing() else {
                 return;
             };
             // SAFETY: a task completes only when this has been reaped; until then its source keeps the segments, and the

@@ -52,7 +52,7 @@ impl GatedRoute {
     }
 }
 
-/// The task of a request that has to wait.
+/// The async task of a request that has to wait.
 impl TaskNode for GatedRoute {
     fn buffer_bytes(&self, request: &Request) -> usize {
         self.below.buffer_bytes(request)

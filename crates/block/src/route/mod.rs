@@ -49,7 +49,7 @@ pub(crate) struct FileTarget {
 impl FileTarget {
     /// Translates a request to the node into one at its offset in the file.
     #[inline]
-    pub fn file_request(&self, request: &Request) -> Request {
+    pub fn to_file_request(&self, request: &Request) -> Request {
         let op = match request.op {
             Op::WriteZeroes { unmap } => Op::WriteZeroes {
                 unmap: unmap && self.unmap,

@@ -52,7 +52,7 @@ impl Driver for RewriteDriver {
     }
 }
 
-/// The driver on the route of one source.
+/// The driver's async task, on the route of one source.
 struct RewriteTask {
     below: Route,
     ranges: Arc<RangeLock>,

@@ -12,7 +12,7 @@ use engine::{Op, Request};
 /// Most bytes of all tasks of an iothread, unless a single task needs more.
 pub(super) const MAX_BYTES: usize = 16 << 20;
 
-/// The memory of one task.
+/// The memory of one async task.
 #[derive(Default)]
 struct Reservation {
     bytes: usize,
@@ -26,7 +26,7 @@ struct BufferMemory {
     segment: Box<libc::iovec>,
 }
 
-/// The buffers of an iothread's tasks.
+/// The buffers of an iothread's async tasks.
 #[derive(Default)]
 pub(super) struct TaskBuffers {
     reserved_bytes: usize,
@@ -94,7 +94,7 @@ impl TaskBuffers {
     }
 }
 
-/// A buffer of the running task, valid until the task is complete. Its alignment suits any direct I/O.
+/// A buffer of the running async task, valid until the task is complete. Its alignment suits any direct I/O.
 pub(crate) struct Buffer {
     segment: *mut libc::iovec,
     len: u64,

@@ -17,7 +17,7 @@ use crate::null_disk::fill_with_zeroes;
 use crate::route::gate::Gate;
 use crate::route::{FileTarget, LookupResult, OpHandler, Route};
 
-/// The interface of one task to its iothread.
+/// The interface of one async task to its iothread.
 #[derive(Clone)]
 pub(crate) struct TaskContext {
     pub(super) shared: Rc<ExecutorShared>,
@@ -136,7 +136,7 @@ impl TaskContext {
 
     /// Submits a request to a worker, which may block. Its memory stays valid until the task is complete.
     pub async fn run_on_worker(&self, target: &FileTarget, request: Request) -> Result<(), Errno> {
-        let (file, request) = (target.file.clone(), target.file_request(&request));
+        let (file, request) = (target.file.clone(), target.to_file_request(&request));
         let outgoing = |request| BackendRequest::Worker(file, request);
         // SAFETY: the source that the request is from, or the task that made it, keeps its segments while this is awaited.
         unsafe { IoFuture::new(&self.shared, request, None, outgoing) }.await

@@ -17,7 +17,7 @@ use super::{LocalFuture, TaskNode, Wake};
 use crate::clock::now_ns;
 use engine::Request;
 
-/// Most tasks of one iothread. Requests beyond it stay in the guests' rings.
+/// Most async tasks of one iothread. Requests beyond it stay in the guests' rings.
 const MAX_TASKS: u32 = 4096;
 
 /// Most tasks that are polled in one phase, so that other queues get their turn.
@@ -26,7 +26,7 @@ const POLL_BUDGET: usize = 256;
 /// In place of a task's index: no task runs.
 const NO_TASK: u32 = u32::MAX;
 
-/// State that tasks and their executor share.
+/// State that async tasks and their executor share.
 pub(super) struct ExecutorShared {
     /// The task that is polled.
     pub current: Cell<u32>,
@@ -39,7 +39,7 @@ pub(super) struct ExecutorShared {
     pub bypass_before: RefCell<BTreeMap<u32, u64>>,
 }
 
-/// How far a task has come.
+/// How far an async task has come.
 enum TaskState {
     Free,
     /// The task waits for memory.
@@ -59,7 +59,7 @@ struct Task {
     source: u32,
 }
 
-/// Runs the tasks of one iothread.
+/// Runs the async tasks of one iothread.
 pub(crate) struct Executor {
     tasks: Vec<Task>,
     free_tasks: Vec<u32>,
@@ -275,7 +275,7 @@ impl Executor {
     }
 
     /// The next request of a task to a backend, in order.
-    pub fn next_outgoing(&mut self) -> Option<BackendRequest> {
+    pub fn pop_outgoing(&mut self) -> Option<BackendRequest> {
         self.shared.io.borrow_mut().outbox.pop_front()
     }
 

@@ -19,7 +19,7 @@ use crate::route::mark::PendingMark;
 use crate::route::{Carrier, FileTarget};
 use crate::token;
 
-/// A request of a task to a backend.
+/// A request of an async task to a backend.
 pub(crate) enum BackendRequest {
     /// A request to a node's part of a file, for the backend that carries the file.
     Request(FileTarget, Request),
@@ -50,7 +50,7 @@ enum IoEntryState {
     Abandoned,
 }
 
-/// An entry of the table: one request of a task to a backend.
+/// An entry of the table: one request of an async task to a backend.
 struct IoEntry {
     state: IoEntryState,
     task: u32,
@@ -61,7 +61,7 @@ struct IoEntry {
     lease: Option<Lease>,
 }
 
-/// The I/O of one task.
+/// The I/O of one async task: the number of its requests in flight, and its marks.
 #[derive(Default)]
 struct TaskIo {
     /// Its requests in flight.
@@ -70,7 +70,7 @@ struct TaskIo {
     marks: Vec<PendingMark>,
 }
 
-/// The I/O of an iothread's tasks.
+/// The requests to backends, in flight and not yet taken, of an iothread's async tasks.
 #[derive(Default)]
 pub(super) struct IoTable {
     entries: Vec<IoEntry>,
@@ -84,7 +84,7 @@ pub(super) struct IoTable {
 
 impl IoTable {
     /// Takes an entry for a request of this task, and returns its index.
-    fn take_entry(&mut self, task: u32) -> u32 {
+    fn allocate_entry(&mut self, task: u32) -> u32 {
         self.in_flight += 1;
         self.task_io_mut(task).in_flight += 1;
         if let Some(index) = self.free.pop() {
@@ -186,7 +186,7 @@ impl IoFuture {
     ) -> Self {
         let task = shared.current.get();
         let mut io = shared.io.borrow_mut();
-        let index = io.take_entry(task);
+        let index = io.allocate_entry(task);
         // The list keeps its address until the entry is used again, even if the table grows.
         let entry = &mut io.entries[index as usize];
         entry.lease = lease;

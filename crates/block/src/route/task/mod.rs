@@ -38,7 +38,7 @@ pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;
 /// A future of one iothread.
 pub(crate) type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
-/// The part of a node on one route whose operations are tasks, on the iothread of the route.
+/// The part of a node on one route whose operations are async tasks, on the iothread of the route.
 pub(crate) trait TaskNode {
     /// Bytes of buffer memory that the request needs: for this node's own I/O, and
     /// [below it](crate::route::Route::buffer_bytes). The task has it before it is first polled.

@@ -10,7 +10,7 @@ pub(super) struct TimerKey {
     arrival: u64,
 }
 
-/// The timers of an iothread's tasks, soonest first.
+/// The timers of an iothread's async tasks, soonest first.
 #[derive(Default)]
 pub(super) struct Timers {
     timers: BTreeMap<TimerKey, Waker>,

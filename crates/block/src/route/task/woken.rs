@@ -10,7 +10,7 @@ use std::task::{Wake, Waker};
 use super::Wake as WakeLoop;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The woken tasks of an iothread.
+/// The woken async tasks of an iothread, as a bit for each.
 pub(super) struct WokenTasks {
     /// A bit for each task.
     words: Box<[AtomicU64]>,
@@ -19,7 +19,7 @@ pub(super) struct WokenTasks {
     wake_loop: WakeLoop,
 }
 
-/// Wakes one task.
+/// The waker of one async task: adds it to the woken ones, and wakes the loop.
 struct TaskWaker {
     woken: Arc<WokenTasks>,
     task: u32,

@@ -122,7 +122,7 @@ fn a_task_that_drops_its_io_completes_when_that_has() {
         })
     });
     assert_eq!(rig.completed(), [0; 0]);
-    let out = rig.tasks.next_outgoing().unwrap();
+    let out = rig.tasks.pop_outgoing().unwrap();
     let mut completions = done(token_of(&out));
     completions.extend(done(9));
     rig.tasks.take_io_completions(&mut completions);
@@ -163,7 +163,7 @@ fn tasks_wait_in_order_for_memory_until_the_io_of_its_owner_has_ended() {
     }
     let outgoing = |rig: &mut Rig| {
         assert_eq!(rig.completed(), [0; 0], "its I/O is out");
-        let tokens = std::iter::from_fn(|| rig.tasks.next_outgoing().map(|out| token_of(&out)));
+        let tokens = std::iter::from_fn(|| rig.tasks.pop_outgoing().map(|out| token_of(&out)));
         tokens.collect::<Vec<_>>()
     };
     let [first, second, fifth] = outgoing(&mut rig)[..] else {
@@ -173,7 +173,7 @@ fn tasks_wait_in_order_for_memory_until_the_io_of_its_owner_has_ended() {
     rig.tasks.take_io_completions(&mut done(first));
     assert_eq!(rig.completed(), [1]);
     assert_eq!(
-        rig.tasks.next_outgoing().map(|out| token_of(&out)),
+        rig.tasks.pop_outgoing().map(|out| token_of(&out)),
         None,
         "nor does the fourth overtake"
     );
@@ -305,12 +305,12 @@ fn what_backends_refuse_is_asked_again_in_the_same_order() {
         })
     });
     rig.tasks.poll_woken();
-    let refused = [(); 2].map(|()| rig.tasks.next_outgoing().unwrap());
+    let refused = [(); 2].map(|()| rig.tasks.pop_outgoing().unwrap());
     let tokens = refused.each_ref().map(token_of);
     for outgoing in refused {
         rig.tasks.requeue_outgoing(outgoing);
     }
-    let again = [(); 2].map(|()| token_of(&rig.tasks.next_outgoing().unwrap()));
+    let again = [(); 2].map(|()| token_of(&rig.tasks.pop_outgoing().unwrap()));
     assert_eq!(again, tokens);
     // In the other order.
     rig.tasks.take_io_completions(&mut done(tokens[1]));
