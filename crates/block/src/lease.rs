@@ -23,8 +23,8 @@ struct LeaseGeneration {
     end_actions: Mutex<EndActions>,
 }
 
-/// Done when a generation has ended that is not the current one: its waiter is woken, and the next generation, which may
-/// end with it, is released.
+/// Done when a generation has ended that is not the current one: its waiter is woken, and the next generation, which
+/// may end with it, is released.
 #[derive(Default)]
 struct EndActions {
     next: Option<Arc<LeaseGeneration>>,

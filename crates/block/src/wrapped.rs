@@ -25,7 +25,7 @@ impl<F: Fn(Route) -> Route + Send + Sync> Driver for RouteWrapper<F> {
 
 impl Node {
     /// A node in front of another one, with its routes as `wrap` changes them.
-    pub(crate) fn wrapped(
+    pub(crate) fn with_wrapped_routes(
         name: &str,
         below: &Arc<Node>,
         wrap: impl Fn(Route) -> Route + Send + Sync + 'static,

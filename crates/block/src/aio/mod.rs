@@ -88,7 +88,7 @@ impl AioProbe {
         }
     }
 
-    /// Chooses without a request: the ring where it is the fastest, or else Linux AIO for direct I/O, or worker threads.
+    /// Chooses without a request: the ring where it is fastest, else Linux AIO for direct I/O, or worker threads.
     ///
     /// A ring first tries a request without waiting. Where the file system cannot do that, as on a tmpfs, the ring
     /// passes every request to a worker thread of the kernel, and Linux AIO is twice as fast. Elsewhere the ring costs

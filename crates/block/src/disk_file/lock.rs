@@ -113,14 +113,14 @@ impl LockedFd {
         &self,
         from: &LockedFd,
         path: &Path,
-        [locking, had]: [Locking; 2],
+        [locking, from_locking]: [Locking; 2],
         [read_only, was_read_only]: [bool; 2],
     ) -> Result<(), NodeError> {
         if locking == Locking::Off {
             from.release_locks();
             return Ok(());
         }
-        if had == Locking::Off {
+        if from_locking == Locking::Off {
             return self.take_locks_and_count(path, locking, read_only);
         }
         let lock = || self.take_locks_and_count(path, locking, read_only);

@@ -38,8 +38,8 @@ impl Driver for Arc<DiskFile> {
         }
     }
 
-    /// Attaches the file to the backend that carries it. On a ring, an async task carries out discards and write-zeroes.
-    /// Flushes do nothing where nothing has to be flushed, nor do discards without `unmap`.
+    /// Attaches the file to the backend that carries it. On a ring, an async task carries out discards and
+    /// write-zeroes. Flushes do nothing where nothing has to be flushed, nor do discards without `unmap`.
     fn attach(&self, node: &Node, cx: &mut AttachContext<'_>) -> Route {
         let carrier = cx.attach_file(self);
         let target = FileTarget {

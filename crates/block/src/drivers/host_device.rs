@@ -99,8 +99,8 @@ impl QueueLimits {
                 rustix::fs::major(stat.st_rdev),
                 rustix::fs::minor(stat.st_rdev),
             );
-            let own = Path::new("/sys/dev/block").join(format!("{major}:{minor}"));
-            let folder = fs::canonicalize(own).ok()?;
+            let device_link = Path::new("/sys/dev/block").join(format!("{major}:{minor}"));
+            let folder = fs::canonicalize(device_link).ok()?;
             [folder.join("queue"), folder.parent()?.join("queue")]
                 .into_iter()
                 .find(|path| path.is_dir())

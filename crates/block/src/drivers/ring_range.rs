@@ -72,14 +72,14 @@ impl RingRangeTask {
         };
         let backing = &self.target.file;
         let ring = |op, offset, len| {
-            let whole = Request {
+            let ring_request = Request {
                 op,
                 fua: false,
                 offset,
                 len,
                 ..request
             };
-            cx.submit_to_ring(file, whole)
+            cx.submit_to_ring(file, ring_request)
         };
         match ring(op, offset, len).await {
             Ok(()) if request.fua && !backing.no_flush => ring(Op::Flush, 0, 0).await,

@@ -107,7 +107,7 @@ mod tests {
     use crate::lease::Leases;
     use crate::node::AttachContext;
     use crate::node::Driver;
-    use crate::route::mark::{Mark, MarkedRoute};
+    use crate::route::mark::{MarkReceiver, MarkedRoute};
     use crate::route::task::{LocalFuture, TaskContext, TaskNode};
     use crate::route::{FileTarget, Lookup, LookupResult, OpHandler, Route};
     use crate::source::AttachedDisk;
@@ -398,7 +398,7 @@ mod tests {
 
     struct NoMarks;
 
-    impl Mark for NoMarks {
+    impl MarkReceiver for NoMarks {
         fn mark(&self, _: Range<u64>) {}
     }
 
@@ -406,7 +406,11 @@ mod tests {
     fn a_request_that_is_refused_below_two_marks_frees_each_entry_once() {
         let null = testing::null();
         let wrap = |below| MarkedRoute::in_front_of(Arc::new(NoMarks), below);
-        let node = Node::wrapped("outer", &Node::wrapped("inner", &null, wrap), wrap);
+        let node = Node::with_wrapped_routes(
+            "outer",
+            &Node::with_wrapped_routes("inner", &null, wrap),
+            wrap,
+        );
         let mut io = testing::io();
         let disk = testing::attach(&mut io, &node);
         let request = |token| Request::without_data(Op::Write, 0, 0, token);

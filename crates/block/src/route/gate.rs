@@ -129,7 +129,7 @@ mod tests {
 
     fn gated(below: &Arc<Node>, seen: &Arc<Seen>) -> Arc<Node> {
         let seen = seen.clone();
-        Node::wrapped("gated", below, move |below| {
+        Node::with_wrapped_routes("gated", below, move |below| {
             GatedRoute::in_front_of(Rc::new(Turnstile(seen.clone())), below)
         })
     }

@@ -13,14 +13,14 @@ use engine::Request;
 use crate::route::{OpHandler, Route};
 
 /// The receiver of marks, which several iothreads call.
-pub(crate) trait Mark: Send + Sync {
+pub(crate) trait MarkReceiver: Send + Sync {
     /// Notes that these bytes of the node may have changed.
     fn mark(&self, bytes: Range<u64>);
 }
 
 /// A route whose requests set marks.
 pub(crate) struct MarkedRoute {
-    mark: Arc<dyn Mark>,
+    mark: Arc<dyn MarkReceiver>,
     /// Where the route begins in the node that is marked, in bytes.
     base: u64,
     pub below: Route,
@@ -32,7 +32,7 @@ impl MarkedRoute {
         not(any(test, feature = "simulation")),
         expect(dead_code, reason = "no node with marks yet")
     )]
-    pub fn in_front_of(mark: Arc<dyn Mark>, below: Route) -> Route {
+    pub fn in_front_of(mark: Arc<dyn MarkReceiver>, below: Route) -> Route {
         let marked = Rc::new(MarkedRoute {
             mark,
             base: 0,
@@ -71,7 +71,7 @@ impl MarkedRoute {
 
 /// The mark of a request in flight. It is set when this is dropped: when the request has ended.
 pub(crate) struct PendingMark {
-    mark: Arc<dyn Mark>,
+    mark: Arc<dyn MarkReceiver>,
     bytes: Range<u64>,
 }
 
@@ -96,7 +96,7 @@ mod tests {
     #[derive(Default)]
     struct Marks(Mutex<Vec<(u64, u64)>>);
 
-    impl Mark for Marks {
+    impl MarkReceiver for Marks {
         fn mark(&self, bytes: Range<u64>) {
             self.0.lock().unwrap().push((bytes.start, bytes.end));
         }
@@ -110,7 +110,7 @@ mod tests {
 
     fn marked(below: &Arc<Node>, marks: &Arc<Marks>) -> Arc<Node> {
         let marks = marks.clone();
-        Node::wrapped("marked", below, move |below| {
+        Node::with_wrapped_routes("marked", below, move |below| {
             MarkedRoute::in_front_of(marks.clone(), below)
         })
     }

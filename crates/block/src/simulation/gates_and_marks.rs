@@ -10,7 +10,7 @@ use engine::Request;
 
 use crate::node::Node;
 use crate::route::gate::{Gate, GatedRoute};
-use crate::route::mark::{Mark, MarkedRoute};
+use crate::route::mark::{MarkReceiver, MarkedRoute};
 use crate::route::task::{LocalFuture, TaskContext};
 
 /// A gate at which every other request waits for so many iterations of its iothread.
@@ -48,7 +48,7 @@ impl Node {
             let waits = Cell::new(false);
             GatedRoute::in_front_of(Rc::new(AlternatingGate { turns, waits }), below)
         };
-        Node::wrapped(name, below, wrap)
+        Node::with_wrapped_routes(name, below, wrap)
     }
 
     /// A node in front of another one, which reports all changes to `mark`.
@@ -58,14 +58,14 @@ impl Node {
         below: &Arc<Node>,
         mark: impl Fn(Range<u64>) + Send + Sync + 'static,
     ) -> Arc<Node> {
-        let mark: Arc<dyn Mark> = Arc::new(mark);
-        Node::wrapped(name, below, move |below| {
+        let mark: Arc<dyn MarkReceiver> = Arc::new(mark);
+        Node::with_wrapped_routes(name, below, move |below| {
             MarkedRoute::in_front_of(mark.clone(), below)
         })
     }
 }
 
-impl<F: Fn(Range<u64>) + Send + Sync> Mark for F {
+impl<F: Fn(Range<u64>) + Send + Sync> MarkReceiver for F {
     fn mark(&self, bytes: Range<u64>) {
         self(bytes);
     }

@@ -101,8 +101,8 @@ impl RewriteTask {
         cx.run_on_route(&self.below, read).await?;
         // SAFETY: the buffer's list has one segment; the source keeps those of its request until this is complete.
         let mut segments = unsafe {
-            let own = std::slice::from_raw_parts(write.iov, write.iov_count as usize);
-            [std::slice::from_raw_parts(read.iov, 1), own].concat()
+            let data = std::slice::from_raw_parts(write.iov, write.iov_count as usize);
+            [std::slice::from_raw_parts(read.iov, 1), data].concat()
         };
         let rewrite = Request {
             offset: read.offset,
