@@ -192,7 +192,7 @@ impl ReopenedNodes {
             let own = old.faults().into_iter();
             own.chain(old.faults_below())
         });
-        let release_guards: Vec<NoHangGuard> = filters.map(Faults::prevent_hangs).collect();
+        let no_hang_guards: Vec<NoHangGuard> = filters.map(Faults::prevent_hangs).collect();
         for ReopenedNode { node, users, .. } in &self.nodes {
             for user in users {
                 match &user.front_ends {
@@ -210,7 +210,7 @@ impl ReopenedNodes {
                 faults.release_and_set_rules(Some(faults::fault_rules(injected)));
             }
         }
-        drop(release_guards);
+        drop(no_hang_guards);
         Ok(())
     }
 
