@@ -1,4 +1,4 @@
-//! Unit attentions: events that are reported to an initiator instead of executing its next command.
+//! Pending unit attentions of one initiator: events that are reported to it instead of executing its next command.
 
 /// Additional sense codes of the events.
 pub(crate) mod code {
@@ -16,9 +16,9 @@ pub(crate) mod code {
 
 /// Pending unit attentions of one initiator, in the order of the events. Each code is pending once, which bounds their number.
 #[derive(Debug, Default)]
-pub(crate) struct Attentions(Vec<u16>);
+pub(crate) struct PendingAttentions(Vec<u16>);
 
-impl Attentions {
+impl PendingAttentions {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -44,12 +44,12 @@ impl Attentions {
     }
 
     /// Removes the oldest, to report it.
-    pub fn take(&mut self) -> Option<u16> {
+    pub fn take_oldest(&mut self) -> Option<u16> {
         (!self.0.is_empty()).then(|| self.0.remove(0))
     }
 
     /// Removes an event that the initiator has been notified of otherwise.
-    pub fn forget(&mut self, code: u16) {
+    pub fn remove(&mut self, code: u16) {
         self.0.retain(|pending| *pending != code);
     }
 }
@@ -60,28 +60,28 @@ mod tests {
 
     #[test]
     fn each_event_is_reported_once_and_a_reset_replaces_earlier_ones() {
-        let mut pending = Attentions::default();
+        let mut pending = PendingAttentions::default();
         pending.raise(code::CAPACITY_CHANGED);
         pending.raise(code::CAPACITY_CHANGED);
         pending.raise(code::BUS_RESET);
         pending.raise(code::CAPACITY_CHANGED);
         pending.raise(code::LUNS_CHANGED);
-        pending.forget(code::LUNS_CHANGED);
-        assert_eq!(pending.take(), Some(code::BUS_RESET));
-        assert_eq!(pending.take(), Some(code::CAPACITY_CHANGED));
-        assert_eq!(pending.take(), None);
+        pending.remove(code::LUNS_CHANGED);
+        assert_eq!(pending.take_oldest(), Some(code::BUS_RESET));
+        assert_eq!(pending.take_oldest(), Some(code::CAPACITY_CHANGED));
+        assert_eq!(pending.take_oldest(), None);
     }
 
     #[test]
     fn of_several_resets_the_strongest_is_reported() {
         for first in [code::POWER_ON_OR_RESET, code::BUS_RESET, code::NEXUS_LOSS] {
             for second in [code::POWER_ON_OR_RESET, code::BUS_RESET, code::NEXUS_LOSS] {
-                let mut pending = Attentions::default();
+                let mut pending = PendingAttentions::default();
                 pending.raise(first);
                 pending.raise(code::CAPACITY_CHANGED);
                 pending.raise(second);
-                assert_eq!(pending.take(), Some(first.min(second)));
-                assert_eq!(pending.take(), None);
+                assert_eq!(pending.take_oldest(), Some(first.min(second)));
+                assert_eq!(pending.take_oldest(), None);
             }
         }
     }

@@ -8,13 +8,13 @@ use crate::steps::{Extent, LbaStatus, MultiStepCommand};
 use crate::task::Work;
 use crate::unit::Unit;
 
-fn last_block(unit: &Unit) -> u64 {
+fn last_lba(unit: &Unit) -> u64 {
     unit.blocks().saturating_sub(1)
 }
 
 /// READ CAPACITY(10): the last block, limited to 32 bits, and the bytes of a block.
 pub(crate) fn read_capacity_10(unit: &Unit, out: &mut Vec<u8>) -> u64 {
-    out.extend(saturated_u32(last_block(unit)).to_be_bytes());
+    out.extend(saturated_u32(last_lba(unit)).to_be_bytes());
     out.extend(unit.block_bytes().to_be_bytes());
     out.len() as u64
 }
@@ -22,7 +22,7 @@ pub(crate) fn read_capacity_10(unit: &Unit, out: &mut Vec<u8>) -> u64 {
 /// READ CAPACITY(16): the same with 64 bits, and properties of blocks.
 pub(crate) fn read_capacity_16(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> u64 {
     out.resize(32, 0);
-    put_bytes(out, 0, &last_block(unit).to_be_bytes());
+    put_bytes(out, 0, &last_lba(unit).to_be_bytes());
     put_bytes(out, 8, &unit.block_bytes().to_be_bytes());
     let physical = unit.geometry.physical_block_size.max(unit.block_bytes());
     let exponent = (physical / unit.block_bytes()).max(1).ilog2();

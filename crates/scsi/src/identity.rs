@@ -1,4 +1,4 @@
-//! Identity of a unit: vendor, product, names.
+//! Identity of a unit: vendor, product, revision, serial number and world wide names, with the checks of their lengths.
 
 /// The longest designator (SPC-4, section 7.8.6).
 const MAX_DESIGNATOR_BYTES: usize = 255;

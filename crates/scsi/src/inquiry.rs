@@ -1,4 +1,4 @@
-//! INQUIRY: standard data of a unit.
+//! INQUIRY: standard data of a unit, its vital product data pages (from `vpd.rs`), and the answer of a LUN without a unit.
 
 use crate::bytes::put_bytes;
 use crate::cdb::Cdb;

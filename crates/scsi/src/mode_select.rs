@@ -1,4 +1,4 @@
-//! MODE SELECT(6) and (10).
+//! MODE SELECT(6) and (10): checks the parameter list and applies its mode pages, all or none.
 
 use crate::attention::code;
 use crate::bytes::{be_number, be16, be32, be64, byte};
@@ -40,12 +40,12 @@ pub(crate) fn mode_select(
         return Ok(AfterSelect::Nothing);
     }
     let long = cdb.opcode() == 0x55;
-    let pages_at = check_header(unit, long, list)?;
+    let pages_at = checked_pages_offset(unit, long, list)?;
     unit.change_state(|state| {
         let mut wanted = state.modes;
         let mut at = pages_at;
         while at < list.len() {
-            let end = page_end(list, at)?;
+            let end = checked_page_end(list, at)?;
             let page = &list[at..end];
             modes::apply_page(page, &mut wanted, &unit.default_modes())
                 .map_err(|invalid| Sense::invalid_parameter(at + invalid.byte, invalid.bit))?;
@@ -56,7 +56,7 @@ pub(crate) fn mode_select(
         }
         let flush = state.modes.write_cache && !wanted.write_cache;
         state.modes = wanted;
-        state.raise_for_others(nexus, code::MODE_PARAMETERS_CHANGED);
+        state.raise_attention_for_others(nexus, code::MODE_PARAMETERS_CHANGED);
         Ok(if flush {
             AfterSelect::Flush
         } else {
@@ -65,8 +65,8 @@ pub(crate) fn mode_select(
     })
 }
 
-/// The end of the page that begins at `at`.
-fn page_end(list: &[u8], at: usize) -> Result<usize, Sense> {
+/// Checks the header of the page that begins at `at`, and returns the page's end.
+fn checked_page_end(list: &[u8], at: usize) -> Result<usize, Sense> {
     if byte(list, at) & 0x40 != 0 {
         // SPF: there are no subpages.
         return Err(Sense::invalid_parameter(at, Some(6)));
@@ -79,7 +79,7 @@ fn page_end(list: &[u8], at: usize) -> Result<usize, Sense> {
 }
 
 /// Checks header and block descriptor, and returns the start of the pages.
-fn check_header(unit: &Unit, long: bool, list: &[u8]) -> Result<usize, Sense> {
+fn checked_pages_offset(unit: &Unit, long: bool, list: &[u8]) -> Result<usize, Sense> {
     let (header, descriptor, long_lba) = if long {
         (8, usize::from(be16(list, 6)), byte(list, 4) & 1 != 0)
     } else {

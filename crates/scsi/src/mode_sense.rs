@@ -1,8 +1,8 @@
-//! MODE SENSE(6) and (10).
+//! MODE SENSE(6) and (10): encodes header, block descriptor and mode pages.
 
 use crate::bytes::{saturated_u8, saturated_u16, saturated_u32};
 use crate::cdb::Cdb;
-use crate::modes::{self, PAGE_CODES, PageValues};
+use crate::modes::{self, PAGE_CODES, PageControl};
 use crate::sense::Sense;
 use crate::unit::Unit;
 
@@ -18,9 +18,9 @@ const DPOFUA: u8 = 0x10;
 pub(crate) fn mode_sense(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> Result<u64, Sense> {
     let long = cdb.opcode() == 0x5a;
     let values = match cdb.byte(2) >> 6 {
-        0 => PageValues::Current,
-        1 => PageValues::Changeable,
-        2 => PageValues::Default,
+        0 => PageControl::Current,
+        1 => PageControl::Changeable,
+        2 => PageControl::Default,
         _ => return Err(Sense::SAVING_NOT_SUPPORTED),
     };
     let (code, subpage) = (cdb.byte(2) & 0x3f, cdb.byte(3));
@@ -29,7 +29,7 @@ pub(crate) fn mode_sense(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> Result<u6
         return Err(Sense::invalid_cdb_field(3, None));
     }
     let (modes, protected) =
-        unit.with_state(|state| (state.modes, state.write_protection().is_some()));
+        unit.with_state(|state| (state.modes, state.write_protection_error().is_some()));
     let defaults = unit.default_modes();
     let mut pages = Vec::new();
     if code == ALL_PAGES {
@@ -43,7 +43,7 @@ pub(crate) fn mode_sense(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> Result<u6
     let block = if cdb.bit(1, 3) {
         Vec::new()
     } else {
-        block_descriptor(unit, long && cdb.bit(1, 4))
+        encode_block_descriptor(unit, long && cdb.bit(1, 4))
     };
     let device = DPOFUA | if protected { WP } else { 0 };
     if long {
@@ -65,7 +65,7 @@ pub(crate) fn mode_sense(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> Result<u6
 }
 
 /// The block descriptor, of 8 or 16 bytes: number and size of blocks.
-pub(crate) fn block_descriptor(unit: &Unit, long: bool) -> Vec<u8> {
+pub(crate) fn encode_block_descriptor(unit: &Unit, long: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
     if long {
         bytes.extend(unit.blocks().to_be_bytes());

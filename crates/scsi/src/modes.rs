@@ -1,19 +1,20 @@
-//! Mode pages (SPC-4 and SBC-3, mode parameters): their current, default and changeable values.
+//! Encodes the mode pages (SPC-4 and SBC-3, mode parameters) with their current, default or changeable values, and applies
+//! pages that an initiator has sent.
 
 use crate::bytes::put_bytes;
 
-/// The kind of values that MODE SENSE returns.
+/// PC, page control: the kind of values that MODE SENSE returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PageValues {
+pub(crate) enum PageControl {
     Current,
     /// A mask of the changeable bits.
     Changeable,
     Default,
 }
 
-/// The changeable values.
+/// The mode parameters that initiators can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Modes {
+pub(crate) struct ModeParameters {
     /// WCE: completed writes may be in a volatile cache.
     pub write_cache: bool,
     /// D_SENSE: sense data has descriptor format.
@@ -22,9 +23,9 @@ pub(crate) struct Modes {
     pub software_write_protect: bool,
 }
 
-impl Modes {
+impl ModeParameters {
     pub fn new(write_through: bool) -> Self {
-        Modes {
+        ModeParameters {
             write_cache: !write_through,
             descriptor_sense: false,
             software_write_protect: false,
@@ -32,12 +33,12 @@ impl Modes {
     }
 }
 
-/// Codes of all pages.
 const READ_WRITE_ERROR_RECOVERY: u8 = 0x01;
 const CACHING: u8 = 0x08;
 const CONTROL: u8 = 0x0a;
 const INFORMATIONAL_EXCEPTIONS: u8 = 0x1c;
 
+/// Codes of all pages.
 pub(crate) const PAGE_CODES: [u8; 4] = [
     READ_WRITE_ERROR_RECOVERY,
     CACHING,
@@ -52,15 +53,15 @@ const SWP: u8 = 0x08;
 /// A page with its header; `None`: there is no such page.
 pub(crate) fn encode_page(
     code: u8,
-    values: PageValues,
-    modes: &Modes,
-    defaults: &Modes,
+    values: PageControl,
+    modes: &ModeParameters,
+    defaults: &ModeParameters,
 ) -> Option<Vec<u8>> {
     let modes = match values {
-        PageValues::Default => defaults,
-        PageValues::Current | PageValues::Changeable => modes,
+        PageControl::Default => defaults,
+        PageControl::Current | PageControl::Changeable => modes,
     };
-    let fixed = values != PageValues::Changeable;
+    let fixed = values != PageControl::Changeable;
     let flag = |on: bool, bit: u8| if on || !fixed { bit } else { 0 };
     let mut page = vec![0; 12];
     match code {
@@ -108,12 +109,12 @@ pub(crate) struct InvalidField {
 /// Sets the changeable bits of a page. Others must be unchanged.
 pub(crate) fn apply_page(
     sent: &[u8],
-    modes: &mut Modes,
-    defaults: &Modes,
+    modes: &mut ModeParameters,
+    defaults: &ModeParameters,
 ) -> Result<(), InvalidField> {
     let code = sent[0] & 0x3f;
-    let current = encode_page(code, PageValues::Current, modes, defaults);
-    let changeable = encode_page(code, PageValues::Changeable, modes, defaults);
+    let current = encode_page(code, PageControl::Current, modes, defaults);
+    let changeable = encode_page(code, PageControl::Changeable, modes, defaults);
     let (Some(current), Some(changeable)) = (current, changeable) else {
         return Err(InvalidField {
             byte: 0,
@@ -147,11 +148,11 @@ mod tests {
 
     #[test]
     fn only_changeable_bits_can_be_changed() {
-        let defaults = Modes::new(false);
+        let defaults = ModeParameters::new(false);
         let mut modes = defaults;
         for code in PAGE_CODES {
-            let current = encode_page(code, PageValues::Current, &modes, &defaults).unwrap();
-            let changeable = encode_page(code, PageValues::Changeable, &modes, &defaults).unwrap();
+            let current = encode_page(code, PageControl::Current, &modes, &defaults).unwrap();
+            let changeable = encode_page(code, PageControl::Changeable, &modes, &defaults).unwrap();
             assert_eq!(current.len(), changeable.len());
             assert_eq!(usize::from(current[1]) + 2, current.len());
             for bit in 16..current.len() * 8 {
@@ -160,12 +161,12 @@ mod tests {
                 let may = changeable[bit / 8] & 1 << (bit % 8) != 0;
                 let done = apply_page(&sent, &mut modes, &defaults);
                 assert_eq!(done.is_ok(), may, "page {code:#x}, bit {bit}");
-                let now = encode_page(code, PageValues::Current, &modes, &defaults).unwrap();
+                let now = encode_page(code, PageControl::Current, &modes, &defaults).unwrap();
                 assert_eq!(now, if may { sent } else { current.clone() });
                 modes = defaults;
             }
         }
-        let caching = encode_page(CACHING, PageValues::Current, &modes, &defaults).unwrap();
+        let caching = encode_page(CACHING, PageControl::Current, &modes, &defaults).unwrap();
         assert_eq!(
             apply_page(&caching[..19], &mut modes, &defaults),
             Err(InvalidField { byte: 1, bit: None })

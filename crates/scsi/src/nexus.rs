@@ -1,4 +1,5 @@
-//! I_T nexus: an initiator port, through a target port.
+//! I_T nexus: the number of an initiator, and the names of its initiator port (TransportID) and target port, which are encoded
+//! and decoded here.
 
 use crate::bytes::{be16, be64, put_bytes};
 
@@ -95,7 +96,7 @@ pub struct Ports {
     pub target: u16,
 }
 
-/// The length of an encoded TransportID.
+/// The length of an encoded TransportID, from its first bytes.
 pub(crate) fn transport_id_len(bytes: &[u8]) -> usize {
     match bytes.first() {
         Some(&ISCSI) => 4 + usize::from(be16(bytes, 2)),

@@ -1,4 +1,4 @@
-//! PERSISTENT RESERVE IN: reports registrations and the reservation.
+//! PERSISTENT RESERVE IN: encodes registrations, the reservation and the unit's capabilities.
 
 use crate::bytes::{put_bytes, saturated_u32};
 use crate::cdb::Cdb;
@@ -46,7 +46,7 @@ fn append_reservation(reservations: &Reservations, out: &mut Vec<u8>) {
     let key = held
         .holder
         .as_ref()
-        .and_then(|holder| reservations.key_of(holder));
+        .and_then(|holder| reservations.registered_key(holder));
     out.extend(key.unwrap_or(0).to_be_bytes());
     out.extend([0, 0, 0, 0, 0, held.kind as u8, 0, 0]);
 }
@@ -71,7 +71,7 @@ fn append_full_status(reservations: &Reservations, out: &mut Vec<u8>) {
         if let Some(held) = reservations
             .reservation
             .as_ref()
-            .filter(|_| reservations.holds(&registration.ports))
+            .filter(|_| reservations.is_holder(&registration.ports))
         {
             head[12] = 0x01;
             head[13] = held.kind as u8;

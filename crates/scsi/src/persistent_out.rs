@@ -46,14 +46,14 @@ impl From<Conflict> for Refusal {
 }
 
 /// A command with its parameter list.
-struct Request<'a> {
+struct ReserveOutRequest<'a> {
     cdb: &'a Cdb,
     list: &'a [u8],
     ports: Ports,
 }
 
 /// The error if there is no room for what the command adds; `None` if it adds nothing.
-pub(crate) fn no_room_error(cdb: &Cdb) -> Option<Sense> {
+pub(crate) fn no_room_sense(cdb: &Cdb) -> Option<Sense> {
     match cdb.service_action() {
         REGISTER | REGISTER_AND_IGNORE | REGISTER_AND_MOVE => Some(Sense::NO_REGISTRATION_LEFT),
         RESERVE | PREEMPT | PREEMPT_AND_ABORT => Some(Sense::NO_RESERVATION_LEFT),
@@ -62,7 +62,7 @@ pub(crate) fn no_room_error(cdb: &Cdb) -> Option<Sense> {
 }
 
 /// A planned change.
-pub(crate) struct Change {
+pub(crate) struct PlannedChange {
     planned: Reservations,
     attentions: AttentionList,
     /// Initiators whose tasks are to end.
@@ -77,16 +77,19 @@ pub(crate) fn plan_change(
     unit: &Unit,
     nexus: Nexus,
     list: &[u8],
-) -> Result<Change, Refusal> {
+) -> Result<PlannedChange, Refusal> {
     let has_store = unit.options.reservation_store.is_some();
     unit.with_state(|state| {
         // An initiator that is not attached cannot be registered.
-        let ports = state.ports_of(nexus).ok_or(Refusal::Conflict)?.clone();
+        let ports = state
+            .ports_of_nexus(nexus)
+            .ok_or(Refusal::Conflict)?
+            .clone();
         let before = &state.reservations;
         let mut planned = before.clone();
-        let request = Request { cdb, list, ports };
+        let request = ReserveOutRequest { cdb, list, ports };
         let (attentions, preempted) = request.apply_to(&mut planned, has_store)?;
-        Ok(Change {
+        Ok(PlannedChange {
             must_be_stored: planned != *before && (before.persist || planned.persist),
             planned,
             attentions,
@@ -95,34 +98,34 @@ pub(crate) fn plan_change(
     })
 }
 
-impl Change {
+impl PlannedChange {
     /// Whether it changes what is stored across restarts.
     pub fn must_be_stored(&self) -> bool {
         self.must_be_stored
     }
 
     /// The text to store.
-    pub fn text(&self) -> String {
-        self.planned.to_text()
+    pub fn text_to_store(&self) -> String {
+        self.planned.persistent_to_text()
     }
 
     /// Applies the change. Returns the initiators whose tasks are to end.
     pub fn apply(self, unit: &Unit, nexus: Nexus) -> Vec<Nexus> {
         unit.change_state(|state| {
             state.reservations = self.planned;
-            state.raise_listed(&self.attentions);
-            let mut preempted = state.nexuses_of(&self.preempted);
+            state.raise_attentions(&self.attentions);
+            let mut preempted = state.nexuses_of_ports(&self.preempted);
             preempted.retain(|other| *other != nexus);
             preempted
         })
     }
 }
 
-/// Attentions to raise, and initiators whose tasks are to end.
+/// PendingAttentions to raise, and initiators whose tasks are to end.
 type Effects = (AttentionList, Option<Vec<Ports>>);
 
-impl Request<'_> {
-    fn key(&self) -> u64 {
+impl ReserveOutRequest<'_> {
+    fn reservation_key(&self) -> u64 {
         be64(self.list, 0)
     }
 
@@ -139,7 +142,7 @@ impl Request<'_> {
             .flatten()
     }
 
-    /// The same, or the sense data that names the wrong field.
+    /// The same, or the sense data that points to the wrong field.
     fn checked_kind(&self) -> Result<Kind, Sense> {
         let bit = if self.cdb.byte(2) >> 4 == 0 { 3 } else { 7 };
         self.kind().ok_or(Sense::invalid_cdb_field(2, Some(bit)))
@@ -164,7 +167,7 @@ impl Request<'_> {
         }
         let ports = &self.ports;
         if !registers {
-            reservations.check_key(ports, self.key())?;
+            reservations.check_key(ports, self.reservation_key())?;
         }
         match action {
             REGISTER | REGISTER_AND_IGNORE => self.register(reservations, flags & 0x01 != 0),
@@ -198,9 +201,9 @@ impl Request<'_> {
     /// REGISTER, and REGISTER AND IGNORE EXISTING KEY: adds, changes or removes a registration.
     fn register(&self, reservations: &mut Reservations, persist: bool) -> Result<Effects, Refusal> {
         let ignores_key = self.cdb.service_action() == REGISTER_AND_IGNORE;
-        let registered = reservations.key_of(&self.ports);
+        let registered = reservations.registered_key(&self.ports);
         // The key of an initiator that is not registered is 0.
-        if !ignores_key && registered.unwrap_or(0) != self.key() {
+        if !ignores_key && registered.unwrap_or(0) != self.reservation_key() {
             return Err(Refusal::Conflict);
         }
         let adds = registered.is_none() && self.new_key() != 0;
@@ -236,7 +239,7 @@ impl Request<'_> {
             .reservation
             .as_ref()
             .is_some_and(|held| !held.kind.is_of_all_registrants());
-        if !individual || !reservations.holds(&self.ports) {
+        if !individual || !reservations.is_holder(&self.ports) {
             return Err(Refusal::Conflict);
         }
         if self.new_key() == 0 {
@@ -253,7 +256,7 @@ impl Request<'_> {
         if to.initiator == self.ports.initiator || to.target == 0 {
             return Err(Sense::invalid_parameter(LIST_BYTES, None).into());
         }
-        if reservations.key_of(&to).is_none()
+        if reservations.registered_key(&to).is_none()
             && reservations.registrations.len() >= MAX_REGISTRATIONS
         {
             return Err(Sense::NO_REGISTRATION_LEFT.into());

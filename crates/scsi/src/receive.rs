@@ -129,7 +129,7 @@ impl Task {
             Command::ReportLuns => {
                 let allocation = report::report_luns(cdb, view.units().map(|(lun, _)| lun), data)?;
                 for (_, unit) in view.units() {
-                    unit.forget_luns_changed(nexus);
+                    unit.remove_luns_changed_attention(nexus);
                 }
                 allocation
             }
@@ -188,7 +188,7 @@ fn check_permitted(
         if entry.needs_medium && state.stopped {
             return Err(Sense::STOPPED.into());
         }
-        match state.write_protection() {
+        match state.write_protection_error() {
             Some(sense) if writes => Err(sense.into()),
             _ => Ok(()),
         }

@@ -1,4 +1,4 @@
-//! Commands that report units, supported commands and task management functions, and log pages.
+//! Replies of REPORT LUNS, REPORT SUPPORTED OPERATION CODES, REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS and LOG SENSE.
 
 use crate::bytes::{saturated_u16, saturated_u32};
 use crate::cdb::Cdb;
@@ -29,7 +29,7 @@ pub(crate) fn report_luns(
 }
 
 /// A timeouts descriptor without values.
-fn append_timeouts(out: &mut Vec<u8>) {
+fn append_timeouts_descriptor(out: &mut Vec<u8>) {
     out.extend([0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
 }
 
@@ -56,7 +56,7 @@ fn append_all_opcodes(thin: bool, timed: bool, out: &mut Vec<u8>) {
         out.extend([0, u8::from(timed) << 1 | has_action]);
         out.extend(saturated_u16(entry.mask.len()).to_be_bytes());
         if timed {
-            append_timeouts(out);
+            append_timeouts_descriptor(out);
         }
     }
     let len = saturated_u32(out.len() as u64 - 4);
@@ -100,7 +100,7 @@ fn append_one_opcode(
         out[5] &= !0x08;
     }
     if timed {
-        append_timeouts(out);
+        append_timeouts_descriptor(out);
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Storage of persistent reservations that survive a restart (APTPL).
+//! Trait for the storage of persistent reservations that survive a restart (APTPL), which the daemon implements.
 
 use std::fmt::Debug;
 

@@ -32,14 +32,16 @@ pub enum ReservationTextError {
     Line(usize),
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Bytes as hexadecimal digits.
+fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
     })
 }
 
-fn unhex(text: &str) -> Option<Vec<u8>> {
+/// The bytes of hexadecimal digits. `None`: the text is malformed.
+fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digits = text.as_bytes();
     if !digits.len().is_multiple_of(2) {
         return None;
@@ -51,11 +53,11 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 }
 
 fn ports_to_text(ports: &Ports) -> String {
-    format!("{} {}", ports.target, hex(&ports.initiator.encode()))
+    format!("{} {}", ports.target, to_hex(&ports.initiator.encode()))
 }
 
 fn ports_from_text(target: &str, initiator: &str) -> Option<Ports> {
-    let bytes = unhex(initiator)?;
+    let bytes = from_hex(initiator)?;
     let ports = Ports {
         initiator: TransportId::decode(&bytes)?,
         target: target.parse().ok()?,
@@ -66,7 +68,7 @@ fn ports_from_text(target: &str, initiator: &str) -> Option<Ports> {
 
 impl Reservations {
     /// The text to save: without reservations unless APTPL is set.
-    pub(crate) fn to_text(&self) -> String {
+    pub(crate) fn persistent_to_text(&self) -> String {
         match self.persist {
             true => self.all_to_text(),
             false => NO_RESERVATIONS.to_owned(),
@@ -117,7 +119,7 @@ impl Reservations {
             ["registration", key, target, initiator] => {
                 let key = u64::from_str_radix(key.strip_prefix("0x")?, 16).ok()?;
                 let ports = ports_from_text(target, initiator)?;
-                let known = self.key_of(&ports).is_some();
+                let known = self.registered_key(&ports).is_some();
                 let full = self.registrations.len() >= MAX_REGISTRATIONS;
                 if key == 0 || known || full || self.reservation.is_some() {
                     return None;
@@ -132,7 +134,7 @@ impl Reservations {
                     }
                     [target, initiator] if !kind.is_of_all_registrants() => {
                         let holder = ports_from_text(target, initiator)?;
-                        self.key_of(&holder)?;
+                        self.registered_key(&holder)?;
                         Some(holder)
                     }
                     _ => return None,
@@ -177,7 +179,7 @@ mod tests {
     fn saved_reservations_are_restored() {
         for kind in [Kind::WriteExclusive, Kind::ExclusiveAccessAll] {
             let all = reserved(kind);
-            assert_eq!(Reservations::from_text(&all.to_text()), Ok(all));
+            assert_eq!(Reservations::from_text(&all.persistent_to_text()), Ok(all));
         }
     }
 
@@ -187,7 +189,7 @@ mod tests {
             persist: false,
             ..reserved(Kind::WriteExclusive)
         };
-        assert_eq!(all.to_text(), NO_RESERVATIONS);
+        assert_eq!(all.persistent_to_text(), NO_RESERVATIONS);
         let nothing = Reservations::default();
         assert_eq!(Reservations::from_text(NO_RESERVATIONS), Ok(nothing));
     }
@@ -198,7 +200,7 @@ mod tests {
             Reservations::from_text(""),
             Err(ReservationTextError::Header)
         );
-        let text = reserved(Kind::WriteExclusive).to_text();
+        let text = reserved(Kind::WriteExclusive).persistent_to_text();
         let lines: Vec<&str> = text.lines().collect();
         let with = |lines: &[&str]| Reservations::from_text(&(lines.join("\n") + "\n"));
         assert!(with(&lines).is_ok());

@@ -85,7 +85,7 @@ pub(crate) struct Reservations {
 }
 
 impl Reservations {
-    pub fn key_of(&self, ports: &Ports) -> Option<u64> {
+    pub fn registered_key(&self, ports: &Ports) -> Option<u64> {
         let found = self
             .registrations
             .iter()
@@ -95,7 +95,7 @@ impl Reservations {
 
     /// Checks that an initiator is registered with this key.
     pub fn check_key(&self, ports: &Ports, key: u64) -> Result<(), Conflict> {
-        if self.key_of(ports) == Some(key) {
+        if self.registered_key(ports) == Some(key) {
             Ok(())
         } else {
             Err(Conflict)
@@ -103,12 +103,12 @@ impl Reservations {
     }
 
     /// Whether an initiator holds the reservation.
-    pub fn holds(&self, ports: &Ports) -> bool {
+    pub fn is_holder(&self, ports: &Ports) -> bool {
         match &self.reservation {
             None => false,
             Some(held) => match &held.holder {
                 Some(holder) => holder == ports,
-                None => self.key_of(ports).is_some(),
+                None => self.registered_key(ports).is_some(),
             },
         }
     }
@@ -119,8 +119,8 @@ impl Reservations {
             return true;
         };
         if ports.is_some_and(|ports| {
-            self.holds(ports)
-                || held.kind.gives_registrants_access() && self.key_of(ports).is_some()
+            self.is_holder(ports)
+                || held.kind.gives_registrants_access() && self.registered_key(ports).is_some()
         }) {
             return true;
         }
@@ -138,7 +138,7 @@ impl Reservations {
     }
 
     /// An attention with this code for each other registrant.
-    fn attentions_of_others(&self, ports: &Ports, code: u16) -> AttentionList {
+    fn attentions_for_others(&self, ports: &Ports, code: u16) -> AttentionList {
         self.other_registrations(ports)
             .map(|registration| (registration.ports.clone(), code))
             .collect()
@@ -182,7 +182,7 @@ impl Reservations {
         let registrants = held.kind.gives_registrants_access();
         self.reservation = None;
         if registrants {
-            self.attentions_of_others(&gone.ports, code::RESERVATIONS_RELEASED)
+            self.attentions_for_others(&gone.ports, code::RESERVATIONS_RELEASED)
         } else {
             Vec::new()
         }
@@ -191,17 +191,17 @@ impl Reservations {
     /// Reserves the unit for a registrant.
     pub fn reserve(&mut self, ports: &Ports, kind: Kind) -> Result<(), Conflict> {
         match &self.reservation {
-            Some(held) if self.holds(ports) && held.kind == kind => Ok(()),
+            Some(held) if self.is_holder(ports) && held.kind == kind => Ok(()),
             Some(_) => Err(Conflict),
             None => {
-                self.set_holder(ports, kind);
+                self.set_reservation(ports, kind);
                 Ok(())
             }
         }
     }
 
     /// Sets the reservation; all registrants hold one of their kinds.
-    fn set_holder(&mut self, ports: &Ports, kind: Kind) {
+    fn set_reservation(&mut self, ports: &Ports, kind: Kind) {
         let holder = (!kind.is_of_all_registrants()).then(|| ports.clone());
         self.reservation = Some(Reservation { kind, holder });
     }
@@ -211,17 +211,17 @@ impl Reservations {
         &mut self,
         ports: &Ports,
         kind: Option<Kind>,
-    ) -> Result<AttentionList, WrongKind> {
-        let Some(held) = self.reservation.as_ref().filter(|_| self.holds(ports)) else {
+    ) -> Result<AttentionList, WrongReleaseKind> {
+        let Some(held) = self.reservation.as_ref().filter(|_| self.is_holder(ports)) else {
             return Ok(Vec::new());
         };
         if kind != Some(held.kind) {
-            return Err(WrongKind);
+            return Err(WrongReleaseKind);
         }
         let registrants = held.kind.gives_registrants_access();
         self.reservation = None;
         Ok(if registrants {
-            self.attentions_of_others(ports, code::RESERVATIONS_RELEASED)
+            self.attentions_for_others(ports, code::RESERVATIONS_RELEASED)
         } else {
             Vec::new()
         })
@@ -229,7 +229,7 @@ impl Reservations {
 
     /// Removes all registrations and the reservation.
     pub fn clear(&mut self, ports: &Ports) -> AttentionList {
-        let news = self.attentions_of_others(ports, code::RESERVATIONS_PREEMPTED);
+        let news = self.attentions_for_others(ports, code::RESERVATIONS_PREEMPTED);
         self.registrations.clear();
         self.reservation = None;
         self.generation = self.generation.wrapping_add(1);
@@ -255,7 +255,7 @@ impl Reservations {
         let takes_over = match &self.reservation {
             None => false,
             Some(held) => match &held.holder {
-                Some(holder) => self.key_of(holder) == Some(key),
+                Some(holder) => self.registered_key(holder) == Some(key),
                 None => key == 0,
             },
         };
@@ -271,7 +271,7 @@ impl Reservations {
             .map(|registration| registration.ports.clone())
             .collect();
         // An initiator that preempts its own key without taking over is removed as well.
-        let keep_self = takes_over || self.key_of(ports) != Some(key);
+        let keep_self = takes_over || self.registered_key(ports) != Some(key);
         self.registrations.retain(|registration| {
             !lost.contains(&registration.ports) && (keep_self || registration.ports != *ports)
         });
@@ -285,9 +285,9 @@ impl Reservations {
                 .as_ref()
                 .is_some_and(|held| held.kind != kind);
             if changed {
-                news.extend(self.attentions_of_others(ports, code::RESERVATIONS_RELEASED));
+                news.extend(self.attentions_for_others(ports, code::RESERVATIONS_RELEASED));
             }
-            self.set_holder(ports, kind);
+            self.set_reservation(ports, kind);
         } else if all_hold && self.registrations.is_empty() {
             self.reservation = None;
         }
@@ -321,7 +321,7 @@ impl Reservations {
 
 /// The type of the reservation differs from the one to release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WrongKind;
+pub(crate) struct WrongReleaseKind;
 
 /// Error of PREEMPT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

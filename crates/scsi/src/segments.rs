@@ -1,4 +1,5 @@
-//! The initiator's buffers: a list of segments of host memory, which belongs to the adapter.
+//! The initiator's buffers: a list of segments (`iovec`) of host memory, which belongs to the adapter, with functions to copy
+//! from and to them, and to compare.
 //!
 //! The initiator may write there at any time, so nothing here makes a slice of it: bytes are copied
 //! before they are used.
@@ -63,6 +64,7 @@ impl Segments {
         unsafe { std::slice::from_raw_parts_mut(self.iov, self.count as usize) }
     }
 
+    /// A copy of the list, for when a request may change the list itself.
     pub fn list_copy(&self) -> SegmentList {
         SegmentList(self.list().to_vec())
     }

@@ -1,4 +1,4 @@
-//! Sense data (SPC-4, section 4.5), in two formats.
+//! Sense data (SPC-4, section 4.5): the errors that commands report, and their encoding in fixed or descriptor format.
 
 use crate::bytes::put_bytes;
 

@@ -37,8 +37,8 @@ pub(crate) fn append_reply(
     let thin = unit.options.thin;
     Ok(Some(match command {
         Command::Inquiry => {
-            let port =
-                unit.with_state(|state| state.ports_of(nexus).map_or(1, |ports| ports.target));
+            let port = unit
+                .with_state(|state| state.ports_of_nexus(nexus).map_or(1, |ports| ports.target));
             inquiry::inquiry(cdb, unit, port, data)?
         }
         Command::ModeSense => mode_sense::mode_sense(cdb, unit, data)?,
@@ -48,7 +48,7 @@ pub(crate) fn append_reply(
         Command::ReportOpcodes => report::report_opcodes(cdb, thin, data)?,
         Command::ReportTaskManagement => {
             let parallel = unit.with_state(|state| {
-                let ports = state.ports_of(nexus);
+                let ports = state.ports_of_nexus(nexus);
                 ports.is_some_and(|ports| matches!(ports.initiator, TransportId::Parallel { .. }))
             });
             report::report_task_management(cdb, parallel, data)?

@@ -1,4 +1,5 @@
-//! A target: logical units by their numbers. They can be added and removed.
+//! A target: its logical units by number, which can be added and removed while it is in use, and the views that threads have
+//! of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +13,8 @@ pub const MAX_LUN: u16 = 16_383;
 /// The units at some moment, sorted by number.
 type UnitMap = Vec<(u16, Arc<Unit>)>;
 
-struct Members {
+/// Units and attached initiators of a target.
+struct TargetMembers {
     map: Arc<UnitMap>,
     initiators: Vec<(Nexus, Ports)>,
 }
@@ -20,7 +22,7 @@ struct Members {
 /// A target. Each adapter has a [`View`] of it, which needs no lock.
 pub struct Target {
     version: AtomicU64,
-    members: Mutex<Members>,
+    members: Mutex<TargetMembers>,
 }
 
 /// Why a unit cannot be added.
@@ -38,7 +40,7 @@ impl Default for Target {
     fn default() -> Self {
         Target {
             version: AtomicU64::new(0),
-            members: Mutex::new(Members {
+            members: Mutex::new(TargetMembers {
                 map: Arc::new(UnitMap::new()),
                 initiators: Vec::new(),
             }),
@@ -54,7 +56,7 @@ impl Target {
     }
 
     /// Changes units or initiators, so that views reload.
-    fn change_members<R>(&self, change: impl FnOnce(&mut Members) -> R) -> R {
+    fn change_members<R>(&self, change: impl FnOnce(&mut TargetMembers) -> R) -> R {
         let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut members);
         self.version.fetch_add(1, Ordering::Release);
@@ -78,7 +80,7 @@ impl Target {
                 unit.attach(*nexus, ports.clone());
             }
             for (_, other) in members.map.iter() {
-                other.raise_luns_changed();
+                other.raise_luns_changed_attention();
             }
             Arc::make_mut(&mut members.map).insert(at, (lun, unit));
             Ok(())
@@ -97,7 +99,7 @@ impl Target {
                 unit.detach(*nexus);
             }
             for (_, other) in members.map.iter() {
-                other.raise_luns_changed();
+                other.raise_luns_changed_attention();
             }
             Some(unit)
         })

@@ -1,4 +1,5 @@
-//! A logical unit, shared by all threads.
+//! A logical unit, shared by all threads: options, size, access word, and the state behind its lock, which events and
+//! commands change.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,12 +10,12 @@ use crate::access_word::{AccessWord, AtomicAccessWord};
 use crate::attention::code;
 use crate::cdb::BlockRange;
 use crate::identity::{Identity, IdentityError};
-use crate::modes::Modes;
+use crate::locked_state::LockedState;
+use crate::modes::ModeParameters;
 use crate::nexus::{Nexus, Ports};
 use crate::reservation_store::ReservationStore;
 use crate::reservations::Reservations;
 use crate::sense::Sense;
-use crate::state::State;
 use crate::task_mutex::TaskMutexes;
 
 /// Largest logical block.
@@ -98,7 +99,7 @@ pub struct Unit {
     /// Blocks that initiators see.
     pub(crate) blocks: AtomicU64,
     block_shift: u32,
-    state: Mutex<State>,
+    state: Mutex<LockedState>,
 }
 
 impl Unit {
@@ -123,7 +124,7 @@ impl Unit {
             access_word: AtomicAccessWord::default(),
             blocks: AtomicU64::new(blocks),
             block_shift: block.trailing_zeros(),
-            state: Mutex::new(State::new(options.read_only, options.write_through)),
+            state: Mutex::new(LockedState::new(options.read_only, options.write_through)),
             options,
         };
         unit.change_state(|_| ());
@@ -165,7 +166,7 @@ impl Unit {
         let blocks = size >> self.block_shift;
         let changed = self.blocks.swap(blocks, Ordering::Relaxed) != blocks;
         if changed {
-            self.change_state(|state| state.raise_for_all(code::CAPACITY_CHANGED));
+            self.change_state(|state| state.raise_attention_for_all(code::CAPACITY_CHANGED));
         }
         changed
     }
@@ -175,7 +176,7 @@ impl Unit {
         self.change_state(|state| {
             if state.read_only != read_only {
                 state.read_only = read_only;
-                state.raise_for_all(code::MODE_PARAMETERS_CHANGED);
+                state.raise_attention_for_all(code::MODE_PARAMETERS_CHANGED);
             }
         });
     }
@@ -186,7 +187,7 @@ impl Unit {
         self.change_state(|state| {
             state.attach(nexus, ports);
             state.stopped = false;
-            state.raise(nexus, code::POWER_ON_OR_RESET);
+            state.raise_attention(nexus, code::POWER_ON_OR_RESET);
         });
     }
 
@@ -199,8 +200,8 @@ impl Unit {
     /// to it.
     pub fn nexus_lost(&self, nexus: Nexus) {
         self.change_state(|state| {
-            state.release_legacy(nexus);
-            state.raise(nexus, code::NEXUS_LOSS);
+            state.release_legacy_reservation(nexus);
+            state.raise_attention(nexus, code::NEXUS_LOSS);
         });
     }
 
@@ -209,7 +210,7 @@ impl Unit {
     pub fn reset(&self, reset: Reset) {
         self.change_state(|state| {
             state.reset();
-            state.raise_for_all(match reset {
+            state.raise_attention_for_all(match reset {
                 Reset::Bus => code::BUS_RESET,
                 // The code for a reset of any kind, as other targets report it.
                 Reset::Unit => code::POWER_ON_OR_RESET,
@@ -220,15 +221,17 @@ impl Unit {
     /// Reports to an initiator that another has cancelled its tasks (CLEAR TASK SET), since they have no
     /// status.
     pub fn commands_cleared(&self, nexus: Nexus) {
-        self.change_state(|state| state.raise(nexus, code::COMMANDS_CLEARED));
+        self.change_state(|state| state.raise_attention(nexus, code::COMMANDS_CLEARED));
     }
 
-    pub(crate) fn raise_luns_changed(&self) {
-        self.change_state(|state| state.raise_for_all(code::LUNS_CHANGED));
+    /// Reports to all initiators that units of the target were added or removed.
+    pub(crate) fn raise_luns_changed_attention(&self) {
+        self.change_state(|state| state.raise_attention_for_all(code::LUNS_CHANGED));
     }
 
-    pub(crate) fn forget_luns_changed(&self, nexus: Nexus) {
-        self.change_state(|state| state.forget_attention(nexus, code::LUNS_CHANGED));
+    /// Removes that unit attention of an initiator, which has listed the units.
+    pub(crate) fn remove_luns_changed_attention(&self, nexus: Nexus) {
+        self.change_state(|state| state.remove_attention(nexus, code::LUNS_CHANGED));
     }
 
     /// Restores reservations from a [`ReservationStore`], before the first initiator is attached.
@@ -242,15 +245,15 @@ impl Unit {
     }
 
     /// Reads the state behind the lock.
-    pub(crate) fn with_state<R>(&self, read: impl FnOnce(&State) -> R) -> R {
+    pub(crate) fn with_state<R>(&self, read: impl FnOnce(&LockedState) -> R) -> R {
         read(&self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Changes the state behind the lock, and updates the word.
-    pub(crate) fn change_state<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+    /// Changes the state behind the lock, and recomputes the access word.
+    pub(crate) fn change_state<R>(&self, change: impl FnOnce(&mut LockedState) -> R) -> R {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut state);
-        self.access_word.store(state.access_word());
+        self.access_word.store(state.compute_access_word());
         result
     }
 
@@ -277,7 +280,7 @@ impl Unit {
         most.max(1) << self.block_shift
     }
 
-    pub(crate) fn default_modes(&self) -> Modes {
-        Modes::new(self.options.write_through)
+    pub(crate) fn default_modes(&self) -> ModeParameters {
+        ModeParameters::new(self.options.write_through)
     }
 }

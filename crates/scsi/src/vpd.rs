@@ -1,4 +1,4 @@
-//! Vital product data pages of INQUIRY.
+//! Encodes the vital product data pages of INQUIRY, and defines the limits that one of them reports.
 
 use crate::buffer::MAX_BUFFER_BYTES;
 use crate::bytes::{put_bytes, saturated_u8, saturated_u16, saturated_u32};
@@ -33,13 +33,13 @@ pub(crate) fn append_page(
     out: &mut Vec<u8>,
 ) -> Result<(), Sense> {
     let body = match code {
-        SUPPORTED_PAGES => supported_pages(unit),
+        SUPPORTED_PAGES => supported_pages_body(unit),
         SERIAL_NUMBER if has_serial(unit) => unit.options.identity.serial.bytes().collect(),
-        IDENTIFICATION => identification(unit, port),
-        EXTENDED_INQUIRY => extended_inquiry(),
-        BLOCK_LIMITS => block_limits(unit),
-        CHARACTERISTICS => characteristics(unit),
-        PROVISIONING => provisioning(unit),
+        IDENTIFICATION => identification_body(unit, port),
+        EXTENDED_INQUIRY => extended_inquiry_body(),
+        BLOCK_LIMITS => block_limits_body(unit),
+        CHARACTERISTICS => characteristics_body(unit),
+        PROVISIONING => provisioning_body(unit),
         _ => return Err(Sense::invalid_cdb_field(2, None)),
     };
     out.extend([0, code]);
@@ -53,7 +53,7 @@ fn has_serial(unit: &Unit) -> bool {
 }
 
 /// SUPPORTED VPD PAGES: the codes of all pages of the unit.
-fn supported_pages(unit: &Unit) -> Vec<u8> {
+fn supported_pages_body(unit: &Unit) -> Vec<u8> {
     let mut pages = vec![SUPPORTED_PAGES];
     if has_serial(unit) {
         pages.push(SERIAL_NUMBER);
@@ -80,7 +80,7 @@ fn append_designator(body: &mut Vec<u8>, code_set: u8, of: u8, kind: u8, bytes: 
 }
 
 /// DEVICE IDENTIFICATION: names of the unit, and the target port's number.
-fn identification(unit: &Unit, port: u16) -> Vec<u8> {
+fn identification_body(unit: &Unit, port: u16) -> Vec<u8> {
     let identity = &unit.options.identity;
     let mut body = Vec::new();
     if identity.vendor_specific.is_empty() {
@@ -113,7 +113,7 @@ fn identification(unit: &Unit, port: u16) -> Vec<u8> {
 }
 
 /// EXTENDED INQUIRY DATA: attributes of tasks, and other properties that do not change.
-fn extended_inquiry() -> Vec<u8> {
+fn extended_inquiry_body() -> Vec<u8> {
     let mut body = vec![0; 60];
     // Simple, ordered and head-of-queue tasks; a volatile cache. LUICLR: REPORT LUNS clears the unit attention for changed units
     // on all units.
@@ -131,7 +131,7 @@ pub(crate) fn max_unmap_blocks(unit: &Unit) -> u64 {
 }
 
 /// BLOCK LIMITS: most blocks of each command, and granularities.
-fn block_limits(unit: &Unit) -> Vec<u8> {
+fn block_limits_body(unit: &Unit) -> Vec<u8> {
     let geometry = &unit.geometry;
     let blocks = |bytes: u32| saturated_u32(u64::from(bytes) >> unit.block_shift());
     let mut body = vec![0; 60];
@@ -166,14 +166,14 @@ fn block_limits(unit: &Unit) -> Vec<u8> {
 }
 
 /// BLOCK DEVICE CHARACTERISTICS: the rotation rate.
-fn characteristics(unit: &Unit) -> Vec<u8> {
+fn characteristics_body(unit: &Unit) -> Vec<u8> {
     let mut body = vec![0; 60];
     put_bytes(&mut body, 0, &unit.options.rotation_rate.to_be_bytes());
     body
 }
 
 /// LOGICAL BLOCK PROVISIONING: the ways to deallocate blocks.
-fn provisioning(unit: &Unit) -> Vec<u8> {
+fn provisioning_body(unit: &Unit) -> Vec<u8> {
     if unit.options.thin {
         // LBPU, LBPWS, LBPWS10; thin. The contents of unmapped blocks are undefined.
         vec![0, 0xe0, 0x02, 0]

@@ -79,7 +79,7 @@ fn who_unregisters_releases() {
     let mut all = held(Kind::ExclusiveAccessAll);
     all.register(&ports(1), 0);
     all.register(&ports(2), 0);
-    assert!(all.holds(&ports(3)), "the last one holds it still");
+    assert!(all.is_holder(&ports(3)), "the last one holds it still");
     all.register(&ports(3), 0);
     assert_eq!(all.reservation, None);
 }
@@ -98,8 +98,8 @@ fn preempting_the_holder_takes_its_place() {
             (ports(3), code::RESERVATIONS_RELEASED)
         ]
     );
-    assert!(all.holds(&ports(2)));
-    assert_eq!(all.key_of(&ports(1)), None);
+    assert!(all.is_holder(&ports(2)));
+    assert_eq!(all.registered_key(&ports(1)), None);
     assert_eq!(all.generation, 4);
 }
 
@@ -117,7 +117,7 @@ fn preempting_others_leaves_the_reservation() {
     let (news, lost) = all.preempt(&ports(2), 3, None).unwrap();
     assert_eq!(lost, [ports(3)]);
     assert_eq!(news, [(ports(3), code::REGISTRATIONS_PREEMPTED)]);
-    assert!(all.holds(&ports(1)));
+    assert!(all.is_holder(&ports(1)));
     assert_eq!(
         all.preempt(&ports(2), 77, None),
         Err(PreemptError::Conflict)
@@ -133,10 +133,10 @@ fn all_registrants_are_preempted_by_key_zero() {
         .preempt(&ports(2), 0, Some(Kind::WriteExclusiveAll))
         .unwrap();
     assert_eq!(lost, [ports(1), ports(3)]);
-    assert!(all.holds(&ports(2)) && !all.holds(&ports(1)));
+    assert!(all.is_holder(&ports(2)) && !all.is_holder(&ports(1)));
     let mut all = held(Kind::WriteExclusiveAll);
     all.preempt(&ports(2), 1, None).unwrap();
-    assert!(all.holds(&ports(3)), "the reservation stays");
+    assert!(all.is_holder(&ports(3)), "the reservation stays");
 }
 
 #[test]
@@ -146,9 +146,9 @@ fn who_preempts_the_own_key_keeps_it_only_as_holder() {
         .preempt(&ports(1), 1, Some(Kind::WriteExclusive))
         .unwrap();
     assert_eq!(lost, []);
-    assert!(all.holds(&ports(1)));
+    assert!(all.is_holder(&ports(1)));
     all.preempt(&ports(2), 2, None).unwrap();
-    assert_eq!(all.key_of(&ports(2)), None);
+    assert_eq!(all.registered_key(&ports(2)), None);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_reservation_is_released_as_it_was_made() {
     assert_eq!(all.release(&ports(2), None), Ok(vec![]), "not the holder");
     assert_eq!(
         all.release(&ports(1), Some(Kind::WriteExclusive)),
-        Err(WrongKind)
+        Err(WrongReleaseKind)
     );
     let news = all
         .release(&ports(1), Some(Kind::WriteExclusiveRegistrants))

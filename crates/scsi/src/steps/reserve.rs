@@ -7,7 +7,7 @@ use engine::Errno;
 use super::{NextStep, StepContext};
 use crate::cdb::Cdb;
 use crate::nexus::Nexus;
-use crate::persistent_out::{self, Change};
+use crate::persistent_out::{self, PlannedChange};
 use crate::sense::Sense;
 use crate::task_mutex::MutexKind;
 use crate::unit::Unit;
@@ -19,7 +19,7 @@ enum Stage {
     /// It is this command's turn.
     Entered,
     /// The change is being saved, and is not applied yet.
-    Saving(Change),
+    Saving(PlannedChange),
     /// The change is applied; tasks of other initiators may have to end.
     Finishing,
 }
@@ -77,7 +77,7 @@ impl Reserve {
     }
 
     /// Applies the change, unlocks the mutex for the next change, and ends the tasks of initiators that were preempted.
-    fn apply_and_unlock(&mut self, io: &mut StepContext<'_>, change: Change) -> NextStep {
+    fn apply_and_unlock(&mut self, io: &mut StepContext<'_>, change: PlannedChange) -> NextStep {
         let lost = change.apply(io.unit, self.nexus);
         // The end of the tasks need not delay other changes.
         io.unlock_mutex();
@@ -93,7 +93,7 @@ impl Reserve {
             return None;
         };
         let reservation_store = unit.options.reservation_store.clone()?;
-        let text = change.text();
+        let text = change.text_to_store();
         Some(DiskCall::Other(Box::new(move || {
             reservation_store.save(&text)
         })))
@@ -109,7 +109,7 @@ impl Reserve {
     /// The sense data when the change could not be saved, and was not applied.
     pub fn sense_of_failed_save(&self, errno: Errno) -> Sense {
         let no_space = matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::FBIG);
-        match persistent_out::no_room_error(&self.cdb) {
+        match persistent_out::no_room_sense(&self.cdb) {
             Some(sense) if no_space => sense,
             _ => Sense::TARGET_FAILURE,
         }

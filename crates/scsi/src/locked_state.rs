@@ -1,39 +1,40 @@
-//! The state of a unit that is behind its lock, since it changes seldom.
+//! The state of a unit behind its lock, which changes seldom: attached initiators and their unit attentions, mode parameters,
+//! reservations, and whether it is stopped or read-only.
 
 use crate::access_word::AccessWord;
-use crate::attention::Attentions;
+use crate::attention::PendingAttentions;
 use crate::commands::Access;
-use crate::modes::Modes;
+use crate::modes::ModeParameters;
 use crate::nexus::{Nexus, Ports};
 use crate::reservations::{AttentionList, Reservations};
 use crate::sense::Sense;
 
-/// An initiator.
+/// An attached initiator.
 struct Initiator {
     nexus: Nexus,
     ports: Ports,
-    pending_attentions: Attentions,
+    pending_attentions: PendingAttentions,
 }
 
 /// Everything behind the lock.
-pub(crate) struct State {
+pub(crate) struct LockedState {
     initiators: Vec<Initiator>,
     write_through: bool,
     pub read_only: bool,
-    pub modes: Modes,
+    pub modes: ModeParameters,
     pub stopped: bool,
     /// The initiator that has reserved the unit by RESERVE(6) or (10).
     pub legacy_holder: Option<Nexus>,
     pub reservations: Reservations,
 }
 
-impl State {
+impl LockedState {
     pub fn new(read_only: bool, write_through: bool) -> Self {
-        State {
+        LockedState {
             initiators: Vec::new(),
             write_through,
             read_only,
-            modes: Modes::new(write_through),
+            modes: ModeParameters::new(write_through),
             stopped: false,
             legacy_holder: None,
             reservations: Reservations::default(),
@@ -41,9 +42,9 @@ impl State {
     }
 
     /// The word for reads and writes that corresponds to this state.
-    pub fn access_word(&self) -> AccessWord {
+    pub fn compute_access_word(&self) -> AccessWord {
         let mut word = AccessWord::default();
-        word.set_read_only(self.write_protection().is_some());
+        word.set_read_only(self.write_protection_error().is_some());
         word.set_stopped(self.stopped);
         word.set_write_through(!self.modes.write_cache);
         word.set_descriptor_sense(self.modes.descriptor_sense);
@@ -69,13 +70,13 @@ impl State {
         self.initiators.push(Initiator {
             nexus,
             ports,
-            pending_attentions: Attentions::default(),
+            pending_attentions: PendingAttentions::default(),
         });
     }
 
     /// Detaches an initiator, which loses its RESERVE and its attentions.
     pub fn detach(&mut self, nexus: Nexus) {
-        self.release_legacy(nexus);
+        self.release_legacy_reservation(nexus);
         self.initiators.retain(|initiator| initiator.nexus != nexus);
     }
 
@@ -83,16 +84,18 @@ impl State {
     pub fn reset(&mut self) {
         self.legacy_holder = None;
         self.stopped = false;
-        self.modes = Modes::new(self.write_through);
+        self.modes = ModeParameters::new(self.write_through);
     }
 
-    pub fn release_legacy(&mut self, nexus: Nexus) {
+    /// Ends the RESERVE(6) or (10) of an initiator, if it is the holder.
+    pub fn release_legacy_reservation(&mut self, nexus: Nexus) {
         if self.legacy_holder == Some(nexus) {
             self.legacy_holder = None;
         }
     }
 
-    pub fn ports_of(&self, nexus: Nexus) -> Option<&Ports> {
+    /// The ports of an attached initiator.
+    pub fn ports_of_nexus(&self, nexus: Nexus) -> Option<&Ports> {
         let found = self
             .initiators
             .iter()
@@ -101,7 +104,7 @@ impl State {
     }
 
     /// The initiators behind these ports.
-    pub fn nexuses_of(&self, ports: &[Ports]) -> Vec<Nexus> {
+    pub fn nexuses_of_ports(&self, ports: &[Ports]) -> Vec<Nexus> {
         let known = self.initiators.iter();
         known
             .filter(|initiator| ports.contains(&initiator.ports))
@@ -109,7 +112,8 @@ impl State {
             .collect()
     }
 
-    pub fn raise(&mut self, nexus: Nexus, code: u16) {
+    /// Adds a unit attention with this code for an initiator.
+    pub fn raise_attention(&mut self, nexus: Nexus, code: u16) {
         for initiator in &mut self.initiators {
             if initiator.nexus == nexus {
                 initiator.pending_attentions.raise(code);
@@ -117,13 +121,13 @@ impl State {
         }
     }
 
-    pub fn raise_for_all(&mut self, code: u16) {
+    pub fn raise_attention_for_all(&mut self, code: u16) {
         for initiator in &mut self.initiators {
             initiator.pending_attentions.raise(code);
         }
     }
 
-    pub fn raise_for_others(&mut self, nexus: Nexus, code: u16) {
+    pub fn raise_attention_for_others(&mut self, nexus: Nexus, code: u16) {
         for initiator in &mut self.initiators {
             if initiator.nexus != nexus {
                 initiator.pending_attentions.raise(code);
@@ -132,7 +136,7 @@ impl State {
     }
 
     /// Raises each attention of the list for the initiator behind its ports.
-    pub fn raise_listed(&mut self, news: &AttentionList) {
+    pub fn raise_attentions(&mut self, news: &AttentionList) {
         for (ports, code) in news {
             for initiator in &mut self.initiators {
                 if initiator.ports == *ports {
@@ -143,7 +147,7 @@ impl State {
     }
 
     /// Pending unit attentions of each initiator.
-    pub fn attentions(&self) -> Vec<(Nexus, Vec<u16>)> {
+    pub fn pending_attentions(&self) -> Vec<(Nexus, Vec<u16>)> {
         let known = self.initiators.iter();
         known
             .map(|initiator| {
@@ -156,13 +160,13 @@ impl State {
     }
 
     /// Replaces all pending unit attentions.
-    pub fn set_attentions(&mut self, attentions: &[(Nexus, Vec<u16>)]) {
+    pub fn set_pending_attentions(&mut self, attentions: &[(Nexus, Vec<u16>)]) {
         for initiator in &mut self.initiators {
-            initiator.pending_attentions = Attentions::default();
+            initiator.pending_attentions = PendingAttentions::default();
         }
         for (nexus, codes) in attentions {
             for code in codes {
-                self.raise(*nexus, *code);
+                self.raise_attention(*nexus, *code);
             }
         }
     }
@@ -171,14 +175,14 @@ impl State {
     pub fn take_attention(&mut self, nexus: Nexus) -> Option<Sense> {
         let mut known = self.initiators.iter_mut();
         let found = known.find(|initiator| initiator.nexus == nexus)?;
-        found.pending_attentions.take().map(Sense::attention)
+        found.pending_attentions.take_oldest().map(Sense::attention)
     }
 
     /// Removes an attention that the initiator was notified of otherwise.
-    pub fn forget_attention(&mut self, nexus: Nexus, code: u16) {
+    pub fn remove_attention(&mut self, nexus: Nexus, code: u16) {
         for initiator in &mut self.initiators {
             if initiator.nexus == nexus {
-                initiator.pending_attentions.forget(code);
+                initiator.pending_attentions.remove(code);
             }
         }
     }
@@ -189,12 +193,12 @@ impl State {
             Some(holder) if holder != nexus => {
                 matches!(access, Access::Free | Access::Reservations)
             }
-            _ => self.reservations.allows(self.ports_of(nexus), access),
+            _ => self.reservations.allows(self.ports_of_nexus(nexus), access),
         }
     }
 
-    /// The error of writes if the unit is write-protected.
-    pub fn write_protection(&self) -> Option<Sense> {
+    /// The sense data of a refused write if the unit is write-protected.
+    pub fn write_protection_error(&self) -> Option<Sense> {
         if self.read_only {
             Some(Sense::WRITE_PROTECTED)
         } else if self.modes.software_write_protect {
