@@ -119,7 +119,7 @@ impl InflightBuffer {
 
     /// The front-end's description of the file, and the file.
     pub fn description_and_file(&self) -> Option<(VhostUserInflight, BorrowedFd<'_>)> {
-        let (file, offset) = self.mapping.source()?;
+        let (file, offset) = self.mapping.file_and_offset()?;
         let description = VhostUserInflight::new(self.len_bytes, offset, self.queues, self.entries);
         Some((description, file))
     }

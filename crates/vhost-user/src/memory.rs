@@ -124,7 +124,7 @@ impl MemoryTable {
     /// All regions.
     pub fn regions(&self) -> Vec<SharedRegion<'_>> {
         let regions = self.slots.iter().filter_map(|slot| {
-            let (file, mmap_offset) = slot.mapping.source()?;
+            let (file, mmap_offset) = slot.mapping.file_and_offset()?;
             let description = VhostUserMemoryRegion {
                 guest_phys_addr: slot.guest_addr,
                 memory_size: slot.len,

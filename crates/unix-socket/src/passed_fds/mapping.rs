@@ -131,7 +131,7 @@ impl Mapping {
 
     /// The file, and the offset of the requested part in it.
     #[must_use]
-    pub fn source(&self) -> Option<(BorrowedFd<'_>, u64)> {
+    pub fn file_and_offset(&self) -> Option<(BorrowedFd<'_>, u64)> {
         let source = self.region.file_offset()?;
         let offset = source.start() + self.part_offset as u64;
         Some((source.file().as_fd(), offset))
