@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use block::{IoContext, IoSettings};
 use engine::{AioKernel, AioSettings, PoolSettings};
-use iothread::event_loop::{IoThread, PollSettings, Remote};
+use iothread::event_loop::{EventLoop, PollSettings, Remote};
 use iothread::{Message, QueueRunner};
 
 use crate::plan::Config;
@@ -12,7 +12,7 @@ use crate::poller::Wakeups;
 
 /// An iothread without a thread.
 pub struct Iothread {
-    io: IoThread<QueueRunner>,
+    io: EventLoop<QueueRunner>,
     remote: Remote<Message>,
     /// What wakes it.
     pub wakeups: Wakeups,
@@ -34,7 +34,7 @@ impl Iothread {
             },
             pool: PoolSettings::default(),
         };
-        let io = IoThread::new(Box::new(wakeups.clone()), polling, |_, remote| {
+        let io = EventLoop::new(Box::new(wakeups.clone()), polling, |_, remote| {
             let (waker, mail) = (remote.waker(), wakeups.clone());
             let wake = Arc::new(move || {
                 waker.wake();

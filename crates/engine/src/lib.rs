@@ -1,6 +1,6 @@
 //! Linux AIO, io_uring and the worker pool: submit I/O to the kernel and reap its completions.
 //!
-//! An engine belongs to one `IoThread`, and is built around the two phases in which that thread calls the kernel: *reap*
+//! An engine belongs to one iothread, and is built around the two phases in which that thread calls the kernel: *reap*
 //! (phase 1, completions are taken) and *submit* (phase 5, pending requests are submitted). [`LinuxAio`] carries reads,
 //! writes and flushes that the kernel does asynchronously; [`Uring`] carries those, and others that the kernel does in
 //! threads of its own; [`Pool`] carries what would block.

@@ -24,7 +24,7 @@ use std::sync::mpsc::channel;
 
 use block::{Aio, FileOptions, IoContext, IoSettings, Locking, Node, NodeOptions, NullOptions};
 use iothread::event_loop::poller::Event;
-use iothread::event_loop::{Interest, IoThread, PollSettings, Poller, Readiness};
+use iothread::event_loop::{EventLoop, Interest, PollSettings, Poller, Readiness};
 use iothread::{DeviceSetup, Message, QueueRunner, ScsiDisk, ScsiSetup, VringSetup};
 use rustix::event::{EventfdFlags, eventfd};
 use scsi::{TransportId, Unit, UnitOptions};
@@ -316,7 +316,7 @@ fn scsi_queue(node: Arc<Node>) -> Result<DeviceSetup, Error> {
 
 /// The name is what is counted by it.
 #[inline(never)]
-fn iteration(iothread: &mut IoThread<QueueRunner>) -> io::Result<bool> {
+fn iteration(iothread: &mut EventLoop<QueueRunner>) -> io::Result<bool> {
     iothread.iterate()
 }
 
@@ -338,7 +338,7 @@ fn main() -> Result<(), Error> {
         max_ns: if load.blocking { 0 } else { 1_000_000 },
         ..PollSettings::default()
     };
-    let mut iothread = IoThread::<QueueRunner>::new(poller, polling, |_, remote| {
+    let mut iothread = EventLoop::<QueueRunner>::new(poller, polling, |_, remote| {
         let waker = remote.waker();
         let io = IoContext::new(IoSettings::default(), Arc::new(move || waker.wake()))
             .map_err(io::Error::other)?;

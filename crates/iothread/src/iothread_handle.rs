@@ -12,7 +12,7 @@ use virtqueue::control::StartError;
 use crate::affinity::{AffinityError, bind_thread};
 use crate::cpu_time::thread_cpu_time_ns;
 use crate::event_loop::{
-    IoThread, LoopTotals, PollSettings, Remote, SpawnError, Stopped, ThreadHandle,
+    EventLoop, LoopTotals, PollSettings, Remote, SpawnError, Stopped, ThreadHandle,
 };
 use crate::handles::{SocketDeviceHandle, VringHandle, send_and_wait};
 use crate::messages::{Message, VringSetup};
@@ -131,7 +131,7 @@ impl IothreadHandle {
         };
         let (name, cpu_affinity) = (id.clone(), settings.cpu_affinity);
         let (started, thread) = mpsc::channel();
-        let running = IoThread::spawn(&id, polling, move |cx, remote| {
+        let running = EventLoop::spawn(&id, polling, move |cx, remote| {
             // Before anything is allocated: memory comes from where it is first touched.
             let unbound = match cpu_affinity.as_slice() {
                 [] => None,

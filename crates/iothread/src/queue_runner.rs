@@ -16,7 +16,7 @@ use virtqueue::control::StartError;
 
 use crate::affinity::{AffinityError, bind_thread, unbind_thread};
 use crate::dispatch::CompletionDispatcher;
-use crate::event_loop::iothread::RunnerContext;
+use crate::event_loop::iteration::RunnerContext;
 use crate::event_loop::{HandlerId, Interest, Remote, TimerId};
 use crate::messages::{Message, QueueRegistration, VringSetup};
 use crate::queue_lists::QueueLists;

@@ -5,10 +5,10 @@
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use iothread::event_loop::iothread::RunnerContext;
+use iothread::event_loop::iteration::RunnerContext;
 use iothread::event_loop::testing::FakePoller;
 use iothread::event_loop::{
-    HandlerId, Idle, Interest, IoThread, PollPredictor, PollSettings, Readiness, Runner, Turn,
+    EventLoop, HandlerId, Idle, Interest, PollPredictor, PollSettings, Readiness, Runner, Turn,
 };
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -95,7 +95,7 @@ const PHASES: [&str; 5] = ["reap", "complete", "notify", "admit", "submit"];
 
 struct Bench {
     kernel: FakePoller,
-    iothread: IoThread<Recorder>,
+    iothread: EventLoop<Recorder>,
     raw: HashMap<u32, RawFd>,
 }
 
@@ -105,7 +105,7 @@ impl Bench {
         let mut raw = HashMap::new();
         let raw_ref = &mut raw;
         let iothread =
-            IoThread::new::<std::io::Error>(Box::new(kernel.clone()), polling, |cx, _| {
+            EventLoop::new::<std::io::Error>(Box::new(kernel.clone()), polling, |cx, _| {
                 let mut runner = Recorder::default();
                 for tag in 0..handlers {
                     let fd: OwnedFd = eventfd(0, EventfdFlags::CLOEXEC)?;
@@ -224,7 +224,7 @@ fn a_slot_reused_within_an_iteration_does_not_get_the_old_handlers_event() {
     }
     let kernel = FakePoller::default();
     let mut raw = Vec::new();
-    let mut iothread = IoThread::new::<std::io::Error>(
+    let mut iothread = EventLoop::new::<std::io::Error>(
         Box::new(kernel.clone()),
         PollSettings::default(),
         |cx, _| {

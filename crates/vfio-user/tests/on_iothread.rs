@@ -8,9 +8,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use iothread::event_loop::iothread::RunnerContext;
+use iothread::event_loop::iteration::RunnerContext;
 use iothread::event_loop::{
-    HandlerId, Idle, IoThread, PollSettings, Readiness, Remote, Runner, SpawnError, TimerId,
+    EventLoop, HandlerId, Idle, PollSettings, Readiness, Remote, Runner, SpawnError, TimerId,
 };
 use test_support::events::{becomes_readable, event, take};
 use test_support::vfio_user::connection::Connection;
@@ -130,7 +130,7 @@ fn a_device_shares_a_thread_with_an_event_loop() {
             more: false,
         })
     };
-    let iothread = IoThread::<Devices>::spawn("devices", PollSettings::default(), make).unwrap();
+    let iothread = EventLoop::<Devices>::spawn("devices", PollSettings::default(), make).unwrap();
     for session in 0..2u8 {
         let (front_end, socket) = UnixStream::pair().unwrap();
         let front_end = Connection::new(front_end);

@@ -1,10 +1,10 @@
 //! The worker pool: threads for what the kernel cannot do asynchronously.
 //!
-//! A discard, a misaligned write or an open may block for an arbitrary time; on the `IoThread` that would stop every guest
+//! A discard, a misaligned write or an open may block for an arbitrary time; on the iothread that would stop every guest
 //! that it serves. Here a worker thread blocks instead. The pool is generic and knows nothing of what a job does; it has no
 //! priorities and no cancellation. Jobs *start* first in, first out, and have no other order.
 //!
-//! One `IoThread` owns the pool. Adding a job takes a lock, which is acceptable: a job that needs a thread costs more than a
+//! One iothread owns the pool. Adding a job takes a lock, which is acceptable: a job that needs a thread costs more than a
 //! lock. Checking for completions takes no lock.
 
 mod error;

@@ -1,4 +1,4 @@
-//! `IoThread`: one thread, one loop, five phases.
+//! `EventLoop`: one thread, one loop, five phases.
 //!
 //! A [`Runner`] runs on the thread; the loop knows nothing of storage. Its parts:
 //! - [`handlers`]: registered descriptors in a slab. The poller's cookie is slot and generation, so adding, deleting and
@@ -7,12 +7,12 @@
 //! - [`timers`]: a heap of deadlines.
 //! - [`wake`] and [`mailbox`]: messages from other threads, without a system call while the loop is awake.
 //! - [`poll_predictor`]: how long polling for a source pays; [`budget`]: the limit of polling in all.
-//! - [`iothread`]: the iteration; [`thread`]: the thread that it runs on.
+//! - [`iteration`]: the loop itself; [`thread`]: the thread that it runs on.
 
 pub mod budget;
 mod context;
 pub mod handlers;
-pub mod iothread;
+pub mod iteration;
 pub mod mailbox;
 pub mod poll_predictor;
 pub mod poller;
@@ -25,7 +25,7 @@ pub mod wake;
 
 pub use context::Context;
 pub use handlers::HandlerId;
-pub use iothread::{IoThread, Runner};
+pub use iteration::{EventLoop, Runner};
 pub use mailbox::{Remote, Stopped};
 pub use poll_predictor::{Idle, PollPredictor, PollSettings, Polled, Turn};
 pub use poller::{Epoll, Interest, Poller, Readiness};

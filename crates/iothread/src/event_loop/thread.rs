@@ -5,7 +5,7 @@
 use std::io;
 use std::thread::JoinHandle;
 
-use crate::event_loop::iothread::{IoThread, Runner, RunnerContext};
+use crate::event_loop::iteration::{EventLoop, Runner, RunnerContext};
 use crate::event_loop::mailbox::Remote;
 use crate::event_loop::poll_predictor::PollSettings;
 use crate::event_loop::poller::Epoll;
@@ -69,7 +69,7 @@ impl<M: Send> ThreadHandle<M> {
     }
 }
 
-impl<P: Runner + 'static> IoThread<P>
+impl<P: Runner + 'static> EventLoop<P>
 where
     P::Message: 'static,
 {
@@ -95,7 +95,7 @@ where
                 name: owned_name,
                 error,
             })?;
-            IoThread::new(Box::new(poller), polling, make_runner)
+            EventLoop::new(Box::new(poller), polling, make_runner)
         };
         let thread = std::thread::Builder::new()
             // The kernel cuts a thread's name after 15 bytes.

@@ -1,7 +1,7 @@
 //! The five phases of an iteration, and the messages between iterations.
 
 use super::{Handler, QueueRunner, UNKICKED_POLL_NS};
-use crate::event_loop::iothread::RunnerContext;
+use crate::event_loop::iteration::RunnerContext;
 use crate::event_loop::{HandlerId, Idle, PollSettings, Readiness, Runner};
 use crate::messages::Message;
 use crate::totals;

@@ -6,7 +6,7 @@ use virtqueue::control::{QueueCommand, StartError};
 
 use super::{Controls, Handler, QueueRunner};
 use crate::event_loop::Interest;
-use crate::event_loop::iothread::RunnerContext;
+use crate::event_loop::iteration::RunnerContext;
 use crate::messages::{DeviceCommand, ScsiDisk};
 use crate::vring::Vring;
 

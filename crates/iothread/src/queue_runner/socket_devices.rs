@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 use block::Node;
 
 use super::{Handler, QueueRunner};
-use crate::event_loop::iothread::RunnerContext;
+use crate::event_loop::iteration::RunnerContext;
 use crate::messages::SocketDeviceCommand;
 use crate::socket_device::SocketDevice;
 use crate::socket_devices::{RunningSocketDevice, now_ns};

@@ -6,10 +6,10 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use iothread::event_loop::iothread::RunnerContext;
+use iothread::event_loop::iteration::RunnerContext;
 use iothread::event_loop::testing::FakePoller;
 use iothread::event_loop::{
-    HandlerId, Idle, Interest, IoThread, PollPredictor, PollSettings, Readiness, Runner, Turn,
+    EventLoop, HandlerId, Idle, Interest, PollPredictor, PollSettings, Readiness, Runner, Turn,
 };
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -168,7 +168,7 @@ impl Runner for Scripted {
 
 /// A loop with scripted sources.
 pub struct Simulation {
-    iothread: IoThread<Scripted>,
+    iothread: EventLoop<Scripted>,
     kernel: FakePoller,
 }
 
@@ -179,7 +179,7 @@ impl Simulation {
             let mut state = kernel.state();
             (state.now_ns, state.tick_ns, state.wake_ns) = (1, LOOK_NS, WAKE_NS);
         }
-        let iothread = IoThread::new(Box::new(kernel.clone()), policy.settings(), |cx, _| {
+        let iothread = EventLoop::new(Box::new(kernel.clone()), policy.settings(), |cx, _| {
             let mut sources = Vec::new();
             for mut script in scripts {
                 let fd: OwnedFd = eventfd(0, EventfdFlags::CLOEXEC)?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use block::{FaultRules, Faults, IoContext, IoSettings, Node};
 use engine::AioSettings;
 use iothread::event_loop::poller::Event;
-use iothread::event_loop::{Epoll, Interest, IoThread, PollSettings, Poller};
+use iothread::event_loop::{Epoll, EventLoop, Interest, PollSettings, Poller};
 use iothread::{Message, QueueRunner};
 
 use crate::guest::{CARRIERS, DISCARD, Guest, disk_by, file_disk, null_disk};
@@ -42,7 +42,7 @@ impl Poller for Looks {
 }
 
 /// A loop run by hand.
-struct Loop(IoThread<QueueRunner>);
+struct Loop(EventLoop<QueueRunner>);
 
 impl Loop {
     fn new(aio_max_events: u32) -> Loop {
@@ -54,7 +54,7 @@ impl Loop {
             ..IoSettings::default()
         };
         let poller = Box::new(Looks(Epoll::new().unwrap()));
-        let made = IoThread::new(poller, PollSettings::default(), |_, remote| {
+        let made = EventLoop::new(poller, PollSettings::default(), |_, remote| {
             let waker = remote.waker();
             let io = IoContext::new(settings, Arc::new(move || waker.wake())).unwrap();
             Ok::<_, std::io::Error>(QueueRunner::new(remote, io))

@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 
 use block::{DiskIo, IoContext, IoSettings};
 use iothread::event_loop::testing::FakePoller;
-use iothread::event_loop::{Interest, IoThread, PollSettings};
+use iothread::event_loop::{EventLoop, Interest, PollSettings};
 use iothread::{Completion, MAX_WATCHED_DESCRIPTORS, Message, QueueRunner, SocketDevice};
 
 use crate::guest::event;
@@ -126,7 +126,7 @@ impl SocketDevice for Talks {
 
 /// A loop with one.
 struct Rig {
-    iothread: IoThread<QueueRunner>,
+    iothread: EventLoop<QueueRunner>,
     poller: FakePoller,
     seen: Arc<Seen>,
 }
@@ -136,7 +136,7 @@ impl Rig {
         let poller = FakePoller::default();
         poller.state().tick_ns = 1_000;
         let polling = PollSettings::default();
-        let iothread = IoThread::new(Box::new(poller.clone()), polling, |_, remote| {
+        let iothread = EventLoop::new(Box::new(poller.clone()), polling, |_, remote| {
             let waker = remote.waker();
             let io = IoContext::new(IoSettings::default(), Arc::new(move || waker.wake()));
             Ok::<_, std::io::Error>(QueueRunner::new(remote, io.unwrap()))

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use block::{Aio, IoContext, IoSettings};
 use engine::PoolSettings;
-use iothread::event_loop::{Epoll, IoThread, PollSettings, Remote};
+use iothread::event_loop::{Epoll, EventLoop, PollSettings, Remote};
 use iothread::{Message, QueueRunner};
 
 use crate::guest::{CARRIERS, FLUSH, Guest, disk_by};
@@ -120,7 +120,7 @@ fn supervise(shared: &Shared) {
     }
 }
 
-/// An iothread, as `IoThread::spawn` runs it, that measures itself between two phases.
+/// An iothread, as `EventLoop::spawn` runs it, that measures itself between two phases.
 fn iothread(shared: &Shared, remote: &Sender<Remote<Message>>) -> Measured {
     let settings = IoSettings {
         pool: PoolSettings {
@@ -130,7 +130,7 @@ fn iothread(shared: &Shared, remote: &Sender<Remote<Message>>) -> Measured {
         ..IoSettings::default()
     };
     let poller = Box::new(Epoll::new().unwrap());
-    let mut iothread = IoThread::new(poller, PollSettings::default(), |_, remote| {
+    let mut iothread = EventLoop::new(poller, PollSettings::default(), |_, remote| {
         let waker = remote.waker();
         let io = IoContext::new(settings, Arc::new(move || waker.wake())).unwrap();
         Ok::<_, std::io::Error>(QueueRunner::new(remote, io))

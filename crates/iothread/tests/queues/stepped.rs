@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use block::{Aio, IoContext, IoSettings, Node};
 use engine::AioSettings;
 use iothread::event_loop::testing::FakePoller;
-use iothread::event_loop::{IoThread, PollSettings};
+use iothread::event_loop::{EventLoop, PollSettings};
 use iothread::{Message, QueueRunner, VringSetup};
 use telemetry::queue::RequestKind;
 use virtqueue::GuestMemory;
@@ -19,7 +19,7 @@ use crate::guest::{
 
 /// A loop that a test runs step by step; its poller never blocks.
 pub struct SteppedIothread {
-    pub iothread: IoThread<QueueRunner>,
+    pub iothread: EventLoop<QueueRunner>,
     poller: FakePoller,
 }
 
@@ -41,7 +41,7 @@ impl SteppedIothread {
             max_ns: 0,
             ..PollSettings::default()
         };
-        let iothread = IoThread::new(Box::new(poller.clone()), polling, move |_, remote| {
+        let iothread = EventLoop::new(Box::new(poller.clone()), polling, move |_, remote| {
             let waker = remote.waker();
             let io = IoContext::new(settings, Arc::new(move || waker.wake())).unwrap();
             Ok::<_, std::io::Error>(QueueRunner::new(remote, io))

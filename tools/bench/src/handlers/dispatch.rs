@@ -7,9 +7,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-use iothread::event_loop::iothread::RunnerContext;
+use iothread::event_loop::iteration::RunnerContext;
 use iothread::event_loop::{
-    Epoll, HandlerId, Idle, Interest, IoThread, PollSettings, Readiness, Runner,
+    Epoll, EventLoop, HandlerId, Idle, Interest, PollSettings, Readiness, Runner,
 };
 
 use super::no_kernel::NoKernel;
@@ -110,7 +110,7 @@ impl Notifier {
 
 /// A loop with registered handlers.
 pub(crate) struct Dispatch {
-    iothread: IoThread<Counter>,
+    iothread: EventLoop<Counter>,
     bell: Notifier,
     next: usize,
     reaction: Reaction,
@@ -149,7 +149,7 @@ impl Dispatch {
                 failure: None,
             })
         };
-        let iothread = IoThread::new(poller, polling, |cx, _| register(cx));
+        let iothread = EventLoop::new(poller, polling, |cx, _| register(cx));
         let iothread = iothread.map_err(Error::io::<io::Error>("register handlers"))?;
         let bell = match kernel {
             Kernel::Epoll => Notifier::Eventfds(fds),

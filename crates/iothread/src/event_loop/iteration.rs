@@ -31,7 +31,7 @@ const POLLING_CHECK_NS: u64 = 10_000;
 /// microsecond costs neither the clock nor the learning.
 const FREE_POLLS: u32 = 16;
 
-/// The client of an [`IoThread`]: its callbacks and its five phases.
+/// The client of an [`EventLoop`]: its callbacks and its five phases.
 ///
 /// All methods run on the loop's thread. The five phases are called once per iteration, in the
 /// order in which they are declared here.
@@ -86,9 +86,9 @@ pub trait Runner {
 /// The context of a runner.
 pub type RunnerContext<P> = Context<<P as Runner>::Handler, <P as Runner>::Timer>;
 
-/// An event loop with its runner. [`IoThread::spawn`] starts it on a thread; [`IoThread::iterate`] runs it
+/// An event loop with its runner. [`EventLoop::spawn`] starts it on a thread; [`EventLoop::iterate`] runs it
 /// step by step, for tests.
-pub struct IoThread<P: Runner> {
+pub struct EventLoop<P: Runner> {
     runner: P,
     cx: RunnerContext<P>,
     mailbox: Arc<Mailbox<P::Message>>,
@@ -110,7 +110,7 @@ pub struct IoThread<P: Runner> {
 /// Cookie of the wake-up eventfd. No handler has it: a slab slot of this number does not exist.
 const WAKE_COOKIE: u64 = u64::MAX;
 
-impl<P: Runner> IoThread<P> {
+impl<P: Runner> EventLoop<P> {
     /// A loop on `poller`. `make_runner` creates the runner, which may register handlers.
     ///
     /// # Errors
@@ -126,7 +126,7 @@ impl<P: Runner> IoThread<P> {
         cx.poller
             .add(wake.fd(), Interest::ReadableEdge, WAKE_COOKIE)?;
         let runner = make_runner(&mut cx, &Remote::new(mailbox.clone()))?;
-        Ok(IoThread {
+        Ok(EventLoop {
             runner,
             cx,
             mailbox,
@@ -191,7 +191,7 @@ impl<P: Runner> IoThread<P> {
     /// Iterates until a stop is requested.
     ///
     /// # Errors
-    /// As for [`IoThread::iterate`].
+    /// As for [`EventLoop::iterate`].
     pub fn run(&mut self) -> io::Result<()> {
         while self.iterate()? {}
         Ok(())
