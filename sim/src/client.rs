@@ -230,7 +230,7 @@ impl SocketDevice for Device {
         ]
     }
 
-    fn descriptors_generation(&self) -> u64 {
+    fn watched_descriptors_version(&self) -> u64 {
         0
     }
 

@@ -20,7 +20,7 @@ pub trait SocketDevice: Send {
 
     /// A number that changes when one of the [descriptors](SocketDevice::watched_descriptors) is replaced by another one at
     /// the same index.
-    fn descriptors_generation(&self) -> u64;
+    fn watched_descriptors_version(&self) -> u64;
 
     /// Handles that the descriptor at this index is ready. Its turn follows.
     fn on_ready(&mut self, descriptor: usize, now_ns: u64);

@@ -25,7 +25,7 @@ pub(crate) struct RunningSocketDevice {
     device: Box<dyn SocketDevice>,
     disks: Vec<AttachedDisk>,
     source_index: u32,
-    descriptors_generation: u64,
+    watched_descriptors_version: u64,
     handlers: [Option<HandlerId>; MAX_WATCHED_DESCRIPTORS],
     /// Deadline that the loop's timer was armed for.
     armed_ns: Option<u64>,
@@ -47,7 +47,7 @@ impl RunningSocketDevice {
     /// A socket device that is not watched yet, with its disks and its index.
     pub fn new(device: Box<dyn SocketDevice>, disks: Vec<AttachedDisk>, source_index: u32) -> Self {
         RunningSocketDevice {
-            descriptors_generation: device.descriptors_generation(),
+            watched_descriptors_version: device.watched_descriptors_version(),
             device,
             disks,
             source_index,
@@ -193,7 +193,7 @@ impl RunningSocketDevice {
         let other = |(watched, wanted): (&Option<HandlerId>, &Option<_>)| {
             watched.is_some() != wanted.is_some()
         };
-        self.descriptors_generation != self.device.descriptors_generation()
+        self.watched_descriptors_version != self.device.watched_descriptors_version()
             || self.handlers.iter().zip(&wanted).any(other)
     }
 
@@ -203,8 +203,8 @@ impl RunningSocketDevice {
         mut add: impl FnMut(OwnedFd, Interest, u8) -> std::io::Result<HandlerId>,
         mut delete: impl FnMut(HandlerId),
     ) -> std::io::Result<()> {
-        let changed = self.descriptors_generation != self.device.descriptors_generation();
-        self.descriptors_generation = self.device.descriptors_generation();
+        let changed = self.watched_descriptors_version != self.device.watched_descriptors_version();
+        self.watched_descriptors_version = self.device.watched_descriptors_version();
         let wanted = self.device.watched_descriptors();
         for (descriptor, (watched, wanted)) in (0u8..).zip(self.handlers.iter_mut().zip(wanted)) {
             if (changed || wanted.is_none())

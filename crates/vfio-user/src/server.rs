@@ -90,7 +90,7 @@ impl<D: PciDevice> Server<D> {
 
     /// A number that changes when [`Server::socket`] or [`Server::unmask_fd`] change.
     #[must_use]
-    pub fn descriptors_generation(&self) -> u64 {
+    pub fn watched_descriptors_version(&self) -> u64 {
         self.connections + self.session.bus.intx.generation
     }
 

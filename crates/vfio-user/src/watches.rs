@@ -26,8 +26,8 @@ pub enum ServerEvent {
 /// The handlers of one server in a loop.
 #[derive(Default)]
 pub struct Watches {
-    /// The server's generation at the last update.
-    generation: u64,
+    /// The server's version at the last update.
+    version: u64,
     read: Option<HandlerId>,
     write: Option<HandlerId>,
     unmask: Option<HandlerId>,
@@ -45,9 +45,9 @@ impl Watches {
         server: &Server<D>,
         handler: impl Fn(ServerEvent) -> H,
     ) -> io::Result<()> {
-        if self.generation != server.descriptors_generation() {
+        if self.version != server.watched_descriptors_version() {
             self.remove(cx);
-            self.generation = server.descriptors_generation();
+            self.version = server.watched_descriptors_version();
         }
         let (socket, unmask) = (server.socket(), server.unmask_fd());
         let registrations = [

@@ -154,8 +154,8 @@ impl SocketDevice for LsiController {
         descriptors
     }
 
-    fn descriptors_generation(&self) -> u64 {
-        self.server.descriptors_generation()
+    fn watched_descriptors_version(&self) -> u64 {
+        self.server.watched_descriptors_version()
     }
 
     fn on_ready(&mut self, descriptor: usize, now_ns: u64) {

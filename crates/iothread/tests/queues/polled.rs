@@ -74,7 +74,7 @@ impl SocketDevice for Talks {
         ]
     }
 
-    fn descriptors_generation(&self) -> u64 {
+    fn watched_descriptors_version(&self) -> u64 {
         0
     }
 

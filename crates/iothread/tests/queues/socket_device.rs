@@ -61,7 +61,7 @@ impl SocketDevice for Flushes {
         [None, bell, None, None]
     }
 
-    fn descriptors_generation(&self) -> u64 {
+    fn watched_descriptors_version(&self) -> u64 {
         0
     }
 
