@@ -112,7 +112,7 @@ pub(crate) trait QueueDevice {
     fn begin_generation(&mut self) -> AdmitTime;
 
     /// The admit time and the number of requests of an older generation that have left the queue.
-    fn pop_finished_old(&mut self) -> Option<(AdmitTime, u32)>;
+    fn pop_finished_of_older_generation(&mut self) -> Option<(AdmitTime, u32)>;
 
     /// Number of requests of older generations that the disk has failed and the error policy keeps until they are resumed. A
     /// queue settles without them.

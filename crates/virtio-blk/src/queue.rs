@@ -375,7 +375,7 @@ impl Queue {
 
     /// The admit time and the number of requests of an older generation that have left the queue.
     #[inline]
-    pub fn pop_finished_old(&mut self) -> Option<(AdmitTime, u32)> {
+    pub fn pop_finished_of_older_generation(&mut self) -> Option<(AdmitTime, u32)> {
         self.finished_old.pop()
     }
 

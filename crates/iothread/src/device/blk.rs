@@ -206,8 +206,8 @@ impl QueueDevice for BlkQueue {
         self.queue.begin_generation()
     }
 
-    fn pop_finished_old(&mut self) -> Option<(AdmitTime, u32)> {
-        self.queue.pop_finished_old()
+    fn pop_finished_of_older_generation(&mut self) -> Option<(AdmitTime, u32)> {
+        self.queue.pop_finished_of_older_generation()
     }
 
     fn parked_in_older_generations(&self) -> u32 {

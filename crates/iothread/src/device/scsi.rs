@@ -237,9 +237,9 @@ impl QueueDevice for ScsiQueue {
         }
     }
 
-    fn pop_finished_old(&mut self) -> Option<(AdmitTime, u32)> {
+    fn pop_finished_of_older_generation(&mut self) -> Option<(AdmitTime, u32)> {
         match &mut self.role {
-            Role::Commands { queue, .. } => Some((queue.pop_finished_old()?, 1)),
+            Role::Commands { queue, .. } => Some((queue.pop_finished_of_older_generation()?, 1)),
             Role::Control(_) | Role::Events(_) => None,
         }
     }

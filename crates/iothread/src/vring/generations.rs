@@ -97,7 +97,7 @@ impl Vring {
 
     /// Counts requests of older generations that have left the queue, and releases what none of them uses any more.
     fn release_unused_generations(&mut self, io: &mut IoContext) {
-        while let Some((admitted, requests)) = self.device.pop_finished_old() {
+        while let Some((admitted, requests)) = self.device.pop_finished_of_older_generation() {
             if let Some(unused) = self.older_generations.on_requests_left(admitted, requests) {
                 self.release_resources(unused, io);
             }

@@ -113,7 +113,7 @@ fn generations_are_distinguished_whatever_the_clock_does() {
     let generation = |admitted| begins.iter().filter(|begin| admitted >= **begin).count();
     for (request, expected) in submitted.iter().zip([1, 1, 2, 2, 3, 3]) {
         rig.complete(request, Ok(()));
-        let old = rig.queue.pop_finished_old();
+        let old = rig.queue.pop_finished_of_older_generation();
         assert_eq!(
             old.is_some(),
             expected < 3,

@@ -234,10 +234,10 @@ fn each_command_of_an_older_generation_is_released_once() {
     let completions = done(&mut rig, &[Ok(()); 6]);
     rig.queues[0].complete_these(&completions);
     for _ in &before {
-        let taken = rig.queues[0].queue.pop_finished_old();
+        let taken = rig.queues[0].queue.pop_finished_of_older_generation();
         assert!(taken.is_some_and(|taken| taken < generation));
     }
-    assert_eq!(rig.queues[0].queue.pop_finished_old(), None);
+    assert_eq!(rig.queues[0].queue.pop_finished_of_older_generation(), None);
     for asked in before.iter().chain(&after) {
         assert_eq!(rig.answer(asked), GOOD);
     }
