@@ -74,6 +74,6 @@ impl Iothread {
 
     /// Its engines.
     pub fn io(&mut self) -> &mut IoContext {
-        self.io.runner().io_mut()
+        self.io.runner().io_context_mut()
     }
 }

@@ -107,13 +107,13 @@ impl QueueRunner {
 
     /// Its engines, for tests that read their counters.
     #[must_use]
-    pub fn io(&self) -> &IoContext {
+    pub fn io_context(&self) -> &IoContext {
         &self.io
     }
 
     /// Its engines, for the simulator, which acts as their worker threads.
     #[cfg(feature = "simulation")]
-    pub fn io_mut(&mut self) -> &mut IoContext {
+    pub fn io_context_mut(&mut self) -> &mut IoContext {
         &mut self.io
     }
 

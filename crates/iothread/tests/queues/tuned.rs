@@ -34,7 +34,7 @@ fn calls_for(requests: u64, batch: u32) -> u64 {
 
 /// Calls to the kernel so far that submitted something.
 fn calls(steps: &mut SteppedIothread, aio: Aio) -> u64 {
-    let io = steps.iothread.runner().io();
+    let io = steps.iothread.runner().io_context();
     match aio {
         Aio::IoUring => io.ring_stats().unwrap().submit_calls,
         _ => io.aio_stats().unwrap().submit_calls,
@@ -43,7 +43,7 @@ fn calls(steps: &mut SteppedIothread, aio: Aio) -> u64 {
 
 /// The most requests of the next call.
 fn limit(steps: &mut SteppedIothread, aio: Aio) -> u32 {
-    let io = steps.iothread.runner().io();
+    let io = steps.iothread.runner().io_context();
     match aio {
         Aio::IoUring => io.ring_stats().unwrap().max_batch,
         _ => io.aio_stats().unwrap().max_batch,
