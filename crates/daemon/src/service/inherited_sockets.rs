@@ -88,8 +88,8 @@ impl InheritedSockets {
                 Listener::take_over(fd, path, peers)
             }
             (None, SocketAddr::Unix { path }) => Listener::bind_for(path, peers)?,
-            (None, SocketAddr::Fd { fd }) => self.take_by_number(*fd)?.for_peers(peers),
-            (None, SocketAddr::FdName { name }) => self.take_by_name(name)?.for_peers(peers),
+            (None, SocketAddr::Fd { fd }) => self.take_by_number(*fd)?.with_peers(peers),
+            (None, SocketAddr::FdName { name }) => self.take_by_name(name)?.with_peers(peers),
         };
         self.sockets_in_use.retain(|(_, known)| known.is_open());
         self.sockets_in_use

@@ -266,7 +266,7 @@ impl Listener {
 
     /// Serves these peers from now on. (The mode of an inherited socket is that of the process that made it.)
     #[must_use]
-    pub fn for_peers(mut self, peers: Peers) -> Self {
+    pub fn with_peers(mut self, peers: Peers) -> Self {
         self.peers = peers;
         self
     }
@@ -402,7 +402,7 @@ mod tests {
             let fd = OwnedFd::from(UnixListener::bind(&path).unwrap());
             // SAFETY: the descriptor was given up.
             let inherited = unsafe { Listener::inherit(fd.into_raw_fd()) }.unwrap();
-            let inherited = inherited.for_peers(Peers::Users(users));
+            let inherited = inherited.with_peers(Peers::Users(users));
             let _client = UnixStream::connect(&path).unwrap();
             assert_eq!(inherited.accept().unwrap().is_some(), served);
         }
