@@ -87,7 +87,7 @@ impl InheritedSockets {
                 };
                 Listener::take_over(fd, path, peers)
             }
-            (None, SocketAddr::Unix { path }) => Listener::bind_for(path, peers)?,
+            (None, SocketAddr::Unix { path }) => Listener::bind_for_peers(path, peers)?,
             (None, SocketAddr::Fd { fd }) => self.take_by_number(*fd)?.with_peers(peers),
             (None, SocketAddr::FdName { name }) => self.take_by_name(name)?.with_peers(peers),
         };

@@ -162,14 +162,14 @@ impl Listener {
     /// # Errors
     /// [`BindError`].
     pub fn bind(path: &Path) -> Result<Self, BindError> {
-        Self::bind_for(path, Peers::AsUmask)
+        Self::bind_for_peers(path, Peers::AsUmask)
     }
 
     /// Listens on a path for these peers. Others cannot connect at any time.
     ///
     /// # Errors
     /// [`BindError`].
-    pub fn bind_for(path: &Path, peers: Peers) -> Result<Self, BindError> {
+    pub fn bind_for_peers(path: &Path, peers: Peers) -> Result<Self, BindError> {
         let bind_error = |error| BindError::Bind {
             path: path.to_owned(),
             error,
@@ -375,7 +375,7 @@ mod tests {
     fn a_socket_for_its_own_user_has_mode_0600() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let _listener = Listener::bind_for(&path, Peers::User).unwrap();
+        let _listener = Listener::bind_for_peers(&path, Peers::User).unwrap();
         let permissions = std::fs::metadata(&path).unwrap().permissions();
         assert_eq!(permissions.mode() & 0o777, 0o600);
     }
@@ -393,7 +393,7 @@ mod tests {
         .enumerate()
         {
             let path = folder.path().join(index.to_string());
-            let bound = Listener::bind_for(&path, Peers::Users(users.clone())).unwrap();
+            let bound = Listener::bind_for_peers(&path, Peers::Users(users.clone())).unwrap();
             let client = UnixStream::connect(&path).unwrap();
             assert_eq!(bound.accept().unwrap().is_some(), served, "{users:?}");
             drop(client);
