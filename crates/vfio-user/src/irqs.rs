@@ -64,9 +64,11 @@ impl Session {
             if !matches!(action, wire::IRQ_ACTION_TRIGGER | wire::IRQ_ACTION_UNMASK) {
                 return Err(wrong());
             }
-            let eventfd =
-                unix_socket::passed_fds::check_eventfd("interrupt", fds.pop().map(Into::into))
-                    .map_err(|error| CommandError::invalid(format!("SET_IRQS with {error}")))?;
+            let eventfd = unix_socket::passed_fds::into_nonblocking_eventfd(
+                "interrupt",
+                fds.pop().map(Into::into),
+            )
+            .map_err(|error| CommandError::invalid(format!("SET_IRQS with {error}")))?;
             if action == wire::IRQ_ACTION_TRIGGER {
                 intx.set_trigger_eventfd(eventfd);
             } else {

@@ -167,8 +167,12 @@ impl Connection {
     }
 
     /// Checks that a descriptor is an eventfd.
-    fn check_eventfd(&self, what: &'static str, fd: Option<File>) -> Result<Option<OwnedFd>> {
-        unix_socket::passed_fds::check_eventfd(what, fd).map_err(|error| {
+    fn into_nonblocking_eventfd(
+        &self,
+        what: &'static str,
+        fd: Option<File>,
+    ) -> Result<Option<OwnedFd>> {
+        unix_socket::passed_fds::into_nonblocking_eventfd(what, fd).map_err(|error| {
             tracing::warn!(export = self.target.name(), %error, "bad descriptor");
             Error::InvalidParam
         })
