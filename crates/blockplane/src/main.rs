@@ -70,9 +70,9 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, BoxError> {
 }
 
 /// The commands and events of monitors, for the manual page.
-fn monitor_protocol() -> manual::Protocol {
+fn monitor_protocol() -> manual::QmpSummary {
     let schema = daemon::schema();
-    manual::Protocol {
+    manual::QmpSummary {
         commands: blockplane::operator::schema::command_lines(&schema, ""),
         events: blockplane::operator::schema::event_lines(&schema),
     }

@@ -25,7 +25,7 @@ fn commands() -> Vec<clap::Command> {
 
 fn pages() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let protocol = manual::Protocol {
+    let protocol = manual::QmpSummary {
         commands: vec![
             "add driver=file|raw [cache.direct=boolean]\n    driver=raw: file=str".to_owned(),
             "quit".to_owned(),

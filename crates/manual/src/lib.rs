@@ -21,7 +21,7 @@ use clap::Command;
 
 /// Commands and events of monitors, each as a line that begins with its name.
 #[derive(Debug)]
-pub struct Protocol {
+pub struct QmpSummary {
     /// Commands, with their arguments.
     pub commands: Vec<String>,
     /// Events, with their data.
@@ -32,7 +32,7 @@ pub struct Protocol {
 ///
 /// # Errors
 /// An error of the operating system, with the path.
-pub fn write_pages(folder: &Path, commands: &[Command], protocol: &Protocol) -> io::Result<()> {
+pub fn write_pages(folder: &Path, commands: &[Command], protocol: &QmpSummary) -> io::Result<()> {
     write_files(folder, pages::blockplane_pages(commands, protocol)?)
 }
 

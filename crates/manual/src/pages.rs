@@ -7,12 +7,12 @@ use clap::Command;
 use options::reference::{self, KEYS, KeyGroup};
 
 use crate::page::Page;
-use crate::{Protocol, command_pages, completions};
+use crate::{QmpSummary, command_pages, completions};
 
 /// All pages, each with the name of its file.
 pub(crate) fn blockplane_pages(
     commands: &[Command],
-    protocol: &Protocol,
+    protocol: &QmpSummary,
 ) -> io::Result<Vec<(String, String)>> {
     let program = completions::blockplane_grammar(commands);
     let mut pages = command_pages::pages_of_program(&program, "blockplane(1), blockplane.toml(5)")?;
@@ -155,7 +155,7 @@ those in brackets are optional. A dot separates an object and its member. query-
 with the types of results.";
 
 /// `blockplane-qmp.7`: the commands and events of monitors.
-fn qmp_page(protocol: &Protocol) -> String {
+fn qmp_page(protocol: &QmpSummary) -> String {
     let mut page = Page::new("blockplane-qmp", "7", "commands and events of the monitors");
     page.add_heading("DESCRIPTION");
     page.add_prose(QMP_DESCRIPTION);
