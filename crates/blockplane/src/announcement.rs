@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::path::Path;
 
-use options::{Disk, LogLevel, Serve, ServeDevice};
+use options::{LogLevel, Serve, ServeDevice, ServeDisk};
 use serde_json::json;
 
 /// QEMU options that share the guest's memory.
@@ -46,8 +46,8 @@ fn describe_disks(options: &Serve, is_new: &[bool], socket: &str) -> String {
     let queues = options.num_queues;
     let mut disks = options.disks.iter().zip(is_new).map(|(disk, is_new)| {
         let disk = match disk {
-            Disk::Path(path) => path.display().to_string(),
-            Disk::NullCo => "null-co:".to_owned(),
+            ServeDisk::Path(path) => path.display().to_string(),
+            ServeDisk::NullCo => "null-co:".to_owned(),
         };
         let state = match (is_new, options.read_only) {
             (true, _) => ", new",

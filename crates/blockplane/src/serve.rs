@@ -5,10 +5,10 @@ use std::path::Path;
 
 use block::{CreateOutcome, create_sparse};
 use options::{
-    BlockdevOptions, ChardevOptions, ChardevSettings, DEFAULT_NULL_SIZE, Directive, Disk, Driver,
+    BlockdevOptions, ChardevOptions, ChardevSettings, DEFAULT_NULL_SIZE, Directive, Driver,
     ExportKind, ExportOptions, ExportSettings, FileOptions, IothreadOptions, LunDevice, LunOptions,
-    MonitorOptions, NodeSettings, NullOptions, ObjectOptions, Serve, ServeDevice, SocketAddr,
-    VhostUserBlkOptions, VhostUserScsiOptions,
+    MonitorOptions, NodeSettings, NullOptions, ObjectOptions, Serve, ServeDevice, ServeDisk,
+    SocketAddr, VhostUserBlkOptions, VhostUserScsiOptions,
 };
 
 use daemon::process::ProcessOptions;
@@ -60,7 +60,7 @@ fn new_disk_paths<'a>(options: &'a Serve, is_new: &[bool]) -> Vec<&'a Path> {
     let disks = options.disks.iter().zip(is_new);
     disks
         .filter_map(|(disk, is_new)| match disk {
-            Disk::Path(path) if *is_new => Some(&**path),
+            ServeDisk::Path(path) if *is_new => Some(&**path),
             _ => None,
         })
         .collect()
@@ -71,7 +71,7 @@ fn create_missing_disks(options: &Serve) -> Result<Vec<bool>, BoxError> {
     let mut is_new = Vec::new();
     for disk in &options.disks {
         let created = match (disk, options.size) {
-            (Disk::Path(path), Some(size)) => create_sparse(path, size),
+            (ServeDisk::Path(path), Some(size)) => create_sparse(path, size),
             _ => Ok(CreateOutcome::Existed),
         };
         match created {
@@ -88,7 +88,7 @@ fn create_missing_disks(options: &Serve) -> Result<Vec<bool>, BoxError> {
 /// Removes the new disks after a failed start.
 fn remove_new_disks(options: &Serve, is_new: &[bool]) {
     for (disk, is_new) in options.disks.iter().zip(is_new) {
-        if let (Disk::Path(path), true) = (disk, is_new) {
+        if let (ServeDisk::Path(path), true) = (disk, is_new) {
             // It may be removed already.
             let _ = std::fs::remove_file(path);
         }
@@ -202,7 +202,7 @@ fn export_kind(options: &Serve, node_names: &[String]) -> ExportKind {
 /// The disks at their SCSI addresses.
 fn lun_options(options: &Serve, node_names: &[String]) -> Vec<LunOptions> {
     let disks = (0..).zip(node_names.iter().zip(&options.disks));
-    let lun_of_disk = |(number, (node_name, disk)): (u16, (&String, &Disk))| {
+    let lun_of_disk = |(number, (node_name, disk)): (u16, (&String, &ServeDisk))| {
         let (target, lun) = options.device.target_and_lun(number);
         let given_serial = options.serials.get(usize::from(number)).cloned();
         LunOptions {
@@ -222,10 +222,10 @@ fn lun_options(options: &Serve, node_names: &[String]) -> Vec<LunOptions> {
 
 /// The serial number of a disk without `--serial`, made from its path: a guest takes disks of several daemons with the
 /// same serial number for paths to one disk.
-fn default_serial(options: &Serve, disk: &Disk, number: u16) -> String {
+fn default_serial(options: &Serve, disk: &ServeDisk, number: u16) -> String {
     let path = match disk {
-        Disk::Path(path) => path.clone(),
-        Disk::NullCo => {
+        ServeDisk::Path(path) => path.clone(),
+        ServeDisk::NullCo => {
             let mut path = options.socket_path().into_os_string();
             path.push(format!(":{number}"));
             path.into()
@@ -238,8 +238,8 @@ fn default_serial(options: &Serve, disk: &Disk, number: u16) -> String {
 }
 
 /// The driver of a disk's node, which depends on whether its path is a device.
-fn node_driver(options: &Serve, disk: &Disk) -> Driver {
-    let Disk::Path(path) = disk else {
+fn node_driver(options: &Serve, disk: &ServeDisk) -> Driver {
+    let ServeDisk::Path(path) = disk else {
         return Driver::NullCo(NullOptions {
             size: options.size.unwrap_or(DEFAULT_NULL_SIZE),
             ..NullOptions::defaults()
@@ -259,11 +259,11 @@ fn node_driver(options: &Serve, disk: &Disk) -> Driver {
 }
 
 /// The logical block size: of a block device its own, because its content depends on it; of an image always 512 bytes.
-fn logical_block_size(options: &Serve, disk: &Disk) -> u32 {
+fn logical_block_size(options: &Serve, disk: &ServeDisk) -> u32 {
     if let Some(bytes) = options.logical_block_size {
         return bytes;
     }
-    let Disk::Path(path) = disk else {
+    let ServeDisk::Path(path) = disk else {
         return SECTOR_BYTES;
     };
     if !is_block_device(path) {

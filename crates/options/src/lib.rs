@@ -79,7 +79,7 @@ pub use object::{
     DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX, DEFAULT_POLL_MAX_NS, DEFAULT_THREAD_POOL_MAX,
     IothreadOptions, MAX_AIO_EVENTS, MAX_THREAD_POOL, ObjectOptions,
 };
-pub use serve::{Disk, Serve, ServeDevice};
+pub use serve::{Serve, ServeDevice, ServeDisk};
 pub use socket::SocketAddr;
 
 /// A parsed command line.

@@ -17,7 +17,7 @@ use crate::{AioMode, Confinement, Discard, Locking, LogFormat, LogLevel, Metrics
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Serve {
     /// The disks: one or more, and no more than the device can have.
-    pub disks: Vec<Disk>,
+    pub disks: Vec<ServeDisk>,
     /// `--device`: the device that the guest sees. Default `virtio-blk`.
     pub device: ServeDevice,
     /// `--size` in bytes, a multiple of 512 and not 0: create files with this size that do not
@@ -93,8 +93,8 @@ impl Serve {
             return socket.clone();
         }
         let mut name = match self.disks.first() {
-            Some(Disk::Path(path)) => path.file_name().unwrap_or(path.as_os_str()).to_owned(),
-            Some(Disk::NullCo) | None => "null-co".into(),
+            Some(ServeDisk::Path(path)) => path.file_name().unwrap_or(path.as_os_str()).to_owned(),
+            Some(ServeDisk::NullCo) | None => "null-co".into(),
         };
         name.push(".sock");
         PathBuf::from(name)
@@ -103,7 +103,7 @@ impl Serve {
 
 /// A disk of `serve`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Disk {
+pub enum ServeDisk {
     /// A file or a block device.
     Path(PathBuf),
     /// `null-co:`: a disk without storage, for measuring.

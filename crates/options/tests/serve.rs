@@ -8,8 +8,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use options::{
-    AioMode, Confinement, Discard, Disk, Invocation, Locking, LogFormat, LogLevel, MetricsAddr,
-    Sandbox, Serve, ServeDevice, SocketAddr, parse,
+    AioMode, Confinement, Discard, Invocation, Locking, LogFormat, LogLevel, MetricsAddr, Sandbox,
+    Serve, ServeDevice, ServeDisk, SocketAddr, parse,
 };
 
 fn run(args: &[&str]) -> Result<Invocation, String> {
@@ -31,7 +31,7 @@ fn error(args: &[&str]) -> String {
 #[test]
 fn defaults_are_applied() {
     let expected = Serve {
-        disks: vec![Disk::Path(PathBuf::from("/d/disk.img"))],
+        disks: vec![ServeDisk::Path(PathBuf::from("/d/disk.img"))],
         device: ServeDevice::VirtioBlk,
         size: None,
         socket: None,
@@ -114,7 +114,7 @@ fn every_option_is_read() {
         "--log-format=json",
     ]);
     let expected = Serve {
-        disks: vec![Disk::NullCo],
+        disks: vec![ServeDisk::NullCo],
         device: ServeDevice::VirtioBlk,
         size: Some(3 << 29),
         socket: Some(PathBuf::from("/s")),
@@ -267,10 +267,10 @@ fn contradictory_options_are_refused() {
 
 #[test]
 fn disks_are_paths_or_null_co() {
-    assert_eq!(serve(&["null-co://"]).disks, [Disk::NullCo]);
+    assert_eq!(serve(&["null-co://"]).disks, [ServeDisk::NullCo]);
     assert_eq!(
         serve(&["./null-co:"]).disks,
-        [Disk::Path(PathBuf::from("./null-co:"))]
+        [ServeDisk::Path(PathBuf::from("./null-co:"))]
     );
     assert!(error(&["null-co:10G"]).contains("--size"));
     assert!(error(&["/dev/"]).contains("is a directory"));

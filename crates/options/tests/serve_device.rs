@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use options::{Disk, Invocation, Serve, ServeDevice, parse};
+use options::{Invocation, Serve, ServeDevice, ServeDisk, parse};
 
 fn run(words: &str) -> Result<Serve, String> {
     let words = words.split_whitespace().map(Into::into);
@@ -34,8 +34,8 @@ fn disks_keep_their_order_and_the_first_names_the_socket() {
     let serve =
         run("--device virtio-scsi /d/b null-co: a --serial X --serial Y --serial Z").unwrap();
     assert_eq!(serve.device, ServeDevice::VirtioScsi);
-    let path = |path| Disk::Path(PathBuf::from(path));
-    assert_eq!(serve.disks, [path("/d/b"), Disk::NullCo, path("a")]);
+    let path = |path| ServeDisk::Path(PathBuf::from(path));
+    assert_eq!(serve.disks, [path("/d/b"), ServeDisk::NullCo, path("a")]);
     assert_eq!(serve.serials, ["X", "Y", "Z"]);
     assert_eq!(serve.socket_path(), Path::new("b.sock"));
 }

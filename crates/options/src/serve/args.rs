@@ -15,8 +15,8 @@ use super::values::{
 };
 use crate::{
     AioMode, ConfigFile, Confinement, DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX,
-    DEFAULT_POLL_MAX_NS, DEFAULT_SERVE_QUEUES, Discard, Disk, Invocation, Locking, LogFormat,
-    LogLevel, MAX_QUEUE_SIZE, MetricsAddr, Problem, Sandbox, Serve, ServeDevice, UsageError,
+    DEFAULT_POLL_MAX_NS, DEFAULT_SERVE_QUEUES, Discard, Invocation, Locking, LogFormat, LogLevel,
+    MAX_QUEUE_SIZE, MetricsAddr, Problem, Sandbox, Serve, ServeDevice, ServeDisk, UsageError,
     command::{self, ParsedCommand},
     confinement,
 };
@@ -336,7 +336,7 @@ fn log_level(quiet: bool, verbose: u8) -> LogLevel {
 
 /// Checks options against each other, fills in defaults, and converts the arguments to the settings.
 fn check_and_convert(args: Args) -> Result<Serve, String> {
-    let disks: Vec<Disk> = args.disk.iter().map(parse_disk).collect::<Result<_, _>>()?;
+    let disks: Vec<ServeDisk> = args.disk.iter().map(parse_disk).collect::<Result<_, _>>()?;
     let device = args.device.to_device();
     let device_args = DeviceSpecificArgs {
         num_queues: args.num_queues,
@@ -347,7 +347,7 @@ fn check_and_convert(args: Args) -> Result<Serve, String> {
     };
     device::check_device_options(device, disks.len(), &device_args)?;
     check_serials(&args.serial, disks.len())?;
-    let has_files = disks.iter().any(|disk| *disk != Disk::NullCo);
+    let has_files = disks.iter().any(|disk| *disk != ServeDisk::NullCo);
     if args.size.is_some() && args.read_only && has_files {
         return Err(
             "--size creates a disk, and --read-only would leave it empty; remove one of them"

@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::Disk;
+use crate::ServeDisk;
 
 /// Parses DISK.
-pub(super) fn parse_disk(word: &OsString) -> Result<Disk, String> {
+pub(super) fn parse_disk(word: &OsString) -> Result<ServeDisk, String> {
     match word.as_bytes() {
-        b"null-co:" | b"null-co://" => Ok(Disk::NullCo),
+        b"null-co:" | b"null-co://" => Ok(ServeDisk::NullCo),
         b"" => Err("DISK is empty: expected a path or null-co:".to_owned()),
         bytes if bytes.starts_with(b"null-co:") => Err(format!(
             "DISK '{}': nothing may follow null-co: (for its size there is --size; for a file of that name write ./{0})",
@@ -19,7 +19,7 @@ pub(super) fn parse_disk(word: &OsString) -> Result<Disk, String> {
             "DISK '{}' is a directory: expected a file",
             word.display()
         )),
-        _ => Ok(Disk::Path(Path::new(word).to_owned())),
+        _ => Ok(ServeDisk::Path(Path::new(word).to_owned())),
     }
 }
 

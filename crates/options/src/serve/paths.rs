@@ -2,7 +2,7 @@
 
 use std::{os::unix::ffi::OsStrExt, path::Path};
 
-use crate::{Disk, MetricsAddr, Serve, SocketAddr, paths::normalize, socket};
+use crate::{MetricsAddr, Serve, ServeDisk, SocketAddr, paths::normalize, socket};
 
 /// Checks that paths of sockets are not too long, and that no two options name the same path.
 pub(super) fn check_paths(serve: &Serve) -> Result<(), String> {
@@ -13,7 +13,7 @@ pub(super) fn check_paths(serve: &Serve) -> Result<(), String> {
     }
     let mut named: Vec<(&str, &Path)> = Vec::new();
     for disk in &serve.disks {
-        if let Disk::Path(disk) = disk {
+        if let ServeDisk::Path(disk) = disk {
             named.push(("DISK", disk));
         }
     }
