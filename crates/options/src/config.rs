@@ -85,7 +85,7 @@ pub struct ConfigError {
     /// The file.
     pub path: PathBuf,
     /// The problems, in the order of the file; never empty.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<ConfigProblem>,
 }
 
 impl ConfigError {
@@ -102,7 +102,7 @@ impl ConfigError {
             let end = text.ceil_char_boundary(at + 1);
             Self {
                 path: path.to_owned(),
-                findings: vec![Finding {
+                findings: vec![ConfigProblem {
                     location: Some(Lines::of(&text).location(&(at..end))),
                     message: format!(
                         "not UTF-8: the byte {byte:#04x} begins no character; save the file as UTF-8"
@@ -115,7 +115,7 @@ impl ConfigError {
 
 /// A problem of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct ConfigProblem {
     /// Its location in the file; `None`: in an option, which the message names.
     pub location: Option<Location>,
     /// The problem, and what is expected.

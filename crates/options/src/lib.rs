@@ -54,7 +54,7 @@ pub use blockdev::{
     InjectAction, InjectError, IoType, Locking, NodeRef, NodeSettings, NullOptions, RawOptions,
 };
 pub use check::Check;
-pub use config::{ConfigError, ConfigFile, Finding, Location};
+pub use config::{ConfigError, ConfigFile, ConfigProblem, Location};
 pub use confinement::{Confinement, Sandbox};
 pub use cpus::MAX_CPUS;
 pub use daemon::Daemon;

@@ -22,7 +22,7 @@ fn file(text: &str) -> Daemon {
 /// Line, column and message of all errors of a file.
 fn wrong(text: &str) -> Vec<(usize, usize, String)> {
     let error = with(&[], text).unwrap_err();
-    let place = |finding: options::Finding| {
+    let place = |finding: options::ConfigProblem| {
         let place = finding.location.unwrap();
         (place.line, place.column, finding.message)
     };

@@ -7,7 +7,7 @@
 use std::{collections::BTreeSet, ops::Range};
 
 use crate::{
-    Directive, Finding, MetricsAddr, Problem,
+    ConfigProblem, Directive, MetricsAddr, Problem,
     config::{
         document::{self, Document, DocumentError, Section},
         location::Lines,
@@ -72,7 +72,7 @@ pub(super) fn read_file_and_options(
     text: &str,
     options: Vec<RawDirective>,
     metrics: Option<MetricsAddr>,
-) -> Result<DirectivesAndMetrics, Vec<Finding>> {
+) -> Result<DirectivesAndMetrics, Vec<ConfigProblem>> {
     let Document {
         mut sections,
         metrics: metrics_of_file,
@@ -103,7 +103,7 @@ pub(super) fn read_file_and_options(
     }
     problems.sort_by_key(|problem| problem.range.as_ref().map_or(usize::MAX, |at| at.start));
     let lines = Lines::of(text);
-    let finding = |problem: ReadError| Finding {
+    let finding = |problem: ReadError| ConfigProblem {
         location: problem.range.map(|at| lines.location(&at)),
         message: problem.message,
     };
