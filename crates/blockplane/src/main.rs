@@ -16,6 +16,7 @@ use daemon::BoxError;
 use daemon::service::ServiceManager;
 use options::{Generate, Invocation, LogFormat};
 
+/// Prepares the process, and runs the command line. An error is reported in the format of the log.
 fn main() -> ExitCode {
     daemon::process::ignore_sigxfsz();
     // SAFETY: no thread was started yet.

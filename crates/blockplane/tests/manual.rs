@@ -23,6 +23,7 @@ fn commands() -> Vec<clap::Command> {
     commands
 }
 
+/// Writes all manual pages to a new folder.
 fn pages() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let protocol = manual::QmpSummary {

@@ -9,6 +9,7 @@ use crate::process::{Folder, Process};
 const EXPORTS: u32 = 100;
 const QUEUES: u32 = 32;
 
+/// The options for all nodes and exports.
 fn arguments(folder: &Folder) -> Vec<String> {
     let mut arguments = vec!["--pidfile".to_owned(), "pid".to_owned()];
     for i in 0..EXPORTS {

@@ -28,12 +28,13 @@ impl Manager {
 
     /// The next notification.
     #[track_caller]
-    fn hears(&self) -> String {
-        self.hears_before(Deadline::default(), "a message")
+    fn receive(&self) -> String {
+        self.receive_before(Deadline::default(), "a message")
     }
 
+    /// The next notification, which must come before the deadline.
     #[track_caller]
-    fn hears_before(&self, deadline: Deadline, what: &str) -> String {
+    fn receive_before(&self, deadline: Deadline, what: &str) -> String {
         let mut buffer = [0; 4096];
         let received = loop {
             deadline.check(what);
@@ -49,13 +50,13 @@ impl Manager {
 
     /// Waits for this notification; earlier ones are dropped.
     #[track_caller]
-    fn hears_at_last(&self, message: &str) {
+    fn receive_until(&self, message: &str) {
         let deadline = Deadline::default();
-        while self.hears_before(deadline, message) != message {}
+        while self.receive_before(deadline, message) != message {}
     }
 
     /// All notifications that have arrived.
-    fn heard(&self) -> Vec<String> {
+    fn receive_all(&self) -> Vec<String> {
         self.0.set_nonblocking(true).unwrap();
         let mut buffer = [0; 4096];
         let (mut heard, deadline) = (Vec::new(), Deadline::default());
@@ -85,14 +86,14 @@ fn service_is_ready_when_every_socket_accepts_and_announces_its_end() {
     let folder = Folder::new();
     let manager = Manager::in_folder(&folder);
     let process = under(&folder, LINE, &[("NOTIFY_SOCKET", &address(&folder))]);
-    assert_eq!(manager.hears(), "READY=1");
+    assert_eq!(manager.receive(), "READY=1");
     UnixStream::connect(folder.join("s")).unwrap();
-    assert_eq!(manager.hears(), "STATUS=serving 1 export, on 1 iothread");
+    assert_eq!(manager.receive(), "STATUS=serving 1 export, on 1 iothread");
     process.stop();
-    let last = manager.hears();
+    let last = manager.receive();
     assert!(last.starts_with("STOPPING=1\nSTATUS="), "{last}");
     assert_eq!(
-        manager.heard(),
+        manager.receive_all(),
         [""; 0],
         "and no watchdog notification, because none was configured"
     );
@@ -104,7 +105,7 @@ fn serve_notifies_the_service_manager() {
     let manager = Manager::in_folder(&folder);
     let line = "serve null-co: --socket s";
     let process = under(&folder, line, &[("NOTIFY_SOCKET", &address(&folder))]);
-    assert_eq!(manager.hears(), "READY=1");
+    assert_eq!(manager.receive(), "READY=1");
     UnixStream::connect(folder.join("s")).unwrap();
     process.stop();
 }
@@ -116,7 +117,7 @@ fn notify_socket_may_be_abstract() {
     let socket = SocketAddr::from_abstract_name(&name).unwrap();
     let manager = Manager::new(UnixDatagram::bind_addr(&socket).unwrap());
     let process = under(&folder, LINE, &[("NOTIFY_SOCKET", &format!("@{name}"))]);
-    assert_eq!(manager.hears(), "READY=1");
+    assert_eq!(manager.receive(), "READY=1");
     process.stop();
 }
 
@@ -127,7 +128,7 @@ fn failed_start_is_never_ready() {
     let line = format!("{LINE} --blockdev file,node-name=f,filename=missing.img");
     let process = under(&folder, &line, &[("NOTIFY_SOCKET", &address(&folder))]);
     process.ended().assert_fails_naming(&["missing.img"]);
-    assert_eq!(manager.heard(), [""; 0]);
+    assert_eq!(manager.receive_all(), [""; 0]);
 }
 
 #[test]
@@ -139,7 +140,7 @@ fn background_daemon_reports_its_process_id() {
         let process = under(&folder, &line, &[("NOTIFY_SOCKET", &address(&folder))]);
         process.ended().assert_success();
     });
-    assert_eq!(manager.hears(), format!("READY=1\nMAINPID={}", daemon.pid));
+    assert_eq!(manager.receive(), format!("READY=1\nMAINPID={}", daemon.pid));
     daemon.stop();
 }
 
@@ -177,7 +178,7 @@ fn short_watchdog_interval_is_served() {
         ("WATCHDOG_USEC", "1"),
     ];
     let process = under(&folder, LINE, &variables);
-    manager.hears_at_last("WATCHDOG=1");
+    manager.receive_until("WATCHDOG=1");
     let log = process.stop().stderr;
     let warned = log.matches("WATCHDOG_USEC is too short");
     assert_eq!(warned.count(), 1, "{log}");
@@ -199,11 +200,12 @@ fn invalid_service_variables_are_refused() {
     assert!(!folder.has("s"));
 }
 
-/// An iothread that goes nowhere, held by its parent's debugger.
-struct Held(i32);
+/// An iothread that a debugger has stopped.
+struct StoppedThread(i32);
 
-impl Held {
-    fn hold(thread: Pid) -> Self {
+impl StoppedThread {
+    /// Attaches to a thread as its debugger, and waits until it has stopped.
+    fn stop(thread: Pid) -> Self {
         let thread = thread.as_raw_pid();
         ptrace(libc::PTRACE_ATTACH, thread);
         let (mut status, mut waited) = (0, 0);
@@ -214,10 +216,10 @@ impl Held {
             waited != 0
         });
         assert!(waited == thread && libc::WIFSTOPPED(status), "{status:#x}");
-        Held(thread)
+        StoppedThread(thread)
     }
 
-    fn let_go(self) {
+    fn resume(self) {
         ptrace(libc::PTRACE_DETACH, self.0);
     }
 }
@@ -249,19 +251,19 @@ fn watchdog_is_not_notified_while_an_iothread_hangs() {
     ];
     let mut process = under(&folder, LINE, &variables);
     for _ in 0..2 {
-        manager.hears_at_last("WATCHDOG=1");
+        manager.receive_until("WATCHDOG=1");
     }
-    let held = Held::hold(thread_named(&process, "IO io0"));
+    let stopped = StoppedThread::stop(thread_named(&process, "IO io0"));
     // An answer may have been under way; then there is one more round.
     let log = process.stderr_file();
     process.wait_until("the log names it", || {
         crate::process::text(&log).contains("does not respond")
     });
-    manager.heard();
+    manager.receive_all();
     std::thread::sleep(std::time::Duration::from_millis(300));
-    assert_eq!(manager.heard(), [""; 0], "kept alive though it is stuck");
-    held.let_go();
-    assert_eq!(manager.hears(), "WATCHDOG=1");
+    assert_eq!(manager.receive_all(), [""; 0], "kept alive though it is stuck");
+    stopped.resume();
+    assert_eq!(manager.receive(), "WATCHDOG=1");
     process.signal(Signal::TERM);
     assert!(process.ended().stderr.contains("iothread=\"io0\""));
 }
@@ -278,7 +280,7 @@ fn watchdog_of_another_process_is_ignored() {
     let mut process = under(&folder, LINE, &variables);
     process.wait_until_accepting(&folder.join("s"));
     process.stop();
-    assert!(!manager.heard().contains(&"WATCHDOG=1".to_owned()));
+    assert!(!manager.receive_all().contains(&"WATCHDOG=1".to_owned()));
 }
 
 #[test]

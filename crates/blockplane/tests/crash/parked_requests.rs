@@ -29,6 +29,7 @@ fn node(rule: &str) -> String {
     )
 }
 
+/// The options of an export whose failed writes wait.
 fn export(device: Device, packed: bool) -> String {
     let on = if packed { "on" } else { "off" };
     match device {
@@ -53,10 +54,11 @@ struct Disk {
 
 impl Disk {
     fn new(packed: bool, rule: &str) -> Self {
-        Self::of(Device::Blk, packed, rule)
+        Self::on_device(Device::Blk, packed, rule)
     }
 
-    fn of(device: Device, packed: bool, rule: &str) -> Self {
+    /// A server with an export of this kind, and a guest that has used each of its descriptors.
+    fn on_device(device: Device, packed: bool, rule: &str) -> Self {
         let export = export(device, packed);
         let mut server = Server::new(BLOCKS * BLOCK as u64, vec![node(rule)], &export);
         let mut guest = Guest::new(device, packed, 1, BLOCKS);
@@ -225,7 +227,7 @@ fn unanswered_requests_are_resubmitted_in_order() {
 fn recovered_requests_complete_before_a_disabled_queue_stops() {
     for device in [Device::Blk, Device::Scsi] {
         for packed in [false, true] {
-            let mut disk = Disk::of(device, packed, HANGS);
+            let mut disk = Disk::on_device(device, packed, HANGS);
             disk.writes();
             disk.server.kill();
             disk.server.nodes = vec![node("")];

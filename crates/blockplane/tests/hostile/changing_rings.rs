@@ -21,7 +21,7 @@ pub fn rows() -> Vec<Row> {
                 guest.ready();
                 let (memory, layout) = (guest.memory.clone(), guest.queues[0].ring.layout());
                 let event = layout.avail + 4 + 2 * u64::from(layout.size);
-                let flipping = meanwhile(move |round| {
+                let flipping = repeat_on_thread(move |round| {
                     memory.store_u16(layout.avail, round & 1);
                     memory.store_u16(event, round);
                 });
@@ -47,7 +47,7 @@ pub fn rows() -> Vec<Row> {
             |guest| {
                 guest.ready();
                 let (memory, layout) = (guest.memory.clone(), guest.queues[0].ring.layout());
-                let flipping = meanwhile(move |round| {
+                let flipping = repeat_on_thread(move |round| {
                     memory.store_u16(layout.used, round);
                     memory.store_u16(layout.used + 2, round);
                     memory.store_u16(layout.used + 4, round);
@@ -77,7 +77,8 @@ pub struct Meanwhile {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-pub fn meanwhile(mut work: impl FnMut(u16) + Send + 'static) -> Meanwhile {
+/// Repeats some work on a thread until the returned value is dropped. The work gets the number of the round.
+pub fn repeat_on_thread(mut work: impl FnMut(u16) + Send + 'static) -> Meanwhile {
     let stop = Arc::<AtomicBool>::default();
     let stopped = stop.clone();
     let thread = thread::spawn(move || {
@@ -146,7 +147,7 @@ pub fn rewritten_while_read(guest: &mut Guest, seed: u64) -> bool {
         state >> 33
     };
     let small = |number: u64, below: u16| u16::try_from(number % u64::from(below)).unwrap();
-    let rewriting = meanwhile(move |round| {
+    let rewriting = repeat_on_thread(move |round| {
         let index = small(random(), ENTRIES);
         let at = layout.desc + 16 * u64::from(index);
         match random() % 64 {

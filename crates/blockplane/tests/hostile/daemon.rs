@@ -62,6 +62,7 @@ impl Footprint {
 }
 
 impl Daemon {
+    /// Starts the daemon with an export for each kind of row.
     pub fn start() -> Self {
         let folder = Folder::new();
         let mut command = folder.command(["--object", "iothread,id=io", "--pidfile", "pid"]);
@@ -123,6 +124,7 @@ impl Daemon {
         }
     }
 
+    /// The daemon's open descriptors and its mappings of shared memory.
     fn footprint(&self) -> Footprint {
         let proc = PathBuf::from(format!("/proc/{}", self.process.pid()));
         let maps = fs::read_to_string(proc.join("maps")).unwrap();

@@ -49,6 +49,7 @@ const KINDS: [Kind; 9] = [
     ("memory", || memory_file(4096)),
 ];
 
+/// Rows of descriptors that are no eventfds, in messages that need one.
 pub fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for (message, request) in [

@@ -74,6 +74,7 @@ fn pass_good(guest: &Guest) -> Log {
     log
 }
 
+/// Switches the log on or off, for buffers and for the used ring of each queue.
 fn log_all(guest: &Guest, logs: bool) {
     let features = guest.features() | if logs { LOG_ALL } else { 0 };
     guest.must(SET_FEATURES, &u64s(&[features]), &[]);

@@ -187,6 +187,7 @@ impl Guest {
         self.announce_but_base(index);
     }
 
+    /// A queue with new rings and buffers, of the form that was negotiated.
     fn new_queue(&self, entries: u16) -> Queue {
         let features = RingFeatures {
             event_idx: self.features & EVENT_IDX != 0,

@@ -13,6 +13,7 @@ use crate::wire::*;
 /// What the log says of a connection that it ends.
 pub const ENDED: &str = "the front-end is disconnected";
 
+/// All rows of messages.
 pub fn rows() -> Vec<Row> {
     let mut rows = headers();
     rows.extend(lengths());
@@ -24,6 +25,7 @@ pub fn rows() -> Vec<Row> {
     rows
 }
 
+/// Rows of headers with a wrong version, request or size.
 fn headers() -> Vec<Row> {
     let mut rows = Vec::new();
     for flags in [0, 2, 3] {

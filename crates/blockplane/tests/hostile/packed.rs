@@ -4,7 +4,7 @@ use virtqueue::testing::{
     DESC_F_INDIRECT, DESC_F_NEXT, DESC_F_WRITE, PACKED_DESC_F_AVAIL, RawPackedDescriptor,
 };
 
-use crate::changing_rings::meanwhile;
+use crate::changing_rings::repeat_on_thread;
 use crate::guest::*;
 use crate::rings::read;
 use crate::row::Answer::{Broken, Contained};
@@ -136,7 +136,7 @@ fn changing() -> Vec<Row> {
         row("driver event area: flips all the time", OK, "", |guest| {
             guest.ready_with(FEATURES | EVENT_IDX, ENTRIES);
             let (memory, layout) = (guest.memory.clone(), guest.queues[0].ring.layout());
-            let flipping = meanwhile(move |round| {
+            let flipping = repeat_on_thread(move |round| {
                 memory.store_u16(layout.avail, round.wrapping_mul(7));
                 memory.store_u16(layout.avail + 2, round & 3);
             });
@@ -153,7 +153,7 @@ fn changing() -> Vec<Row> {
             |guest| {
                 guest.ready_with(FEATURES | EVENT_IDX, ENTRIES);
                 let (memory, layout) = (guest.memory.clone(), guest.queues[0].ring.layout());
-                let flipping = meanwhile(move |round| {
+                let flipping = repeat_on_thread(move |round| {
                     memory.store_u16(layout.used, round);
                     memory.store_u16(layout.used + 2, round);
                 });
@@ -174,7 +174,7 @@ fn changing() -> Vec<Row> {
                 guest.ready_with(FEATURES | EVENT_IDX | INDIRECT_DESC, ENTRIES);
                 let (memory, layout) = (guest.memory.clone(), guest.queues[0].ring.layout());
                 let kick = guest.queues[0].kick.try_clone().unwrap();
-                let rewriting = meanwhile(move |round| {
+                let rewriting = repeat_on_thread(move |round| {
                     let at = layout.desc + 16 * u64::from(round % ENTRIES);
                     let scrambled = round.wrapping_mul(0x6255);
                     memory.store_u16(at, scrambled);

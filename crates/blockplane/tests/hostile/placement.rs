@@ -114,6 +114,7 @@ pub fn rows() -> Vec<Row> {
     rows
 }
 
+/// Sets up a queue with one of its three rings at another address, and tries to start it.
 fn start_with_ring_at(guest: &mut Guest, moved: usize, user_addr: u64) -> Answer {
     guest.negotiate(FEATURES);
     guest.share_memory();

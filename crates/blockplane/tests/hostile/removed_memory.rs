@@ -138,6 +138,7 @@ fn two_regions(guest: &mut Guest, features: u64) {
     guest.ready_with(features, ENTRIES);
 }
 
+/// Submits a read of one sector into a buffer at this address.
 fn submit_read_to(guest: &mut Guest, data: u64) {
     let header = guest.memory.alloc_bytes(&request_header(T_IN, 0));
     let status = guest.memory.alloc(1, 1);

@@ -174,6 +174,7 @@ fn transfers() -> Vec<Row> {
     rows
 }
 
+/// Rows of DISCARD and WRITE_ZEROES with segments inside and outside of the disk.
 fn ranges() -> Vec<Row> {
     let mut rows = Vec::new();
     for (name, kind) in [("DISCARD", T_DISCARD), ("WRITE_ZEROES", T_WRITE_ZEROES)] {

@@ -82,6 +82,7 @@ pub fn of_both_forms() -> Vec<Row> {
     rows
 }
 
+/// Rows of available indices that are ahead by more than the ring has entries.
 fn indices() -> Vec<Row> {
     let mut rows = Vec::new();
     for index in [ENTRIES + 1, 32768, u16::MAX] {

@@ -159,7 +159,7 @@ pub fn one_daemon_survives(rows: Vec<Row>) {
         }
         bystander.goes_on(&row.what);
         drop(guest);
-        next_front_end_works(&daemon, row.export, &row.what);
+        assert_next_front_end_works(&daemon, row.export, &row.what);
         daemon.holds(&before, &row.what);
         let log = daemon.log();
         let said = &log[log_before..];
@@ -196,7 +196,8 @@ pub fn each_stops_in_good_order(rows: Vec<Row>) {
     }
 }
 
-fn next_front_end_works(daemon: &Daemon, export: &str, after: &str) {
+/// Asserts that another front-end can use the export after a row.
+fn assert_next_front_end_works(daemon: &Daemon, export: &str, after: &str) {
     let mut guest = Guest::connect(&daemon.socket(export));
     if export == SCSI {
         scsi::ready(&mut guest);

@@ -201,6 +201,7 @@ fn no_commands() -> Vec<Row> {
     rows
 }
 
+/// Rows of LUN fields that address no unit.
 fn addresses() -> Vec<Row> {
     let mut rows = Vec::new();
     for (what, lun, answer) in [

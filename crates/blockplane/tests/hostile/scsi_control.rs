@@ -17,6 +17,7 @@ pub fn rows() -> Vec<Row> {
     rows
 }
 
+/// Rows of task management functions that are unknown or have no object.
 fn functions() -> Vec<Row> {
     let mut rows = Vec::new();
     for (what, subtype, lun, answer) in [

@@ -28,6 +28,7 @@ struct Shared {
 }
 
 impl VerifyingGuest {
+    /// Connects to the quiet export, and writes and verifies on a thread until it is stopped.
     pub fn start(daemon: &Daemon) -> Self {
         let mut guest = Guest::connect(&daemon.socket(QUIET));
         guest.ready();

@@ -1,4 +1,4 @@
-//! Each queue is served by its iothread and by no other.
+//! Tests of the mapping of queues to iothreads: each queue is served by its iothread and by no other.
 //!
 //! Who serves a request signals its guest, and that is a write(2) which the kernel counts by thread.
 
@@ -37,6 +37,7 @@ fn served_by(process: &Process, guest: &mut Guest, queues: u32) -> Vec<Vec<Strin
     seen.collect()
 }
 
+/// Starts a server and asserts by which iothread each queue is served.
 fn check(args: impl IntoIterator<Item = OsString>, wanted: &[&str]) {
     let folder = Folder::new();
     let mut server = Process::spawn(folder.command(args));
@@ -49,6 +50,7 @@ fn check(args: impl IntoIterator<Item = OsString>, wanted: &[&str]) {
     server.stop();
 }
 
+/// The same for an export of four queues with these options.
 fn check_export(mapping: &str, wanted: &[&str]) {
     let mut args = words(
         "--object iothread,id=a --object iothread,id=b --blockdev null-co,node-name=d --export",

@@ -37,6 +37,7 @@ fn is_observable(folder: &Folder) -> bool {
     observable
 }
 
+/// Runs a driver that can flush and then one that cannot, whose writes must be on the disk once they are completed.
 fn next_is_without_flush(reconnects: bool) {
     let folder = Folder::new();
     if !is_observable(&folder) {

@@ -11,7 +11,7 @@ use crate::assemble::{MSG_OUT, Program, When};
 use crate::driver::{BUFFERS, Driver, transfer};
 use crate::machine::*;
 use crate::process::{Folder, Process};
-use crate::transfers::{self, MIB, carry_out};
+use crate::transfers::{self, MIB, execute};
 
 const LINE: &str = "--object iothread,id=io \
     --blockdev null-co,node-name=a,size=4M,read-zeroes=on,latency-ns=10000000 \
@@ -32,12 +32,13 @@ struct Scene {
 
 fn plug(folder: &Folder, socket: &str) -> Driver {
     let mut driver = Driver::new(Machine::plug(&folder.join(socket)));
-    let done = carry_out(&mut driver, transfers::command(0, 0, &[0; 6]));
+    let done = execute(&mut driver, transfers::command(0, 0, &[0; 6]));
     assert_eq!(done.status, 2, "unit attention");
     driver
 }
 
 impl Scene {
+    /// Starts the program, with a well-behaved driver on one of its exports.
     fn new() -> Self {
         let folder = Folder::new();
         folder.image("b.img", 4 * MIB);
@@ -64,7 +65,7 @@ impl Scene {
         machine.poke(BUFFERS, &[self.round; BYTES]);
         for (opcode, at) in [(0x2a, BUFFERS), (0x28, BUFFERS + BYTES as u32)] {
             let order = transfer(opcode, 0, Some(1), lba, BLOCKS, at);
-            assert_eq!(carry_out(&mut self.beside, order).status, 0);
+            assert_eq!(execute(&mut self.beside, order).status, 0);
         }
         let found = self.beside.machine.peek(BUFFERS + BYTES as u32, BYTES);
         assert!(found == [self.round; BYTES], "round {}", self.round);
@@ -77,7 +78,7 @@ impl Scene {
         next.machine.poke(BUFFERS, &[0x5a; BYTES]);
         for opcode in [0x2a, 0x28] {
             let order = transfer(opcode, 0, Some(1), 0, BLOCKS, BUFFERS);
-            assert_eq!(carry_out(&mut next, order).status, 0);
+            assert_eq!(execute(&mut next, order).status, 0);
         }
         next.expect_well();
         self.unaffected();

@@ -1,4 +1,4 @@
-//! A computer whose PCI slot is served by the program.
+//! Machine for tests: a guest whose PCI slot is served by the program over vfio-user.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -156,6 +156,7 @@ impl Machine {
         self.write(1, register.into(), &value.to_le_bytes());
     }
 
+    /// Writes guest memory, or SCRIPTS RAM if the address is there.
     pub fn poke(&mut self, addr: u32, bytes: &[u8]) {
         if let Some(offset) = addr.checked_sub(BARS.ram) {
             return self.write(2, offset.into(), bytes);
@@ -172,6 +173,7 @@ impl Machine {
         self.poke(addr, &value.to_le_bytes());
     }
 
+    /// Reads guest memory.
     pub fn peek(&self, addr: u32, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         assert!(addr as usize + len <= MEMORY);

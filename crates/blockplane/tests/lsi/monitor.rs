@@ -6,7 +6,7 @@ use test_support::deadline::eventually;
 use crate::client::Client;
 use crate::driver::{BUFFERS, transfer};
 use crate::process::{Folder, Process};
-use crate::transfers::{LINE, MIB, carry_out, images, plug, query, wait};
+use crate::transfers::{LINE, MIB, execute, images, plug, query, wait};
 
 fn start(folder: &Folder, line: &str) -> (Process, Client) {
     images(folder);
@@ -58,7 +58,7 @@ fn lsi_export_is_added_and_removed_over_a_monitor() {
     );
     let boundaries = json!({"id": "e", "boundaries": [u64::MAX]});
     client.done("block-latency-histogram-set", boundaries);
-    carry_out(&mut driver, transfer(0x28, 0, Some(0), 0, 8, BUFFERS));
+    execute(&mut driver, transfer(0x28, 0, Some(0), 0, 8, BUFFERS));
     let stats = client.done("query-blockstats", json!({}));
     assert_eq!(
         stats[0]["stats"]["rd_latency_histogram"]["bins"],
@@ -96,13 +96,13 @@ fn next_front_end_finds_the_disks_again() {
         let mut driver = plug(&folder, &[(0, 0)]);
         let found = {
             driver.machine.poke(BUFFERS, &[0xee; 512]);
-            let done = carry_out(&mut driver, transfer(0x28, 0, Some(0), 9, 1, BUFFERS));
+            let done = execute(&mut driver, transfer(0x28, 0, Some(0), 9, 1, BUFFERS));
             assert_eq!(done.status, 0);
             driver.machine.peek(BUFFERS, 512)
         };
         assert_eq!(found, [round; 512], "what the one before wrote");
         driver.machine.poke(BUFFERS, &[round + 1; 512]);
-        let done = carry_out(&mut driver, transfer(0x2a, 0, Some(0), 9, 1, BUFFERS));
+        let done = execute(&mut driver, transfer(0x2a, 0, Some(0), 9, 1, BUFFERS));
         assert_eq!(done.status, 0);
         // It goes without a word, and with requests in flight.
         for tag in 1..9 {
@@ -126,14 +126,14 @@ fn lsi_guest_is_notified_of_a_resize() {
     assert_eq!(capacity(&mut driver), 4 * MIB);
     for bytes in [8 * MIB, 2 * MIB] {
         client.done("block_resize", json!({"node-name": "a", "size": bytes}));
-        let done = carry_out(&mut driver, transfer(0x28, 0, Some(0), 0, 1, BUFFERS));
+        let done = execute(&mut driver, transfer(0x28, 0, Some(0), 0, 1, BUFFERS));
         assert_eq!(done.status, 2);
         let (_, sense) = query(&mut driver, (0, 0), &[0x03, 0, 0, 0, 18, 0], 18);
         assert_eq!((sense[2], sense[12], sense[13]), (6, 0x2a, 0x09));
         assert_eq!(capacity(&mut driver), bytes);
     }
     let last = transfer(0x28, 0, Some(0), 4096, 1, BUFFERS);
-    assert_eq!(carry_out(&mut driver, last).status, 2, "behind the end");
+    assert_eq!(execute(&mut driver, last).status, 2, "behind the end");
     program.stop().assert_success();
 }
 
@@ -179,7 +179,7 @@ addr.type=unix,addr.path=e.sock"
     client.send("blockdev-reopen", &without);
     eventually("a read by the new node", || {
         let read = transfer(0x28, 0, Some(1), 8, 8, BUFFERS + 4096);
-        carry_out(&mut driver, read).status == 0
+        execute(&mut driver, read).status == 0
     });
     assert!(!client.is_answered());
     // Nothing waits for the write.

@@ -4,7 +4,7 @@ use test_support::tracer::Tracer;
 
 use crate::driver::{BUFFERS, transfer};
 use crate::process::Folder;
-use crate::transfers::{LINE, carry_out, images, plug};
+use crate::transfers::{LINE, execute, images, plug};
 
 #[test]
 fn probes_fire_once_for_each_lsi_request() {
@@ -28,13 +28,13 @@ fn probes_fire_once_for_each_lsi_request() {
         return;
     };
     let read = transfer(0x28, 0, Some(1), 16, 8, BUFFERS);
-    assert_eq!(carry_out(&mut driver, read).status, 0);
+    assert_eq!(execute(&mut driver, read).status, 0);
     let mut write = transfer(0x2a, 3, Some(2), 3, 1, BUFFERS);
     write.lun = 2;
-    assert_eq!(carry_out(&mut driver, write).status, 0);
+    assert_eq!(execute(&mut driver, write).status, 0);
     // Beyond the end: no disk hears of it.
     let refused = transfer(0x28, 0, Some(3), 8192, 1, BUFFERS);
-    assert_eq!(carry_out(&mut driver, refused).status, 2);
+    assert_eq!(execute(&mut driver, refused).status, 2);
     drop(driver);
     program.stop();
 

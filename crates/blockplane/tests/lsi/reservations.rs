@@ -6,7 +6,7 @@ use rustix::process::{Resource, Rlimit, Signal, prlimit};
 
 use crate::driver::{BUFFERS, Driver, transfer};
 use crate::process::{Folder, Process};
-use crate::transfers::{carry_out, command, plug, query};
+use crate::transfers::{command, execute, plug, query};
 
 const REGISTER: u8 = 0;
 const RESERVE: u8 = 1;
@@ -42,7 +42,7 @@ fn out(driver: &mut Driver, action: u8, kind: u8, key: u64, new_key: u64) -> u8 
     let mut order = command(0, 0, &[0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0]);
     order.to_initiator = false;
     order.pieces = vec![(BUFFERS, 24)];
-    carry_out(driver, order).status
+    execute(driver, order).status
 }
 
 /// PERSISTENT RESERVE IN: keys, or the reservation.
@@ -55,7 +55,7 @@ fn inside(driver: &mut Driver, action: u8) -> Vec<u8> {
 }
 
 fn reads(driver: &mut Driver) -> u8 {
-    carry_out(driver, transfer(0x28, 0, Some(1), 0, 1, BUFFERS)).status
+    execute(driver, transfer(0x28, 0, Some(1), 0, 1, BUFFERS)).status
 }
 
 #[test]

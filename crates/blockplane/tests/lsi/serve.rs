@@ -3,7 +3,7 @@
 use crate::driver::{BUFFERS, Driver, transfer};
 use crate::machine::Machine;
 use crate::process::Folder;
-use crate::transfers::{MIB, carry_out, plug, query};
+use crate::transfers::{MIB, execute, plug, query};
 
 /// The serial number, by page 80 of INQUIRY.
 fn serial(driver: &mut Driver, target: u32) -> String {
@@ -26,7 +26,7 @@ fn serve_gives_each_lsi_target_a_stable_serial_number() {
     let mut driver = plug(&folder, &[(0, 0), (1, 0)]);
     for (target, byte) in [(0, 0xaa), (1, 0xbb)] {
         driver.machine.poke(BUFFERS, &[0; 512]);
-        let done = carry_out(&mut driver, transfer(0x28, target, None, 0, 1, BUFFERS));
+        let done = execute(&mut driver, transfer(0x28, target, None, 0, 1, BUFFERS));
         assert_eq!(done.status, 0);
         assert_eq!(driver.machine.peek(BUFFERS, 512), [byte; 512]);
     }

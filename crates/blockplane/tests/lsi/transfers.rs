@@ -27,7 +27,7 @@ pub fn images(folder: &Folder) {
 pub fn plug(folder: &Folder, places: &[(u32, u8)]) -> Driver {
     let mut driver = Driver::new(Machine::plug(&folder.join("e.sock")));
     for (target, lun) in places {
-        let done = carry_out(&mut driver, command(*target, *lun, &[0; 6]));
+        let done = execute(&mut driver, command(*target, *lun, &[0; 6]));
         assert_eq!(done.status, 2, "unit attention");
     }
     driver
@@ -48,7 +48,7 @@ pub fn query(driver: &mut Driver, lun: (u32, u8), cdb: &[u8], len: u32) -> (u8, 
     let mut order = command(lun.0, lun.1, cdb);
     order.to_initiator = true;
     order.pieces = vec![(BUFFERS, len)];
-    let done = carry_out(driver, order);
+    let done = execute(driver, order);
     (done.status, driver.machine.peek(BUFFERS, len as usize))
 }
 
@@ -66,7 +66,7 @@ pub fn wait(driver: &mut Driver, count: usize) -> Vec<Done> {
 }
 
 #[track_caller]
-pub fn carry_out(driver: &mut Driver, order: Order) -> Done {
+pub fn execute(driver: &mut Driver, order: Order) -> Done {
     driver.submit(&order);
     wait(driver, 1).remove(0)
 }
@@ -104,7 +104,7 @@ fn concurrent_lsi_writes_reach_the_image() {
                 "tag {tag}"
             );
         }
-        let flush = carry_out(
+        let flush = execute(
             &mut driver,
             command(target, lun, &[0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
         );
@@ -132,7 +132,7 @@ fn read_only_lsi_disk_reports_write_protection() {
         --export vfio-user-lsi53c895a,id=e,node-name=a,addr.type=unix,addr.path=e.sock";
     let program = folder.start(line, "e.sock");
     let mut driver = plug(&folder, &[(0, 0)]);
-    let done = carry_out(&mut driver, transfer(0x2a, 0, Some(0), 0, 1, BUFFERS));
+    let done = execute(&mut driver, transfer(0x2a, 0, Some(0), 0, 1, BUFFERS));
     assert_eq!(done.status, 2);
     let (_, sense) = query(&mut driver, (0, 0), &[0x03, 0, 0, 0, 18, 0], 18);
     assert_eq!((sense[2], sense[12]), (7, 0x27), "write protected");

@@ -68,6 +68,7 @@ struct Pauses {
 }
 
 impl Load {
+    /// Starts a guest on a thread that writes and verifies until the load ends.
     fn begin(folder: &Folder, device: Device) -> Self {
         let ends = Arc::new(AtomicBool::new(false));
         let (seen, socket) = (ends.clone(), folder.join("e.sock"));
@@ -127,6 +128,7 @@ fn memory_kib(program: &Process) -> u64 {
         .unwrap()
 }
 
+/// Inserts a filter and removes it in each round, under load; nothing may be lost or accumulate.
 fn filters_come_and_go(kind: &str, device: Device, rounds: usize) {
     let folder = Folder::new();
     folder.image("disk.img", BLOCKS * BLOCK as u64);
@@ -240,6 +242,7 @@ fn served_while_a_write_is_with_the_old_node(
     }
 }
 
+/// A virtio-blk disk whose write is in flight at the old node while another queue is served.
 fn virtio_disk_with_a_write_with_the_old_node() -> Waiting {
     served_while_a_write_is_with_the_old_node(
         "vhost-user-blk",

@@ -51,6 +51,7 @@ impl LockContender {
         })
     }
 
+    /// Starts the thread, which makes attempts until one succeeds or it is stopped.
     fn start(path: &Path, attempt: impl Fn(&Path) -> bool + Send + 'static) -> Self {
         let shared = Arc::new(Shared {
             path: path.to_owned(),

@@ -1,4 +1,4 @@
-//! Nodes are added and removed.
+//! Tests of blockdev-add and blockdev-del.
 
 use serde_json::{Value, json};
 

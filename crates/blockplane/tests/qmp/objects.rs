@@ -1,4 +1,4 @@
-//! Iothreads are added, removed and tuned.
+//! Tests of iothreads that are added, removed and tuned by QMP.
 
 use std::fs;
 

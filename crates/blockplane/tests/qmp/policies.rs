@@ -60,8 +60,8 @@ impl Disk {
 
     /// Waits until so many requests wait.
     #[track_caller]
-    fn waits(&mut self, requests: u64, status: &str) {
-        waits(&mut self.client, requests, status);
+    fn expect_parked(&mut self, requests: u64, status: &str) {
+        expect_parked(&mut self.client, requests, status);
     }
 
     fn status(&mut self, slot: usize) -> u8 {
@@ -70,8 +70,9 @@ impl Disk {
     }
 }
 
+/// Waits until so many requests are parked, and asserts the I/O status of the export.
 #[track_caller]
-fn waits(client: &mut Client, requests: u64, status: &str) {
+fn expect_parked(client: &mut Client, requests: u64, status: &str) {
     eventually_ok(format_args!("{requests} requests wait"), || {
         let export = client.done("query-block-exports", json!({}))[0].take();
         if export["waiting-requests"] != requests {
@@ -100,7 +101,7 @@ fn stop_policy_parks_a_failed_request_only() {
     .map(|key| event[key].clone());
     let expected = json!(["b", "e", "write", "stop", false, "Input/output error"]);
     assert_eq!(json!(event), expected);
-    disk.waits(1, "failed");
+    disk.expect_parked(1, "failed");
     // A flush is about what was answered.
     for kind in [IN, FLUSH] {
         disk.guest.ask(0, 1, kind, 1, 0);
@@ -108,12 +109,12 @@ fn stop_policy_parks_a_failed_request_only() {
     }
     // While the disk is not fixed it is parked again.
     disk.resume();
-    disk.waits(1, "failed");
+    disk.expect_parked(1, "failed");
     assert!(!disk.guest.is_answered(0, 0));
     disk.inject(json!([]));
     disk.resume();
     assert_eq!(disk.status(0), 0);
-    disk.waits(0, "ok");
+    disk.expect_parked(0, "ok");
     disk.guest.request(0, IN, 1, 0);
     assert_eq!(disk.guest.data(0, 0), [7; BLOCK]);
     // Whatever it was.
@@ -121,7 +122,7 @@ fn stop_policy_parks_a_failed_request_only() {
     for (slot, kind) in [IN, OUT, FLUSH].into_iter().enumerate() {
         disk.guest.ask(0, slot, kind, slot as u64 + 1, 8);
     }
-    disk.waits(3, "failed");
+    disk.expect_parked(3, "failed");
     disk.inject(json!([]));
     disk.resume();
     for slot in 0..3 {
@@ -133,11 +134,11 @@ fn stop_policy_parks_a_failed_request_only() {
     // Who has waited enough can give up.
     disk.fail_writes(5);
     disk.guest.ask(0, 0, OUT, 1, 9);
-    disk.waits(1, "failed");
+    disk.expect_parked(1, "failed");
     let report = json!({"id": "e", "action": "report"});
     disk.client.done("block-export-resume", report);
     assert_eq!(disk.status(0), IO_ERROR);
-    disk.waits(0, "ok");
+    disk.expect_parked(0, "ok");
     let text = disk
         .client
         .fails("block-export-resume", json!({"id": "nope"}));
@@ -163,7 +164,7 @@ fn each_policy_applies_to_its_errors() {
         disk.guest.ask(0, 0, OUT, 1, 7);
         match expected {
             Some(status) => assert_eq!(disk.status(0), status, "{policy} {errno}"),
-            None => disk.waits(1, "nospace"),
+            None => disk.expect_parked(1, "nospace"),
         }
         drop(disk.guest);
         disk.program.stop();
@@ -179,10 +180,10 @@ fn stopping_queue_returns_the_last_parked_request_to_the_ring() {
     for slot in 0..3 {
         disk.guest.ask(0, slot, OUT, slot as u64, 7);
     }
-    disk.waits(3, "nospace");
+    disk.expect_parked(3, "nospace");
     let base = disk.guest.stop(0);
     assert_eq!(base, 1, "as if they had not been taken");
-    disk.waits(0, "ok");
+    disk.expect_parked(0, "ok");
     disk.inject(json!([]));
     disk.guest.start(0, base);
     for slot in 0..3 {
@@ -193,22 +194,22 @@ fn stopping_queue_returns_the_last_parked_request_to_the_ring() {
     // The ring cannot say that an earlier one is not done: its guest is event of the error.
     disk.fail_writes(28);
     disk.guest.ask(0, 0, OUT, 0, 8);
-    disk.waits(1, "nospace");
+    disk.expect_parked(1, "nospace");
     disk.guest.ask(0, 1, IN, 0, 0);
     assert_eq!(disk.status(1), 0);
     assert_eq!(disk.guest.stop(0), 6);
     assert_eq!(disk.status(0), IO_ERROR);
-    disk.waits(0, "ok");
+    disk.expect_parked(0, "ok");
     // A guest that goes, and the program's end, wait for none of it.
     disk.guest.start(0, 6);
     disk.guest.ask(0, 0, OUT, 0, 8);
-    disk.waits(1, "nospace");
+    disk.expect_parked(1, "nospace");
     drop(disk.guest);
-    waits(&mut disk.client, 0, "ok");
+    expect_parked(&mut disk.client, 0, "ok");
     let mut guest = Guest::connect(&disk.socket, 2);
     guest.request(1, IN, 0, 0);
     guest.ask(0, 0, OUT, 0, 8);
-    waits(&mut disk.client, 1, "nospace");
+    expect_parked(&mut disk.client, 1, "nospace");
     disk.program.stop();
 }
 
@@ -221,7 +222,7 @@ fn disk_is_exchanged_and_shrunk_while_requests_are_parked() {
     for (slot, block) in [1, last].into_iter().enumerate() {
         disk.guest.ask(0, slot, OUT, block, 7);
     }
-    disk.waits(2, "failed");
+    disk.expect_parked(2, "failed");
     let options = json!([
         {"driver": "file", "node-name": "d", "filename": "disk", "aio": "threads"},
         {"driver": "blkdebug", "node-name": "b", "image": "d"},
@@ -230,7 +231,7 @@ fn disk_is_exchanged_and_shrunk_while_requests_are_parked() {
         .done("blockdev-reopen", json!({"options": options}));
     disk.client
         .done("block_resize", json!({"node-name": "d", "size": MIB / 2}));
-    disk.waits(2, "failed");
+    disk.expect_parked(2, "failed");
     disk.resume();
     assert_eq!(disk.status(0), 0);
     assert_eq!(disk.status(1), IO_ERROR, "there is no disk any more");
@@ -365,7 +366,7 @@ fn enospc_policy_hides_a_full_disk_from_the_guest() {
         for (queue, slot) in asked {
             assert_eq!(guest.status(queue, slot), 0, "{aio}");
         }
-        waits(&mut client, 0, "ok");
+        expect_parked(&mut client, 0, "ok");
         program.stop();
         let image = std::fs::read(folder.join("small/disk")).unwrap();
         for (at, block) in image.chunks(BLOCK).take(2 * SLOTS).enumerate() {

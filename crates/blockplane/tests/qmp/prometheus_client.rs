@@ -89,6 +89,7 @@ impl Figures {
         Self::read(&answer.body, format)
     }
 
+    /// Parses metrics in a format with the client library.
     fn read(text: &str, format: &str) -> Self {
         let mut input = tempfile::tempfile().unwrap();
         input.write_all(text.as_bytes()).unwrap();

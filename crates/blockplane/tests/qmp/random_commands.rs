@@ -129,6 +129,7 @@ impl Schema {
         }
     }
 
+    /// A random object of the type `of`, mostly with the members that it needs.
     fn object(&self, of: &str, random: &mut Random, depth: usize) -> Map<String, Value> {
         let entry = self.entry(of);
         let mut object = Map::new();

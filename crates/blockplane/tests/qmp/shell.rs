@@ -17,8 +17,9 @@ fn printed_json(ended: &ProcessOutput) -> Value {
     serde_json::from_str(ended.assert_success()).unwrap()
 }
 
+/// Asserts that a command failed, printed nothing and named these words in its error.
 #[track_caller]
-fn failed(ended: &ProcessOutput, words: &[&str]) {
+fn assert_failed(ended: &ProcessOutput, words: &[&str]) {
     assert_eq!(
         (ended.code, ended.stdout.as_str()),
         (Some(1), ""),
@@ -57,7 +58,7 @@ fn qmp_command_queries_and_changes_a_daemon() {
     );
 
     let export = "qmp qmp block-export-add type=vhost-user-blk id=f node-name=d addr.type=unix addr.path=f.sock";
-    failed(
+    assert_failed(
         &folder.run(&format!("{export} serial=1001")),
         &["'serial', expected: string", "write 'serial=\"1001\"'"],
     );
@@ -67,20 +68,20 @@ fn qmp_command_queries_and_changes_a_daemon() {
     );
     folder.run("qmp qmp block-export-del id=f").assert_success();
 
-    failed(
+    assert_failed(
         &folder.run("qmp qmp blockdev-del node-name=d"),
         &["GenericError: ", "in use"],
     );
-    failed(
+    assert_failed(
         &folder.run("qmp qmp nope"),
         &["CommandNotFound: The command nope has not been found"],
     );
-    failed(&folder.run("qmp qmp x y"), &["KEY=VALUE is expected"]);
-    failed(
+    assert_failed(&folder.run("qmp qmp x y"), &["KEY=VALUE is expected"]);
+    assert_failed(
         &folder.run("qmp e.sock query-version"),
         &["e.sock", "vhost-user socket"],
     );
-    failed(
+    assert_failed(
         &folder.run("info nowhere"),
         &["there is no socket nowhere", "--monitor"],
     );
@@ -104,7 +105,7 @@ fn qmp_list_shows_commands_of_the_monitor() {
         some.assert_success(),
         "block-export-del id=str [mode=safe|hard]\n"
     );
-    failed(
+    assert_failed(
         &folder.run("qmp qmp --list nope"),
         &["no command's name contains 'nope'"],
     );
@@ -127,7 +128,7 @@ fn qmp_script_stops_at_the_first_error() {
     );
     assert_eq!(good.assert_success(), "{}\n200000\n");
     let bad = run("object-del id=b\nobject-del id=a\n");
-    failed(&bad, &["object 'b' not found (line 1: object-del id=b)"]);
+    assert_failed(&bad, &["object 'b' not found (line 1: object-del id=b)"]);
     assert_eq!(client.done("query-iothreads", json!({}))[0]["id"], "a");
     program.stop();
 }

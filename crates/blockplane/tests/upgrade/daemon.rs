@@ -36,6 +36,7 @@ impl Daemon {
         Self::start_program(folder, line, &[])
     }
 
+    /// Starts the copy of the program in the folder with these options.
     fn start_program(folder: Folder, line: &str, environment: &[(&str, &Path)]) -> Self {
         let line = format!(
             "{line} --pidfile pid --chardev socket,id=c,path=qmp,server=on,wait=off --monitor chardev=c"

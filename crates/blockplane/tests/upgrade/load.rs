@@ -1,4 +1,4 @@
-//! Verified load across upgrades that succeed and upgrades that fail.
+//! Tests of verified load across live upgrades that succeed and that fail.
 
 use std::path::Path;
 
@@ -22,7 +22,8 @@ fn hangs_after(said: &[&str]) -> String {
     script + "exec sleep 1000"
 }
 
-fn is_not_noticed(queues: u16, packed: &str, rest: &str) {
+/// Upgrades a daemon again and again under a verified load.
+fn assert_upgrades_go_unnoticed(queues: u16, packed: &str, rest: &str) {
     let export = format!("num-queues={queues},packed={packed}");
     let mut daemon = Daemon::with_image(Folder::new(), &export, rest);
     let load = daemon.load(queues, SECONDS);
@@ -35,22 +36,22 @@ fn is_not_noticed(queues: u16, packed: &str, rest: &str) {
 
 #[test]
 fn upgrade_under_load_of_one_split_queue_loses_nothing() {
-    is_not_noticed(1, "off", "");
+    assert_upgrades_go_unnoticed(1, "off", "");
 }
 
 #[test]
 fn upgrade_under_load_of_four_split_queues_loses_nothing() {
-    is_not_noticed(4, "off", "--sandbox off");
+    assert_upgrades_go_unnoticed(4, "off", "--sandbox off");
 }
 
 #[test]
 fn upgrade_under_load_of_one_packed_queue_loses_nothing() {
-    is_not_noticed(1, "on", "--sandbox strict");
+    assert_upgrades_go_unnoticed(1, "on", "--sandbox strict");
 }
 
 #[test]
 fn upgrade_under_load_of_four_packed_queues_loses_nothing() {
-    is_not_noticed(4, "on", "");
+    assert_upgrades_go_unnoticed(4, "on", "");
 }
 
 #[test]

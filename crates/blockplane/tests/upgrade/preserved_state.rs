@@ -1,4 +1,4 @@
-//! State that an upgrade keeps.
+//! Tests of state that a live upgrade keeps.
 
 use std::fs::File;
 use std::os::unix::fs::chown;
@@ -13,8 +13,8 @@ use crate::daemon::Daemon;
 use crate::guest::Guest;
 use crate::process::{Folder, STUCK_AFTER};
 
-/// All that a monitor says of what runs, but for what is the process's.
-fn asked(client: &mut Client) -> Vec<Value> {
+/// Queries all that a monitor says of exports, nodes and iothreads, except what belongs to the process.
+fn query_state(client: &mut Client) -> Vec<Value> {
     let mut answers: Vec<Value> = [
         "query-block-exports",
         "query-named-block-nodes",
@@ -71,11 +71,11 @@ fn changes_over_a_monitor_survive_two_upgrades() {
         }),
     );
     client.done("block_resize", json!({"node-name": "d", "size": 32 << 20}));
-    let before = asked(&mut client);
+    let before = query_state(&mut client);
     drop(client);
     for _ in 0..2 {
         daemon.upgrade();
-        let after = asked(&mut daemon.client());
+        let after = query_state(&mut daemon.client());
         assert_eq!(after, before);
         // What came over a monitor can go again.
         std::os::unix::net::UnixStream::connect(daemon.folder.join("more")).unwrap();

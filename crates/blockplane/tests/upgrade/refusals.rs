@@ -1,4 +1,4 @@
-//! Upgrades that are refused.
+//! Tests of live upgrades that are refused.
 
 use serde_json::json;
 

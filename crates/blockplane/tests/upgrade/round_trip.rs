@@ -48,7 +48,7 @@ const PROTOCOL_FEATURES: u64 = 1 | 1 << 3 | 1 << 9;
 /// `VHOST_USER_BACKEND_CONFIG_CHANGE_MSG`
 const CONFIG_CHANGE: u32 = 2;
 
-/// What an object, a node or an export says of itself, and what its front-end sees. All leaves, by where they are.
+/// What an object, a node or an export says of itself, and what its front-end sees. All values, by where they are.
 type Said = BTreeMap<String, Value>;
 
 /// What is the same for all: kinds, what no option changes, and what is only seen while something is wrong.
@@ -89,16 +89,17 @@ const COMMON: [&str; 33] = [
     "scsi/type",
 ];
 
-fn leaves(at: &str, value: &Value, said: &mut Said) {
+/// Inserts all values inside of `value` by their paths.
+fn insert_leaves(at: &str, value: &Value, said: &mut Said) {
     match value {
         Value::Object(members) => {
             for (name, member) in members {
-                leaves(&format!("{at}/{name}"), member, said);
+                insert_leaves(&format!("{at}/{name}"), member, said);
             }
         }
         Value::Array(members) if members.iter().any(|member| !member.is_number()) => {
             for (index, member) in members.iter().enumerate() {
-                leaves(&format!("{at}/{index}"), member, said);
+                insert_leaves(&format!("{at}/{index}"), member, said);
             }
         }
         leaf => drop(said.insert(at.to_owned(), leaf.clone())),
@@ -134,23 +135,23 @@ fn said(client: &mut Client, name: &str, guest: &Guest) -> Said {
     for of_process in ["thread-id", "stats"] {
         iothread.as_object_mut().unwrap().remove(of_process);
     }
-    leaves("query-iothreads", &iothread, &mut said);
+    insert_leaves("query-iothreads", &iothread, &mut said);
     let path = format!("/objects/{name}");
-    leaves("iothread", &properties(client, &path), &mut said);
+    insert_leaves("iothread", &properties(client, &path), &mut said);
     let nodes = client.done("query-named-block-nodes", json!({}));
     let mut node = entry(&nodes, "node-name", name);
     let image = node["image"].as_object_mut().unwrap();
     image.remove("actual-size").expect("what the file has");
-    leaves("node", &node, &mut said);
+    insert_leaves("node", &node, &mut said);
     let exports = client.done("query-block-exports", json!({}));
     for (kind, id) in [("blk", name), ("scsi", &scsi)] {
-        leaves(
+        insert_leaves(
             &format!("query-block-exports/{kind}"),
             &entry(&exports, "id", id),
             &mut said,
         );
         let path = format!("/exports/{id}");
-        leaves(kind, &properties(client, &path), &mut said);
+        insert_leaves(kind, &properties(client, &path), &mut said);
     }
     for (question, request) in [
         ("features", GET_FEATURES),
@@ -178,7 +179,8 @@ fn said(client: &mut Client, name: &str, guest: &Guest) -> Said {
     said
 }
 
-fn change_over_the_monitor(client: &mut Client) {
+/// Changes all settings that a monitor can change.
+fn change_all_settings(client: &mut Client) {
     let mut set = |path: &str, values: Value| {
         for (property, value) in values.as_object().unwrap() {
             let arguments = json!({"path": path, "property": property, "value": value});
@@ -219,7 +221,7 @@ fn round_trip_of_upgrades_keeps_every_setting() {
     }
     let mut daemon = Daemon::start_in(folder, &format!("{PLAIN} {CHANGED} {OTHERS}"), &[]);
     let mut client = daemon.client();
-    change_over_the_monitor(&mut client);
+    change_all_settings(&mut client);
     let plain_guest = Guest::connect(&daemon.folder.join("plain"), 1);
     let mut guest = Guest::connect(&daemon.folder.join("changed"), 3);
     let channel = guest.listen(PROTOCOL_FEATURES);

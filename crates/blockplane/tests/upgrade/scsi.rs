@@ -86,7 +86,7 @@ fn under_load(packed: bool, queues: usize, change: impl FnOnce(&mut Daemon) + Se
     daemon.stop();
 }
 
-fn is_not_noticed(packed: bool, queues: usize) {
+fn assert_upgrades_go_unnoticed(packed: bool, queues: usize) {
     under_load(packed, queues, |daemon| {
         for _ in 0..UPGRADES {
             daemon.upgrade();
@@ -96,12 +96,12 @@ fn is_not_noticed(packed: bool, queues: usize) {
 
 #[test]
 fn upgrade_under_load_of_a_split_scsi_queue_loses_nothing() {
-    is_not_noticed(false, 1);
+    assert_upgrades_go_unnoticed(false, 1);
 }
 
 #[test]
 fn upgrade_under_load_of_four_packed_scsi_queues_loses_nothing() {
-    is_not_noticed(true, 4);
+    assert_upgrades_go_unnoticed(true, 4);
 }
 
 /// As for disks: with one descriptor more each time it comes a step further.

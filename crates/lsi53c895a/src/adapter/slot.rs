@@ -67,6 +67,7 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// A slot without a task. The waker resumes its tasks.
     pub fn new(waker: Waker) -> Self {
         Slot {
             task: Task::new(waker),

@@ -91,6 +91,7 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// A connection that has just begun, by selection or reselection.
     fn new(target: u8, stage: TargetStage, after_messages: AfterMessages) -> Self {
         Connection {
             target,

@@ -51,6 +51,7 @@ pub struct TaskTable {
 }
 
 impl TaskTable {
+    /// A table without tasks.
     pub fn new() -> Self {
         let slot = || TaskSlot {
             generation: 0,

@@ -1,4 +1,4 @@
-//! The part of a driver that runs on the CPU: control blocks, queues, completions, residuals.
+//! Driver for tests, the part on the CPU: control blocks, queues of its SCRIPTS program, completions, residuals.
 
 use crate::assemble::{ACK, ATN, MSG_OUT, Program, When};
 pub use crate::driver_program::BUFFERS;
@@ -64,6 +64,7 @@ pub struct Driver {
 }
 
 impl Driver {
+    /// Loads the program into SCRIPTS RAM, prepares registers and queues, and starts it.
     pub fn new(mut machine: Machine) -> Self {
         let program = program();
         machine.poke(RAM, &program.bytes());
@@ -236,6 +237,7 @@ impl Driver {
         );
     }
 
+    /// A program that selects a target and sends it a message, such as ABORT.
     pub fn abort_program(&self, target: u32, message_addr: u32, len: usize) -> Program {
         let mut p = Program::at(0x3e00);
         p.select_atn(target, "lost")

@@ -1,4 +1,4 @@
-//! Memory that is not mapped: the chip asks, stops, and goes on when the answer is there.
+//! Tests of memory that is not mapped: the chip starts an access, pauses, and continues when the reply is there.
 
 use lsi53c895a::chip::{BusFault, RunLimits, RunOutcome};
 

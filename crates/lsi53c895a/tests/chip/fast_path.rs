@@ -31,6 +31,7 @@ fn place() -> impl Strategy<Value = u32> {
     ]
 }
 
+/// The words of any instruction, whether the fast path executes it or not.
 fn instruction() -> impl Strategy<Value = Vec<u32>> {
     let to = (0..WORDS).prop_map(|word| BASE + 4 * word);
     let near = (0..16u32).prop_map(|words| 4 * words);

@@ -16,6 +16,7 @@ enum Event {
     Finish { which: usize },
 }
 
+/// Any event that a guest, its memory or a disk causes.
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         3 => (any::<u8>(), any::<u8>()).prop_map(|(register, value)| Event::Write { register, value }),

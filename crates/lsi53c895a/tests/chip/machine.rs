@@ -1,4 +1,4 @@
-//! A computer with a 53C895A.
+//! Machine for tests: the chip with guest memory and fake targets, as a driver on the CPU accesses it.
 
 use lsi53c895a::chip::{Bar, BusFault, Chip, RunLimits, RunOutcome, TaskId};
 
@@ -15,6 +15,7 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// A machine whose guest has set the BARs.
     pub fn new() -> Self {
         let mut chip = Chip::new();
         chip.set_bars(BARS);

@@ -1,4 +1,4 @@
-//! Messages that the initiator sends, and what the target makes of them.
+//! Tests of messages from the initiator, and of the target's answers.
 
 use lsi53c895a::chip::{Refusal, Reset};
 

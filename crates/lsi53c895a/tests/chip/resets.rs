@@ -1,4 +1,4 @@
-//! Resets and aborts while tasks are in flight, and disks that do not let go at once.
+//! Tests of resets and aborts while tasks are in flight, also with disks that keep memory in use for a while.
 
 use lsi53c895a::chip::Reset;
 
@@ -6,6 +6,7 @@ use crate::assemble::{COMMAND, MSG_OUT, Program, STATUS, When};
 use crate::driver::*;
 use crate::machine::*;
 
+/// A driver with so many reads in flight.
 fn with_reads(count: u8) -> Driver {
     let mut driver = Driver::new(Machine::new());
     driver.machine.world.resets.clear();

@@ -1,4 +1,4 @@
-//! Memory that the front-end does not share: by messages, while registers are answered.
+//! Tests of memory that the front-end does not share: it is accessed by messages, while registers are answered.
 
 use vfio_user::wire::{self, DmaAccess, Header, command};
 

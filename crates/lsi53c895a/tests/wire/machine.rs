@@ -1,4 +1,4 @@
-//! A computer with the adapter in a slot: the front-end's side of the socket, guest memory, disks in memory.
+//! Machine for tests: the adapter behind a vfio-user socket, with guest memory and disks in memory.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -63,7 +63,8 @@ impl DiskIo for Disks {
 }
 
 impl Disks {
-    fn carry_out(&mut self, disk: usize, request: &Request) {
+    /// Executes a request on the bytes of a disk.
+    fn execute_request(&mut self, disk: usize, request: &Request) {
         let mut at = usize::try_from(request.offset).unwrap();
         let len = usize::try_from(request.len).unwrap();
         let bytes = &mut self.bytes[disk];
@@ -215,6 +216,7 @@ impl Machine {
         self.rig.write(REGISTERS, register.into(), &bytes).unwrap();
     }
 
+    /// Writes guest memory, or SCRIPTS RAM if the address is there.
     pub fn poke(&mut self, addr: u32, bytes: &[u8]) {
         if let Some(offset) = addr.checked_sub(BARS.ram) {
             let mut at = u64::from(offset);
@@ -284,7 +286,7 @@ impl Machine {
         let result = match self.disks.error {
             Some(error) => Err(error),
             None => {
-                self.disks.carry_out(disk, &request);
+                self.disks.execute_request(disk, &request);
                 Ok(())
             }
         };

@@ -1,4 +1,4 @@
-//! Memory that goes away, resets, and front-ends that come and go, with requests at the disk.
+//! Tests of memory that is unmapped, of resets and of reconnects while requests are in flight.
 
 use vfio_user::PciDevice;
 use vfio_user::wire::{Header, command};

@@ -1,4 +1,4 @@
-//! Queue tags mean what they say.
+//! Tests of the order of tasks by their queue tags.
 
 use crate::driver::{BUFFERS, Driver, transfer};
 use crate::machine::*;

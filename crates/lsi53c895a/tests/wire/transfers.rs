@@ -1,4 +1,4 @@
-//! Reads and writes, alone and many at once.
+//! Tests of reads and writes through the adapter, one and many at a time.
 
 use crate::driver::{BUFFERS, Done, Driver, Order, transfer};
 use crate::machine::*;

@@ -215,6 +215,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    /// Replies of a monitor with two exports, two nodes and an iothread.
     fn replies() -> Replies {
         Replies {
             exports: json!([

@@ -298,6 +298,7 @@ mod tests {
     use super::*;
     use crate::operator::testing::two_samples;
 
+    /// The lines of the screen for two samples of the same daemon.
     fn shown(view: &View, rows: Option<usize>) -> Vec<String> {
         let [before, now] = two_samples();
         let size = ScreenSize {
