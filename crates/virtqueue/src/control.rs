@@ -25,13 +25,13 @@ pub struct QueueSetup {
     pub inflight: Option<InflightRegion>,
     /// Its dirty log; `None`: writes are not logged.
     pub log: Option<QueueDirtyLog>,
-    /// Its descriptors.
+    /// Its file descriptors for kicks and signals.
     pub descriptors: QueueFds,
     /// Whether it is enabled from the start.
     pub enabled: bool,
 }
 
-/// QueueFds for the kicks and signals of a queue.
+/// The file descriptors for the kicks and signals of a queue.
 #[derive(Debug, Default)]
 pub struct QueueFds {
     /// Readable when the guest has kicked; `None`: it does not kick.

@@ -13,7 +13,7 @@ use crate::chain::{Chain, ChainId};
 use crate::dirty_log::DirtyLog;
 use crate::memory::GuestMemory;
 
-/// The dirty log of a queue.
+/// The dirty log that a queue marks, and the address under which its ring is marked there.
 #[derive(Clone, Debug)]
 pub struct QueueDirtyLog {
     /// The log of all of the guest's memory.

@@ -179,8 +179,8 @@ impl Queue {
         returned
     }
 
-    /// Leaves chains unpushed, in the ring or in the in-flight region. The pages of their buffers are marked, since the device may
-    /// have written to them before it failed.
+    /// Marks, in the dirty log, the buffers of chains that stay unpushed in the ring or in the in-flight region: the device may have
+    /// written to them before it failed.
     pub fn mark_unpushed_chains(&mut self, chains: &[ChainId]) {
         if let Some(dirty) = &mut self.dirty {
             for chain in chains {
@@ -215,7 +215,7 @@ impl Queue {
         }
     }
 
-    /// Stops popping the ring: only recovered chains are popped from now on.
+    /// Stops popping the ring of a queue with a recorder: only recovered chains are popped from now on.
     pub fn pop_only_recovered(&mut self) {
         if let Some(recorder) = &mut self.recorder {
             recorder.pop_only_recovered();

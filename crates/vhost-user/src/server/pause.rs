@@ -31,7 +31,7 @@ pub struct ConnectionHandover {
 pub struct PausedServer {
     shared: Arc<Shared>,
     connection: Option<Arc<Mutex<Connection>>>,
-    /// QueueFds of the queues that run or ran.
+    /// File descriptors of the queues that run or ran.
     descriptors: Vec<(u16, QueueFds)>,
     /// Those queues were stopped.
     stopped: bool,

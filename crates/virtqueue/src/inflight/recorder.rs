@@ -197,7 +197,7 @@ impl Recorder {
         !self.recovered.is_empty() || !self.ring_is_finished && ring.has_available()
     }
 
-    /// Stops popping the ring.
+    /// Stops popping the ring: only recovered chains are popped from now on.
     pub fn pop_only_recovered(&mut self) {
         self.ring_is_finished = true;
     }
