@@ -1,4 +1,4 @@
-//! The interface between an iothread and its backends.
+//! The trait of a backend: how an iothread pushes, submits and reaps requests, whichever way they are carried out.
 
 use crate::{Completion, Full, Request};
 

@@ -1,4 +1,4 @@
-//! The limit of requests in one system call.
+//! The batch limit: how many requests the next submitting system call may take, few for an idle disk and more for a busy one.
 //!
 //! A call has a fixed cost, and a cost for each request in it. Few requests per call waste the fixed cost; many keep the
 //! disk waiting: it runs dry while the next call is prepared.
@@ -45,15 +45,15 @@ impl BatchLimit {
         self.current = limit.min(self.room);
     }
 
-    /// The limit for a busy disk.
+    /// The most requests in any call, which a busy disk gets.
     #[inline]
-    pub(crate) fn current(&self) -> u32 {
+    pub(crate) fn max_batch(&self) -> u32 {
         self.current
     }
 
     /// The limit for the next call, when `in_flight` requests are in flight.
     #[inline]
-    pub(crate) fn for_call(&self, in_flight: usize) -> usize {
+    pub(crate) fn for_next_call(&self, in_flight: usize) -> usize {
         (self.current as usize).min(in_flight.max(FIRST_BATCH as usize))
     }
 }
@@ -67,25 +67,25 @@ mod tests {
         let limit = BatchLimit::new(32, 1024);
         let mut in_flight = 0;
         let calls = [(); 6].map(|()| {
-            let count = limit.for_call(in_flight);
+            let count = limit.for_next_call(in_flight);
             in_flight += count;
             count
         });
         assert_eq!(calls, [4, 4, 8, 16, 32, 32]);
         let small = BatchLimit::new(3, 1024);
-        assert_eq!(small.for_call(0), 3, "a limit that was set holds");
+        assert_eq!(small.for_next_call(0), 3, "a limit that was set holds");
     }
 
     #[test]
     fn a_limit_of_0_is_the_default_and_none_exceeds_the_room() {
         let mut limit = BatchLimit::new(0, 64);
-        assert_eq!(limit.current(), DEFAULT_MAX_BATCH);
+        assert_eq!(limit.max_batch(), DEFAULT_MAX_BATCH);
         limit.set(5);
-        assert_eq!(limit.current(), 5);
+        assert_eq!(limit.max_batch(), 5);
         limit.set(1000);
-        assert_eq!(limit.current(), 64);
+        assert_eq!(limit.max_batch(), 64);
         limit.set(0);
-        assert_eq!(limit.current(), DEFAULT_MAX_BATCH);
-        assert_eq!(BatchLimit::new(0, 20).current(), 20);
+        assert_eq!(limit.max_batch(), DEFAULT_MAX_BATCH);
+        assert_eq!(BatchLimit::new(0, 20).max_batch(), 20);
     }
 }

@@ -1,4 +1,4 @@
-//! Requests to a backend, and the refusal of one.
+//! Requests to a backend (operation, range and buffers), and the error of a backend that has no room for one.
 
 use libc::iovec;
 use telemetry::queue::RequestKind;

@@ -1,4 +1,5 @@
-//! Changes of a request's buffer list after a short transfer: skip what is done, zero what lies past the end of the file.
+//! Changes a request's buffer list (iovecs) in place after a short transfer: skips what is done, zeroes what lies past the end of the
+//! file.
 //!
 //! The list belongs to the submitter, who lends it until completion. It is changed in place because a copy would be an
 //! allocation.

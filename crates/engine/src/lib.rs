@@ -1,4 +1,4 @@
-//! Linux AIO, io_uring and the worker pool: submit I/O to the kernel and reap its completions.
+//! The backends of an iothread: Linux AIO, io_uring and a worker pool, which submit I/O to the kernel and reap its completions.
 //!
 //! An engine belongs to one iothread, and is built around the two phases in which that thread calls the kernel: *reap*
 //! (phase 1, completions are taken) and *submit* (phase 5, pending requests are submitted). [`LinuxAio`] carries reads,

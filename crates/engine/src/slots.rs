@@ -1,9 +1,10 @@
-//! The table of request records, allocated once.
+//! The table of an engine's request records, allocated once; a record is found by the index that the kernel returns.
 //!
 //! The kernel returns a record's index with its completion, so finding the request is an array access. Free records are
 //! reused last in, first out: the ones used last are in the cache. Records that were never needed are never written, so an
 //! idle engine does not touch its memory.
 
+/// A request, and whether the kernel has it.
 #[derive(Clone, Copy, Debug)]
 struct Slot<R> {
     request: R,
@@ -21,6 +22,7 @@ pub(crate) struct Slots<R> {
 }
 
 impl<R> Slots<R> {
+    /// An empty table with room for `max` records.
     pub(crate) fn new(max: u32) -> Self {
         let capacity = max as usize;
         Self {
@@ -79,8 +81,9 @@ impl<R> Slots<R> {
         self.slots[index as usize].in_flight = true;
     }
 
-    /// The record of a completion, by the event's `data`; `None` if the kernel does not have such a request.
-    pub(crate) fn take_completed(&mut self, data: u64) -> Option<(u32, &mut R)> {
+    /// Notes that the kernel has completed a request, and returns its record, which is not freed yet. `data` is the event's; `None` if
+    /// the kernel does not have such a request.
+    pub(crate) fn end_in_flight(&mut self, data: u64) -> Option<(u32, &mut R)> {
         let index = u32::try_from(data).ok()?;
         let slot = self
             .slots
@@ -133,16 +136,16 @@ mod tests {
         let mut slots = Slots::new(2);
         let slot = slots.take(request).unwrap();
         assert!(
-            slots.take_completed(u64::from(slot)).is_none(),
+            slots.end_in_flight(u64::from(slot)).is_none(),
             "not submitted yet"
         );
         slots.set_in_flight(slot);
         for wrong in [1, 2, u64::from(u32::MAX), u64::MAX] {
-            assert!(slots.take_completed(wrong).is_none(), "{wrong}");
+            assert!(slots.end_in_flight(wrong).is_none(), "{wrong}");
         }
-        assert_eq!(*slots.take_completed(u64::from(slot)).unwrap().1, 100);
+        assert_eq!(*slots.end_in_flight(u64::from(slot)).unwrap().1, 100);
         assert!(
-            slots.take_completed(u64::from(slot)).is_none(),
+            slots.end_in_flight(u64::from(slot)).is_none(),
             "completed twice"
         );
     }

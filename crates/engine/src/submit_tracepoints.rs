@@ -1,4 +1,4 @@
-//! Tracepoints of the calls that submit requests to the kernel.
+//! Tracepoints `submit_begin` and `submit_end`, fired around each system call that submits requests to the kernel.
 
 use rustix::io::Errno;
 use telemetry::tracepoints::{submit_begin, submit_end};

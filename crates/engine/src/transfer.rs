@@ -1,4 +1,4 @@
-//! Progress of one request: the buffers that remain after a result of the kernel.
+//! Progress of one read or write: applies results of the kernel to its buffers, and resumes it after a short transfer.
 
 use std::slice;
 
@@ -20,7 +20,7 @@ pub(crate) enum Progress {
     },
 }
 
-/// The remaining buffers of a request.
+/// The remaining buffers of a request; none for a request without data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer {
     iov: *mut iovec,
@@ -47,7 +47,7 @@ impl Transfer {
         };
         debug_assert_eq!(
             transfer
-                .buffers()
+                .buffers_mut()
                 .iter()
                 .map(|b| b.iov_len as u64)
                 .sum::<u64>(),
@@ -58,7 +58,7 @@ impl Transfer {
     }
 
     /// The remaining buffers.
-    pub(crate) fn iovecs(&self) -> &[iovec] {
+    pub(crate) fn buffers(&self) -> &[iovec] {
         if self.iov_count == 0 {
             return &[];
         }
@@ -78,10 +78,10 @@ impl Transfer {
 
     /// Applies a result of the kernel: a negative error number, or how many bytes were transferred.
     #[inline(always)]
-    pub(crate) fn advance(&mut self, res: i64) -> Progress {
+    pub(crate) fn apply_result(&mut self, res: i64) -> Progress {
         match u64::try_from(res) {
             Ok(moved) if moved >= self.remaining => Progress::Done(Ok(())),
-            Ok(moved) => self.handle_short_transfer(moved),
+            Ok(moved) => self.resume_after_short_transfer(moved),
             Err(_) => {
                 let errno = i32::try_from(-res).map_or(Errno::IO, Errno::from_raw_os_error);
                 Progress::Done(Err(errno))
@@ -89,9 +89,9 @@ impl Transfer {
         }
     }
 
-    /// Handles a short transfer.
+    /// Handles a short transfer: end of file (zeroes the rest), no space (an error), or less than asked for (skips what is done).
     #[cold]
-    fn handle_short_transfer(&mut self, moved: u64) -> Progress {
+    fn resume_after_short_transfer(&mut self, moved: u64) -> Progress {
         if moved == 0 {
             if self.write {
                 // The file has no space, and the kernel did not report an error.
@@ -99,10 +99,10 @@ impl Transfer {
             }
             // SAFETY: the submitter's promise in `push`: the buffers are valid for writes until
             // the completion is reaped, and it has not been yet.
-            unsafe { iov::zero_fill(self.buffers()) };
+            unsafe { iov::zero_fill(self.buffers_mut()) };
             return Progress::Done(Ok(()));
         }
-        let skipped = iov::skip_bytes(self.buffers(), moved);
+        let skipped = iov::skip_bytes(self.buffers_mut(), moved);
         self.iov = self.iov.wrapping_add(skipped);
         self.iov_count = self
             .iov_count
@@ -115,17 +115,18 @@ impl Transfer {
         Progress::Resume { moved }
     }
 
+    /// Whether it is a write; a request without data is none.
     pub(crate) fn is_write(&self) -> bool {
         self.write
     }
 
     /// Bytes that remain.
-    pub(crate) fn remaining(&self) -> u64 {
+    pub(crate) fn remaining_bytes(&self) -> u64 {
         self.remaining
     }
 
-    /// The array of remaining buffers.
-    pub(crate) fn iov(&self) -> *mut iovec {
+    /// The address of the array of remaining buffers.
+    pub(crate) fn iov_ptr(&self) -> *mut iovec {
         self.iov
     }
 
@@ -136,13 +137,14 @@ impl Transfer {
 
     /// The buffer, if exactly one remains: it can be submitted without an array.
     pub(crate) fn single_buffer(&mut self) -> Option<iovec> {
-        match *self.buffers() {
+        match *self.buffers_mut() {
             [buffer] => Some(buffer),
             _ => None,
         }
     }
 
-    fn buffers(&mut self) -> &mut [iovec] {
+    /// The remaining buffers, to be changed in place.
+    fn buffers_mut(&mut self) -> &mut [iovec] {
         if self.iov_count == 0 {
             return &mut [];
         }

@@ -39,12 +39,12 @@ fn run(aio: &mut Engine) -> Vec<Completion> {
     loop {
         aio.reap(&mut out);
         aio.submit();
-        if aio.in_flight() + aio.pending() == 0 && !aio.has_completions() {
+        if aio.in_flight_count() + aio.pending() == 0 && !aio.has_completions() {
             out.sort_by_key(|completion| completion.token);
             return out;
         }
         assert!(
-            !aio.blocked() || aio.in_flight() > 0,
+            !aio.is_blocked() || aio.in_flight_count() > 0,
             "nothing would wake us"
         );
         let fd = aio.eventfd();
@@ -228,7 +228,7 @@ fn dropping_the_engine_waits_for_requests_in_flight() {
         push(&mut aio, buffers.io(Op::Write, temp.fd(), offset, token));
     }
     aio.submit();
-    assert_eq!(aio.in_flight(), 256);
+    assert_eq!(aio.in_flight_count(), 256);
     drop(aio);
     // If a write were still in flight, this could reach the disk.
     for buffers in &mut buffers {

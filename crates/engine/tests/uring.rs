@@ -52,7 +52,7 @@ impl Loop {
         loop {
             ring.reap(&mut out);
             ring.submit();
-            if ring.in_flight() + ring.pending() == 0 && !ring.has_completions() {
+            if ring.in_flight_count() + ring.pending() == 0 && !ring.has_completions() {
                 out.sort_by_key(|completion| completion.token);
                 return out;
             }
@@ -336,7 +336,7 @@ fn dropping_the_engine_waits_for_requests_in_flight() {
         push(&mut ring, buffers.io(write, file, offset, token));
     }
     ring.submit();
-    assert_eq!(ring.in_flight(), 256);
+    assert_eq!(ring.in_flight_count(), 256);
     drop(ring);
     // If a write were still in flight, this could reach the disk.
     for buffers in &mut buffers {
@@ -368,7 +368,7 @@ fn dropping_the_engine_discards_requests_that_were_not_submitted() {
         &mut ring,
         buffers.io(write, File::Descriptor(temp.fd()), 0, 0),
     );
-    assert_eq!((ring.pending(), ring.in_flight()), (1, 0));
+    assert_eq!((ring.pending(), ring.in_flight_count()), (1, 0));
     drop(ring);
     let mut block = [9; BLOCK];
     temp.cached().read_exact_at(&mut block, 0).unwrap();

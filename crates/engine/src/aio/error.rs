@@ -1,4 +1,4 @@
-//! Errors of making a Linux AIO context, with a remedy where there is one.
+//! Errors of creating a Linux AIO context, with the remedy where there is one.
 
 use rustix::io::Errno;
 
@@ -11,7 +11,7 @@ pub enum AioError {
     #[error(
         "no room for an AIO context of {max_events} requests: {} of fs.aio-max-nr = {} are taken; \
          raise the limit with: sysctl fs.aio-max-nr={}",
-        OrUnknown(.aio_nr), OrUnknown(.aio_max_nr), .suggested_max_nr
+        NumberOrUnknown(.aio_nr), NumberOrUnknown(.aio_max_nr), .suggested_max_nr
     )]
     LimitReached {
         /// The requested number of requests.
@@ -50,7 +50,7 @@ pub enum AioError {
 
 impl AioError {
     /// The error for an errno of io_setup(2).
-    pub(super) fn from_setup(errno: Errno, max_events: u32) -> Self {
+    pub(super) fn from_setup_errno(errno: Errno, max_events: u32) -> Self {
         match errno {
             Errno::AGAIN => {
                 let aio_max_nr = read_sysctl("/proc/sys/fs/aio-max-nr");
@@ -75,9 +75,9 @@ impl AioError {
 }
 
 /// Displays a number, or that it is unknown.
-struct OrUnknown<'a>(&'a Option<u64>);
+struct NumberOrUnknown<'a>(&'a Option<u64>);
 
-impl std::fmt::Display for OrUnknown<'_> {
+impl std::fmt::Display for NumberOrUnknown<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             Some(value) => write!(f, "{value}"),
@@ -86,7 +86,7 @@ impl std::fmt::Display for OrUnknown<'_> {
     }
 }
 
-/// The number in a file below `/proc/sys`, if it can be read.
+/// Reads the number in a file below `/proc/sys`, if that is possible.
 fn read_sysctl(path: &str) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }

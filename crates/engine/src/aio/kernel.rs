@@ -1,4 +1,4 @@
-//! The AIO system calls, and the trait that lets tests put another kernel under the engine.
+//! The Linux AIO system calls, and the trait that lets tests put another kernel under the engine.
 //!
 //! libaio is not used: there are only five system calls (and those that read and write), and its reader of the completion
 //! ring would have to be bypassed anyway. Nothing here decides anything; errors are returned as the kernel reports them.
@@ -94,7 +94,7 @@ unsafe impl AioKernel for Kernel {
                 &raw mut context,
             )
         };
-        count(ret)?;
+        syscall_result(ret)?;
         // An unsigned long is an address in this ABI: nothing is cut off.
         #[allow(clippy::cast_possible_truncation)]
         let id = context as usize;
@@ -105,7 +105,7 @@ unsafe impl AioKernel for Kernel {
         // SAFETY: the caller promises that the control blocks and what they name are valid.
         let ret =
             unsafe { libc::syscall(libc::SYS_io_submit, context.0, iocbs.len(), iocbs.as_ptr()) };
-        count(ret)
+        syscall_result(ret)
     }
 
     unsafe fn transfer(&mut self, iocb: &Iocb) -> i64 {
@@ -123,7 +123,7 @@ unsafe impl AioKernel for Kernel {
                 let (fd, at) = (iocb.fildes, iocb.offset);
                 libc::syscall(call, fd, iocb.buf, iocb.nbytes, at, 0)
             };
-            match count(ret) {
+            match syscall_result(ret) {
                 Err(Errno::INTR) => {}
                 Err(errno) => return -i64::from(errno.raw_os_error()),
                 Ok(_) => return ret,
@@ -195,11 +195,11 @@ fn getevents(context: ContextId, min: usize, events: &mut [IoEvent]) -> Result<u
             timeout,
         )
     };
-    count(ret)
+    syscall_result(ret)
 }
 
-/// A system call's result: a count, or -1 and errno.
-fn count(ret: c_long) -> Result<usize, Errno> {
+/// The result of a system call, from its return value: a count, or -1 and errno.
+fn syscall_result(ret: c_long) -> Result<usize, Errno> {
     usize::try_from(ret)
         .map_err(|_| Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
 }

@@ -1,4 +1,4 @@
-//! The Linux AIO engine: a queue in front of io_submit(2), and the reap pass behind it.
+//! The Linux AIO engine: its settings and state, the queue in front of io_submit(2), and the reap pass behind it.
 //!
 //! Requests wait in `pending` until the submit phase, or until there are as many as one call may take (the batch limit):
 //! then they are submitted at once. The batch limit exists because io_submit(2) processes its whole array before it
@@ -33,7 +33,7 @@ use crate::transfer::Progress;
 /// One AIO context with its queue. Belongs to one thread at a time.
 ///
 /// A loop calls [`reap`](IoBackend::reap) and [`submit`](IoBackend::submit) once per iteration, and checks
-/// [`blocked`](Self::blocked) before it blocks.
+/// [`blocked`](Self::is_blocked) before it blocks.
 ///
 /// Dropping the engine waits in io_destroy(2) until the kernel has ended every request in flight;
 /// buffers may be freed afterwards. Requests that were not reaped have no completion then.
@@ -90,7 +90,7 @@ impl<K: AioKernel> LinuxAio<K> {
             .map_err(|errno| AioError::EventFd { errno })?;
         let context = kernel
             .setup(max_events)
-            .map_err(|errno| AioError::from_setup(errno, max_events))?;
+            .map_err(|errno| AioError::from_setup_errno(errno, max_events))?;
         let supports_fdsync = kernel.supports_fdsync(context);
         let completion_source = CompletionSource::new(&kernel, context, settings);
         let capacity = max_events as usize;
@@ -120,12 +120,12 @@ impl<K: AioKernel> LinuxAio<K> {
     /// are done by system calls: the submit phase blocks as long as before, and each request costs less. For files
     /// without `RWF_NOWAIT`; those with it are never synchronous for long. Needs the completion ring.
     pub fn detect_synchronous(&mut self, fd: RawFd) {
-        self.synchronous.watch(fd);
+        self.synchronous.watch_file(fd);
     }
 
     /// Ends [`detect_synchronous`](Self::detect_synchronous) for a file, before it is closed.
     pub fn stop_detecting(&mut self, fd: RawFd) {
-        self.synchronous.unwatch(fd);
+        self.synchronous.unwatch_file(fd);
     }
 
     /// The eventfd that the kernel writes for every completion. A poller that watches it for edges never needs to read it.
@@ -135,18 +135,18 @@ impl<K: AioKernel> LinuxAio<K> {
         self.event_fd.as_fd()
     }
 
-    /// Whether the kernel returned `EAGAIN` and requests wait for it to accept more. While [`in_flight`](Self::in_flight) is
+    /// Whether the kernel returned `EAGAIN` and requests wait for it to accept more. While [`in_flight`](Self::in_flight_count) is
     /// not zero, the next completion resumes them; at zero the loop must call [`submit`](IoBackend::submit) by itself, for
     /// instance after a short timer.
     #[must_use]
-    pub fn blocked(&self) -> bool {
+    pub fn is_blocked(&self) -> bool {
         self.blocked
     }
 
     /// Most requests in the next io_submit(2).
     #[must_use]
     pub fn max_batch(&self) -> u32 {
-        self.batch_limit.current()
+        self.batch_limit.max_batch()
     }
 
     /// Changes the batch limit from the next call on; 0 means the default, and more
@@ -163,7 +163,7 @@ impl<K: AioKernel> LinuxAio<K> {
 
     /// Number of requests that the kernel has.
     #[must_use]
-    pub fn in_flight(&self) -> usize {
+    pub fn in_flight_count(&self) -> usize {
         self.in_flight
     }
 
@@ -190,7 +190,7 @@ impl<K: AioKernel> LinuxAio<K> {
     #[must_use]
     pub fn stats(&self) -> AioStats {
         AioStats {
-            max_batch: self.batch_limit.current(),
+            max_batch: self.batch_limit.max_batch(),
             ..self.stats
         }
     }
@@ -202,9 +202,9 @@ impl<K: AioKernel> LinuxAio<K> {
                 let ring = *ring;
                 let mut events = ring.current_events();
                 for event in events.by_ref() {
-                    self.complete_event(event, out);
+                    self.handle_event(event, out);
                 }
-                ring.free_events(events);
+                ring.free_events_before(events);
             }
             CompletionSource::Syscall(events) => {
                 let mut events = mem::take(events);
@@ -216,7 +216,7 @@ impl<K: AioKernel> LinuxAio<K> {
                         .getevents(self.context, &mut events)
                         .unwrap_or(0);
                     for &event in events.iter().take(count) {
-                        self.complete_event(event, out);
+                        self.handle_event(event, out);
                     }
                     if count < events.len() {
                         break;
@@ -227,9 +227,9 @@ impl<K: AioKernel> LinuxAio<K> {
         }
     }
 
-    /// Completes the request of an event, or submits the rest of it again after a short transfer.
-    fn complete_event(&mut self, event: IoEvent, out: &mut Vec<Completion>) {
-        let Some((slot, request)) = self.slots.take_completed(event.data) else {
+    /// Completes the request of an event, or queues the rest of it to be submitted again after a short transfer.
+    fn handle_event(&mut self, event: IoEvent, out: &mut Vec<Completion>) {
+        let Some((slot, request)) = self.slots.end_in_flight(event.data) else {
             debug_assert!(
                 false,
                 "completion of a request that the kernel does not have: {event:?}"
@@ -237,7 +237,7 @@ impl<K: AioKernel> LinuxAio<K> {
             return;
         };
         self.in_flight -= 1;
-        match request.advance(event.res) {
+        match request.apply_result(event.res) {
             Progress::Done(result) => {
                 out.push(Completion {
                     token: self.slots.release(slot).token,

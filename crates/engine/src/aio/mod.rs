@@ -1,4 +1,4 @@
-//! Linux AIO: `io_setup(2)`, `io_submit(2)`, and completions read in user space.
+//! Linux AIO engine: requests go to the kernel by `io_submit(2)`, and completions are read from its ring in user space.
 //!
 //! | file | mechanism |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The record of one request: its control block, and its rest after a short transfer.
+//! The record of one Linux AIO request: its control block (`struct iocb`), and what remains of it after a short transfer.
 
 use std::os::fd::RawFd;
 
@@ -55,19 +55,19 @@ impl Record {
         self.iocb.fildes.cast_signed()
     }
 
-    /// Whether a read or write system call without flags does the same.
-    pub(super) fn is_plain_transfer(&self) -> bool {
+    /// Whether it is a read or write for which a system call without flags does the same.
+    pub(super) fn is_transfer_without_flags(&self) -> bool {
         self.iocb.opcode != IOCB_CMD_FDSYNC && self.iocb.rw_flags == 0
     }
 
     /// Bytes that remain.
-    pub(super) fn remaining(&self) -> u64 {
-        self.transfer.remaining()
+    pub(super) fn remaining_bytes(&self) -> u64 {
+        self.transfer.remaining_bytes()
     }
 
     /// Applies a result of the kernel. The control block then describes what remains, if anything does.
-    pub(super) fn advance(&mut self, res: i64) -> Progress {
-        let progress = self.transfer.advance(res);
+    pub(super) fn apply_result(&mut self, res: i64) -> Progress {
+        let progress = self.transfer.apply_result(res);
         if let Progress::Resume { moved } = progress {
             // The end of the request was accepted by the kernel: no overflow.
             self.point_at_remaining(self.iocb.offset.wrapping_add_unsigned(moved));
@@ -95,7 +95,7 @@ impl Record {
             } else {
                 IOCB_CMD_PREADV
             };
-            self.iocb.buf = self.transfer.iov() as u64;
+            self.iocb.buf = self.transfer.iov_ptr() as u64;
             self.iocb.nbytes = u64::from(self.transfer.iov_count());
         }
     }

@@ -1,4 +1,4 @@
-//! The completion ring that the kernel shares with user space: completions without a system call.
+//! The completion ring of a Linux AIO context, which the kernel shares with user space: reads completions without a system call.
 //!
 //! The protocol is that of `fs/aio.c`: the kernel writes an event, then advances `tail`; we read
 //! events up to `tail`, then advance `head`. One thread reads, and it never mixes this with
@@ -24,7 +24,7 @@ pub(super) struct CompletionRing {
 
 /// The events in the ring at one moment; both indices are below the ring's size.
 #[derive(Debug)]
-pub(super) struct Events {
+pub(super) struct RingEvents {
     ring: CompletionRing,
     next: u32,
     tail: u32,
@@ -61,8 +61,8 @@ impl CompletionRing {
     }
 
     /// Whether the request with this `data` is among the last few events.
-    pub(super) fn has_completed_lately(self, data: u64) -> bool {
-        let Events { next, tail, .. } = self.current_events();
+    pub(super) fn is_among_last_events(self, data: u64) -> bool {
+        let RingEvents { next, tail, .. } = self.current_events();
         let mut index = tail;
         for _ in 0..LAST_FEW {
             if index == next {
@@ -70,16 +70,18 @@ impl CompletionRing {
             }
             index = index.checked_sub(1).unwrap_or(self.nr - 1);
             // SAFETY: between head and tail, which `events` has checked.
-            if unsafe { self.event(index) }.data == data {
+            if unsafe { self.read_event(index) }.data == data {
                 return true;
             }
         }
         false
     }
 
+    /// Reads the event at `index`.
+    ///
     /// # Safety
     /// `index` is between head and tail, and so below `nr`.
-    unsafe fn event(self, index: u32) -> IoEvent {
+    unsafe fn read_event(self, index: u32) -> IoEvent {
         // SAFETY: the events follow the header (`new` checked its length), and the kernel does not
         // write between head and tail.
         unsafe {
@@ -89,7 +91,7 @@ impl CompletionRing {
     }
 
     /// The current events. Later ones wait for the next call, so that a fast disk cannot keep the caller in one pass.
-    pub(super) fn current_events(self) -> Events {
+    pub(super) fn current_events(self) -> RingEvents {
         let next = self.head().load(Ordering::Relaxed);
         // Acquire: the events before `tail` are visible. Pairs with the kernel's barrier.
         let tail = self.tail().load(Ordering::Acquire);
@@ -97,7 +99,7 @@ impl CompletionRing {
         debug_assert!(sane, "ring indices {next}, {tail} of {}", self.nr);
         // A broken ring is an empty one: nothing is read out of bounds.
         let tail = if sane { tail } else { next };
-        Events {
+        RingEvents {
             ring: self,
             next,
             tail,
@@ -105,7 +107,7 @@ impl CompletionRing {
     }
 
     /// Frees the events before the position of `events` for the kernel.
-    pub(super) fn free_events(self, events: Events) {
+    pub(super) fn free_events_before(self, events: RingEvents) {
         // Release: our reads of the events are done before the kernel may overwrite them.
         self.head().store(events.next, Ordering::Release);
     }
@@ -121,7 +123,7 @@ impl CompletionRing {
     }
 }
 
-impl Iterator for Events {
+impl Iterator for RingEvents {
     type Item = IoEvent;
 
     fn next(&mut self) -> Option<IoEvent> {
@@ -129,7 +131,7 @@ impl Iterator for Events {
             return None;
         }
         // SAFETY: below `nr` (checked in `events`, kept by the wrap below), and not yet at the tail.
-        let event = unsafe { self.ring.event(self.next) };
+        let event = unsafe { self.ring.read_event(self.next) };
         self.next = if self.next + 1 == self.ring.nr {
             0
         } else {

@@ -1,9 +1,9 @@
-//! Detection of files whose requests complete within io_submit(2).
+//! Detects files whose requests complete within io_submit(2), so that their transfers can be made by read and write system calls.
 //!
 //! On a tmpfs, say, the kernel carries out the whole transfer before io_submit(2) returns. Then nothing runs in parallel,
 //! and a control block, an event and a write to an eventfd are only overhead: a read or write system call in the same place
 //! does the same work, and keeps the loop no longer. The [`SyncDetector`] decides for which files the engine transfers
-//! *synchronously*. It considers only files that are [watched](SyncDetector::watch), since a disk that may answer later
+//! *synchronously*. It considers only files that are [watched](SyncDetector::watch_file), since a disk that may answer later
 //! must not stop the loop, nor the other disks that the loop serves:
 //!
 //! - *Entry*: a file must answer within [`CALLS_TO_ENTER`] calls in a row.
@@ -52,7 +52,7 @@ pub(super) struct TimedTransfers {
 
 impl SyncDetector {
     /// Watches `fd`.
-    pub(super) fn watch(&mut self, fd: RawFd) {
+    pub(super) fn watch_file(&mut self, fd: RawFd) {
         let Ok(index) = usize::try_from(fd) else {
             return;
         };
@@ -64,15 +64,15 @@ impl SyncDetector {
 
     /// Watches `fd`, and one call is enough to enter.
     #[cfg(test)]
-    pub(super) fn watch_eagerly(&mut self, fd: RawFd) {
-        self.watch(fd);
+    pub(super) fn watch_file_eagerly(&mut self, fd: RawFd) {
+        self.watch_file(fd);
         if let Some(state) = self.state_mut(fd) {
             state.calls_to_enter = 1;
         }
     }
 
     /// Stops watching `fd`: its requests go by io_submit(2).
-    pub(super) fn unwatch(&mut self, fd: RawFd) {
+    pub(super) fn unwatch_file(&mut self, fd: RawFd) {
         if let Some(entry) = usize::try_from(fd)
             .ok()
             .and_then(|index| self.files.get_mut(index))
@@ -115,6 +115,7 @@ impl SyncDetector {
         }
     }
 
+    /// The state of a file, if it is watched.
     fn state_mut(&mut self, fd: RawFd) -> Option<&mut SyncFileState> {
         self.files.get_mut(usize::try_from(fd).ok()?)?.as_mut()
     }
@@ -172,7 +173,7 @@ impl SyncFileState {
         }
     }
 
-    /// False: the transfers took too long, and the file leaves synchronous mode.
+    /// Observes synchronous transfers. False: they took too long, and the file leaves synchronous mode.
     fn observe_transfers(&mut self, transfers: TimedTransfers) -> bool {
         let limit_ns =
             u64::from(transfers.requests) * REQUEST_LIMIT_NS + transfers.bytes * BYTE_LIMIT_NS;
@@ -186,6 +187,7 @@ impl SyncFileState {
         true
     }
 
+    /// Leaves synchronous mode; to enter it again takes twice as many calls.
     fn leave_synchronous_mode(&mut self) {
         self.mode = SubmitMode::Submit { calls_within: 0 };
         self.calls_to_enter = (self.calls_to_enter * 2).min(MAX_CALLS_TO_ENTER);
@@ -285,20 +287,20 @@ mod tests {
     #[test]
     fn files_that_are_not_watched_have_no_state() {
         let mut detector = SyncDetector::default();
-        detector.watch(5);
+        detector.watch_file(5);
         for fd in [-1, 0, 4, 6, i32::MAX] {
             for _ in 0..2 * CALLS_TO_ENTER {
                 detector.observe_submit(fd, || panic!("it is not watched"));
             }
             detector.observe_transfers(fd, QUICK);
-            detector.unwatch(fd);
+            detector.unwatch_file(fd);
             assert!(!detector.allows_transfer(fd), "{fd}");
         }
         (0..CALLS_TO_ENTER).for_each(|_| detector.observe_submit(5, || true));
         assert!(detector.allows_transfer(5));
-        detector.unwatch(5);
+        detector.unwatch_file(5);
         assert!(!detector.allows_transfer(5));
-        detector.watch(5);
+        detector.watch_file(5);
         assert!(!detector.allows_transfer(5), "another file has the number");
     }
 }

@@ -1,4 +1,4 @@
-//! Errors of making or changing a pool.
+//! Errors of creating a worker pool, or of changing its limits.
 
 use rustix::io::Errno;
 

@@ -64,7 +64,7 @@ impl<J: RequestJob> IoBackend for Pool<J> {
 
     unsafe fn push(&mut self, file: J::File, request: &Request) -> Result<(), Full> {
         // SAFETY: our caller promises the same.
-        self.add(unsafe { J::from_request(file, *request) });
+        self.add_job(unsafe { J::from_request(file, *request) });
         Ok(())
     }
 
@@ -72,7 +72,7 @@ impl<J: RequestJob> IoBackend for Pool<J> {
 
     #[inline]
     fn reap(&mut self, out: &mut Vec<Completion>) {
-        self.take_finished(out);
+        self.take_completions(out);
     }
 
     #[inline]
@@ -130,7 +130,7 @@ pub struct Pool<J: Job> {
 
 impl<J: Job> Pool<J> {
     /// A pool with its `min_threads` running. `wake` must be cheap and must not panic: it makes the owner call
-    /// [`take_finished`](Self::take_finished), for instance through an eventfd. The owner itself may be the caller.
+    /// [`take_completions`](Self::take_completions), for instance through an eventfd. The owner itself may be the caller.
     ///
     /// # Errors
     /// [`PoolError`]: invalid limits, or a thread that could not be started.
@@ -169,26 +169,26 @@ impl<J: Job> Pool<J> {
     /// Queues a job. Starts a thread if none is free for it and there are fewer than
     /// `max_threads`. If there is no thread at all and none can be started, the job completes
     /// with [`Errno::AGAIN`] and is not run.
-    pub fn add(&mut self, job: J) {
+    pub fn add_job(&mut self, job: J) {
         self.in_flight += 1;
         if self.shared.add_job(job) && self.start_thread().is_err() {
-            self.shared.on_start_failed();
+            self.shared.on_thread_start_failed();
         }
     }
 
     /// Appends all completions to `out` and returns how many. Without any, this is one atomic load.
-    pub fn take_finished(&mut self, out: &mut Vec<Completion>) -> usize {
+    pub fn take_completions(&mut self, out: &mut Vec<Completion>) -> usize {
         if !self.has_finished() {
             return 0;
         }
-        self.shared.take_finished(&mut self.spare);
+        self.shared.take_completions(&mut self.spare);
         let count = self.spare.len();
         out.append(&mut self.spare);
         self.in_flight -= count;
         count
     }
 
-    /// Whether [`take_finished`](Self::take_finished) would find something: one atomic load, for polling.
+    /// Whether [`take_completions`](Self::take_completions) would find something: one atomic load, for polling.
     #[must_use]
     pub fn has_finished(&self) -> bool {
         self.shared.has_finished()
@@ -196,7 +196,7 @@ impl<J: Job> Pool<J> {
 
     /// Number of jobs that were added and not reaped.
     #[must_use]
-    pub fn in_flight(&self) -> usize {
+    pub fn in_flight_count(&self) -> usize {
         self.in_flight
     }
 
@@ -224,9 +224,9 @@ impl<J: Job> Pool<J> {
 
     /// Starts threads until there are as many as the minimum.
     fn start_min_threads(&mut self) -> Result<(), PoolError> {
-        while self.shared.reserve_min_thread() {
+        while self.shared.reserve_missing_thread() {
             if let Err(error) = self.start_thread() {
-                self.shared.on_start_failed();
+                self.shared.on_thread_start_failed();
                 return Err(PoolError::Start {
                     errno: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
                 });

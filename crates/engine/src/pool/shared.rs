@@ -1,4 +1,4 @@
-//! State shared by the owner and the workers of a pool: jobs, completions, and the count of threads, which decides when
+//! State that the owner and the threads of a worker pool share: jobs, completions, and the count of threads, which decides when
 //! threads start and end.
 //!
 //! There are two locks, never held together: one for jobs and counts, one for completions, so that a worker that finishes
@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use super::{Job, Wake};
 use crate::{Completion, Errno};
 
+/// What the owner and the workers of a pool share.
 pub(super) struct Shared<J> {
-    work: Mutex<Work<J>>,
+    work: Mutex<JobQueue<J>>,
     /// Signalled when there is a job, or when idle workers have to check the limits.
     work_available: Condvar,
     finished: Mutex<Vec<Completion>>,
@@ -25,7 +26,8 @@ pub(super) struct Shared<J> {
     idle_time: Duration,
 }
 
-struct Work<J> {
+/// Jobs that wait, and the threads for them: how many there are and may be.
+struct JobQueue<J> {
     jobs: VecDeque<J>,
     /// Threads that exist or are being started.
     threads: u32,
@@ -36,10 +38,10 @@ struct Work<J> {
     closed: bool,
 }
 
-impl<J> Work<J> {
+impl<J> JobQueue<J> {
     /// Whether there are more jobs than idle threads, and room for another thread. It compares with the queue because an idle
     /// thread that was signalled stays idle until it runs.
-    fn wants_thread(&self) -> bool {
+    fn needs_another_thread(&self) -> bool {
         self.jobs.len() > self.idle as usize && self.threads < self.max_threads
     }
 }
@@ -47,7 +49,7 @@ impl<J> Work<J> {
 impl<J: Job> Shared<J> {
     pub(super) fn new(min_threads: u32, max_threads: u32, wake: Wake, idle_time: Duration) -> Self {
         Self {
-            work: Mutex::new(Work {
+            work: Mutex::new(JobQueue {
                 jobs: VecDeque::new(),
                 threads: 0,
                 idle: 0,
@@ -67,7 +69,7 @@ impl<J: Job> Shared<J> {
     pub(super) fn add_job(&self, job: J) -> bool {
         let mut work = lock(&self.work);
         work.jobs.push_back(job);
-        let must_start = work.wants_thread();
+        let must_start = work.needs_another_thread();
         if must_start {
             work.threads += 1;
         } else if work.idle > 0 {
@@ -78,7 +80,7 @@ impl<J: Job> Shared<J> {
     }
 
     /// Owner: true if a thread must be started to have the minimum; it is counted already.
-    pub(super) fn reserve_min_thread(&self) -> bool {
+    pub(super) fn reserve_missing_thread(&self) -> bool {
         let mut work = lock(&self.work);
         let must_start = work.threads < work.min_threads;
         work.threads += u32::from(must_start);
@@ -86,7 +88,7 @@ impl<J: Job> Shared<J> {
     }
 
     /// Owner: the thread that was counted could not be started. If there is no other thread, the jobs complete with `EAGAIN`.
-    pub(super) fn on_start_failed(&self) {
+    pub(super) fn on_thread_start_failed(&self) {
         let mut work = lock(&self.work);
         work.threads -= 1;
         let orphans = if work.threads == 0 {
@@ -189,7 +191,7 @@ impl<J: Job> Shared<J> {
     }
 
     /// Owner: swaps the list of completions with an empty one.
-    pub(super) fn take_finished(&self, spare: &mut Vec<Completion>) {
+    pub(super) fn take_completions(&self, spare: &mut Vec<Completion>) {
         let mut finished = lock(&self.finished);
         self.has_finished.store(false, Ordering::Relaxed);
         std::mem::swap(&mut *finished, spare);

@@ -88,7 +88,7 @@ impl Fixture {
         let mut out = Vec::new();
         while out.len() < count {
             self.woken.recv().unwrap();
-            self.pool.take_finished(&mut out);
+            self.pool.take_completions(&mut out);
         }
         out
     }
@@ -114,9 +114,9 @@ fn every_job_completes_once_with_its_result() {
     for token in 0..500 {
         fixture
             .pool
-            .add(TestJob(token, Task::Return(result(token))));
+            .add_job(TestJob(token, Task::Return(result(token))));
     }
-    assert_eq!(fixture.pool.in_flight(), 500);
+    assert_eq!(fixture.pool.in_flight_count(), 500);
     let mut done = fixture.wait_for(500);
     done.sort_by_key(|completion| completion.token);
     let expected: Vec<_> = (0..500)
@@ -126,9 +126,9 @@ fn every_job_completes_once_with_its_result() {
         })
         .collect();
     assert_eq!(done, expected);
-    assert_eq!(fixture.pool.in_flight(), 0);
+    assert_eq!(fixture.pool.in_flight_count(), 0);
     assert!(!fixture.pool.has_finished());
-    assert_eq!(fixture.pool.take_finished(&mut done), 0);
+    assert_eq!(fixture.pool.take_completions(&mut done), 0);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn jobs_start_in_order_on_one_thread() {
     for token in 0..100 {
         fixture
             .pool
-            .add(TestJob(token, Task::Note(Arc::clone(&list))));
+            .add_job(TestJob(token, Task::Note(Arc::clone(&list))));
     }
     fixture.wait_for(100);
     assert_eq!(*list.lock().unwrap(), (0..100).collect::<Vec<_>>());
@@ -154,7 +154,7 @@ fn threads_are_started_up_to_the_maximum_when_none_is_idle() {
     for token in 0..8 {
         fixture
             .pool
-            .add(TestJob(token, Task::Meet(Arc::clone(&barrier))));
+            .add_job(TestJob(token, Task::Meet(Arc::clone(&barrier))));
         assert!(fixture.pool.thread_count() <= 4);
     }
     assert_eq!(fixture.wait_for(8).len(), 8);
@@ -166,7 +166,7 @@ fn no_thread_is_started_over_the_maximum() {
     let releases: Vec<_> = (0..5)
         .map(|token| {
             let (release, until) = channel();
-            fixture.pool.add(TestJob(token, Task::Wait(until)));
+            fixture.pool.add_job(TestJob(token, Task::Wait(until)));
             release
         })
         .collect();
@@ -184,7 +184,7 @@ fn no_thread_is_started_over_the_maximum() {
 fn an_idle_thread_is_used_before_another_is_started() {
     let mut fixture = pool(4);
     for token in 0..20 {
-        fixture.pool.add(TestJob(token, Task::Return(Ok(()))));
+        fixture.pool.add_job(TestJob(token, Task::Return(Ok(()))));
         fixture.wait_for(1);
         // The worker may still be on its way from the completion to its wait.
         while !fixture.pool.shared.all_idle() {
@@ -198,14 +198,14 @@ fn an_idle_thread_is_used_before_another_is_started() {
 fn the_owner_is_woken_once_per_list() {
     let mut fixture = pool(1);
     for token in 0..10 {
-        fixture.pool.add(TestJob(token, Task::Return(Ok(()))));
+        fixture.pool.add_job(TestJob(token, Task::Return(Ok(()))));
     }
     // The only thread reaches this job after the ten, and the list was not taken meanwhile.
     let (release, until) = channel();
-    fixture.pool.add(TestJob(10, Task::Wait(until)));
+    fixture.pool.add_job(TestJob(10, Task::Wait(until)));
     fixture.woken.recv().unwrap();
     let (list, started) = (Arc::new(Mutex::new(Vec::new())), fixture.wakes.clone());
-    fixture.pool.add(TestJob(11, Task::Note(list)));
+    fixture.pool.add_job(TestJob(11, Task::Note(list)));
     release.send(()).unwrap();
     while fixture.pool.shared.finished_len() < 12 {
         thread::yield_now();
@@ -213,8 +213,8 @@ fn the_owner_is_woken_once_per_list() {
     assert_eq!(started.load(Ordering::SeqCst), 1);
     let mut out = Vec::new();
     assert!(fixture.pool.has_finished());
-    assert_eq!(fixture.pool.take_finished(&mut out), 12);
-    fixture.pool.add(TestJob(12, Task::Return(Ok(()))));
+    assert_eq!(fixture.pool.take_completions(&mut out), 12);
+    fixture.pool.add_job(TestJob(12, Task::Return(Ok(()))));
     fixture.wait_for(1);
     assert_eq!(
         started.load(Ordering::SeqCst),
@@ -226,8 +226,8 @@ fn the_owner_is_woken_once_per_list() {
 #[test]
 fn a_panic_is_eio_and_the_thread_goes_on() {
     let mut fixture = pool(1);
-    fixture.pool.add(TestJob(1, Task::Panic));
-    fixture.pool.add(TestJob(2, Task::Return(Ok(()))));
+    fixture.pool.add_job(TestJob(1, Task::Panic));
+    fixture.pool.add_job(TestJob(2, Task::Return(Ok(()))));
     let expected = [
         Completion {
             token: 1,
@@ -254,7 +254,7 @@ fn idle_threads_over_the_minimum_end() {
         for token in 0..3 {
             fixture
                 .pool
-                .add(TestJob(token, Task::Meet(Arc::clone(&barrier))));
+                .add_job(TestJob(token, Task::Meet(Arc::clone(&barrier))));
         }
         fixture.wait_for(3);
         fixture.wait_for_threads(1);
@@ -262,7 +262,7 @@ fn idle_threads_over_the_minimum_end() {
     fixture.pool.set_limits(0, 3).unwrap();
     fixture.wait_for_threads(0);
     // And from nothing it works again.
-    fixture.pool.add(TestJob(9, Task::Return(Ok(()))));
+    fixture.pool.add_job(TestJob(9, Task::Return(Ok(()))));
     fixture.wait_for(1);
 }
 
@@ -270,8 +270,8 @@ fn idle_threads_over_the_minimum_end() {
 fn limits_can_be_changed_while_jobs_run() {
     let mut fixture = pool(1);
     let (release, until) = channel();
-    fixture.pool.add(TestJob(0, Task::Wait(until)));
-    fixture.pool.add(TestJob(1, Task::Return(Ok(()))));
+    fixture.pool.add_job(TestJob(0, Task::Wait(until)));
+    fixture.pool.add_job(TestJob(1, Task::Return(Ok(()))));
     assert_eq!(fixture.pool.thread_count(), 1);
     fixture.pool.set_limits(3, 8).unwrap();
     assert_eq!(fixture.pool.thread_count(), 3);
@@ -281,7 +281,7 @@ fn limits_can_be_changed_while_jobs_run() {
     drop(release);
     assert_eq!(fixture.wait_for(1)[0].token, 0);
     fixture.wait_for_threads(1);
-    fixture.pool.add(TestJob(2, Task::Return(Ok(()))));
+    fixture.pool.add_job(TestJob(2, Task::Return(Ok(()))));
     assert_eq!(fixture.wait_for(1)[0].token, 2);
 }
 
@@ -324,7 +324,7 @@ fn without_any_thread_a_job_completes_with_eagain() {
     let mut fixture = pool(4);
     // No machine has room for such a stack, so no thread can be started.
     fixture.pool.stack_bytes = 1 << 56;
-    fixture.pool.add(TestJob(5, Task::Return(Ok(()))));
+    fixture.pool.add_job(TestJob(5, Task::Return(Ok(()))));
     assert_eq!(
         fixture.wait_for(1),
         [Completion {
@@ -340,9 +340,9 @@ fn without_any_thread_a_job_completes_with_eagain() {
     // With one thread there, the job waits for it instead.
     fixture.pool.stack_bytes = STACK_BYTES;
     let (release, until) = channel();
-    fixture.pool.add(TestJob(6, Task::Wait(until)));
+    fixture.pool.add_job(TestJob(6, Task::Wait(until)));
     fixture.pool.stack_bytes = 1 << 56;
-    fixture.pool.add(TestJob(7, Task::Return(Ok(()))));
+    fixture.pool.add_job(TestJob(7, Task::Return(Ok(()))));
     release.send(()).unwrap();
     let done: Vec<_> = fixture
         .wait_for(2)
@@ -357,11 +357,11 @@ fn drop_runs_all_jobs() {
     let mut fixture = pool(2);
     let list = Arc::new(Mutex::new(Vec::new()));
     let (release, until) = channel();
-    fixture.pool.add(TestJob(0, Task::Wait(until)));
+    fixture.pool.add_job(TestJob(0, Task::Wait(until)));
     for token in 1..50 {
         fixture
             .pool
-            .add(TestJob(token, Task::Note(Arc::clone(&list))));
+            .add_job(TestJob(token, Task::Note(Arc::clone(&list))));
     }
     release.send(()).unwrap();
     drop(fixture.pool);

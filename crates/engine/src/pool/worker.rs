@@ -1,4 +1,4 @@
-//! The loop of a worker thread: it takes jobs, runs them, and returns their completions.
+//! The loop of a thread of the worker pool: it takes jobs, runs them, and adds their completions for the owner.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

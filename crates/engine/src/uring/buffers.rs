@@ -1,4 +1,4 @@
-//! Registered buffers: memory whose pages are pinned once, instead of for every request.
+//! Registered buffers of a ring: which memory is pinned once instead of for every request, at which place of the kernel's table.
 //!
 //! The kernel's table has places, each for a piece of at most 1 GiB; a longer range takes several. The place of a request's
 //! buffers is that of the last hit, or is found in a sorted list. A request that is not within one piece names its memory by
@@ -46,6 +46,7 @@ pub enum BufferError {
 }
 
 impl BufferError {
+    /// The error for an errno of io_uring_register(2) for `len` bytes.
     pub(super) fn from_errno(errno: Errno, len: usize) -> Self {
         match errno {
             Errno::NOMEM => Self::Locked { len },
@@ -79,7 +80,7 @@ struct Piece {
 impl Piece {
     /// Whether the buffer lies inside of the piece.
     #[inline]
-    fn holds(&self, buffer: &iovec) -> bool {
+    fn contains(&self, buffer: &iovec) -> bool {
         // The kernel treats an empty buffer as outside.
         let (addr, len) = (buffer.iov_base as usize, buffer.iov_len);
         addr >= self.start && len > 0 && len <= self.len && addr - self.start <= self.len - len
@@ -100,6 +101,7 @@ pub(super) struct RegisteredBuffers {
 }
 
 impl RegisteredBuffers {
+    /// An empty table of so many places.
     pub fn new(places: u16) -> Self {
         Self {
             pieces: Vec::new(),
@@ -118,23 +120,26 @@ impl RegisteredBuffers {
 
     /// The place of a piece that holds all of these buffers.
     #[inline]
-    pub fn find(&mut self, buffers: &[iovec]) -> Option<u16> {
+    pub fn find_place(&mut self, buffers: &[iovec]) -> Option<u16> {
         let (first, others) = buffers.split_first()?;
         let piece = match self.pieces.get(self.hint) {
-            Some(piece) if piece.holds(first) => piece,
-            Some(_) => self.search_sorted(first)?,
+            Some(piece) if piece.contains(first) => piece,
+            Some(_) => self.search_piece(first)?,
             None => return None,
         };
-        let are_all_inside = others.iter().all(|buffer| piece.holds(buffer));
+        let are_all_inside = others.iter().all(|buffer| piece.contains(buffer));
         are_all_inside.then_some(piece.place)
     }
 
     /// The piece that holds a buffer, by binary search; the next look-up tries it first.
-    fn search_sorted(&mut self, buffer: &iovec) -> Option<&Piece> {
+    fn search_piece(&mut self, buffer: &iovec) -> Option<&Piece> {
         let addr = buffer.iov_base as usize;
         let after = self.pieces.partition_point(|piece| piece.start <= addr);
         let index = after.checked_sub(1)?;
-        let piece = self.pieces.get(index).filter(|piece| piece.holds(buffer))?;
+        let piece = self
+            .pieces
+            .get(index)
+            .filter(|piece| piece.contains(buffer))?;
         self.hint = index;
         Some(piece)
     }
@@ -143,7 +148,7 @@ impl RegisteredBuffers {
     ///
     /// # Safety
     /// The range is mapped, and stays so until it has no users any more.
-    pub unsafe fn add_user(
+    pub unsafe fn acquire_range(
         &mut self,
         start: usize,
         len: usize,
@@ -152,9 +157,9 @@ impl RegisteredBuffers {
         let mut added_bytes = 0;
         for (piece_start, piece_len) in split_into_pieces(start, len) {
             // SAFETY: our caller promises the same.
-            let added = unsafe { self.add_piece(piece_start, piece_len, table) };
+            let added = unsafe { self.acquire_piece(piece_start, piece_len, table) };
             if let Err(error) = added {
-                self.remove_user(start, added_bytes, table, |_| true);
+                self.release_range(start, added_bytes, table, |_| true);
                 return Err(error);
             }
             added_bytes += piece_len;
@@ -165,14 +170,14 @@ impl RegisteredBuffers {
     /// Adds a user of a piece, and registers the piece at a free place for the first one.
     ///
     /// # Safety
-    /// As for [`add_user`](Self::add_user).
-    unsafe fn add_piece(
+    /// As for [`acquire_range`](Self::acquire_range).
+    unsafe fn acquire_piece(
         &mut self,
         start: usize,
         len: usize,
         table: &mut impl BufferTable,
     ) -> Result<(), BufferError> {
-        if let Some(piece) = self.find_exact(start, len) {
+        if let Some(piece) = self.find_piece_index(start, len) {
             self.pieces[piece].users += 1;
             return Ok(());
         }
@@ -211,7 +216,7 @@ impl RegisteredBuffers {
     /// Removes a user of a range. A piece without users is unregistered if it `is_idle`, which means that no request in it is
     /// in flight. False: a piece was not idle, and stays registered for good; do not call again, as users of other pieces were
     /// removed.
-    pub fn remove_user(
+    pub fn release_range(
         &mut self,
         start: usize,
         len: usize,
@@ -220,7 +225,7 @@ impl RegisteredBuffers {
     ) -> bool {
         let mut all_removed = true;
         for (start, len) in split_into_pieces(start, len) {
-            let Some(index) = self.find_exact(start, len) else {
+            let Some(index) = self.find_piece_index(start, len) else {
                 continue;
             };
             let piece = &mut self.pieces[index];
@@ -239,7 +244,7 @@ impl RegisteredBuffers {
     }
 
     /// The index of the piece with exactly this address and length.
-    fn find_exact(&self, start: usize, len: usize) -> Option<usize> {
+    fn find_piece_index(&self, start: usize, len: usize) -> Option<usize> {
         self.pieces
             .iter()
             .position(|piece| (piece.start, piece.len) == (start, len))
@@ -297,22 +302,22 @@ mod tests {
 
         fn add(&mut self, start: usize, len: usize) -> Result<(), BufferError> {
             // SAFETY: the memory is not accessed.
-            unsafe { self.0.add_user(start, len, &mut self.1) }
+            unsafe { self.0.acquire_range(start, len, &mut self.1) }
         }
 
         fn remove(&mut self, start: usize, len: usize) -> bool {
-            self.0.remove_user(start, len, &mut self.1, |_| true)
+            self.0.release_range(start, len, &mut self.1, |_| true)
         }
 
-        fn find(&mut self, buffers: &[iovec]) -> Option<u16> {
-            self.0.find(buffers)
+        fn find_place(&mut self, buffers: &[iovec]) -> Option<u16> {
+            self.0.find_place(buffers)
         }
     }
 
     #[test]
     fn a_place_is_found_for_buffers_inside_of_its_piece() {
         let mut both = Both::new(8);
-        assert_eq!(both.find(&[iov(0x1000, 1)]), None);
+        assert_eq!(both.find_place(&[iov(0x1000, 1)]), None);
         for start in [0x9000, 0x2000, 0x3000] {
             both.add(start, 0x1000).unwrap();
         }
@@ -332,17 +337,17 @@ mod tests {
         ] {
             // The result does not depend on what was found before.
             for before in [0x2000, 0x3000, 0x9000] {
-                both.find(&[iov(before, 1)]);
-                let found = both.find(&[iov(start, len)]);
+                both.find_place(&[iov(before, 1)]);
+                let found = both.find_place(&[iov(start, len)]);
                 assert_eq!(
                     found, place,
                     "{start:#x}, {len:#x} bytes, after {before:#x}"
                 );
             }
         }
-        assert_eq!(both.find(&[iov(0x2000, 8), iov(0x2800, 8)]), Some(1));
-        assert_eq!(both.find(&[iov(0x2000, 8), iov(0x3000, 8)]), None);
-        assert_eq!(both.find(&[]), None);
+        assert_eq!(both.find_place(&[iov(0x2000, 8), iov(0x2800, 8)]), Some(1));
+        assert_eq!(both.find_place(&[iov(0x2000, 8), iov(0x3000, 8)]), None);
+        assert_eq!(both.find_place(&[]), None);
     }
 
     #[test]
@@ -351,12 +356,16 @@ mod tests {
         both.add(0x1000, 2 * GIB + 0x1000).unwrap();
         assert_eq!(both.1.known, 3);
         for (start, place) in [(0x1000, 0), (0x1000 + GIB, 1), (0x1000 + 2 * GIB, 2)] {
-            assert_eq!(both.find(&[iov(start, 0x1000)]), Some(place));
+            assert_eq!(both.find_place(&[iov(start, 0x1000)]), Some(place));
         }
-        assert_eq!(both.find(&[iov(GIB, 0x2000)]), None, "across the border");
+        assert_eq!(
+            both.find_place(&[iov(GIB, 0x2000)]),
+            None,
+            "across the border"
+        );
         assert!(both.remove(0x1000, 2 * GIB + 0x1000));
         assert_eq!(both.1.known, 0);
-        assert_eq!(both.find(&[iov(0x1000, 1)]), None);
+        assert_eq!(both.find_place(&[iov(0x1000, 1)]), None);
     }
 
     #[test]
@@ -366,12 +375,12 @@ mod tests {
         both.add(0x1000, 0x1000).unwrap();
         assert_eq!(both.1.known, 1);
         assert!(both.remove(0x1000, 0x1000));
-        assert_eq!(both.find(&[iov(0x1000, 1)]), Some(0));
+        assert_eq!(both.find_place(&[iov(0x1000, 1)]), Some(0));
         assert!(both.remove(0x1000, 0x1000));
         assert_eq!(both.1.known, 0);
-        assert_eq!(both.find(&[iov(0x1000, 1)]), None);
+        assert_eq!(both.find_place(&[iov(0x1000, 1)]), None);
         both.add(0x5000, 0x1000).unwrap();
-        assert_eq!(both.find(&[iov(0x5000, 1)]), Some(0));
+        assert_eq!(both.find_place(&[iov(0x5000, 1)]), Some(0));
     }
 
     #[test]
@@ -380,7 +389,7 @@ mod tests {
         let full = Err(BufferError::Full { places: 2 });
         assert_eq!(both.add(0, 3 * GIB), full);
         assert_eq!(both.1.known, 0);
-        assert_eq!(both.find(&[iov(0x1000, 1)]), None);
+        assert_eq!(both.find_place(&[iov(0x1000, 1)]), None);
         both.1.most = 1;
         assert_eq!(both.add(0, 2 * GIB), Err(BufferError::Backing));
         assert_eq!(both.1.known, 0);
@@ -392,8 +401,11 @@ mod tests {
     fn a_place_in_use_is_not_emptied() {
         let mut both = Both::new(2);
         both.add(0x1000, 0x1000).unwrap();
-        assert!(!both.0.remove_user(0x1000, 0x1000, &mut both.1, |_| false));
-        assert_eq!((both.1.known, both.find(&[iov(0x1000, 1)])), (1, Some(0)));
+        assert!(!both.0.release_range(0x1000, 0x1000, &mut both.1, |_| false));
+        assert_eq!(
+            (both.1.known, both.find_place(&[iov(0x1000, 1)])),
+            (1, Some(0))
+        );
         assert!(both.remove(0x1000, 0x1000));
     }
 

@@ -1,4 +1,4 @@
-//! The io_uring engine: submission by io_uring_enter(2), and the reap pass.
+//! The io_uring engine: its queue of requests, their submission by io_uring_enter(2), and the reap pass.
 //!
 //! A request is written into the submission queue when it is pushed, and submitted with the others
 //! in the submit phase, or as soon as there are as many as one call may take (the batch limit).
@@ -34,7 +34,7 @@ const DROP_RETRY: Duration = Duration::from_millis(1);
 /// One ring with its requests. Belongs to the thread that made it.
 ///
 /// A loop calls [`reap`](IoBackend::reap) and [`submit`](IoBackend::submit) once per iteration. Before it
-/// blocks it calls [`prepare_to_block`](IoBackend::prepare_to_block), and checks [`blocked`](Self::blocked).
+/// blocks it calls [`prepare_to_block`](IoBackend::prepare_to_block), and checks [`blocked`](Self::is_blocked).
 ///
 /// Dropping the engine waits until the kernel has ended every request in flight; buffers may be
 /// freed afterwards. Requests that were not reaped have no completion then.
@@ -70,7 +70,7 @@ impl Uring<KernelRing> {
             return Err(UringError::Nothing);
         }
         let ring = KernelRing::new(settings)?;
-        let vectored_fixed = ring.has_vectored_fixed();
+        let vectored_fixed = ring.supports_vectored_fixed();
         let mut engine = Self::with_ring(ring, settings);
         engine.vectored_fixed = vectored_fixed;
         Ok(engine)
@@ -111,7 +111,7 @@ impl Uring<KernelRing> {
     /// The memory is mapped now, and stays so until it is unregistered.
     pub unsafe fn register_memory(&mut self, start: usize, len: usize) -> Result<(), BufferError> {
         // SAFETY: our caller promises the same.
-        unsafe { self.buffers.add_user(start, len, &mut self.ring) }
+        unsafe { self.buffers.acquire_range(start, len, &mut self.ring) }
     }
 
     /// Unregisters memory. False: it stays registered, since requests with buffers in it are in flight.
@@ -122,7 +122,7 @@ impl Uring<KernelRing> {
             buffers,
             ..
         } = self;
-        buffers.remove_user(start, len, ring, |place| {
+        buffers.release_range(start, len, ring, |place| {
             !slots.any_in_flight(|request| request.place == Some(place))
         })
     }
@@ -150,17 +150,17 @@ impl<R: Ring> Uring<R> {
     }
 
     /// Whether the kernel has refused temporarily and requests wait for it to accept more. While
-    /// [`in_flight`](Self::in_flight) is not zero, the next completion resumes them; at zero the loop must call
+    /// [`in_flight`](Self::in_flight_count) is not zero, the next completion resumes them; at zero the loop must call
     /// [`submit`](IoBackend::submit) by itself.
     #[must_use]
-    pub fn blocked(&self) -> bool {
+    pub fn is_blocked(&self) -> bool {
         self.blocked
     }
 
     /// Most requests in the next io_uring_enter(2).
     #[must_use]
     pub fn max_batch(&self) -> u32 {
-        self.batch_limit.current()
+        self.batch_limit.max_batch()
     }
 
     /// Changes the batch limit from the next call on; 0 means the default, and more
@@ -177,7 +177,7 @@ impl<R: Ring> Uring<R> {
 
     /// Number of requests that the kernel has.
     #[must_use]
-    pub fn in_flight(&self) -> usize {
+    pub fn in_flight_count(&self) -> usize {
         self.in_flight
     }
 
@@ -192,18 +192,18 @@ impl<R: Ring> Uring<R> {
     #[must_use]
     pub fn stats(&self) -> UringStats {
         UringStats {
-            max_batch: self.batch_limit.current(),
+            max_batch: self.batch_limit.max_batch(),
             ..self.stats
         }
     }
 
-    /// The place of registered memory that holds all buffers of a request, if there is one.
-    fn registered_place(&mut self, record: &Record) -> Option<u16> {
+    /// Finds the place of registered memory that holds all buffers of a request, if there is one, and counts the request as fixed.
+    fn find_registered_place(&mut self, record: &Record) -> Option<u16> {
         let buffers = record.buffers();
         if buffers.len() > 1 && !self.vectored_fixed {
             return None;
         }
-        let place = self.buffers.find(buffers);
+        let place = self.buffers.find_place(buffers);
         self.stats.fixed += u64::from(place.is_some());
         place
     }
@@ -211,7 +211,7 @@ impl<R: Ring> Uring<R> {
     /// Writes the submission entry of a slot's request, for the next call.
     #[inline]
     fn push_entry(&mut self, slot: u32) {
-        let entry = self.slots.get_mut(slot).entry(slot);
+        let entry = self.slots.get_mut(slot).submission_entry(slot);
         // SAFETY: there are no more slots than entries, and each slot has at most one; the submitter of the request promised
         // to keep what it names.
         unsafe { self.ring.push(&entry) };
@@ -222,7 +222,7 @@ impl<R: Ring> Uring<R> {
     /// The batch limit for the next call.
     #[inline]
     fn next_batch_limit(&self) -> usize {
-        self.batch_limit.for_call(self.in_flight)
+        self.batch_limit.for_next_call(self.in_flight)
     }
 
     /// Submits the entries that wait, until there are none or the kernel refuses temporarily.
@@ -250,7 +250,7 @@ impl<R: Ring> Uring<R> {
                 refused => {
                     self.stats.refused += 1;
                     self.blocked = true;
-                    self.log_refusal(refused);
+                    self.log_unexpected_refusal(refused);
                     return;
                 }
             }
@@ -258,7 +258,7 @@ impl<R: Ring> Uring<R> {
     }
 
     /// Logs an unexpected refusal once. (Lack of memory for a request, or of room for its completion, is expected.)
-    fn log_refusal(&mut self, refused: Result<usize, Errno>) {
+    fn log_unexpected_refusal(&mut self, refused: Result<usize, Errno>) {
         let expected = matches!(refused, Ok(_) | Err(Errno::AGAIN | Errno::BUSY));
         if !expected && !self.has_warned {
             self.has_warned = true;
@@ -290,7 +290,7 @@ impl<R: Ring> IoBackend for Uring<R> {
         // SAFETY: our caller promises the same.
         let mut record = unsafe { Record::new(file, request) };
         if self.buffers.has_any() {
-            record.place = self.registered_place(&record);
+            record.place = self.find_registered_place(&record);
         }
         let slot = self.slots.take(|_| record).ok_or(Full)?;
         self.push_entry(slot);
@@ -328,13 +328,13 @@ impl<R: Ring> IoBackend for Uring<R> {
             ..
         } = self;
         ring.drain(|user_data, res| {
-            let Some((slot, record)) = slots.take_completed(user_data) else {
+            let Some((slot, record)) = slots.end_in_flight(user_data) else {
                 debug_assert!(false, "a completion of no request: {user_data}, {res}");
                 return;
             };
             *in_flight -= 1;
             *blocked = false;
-            match record.advance(res) {
+            match record.apply_result(res) {
                 NextStep::Done(result) => {
                     let token = slots.release(slot).token;
                     out.push(Completion { token, result });

@@ -1,4 +1,4 @@
-//! Errors of making a ring, with a remedy where there is one.
+//! Errors of creating an io_uring, with the remedy where there is one.
 
 use rustix::io::Errno;
 
@@ -52,7 +52,7 @@ impl UringError {
     /// The error for an errno of `call`.
     pub(super) fn from_errno(call: &'static str, max_events: u32, errno: Errno) -> Self {
         match errno {
-            Errno::PERM => match disabled_level() {
+            Errno::PERM => match read_disabled_level() {
                 Some(level @ 1..) => Self::Disabled { level },
                 _ => Self::Forbidden,
             },
@@ -63,8 +63,8 @@ impl UringError {
     }
 }
 
-/// The sysctl `kernel.io_uring_disabled` (Linux 6.6); `None`: this kernel does not have it.
-fn disabled_level() -> Option<u64> {
+/// Reads the sysctl `kernel.io_uring_disabled` (Linux 6.6); `None`: this kernel does not have it.
+fn read_disabled_level() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").ok()?;
     text.trim().parse().ok()
 }

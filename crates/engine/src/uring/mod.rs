@@ -1,4 +1,4 @@
-//! io_uring: requests are written into a ring that the kernel reads, and completions are read from another.
+//! io_uring engine: requests are written into a ring that the kernel reads, and completions are read from another.
 //!
 //! | file | mechanism |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The record of one request: its submission entry, and its rest after a short transfer.
+//! The record of one io_uring request: its submission entry (SQE), and what remains of it after a short transfer.
 
 use std::os::fd::RawFd;
 
@@ -44,6 +44,7 @@ pub(super) struct Record {
 /// The next step of a request after a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextStep {
+    /// Report the result: nothing remains.
     Done(Result<(), Errno>),
     /// Submit the rest.
     Resume,
@@ -52,6 +53,8 @@ pub(super) enum NextStep {
 }
 
 impl Record {
+    /// The record of a whole request to `file`.
+    ///
     /// # Safety
     /// As for [`push`](crate::IoBackend::push); the promise then holds for this request's life.
     pub(super) unsafe fn new(file: File, request: &Request) -> Self {
@@ -73,17 +76,17 @@ impl Record {
     /// The buffers of a transfer.
     #[inline]
     pub(super) fn buffers(&self) -> &[libc::iovec] {
-        self.transfer.iovecs()
+        self.transfer.buffers()
     }
 
     /// Applies a result of the kernel.
-    pub(super) fn advance(&mut self, res: i32) -> NextStep {
+    pub(super) fn apply_result(&mut self, res: i32) -> NextStep {
         let again = [Errno::AGAIN, Errno::INTR].map(|errno| -errno.raw_os_error());
         if again.contains(&res) && self.retries < MAX_RETRIES {
             self.retries += 1;
             return NextStep::Retry;
         }
-        match self.transfer.advance(res.into()) {
+        match self.transfer.apply_result(res.into()) {
             Progress::Done(result) => NextStep::Done(result),
             Progress::Resume { moved } => {
                 // The end of the request was accepted by the kernel: no overflow.
@@ -97,45 +100,52 @@ impl Record {
 
     /// The submission entry for what remains of the request. The completion has `slot`.
     #[inline]
-    pub(super) fn entry(&mut self, slot: u32) -> squeue::Entry {
+    pub(super) fn submission_entry(&mut self, slot: u32) -> squeue::Entry {
         let entry = match self.file {
-            File::Descriptor(fd) => self.entry_for(fd),
+            File::Descriptor(fd) => self.operation_entry(fd),
             File::Registered(index) => self
                 // The field is the descriptor's; places are far below its sign bit.
-                .entry_for(index.cast_signed())
+                .operation_entry(index.cast_signed())
                 .flags(squeue::Flags::FIXED_FILE),
         };
         entry.user_data(slot.into())
     }
 
-    fn entry_for(&mut self, fd: i32) -> squeue::Entry {
+    /// The submission entry of the operation on `fd`, a descriptor or a place in the table; flags and user data are not set.
+    fn operation_entry(&mut self, fd: i32) -> squeue::Entry {
         let (file, offset) = (Fd(fd), self.offset);
         if let Some(place) = self.place
-            && let Some(entry) = self.fixed_entry(file, place)
+            && let Some(entry) = self.registered_buffer_entry(file, place)
         {
             return entry;
         }
         match self.op {
             Op::Read => match self.transfer.single_buffer() {
                 // One buffer goes without its array: the kernel need not copy and check the array.
-                Some(buffer) => opcode::Read::new(file, buffer.iov_base.cast(), len(&buffer))
+                Some(buffer) => opcode::Read::new(file, buffer.iov_base.cast(), entry_len(&buffer))
                     .offset(offset)
                     .build(),
-                None => opcode::Readv::new(file, self.transfer.iov(), self.transfer.iov_count())
-                    .offset(offset)
-                    .build(),
+                None => {
+                    opcode::Readv::new(file, self.transfer.iov_ptr(), self.transfer.iov_count())
+                        .offset(offset)
+                        .build()
+                }
             },
             Op::Write => match self.transfer.single_buffer() {
-                Some(buffer) => {
-                    opcode::Write::new(file, buffer.iov_base.cast_const().cast(), len(&buffer))
+                Some(buffer) => opcode::Write::new(
+                    file,
+                    buffer.iov_base.cast_const().cast(),
+                    entry_len(&buffer),
+                )
+                .offset(offset)
+                .rw_flags(self.rw_flags())
+                .build(),
+                None => {
+                    opcode::Writev::new(file, self.transfer.iov_ptr(), self.transfer.iov_count())
                         .offset(offset)
                         .rw_flags(self.rw_flags())
                         .build()
                 }
-                None => opcode::Writev::new(file, self.transfer.iov(), self.transfer.iov_count())
-                    .offset(offset)
-                    .rw_flags(self.rw_flags())
-                    .build(),
             },
             Op::Flush => opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build(),
             Op::WriteZeroes { unmap } => opcode::Fallocate::new(file, self.len)
@@ -149,19 +159,20 @@ impl Record {
         }
     }
 
+    /// The flags of a write: `RWF_DSYNC` for one that is durable when it completes.
     fn rw_flags(&self) -> i32 {
         if self.fua { libc::RWF_DSYNC } else { 0 }
     }
 }
 
 impl Record {
-    /// The submission entry of a transfer with registered buffers.
-    fn fixed_entry(&mut self, file: Fd, place: u16) -> Option<squeue::Entry> {
+    /// The submission entry of a transfer with registered buffers; `None` for an operation without data.
+    fn registered_buffer_entry(&mut self, file: Fd, place: u16) -> Option<squeue::Entry> {
         let (single, offset) = (self.transfer.single_buffer(), self.offset);
-        let (iov, count) = (self.transfer.iov(), self.transfer.iov_count());
+        let (iov, count) = (self.transfer.iov_ptr(), self.transfer.iov_count());
         Some(match (self.op, single) {
             (Op::Read, Some(buffer)) => {
-                opcode::ReadFixed::new(file, buffer.iov_base.cast(), len(&buffer), place)
+                opcode::ReadFixed::new(file, buffer.iov_base.cast(), entry_len(&buffer), place)
                     .offset(offset)
                     .build()
             }
@@ -170,7 +181,7 @@ impl Record {
                 .build(),
             (Op::Write, Some(buffer)) => {
                 let data = buffer.iov_base.cast_const().cast();
-                opcode::WriteFixed::new(file, data, len(&buffer), place)
+                opcode::WriteFixed::new(file, data, entry_len(&buffer), place)
                     .offset(offset)
                     .rw_flags(self.rw_flags())
                     .build()
@@ -184,11 +195,12 @@ impl Record {
     }
 }
 
-fn len(buffer: &libc::iovec) -> u32 {
+/// The length of a single buffer in a submission entry, cut to what fits.
+fn entry_len(buffer: &libc::iovec) -> u32 {
     u32::try_from(buffer.iov_len).unwrap_or(MAX_RW_COUNT)
 }
 
-/// `BLOCK_URING_CMD_DISCARD`, `_IO(0x12, 0)` of `linux/blkdev.h`. The range is in fields that the crate's builder does not
+/// The submission entry of a discard: `BLOCK_URING_CMD_DISCARD`, `_IO(0x12, 0)` of `linux/blkdev.h`. The range is in fields that the crate's builder does not
 /// offer.
 fn discard_entry(fd: i32, start: u64, len: u64) -> squeue::Entry {
     const BLOCK_URING_CMD_DISCARD: u64 = 0x1200;

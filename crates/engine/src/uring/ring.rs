@@ -1,4 +1,5 @@
-//! The two queues that are shared with the kernel, and the trait that lets tests put another kernel under the engine.
+//! An io_uring, with its submission and completion queues and its registrations, and the trait that lets tests put another kernel
+//! under the engine.
 //!
 //! A ring belongs to the thread that made it: no other may submit to it or finish its completions.
 
@@ -14,7 +15,7 @@ use rustix::process::{Resource, getrlimit};
 use super::buffers::{BufferError, BufferTable};
 use super::error::UringError;
 use super::settings::UringSettings;
-use super::setup::{self, RingKind, errno};
+use super::setup::{self, RingKind, errno_of};
 
 /// A ring under the engine.
 ///
@@ -115,12 +116,12 @@ impl KernelRing {
     /// # Errors
     /// [`UringError`], whose text names cause and remedy.
     pub(super) fn new(settings: UringSettings) -> Result<Self, UringError> {
-        let built = setup::build(settings.max_events)?;
-        Self::set_up(built, settings)
+        let built = setup::build_best_ring(settings.max_events)?;
+        Self::finish_setup(built, settings)
     }
 
-    /// Completes a ring that was built: eventfd, tables, workers.
-    pub(super) fn set_up(
+    /// Completes the setup of a ring that was built: eventfd, table of files, number of workers, a first io_uring_enter(2).
+    pub(super) fn finish_setup(
         built: (IoUring, RingKind),
         settings: UringSettings,
     ) -> Result<Self, UringError> {
@@ -129,7 +130,7 @@ impl KernelRing {
         let event_fd =
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(call("eventfd"))?;
         let registered = ring.submitter().register_eventfd(event_fd.as_raw_fd());
-        registered.map_err(|error| call("io_uring_register")(errno(&error)))?;
+        registered.map_err(|error| call("io_uring_register")(errno_of(&error)))?;
         let fd = ring.as_raw_fd();
         let mut this = Self {
             files: register_file_table(&ring),
@@ -140,7 +141,7 @@ impl KernelRing {
             handle: (fd, 0),
             _thread: PhantomData,
         };
-        this.register_ring();
+        this.register_ring_fd();
         this.set_max_workers(settings.max_workers);
         this.set_quiet(true);
         // A seccomp filter may allow io_uring_setup and forbid io_uring_enter.
@@ -171,7 +172,7 @@ impl KernelRing {
     }
 
     /// Whether requests with several buffers may use registered memory (Linux 6.15).
-    pub(super) fn has_vectored_fixed(&self) -> bool {
+    pub(super) fn supports_vectored_fixed(&self) -> bool {
         let mut probe = Probe::new();
         let probed = self.ring.submitter().register_probe(&mut probe);
         let codes = [opcode::ReadvFixed::CODE, opcode::WritevFixed::CODE];
@@ -179,13 +180,13 @@ impl KernelRing {
     }
 
     /// Registers the ring with the thread, which saves each system call the look-up of the descriptor (Linux 5.18).
-    fn register_ring(&mut self) {
+    fn register_ring_fd(&mut self) {
         let mut update = RsrcUpdate {
             offset: u32::MAX,
             resv: 0,
             data: self.ring.as_raw_fd().unsigned_abs().into(),
         };
-        if self.update_rings(IORING_REGISTER_RING_FDS, &mut update)
+        if self.update_ring_registration(IORING_REGISTER_RING_FDS, &mut update)
             && let Ok(index) = RawFd::try_from(update.offset)
         {
             self.handle = (index, IORING_ENTER_REGISTERED_RING);
@@ -193,7 +194,7 @@ impl KernelRing {
     }
 
     /// Registers or unregisters one ring with the thread, by io_uring_register(2).
-    fn update_rings(&mut self, operation: u32, update: &mut RsrcUpdate) -> bool {
+    fn update_ring_registration(&mut self, operation: u32, update: &mut RsrcUpdate) -> bool {
         // SAFETY: both operations read and write one structure of this type.
         let ret = unsafe {
             libc::syscall(
@@ -223,7 +224,7 @@ impl KernelRing {
                 0_usize,
             )
         };
-        usize::try_from(ret).map_err(|_| errno(&std::io::Error::last_os_error()))
+        usize::try_from(ret).map_err(|_| errno_of(&std::io::Error::last_os_error()))
     }
 }
 
@@ -233,7 +234,7 @@ impl BufferTable for KernelRing {
         if !self.has_buffers {
             // Linux 5.19.
             let made = submitter.register_buffers_sparse(MAX_BUFFERS.into());
-            made.map_err(|error| match errno(&error) {
+            made.map_err(|error| match errno_of(&error) {
                 Errno::INVAL => BufferError::TooOld,
                 errno => BufferError::from_errno(errno, buffer.iov_len),
             })?;
@@ -242,7 +243,7 @@ impl BufferTable for KernelRing {
         let buffers = std::slice::from_ref(buffer);
         // SAFETY: our caller promises that the memory is mapped.
         let registered = unsafe { submitter.register_buffers_update(place.into(), buffers, None) };
-        registered.map_err(|error| BufferError::from_errno(errno(&error), buffer.iov_len))
+        registered.map_err(|error| BufferError::from_errno(errno_of(&error), buffer.iov_len))
     }
 
     fn unregister(&mut self, place: u16) {
@@ -346,7 +347,7 @@ impl Drop for KernelRing {
                 resv: 0,
                 data: 0,
             };
-            self.update_rings(IORING_UNREGISTER_RING_FDS, &mut update);
+            self.update_ring_registration(IORING_UNREGISTER_RING_FDS, &mut update);
         }
     }
 }

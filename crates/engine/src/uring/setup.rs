@@ -1,4 +1,4 @@
-//! Setup of a ring with the best features of this kernel.
+//! Creates an io_uring with the best setup flags that this kernel has, and checks that it has the operations that are needed.
 //!
 //! The best kind of ring is used by one thread only, which finishes completions inside of its own system calls. The kernel
 //! then needs no locks and no interrupts for it, and a flag in the ring says when there are completions to finish. Older
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::error::UringError;
 use super::settings::MAX_RING_EVENTS;
 
-/// Kinds of rings, the best first.
+/// Kinds of rings, by their setup flags, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RingKind {
     /// Without the indirection of the submission array (Linux 6.6).
@@ -62,12 +62,12 @@ impl RingKind {
 }
 
 /// Builds the best ring for `max_events` requests that this kernel supports.
-pub(super) fn build(max_events: u32) -> Result<(IoUring, RingKind), UringError> {
-    build_on(max_events, RingKind::build)
+pub(super) fn build_best_ring(max_events: u32) -> Result<(IoUring, RingKind), UringError> {
+    build_best_ring_with(max_events, RingKind::build)
 }
 
 /// The same on another kernel, `make`, which refuses unknown features with `EINVAL`.
-fn build_on(
+fn build_best_ring_with(
     max_events: u32,
     mut make: impl FnMut(RingKind, u32) -> std::io::Result<IoUring>,
 ) -> Result<(IoUring, RingKind), UringError> {
@@ -78,12 +78,12 @@ fn build_on(
                 check_operations(&ring, max_events)?;
                 return Ok((ring, kind));
             }
-            Err(error) if errno(&error) == Errno::INVAL => {}
+            Err(error) if errno_of(&error) == Errno::INVAL => {}
             Err(error) => {
                 return Err(UringError::from_errno(
                     "io_uring_setup",
                     max_events,
-                    errno(&error),
+                    errno_of(&error),
                 ));
             }
         }
@@ -96,9 +96,9 @@ fn check_operations(ring: &IoUring, max_events: u32) -> Result<(), UringError> {
     let mut probe = Probe::new();
     match ring.submitter().register_probe(&mut probe) {
         Ok(()) => {}
-        Err(error) if errno(&error) == Errno::INVAL => return Err(UringError::TooOld),
+        Err(error) if errno_of(&error) == Errno::INVAL => return Err(UringError::TooOld),
         Err(error) => {
-            let errno = errno(&error);
+            let errno = errno_of(&error);
             return Err(UringError::from_errno(
                 "io_uring_register",
                 max_events,
@@ -121,7 +121,8 @@ fn check_operations(ring: &IoUring, max_events: u32) -> Result<(), UringError> {
     }
 }
 
-pub(super) fn errno(error: &std::io::Error) -> Errno {
+/// The errno of an I/O error; `EIO` if it has none.
+pub(super) fn errno_of(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
@@ -194,16 +195,16 @@ mod tests {
         if !test_support::report::has_io_uring() {
             return;
         }
-        let (_, ours) = build(8).unwrap();
+        let (_, ours) = build_best_ring(8).unwrap();
         let known = RING_KINDS.into_iter().skip_while(|kind| *kind != ours);
         for best in known {
-            let built = build_on(8, older(best)).unwrap();
+            let built = build_best_ring_with(8, older(best)).unwrap();
             assert_eq!(built.1, best);
             let settings = UringSettings {
                 max_events: 8,
                 ..UringSettings::default()
             };
-            let ring = KernelRing::set_up(built, settings).unwrap();
+            let ring = KernelRing::finish_setup(built, settings).unwrap();
             let mut ring = Uring::with_ring(ring, settings);
             let file = tempfile::tempfile().unwrap();
             let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
@@ -244,7 +245,7 @@ mod tests {
             (Errno::NOMEM, 1, UringError::Memory { max_events: 8 }),
         ] {
             let mut tried = Vec::new();
-            let refused = build_on(8, |kind, _| {
+            let refused = build_best_ring_with(8, |kind, _| {
                 tried.push(kind);
                 Err(errno.into())
             });
@@ -252,7 +253,7 @@ mod tests {
             assert_eq!(tried, RING_KINDS[..calls]);
         }
         let mut calls = 0;
-        let refused = build_on(8, |_, _| {
+        let refused = build_best_ring_with(8, |_, _| {
             calls += 1;
             Err([Errno::INVAL, Errno::MFILE][usize::from(calls == 3)].into())
         });

@@ -1,4 +1,5 @@
-//! The submit pass: pending requests go to the kernel in order, by io_submit(2) or synchronously.
+//! The submit pass of the Linux AIO engine: pending requests go to the kernel in order, by io_submit(2), or by read and write system
+//! calls for files that answer synchronously.
 
 use std::os::fd::RawFd;
 
@@ -16,7 +17,7 @@ impl<K: AioKernel> LinuxAio<K> {
     /// The batch limit for the next call. The room of the context needs no check: every request that is pending or in flight
     /// has a record.
     pub(super) fn next_batch_limit(&self) -> usize {
-        self.batch_limit.for_call(self.in_flight)
+        self.batch_limit.for_next_call(self.in_flight)
     }
 
     /// Submits pending requests, in order, until there are none or the kernel returns `EAGAIN`.
@@ -26,19 +27,19 @@ impl<K: AioKernel> LinuxAio<K> {
         while !self.blocked
             && let Some(&first) = self.pending.front()
         {
-            match self.synchronous_file(first) {
+            match self.file_if_synchronous(first) {
                 Some(fd) => self.transfer_synchronously(fd),
                 None => self.submit_batch(),
             }
         }
     }
 
-    /// The file of a request that is to be carried out synchronously; `None`: it is submitted.
+    /// The file of a request, if it is to be carried out synchronously; `None`: it is submitted.
     #[inline]
-    fn synchronous_file(&mut self, slot: u32) -> Option<RawFd> {
+    fn file_if_synchronous(&mut self, slot: u32) -> Option<RawFd> {
         let request = self.slots.get_mut(slot);
         let fd = request.fd();
-        (self.synchronous.allows_transfer(fd) && request.is_plain_transfer()).then_some(fd)
+        (self.synchronous.allows_transfer(fd) && request.is_transfer_without_flags()).then_some(fd)
     }
 
     /// Fills the array of the next io_submit(2), and returns how many requests are in it.
@@ -46,7 +47,7 @@ impl<K: AioKernel> LinuxAio<K> {
         self.iocbs.clear();
         for index in 0..self.pending.len().min(self.next_batch_limit()) {
             let slot = self.pending[index];
-            if self.synchronous_file(slot).is_some() {
+            if self.file_if_synchronous(slot).is_some() {
                 break;
             }
             self.iocbs.push(&raw mut self.slots.get_mut(slot).iocb);
@@ -70,8 +71,8 @@ impl<K: AioKernel> LinuxAio<K> {
                 self.stats.eagain += 1;
                 self.blocked = true;
             }
-            Ok(accepted) => self.note_accepted(accepted.min(count)),
-            Err(errno) => self.refuse_first(errno),
+            Ok(accepted) => self.move_accepted_to_in_flight(accepted.min(count)),
+            Err(errno) => self.fail_first_pending(errno),
         }
     }
 
@@ -82,14 +83,14 @@ impl<K: AioKernel> LinuxAio<K> {
         let mut step = TimedTransfers::default();
         while step.requests < REQUESTS_PER_STEP
             && let Some(&slot) = self.pending.front()
-            && self.synchronous_file(slot) == Some(fd)
+            && self.file_if_synchronous(slot) == Some(fd)
         {
             let request = self.slots.get_mut(slot);
             step.requests += 1;
-            step.bytes += request.remaining();
+            step.bytes += request.remaining_bytes();
             // SAFETY: the submitter promised to keep what the control block names until completion.
             let res = unsafe { self.kernel.transfer(&request.iocb) };
-            match request.advance(res) {
+            match request.apply_result(res) {
                 Progress::Done(result) => {
                     self.pending.pop_front();
                     self.finished.push((slot, result));
@@ -102,13 +103,14 @@ impl<K: AioKernel> LinuxAio<K> {
         self.synchronous.observe_transfers(fd, step);
     }
 
-    /// Notes that the kernel has taken so many requests, at least one.
-    fn note_accepted(&mut self, count: usize) {
+    /// Moves the first `count` pending requests, which the kernel has accepted and which are at least one, to those in flight; lets
+    /// the detector see whether the last one is done already.
+    fn move_accepted_to_in_flight(&mut self, count: usize) {
         if let CompletionSource::Ring(ring) = self.completion_source {
             let last = self.pending[count - 1];
             let request = self.slots.get_mut(last);
-            if request.is_plain_transfer() {
-                let within = || ring.has_completed_lately(u64::from(last));
+            if request.is_transfer_without_flags() {
+                let within = || ring.is_among_last_events(u64::from(last));
                 self.synchronous.observe_submit(request.fd(), within);
             }
         }
@@ -121,7 +123,7 @@ impl<K: AioKernel> LinuxAio<K> {
     }
 
     /// Completes the first request with an error of io_submit(2), which concerns that one only.
-    fn refuse_first(&mut self, errno: Errno) {
+    fn fail_first_pending(&mut self, errno: Errno) {
         if let Some(slot) = self.pending.pop_front() {
             self.finished.push((slot, Err(errno)));
             self.stats.refused += 1;

@@ -127,7 +127,7 @@ impl crate::model_test::Subject for Fake {
             ..AioSettings::default()
         };
         let mut aio = LinuxAio::with_kernel(kernel, settings).unwrap();
-        aio.synchronous.watch_eagerly(3);
+        aio.synchronous.watch_file_eagerly(3);
         aio
     }
 
@@ -142,12 +142,12 @@ impl crate::model_test::Subject for Fake {
         self.pending()
     }
 
-    fn in_flight(&self) -> usize {
-        self.in_flight()
+    fn in_flight_count(&self) -> usize {
+        self.in_flight_count()
     }
 
-    fn blocked(&self) -> bool {
-        self.blocked()
+    fn is_blocked(&self) -> bool {
+        self.is_blocked()
     }
 
     fn sees_completions(&self) -> bool {

@@ -88,12 +88,15 @@ fn no_call_is_larger_than_the_batch() {
         for token in 0..70 {
             ring.put_flush(token).unwrap();
         }
-        assert!(ring.blocked());
+        assert!(ring.is_blocked());
         assert_eq!(ring.pending(), 70);
         ring.ring.calls.clear();
         ring.submit();
         assert_eq!(ring.ring.calls, calls, "batch {max_batch}");
-        assert_eq!((ring.pending(), ring.in_flight(), ring.room()), (0, 70, 58));
+        assert_eq!(
+            (ring.pending(), ring.in_flight_count(), ring.room()),
+            (0, 70, 58)
+        );
         assert_eq!(
             ring.stats().largest_batch,
             *calls.iter().max().unwrap() as u64
@@ -135,9 +138,9 @@ fn a_refusal_blocks_until_a_completion() {
         ring.put_flush(0).unwrap();
         ring.ring.script.push_back(refusal);
         ring.submit();
-        assert!(ring.blocked());
+        assert!(ring.is_blocked());
         ring.submit();
-        assert!(!ring.blocked(), "nothing in flight: tried again");
+        assert!(!ring.is_blocked(), "nothing in flight: tried again");
         ring.put_flush(1).unwrap();
         ring.put_flush(2).unwrap();
         ring.ring.script.push_back(refusal);
@@ -149,7 +152,7 @@ fn a_refusal_blocks_until_a_completion() {
         assert_eq!(ring.reaped(), [(0, Ok(()))]);
         ring.submit();
         let held: Vec<_> = ring.ring.held.iter().map(|h| h.user_data).collect();
-        assert_eq!((held, ring.blocked()), (vec![1, 2], false));
+        assert_eq!((held, ring.is_blocked()), (vec![1, 2], false));
     }
 }
 
@@ -329,12 +332,12 @@ impl crate::model_test::Subject for Fake {
         self.pending()
     }
 
-    fn in_flight(&self) -> usize {
-        self.in_flight()
+    fn in_flight_count(&self) -> usize {
+        self.in_flight_count()
     }
 
-    fn blocked(&self) -> bool {
-        self.blocked()
+    fn is_blocked(&self) -> bool {
+        self.is_blocked()
     }
 
     /// A ring has no synchronous mode.

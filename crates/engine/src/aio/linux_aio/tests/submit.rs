@@ -15,12 +15,15 @@ fn no_call_is_larger_than_the_batch() {
         for token in 0..70 {
             aio.put_flush(token).unwrap();
         }
-        assert!(aio.blocked());
+        assert!(aio.is_blocked());
         assert_eq!(aio.pending(), 70);
         aio.kernel.calls.clear();
         aio.submit();
         assert_eq!(aio.kernel.calls, calls, "batch {max_batch}");
-        assert_eq!((aio.pending(), aio.in_flight(), aio.room()), (0, 70, 58));
+        assert_eq!(
+            (aio.pending(), aio.in_flight_count(), aio.room()),
+            (0, 70, 58)
+        );
         assert_eq!(
             aio.stats().largest_batch,
             *calls.iter().max().unwrap() as u64
@@ -39,7 +42,7 @@ fn a_full_batch_is_submitted_at_once_and_the_rest_waits() {
         aio.put_flush(token).unwrap();
     }
     assert_eq!(aio.kernel.calls, [4]);
-    assert_eq!((aio.pending(), aio.in_flight()), (2, 4));
+    assert_eq!((aio.pending(), aio.in_flight_count()), (2, 4));
     aio.submit();
     assert_eq!(aio.kernel.calls, [4, 2]);
     assert_eq!(aio.held(), (0..6).collect::<Vec<_>>());
@@ -85,7 +88,7 @@ fn taking_the_last_room_submits() {
     }
     assert_eq!((aio.room(), aio.kernel.calls.len()), (1, 0));
     aio.put_flush(3).unwrap();
-    assert_eq!((aio.room(), aio.in_flight()), (0, 4));
+    assert_eq!((aio.room(), aio.in_flight_count()), (0, 4));
     assert_eq!(aio.put_flush(4), Err(Full));
     aio.kernel.complete(2, Outcome::Whole);
     assert_eq!(aio.room(), 0, "not reaped yet");
@@ -107,7 +110,7 @@ fn eagain_keeps_the_order_and_is_retried_after_a_completion() {
     aio.kernel.script.push_back(Err(Errno::AGAIN));
     (2..5).for_each(|token| aio.put_flush(token).unwrap());
     aio.submit();
-    assert!(aio.blocked());
+    assert!(aio.is_blocked());
     let calls = aio.kernel.calls.len();
     // Neither the submit phase nor a full batch retries before something has changed.
     aio.submit();
@@ -116,7 +119,7 @@ fn eagain_keeps_the_order_and_is_retried_after_a_completion() {
     assert_eq!((aio.kernel.calls.len(), aio.pending()), (calls, 7));
     aio.kernel.complete(1, Outcome::Whole);
     assert_eq!(aio.reaped(), [(1, Ok(()))]);
-    assert!(!aio.blocked());
+    assert!(!aio.is_blocked());
     assert_eq!(
         aio.kernel.calls.len(),
         calls,
@@ -137,10 +140,10 @@ fn eagain_with_nothing_in_flight_is_retried_by_the_submit_phase() {
     aio.put_flush(0).unwrap();
     for _ in 0..3 {
         aio.submit();
-        assert!(aio.blocked() && aio.in_flight() == 0 && aio.pending() == 1);
+        assert!(aio.is_blocked() && aio.in_flight_count() == 0 && aio.pending() == 1);
     }
     aio.submit();
-    assert!(!aio.blocked());
+    assert!(!aio.is_blocked());
     assert_eq!(aio.held(), [0]);
 }
 
@@ -174,6 +177,6 @@ fn a_hard_error_fails_the_first_request_and_no_other() {
         [(2, Err(Errno::BADF)), (3, Err(Errno::INVAL))]
     );
     assert!(!aio.has_completions());
-    assert_eq!((aio.in_flight(), aio.room()), (5, 11));
+    assert_eq!((aio.in_flight_count(), aio.room()), (5, 11));
     assert_eq!((aio.stats().refused, aio.stats().completed), (2, 2));
 }

@@ -65,7 +65,7 @@ fn a_short_read_is_resumed_wherever_it_ended() {
                 (20..31).collect::<Vec<u8>>(),
                 "{first}, {second}"
             );
-            assert_eq!((aio.in_flight(), aio.room()), (0, 4));
+            assert_eq!((aio.in_flight_count(), aio.room()), (0, 4));
         }
     }
 }
