@@ -1,4 +1,5 @@
-//! All metric families by name. docs/metrics.md has the same list for users.
+//! Writes all metric families of a snapshot as text: of exports, queues, iothreads and nodes here, of LUNs by [`luns`].
+//! docs/metrics.md has the same list for users.
 
 use std::sync::atomic::Ordering;
 
@@ -6,7 +7,7 @@ use iothread::ParkedRequests;
 use telemetry::counters::Scale;
 use telemetry::queue::{QueueStats, RequestKind};
 
-use super::family::{BYTES, SECONDS, family, was_used};
+use super::family::{BYTES, SECONDS, is_or_was_used, new_family};
 use super::latency_histogram::{LatencyHistogram, ns_to_seconds};
 use super::luns;
 use super::snapshot::{IothreadSnapshot, Snapshot};
@@ -33,46 +34,46 @@ impl QueueCounters<'_> {
 }
 
 /// The text of all families.
-pub(super) fn encode_all(snapshot: &Snapshot, format: Format) -> String {
+pub(super) fn encode_all_families(snapshot: &Snapshot, format: Format) -> String {
     let mut out = TextEncoder::new(format);
-    out.begin_family(family(
+    out.begin_family(new_family(
         "blockplane_build",
         MetricType::Info,
         None,
         "The program.",
     ));
     out.add_integer(&[("version", env!("CARGO_PKG_VERSION"))], 1);
-    out.begin_family(family(
+    out.begin_family(new_family(
         "blockplane_reports_lost",
         MetricType::Counter,
         None,
         "Error reports that were dropped because the queue of reports to monitors was full.",
     ));
     out.add_integer(&[], snapshot.dropped_reports.count());
-    write_exports(snapshot, &mut out);
+    write_export_families(snapshot, &mut out);
     let scale = Scale::new();
     let queues: Vec<QueueCounters<'_>> = snapshot
         .exports
         .iter()
         .flat_map(|export| {
             let queues = export.stats.queues.iter().enumerate();
-            let used = queues.filter(|(_, queue)| was_used(&queue.stats));
+            let used = queues.filter(|(_, queue)| is_or_was_used(&queue.stats));
             used.map(move |(index, queue)| QueueCounters {
                 export: &export.name,
                 index: index.to_string(),
                 iothread: &queue.iothread,
                 stats: &queue.stats,
                 latencies: RequestKind::ALL.map(|kind| {
-                    LatencyHistogram::sum([queue.stats.of_kind(kind)].into_iter(), scale)
+                    LatencyHistogram::from_counters([queue.stats.of_kind(kind)].into_iter(), scale)
                 }),
             })
         })
         .collect();
-    write_queue_states(&queues, &mut out);
-    write_queue_requests(&queues, &mut out);
-    luns::write_luns(snapshot, scale, &mut out);
-    write_iothreads(&snapshot.iothreads, &mut out);
-    out.begin_family(family(
+    write_queue_state_families(&queues, &mut out);
+    write_queue_request_families(&queues, &mut out);
+    luns::write_lun_families(snapshot, scale, &mut out);
+    write_iothread_families(&snapshot.iothreads, &mut out);
+    out.begin_family(new_family(
         "blockplane_node_size_bytes",
         MetricType::Gauge,
         BYTES,
@@ -85,7 +86,7 @@ pub(super) fn encode_all(snapshot: &Snapshot, format: Format) -> String {
 }
 
 /// Writes a family about parked or late requests, for the exports that count them.
-fn write_waiting_requests(
+fn write_parked_or_late_requests(
     snapshot: &Snapshot,
     out: &mut TextEncoder,
     family: Family,
@@ -103,8 +104,8 @@ fn write_waiting_requests(
 }
 
 /// Writes the families about exports.
-fn write_exports(snapshot: &Snapshot, out: &mut TextEncoder) {
-    out.begin_family(family(
+fn write_export_families(snapshot: &Snapshot, out: &mut TextEncoder) {
+    out.begin_family(new_family(
         "blockplane_export",
         MetricType::Info,
         None,
@@ -113,7 +114,7 @@ fn write_exports(snapshot: &Snapshot, out: &mut TextEncoder) {
     for export in &snapshot.exports {
         out.add_integer(&[("export", &export.name), ("node", &export.node)], 1);
     }
-    out.begin_family(family(
+    out.begin_family(new_family(
         "blockplane_export_connected",
         MetricType::Gauge,
         None,
@@ -123,21 +124,21 @@ fn write_exports(snapshot: &Snapshot, out: &mut TextEncoder) {
         let connected = export.stats.connected.load(Ordering::Relaxed);
         out.add_integer(&[("export", &export.name)], connected.into());
     }
-    let waiting = family(
+    let waiting = new_family(
         "blockplane_export_requests_waiting",
         MetricType::Gauge,
         None,
         "Requests that failed and are parked until they are resumed.",
     );
-    write_waiting_requests(snapshot, out, waiting, ParkedRequests::count);
-    let late = family(
+    write_parked_or_late_requests(snapshot, out, waiting, ParkedRequests::count);
+    let late = new_family(
         "blockplane_export_requests_late",
         MetricType::Counter,
         None,
         "Requests that took longer than request-timeout.",
     );
-    write_waiting_requests(snapshot, out, late, ParkedRequests::late_count);
-    out.begin_family(family(
+    write_parked_or_late_requests(snapshot, out, late, ParkedRequests::late_count);
+    out.begin_family(new_family(
         "blockplane_export_queues",
         MetricType::Gauge,
         None,
@@ -152,8 +153,8 @@ fn write_exports(snapshot: &Snapshot, out: &mut TextEncoder) {
 }
 
 /// Writes the families about the state and activity of queues.
-fn write_queue_states(queues: &[QueueCounters<'_>], out: &mut TextEncoder) {
-    out.begin_family(family(
+fn write_queue_state_families(queues: &[QueueCounters<'_>], out: &mut TextEncoder) {
+    out.begin_family(new_family(
         "blockplane_queue",
         MetricType::Info,
         None,
@@ -164,7 +165,7 @@ fn write_queue_states(queues: &[QueueCounters<'_>], out: &mut TextEncoder) {
         out.add_integer(&[export, index, ("iothread", queue.iothread)], 1);
     }
     let mut write_family = |name, kind, help, value: fn(&QueueStats) -> u64| {
-        out.begin_family(family(name, kind, None, help));
+        out.begin_family(new_family(name, kind, None, help));
         for queue in queues {
             out.add_integer(&queue.labels(), value(queue.stats));
         }
@@ -202,13 +203,13 @@ fn write_queue_states(queues: &[QueueCounters<'_>], out: &mut TextEncoder) {
 }
 
 /// Writes the families about the requests of queues, with a label for the kind of requests.
-fn write_queue_requests(queues: &[QueueCounters<'_>], out: &mut TextEncoder) {
+fn write_queue_request_families(queues: &[QueueCounters<'_>], out: &mut TextEncoder) {
     let queues_and_kinds = || {
         queues
             .iter()
             .flat_map(|queue| RequestKind::ALL.map(|kind| (queue, kind)))
     };
-    out.begin_family(family(
+    out.begin_family(new_family(
         "blockplane_queue_operations",
         MetricType::Counter,
         None,
@@ -220,7 +221,7 @@ fn write_queue_requests(queues: &[QueueCounters<'_>], out: &mut TextEncoder) {
             queue.latencies[kind as usize].operations,
         );
     }
-    out.begin_family(family(
+    out.begin_family(new_family(
         "blockplane_queue_transferred_bytes",
         MetricType::Counter,
         BYTES,
@@ -232,7 +233,7 @@ fn write_queue_requests(queues: &[QueueCounters<'_>], out: &mut TextEncoder) {
             queue.stats.of_kind(kind).bytes.get(),
         );
     }
-    out.begin_family(family(
+    out.begin_family(new_family(
         "blockplane_queue_merged",
         MetricType::Counter,
         None,
@@ -244,7 +245,7 @@ fn write_queue_requests(queues: &[QueueCounters<'_>], out: &mut TextEncoder) {
             queue.stats.of_kind(kind).merged.get(),
         );
     }
-    out.begin_family(family(
+    out.begin_family(new_family(
         "blockplane_queue_errors",
         MetricType::Counter,
         None,
@@ -259,7 +260,7 @@ fn write_queue_requests(queues: &[QueueCounters<'_>], out: &mut TextEncoder) {
             stats.invalid.get(),
         );
     }
-    out.begin_family(family(
+    out.begin_family(new_family(
         "blockplane_queue_latency_seconds",
         MetricType::Histogram,
         SECONDS,
@@ -271,12 +272,12 @@ fn write_queue_requests(queues: &[QueueCounters<'_>], out: &mut TextEncoder) {
 }
 
 /// Writes the families about iothreads.
-fn write_iothreads(iothreads: &[IothreadSnapshot], out: &mut TextEncoder) {
+fn write_iothread_families(iothreads: &[IothreadSnapshot], out: &mut TextEncoder) {
     fn labels(iothread: &IothreadSnapshot) -> [(&'static str, &str); 1] {
         [("iothread", &iothread.name)]
     }
     let mut write_seconds = |name, kind, help, ns: fn(&IothreadSnapshot) -> u64| {
-        out.begin_family(family(name, kind, SECONDS, help));
+        out.begin_family(new_family(name, kind, SECONDS, help));
         for iothread in iothreads {
             out.add_float(&labels(iothread), ns_to_seconds(ns(iothread)));
         }
@@ -300,7 +301,7 @@ fn write_iothreads(iothreads: &[IothreadSnapshot], out: &mut TextEncoder) {
         |iothread| iothread.poll_max_ns,
     );
     let mut write_integers = |name, kind, help, value: fn(&IothreadSnapshot) -> u64| {
-        out.begin_family(family(name, kind, None, help));
+        out.begin_family(new_family(name, kind, None, help));
         for iothread in iothreads {
             let labels: Labels<'_> = &labels(iothread);
             out.add_integer(labels, value(iothread));

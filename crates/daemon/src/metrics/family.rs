@@ -1,11 +1,11 @@
-//! Helpers for metric families.
+//! Shorthands for writing metric families: a constructor, units, and the check that leaves out unused queues and LUNs.
 
 use telemetry::queue::{QueueStats, RequestKind};
 
 use crate::openmetrics::{Family, MetricType};
 
-/// A family in one line.
-pub(super) const fn family(
+/// A family from its fields in order, so that its definition takes one line.
+pub(super) const fn new_family(
     name: &'static str,
     kind: MetricType,
     unit: Option<&'static str>,
@@ -19,12 +19,12 @@ pub(super) const fn family(
     }
 }
 
-/// Units, as [`family`] takes them.
+/// Units, as [`new_family`] takes them.
 pub(super) const SECONDS: Option<&str> = Some("seconds");
 pub(super) const BYTES: Option<&str> = Some("bytes");
 
 /// Whether a queue or LUN runs or has ever been used. Unused ones are left out: they would be most of the text.
-pub(super) fn was_used(stats: &QueueStats) -> bool {
+pub(super) fn is_or_was_used(stats: &QueueStats) -> bool {
     let had_errors = |kind: &RequestKind| {
         let stats = stats.of_kind(*kind);
         stats.failed.get() + stats.invalid.get() > 0

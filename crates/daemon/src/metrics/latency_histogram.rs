@@ -1,4 +1,4 @@
-//! Latency histogram of one kind of requests, with bounds at powers of two of a second.
+//! Latency histogram of one kind of requests for metrics: converts the counters' buckets to bounds at powers of two of a second.
 //!
 //! The counters have 16 buckets for each power of two of clock ticks. A bucket that crosses a bound is counted above
 //! it, so bounds are exact to a sixteenth; counts and sums are exact.
@@ -23,7 +23,10 @@ pub(super) struct LatencyHistogram {
 
 impl LatencyHistogram {
     /// The histogram of one or several counters together.
-    pub fn sum<'a>(stats: impl Iterator<Item = &'a KindStats> + Clone, scale: Scale) -> Self {
+    pub fn from_counters<'a>(
+        stats: impl Iterator<Item = &'a KindStats> + Clone,
+        scale: Scale,
+    ) -> Self {
         let counts = Histogram::buckets_of_sum(stats.clone().map(|stats| &stats.latency));
         let ticks = stats.fold(0_u64, |sum, stats| sum.saturating_add(stats.ticks.get()));
         let counts: Vec<(f64, u64)> = counts
@@ -73,7 +76,7 @@ mod tests {
         for ticks in [1, 1_000_000, u64::from(u32::MAX), u64::MAX] {
             stats.latency.add(ticks, 3);
         }
-        let latency = LatencyHistogram::sum([stats].into_iter(), Scale::new());
+        let latency = LatencyHistogram::from_counters([stats].into_iter(), Scale::new());
         assert_eq!(latency.operations, 12);
         assert_eq!(latency.buckets.len(), 25);
         assert_eq!(

@@ -1,9 +1,10 @@
-//! Metric families of LUNs. Those of queues cover the whole controller.
+//! Writes the metric families of LUNs: requests in flight, operations, bytes, errors and latencies. Those of queues cover the whole
+//! controller.
 
 use telemetry::counters::Scale;
 use telemetry::queue::{KindStats, QueueStats, RequestKind};
 
-use super::family::{BYTES, SECONDS, family, was_used};
+use super::family::{BYTES, SECONDS, is_or_was_used, new_family};
 use super::latency_histogram::LatencyHistogram;
 use super::snapshot::{LunSnapshot, Snapshot};
 use crate::openmetrics::{MetricType, TextEncoder};
@@ -33,20 +34,24 @@ impl LunCounters<'_> {
     }
 
     /// Sum over all iothreads.
-    fn sum(&self, value: impl Fn(&QueueStats) -> u64) -> u64 {
+    fn sum_over_iothreads(&self, value: impl Fn(&QueueStats) -> u64) -> u64 {
         self.snapshot.stats.iter().map(|stats| value(stats)).sum()
     }
 
     /// Sum over all iothreads, for one kind of requests.
-    fn sum_of_kind(&self, kind: RequestKind, value: impl Fn(&KindStats) -> u64) -> u64 {
-        self.sum(|stats| value(stats.of_kind(kind)))
+    fn sum_of_kind_over_iothreads(
+        &self,
+        kind: RequestKind,
+        value: impl Fn(&KindStats) -> u64,
+    ) -> u64 {
+        self.sum_over_iothreads(|stats| value(stats.of_kind(kind)))
     }
 }
 
 /// Writes the families of all LUNs that were ever used.
-pub(super) fn write_luns(snapshot: &Snapshot, scale: Scale, out: &mut TextEncoder) {
+pub(super) fn write_lun_families(snapshot: &Snapshot, scale: Scale, out: &mut TextEncoder) {
     let luns = snapshot.exports.iter().flat_map(|export| {
-        let used = |lun: &&LunSnapshot| lun.stats.iter().any(|stats| was_used(stats));
+        let used = |lun: &&LunSnapshot| lun.stats.iter().any(|stats| is_or_was_used(stats));
         export.luns.iter().filter(used).map(|snapshot| LunCounters {
             export: &export.name,
             target: snapshot.target.to_string(),
@@ -54,7 +59,7 @@ pub(super) fn write_luns(snapshot: &Snapshot, scale: Scale, out: &mut TextEncode
             snapshot,
             latencies: RequestKind::ALL.map(|kind| {
                 let stats = snapshot.stats.iter().map(|stats| stats.of_kind(kind));
-                LatencyHistogram::sum(stats, scale)
+                LatencyHistogram::from_counters(stats, scale)
             }),
         })
     });
@@ -66,16 +71,19 @@ pub(super) fn write_luns(snapshot: &Snapshot, scale: Scale, out: &mut TextEncode
         luns.iter()
             .flat_map(|lun| RequestKind::ALL.map(|kind| (lun, kind)))
     };
-    out.begin_family(family(
+    out.begin_family(new_family(
         "blockplane_lun_inflight",
         MetricType::Gauge,
         None,
         "Commands in flight that access the disk.",
     ));
     for lun in &luns {
-        out.add_integer(&lun.labels(), lun.sum(|stats| stats.in_flight().get()));
+        out.add_integer(
+            &lun.labels(),
+            lun.sum_over_iothreads(|stats| stats.in_flight().get()),
+        );
     }
-    out.begin_family(family(
+    out.begin_family(new_family(
         "blockplane_lun_operations",
         MetricType::Counter,
         None,
@@ -85,17 +93,17 @@ pub(super) fn write_luns(snapshot: &Snapshot, scale: Scale, out: &mut TextEncode
         let operations = lun.latencies[kind as usize].operations;
         out.add_integer(&lun.labels_with_op(kind), operations);
     }
-    out.begin_family(family(
+    out.begin_family(new_family(
         "blockplane_lun_transferred_bytes",
         MetricType::Counter,
         BYTES,
         "Bytes of commands that succeeded.",
     ));
     for (lun, kind) in luns_and_kinds().filter(|(_, kind)| *kind != RequestKind::Flush) {
-        let bytes = lun.sum_of_kind(kind, |stats| stats.bytes.get());
+        let bytes = lun.sum_of_kind_over_iothreads(kind, |stats| stats.bytes.get());
         out.add_integer(&lun.labels_with_op(kind), bytes);
     }
-    out.begin_family(family(
+    out.begin_family(new_family(
         "blockplane_lun_errors",
         MetricType::Counter,
         None,
@@ -106,13 +114,16 @@ pub(super) fn write_luns(snapshot: &Snapshot, scale: Scale, out: &mut TextEncode
         let mut add_sample = |name, count| {
             out.add_integer(&[export, target, number, node, op, ("kind", name)], count);
         };
-        add_sample("failed", lun.sum_of_kind(kind, |stats| stats.failed.get()));
+        add_sample(
+            "failed",
+            lun.sum_of_kind_over_iothreads(kind, |stats| stats.failed.get()),
+        );
         add_sample(
             "invalid",
-            lun.sum_of_kind(kind, |stats| stats.invalid.get()),
+            lun.sum_of_kind_over_iothreads(kind, |stats| stats.invalid.get()),
         );
     }
-    out.begin_family(family(
+    out.begin_family(new_family(
         "blockplane_lun_latency_seconds",
         MetricType::Histogram,
         SECONDS,

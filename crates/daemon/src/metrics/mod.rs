@@ -1,4 +1,4 @@
-//! `--metrics`: metrics of exports, queues, iothreads and nodes for Prometheus.
+//! `--metrics`: starts the endpoint that serves metrics of exports, queues, iothreads and nodes to Prometheus, and gives it the objects.
 //!
 //! The main thread publishes a list of the objects and their counters ([`Snapshot`]) whenever they may have changed.
 //! The metrics thread reads the counters themselves, which are atomics. So a scrape waits neither for the main thread,
@@ -18,7 +18,7 @@ use snapshot::Snapshot;
 use unix_socket::listener::Peers;
 
 use crate::error::BoxError;
-use crate::openmetrics::{Format, HttpListener, Pages, Server};
+use crate::openmetrics::{Format, HttpListener, PageSource, Server};
 use crate::service::InheritedSockets;
 use crate::state::objects::Objects;
 
@@ -84,10 +84,10 @@ fn open_listener(
     Ok(HttpListener::from_unix(listener)?)
 }
 
-/// Pages that show the counters of the latest snapshot.
+/// PageSource that show the counters of the latest snapshot.
 struct MetricsPages(Arc<Mutex<Arc<Snapshot>>>);
 
-impl Pages for MetricsPages {
+impl PageSource for MetricsPages {
     fn metrics_page(&self, format: Format) -> String {
         // The lock ends with this statement: the main thread must not wait while text is written.
         let snapshot = self
@@ -95,7 +95,7 @@ impl Pages for MetricsPages {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        families::encode_all(&snapshot, format)
+        families::encode_all_families(&snapshot, format)
     }
 
     fn index_page(&self) -> String {

@@ -1,4 +1,4 @@
-//! Snapshot of the objects for the metrics thread: names, settings, and references to counters.
+//! Snapshot of all exports, LUNs, iothreads and nodes for the metrics thread: names, settings, and references to live counters.
 //!
 //! Nothing here keeps an iothread running or a file open after its object is removed.
 

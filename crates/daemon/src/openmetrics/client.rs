@@ -1,4 +1,4 @@
-//! State of one HTTP client: its buffered request and the response that it is reading.
+//! One HTTP client of the metrics endpoint: reads its requests, sends the responses, and drops it when a timeout is over.
 //!
 //! It holds at most one request and one response, and each has a timeout. So a client that is slow, or that sends
 //! and never reads, costs a connection for a while and delays no other client.
@@ -14,12 +14,12 @@ use crate::openmetrics::http::{Request, RequestedPage};
 use crate::openmetrics::limits::{
     KEEP_ALIVE_TIMEOUT, LINGER_TIMEOUT, MAX_REQUEST_BYTES, REQUEST_TIMEOUT, RESPONSE_TIMEOUT,
 };
-use crate::openmetrics::pages::Pages;
+use crate::openmetrics::pages::PageSource;
 
 /// A connected client.
 pub(crate) struct Client {
     socket: OwnedFd,
-    state: State,
+    stage: ConnectionStage,
     /// Bytes of requests that are not answered yet.
     input: Vec<u8>,
     /// When the connection is dropped.
@@ -29,7 +29,7 @@ pub(crate) struct Client {
 }
 
 /// Stage of the connection.
-enum State {
+enum ConnectionStage {
     ReadingRequest,
     WritingResponse {
         response: Vec<u8>,
@@ -48,7 +48,7 @@ impl Client {
     pub fn new(socket: OwnedFd, now: Instant) -> Self {
         Client {
             socket,
-            state: State::ReadingRequest,
+            stage: ConnectionStage::ReadingRequest,
             input: Vec::new(),
             deadline: now + REQUEST_TIMEOUT,
             idle_since: now,
@@ -56,8 +56,8 @@ impl Client {
     }
 
     /// Whether the connection has ended or its time is over.
-    pub fn is_over(&self, now: Instant) -> bool {
-        matches!(self.state, State::Closed) || self.deadline <= now
+    pub fn has_ended_or_timed_out(&self, now: Instant) -> bool {
+        matches!(self.stage, ConnectionStage::Closed) || self.deadline <= now
     }
 
     pub fn deadline(&self) -> Instant {
@@ -68,36 +68,36 @@ impl Client {
     /// idle first.
     pub fn eviction_rank(&self) -> (bool, Instant) {
         (
-            matches!(self.state, State::WritingResponse { .. }),
+            matches!(self.stage, ConnectionStage::WritingResponse { .. }),
             self.idle_since,
         )
     }
 
     /// The events for which the socket is polled.
-    pub fn poll_events(&self) -> PollFlags {
-        match self.state {
-            State::WritingResponse { .. } => PollFlags::OUT,
+    pub fn events_to_poll(&self) -> PollFlags {
+        match self.stage {
+            ConnectionStage::WritingResponse { .. } => PollFlags::OUT,
             _ => PollFlags::IN,
         }
     }
 
     /// Makes progress when the socket is readable or writable; handles at most one request.
-    pub fn on_ready(&mut self, pages: &impl Pages, now: Instant) {
-        let has_input = match self.state {
-            State::ReadingRequest => self.read_input(now),
-            State::WritingResponse { .. } => self.write_response(now),
-            State::Lingering => {
+    pub fn on_ready(&mut self, pages: &impl PageSource, now: Instant) {
+        let has_input = match self.stage {
+            ConnectionStage::ReadingRequest => self.read_input(now),
+            ConnectionStage::WritingResponse { .. } => self.write_response(now),
+            ConnectionStage::Lingering => {
                 self.discard_input();
                 false
             }
-            State::Closed => false,
+            ConnectionStage::Closed => false,
         };
         if has_input && let Some(request) = Request::parse_next(&mut self.input) {
-            let response = request.response_bytes(|| match request.page {
+            let response = request.encode_response(|| match request.page {
                 RequestedPage::Metrics(format) => pages.metrics_page(format),
                 RequestedPage::Index | RequestedPage::Invalid(_) => pages.index_page(),
             });
-            self.state = State::WritingResponse {
+            self.stage = ConnectionStage::WritingResponse {
                 response,
                 sent: 0,
                 close_after: request.close_after,
@@ -119,10 +119,10 @@ impl Client {
         let received = received.map(|(_, len)| len);
         self.input.truncate(len_before + received.unwrap_or(0));
         match received {
-            Ok(0) => self.state = State::Closed,
+            Ok(0) => self.stage = ConnectionStage::Closed,
             Ok(_) if len_before == 0 => self.deadline = now + REQUEST_TIMEOUT,
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => self.state = State::Closed,
+            Err(_) => self.stage = ConnectionStage::Closed,
         }
         received.is_ok_and(|len| len > 0)
     }
@@ -130,11 +130,11 @@ impl Client {
     /// Sends what the socket takes of the response. True when it is sent completely and the next request is already in
     /// the buffer.
     fn write_response(&mut self, now: Instant) -> bool {
-        let State::WritingResponse {
+        let ConnectionStage::WritingResponse {
             response,
             sent,
             close_after,
-        } = &mut self.state
+        } = &mut self.stage
         else {
             return false;
         };
@@ -142,7 +142,7 @@ impl Client {
             Ok(len) => *sent += len,
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(_) => {
-                self.state = State::Closed;
+                self.stage = ConnectionStage::Closed;
                 return false;
             }
         }
@@ -154,11 +154,11 @@ impl Client {
         if close_after {
             // An error only means that the client has disconnected.
             let _ = shutdown(&self.socket, Shutdown::Write);
-            self.state = State::Lingering;
+            self.stage = ConnectionStage::Lingering;
             self.deadline = now + LINGER_TIMEOUT;
             return false;
         }
-        self.state = State::ReadingRequest;
+        self.stage = ConnectionStage::ReadingRequest;
         let timeout = if self.input.is_empty() {
             KEEP_ALIVE_TIMEOUT
         } else {
@@ -174,7 +174,7 @@ impl Client {
         match recv(&self.socket, &mut discarded[..], RecvFlags::empty()) {
             Ok((_, len)) if len > 0 => {}
             Err(Errno::AGAIN | Errno::INTR) => {}
-            _ => self.state = State::Closed,
+            _ => self.stage = ConnectionStage::Closed,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Encoder of metric families as text.
+//! Encoder of metric families as text, in OpenMetrics or Prometheus' older format.
 //!
 //! The two formats differ in little: OpenMetrics leaves out a counter's `_total` in the lines that describe its family,
 //! and has units, families of type `info`, and an end marker.

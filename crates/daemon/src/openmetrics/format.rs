@@ -1,4 +1,4 @@
-//! Text formats of metrics, and their negotiation with a client.
+//! The two text formats of metrics, OpenMetrics and Prometheus' older one, and the choice between them by a client's `Accept` header.
 
 /// A text format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

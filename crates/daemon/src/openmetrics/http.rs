@@ -1,4 +1,4 @@
-//! The part of HTTP/1.1 that a scraper needs: requests without a body, responses of known length.
+//! The part of HTTP/1.1 that a scraper needs: parses requests without a body, and encodes responses of known length.
 
 use httparse::{EMPTY_HEADER, Request as Head, Status};
 
@@ -57,8 +57,8 @@ impl HttpError {
 }
 
 impl Request {
-    /// The request in place of input that cannot be parsed.
-    fn invalid(error: HttpError) -> Self {
+    /// Creates the request that stands for input that cannot be parsed.
+    fn new_invalid(error: HttpError) -> Self {
         Request {
             page: RequestedPage::Invalid(error),
             head_only: false,
@@ -78,11 +78,11 @@ impl Request {
                 Some(request)
             }
             Ok(Status::Partial) if input.len() >= MAX_REQUEST_BYTES => {
-                Some(Self::invalid(HttpError::TooLarge))
+                Some(Self::new_invalid(HttpError::TooLarge))
             }
             Ok(Status::Partial) => None,
-            Err(httparse::Error::TooManyHeaders) => Some(Self::invalid(HttpError::TooLarge)),
-            Err(_) => Some(Self::invalid(HttpError::NotHttp)),
+            Err(httparse::Error::TooManyHeaders) => Some(Self::new_invalid(HttpError::TooLarge)),
+            Err(_) => Some(Self::new_invalid(HttpError::NotHttp)),
         }
     }
 
@@ -121,7 +121,7 @@ impl Request {
     }
 
     /// The bytes of the response; `body` is called for requests that are valid.
-    pub fn response_bytes(&self, body: impl FnOnce() -> String) -> Vec<u8> {
+    pub fn encode_response(&self, body: impl FnOnce() -> String) -> Vec<u8> {
         let plain = "text/plain; charset=utf-8";
         let (status, content_type, body) = match self.page {
             RequestedPage::Metrics(format) => ("200 OK", format.content_type(), body()),
@@ -167,7 +167,7 @@ mod tests {
             matches!(&request, Some(Request { page: RequestedPage::Invalid(found), .. }) if *found == error),
             "{request:?}"
         );
-        request.unwrap_or_else(|| Request::invalid(error))
+        request.unwrap_or_else(|| Request::new_invalid(error))
     }
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
             "POST /metrics HTTP/1.1\r\n\r\n",
             HttpError::MethodNotAllowed,
         );
-        let response = String::from_utf8(post.response_bytes(String::new)).unwrap_or_default();
+        let response = String::from_utf8(post.encode_response(String::new)).unwrap_or_default();
         assert!(
             response.starts_with("HTTP/1.1 405 Method Not Allowed\r\n"),
             "{response}"
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn response_has_a_content_length() {
         let request = parse("GET / HTTP/1.1\r\n\r\n");
-        let response = request.map(|request| request.response_bytes(|| "hello".to_owned()));
+        let response = request.map(|request| request.encode_response(|| "hello".to_owned()));
         let response = String::from_utf8(response.unwrap_or_default()).unwrap_or_default();
         assert!(response.contains("\r\nContent-Length: 5\r\n"), "{response}");
         assert!(response.ends_with("\r\n\r\nhello"), "{response}");

@@ -1,4 +1,4 @@
-//! Limits on what a client can cost.
+//! Limits on what clients of the metrics endpoint can cost: their number, sizes of requests, and timeouts.
 
 use std::time::Duration;
 

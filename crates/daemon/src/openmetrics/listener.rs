@@ -1,4 +1,4 @@
-//! Listening socket of the endpoint.
+//! The non-blocking listening socket of the metrics endpoint, TCP or Unix.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -32,6 +32,7 @@ pub enum ListenError {
 #[derive(Debug)]
 pub struct HttpListener(Socket);
 
+/// The listening socket by its family.
 #[derive(Debug)]
 enum Socket {
     Unix(Listener),

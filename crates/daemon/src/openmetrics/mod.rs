@@ -1,4 +1,4 @@
-//! HTTP endpoint for Prometheus and compatible scrapers.
+//! HTTP endpoint that serves metrics to Prometheus and compatible scrapers, whatever the metrics are.
 //!
 //! - [`TextEncoder`] writes families of samples in either of the two text formats;
 //! - [`Server`] is a thread that serves them to a small number of untrusted clients.
@@ -17,5 +17,5 @@ mod server;
 pub(crate) use encoder::{Family, Labels, MetricType, TextEncoder};
 pub(crate) use format::Format;
 pub(crate) use listener::HttpListener;
-pub(crate) use pages::Pages;
+pub(crate) use pages::PageSource;
 pub(crate) use server::Server;

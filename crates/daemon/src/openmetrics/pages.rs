@@ -1,9 +1,9 @@
-//! The pages that the endpoint serves.
+//! The trait that supplies the text of the two pages of the metrics endpoint, `/metrics` and `/`.
 
 use crate::openmetrics::format::Format;
 
 /// Source of the text of the pages.
-pub trait Pages: Send + 'static {
+pub trait PageSource: Send + 'static {
     /// `/metrics`: current values of all metrics.
     fn metrics_page(&self, format: Format) -> String;
 

@@ -1,4 +1,5 @@
-//! The thread that serves metrics.
+//! The thread that serves metrics over HTTP: accepts clients, polls their sockets, and disconnects the longest idle if there are too
+//! many.
 //!
 //! It wakes up for clients only: without one it blocks indefinitely.
 
@@ -14,7 +15,7 @@ use rustix::io::Errno;
 use crate::openmetrics::client::Client;
 use crate::openmetrics::limits::{ACCEPT_RETRY_DELAY, MAX_CLIENTS};
 use crate::openmetrics::listener::HttpListener;
-use crate::openmetrics::pages::Pages;
+use crate::openmetrics::pages::PageSource;
 
 /// Added to the nice value of the process, see sched(7); the monitors' thread has the same.
 const NICENESS: i32 = 10;
@@ -32,7 +33,7 @@ impl Server {
     ///
     /// # Errors
     /// If a thread or a descriptor cannot be created.
-    pub fn spawn(listener: HttpListener, pages: impl Pages) -> io::Result<Self> {
+    pub fn spawn(listener: HttpListener, pages: impl PageSource) -> io::Result<Self> {
         let stop_event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let server_thread = ServerThread {
             listener,
@@ -78,13 +79,14 @@ struct ServerThread<P> {
     accept_paused_until: Option<Instant>,
 }
 
-impl<P: Pages> ServerThread<P> {
+impl<P: PageSource> ServerThread<P> {
     /// Serves clients until the server is dropped.
     fn run(mut self) {
         loop {
             let now = Instant::now();
             self.accept_paused_until = self.accept_paused_until.filter(|until| *until > now);
-            self.clients.retain(|client| !client.is_over(now));
+            self.clients
+                .retain(|client| !client.has_ended_or_timed_out(now));
             let ready = match self.wait_for_events(now) {
                 Ok(ready) => ready,
                 Err(Errno::INTR) => continue,
@@ -119,7 +121,7 @@ impl<P: Pages> ServerThread<P> {
             PollFd::new(&self.listener, listener_events),
         ];
         let clients = self.clients.iter();
-        fds.extend(clients.map(|client| PollFd::new(client, client.poll_events())));
+        fds.extend(clients.map(|client| PollFd::new(client, client.events_to_poll())));
         let deadlines = self.clients.iter().map(Client::deadline);
         let deadline = deadlines.chain(self.accept_paused_until).min();
         let timeout = deadline.and_then(|deadline| Timespec::try_from(deadline - now).ok());
