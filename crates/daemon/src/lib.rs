@@ -34,5 +34,5 @@ pub use error::BoxError;
 /// The QMP schema, as `query-qmp-schema` returns it.
 #[must_use]
 pub fn schema() -> serde_json::Value {
-    monitor::interface().schema()
+    monitor::qmp_interface().schema()
 }

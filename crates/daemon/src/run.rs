@@ -66,7 +66,7 @@ fn run_until_stopped(
     let launcher = fork_launcher(&process, &service);
     confine::enter_sandbox(&process)?;
     let signals = Signals::block()?;
-    let mut control = Control::new(signals, service, monitor::interface, |control| {
+    let mut control = Control::new(signals, service, monitor::qmp_interface, |control| {
         control.upgrade(None, |_| ());
     })?;
     control.launcher = launcher;

@@ -1,10 +1,10 @@
-//! `x-blkdebug-set`: replaces the faults that a `blkdebug` node injects.
+//! The QMP command `x-blkdebug-set`: replaces the faults that a `blkdebug` node injects.
 
 use options::{Driver, runtime::RunningObjects};
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type};
 use serde_json::{Value, json};
 
-use super::errors::from_problem;
+use super::errors::error_of_invalid_options;
 use super::str_arg;
 use crate::control::Control;
 use crate::disk::faults;
@@ -22,13 +22,13 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             Member::optional("seed", Type::Int),
         ]),
         returns: None,
-        run: CommandHandler::InBand(set_rules),
+        run: CommandHandler::InBand(set_fault_rules),
     }]
 }
 
 /// Replaces the rules that say which requests fail. It must work while other commands wait for the node, since it can
 /// end an injected hang.
-fn set_rules(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+fn set_fault_rules(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let name = str_arg(arguments, "node-name");
     let nodes = control.objects.nodes.iter_mut();
     let found = nodes.into_iter().find(|open| open.node.name() == name);
@@ -52,7 +52,7 @@ fn set_rules(control: &mut Control, arguments: &Arguments) -> Result<Value, Erro
     let mut options = arguments.clone();
     options.remove("node-name");
     let rules = RunningObjects::read_blkdebug(&Value::Object(options).to_string());
-    *injected = rules.map_err(|problem| from_problem(&problem))?;
+    *injected = rules.map_err(|problem| error_of_invalid_options(&problem))?;
     faults.release_and_set_rules(Some(faults::fault_rules(injected)));
     Ok(json!({}))
 }

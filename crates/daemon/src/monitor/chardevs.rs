@@ -1,4 +1,4 @@
-//! Commands for chardevs: add, change, remove and query. Chardevs in use by a monitor cannot be changed.
+//! QMP commands for chardevs: add, change, remove and query. Chardevs in use by a monitor cannot be changed.
 //!
 //! Only sockets with paths are supported: descriptor numbers are known when the program starts, but not later.
 

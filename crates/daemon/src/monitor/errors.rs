@@ -1,4 +1,5 @@
-//! Errors of commands, with QEMU's messages where it has the same error.
+//! Errors of QMP commands, with QEMU's messages where it has the same error, and the running objects against which options are
+//! validated.
 
 use options::Problem;
 use options::runtime::RunningObjects;
@@ -8,13 +9,13 @@ use crate::error::BoxError;
 use crate::state::node::OpenNode;
 use crate::state::objects::Objects;
 
-/// Error of a failed action.
+/// The QMP error for a failed action.
 pub(super) fn from_failure(failure: &BoxError) -> Error {
     Error::generic(failure.to_string())
 }
 
-/// Error of invalid options.
-pub(super) fn from_problem(problem: &Problem) -> Error {
+/// The QMP error for options that are invalid.
+pub(super) fn error_of_invalid_options(problem: &Problem) -> Error {
     Error::generic(match problem {
         Problem::Missing { key, .. } if key == "node-name" => {
             "'node-name' must be specified for the root node".to_owned()
@@ -43,18 +44,18 @@ pub(super) fn from_problem(problem: &Problem) -> Error {
     })
 }
 
-/// All existing objects, against which options of new ones are validated.
-pub(super) fn existing_objects(objects: &Objects) -> Result<RunningObjects, Error> {
-    existing_objects_except(objects, "")
+/// Ids and names of all running objects, against which options of new ones are validated.
+pub(super) fn running_objects(objects: &Objects) -> Result<RunningObjects, Error> {
+    running_objects_except_node(objects, "")
 }
 
-/// All existing objects except the node of this name, whose options are to be replaced.
-pub(super) fn existing_objects_except(
+/// Ids and names of all running objects except the node of this name, whose options are to be replaced.
+pub(super) fn running_objects_except_node(
     objects: &Objects,
     name: &str,
 ) -> Result<RunningObjects, Error> {
     let mut existing = RunningObjects::default();
-    let to_error = |problem: Problem| from_problem(&problem);
+    let to_error = |problem: Problem| error_of_invalid_options(&problem);
     for iothread in &objects.iothreads {
         existing
             .add_iothread(&iothread.options.id)

@@ -1,13 +1,13 @@
-//! QOM properties of exports: their options. Options of request merging can be changed at runtime, and apply from the next
-//! batch of each queue on.
+//! QOM properties of exports: all of their options, of which those of request merging can be changed at runtime. A change applies from
+//! the next batch of each queue on.
 
 use options::ExportKind;
 use options::runtime::{self, RunningObjects};
 use qmp::Error;
 use serde_json::Value;
 
-use super::errors::from_problem;
-use super::property::{Class, HasProperties};
+use super::errors::error_of_invalid_options;
+use super::property::{HasProperties, QomClass};
 use crate::actions::export::merge_limits;
 use crate::disk::exported_disk::GuestDevice;
 use crate::state::export::Export;
@@ -25,12 +25,12 @@ const HIDDEN_KEYS: [&str; 5] = [
 ];
 
 /// The class of each type of exports.
-pub(super) fn classes() -> impl Iterator<Item = Class> {
+pub(super) fn classes() -> impl Iterator<Item = QomClass> {
     runtime::export_types().into_iter().map(class_of_type)
 }
 
 /// The class of exports of a type.
-fn class_of_type(r#type: &'static str) -> Class {
+fn class_of_type(r#type: &'static str) -> QomClass {
     let keys = runtime::keys_of_export_type(r#type);
     let has_luns = keys.iter().any(|key| key.name == "luns");
     // On an export with LUNs these are options of each LUN.
@@ -39,11 +39,11 @@ fn class_of_type(r#type: &'static str) -> Class {
         let belongs_to_luns = has_luns && key.name != "writable" && lun_keys.contains(&key.name);
         !belongs_to_luns && !HIDDEN_KEYS.contains(&key.name) && !key.name.starts_with("addr.")
     });
-    Class::new(r#type, keys, |name| WRITABLE_KEYS.contains(&name))
+    QomClass::new(r#type, keys, |name| WRITABLE_KEYS.contains(&name))
 }
 
 impl HasProperties for Export {
-    fn class(&self) -> Class {
+    fn class(&self) -> QomClass {
         class_of_type(self.options.kind.name())
     }
 
@@ -57,7 +57,7 @@ impl HasProperties for Export {
             unreachable!("no property of another kind can be changed");
         };
         *kind = RunningObjects::change_vhost_user_blk(kind, json)
-            .map_err(|problem| from_problem(&problem))?;
+            .map_err(|problem| error_of_invalid_options(&problem))?;
         let limits = merge_limits(kind);
         for disk in &self.disks {
             if let GuestDevice::Blk(device) = &disk.guest_device {

@@ -1,4 +1,4 @@
-//! Commands for exports: add, remove and query; and their events.
+//! QMP commands for exports: add, remove and query; and the schema of their events.
 
 use options::SocketAddr;
 use qmp::{
@@ -6,7 +6,7 @@ use qmp::{
 };
 use serde_json::{Value, json};
 
-use super::errors::{existing_objects, from_failure, from_problem};
+use super::errors::{error_of_invalid_options, from_failure, running_objects};
 use super::{str_arg, types};
 use crate::actions::export;
 use crate::control::Control;
@@ -17,7 +17,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
     vec![
         Command {
             name: "block-export-add",
-            arguments: types::arguments_of_type("BlockExportOptions"),
+            arguments: types::arguments_from_type("BlockExportOptions"),
             returns: None,
             run: CommandHandler::InBand(add_export),
         },
@@ -79,7 +79,7 @@ pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     ]
 }
 
-/// Events of exports: removal, front-ends that connect and disconnect, failed and late requests, broken queues.
+/// Schema of the events of exports: removal, front-ends that connect and disconnect, failed and late requests, broken queues.
 pub(super) fn events() -> Vec<Event> {
     let id = || Member::required("id", Type::Str);
     let mut events: Vec<Event> = [
@@ -128,7 +128,7 @@ pub(super) fn events() -> Vec<Event> {
 fn add_export(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let json = Value::Object(arguments.clone()).to_string();
     let options = existing_objects(&control.objects)?.read_export(&json);
-    let options = options.map_err(|problem| from_problem(&problem))?;
+    let options = options.map_err(|problem| error_of_invalid_options(&problem))?;
     let started = export::create(&options, &mut control.objects);
     started.map_err(|failure| from_failure(&failure))?;
     Ok(json!({}))

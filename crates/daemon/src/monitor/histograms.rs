@@ -1,4 +1,4 @@
-//! Latency histograms: `block-latency-histogram-set`, and their members in `query-blockstats`.
+//! Latency histograms as in QEMU: the QMP command `block-latency-histogram-set`, and their members in the result of `query-blockstats`.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
         arguments: ObjectType::with_members(arguments),
         returns: None,
         run: CommandHandler::InBand(|control, arguments| {
-            set_boundaries(&control.objects, arguments)?;
+            set_histogram_boundaries(&control.objects, arguments)?;
             Ok(json!({}))
         }),
     }]
@@ -54,14 +54,14 @@ pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     vec![("BlockLatencyHistogramInfo", TypeDefinition::Object(object))]
 }
 
-/// Histogram members of `BlockDeviceStats`.
-pub(super) fn stats_members() -> [Member; 3] {
+/// Schema of the histogram members of `BlockDeviceStats`.
+pub(super) fn histogram_members() -> [Member; 3] {
     KINDS_WITH_HISTOGRAMS
         .map(|(.., member)| Member::optional(member, Type::Named("BlockLatencyHistogramInfo")))
 }
 
 /// `block-latency-histogram-set`: starts new histograms of an export, or removes all of them.
-fn set_boundaries(objects: &Objects, arguments: &Arguments) -> Result<(), Error> {
+fn set_histogram_boundaries(objects: &Objects, arguments: &Arguments) -> Result<(), Error> {
     let id = str_arg(arguments, "id");
     let mut exports = objects.exports.iter();
     let export = exports

@@ -5,8 +5,8 @@ use options::{Key, Problem};
 use qmp::Error;
 use serde_json::Value;
 
-use super::errors::{from_failure, from_problem};
-use super::property::{Class, HasProperties};
+use super::errors::{error_of_invalid_options, from_failure};
+use super::property::{HasProperties, QomClass};
 use crate::state::iothread::Iothread;
 
 /// Name of the class.
@@ -19,12 +19,12 @@ pub(super) fn property_keys() -> impl Iterator<Item = Key> {
 }
 
 /// The class of iothreads.
-pub(super) fn class() -> Class {
-    Class::new(CLASS, property_keys(), |_| true)
+pub(super) fn class() -> QomClass {
+    QomClass::new(CLASS, property_keys(), |_| true)
 }
 
 impl HasProperties for Iothread {
-    fn class(&self) -> Class {
+    fn class(&self) -> QomClass {
         class()
     }
 
@@ -40,7 +40,7 @@ impl HasProperties for Iothread {
                     Problem::Conflict { reason } => Error::generic(format!(
                         "bad thread-pool-min/thread-pool-max values: {reason}"
                     )),
-                    problem => from_problem(&problem),
+                    problem => error_of_invalid_options(&problem),
                 },
             )?;
         self.apply_options(new)

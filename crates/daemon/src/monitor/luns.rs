@@ -1,4 +1,4 @@
-//! `scsi-lun-add`, `scsi-lun-del`: hot plug of LUNs while guests use the others.
+//! The QMP commands `scsi-lun-add` and `scsi-lun-del`: hot plug of LUNs of virtio-scsi while guests use the others.
 //!
 //! The controller's queues are quiesced for a moment: requests in flight are finished, and the queues resume with the new
 //! set of disks.
@@ -10,7 +10,7 @@ use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Reply, 
 use serde_json::Value;
 use vhost_user::FrontEnds;
 
-use super::errors::{existing_objects, from_failure, from_problem};
+use super::errors::{error_of_invalid_options, from_failure, running_objects};
 use super::{str_arg, types};
 use crate::control::Control;
 use crate::devices::export_server;
@@ -22,7 +22,7 @@ use crate::state::objects::Objects;
 
 /// The commands for LUNs.
 pub(super) fn commands() -> Vec<Command<Control>> {
-    let mut add = types::arguments_of_type("BlockExportLun");
+    let mut add = types::arguments_from_type("BlockExportLun");
     add.members.insert(0, Member::required("id", Type::Str));
     vec![
         Command {
@@ -44,8 +44,8 @@ pub(super) fn commands() -> Vec<Command<Control>> {
     ]
 }
 
-/// A virtio-scsi export in use.
-struct ScsiExport {
+/// What the commands need of a virtio-scsi export that is being served.
+struct VirtioScsiExport {
     controller: Arc<ScsiController>,
     front_ends: FrontEnds,
     writable: bool,
@@ -53,7 +53,7 @@ struct ScsiExport {
 }
 
 /// Finds a virtio-scsi export by its id; an error if it has another type or is being removed.
-fn find_scsi_export(objects: &Objects, id: &str) -> Result<ScsiExport, Error> {
+fn find_virtio_scsi_export(objects: &Objects, id: &str) -> Result<VirtioScsiExport, Error> {
     let mut exports = objects.exports.iter();
     let export = exports
         .find(|export| export.options.id == id)
@@ -71,7 +71,7 @@ fn find_scsi_export(objects: &Objects, id: &str) -> Result<ScsiExport, Error> {
             Some(controller),
             Some(export_server::ExportFrontEnds::VhostUser(front_ends)),
             ExportKind::VhostUserScsi { luns, .. },
-        ) => Ok(ScsiExport {
+        ) => Ok(VirtioScsiExport {
             controller: controller.clone(),
             front_ends,
             writable: export.options.settings.writable,
@@ -85,7 +85,7 @@ fn find_scsi_export(objects: &Objects, id: &str) -> Result<ScsiExport, Error> {
 }
 
 /// Updates the options of an export after a change of its LUNs, so that queries and a live upgrade see it.
-fn update_export_options(
+fn update_luns_of_export(
     control: &mut Control,
     id: &str,
     update_luns: impl FnOnce(&mut Vec<LunOptions>),
@@ -97,12 +97,12 @@ fn update_export_options(
         update_luns(luns);
         let first = luns.first();
         export.options.node_name = first.map_or_else(String::new, |lun| lun.node_name.clone());
-        refresh_disks(export);
+        reread_disks_of_controller(export);
     }
 }
 
-/// Updates the export's list of disks, from which statistics are read.
-fn refresh_disks(export: &mut Export) {
+/// Replaces the export's list of disks, from which statistics are read, by the controller's present one.
+fn reread_disks_of_controller(export: &mut Export) {
     if let Some(controller) = &export.controller {
         export.disks = controller.exported_disks();
     }
@@ -131,9 +131,9 @@ struct LunChange<S> {
     update_luns: S,
 }
 
-/// Adds or removes a LUN on a thread: calls `change_disks` there, and then updates the options of the export. The node
+/// Adds or removes a LUN in a job: calls `change_disks` on its thread, and then updates the options of the export. The node
 /// is reserved until then, so that no other command uses it meanwhile.
-fn change_luns_on_thread(
+fn change_luns_in_job(
     control: &mut Control,
     change: LunChange<impl FnOnce(&mut Vec<LunOptions>) + Send + 'static>,
     reply: Reply,
@@ -157,7 +157,7 @@ fn change_luns_on_thread(
         move |control, outcome| {
             control.objects.release_nodes(&nodes);
             if outcome.is_ok() {
-                update_export_options(control, &export_id, update_luns);
+                update_luns_of_export(control, &export_id, update_luns);
             }
             outcome
         },
@@ -167,7 +167,7 @@ fn change_luns_on_thread(
 /// `scsi-lun-add`: gives an export another disk.
 fn add_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
     let id = str_arg(arguments, "id").to_owned();
-    let (export, lun) = match plan_add_lun(control, &id, arguments) {
+    let (export, lun) = match find_export_and_validate_lun(control, &id, arguments) {
         Ok(planned) => planned,
         Err(error) => return reply.send(Err(error)),
     };
@@ -187,21 +187,21 @@ fn add_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
             export.controller.insert_disk(disk.clone())
         })
     };
-    change_luns_on_thread(control, change, reply, change_disks);
+    change_luns_in_job(control, change, reply, change_disks);
 }
 
 /// Finds the export, and validates the options of the new LUN against those that it has.
-fn plan_add_lun(
+fn find_export_and_validate_lun(
     control: &Control,
     id: &str,
     arguments: &Arguments,
-) -> Result<(ScsiExport, LunOptions), Error> {
-    let export = find_scsi_export(&control.objects, id)?;
+) -> Result<(VirtioScsiExport, LunOptions), Error> {
+    let export = find_virtio_scsi_export(&control.objects, id)?;
     let mut lun_options = arguments.clone();
     lun_options.remove("id");
     let json = Value::Object(lun_options).to_string();
-    let lun = existing_objects(&control.objects)?.read_lun(&json, export.writable, &export.luns);
-    let lun = lun.map_err(|problem| from_problem(&problem))?;
+    let lun = running_objects(&control.objects)?.read_lun(&json, export.writable, &export.luns);
+    let lun = lun.map_err(|problem| error_of_invalid_options(&problem))?;
     Ok((export, lun))
 }
 
@@ -212,7 +212,7 @@ fn delete_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
     let (target, number) = (int_arg("target"), int_arg("lun"));
     let is_wanted =
         |lun: &LunOptions| (i64::from(lun.target), i64::from(lun.lun)) == (target, number);
-    let found = find_scsi_export(&control.objects, &id).and_then(|export| {
+    let found = find_virtio_scsi_export(&control.objects, &id).and_then(|export| {
         let lun = export.luns.iter().find(|lun| is_wanted(lun)).cloned();
         let lun = lun.ok_or_else(|| {
             Error::generic(format!(
@@ -234,5 +234,5 @@ fn delete_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
     };
     let change_disks =
         move || change_while_quiesced(&export.front_ends, || export.controller.remove_disk(&lun));
-    change_luns_on_thread(control, change, reply, change_disks);
+    change_luns_in_job(control, change, reply, change_disks);
 }

@@ -1,4 +1,4 @@
-//! QMP commands and events: names, arguments and results are those of QEMU.
+//! The QMP interface: collects the commands, events and types of the submodules; names, arguments and results are those of QEMU.
 
 mod blkdebug;
 mod chardevs;
@@ -26,7 +26,7 @@ use serde_json::json;
 use crate::control::Control;
 
 /// The QMP interface: all commands and events, and the types of their arguments and results.
-pub(crate) fn interface() -> Interface<Control> {
+pub(crate) fn qmp_interface() -> Interface<Control> {
     let mut commands = vec![quit_command()];
     commands.extend(objects::commands());
     commands.extend(qom::commands());
@@ -52,11 +52,11 @@ pub(crate) fn interface() -> Interface<Control> {
     definitions.extend(stats::type_definitions());
     definitions.extend(histograms::type_definitions());
     definitions.extend(upgrade::type_definitions());
-    Interface::new(product(), definitions, commands, exports::events())
+    Interface::new(program_version(), definitions, commands, exports::events())
 }
 
-/// Name and version, which clients find where QEMU has its own.
-fn product() -> ProgramVersion {
+/// The name and version for the QMP greeting, where clients find QEMU's.
+fn program_version() -> ProgramVersion {
     let part = |text: &str| text.parse().unwrap_or_default();
     ProgramVersion {
         package: concat!("blockplane ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -97,7 +97,7 @@ mod tests {
     /// `UPDATE_EXPECT=1` updates the file.
     #[test]
     fn the_schema_is_as_recorded() {
-        let schema = super::interface().schema();
+        let schema = super::qmp_interface().schema();
         let mut entries: Vec<String> = schema
             .as_array()
             .into_iter()

@@ -1,4 +1,4 @@
-//! Commands for block nodes: add, remove, activate and query.
+//! QMP commands for block nodes: add, remove, activate, inactivate and query.
 
 use options::{DEFAULT_NULL_SIZE, Driver};
 use qmp::{
@@ -6,7 +6,7 @@ use qmp::{
 };
 use serde_json::{Value, json};
 
-use super::errors::{existing_objects, from_failure, from_problem};
+use super::errors::{error_of_invalid_options, from_failure, running_objects};
 use super::{str_arg, types};
 use crate::actions::node::{OpenPlan, OpenedNodes};
 use crate::control::Control;
@@ -19,7 +19,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
     vec![
         Command {
             name: "blockdev-add",
-            arguments: types::arguments_of_type("BlockdevOptions"),
+            arguments: types::arguments_from_type("BlockdevOptions"),
             returns: None,
             run: CommandHandler::Deferred(add_node),
         },
@@ -147,8 +147,8 @@ fn add_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
 /// Validates the options of a new node, and plans how to open it.
 fn plan_add_node(objects: &Objects, arguments: &Arguments) -> Result<OpenPlan, Error> {
     let json = Value::Object(arguments.clone()).to_string();
-    let options = existing_objects(objects)?.read_blockdev(&json);
-    let options = options.map_err(|problem| from_problem(&problem))?;
+    let options = running_objects(objects)?.read_blockdev(&json);
+    let options = options.map_err(|problem| error_of_invalid_options(&problem))?;
     OpenPlan::new(&options, objects).map_err(|failure| from_failure(&failure))
 }
 

@@ -1,11 +1,11 @@
-//! Commands for user-creatable objects, of which iothreads are the only type: add, remove and query.
+//! QMP commands for user-creatable objects, of which iothreads are the only type: add, remove and query.
 
 use iothread::{IothreadHandle, IothreadTotals};
 use options::{ObjectOptions, ValueType};
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type, TypeDefinition};
 use serde_json::{Value, json};
 
-use super::errors::{existing_objects, from_failure, from_problem};
+use super::errors::{error_of_invalid_options, from_failure, running_objects};
 use super::{iothread_properties, str_arg, types};
 use crate::control::Control;
 use crate::state::iothread::Iothread;
@@ -15,7 +15,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
     vec![
         Command {
             name: "object-add",
-            arguments: types::arguments_of_type("ObjectOptions"),
+            arguments: types::arguments_from_type("ObjectOptions"),
             returns: None,
             run: CommandHandler::InBand(add_object),
         },
@@ -80,8 +80,9 @@ pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
 /// `object-add`: creates an iothread, which is the only type of objects.
 fn add_object(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let json = Value::Object(arguments.clone()).to_string();
-    let options = existing_objects(&control.objects)?.read_object(&json);
-    let ObjectOptions::Iothread(options) = options.map_err(|problem| from_problem(&problem))?;
+    let options = running_objects(&control.objects)?.read_object(&json);
+    let ObjectOptions::Iothread(options) =
+        options.map_err(|problem| error_of_invalid_options(&problem))?;
     let added = control.objects.add_iothread(&options);
     added.map_err(|failure| from_failure(&failure))?;
     Ok(json!({}))

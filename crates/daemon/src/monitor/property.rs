@@ -7,12 +7,13 @@ use qmp::Error;
 use serde_json::{Value, json};
 
 /// A QOM class: a type of objects with its properties.
-pub(super) struct Class {
+pub(super) struct QomClass {
     pub name: &'static str,
-    properties: Vec<Property>,
+    properties: Vec<QomProperty>,
 }
 
-struct Property {
+/// A property of a class: its name and type, and whether it can be set.
+struct QomProperty {
     name: &'static str,
     r#type: &'static str,
     writable: bool,
@@ -21,7 +22,7 @@ struct Property {
 /// An object with properties.
 pub(super) trait HasProperties {
     /// The class of the object.
-    fn class(&self) -> Class;
+    fn class(&self) -> QomClass;
 
     /// Current values of all options, by key.
     fn options_to_json(&self) -> Result<Value, Error>;
@@ -30,25 +31,25 @@ pub(super) trait HasProperties {
     fn change_options(&mut self, json: &str) -> Result<(), Error>;
 }
 
-impl Class {
+impl QomClass {
     /// Creates a class with a property for each key. `is_writable` gets its name.
     pub fn new(
         name: &'static str,
         keys: impl Iterator<Item = Key>,
         is_writable: impl Fn(&str) -> bool,
     ) -> Self {
-        let r#type = Property {
+        let r#type = QomProperty {
             name: "type",
             r#type: "string",
             writable: false,
         };
-        let properties = keys.map(|key| Property {
+        let properties = keys.map(|key| QomProperty {
             name: key.name,
-            r#type: type_name(key.r#type),
+            r#type: qom_type_name(key.r#type),
             writable: is_writable(key.name),
         });
         let properties = std::iter::once(r#type).chain(properties).collect();
-        Class { name, properties }
+        QomClass { name, properties }
     }
 
     /// `ObjectPropertyInfo` of all properties.
@@ -59,7 +60,7 @@ impl Class {
     }
 
     /// The property of this name, or an error if the class has none.
-    fn find_property(&self, name: &str) -> Result<&Property, Error> {
+    fn find_property(&self, name: &str) -> Result<&QomProperty, Error> {
         let found = self
             .properties
             .iter()
@@ -69,7 +70,7 @@ impl Class {
 }
 
 /// QOM's name for the type of a property.
-fn type_name(r#type: ValueType) -> &'static str {
+fn qom_type_name(r#type: ValueType) -> &'static str {
     match r#type {
         ValueType::Bool => "bool",
         ValueType::Int => "int",
@@ -85,7 +86,7 @@ pub(super) fn property_info(name: &str, r#type: &str) -> Value {
 }
 
 /// The value of an object's property.
-pub(super) fn get(object: &impl HasProperties, name: &str) -> Result<Value, Error> {
+pub(super) fn get_property_value(object: &impl HasProperties, name: &str) -> Result<Value, Error> {
     let class = object.class();
     match class.find_property(name)?.name {
         "type" => Ok(class.name.into()),
@@ -94,7 +95,11 @@ pub(super) fn get(object: &impl HasProperties, name: &str) -> Result<Value, Erro
 }
 
 /// Changes an object's property, after checking that it may be changed and the type of the value.
-pub(super) fn set(object: &mut impl HasProperties, name: &str, value: &Value) -> Result<(), Error> {
+pub(super) fn set_property_value(
+    object: &mut impl HasProperties,
+    name: &str,
+    value: &Value,
+) -> Result<(), Error> {
     let class = object.class();
     let property = class.find_property(name)?;
     if !property.writable {

@@ -32,13 +32,13 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             name: "qom-list",
             arguments: ObjectType::with_members(vec![path()]),
             returns: infos(),
-            run: CommandHandler::InBand(list_properties),
+            run: CommandHandler::InBand(run_qom_list),
         },
         Command {
             name: "qom-get",
             arguments: ObjectType::with_members(vec![path(), property()]),
             returns: Some(Type::Any),
-            run: CommandHandler::InBand(get_property),
+            run: CommandHandler::InBand(run_qom_get),
         },
         Command {
             name: "qom-set",
@@ -48,7 +48,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
                 Member::required("value", Type::Any),
             ]),
             returns: None,
-            run: CommandHandler::InBand(set_property),
+            run: CommandHandler::InBand(run_qom_set),
         },
         Command {
             name: "qom-list-properties",
@@ -95,7 +95,7 @@ fn resolve_path(objects: &Objects, path: &str) -> Result<QomObject, Error> {
 }
 
 /// `qom-list`: the properties of an object, or the objects in a container.
-fn list_properties(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+fn run_qom_list(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let objects = &control.objects;
     let children = |found: &mut dyn Iterator<Item = (&String, &str)>| {
         let mut children = vec![property_info("type", "string")];
@@ -122,13 +122,17 @@ fn list_properties(control: &mut Control, arguments: &Arguments) -> Result<Value
 }
 
 /// `qom-get`: the value of a property.
-fn get_property(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+fn run_qom_get(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let objects = &control.objects;
     let name = str_arg(arguments, "property");
     let names_export = || objects.exports.iter().any(|e| e.options.id == name);
     match (resolve_path(objects, str_arg(arguments, "path"))?, name) {
-        (QomObject::Iothread(index), _) => property::get(&objects.iothreads[index], name),
-        (QomObject::Export(index), _) => property::get(&objects.exports[index], name),
+        (QomObject::Iothread(index), _) => {
+            property::get_property_value(&objects.iothreads[index], name)
+        }
+        (QomObject::Export(index), _) => {
+            property::get_property_value(&objects.exports[index], name)
+        }
         (_, "type") => Ok("container".into()),
         (QomObject::Root, "objects" | "exports") => Ok(format!("/{name}").into()),
         (QomObject::Objects, id) if objects.find_iothread(id).is_some() => {
@@ -140,13 +144,17 @@ fn get_property(control: &mut Control, arguments: &Arguments) -> Result<Value, E
 }
 
 /// `qom-set`: changes a property; those of containers are fixed.
-fn set_property(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+fn run_qom_set(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let objects = &mut control.objects;
     let name = str_arg(arguments, "property");
     let value = arguments.get("value").cloned().unwrap_or_default();
     match resolve_path(objects, str_arg(arguments, "path"))? {
-        QomObject::Iothread(index) => property::set(&mut objects.iothreads[index], name, &value)?,
-        QomObject::Export(index) => property::set(&mut objects.exports[index], name, &value)?,
+        QomObject::Iothread(index) => {
+            property::set_property_value(&mut objects.iothreads[index], name, &value)?
+        }
+        QomObject::Export(index) => {
+            property::set_property_value(&mut objects.exports[index], name, &value)?
+        }
         QomObject::Root | QomObject::Objects | QomObject::Exports => {
             return Err(property_not_writable("container", name));
         }

@@ -1,8 +1,8 @@
-//! `blockdev-reopen`: changes options of nodes in use.
+//! The QMP command `blockdev-reopen`: changes options of nodes in use, by replacing them with newly opened ones.
 
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Reply, Type};
 
-use super::errors::{existing_objects_except, from_failure, from_problem};
+use super::errors::{error_of_invalid_options, from_failure, running_objects_except_node};
 use crate::actions::reopen;
 use crate::actions::reopen::{ReopenPlan, ReopenedNodes};
 use crate::control::Control;
@@ -33,7 +33,7 @@ fn reopen_nodes(control: &mut Control, arguments: &Arguments, reply: Reply) {
         OnShutdown::Abandon,
         move || plan.open().map_err(|failure| from_failure(&failure)),
         move |control, opened| match opened {
-            Ok(nodes) => switch_files(control, nodes, reserved, reply),
+            Ok(nodes) => switch_to_reopened_nodes(control, nodes, reserved, reply),
             Err(error) => {
                 control.objects.release_nodes(&reserved);
                 reply.send(Err(error));
@@ -42,8 +42,13 @@ fn reopen_nodes(control: &mut Control, arguments: &Arguments, reply: Reply) {
     );
 }
 
-/// Second phase: switches the nodes to the new files, and waits for requests that use the old ones.
-fn switch_files(control: &mut Control, nodes: ReopenedNodes, reserved: Vec<String>, reply: Reply) {
+/// Second phase: replaces the nodes by those with the new files on a thread, which waits for requests that use the old ones.
+fn switch_to_reopened_nodes(
+    control: &mut Control,
+    nodes: ReopenedNodes,
+    reserved: Vec<String>,
+    reply: Reply,
+) {
     let carry_out = move || {
         let done = nodes.replace_old_nodes();
         done.map_err(|failure| from_failure(&failure))?;
@@ -76,8 +81,8 @@ fn plan_reopen(control: &mut Control, arguments: &Arguments) -> Result<ReopenPla
             let text = format!("Failed to find node with node-name='{name}'");
             return Err(Error::generic(text));
         }
-        let options = existing_objects_except(objects, name)?.read_blockdev(&node.to_string());
-        wanted.push(options.map_err(|problem| from_problem(&problem))?);
+        let options = running_objects_except_node(objects, name)?.read_blockdev(&node.to_string());
+        wanted.push(options.map_err(|problem| error_of_invalid_options(&problem))?);
     }
     reopen::plan(&mut control.objects, &wanted).map_err(|failure| from_failure(&failure))
 }

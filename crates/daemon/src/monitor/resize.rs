@@ -1,4 +1,4 @@
-//! `block_resize`: changes the size of a node.
+//! The QMP command `block_resize`: changes the size of a node.
 
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Reply, Type};
 

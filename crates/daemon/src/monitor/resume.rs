@@ -1,4 +1,4 @@
-//! `block-export-resume`: resumes requests that are parked after an error.
+//! The QMP command `block-export-resume`: resumes requests of an export that are parked after an error.
 
 use iothread::Resume;
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type, TypeDefinition};

@@ -1,4 +1,4 @@
-//! `query-blockstats`: statistics of exports, their queues, LUNs, and nodes.
+//! The QMP command `query-blockstats`: statistics of exports, their queues and LUNs, and nodes.
 
 mod luns;
 mod totals;
@@ -15,7 +15,7 @@ use crate::control::Control;
 use crate::state::export::Export;
 use crate::state::node::OpenNode;
 use crate::state::objects::Objects;
-use totals::Totals;
+use totals::QueueTotals;
 
 /// The command for statistics.
 pub(super) fn commands() -> Vec<Command<Control>> {
@@ -100,7 +100,7 @@ fn stats_of_export(export: &Export, scale: Scale) -> Value {
                 "depth": stats.in_flight().get(),
                 "turns": stats.turns().get(),
                 "notifications": stats.notifications().get(),
-                "stats": sum_of_queues([&**stats].into_iter(), scale),
+                "stats": sum_queues_to_json([&**stats].into_iter(), scale),
                 "latency": totals::latencies_to_json([&**stats].into_iter(), scale),
             })
         })
@@ -110,7 +110,7 @@ fn stats_of_export(export: &Export, scale: Scale) -> Value {
         "device": "",
         "node-name": export.options.node_name,
         "connected": figures.connected.load(Ordering::Relaxed),
-        "stats": sum_of_queues(figures.queues.iter().map(|queue| &*queue.stats), scale),
+        "stats": sum_queues_to_json(figures.queues.iter().map(|queue| &*queue.stats), scale),
         "queues": queues,
     });
     if let Some(luns) = luns::stats_of_luns(export, scale) {
@@ -119,9 +119,12 @@ fn stats_of_export(export: &Export, scale: Scale) -> Value {
     entry
 }
 
-/// `BlockDeviceStats` of some queues of one export.
-fn sum_of_queues<'a>(queues: impl Iterator<Item = &'a QueueStats> + Clone, scale: Scale) -> Value {
-    let mut stats = Totals::sum(queues.clone()).to_json(scale);
+/// `BlockDeviceStats` of some queues of one export together, with their histograms.
+fn sum_queues_to_json<'a>(
+    queues: impl Iterator<Item = &'a QueueStats> + Clone,
+    scale: Scale,
+) -> Value {
+    let mut stats = QueueTotals::sum_queues(queues.clone()).to_json(scale);
     histograms::add_histograms_to_stats(queues, &mut stats);
     stats
 }
@@ -131,9 +134,9 @@ fn sum_of_queues<'a>(queues: impl Iterator<Item = &'a QueueStats> + Clone, scale
 fn stats_of_node(open: &OpenNode, objects: &Objects, scale: Scale) -> Value {
     let name = open.node.name();
     let exports = objects.exports.iter();
-    let counters = exports.flat_map(|export| luns::counters_of_node(export, name));
+    let counters = exports.flat_map(|export| luns::queue_stats_of_node(export, name));
     let mut entry = json!({
-        "stats": Totals::sum(counters).to_json(scale),
+        "stats": QueueTotals::sum_queues(counters).to_json(scale),
         "node-name": name,
     });
     let below = open.child_name().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Schema types of options. They are generated from the tables with which options are parsed, so that the schema and the
-//! parser agree.
+//! QMP schema types of the options of nodes, exports, LUNs and objects. They are generated from the tables with which options are
+//! parsed, so that the schema and the parser agree.
 
 use options::{Key, ValueType, runtime};
 use qmp::{Member, ObjectType, Type, TypeDefinition, Variants};
@@ -30,26 +30,26 @@ pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
         ),
     ];
     let mut builder = SchemaBuilder::default();
-    let object = builder.object_of_keys(&runtime::lun_keys());
+    let object = builder.object_type_of_keys(&runtime::lun_keys());
     definitions.push(("BlockExportLun", TypeDefinition::Object(object)));
-    let object = builder.object_of_keys(runtime::inject_error_keys());
+    let object = builder.object_type_of_keys(runtime::inject_error_keys());
     definitions.push(("BlkdebugInjectErrorOptions", TypeDefinition::Object(object)));
-    let object = builder.object_of_keys(runtime::iothread_keys());
+    let object = builder.object_type_of_keys(runtime::iothread_keys());
     definitions.push(("ObjectOptions", TypeDefinition::Object(object)));
-    let object = builder.object_of_keys(&runtime::keys_of_all_export_types());
+    let object = builder.object_type_of_keys(&runtime::keys_of_all_export_types());
     definitions.push(("BlockExportOptions", TypeDefinition::Object(object)));
 
     let drivers = runtime::drivers_with_keys();
     let names = drivers.iter().map(|(name, _)| *name).collect();
     definitions.push(("driver", TypeDefinition::Enum(names)));
-    let mut options = builder.object_of_keys(runtime::node_keys());
+    let mut options = builder.object_type_of_keys(runtime::node_keys());
     options.variants = Some(Variants {
         tag: "driver",
         cases: drivers.iter().map(|(name, _)| (*name, *name)).collect(),
     });
     definitions.push(("BlockdevOptions", TypeDefinition::Object(options)));
     for (name, keys) in drivers {
-        let object = builder.object_of_keys(keys);
+        let object = builder.object_type_of_keys(keys);
         definitions.push((name, TypeDefinition::Object(object)));
     }
     definitions.extend(builder.definitions);
@@ -57,7 +57,7 @@ pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
 }
 
 /// The members of an object type, to be used as the arguments of a command.
-pub(super) fn arguments_of_type(name: &str) -> ObjectType {
+pub(super) fn arguments_from_type(name: &str) -> ObjectType {
     let found = type_definitions()
         .into_iter()
         .find(|(found, _)| *found == name);
@@ -76,7 +76,7 @@ struct SchemaBuilder {
 
 impl SchemaBuilder {
     /// The object with a member for each key. Keys `GROUP.NAME` become one member, an object type of its own.
-    fn object_of_keys(&mut self, keys: &[Key]) -> ObjectType {
+    fn object_type_of_keys(&mut self, keys: &[Key]) -> ObjectType {
         let mut members: Vec<Member> = Vec::new();
         for key in keys {
             let Some((group, _)) = key.name.split_once('.') else {
@@ -96,7 +96,7 @@ impl SchemaBuilder {
                 r#type: Type::Named(group),
                 required: members_of_group.iter().any(|member| member.required),
             });
-            self.define(
+            self.define_if_missing(
                 group,
                 TypeDefinition::Object(ObjectType::with_members(members_of_group)),
             );
@@ -122,7 +122,7 @@ impl SchemaBuilder {
             ValueType::Named(name) => Type::Named(name),
             ValueType::ListOf(name) => Type::list_of_named(name),
             ValueType::Words => {
-                self.define(
+                self.define_if_missing(
                     key.name,
                     TypeDefinition::Enum(key.placeholder.split('|').collect()),
                 );
@@ -132,7 +132,7 @@ impl SchemaBuilder {
     }
 
     /// Adds a definition unless there is one of this name.
-    fn define(&mut self, name: &'static str, definition: TypeDefinition) {
+    fn define_if_missing(&mut self, name: &'static str, definition: TypeDefinition) {
         // It may be defined already: drivers share keys.
         if !self.definitions.iter().any(|(found, _)| *found == name) {
             self.definitions.push((name, definition));
@@ -144,6 +144,6 @@ impl SchemaBuilder {
 mod tests {
     #[test]
     fn schema_defines_all_named_types() {
-        let _ = crate::monitor::interface();
+        let _ = crate::monitor::qmp_interface();
     }
 }

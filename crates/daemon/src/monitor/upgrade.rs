@@ -1,4 +1,4 @@
-//! `upgrade`: live upgrade to a new program.
+//! The QMP command `upgrade`: starts a live upgrade to a new program, and replies with the new PID and the pause.
 
 use std::path::PathBuf;
 

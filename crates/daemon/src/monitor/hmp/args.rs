@@ -1,4 +1,4 @@
-//! Arguments of an HMP command.
+//! Parses the words after an HMP command: flags such as `-v`, and positional arguments.
 
 /// Parsed arguments: flags and positional arguments.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! `info block`: exports, shown as devices, and nodes.
+//! The HMP command `info block`: shows exports, as devices, and nodes.
 
 use serde_json::Value;
 
@@ -13,12 +13,12 @@ pub(super) fn show_block_devices(control: &Control, args: &Args<'_>) -> String {
     let objects = &control.objects;
     let verbose = args.has_flag('v');
     let text_of_node =
-        |node: &OpenNode| node_text(None, &block_device_info(node, objects), verbose);
+        |node: &OpenNode| format_node(None, &block_device_info(node, objects), verbose);
     let text_of_export = |export: &Export| {
         let mut nodes = objects.nodes.iter();
         let node = nodes.find(|node| node.node.name() == export.options.node_name);
         node.map(|node| {
-            node_text(
+            format_node(
                 Some(&export.options.id),
                 &block_device_info(node, objects),
                 verbose,
@@ -39,7 +39,7 @@ pub(super) fn show_block_devices(control: &Control, args: &Args<'_>) -> String {
 }
 
 /// Text of a node, whose `BlockDeviceInfo` is `node`; with the id of the export that shows it, if it was found by that.
-fn node_text(export: Option<&str>, node: &Value, verbose: bool) -> String {
+fn format_node(export: Option<&str>, node: &Value, verbose: bool) -> String {
     let text = |of: &Value| of.as_str().unwrap_or_default().to_owned();
     let (name, file, driver) = (
         text(&node["node-name"]),

@@ -1,4 +1,4 @@
-//! `info chardev`: chardevs with their file names.
+//! The HMP command `info chardev`: shows chardevs with their file names.
 
 use super::Args;
 use crate::control::Control;

@@ -1,4 +1,4 @@
-//! `human-monitor-command`: queries of QEMU's human monitor (HMP), with output in its format.
+//! The QMP command `human-monitor-command`: runs queries of QEMU's human monitor (HMP), with output in its format.
 //!
 //! Only commands that show something are supported. For changes there are QMP commands.
 
@@ -43,7 +43,7 @@ const INFO_COMMANDS: &[HmpCommand] = &[
         help: "show block device statistics",
         flags: "",
         max_positional: 0,
-        run: stats::show_statistics,
+        run: stats::show_block_statistics,
     },
     HmpCommand {
         name: "chardev",
@@ -92,7 +92,7 @@ const OTHER_COMMANDS: &[HmpCommand] = &[
     },
 ];
 
-/// The command through which QMP clients run those of HMP.
+/// The QMP command through which clients run those of HMP.
 pub(super) fn commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "human-monitor-command",
@@ -108,13 +108,13 @@ pub(super) fn commands() -> Vec<Command<Control>> {
 
 /// `human-monitor-command`: executes a command line and returns its output.
 fn run_human_monitor_command(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
-    let output = run_line(control, str_arg(arguments, "command-line"));
+    let output = run_command_line(control, str_arg(arguments, "command-line"));
     // QEMU ends lines with CRLF.
     Ok(output.replace('\n', "\r\n").into())
 }
 
 /// The output of a command line. An error is output as well, as in QEMU.
-fn run_line(control: &Control, line: &str) -> String {
+fn run_command_line(control: &Control, line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (found, path, rest) = match words.as_slice() {
         [] => return String::new(),

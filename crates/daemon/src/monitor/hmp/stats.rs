@@ -1,4 +1,4 @@
-//! `info blockstats`: statistics of exports.
+//! The HMP command `info blockstats`: shows statistics of exports.
 
 use serde_json::Value;
 
@@ -22,13 +22,13 @@ const SHOWN_MEMBERS: [&str; 11] = [
 ];
 
 /// A line for each export.
-pub(super) fn show_statistics(control: &Control, _: &Args<'_>) -> String {
+pub(super) fn show_block_statistics(control: &Control, _: &Args<'_>) -> String {
     let exports = stats::stats_of_exports(&control.objects);
-    exports.iter().map(export_line).collect()
+    exports.iter().map(format_export_stats).collect()
 }
 
 /// The line of an export, whose `BlockStats` is `export`.
-fn export_line(export: &Value) -> String {
+fn format_export_stats(export: &Value) -> String {
     let mut line = format!("{}:", export["export"].as_str().unwrap_or_default());
     for name in SHOWN_MEMBERS {
         // `idle_time_ns` is missing before the first request; QEMU shows 0.

@@ -1,11 +1,11 @@
-//! Statistics of the LUNs of a SCSI controller, and of their nodes.
+//! Statistics in `query-blockstats` of the LUNs of a SCSI controller, and the counters that concern a node.
 
 use qmp::{Member, ObjectType, Type};
 use serde_json::{Value, json};
 use telemetry::counters::Scale;
 use telemetry::queue::QueueStats;
 
-use super::totals::{Totals, latencies_to_json};
+use super::totals::{QueueTotals, latencies_to_json};
 use crate::state::export::Export;
 
 /// `BlockLunStats` of all LUNs; `None` for an export that has none.
@@ -19,7 +19,7 @@ pub(super) fn stats_of_luns(export: &Export, scale: Scale) -> Option<Vec<Value>>
             "lun": lun.lun,
             "node-name": lun.node_name,
             "depth": depth,
-            "stats": Totals::sum(stats()).to_json(scale),
+            "stats": QueueTotals::sum_queues(stats()).to_json(scale),
             "latency": latencies_to_json(stats(), scale),
         })
     });
@@ -39,7 +39,7 @@ pub(super) fn lun_stats_type() -> ObjectType {
 }
 
 /// Counters of an export's requests to a node: of all its queues, or of those LUNs that show the node.
-pub(super) fn counters_of_node<'a>(export: &'a Export, node: &str) -> Vec<&'a QueueStats> {
+pub(super) fn queue_stats_of_node<'a>(export: &'a Export, node: &str) -> Vec<&'a QueueStats> {
     match export.options.kind.luns() {
         None if export.options.exports_node(node) => {
             let queues = export.stats.queues.iter();

@@ -1,4 +1,4 @@
-//! Sums of queue statistics, under QEMU's names.
+//! Sums of the statistics of several queues, and their conversion to QEMU's `BlockDeviceStats` and to latency histograms.
 
 use qmp::{Member, ObjectType, Type, TypeDefinition};
 use serde_json::{Map, Value, json};
@@ -30,16 +30,16 @@ struct KindTotals {
 
 /// Sums over several queues.
 #[derive(Default)]
-pub(super) struct Totals {
+pub(super) struct QueueTotals {
     kinds: [KindTotals; 4],
     highest_offset: u64,
     last_success_ticks: u64,
 }
 
-impl Totals {
+impl QueueTotals {
     /// Adds up the statistics of queues.
-    pub fn sum<'a>(queues: impl IntoIterator<Item = &'a QueueStats>) -> Self {
-        let mut sum = Totals::default();
+    pub fn sum_queues<'a>(queues: impl IntoIterator<Item = &'a QueueStats>) -> Self {
+        let mut sum = QueueTotals::default();
         for queue in queues {
             for (kind, sum) in RequestKind::ALL.into_iter().zip(&mut sum.kinds) {
                 let stats = queue.of_kind(kind);
@@ -123,7 +123,7 @@ pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
         .map(|name| Member::required(name, Type::Int))
         .collect();
     stats.push(Member::optional("idle_time_ns", Type::Int));
-    stats.extend(histograms::stats_members());
+    stats.extend(histograms::histogram_members());
     stats.push(Member::required("account_invalid", Type::Bool));
     stats.push(Member::required("account_failed", Type::Bool));
     stats.push(Member::required(
@@ -146,7 +146,7 @@ pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     ]
 }
 
-/// Integer members that [`Totals::to_json`] always writes.
+/// Integer members that [`QueueTotals::to_json`] always writes.
 const INTEGER_MEMBERS: [&str; 23] = [
     "rd_bytes",
     "rd_merged",
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn described_members_are_those_of_the_schema() {
-        let stats = Totals::default().to_json(Scale::new());
+        let stats = QueueTotals::default().to_json(Scale::new());
         let described: Vec<&str> = stats
             .as_object()
             .unwrap()
