@@ -26,7 +26,7 @@ pub(crate) enum OnShutdown {
 
 impl Control {
     /// Runs `wait` on a thread of this name, then `finish` on the main thread, whose result is the reply to the command.
-    pub fn run_command_job<T: Send + 'static>(
+    pub fn run_job_and_reply<T: Send + 'static>(
         &mut self,
         thread_name: String,
         on_shutdown: OnShutdown,

@@ -10,7 +10,7 @@ use crate::state::node::OpenNode;
 use crate::state::objects::Objects;
 
 /// The QMP error for a failed action.
-pub(super) fn from_failure(failure: &BoxError) -> Error {
+pub(super) fn error_of_failed_action(failure: &BoxError) -> Error {
     Error::generic(failure.to_string())
 }
 

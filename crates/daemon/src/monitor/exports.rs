@@ -6,7 +6,7 @@ use qmp::{
 };
 use serde_json::{Value, json};
 
-use super::errors::{error_of_invalid_options, from_failure, running_objects};
+use super::errors::{error_of_failed_action, error_of_invalid_options, running_objects};
 use super::{str_arg, types};
 use crate::actions::export;
 use crate::control::Control;
@@ -33,7 +33,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
                 let removed = control
                     .objects
                     .remove_export(str_arg(arguments, "id"), hard);
-                removed.map_err(|failure| from_failure(&failure))?;
+                removed.map_err(|failure| error_of_failed_action(&failure))?;
                 Ok(json!({}))
             }),
         },
@@ -127,10 +127,10 @@ pub(super) fn events() -> Vec<Event> {
 /// `block-export-add`: starts an export.
 fn add_export(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let json = Value::Object(arguments.clone()).to_string();
-    let options = existing_objects(&control.objects)?.read_export(&json);
+    let options = running_objects(&control.objects)?.read_export(&json);
     let options = options.map_err(|problem| error_of_invalid_options(&problem))?;
     let started = export::create(&options, &mut control.objects);
-    started.map_err(|failure| from_failure(&failure))?;
+    started.map_err(|failure| error_of_failed_action(&failure))?;
     Ok(json!({}))
 }
 

@@ -5,7 +5,7 @@ use options::{Key, Problem};
 use qmp::Error;
 use serde_json::Value;
 
-use super::errors::{error_of_invalid_options, from_failure};
+use super::errors::{error_of_failed_action, error_of_invalid_options};
 use super::property::{HasProperties, QomClass};
 use crate::state::iothread::Iothread;
 
@@ -44,6 +44,6 @@ impl HasProperties for Iothread {
                 },
             )?;
         self.apply_options(new)
-            .map_err(|failure| from_failure(&failure))
+            .map_err(|failure| error_of_failed_action(&failure))
     }
 }

@@ -10,7 +10,7 @@ use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Reply, 
 use serde_json::Value;
 use vhost_user::FrontEnds;
 
-use super::errors::{error_of_invalid_options, from_failure, running_objects};
+use super::errors::{error_of_failed_action, error_of_invalid_options, running_objects};
 use super::{str_arg, types};
 use crate::control::Control;
 use crate::devices::export_server;
@@ -118,7 +118,7 @@ fn change_while_quiesced(
         *outcome.lock().unwrap_or_else(PoisonError::into_inner) = change()
     });
     let outcome = outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
-    outcome.map_err(|failure| from_failure(&failure))
+    outcome.map_err(|failure| error_of_failed_action(&failure))
 }
 
 /// Addition or removal of a LUN.
@@ -147,9 +147,9 @@ fn change_luns_in_job(
     } = change;
     let nodes = vec![node_name];
     if let Err(failure) = control.objects.reserve_nodes(&nodes, reserving_command) {
-        return reply.send(Err(from_failure(&failure)));
+        return reply.send(Err(error_of_failed_action(&failure)));
     }
-    control.run_command_job(
+    control.run_job_and_reply(
         format!("lun {export_id}"),
         OnShutdown::Wait,
         reply,
@@ -174,7 +174,7 @@ fn add_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
     let node = control.objects.activate_for_export(&lun.node_name);
     let disk = match node.and_then(|node| export.controller.create_disk(&lun, node, false)) {
         Ok(disk) => disk,
-        Err(failure) => return reply.send(Err(from_failure(&failure))),
+        Err(failure) => return reply.send(Err(error_of_failed_action(&failure))),
     };
     let change = LunChange {
         reserving_command: "scsi-lun-add",

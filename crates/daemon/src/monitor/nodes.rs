@@ -6,7 +6,7 @@ use qmp::{
 };
 use serde_json::{Value, json};
 
-use super::errors::{error_of_invalid_options, from_failure, running_objects};
+use super::errors::{error_of_failed_action, error_of_invalid_options, running_objects};
 use super::{str_arg, types};
 use crate::actions::node::{OpenPlan, OpenedNodes};
 use crate::control::Control;
@@ -122,14 +122,17 @@ fn add_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
     };
     let names = plan.node_names();
     let may_block = plan.may_block();
-    let open = move || plan.open().map_err(|error| from_failure(&error.into()));
+    let open = move || {
+        plan.open()
+            .map_err(|error| error_of_failed_action(&error.into()))
+    };
     if !may_block {
         let opened = open().map(|opened| opened.add_to(&mut control.objects));
         return reply.send(opened.map(|()| json!({})));
     }
     let thread = format!("add {}", names[0]);
     control.objects.opening_nodes.extend(names.iter().cloned());
-    control.run_command_job(
+    control.run_job_and_reply(
         thread,
         OnShutdown::Abandon,
         reply,
@@ -149,7 +152,7 @@ fn plan_add_node(objects: &Objects, arguments: &Arguments) -> Result<OpenPlan, E
     let json = Value::Object(arguments.clone()).to_string();
     let options = running_objects(objects)?.read_blockdev(&json);
     let options = options.map_err(|problem| error_of_invalid_options(&problem))?;
-    OpenPlan::new(&options, objects).map_err(|failure| from_failure(&failure))
+    OpenPlan::new(&options, objects).map_err(|failure| error_of_failed_action(&failure))
 }
 
 /// Flushes a node on a thread and closes it. If flushing fails, the node stays.
@@ -157,7 +160,7 @@ fn remove_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
     let name = str_arg(arguments, "node-name").to_owned();
     let names = match control.objects.begin_remove_node(&name) {
         Ok(names) => names,
-        Err(failure) => return reply.send(Err(from_failure(&failure))),
+        Err(failure) => return reply.send(Err(error_of_failed_action(&failure))),
     };
     let found = control.objects.find_node(&name);
     let node_to_flush = found
@@ -172,7 +175,7 @@ fn remove_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
         })
     };
     let thread = format!("del {}", names[0]);
-    control.run_command_job(
+    control.run_job_and_reply(
         thread,
         OnShutdown::Wait,
         reply,
@@ -197,7 +200,7 @@ fn set_nodes_active(control: &mut Control, arguments: &Arguments, reply: Reply) 
             Some(name) => objects.activate(name),
             None => objects.activate_all(),
         };
-        let activated = activated.map_err(|failure| from_failure(&failure));
+        let activated = activated.map_err(|failure| error_of_failed_action(&failure));
         return reply.send(activated.map(|()| json!({})));
     }
     let begun = match name {
@@ -206,7 +209,7 @@ fn set_nodes_active(control: &mut Control, arguments: &Arguments, reply: Reply) 
     };
     let names = match begun {
         Ok(names) => names,
-        Err(failure) => return reply.send(Err(from_failure(&failure))),
+        Err(failure) => return reply.send(Err(error_of_failed_action(&failure))),
     };
     let nodes = names.iter().filter_map(|name| objects.find_node(name));
     let nodes: Vec<_> = nodes.map(|open| open.node.clone()).collect();
@@ -220,7 +223,7 @@ fn set_nodes_active(control: &mut Control, arguments: &Arguments, reply: Reply) 
             })
         })
     };
-    control.run_command_job(
+    control.run_job_and_reply(
         "inactivate".to_owned(),
         OnShutdown::Wait,
         reply,

@@ -5,7 +5,7 @@ use options::{ObjectOptions, ValueType};
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type, TypeDefinition};
 use serde_json::{Value, json};
 
-use super::errors::{error_of_invalid_options, from_failure, running_objects};
+use super::errors::{error_of_failed_action, error_of_invalid_options, running_objects};
 use super::{iothread_properties, str_arg, types};
 use crate::control::Control;
 use crate::state::iothread::Iothread;
@@ -25,7 +25,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
             returns: None,
             run: CommandHandler::InBand(|control, arguments| {
                 let removed = control.objects.remove_iothread(str_arg(arguments, "id"));
-                removed.map_err(|failure| from_failure(&failure))?;
+                removed.map_err(|failure| error_of_failed_action(&failure))?;
                 Ok(json!({}))
             }),
         },
@@ -84,7 +84,7 @@ fn add_object(control: &mut Control, arguments: &Arguments) -> Result<Value, Err
     let ObjectOptions::Iothread(options) =
         options.map_err(|problem| error_of_invalid_options(&problem))?;
     let added = control.objects.add_iothread(&options);
-    added.map_err(|failure| from_failure(&failure))?;
+    added.map_err(|failure| error_of_failed_action(&failure))?;
     Ok(json!({}))
 }
 

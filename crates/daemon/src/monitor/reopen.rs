@@ -2,7 +2,9 @@
 
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Reply, Type};
 
-use super::errors::{error_of_invalid_options, from_failure, running_objects_except_node};
+use super::errors::{
+    error_of_failed_action, error_of_invalid_options, running_objects_except_node,
+};
 use crate::actions::reopen;
 use crate::actions::reopen::{ReopenPlan, ReopenedNodes};
 use crate::control::Control;
@@ -31,7 +33,10 @@ fn reopen_nodes(control: &mut Control, arguments: &Arguments, reply: Reply) {
     control.run_job(
         "reopen".to_owned(),
         OnShutdown::Abandon,
-        move || plan.open().map_err(|failure| from_failure(&failure)),
+        move || {
+            plan.open()
+                .map_err(|failure| error_of_failed_action(&failure))
+        },
         move |control, opened| match opened {
             Ok(nodes) => switch_to_reopened_nodes(control, nodes, reserved, reply),
             Err(error) => {
@@ -51,14 +56,14 @@ fn switch_to_reopened_nodes(
 ) {
     let carry_out = move || {
         let done = nodes.replace_old_nodes();
-        done.map_err(|failure| from_failure(&failure))?;
+        done.map_err(|failure| error_of_failed_action(&failure))?;
         Ok(nodes)
     };
     let finish = move |control: &mut Control, done: Result<ReopenedNodes, Error>| {
         control.objects.release_nodes(&reserved);
         done.map(|nodes| nodes.commit_to(&mut control.objects))
     };
-    control.run_command_job(
+    control.run_job_and_reply(
         "reopen".to_owned(),
         OnShutdown::Wait,
         reply,
@@ -76,7 +81,7 @@ fn plan_reopen(control: &mut Control, arguments: &Arguments) -> Result<ReopenPla
             .ok_or_else(|| Error::generic("node-name not specified".to_owned()))?;
         let objects = &control.objects;
         let checked = objects.check_node_not_opening(name);
-        checked.map_err(|failure| from_failure(&failure))?;
+        checked.map_err(|failure| error_of_failed_action(&failure))?;
         if objects.find_node(name).is_none() {
             let text = format!("Failed to find node with node-name='{name}'");
             return Err(Error::generic(text));
@@ -84,5 +89,5 @@ fn plan_reopen(control: &mut Control, arguments: &Arguments) -> Result<ReopenPla
         let options = running_objects_except_node(objects, name)?.read_blockdev(&node.to_string());
         wanted.push(options.map_err(|problem| error_of_invalid_options(&problem))?);
     }
-    reopen::plan(&mut control.objects, &wanted).map_err(|failure| from_failure(&failure))
+    reopen::plan(&mut control.objects, &wanted).map_err(|failure| error_of_failed_action(&failure))
 }

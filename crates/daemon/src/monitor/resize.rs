@@ -2,7 +2,7 @@
 
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Reply, Type};
 
-use super::errors::from_failure;
+use super::errors::error_of_failed_action;
 use super::str_arg;
 use crate::actions::resize;
 use crate::actions::resize::Resize;
@@ -33,9 +33,9 @@ fn resize_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
     let thread = format!("resize {}", str_arg(arguments, "node-name"));
     let carry_out = move || {
         let done = resize.apply();
-        done.map_err(|error| from_failure(&error.into()))
+        done.map_err(|error| error_of_failed_action(&error.into()))
     };
-    control.run_command_job(
+    control.run_job_and_reply(
         thread,
         OnShutdown::Wait,
         reply,
@@ -58,7 +58,7 @@ fn plan_resize(control: &mut Control, arguments: &Arguments) -> Result<Resize, E
         Error::generic("Invalid parameter type for 'size', expected: integer".to_owned())
     })?;
     let checked = control.objects.check_node_not_opening(name);
-    checked.map_err(|failure| from_failure(&failure))?;
+    checked.map_err(|failure| error_of_failed_action(&failure))?;
     let found = control.objects.find_node(name).ok_or_else(|| {
         Error::generic(format!(
             "Cannot find device='{device}' nor node-name='{name}'"
@@ -77,5 +77,6 @@ fn plan_resize(control: &mut Control, arguments: &Arguments) -> Result<Resize, E
         return Err(Error::generic(text));
     }
     let node = found.node.clone();
-    resize::plan(&mut control.objects, node, size).map_err(|failure| from_failure(&failure))
+    resize::plan(&mut control.objects, node, size)
+        .map_err(|failure| error_of_failed_action(&failure))
 }
