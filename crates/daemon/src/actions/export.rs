@@ -12,7 +12,7 @@ use unix_socket::listener::{Listener, Peers};
 use virtio_blk::{Device, DeviceOptions, MergeLimits};
 
 use crate::devices::export_server::ExportServer;
-use crate::devices::queues::ExportQueues;
+use crate::devices::queues::QueueStarter;
 use crate::devices::scsi_unit::check_writable;
 use crate::devices::virtio_blk::BlkTarget;
 use crate::disk::export_stats::ExportStats;
@@ -80,7 +80,7 @@ fn create_virtio_blk(
         node: node.clone(),
         packed: kind.packed,
         stop_timeout: (!request_timeout.is_zero()).then_some(request_timeout),
-        queues: ExportQueues {
+        queue_starter: QueueStarter {
             export: options.id.clone(),
             iothreads,
             fixed_buffers: kind.fixed_buffers,

@@ -1,4 +1,4 @@
-//! Virtqueues of an export on its iothreads, for all devices.
+//! Starts the virtqueues of an export on its iothreads, and reports front-ends that connect and disconnect, for all devices.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,8 +13,8 @@ use virtqueue::control::{QueueCommand, QueueSetup, StartError};
 
 use crate::disk::export_stats::{ExportStats, iothread_of_queue};
 
-/// What starting the queues of an export needs: its iothreads, counters and error reports.
-pub(crate) struct ExportQueues {
+/// Starts the virtqueues of an export: has what each of them needs, its iothreads, counters and error reports.
+pub(crate) struct QueueStarter {
     pub export: String,
     pub iothreads: Vec<Arc<IothreadHandle>>,
     pub fixed_buffers: bool,
@@ -23,9 +23,9 @@ pub(crate) struct ExportQueues {
     pub reports: Arc<ExportReports>,
 }
 
-impl ExportQueues {
+impl QueueStarter {
     /// Starts a queue of this device. `switch_node` is called to send the queue the present nodes, after one was replaced.
-    pub fn start(
+    pub fn start_queue(
         &self,
         index: u16,
         queue: QueueSetup,

@@ -8,7 +8,7 @@ use vhost_user::{StartedQueue, Target};
 use virtio_blk::Device;
 use virtqueue::control::{QueueSetup, StartError};
 
-use super::queues::ExportQueues;
+use super::queues::QueueStarter;
 use crate::disk::exported_disk::NodeSlot;
 
 /// A virtio-blk device and its queues.
@@ -17,7 +17,7 @@ pub(crate) struct BlkTarget {
     pub node: NodeSlot,
     pub packed: bool,
     pub stop_timeout: Option<Duration>,
-    pub queues: ExportQueues,
+    pub queue_starter: QueueStarter,
 }
 
 impl BlkTarget {
@@ -28,7 +28,7 @@ impl BlkTarget {
         let result = self.node.get().flush_blocking();
         if let Err(error) = &result {
             tracing::error!(
-                export = self.queues.export,
+                export = self.queue_starter.export,
                 %error,
                 advice = "look for errors of the disk below (dmesg); writes of the guest may not be on stable storage",
                 "flushing the disk failed while the guest turned the write cache off"
@@ -40,11 +40,11 @@ impl BlkTarget {
 
 impl Target for BlkTarget {
     fn name(&self) -> &str {
-        &self.queues.export
+        &self.queue_starter.export
     }
 
     fn on_connection_change(&self, connected: bool) {
-        self.queues.on_connection_change(connected);
+        self.queue_starter.on_connection_change(connected);
     }
 
     fn features(&self) -> u64 {
@@ -109,8 +109,9 @@ impl Target for BlkTarget {
             device: self.device.clone(),
             node: node.get(),
         };
-        self.queues.start(index, setup, device, move |queue| {
-            queue.begin_device_command(|reply| DeviceCommand::SetNode(node.get(), reply))
-        })
+        self.queue_starter
+            .start_queue(index, setup, device, move |queue| {
+                queue.begin_device_command(|reply| DeviceCommand::SetNode(node.get(), reply))
+            })
     }
 }

@@ -12,7 +12,7 @@ use vhost_user::{StartedQueue, Target};
 use virtio_scsi::{Address, Device, DeviceOptions, FIXED_QUEUES};
 use virtqueue::control::{QueueSetup, StartError};
 
-use super::queues::ExportQueues;
+use super::queues::QueueStarter;
 use super::scsi_unit::{create_unit, world_wide_name};
 use crate::disk::export_stats::iothread_of_queue;
 use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot, new_unit_stats};
@@ -160,7 +160,7 @@ fn unit_address(lun: &LunOptions) -> Result<Address, BoxError> {
 pub(crate) struct ScsiTarget {
     pub controller: Arc<ScsiController>,
     pub packed: bool,
-    pub queues: ExportQueues,
+    pub queue_starter: QueueStarter,
 }
 
 impl ScsiTarget {
@@ -175,7 +175,7 @@ impl Target for ScsiTarget {
     }
 
     fn on_connection_change(&self, connected: bool) {
-        self.queues.on_connection_change(connected);
+        self.queue_starter.on_connection_change(connected);
     }
 
     fn features(&self) -> u64 {
@@ -221,10 +221,11 @@ impl Target for ScsiTarget {
             index,
             disks: controller.disks_for_queue(index),
         });
-        self.queues.start(index, setup, device, move |queue| {
-            queue.begin_device_command(|reply| {
-                DeviceCommand::SetDisks(controller.disks_for_queue(index), reply)
+        self.queue_starter
+            .start_queue(index, setup, device, move |queue| {
+                queue.begin_device_command(|reply| {
+                    DeviceCommand::SetDisks(controller.disks_for_queue(index), reply)
+                })
             })
-        })
     }
 }

@@ -8,7 +8,7 @@ use virtio_scsi::FIXED_QUEUES;
 
 use super::listen;
 use crate::devices::export_server::ExportServer;
-use crate::devices::queues::ExportQueues;
+use crate::devices::queues::QueueStarter;
 use crate::devices::virtio_scsi::{ScsiController, ScsiTarget};
 use crate::disk::export_stats::ExportStats;
 use crate::error::BoxError;
@@ -40,7 +40,7 @@ pub(crate) fn create(
     let target = ScsiTarget {
         controller: controller.clone(),
         packed: kind.packed,
-        queues: ExportQueues {
+        queue_starter: QueueStarter {
             export: options.id.clone(),
             iothreads,
             fixed_buffers: false,
