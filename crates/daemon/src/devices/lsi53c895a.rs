@@ -15,7 +15,7 @@ use unix_socket::listener::Listener;
 use vfio_user::{PciDevice, Server};
 
 use super::in_flight::InFlightRequests;
-use super::queues::record_connected;
+use super::queues::record_and_report_connection;
 use crate::disk::export_stats::ExportStats;
 
 // Indices of the descriptors that the iothread watches.
@@ -104,7 +104,7 @@ impl LsiController {
         let connected = self.server.socket().is_some();
         let name = self.server.device().0.name();
         let ExportMonitoring { events, stats, .. } = &self.monitoring;
-        if record_connected(name, connected, stats, events) {
+        if record_and_report_connection(name, connected, stats, events) {
             let queue_size = match connected {
                 true => stats.queue_size,
                 false => 0,

@@ -52,12 +52,12 @@ impl QueueStarter {
 
     /// Called when a front-end connects or disconnects: records that, and sends an event.
     pub fn on_connection_change(&self, connected: bool) {
-        record_connected(&self.export, connected, &self.stats, &self.events);
+        record_and_report_connection(&self.export, connected, &self.stats, &self.events);
     }
 }
 
 /// Records whether an export has a front-end, and sends an event if that has changed. Returns whether it has.
-pub(crate) fn record_connected(
+pub(crate) fn record_and_report_connection(
     export: &str,
     connected: bool,
     stats: &ExportStats,
