@@ -87,7 +87,7 @@ impl LockedFile {
     /// Replaces the file by a new one with this text, which is complete at any crash.
     fn replace_with_text(&mut self, text: &str) -> Result<(), Errno> {
         let OpenedPrFile { folder, name, file } = &mut self.opened;
-        let new_file = create_synced(folder, &self.temporary_name, text)?;
+        let new_file = create_locked_with_text(folder, &self.temporary_name, text)?;
         if let Err(error) = rustix::fs::renameat(&*folder, &self.temporary_name, &*folder, &*name) {
             let _ = rustix::fs::unlinkat(&*folder, &self.temporary_name, AtFlags::empty());
             return Err(error);
@@ -111,7 +111,8 @@ impl PrFile {
         loop {
             let opened = match open_and_lock_existing(&folder, &name, path) {
                 Err(PrFileError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
-                    let created = create_synced(&folder, &temporary_name, NO_RESERVATIONS);
+                    let created =
+                        create_locked_with_text(&folder, &temporary_name, NO_RESERVATIONS);
                     let created = created.and_then(|file| {
                         rename_if_absent(&folder, &temporary_name, &name)?;
                         rustix::fs::fsync(&folder)?;
@@ -266,7 +267,7 @@ fn open_and_lock_existing(
 }
 
 /// Creates a locked file of this name with this text, and syncs it, but not its folder.
-fn create_synced(folder: &OwnedFd, name: &OsStr, text: &str) -> Result<File, Errno> {
+fn create_locked_with_text(folder: &OwnedFd, name: &OsStr, text: &str) -> Result<File, Errno> {
     // Left behind by a crash during a change.
     match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
@@ -278,7 +279,7 @@ fn create_synced(folder: &OwnedFd, name: &OsStr, text: &str) -> Result<File, Err
     let written = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
         .and_then(|()| {
             file.write_all(text.as_bytes())
-                .map_err(|error| errno_of(&error))
+                .map_err(|error| errno_or_eio(&error))
         })
         .and_then(|()| rustix::fs::fsync(&file));
     if let Err(error) = written {
@@ -298,6 +299,6 @@ fn rename_if_absent(folder: &OwnedFd, temporary_name: &OsStr, name: &OsStr) -> R
 }
 
 /// The errno of an error, or EIO if it has none.
-fn errno_of(error: &io::Error) -> Errno {
+fn errno_or_eio(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
