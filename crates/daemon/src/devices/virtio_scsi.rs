@@ -15,7 +15,7 @@ use virtqueue::control::{QueueSetup, StartError};
 use super::queues::QueueStarter;
 use super::scsi_unit::{create_unit, world_wide_name};
 use crate::disk::export_stats::iothread_of_queue;
-use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot, new_unit_stats};
+use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot, new_scsi_unit_stats};
 use crate::disk::pr_file::PrFile;
 use crate::error::BoxError;
 
@@ -121,7 +121,7 @@ impl ScsiController {
             unit,
             node_name: lun.node_name.clone(),
             node: NodeSlot::new(node),
-            stats: new_unit_stats(self.iothread_count),
+            stats: new_scsi_unit_stats(self.iothread_count),
             reports: Arc::new(reports),
             pr_file,
         })

@@ -109,6 +109,6 @@ impl ExportedDisk {
 }
 
 /// Creates the counters of a SCSI unit: one set for each iothread, so that no two threads write the same one.
-pub(crate) fn new_unit_stats(iothread_count: usize) -> Vec<Arc<QueueStats>> {
+pub(crate) fn new_scsi_unit_stats(iothread_count: usize) -> Vec<Arc<QueueStats>> {
     (0..iothread_count).map(|_| Arc::default()).collect()
 }

@@ -11,7 +11,7 @@ use crate::devices::export_server::ExportServer;
 use crate::devices::lsi53c895a::{ExportMonitoring, LsiController};
 use crate::devices::scsi_unit::create_unit;
 use crate::disk::export_stats::ExportStats;
-use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot, new_unit_stats};
+use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot, new_scsi_unit_stats};
 use crate::error::BoxError;
 use crate::state::export::{Export, ExportState};
 use crate::state::objects::Objects;
@@ -48,7 +48,7 @@ pub(crate) fn create(
             lun: lun_number,
             unit: unit.clone(),
         });
-        let unit_stats = new_unit_stats(1);
+        let unit_stats = new_scsi_unit_stats(1);
         disk_stats.push(unit_stats[0].clone());
         exported_disks.push(ExportedDisk {
             node_name: lun.node_name.clone(),
