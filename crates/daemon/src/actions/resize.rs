@@ -81,7 +81,7 @@ impl Resize {
                 // The node's size: after a failure this undoes the limit of `shrink_guest_devices_and_wait`.
                 let size_changed = user.guest_device.resize(node.size());
                 if let Some(front_ends) = &user.front_ends
-                    && user.guest_device.has_config_space()
+                    && user.guest_device.has_size_in_config_space()
                     && (size_changed || is_shrinking)
                 {
                     front_ends.notify_config_changed();

@@ -79,7 +79,7 @@ impl GuestDevice {
     }
 
     /// Whether its size is in a configuration space. (A SCSI unit reports it by a unit attention.)
-    pub fn has_config_space(&self) -> bool {
+    pub fn has_size_in_config_space(&self) -> bool {
         matches!(self, GuestDevice::Blk(_))
     }
 }
