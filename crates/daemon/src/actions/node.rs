@@ -27,7 +27,7 @@ pub(crate) fn open_at_start(
 ) -> Result<(), BoxError> {
     let opened = loop {
         match OpenPlan::new(options, objects)?.open() {
-            Err(error) if lock_retry.wait_and_retry(&error) => {}
+            Err(error) if lock_retry.wait_before_retry(&error) => {}
             opened => break opened?,
         }
     };

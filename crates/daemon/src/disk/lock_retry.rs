@@ -23,7 +23,7 @@ pub(crate) struct LockRetry {
 
 impl LockRetry {
     /// Waits one interval if the error is a lock of another process, and the time limit has not passed. True: try again.
-    pub fn wait_and_retry(&mut self, error: &NodeError) -> bool {
+    pub fn wait_before_retry(&mut self, error: &NodeError) -> bool {
         // A lock of this process will not go away.
         if !matches!(error, NodeError::Locked { here: false, .. }) {
             return false;
