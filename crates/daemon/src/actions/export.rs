@@ -32,7 +32,7 @@ pub(crate) fn create(options: &ExportOptions, objects: &mut Objects) -> Result<(
             virtio_scsi::create(options, queues, luns, objects)
         }
         ExportKind::VfioUserLsi53c895a { luns } => {
-            let iothreads = objects.export_iothreads(&options.iothreads)?;
+            let iothreads = objects.find_or_create_iothreads(&options.iothreads)?;
             let listener = listen(&options.addr, objects)?;
             lsi53c895a::create(options, luns, listener, &iothreads[0], objects)
         }
@@ -66,7 +66,7 @@ fn create_virtio_blk(
         ..DeviceOptions::default()
     };
     let listener = listen(&options.addr, objects)?;
-    let iothreads = objects.export_iothreads(&options.iothreads)?;
+    let iothreads = objects.find_or_create_iothreads(&options.iothreads)?;
     node.set_guest_block_size(device.logical_block_size)?;
     let reports = ExportReports::new(objects.reports.clone(), &options.id, &options.node_name);
     let reports = Arc::new(reports.with_policy(error_policy(kind)));

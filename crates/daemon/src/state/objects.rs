@@ -106,7 +106,7 @@ impl Objects {
 
     /// The iothreads that an export names, in its order; [`DEFAULT_IOTHREAD`], which is created if necessary, when it names
     /// none.
-    pub fn export_iothreads(
+    pub fn find_or_create_iothreads(
         &mut self,
         names: &[String],
     ) -> Result<Vec<Arc<IothreadHandle>>, BoxError> {
