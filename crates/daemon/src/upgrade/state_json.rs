@@ -97,15 +97,15 @@ impl IncomingFds {
 }
 
 /// Converts the ring positions (`VHOST_USER_GET_VRING_BASE`) of an export's queues.
-pub(crate) fn bases_to_json(bases: &[(u16, u32)]) -> Value {
+pub(crate) fn ring_positions_to_json(bases: &[(u16, u32)]) -> Value {
     bases
         .iter()
         .map(|(queue, base)| json!({"queue": queue, "base": base}))
         .collect()
 }
 
-/// The inverse of [`bases_to_json`].
-pub(crate) fn read_bases(json: &Value) -> Result<Vec<(u16, u32)>, &'static str> {
+/// The inverse of [`ring_positions_to_json`].
+pub(crate) fn ring_positions_from_json(json: &Value) -> Result<Vec<(u16, u32)>, &'static str> {
     let bases = read_list(json)?.iter();
     bases
         .map(|entry| Ok((read_number(&entry["queue"])?, read_number(&entry["base"])?)))
@@ -113,16 +113,16 @@ pub(crate) fn read_bases(json: &Value) -> Result<Vec<(u16, u32)>, &'static str> 
 }
 
 /// Converts the address of a socket; an error if its path is not UTF-8.
-pub(crate) fn addr_to_json(addr: &SocketAddr) -> Result<Value, String> {
+pub(crate) fn socket_addr_to_json(addr: &SocketAddr) -> Result<Value, String> {
     Ok(match addr {
-        SocketAddr::Unix { path } => json!({"path": path_text(path)?}),
+        SocketAddr::Unix { path } => json!({"path": utf8_path(path)?}),
         SocketAddr::Fd { fd } => json!({"fd": fd}),
         SocketAddr::FdName { name } => json!({"name": name}),
     })
 }
 
-/// The inverse of [`addr_to_json`].
-pub(crate) fn read_addr(json: &Value) -> Result<SocketAddr, &'static str> {
+/// The inverse of [`socket_addr_to_json`].
+pub(crate) fn socket_addr_from_json(json: &Value) -> Result<SocketAddr, &'static str> {
     match (json["path"].as_str(), json["name"].as_str()) {
         (Some(path), _) => Ok(SocketAddr::Unix { path: path.into() }),
         (None, Some(name)) => Ok(SocketAddr::FdName {
@@ -135,7 +135,7 @@ pub(crate) fn read_addr(json: &Value) -> Result<SocketAddr, &'static str> {
 }
 
 /// A path as UTF-8 text, since JSON has no byte strings.
-pub(crate) fn path_text(path: &std::path::Path) -> Result<&str, String> {
+pub(crate) fn utf8_path(path: &std::path::Path) -> Result<&str, String> {
     path.to_str().ok_or_else(|| {
         format!(
             "the path {} is not UTF-8 and cannot be handed over: restart instead",

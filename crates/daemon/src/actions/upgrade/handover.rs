@@ -259,7 +259,8 @@ impl Control {
             .duplicate_all()
             .map_err(descriptors_failed)?
         {
-            sockets.push(json!({"addr": state_json::addr_to_json(&addr)?, "fd": fds.add(fd)}));
+            sockets
+                .push(json!({"addr": state_json::socket_addr_to_json(&addr)?, "fd": fds.add(fd)}));
         }
         let mut exports = Vec::new();
         for export in quiesced {
@@ -291,7 +292,7 @@ impl Control {
             None => Value::Null,
             Some(pidfile) => {
                 let (path, fd) = pidfile.duplicate().map_err(descriptors_failed)?;
-                json!({"path": state_json::path_text(path)?, "fd": fds.add(fd)})
+                json!({"path": state_json::utf8_path(path)?, "fd": fds.add(fd)})
             }
         };
         Ok(json!({
@@ -313,7 +314,7 @@ impl Control {
     ) -> Result<Value, String> {
         let mut exports = serde_json::Map::new();
         for export in &mut *quiesced {
-            let queues = state_json::bases_to_json(&export.stop_queues());
+            let queues = state_json::ring_positions_to_json(&export.stop_queues());
             exports.insert(export.id.clone(), json!({"queues": queues}));
         }
         for export in &self.objects.exports {

@@ -73,7 +73,7 @@ fn restore_state(
     let mut sockets = Vec::new();
     for socket in state_json::read_list(&state["sockets"])? {
         sockets.push((
-            state_json::read_addr(&socket["addr"])?,
+            state_json::socket_addr_from_json(&socket["addr"])?,
             fds.take(&socket["fd"])?,
         ));
     }
@@ -121,7 +121,7 @@ fn restore_state(
         scsi_state::restore(export, &stopped["scsi"], &mut fds)?;
     }
     for (id, connection) in &mut connections {
-        let bases = state_json::read_bases(&stopped[id.as_str()]["queues"])?;
+        let bases = state_json::ring_positions_from_json(&stopped[id.as_str()]["queues"])?;
         connection
             .start_queues(&bases)
             .map_err(|error| format!("export '{id}': {error}"))?;
