@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     match run(&mut format) {
         Ok(status) => status,
         Err(error) => {
-            daemon::upgrade::report_failure(error.as_ref());
+            daemon::upgrade::report_failure_to_predecessor(error.as_ref());
             log::report_fatal_error(error.as_ref(), format);
             ExitCode::FAILURE
         }

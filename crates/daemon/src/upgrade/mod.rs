@@ -51,7 +51,7 @@ pub fn has_predecessor() -> bool {
 }
 
 /// Sends the predecessor, if there is one, the reason why this process cannot take over.
-pub fn report_failure(error: &dyn std::error::Error) {
+pub fn report_failure_to_predecessor(error: &dyn std::error::Error) {
     if let Some(channel) = PREDECESSOR_CHANNEL.get() {
         // If sending fails, the predecessor still sees that the channel is closed.
         let _ = channel.send(&channel::UpgradeMessage::Failed(error.to_string()), &[]);

@@ -52,7 +52,7 @@ pub(crate) fn take_over_or_exit(process: &ProcessOptions<'_>, control: &mut Cont
             begin_serving(channel, process, control, connections, deferred)
         }
         Err(error) => {
-            crate::upgrade::report_failure(error.as_ref());
+            crate::upgrade::report_failure_to_predecessor(error.as_ref());
             tracing::error!(%error, "cannot take over from the running process");
             // Without dropping anything: all of it still belongs to the old process.
             std::process::exit(1);
