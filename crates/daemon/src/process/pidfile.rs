@@ -71,7 +71,7 @@ impl PidFile {
     }
 
     /// Its path, and a duplicate of its descriptor.
-    pub fn duplicate(&self) -> io::Result<(&Path, OwnedFd)> {
+    pub fn path_and_duplicated_fd(&self) -> io::Result<(&Path, OwnedFd)> {
         Ok((&self.path, self.file.try_clone()?.into()))
     }
 }

@@ -291,7 +291,9 @@ impl Control {
         let pidfile = match &self.pidfile {
             None => Value::Null,
             Some(pidfile) => {
-                let (path, fd) = pidfile.duplicate().map_err(descriptors_failed)?;
+                let (path, fd) = pidfile
+                    .path_and_duplicated_fd()
+                    .map_err(descriptors_failed)?;
                 json!({"path": state_json::utf8_path(path)?, "fd": fds.add(fd)})
             }
         };
