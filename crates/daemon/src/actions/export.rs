@@ -105,7 +105,9 @@ fn create_virtio_blk(
         reports: Some(reports.clone()),
         state: ExportState::Serving(ExportServer::VhostUser(server)),
     });
-    objects.slow_requests.watch(&reports, request_timeout);
+    objects
+        .slow_requests
+        .watch_export(&reports, request_timeout);
     Ok(())
 }
 

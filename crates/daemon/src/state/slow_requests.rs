@@ -51,7 +51,7 @@ impl SlowRequestWatchdog {
     }
 
     /// Watches this export until it is dropped. A timeout of zero means none.
-    pub fn watch(&self, reports: &Arc<ExportReports>, timeout: Duration) {
+    pub fn watch_export(&self, reports: &Arc<ExportReports>, timeout: Duration) {
         if timeout.is_zero() {
             return;
         }
