@@ -26,7 +26,7 @@ pub(crate) fn run(
     let options = options.with_path(&path).parse(&text)?;
     let Some(level) = requested_level else {
         log::start(log::read_level_variable()?, format);
-        return run::run_drop_in(&options, service);
+        return run::run_as_qemu_storage_daemon(&options, service);
     };
     log::start(level, format);
     let announce = || {

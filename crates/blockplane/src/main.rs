@@ -44,7 +44,7 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, BoxError> {
         }
         Invocation::Daemon(options) => {
             log::start(log::read_level_variable()?, *format);
-            daemon::run::run_drop_in(&options, service_manager_from_environment()?)?;
+            daemon::run::run_as_qemu_storage_daemon(&options, service_manager_from_environment()?)?;
         }
         Invocation::ConfigFile(options) => {
             *format = options.log_format.unwrap_or(*format);

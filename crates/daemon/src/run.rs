@@ -21,7 +21,10 @@ use crate::upgrade::launcher::{LaunchOptions, Launcher};
 ///
 /// # Errors
 /// An object cannot be created, or the last flush failed.
-pub fn run_drop_in(options: &Daemon, service: ServiceManager) -> Result<(), BoxError> {
+pub fn run_as_qemu_storage_daemon(
+    options: &Daemon,
+    service: ServiceManager,
+) -> Result<(), BoxError> {
     // After a live upgrade the process is in the background already.
     let is_to_fork = options.daemonize && !upgrade::has_predecessor();
     let daemonized = is_to_fork.then(daemonize::fork).transpose()?;
