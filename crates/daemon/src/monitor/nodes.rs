@@ -243,7 +243,7 @@ fn set_nodes_active(control: &mut Control, arguments: &Arguments, reply: Reply) 
 pub(super) fn block_device_info(open: &OpenNode, objects: &Objects) -> Value {
     let OpenNode { options, node, .. } = open;
     let driver = options.driver.name();
-    let filename = filename(open, objects);
+    let filename = filename_of_node(open, objects);
     let mut image = json!({
         "virtual-size": node.size(),
         "filename": filename,
@@ -287,7 +287,7 @@ pub(super) fn block_device_info(open: &OpenNode, objects: &Objects) -> Value {
 }
 
 /// File name of a node in the form of QEMU: a path, or `json:` and its options if a path does not describe it.
-fn filename(open: &OpenNode, objects: &Objects) -> String {
+fn filename_of_node(open: &OpenNode, objects: &Objects) -> String {
     let options = match &open.options.driver {
         Driver::File(file) | Driver::HostDevice(file) => {
             return file.filename.display().to_string();
@@ -300,7 +300,7 @@ fn filename(open: &OpenNode, objects: &Objects) -> String {
             if let Some(below) = found
                 && (part.offset, part.size) == (0, None)
             {
-                return filename(below, objects);
+                return filename_of_node(below, objects);
             }
             json!({"driver": "raw", "file": below, "offset": part.offset, "size": open.node.size()})
         }
