@@ -36,7 +36,7 @@ impl ExportServer {
     }
 
     /// Waits until all requests in flight have completed, and closes the server.
-    pub fn drain(self) {
+    pub fn drain_and_close(self) {
         match self {
             ExportServer::VhostUser(server) => drop(server),
             ExportServer::Adapter(adapter) => adapter.stop(),

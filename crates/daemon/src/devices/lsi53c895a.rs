@@ -70,7 +70,7 @@ impl LsiController {
         })
     }
 
-    /// Counters of the adapter, which is counted as one queue.
+    /// Counters of the adapter's only queue: it has no virtqueues, and is counted as one.
     fn queue_stats(&self) -> &QueueStats {
         &self.monitoring.stats.queues[0].stats
     }
@@ -138,6 +138,7 @@ impl DiskIo for CountingDiskIo<'_> {
 }
 
 impl SocketDevice for LsiController {
+    /// The listener while no front-end is connected; otherwise the socket, and the eventfd with which interrupts are unmasked.
     fn watched_descriptors(&self) -> [Option<(BorrowedFd<'_>, Interest)>; MAX_WATCHED_DESCRIPTORS] {
         let server = &self.server;
         let listener = self.listener.as_ref().filter(|_| {
@@ -185,6 +186,7 @@ impl SocketDevice for LsiController {
         deadlines.into_iter().flatten().min()
     }
 
+    /// Submits what the adapter has for its disks. False if some requests found no room.
     fn submit(&mut self, io: &mut dyn DiskIo) -> bool {
         let now_ticks = self.in_flight.now_ticks();
         let stats = &self.monitoring.stats.queues[0].stats;
@@ -202,6 +204,7 @@ impl SocketDevice for LsiController {
         submitted_all
     }
 
+    /// Counts completed requests, reports failed ones, and gives all to the adapter.
     fn complete(&mut self, done: &[Completion]) {
         let adapter = self.server.device().0;
         for &Completion { token, result } in done {

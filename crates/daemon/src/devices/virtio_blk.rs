@@ -79,6 +79,7 @@ impl Target for BlkTarget {
         self.device.config_space().to_vec()
     }
 
+    /// Writes a field; the disk is flushed if that turns the write cache off, which fails if the flush does.
     fn write_config_space(&self, offset: usize, bytes: &[u8], settle: &dyn Fn()) -> bool {
         let before = self.device.config_space();
         if !self.device.write_config(offset, bytes) {
@@ -99,6 +100,7 @@ impl Target for BlkTarget {
         self.device.reset();
     }
 
+    /// Starts a queue on its iothread; the node behind the disk may be replaced while it runs.
     fn start_queue(
         &self,
         index: u16,

@@ -210,6 +210,7 @@ impl Target for ScsiTarget {
         self.device().reset();
     }
 
+    /// Starts a queue on its iothread with the controller's disks, which may change while it runs.
     fn start_queue(
         &self,
         index: u16,

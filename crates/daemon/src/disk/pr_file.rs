@@ -187,6 +187,7 @@ impl PrFile {
 }
 
 impl ReservationStore for PrFile {
+    /// Replaces the file, and logs when that begins to fail or succeeds again. EBADF before the handover of a live upgrade.
     fn save(&self, text: &str) -> Result<(), Errno> {
         let mut locked = self.lock_mutex();
         let locked = locked.as_mut().ok_or(Errno::BADF)?;

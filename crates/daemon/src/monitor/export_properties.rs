@@ -52,6 +52,7 @@ impl HasProperties for Export {
         described.map_err(|error| Error::generic(error.to_string()))
     }
 
+    /// Changes options of request merging, the only ones that are writable, and gives the devices the new limits.
     fn change_options(&mut self, json: &str) -> Result<(), Error> {
         let ExportKind::VhostUserBlk(kind) = &mut self.options.kind else {
             unreachable!("no property of another kind can be changed");

@@ -33,6 +33,7 @@ impl HasProperties for Iothread {
         described.map_err(|error| Error::generic(error.to_string()))
     }
 
+    /// Validates the new options, and applies them to the running iothread.
     fn change_options(&mut self, json: &str) -> Result<(), Error> {
         let new =
             RunningObjects::change_iothread(&self.options, json).map_err(

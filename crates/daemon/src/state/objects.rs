@@ -291,7 +291,7 @@ impl Objects {
             .name(format!("end {id}"))
             .spawn(move || {
                 if let Ok(server) = server_receiver.recv() {
-                    server.drain();
+                    server.drain_and_close();
                 }
                 on_drained(drained_id);
             })?;
@@ -332,7 +332,7 @@ impl Objects {
         self.begin_stop_exports();
         for export in self.exports.drain(..) {
             match export.state {
-                ExportState::Serving(server) => server.drain(),
+                ExportState::Serving(server) => server.drain_and_close(),
                 ExportState::Draining(thread) => {
                     if thread.join().is_err() {
                         tracing::error!(

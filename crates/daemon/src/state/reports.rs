@@ -80,8 +80,8 @@ fn run_thread(mailbox: &Receiver<Report>, dropped: &DroppedReports, events: &Ser
         }
         let now = Instant::now();
         error_throttle.report_due_errors(now, |errors, error| {
-            log_error(errors, error);
-            events.emit("BLOCK_IO_ERROR", io_error_event(errors, error));
+            log_disk_error(errors, error);
+            events.emit("BLOCK_IO_ERROR", io_error_event_data(errors, error));
         });
         if let Some(newly_dropped) = dropped_throttle.take_unlogged_count(now, dropped.count()) {
             tracing::warn!(
@@ -94,7 +94,7 @@ fn run_thread(mailbox: &Receiver<Report>, dropped: &DroppedReports, events: &Ser
 }
 
 /// Logs an error, as rarely as the event is sent.
-fn log_error(errors: &LastIoError, (errno, action): (Errno, ErrorAction)) {
+fn log_disk_error(errors: &LastIoError, (errno, action): (Errno, ErrorAction)) {
     if errno == Errno::FAULT {
         // The guest has removed its memory; no disk has failed.
         return;
@@ -127,7 +127,7 @@ fn log_error(errors: &LastIoError, (errno, action): (Errno, ErrorAction)) {
 }
 
 /// The data of a `BLOCK_IO_ERROR` event.
-fn io_error_event(errors: &LastIoError, (errno, action): (Errno, ErrorAction)) -> Value {
+fn io_error_event_data(errors: &LastIoError, (errno, action): (Errno, ErrorAction)) -> Value {
     json!({
         "device": "",
         "node-name": errors.node,

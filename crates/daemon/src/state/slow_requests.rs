@@ -44,7 +44,7 @@ impl SlowRequestWatchdog {
             .name("slow-requests".into())
             .spawn(move || {
                 loop {
-                    wait_and_check(&thread_exports);
+                    wait_and_check_exports(&thread_exports);
                 }
             })?;
         Ok(SlowRequestWatchdog(watched))
@@ -72,7 +72,7 @@ impl WatchedExports {
 }
 
 /// Waits for the next check, and checks all exports once.
-fn wait_and_check(watched: &WatchedExports) {
+fn wait_and_check_exports(watched: &WatchedExports) {
     let exports = watched.lock_exports();
     let shortest_timeout = exports.iter().map(|export| export.timeout).min();
     let mut exports = match shortest_timeout {
