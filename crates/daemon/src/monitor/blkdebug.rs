@@ -10,7 +10,7 @@ use crate::control::Control;
 use crate::disk::faults;
 
 /// The command that replaces injected faults.
-pub(super) fn commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "x-blkdebug-set",
         arguments: ObjectType::with_members(vec![

@@ -14,7 +14,7 @@ use super::str_arg;
 use crate::control::Control;
 
 /// The commands for chardevs.
-pub(super) fn commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<Control>> {
     let id = || Member::required("id", Type::Str);
     let backend = || Member::required("backend", Type::Named("ChardevBackend"));
     vec![
@@ -79,7 +79,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
 }
 
 /// Types of the arguments and results of these commands, with QEMU's nesting.
-pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
+pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let object = |members: Vec<Member>| TypeDefinition::Object(ObjectType::with_members(members));
     let object_of_one = |name, r#type| object(vec![Member::required(name, r#type)]);
     let tagged = |tag_type: &'static str, cases: Vec<(&'static str, &'static str)>| {

@@ -13,7 +13,7 @@ use crate::control::Control;
 use crate::state::export::ExportState;
 
 /// The commands for exports.
-pub(super) fn commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<Control>> {
     vec![
         Command {
             name: "block-export-add",
@@ -47,7 +47,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
 }
 
 /// Types of the arguments and results of these commands, and of the data of the events.
-pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
+pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let info = ObjectType::with_members(vec![
         Member::required("id", Type::Str),
         Member::required("type", Type::Named("type")),
@@ -80,7 +80,7 @@ pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
 }
 
 /// Schema of the events of exports: removal, front-ends that connect and disconnect, failed and late requests, broken queues.
-pub(super) fn events() -> Vec<Event> {
+pub(super) fn qmp_events() -> Vec<Event> {
     let id = || Member::required("id", Type::Str);
     let mut events: Vec<Event> = [
         "BLOCK_EXPORT_DELETED",

@@ -28,7 +28,7 @@ const KINDS_WITH_HISTOGRAMS: [(RequestKind, &str, &str); 3] = [
 ];
 
 /// The command that sets histograms.
-pub(super) fn commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<Control>> {
     let lists = ["boundaries"]
         .into_iter()
         .chain(KINDS_WITH_HISTOGRAMS.map(|kind| kind.1));
@@ -47,7 +47,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
 }
 
 /// The type `BlockLatencyHistogramInfo`.
-pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
+pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let number_list = || Type::List(Box::new(Type::Unsigned));
     let members = ["boundaries", "bins"].map(|name| Member::required(name, number_list()));
     let object = ObjectType::with_members(members.into());

@@ -21,7 +21,7 @@ use crate::state::export::{Export, ExportState};
 use crate::state::objects::Objects;
 
 /// The commands for LUNs.
-pub(super) fn commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<Control>> {
     let mut add = types::arguments_from_type("BlockExportLun");
     add.members.insert(0, Member::required("id", Type::Str));
     vec![

@@ -28,31 +28,36 @@ use crate::control::Control;
 /// The QMP interface: all commands and events, and the types of their arguments and results.
 pub(crate) fn qmp_interface() -> Interface<Control> {
     let mut commands = vec![quit_command()];
-    commands.extend(objects::commands());
-    commands.extend(qom::commands());
-    commands.extend(nodes::commands());
-    commands.extend(exports::commands());
-    commands.extend(luns::commands());
-    commands.extend(resize::commands());
-    commands.extend(chardevs::commands());
-    commands.extend(hmp::commands());
-    commands.extend(stats::commands());
-    commands.extend(histograms::commands());
-    commands.extend(reopen::commands());
-    commands.extend(resume::commands());
-    commands.extend(blkdebug::commands());
-    commands.extend(upgrade::commands());
-    let mut definitions = types::type_definitions();
-    definitions.extend(objects::type_definitions());
-    definitions.extend(qom::type_definitions());
-    definitions.extend(nodes::type_definitions());
-    definitions.extend(exports::type_definitions());
-    definitions.extend(chardevs::type_definitions());
-    definitions.extend(resume::type_definitions());
-    definitions.extend(stats::type_definitions());
-    definitions.extend(histograms::type_definitions());
-    definitions.extend(upgrade::type_definitions());
-    Interface::new(program_version(), definitions, commands, exports::events())
+    commands.extend(objects::qmp_commands());
+    commands.extend(qom::qmp_commands());
+    commands.extend(nodes::qmp_commands());
+    commands.extend(exports::qmp_commands());
+    commands.extend(luns::qmp_commands());
+    commands.extend(resize::qmp_commands());
+    commands.extend(chardevs::qmp_commands());
+    commands.extend(hmp::qmp_commands());
+    commands.extend(stats::qmp_commands());
+    commands.extend(histograms::qmp_commands());
+    commands.extend(reopen::qmp_commands());
+    commands.extend(resume::qmp_commands());
+    commands.extend(blkdebug::qmp_commands());
+    commands.extend(upgrade::qmp_commands());
+    let mut definitions = types::qmp_type_definitions();
+    definitions.extend(objects::qmp_type_definitions());
+    definitions.extend(qom::qmp_type_definitions());
+    definitions.extend(nodes::qmp_type_definitions());
+    definitions.extend(exports::qmp_type_definitions());
+    definitions.extend(chardevs::qmp_type_definitions());
+    definitions.extend(resume::qmp_type_definitions());
+    definitions.extend(stats::qmp_type_definitions());
+    definitions.extend(histograms::qmp_type_definitions());
+    definitions.extend(upgrade::qmp_type_definitions());
+    Interface::new(
+        program_version(),
+        definitions,
+        commands,
+        exports::qmp_events(),
+    )
 }
 
 /// The name and version for the QMP greeting, where clients find QEMU's.

@@ -15,7 +15,7 @@ use crate::state::node::OpenNode;
 use crate::state::objects::Objects;
 
 /// The commands for block nodes.
-pub(super) fn commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<Control>> {
     vec![
         Command {
             name: "blockdev-add",
@@ -62,7 +62,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
 }
 
 /// Types of the result of `query-named-block-nodes`.
-pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
+pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let members = |names: &[(&'static str, Type)]| {
         let members = names.iter().cloned();
         members

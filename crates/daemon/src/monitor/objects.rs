@@ -11,7 +11,7 @@ use crate::control::Control;
 use crate::state::iothread::Iothread;
 
 /// The commands for objects.
-pub(super) fn commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<Control>> {
     vec![
         Command {
             name: "object-add",
@@ -46,7 +46,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
 }
 
 /// Types of the result of `query-iothreads`.
-pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
+pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let mut members = vec![
         Member::required("id", Type::Str),
         Member::required("thread-id", Type::Int),

@@ -23,7 +23,7 @@ enum QomObject {
 }
 
 /// The commands for objects and their properties.
-pub(super) fn commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<Control>> {
     let path = || Member::required("path", Type::Str);
     let property = || Member::required("property", Type::Str);
     let infos = || Some(Type::list_of_named("ObjectPropertyInfo"));
@@ -68,7 +68,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
 }
 
 /// The type `ObjectPropertyInfo`.
-pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
+pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let members = ["name", "type"].map(|name| Member::required(name, Type::Str));
     let info = ObjectType::with_members(members.into());
     vec![("ObjectPropertyInfo", TypeDefinition::Object(info))]

@@ -11,7 +11,7 @@ use crate::control::Control;
 use crate::jobs::OnShutdown;
 
 /// The command that reopens nodes.
-pub(super) fn commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "blockdev-reopen",
         arguments: ObjectType::with_members(vec![Member::required(

@@ -10,7 +10,7 @@ use crate::control::Control;
 use crate::jobs::OnShutdown;
 
 /// The command that resizes nodes.
-pub(super) fn commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "block_resize",
         arguments: ObjectType::with_members(vec![

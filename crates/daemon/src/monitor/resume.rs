@@ -8,7 +8,7 @@ use super::str_arg;
 use crate::control::Control;
 
 /// The command that resumes parked requests.
-pub(super) fn commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "block-export-resume",
         arguments: ObjectType::with_members(vec![
@@ -21,7 +21,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
 }
 
 /// The type of its argument `action`.
-pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
+pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let actions = TypeDefinition::Enum(vec!["retry", "report"]);
     vec![("BlockExportResumeAction", actions)]
 }

@@ -18,7 +18,7 @@ use crate::state::objects::Objects;
 use totals::QueueTotals;
 
 /// The command for statistics.
-pub(super) fn commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "query-blockstats",
         arguments: ObjectType::with_members(vec![Member::optional("query-nodes", Type::Bool)]),
@@ -30,7 +30,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
 }
 
 /// Types of its result.
-pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
+pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let stats = || Member::required("stats", Type::Named("BlockDeviceStats"));
     let queue = ObjectType::with_members(vec![
         Member::required("index", Type::Int),
@@ -53,7 +53,7 @@ pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
         Member::optional("luns", Type::list_of_named("BlockLunStats")),
         Member::optional("parent", Type::Named("BlockStats")),
     ]);
-    let mut definitions = totals::type_definitions();
+    let mut definitions = totals::qmp_type_definitions();
     definitions.push(("BlockQueueStats", TypeDefinition::Object(queue)));
     definitions.push((
         "BlockLunStats",

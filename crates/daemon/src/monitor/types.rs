@@ -5,7 +5,7 @@ use options::{Key, ValueType, runtime};
 use qmp::{Member, ObjectType, Type, TypeDefinition, Variants};
 
 /// Definitions of all types of options. An enumeration has the name of its key.
-pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
+pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let mut definitions = vec![
         ("qom-type", TypeDefinition::Enum(vec!["iothread"])),
         ("type", TypeDefinition::Enum(runtime::export_types())),
@@ -58,7 +58,7 @@ pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
 
 /// The members of an object type, to be used as the arguments of a command.
 pub(super) fn arguments_from_type(name: &str) -> ObjectType {
-    let found = type_definitions()
+    let found = qmp_type_definitions()
         .into_iter()
         .find(|(found, _)| *found == name);
     match found {

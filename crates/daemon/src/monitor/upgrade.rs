@@ -12,7 +12,7 @@ use crate::control::Control;
 use crate::upgrade::CompletedUpgrade;
 
 /// The command that starts a live upgrade.
-pub(super) fn commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "upgrade",
         arguments: ObjectType::with_members(vec![Member::optional("binary", Type::Str)]),
@@ -22,7 +22,7 @@ pub(super) fn commands() -> Vec<Command<Control>> {
 }
 
 /// The type of its result.
-pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
+pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let members = ["pid", "pause-us"].map(|name| Member::required(name, Type::Int));
     let info = TypeDefinition::Object(ObjectType::with_members(members.into()));
     vec![("UpgradeInfo", info)]

@@ -93,7 +93,7 @@ const OTHER_COMMANDS: &[HmpCommand] = &[
 ];
 
 /// The QMP command through which clients run those of HMP.
-pub(super) fn commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<Control>> {
     vec![Command {
         name: "human-monitor-command",
         arguments: ObjectType::with_members(vec![

@@ -110,7 +110,7 @@ fn histogram_to_json(counts: impl IntoIterator<Item = (u64, u64)>, scale: Scale)
 }
 
 /// The type `BlockDeviceStats`, and the types of latencies.
-pub(super) fn type_definitions() -> Vec<(&'static str, TypeDefinition)> {
+pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let ints = || Type::List(Box::new(Type::Int));
     let latency = ObjectType::with_members(vec![
         Member::required("bounds", ints()),
