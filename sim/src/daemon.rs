@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use engine::{AioKernel, Errno};
 use iothread::{
     DeviceCommand, DeviceSetup, ErrorPolicy, ExportReports, Message, QueueReports, Report, Resume,
-    SocketDevice, SocketDeviceCommand, VringSetup, mailbox,
+    SocketDevice, SocketDeviceCommand, VringSetup, report_channel,
 };
 use telemetry::queue::{QueueName, QueueStats};
 use virtio_blk::{Device, DeviceOptions};
@@ -100,7 +100,7 @@ impl Daemon {
         };
         let device = Device::new(options, nodes.shown().geometry()).expect("a device");
         let [reads, writes] = config.policy;
-        let (reports, mailbox) = mailbox();
+        let (reports, mailbox) = report_channel();
         let reports = ExportReports::new(reports, "sim", "disk");
         Daemon {
             iothreads: iothreads.map(RefCell::new).map(Rc::new).collect(),

@@ -37,7 +37,7 @@ pub use iothread_handle::{IothreadError, IothreadHandle, IothreadSettings, Iothr
 pub use messages::{
     DeviceCommand, DeviceSetup, DroppedReports, ExportReports, IoStatus, LastIoError, Message,
     ParkedRequests, QueueReports, Report, Reports, Resume, ScsiDisk, ScsiMessage, ScsiSetup,
-    SocketDeviceCommand, VringSetup, mailbox,
+    SocketDeviceCommand, VringSetup, report_channel,
 };
 pub use on_error::{ErrorAction, ErrorPolicy, OnError};
 pub use queue_runner::QueueRunner;

@@ -24,7 +24,7 @@ const DROPPED_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Starts the thread that receives the reports. It ends when the last sender is dropped.
 pub(crate) fn spawn_thread(events: ServerHandle) -> io::Result<Reports> {
-    let (reports, mailbox) = iothread::mailbox();
+    let (reports, mailbox) = iothread::report_channel();
     let dropped = reports.dropped_reports();
     std::thread::Builder::new()
         .name("reports".into())
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn errors_are_reported_once_per_second_node_and_direction() {
-        let (reports, mailbox) = iothread::mailbox();
+        let (reports, mailbox) = iothread::report_channel();
         let exports = [("e", "n"), ("f", "n"), ("g", "m")]
             .map(|(export, node)| ExportReports::new(reports.clone(), export, node));
         let mut throttle = ErrorThrottle::default();

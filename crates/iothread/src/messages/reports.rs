@@ -64,9 +64,9 @@ impl DroppedReports {
     }
 }
 
-/// A mailbox for reports, with room for 256.
+/// Creates a channel for reports: its senders, and the mailbox with room for 256.
 #[must_use]
-pub fn mailbox() -> (Reports, Receiver<Report>) {
+pub fn report_channel() -> (Reports, Receiver<Report>) {
     let (sender, receiver) = sync_channel(MAX_WAITING);
     let dropped = DroppedReports::default();
     (Reports { sender, dropped }, receiver)
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn errors_of_one_direction_are_one_report_with_the_last_error() {
-        let (reports, mailbox) = mailbox();
+        let (reports, mailbox) = report_channel();
         let export = ExportReports::new(reports.clone(), "e", "n");
         for errno in [Errno::IO, Errno::IO, Errno::NOSPC] {
             export.report_failure(false, errno);
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_report_without_room_is_counted_and_sent_with_the_next_error() {
-        let (reports, mailbox) = mailbox();
+        let (reports, mailbox) = report_channel();
         let export = ExportReports::new(reports.clone(), "e", "n");
         for queue in 0..300 {
             export.report_broken_queue(queue, &"why");
