@@ -37,7 +37,7 @@ pub(crate) struct QueueContext<'a> {
 
 /// Numbers of unfinished requests of a queue.
 #[derive(Clone, Copy)]
-pub(crate) struct InFlight {
+pub(crate) struct InFlightCounts {
     /// All of them.
     pub requests: u32,
     /// Parked ones, which the disk has failed.
@@ -46,11 +46,11 @@ pub(crate) struct InFlight {
 
 /// Handling of parked requests when their queue stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ParkedAtStop {
+pub(crate) enum ParkedStopAction {
     /// They stay in the in-flight region, if there is one.
-    Record,
+    LeaveInRegion,
     /// They are returned to the ring if that is possible, else answered as failed.
-    Return,
+    ReturnToRing,
 }
 
 /// Error of a guest that broke its queue.
@@ -65,7 +65,7 @@ pub(crate) trait QueueDevice {
     /// Its disks, when it ends.
     fn into_disks(self: Box<Self>) -> Vec<AttachedDisk>;
 
-    fn in_flight(&self) -> InFlight;
+    fn in_flight(&self) -> InFlightCounts;
 
     /// Takes up to `budget` requests from the ring.
     fn admit(
@@ -101,10 +101,10 @@ pub(crate) trait QueueDevice {
     fn end_admissions(&mut self, _ring: &mut virtqueue::Queue) {}
 
     /// Handles that the queue has stopped: only parked requests are left.
-    fn on_stop(&mut self, _how: ParkedAtStop, _cx: QueueContext<'_>) {}
+    fn on_stop(&mut self, _how: ParkedStopAction, _cx: QueueContext<'_>) {}
 
     /// Whether chains are requests that have to be answered.
-    fn chains_are_requests(&self) -> bool {
+    fn chains_need_answers(&self) -> bool {
         true
     }
 
@@ -116,7 +116,7 @@ pub(crate) trait QueueDevice {
 
     /// Number of requests of older generations that the disk has failed and the error policy keeps until they are resumed. A
     /// queue settles without them.
-    fn parked_in_older_generations(&self) -> u32 {
+    fn older_parked_count(&self) -> u32 {
         0
     }
 
@@ -124,7 +124,7 @@ pub(crate) trait QueueDevice {
     fn report_late(&self, _after: u64, _until: u64, _now: u64, _reports: &QueueReports) {}
 
     /// The disk whose backend may register the guest's memory.
-    fn registered_disk(&self) -> Option<&AttachedDisk> {
+    fn disk_for_fixed_buffers(&self) -> Option<&AttachedDisk> {
         None
     }
 

@@ -18,7 +18,7 @@ pub(crate) struct CompletionDispatcher<'a> {
 impl CompletionDispatcher<'_> {
     /// Passes each run of completions of the same queue to that queue, `now` in ticks.
     pub fn dispatch(&mut self, completions: &[Completion], now: u64) {
-        for run in runs(completions) {
+        for run in split_into_runs(completions) {
             let source_index = source_index_of(&run[0]);
             let Some(vring) = self.vrings.get_mut(source_index) else {
                 self.dispatch_to_socket_device(source_index, run);
@@ -48,7 +48,7 @@ impl CompletionDispatcher<'_> {
 }
 
 /// Splits completions into runs of the same source.
-fn runs(completions: &[Completion]) -> impl Iterator<Item = &[Completion]> {
+fn split_into_runs(completions: &[Completion]) -> impl Iterator<Item = &[Completion]> {
     completions.chunk_by(|one, next| source_index_of(one) == source_index_of(next))
 }
 
@@ -61,7 +61,7 @@ mod tests {
     use block::token;
     use engine::{Completion, Errno};
 
-    use super::runs;
+    use super::split_into_runs;
 
     #[test]
     fn completions_are_split_where_the_queue_changes_and_only_there() {
@@ -79,9 +79,9 @@ mod tests {
         .map(completion)
         .into();
         let tokens = |run: &[Completion]| run.iter().map(|one| one.token).collect::<Vec<_>>();
-        let cut: Vec<_> = runs(&completions).map(tokens).collect();
+        let cut: Vec<_> = split_into_runs(&completions).map(tokens).collect();
         assert_eq!(cut.concat(), tokens(&completions), "all of them, in order");
         assert_eq!(cut.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1, 2]);
-        assert!(runs(&[]).next().is_none());
+        assert!(split_into_runs(&[]).next().is_none());
     }
 }

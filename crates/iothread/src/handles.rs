@@ -48,7 +48,7 @@ impl SocketDeviceHandle {
     /// Sends it a command.
     pub fn send(&self, command: SocketDeviceCommand) {
         // Under the lock: the index may be reused as soon as the stop was sent.
-        if let Some(source_index) = *lock(&self.source_index) {
+        if let Some(source_index) = *lock_ignoring_poison(&self.source_index) {
             // An iothread that is gone has taken the socket device with it.
             let _ = self
                 .remote
@@ -69,7 +69,7 @@ impl SocketDeviceHandle {
     /// Stops it if no front-end is connected and nothing is in flight; false if not.
     #[must_use]
     pub fn stop_if_idle(&self) -> bool {
-        let mut running = lock(&self.source_index);
+        let mut running = lock_ignoring_poison(&self.source_index);
         let Some(source_index) = *running else {
             return true;
         };
@@ -85,15 +85,15 @@ impl SocketDeviceHandle {
 
     /// Begins to stop it: disconnects its front-end and accepts no other.
     pub fn begin_stop(&self) {
-        if let Some(source_index) = lock(&self.source_index).take() {
-            *lock(&self.ending) = Some(begin_stop(&self.remote, source_index));
+        if let Some(source_index) = lock_ignoring_poison(&self.source_index).take() {
+            *lock_ignoring_poison(&self.ending) = Some(begin_stop(&self.remote, source_index));
         }
     }
 
     /// Stops it and waits for requests in flight.
     pub fn stop(&self) {
         self.begin_stop();
-        if let Some(ending) = lock(&self.ending).take() {
+        if let Some(ending) = lock_ignoring_poison(&self.ending).take() {
             let _ = ending.recv();
         }
     }
@@ -105,7 +105,7 @@ impl Drop for SocketDeviceHandle {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_ignoring_poison<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

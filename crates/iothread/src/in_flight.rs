@@ -50,7 +50,7 @@ impl InFlightRequests {
     }
 
     /// Notifies `reply` when the requests in flight are done.
-    pub fn notify_when_settled(&mut self, reply: Sender<()>) {
+    pub fn reply_when_settled(&mut self, reply: Sender<()>) {
         self.settling.push(reply);
         self.begin_generation();
     }
@@ -61,7 +61,7 @@ impl InFlightRequests {
     }
 
     /// Releases the disks of older generations and ends the waits for them, if they have no requests.
-    pub fn release_if_older_done(&mut self, io: &mut IoContext) {
+    pub fn end_older_generations_if_done(&mut self, io: &mut IoContext) {
         if self.older_count > 0 {
             return;
         }
@@ -76,12 +76,12 @@ impl InFlightRequests {
 }
 
 /// The disks of a socket device; counts the requests that it submits.
-pub(crate) struct TrackedIo<'a> {
+pub(crate) struct CountingDiskIo<'a> {
     pub io: SourceIo<'a>,
     pub in_flight: &'a mut InFlightRequests,
 }
 
-impl DiskIo for TrackedIo<'_> {
+impl DiskIo for CountingDiskIo<'_> {
     fn room(&self, disk: u32) -> usize {
         self.io.room(disk)
     }

@@ -142,7 +142,7 @@ impl IothreadHandle {
             let waker = remote.waker();
             let io = IoContext::new(engine_settings, Arc::new(move || waker.wake()))?;
             let mut runner = QueueRunner::new(remote, io);
-            runner.set_unbound_cpus(unbound);
+            runner.set_cpus_before_binding(unbound);
             let thread_id = rustix::thread::gettid().as_raw_nonzero().get();
             let totals = IothreadTotals {
                 event_loop: cx.totals(),

@@ -35,7 +35,7 @@ pub(crate) struct OlderGenerations {
 
 impl OlderGenerations {
     /// Requests of older generations that are in flight.
-    pub fn in_flight(&self) -> u32 {
+    pub fn in_flight_count(&self) -> u32 {
         self.older
             .iter()
             .map(|generation| generation.in_flight)
@@ -43,14 +43,14 @@ impl OlderGenerations {
     }
 
     /// Ends the current generation, whose requests, `in_flight` many, use this. Returns it if there are none.
-    pub fn end_current(
+    pub fn end_current_generation(
         &mut self,
         end: AdmitTime,
         in_flight: u32,
         resources: GenerationResources,
     ) -> Option<GenerationResources> {
         if in_flight == 0 {
-            return Some(self.pass_on_disks(self.older.len(), resources));
+            return Some(self.pass_disks_to_previous(self.older.len(), resources));
         }
         self.older.push(OlderGeneration {
             end,
@@ -61,7 +61,7 @@ impl OlderGenerations {
     }
 
     /// Counts requests with this admit time that have left the queue. Returns what no request uses any more.
-    pub fn on_requests_left(
+    pub fn remove_finished_requests(
         &mut self,
         admitted: AdmitTime,
         requests: u32,
@@ -75,12 +75,12 @@ impl OlderGenerations {
             return None;
         }
         let resources = self.older.remove(index).resources;
-        Some(self.pass_on_disks(index, resources))
+        Some(self.pass_disks_to_previous(index, resources))
     }
 
     /// Passes the disks of a generation without requests to the generation before it, since later steps and retries of that
     /// one may have gone to them. Returns its other resources, which can be released.
-    fn pass_on_disks(
+    fn pass_disks_to_previous(
         &mut self,
         index: usize,
         mut resources: GenerationResources,
@@ -99,7 +99,7 @@ impl OlderGenerations {
     }
 
     /// Notifies `reply` when no older generation has requests in flight but parked ones.
-    pub fn notify_when_settled(&mut self, reply: Sender<()>) {
+    pub fn reply_when_settled(&mut self, reply: Sender<()>) {
         self.settling.push(reply);
     }
 
@@ -110,13 +110,13 @@ impl OlderGenerations {
     }
 
     /// Whether there are waits for older generations.
-    pub fn has_waiters(&self) -> bool {
+    pub fn has_settle_waiters(&self) -> bool {
         !self.settling.is_empty()
     }
 
     /// Ends the waits if the requests of older generations are all parked, `parked` many.
-    pub fn notify_if_only_parked(&mut self, parked: u32) {
-        if self.in_flight() == parked {
+    pub fn reply_if_only_parked(&mut self, parked: u32) {
+        if self.in_flight_count() == parked {
             for reply in self.settling.drain(..) {
                 // The receiver may be gone; ignore the error.
                 let _ = reply.send(());

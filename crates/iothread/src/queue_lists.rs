@@ -81,16 +81,16 @@ impl QueueLists {
 
     /// Submits requests of stalled queues first, now that requests have completed and there is room. True if there were any.
     #[inline]
-    pub fn resume_stalled(&mut self, vrings: &mut Vrings, io: &mut IoContext, now: u64) -> bool {
+    pub fn submit_stalled(&mut self, vrings: &mut Vrings, io: &mut IoContext, now: u64) -> bool {
         let waited = !self.stalled.is_empty() || !self.stalled_served.is_empty();
         if waited {
-            self.submit_stalled(vrings, io, now);
+            self.submit_stalled_slow(vrings, io, now);
         }
         waited
     }
 
     /// Submits the requests of stalled queues until there is no room, and makes those active that have none left.
-    fn submit_stalled(&mut self, vrings: &mut Vrings, io: &mut IoContext, now: u64) {
+    fn submit_stalled_slow(&mut self, vrings: &mut Vrings, io: &mut IoContext, now: u64) {
         let QueueLists {
             active,
             stalled,
@@ -167,8 +167,8 @@ impl QueueLists {
     }
 
     /// Enables the kicks of all active queues, and keeps those active that have requests.
-    pub fn enable_kicks(&mut self, vrings: &mut Vrings) -> KicksEnabled {
-        let mut result = KicksEnabled::default();
+    pub fn enable_kicks(&mut self, vrings: &mut Vrings) -> EnableKicksResult {
+        let mut result = EnableKicksResult::default();
         self.active.retain(|source_index| {
             let Some(vring) = vrings
                 .get_mut(source_index)
@@ -191,7 +191,7 @@ impl QueueLists {
 
 /// Result of enabling the kicks of all active queues before the loop blocks.
 #[derive(Default)]
-pub(crate) struct KicksEnabled {
+pub(crate) struct EnableKicksResult {
     /// Whether there is work.
     pub found_work: bool,
     /// Whether there are queues whose guests do not kick.

@@ -74,7 +74,7 @@ pub struct QueueRunner {
     /// The descriptors of the engines.
     engine_handlers: Vec<HandlerId>,
     /// The affinity of its thread before it was bound, if it was.
-    unbound_cpus: Option<CpuSet>,
+    cpus_before_binding: Option<CpuSet>,
     /// The deadline that the timer is armed for, and its ID.
     timer: Option<(u64, TimerId)>,
     /// Number of polls, while there are socket devices.
@@ -99,7 +99,7 @@ impl QueueRunner {
             more: false,
             trace: Trace::default(),
             engine_handlers: Vec::new(),
-            unbound_cpus: None,
+            cpus_before_binding: None,
             timer: None,
             polls: 0,
         }
@@ -124,8 +124,8 @@ impl QueueRunner {
     }
 
     /// Sets the affinity that its thread had before it was bound.
-    pub(crate) fn set_unbound_cpus(&mut self, unbound: Option<CpuSet>) {
-        self.unbound_cpus = unbound;
+    pub(crate) fn set_cpus_before_binding(&mut self, unbound: Option<CpuSet>) {
+        self.cpus_before_binding = unbound;
     }
 
     /// Phase 2: dispatches as many completions as the budget allows.
@@ -154,12 +154,12 @@ impl QueueRunner {
         // After the admissions, the next iteration has this work.
         self.more |= self
             .lists
-            .resume_stalled(&mut self.vrings, &mut self.io, now);
+            .submit_stalled(&mut self.vrings, &mut self.io, now);
     }
 
     /// Answers requests that completed while they were submitted, without another iteration.
     #[inline(never)]
-    fn complete_after_submit(&mut self) {
+    fn complete_inline_completions(&mut self) {
         self.io.reap(&mut self.completions);
         self.dispatch_completions();
         self.publish_queues();
@@ -187,7 +187,7 @@ impl QueueRunner {
                     self.lists.stall(source_index);
                 }
                 if vring.stopping.is_some() {
-                    self.end_if_drained(source_index);
+                    self.end_queue_if_drained(source_index);
                 }
             } else {
                 self.run_socket_device(source_index);
@@ -205,8 +205,8 @@ impl QueueRunner {
         let reports = setup.reports.as_ref().map(|reports| reports.export.clone());
         let stats = setup.stats.clone();
         let remote = self.remote.clone();
-        let (_, mut controls) = self.controls(cx, source_index);
-        let attach = |node: &Arc<Node>| controls.attach(node);
+        let (_, mut context) = self.command_context(cx, source_index);
+        let attach = |node: &Arc<Node>| context.attach(node);
         let started = Vring::new(setup, source_index, &remote, attach).map_err(StartError::from);
         let started = started.and_then(|(mut vring, kick)| {
             if let Err(error) = set_kick(&mut vring, kick, source_index, cx) {
@@ -220,8 +220,8 @@ impl QueueRunner {
                 vring.registration = reports.map(|export| {
                     QueueRegistration::new(export, &self.remote, source_index, stats)
                 });
-                vring.join_memory(&mut self.io);
-                let source_count = self.vrings.index_count();
+                vring.register_memory(&mut self.io);
+                let source_count = self.vrings.allocated_index_count();
                 self.lists.reserve_sources(source_count);
                 self.trace.reserve_sources(source_count);
                 self.lists.activate(&mut vring, source_index);
@@ -235,13 +235,13 @@ impl QueueRunner {
         }
     }
 
-    /// The controls for a command to this source, and the queues and socket devices that commands go to.
-    fn controls<'a>(
+    /// The context for a command to this source, and the queues and socket devices that commands go to.
+    fn command_context<'a>(
         &'a mut self,
         cx: &'a mut RunnerContext<Self>,
         source_index: u32,
-    ) -> (&'a mut Vrings, Controls<'a>) {
-        let controls = Controls {
+    ) -> (&'a mut Vrings, CommandContext<'a>) {
+        let context = CommandContext {
             source_index,
             now: self.clock.now(),
             cx,
@@ -250,7 +250,7 @@ impl QueueRunner {
             completions: &mut self.completions,
             lists: &mut self.lists,
         };
-        (&mut self.vrings, controls)
+        (&mut self.vrings, context)
     }
 
     /// Runs a command for the queue with this index, if there is one.
@@ -258,11 +258,11 @@ impl QueueRunner {
         &mut self,
         cx: &mut RunnerContext<Self>,
         source_index: u32,
-        run: impl FnOnce(&mut Vring, Controls<'_>),
+        run: impl FnOnce(&mut Vring, CommandContext<'_>),
     ) {
-        let (vrings, controls) = self.controls(cx, source_index);
+        let (vrings, context) = self.command_context(cx, source_index);
         if let Some(vring) = vrings.get_mut(source_index) {
-            run(vring, controls);
+            run(vring, context);
         }
     }
 
@@ -275,12 +275,12 @@ impl QueueRunner {
 
     /// Binds the thread. Its worker threads keep the affinity that it had before it was bound for the first time.
     fn set_cpu_affinity(&mut self, iothread: &str, cpus: &[u16]) -> Result<(), AffinityError> {
-        match (cpus, &self.unbound_cpus) {
+        match (cpus, &self.cpus_before_binding) {
             ([], None) => {}
             ([], Some(unbound)) => unbind_thread(iothread, unbound)?,
             _ => {
                 let before = bind_thread(iothread, cpus)?;
-                let unbound = *self.unbound_cpus.get_or_insert(before);
+                let unbound = *self.cpus_before_binding.get_or_insert(before);
                 self.io.set_worker_cpus(unbound);
             }
         }
@@ -288,9 +288,14 @@ impl QueueRunner {
     }
 
     /// Stops a queue or a socket device. It ends, and `reply` is notified, when nothing of it is in flight.
-    fn stop_source(&mut self, cx: &mut RunnerContext<Self>, source_index: u32, reply: Sender<u32>) {
+    fn begin_stop_source(
+        &mut self,
+        cx: &mut RunnerContext<Self>,
+        source_index: u32,
+        reply: Sender<u32>,
+    ) {
         let Some(vring) = self.vrings.get_mut(source_index) else {
-            return self.stop_socket_device(cx, source_index, reply);
+            return self.begin_stop_socket_device(cx, source_index, reply);
         };
         if let Some(kick) = vring.kick.take() {
             cx.delete(kick);
@@ -318,7 +323,7 @@ impl QueueRunner {
 
     /// Removes a queue that was stopped and has nothing in flight.
     #[cold]
-    fn end_if_drained(&mut self, source_index: u32) {
+    fn end_queue_if_drained(&mut self, source_index: u32) {
         let Some(vring) = self.vrings.get_mut(source_index) else {
             return;
         };
@@ -341,19 +346,19 @@ impl QueueRunner {
     }
 
     /// Arms a timer for deadlines and retries, which no descriptor announces.
-    fn arm_timer(&mut self, cx: &mut RunnerContext<Self>) {
+    fn arm_timer_for_engines(&mut self, cx: &mut RunnerContext<Self>) {
         let retry = || cx.now_ns() + RETRY_NS;
         let deadline = match (self.io.next_deadline_ns(), self.io.needs_retry()) {
             (deadline, false) => deadline,
             (deadline, true) => Some(deadline.unwrap_or(u64::MAX).min(retry())),
         };
         if let Some(deadline_ns) = deadline {
-            self.arm_timer_for(cx, deadline_ns);
+            self.arm_timer_at(cx, deadline_ns);
         }
     }
 
     /// Arms the timer, so that an iteration runs at `deadline_ns` at the latest.
-    fn arm_timer_for(&mut self, cx: &mut RunnerContext<Self>, deadline_ns: u64) {
+    fn arm_timer_at(&mut self, cx: &mut RunnerContext<Self>, deadline_ns: u64) {
         if let Some((armed_ns, timer)) = self.timer {
             if armed_ns <= deadline_ns {
                 return;
@@ -365,7 +370,7 @@ impl QueueRunner {
 }
 
 /// The parts of an iothread that commands use.
-pub(crate) struct Controls<'a> {
+pub(crate) struct CommandContext<'a> {
     /// Index of the queue or socket device that the command is for.
     pub source_index: u32,
     /// The current time, in ticks.
@@ -377,7 +382,7 @@ pub(crate) struct Controls<'a> {
     completions: &'a mut Vec<Completion>,
 }
 
-impl Controls<'_> {
+impl CommandContext<'_> {
     /// Attaches a node, and makes room for the completions of its requests.
     pub fn attach(&mut self, node: &Arc<Node>) -> AttachedDisk {
         // New settings that only new engines can have apply now.

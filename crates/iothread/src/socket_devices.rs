@@ -14,7 +14,7 @@ use block::{AttachedDisk, IoContext, Node, SourceIo};
 use engine::Completion;
 
 use crate::event_loop::{HandlerId, Idle, Interest, PollPredictor, PollSettings, Turn};
-use crate::in_flight::{InFlightRequests, TrackedIo};
+use crate::in_flight::{CountingDiskIo, InFlightRequests};
 use crate::socket_device::{MAX_WATCHED_DESCRIPTORS, SocketDevice};
 
 /// Limit of turns of a socket device in a row.
@@ -77,13 +77,13 @@ impl RunningSocketDevice {
     }
 
     /// Whether no front-end is connected and nothing is in flight.
-    pub fn is_idle(&mut self) -> bool {
+    pub fn is_disconnected_and_drained(&mut self) -> bool {
         !self.device.is_connected() && self.device.in_flight() == 0
     }
 
     /// Accepts no front-end any more, if it is idle; false if it is not.
     pub fn pause_accepting(&mut self) -> bool {
-        let idle = self.is_idle();
+        let idle = self.is_disconnected_and_drained();
         if idle {
             self.device.set_accepting_paused(true);
         }
@@ -140,7 +140,7 @@ impl RunningSocketDevice {
     }
 
     /// Runs its turn. False: requests wait for room.
-    pub fn run(&mut self, io: &mut IoContext, now_ns: u64) -> bool {
+    pub fn run_turns(&mut self, io: &mut IoContext, now_ns: u64) -> bool {
         let mut has_room = true;
         for _ in 0..MAX_TURNS {
             self.has_more = self.device.run_turn(now_ns);
@@ -154,11 +154,11 @@ impl RunningSocketDevice {
 
     /// Submits the requests of one turn. False: requests wait for room.
     fn submit(&mut self, io: &mut IoContext) -> bool {
-        self.in_flight.release_if_older_done(io);
+        self.in_flight.end_older_generations_if_done(io);
         if self.disabled || self.stopping.is_some() {
             return true;
         }
-        self.device.submit(&mut TrackedIo {
+        self.device.submit(&mut CountingDiskIo {
             io: SourceIo {
                 io,
                 disks: &self.disks,
@@ -169,26 +169,26 @@ impl RunningSocketDevice {
     }
 
     /// Whether its last turn has left work.
-    pub fn has_more(&self) -> bool {
+    pub fn has_more_work(&self) -> bool {
         self.has_more
     }
 
     /// Whether its watches or its timer have to be updated after a turn, or it is to end.
-    pub fn needs_update(&mut self) -> bool {
+    pub fn needs_update_or_end(&mut self) -> bool {
         let deadline_ns = self.device.deadline_ns();
         self.has_more
             || self.stopping.is_some()
-            || self.watches_changed()
-            || deadline_ns.is_some_and(|at| self.is_earlier(at))
+            || self.are_watches_outdated()
+            || deadline_ns.is_some_and(|at| self.is_before_armed_deadline(at))
     }
 
     /// Whether this deadline is before the one that the timer was armed for.
-    fn is_earlier(&self, deadline_ns: u64) -> bool {
+    fn is_before_armed_deadline(&self, deadline_ns: u64) -> bool {
         self.armed_ns.is_none_or(|armed_ns| deadline_ns < armed_ns)
     }
 
     /// Whether the device has other descriptors to watch than those that are watched.
-    fn watches_changed(&self) -> bool {
+    fn are_watches_outdated(&self) -> bool {
         let wanted = self.device.watched_descriptors();
         let other = |(watched, wanted): (&Option<HandlerId>, &Option<_>)| {
             watched.is_some() != wanted.is_some()
@@ -220,18 +220,18 @@ impl RunningSocketDevice {
     }
 
     /// Deadline of its next turn, for the loop's timer.
-    pub fn deadline_ns(&mut self) -> Option<u64> {
+    pub fn record_timer_deadline_ns(&mut self) -> Option<u64> {
         self.armed_ns = self.device.deadline_ns();
         self.armed_ns
     }
 
     /// Notifies `reply` when all requests submitted so far are done.
-    pub fn notify_when_settled(&mut self, reply: Sender<()>) {
-        self.in_flight.notify_when_settled(reply);
+    pub fn reply_when_settled(&mut self, reply: Sender<()>) {
+        self.in_flight.reply_when_settled(reply);
     }
 
     /// Replaces the disks of this node, or of an earlier one of its name. Requests in flight use the old ones until they are done.
-    pub fn set_node(&mut self, node: &Node, mut attach: impl FnMut() -> AttachedDisk) {
+    pub fn replace_disks_of_node(&mut self, node: &Node, mut attach: impl FnMut() -> AttachedDisk) {
         for disk in &mut self.disks {
             if disk.node().name() == node.name() {
                 self.in_flight
@@ -241,13 +241,13 @@ impl RunningSocketDevice {
     }
 
     /// Begins to stop it: `reply` is notified when it has ended.
-    pub fn stop(&mut self, reply: Sender<u32>) {
+    pub fn begin_stop(&mut self, reply: Sender<u32>) {
         self.device.stop();
         self.stopping = Some(reply);
     }
 
     /// The sender to notify of its end, if it was stopped and nothing is in flight.
-    pub fn take_reply_if_drained(&mut self) -> Option<Sender<u32>> {
+    pub fn take_stop_reply_if_drained(&mut self) -> Option<Sender<u32>> {
         if self.stopping.is_none() || self.device.in_flight() > 0 {
             return None;
         }
@@ -255,7 +255,7 @@ impl RunningSocketDevice {
     }
 
     /// Its watched descriptors.
-    pub fn handlers(&self) -> impl Iterator<Item = HandlerId> {
+    pub fn watch_handler_ids(&self) -> impl Iterator<Item = HandlerId> {
         self.handlers.iter().copied().flatten()
     }
 }
@@ -313,12 +313,12 @@ impl SocketDevices {
 
     /// Whether any is to be updated.
     #[inline]
-    pub fn any_needs_update(&self) -> bool {
+    pub fn has_scheduled_updates(&self) -> bool {
         !self.indices_to_update.is_empty()
     }
 
     /// The next one to update.
-    pub fn pop_to_update(&mut self) -> Option<u32> {
+    pub fn pop_scheduled_update(&mut self) -> Option<u32> {
         self.indices_to_update.pop()
     }
 

@@ -61,7 +61,7 @@ mod on {
             let name = thread.name().unwrap_or_default();
             tracing::info!(
                 iothread = %name.strip_prefix("IO ").unwrap_or(name),
-                signals = self.latencies.count(),
+                signals = self.latencies.total_count(),
                 p50_ns = self.latencies.percentile(50),
                 p99_ns = self.latencies.percentile(99),
                 max_ns = self.latencies.max_ns,
@@ -87,13 +87,13 @@ mod on {
             self.max_ns = self.max_ns.max(ns);
         }
 
-        fn count(&self) -> u64 {
+        fn total_count(&self) -> u64 {
             self.counts.iter().sum()
         }
 
         /// At least so many percent are not above this: the end of a power of two, or the maximum.
         fn percentile(&self, percent: u64) -> u64 {
-            let wanted = (self.count() * percent).div_ceil(100);
+            let wanted = (self.total_count() * percent).div_ceil(100);
             let mut seen = 0;
             for (power, count) in self.counts.iter().enumerate() {
                 seen += count;
@@ -112,13 +112,13 @@ mod on {
         #[test]
         fn percentiles_are_ends_of_powers_of_two() {
             let mut latencies = LatencyHistogram::default();
-            assert_eq!((latencies.count(), latencies.percentile(50)), (0, 0));
+            assert_eq!((latencies.total_count(), latencies.percentile(50)), (0, 0));
             for _ in 0..98 {
                 latencies.add(300);
             }
             latencies.add(0);
             latencies.add(5_000);
-            assert_eq!(latencies.count(), 100);
+            assert_eq!(latencies.total_count(), 100);
             assert_eq!(latencies.percentile(1), 1);
             assert_eq!(latencies.percentile(50), 511);
             assert_eq!(latencies.percentile(99), 511);
@@ -131,10 +131,10 @@ mod on {
             trace.reserve_sources(2);
             trace.record_completion(1);
             trace.record_signal(0);
-            assert_eq!(trace.latencies.count(), 0);
+            assert_eq!(trace.latencies.total_count(), 0);
             trace.record_signal(1);
             trace.record_signal(1);
-            assert_eq!(trace.latencies.count(), 1);
+            assert_eq!(trace.latencies.total_count(), 1);
         }
     }
 }

@@ -14,7 +14,7 @@ use telemetry::queue::Admission;
 use virtqueue::control::{QueueFds, QueueSetup};
 use virtqueue::{Chain, GuestMemory, QueueDirtyLog, RingError};
 
-use crate::device::{ParkedAtStop, QueueContext, QueueDevice, new_queue};
+use crate::device::{ParkedStopAction, QueueContext, QueueDevice, new_queue};
 use crate::event_loop::{HandlerId, Idle, PollPredictor, PollSettings, Remote, Turn};
 use crate::messages::{Message, QueueRegistration, QueueReports, Resume, ScsiMessage, VringSetup};
 use crate::older_generations::OlderGenerations;
@@ -51,7 +51,7 @@ pub(crate) struct Vring {
     /// Receives the base of the queue once it has drained.
     pub stopping: Option<Sender<u32>>,
     /// Handling of its parked requests when it stops.
-    parked_at_stop: ParkedAtStop,
+    parked_at_stop: ParkedStopAction,
     /// Number of polls in a row that found it empty while it was active.
     pub empty_polls: u16,
     /// Predicts whether polling for it pays.
@@ -119,7 +119,7 @@ impl Vring {
             enabled,
             broken: false,
             stopping: None,
-            parked_at_stop: ParkedAtStop::Return,
+            parked_at_stop: ParkedStopAction::ReturnToRing,
             empty_polls: 0,
             predictor: PollPredictor::default(),
             registration: None,
@@ -167,12 +167,12 @@ impl Vring {
     }
 
     /// Leaves parked requests in the in-flight region, if there is one, when the queue stops.
-    pub fn leave_parked_at_stop(&mut self) {
-        self.parked_at_stop = ParkedAtStop::Record;
+    pub fn set_leave_parked_in_region(&mut self) {
+        self.parked_at_stop = ParkedStopAction::LeaveInRegion;
     }
 
     /// Duplicates of its descriptors; `kick` is the one that the loop watches.
-    pub fn descriptors(&self, kick: Option<BorrowedFd<'_>>) -> io::Result<QueueFds> {
+    pub fn duplicate_descriptors(&self, kick: Option<BorrowedFd<'_>>) -> io::Result<QueueFds> {
         Ok(QueueFds {
             kick: duplicate_fd(kick)?,
             call: duplicate_fd(self.call.as_ref())?,
@@ -200,8 +200,8 @@ impl Vring {
     /// parked requests are to stay in the region.
     #[cold]
     fn has_recovered_requests(&self) -> bool {
-        let stays = self.parked_at_stop == ParkedAtStop::Record && !self.enabled;
-        self.device.chains_are_requests() && !stays && self.ring.has_recovered_chains()
+        let stays = self.parked_at_stop == ParkedStopAction::LeaveInRegion && !self.enabled;
+        self.device.chains_need_answers() && !stays && self.ring.has_recovered_chains()
     }
 
     /// Begins to stop it: no new requests are admitted. Its base is sent to `reply` once it has drained.
@@ -260,19 +260,19 @@ impl Vring {
             0 => Turn::Guest,
             in_flight => Turn::Disk { in_flight },
         };
-        let progress = self.progress(in_flight);
+        let progress = self.progress_stamp(in_flight);
         self.predictor
             .poll_deadline_ns(settings, now_ns, progress, turn)
     }
 
     /// Learns from the idle time after [`Vring::poll_deadline_ns`], which has ended.
     pub fn learn_from_idle(&mut self, settings: &PollSettings, idle: Idle) {
-        let progress = self.progress(self.device.in_flight().requests);
+        let progress = self.progress_stamp(self.device.in_flight().requests);
         self.predictor.learn_from_idle(settings, idle, progress);
     }
 
     /// A number that changes with every admitted request and every completion.
-    fn progress(&self, in_flight: u32) -> u64 {
+    fn progress_stamp(&self, in_flight: u32) -> u64 {
         u64::from(self.next_avail()) << 32 | u64::from(in_flight)
     }
 
@@ -372,7 +372,7 @@ impl Vring {
     pub fn submit_deferred(&mut self, io: &mut IoContext, now: u64) -> bool {
         let (device, cx) = self.device_and_context(io, now);
         let done = device.submit_deferred(cx);
-        self.publish_answers(io);
+        self.publish_if_unpublished(io);
         done
     }
 
@@ -381,24 +381,24 @@ impl Vring {
     pub fn resume_parked(&mut self, how: Resume, io: &mut IoContext, now: u64) -> bool {
         let (device, cx) = self.device_and_context(io, now);
         let done = device.resume_parked(how, cx);
-        self.publish_answers(io);
+        self.publish_if_unpublished(io);
         done
     }
 
     /// Retries parked requests that waited for the queue to be enabled. As for [`resume_parked`](Self::resume_parked).
     #[must_use]
-    pub fn resume_if_enabled(&mut self, io: &mut IoContext, now: u64) -> bool {
+    pub fn retry_parked_if_enabled(&mut self, io: &mut IoContext, now: u64) -> bool {
         if !self.enabled {
             return true;
         }
         let (device, cx) = self.device_and_context(io, now);
         let done = device.on_enabled(cx);
-        self.publish_answers(io);
+        self.publish_if_unpublished(io);
         done
     }
 
     /// Publishes answers to parked requests at once, in any phase, since they are rare.
-    fn publish_answers(&mut self, io: &mut IoContext) {
+    fn publish_if_unpublished(&mut self, io: &mut IoContext) {
         if self.take_has_unpublished() {
             self.publish(|| ());
         }
@@ -418,16 +418,16 @@ impl Vring {
         let how = self.parked_at_stop;
         let (device, cx) = self.device_and_context(io, now);
         device.on_stop(how, cx);
-        self.publish_answers(io);
+        self.publish_if_unpublished(io);
         // The next process that uses the rings expects to be kicked.
         self.ring.enable_kicks();
         debug_assert_eq!(
-            self.older_generations.in_flight(),
+            self.older_generations.in_flight_count(),
             0,
             "they end with their requests"
         );
         self.device.stats().queue_size().set(0);
-        self.leave_memory(&self.memory, io);
+        self.unregister_memory(&self.memory, io);
         self.ring.base()
     }
 

@@ -25,7 +25,7 @@ impl Vrings {
     }
 
     /// Number of indices, at least that of sources.
-    pub fn index_count(&self) -> usize {
+    pub fn allocated_index_count(&self) -> usize {
         self.queues.len()
     }
 

@@ -6,8 +6,8 @@ use telemetry::queue::{Admission, AdmitTime, QueueName, QueueStats};
 use virtio_blk::{RetryOutcome, Status};
 use virtqueue::Chain;
 
-use super::parked::{ParkedQueue, ParkedRequest};
-use super::{BrokenQueueError, InFlight, ParkedAtStop, QueueContext, QueueDevice};
+use super::parked::{ParkedList, ParkedRequest};
+use super::{BrokenQueueError, InFlightCounts, ParkedStopAction, QueueContext, QueueDevice};
 use crate::messages::{QueueReports, Resume};
 use crate::on_error::ErrorAction;
 
@@ -15,7 +15,7 @@ use crate::on_error::ErrorAction;
 pub(crate) struct BlkQueue {
     queue: virtio_blk::Queue,
     disk: [AttachedDisk; 1],
-    parked: ParkedQueue,
+    parked: ParkedList,
 }
 
 impl BlkQueue {
@@ -23,16 +23,16 @@ impl BlkQueue {
         BlkQueue {
             queue,
             disk: [disk],
-            parked: ParkedQueue::default(),
+            parked: ParkedList::default(),
         }
     }
 
     /// Retries as many parked requests as there is room for; true: all that are to be retried. None while the queue is
     /// disabled: its disk may be about to be replaced.
     fn retry_parked(&mut self, cx: &mut QueueContext<'_>) -> bool {
-        while self.parked.has_retries() {
+        while self.parked.has_pending_retries() {
             if !cx.enabled {
-                self.parked.retry_when_enabled();
+                self.parked.defer_retries_until_enabled();
                 return true;
             }
             if cx.io.room(&self.disk[0]) == 0 {
@@ -66,7 +66,7 @@ impl BlkQueue {
 /// Handles a block request that the disk has failed. Returns the status to answer with; `None`: it is parked.
 fn answer_or_park(
     queue: &virtio_blk::Queue,
-    parked: &mut ParkedQueue,
+    parked: &mut ParkedList,
     reports: Option<&QueueReports>,
     slot: u32,
     errno: Errno,
@@ -103,10 +103,10 @@ impl QueueDevice for BlkQueue {
         self.disk.into()
     }
 
-    fn in_flight(&self) -> InFlight {
-        InFlight {
+    fn in_flight(&self) -> InFlightCounts {
+        InFlightCounts {
             requests: self.queue.in_flight(),
-            parked: self.parked.requests(),
+            parked: self.parked.request_count(),
         }
     }
 
@@ -154,7 +154,7 @@ impl QueueDevice for BlkQueue {
                 true
             }
             Resume::Retry => {
-                self.parked.retry_all();
+                self.parked.mark_all_for_retry();
                 self.retry_parked(&mut cx)
             }
         }
@@ -166,7 +166,7 @@ impl QueueDevice for BlkQueue {
 
     /// Parked requests that may stay in the in-flight region are found there by the next process. Else they are returned to
     /// the ring if no other requests were popped after the first of them, and are answered as failed if some were.
-    fn on_stop(&mut self, how: ParkedAtStop, mut cx: QueueContext<'_>) {
+    fn on_stop(&mut self, how: ParkedStopAction, mut cx: QueueContext<'_>) {
         let queue = &self.queue;
         let slots = self
             .parked
@@ -176,7 +176,7 @@ impl QueueDevice for BlkQueue {
         if chains.is_empty() {
             return;
         }
-        let recorded = how == ParkedAtStop::Record && cx.ring.has_recorder();
+        let recorded = how == ParkedStopAction::LeaveInRegion && cx.ring.has_recorder();
         let kept = recorded || cx.ring.unpop_all(&chains);
         if recorded {
             cx.ring.mark_unpushed_chains(&chains);
@@ -210,9 +210,9 @@ impl QueueDevice for BlkQueue {
         self.queue.pop_finished_of_older_generation()
     }
 
-    fn parked_in_older_generations(&self) -> u32 {
+    fn older_parked_count(&self) -> u32 {
         self.parked
-            .requests_in_slots(|slot| self.queue.is_old(slot))
+            .request_count_in_slots(|slot| self.queue.is_old(slot))
     }
 
     fn report_late(&self, after: u64, until: u64, now: u64, reports: &QueueReports) {
@@ -232,7 +232,7 @@ impl QueueDevice for BlkQueue {
         }
     }
 
-    fn registered_disk(&self) -> Option<&AttachedDisk> {
+    fn disk_for_fixed_buffers(&self) -> Option<&AttachedDisk> {
         Some(&self.disk[0])
     }
 

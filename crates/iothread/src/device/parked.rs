@@ -21,7 +21,7 @@ pub(super) struct ParkedRequest {
 
 /// Parked requests of a queue.
 #[derive(Default)]
-pub(super) struct ParkedQueue {
+pub(super) struct ParkedList {
     /// In the order in which they failed.
     list: VecDeque<ParkedRequest>,
     /// Number of requests, from the first one on, that are to be retried as soon as there is room.
@@ -30,7 +30,7 @@ pub(super) struct ParkedQueue {
     retry_on_enable: bool,
 }
 
-impl ParkedQueue {
+impl ParkedList {
     /// Adds a request that the disk has just failed, and counts it for its export.
     pub fn push(&mut self, parked: ParkedRequest, reports: &QueueReports) {
         let export_parked = reports.export.parked_requests();
@@ -52,12 +52,12 @@ impl ParkedQueue {
     }
 
     /// Number of requests of the guest.
-    pub fn requests(&self) -> u32 {
+    pub fn request_count(&self) -> u32 {
         self.list.iter().map(|parked| parked.requests).sum()
     }
 
     /// Number of requests of the guest in slots of which this is true.
-    pub fn requests_in_slots(&self, is_counted: impl Fn(u32) -> bool) -> u32 {
+    pub fn request_count_in_slots(&self, is_counted: impl Fn(u32) -> bool) -> u32 {
         let counted = self.list.iter().filter(|parked| is_counted(parked.slot));
         counted.map(|parked| parked.requests).sum()
     }
@@ -67,17 +67,17 @@ impl ParkedQueue {
     }
 
     /// Whether some wait for room to be retried.
-    pub fn has_retries(&self) -> bool {
+    pub fn has_pending_retries(&self) -> bool {
         self.retries > 0
     }
 
     /// Has all of them retried.
-    pub fn retry_all(&mut self) {
+    pub fn mark_all_for_retry(&mut self) {
         self.retries = self.list.len();
     }
 
     /// Has all of them retried once the queue is enabled, and not before.
-    pub fn retry_when_enabled(&mut self) {
+    pub fn defer_retries_until_enabled(&mut self) {
         self.retries = 0;
         self.retry_on_enable = true;
     }

@@ -15,7 +15,7 @@ use virtio_scsi::{
 };
 use virtqueue::Chain;
 
-use super::{BrokenQueueError, InFlight, QueueContext, QueueDevice};
+use super::{BrokenQueueError, InFlightCounts, QueueContext, QueueDevice};
 use crate::event_loop::Remote;
 use crate::messages::{DeviceCommand, ExportReports, Message, ScsiDisk, ScsiMessage, ScsiSetup};
 
@@ -94,10 +94,10 @@ impl ScsiQueue {
             _ => {
                 let (name, stats) = (name.clone(), stats.clone());
                 let mut queue = Queue::new(name, device, size, port, stats);
-                queue.set_disks(&queue_disks(&disks));
+                queue.set_disks(&to_queue_disks(&disks));
                 Role::Commands {
                     queue,
-                    reports: disk_reports(&disks),
+                    reports: reports_by_disk(&disks),
                     disks: disks.iter().map(|disk| attach(&disk.node)).collect(),
                 }
             }
@@ -128,14 +128,14 @@ impl QueueDevice for ScsiQueue {
     }
 
     /// Requests that use the guest's memory. The control queue holds that of its functions itself.
-    fn in_flight(&self) -> InFlight {
+    fn in_flight(&self) -> InFlightCounts {
         let requests = match &self.role {
             Role::Commands { queue, .. } => queue.in_flight(),
             Role::Control(_) | Role::Events(_) => 0,
         };
         // The guest retries what has failed.
         let parked = 0;
-        InFlight { requests, parked }
+        InFlightCounts { requests, parked }
     }
 
     fn admit(
@@ -226,7 +226,7 @@ impl QueueDevice for ScsiQueue {
     }
 
     /// Buffers for events are not answered.
-    fn chains_are_requests(&self) -> bool {
+    fn chains_need_answers(&self) -> bool {
         !matches!(self.role, Role::Events(_))
     }
 
@@ -252,8 +252,8 @@ impl QueueDevice for ScsiQueue {
                 disks,
                 reports,
             } => {
-                queue.set_disks(&queue_disks(&new));
-                *reports = disk_reports(&new);
+                queue.set_disks(&to_queue_disks(&new));
+                *reports = reports_by_disk(&new);
                 std::mem::replace(disks, attached)
             }
             Role::Control(_) | Role::Events(_) => attached,
@@ -303,7 +303,7 @@ impl QueueDevice for ScsiQueue {
 }
 
 /// Addresses and statistics of a controller's disks, for its queue.
-fn queue_disks(disks: &[ScsiDisk]) -> Vec<QueueDisk> {
+fn to_queue_disks(disks: &[ScsiDisk]) -> Vec<QueueDisk> {
     let disk = |disk: &ScsiDisk| QueueDisk {
         address: disk.address,
         stats: disk.stats.clone(),
@@ -312,7 +312,7 @@ fn queue_disks(disks: &[ScsiDisk]) -> Vec<QueueDisk> {
 }
 
 /// The receivers of reports of a controller's disks, in their order.
-fn disk_reports(disks: &[ScsiDisk]) -> Vec<Option<Arc<ExportReports>>> {
+fn reports_by_disk(disks: &[ScsiDisk]) -> Vec<Option<Arc<ExportReports>>> {
     disks.iter().map(|disk| disk.reports.clone()).collect()
 }
 

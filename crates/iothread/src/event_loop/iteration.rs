@@ -163,7 +163,7 @@ impl<P: Runner> EventLoop<P> {
     /// # Errors
     /// When the poller fails, which a working kernel does not.
     pub fn iterate(&mut self) -> io::Result<bool> {
-        if self.wake.take() && self.read_mail() {
+        if self.wake.take() && self.handle_mail() {
             self.mailbox.close();
             self.runner.on_stop(&mut self.cx);
             return Ok(false);
@@ -181,7 +181,7 @@ impl<P: Runner> EventLoop<P> {
         }
 
         if self.runner.is_busy() {
-            self.end_busy_iteration()?;
+            self.check_descriptors_periodically()?;
         } else {
             self.poll_or_block()?;
         }
@@ -198,7 +198,7 @@ impl<P: Runner> EventLoop<P> {
     }
 
     /// Handles messages. True when a stop was requested.
-    fn read_mail(&mut self) -> bool {
+    fn handle_mail(&mut self) -> bool {
         let mut stop = false;
         for mail in self.mailbox.take_all() {
             match mail {
@@ -226,7 +226,7 @@ impl<P: Runner> EventLoop<P> {
     }
 
     /// Checks descriptors now and then while there is more work.
-    fn end_busy_iteration(&mut self) -> io::Result<()> {
+    fn check_descriptors_periodically(&mut self) -> io::Result<()> {
         self.cx.totals.busy_iterations.add(1);
         self.busy_iterations += 1;
         if self.busy_iterations >= BUSY_ITERATIONS_PER_CHECK {
@@ -239,11 +239,11 @@ impl<P: Runner> EventLoop<P> {
     /// Polls while it pays, then blocks.
     fn poll_or_block(&mut self) -> io::Result<()> {
         if self.is_polling_on() && self.poll()? {
-            return self.end_busy_iteration();
+            return self.check_descriptors_periodically();
         }
         if self.runner.prepare_to_block(&mut self.cx) || !self.wake.prepare_sleep() {
             // Not idle after all; descriptors are still checked now and then.
-            return self.end_busy_iteration();
+            return self.check_descriptors_periodically();
         }
         self.sleep()?;
         self.dispatch_events();
@@ -302,7 +302,7 @@ impl<P: Runner> EventLoop<P> {
         self.poll_result = Polled::Not;
         self.last_poll_hit = window_ns > 0
             && self.budget.allows(start_ns, window_ns)
-            && self.poll_window(start_ns, start_ns + window_ns)?;
+            && self.poll_until(start_ns, start_ns + window_ns)?;
         Ok(self.last_poll_hit)
     }
 
@@ -315,7 +315,7 @@ impl<P: Runner> EventLoop<P> {
     }
 
     /// Polls until `end_ns`, a timer or work; true when there is work.
-    fn poll_window(&mut self, start_ns: u64, end_ns: u64) -> io::Result<bool> {
+    fn poll_until(&mut self, start_ns: u64, end_ns: u64) -> io::Result<bool> {
         let due_ns = self.cx.timers.next_deadline_ns().unwrap_or(u64::MAX);
         tracepoints::poll_begin(end_ns - start_ns);
         loop {

@@ -56,19 +56,19 @@ impl<M> Mailbox<M> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inbox<M>> {
+    fn lock_inbox(&self) -> MutexGuard<'_, Inbox<M>> {
         // No code panics while it holds the lock, so poisoning means nothing.
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes all messages, in their order.
     pub(crate) fn take_all(&self) -> Vec<Mail<M>> {
-        std::mem::take(&mut self.lock().mail)
+        std::mem::take(&mut self.lock_inbox().mail)
     }
 
     /// Refuses further messages and drops those in it, with the senders that other threads wait on.
     pub(crate) fn close(&self) {
-        let mut inbox = self.lock();
+        let mut inbox = self.lock_inbox();
         inbox.closed = true;
         let mail = std::mem::take(&mut inbox.mail);
         drop(inbox);
@@ -86,7 +86,7 @@ impl<M: Send> Remote<M> {
     /// # Errors
     /// [`Stopped`] when the loop has ended.
     pub fn send(&self, message: M) -> Result<(), Stopped> {
-        self.deliver(Mail::Message(message))
+        self.push_and_wake(Mail::Message(message))
     }
 
     /// Changes the loop's polling settings.
@@ -94,7 +94,7 @@ impl<M: Send> Remote<M> {
     /// # Errors
     /// [`Stopped`] when the loop has ended.
     pub fn set_polling(&self, settings: PollSettings) -> Result<(), Stopped> {
-        self.deliver(Mail::Polling(settings))
+        self.push_and_wake(Mail::Polling(settings))
     }
 
     /// Ends the loop after the current iteration.
@@ -102,7 +102,7 @@ impl<M: Send> Remote<M> {
     /// # Errors
     /// [`Stopped`] when it has ended before.
     pub fn stop(&self) -> Result<(), Stopped> {
-        self.deliver(Mail::Stop)
+        self.push_and_wake(Mail::Stop)
     }
 
     /// Wakes the loop for an iteration, for engines that finish work on threads.
@@ -112,8 +112,8 @@ impl<M: Send> Remote<M> {
     }
 
     /// Adds a message to the mailbox and wakes the loop.
-    fn deliver(&self, mail: Mail<M>) -> Result<(), Stopped> {
-        let mut inbox = self.mailbox.lock();
+    fn push_and_wake(&self, mail: Mail<M>) -> Result<(), Stopped> {
+        let mut inbox = self.mailbox.lock_inbox();
         if inbox.closed {
             return Err(Stopped);
         }

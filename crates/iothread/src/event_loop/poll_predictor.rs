@@ -96,7 +96,7 @@ struct GapStatistics {
     late_count: u8,
     /// How many samples there were, up to [`TRUSTED_SAMPLES`].
     sample_count: u8,
-    /// Windows in vain, as [`GapStatistics::count_miss`] counts them.
+    /// Windows in vain, as [`GapStatistics::record_poll_outcome`] counts them.
     misses: u8,
     /// Number of further gaps that are not polled for.
     skips_left: u16,
@@ -106,9 +106,9 @@ struct GapStatistics {
 impl GapStatistics {
     /// Adds a gap to the histogram, and determines the next window.
     fn add_gap(&mut self, settings: &PollSettings, gap_ns: u64) {
-        let cut_ns = gap_ns.min(long_flight_ns(settings));
+        let cut_ns = gap_ns.min(max_polled_flight_ns(settings));
         self.mean_ns = self.mean_ns - self.mean_ns / 8 + cut_ns / 8;
-        let part_ns = part_ns(settings);
+        let part_ns = histogram_part_ns(settings);
         let part = usize::try_from(gap_ns / part_ns).unwrap_or(usize::MAX);
         *self
             .part_counts
@@ -137,7 +137,7 @@ impl GapStatistics {
     }
 
     /// Counts whether polling for a gap that has ended was in vain.
-    fn count_miss(&mut self, settings: &PollSettings, gap_ns: u64, polled: Polled) {
+    fn record_poll_outcome(&mut self, settings: &PollSettings, gap_ns: u64, polled: Polled) {
         if self.skips_left > 0 {
             self.skips_left -= 1;
             return;
@@ -185,12 +185,12 @@ impl GapStatistics {
 }
 
 /// Time of a request from which on nothing is polled for.
-fn long_flight_ns(settings: &PollSettings) -> u64 {
+fn max_polled_flight_ns(settings: &PollSettings) -> u64 {
     settings.max_ns.saturating_mul(LONG_FLIGHT_FACTOR)
 }
 
 /// Length of one part of the histogram.
-fn part_ns(settings: &PollSettings) -> u64 {
+fn histogram_part_ns(settings: &PollSettings) -> u64 {
     settings.max_ns.div_ceil(HISTOGRAM_PARTS.into()).max(1)
 }
 
@@ -281,12 +281,12 @@ impl PollPredictor {
         }
         self.turn = turn;
         if let Turn::Disk { in_flight } = turn
-            && self.disk.mean_ns.saturating_mul(in_flight.into()) > long_flight_ns(settings)
+            && self.disk.mean_ns.saturating_mul(in_flight.into()) > max_polled_flight_ns(settings)
         {
             return self.ran_dry_ns;
         }
         self.ran_dry_ns
-            .saturating_add(self.current_gaps().window_to_poll_ns())
+            .saturating_add(self.awaited_side_gaps().window_to_poll_ns())
     }
 
     /// Learns from an idle time of the loop, with one iteration since: if the source has made progress, then its gap has
@@ -296,15 +296,15 @@ impl PollPredictor {
             return;
         }
         let gap_ns = idle.woke_ns.saturating_sub(self.ran_dry_ns);
-        self.current_gaps()
-            .count_miss(settings, gap_ns, idle.polled);
-        self.current_gaps().add_gap(settings, gap_ns);
+        self.awaited_side_gaps()
+            .record_poll_outcome(settings, gap_ns, idle.polled);
+        self.awaited_side_gaps().add_gap(settings, gap_ns);
         // Until the loop runs dry again there is no gap to learn from.
         self.ran_dry_ns = 0;
     }
 
     /// Statistics of the gaps of the side that the next event is expected from.
-    fn current_gaps(&mut self) -> &mut GapStatistics {
+    fn awaited_side_gaps(&mut self) -> &mut GapStatistics {
         match self.turn {
             Turn::Guest => &mut self.guest,
             Turn::Disk { .. } => &mut self.disk,

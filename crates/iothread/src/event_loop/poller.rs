@@ -92,7 +92,7 @@ impl Epoll {
     }
 }
 
-fn flags(interest: Interest) -> epoll::EventFlags {
+fn epoll_flags(interest: Interest) -> epoll::EventFlags {
     match interest {
         Interest::Readable => epoll::EventFlags::IN,
         Interest::ReadableEdge => epoll::EventFlags::IN | epoll::EventFlags::ET,
@@ -106,7 +106,7 @@ impl Poller for Epoll {
             &self.epoll,
             fd,
             epoll::EventData::new_u64(cookie),
-            flags(interest),
+            epoll_flags(interest),
         )?)
     }
 
@@ -115,7 +115,7 @@ impl Poller for Epoll {
             &self.epoll,
             fd,
             epoll::EventData::new_u64(cookie),
-            flags(interest),
+            epoll_flags(interest),
         )?)
     }
 

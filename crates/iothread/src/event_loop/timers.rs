@@ -60,10 +60,11 @@ impl<T: Copy> Timers<T> {
 
     /// Cancels a timer; false when it has expired or was cancelled before.
     pub fn cancel(&mut self, id: TimerId) -> bool {
-        let cancelled = self.remove(id).is_some();
+        let cancelled = self.free_slot(id).is_some();
         if self.heap.len() > 2 * self.live + LEFTOVERS_TOLERATED {
             let slots = &self.slots;
-            self.heap.retain(|Reverse((_, id))| is_live(slots, *id));
+            self.heap
+                .retain(|Reverse((_, id))| is_timer_live(slots, *id));
         }
         cancelled
     }
@@ -72,7 +73,7 @@ impl<T: Copy> Timers<T> {
     #[must_use]
     pub fn next_deadline_ns(&mut self) -> Option<u64> {
         while let Some(Reverse((deadline_ns, id))) = self.heap.peek() {
-            if is_live(&self.slots, *id) {
+            if is_timer_live(&self.slots, *id) {
                 return Some(*deadline_ns);
             }
             self.heap.pop();
@@ -86,7 +87,7 @@ impl<T: Copy> Timers<T> {
             return None;
         }
         let Reverse((_, id)) = self.heap.pop()?;
-        self.remove(id)
+        self.free_slot(id)
     }
 
     /// Whether no timer is set.
@@ -96,8 +97,8 @@ impl<T: Copy> Timers<T> {
     }
 
     /// Removes a timer, and frees its slot; `None` if it has expired or was cancelled.
-    fn remove(&mut self, id: TimerId) -> Option<T> {
-        if !is_live(&self.slots, id) {
+    fn free_slot(&mut self, id: TimerId) -> Option<T> {
+        if !is_timer_live(&self.slots, id) {
             return None;
         }
         let (generation, timer) = &mut self.slots[id.slot as usize];
@@ -109,7 +110,7 @@ impl<T: Copy> Timers<T> {
 }
 
 /// Whether the timer is still set.
-fn is_live<T>(slots: &[(u32, Option<T>)], id: TimerId) -> bool {
+fn is_timer_live<T>(slots: &[(u32, Option<T>)], id: TimerId) -> bool {
     matches!(slots.get(id.slot as usize), Some((generation, Some(_))) if *generation == id.generation)
 }
 

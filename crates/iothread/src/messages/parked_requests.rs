@@ -42,7 +42,7 @@ impl IoStatus {
 }
 
 /// Address of a running queue.
-struct QueueAddress {
+struct RegisteredQueue {
     remote: Remote<Message>,
     source_index: u32,
     stats: Arc<QueueStats>,
@@ -62,18 +62,21 @@ impl QueueRegistration {
         source_index: u32,
         stats: Arc<QueueStats>,
     ) -> Self {
-        export.parked_requests().queues().push(QueueAddress {
-            remote: remote.clone(),
-            source_index,
-            stats: stats.clone(),
-        });
+        export
+            .parked_requests()
+            .lock_queues()
+            .push(RegisteredQueue {
+                remote: remote.clone(),
+                source_index,
+                stats: stats.clone(),
+            });
         QueueRegistration { export, stats }
     }
 }
 
 impl Drop for QueueRegistration {
     fn drop(&mut self) {
-        let mut queues = self.export.parked_requests().queues();
+        let mut queues = self.export.parked_requests().lock_queues();
         queues.retain(|queue| !Arc::ptr_eq(&queue.stats, &self.stats));
     }
 }
@@ -84,7 +87,7 @@ pub struct ParkedRequests {
     count: AtomicU64,
     no_space: AtomicBool,
     late: AtomicU64,
-    queues: Mutex<Vec<QueueAddress>>,
+    queues: Mutex<Vec<RegisteredQueue>>,
 }
 
 impl ParkedRequests {
@@ -128,7 +131,7 @@ impl ParkedRequests {
         command: impl Fn() -> DeviceCommand,
     ) {
         for queue in self
-            .queues()
+            .lock_queues()
             .iter()
             .filter(|queue| is_addressed(&queue.stats))
         {
@@ -153,7 +156,7 @@ impl ParkedRequests {
         self.count.fetch_sub(requests.into(), Ordering::Relaxed);
     }
 
-    fn queues(&self) -> MutexGuard<'_, Vec<QueueAddress>> {
+    fn lock_queues(&self) -> MutexGuard<'_, Vec<RegisteredQueue>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

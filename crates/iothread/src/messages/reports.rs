@@ -186,17 +186,17 @@ impl ExportReports {
             self.policy.writes
         };
         let action = policy.action(errno);
-        self.store_and_send(read, errno, action);
+        self.store_error_and_report(read, errno, action);
         action
     }
 
     /// Reports a failed request whose error the guest gets.
     pub fn report_guest_error(&self, read: bool, errno: Errno) {
-        self.store_and_send(read, errno, ErrorAction::Report);
+        self.store_error_and_report(read, errno, ErrorAction::Report);
     }
 
     /// Stores an error in its cell, and sends a report if the cell was empty.
-    fn store_and_send(&self, read: bool, errno: Errno, action: ErrorAction) {
+    fn store_error_and_report(&self, read: bool, errno: Errno, action: ErrorAction) {
         let cell = if read { &self.reads } else { &self.writes };
         if cell.store_error(errno, action) && !self.reports.send(Report::Failed(cell.clone())) {
             // The next failed request tries again.

@@ -43,19 +43,19 @@ impl Runner for QueueRunner {
             Message::StartSocketDevice(device, nodes, reply) => {
                 let _ = reply.send(self.start_socket_device(cx, device, nodes));
             }
-            Message::Stop(source_index, reply) => self.stop_source(cx, source_index, reply),
+            Message::Stop(source_index, reply) => self.begin_stop_source(cx, source_index, reply),
             Message::Queue(source_index, command) => {
-                self.with_queue(cx, source_index, |vring, controls| {
-                    controls.run_queue_command(vring, command)
+                self.with_queue(cx, source_index, |vring, context| {
+                    context.run_queue_command(vring, command)
                 });
             }
             Message::Device(source_index, command) => {
-                self.with_queue(cx, source_index, |vring, controls| {
-                    controls.run_device_command(vring, command)
+                self.with_queue(cx, source_index, |vring, context| {
+                    context.run_device_command(vring, command)
                 });
             }
             Message::SocketDevice(source_index, command) => {
-                self.control_socket_device(cx, source_index, command);
+                self.run_socket_device_command(cx, source_index, command);
             }
             Message::SetAioMaxBatch(max_batch) => self.io.set_aio_max_batch(max_batch),
             Message::SetAioMaxEvents(events) => self.io.set_aio_max_events(events),
@@ -98,12 +98,12 @@ impl Runner for QueueRunner {
     fn submit(&mut self, cx: &mut RunnerContext<Self>) {
         self.submit_pending();
         if !self.has_dispatched && self.io.has_completions() {
-            self.complete_after_submit();
+            self.complete_inline_completions();
         }
-        if self.vrings.socket_devices.any_needs_update() {
-            self.update_socket_devices(cx);
+        if self.vrings.socket_devices.has_scheduled_updates() {
+            self.update_scheduled_socket_devices(cx);
         }
-        self.arm_timer(cx);
+        self.arm_timer_for_engines(cx);
     }
 
     fn is_busy(&self) -> bool {
@@ -127,7 +127,7 @@ impl Runner for QueueRunner {
         let enabled = self.lists.enable_kicks(&mut self.vrings);
         if enabled.any_unkicked {
             let poll_ns = cx.now_ns() + UNKICKED_POLL_NS;
-            self.arm_timer_for(cx, poll_ns);
+            self.arm_timer_at(cx, poll_ns);
         }
         self.io.prepare_to_block() || enabled.found_work
     }

@@ -4,16 +4,16 @@ use std::os::fd::OwnedFd;
 
 use virtqueue::control::{QueueCommand, StartError};
 
-use super::{Controls, Handler, QueueRunner};
+use super::{CommandContext, Handler, QueueRunner};
 use crate::event_loop::Interest;
 use crate::event_loop::iteration::RunnerContext;
 use crate::messages::{DeviceCommand, ScsiDisk};
 use crate::vring::Vring;
 
-impl Controls<'_> {
+impl CommandContext<'_> {
     /// Runs a command for a queue. The receiver of an answer may be gone; that is no error.
     pub fn run_queue_command(self, vring: &mut Vring, command: QueueCommand) {
-        let Controls {
+        let CommandContext {
             source_index,
             now,
             cx,
@@ -29,7 +29,7 @@ impl Controls<'_> {
                     // Recovered requests may stay in its in-flight region: it may have drained then.
                     vring.end_admissions_if_finished();
                     lists.unpublished.insert(source_index);
-                } else if !vring.resume_if_enabled(io, now) {
+                } else if !vring.retry_parked_if_enabled(io, now) {
                     // Its requests were resumed while it was disabled, and there is no room.
                     lists.stall(source_index);
                 }
@@ -42,10 +42,10 @@ impl Controls<'_> {
                 vring.set_dirty_log(log);
                 let _ = reply.send(());
             }
-            QueueCommand::Settle(reply) => vring.notify_when_settled(reply, io),
+            QueueCommand::Settle(reply) => vring.reply_when_settled(reply, io),
             QueueCommand::DuplicateFds(reply) => {
                 let kick = vring.kick.and_then(|kick| cx.fd(kick));
-                let _ = reply.send(vring.descriptors(kick));
+                let _ = reply.send(vring.duplicate_descriptors(kick));
             }
             QueueCommand::SetKick(kick, reply) => {
                 let _ = reply.send(set_kick(vring, kick, source_index, cx));
@@ -54,26 +54,26 @@ impl Controls<'_> {
             }
             QueueCommand::SetCall(call) => vring.set_call(call),
             QueueCommand::SetErr(err) => vring.set_err(err),
-            QueueCommand::LeaveParked => vring.leave_parked_at_stop(),
+            QueueCommand::LeaveParked => vring.set_leave_parked_in_region(),
         }
     }
 
     /// Runs a command that concerns the disks behind a queue's device.
     pub fn run_device_command(mut self, vring: &mut Vring, command: DeviceCommand) {
-        let Controls {
+        let CommandContext {
             source_index, now, ..
         } = self;
         match command {
             DeviceCommand::SetNode(node, reply) => {
                 let disk = self.attach(&node);
                 vring.set_disk(disk, self.io);
-                vring.notify_when_settled(reply, self.io);
+                vring.reply_when_settled(reply, self.io);
             }
             DeviceCommand::SetDisks(disks, reply) => {
                 let attach = |disk: &ScsiDisk| self.attach(&disk.node);
                 let attached = disks.iter().map(attach).collect();
                 vring.set_disks(disks, attached, self.io);
-                vring.notify_when_settled(reply, self.io);
+                vring.reply_when_settled(reply, self.io);
             }
             DeviceCommand::ToScsi(message) => {
                 if vring.handle_queue_message(message, self.io, now) {

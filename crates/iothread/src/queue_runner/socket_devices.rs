@@ -23,13 +23,15 @@ impl QueueRunner {
         nodes: Vec<Arc<Node>>,
     ) -> u32 {
         let source_index = self.vrings.reserve_index();
-        let (_, mut controls) = self.controls(cx, source_index);
-        let disks = nodes.iter().map(|node| controls.attach(node)).collect();
+        let (_, mut context) = self.command_context(cx, source_index);
+        let disks = nodes.iter().map(|node| context.attach(node)).collect();
         let running = RunningSocketDevice::new(device, disks, source_index);
         self.vrings.socket_devices.add(running);
-        self.lists.reserve_sources(self.vrings.index_count());
-        self.trace.reserve_sources(self.vrings.index_count());
-        self.run_and_update(cx, source_index);
+        self.lists
+            .reserve_sources(self.vrings.allocated_index_count());
+        self.trace
+            .reserve_sources(self.vrings.allocated_index_count());
+        self.run_and_update_socket_device(cx, source_index);
         source_index
     }
 
@@ -39,16 +41,16 @@ impl QueueRunner {
         let Some(running) = self.vrings.socket_devices.get_mut(source_index) else {
             return;
         };
-        if !running.run(&mut self.io, now_ns()) {
+        if !running.run_turns(&mut self.io, now_ns()) {
             self.lists.stall(source_index);
         }
-        if running.needs_update() {
+        if running.needs_update_or_end() {
             self.vrings.socket_devices.schedule_update(source_index);
         }
     }
 
     /// Schedules a socket device for the next notify phase.
-    fn schedule_socket_device(&mut self, source_index: u32) {
+    fn schedule_socket_device_turn(&mut self, source_index: u32) {
         if self.vrings.socket_devices.get_mut(source_index).is_some() {
             self.lists.unpublished.insert(source_index);
         }
@@ -67,7 +69,7 @@ impl QueueRunner {
         let found = running.poll_socket();
         if found {
             let source_index = running.source_index();
-            self.schedule_socket_device(source_index);
+            self.schedule_socket_device_turn(source_index);
         }
         found
     }
@@ -77,32 +79,32 @@ impl QueueRunner {
     pub(super) fn on_socket_device_ready(&mut self, source_index: u32, descriptor: u8) {
         if let Some(running) = self.vrings.socket_devices.get_mut(source_index) {
             running.on_ready(descriptor, now_ns());
-            self.schedule_socket_device(source_index);
+            self.schedule_socket_device_turn(source_index);
         }
     }
 
     /// Runs a socket device, and updates its watches and its timer.
-    fn run_and_update(&mut self, cx: &mut RunnerContext<Self>, source_index: u32) {
+    fn run_and_update_socket_device(&mut self, cx: &mut RunnerContext<Self>, source_index: u32) {
         self.run_socket_device(source_index);
-        self.update_watches(cx, source_index);
+        self.update_watches_or_end(cx, source_index);
     }
 
     /// Updates the watches and timers of socket devices that need it.
     #[cold]
-    pub(super) fn update_socket_devices(&mut self, cx: &mut RunnerContext<Self>) {
-        while let Some(source_index) = self.vrings.socket_devices.pop_to_update() {
-            self.update_watches(cx, source_index);
+    pub(super) fn update_scheduled_socket_devices(&mut self, cx: &mut RunnerContext<Self>) {
+        while let Some(source_index) = self.vrings.socket_devices.pop_scheduled_update() {
+            self.update_watches_or_end(cx, source_index);
         }
     }
 
     /// Watches the descriptors that a socket device has now, and arms the timer for it. Ends it if it was stopped and has
     /// nothing in flight.
-    fn update_watches(&mut self, cx: &mut RunnerContext<Self>, source_index: u32) {
+    fn update_watches_or_end(&mut self, cx: &mut RunnerContext<Self>, source_index: u32) {
         let Some(running) = self.vrings.socket_devices.get_mut(source_index) else {
             return;
         };
-        if let Some(reply) = running.take_reply_if_drained() {
-            return self.end_socket_device(cx, source_index, &reply);
+        if let Some(reply) = running.take_stop_reply_if_drained() {
+            return self.remove_socket_device(cx, source_index, &reply);
         }
         let mut deleted = Vec::new();
         let watched = running.apply_watches(
@@ -115,7 +117,7 @@ impl QueueRunner {
             },
             |handler| deleted.push(handler),
         );
-        let (more, deadline_ns) = (running.has_more(), running.deadline_ns());
+        let (more, deadline_ns) = (running.has_more_work(), running.record_timer_deadline_ns());
         for handler in deleted {
             cx.delete(handler);
         }
@@ -128,10 +130,10 @@ impl QueueRunner {
             self.disconnect_socket_device(source_index);
         }
         if more || watched.is_err() {
-            self.schedule_socket_device(source_index);
+            self.schedule_socket_device_turn(source_index);
         }
         if let Some(deadline_ns) = deadline_ns {
-            self.arm_timer_for(cx, deadline_ns);
+            self.arm_timer_at(cx, deadline_ns);
         }
     }
 
@@ -146,33 +148,33 @@ impl QueueRunner {
     #[cold]
     pub(super) fn run_all_socket_devices(&mut self, cx: &mut RunnerContext<Self>) {
         for source_index in self.vrings.socket_devices.indices() {
-            self.run_and_update(cx, source_index);
+            self.run_and_update_socket_device(cx, source_index);
         }
     }
 
     /// Stops a socket device, if there is one. It ends, and `reply` is notified, when nothing of it is in flight.
-    pub(super) fn stop_socket_device(
+    pub(super) fn begin_stop_socket_device(
         &mut self,
         cx: &mut RunnerContext<Self>,
         source_index: u32,
         reply: Sender<u32>,
     ) {
         if let Some(running) = self.vrings.socket_devices.get_mut(source_index) {
-            running.stop(reply);
+            running.begin_stop(reply);
             self.io.stop_source(source_index);
-            self.run_and_update(cx, source_index);
+            self.run_and_update_socket_device(cx, source_index);
         }
     }
 
     /// Runs a command for a socket device, if there is one.
     #[cold]
-    pub(super) fn control_socket_device(
+    pub(super) fn run_socket_device_command(
         &mut self,
         cx: &mut RunnerContext<Self>,
         source_index: u32,
         command: SocketDeviceCommand,
     ) {
-        let (vrings, mut controls) = self.controls(cx, source_index);
+        let (vrings, mut context) = self.command_context(cx, source_index);
         let Some(running) = vrings.socket_devices.get_mut(source_index) else {
             return;
         };
@@ -180,40 +182,40 @@ impl QueueRunner {
         match command {
             SocketDeviceCommand::Enable(enabled) => {
                 running.disabled = !enabled;
-                self.run_and_update(cx, source_index);
+                self.run_and_update_socket_device(cx, source_index);
             }
             SocketDeviceCommand::Settle(reply) => {
-                running.notify_when_settled(reply);
-                controls.io.bypass_gates(source_index);
-                self.run_and_update(cx, source_index);
+                running.reply_when_settled(reply);
+                context.io.bypass_gates(source_index);
+                self.run_and_update_socket_device(cx, source_index);
             }
             SocketDeviceCommand::SetNode(node, reply) => {
-                running.set_node(&node, || controls.attach(&node));
-                running.notify_when_settled(reply);
-                controls.io.bypass_gates(source_index);
-                self.run_and_update(cx, source_index);
+                running.replace_disks_of_node(&node, || context.attach(&node));
+                running.reply_when_settled(reply);
+                context.io.bypass_gates(source_index);
+                self.run_and_update_socket_device(cx, source_index);
             }
             SocketDeviceCommand::StopIfIdle(reply) => {
-                let idle = running.is_idle();
+                let idle = running.is_disconnected_and_drained();
                 if idle {
                     let (ended, _) = std::sync::mpsc::channel();
-                    self.stop_socket_device(cx, source_index, ended);
+                    self.begin_stop_socket_device(cx, source_index, ended);
                 }
                 let _ = reply.send(idle);
             }
             SocketDeviceCommand::PauseAccepting(reply) => {
                 let _ = reply.send(running.pause_accepting());
-                self.update_watches(cx, source_index);
+                self.update_watches_or_end(cx, source_index);
             }
             SocketDeviceCommand::ResumeAccepting => {
                 running.resume_accepting();
-                self.update_watches(cx, source_index);
+                self.update_watches_or_end(cx, source_index);
             }
         }
     }
 
     /// Removes a socket device that was stopped and has nothing in flight.
-    fn end_socket_device(
+    fn remove_socket_device(
         &mut self,
         cx: &mut RunnerContext<Self>,
         source_index: u32,
@@ -222,7 +224,7 @@ impl QueueRunner {
         let Some(running) = self.vrings.socket_devices.remove(source_index) else {
             return;
         };
-        for handler in running.handlers() {
+        for handler in running.watch_handler_ids() {
             cx.delete(handler);
         }
         self.lists.remove_everywhere(source_index);

@@ -25,7 +25,7 @@ impl Vring {
     /// Replaces its disk. Requests in flight use the old one until they are done.
     pub fn set_disk(&mut self, new: AttachedDisk, io: &mut IoContext) {
         let old = self.device.set_disk(new);
-        self.retire(vec![old], io);
+        self.retire_disks(vec![old], io);
     }
 
     /// The same for all disks of a controller. If units were added or removed, nothing is in flight.
@@ -36,11 +36,11 @@ impl Vring {
         io: &mut IoContext,
     ) {
         let old = self.device.set_disks(disks, attached);
-        self.retire(old, io);
+        self.retire_disks(old, io);
     }
 
     /// Keeps disks until the requests in flight are done.
-    fn retire(&mut self, mut disks: Vec<AttachedDisk>, io: &mut IoContext) {
+    fn retire_disks(&mut self, mut disks: Vec<AttachedDisk>, io: &mut IoContext) {
         let in_flight = self.device.in_flight();
         if in_flight.requests == in_flight.parked {
             // Retries of parked requests go to the new disks.
@@ -52,9 +52,9 @@ impl Vring {
     }
 
     /// Notifies `reply` when all requests admitted so far are done. The queue continues meanwhile.
-    pub fn notify_when_settled(&mut self, reply: Sender<()>, io: &mut IoContext) {
+    pub fn reply_when_settled(&mut self, reply: Sender<()>, io: &mut IoContext) {
         self.begin_generation(self.memory.clone(), Vec::new(), io);
-        self.older_generations.notify_when_settled(reply);
+        self.older_generations.reply_when_settled(reply);
         self.release_old_generations(io);
     }
 
@@ -67,10 +67,10 @@ impl Vring {
         io: &mut IoContext,
     ) {
         // Before the old one may leave: a map that both use stays registered.
-        self.join_memory(io);
-        let in_flight = self.device.in_flight().requests - self.older_generations.in_flight();
+        self.register_memory(io);
+        let in_flight = self.device.in_flight().requests - self.older_generations.in_flight_count();
         let end = self.device.begin_generation();
-        if let Some(unused) = self.older_generations.end_current(
+        if let Some(unused) = self.older_generations.end_current_generation(
             end,
             in_flight,
             GenerationResources { memory, disks },
@@ -81,7 +81,7 @@ impl Vring {
 
     /// Releases memory and disks that no request uses any more.
     fn release_resources(&self, unused: GenerationResources, io: &mut IoContext) {
-        self.leave_memory(&unused.memory, io);
+        self.unregister_memory(&unused.memory, io);
         for disk in unused.disks {
             io.detach(disk);
         }
@@ -91,28 +91,31 @@ impl Vring {
     #[inline]
     pub(super) fn release_old_generations(&mut self, io: &mut IoContext) {
         if !self.older_generations.is_settled() {
-            self.release_unused_generations(io);
+            self.release_old_generations_slow(io);
         }
     }
 
     /// Counts requests of older generations that have left the queue, and releases what none of them uses any more.
-    fn release_unused_generations(&mut self, io: &mut IoContext) {
+    fn release_old_generations_slow(&mut self, io: &mut IoContext) {
         while let Some((admitted, requests)) = self.device.pop_finished_of_older_generation() {
-            if let Some(unused) = self.older_generations.on_requests_left(admitted, requests) {
+            if let Some(unused) = self
+                .older_generations
+                .remove_finished_requests(admitted, requests)
+            {
                 self.release_resources(unused, io);
             }
         }
         self.older_generations
-            .notify_if_only_parked(self.device.parked_in_older_generations());
-        if self.older_generations.has_waiters() {
+            .reply_if_only_parked(self.device.older_parked_count());
+        if self.older_generations.has_settle_waiters() {
             // Each time: a later step of a request, or a retry, may have reached a gate meanwhile.
             io.bypass_gates(self.source_index);
         }
     }
 
     /// Registers the memory of the current generation.
-    pub fn join_memory(&self, io: &mut IoContext) {
-        let Some(disk) = self.device.registered_disk() else {
+    pub fn register_memory(&self, io: &mut IoContext) {
+        let Some(disk) = self.device.disk_for_fixed_buffers() else {
             return;
         };
         if !self.fixed_buffers {
@@ -124,18 +127,18 @@ impl Vring {
             (region.host as usize, len)
         });
         // SAFETY: each generation keeps its map until it has left, which holds its regions.
-        unsafe { io.add_memory_user(disk, memory_key(&self.memory), ranges) };
+        unsafe { io.add_memory_user(disk, memory_map_key(&self.memory), ranges) };
     }
 
     /// Ends the registration of a memory map.
-    pub(super) fn leave_memory(&self, memory: &Arc<GuestMemory>, io: &mut IoContext) {
+    pub(super) fn unregister_memory(&self, memory: &Arc<GuestMemory>, io: &mut IoContext) {
         if self.fixed_buffers {
-            io.remove_memory_user(memory_key(memory));
+            io.remove_memory_user(memory_map_key(memory));
         }
     }
 }
 
 /// Key of a memory map, as long as it is kept.
-fn memory_key(memory: &Arc<GuestMemory>) -> usize {
+fn memory_map_key(memory: &Arc<GuestMemory>) -> usize {
     Arc::as_ptr(memory) as usize
 }
