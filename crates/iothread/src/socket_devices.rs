@@ -13,7 +13,9 @@ use std::sync::mpsc::Sender;
 use block::{AttachedDisk, IoContext, Node, SourceIo};
 use engine::Completion;
 
-use crate::event_loop::{HandlerId, Idle, Interest, PollPredictor, PollSettings, Turn};
+use crate::event_loop::{
+    AwaitedSide, HandlerId, IdlePeriod, Interest, PollPredictor, PollSettings,
+};
 use crate::in_flight::{CountingDiskIo, InFlightRequests};
 use crate::socket_device::{MAX_WATCHED_DESCRIPTORS, SocketDevice};
 
@@ -117,16 +119,16 @@ impl RunningSocketDevice {
 
     /// The time until which polling for its next message or completion pays.
     pub fn poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
-        let turn = match u32::try_from(self.device.in_flight()) {
-            Ok(0) => Turn::Guest,
-            in_flight => Turn::Disk {
+        let awaited = match u32::try_from(self.device.in_flight()) {
+            Ok(0) => AwaitedSide::Guest,
+            in_flight => AwaitedSide::Disk {
                 in_flight: in_flight.unwrap_or(u32::MAX),
             },
         };
         let until_ns = match self.device.is_connected() {
             true => self
                 .predictor
-                .poll_deadline_ns(settings, now_ns, self.progress, turn),
+                .poll_deadline_ns(settings, now_ns, self.progress, awaited),
             false => 0,
         };
         self.is_polled = until_ns > now_ns;
@@ -134,7 +136,7 @@ impl RunningSocketDevice {
     }
 
     /// Learns from the idle time after [`RunningSocketDevice::poll_deadline_ns`], which has ended.
-    pub fn learn_from_idle(&mut self, settings: &PollSettings, idle: Idle) {
+    pub fn learn_from_idle(&mut self, settings: &PollSettings, idle: IdlePeriod) {
         self.predictor
             .learn_from_idle(settings, idle, self.progress);
     }

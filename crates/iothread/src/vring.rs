@@ -15,7 +15,7 @@ use virtqueue::control::{QueueFds, QueueSetup};
 use virtqueue::{Chain, GuestMemory, QueueDirtyLog, RingError};
 
 use crate::device::{ParkedStopAction, QueueContext, QueueDevice, new_queue};
-use crate::event_loop::{HandlerId, Idle, PollPredictor, PollSettings, Remote, Turn};
+use crate::event_loop::{AwaitedSide, HandlerId, IdlePeriod, PollPredictor, PollSettings, Remote};
 use crate::messages::{Message, QueueRegistration, QueueReports, Resume, ScsiMessage, VringSetup};
 use crate::older_generations::OlderGenerations;
 
@@ -256,17 +256,17 @@ impl Vring {
     /// The time until which polling for its next request or completion pays.
     pub fn poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
         let in_flight = self.device.in_flight().requests;
-        let turn = match in_flight {
-            0 => Turn::Guest,
-            in_flight => Turn::Disk { in_flight },
+        let awaited = match in_flight {
+            0 => AwaitedSide::Guest,
+            in_flight => AwaitedSide::Disk { in_flight },
         };
         let progress = self.progress_stamp(in_flight);
         self.predictor
-            .poll_deadline_ns(settings, now_ns, progress, turn)
+            .poll_deadline_ns(settings, now_ns, progress, awaited)
     }
 
     /// Learns from the idle time after [`Vring::poll_deadline_ns`], which has ended.
-    pub fn learn_from_idle(&mut self, settings: &PollSettings, idle: Idle) {
+    pub fn learn_from_idle(&mut self, settings: &PollSettings, idle: IdlePeriod) {
         let progress = self.progress_stamp(self.device.in_flight().requests);
         self.predictor.learn_from_idle(settings, idle, progress);
     }

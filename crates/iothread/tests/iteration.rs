@@ -8,7 +8,8 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use iothread::event_loop::iteration::RunnerContext;
 use iothread::event_loop::testing::FakePoller;
 use iothread::event_loop::{
-    EventLoop, HandlerId, Idle, Interest, PollPredictor, PollSettings, Readiness, Runner, Turn,
+    AwaitedSide, EventLoop, HandlerId, IdlePeriod, Interest, PollPredictor, PollSettings,
+    Readiness, Runner,
 };
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -72,9 +73,9 @@ impl Runner for Recorder {
     }
     fn poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
         self.predictor
-            .poll_deadline_ns(settings, now_ns, self.progress, Turn::Guest)
+            .poll_deadline_ns(settings, now_ns, self.progress, AwaitedSide::Guest)
     }
-    fn learn_from_idle(&mut self, settings: &PollSettings, idle: Idle) {
+    fn learn_from_idle(&mut self, settings: &PollSettings, idle: IdlePeriod) {
         self.progress += 1;
         self.predictor
             .learn_from_idle(settings, idle, self.progress);
@@ -216,7 +217,7 @@ fn a_slot_reused_within_an_iteration_does_not_get_the_old_handlers_event() {
         fn poll_deadline_ns(&mut self, _: &PollSettings, _: u64) -> u64 {
             0
         }
-        fn learn_from_idle(&mut self, _: &PollSettings, _: Idle) {}
+        fn learn_from_idle(&mut self, _: &PollSettings, _: IdlePeriod) {}
         fn prepare_to_block(&mut self, _: &mut RunnerContext<Self>) -> bool {
             false
         }

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 
 use iothread::event_loop::iteration::RunnerContext;
 use iothread::event_loop::{
-    EventLoop, HandlerId, Idle, PollSettings, Readiness, Remote, Runner, SpawnError, TimerId,
+    EventLoop, HandlerId, IdlePeriod, PollSettings, Readiness, Remote, Runner, SpawnError, TimerId,
 };
 use test_support::events::{becomes_readable, event, take};
 use test_support::vfio_user::connection::Connection;
@@ -94,7 +94,7 @@ impl Runner for Devices {
     fn poll_deadline_ns(&mut self, _: &PollSettings, now_ns: u64) -> u64 {
         now_ns
     }
-    fn learn_from_idle(&mut self, _: &PollSettings, _: Idle) {}
+    fn learn_from_idle(&mut self, _: &PollSettings, _: IdlePeriod) {}
     fn prepare_to_block(&mut self, _: &mut RunnerContext<Self>) -> bool {
         false
     }

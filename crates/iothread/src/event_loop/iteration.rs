@@ -15,7 +15,7 @@ use crate::event_loop::budget::Budget;
 use crate::event_loop::context::Context;
 use crate::event_loop::handlers::HandlerId;
 use crate::event_loop::mailbox::{Mail, Mailbox, Remote};
-use crate::event_loop::poll_predictor::{Idle, PollSettings, Polled};
+use crate::event_loop::poll_predictor::{IdlePeriod, PollOutcome, PollSettings};
 use crate::event_loop::poller::{Event, Interest, MAX_EVENTS_PER_WAIT, Poller, Readiness};
 use crate::event_loop::tracepoints;
 use crate::event_loop::wake::Wake;
@@ -76,7 +76,7 @@ pub trait Runner {
     /// polling is on.
     fn poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64;
     /// Learns from the idle time after [`Runner::poll_deadline_ns`], which has ended, with one iteration since.
-    fn learn_from_idle(&mut self, settings: &PollSettings, idle: Idle);
+    fn learn_from_idle(&mut self, settings: &PollSettings, idle: IdlePeriod);
     /// Enables kicks before the loop blocks. True when a request came in just before that: then the loop does not block.
     fn prepare_to_block(&mut self, cx: &mut RunnerContext<Self>) -> bool;
     /// Handles the end of the loop.
@@ -98,9 +98,9 @@ pub struct EventLoop<P: Runner> {
     /// The last polling was a success.
     last_poll_hit: bool,
     /// Result of polling since the loop ran dry.
-    poll_result: Polled,
+    poll_result: PollOutcome,
     /// The last idle time, until the runner has learnt from it.
-    last_idle: Option<Idle>,
+    last_idle: Option<IdlePeriod>,
     events: Vec<Event>,
     busy_iterations: u32,
     /// When descriptors were checked last while polling.
@@ -134,7 +134,7 @@ impl<P: Runner> EventLoop<P> {
             polling,
             budget: Budget::new(polling.cpu_max_percent),
             last_poll_hit: false,
-            poll_result: Polled::Not,
+            poll_result: PollOutcome::Not,
             last_idle: None,
             events: Vec::with_capacity(MAX_EVENTS_PER_WAIT),
             busy_iterations: 0,
@@ -276,7 +276,7 @@ impl<P: Runner> EventLoop<P> {
     /// Notes the end of an idle time, for the runner to learn from.
     fn note_idle_end(&mut self, woke_ns: u64) {
         let polled = self.poll_result;
-        self.last_idle = Some(Idle { woke_ns, polled });
+        self.last_idle = Some(IdlePeriod { woke_ns, polled });
     }
 
     /// Whether an active source has work, or another thread has woken the loop.
@@ -299,7 +299,7 @@ impl<P: Runner> EventLoop<P> {
         let start_ns = self.cx.now_ns();
         let end_ns = self.runner.poll_deadline_ns(&self.polling, start_ns);
         let window_ns = end_ns.saturating_sub(start_ns).min(self.polling.max_ns);
-        self.poll_result = Polled::Not;
+        self.poll_result = PollOutcome::Not;
         self.last_poll_hit = window_ns > 0
             && self.budget.allows(start_ns, window_ns)
             && self.poll_until(start_ns, start_ns + window_ns)?;
@@ -326,9 +326,9 @@ impl<P: Runner> EventLoop<P> {
                 self.count_poll_window(now_ns.saturating_sub(start_ns), found);
                 // Found after the end: this thread did not run meanwhile, since another one had the CPU.
                 self.poll_result = match (found, now_ns >= end_ns) {
-                    (true, false) => Polled::Found,
-                    (false, false) => Polled::Not,
-                    (_, true) => Polled::InVain,
+                    (true, false) => PollOutcome::Found,
+                    (false, false) => PollOutcome::Not,
+                    (_, true) => PollOutcome::InVain,
                 };
                 self.note_idle_end(now_ns);
                 return Ok(found || now_ns >= due_ns);
@@ -339,7 +339,7 @@ impl<P: Runner> EventLoop<P> {
                 // Not every event of a descriptor can be polled for: run an iteration.
                 if !self.events.is_empty() {
                     self.count_poll_window(now_ns.saturating_sub(start_ns), true);
-                    self.poll_result = Polled::Found;
+                    self.poll_result = PollOutcome::Found;
                     self.note_idle_end(now_ns);
                     return Ok(true);
                 }

@@ -27,7 +27,7 @@ pub use context::Context;
 pub use handlers::HandlerId;
 pub use iteration::{EventLoop, Runner};
 pub use mailbox::{Remote, Stopped};
-pub use poll_predictor::{Idle, PollPredictor, PollSettings, Polled, Turn};
+pub use poll_predictor::{AwaitedSide, IdlePeriod, PollOutcome, PollPredictor, PollSettings};
 pub use poller::{Epoll, Interest, Poller, Readiness};
 pub use thread::{SpawnError, ThreadHandle};
 pub use timers::TimerId;

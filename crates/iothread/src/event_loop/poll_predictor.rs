@@ -137,16 +137,16 @@ impl GapStatistics {
     }
 
     /// Counts whether polling for a gap that has ended was in vain.
-    fn record_poll_outcome(&mut self, settings: &PollSettings, gap_ns: u64, polled: Polled) {
+    fn record_poll_outcome(&mut self, settings: &PollSettings, gap_ns: u64, polled: PollOutcome) {
         if self.skips_left > 0 {
             self.skips_left -= 1;
             return;
         }
         let soon_ns = self.window_ns.saturating_add(settings.max_ns);
         match polled {
-            Polled::Found => self.misses /= 2,
+            PollOutcome::Found => self.misses /= 2,
             // An event that comes much later is no sign of a shared CPU: the histogram deals with it.
-            Polled::InVain if self.window_ns > 0 && gap_ns <= soon_ns => {
+            PollOutcome::InVain if self.window_ns > 0 && gap_ns <= soon_ns => {
                 let doublings = (self.misses + 1).saturating_sub(TOLERATED_MISSES);
                 if doublings > 0 {
                     self.skips_left = 1 << doublings;
@@ -155,7 +155,7 @@ impl GapStatistics {
                     self.misses += 1;
                 }
             }
-            Polled::InVain | Polled::Not => {}
+            PollOutcome::InVain | PollOutcome::Not => {}
         }
     }
 
@@ -214,7 +214,7 @@ fn window_without_history(settings: &PollSettings, window_ns: u64, gap_ns: u64) 
 
 /// Result of polling in an idle time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Polled {
+pub enum PollOutcome {
     /// It did not take place, or something else ended it.
     Not,
     /// Something was found before the window had passed.
@@ -225,17 +225,17 @@ pub enum Polled {
 
 /// An idle time that has ended.
 #[derive(Clone, Copy, Debug)]
-pub struct Idle {
+pub struct IdlePeriod {
     /// When the loop had work again, in nanoseconds on its clock.
     pub woke_ns: u64,
     /// The result of polling.
-    pub polled: Polled,
+    pub polled: PollOutcome,
 }
 
 /// Side of a source that the next event is expected from. Each has gaps of its own: a disk that answers within 60 us is worth
 /// polling for, also when its guest sends a request once a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Turn {
+pub enum AwaitedSide {
     /// Nothing is in flight: the next event is a request of the guest.
     #[default]
     Guest,
@@ -251,7 +251,7 @@ pub enum Turn {
 pub struct PollPredictor {
     guest: GapStatistics,
     disk: GapStatistics,
-    turn: Turn,
+    awaited: AwaitedSide,
     /// Changes with every event of the source.
     progress: u64,
     /// When the loop had run dry first after the source's last event.
@@ -268,7 +268,7 @@ impl PollPredictor {
         settings: &PollSettings,
         now_ns: u64,
         progress: u64,
-        turn: Turn,
+        awaited: AwaitedSide,
     ) -> u64 {
         if self.max_ns != settings.max_ns {
             *self = PollPredictor {
@@ -279,8 +279,8 @@ impl PollPredictor {
         if self.progress != progress || self.ran_dry_ns == 0 {
             (self.progress, self.ran_dry_ns) = (progress, now_ns);
         }
-        self.turn = turn;
-        if let Turn::Disk { in_flight } = turn
+        self.awaited = awaited;
+        if let AwaitedSide::Disk { in_flight } = awaited
             && self.disk.mean_ns.saturating_mul(in_flight.into()) > max_polled_flight_ns(settings)
         {
             return self.ran_dry_ns;
@@ -291,7 +291,7 @@ impl PollPredictor {
 
     /// Learns from an idle time of the loop, with one iteration since: if the source has made progress, then its gap has
     /// ended.
-    pub fn learn_from_idle(&mut self, settings: &PollSettings, idle: Idle, progress: u64) {
+    pub fn learn_from_idle(&mut self, settings: &PollSettings, idle: IdlePeriod, progress: u64) {
         if self.progress == progress || self.ran_dry_ns == 0 || self.max_ns != settings.max_ns {
             return;
         }
@@ -305,9 +305,9 @@ impl PollPredictor {
 
     /// Statistics of the gaps of the side that the next event is expected from.
     fn awaited_side_gaps(&mut self) -> &mut GapStatistics {
-        match self.turn {
-            Turn::Guest => &mut self.guest,
-            Turn::Disk { .. } => &mut self.disk,
+        match self.awaited {
+            AwaitedSide::Guest => &mut self.guest,
+            AwaitedSide::Disk { .. } => &mut self.disk,
         }
     }
 }

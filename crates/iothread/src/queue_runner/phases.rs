@@ -2,7 +2,7 @@
 
 use super::{Handler, QueueRunner, UNKICKED_POLL_NS};
 use crate::event_loop::iteration::RunnerContext;
-use crate::event_loop::{HandlerId, Idle, PollSettings, Readiness, Runner};
+use crate::event_loop::{HandlerId, IdlePeriod, PollSettings, Readiness, Runner};
 use crate::messages::Message;
 use crate::totals;
 use crate::vring::Vring;
@@ -145,7 +145,7 @@ impl Runner for QueueRunner {
         until_ns
     }
 
-    fn learn_from_idle(&mut self, settings: &PollSettings, idle: Idle) {
+    fn learn_from_idle(&mut self, settings: &PollSettings, idle: IdlePeriod) {
         for source_index in self.lists.active.iter() {
             if let Some(vring) = self.vrings.get_mut(source_index) {
                 vring.learn_from_idle(settings, idle);

@@ -9,7 +9,8 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use iothread::event_loop::iteration::RunnerContext;
 use iothread::event_loop::testing::FakePoller;
 use iothread::event_loop::{
-    EventLoop, HandlerId, Idle, Interest, PollPredictor, PollSettings, Readiness, Runner, Turn,
+    AwaitedSide, EventLoop, HandlerId, IdlePeriod, Interest, PollPredictor, PollSettings,
+    Readiness, Runner,
 };
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -18,7 +19,7 @@ pub const WAKE_NS: u64 = 35_000;
 pub const LOOK_NS: u64 = 100;
 
 /// The times between the events of a source, by number, and whose turn each is.
-pub type Script = Box<dyn FnMut(u64) -> (u64, Turn)>;
+pub type Script = Box<dyn FnMut(u64) -> (u64, AwaitedSide)>;
 
 /// How long the simulated loop polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +51,7 @@ struct Source {
     next_ns: u64,
     /// On a shared CPU: time that the source needs before its next event, and has not had.
     left_ns: u64,
-    turn: Turn,
+    awaited: AwaitedSide,
     predictor: PollPredictor,
     fd: RawFd,
 }
@@ -112,8 +113,8 @@ impl Runner for Scripted {
                 self.seen.hits += u64::from(late_ns < WAKE_NS);
                 self.seen.late_ns += late_ns;
                 source.events += 1;
-                let (gap_ns, turn) = (source.script)(source.events);
-                source.turn = turn;
+                let (gap_ns, awaited) = (source.script)(source.events);
+                source.awaited = awaited;
                 if self.share_cpu {
                     (source.next_ns, source.left_ns) = (u64::MAX, gap_ns);
                 } else {
@@ -138,15 +139,15 @@ impl Runner for Scripted {
             return now_ns + window_ns;
         }
         let until_ns = self.sources.iter_mut().map(|source| {
-            let (progress, turn) = (source.events, source.turn);
+            let (progress, awaited) = (source.events, source.awaited);
             source
                 .predictor
-                .poll_deadline_ns(settings, now_ns, progress, turn)
+                .poll_deadline_ns(settings, now_ns, progress, awaited)
         });
         until_ns.max().unwrap_or(0)
     }
 
-    fn learn_from_idle(&mut self, settings: &PollSettings, idle: Idle) {
+    fn learn_from_idle(&mut self, settings: &PollSettings, idle: IdlePeriod) {
         for source in &mut self.sources {
             source
                 .predictor
@@ -185,13 +186,13 @@ impl Simulation {
                 let fd: OwnedFd = eventfd(0, EventfdFlags::CLOEXEC)?;
                 let raw = fd.as_raw_fd();
                 cx.add(fd, Interest::ReadableEdge, ())?;
-                let (gap_ns, turn) = script(0);
+                let (gap_ns, awaited) = script(0);
                 sources.push(Source {
                     script,
                     events: 0,
                     next_ns: 1 + gap_ns,
                     left_ns: 0,
-                    turn,
+                    awaited,
                     predictor: PollPredictor::default(),
                     fd: raw,
                 });
@@ -253,14 +254,14 @@ impl Simulation {
 pub fn guest(think_ns: u64, disk_ns: u64) -> Script {
     Box::new(move |event| {
         if event % 2 == 0 {
-            (think_ns, Turn::Guest)
+            (think_ns, AwaitedSide::Guest)
         } else {
-            (disk_ns, Turn::Disk { in_flight: 1 })
+            (disk_ns, AwaitedSide::Disk { in_flight: 1 })
         }
     })
 }
 
 /// A source with these gaps.
 pub fn gaps(mut gap_ns: impl FnMut(u64) -> u64 + 'static) -> Script {
-    Box::new(move |event| (gap_ns(event), Turn::Guest))
+    Box::new(move |event| (gap_ns(event), AwaitedSide::Guest))
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use iothread::event_loop::iteration::RunnerContext;
 use iothread::event_loop::{
-    Epoll, EventLoop, HandlerId, Idle, Interest, PollSettings, Readiness, Runner,
+    Epoll, EventLoop, HandlerId, IdlePeriod, Interest, PollSettings, Readiness, Runner,
 };
 
 use super::no_kernel::NoKernel;
@@ -73,7 +73,7 @@ impl Runner for Counter {
     fn poll_deadline_ns(&mut self, _: &PollSettings, _: u64) -> u64 {
         0
     }
-    fn learn_from_idle(&mut self, _: &PollSettings, _: Idle) {}
+    fn learn_from_idle(&mut self, _: &PollSettings, _: IdlePeriod) {}
     fn prepare_to_block(&mut self, _: &mut RunnerContext<Self>) -> bool {
         false
     }

@@ -17,9 +17,9 @@ fn after(gaps_ns: impl IntoIterator<Item = u64>) -> GapStatistics {
     gaps
 }
 
-fn found(woke_ns: u64) -> Idle {
-    let polled = Polled::Found;
-    Idle { woke_ns, polled }
+fn found(woke_ns: u64) -> IdlePeriod {
+    let polled = PollOutcome::Found;
+    IdlePeriod { woke_ns, polled }
 }
 
 fn window_ns(gaps_ns: impl IntoIterator<Item = u64>) -> u64 {
@@ -126,11 +126,11 @@ fn guest_and_disk_are_learnt_apart() {
     let mut predictor = PollPredictor::default();
     let (mut now_ns, mut progress) = (1, 0);
     for _ in 0..20 {
-        for (turn, gap_ns, window) in [
-            (Turn::Guest, 1_000_000_000, 0),
-            (Turn::Disk { in_flight: 1 }, 60_000, 70_000),
+        for (awaited, gap_ns, window) in [
+            (AwaitedSide::Guest, 1_000_000_000, 0),
+            (AwaitedSide::Disk { in_flight: 1 }, 60_000, 70_000),
         ] {
-            let until_ns = predictor.poll_deadline_ns(&SETTINGS, now_ns, progress, turn);
+            let until_ns = predictor.poll_deadline_ns(&SETTINGS, now_ns, progress, awaited);
             if now_ns > 10_000_000_000 {
                 assert_eq!(until_ns, now_ns + window);
             }
@@ -149,8 +149,12 @@ fn a_gap_lasts_from_the_sources_own_event_though_others_end_the_idle_time() {
         // Others need the loop every 10 us.
         for step in 0..7 {
             let now_ns = begin_ns + step * 10_000;
-            let until_ns =
-                predictor.poll_deadline_ns(&SETTINGS, now_ns, round, Turn::Disk { in_flight: 1 });
+            let until_ns = predictor.poll_deadline_ns(
+                &SETTINGS,
+                now_ns,
+                round,
+                AwaitedSide::Disk { in_flight: 1 },
+            );
             assert!(round < 3 || until_ns == begin_ns + 70_000);
             predictor.learn_from_idle(&SETTINGS, found(now_ns + 9_000), round);
         }
@@ -165,8 +169,8 @@ fn a_long_queue_is_not_polled_for() {
         let mut window_ns = 0;
         for event in 0..100 {
             let now_ns = 1 + event * 1_000_000;
-            let turn = Turn::Disk { in_flight };
-            window_ns = predictor.poll_deadline_ns(&SETTINGS, now_ns, event, turn) - now_ns;
+            let awaited = AwaitedSide::Disk { in_flight };
+            window_ns = predictor.poll_deadline_ns(&SETTINGS, now_ns, event, awaited) - now_ns;
             predictor.learn_from_idle(&SETTINGS, found(now_ns + gap_ns), event + 1);
         }
         window_ns
@@ -186,17 +190,17 @@ fn a_long_queue_is_not_polled_for() {
 fn other_settings_begin_anew() {
     let mut predictor = PollPredictor::default();
     for round in 0..5 {
-        predictor.poll_deadline_ns(&SETTINGS, 1 + round * 100_000, round, Turn::Guest);
+        predictor.poll_deadline_ns(&SETTINGS, 1 + round * 100_000, round, AwaitedSide::Guest);
         predictor.learn_from_idle(&SETTINGS, found(1 + round * 100_000 + 50_000), round + 1);
     }
-    let until_ns = predictor.poll_deadline_ns(&SETTINGS, 1_000_000, 5, Turn::Guest);
+    let until_ns = predictor.poll_deadline_ns(&SETTINGS, 1_000_000, 5, AwaitedSide::Guest);
     assert_eq!(until_ns, 1_060_000);
     let other = PollSettings {
         max_ns: 1_000_000,
         ..SETTINGS
     };
     assert_eq!(
-        predictor.poll_deadline_ns(&other, 2_000_000, 5, Turn::Guest),
+        predictor.poll_deadline_ns(&other, 2_000_000, 5, AwaitedSide::Guest),
         2_000_000
     );
 }
