@@ -69,7 +69,7 @@ impl LockedFd {
     ///
     /// # Errors
     /// [`NodeError::Locked`], or the kernel's error. The file is closed then, and has no lock.
-    pub fn acquire(
+    pub fn with_locks(
         fd: OwnedFd,
         path: &Path,
         locking: Locking,
@@ -93,7 +93,7 @@ impl LockedFd {
     /// Takes the locks of an image that was opened without.
     ///
     /// # Errors
-    /// As for [`LockedFd::acquire`]. It has no lock then.
+    /// As for [`LockedFd::with_locks`]. It has no lock then.
     pub fn lock(&self, path: &Path, locking: Locking, read_only: bool) -> Result<(), NodeError> {
         match locking {
             Locking::Off => Ok(()),
@@ -108,7 +108,7 @@ impl LockedFd {
     /// for `from` the locks are taken anew, and with `locking=off` for this one they are released.
     ///
     /// # Errors
-    /// As for [`LockedFd::acquire`]: for writing it may need what reading did not.
+    /// As for [`LockedFd::with_locks`]: for writing it may need what reading did not.
     pub fn take_over_locks(
         &self,
         from: &LockedFd,
@@ -151,14 +151,14 @@ impl LockedFd {
     /// Counts the image among those that this process has locked, once.
     fn count_image_as_locked(&self) {
         if !self.is_counted.swap(true, Ordering::Relaxed) {
-            self.image.add_lock();
+            self.image.add_to_locked();
         }
     }
 
     /// Releases the locks.
     pub fn release_locks(&self) {
         if self.is_counted.swap(false, Ordering::Relaxed) {
-            self.image.remove_lock();
+            self.image.remove_from_locked();
         }
         if KEEP_LOCKS.load(Ordering::Relaxed) {
             return;
@@ -212,7 +212,7 @@ fn acquire_locks(
             path: path.to_owned(),
             permission: permission_name(conflict.bit),
             shared: conflict.shared,
-            here: opened.image.is_locked(),
+            here: opened.image.is_locked_here(),
         }),
         Err(error) if locking == Locking::Auto && is_unsupported(&error) => {
             tracing::warn!(
@@ -317,7 +317,7 @@ mod tests {
     }
 
     fn lock(fd: OwnedFd, read_only: bool) -> Result<LockedFd, NodeError> {
-        LockedFd::acquire(fd, Path::new("image"), Locking::On, read_only)
+        LockedFd::with_locks(fd, Path::new("image"), Locking::On, read_only)
     }
 
     fn is_locked(result: &Result<LockedFd, NodeError>) -> bool {
@@ -364,7 +364,7 @@ mod tests {
     fn locks_are_taken_over_by_another_opening_of_the_image() {
         let image = tempfile::NamedTempFile::new().unwrap();
         let unlocked =
-            || LockedFd::acquire(open(image.path()), image.path(), Locking::Off, true).unwrap();
+            || LockedFd::with_locks(open(image.path()), image.path(), Locking::Off, true).unwrap();
         let reader = lock(open(image.path()), true).unwrap();
         let take = |new: &LockedFd, old: &LockedFd, read_only| {
             new.take_over_locks(old, image.path(), [Locking::On; 2], read_only)
@@ -392,7 +392,7 @@ mod tests {
         let image = tempfile::NamedTempFile::new().unwrap();
         let path = image.path();
         let from = lock(open(path), false).unwrap();
-        let to = LockedFd::acquire(open(path), path, Locking::Off, false).unwrap();
+        let to = LockedFd::with_locks(open(path), path, Locking::Off, false).unwrap();
         // Another program that tries to open the image has this lock for a moment, before it finds the conflict.
         let other = open(path);
         assert!(lock_shared(other.as_fd(), USED_BASE + WRITE).unwrap());
@@ -417,7 +417,8 @@ mod tests {
     #[test]
     fn locks_move_with_a_migration_to_another_opening_of_the_image() {
         let image = tempfile::NamedTempFile::new().unwrap();
-        let opened = |locking| LockedFd::acquire(open(image.path()), image.path(), locking, false);
+        let opened =
+            |locking| LockedFd::with_locks(open(image.path()), image.path(), locking, false);
         let take = |new: &LockedFd, old: &LockedFd, locking| {
             new.take_over_locks(old, image.path(), locking, [false; 2])
         };
@@ -439,6 +440,6 @@ mod tests {
     fn locking_off_takes_no_lock() {
         let image = tempfile::NamedTempFile::new().unwrap();
         let _writer = lock(open(image.path()), false).unwrap();
-        LockedFd::acquire(open(image.path()), image.path(), Locking::Off, false).unwrap();
+        LockedFd::with_locks(open(image.path()), image.path(), Locking::Off, false).unwrap();
     }
 }

@@ -60,7 +60,7 @@ pub(super) fn released() {
 fn an_opening_releases_its_lock_when_another_one_has_it() {
     let image = tempfile::NamedTempFile::new().unwrap();
     let path = image.path();
-    let acquire = |locking| LockedFd::acquire(open(path), path, locking, false).unwrap();
+    let acquire = |locking| LockedFd::with_locks(open(path), path, locking, false).unwrap();
     let (mut from, mut to) = (acquire(Locking::On), acquire(Locking::Off));
     STRANGER.set(Some(open(path)));
     let take_over = |to: &LockedFd, from: &LockedFd, read_only| {
@@ -142,7 +142,7 @@ impl Contender {
 fn no_contender_gets_a_lock_during_a_handover() {
     let image = tempfile::NamedTempFile::new().unwrap();
     let path = image.path();
-    let acquire = |locking| LockedFd::acquire(open(path), path, locking, false).unwrap();
+    let acquire = |locking| LockedFd::with_locks(open(path), path, locking, false).unwrap();
     let openings = [acquire(Locking::On), acquire(Locking::Off)];
     let contender = Contender::default();
     std::thread::scope(|scope| {
@@ -169,7 +169,7 @@ fn no_contender_gets_a_lock_during_a_handover() {
 fn no_contender_gets_a_lock_whose_handover_fails() {
     let image = tempfile::NamedTempFile::new().unwrap();
     let path = image.path();
-    let acquire = |locking| LockedFd::acquire(open(path), path, locking, false);
+    let acquire = |locking| LockedFd::with_locks(open(path), path, locking, false);
     let mut has = acquire(Locking::On).unwrap();
     let mut other = acquire(Locking::Off).unwrap();
     let contender = Contender::default();

@@ -28,12 +28,12 @@ impl ImageId {
     }
 
     /// Counts one more lock of the image.
-    pub fn add_lock(self) {
+    pub fn add_to_locked(self) {
         locked_images().push(self);
     }
 
     /// Counts one lock less.
-    pub fn remove_lock(self) {
+    pub fn remove_from_locked(self) {
         let mut images = locked_images();
         if let Some(at) = images.iter().position(|image| *image == self) {
             images.swap_remove(at);
@@ -41,7 +41,7 @@ impl ImageId {
     }
 
     /// Whether this process has locked the image.
-    pub fn is_locked(self) -> bool {
+    pub fn is_locked_here(self) -> bool {
         locked_images().contains(&self)
     }
 }

@@ -124,7 +124,7 @@ pub(crate) fn disk_file_from_fd(
     device_block: Option<u32>,
 ) -> Result<DiskFile, NodeError> {
     let path = &options.path;
-    let fd = LockedFd::acquire(fd, path, options.locking, read_only)?;
+    let fd = LockedFd::with_locks(fd, path, options.locking, read_only)?;
     let direct = if options.direct {
         let found = Alignment::of_fd(fd.as_fd()).map_err(|error| NodeError::Io {
             path: path.clone(),

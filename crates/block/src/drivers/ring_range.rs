@@ -160,7 +160,7 @@ mod tests {
             submitted.push(name);
             let result = result.expect("as many as are submitted");
             let mut done = vec![Completion { token, result }];
-            tasks.take_io_completions(&mut done);
+            tasks.dispatch_io_completions(&mut done);
             assert_eq!(done, [], "it was the task's");
         }
         assert!(tasks.pop_outgoing().is_none());

@@ -154,7 +154,7 @@ impl IoContext {
         self.workers.reap(out);
         self.null_queue.reap(out);
         if !self.tasks.is_empty() {
-            self.tasks.take_io_completions(out);
+            self.tasks.dispatch_io_completions(out);
             self.tasks.poll_woken();
             self.tasks.take_completed(out);
             if let Some(aio) = self.aio.get() {
@@ -165,7 +165,7 @@ impl IoContext {
             }
         }
         if !self.tracked.is_empty() {
-            self.tracked.restore_tokens(out);
+            self.tracked.untrack_completed(out);
         }
     }
 

@@ -94,7 +94,7 @@ impl TrackedRequests {
     }
 
     /// Drops the guards of completed requests, and restores the tokens of their sources.
-    pub fn restore_tokens(&mut self, completions: &mut [Completion]) {
+    pub fn untrack_completed(&mut self, completions: &mut [Completion]) {
         for completion in completions {
             completion.token = self.untrack(completion.token);
         }

@@ -39,7 +39,7 @@ impl Node {
             },
         )?;
         let file = DiskFile {
-            fd: LockedFd::acquire(fd, path, Locking::Off, false)?,
+            fd: LockedFd::with_locks(fd, path, Locking::Off, false)?,
             direct: Some(Alignment {
                 memory: memory_alignment,
                 offset: geometry.logical_block_size,

@@ -230,11 +230,11 @@ impl Executor {
         });
         self.free_tasks.push(task);
         self.running -= 1;
-        self.release_buffers(task);
+        self.free_buffers_and_start_waiting(task);
     }
 
     /// Frees the memory of a task, and starts tasks that wait for memory.
-    fn release_buffers(&mut self, task: u32) {
+    fn free_buffers_and_start_waiting(&mut self, task: u32) {
         let mut buffers = self.shared.buffers.borrow_mut();
         buffers.release(task);
         while let Some(next) = buffers.reserve_for_next_waiting() {
@@ -247,7 +247,7 @@ impl Executor {
     }
 
     /// Removes the completions of tasks' I/O from `completions`, and wakes those tasks.
-    pub fn take_io_completions(&mut self, completions: &mut Vec<Completion>) {
+    pub fn dispatch_io_completions(&mut self, completions: &mut Vec<Completion>) {
         if !self.shared.io.borrow().has_in_flight() {
             return;
         }
@@ -291,7 +291,7 @@ impl Executor {
 
     /// Prepares for the end of the source at this place: its tasks wait for nothing that may take for ever, until
     /// [`on_source_ended`](Self::on_source_ended).
-    pub fn stop_source(&mut self, source: u32) {
+    pub fn set_source_stopping(&mut self, source: u32) {
         self.shared.stopping.borrow_mut().push(source);
         self.wake_tasks_of(source);
     }

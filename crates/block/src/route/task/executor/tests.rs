@@ -125,7 +125,7 @@ fn a_task_that_drops_its_io_completes_when_that_has() {
     let out = rig.tasks.pop_outgoing().unwrap();
     let mut completions = done(token_of(&out));
     completions.extend(done(9));
-    rig.tasks.take_io_completions(&mut completions);
+    rig.tasks.dispatch_io_completions(&mut completions);
     assert_eq!(completions, done(9), "that of another is left");
     assert_eq!(rig.completed(), [5]);
     assert_eq!(rig.tasks.room(), MAX_TASKS as usize);
@@ -169,26 +169,26 @@ fn tasks_wait_in_order_for_memory_until_the_io_of_its_owner_has_ended() {
     let [first, second, fifth] = outgoing(&mut rig)[..] else {
         panic!("those that there is memory for, and the one that needs none");
     };
-    rig.tasks.stop_source(0);
-    rig.tasks.take_io_completions(&mut done(first));
+    rig.tasks.set_source_stopping(0);
+    rig.tasks.dispatch_io_completions(&mut done(first));
     assert_eq!(rig.completed(), [1]);
     assert_eq!(
         rig.tasks.pop_outgoing().map(|out| token_of(&out)),
         None,
         "nor does the fourth overtake"
     );
-    rig.tasks.take_io_completions(&mut done(second));
+    rig.tasks.dispatch_io_completions(&mut done(second));
     assert_eq!(rig.completed(), [2]);
     let [third] = outgoing(&mut rig)[..] else {
         panic!("it needs more than there is, and goes alone");
     };
-    rig.tasks.take_io_completions(&mut done(third));
+    rig.tasks.dispatch_io_completions(&mut done(third));
     assert_eq!(rig.completed(), [3]);
     let [fourth] = outgoing(&mut rig)[..] else {
         panic!("the last of them");
     };
-    rig.tasks.take_io_completions(&mut done(fifth));
-    rig.tasks.take_io_completions(&mut done(fourth));
+    rig.tasks.dispatch_io_completions(&mut done(fifth));
+    rig.tasks.dispatch_io_completions(&mut done(fourth));
     let mut last = rig.completed();
     last.sort_unstable();
     assert_eq!(last, [4, 5]);
@@ -239,7 +239,7 @@ fn a_source_that_stops_ends_its_delays_and_no_others() {
     }
     assert_eq!(rig.completed(), [0; 0]);
     assert!(rig.tasks.next_deadline_ns().is_some());
-    rig.tasks.stop_source(7);
+    rig.tasks.set_source_stopping(7);
     assert_eq!(rig.completed(), [7]);
     rig.spawn(7, 9, |cx, _| {
         Box::pin(async move {
@@ -270,7 +270,7 @@ fn a_delay_that_was_cut_short_leaves_no_deadline_behind() {
         })
     });
     assert_eq!(rig.completed(), [0; 0]);
-    rig.tasks.stop_source(7);
+    rig.tasks.set_source_stopping(7);
     assert_eq!(rig.completed(), [1]);
     assert_eq!(rig.tasks.next_deadline_ns(), None);
     rig.spawn(8, 2, |_, _| Box::pin(std::future::pending()));
@@ -313,8 +313,8 @@ fn what_backends_refuse_is_asked_again_in_the_same_order() {
     let again = [(); 2].map(|()| token_of(&rig.tasks.pop_outgoing().unwrap()));
     assert_eq!(again, tokens);
     // In the other order.
-    rig.tasks.take_io_completions(&mut done(tokens[1]));
+    rig.tasks.dispatch_io_completions(&mut done(tokens[1]));
     assert_eq!(rig.completed(), [0; 0]);
-    rig.tasks.take_io_completions(&mut done(tokens[0]));
+    rig.tasks.dispatch_io_completions(&mut done(tokens[0]));
     assert_eq!(rig.completed(), [1]);
 }
