@@ -1,4 +1,4 @@
-//! Routes of files and block devices, which the drivers `file` and `host_device` share.
+//! The driver's part that files and block devices share (`file`, `host_device`): their routes and allocated parts.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;

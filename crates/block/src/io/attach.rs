@@ -1,4 +1,4 @@
-//! Registration of a source's files and guest memory with the backends, from when it attaches until it detaches.
+//! Registration of a source's files and guest memory with the backends, from when it attaches until it has ended.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -1,4 +1,4 @@
-//! Settings of an I/O context, and their changes while it runs.
+//! Settings of an I/O context, and their changes while it runs: batch and event limits, worker threads and their CPUs.
 
 use engine::{AioSettings, PoolError, PoolSettings};
 use rustix::thread::CpuSet;

@@ -1,4 +1,4 @@
-//! Submits a request to the backend that carries its file, or to the lookup, gate, mark or async task of its route.
+//! Room for requests, and their submission: to a file's backend, or to a route's lookup, gate, mark or async task.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! A driver that rewrites blocks, so that the simulator covers what drivers that copy or move data will need.
+//! A node of the simulator that rewrites whole blocks under a range lock, as drivers that copy or move data will.
 //!
 //! A write that begins within a block reads the block up to there, and writes that back together with its own data. Two such
 //! writes in one block would undo each other, so every change of data locks its blocks in a range lock, which the routes of
