@@ -1,4 +1,4 @@
-//! Address of a logical unit: VIRTIO 1.3, section 5.6.6.1.
+//! Address of a logical unit (target and LUN), decoded from and encoded to eight bytes: VIRTIO 1.3, section 5.6.6.1.
 
 use std::fmt;
 

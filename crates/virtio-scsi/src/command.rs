@@ -1,4 +1,4 @@
-//! Parser of a command's descriptor chain.
+//! Parser of a command's descriptor chain: copies the header, and sorts its segments into response and data of a slot.
 //!
 //! Framing is arbitrary: the header is the first readable bytes, and data for the device follows; the response is the first
 //! writable bytes, and data for the driver follows.
@@ -10,20 +10,20 @@ use crate::device::ConfiguredSizes;
 use crate::error::RequestError;
 use crate::guest_bytes::{copy_from_guest, split_segments};
 use crate::slots::Slot;
-use crate::wire::{CDB_BYTES, HEADER_BYTES, RESPONSE_BYTES, attribute_of};
+use crate::wire::{CDB_BYTES, HEADER_BYTES, RESPONSE_BYTES, decode_attribute};
 
 /// The header of a command.
-pub(crate) struct ParsedCommand {
+pub(crate) struct ParsedHeader {
     pub lun: [u8; 8],
     tag: u64,
     attribute: u8,
     cdb: [u8; CDB_BYTES],
 }
 
-impl ParsedCommand {
-    /// Reads the header, each byte of it once.
+impl ParsedHeader {
+    /// Checks the chain's length, and reads the header, each byte of it once.
     #[inline]
-    pub fn new(chain: &Chain, sizes: ConfiguredSizes) -> Result<Self, RequestError> {
+    pub fn parse(chain: &Chain, sizes: ConfiguredSizes) -> Result<Self, RequestError> {
         let (readable, writable) = (chain.readable_len(), chain.writable_len());
         if readable < (HEADER_BYTES + sizes.cdb) as u64 {
             return Err(RequestError::ShortHeader {
@@ -49,7 +49,7 @@ impl ParsedCommand {
         });
         let mut cdb = [0; CDB_BYTES];
         cdb.copy_from_slice(&header[HEADER_BYTES..]);
-        Ok(ParsedCommand {
+        Ok(ParsedHeader {
             lun,
             tag: u64::from_le_bytes(tag),
             attribute: header[16],
@@ -61,7 +61,7 @@ impl ParsedCommand {
     #[inline]
     pub fn fill_slot(&self, slot: &mut Slot, chain: &Chain, sizes: ConfiguredSizes) -> bool {
         slot.tag = self.tag;
-        slot.attribute = attribute_of(self.attribute);
+        slot.attribute = decode_attribute(self.attribute);
         slot.cdb = self.cdb;
         slot.cancelled = None;
         (slot.kind, slot.bytes) = (None, 0);

@@ -1,4 +1,5 @@
-//! The configuration space: VIRTIO 1.3, section 5.6.4.
+//! The configuration space (VIRTIO 1.3, section 5.6.4): its contents for the driver, and the driver's writes of the sizes of
+//! sense data and CDBs.
 
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering;

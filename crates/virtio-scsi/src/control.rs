@@ -1,4 +1,5 @@
-//! The control queue: task management functions and asynchronous events (VIRTIO 1.3, section 5.6.6.2).
+//! The control queue: executes task management functions, and answers requests about asynchronous events, of which there are
+//! none (VIRTIO 1.3, section 5.6.6.2).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -49,20 +50,20 @@ const ANSWER_LEN: u32 = EVENTS_ANSWER_BYTES as u32;
 
 /// A task management function.
 #[derive(Clone, Copy)]
-struct Function {
+struct TaskManagementFunction {
     subtype: u32,
     lun: [u8; 8],
     tag: u64,
 }
 
-impl Function {
+impl TaskManagementFunction {
     /// Decodes a request for a function.
     fn from_bytes(bytes: [u8; TMF_BYTES]) -> Self {
-        let (_, rest) = u32_of(&bytes);
-        let (subtype, rest) = u32_of(rest);
-        let (lun, rest) = u64_of(rest);
-        let (tag, _) = u64_of(rest);
-        Function {
+        let (_, rest) = split_u32(&bytes);
+        let (subtype, rest) = split_u32(rest);
+        let (lun, rest) = split_u64(rest);
+        let (tag, _) = split_u64(rest);
+        TaskManagementFunction {
             subtype,
             lun: lun.to_le_bytes(),
             tag,
@@ -71,7 +72,7 @@ impl Function {
 }
 
 /// Splits off a little-endian number; 0 if there are too few bytes.
-fn u32_of(bytes: &[u8]) -> (u32, &[u8]) {
+fn split_u32(bytes: &[u8]) -> (u32, &[u8]) {
     match bytes.split_first_chunk() {
         Some((value, rest)) => (u32::from_le_bytes(*value), rest),
         None => (0, &[]),
@@ -79,7 +80,7 @@ fn u32_of(bytes: &[u8]) -> (u32, &[u8]) {
 }
 
 /// The same with 64 bits.
-fn u64_of(bytes: &[u8]) -> (u64, &[u8]) {
+fn split_u64(bytes: &[u8]) -> (u64, &[u8]) {
     match bytes.split_first_chunk() {
         Some((value, rest)) => (u64::from_le_bytes(*value), rest),
         None => (0, &[]),
@@ -133,7 +134,7 @@ impl ControlQueue {
         let mut bytes = [0; TMF_BYTES];
         // SAFETY: the chain was popped with the memory, which is held.
         let found = unsafe { copy_from_guest(chain.readable(), &mut bytes) };
-        let (kind, _) = u32_of(&bytes[..found]);
+        let (kind, _) = split_u32(&bytes[..found]);
         match kind {
             _ if found < 4 => Err(short),
             CONTROL_TMF => {
@@ -151,7 +152,7 @@ impl ControlQueue {
                     id,
                     memory,
                     first.iov_base.cast(),
-                    Function::from_bytes(bytes),
+                    TaskManagementFunction::from_bytes(bytes),
                 );
                 Ok(())
             }
@@ -159,8 +160,8 @@ impl ControlQueue {
                 if found < EVENTS_REQUEST_BYTES || writable < EVENTS_ANSWER_BYTES as u64 {
                     return Err(short);
                 }
-                let (lun, _) = u64_of(&bytes[4..]);
-                let response = match self.find_target(lun.to_le_bytes()) {
+                let (lun, _) = split_u64(&bytes[4..]);
+                let response = match self.decode_existing_target(lun.to_le_bytes()) {
                     Ok(_) => Response::Ok,
                     Err(response) => response,
                 };
@@ -181,8 +182,8 @@ impl ControlQueue {
         self.has_unpublished = true;
     }
 
-    /// The address of an existing target; its unit may be absent.
-    fn find_target(&self, lun: [u8; 8]) -> Result<Address, Response> {
+    /// Decodes the address in a request, whose target must exist; its unit may be absent.
+    fn decode_existing_target(&self, lun: [u8; 8]) -> Result<Address, Response> {
         let address = Address::decode(lun).ok_or(Response::BadTarget)?;
         match self.device.target(address.target) {
             None => Err(Response::BadTarget),
@@ -197,9 +198,9 @@ impl ControlQueue {
         id: ChainId,
         memory: &Arc<GuestMemory>,
         response_byte: *mut u8,
-        function: Function,
+        function: TaskManagementFunction,
     ) {
-        let (address, scope, answer_to_commands) = match self.scope_of(function) {
+        let (address, scope, answer_to_commands) = match self.plan_cancellation(function) {
             Ok(scope) => scope,
             Err(response) => {
                 // SAFETY: the first writable byte of the chain, which was popped with the memory.
@@ -229,12 +230,13 @@ impl ControlQueue {
         self.device.send_cancellation(&cancel);
     }
 
-    /// The commands that a function concerns, and the response to them.
-    fn scope_of(
+    /// Plans the cancellation for a function: the address, the commands that it concerns, and the response to them. `Err`: the
+    /// response to the function.
+    fn plan_cancellation(
         &self,
-        function: Function,
+        function: TaskManagementFunction,
     ) -> Result<(Address, CancelScope, Option<Response>), Response> {
-        let address = self.find_target(function.lun)?;
+        let address = self.decode_existing_target(function.lun)?;
         if function.subtype == TMF_I_T_NEXUS_RESET {
             let scope = CancelScope::Target(address.target);
             return Ok((address, scope, Some(Response::Reset)));

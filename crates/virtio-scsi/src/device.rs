@@ -1,4 +1,5 @@
-//! The device: state that all of its queues share.
+//! The device: state that all of its queues share, such as targets and units, accepted features, pending events, and the running
+//! queues to which messages go.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -75,7 +76,7 @@ pub struct Device {
 }
 
 /// Locks state that is consistent even if a thread has panicked.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock_ignoring_poison<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -136,26 +137,27 @@ impl Device {
         self.sense_bytes
             .store(DEFAULT_SENSE_BYTES, Ordering::Relaxed);
         self.cdb_bytes.store(DEFAULT_CDB_BYTES, Ordering::Relaxed);
-        *lock(&self.events) = PendingEvents::default();
+        *lock_ignoring_poison(&self.events) = PendingEvents::default();
         for (_, target) in self.targets() {
             for (_, unit) in target.units() {
                 unit.reset(Reset::Bus);
             }
             // The nexus gets the unit attention of a power-on, and none from before.
-            target.attach(NEXUS, &self.ports());
+            target.attach(NEXUS, &self.nexus_ports());
         }
     }
 
     /// Initiator and target port of the nexus.
-    fn ports(&self) -> Ports {
+    fn nexus_ports(&self) -> Ports {
         Ports {
             initiator: self.options.initiator.clone(),
             target: 1,
         }
     }
 
+    /// The sizes of sense data and CDBs at present.
     #[inline]
-    pub(crate) fn sizes(&self) -> ConfiguredSizes {
+    pub(crate) fn configured_sizes(&self) -> ConfiguredSizes {
         ConfiguredSizes {
             sense: self.sense_bytes.load(Ordering::Relaxed) as usize,
             cdb: self.cdb_bytes.load(Ordering::Relaxed) as usize,
@@ -168,16 +170,16 @@ impl Device {
     /// [`AddError`].
     pub fn add(&self, address: Address, unit: Arc<Unit>) -> Result<(), AddError> {
         {
-            let mut targets = lock(&self.targets);
+            let mut targets = lock_ignoring_poison(&self.targets);
             let target = targets.entry(address.target).or_insert_with(|| {
                 let target = Target::new();
-                target.attach(NEXUS, &self.ports());
+                target.attach(NEXUS, &self.nexus_ports());
                 target
             });
             target.add(address.lun, unit)?;
-            if lock(&self.queues).is_empty() {
+            if lock_ignoring_poison(&self.queues).is_empty() {
                 // Without a running queue, no driver has seen the device without this unit.
-                target.attach(NEXUS, &self.ports());
+                target.attach(NEXUS, &self.nexus_ports());
             }
         }
         self.raise_event(Event::Added(address));
@@ -188,7 +190,7 @@ impl Device {
     /// was none.
     pub fn remove(&self, address: Address) -> Option<Arc<Unit>> {
         let removed = {
-            let mut targets = lock(&self.targets);
+            let mut targets = lock_ignoring_poison(&self.targets);
             let target = targets.get(&address.target)?;
             let removed = target.remove(address.lun)?;
             if target.units().is_empty() {
@@ -217,12 +219,12 @@ impl Device {
 
     /// The target with this number, if it has units.
     pub(crate) fn target(&self, number: u8) -> Option<Arc<Target>> {
-        lock(&self.targets).get(&number).cloned()
+        lock_ignoring_poison(&self.targets).get(&number).cloned()
     }
 
     /// All targets that have units.
     pub(crate) fn targets(&self) -> Vec<(u8, Arc<Target>)> {
-        let targets = lock(&self.targets);
+        let targets = lock_ignoring_poison(&self.targets);
         targets
             .iter()
             .map(|(number, target)| (*number, target.clone()))
@@ -240,33 +242,33 @@ impl Device {
     /// Queues an event if the driver has accepted the feature for it.
     fn raise_event(&self, event: Event) {
         let acked = self.acked_features.load(Ordering::Relaxed);
-        if acked & 1 << event.feature() == 0 {
+        if acked & 1 << event.required_feature() == 0 {
             return;
         }
-        lock(&self.events).push(event);
+        lock_ignoring_poison(&self.events).push(event);
         self.wake_event_queue();
     }
 
     /// Notifies the event queue, if it runs, that there are events.
     fn wake_event_queue(&self) {
-        if let Some(port) = &*lock(&self.event_queue) {
+        if let Some(port) = &*lock_ignoring_poison(&self.event_queue) {
             port.send(QueueMessage::Events);
         }
     }
 
     /// Whether there are unreported events.
     pub(crate) fn has_events(&self) -> bool {
-        !lock(&self.events).is_empty()
+        !lock_ignoring_poison(&self.events).is_empty()
     }
 
     /// Registers the running event queue.
     pub(crate) fn register_event_queue(&self, port: Arc<dyn MessagePort>) {
-        *lock(&self.event_queue) = Some(port);
+        *lock_ignoring_poison(&self.event_queue) = Some(port);
     }
 
     /// Removes the event queue, unless another one runs already.
     pub(crate) fn unregister_event_queue(&self, port: &Arc<dyn MessagePort>) {
-        let mut queue = lock(&self.event_queue);
+        let mut queue = lock_ignoring_poison(&self.event_queue);
         if queue.as_ref().is_some_and(|queue| Arc::ptr_eq(queue, port)) {
             *queue = None;
         }
@@ -274,17 +276,17 @@ impl Device {
 
     /// Registers a running request queue.
     pub(crate) fn register_queue(&self, port: Arc<dyn MessagePort>) {
-        lock(&self.queues).push(port);
+        lock_ignoring_poison(&self.queues).push(port);
     }
 
     /// Removes a request queue that has stopped.
     pub(crate) fn unregister_queue(&self, port: &Arc<dyn MessagePort>) {
-        lock(&self.queues).retain(|queue| !Arc::ptr_eq(queue, port));
+        lock_ignoring_poison(&self.queues).retain(|queue| !Arc::ptr_eq(queue, port));
     }
 
     /// Sends a cancellation to all request queues.
     pub(crate) fn send_cancellation(&self, cancel: &Arc<Cancellation>) {
-        for queue in &*lock(&self.queues) {
+        for queue in &*lock_ignoring_poison(&self.queues) {
             queue.send(QueueMessage::Cancel(cancel.clone()));
         }
     }

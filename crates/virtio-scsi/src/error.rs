@@ -1,4 +1,4 @@
-//! Errors that break a queue.
+//! Errors that break a queue: malformed rings and requests of a guest.
 
 use virtqueue::RingError;
 

@@ -1,4 +1,5 @@
-//! Events of units, and those that the driver does not know yet: VIRTIO 1.3, section 5.6.6.3.
+//! Events of units (added, removed, resized), their layout, and the list of those that were not reported to the driver yet:
+//! VIRTIO 1.3, section 5.6.6.3.
 
 use std::collections::VecDeque;
 
@@ -24,7 +25,7 @@ pub enum Event {
 
 impl Event {
     /// The feature that a driver accepts to get this event.
-    pub(crate) fn feature(self) -> u32 {
+    pub(crate) fn required_feature(self) -> u32 {
         match self {
             Event::Added(_) | Event::Removed(_) => FEATURE_HOTPLUG,
             Event::Resized(_) => FEATURE_CHANGE,
@@ -32,7 +33,7 @@ impl Event {
     }
 
     /// The event in the layout of a buffer.
-    fn info(self) -> EventInfo {
+    fn to_info(self) -> EventInfo {
         let (event, address, reason) = match self {
             Event::Added(address) => (EVENT_TRANSPORT_RESET, address, REASON_RESCAN),
             Event::Removed(address) => (EVENT_TRANSPORT_RESET, address, REASON_REMOVED),
@@ -63,6 +64,7 @@ impl PendingEvents {
         }
     }
 
+    /// Whether there is nothing to report: neither an event nor that some were missed.
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty() && !self.missed
     }
@@ -78,7 +80,7 @@ impl PendingEvents {
                 lun: [0; 8],
                 reason: 0,
             },
-            Event::info,
+            Event::to_info,
         );
         if std::mem::take(&mut self.missed) {
             info.event |= EVENTS_MISSED;

@@ -1,11 +1,11 @@
-//! The event queue: VIRTIO 1.3, section 5.6.6.3.
+//! The event queue: reports pending events of units in the driver's buffers. VIRTIO 1.3, section 5.6.6.3.
 
 use std::sync::Arc;
 
 use telemetry::queue::Admission;
 use virtqueue::Chain;
 
-use crate::device::{Device, lock};
+use crate::device::{Device, lock_ignoring_poison};
 use crate::error::{AdmitError, RequestError};
 use crate::guest_bytes::copy_to_guest;
 use crate::port::MessagePort;
@@ -47,7 +47,7 @@ impl EventQueue {
         batch: AdmitContext<'_>,
         chain: &mut Chain,
     ) -> Result<Admission, AdmitError> {
-        let mut events = lock(&self.device.events);
+        let mut events = lock_ignoring_poison(&self.device.events);
         if events.is_empty() {
             return Ok(Admission::Waits);
         }

@@ -1,4 +1,5 @@
-//! Fast path for chains as common drivers lay them out: header and response are a segment each, and the data is in others.
+//! Recognizes and reads chains as common drivers lay them out, for the fast path: header and response are a segment each, and
+//! the data is in others.
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -7,7 +8,7 @@ use scsi::{Attribute, CdbWords};
 use virtqueue::Chain;
 
 use crate::device::ConfiguredSizes;
-use crate::wire::{HEADER_BYTES, RESPONSE_BYTES, attribute_of};
+use crate::wire::{HEADER_BYTES, RESPONSE_BYTES, decode_attribute};
 
 /// Bytes that are read of a header: plain reads and writes have CDBs of up to 16 bytes.
 const HEAD_BYTES: usize = HEADER_BYTES + 16;
@@ -50,7 +51,7 @@ pub(crate) enum TransferData<'a> {
 }
 
 /// The header of a command, as far as the fast path needs it.
-pub(crate) struct CommandHead {
+pub(crate) struct FastPathHeader {
     pub lun: u64,
     pub tag: u64,
     /// Its task attribute.
@@ -61,7 +62,7 @@ pub(crate) struct CommandHead {
 impl<'a> FastPathChain<'a> {
     /// Divides a chain of this layout into header, response and data. `None`: it has another layout.
     #[inline(always)]
-    pub fn of(chain: &'a Chain, sizes: FastPathSizes) -> Option<Self> {
+    pub fn parse(chain: &'a Chain, sizes: FastPathSizes) -> Option<Self> {
         let [header, out @ ..] = chain.readable() else {
             return None;
         };
@@ -88,7 +89,7 @@ impl<'a> FastPathChain<'a> {
     /// # Safety
     /// The memory that the chain was popped with is held.
     #[inline(always)]
-    pub unsafe fn read_head(&self) -> CommandHead {
+    pub unsafe fn read_header(&self) -> FastPathHeader {
         // SAFETY: as promised to us, and the segment has all of these bytes: see `FastPathSizes`.
         let ([lun, tag, low, high], attribute) = unsafe {
             let word = |at: usize| u64::from_le(self.header.add(at).cast::<u64>().read_unaligned());
@@ -97,10 +98,10 @@ impl<'a> FastPathChain<'a> {
         };
         // The guest may be writing it now: what was read is not to be read again.
         compiler_fence(Ordering::SeqCst);
-        CommandHead {
+        FastPathHeader {
             lun,
             tag,
-            attribute: attribute_of(attribute),
+            attribute: decode_attribute(attribute),
             cdb: CdbWords(low, high),
         }
     }

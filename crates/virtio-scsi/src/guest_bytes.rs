@@ -1,4 +1,5 @@
-//! Copies between memory of ours and segments of a chain. The guest may change these at any time: each byte is read once.
+//! Copies bytes between the daemon's memory and a chain's segments in guest memory, and splits lists of segments. The guest may
+//! change its memory at any time: each byte is read once.
 
 use libc::iovec;
 

@@ -1,10 +1,10 @@
-//! Device state for a live upgrade, beyond its options and its units.
+//! Saves and restores a device's state for a live upgrade, beyond its options and units: configured sizes and pending events.
 //!
 //! Queues are stopped then, so nothing is in flight; the transport hands over the accepted features.
 
 use std::sync::atomic::Ordering;
 
-use crate::device::{Device, lock};
+use crate::device::{Device, lock_ignoring_poison};
 use crate::event::{Event, PendingEvents};
 
 /// State of a device that a driver relies on.
@@ -24,7 +24,7 @@ impl Device {
     /// Its state, for the process that takes over.
     #[must_use]
     pub fn save_state(&self) -> DeviceState {
-        let events = lock(&self.events);
+        let events = lock_ignoring_poison(&self.events);
         DeviceState {
             sense_bytes: self.sense_bytes.load(Ordering::Relaxed),
             cdb_bytes: self.cdb_bytes.load(Ordering::Relaxed),
@@ -38,7 +38,7 @@ impl Device {
         self.sense_bytes
             .store(handed.sense_bytes, Ordering::Relaxed);
         self.cdb_bytes.store(handed.cdb_bytes, Ordering::Relaxed);
-        *lock(&self.events) = PendingEvents {
+        *lock_ignoring_poison(&self.events) = PendingEvents {
             pending: handed.events.iter().copied().collect(),
             missed: handed.missed,
         };

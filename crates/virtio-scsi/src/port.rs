@@ -31,9 +31,9 @@ pub trait MessagePort: Send + Sync {
 }
 
 /// Resumes waiting commands of a queue by a message to it.
-pub(crate) struct TaskResume(pub Arc<dyn MessagePort>);
+pub(crate) struct ResumeByMessage(pub Arc<dyn MessagePort>);
 
-impl Resume for TaskResume {
+impl Resume for ResumeByMessage {
     fn resume(&self, token: u64) {
         self.0.send(QueueMessage::Resume(token));
     }
@@ -95,7 +95,7 @@ impl Cancellation {
         })
     }
 
-    pub(crate) fn set_found(&self) {
+    pub(crate) fn mark_found(&self) {
         self.found.store(true, Ordering::Relaxed);
     }
 }

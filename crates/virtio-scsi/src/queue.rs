@@ -1,4 +1,5 @@
-//! A request queue: chains in, block requests out; completions in, used entries out.
+//! A request queue: pops descriptor chains and submits block requests for their commands; turns completions into responses and
+//! used entries.
 
 mod cancel;
 mod command;
@@ -23,7 +24,7 @@ use crate::fast_path::FastPathSizes;
 use crate::port::{Cancellation, MessagePort};
 use crate::slots::Slots;
 use crate::unit_table::UnitTable;
-use cancel::Fence;
+use cancel::RingCancellation;
 use runs::{CompletionRun, SubmissionRun};
 use stats::CommandCounts;
 
@@ -58,9 +59,9 @@ pub struct Queue {
     /// Block requests that their disk had no room for.
     deferred_requests: VecDeque<(u32, Request)>,
     /// Cancellations that wait for commands in the kernel.
-    kept_cancellations: Vec<(u32, Arc<Cancellation>)>,
+    in_flight_cancellations: Vec<(u32, Arc<Cancellation>)>,
     /// Cancellations of commands that may still be in the ring.
-    fences: Vec<Fence>,
+    ring_cancellations: Vec<RingCancellation>,
     /// The current time, in ticks.
     now: u64,
     counts: CommandCounts,
@@ -94,8 +95,8 @@ impl Queue {
         device.register_queue(port.clone());
         Queue {
             name,
-            sizes: device.sizes(),
-            fast_path_sizes: FastPathSizes::new(device.sizes()),
+            sizes: device.configured_sizes(),
+            fast_path_sizes: FastPathSizes::new(device.configured_sizes()),
             table: UnitTable::new(&device, []),
             slots: Slots::new(size, port.clone()),
             device,
@@ -106,8 +107,8 @@ impl Queue {
             finished_old: Vec::new(),
             ready_slots: VecDeque::new(),
             deferred_requests: VecDeque::new(),
-            kept_cancellations: Vec::new(),
-            fences: Vec::new(),
+            in_flight_cancellations: Vec::new(),
+            ring_cancellations: Vec::new(),
             now: 0,
             counts: CommandCounts::new(stats),
             submission_run: SubmissionRun::default(),
@@ -119,7 +120,7 @@ impl Queue {
     pub fn set_disks(&mut self, disks: &[QueueDisk]) {
         let addresses = disks.iter().map(|disk| disk.address);
         if self.in_flight() > 0 {
-            let same = self.table.addresses().eq(addresses);
+            let same = self.table.disk_addresses().eq(addresses);
             debug_assert!(same, "commands name disks by their indexes");
             return;
         }
@@ -180,7 +181,7 @@ impl Queue {
         io: &mut impl DiskIo,
         budget: usize,
     ) -> Result<Admission, AdmitError> {
-        (self.sizes, self.now) = (self.device.sizes(), batch.now);
+        (self.sizes, self.now) = (self.device.configured_sizes(), batch.now);
         self.fast_path_sizes = FastPathSizes::new(self.sizes);
         self.end_completion_run();
         let admit_time = AdmitTime::new(batch.now);
@@ -205,13 +206,14 @@ impl Queue {
         budget: usize,
     ) -> Result<Admission, AdmitError> {
         // Neither changes during an admission.
-        let fast_path_allowed = self.fences.is_empty() && !probes::is_start_or_submit_traced();
+        let fast_path_allowed =
+            self.ring_cancellations.is_empty() && !probes::is_start_or_submit_traced();
         for _ in 0..budget {
             if !self.deferred_requests.is_empty() && !self.submit_deferred(io) {
                 return Ok(Admission::Stalled);
             }
             let Some(id) = ring.pop(batch.memory, chain)? else {
-                self.fences.clear();
+                self.ring_cancellations.clear();
                 return Ok(Admission::Drained);
             };
             if !(fast_path_allowed && self.begin_transfer(id, chain, io)) {
@@ -261,7 +263,7 @@ impl Queue {
         }
     }
 
-    /// Whether an unfinished command reads from its disk.
+    /// Whether the unfinished command in a slot reads from its disk.
     #[must_use]
     pub fn is_read(&self, slot: u32) -> bool {
         let slot = self.slots.get(slot);
@@ -271,7 +273,7 @@ impl Queue {
         }
     }
 
-    /// The disk that an unfinished command uses.
+    /// The index of the disk that the unfinished command in a slot uses. `None`: it uses none.
     #[must_use]
     pub fn disk(&self, slot: u32) -> Option<u32> {
         let slot = self.slots.get(slot);

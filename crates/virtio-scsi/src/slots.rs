@@ -13,7 +13,7 @@ use virtqueue::ChainId;
 use virtqueue::MAX_QUEUE_SIZE;
 
 use crate::address::Address;
-use crate::port::{MessagePort, TaskResume};
+use crate::port::{MessagePort, ResumeByMessage};
 use crate::wire::{CDB_BYTES, Response};
 
 /// State of a slot.
@@ -136,7 +136,7 @@ pub(crate) struct Slots {
     free: u16,
     in_flight: u32,
     size: u16,
-    task_resume: Arc<TaskResume>,
+    resume_by_message: Arc<ResumeByMessage>,
 }
 
 impl Slots {
@@ -147,7 +147,7 @@ impl Slots {
             free: 0,
             in_flight: 0,
             size,
-            task_resume: Arc::new(TaskResume(port)),
+            resume_by_message: Arc::new(ResumeByMessage(port)),
         }
     }
 
@@ -164,7 +164,7 @@ impl Slots {
     #[inline(always)]
     pub fn allocate(&mut self) -> Option<(u32, &mut Slot)> {
         if self.free == 0 {
-            self.grow()?;
+            self.add_slot()?;
         }
         let index = u32::from(self.free) - 1;
         let slot = self.slots.get_mut(index as usize)?;
@@ -173,15 +173,15 @@ impl Slots {
         Some((index, slot))
     }
 
-    /// Makes one more, which is free.
+    /// Makes one more slot, which is free. `None`: there are as many as the ring has entries.
     #[cold]
-    fn grow(&mut self) -> Option<()> {
+    fn add_slot(&mut self) -> Option<()> {
         let index = u16::try_from(self.slots.len()).ok()?;
         if index >= self.size {
             return None;
         }
         let waker = Waker {
-            resume: self.task_resume.clone(),
+            resume: self.resume_by_message.clone(),
             token: index.into(),
         };
         self.slots.push(Slot::new(waker));
@@ -196,7 +196,7 @@ impl Slots {
         let slot = self.get_mut(index);
         slot.state = SlotState::Free;
         slot.next = next;
-        self.free = link_to(index);
+        self.free = free_list_link(index);
         self.in_flight -= 1;
     }
 
@@ -224,6 +224,6 @@ impl Slots {
     clippy::cast_possible_truncation,
     reason = "there are fewer slots than 2^16"
 )]
-fn link_to(index: u32) -> u16 {
+fn free_list_link(index: u32) -> u16 {
     (index + 1) as u16
 }

@@ -1,4 +1,4 @@
-//! Table of a queue's units, by address.
+//! Table of a queue's targets and disks, by address, with the task set of each disk.
 
 use scsi::{Target, TaskSet, View};
 
@@ -49,7 +49,7 @@ impl UnitTable {
                 lun: 0,
                 address,
                 unit_index: UnitIndex {
-                    target: found.map_or(u32::MAX, to_index),
+                    target: found.map_or(u32::MAX, index_as_u32),
                     disk: Some(index),
                 },
                 view: View::new(target),
@@ -70,15 +70,15 @@ impl UnitTable {
     pub fn find_disk(&mut self, lun: u64) -> Option<(u32, &mut Disk)> {
         let last = self.disks.get(self.last_disk as usize);
         if last.is_none_or(|disk| disk.lun != lun) {
-            self.look_up(lun)?;
+            self.find_and_cache_disk(lun)?;
         }
         let disk = self.disks.get_mut(self.last_disk as usize)?;
         Some((self.last_disk, disk))
     }
 
-    /// Finds the disk at an address, for `last_disk`. `None`: there is none.
+    /// Finds the disk at an address, and makes it the last one. `None`: there is none.
     #[inline(never)]
-    fn look_up(&mut self, lun: u64) -> Option<()> {
+    fn find_and_cache_disk(&mut self, lun: u64) -> Option<()> {
         let address = Address::decode(lun.to_le_bytes())?;
         self.last_disk = self.find_unit(address)?.disk?;
         self.disks[self.last_disk as usize].lun = lun;
@@ -86,7 +86,7 @@ impl UnitTable {
     }
 
     /// The addresses of its disks, by index.
-    pub fn addresses(&self) -> impl Iterator<Item = Address> {
+    pub fn disk_addresses(&self) -> impl Iterator<Item = Address> {
         self.disks.iter().map(|disk| disk.address)
     }
 
@@ -106,13 +106,13 @@ impl UnitTable {
             .disks_by_address
             .binary_search_by_key(&address, |(of, _)| *of);
         Some(UnitIndex {
-            target: to_index(target),
+            target: index_as_u32(target),
             disk: disk.ok().map(|at| self.disks_by_address[at].1),
         })
     }
 
     /// The view that selects the unit: its disk's own, or that of its target.
-    pub fn view_mut(&mut self, unit_index: UnitIndex) -> &mut View {
+    pub fn view_of_unit_mut(&mut self, unit_index: UnitIndex) -> &mut View {
         match unit_index.disk {
             Some(disk) => &mut self.disks[disk as usize].view,
             None => &mut self.targets[unit_index.target as usize].1,
@@ -120,18 +120,18 @@ impl UnitTable {
     }
 
     /// The order of a disk's commands.
-    pub fn tasks_of_disk(&mut self, disk: u32) -> &mut TaskSet<u32> {
+    pub fn task_set_of_disk(&mut self, disk: u32) -> &mut TaskSet<u32> {
         &mut self.disks[disk as usize].tasks
     }
 
     /// The order of a unit's commands. `None`: it has no disk.
     #[inline]
-    pub fn tasks_of_unit(&mut self, unit_index: UnitIndex) -> Option<&mut TaskSet<u32>> {
-        Some(self.tasks_of_disk(unit_index.disk?))
+    pub fn task_set_of_unit(&mut self, unit_index: UnitIndex) -> Option<&mut TaskSet<u32>> {
+        Some(self.task_set_of_disk(unit_index.disk?))
     }
 }
 
-/// There are at most 256 targets.
-fn to_index(target: usize) -> u32 {
+/// The index of a target, of which there are at most 256.
+fn index_as_u32(target: usize) -> u32 {
     u32::try_from(target).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,5 @@
-//! Request layout in guest memory: VIRTIO 1.3, section 5.6. All of it is little endian, but CDBs, which are SCSI's.
+//! Layouts in guest memory (commands, control requests, events, configuration space) and their constants: VIRTIO 1.3, section
+//! 5.6. All of it is little endian, but CDBs, which are SCSI's.
 
 use std::mem::{offset_of, size_of};
 
@@ -79,7 +80,7 @@ const ATTRIBUTE_ORDERED: u8 = 1;
 const ATTRIBUTE_HEAD: u8 = 2;
 
 /// Decodes a task attribute; one without meaning, since there is no ACA condition, is simple.
-pub(crate) fn attribute_of(byte: u8) -> Attribute {
+pub(crate) fn decode_attribute(byte: u8) -> Attribute {
     match byte {
         ATTRIBUTE_ORDERED => Attribute::Ordered,
         ATTRIBUTE_HEAD => Attribute::HeadOfQueue,

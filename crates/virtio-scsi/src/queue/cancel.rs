@@ -1,4 +1,4 @@
-//! Cancellation of commands by task management functions.
+//! Cancellation of a queue's commands by task management functions: those in flight, and those still in the ring.
 
 use block::DiskIo;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::wire::Response;
 
 /// A cancellation of commands that were in the ring when it came: it covers at most a ring's worth of chains, and ends when the
 /// ring is found empty.
-pub(super) struct Fence {
+pub(super) struct RingCancellation {
     cancel: Arc<Cancellation>,
     chains_left: u16,
 }
@@ -37,7 +37,7 @@ impl Queue {
             .map(|(index, _)| index)
             .collect();
         if !concerned.is_empty() {
-            cancel.set_found();
+            cancel.mark_found();
         }
         let Some(response) = cancel.command_response else {
             return;
@@ -45,11 +45,11 @@ impl Queue {
         for index in concerned {
             self.cancel_command(ring, index, cancel, response);
         }
-        self.fences.push(Fence {
+        self.ring_cancellations.push(RingCancellation {
             cancel: cancel.clone(),
             chains_left: self.slots.size(),
         });
-        self.start_ready(ring, io);
+        self.start_ready_commands(ring, io);
     }
 
     /// Cancels a command of this queue. One that the kernel has is finished when its block request is completed.
@@ -69,7 +69,7 @@ impl Queue {
             let (unit_index, attribute, ready) =
                 (slot.unit_index, slot.attribute, &mut self.ready_slots);
             ready.retain(|next| *next != index);
-            if let Some(tasks) = self.table.tasks_of_unit(unit_index)
+            if let Some(tasks) = self.table.task_set_of_unit(unit_index)
                 && !tasks.remove_waiting(index, |next| ready.push_back(next))
             {
                 // Its turn had come.
@@ -85,7 +85,7 @@ impl Queue {
                 .position(|(slot, _)| *slot == index);
             let Some(position) = position else {
                 // The kernel has it.
-                self.kept_cancellations.push((index, cancel.clone()));
+                self.in_flight_cancellations.push((index, cancel.clone()));
                 return;
             };
             self.deferred_requests.remove(position);
@@ -95,34 +95,35 @@ impl Queue {
         self.has_unpublished = true;
     }
 
-    /// Passes a popped chain at all fences, which count it. Returns the response if one of them ends its command.
+    /// Applies the cancellations of commands in the ring to a popped chain, which they count. Returns the response if one of
+    /// them ends its command.
     #[cold]
-    pub(super) fn pass_chain_at_fences(
+    pub(super) fn apply_ring_cancellations(
         &mut self,
         command: Option<(Address, u64)>,
     ) -> Option<Response> {
         let mut ended = None;
-        self.fences.retain_mut(|fence| {
+        self.ring_cancellations.retain_mut(|cancellation| {
             if let Some((address, tag)) = command
-                && fence.cancel.scope.matches(address, tag)
+                && cancellation.cancel.scope.matches(address, tag)
             {
-                fence.cancel.set_found();
-                ended = ended.or(fence.cancel.command_response);
+                cancellation.cancel.mark_found();
+                ended = ended.or(cancellation.cancel.command_response);
             }
-            fence.chains_left -= 1;
-            fence.chains_left > 0
+            cancellation.chains_left -= 1;
+            cancellation.chains_left > 0
         });
         ended
     }
 
     /// Ends cancellations of commands in the ring: it is empty, or nothing is popped any more.
     pub fn end_admissions(&mut self) {
-        self.fences.clear();
+        self.ring_cancellations.clear();
     }
 
     /// Whether a cancellation waits for commands in the ring: the queue has to be polled.
     #[must_use]
-    pub fn has_fences(&self) -> bool {
-        !self.fences.is_empty()
+    pub fn has_ring_cancellations(&self) -> bool {
+        !self.ring_cancellations.is_empty()
     }
 }

@@ -1,4 +1,5 @@
-//! Commands that need a task: all but plain reads and writes, and plain ones off the [fast path](crate::fast_path).
+//! Starts, steps and completes commands that need a task: all but plain reads and writes, and plain ones off the
+//! [fast path](crate::fast_path).
 
 use block::{DiskIo, Request};
 use engine::Errno;
@@ -7,7 +8,7 @@ use virtqueue::{Chain, ChainId};
 
 use super::{Queue, probes};
 use crate::address::Address;
-use crate::command::ParsedCommand;
+use crate::command::ParsedHeader;
 use crate::device::NEXUS;
 use crate::error::RequestError;
 use crate::slots::SlotState;
@@ -24,7 +25,7 @@ impl Queue {
         io: &mut impl DiskIo,
     ) -> Result<(), RequestError> {
         self.end_submission_run();
-        let parsed = ParsedCommand::new(chain, self.sizes)?;
+        let parsed = ParsedHeader::parse(chain, self.sizes)?;
         let size = self.slots.size();
         let Some((index, slot)) = self.slots.allocate() else {
             return Err(RequestError::TooMany(size));
@@ -40,14 +41,14 @@ impl Queue {
         }
         let unit_index = address.and_then(|address| self.table.find_unit(address));
         let Some(unit_index) = unit_index else {
-            self.pass_chain_at_fences(None);
+            self.apply_ring_cancellations(None);
             self.refuse_command(ring, index, Response::BadTarget);
             return Ok(());
         };
         slot.unit_index = unit_index;
         let address = slot.address;
-        if !self.fences.is_empty()
-            && let Some(response) = self.pass_chain_at_fences(Some((address, tag)))
+        if !self.ring_cancellations.is_empty()
+            && let Some(response) = self.apply_ring_cancellations(Some((address, tag)))
         {
             self.refuse_command(ring, index, response);
             return Ok(());
@@ -57,7 +58,7 @@ impl Queue {
             self.refuse_command(ring, index, Response::Failure);
             return Ok(());
         }
-        if let Some(tasks) = self.table.tasks_of_unit(unit_index)
+        if let Some(tasks) = self.table.task_set_of_unit(unit_index)
             && tasks.admit(index, attribute) == scsi::Admission::Wait
         {
             self.slots.get_mut(index).state = SlotState::Waits;
@@ -65,7 +66,7 @@ impl Queue {
         }
         if self.run_task(ring, index, io) {
             self.has_unpublished = true;
-            self.start_ready(ring, io);
+            self.start_ready_commands(ring, io);
         }
         Ok(())
     }
@@ -74,7 +75,7 @@ impl Queue {
     fn run_task(&mut self, ring: &mut virtqueue::Queue, index: u32, io: &mut impl DiskIo) -> bool {
         let slot = self.slots.get_mut(index);
         slot.state = SlotState::Runs;
-        let view = self.table.view_mut(slot.unit_index);
+        let view = self.table.view_of_unit_mut(slot.unit_index);
         let phase = slot.task.receive(view, slot.address.lun, NEXUS, &slot.cdb);
         let fits = match phase {
             Phase::Status => true,
@@ -92,11 +93,11 @@ impl Queue {
         // SAFETY: the segments are checked guest memory, held for the slot's generation; list and task stay in the
         // slot, which is not released before the task is finished.
         let step = unsafe { slot.task.run(slot.data.as_mut_ptr(), count, slot.data_len) };
-        self.run_step(ring, index, step, io)
+        self.run_steps(ring, index, step, io)
     }
 
     /// Executes a step of a task, and those that follow at once. True: it is finished.
-    fn run_step(
+    fn run_steps(
         &mut self,
         ring: &mut virtqueue::Queue,
         index: u32,
@@ -174,8 +175,8 @@ impl Queue {
             self.counts.count_failed(self.slots.get(slot));
         }
         let step = self.slots.get_mut(slot).task.completed(result);
-        if self.run_step(ring, slot, step, io) {
-            self.start_ready(ring, io);
+        if self.run_steps(ring, slot, step, io) {
+            self.start_ready_commands(ring, io);
         }
     }
 
@@ -187,16 +188,20 @@ impl Queue {
         if let Some(index) = known
             && self.slots.get(index).state == SlotState::Runs
             && let Some(step) = self.slots.get_mut(index).task.resumed()
-            && self.run_step(ring, index, step, io)
+            && self.run_steps(ring, index, step, io)
         {
             self.has_unpublished = true;
-            self.start_ready(ring, io);
+            self.start_ready_commands(ring, io);
         }
     }
 
     /// Starts commands that waited for those that have finished.
     #[inline(never)]
-    pub(super) fn start_ready(&mut self, ring: &mut virtqueue::Queue, io: &mut impl DiskIo) {
+    pub(super) fn start_ready_commands(
+        &mut self,
+        ring: &mut virtqueue::Queue,
+        io: &mut impl DiskIo,
+    ) {
         while let Some(index) = self.ready_slots.pop_front() {
             self.run_task(ring, index, io);
         }

@@ -1,4 +1,4 @@
-//! Tracepoints of commands: code that runs only while a tracer is attached.
+//! Fires the tracepoints of commands (start, submit, end): code that runs only while a tracer is attached.
 
 use block::{Request, SECTOR_BYTES};
 use scsi::{MediumAccess, Status};

@@ -1,4 +1,4 @@
-//! Responses to commands.
+//! Finishes commands: writes the response to the guest's memory, pushes the used entry, and releases the slot.
 
 use scsi::Status;
 
@@ -58,12 +58,13 @@ impl Queue {
         let (unit_index, attribute, ends_others) =
             (slot.unit_index, slot.attribute, slot.cancelled.is_some());
         self.push_and_release(ring, index, read);
-        if let Some(tasks) = self.table.tasks_of_unit(unit_index) {
+        if let Some(tasks) = self.table.task_set_of_unit(unit_index) {
             let ready = &mut self.ready_slots;
             tasks.done(attribute, |next| ready.push_back(next));
         }
         if ends_others {
-            self.kept_cancellations.retain(|(slot, _)| *slot != index);
+            self.in_flight_cancellations
+                .retain(|(slot, _)| *slot != index);
         }
     }
 

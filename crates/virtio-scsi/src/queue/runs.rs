@@ -62,8 +62,8 @@ impl Queue {
         } = std::mem::take(&mut self.submission_run);
         if lun != 0 {
             let commands = room_before - room;
-            self.table.tasks_of_disk(disk).started(commands);
-            self.counts.count_in_flight(disk, commands);
+            self.table.task_set_of_disk(disk).started(commands);
+            self.counts.add_in_flight(disk, commands);
         }
     }
 
@@ -76,7 +76,7 @@ impl Queue {
         now: u64,
     ) -> bool {
         self.end_completion_run();
-        if !self.table.tasks_of_disk(disk).none_waiting() {
+        if !self.table.task_set_of_disk(disk).none_waiting() {
             return false;
         }
         (
@@ -91,7 +91,9 @@ impl Queue {
     pub(super) fn end_completion_run(&mut self) {
         let done = std::mem::take(&mut self.completion_run);
         if done.commands > 0 {
-            self.table.tasks_of_disk(done.disk).finished(done.commands);
+            self.table
+                .task_set_of_disk(done.disk)
+                .finished(done.commands);
             self.counts.count_succeeded_run(&done);
         }
     }

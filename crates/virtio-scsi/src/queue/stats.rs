@@ -33,7 +33,7 @@ impl CommandCounts {
     }
 
     /// Adds commands that have begun to use a disk to those that it has in flight.
-    pub fn count_in_flight(&self, disk: u32, commands: u32) {
+    pub fn add_in_flight(&self, disk: u32, commands: u32) {
         self.disks[disk as usize].in_flight().add(commands.into());
     }
 
@@ -66,7 +66,7 @@ impl CommandCounts {
         let kind = request.op.kind();
         if slot.kind.is_none() {
             slot.kind = Some(kind);
-            self.count_in_flight(disk, 1);
+            self.add_in_flight(disk, 1);
         }
         slot.bytes += request.len;
         if kind == RequestKind::Write {

@@ -1,5 +1,5 @@
-//! Plain reads and writes, which complete without a task. A command that turns out to need one gets it, before it has begun or
-//! later (see `command.rs`).
+//! Begins and completes plain reads and writes without a task. A command that turns out to need one gets it, before it has
+//! begun or later (see `command.rs`).
 
 use block::{DiskIo, Request};
 use libc::iovec;
@@ -24,22 +24,22 @@ impl Queue {
         chain: &Chain,
         io: &mut impl DiskIo,
     ) -> bool {
-        let Some(fast_chain) = FastPathChain::of(chain, self.fast_path_sizes) else {
+        let Some(fast_chain) = FastPathChain::parse(chain, self.fast_path_sizes) else {
             return false;
         };
         match fast_chain.data {
             TransferData::Reads(data, len) => {
-                self.begin_with_direction::<false>(id, &fast_chain, (data, len), io)
+                self.begin_read_or_write::<false>(id, &fast_chain, (data, len), io)
             }
             TransferData::Writes(data, len) => {
-                self.begin_with_direction::<true>(id, &fast_chain, (data, len), io)
+                self.begin_read_or_write::<true>(id, &fast_chain, (data, len), io)
             }
         }
     }
 
     /// Begins a read or a write, with separate code for each.
     #[inline(always)]
-    fn begin_with_direction<const WRITES: bool>(
+    fn begin_read_or_write<const WRITES: bool>(
         &mut self,
         id: ChainId,
         fast_chain: &FastPathChain<'_>,
@@ -47,7 +47,7 @@ impl Queue {
         io: &mut impl DiskIo,
     ) -> bool {
         // SAFETY: the chain was popped just now, with the memory that its batch holds.
-        let head = unsafe { fast_chain.read_head() };
+        let head = unsafe { fast_chain.read_header() };
         if (head.lun != self.submission_run.lun || self.submission_run.room == 0)
             && !self.begin_submission_run(head.lun, io)
         {
@@ -65,7 +65,7 @@ impl Queue {
             // The path with a task reports this error.
             return false;
         };
-        fetch_for_writing(fast_chain.response);
+        prefetch_for_write(fast_chain.response);
         self.submission_run.room -= 1;
         let (kind, read) = match WRITES {
             true => (RequestKind::Write, 0),
@@ -75,8 +75,8 @@ impl Queue {
         slot.admit_time = self.batch_admit_time.with_kind(kind);
         slot.tag = head.tag;
         slot.id = id;
-        slot.used_len = low_half(self.fast_path_sizes.response as u64 + read);
-        slot.len = low_half(transfer.len);
+        slot.used_len = truncated_u32(self.fast_path_sizes.response as u64 + read);
+        slot.len = truncated_u32(transfer.len);
         slot.disk = disk;
         slot.state = SlotState::Transfers;
         slot.is_write = WRITES;
@@ -175,7 +175,7 @@ impl Queue {
 
 /// Prefetches a cache line for writing: the guest's processor had it last.
 #[inline(always)]
-fn fetch_for_writing(at: *mut u8) {
+fn prefetch_for_write(at: *mut u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a hint that has no effect on an invalid address.
     unsafe {
@@ -189,7 +189,7 @@ fn fetch_for_writing(at: *mut u8) {
 /// The low half of a number below 2^32: bytes of a chain, or of a transfer.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "as just said")]
-fn low_half(bytes: u64) -> u32 {
+fn truncated_u32(bytes: u64) -> u32 {
     bytes as u32
 }
 

@@ -68,7 +68,7 @@ fn aborted_commands_in_the_ring_never_begin() {
         let answer = rig.manage(function, DISKS[0], tag);
         bring_mail(&mut rig);
         assert_eq!(rig.byte(answer), UNANSWERED);
-        assert!(rig.queues[0].queue.has_fences());
+        assert!(rig.queues[0].queue.has_ring_cancellations());
         rig.settle();
         assert_eq!(rig.byte(answer), COMPLETE);
         assert_eq!(rig.answer(&meant).response, ABORTED);
