@@ -289,7 +289,7 @@ impl Rig {
                     slot.waits = Waits::Call(slot.task.disk_call().expect("something to do"));
                     return;
                 }
-                Step::SettlePreempted => slot.task.completed(Ok(())),
+                Step::SettlePreempted => slot.task.on_step_completed(Ok(())),
                 Step::Finished => {
                     slot.waits = Waits::Idle;
                     return slot.check_end();
@@ -322,7 +322,7 @@ impl Rig {
                 ][usize::from(how % 4)])
             }
         };
-        let step = slot.task.completed(result);
+        let step = slot.task.on_step_completed(result);
         self.step(at, step);
     }
 

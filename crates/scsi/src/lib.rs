@@ -7,7 +7,7 @@
 //!   state is behind a lock.
 //! - [`Target`]: units by number. Each thread has a [`View`] of it.
 //! - [`Task`]: one command. [`Task::receive`] parses it and returns the data phase; [`Task::run`] gets the initiator's buffers; the
-//!   adapter executes each [`Step`] that is returned, and [`Task::completed`] returns the next, until the task is finished. Reads
+//!   adapter executes each [`Step`] that is returned, and [`Task::on_step_completed`] returns the next, until the task is finished. Reads
 //!   and writes use the initiator's own buffers, allocate nothing and take no lock.
 //! - [`Transfer`]: a plain read or write, for adapters that execute it without a task.
 //! - [`TaskSet`]: the order of the tasks of a queue.
@@ -26,7 +26,7 @@
 //! // SAFETY: the segments are the initiator's memory, and stay.
 //! let mut step = unsafe { task.run(iov.as_mut_ptr(), count, len) };
 //! while let scsi::Step::Submit(request) = step {
-//!     step = task.completed(submit(request)); // Later, in earnest.
+//!     step = task.on_step_completed(submit(request)); // Later, in earnest.
 //! }
 //! println!("{:?}, {} bytes, {:x?}", task.status(), task.transferred(), task.sense());
 //! # }

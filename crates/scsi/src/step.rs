@@ -33,17 +33,17 @@ pub enum Phase {
 /// What the adapter is to do for a task.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// Submit this request to the node, and call [`Task::completed`](crate::Task::completed) when it is done. The adapter
+    /// Submit this request to the node, and call [`Task::on_step_completed`](crate::Task::on_step_completed) when it is done. The adapter
     /// sets its token.
     Submit(Request),
     /// Wait for another task. The [`Waker`](crate::Waker) is called when it is this one's turn, from any thread, perhaps before
     /// this is returned: then call [`Task::resumed`](crate::Task::resumed).
     Wait,
     /// Run [`Task::disk_call`](crate::Task::disk_call) on a thread that may block, and call
-    /// [`Task::completed`](crate::Task::completed) with its result.
+    /// [`Task::on_step_completed`](crate::Task::on_step_completed) with its result.
     Call,
     /// Cancel all tasks of [`Task::unit`](crate::Task::unit) that belong to one of [`Task::preempted`](crate::Task::preempted), and
-    /// call [`Task::completed`](crate::Task::completed) when none of their requests is in flight any more.
+    /// call [`Task::on_step_completed`](crate::Task::on_step_completed) when none of their requests is in flight any more.
     SettlePreempted,
     /// The task is finished: status, sense data and the number of bytes are available.
     Finished,

@@ -58,7 +58,7 @@ pub struct Task {
     buffer: TaskBuffer,
     ticket: Option<Ticket>,
     preempted_nexuses: Vec<Nexus>,
-    /// [`completed`](Self::completed) is still to be called.
+    /// [`on_step_completed`](Self::on_step_completed) is still to be called.
     in_flight: bool,
     cancelled: bool,
     status: Status,
@@ -206,7 +206,7 @@ impl Task {
 
     /// Continues after a [`Step`], with its result.
     #[inline]
-    pub fn completed(&mut self, result: Result<(), Errno>) -> Step {
+    pub fn on_step_completed(&mut self, result: Result<(), Errno>) -> Step {
         self.in_flight = false;
         if let (Work::Transfer { extent, .. }, Ok(()), false) = (&self.work, result, self.cancelled)
         {
@@ -214,12 +214,12 @@ impl Task {
             self.work = Work::Nothing;
             return Step::Finished;
         }
-        self.completed_slow_path(result)
+        self.on_step_completed_slow_path(result)
     }
 
     /// Continues all but plain reads and writes that have succeeded: cancelled, failed, or with more steps.
     #[cold]
-    fn completed_slow_path(&mut self, result: Result<(), Errno>) -> Step {
+    fn on_step_completed_slow_path(&mut self, result: Result<(), Errno>) -> Step {
         if self.cancelled {
             if let (Work::MultiStepCommand(MultiStepCommand::Reserve(steps)), Some(unit), Ok(())) =
                 (&mut self.work, &self.unit, result)
@@ -339,7 +339,7 @@ impl Task {
     }
 
     /// Cancels the task: ABORT TASK, a reset, a queue that stops. True: a [step](Step) is in progress, and the task may be
-    /// reused only after [`completed`](Self::completed). Its status is not for the initiator.
+    /// reused only after [`on_step_completed`](Self::on_step_completed). Its status is not for the initiator.
     pub fn cancel(&mut self) -> bool {
         self.cancelled = true;
         if !self.in_flight {

@@ -55,7 +55,7 @@ fn reads_and_writes_allocate_nothing() {
         // SAFETY: memory and list stay until the task is finished, below.
         let mut step = unsafe { task.run(list.as_mut_ptr(), 1, 1024) };
         while let Step::Submit(_) = step {
-            step = task.completed(Ok(()));
+            step = task.on_step_completed(Ok(()));
         }
         task.status()
     };

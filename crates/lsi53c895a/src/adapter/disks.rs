@@ -186,7 +186,9 @@ impl Disks {
             return;
         };
         self.submitted_count -= 1;
-        let step = self.slots[usize::from(index)].task.completed(result);
+        let step = self.slots[usize::from(index)]
+            .task
+            .on_step_completed(result);
         self.execute_steps(memory, index, step);
         self.run_ready_tasks(memory);
     }
@@ -304,10 +306,10 @@ impl Disks {
                 }
                 scsi::Step::Call => match slot.task.disk_call() {
                     Some(call) => return self.queue_for_submit(index, QueuedWork::Call(call)),
-                    None => slot.task.completed(Err(Errno::OPNOTSUPP)),
+                    None => slot.task.on_step_completed(Err(Errno::OPNOTSUPP)),
                 },
                 // There is only one initiator, so there are no tasks of others to end.
-                scsi::Step::SettlePreempted => slot.task.completed(Ok(())),
+                scsi::Step::SettlePreempted => slot.task.on_step_completed(Ok(())),
                 scsi::Step::Finished => return self.finish_task(memory, index),
             };
         }
@@ -417,7 +419,7 @@ impl Disks {
                 match self.queued.iter().position(|(queued, _)| *queued == index) {
                     Some(at) => {
                         self.queued.remove(at);
-                        slot.task.completed(Err(Errno::CANCELED));
+                        slot.task.on_step_completed(Err(Errno::CANCELED));
                         self.release_memory_and_admit_next(memory, index);
                         AbortOutcome::Done
                     }

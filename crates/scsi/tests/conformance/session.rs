@@ -263,7 +263,7 @@ impl Session {
                 Step::Finished => return,
                 Step::Submit(request) => {
                     let result = self.server.node(request);
-                    self.task.completed(result)
+                    self.task.on_step_completed(result)
                 }
                 Step::Wait => loop {
                     self.woken.recv().unwrap();
@@ -277,10 +277,10 @@ impl Session {
                     let done = call.run_with_allocations(|at, len, most| {
                         Ok(server.allocations(at, len, most))
                     });
-                    self.task.completed(done)
+                    self.task.on_step_completed(done)
                 }
                 // No request of any initiator is in flight.
-                Step::SettlePreempted => self.task.completed(Ok(())),
+                Step::SettlePreempted => self.task.on_step_completed(Ok(())),
             }
         }
     }

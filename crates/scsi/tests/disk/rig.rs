@@ -263,15 +263,15 @@ impl Rig {
             Step::Finished | Step::Wait => return None,
             Step::Submit(request) => {
                 let result = self.node(request);
-                task.completed(result)
+                task.on_step_completed(result)
             }
             Step::Call => {
                 let call = task.disk_call().unwrap();
-                task.completed(self.carry_out(call))
+                task.on_step_completed(self.carry_out(call))
             }
             Step::SettlePreempted => {
                 self.settled.push(task.preempted().to_vec());
-                task.completed(Ok(()))
+                task.on_step_completed(Ok(()))
             }
         })
     }

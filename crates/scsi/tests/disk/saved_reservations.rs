@@ -156,12 +156,12 @@ fn one_change_is_saved_at_a_time() {
         "as it was until it is saved"
     );
     rig.carry_out(first.disk_call().unwrap()).unwrap();
-    assert!(matches!(first.completed(Ok(())), Step::Finished));
+    assert!(matches!(first.on_step_completed(Ok(())), Step::Finished));
     assert_eq!(*rig.woken.0.lock().unwrap(), [2]);
     let step = second.resumed().unwrap();
     assert!(matches!(step, Step::Call));
     rig.carry_out(second.disk_call().unwrap()).unwrap();
-    assert!(matches!(second.completed(Ok(())), Step::Finished));
+    assert!(matches!(second.on_step_completed(Ok(())), Step::Finished));
     let texts = rig.texts();
     let lines = |text: &str| text.lines().count();
     assert_eq!(
@@ -180,7 +180,7 @@ fn a_saved_change_is_applied_although_its_command_was_cancelled() {
         let step = rig.begin(&mut task, &out_cdb(REGISTER, 0, 24), &mut list);
         assert!(matches!(step, Step::Call));
         assert!(task.cancel());
-        assert!(matches!(task.completed(result), Step::Finished));
+        assert!(matches!(task.on_step_completed(result), Step::Finished));
         assert_eq!(task.status(), Status::TaskAborted);
         assert_eq!(inside(&mut rig, 0)[8..], keys.to_be_bytes());
         let key = keys;

@@ -75,7 +75,7 @@ fn a_cancelled_running_task_lets_the_next_run_after_its_request() {
     assert!(one.cancel(), "its request is under way");
     assert_eq!(*rig.woken.0.lock().unwrap(), []);
     let result = rig.node(request);
-    assert!(matches!(one.completed(result), Step::Finished));
+    assert!(matches!(one.on_step_completed(result), Step::Finished));
     assert_eq!(one.status(), Status::TaskAborted);
     assert_eq!(*rig.woken.0.lock().unwrap(), [2]);
     let second = two.resumed().unwrap();
@@ -130,7 +130,7 @@ fn a_cancelled_read_ends_with_its_request() {
     };
     assert!(task.cancel());
     let result = rig.node(request);
-    assert!(matches!(task.completed(result), Step::Finished));
+    assert!(matches!(task.on_step_completed(result), Step::Finished));
     assert_eq!(
         (task.status(), task.transferred()),
         (Status::TaskAborted, 0)

@@ -96,7 +96,7 @@ impl Initiator {
                 Step::Finished => return self.task.status(),
                 Step::Submit(request) => {
                     self.disk.node(request);
-                    self.task.completed(Ok(()))
+                    self.task.on_step_completed(Ok(()))
                 }
                 Step::Wait => {
                     self.woken.recv_timeout(PATIENCE).expect("its turn");

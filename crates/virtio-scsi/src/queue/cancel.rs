@@ -89,7 +89,7 @@ impl Queue {
                 return;
             };
             self.deferred_requests.remove(position);
-            slot.task.completed(Err(Errno::CANCELED));
+            slot.task.on_step_completed(Err(Errno::CANCELED));
         }
         self.finish_command(ring, index);
         self.has_unpublished = true;

@@ -114,7 +114,7 @@ impl Queue {
                         return false;
                     }
                     // A unit that was added after the disks were set.
-                    None => step = task.completed(Err(Errno::NODEV)),
+                    None => step = task.on_step_completed(Err(Errno::NODEV)),
                 },
                 Step::Finished => {
                     self.finish_command(ring, index);
@@ -126,10 +126,10 @@ impl Queue {
                         io.submit_call(disk, call, index);
                         return false;
                     }
-                    _ => step = task.completed(Err(Errno::NODEV)),
+                    _ => step = task.on_step_completed(Err(Errno::NODEV)),
                 },
                 // There is one initiator: it can preempt no other's tasks.
-                Step::SettlePreempted => step = task.completed(Ok(())),
+                Step::SettlePreempted => step = task.on_step_completed(Ok(())),
             }
         }
     }
@@ -174,7 +174,7 @@ impl Queue {
         if result.is_err() {
             self.counts.count_failed(self.slots.get(slot));
         }
-        let step = self.slots.get_mut(slot).task.completed(result);
+        let step = self.slots.get_mut(slot).task.on_step_completed(result);
         if self.run_steps(ring, slot, step, io) {
             self.start_ready_commands(ring, io);
         }
