@@ -332,7 +332,7 @@ impl Rig {
         for token in woken {
             let at = usize::try_from(token).expect("small");
             if matches!(self.slots[at].waits, Waits::Turn)
-                && let Some(step) = self.slots[at].task.resumed()
+                && let Some(step) = self.slots[at].task.on_resumed()
             {
                 self.step(at, step);
             }

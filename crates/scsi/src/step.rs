@@ -37,7 +37,7 @@ pub enum Step {
     /// sets its token.
     Submit(Request),
     /// Wait for another task. The [`Waker`](crate::Waker) is called when it is this one's turn, from any thread, perhaps before
-    /// this is returned: then call [`Task::resumed`](crate::Task::resumed).
+    /// this is returned: then call [`Task::on_resumed`](crate::Task::on_resumed).
     Wait,
     /// Run [`Task::disk_call`](crate::Task::disk_call) on a thread that may block, and call
     /// [`Task::on_step_completed`](crate::Task::on_step_completed) with its result.

@@ -254,7 +254,7 @@ impl Task {
 
     /// Continues after a call of the waker. `None`: it was not for the present command, but for one that was
     /// [cancelled](Self::cancel).
-    pub fn resumed(&mut self) -> Option<Step> {
+    pub fn on_resumed(&mut self) -> Option<Step> {
         let (Some(ticket), Some(unit)) = (self.ticket, &self.unit) else {
             return None;
         };

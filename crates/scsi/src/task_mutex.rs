@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Resumes waiting tasks.
 pub trait Resume: Send + Sync {
-    /// Resumes the task of this token: `Task::resumed` is to be called on the thread that has it. This is
+    /// Resumes the task of this token: `Task::on_resumed` is to be called on the thread that has it. This is
     /// called from the thread on which another task ends.
     fn resume(&self, token: u64);
 }

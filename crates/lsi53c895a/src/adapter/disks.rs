@@ -379,7 +379,7 @@ impl Disks {
             if let Ok(index) = u16::try_from(token)
                 && let Some(slot) = self.slots.get_mut(usize::from(index))
                 && slot.stage == TaskStage::Running
-                && let Some(step) = slot.task.resumed()
+                && let Some(step) = slot.task.on_resumed()
             {
                 self.execute_steps(memory, index, step);
             }

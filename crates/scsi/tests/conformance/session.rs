@@ -267,7 +267,7 @@ impl Session {
                 }
                 Step::Wait => loop {
                     self.woken.recv().unwrap();
-                    if let Some(step) = self.task.resumed() {
+                    if let Some(step) = self.task.on_resumed() {
                         break step;
                     }
                 },

@@ -98,7 +98,7 @@ impl Running {
 
     /// Its turn has come.
     fn resume_next(&mut self) {
-        self.step = self.task.resumed().expect("it is its turn");
+        self.step = self.task.on_resumed().expect("it is its turn");
     }
 }
 

@@ -158,7 +158,7 @@ fn one_change_is_saved_at_a_time() {
     rig.carry_out(first.disk_call().unwrap()).unwrap();
     assert!(matches!(first.on_step_completed(Ok(())), Step::Finished));
     assert_eq!(*rig.woken.0.lock().unwrap(), [2]);
-    let step = second.resumed().unwrap();
+    let step = second.on_resumed().unwrap();
     assert!(matches!(step, Step::Call));
     rig.carry_out(second.disk_call().unwrap()).unwrap();
     assert!(matches!(second.on_step_completed(Ok(())), Step::Finished));

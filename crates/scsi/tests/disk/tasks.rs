@@ -34,10 +34,10 @@ fn the_second_compare_and_write_waits_and_sees_the_first() {
     let first = begin(&mut rig, &mut one, &mut to_a);
     let second = begin(&mut rig, &mut two, &mut to_b);
     assert!(matches!(second, Step::Wait));
-    assert!(two.resumed().is_none(), "it is not its turn");
+    assert!(two.on_resumed().is_none(), "it is not its turn");
     assert_eq!(finish(&mut rig, &mut one, first), Status::Good);
     assert_eq!(*rig.woken.0.lock().unwrap(), [2]);
-    let second = two.resumed().unwrap();
+    let second = two.on_resumed().unwrap();
     assert_eq!(finish(&mut rig, &mut two, second), Status::CheckCondition);
     assert_eq!(two.sense()[2], 0xe);
     assert_eq!(rig.disk[..BLOCK], pattern(1, 1));
@@ -57,8 +57,8 @@ fn a_cancelled_waiting_task_leaves_the_queue() {
     assert_eq!(two.status(), Status::TaskAborted);
     assert_eq!(finish(&mut rig, &mut one, first), Status::Good);
     assert_eq!(*rig.woken.0.lock().unwrap(), [3]);
-    assert!(two.resumed().is_none());
-    let third = three.resumed().unwrap();
+    assert!(two.on_resumed().is_none());
+    let third = three.on_resumed().unwrap();
     assert_eq!(finish(&mut rig, &mut three, third), Status::Good);
 }
 
@@ -78,7 +78,7 @@ fn a_cancelled_running_task_lets_the_next_run_after_its_request() {
     assert!(matches!(one.on_step_completed(result), Step::Finished));
     assert_eq!(one.status(), Status::TaskAborted);
     assert_eq!(*rig.woken.0.lock().unwrap(), [2]);
-    let second = two.resumed().unwrap();
+    let second = two.on_resumed().unwrap();
     assert_eq!(finish(&mut rig, &mut two, second), Status::Good);
 }
 
@@ -92,7 +92,7 @@ fn a_dropped_task_blocks_no_other() {
     assert!(matches!(begin(&mut rig, &mut two, b), Step::Wait));
     drop(one);
     assert_eq!(*rig.woken.0.lock().unwrap(), [2]);
-    let second = two.resumed().unwrap();
+    let second = two.on_resumed().unwrap();
     assert_eq!(finish(&mut rig, &mut two, second), Status::Good);
 }
 

@@ -100,7 +100,7 @@ impl Initiator {
                 }
                 Step::Wait => {
                     self.woken.recv_timeout(PATIENCE).expect("its turn");
-                    self.task.resumed().unwrap()
+                    self.task.on_resumed().unwrap()
                 }
                 other => panic!("{other:?}"),
             };

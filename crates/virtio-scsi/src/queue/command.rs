@@ -187,7 +187,7 @@ impl Queue {
             .filter(|index| self.slots.in_flight_slots().any(|(used, _)| used == *index));
         if let Some(index) = known
             && self.slots.get(index).state == SlotState::Runs
-            && let Some(step) = self.slots.get_mut(index).task.resumed()
+            && let Some(step) = self.slots.get_mut(index).task.on_resumed()
             && self.run_steps(ring, index, step, io)
         {
             self.has_unpublished = true;
