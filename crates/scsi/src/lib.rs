@@ -28,7 +28,7 @@
 //! while let scsi::Step::Submit(request) = step {
 //!     step = task.on_step_completed(submit(request)); // Later, in earnest.
 //! }
-//! println!("{:?}, {} bytes, {:x?}", task.status(), task.transferred(), task.sense());
+//! println!("{:?}, {} bytes, {:x?}", task.status(), task.transferred_bytes(), task.sense());
 //! # }
 //! ```
 

@@ -381,7 +381,7 @@ impl Task {
     /// Bytes that were moved. If that is less than the initiator's buffers have, there is a residual.
     #[must_use]
     #[inline]
-    pub fn transferred(&self) -> u64 {
+    pub fn transferred_bytes(&self) -> u64 {
         self.transferred
     }
 

@@ -40,7 +40,7 @@ impl Slot {
         }
         let status = task.status();
         assert_ne!(status, Status::TaskAborted, "it was not aborted");
-        assert!(task.transferred() <= self.given);
+        assert!(task.transferred_bytes() <= self.given);
         let limit = match self.phase {
             Phase::DataIn(bytes) => bytes.min(self.given),
             // The initiator's own data stay as they are.
@@ -48,7 +48,7 @@ impl Slot {
             Phase::Status => 0,
         };
         let limit = usize::try_from(limit).expect("64 bits");
-        assert!(task.transferred() <= limit as u64);
+        assert!(task.transferred_bytes() <= limit as u64);
         assert!(
             self.buffer[limit..].iter().all(|byte| *byte == UNTOUCHED),
             "what was not announced"

@@ -172,7 +172,7 @@ impl Session {
             Phase::Status => (0, Vec::new()),
         };
         self.carry_out(&mut memory);
-        let moved = usize::try_from(self.task.transferred()).unwrap();
+        let moved = usize::try_from(self.task.transferred_bytes()).unwrap();
         let pieces = if matches!(phase, Phase::DataIn(_)) {
             self.give(pdu, &memory[..moved.min(memory.len())])?
         } else {
@@ -186,7 +186,7 @@ impl Session {
             answer.header[1] |= 0x04;
             wanted - expected
         } else {
-            expected - self.task.transferred()
+            expected - self.task.transferred_bytes()
         };
         if residual > 0 && wanted <= expected {
             answer.header[1] |= 0x02;

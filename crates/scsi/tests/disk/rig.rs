@@ -322,7 +322,7 @@ impl Rig {
             step = next;
         }
         assert!(matches!(step, Step::Finished));
-        let transferred = task.transferred();
+        let transferred = task.transferred_bytes();
         let (moved, data) = match phase {
             Phase::DataIn(bytes) => {
                 let moved = bytes.min(room as u64);

@@ -103,14 +103,20 @@ fn a_task_can_be_reused() {
     let mut memory = pattern(5, 2);
     let (phase, _) = rig.start(&mut task, &cdb10(0x2a, 0, 9, 2), &mut memory);
     assert_eq!(phase, Phase::DataOut(1024));
-    assert_eq!((task.status(), task.transferred()), (Status::Good, 1024));
+    assert_eq!(
+        (task.status(), task.transferred_bytes()),
+        (Status::Good, 1024)
+    );
     rig.start(&mut task, &cdb10(0x28, 0, u32::MAX, 1), &mut memory);
     assert_eq!(task.status(), Status::CheckCondition);
-    assert_eq!(task.transferred(), 0);
+    assert_eq!(task.transferred_bytes(), 0);
     let mut back = vec![0; 1024];
     let (phase, _) = rig.start(&mut task, &cdb10(0x28, 0, 9, 2), &mut back);
     assert_eq!(phase, Phase::DataIn(1024));
-    assert_eq!((task.status(), task.transferred()), (Status::Good, 1024));
+    assert_eq!(
+        (task.status(), task.transferred_bytes()),
+        (Status::Good, 1024)
+    );
     assert_eq!(task.sense(), []);
     assert_eq!(back, memory);
     assert_eq!(task.lun(), LUN);
@@ -132,7 +138,7 @@ fn a_cancelled_read_ends_with_its_request() {
     let result = rig.node(request);
     assert!(matches!(task.on_step_completed(result), Step::Finished));
     assert_eq!(
-        (task.status(), task.transferred()),
+        (task.status(), task.transferred_bytes()),
         (Status::TaskAborted, 0)
     );
 }

@@ -32,7 +32,7 @@ impl Queue {
         let slot = self.slots.get(index);
         let transferred = match slot.cancelled {
             None => {
-                let transferred = slot.task.transferred();
+                let transferred = slot.task.transferred_bytes();
                 let residual = slot.data_len.saturating_sub(transferred);
                 let status = slot.task.status();
                 let sense = slot.task.sense();
