@@ -406,7 +406,7 @@ impl Task {
 
     /// The initiators whose tasks must end for [`Step::SettlePreempted`].
     #[must_use]
-    pub fn preempted(&self) -> &[Nexus] {
+    pub fn preempted_nexuses(&self) -> &[Nexus] {
         &self.preempted_nexuses
     }
 }

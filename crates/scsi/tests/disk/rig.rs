@@ -270,7 +270,7 @@ impl Rig {
                 task.on_step_completed(self.carry_out(call))
             }
             Step::SettlePreempted => {
-                self.settled.push(task.preempted().to_vec());
+                self.settled.push(task.preempted_nexuses().to_vec());
                 task.on_step_completed(Ok(()))
             }
         })
