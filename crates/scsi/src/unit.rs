@@ -198,7 +198,7 @@ impl Unit {
 
     /// I_T nexus loss: releases the initiator's RESERVE, as [`detach`](Self::detach) does, and reports the loss
     /// to it.
-    pub fn nexus_lost(&self, nexus: Nexus) {
+    pub fn on_nexus_lost(&self, nexus: Nexus) {
         self.change_state(|state| {
             state.release_legacy_reservation(nexus);
             state.raise_attention(nexus, code::NEXUS_LOSS);

@@ -275,7 +275,7 @@ impl ControlQueue {
             TMF_I_T_NEXUS_RESET => {
                 if let Some(target) = self.device.target(pending.address.target) {
                     for (_, unit) in target.units() {
-                        unit.nexus_lost(NEXUS);
+                        unit.on_nexus_lost(NEXUS);
                     }
                 }
                 Response::Ok

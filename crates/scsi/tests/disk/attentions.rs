@@ -64,7 +64,7 @@ fn a_reset_is_reported_to_all_and_resets_modes() {
 fn nexus_loss_is_reported_to_its_initiator() {
     let mut rig = Rig::plain();
     rig.good(&[0x16, 0, 0, 0, 0, 0], &[]);
-    rig.unit.nexus_lost(Nexus(0));
+    rig.unit.on_nexus_lost(Nexus(0));
     assert_eq!(next_attentions(&mut rig), [0x2907, 0, 0]);
     let reply = rig.by(Nexus(1), &READY);
     assert_eq!(reply.status, Status::Good, "the reservation is gone");

@@ -139,7 +139,7 @@ fn attentions_of_one_initiator_do_not_reach_others() {
         let mut rig = Rig::plain();
         join(&mut rig, count);
         for one in [0, count - BITS - 1, count - 1] {
-            rig.unit.nexus_lost(Nexus(one));
+            rig.unit.on_nexus_lost(Nexus(one));
             all_get(&mut rig, count, |nexus| u16::from(nexus == one) * 0x2907);
             rig.unit.commands_cleared(Nexus(one));
             all_get(&mut rig, count, |nexus| u16::from(nexus == one) * 0x2f00);
