@@ -175,7 +175,7 @@ impl Rig {
                     2 => unit.reset(Reset::Unit),
                     3 => unit.reset(Reset::Bus),
                     4 => unit.on_nexus_lost(nexus),
-                    5 => unit.commands_cleared(nexus),
+                    5 => unit.on_commands_cleared(nexus),
                     6 => self.target.detach(nexus),
                     7 => self.target.attach(nexus, &ports(nexus.0)),
                     _ => _ = unit.resize(DISK as u64),

@@ -14,7 +14,7 @@
 //!
 //! Adapters implement task management, since they have the tasks: they [cancel](Task::cancel) them, wait for requests in flight,
 //! and then report the event to the unit, which raises unit attentions: [`Unit::reset`] for LOGICAL UNIT RESET (and for each unit
-//! after TARGET RESET or a reset of the bus), [`Unit::on_nexus_lost`] for I_T NEXUS RESET, [`Unit::commands_cleared`] for CLEAR TASK
+//! after TARGET RESET or a reset of the bus), [`Unit::on_nexus_lost`] for I_T NEXUS RESET, [`Unit::on_commands_cleared`] for CLEAR TASK
 //! SET, nothing for ABORT TASK and ABORT TASK SET.
 //!
 //! ```no_run

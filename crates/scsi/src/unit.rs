@@ -220,7 +220,7 @@ impl Unit {
 
     /// Reports to an initiator that another has cancelled its tasks (CLEAR TASK SET), since they have no
     /// status.
-    pub fn commands_cleared(&self, nexus: Nexus) {
+    pub fn on_commands_cleared(&self, nexus: Nexus) {
         self.change_state(|state| state.raise_attention(nexus, code::COMMANDS_CLEARED));
     }
 

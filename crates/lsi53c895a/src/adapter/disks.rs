@@ -169,7 +169,7 @@ impl Disks {
             self.submitted_count += 1;
             request.token = index.into();
             // SAFETY: the task has made the request of segments that are its own or the chip's, and keeps its stage, and
-            // so its slot, until `completed`.
+            // so its slot, until `on_step_completed`.
             unsafe { io.submit(disk, request) };
         }
         self.queued.is_empty()

@@ -73,7 +73,7 @@ fn nexus_loss_is_reported_to_its_initiator() {
 #[test]
 fn cleared_commands_are_reported() {
     let mut rig = Rig::plain();
-    rig.unit.commands_cleared(Nexus(1));
+    rig.unit.on_commands_cleared(Nexus(1));
     assert_eq!(next_attentions(&mut rig), [0, 0x2f00, 0]);
 }
 

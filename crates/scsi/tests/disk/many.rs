@@ -141,7 +141,7 @@ fn attentions_of_one_initiator_do_not_reach_others() {
         for one in [0, count - BITS - 1, count - 1] {
             rig.unit.on_nexus_lost(Nexus(one));
             all_get(&mut rig, count, |nexus| u16::from(nexus == one) * 0x2907);
-            rig.unit.commands_cleared(Nexus(one));
+            rig.unit.on_commands_cleared(Nexus(one));
             all_get(&mut rig, count, |nexus| u16::from(nexus == one) * 0x2f00);
         }
     }
@@ -154,7 +154,7 @@ fn a_read_reports_attentions_of_its_own_initiator_only() {
     join(&mut rig, MOST);
     let read = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
     for one in 0..MOST {
-        rig.unit.commands_cleared(Nexus(one));
+        rig.unit.on_commands_cleared(Nexus(one));
         for other in (one % BITS..MOST).step_by(BITS.into()) {
             if other != one {
                 assert_eq!(rig.by(Nexus(other), &read).status, Status::Good);
