@@ -80,7 +80,7 @@ pub use step::{Phase, Status, Step};
 pub use target::{AddError, MAX_LUN, Target, View, decode_lun, encode_lun};
 pub use task::Task;
 pub use task_mutex::{Resume, Waker};
-pub use task_set::{Admission, Attribute, TaskSet};
+pub use task_set::{Attribute, TaskAdmission, TaskSet};
 pub use transfer::{CdbWords, Transfer};
 pub use unit::{MAX_TRANSFER_BYTES, Reset, Unit, UnitError, UnitOptions};
 pub use unit_state::UnitState;

@@ -10,7 +10,7 @@ use crate::chip::{
 use block::{DiskCall, DiskIo, Request};
 use engine::Errno;
 use libc::iovec;
-use scsi::{Admission, Key, Ports, Sense, Status, Target, TaskSet, TransportId, View, Waker};
+use scsi::{TaskAdmission, Key, Ports, Sense, Status, Target, TaskSet, TransportId, View, Waker};
 
 use crate::adapter::memory::MemoryGenerations;
 use crate::adapter::pending_sense::PendingSense;
@@ -274,7 +274,7 @@ impl Disks {
         slot.memory_generation = Some(memory.acquire_current());
         if let Some(disk) = slot.disk {
             let attribute = slot.attribute;
-            if self.disks[disk].tasks.admit(id.index, attribute) == Admission::Wait {
+            if self.disks[disk].tasks.admit(id.index, attribute) == TaskAdmission::Wait {
                 slot.stage = TaskStage::Waiting;
                 return TaskOutcome::Later;
             }
