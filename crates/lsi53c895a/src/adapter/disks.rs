@@ -274,7 +274,7 @@ impl Disks {
         slot.memory_generation = Some(memory.acquire_current());
         if let Some(disk) = slot.disk {
             let attribute = slot.attribute;
-            if self.disks[disk].tasks.admit(id.index, attribute) == TaskAdmission::Wait {
+            if self.disks[disk].tasks.add_task(id.index, attribute) == TaskAdmission::Wait {
                 slot.stage = TaskStage::Waiting;
                 return TaskOutcome::Later;
             }
