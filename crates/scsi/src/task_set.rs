@@ -1,4 +1,4 @@
-//! The task set (SAM-5, section 8): the order in which tasks start.
+//! The task set (SAM-5, section 8): decides by their attributes when the tasks of a unit may start.
 //!
 //! It belongs to one thread: a transport defines the order across its queues. As long as all tasks are simple, it is a
 //! counter.
@@ -21,7 +21,7 @@ pub enum Attribute {
 pub enum TaskAdmission {
     /// It may start.
     Go,
-    /// It may start when [`TaskSet::done`] returns it.
+    /// It may start when [`TaskSet::finish_task`] returns it.
     Wait,
 }
 
@@ -63,12 +63,12 @@ impl<T: Copy + PartialEq> TaskSet<T> {
 
     /// Whether simple tasks may start at once, until a task of another attribute is added.
     #[must_use]
-    pub fn is_open(&self) -> bool {
+    pub fn simple_tasks_may_start(&self) -> bool {
         self.waiting.is_empty() && self.blocking == 0
     }
 
-    /// Counts simple tasks that have started while the set [was open](Self::is_open).
-    pub fn started(&mut self, tasks: u32) {
+    /// Counts simple tasks that have started while the set [was open](Self::simple_tasks_may_start).
+    pub fn count_started(&mut self, tasks: u32) {
         self.in_flight += tasks;
     }
 
@@ -79,7 +79,7 @@ impl<T: Copy + PartialEq> TaskSet<T> {
     }
 
     /// Counts simple tasks that have finished while none waited.
-    pub fn finished(&mut self, tasks: u32) {
+    pub fn count_finished(&mut self, tasks: u32) {
         debug_assert!(
             self.waiting.is_empty(),
             "a waiting task would not be started"
@@ -95,6 +95,7 @@ impl<T: Copy + PartialEq> TaskSet<T> {
         }
     }
 
+    /// Counts a task that starts.
     fn count_start(&mut self, attribute: Attribute) {
         self.in_flight += 1;
         self.blocking += u32::from(attribute != Attribute::Simple);
@@ -102,19 +103,19 @@ impl<T: Copy + PartialEq> TaskSet<T> {
 
     /// Removes a task that has finished. Calls `start` with each that may start now.
     #[inline]
-    pub fn done(&mut self, attribute: Attribute, start: impl FnMut(T)) {
+    pub fn finish_task(&mut self, attribute: Attribute, start: impl FnMut(T)) {
         self.in_flight = self.in_flight.saturating_sub(1);
         if attribute != Attribute::Simple {
             self.blocking = self.blocking.saturating_sub(1);
         }
         if !self.waiting.is_empty() {
-            self.start_waiting(start);
+            self.start_waiting_tasks(start);
         }
     }
 
     /// Starts tasks from the front of those that wait, as far as they may start.
     #[cold]
-    fn start_waiting(&mut self, mut start: impl FnMut(T)) {
+    fn start_waiting_tasks(&mut self, mut start: impl FnMut(T)) {
         while let Some(&(task, attribute)) = self.waiting.front() {
             if !self.may_start(attribute) {
                 return;
@@ -131,12 +132,12 @@ impl<T: Copy + PartialEq> TaskSet<T> {
             return false;
         };
         self.waiting.remove(at);
-        self.start_waiting(start);
+        self.start_waiting_tasks(start);
         true
     }
 
     /// Tasks that wait.
-    pub fn waiting(&self) -> impl Iterator<Item = T> {
+    pub fn waiting_tasks(&self) -> impl Iterator<Item = T> {
         self.waiting.iter().map(|(task, _)| *task)
     }
 }
@@ -148,7 +149,7 @@ mod tests {
 
     fn done(set: &mut TaskSet<u32>, attribute: Attribute) -> Vec<u32> {
         let mut went = Vec::new();
-        set.done(attribute, |task| went.push(task));
+        set.finish_task(attribute, |task| went.push(task));
         went
     }
 
@@ -197,6 +198,6 @@ mod tests {
         assert!(set.remove_waiting(2, |task| went.push(task)));
         assert_eq!(went, [3]);
         assert!(!set.remove_waiting(3, |_| ()));
-        assert_eq!(set.waiting().count(), 0);
+        assert_eq!(set.waiting_tasks().count(), 0);
     }
 }

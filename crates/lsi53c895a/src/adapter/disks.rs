@@ -355,7 +355,7 @@ impl Disks {
             let admitted = &mut self.admitted;
             self.disks[disk]
                 .tasks
-                .done(slot.attribute, |next| admitted.push_back(next));
+                .finish_task(slot.attribute, |next| admitted.push_back(next));
         }
     }
 

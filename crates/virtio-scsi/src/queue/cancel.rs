@@ -73,7 +73,7 @@ impl Queue {
                 && !tasks.remove_waiting(index, |next| ready.push_back(next))
             {
                 // Its turn had come.
-                tasks.done(attribute, |next| ready.push_back(next));
+                tasks.finish_task(attribute, |next| ready.push_back(next));
             }
             self.refuse_command(ring, index, response);
             return;

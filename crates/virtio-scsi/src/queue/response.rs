@@ -60,7 +60,7 @@ impl Queue {
         self.push_and_release(ring, index, read);
         if let Some(tasks) = self.table.task_set_of_unit(unit_index) {
             let ready = &mut self.ready_slots;
-            tasks.done(attribute, |next| ready.push_back(next));
+            tasks.finish_task(attribute, |next| ready.push_back(next));
         }
         if ends_others {
             self.in_flight_cancellations

@@ -36,7 +36,7 @@ impl Queue {
         let Some((disk_index, disk)) = self.table.find_disk(lun) else {
             return false;
         };
-        if !disk.view.select_unit(disk.address.lun) || !disk.tasks.is_open() {
+        if !disk.view.select_unit(disk.address.lun) || !disk.tasks.simple_tasks_may_start() {
             return false;
         }
         let room = u32::try_from(io.room(disk_index)).unwrap_or(u32::MAX);
@@ -62,7 +62,7 @@ impl Queue {
         } = std::mem::take(&mut self.submission_run);
         if lun != 0 {
             let commands = room_before - room;
-            self.table.task_set_of_disk(disk).started(commands);
+            self.table.task_set_of_disk(disk).count_started(commands);
             self.counts.add_in_flight(disk, commands);
         }
     }
@@ -93,7 +93,7 @@ impl Queue {
         if done.commands > 0 {
             self.table
                 .task_set_of_disk(done.disk)
-                .finished(done.commands);
+                .count_finished(done.commands);
             self.counts.count_succeeded_run(&done);
         }
     }
