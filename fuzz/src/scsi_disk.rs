@@ -13,8 +13,8 @@ use block::Op;
 use engine::Errno;
 use libc::iovec;
 use scsi::{
-    Nexus, Phase, Ports, Reset, Resume, Status, Step, Target, Task, TransportId, Unit, UnitOptions,
-    View, Waker,
+    Nexus, Phase, Ports, Reset, Resume, Status, Step, Target, TargetView, Task, TransportId, Unit,
+    UnitOptions, Waker,
 };
 
 use crate::disk::{Contents, DISK, allocations, check, geometry, keeping};
@@ -48,7 +48,7 @@ impl Resume for Woken {
 
 struct Rig {
     target: Arc<Target>,
-    views: Vec<View>,
+    views: Vec<TargetView>,
     units: Vec<(Arc<Unit>, bool)>,
     contents: Vec<Contents>,
     slots: Vec<Slot>,
@@ -122,7 +122,9 @@ impl Rig {
         };
         Rig {
             slots: (0..TASKS as u64).map(slot).collect(),
-            views: (0..NEXUSES).map(|_| View::new(target.clone())).collect(),
+            views: (0..NEXUSES)
+                .map(|_| TargetView::new(target.clone()))
+                .collect(),
             contents: LUNS.map(|_| Contents::new()).into(),
             target,
             units,

@@ -5,7 +5,7 @@
 //!
 //! - [`Unit`]: a logical unit, shared by all threads. A read or write needs one word of it and its size; all other
 //!   state is behind a lock.
-//! - [`Target`]: units by number. Each thread has a [`View`] of it.
+//! - [`Target`]: units by number. Each thread has a [`TargetView`] of it.
 //! - [`Task`]: one command. [`Task::receive`] parses it and returns the data phase; [`Task::run`] gets the initiator's buffers; the
 //!   adapter executes each [`Step`] that is returned, and [`Task::on_step_completed`] returns the next, until the task is finished. Reads
 //!   and writes use the initiator's own buffers, allocate nothing and take no lock.
@@ -19,7 +19,7 @@
 //!
 //! ```no_run
 //! # fn submit(_: block::Request) -> Result<(), engine::Errno> { Ok(()) }
-//! # fn example(task: &mut scsi::Task, view: &mut scsi::View, cdb: &[u8], iov: &mut [libc::iovec], len: u64) {
+//! # fn example(task: &mut scsi::Task, view: &mut scsi::TargetView, cdb: &[u8], iov: &mut [libc::iovec], len: u64) {
 //! # let nexus = scsi::Nexus(0);
 //! task.receive(view, 0, nexus, cdb);
 //! let count = u32::try_from(iov.len()).expect("a list of segments");
@@ -77,7 +77,7 @@ pub use reservation_store::ReservationStore;
 pub use reservation_text::{NO_RESERVATIONS, ReservationTextError};
 pub use sense::{Key, MAX_SENSE_BYTES, Sense, SenseData, Specific};
 pub use step::{Phase, Status, Step};
-pub use target::{AddError, MAX_LUN, Target, View, decode_lun, encode_lun};
+pub use target::{AddError, MAX_LUN, Target, TargetView, decode_lun, encode_lun};
 pub use task::Task;
 pub use task_mutex::{Resume, Waker};
 pub use task_set::{Attribute, TaskAdmission, TaskSet};

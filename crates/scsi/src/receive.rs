@@ -10,7 +10,7 @@ use crate::refusal::Refusal;
 use crate::sense::Sense;
 use crate::start;
 use crate::step::Phase;
-use crate::target::View;
+use crate::target::TargetView;
 use crate::task::{Task, Work};
 use crate::transfer::{CdbWords, Transfer};
 use crate::unit::Unit;
@@ -24,7 +24,7 @@ impl Task {
     ///
     /// `cdb` may be longer than the command. The view is refreshed.
     #[inline]
-    pub fn receive(&mut self, view: &mut View, lun: u16, nexus: Nexus, cdb: &[u8]) -> Phase {
+    pub fn receive(&mut self, view: &mut TargetView, lun: u16, nexus: Nexus, cdb: &[u8]) -> Phase {
         self.clear_for_command(lun, nexus);
         view.refresh();
         if let Some(unit) = view.select_without_refresh(lun)
@@ -40,7 +40,7 @@ impl Task {
 
     /// Receives a command that is no plain read or write, or may not run without further checks.
     #[cold]
-    fn receive_slow_path(&mut self, view: &View, lun: u16, nexus: Nexus, cdb: &Cdb) -> Phase {
+    fn receive_slow_path(&mut self, view: &TargetView, lun: u16, nexus: Nexus, cdb: &Cdb) -> Phase {
         let previous_sense = self.previous_sense.take();
         self.data.clear();
         let started = match view.unit(lun) {
@@ -72,7 +72,7 @@ impl Task {
     /// Executes a command for a number without a unit: some commands succeed nevertheless.
     fn start_without_unit(
         &mut self,
-        view: &View,
+        view: &TargetView,
         cdb: &Cdb,
         previous_sense: Option<Sense>,
     ) -> Result<(Phase, Work), Refusal> {
@@ -104,7 +104,7 @@ impl Task {
     /// Checks a command of an existing unit, and starts it. A pending unit attention is reported instead.
     fn check_and_start(
         &mut self,
-        view: &View,
+        view: &TargetView,
         unit: &Arc<Unit>,
         nexus: Nexus,
         cdb: &Cdb,

@@ -19,7 +19,7 @@ struct TargetMembers {
     initiators: Vec<(Nexus, Ports)>,
 }
 
-/// A target. Each adapter has a [`View`] of it, which needs no lock.
+/// A target. Each adapter has a [`TargetView`] of it, which needs no lock.
 pub struct Target {
     version: AtomicU64,
     members: Mutex<TargetMembers>,
@@ -138,7 +138,7 @@ impl Target {
 const NO_LUN: u32 = u32::MAX;
 
 /// A thread's copy of the units of a target, which it updates when the target's version has changed.
-pub struct View {
+pub struct TargetView {
     target: Arc<Target>,
     version: u64,
     map: Arc<UnitMap>,
@@ -147,11 +147,11 @@ pub struct View {
     unit: Option<Arc<Unit>>,
 }
 
-impl View {
+impl TargetView {
     /// A view of a target.
     #[must_use]
     pub fn new(target: Arc<Target>) -> Self {
-        View {
+        TargetView {
             version: u64::MAX,
             map: Arc::new(UnitMap::new()),
             last: NO_LUN,

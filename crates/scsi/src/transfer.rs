@@ -1,7 +1,7 @@
 //! Parses plain reads and writes, which need the CDB and one word of the unit, and become one request to the node.
 //!
 //! An adapter whose initiators provide buffers with the command can execute them without a [`Task`]: it takes a
-//! [`Transfer`] from its [`View`], and passes it to a task only if it is cancelled or fails.
+//! [`Transfer`] from its [`TargetView`], and passes it to a task only if it is cancelled or fails.
 
 use block::Op;
 
@@ -9,7 +9,7 @@ use crate::cdb::BlockRange;
 use crate::nexus::Nexus;
 use crate::step::Phase;
 use crate::steps::Extent;
-use crate::target::View;
+use crate::target::TargetView;
 use crate::task::{Task, Work};
 use crate::unit::{MAX_TRANSFER_BYTES, Unit};
 
@@ -120,7 +120,7 @@ impl Transfer {
     }
 }
 
-impl View {
+impl TargetView {
     /// A command for the [selected](Self::select_unit) unit, if it is a plain read, or write, that needs no further checks.
     #[inline(always)]
     #[must_use]
@@ -132,7 +132,7 @@ impl View {
 impl Task {
     /// Takes over a [`Transfer`] whose request is in flight, as if this task had [submitted](Self::run) it.
     #[cold]
-    pub fn adopt(&mut self, view: &View, lun: u16, nexus: Nexus, transfer: Transfer) {
+    pub fn adopt(&mut self, view: &TargetView, lun: u16, nexus: Nexus, transfer: Transfer) {
         self.clear_for_command(lun, nexus);
         // The unit defines the format of sense data, but may have been removed.
         self.descriptor_sense = view

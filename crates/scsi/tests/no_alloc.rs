@@ -7,7 +7,8 @@ use std::sync::Arc;
 use block::{DiscardLimits, Geometry};
 use libc::iovec;
 use scsi::{
-    Nexus, Ports, Resume, Status, Step, Target, Task, TransportId, Unit, UnitOptions, View, Waker,
+    Nexus, Ports, Resume, Status, Step, Target, TargetView, Task, TransportId, Unit, UnitOptions,
+    Waker,
 };
 
 #[global_allocator]
@@ -40,7 +41,7 @@ fn reads_and_writes_allocate_nothing() {
         target: 1,
     };
     target.attach(Nexus(0), &ports);
-    let mut view = View::new(target);
+    let mut view = TargetView::new(target);
     let mut task = Task::new(Waker {
         resume: Arc::new(NeverResumed),
         token: 0,

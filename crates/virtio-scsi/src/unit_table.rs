@@ -1,6 +1,6 @@
 //! Table of a queue's targets and disks, by address, with the task set of each disk.
 
-use scsi::{Target, TaskSet, View};
+use scsi::{Target, TargetView, TaskSet};
 
 use crate::address::Address;
 use crate::device::Device;
@@ -13,7 +13,7 @@ pub(crate) struct Disk {
     pub address: Address,
     pub unit_index: UnitIndex,
     /// Of its target.
-    pub view: View,
+    pub view: TargetView,
     /// The order of its commands from this queue.
     pub tasks: TaskSet<u32>,
 }
@@ -21,7 +21,7 @@ pub(crate) struct Disk {
 /// A queue's units. It is replaced only while nothing is in flight.
 pub(crate) struct UnitTable {
     /// Sorted by number.
-    targets: Vec<(u8, View)>,
+    targets: Vec<(u8, TargetView)>,
     disks: Vec<Disk>,
     /// Indexes of disks, sorted by address.
     disks_by_address: Vec<(Address, u32)>,
@@ -52,7 +52,7 @@ impl UnitTable {
                     target: found.map_or(u32::MAX, index_as_u32),
                     disk: Some(index),
                 },
-                view: View::new(target),
+                view: TargetView::new(target),
                 tasks: TaskSet::default(),
             });
             table.disks_by_address.push((address, index));
@@ -60,7 +60,7 @@ impl UnitTable {
         table.disks_by_address.sort_unstable();
         let views = targets.into_iter();
         table.targets = views
-            .map(|(number, target)| (number, View::new(target)))
+            .map(|(number, target)| (number, TargetView::new(target)))
             .collect();
         table
     }
@@ -112,7 +112,7 @@ impl UnitTable {
     }
 
     /// The view that selects the unit: its disk's own, or that of its target.
-    pub fn view_of_unit_mut(&mut self, unit_index: UnitIndex) -> &mut View {
+    pub fn view_of_unit_mut(&mut self, unit_index: UnitIndex) -> &mut TargetView {
         match unit_index.disk {
             Some(disk) => &mut self.disks[disk as usize].view,
             None => &mut self.targets[unit_index.target as usize].1,

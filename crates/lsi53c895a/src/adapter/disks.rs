@@ -10,7 +10,7 @@ use crate::chip::{
 use block::{DiskCall, DiskIo, Request};
 use engine::Errno;
 use libc::iovec;
-use scsi::{TaskAdmission, Key, Ports, Sense, Status, Target, TaskSet, TransportId, View, Waker};
+use scsi::{TaskAdmission, Key, Ports, Sense, Status, Target, TaskSet, TransportId, TargetView, Waker};
 
 use crate::adapter::memory::MemoryGenerations;
 use crate::adapter::pending_sense::PendingSense;
@@ -40,7 +40,7 @@ struct BusDisk {
 
 /// All disks on the bus, and all tasks.
 pub struct Disks {
-    targets: [Option<View>; 16],
+    targets: [Option<TargetView>; 16],
     disks: Vec<BusDisk>,
     slots: Vec<Slot>,
     /// Requests and calls that wait for a backend.
@@ -83,7 +83,7 @@ impl Disks {
             Slot::new(Waker { resume, token })
         };
         Ok(Disks {
-            targets: targets.map(|target| target.map(View::new)),
+            targets: targets.map(|target| target.map(TargetView::new)),
             disks: disks
                 .iter()
                 .map(|disk| BusDisk {

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use scsi::{Nexus, Phase, Ports, Reset, Resume, Step, Task, TransportId, View, Waker};
+use scsi::{Nexus, Phase, Ports, Reset, Resume, Step, TargetView, Task, TransportId, Waker};
 
 use crate::pdu::{MAX_SEGMENT_BYTES, Pdu, opcode};
 use crate::server::{LUN, Server, TARGET_NAME};
@@ -25,7 +25,7 @@ pub struct Session {
     server: Arc<Server>,
     stream: TcpStream,
     nexus: Nexus,
-    view: View,
+    view: TargetView,
     task: Task,
     woken: Receiver<()>,
     status_number: u32,
@@ -42,7 +42,7 @@ impl Session {
             token: 0,
         };
         let mut session = Session {
-            view: View::new(server.target.clone()),
+            view: TargetView::new(server.target.clone()),
             server,
             stream,
             nexus,

@@ -6,8 +6,8 @@ use block::{Allocation, DiscardLimits, DiskCall, Geometry, Op, Request};
 use engine::Errno;
 use libc::iovec;
 use scsi::{
-    Identity, Nexus, Phase, Ports, ReservationStore, Resume, Status, Step, Target, Task,
-    TransportId, Unit, UnitOptions, View, Waker,
+    Identity, Nexus, Phase, Ports, ReservationStore, Resume, Status, Step, Target, TargetView,
+    Task, TransportId, Unit, UnitOptions, Waker,
 };
 
 pub const BLOCK: usize = 512;
@@ -71,7 +71,7 @@ impl Reply {
 pub struct Rig {
     pub unit: Arc<Unit>,
     pub target: Arc<Target>,
-    pub view: View,
+    pub view: TargetView,
     pub woken: Arc<Woken>,
     pub disk: Vec<u8>,
     /// What the node was asked for: op, FUA, offset, length.
@@ -127,7 +127,7 @@ impl Rig {
         target.add(LUN, unit.clone()).unwrap();
         let mut rig = Rig {
             unit,
-            view: View::new(target.clone()),
+            view: TargetView::new(target.clone()),
             target,
             woken: Arc::default(),
             disk: vec![0; BLOCKS as usize * BLOCK],

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use block::{Op, Request};
 use libc::iovec;
-use scsi::{Nexus, Resume, Status, Step, Target, Task, Unit, View, Waker};
+use scsi::{Nexus, Resume, Status, Step, Target, TargetView, Task, Unit, Waker};
 
 use crate::rig::{BLOCK, cdb10, cdb16, geometry, options, ports};
 
@@ -59,7 +59,7 @@ impl Disk {
 
 struct Initiator {
     nexus: Nexus,
-    view: View,
+    view: TargetView,
     task: Task,
     woken: Receiver<()>,
     disk: Disk,
@@ -71,7 +71,7 @@ impl Initiator {
         target.attach(nexus, &ports(nexus));
         let mut new = Initiator {
             nexus,
-            view: View::new(target.clone()),
+            view: TargetView::new(target.clone()),
             task: Task::new(Waker {
                 resume: Arc::new(Wake(sender)),
                 token: 0,
