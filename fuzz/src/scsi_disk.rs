@@ -13,8 +13,8 @@ use block::Op;
 use engine::Errno;
 use libc::iovec;
 use scsi::{
-    Nexus, Phase, Ports, Reset, Resume, Status, Step, Target, TargetView, Task, TransportId, Unit,
-    UnitOptions, Waker,
+    DataPhase, Nexus, Ports, Reset, Resume, Status, Step, Target, TargetView, Task, TransportId,
+    Unit, UnitOptions, Waker,
 };
 
 use crate::disk::{Contents, DISK, allocations, check, geometry, keeping};
@@ -111,7 +111,7 @@ impl Rig {
             waits: Waits::Idle,
             lun: 0,
             opcode: 0,
-            phase: Phase::Status,
+            phase: DataPhase::Status,
             given: 0,
             read_only: false,
             cancelled: false,
@@ -223,8 +223,8 @@ impl Rig {
             slot.task
                 .receive(&mut self.views[usize::from(nexus)], lun, Nexus(nexus), &cdb);
         let wanted = match slot.phase {
-            Phase::Status => 0,
-            Phase::DataIn(bytes) | Phase::DataOut(bytes) => {
+            DataPhase::Status => 0,
+            DataPhase::DataIn(bytes) | DataPhase::DataOut(bytes) => {
                 usize::try_from(bytes).expect("64 bits")
             }
         };
@@ -236,7 +236,7 @@ impl Rig {
         .min(BUFFER);
         slot.given = given as u64;
         slot.buffer.fill(UNTOUCHED);
-        if let Phase::DataOut(_) = slot.phase {
+        if let DataPhase::DataOut(_) = slot.phase {
             slot.buffer[..given].fill(0);
             let bytes = input.bytes(given.min(80));
             slot.buffer[..bytes.len()].copy_from_slice(bytes);

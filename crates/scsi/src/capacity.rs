@@ -3,7 +3,7 @@
 use crate::bytes::{put_bytes, saturated_u32};
 use crate::cdb::{BlockRange, Cdb};
 use crate::sense::Sense;
-use crate::step::Phase;
+use crate::step::DataPhase;
 use crate::steps::{Extent, LbaStatus, MultiStepCommand};
 use crate::task::Work;
 use crate::unit::Unit;
@@ -35,7 +35,7 @@ pub(crate) fn read_capacity_16(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> u64
 }
 
 /// GET LBA STATUS: which blocks are mapped. On a unit without thin provisioning all are.
-pub(crate) fn start_lba_status(cdb: &Cdb, unit: &Unit) -> Result<(Phase, Work), Sense> {
+pub(crate) fn start_lba_status(cdb: &Cdb, unit: &Unit) -> Result<(DataPhase, Work), Sense> {
     let (lba, blocks) = (cdb.be64(2), unit.blocks());
     if lba >= blocks {
         return Err(Sense::LBA_OUT_OF_RANGE);
@@ -50,9 +50,9 @@ pub(crate) fn start_lba_status(cdb: &Cdb, unit: &Unit) -> Result<(Phase, Work), 
         steps.assume_all_mapped();
     }
     Ok(match steps.max_reply_bytes() {
-        0 => (Phase::Status, Work::Nothing),
+        0 => (DataPhase::Status, Work::Nothing),
         bytes => (
-            Phase::DataIn(bytes),
+            DataPhase::DataIn(bytes),
             Work::MultiStepCommand(MultiStepCommand::LbaStatus(steps)),
         ),
     })

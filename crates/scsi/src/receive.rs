@@ -1,5 +1,5 @@
 //! Receives a command for a task: checks its CDB, unit attentions, reservations and write protection, starts it, and returns
-//! its data [`Phase`].
+//! its data [`DataPhase`].
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::nexus::Nexus;
 use crate::refusal::Refusal;
 use crate::sense::Sense;
 use crate::start;
-use crate::step::Phase;
+use crate::step::DataPhase;
 use crate::target::TargetView;
 use crate::task::{Task, Work};
 use crate::transfer::{CdbWords, Transfer};
@@ -24,7 +24,13 @@ impl Task {
     ///
     /// `cdb` may be longer than the command. The view is refreshed.
     #[inline]
-    pub fn receive(&mut self, view: &mut TargetView, lun: u16, nexus: Nexus, cdb: &[u8]) -> Phase {
+    pub fn receive(
+        &mut self,
+        view: &mut TargetView,
+        lun: u16,
+        nexus: Nexus,
+        cdb: &[u8],
+    ) -> DataPhase {
         self.clear_for_command(lun, nexus);
         view.refresh();
         if let Some(unit) = view.select_without_refresh(lun)
@@ -40,7 +46,13 @@ impl Task {
 
     /// Receives a command that is no plain read or write, or may not run without further checks.
     #[cold]
-    fn receive_slow_path(&mut self, view: &TargetView, lun: u16, nexus: Nexus, cdb: &Cdb) -> Phase {
+    fn receive_slow_path(
+        &mut self,
+        view: &TargetView,
+        lun: u16,
+        nexus: Nexus,
+        cdb: &Cdb,
+    ) -> DataPhase {
         let previous_sense = self.previous_sense.take();
         self.data.clear();
         let started = match view.unit(lun) {
@@ -64,7 +76,7 @@ impl Task {
             }
             Err(refusal) => {
                 self.refuse(refusal);
-                Phase::Status
+                DataPhase::Status
             }
         }
     }
@@ -75,7 +87,7 @@ impl Task {
         view: &TargetView,
         cdb: &Cdb,
         previous_sense: Option<Sense>,
-    ) -> Result<(Phase, Work), Refusal> {
+    ) -> Result<(DataPhase, Work), Refusal> {
         let CommandLookup::Known(entry) = find_command(cdb.opcode(), cdb.service_action(), true)
         else {
             return Err(Sense::LUN_NOT_SUPPORTED.into());
@@ -109,7 +121,7 @@ impl Task {
         nexus: Nexus,
         cdb: &Cdb,
         previous_sense: Option<Sense>,
-    ) -> Result<(Phase, Work), Refusal> {
+    ) -> Result<(DataPhase, Work), Refusal> {
         let opcode = cdb.opcode();
         if !matches!(opcode, INQUIRY | REPORT_LUNS | REQUEST_SENSE)
             && unit.access_word().has_attention(nexus)
@@ -196,9 +208,9 @@ fn check_permitted(
 }
 
 /// The data phase of a reply that is available.
-fn start_data_in(allocation: u64, data: &[u8]) -> (Phase, Work) {
+fn start_data_in(allocation: u64, data: &[u8]) -> (DataPhase, Work) {
     match allocation.min(data.len() as u64) {
-        0 => (Phase::Status, Work::Nothing),
-        bytes => (Phase::DataIn(bytes), Work::DataIn),
+        0 => (DataPhase::Status, Work::Nothing),
+        bytes => (DataPhase::DataIn(bytes), Work::DataIn),
     }
 }

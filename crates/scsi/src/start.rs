@@ -11,7 +11,7 @@ use crate::commands::Command;
 use crate::nexus::{Nexus, TransportId};
 use crate::refusal::Refusal;
 use crate::sense::Sense;
-use crate::step::Phase;
+use crate::step::DataPhase;
 use crate::steps::{
     AfterFlush, CompareAndWrite, Comparison, Extent, Flush, MultiStepCommand, OrWrite, Read,
     Reserve, Unmap, Verify, WriteSame,
@@ -68,9 +68,9 @@ fn is_legacy_reserved_by_another(unit: &Unit, nexus: Nexus) -> bool {
     unit.with_state(|state| state.legacy_holder.is_some_and(|holder| holder != nexus))
 }
 
-type StartResult = Result<(Phase, Work), Refusal>;
+type StartResult = Result<(DataPhase, Work), Refusal>;
 
-const DONE: (Phase, Work) = (Phase::Status, Work::Nothing);
+const DONE: (DataPhase, Work) = (DataPhase::Status, Work::Nothing);
 
 /// Starts all other commands.
 pub(crate) fn start_command(
@@ -90,7 +90,7 @@ pub(crate) fn start_command(
             let extent = transfer_extent(cdb, unit)?;
             let steps = OrWrite::new(extent, effective_fua(cdb, unit));
             Ok(start_unless_empty(
-                Phase::DataOut(extent.len),
+                DataPhase::DataOut(extent.len),
                 MultiStepCommand::OrWrite(steps),
             ))
         }
@@ -130,25 +130,25 @@ pub(crate) fn start_command(
 }
 
 /// Starts a command with a parameter list of `len` bytes, which is executed when it has come. An empty list has no effect.
-fn start_parameter_list(cdb: &Cdb, len: u64) -> (Phase, Work) {
+fn start_parameter_list(cdb: &Cdb, len: u64) -> (DataPhase, Work) {
     if len == 0 {
         return DONE;
     }
-    (Phase::DataOut(len), Work::ParameterList(*cdb))
+    (DataPhase::DataOut(len), Work::ParameterList(*cdb))
 }
 
 /// Starts a flush without a data phase, and the action after it.
-fn start_flush(then: AfterFlush) -> (Phase, Work) {
+fn start_flush(then: AfterFlush) -> (DataPhase, Work) {
     (
-        Phase::Status,
+        DataPhase::Status,
         Work::MultiStepCommand(MultiStepCommand::Flush(Flush::new(then))),
     )
 }
 
 /// Starts a command of several steps, unless it moves no bytes: then there is nothing to do.
-fn start_unless_empty(phase: Phase, steps: MultiStepCommand) -> (Phase, Work) {
+fn start_unless_empty(phase: DataPhase, steps: MultiStepCommand) -> (DataPhase, Work) {
     match phase {
-        Phase::DataIn(0) | Phase::DataOut(0) => DONE,
+        DataPhase::DataIn(0) | DataPhase::DataOut(0) => DONE,
         phase => (phase, Work::MultiStepCommand(steps)),
     }
 }
@@ -180,7 +180,7 @@ fn start_transfer(write: bool, cdb: &Cdb, unit: &Unit) -> StartResult {
         let fua = fua_requested || unit.access_word().is_write_through();
         let op = Op::Write;
         return Ok((
-            Phase::DataOut(extent.len),
+            DataPhase::DataOut(extent.len),
             Work::Transfer { op, fua, extent },
         ));
     }
@@ -196,7 +196,7 @@ fn start_transfer(write: bool, cdb: &Cdb, unit: &Unit) -> StartResult {
             extent,
         }
     };
-    Ok((Phase::DataIn(extent.len), work))
+    Ok((DataPhase::DataIn(extent.len), work))
 }
 
 /// VERIFY, and WRITE AND VERIFY (`write`): what is compared depends on BYTCHK.
@@ -223,8 +223,8 @@ fn start_verify(write: bool, cdb: &Cdb, unit: &Unit) -> StartResult {
         Comparison::Block => len.min(u64::from(block)),
     };
     let phase = match bytes {
-        0 => Phase::Status,
-        bytes => Phase::DataOut(bytes),
+        0 => DataPhase::Status,
+        bytes => DataPhase::DataOut(bytes),
     };
     if len == 0 {
         return Ok(DONE);
@@ -257,9 +257,9 @@ fn start_write_same(cdb: &Cdb, unit: &Unit) -> StartResult {
         unit.access_word().is_write_through(),
     );
     let phase = if no_data {
-        Phase::Status
+        DataPhase::Status
     } else {
-        Phase::DataOut(u64::from(block))
+        DataPhase::DataOut(u64::from(block))
     };
     Ok((
         phase,
@@ -279,7 +279,7 @@ fn start_compare_and_write(cdb: &Cdb, unit: &Unit) -> StartResult {
     }
     let steps = CompareAndWrite::new(Extent { offset, len }, effective_fua(cdb, unit));
     Ok(start_unless_empty(
-        Phase::DataOut(2 * len),
+        DataPhase::DataOut(2 * len),
         MultiStepCommand::CompareAndWrite(steps),
     ))
 }
@@ -311,7 +311,7 @@ fn start_self_test(cdb: &Cdb, unit: &Unit) -> StartResult {
         false,
     );
     Ok((
-        Phase::Status,
+        DataPhase::Status,
         Work::MultiStepCommand(MultiStepCommand::Verify(steps)),
     ))
 }

@@ -21,7 +21,7 @@ pub enum Status {
 
 /// The bus phase after a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum DataPhase {
     /// No data is moved. The command may still have to be run.
     Status,
     /// So many bytes for the initiator, if it has room.

@@ -13,7 +13,7 @@ use crate::nexus::Nexus;
 use crate::refusal::Refusal;
 use crate::segments::Segments;
 use crate::sense::{Sense, SenseData};
-use crate::step::{Phase, Status, Step};
+use crate::step::{DataPhase, Status, Step};
 use crate::steps::{Extent, MultiStepCommand, NextStep, Read, StepContext, data_request};
 use crate::task_mutex::{Ticket, Waker};
 use crate::unit::Unit;
@@ -44,7 +44,7 @@ pub struct Task {
     pub(crate) work: Work,
     /// The unit of commands other than plain reads and writes.
     pub(crate) unit: Option<Arc<Unit>>,
-    pub(crate) phase: Phase,
+    pub(crate) phase: DataPhase,
     /// Bytes of a logical block.
     pub(crate) block_bytes: u32,
     /// The initiator's data must not be longer than the command's.
@@ -77,7 +77,7 @@ impl Task {
             nexus: Nexus(0),
             work: Work::Nothing,
             unit: None,
-            phase: Phase::Status,
+            phase: DataPhase::Status,
             block_bytes: 0,
             needs_exact_data_len: false,
             descriptor_sense: false,
@@ -103,7 +103,7 @@ impl Task {
         self.lun = lun;
         self.nexus = nexus;
         self.work = Work::Nothing;
-        self.phase = Phase::Status;
+        self.phase = DataPhase::Status;
         self.needs_exact_data_len = false;
         self.cancelled = false;
         self.status = Status::Good;
@@ -112,7 +112,7 @@ impl Task {
     }
 
     /// Executes the command. `iov` has the initiator's buffers: `count` segments of `len` bytes in all, which may be
-    /// less than the [`Phase`] has, or more.
+    /// less than the [`DataPhase`] has, or more.
     ///
     /// A command with data-in transfers the bytes that fit. One with data-out is refused if there are too few bytes.
     ///
@@ -145,7 +145,7 @@ impl Task {
     #[cold]
     fn run_slow_path(&mut self) -> Step {
         let given = self.segments.len();
-        if let Phase::DataOut(bytes) = self.phase {
+        if let DataPhase::DataOut(bytes) = self.phase {
             if given < bytes || self.needs_exact_data_len && given > bytes {
                 return self.finish_with_sense(Sense::DATA_LENGTH);
             }
@@ -159,7 +159,7 @@ impl Task {
                 self.next_step()
             }
             Work::DataIn => {
-                if let Phase::DataIn(bytes) = self.phase {
+                if let DataPhase::DataIn(bytes) = self.phase {
                     let wanted = usize::try_from(bytes.min(given)).unwrap_or(0);
                     let answer = &self.data[..wanted.min(self.data.len())];
                     self.transferred = self.segments.copy_to(0, answer) as u64;
@@ -290,7 +290,7 @@ impl Task {
                 Step::SettlePreempted
             }
             NextStep::Finished => {
-                if let Phase::DataIn(bytes) = self.phase {
+                if let DataPhase::DataIn(bytes) = self.phase {
                     self.transferred = bytes.min(self.segments.len());
                 }
                 self.finish()

@@ -7,7 +7,7 @@ use block::Op;
 
 use crate::cdb::BlockRange;
 use crate::nexus::Nexus;
-use crate::step::Phase;
+use crate::step::DataPhase;
 use crate::steps::Extent;
 use crate::target::TargetView;
 use crate::task::{Task, Work};
@@ -145,7 +145,7 @@ impl Task {
 
     /// Sets the task's work and phase.
     #[inline]
-    pub(crate) fn set_transfer(&mut self, transfer: Transfer) -> Phase {
+    pub(crate) fn set_transfer(&mut self, transfer: Transfer) -> DataPhase {
         let Transfer {
             write,
             fua,
@@ -156,9 +156,9 @@ impl Task {
         let op = transfer.op();
         self.work = Work::Transfer { op, fua, extent };
         self.phase = if write {
-            Phase::DataOut(len)
+            DataPhase::DataOut(len)
         } else {
-            Phase::DataIn(len)
+            DataPhase::DataIn(len)
         };
         self.phase
     }

@@ -2,7 +2,7 @@
 
 use block::{DiskCall, Request};
 use libc::iovec;
-use scsi::{Phase, Status, Task};
+use scsi::{DataPhase, Status, Task};
 
 use super::UNTOUCHED;
 
@@ -20,7 +20,7 @@ pub struct Slot {
     pub waits: Waits,
     pub lun: u16,
     pub opcode: u8,
-    pub phase: Phase,
+    pub phase: DataPhase,
     pub given: u64,
     pub read_only: bool,
     pub cancelled: bool,
@@ -42,10 +42,10 @@ impl Slot {
         assert_ne!(status, Status::TaskAborted, "it was not aborted");
         assert!(task.transferred_bytes() <= self.given);
         let limit = match self.phase {
-            Phase::DataIn(bytes) => bytes.min(self.given),
+            DataPhase::DataIn(bytes) => bytes.min(self.given),
             // The initiator's own data stay as they are.
-            Phase::DataOut(_) => self.given,
-            Phase::Status => 0,
+            DataPhase::DataOut(_) => self.given,
+            DataPhase::Status => 0,
         };
         let limit = usize::try_from(limit).expect("64 bits");
         assert!(task.transferred_bytes() <= limit as u64);

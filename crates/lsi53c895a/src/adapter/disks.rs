@@ -231,9 +231,9 @@ impl Disks {
             .task
             .receive(view, nexus.lun.into(), INITIATOR_NEXUS, cdb);
         match phase {
-            scsi::Phase::Status => PhaseAfterCommand::Status,
-            scsi::Phase::DataIn(bytes) => PhaseAfterCommand::DataIn(bytes),
-            scsi::Phase::DataOut(bytes) => PhaseAfterCommand::DataOut(bytes),
+            scsi::DataPhase::Status => PhaseAfterCommand::Status,
+            scsi::DataPhase::DataIn(bytes) => PhaseAfterCommand::DataIn(bytes),
+            scsi::DataPhase::DataOut(bytes) => PhaseAfterCommand::DataOut(bytes),
         }
     }
 

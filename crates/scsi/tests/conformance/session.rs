@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use scsi::{Nexus, Phase, Ports, Reset, Resume, Step, TargetView, Task, TransportId, Waker};
+use scsi::{DataPhase, Nexus, Ports, Reset, Resume, Step, TargetView, Task, TransportId, Waker};
 
 use crate::pdu::{MAX_SEGMENT_BYTES, Pdu, opcode};
 use crate::server::{LUN, Server, TARGET_NAME};
@@ -166,14 +166,14 @@ impl Session {
         let cdb = &pdu.header[32..48];
         let phase = self.task.receive(&mut self.view, lun, self.nexus, cdb);
         let (bytes, mut memory) = match phase {
-            Phase::DataOut(bytes) if writes => (bytes, self.collect(pdu, expected)?),
-            Phase::DataIn(bytes) if reads => (bytes, vec![0; expected]),
-            Phase::DataIn(bytes) | Phase::DataOut(bytes) => (bytes, Vec::new()),
-            Phase::Status => (0, Vec::new()),
+            DataPhase::DataOut(bytes) if writes => (bytes, self.collect(pdu, expected)?),
+            DataPhase::DataIn(bytes) if reads => (bytes, vec![0; expected]),
+            DataPhase::DataIn(bytes) | DataPhase::DataOut(bytes) => (bytes, Vec::new()),
+            DataPhase::Status => (0, Vec::new()),
         };
         self.carry_out(&mut memory);
         let moved = usize::try_from(self.task.transferred_bytes()).unwrap();
-        let pieces = if matches!(phase, Phase::DataIn(_)) {
+        let pieces = if matches!(phase, DataPhase::DataIn(_)) {
             self.give(pdu, &memory[..moved.min(memory.len())])?
         } else {
             0

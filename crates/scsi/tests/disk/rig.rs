@@ -6,7 +6,7 @@ use block::{Allocation, DiscardLimits, DiskCall, Geometry, Op, Request};
 use engine::Errno;
 use libc::iovec;
 use scsi::{
-    Identity, Nexus, Phase, Ports, ReservationStore, Resume, Status, Step, Target, TargetView,
+    DataPhase, Identity, Nexus, Ports, ReservationStore, Resume, Status, Step, Target, TargetView,
     Task, TransportId, Unit, UnitOptions, Waker,
 };
 
@@ -277,7 +277,7 @@ impl Rig {
     }
 
     /// Starts a command in a task with the initiator's memory; runs it as far as it goes.
-    pub fn start(&mut self, task: &mut Task, cdb: &[u8], memory: &mut [u8]) -> (Phase, Step) {
+    pub fn start(&mut self, task: &mut Task, cdb: &[u8], memory: &mut [u8]) -> (DataPhase, Step) {
         let phase = task.receive(&mut self.view, LUN, self.nexus, cdb);
         let mut list = self.segments(memory);
         // SAFETY: memory and list stay until here, or the caller keeps them.
@@ -311,7 +311,7 @@ impl Rig {
         }
         let phase = task.receive(&mut self.view, lun, self.nexus, cdb);
         let mut memory = match phase {
-            Phase::DataIn(_) => vec![0xee; room],
+            DataPhase::DataIn(_) => vec![0xee; room],
             _ => out.to_vec(),
         };
         let mut list = self.segments(&mut memory);
@@ -324,7 +324,7 @@ impl Rig {
         assert!(matches!(step, Step::Finished));
         let transferred = task.transferred_bytes();
         let (moved, data) = match phase {
-            Phase::DataIn(bytes) => {
+            DataPhase::DataIn(bytes) => {
                 let moved = bytes.min(room as u64);
                 let end = transferred as usize;
                 assert!(
@@ -334,8 +334,8 @@ impl Rig {
                 memory.truncate(end);
                 (moved, memory)
             }
-            Phase::DataOut(bytes) => (bytes.min(out.len() as u64), Vec::new()),
-            Phase::Status => (0, Vec::new()),
+            DataPhase::DataOut(bytes) => (bytes.min(out.len() as u64), Vec::new()),
+            DataPhase::Status => (0, Vec::new()),
         };
         assert!(transferred <= moved, "{phase:?}: {transferred} bytes");
         Reply {

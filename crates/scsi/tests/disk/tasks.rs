@@ -1,6 +1,6 @@
 //! Tasks that wait for each other, and tasks that are cancelled.
 
-use scsi::{Nexus, Phase, Status, Step, Task};
+use scsi::{DataPhase, Nexus, Status, Step, Task};
 
 use crate::rig::{BLOCK, LUN, Rig, cdb10, cdb16, pattern};
 
@@ -9,7 +9,7 @@ fn begin(rig: &mut Rig, task: &mut Task, memory: &mut [u8]) -> Step {
     let mut cdb = cdb16(0x89, 0, 0, 0);
     cdb[13] = 1;
     let phase = task.receive(&mut rig.view, LUN, Nexus(0), &cdb);
-    assert_eq!(phase, Phase::DataOut(1024));
+    assert_eq!(phase, DataPhase::DataOut(1024));
     let mut list = rig.segments(memory);
     // SAFETY: the memory is the test's; the list is leaked.
     let step = unsafe { task.run(list.as_mut_ptr(), list.len() as u32, memory.len() as u64) };
@@ -102,7 +102,7 @@ fn a_task_can_be_reused() {
     let mut task = rig.task(0);
     let mut memory = pattern(5, 2);
     let (phase, _) = rig.start(&mut task, &cdb10(0x2a, 0, 9, 2), &mut memory);
-    assert_eq!(phase, Phase::DataOut(1024));
+    assert_eq!(phase, DataPhase::DataOut(1024));
     assert_eq!(
         (task.status(), task.transferred_bytes()),
         (Status::Good, 1024)
@@ -112,7 +112,7 @@ fn a_task_can_be_reused() {
     assert_eq!(task.transferred_bytes(), 0);
     let mut back = vec![0; 1024];
     let (phase, _) = rig.start(&mut task, &cdb10(0x28, 0, 9, 2), &mut back);
-    assert_eq!(phase, Phase::DataIn(1024));
+    assert_eq!(phase, DataPhase::DataIn(1024));
     assert_eq!(
         (task.status(), task.transferred_bytes()),
         (Status::Good, 1024)

@@ -3,7 +3,7 @@
 
 use block::{DiskIo, Request};
 use engine::Errno;
-use scsi::{Phase, Step};
+use scsi::{DataPhase, Step};
 use virtqueue::{Chain, ChainId};
 
 use super::{Queue, probes};
@@ -78,9 +78,9 @@ impl Queue {
         let view = self.table.view_of_unit_mut(slot.unit_index);
         let phase = slot.task.receive(view, slot.address.lun, NEXUS, &slot.cdb);
         let fits = match phase {
-            Phase::Status => true,
-            Phase::DataIn(bytes) => slot.data_is_for_guest && bytes <= slot.data_len,
-            Phase::DataOut(bytes) => !slot.data_is_for_guest && bytes <= slot.data_len,
+            DataPhase::Status => true,
+            DataPhase::DataIn(bytes) => slot.data_is_for_guest && bytes <= slot.data_len,
+            DataPhase::DataOut(bytes) => !slot.data_is_for_guest && bytes <= slot.data_len,
         };
         if !fits {
             slot.task.cancel();
