@@ -27,6 +27,7 @@ pub(crate) struct TaskBuffer {
 unsafe impl Send for TaskBuffer {}
 
 impl TaskBuffer {
+    /// An empty buffer.
     pub fn new() -> Self {
         TaskBuffer {
             pages: Vec::new(),

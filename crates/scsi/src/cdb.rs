@@ -20,6 +20,7 @@ pub(crate) struct Cdb {
 }
 
 impl Cdb {
+    /// Copies a CDB of any length, of which at most 16 bytes are kept.
     pub fn new(from: &[u8]) -> Self {
         let len = from.len().min(MAX_CDB_BYTES);
         let mut bytes = [0; MAX_CDB_BYTES];

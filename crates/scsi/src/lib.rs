@@ -75,7 +75,7 @@ pub use medium_access::MediumAccess;
 pub use nexus::{Nexus, Ports, TransportId};
 pub use reservation_store::ReservationStore;
 pub use reservation_text::{NO_RESERVATIONS, ReservationTextError};
-pub use sense::{Key, MAX_SENSE_BYTES, Sense, SenseData, Specific};
+pub use sense::{Key, MAX_SENSE_BYTES, Sense, SenseData, SenseKeySpecific};
 pub use step::{DataPhase, Status, Step};
 pub use target::{AddError, MAX_LUN, Target, TargetView, decode_lun, encode_lun};
 pub use task::Task;

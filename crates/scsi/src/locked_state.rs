@@ -29,6 +29,7 @@ pub(crate) struct LockedState {
 }
 
 impl LockedState {
+    /// The state of a unit without initiators.
     pub fn new(read_only: bool, write_through: bool) -> Self {
         LockedState {
             initiators: Vec::new(),

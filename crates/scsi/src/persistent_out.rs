@@ -5,7 +5,7 @@ use crate::cdb::Cdb;
 use crate::nexus::{Nexus, Ports, TransportId, transport_id_len};
 use crate::refusal::Refusal;
 use crate::reservations::{
-    AttentionList, Conflict, Kind, MAX_REGISTRATIONS, PreemptError, Reservations,
+    AttentionList, Kind, MAX_REGISTRATIONS, PreemptError, ReservationConflict, Reservations,
 };
 use crate::sense::Sense;
 use crate::unit::Unit;
@@ -39,8 +39,8 @@ pub(crate) fn parameter_list_len(cdb: &Cdb) -> Result<u64, Sense> {
     }
 }
 
-impl From<Conflict> for Refusal {
-    fn from(_: Conflict) -> Self {
+impl From<ReservationConflict> for Refusal {
+    fn from(_: ReservationConflict) -> Self {
         Refusal::Conflict
     }
 }

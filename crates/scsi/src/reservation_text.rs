@@ -52,10 +52,12 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
+/// The target port's number, and the initiator's TransportID in hexadecimal digits.
 fn ports_to_text(ports: &Ports) -> String {
     format!("{} {}", ports.target, to_hex(&ports.initiator.encode()))
 }
 
+/// Parses the two words of [`ports_to_text`].
 fn ports_from_text(target: &str, initiator: &str) -> Option<Ports> {
     let bytes = from_hex(initiator)?;
     let ports = Ports {

@@ -20,6 +20,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// The type with this code. `None`: it is obsolete or reserved.
     pub fn from_code(code: u8) -> Option<Self> {
         Some(match code {
             1 => Kind::WriteExclusive,
@@ -69,9 +70,9 @@ pub(crate) struct Reservation {
 /// Unit attentions to raise: initiators and codes.
 pub(crate) type AttentionList = Vec<(Ports, u16)>;
 
-/// The command ends with RESERVATION CONFLICT.
+/// Error of a command that ends with RESERVATION CONFLICT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Conflict;
+pub(crate) struct ReservationConflict;
 
 /// All registrations and the reservation of a unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,6 +86,7 @@ pub(crate) struct Reservations {
 }
 
 impl Reservations {
+    /// The key with which an initiator is registered.
     pub fn registered_key(&self, ports: &Ports) -> Option<u64> {
         let found = self
             .registrations
@@ -94,11 +96,11 @@ impl Reservations {
     }
 
     /// Checks that an initiator is registered with this key.
-    pub fn check_key(&self, ports: &Ports, key: u64) -> Result<(), Conflict> {
+    pub fn check_key(&self, ports: &Ports, key: u64) -> Result<(), ReservationConflict> {
         if self.registered_key(ports) == Some(key) {
             Ok(())
         } else {
-            Err(Conflict)
+            Err(ReservationConflict)
         }
     }
 
@@ -189,10 +191,10 @@ impl Reservations {
     }
 
     /// Reserves the unit for a registrant.
-    pub fn reserve(&mut self, ports: &Ports, kind: Kind) -> Result<(), Conflict> {
+    pub fn reserve(&mut self, ports: &Ports, kind: Kind) -> Result<(), ReservationConflict> {
         match &self.reservation {
             Some(held) if self.is_holder(ports) && held.kind == kind => Ok(()),
-            Some(_) => Err(Conflict),
+            Some(_) => Err(ReservationConflict),
             None => {
                 self.set_reservation(ports, kind);
                 Ok(())

@@ -36,7 +36,7 @@ pub enum Key {
 
 /// Details that depend on the sense key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Specific {
+pub enum SenseKeySpecific {
     /// None.
     None,
     /// The field that was wrong.
@@ -60,7 +60,7 @@ pub struct Sense {
     /// A number that the code explains: an LBA, or an offset.
     pub information: Option<u64>,
     /// Details.
-    pub specific: Specific,
+    pub specific: SenseKeySpecific,
 }
 
 impl Sense {
@@ -88,14 +88,14 @@ impl Sense {
             key,
             code,
             information: None,
-            specific: Specific::None,
+            specific: SenseKeySpecific::None,
         }
     }
 
     /// INVALID FIELD IN CDB.
     pub(crate) const fn invalid_cdb_field(byte: u16, bit: Option<u8>) -> Self {
         Sense {
-            specific: Specific::Field {
+            specific: SenseKeySpecific::Field {
                 cdb: true,
                 byte,
                 bit,
@@ -107,7 +107,7 @@ impl Sense {
     /// INVALID FIELD IN PARAMETER LIST.
     pub(crate) fn invalid_parameter(byte: usize, bit: Option<u8>) -> Self {
         Sense {
-            specific: Specific::Field {
+            specific: SenseKeySpecific::Field {
                 cdb: false,
                 byte: crate::bytes::saturated_u16(byte),
                 bit,
@@ -172,7 +172,7 @@ impl Sense {
             put_bytes(&mut bytes, len + 4, &information.to_be_bytes());
             len += 12;
         }
-        if self.specific != Specific::None {
+        if self.specific != SenseKeySpecific::None {
             put_bytes(&mut bytes, len, &[0x02, 0x06]);
             put_bytes(&mut bytes, len + 4, &self.encode_specific());
             len += 8;
@@ -184,8 +184,8 @@ impl Sense {
     /// The sense-key specific bytes.
     fn encode_specific(&self) -> [u8; 3] {
         match self.specific {
-            Specific::None => [0; 3],
-            Specific::Field { cdb, byte, bit } => {
+            SenseKeySpecific::None => [0; 3],
+            SenseKeySpecific::Field { cdb, byte, bit } => {
                 let [high, low] = byte.to_be_bytes();
                 let in_cdb = if cdb { 0x40 } else { 0 };
                 let bit = bit.map_or(0, |bit| 0x08 | bit);

@@ -21,6 +21,7 @@ pub(crate) struct FastPathSizes {
 }
 
 impl FastPathSizes {
+    /// The lengths for these configured sizes.
     pub fn new(sizes: ConfiguredSizes) -> Self {
         let header = HEADER_BYTES + sizes.cdb;
         FastPathSizes {

@@ -80,6 +80,7 @@ pub struct Cancellation {
 }
 
 impl Cancellation {
+    /// A cancellation of the commands in `scope`, whose outcome goes to the control queue through `control_port`.
     pub(crate) fn new(
         scope: CancelScope,
         command_response: Option<Response>,
@@ -95,6 +96,7 @@ impl Cancellation {
         })
     }
 
+    /// Notes that a command of the scope was found.
     pub(crate) fn mark_found(&self) {
         self.found.store(true, Ordering::Relaxed);
     }

@@ -90,6 +90,7 @@ const _: () = assert!(MAX_QUEUE_SIZE < u16::MAX);
 unsafe impl Send for Slot {}
 
 impl Slot {
+    /// A free slot, whose task is resumed by this waker.
     fn new(waker: Waker) -> Self {
         Slot {
             response_address: ptr::null_mut(),

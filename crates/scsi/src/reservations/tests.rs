@@ -168,7 +168,7 @@ fn a_reservation_is_released_as_it_was_made() {
     assert_eq!(all.reserve(&ports(2), Kind::ExclusiveAccess), Ok(()));
     assert_eq!(
         all.reserve(&ports(2), Kind::WriteExclusive),
-        Err(Conflict),
+        Err(ReservationConflict),
         "another kind"
     );
 }

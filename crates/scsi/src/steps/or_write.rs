@@ -22,6 +22,7 @@ enum State {
 }
 
 impl OrWrite {
+    /// An ORWRITE of this extent of the node.
     pub fn new(extent: Extent, fua: bool) -> Self {
         OrWrite {
             extent,

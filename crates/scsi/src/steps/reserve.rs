@@ -32,6 +32,7 @@ pub(crate) struct Reserve {
 }
 
 impl Reserve {
+    /// A PERSISTENT RESERVE OUT of this initiator.
     pub fn new(cdb: Cdb, parameter_list: &[u8], nexus: Nexus) -> Self {
         Reserve {
             cdb,

@@ -37,6 +37,7 @@ enum WriteState {
 }
 
 impl Verify {
+    /// A comparison of this extent, whose blocks have `block` bytes, after a write if `write` is set.
     pub fn new(extent: Extent, comparison: Comparison, block: u32, write: bool) -> Self {
         Verify {
             extent,
