@@ -69,6 +69,7 @@ struct Load {
 }
 
 impl Load {
+    /// The load of the command line: depth, number of requests, and words for the kind of guest and disk; `None` if it is invalid.
     fn from_args() -> Option<Load> {
         let mut args = std::env::args().skip(1);
         let mut load = Load {
@@ -127,6 +128,7 @@ struct Guest {
 }
 
 impl Guest {
+    /// Writes the guest's requests to its memory and its ring.
     fn new(load: &Load, memory: &TestMemory, driver: &mut DriverRing) -> Guest {
         let guest_memory = memory.guest_memory();
         let host = |addr, len| {
@@ -220,6 +222,7 @@ impl Guest {
         event.wrapping_sub(old) < self.depth
     }
 
+    /// The block of the next request: the following one, or a random one.
     fn next_block(&self, index: u16) -> u64 {
         if self.sequential && index > 0 {
             self.random.set(self.random.get() + 1);

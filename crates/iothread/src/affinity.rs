@@ -87,6 +87,7 @@ fn cpu_set(cpus: impl IntoIterator<Item = usize>) -> CpuSet {
 struct CpuRanges<'a>(&'a CpuSet);
 
 impl fmt::Display for CpuRanges<'_> {
+    /// Joins the ranges by commas; a range of one CPU is its number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_set = |cpu: usize| cpu < CpuSet::MAX_CPU && self.0.is_set(cpu);
         let mut comma = "";

@@ -1,4 +1,4 @@
-//! The CPU time of another thread of ours.
+//! Reads the CPU time of a thread of this process by its ID.
 
 use std::mem::MaybeUninit;
 

@@ -1,4 +1,4 @@
-//! Handles of started queues and socket devices, for the control plane.
+//! Handles of started queues and socket devices, for the control plane: send them commands, and stop them.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Requests of a socket device in flight, and the disks that older ones of them use.
+//! Counts the requests of a socket device that are in flight, and keeps replaced disks until the requests that use them are done.
 //!
 //! The generation of a request is recorded by its slot. So a device need not stop when a node is replaced, or when another thread waits
 //! for its requests.

@@ -1,4 +1,4 @@
-//! Handle of a running iothread, for the control plane.
+//! Handle of a running iothread, for the control plane: starts it, changes its settings, starts queues and socket devices on it.
 
 use std::io;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ pub struct IothreadTotals {
     pub submits: Arc<SubmitTotals>,
 }
 
-/// A running iothread. Dropping it stops the thread; its queues were stopped before.
+/// The control plane's handle of a running iothread. Dropping it stops the thread; its queues were stopped before.
 pub struct IothreadHandle {
     id: String,
     thread_id: i32,

@@ -1,4 +1,5 @@
-//! A thread that runs queues: an [event loop](event_loop) of five phases, and on it rings, devices and backends.
+//! Iothreads, which run queues and socket devices: an [event loop](event_loop) of five phases, and on it rings, devices and
+//! backends.
 //!
 //! A [`QueueRunner`] is the `Runner` of an `EventLoop`. It owns the thread's engines and the started
 //! virtqueues ([`vring`]) that are mapped to it; a request is processed on this thread alone. The

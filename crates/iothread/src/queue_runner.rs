@@ -179,7 +179,8 @@ impl QueueRunner {
         }
     }
 
-    /// Publishes the used entries of each queue once, with at most one signal.
+    /// Publishes the used entries of each queue in *unpublished* once, with at most one signal, and ends those that were stopped
+    /// and have drained. Socket devices in that list run.
     fn publish_queues(&mut self) {
         while let Some(source_index) = self.lists.unpublished.pop() {
             if let Some(vring) = self.vrings.get_mut(source_index) {

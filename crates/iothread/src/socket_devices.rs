@@ -1,4 +1,4 @@
-//! Socket devices of an iothread.
+//! A socket device on its iothread, with its disks, watched descriptors, turns and polling, and the table of all of them.
 //!
 //! A socket device has an index of its own among those of queues: completions for it, and its turn in the notify phase, are found by
 //! that, so queues do not pay for it. Changes of watched descriptors and timers are made at the end of the iteration, for the socket
@@ -328,6 +328,7 @@ impl SocketDevices {
         self.devices.get_mut(source_index as usize)?.as_deref_mut()
     }
 
+    /// Removes a socket device; the caller frees its index.
     pub fn remove(&mut self, source_index: u32) -> Option<Box<RunningSocketDevice>> {
         let running = self.devices.get_mut(source_index as usize)?.take()?;
         self.used_indices.retain(|other| *other != source_index);

@@ -1,4 +1,4 @@
-//! Set of sources in insertion order, with a membership test in constant time.
+//! Set of indices of sources (queues and socket devices) in insertion order, with a membership test in constant time.
 
 /// Indices of sources (queues and socket devices), each at most once.
 #[derive(Default)]

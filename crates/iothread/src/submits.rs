@@ -1,4 +1,4 @@
-//! Counters of an iothread's submissions to the kernel.
+//! Counters of requests that an iothread submitted to the kernel, and of the system calls for that.
 
 use block::{IoContext, SubmitCounts};
 use telemetry::counters::Counter;

@@ -1,4 +1,4 @@
-//! A started virtqueue: its ring, its device and its descriptors.
+//! A started virtqueue on its iothread: its ring, its device, and the kick, call and err descriptors.
 
 mod generations;
 

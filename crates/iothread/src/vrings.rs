@@ -1,4 +1,4 @@
-//! Started queues of an iothread, by index.
+//! Started queues and socket devices of an iothread by their index among its sources, and the allocation of these indices.
 //!
 //! A *source* of block requests is a queue or a socket device. Its index is the upper half of every token of its requests; it is
 //! free again only when the last of them has completed.
@@ -6,6 +6,7 @@
 use crate::socket_devices::SocketDevices;
 use crate::vring::Vring;
 
+/// The queues and socket devices of an iothread, and the free indices.
 #[derive(Default)]
 pub(crate) struct Vrings {
     /// The socket devices, which share the indices.
@@ -24,7 +25,7 @@ impl Vrings {
         })
     }
 
-    /// Number of indices, at least that of sources.
+    /// Number of indices that were allocated, of sources and free ones.
     pub fn allocated_index_count(&self) -> usize {
         self.queues.len()
     }

@@ -1,5 +1,5 @@
 //! The loop over a fake kernel: order of phases, dispatch while handlers come and go, fairness,
-//! timers, polling, parking.
+//! timers, polling, blocking.
 #![allow(clippy::unwrap_used, missing_docs)] // a test panics on what it did not expect
 
 use std::collections::HashMap;
@@ -101,6 +101,7 @@ struct Bench {
 }
 
 impl Bench {
+    /// A loop on a fake kernel, with a recorder that watches one eventfd for each of `handlers` tags.
     fn new(polling: PollSettings, handlers: u32) -> Self {
         let kernel = FakePoller::default();
         let mut raw = HashMap::new();

@@ -1,4 +1,4 @@
-//! A virtio-blk queue on an iothread.
+//! A virtio-blk queue on an iothread: admits and completes its requests, and parks, retries or answers those that the disk failed.
 
 use block::{AttachedDisk, SourceIo};
 use engine::{Completion, Errno};
@@ -110,6 +110,7 @@ impl QueueDevice for BlkQueue {
         }
     }
 
+    /// Begins a batch and admits requests; their admit time is the present.
     fn admit(
         &mut self,
         cx: QueueContext<'_>,
@@ -145,6 +146,7 @@ impl QueueDevice for BlkQueue {
         self.retry_parked(&mut cx)
     }
 
+    /// With `Report` all are answered. With `Retry` those that find no room, or a disabled queue, are retried later.
     fn resume_parked(&mut self, how: Resume, mut cx: QueueContext<'_>) -> bool {
         match how {
             Resume::Report => {
@@ -215,6 +217,7 @@ impl QueueDevice for BlkQueue {
             .request_count_in_slots(|slot| self.queue.is_old(slot))
     }
 
+    /// Leaves out requests that were merged into a parked one.
     fn report_late(&self, after: u64, until: u64, now: u64, reports: &QueueReports) {
         let queue = &self.queue;
         let parked = self

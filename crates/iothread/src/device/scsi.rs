@@ -27,6 +27,7 @@ struct RemoteQueuePort {
 }
 
 impl MessagePort for RemoteQueuePort {
+    /// Sends the message to the mailbox of the queue's iothread, with the number of the queue.
     fn send(&self, message: QueueMessage) {
         let queue_number = self.queue_number;
         let command = DeviceCommand::ToScsi(ScsiMessage {
@@ -138,6 +139,7 @@ impl QueueDevice for ScsiQueue {
         InFlightCounts { requests, parked }
     }
 
+    /// Admits commands, task management functions or buffers for events, by the role of the queue.
     fn admit(
         &mut self,
         cx: QueueContext<'_>,
@@ -176,6 +178,7 @@ impl QueueDevice for ScsiQueue {
         }
     }
 
+    /// Completes block requests of commands; the other queues have none. The errors of disks are reported.
     fn complete(&mut self, done: &[Completion], cx: QueueContext<'_>) {
         let Role::Commands {
             queue,
@@ -206,6 +209,7 @@ impl QueueDevice for ScsiQueue {
         }
     }
 
+    /// Only commands wait for room in an engine.
     fn submit_deferred(&mut self, cx: QueueContext<'_>) -> bool {
         match &mut self.role {
             Role::Commands { queue, disks, .. } => queue.submit_deferred(&mut SourceIo {
@@ -260,6 +264,8 @@ impl QueueDevice for ScsiQueue {
         }
     }
 
+    /// Continues or cancels commands, answers a task management function, or makes the event queue active. A message for an
+    /// earlier queue with the same index, which its number shows, is dropped.
     fn handle_message(&mut self, message: ScsiMessage, cx: QueueContext<'_>) -> bool {
         if message.queue_number != self.queue_number {
             return false;

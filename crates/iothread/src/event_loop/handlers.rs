@@ -1,4 +1,4 @@
-//! Registered handlers in a slab.
+//! Slab of the descriptors that a loop watches, each with the tag that the runner is called with when it is ready.
 //!
 //! A handler's cookie is its slot and the slot's generation. Looking one up is an index and a
 //! comparison; a cookie whose handler was deleted in the meantime (also by another handler of the
@@ -35,6 +35,7 @@ impl HandlerId {
 /// End of the free list.
 const NONE: u32 = u32::MAX;
 
+/// A slot of the slab: in the free list, or a watched descriptor with its tag.
 enum Slot<H, D> {
     Free { next: u32 },
     Used { fd: D, handler: H },

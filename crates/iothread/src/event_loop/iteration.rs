@@ -1,4 +1,5 @@
-//! The event loop: one iteration after the other, in five phases.
+//! The event loop of an iothread: each iteration calls its runner for five phases (reap, complete, notify, admit, submit), and
+//! then polls, or blocks in epoll_wait(2).
 //!
 //! The order of the five phases is the design: a guest is signalled right after the last completion
 //! of a batch, never behind a submission syscall. A mechanism that wants to run "later" names the

@@ -17,11 +17,13 @@ pub(crate) enum Mail<M> {
     Stop,
 }
 
+/// Messages that the loop has not read, until it is closed.
 struct Inbox<M> {
     mail: Vec<Mail<M>>,
     closed: bool,
 }
 
+/// The mailbox of one loop, shared by the loop and all senders.
 pub(crate) struct Mailbox<M> {
     inbox: Mutex<Inbox<M>>,
     wake: Arc<Wake>,

@@ -1,6 +1,7 @@
-//! `EventLoop`: one thread, one loop, five phases.
+//! The event loop of an iothread, without anything about storage: epoll, adaptive polling, timers, messages from other threads
+//! and a runner that is called for the five phases of each iteration.
 //!
-//! A [`Runner`] runs on the thread; the loop knows nothing of storage. Its parts:
+//! An [`EventLoop`] calls its [`Runner`]. Its parts:
 //! - [`handlers`]: registered descriptors in a slab. The poller's cookie is slot and generation, so adding, deleting and
 //!   dispatching one costs the same whether 10 or 100,000 are registered.
 //! - [`poller`]: the interface to the kernel (`epoll`), which tests replace by a fake.

@@ -212,7 +212,7 @@ fn window_without_history(settings: &PollSettings, window_ns: u64, gap_ns: u64) 
     }
 }
 
-/// Result of polling in an idle time.
+/// Outcome of polling in an idle period of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollOutcome {
     /// It did not take place, or something else ended it.
@@ -223,7 +223,7 @@ pub enum PollOutcome {
     InVain,
 }
 
-/// An idle time that has ended.
+/// A time without work of the loop, which has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct IdlePeriod {
     /// When the loop had work again, in nanoseconds on its clock.
@@ -246,7 +246,7 @@ pub enum AwaitedSide {
     },
 }
 
-/// Predictor of one source.
+/// Predictor of how long polling for one source pays.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PollPredictor {
     guest: GapStatistics,

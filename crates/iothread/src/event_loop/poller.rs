@@ -1,7 +1,6 @@
-//! Interface between the loop and the kernel.
+//! Interface between the loop and the kernel (watch descriptors, wait, read the clock), and its implementation by epoll(7).
 //!
-//! [`Poller`] is all that the loop needs of an operating system: watch descriptors, wait, read the clock.
-//! [`Epoll`] is the real one; tests use a fake.
+//! [`Poller`] is all that the loop needs of an operating system. [`Epoll`] is the real one; tests use a fake.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -92,6 +91,7 @@ impl Epoll {
     }
 }
 
+/// The flags of `epoll_ctl(2)` for an interest.
 fn epoll_flags(interest: Interest) -> epoll::EventFlags {
     match interest {
         Interest::Readable => epoll::EventFlags::IN,
@@ -123,6 +123,7 @@ impl Poller for Epoll {
         Ok(epoll::delete(&self.epoll, fd)?)
     }
 
+    /// Calls epoll_pwait2(2), and translates its events.
     fn wait(&mut self, events: &mut Vec<Event>, timeout_ns: Option<u64>) -> io::Result<()> {
         events.clear();
         self.buffer.clear();

@@ -68,6 +68,7 @@ impl FakeState {
 }
 
 impl Poller for FakePoller {
+    /// Adds a descriptor to the watched ones; `EEXIST` if it is one, as of epoll.
     fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest, cookie: u64) -> io::Result<()> {
         match self
             .state()
@@ -79,6 +80,7 @@ impl Poller for FakePoller {
         }
     }
 
+    /// Changes the interest and the cookie of a watched descriptor; `ENOENT` if it is none, as of epoll.
     fn modify(&mut self, fd: BorrowedFd<'_>, interest: Interest, cookie: u64) -> io::Result<()> {
         match self
             .state()
@@ -97,6 +99,7 @@ impl Poller for FakePoller {
         }
     }
 
+    /// Records the timeout, lets time pass if nothing is ready, and returns descriptors that are.
     fn wait(&mut self, events: &mut Vec<Event>, timeout_ns: Option<u64>) -> io::Result<()> {
         events.clear();
         let mut state = self.state();

@@ -1,4 +1,4 @@
-//! Deadlines, soonest first.
+//! Timers of a loop: sets and cancels them, and pops those that have expired, soonest first.
 //!
 //! A binary heap of (deadline, slot, generation) beside a slab of tags.
 //! Cancelling frees the slot at once and leaves the heap entry behind, to be dropped when it

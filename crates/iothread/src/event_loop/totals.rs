@@ -1,4 +1,4 @@
-//! Counters of a loop.
+//! Counters of an event loop: iterations, sleeps, and polls with and without success.
 //!
 //! Each event is counted once, by its result; readers make sums.
 

@@ -1,4 +1,4 @@
-//! Tracepoints of an idle loop.
+//! Tracepoints of a loop without work: begin and end of polling, sleep and wake-up.
 
 use telemetry::tracepoints::{poll_begin, poll_end, sleep, wake};
 

@@ -1,4 +1,4 @@
-//! Wake-up of a loop by another thread, without a system call while it is awake.
+//! Wake-up of a loop by another thread: an eventfd, which is written only while the loop sleeps.
 //!
 //! Two flags: `notified` (there is work) and `sleeping` (the loop is in, or about
 //! to enter, its wait). A waker sets the first and then reads the second; the loop sets the second

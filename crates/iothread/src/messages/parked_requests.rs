@@ -1,4 +1,5 @@
-//! Parked and late requests of an export, for other threads, and the registry of its queues.
+//! Counts of the parked and late requests of an export, for other threads, and the registry of its queues, which get the
+//! commands to resume parked requests and to report late ones.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,7 +42,7 @@ impl IoStatus {
     }
 }
 
-/// Address of a running queue.
+/// A running queue of an export: where its commands are sent, and its statistics.
 struct RegisteredQueue {
     remote: Remote<Message>,
     source_index: u32,
@@ -81,7 +82,7 @@ impl Drop for QueueRegistration {
     }
 }
 
-/// Parked and late requests of all queues of an export.
+/// Counts of the parked and late requests of an export, its I/O status, and its running queues.
 #[derive(Default)]
 pub struct ParkedRequests {
     count: AtomicU64,

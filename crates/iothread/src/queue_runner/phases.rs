@@ -1,4 +1,5 @@
-//! The five phases of an iteration, and the messages between iterations.
+//! Callbacks of the event loop: the five phases (reap, complete, notify, admit, submit) over all queues, polling, and the
+//! messages of the control plane.
 
 use super::{Handler, QueueRunner, UNKICKED_POLL_NS};
 use crate::event_loop::iteration::RunnerContext;
@@ -12,6 +13,7 @@ impl Runner for QueueRunner {
     type Timer = ();
     type Message = Message;
 
+    /// Makes a kicked queue active, or schedules the turn of a socket device.
     fn on_ready(
         &mut self,
         _: &mut RunnerContext<Self>,
@@ -34,6 +36,7 @@ impl Runner for QueueRunner {
         self.run_all_socket_devices(cx);
     }
 
+    /// Runs a message of the control plane, or passes it to the queue or socket device that it is for.
     fn on_message(&mut self, cx: &mut RunnerContext<Self>, message: Message) {
         // The receiver of an answer may be gone; ignore the error.
         match message {
@@ -95,6 +98,7 @@ impl Runner for QueueRunner {
         self.more = self.lists.admit(&mut self.vrings, admit);
     }
 
+    /// Submits pending requests, completes those that were done at once, and updates watches and timers.
     fn submit(&mut self, cx: &mut RunnerContext<Self>) {
         self.submit_pending();
         if !self.has_dispatched && self.io.has_completions() {
@@ -123,6 +127,7 @@ impl Runner for QueueRunner {
             || (!self.vrings.socket_devices.is_empty() && self.poll_next_socket())
     }
 
+    /// Enables kicks. Sets a timer if there are queues that are polled since their guests do not kick.
     fn prepare_to_block(&mut self, cx: &mut RunnerContext<Self>) -> bool {
         let enabled = self.lists.enable_kicks(&mut self.vrings);
         if enabled.any_unkicked {
@@ -132,6 +137,7 @@ impl Runner for QueueRunner {
         self.io.prepare_to_block() || enabled.found_work
     }
 
+    /// The latest deadline of the active queues and of the socket devices.
     fn poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
         let mut until_ns = 0;
         for source_index in self.lists.active.iter() {
@@ -145,6 +151,7 @@ impl Runner for QueueRunner {
         until_ns
     }
 
+    /// Has the predictors of all sources that were polled learn.
     fn learn_from_idle(&mut self, settings: &PollSettings, idle: IdlePeriod) {
         for source_index in self.lists.active.iter() {
             if let Some(vring) = self.vrings.get_mut(source_index) {

@@ -1,4 +1,4 @@
-//! Commands for a queue that runs.
+//! Runs commands of the control plane for a started queue: enable, replace memory, descriptors, dirty log or disks, settle, resume.
 
 use std::os::fd::OwnedFd;
 

@@ -1,4 +1,4 @@
-//! Socket devices in the phases of an iothread. Requests of queues use none of this code.
+//! Starts, runs, polls, commands and ends the socket devices of an iothread, in the phases of its loop. Requests of queues use none of this code.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;

@@ -30,6 +30,7 @@ pub enum Policy {
 }
 
 impl Policy {
+    /// The loop's settings for this policy.
     fn settings(self) -> PollSettings {
         match self {
             Policy::Never => PollSettings {
@@ -104,6 +105,7 @@ impl Runner for Scripted {
     fn submit(&mut self, _: &mut RunnerContext<Self>) {}
     fn on_stop(&mut self, _: &mut RunnerContext<Self>) {}
 
+    /// Takes each event that is due, counts how late it is seen, and schedules the next one of its source.
     fn admit(&mut self, _: &mut RunnerContext<Self>) {
         let now_ns = self.now_ns();
         for source in &mut self.sources {
@@ -134,6 +136,7 @@ impl Runner for Scripted {
         self.sources.iter().any(|source| source.next_ns <= now_ns)
     }
 
+    /// The end of a fixed window, or the latest deadline of the predictors.
     fn poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
         if let Policy::Fixed(window_ns) = self.policy {
             return now_ns + window_ns;
@@ -155,6 +158,7 @@ impl Runner for Scripted {
         }
     }
 
+    /// Sources that share the CPU continue now that the loop does not run.
     fn prepare_to_block(&mut self, _: &mut RunnerContext<Self>) -> bool {
         let now_ns = self.now_ns();
         for source in &mut self.sources {
@@ -174,6 +178,7 @@ pub struct Simulation {
 }
 
 impl Simulation {
+    /// A loop with a source for each script, polling by this policy.
     pub fn new(policy: Policy, scripts: Vec<Script>) -> Self {
         let kernel = FakePoller::default();
         {

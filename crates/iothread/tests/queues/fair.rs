@@ -1,4 +1,4 @@
-//! A queue with requests without end: what others on its iothread wait for, and what they cost.
+//! A queue that always has requests: the other queues of its iothread get their turns and signals in bounded time.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -45,6 +45,7 @@ impl Poller for Looks {
 struct Loop(EventLoop<QueueRunner>);
 
 impl Loop {
+    /// A loop whose engines take so many requests at a time.
     fn new(aio_max_events: u32) -> Loop {
         let settings = IoSettings {
             aio: AioSettings {

@@ -1,4 +1,4 @@
-//! A guest with one queue, and disks for it.
+//! Simulated guest for the tests: a driver with one virtio-blk queue, and disks for it.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -98,6 +98,7 @@ impl Guest {
         Guest::at_base(size, event_idx, 0)
     }
 
+    /// The same, with a ring whose indices begin at `base`.
     pub fn at_base(size: u16, event_idx: bool, base: u16) -> Guest {
         let features = RingFeatures {
             event_idx,

@@ -1,4 +1,4 @@
-//! Guests that want zeroes, or give space back, where the disk's file cannot have holes.
+//! Discard and write-zeroes requests where the disk's file cannot have holes.
 
 use std::fs;
 use std::path::Path;

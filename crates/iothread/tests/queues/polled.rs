@@ -1,4 +1,4 @@
-//! Controllers and a loop that is run by hand: when their sockets are looked at, and what they want of the loop.
+//! Socket devices on a loop that is run step by step: when their sockets are polled, and which timers and turns they get.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -87,6 +87,7 @@ impl SocketDevice for Talks {
         self.hears()
     }
 
+    /// Counts the turn, and sends the next message some time after one was received.
     fn run_turn(&mut self, _: u64) -> bool {
         let turns = self.seen.turns.fetch_add(1, Ordering::Relaxed) + 1;
         let kept = self.seen.kept.fetch_add(1, Ordering::Relaxed) + 1;
@@ -132,6 +133,7 @@ struct Rig {
 }
 
 impl Rig {
+    /// A loop on a fake poller, with a socket device of these habits.
     fn new(habits: Habits) -> Self {
         let poller = FakePoller::default();
         poller.state().tick_ns = 1_000;

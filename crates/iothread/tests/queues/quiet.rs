@@ -1,4 +1,4 @@
-//! On a request's way the thread allocates nothing and takes no lock that could make it wait.
+//! An iothread that serves requests allocates nothing, calls no futex and wakes no worker thread.
 //!
 //! Allocations are counted by the allocator, per thread. For locks, the kernel tells a supervisor of
 //! every futex(2) of the thread (seccomp's user notification), and lets it go on: a lock that is
@@ -215,6 +215,7 @@ fn the_thread_neither_allocates_nor_waits_for_a_lock() {
     }
 }
 
+/// Counts allocations, futex calls and worker threads while a warmed-up iothread serves requests from a disk.
 fn measured(aio: Aio) -> Measured {
     let shared = Shared {
         phase: AtomicU32::new(WARM_UP),

@@ -1,4 +1,4 @@
-//! A controller whose queues are on two threads: commands, functions that end them, events, other disks.
+//! A virtio-scsi controller whose queues are on two iothreads: commands, task management functions, events, exchanged disks.
 
 mod exchange;
 
@@ -141,6 +141,7 @@ impl Controller {
         head
     }
 
+    /// Sends a command with this CDB: `out` is its data, and `room` the size of the buffer for an answer.
     fn ask(&mut self, queue: usize, address: Address, cdb: &[u8], out: &[u8], room: u32) -> Asked {
         self.tag += 1;
         let mut header = address.encode().to_vec();

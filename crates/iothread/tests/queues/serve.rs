@@ -1,4 +1,4 @@
-//! Starting, kicking, enabling, stopping, starting again.
+//! The life of a queue: it is started, kicked, enabled, stopped and started again.
 
 use block::Aio;
 use iothread::{IothreadHandle, IothreadSettings};

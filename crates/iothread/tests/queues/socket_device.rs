@@ -83,6 +83,7 @@ impl SocketDevice for Flushes {
             .then_some(self.now_ns + 100_000)
     }
 
+    /// Submits flushes as long as there is room.
     fn submit(&mut self, io: &mut dyn DiskIo) -> bool {
         while self.wanted > 0 {
             if io.room(0) == 0 {
@@ -98,6 +99,7 @@ impl SocketDevice for Flushes {
         true
     }
 
+    /// Checks that the completions are of requests that were submitted, and counts them.
     fn complete(&mut self, done: &[Completion]) {
         for completion in done {
             assert_eq!(completion.result, Ok(()));
@@ -153,6 +155,7 @@ impl Rig {
         Rig::on(slow_disk(latency_ns), at_once)
     }
 
+    /// Starts an iothread, and on it the device with this node.
     fn on(node: Arc<Node>, at_once: usize) -> Self {
         let iothread = IothreadHandle::spawn(IothreadSettings::with_id("io")).unwrap();
         let (seen, bell) = (Arc::new(Seen::default()), event());
@@ -176,6 +179,7 @@ impl Rig {
         self.seen.done.load(Ordering::Relaxed)
     }
 
+    /// Waits until this is so; panics if it takes too long.
     fn until(&self, is_so: impl Fn(&Rig) -> bool) {
         let start = Instant::now();
         while !is_so(self) {

@@ -1,4 +1,4 @@
-//! Control messages between chosen iterations: the loop is run by hand, so that a message meets
+//! Commands of the control plane between chosen iterations: the loop is run by hand, so that a message meets
 //! exactly the state that it is to be tested with.
 
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -31,6 +31,7 @@ impl SteppedIothread {
         })
     }
 
+    /// An iothread on a fake poller that does not poll, with these settings of Linux AIO.
     pub fn with(aio: AioSettings) -> SteppedIothread {
         let settings = IoSettings {
             aio,

@@ -1,4 +1,4 @@
-//! A front-end that gives no kick descriptor: the queue is looked at now and then.
+//! A front-end that gives no kick descriptor: its queue is polled by a timer.
 
 use iothread::{IothreadHandle, IothreadSettings};
 

@@ -1,4 +1,4 @@
-//! Other nodes behind the units of a controller while commands are in flight.
+//! Exchange of the nodes behind the units of a controller while commands are in flight.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
