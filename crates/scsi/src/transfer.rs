@@ -121,10 +121,14 @@ impl Transfer {
 }
 
 impl TargetView {
-    /// A command for the [selected](Self::select_unit) unit, if it is a plain read, or write, that needs no further checks.
+    /// Parses a command for the [selected](Self::select_unit) unit, if it is a plain read, or write, that needs no further checks.
     #[inline(always)]
     #[must_use]
-    pub fn transfer<const WRITES: bool>(&self, nexus: Nexus, cdb: CdbWords) -> Option<Transfer> {
+    pub fn parse_transfer<const WRITES: bool>(
+        &self,
+        nexus: Nexus,
+        cdb: CdbWords,
+    ) -> Option<Transfer> {
         Transfer::parse::<WRITES>(self.selected_unit()?, nexus, cdb)
     }
 }
@@ -132,7 +136,13 @@ impl TargetView {
 impl Task {
     /// Takes over a [`Transfer`] whose request is in flight, as if this task had [submitted](Self::run) it.
     #[cold]
-    pub fn adopt(&mut self, view: &TargetView, lun: u16, nexus: Nexus, transfer: Transfer) {
+    pub fn adopt_transfer(
+        &mut self,
+        view: &TargetView,
+        lun: u16,
+        nexus: Nexus,
+        transfer: Transfer,
+    ) {
         self.clear_for_command(lun, nexus);
         // The unit defines the format of sense data, but may have been removed.
         self.descriptor_sense = view

@@ -55,7 +55,7 @@ impl Queue {
         }
         let disk = self.submission_run.disk;
         let view = &self.table.disk_at(disk).view;
-        let Some(transfer) = view.transfer::<WRITES>(NEXUS, head.cdb) else {
+        let Some(transfer) = view.parse_transfer::<WRITES>(NEXUS, head.cdb) else {
             return false;
         };
         if transfer.len != data_len || head.attribute != Attribute::Simple {
@@ -156,7 +156,7 @@ impl Queue {
             len,
         };
         let lun = disk.address.lun;
-        slot.task.adopt(&disk.view, lun, NEXUS, transfer);
+        slot.task.adopt_transfer(&disk.view, lun, NEXUS, transfer);
         let response = (slot.used_len - read) as usize;
         slot.sense_room = response - RESPONSE_BYTES;
         slot.response.clear();
