@@ -325,7 +325,9 @@ fn reports_by_disk(disks: &[ScsiDisk]) -> Vec<Option<Arc<ExportReports>>> {
 /// Reports a block request that the disk has failed.
 #[cold]
 fn report_failure(queue: &Queue, reports: &[Option<Arc<ExportReports>>], slot: u32, errno: Errno) {
-    let reports = queue.disk(slot).and_then(|disk| reports.get(disk as usize));
+    let reports = queue
+        .disk_of_command(slot)
+        .and_then(|disk| reports.get(disk as usize));
     if let Some(Some(reports)) = reports {
         reports.report_failure(queue.is_read(slot), errno);
     }
