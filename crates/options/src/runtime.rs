@@ -53,7 +53,10 @@ impl RunningObjects {
     ///
     /// # Errors
     /// The first problem of the options.
-    pub fn change_iothread(old: &IothreadOptions, json: &str) -> Result<IothreadOptions, Problem> {
+    pub fn updated_iothread_options(
+        old: &IothreadOptions,
+        json: &str,
+    ) -> Result<IothreadOptions, Problem> {
         object::read_iothread(json::parse(json)?, Some(old))
     }
 

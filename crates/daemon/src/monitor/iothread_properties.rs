@@ -36,8 +36,8 @@ impl HasProperties for Iothread {
     /// Validates the new options, and applies them to the running iothread.
     fn change_options(&mut self, json: &str) -> Result<(), Error> {
         let new =
-            RunningObjects::change_iothread(&self.options, json).map_err(
-                |problem| match problem {
+            RunningObjects::updated_iothread_options(&self.options, json).map_err(|problem| {
+                match problem {
                     Problem::Conflict { reason } => Error::generic(format!(
                         "bad thread-pool-min/thread-pool-max values: {reason}"
                     )),
