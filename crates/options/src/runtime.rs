@@ -64,7 +64,7 @@ impl RunningObjects {
     ///
     /// # Errors
     /// The first problem of the options.
-    pub fn change_vhost_user_blk(
+    pub fn updated_vhost_user_blk_options(
         old: &VhostUserBlkOptions,
         json: &str,
     ) -> Result<VhostUserBlkOptions, Problem> {

@@ -57,7 +57,7 @@ impl HasProperties for Export {
         let ExportKind::VhostUserBlk(kind) = &mut self.options.kind else {
             unreachable!("no property of another kind can be changed");
         };
-        *kind = RunningObjects::change_vhost_user_blk(kind, json)
+        *kind = RunningObjects::updated_vhost_user_blk_options(kind, json)
             .map_err(|problem| error_of_invalid_options(&problem))?;
         let limits = merge_limits(kind);
         for disk in &self.disks {
