@@ -181,7 +181,7 @@ fn append_node_rows(options: &BlockdevOptions, rows: &mut Vec<Vec<Value>>) {
     if let Some(NodeRef::Inline(inside)) = child {
         append_node_rows(inside, rows);
     }
-    let file = options.driver.file();
+    let file = options.driver.file_options();
     let storage = match (&options.driver, file, child) {
         (_, Some(file), _) => json!(file.filename.display().to_string()),
         (_, _, Some(below)) => json!(format!("node {}", below.node_name())),

@@ -140,7 +140,7 @@ impl Driver {
 
     /// The options of the file or device, if the driver has one.
     #[must_use]
-    pub fn file(&self) -> Option<&FileOptions> {
+    pub fn file_options(&self) -> Option<&FileOptions> {
         match self {
             Self::File(file) | Self::HostDevice(file) => Some(file),
             Self::NullCo(_) | Self::Raw { .. } | Self::Blkdebug { .. } => None,

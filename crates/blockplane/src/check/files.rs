@@ -40,7 +40,7 @@ fn check_disk(options: &BlockdevOptions, seen: &mut SeenImages, hints: &mut Vec<
     if let Some((_, NodeRef::Inline(inside))) = options.driver.child() {
         check_disk(inside, seen, hints);
     }
-    let Some(file) = options.driver.file() else {
+    let Some(file) = options.driver.file_options() else {
         return;
     };
     let wants_device = matches!(options.driver, Driver::HostDevice(_));

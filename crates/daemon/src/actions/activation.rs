@@ -32,7 +32,7 @@ impl Objects {
         }
         let mut nodes = self.nodes.iter_mut();
         if let Some(open) = nodes.find(|open| open.node.name() == name) {
-            if let Some(file) = open.options.driver.file() {
+            if let Some(file) = open.options.driver.file_options() {
                 open.node
                     .lock(&file.filename, node::to_block_locking(file.locking))?;
             }

@@ -145,7 +145,7 @@ fn find_bottom_node(options: &BlockdevOptions) -> BottomNode<'_> {
             active: options.settings.active,
         },
         Some((_, NodeRef::Inline(inside))) => find_bottom_node(inside),
-        None if options.driver.file().is_some() => BottomNode::File,
+        None if options.driver.file_options().is_some() => BottomNode::File,
         None => BottomNode::Null,
     }
 }

@@ -384,7 +384,10 @@ fn contains_node(nodes: &[&OpenNode], open: &OpenNode) -> bool {
 
 /// The locks that a node holds: none if it has no file, or is inactive.
 fn held_locking(options: &BlockdevOptions) -> Locking {
-    let file = options.driver.file().filter(|_| options.settings.active);
+    let file = options
+        .driver
+        .file_options()
+        .filter(|_| options.settings.active);
     file.map_or(Locking::Off, |file| file.locking)
 }
 
