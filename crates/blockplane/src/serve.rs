@@ -5,10 +5,10 @@ use std::path::Path;
 
 use block::{CreateOutcome, create_sparse};
 use options::{
-    BlockdevOptions, ChardevOptions, ChardevSettings, DEFAULT_NULL_SIZE, Directive, Driver,
-    ExportKind, ExportOptions, ExportSettings, FileOptions, IothreadOptions, LunDevice, LunOptions,
-    MonitorOptions, NodeSettings, NullOptions, ObjectOptions, Serve, ServeDevice, ServeDisk,
-    SocketAddr, VhostUserBlkOptions, VhostUserScsiOptions,
+    BlockdevOptions, ChardevOptions, ChardevSettings, CommonNodeOptions, DEFAULT_NULL_SIZE,
+    Directive, Driver, ExportKind, ExportOptions, ExportSettings, FileOptions, IothreadOptions,
+    LunDevice, LunOptions, MonitorOptions, NullOptions, ObjectOptions, Serve, ServeDevice,
+    ServeDisk, SocketAddr, VhostUserBlkOptions, VhostUserScsiOptions,
 };
 
 use daemon::process::ProcessOptions;
@@ -120,11 +120,11 @@ fn to_directives(options: &Serve) -> Vec<Directive> {
     directives.extend(nodes.map(|(node_name, disk)| {
         Directive::Blockdev(BlockdevOptions {
             node_name: node_name.clone(),
-            settings: NodeSettings {
+            settings: CommonNodeOptions {
                 read_only: options.read_only,
                 discard: options.discard,
                 cache_direct: Some(options.cache_direct),
-                ..NodeSettings::defaults()
+                ..CommonNodeOptions::defaults()
             },
             driver: node_driver(options, disk),
         })

@@ -25,7 +25,7 @@ pub struct BlockdevOptions {
     /// a generated name, which begins with `#`.
     pub node_name: String,
     /// Options of every driver.
-    pub settings: NodeSettings,
+    pub settings: CommonNodeOptions,
     /// The driver with its options.
     pub driver: Driver,
 }
@@ -33,7 +33,7 @@ pub struct BlockdevOptions {
 settings! {
     /// Options of every node. A child node that is written inside of another one inherits them, except `discard`, which the parent
     /// decides.
-    pub struct NodeSettings {
+    pub struct CommonNodeOptions {
         /// refuse writes (default off)
         pub read_only: bool = "read-only", Switch, default(false);
         /// become read-only if it cannot be opened for writing (default off)

@@ -50,7 +50,7 @@ pub(crate) fn top_level_help() -> String {
     push_section(
         &mut out,
         "--blockdev DRIVER,KEY=VALUE,…   a node; every driver takes",
-        &[blockdev::NodeSettings::KEYS],
+        &[blockdev::CommonNodeOptions::KEYS],
     );
     for group in kind_specific_groups("blockdev") {
         let title = format!("    {} also", group.title);
@@ -242,7 +242,7 @@ pub(crate) fn option_help(opt: DropInOption, kind: Option<&Value>) -> Result<Str
             push_section(
                 &mut out,
                 &format!("--blockdev {kind}"),
-                &[blockdev::NodeSettings::KEYS, driver.keys()],
+                &[blockdev::CommonNodeOptions::KEYS, driver.keys()],
             );
             if matches!(driver, blockdev::DriverKind::Blkdebug) {
                 let title = "  each member of inject-error";

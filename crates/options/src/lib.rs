@@ -50,8 +50,9 @@ mod tree;
 use std::{ffi::OsString, os::unix::ffi::OsStrExt, path::PathBuf};
 
 pub use blockdev::{
-    AioMode, BlkdebugOptions, BlockdevOptions, DEFAULT_NULL_SIZE, Discard, Driver, FileOptions,
-    InjectAction, InjectError, IoType, Locking, NodeRef, NodeSettings, NullOptions, RawOptions,
+    AioMode, BlkdebugOptions, BlockdevOptions, CommonNodeOptions, DEFAULT_NULL_SIZE, Discard,
+    Driver, FileOptions, InjectAction, InjectError, IoType, Locking, NodeRef, NullOptions,
+    RawOptions,
 };
 pub use check::Check;
 pub use config::{ConfigError, ConfigFile, ConfigProblem, Location};

@@ -38,7 +38,7 @@ pub const KEYS: &[KeyGroup] = &[
         table: "blockdev",
         kinds: &[],
         title: "a node: every driver",
-        keys: blockdev::NodeSettings::KEYS,
+        keys: blockdev::CommonNodeOptions::KEYS,
     },
     KeyGroup {
         option: "blockdev",

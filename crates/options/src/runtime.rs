@@ -129,7 +129,7 @@ pub fn iothread_keys() -> &'static [Key] {
 /// Keys of every node.
 #[must_use]
 pub fn node_keys() -> &'static [Key] {
-    blockdev::NodeSettings::KEYS
+    blockdev::CommonNodeOptions::KEYS
 }
 
 /// The drivers, each with the keys that only it has.

@@ -11,9 +11,9 @@
 use std::path::PathBuf;
 
 use options::{
-    AioMode, BlockdevOptions, Confinement, Daemon, Directive, Discard, Driver, ExportKind,
-    ExportOptions, ExportSettings, FileOptions, Invocation, IothreadOptions, Locking, NodeRef,
-    NodeSettings, NullOptions, ObjectOptions, OnError, Problem, RawOptions, Sandbox, SocketAddr,
+    AioMode, BlockdevOptions, CommonNodeOptions, Confinement, Daemon, Directive, Discard, Driver,
+    ExportKind, ExportOptions, ExportSettings, FileOptions, Invocation, IothreadOptions, Locking,
+    NodeRef, NullOptions, ObjectOptions, OnError, Problem, RawOptions, Sandbox, SocketAddr,
     VhostUserBlkOptions, parse,
 };
 
@@ -94,7 +94,7 @@ fn directives_keep_the_order_of_the_command_line() {
     assert_eq!(daemon.pidfile, Some(PathBuf::from("/run/x.pid")));
     let file = BlockdevOptions {
         node_name: "f".to_owned(),
-        settings: NodeSettings {
+        settings: CommonNodeOptions {
             read_only: false,
             auto_read_only: false,
             discard: Discard::Ignore,
@@ -111,7 +111,7 @@ fn directives_keep_the_order_of_the_command_line() {
     };
     let raw = BlockdevOptions {
         node_name: "r".to_owned(),
-        settings: NodeSettings {
+        settings: CommonNodeOptions {
             cache_direct: None,
             ..file.settings.clone()
         },
@@ -410,7 +410,7 @@ fn common_options_of_nodes_are_read() {
     );
     assert_eq!(
         plain.settings,
-        NodeSettings {
+        CommonNodeOptions {
             read_only: false,
             auto_read_only: false,
             discard: Discard::Ignore,
@@ -434,7 +434,7 @@ fn common_options_of_nodes_are_read() {
     );
     assert_eq!(
         full.settings,
-        NodeSettings {
+        CommonNodeOptions {
             read_only: true,
             auto_read_only: true,
             discard: Discard::Unmap,

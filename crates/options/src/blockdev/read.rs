@@ -2,7 +2,7 @@
 //! inherits.
 
 use crate::{
-    AioMode, BlockdevOptions, Discard, Driver, FileOptions, Locking, NodeRef, NodeSettings,
+    AioMode, BlockdevOptions, CommonNodeOptions, Discard, Driver, FileOptions, Locking, NodeRef,
     NullOptions, Problem, RawOptions,
     blockdev::{MAX_DISK_BYTES, blkdebug},
     fields::Fields,
@@ -78,7 +78,7 @@ pub(crate) fn read_blockdev(
 fn read_node(
     object: Object,
     prefix: &str,
-    inherited: Option<&NodeSettings>,
+    inherited: Option<&CommonNodeOptions>,
     names: &mut DefinedNames,
 ) -> Result<(BlockdevOptions, bool), Problem> {
     let kind = read_kind(&object, prefix, "driver", DRIVERS, UNSUPPORTED_DRIVERS)?;
@@ -86,7 +86,7 @@ fn read_node(
         DriverKind::Blkdebug => blkdebug::UNSUPPORTED_KEYS,
         _ => UNSUPPORTED_KEYS,
     };
-    let tables = [NodeSettings::KEYS, kind.keys()];
+    let tables = [CommonNodeOptions::KEYS, kind.keys()];
     let mut fields = Fields::new(object, prefix, &tables, unsupported)?;
     fields.take("driver");
     let name = fields.take_value("node-name", &NODE_NAME_FORM)?;
@@ -94,7 +94,7 @@ fn read_node(
         let expected = "write node-name=NAME, such as node-name=disk0";
         return Err(fields.missing_key_error("node-name", expected));
     }
-    let settings = NodeSettings::read(&mut fields, inherited)?;
+    let settings = CommonNodeOptions::read(&mut fields, inherited)?;
     if inherited.is_some_and(|parent| parent.active) && !settings.active {
         let reason = format!(
             "'{}=off' contradicts the node above it, which is active; set active=off there",
@@ -177,7 +177,7 @@ fn read_raw_options(fields: &mut Fields) -> Result<RawOptions, Problem> {
 fn read_child(
     fields: &mut Fields,
     name: &'static str,
-    parent: &NodeSettings,
+    parent: &CommonNodeOptions,
     names: &mut DefinedNames,
 ) -> Result<(NodeRef, bool), Problem> {
     let key = fields.full_key(name);
@@ -188,7 +188,7 @@ fn read_child(
         }
         Some(Value::Object(object)) => {
             // The parent has decided about discards, so the child executes those that reach it.
-            let inherited = NodeSettings {
+            let inherited = CommonNodeOptions {
                 discard: Discard::Unmap,
                 ..parent.clone()
             };
