@@ -5,8 +5,8 @@ use std::path::Path;
 
 use block::{CreateOutcome, create_sparse};
 use options::{
-    BlockdevOptions, ChardevOptions, ChardevSettings, CommonNodeOptions, DEFAULT_NULL_SIZE,
-    Directive, Driver, ExportKind, ExportOptions, ExportSettings, FileOptions, IothreadOptions,
+    BlockdevOptions, ChardevOptions, ChardevSettings, CommonExportOptions, CommonNodeOptions,
+    DEFAULT_NULL_SIZE, Directive, Driver, ExportKind, ExportOptions, FileOptions, IothreadOptions,
     LunDevice, LunOptions, MonitorOptions, NullOptions, ObjectOptions, Serve, ServeDevice,
     ServeDisk, SocketAddr, VhostUserBlkOptions, VhostUserScsiOptions,
 };
@@ -136,7 +136,7 @@ fn to_directives(options: &Serve) -> Vec<Directive> {
             path: options.socket_path(),
         },
         iothreads,
-        settings: ExportSettings {
+        settings: CommonExportOptions {
             writable: !options.read_only,
             writethrough: options.write_through,
             fixed_iothread: true,

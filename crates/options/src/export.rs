@@ -34,14 +34,14 @@ pub struct ExportOptions {
     /// exist. Empty = chosen by the program.
     pub iothreads: Vec<String>,
     /// Options of every type.
-    pub settings: ExportSettings,
+    pub settings: CommonExportOptions,
     /// The type with its own options.
     pub kind: ExportKind,
 }
 
 settings! {
     /// Options of every export.
-    pub struct ExportSettings {
+    pub struct CommonExportOptions {
         /// let the guest write (default off)
         pub writable: bool = "writable", Switch, default(false);
         /// complete a write only when it is on stable storage (default off)

@@ -63,7 +63,7 @@ pub(crate) fn top_level_help() -> String {
     push_section(
         &mut out,
         "--export TYPE,KEY=VALUE,…   a device for a VMM; every type takes",
-        &[export::ExportSettings::KEYS],
+        &[export::CommonExportOptions::KEYS],
     );
     for group in kind_specific_groups("export") {
         let title = format!("    {} also", group.title);

@@ -63,9 +63,9 @@ pub use describe::ToJsonError;
 pub use directive::Directive;
 pub use error::{Problem, UsageError};
 pub use export::{
-    DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS, DEFAULT_REQUEST_TIMEOUT, ExportKind,
-    ExportOptions, ExportSettings, LunDevice, LunOptions, MAX_MERGE_REQUESTS,
-    MAX_SCSI_SERIAL_BYTES, OnError, VhostUserBlkOptions, VhostUserScsiOptions,
+    CommonExportOptions, DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS, DEFAULT_REQUEST_TIMEOUT,
+    ExportKind, ExportOptions, LunDevice, LunOptions, MAX_MERGE_REQUESTS, MAX_SCSI_SERIAL_BYTES,
+    OnError, VhostUserBlkOptions, VhostUserScsiOptions,
 };
 pub use form::NonUtf8Path;
 pub use generate::Generate;

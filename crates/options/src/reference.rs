@@ -73,7 +73,7 @@ pub const KEYS: &[KeyGroup] = &[
         table: "export",
         kinds: &[],
         title: "a device for a VMM: every type",
-        keys: export::ExportSettings::KEYS,
+        keys: export::CommonExportOptions::KEYS,
     },
     KeyGroup {
         option: "export",

@@ -11,10 +11,10 @@
 use std::path::PathBuf;
 
 use options::{
-    AioMode, BlockdevOptions, CommonNodeOptions, Confinement, Daemon, Directive, Discard, Driver,
-    ExportKind, ExportOptions, ExportSettings, FileOptions, Invocation, IothreadOptions, Locking,
-    NodeRef, NullOptions, ObjectOptions, OnError, Problem, RawOptions, Sandbox, SocketAddr,
-    VhostUserBlkOptions, parse,
+    AioMode, BlockdevOptions, CommonExportOptions, CommonNodeOptions, Confinement, Daemon,
+    Directive, Discard, Driver, ExportKind, ExportOptions, FileOptions, Invocation,
+    IothreadOptions, Locking, NodeRef, NullOptions, ObjectOptions, OnError, Problem, RawOptions,
+    Sandbox, SocketAddr, VhostUserBlkOptions, parse,
 };
 
 fn daemon(args: &[&str]) -> Daemon {
@@ -130,7 +130,7 @@ fn directives_keep_the_order_of_the_command_line() {
             path: PathBuf::from("/x.sock"),
         },
         iothreads: vec!["io0".to_owned()],
-        settings: ExportSettings {
+        settings: CommonExportOptions {
             writable: true,
             writethrough: false,
             fixed_iothread: false,
@@ -685,7 +685,7 @@ fn wrong_raw_options_are_refused() {
 #[test]
 fn export_options_are_read() {
     let defaults = export(UNIX);
-    assert!(defaults.settings == ExportSettings::defaults() && defaults.iothreads.is_empty());
+    assert!(defaults.settings == CommonExportOptions::defaults() && defaults.iothreads.is_empty());
     let full = export(&format!(
         "{UNIX},writable=on,writethrough=on,iothread.1=a,iothread.0=b,fixed-iothread=on,num-queues=256,queue-size=64,\
          logical-block-size=4k,serial=a b,request-merging=off,max-merge-requests=1,\

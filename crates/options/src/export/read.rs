@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 
 use crate::{
-    ExportKind, ExportOptions, ExportSettings, LunDevice, Problem, SocketAddr, VhostUserBlkOptions,
-    VhostUserScsiOptions,
+    CommonExportOptions, ExportKind, ExportOptions, LunDevice, Problem, SocketAddr,
+    VhostUserBlkOptions, VhostUserScsiOptions,
     export::{
         luns::{self, LunLimits},
         queues,
@@ -45,7 +45,11 @@ const UNSUPPORTED_KEYS: &[UnsupportedName] = &[
 #[derive(Clone, Copy)]
 pub(crate) struct ExportType {
     pub keys: &'static [&'static [Key]],
-    read: fn(&mut Fields, &DefinedNames, &ExportSettings) -> Result<TypeSpecificOptions, Problem>,
+    read: fn(
+        &mut Fields,
+        &DefinedNames,
+        &CommonExportOptions,
+    ) -> Result<TypeSpecificOptions, Problem>,
 }
 
 /// Options of one type of export.
@@ -60,7 +64,7 @@ pub(crate) const TYPES: &[(&str, ExportType)] = &[
     (
         "vhost-user-blk",
         ExportType {
-            keys: &[ExportSettings::KEYS, VhostUserBlkOptions::KEYS],
+            keys: &[CommonExportOptions::KEYS, VhostUserBlkOptions::KEYS],
             read: read_vhost_user_blk,
         },
     ),
@@ -68,7 +72,7 @@ pub(crate) const TYPES: &[(&str, ExportType)] = &[
         "vhost-user-scsi",
         ExportType {
             keys: &[
-                ExportSettings::KEYS,
+                CommonExportOptions::KEYS,
                 VhostUserScsiOptions::KEYS,
                 luns::LUNS_KEYS,
                 LunDevice::KEYS,
@@ -79,7 +83,7 @@ pub(crate) const TYPES: &[(&str, ExportType)] = &[
     (
         "vfio-user-lsi53c895a",
         ExportType {
-            keys: &[ExportSettings::KEYS, luns::LUNS_KEYS, LunDevice::KEYS],
+            keys: &[CommonExportOptions::KEYS, luns::LUNS_KEYS, LunDevice::KEYS],
             read: read_lsi53c895a,
         },
     ),
@@ -144,7 +148,7 @@ pub(crate) fn read_export(
     let id = fields
         .take_value("id", &ID_FORM)?
         .ok_or_else(|| fields.missing_key_error("id", "write id=NAME, such as id=export0"))?;
-    let settings = ExportSettings::read(&mut fields, None)?;
+    let settings = CommonExportOptions::read(&mut fields, None)?;
     let TypeSpecificOptions {
         node_name,
         iothreads,
@@ -167,7 +171,7 @@ pub(crate) fn read_export(
 fn read_vhost_user_blk(
     fields: &mut Fields,
     names: &DefinedNames,
-    settings: &ExportSettings,
+    settings: &CommonExportOptions,
 ) -> Result<TypeSpecificOptions, Problem> {
     let node_name = fields
         .take_value("node-name", &NODE_NAME_FORM)?
@@ -190,7 +194,7 @@ fn read_vhost_user_blk(
 fn read_vhost_user_scsi(
     fields: &mut Fields,
     names: &DefinedNames,
-    settings: &ExportSettings,
+    settings: &CommonExportOptions,
 ) -> Result<TypeSpecificOptions, Problem> {
     let luns = luns::read_luns(fields, names, &VIRTIO_SCSI_LIMITS, settings.writable)?;
     let queues = VhostUserScsiOptions::read(fields, None)?;
@@ -208,7 +212,7 @@ fn read_vhost_user_scsi(
 fn read_lsi53c895a(
     fields: &mut Fields,
     names: &DefinedNames,
-    settings: &ExportSettings,
+    settings: &CommonExportOptions,
 ) -> Result<TypeSpecificOptions, Problem> {
     let luns = luns::read_luns(fields, names, &LSI_LIMITS, settings.writable)?;
     let iothreads = queues::read_iothreads(fields, names, 1)?;
