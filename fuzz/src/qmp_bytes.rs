@@ -79,7 +79,7 @@ fn server() -> &'static Server {
 pub fn run(bytes: &[u8]) {
     let (ours, theirs) = UnixStream::pair().expect("sockets");
     let pretty = bytes.first().is_some_and(|byte| byte & 1 != 0);
-    let _clients = server().open(Endpoint::Connected(theirs), false);
+    let _clients = server().open_monitor(Endpoint::Connected(theirs), false);
     let mut answers = BufReader::new(ours.try_clone().expect("a descriptor"));
     let mut client = ours;
     // In two pieces.

@@ -143,7 +143,7 @@ impl Control {
             )?);
         }
         if let Some(monitors) = &self.monitors {
-            let open_monitor = |endpoint| monitors.open(endpoint, options.pretty);
+            let open_monitor = |endpoint| monitors.open_monitor(endpoint, options.pretty);
             self.chardevs
                 .attach_monitor(&options.chardev, open_monitor)?;
             self.monitor_options.push(options.clone());

@@ -111,7 +111,7 @@ impl Server {
     }
 
     /// Opens a monitor; returns the count of its clients.
-    pub fn open(&self, endpoint: Endpoint, pretty: bool) -> ClientCount {
+    pub fn open_monitor(&self, endpoint: Endpoint, pretty: bool) -> ClientCount {
         let clients = ClientCount::default();
         self.handle.send(MessageToServer::Open {
             endpoint,

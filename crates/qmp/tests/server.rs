@@ -76,7 +76,7 @@ impl Program {
         let (sender, calls) = channel();
         let deliver = move |call| drop(sender.send(call));
         let server = Server::spawn(handle.clone(), Arc::new(interface()), deliver).unwrap();
-        server.open(
+        server.open_monitor(
             Endpoint::Listening(Listener::bind(&socket).unwrap(), None),
             false,
         );
