@@ -26,7 +26,10 @@ fn interface() -> Interface<()> {
         ),
         (
             "Red",
-            TypeDefinition::Object(ObjectType::with_members(vec![Member::required("name", Type::Str)])),
+            TypeDefinition::Object(ObjectType::with_members(vec![Member::required(
+                "name",
+                Type::Str,
+            )])),
         ),
         (
             "Either",

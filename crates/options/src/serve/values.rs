@@ -1,4 +1,4 @@
-//! Parsers of the values of `serve`'s options.
+//! Parses the values of `serve`'s options: sizes, counts, CPU sets, serial numbers and switches.
 
 use crate::{
     MAX_AIO_EVENTS, MAX_QUEUES, MAX_SERIAL_BYTES, cpus, form, limits,
@@ -37,14 +37,17 @@ fn parse_integer<T: TryFrom<u64>>(text: &str, min: u64, max: u64) -> Result<T, S
     T::try_from(number).map_err(|_| format!("must be from {min} to {max}"))
 }
 
+/// Reads `--num-queues`, or `--iothreads`, of which there is at most one per queue.
 pub(super) fn parse_queue_count(text: &str) -> Result<u16, String> {
     parse_integer(text, 1, MAX_QUEUES.into())
 }
 
+/// Reads `--aio-max-batch`.
 pub(super) fn parse_batch_size(text: &str) -> Result<u32, String> {
     parse_integer(text, 0, u32::MAX.into())
 }
 
+/// Reads `--aio-max-events`.
 pub(super) fn parse_aio_event_count(text: &str) -> Result<u32, String> {
     parse_integer(text, 1, MAX_AIO_EVENTS.into())
 }
@@ -53,19 +56,23 @@ pub(super) fn parse_aio_event_count(text: &str) -> Result<u32, String> {
 #[derive(Clone)]
 pub(super) struct CpuSetArg(pub(super) Vec<u16>);
 
+/// Reads `--cpu-affinity`.
 pub(super) fn parse_cpus(text: &str) -> Result<CpuSetArg, String> {
     let cpus = cpus::parse_cpu_set(text).map(CpuSetArg);
     cpus.ok_or_else(|| format!("expected {}", cpus::CPUS_EXPECTED))
 }
 
+/// Reads `--poll-cpu-max`.
 pub(super) fn parse_percent(text: &str) -> Result<u32, String> {
     parse_integer(text, 0, 100)
 }
 
+/// Reads `--poll-max-ns`.
 pub(super) fn parse_nanoseconds(text: &str) -> Result<u64, String> {
     parse_integer(text, 0, i64::MAX.unsigned_abs())
 }
 
+/// Reads `--queue-size`, a power of two.
 pub(super) fn parse_queue_size(text: &str) -> Result<u16, String> {
     let entries = size::parse_integer(text)
         .ok()
@@ -73,6 +80,7 @@ pub(super) fn parse_queue_size(text: &str) -> Result<u16, String> {
     entries.ok_or_else(|| format!("expected {}", limits::QUEUE_SIZE_EXPECTED))
 }
 
+/// Reads `--logical-block-size`, a power of two.
 pub(super) fn parse_block_size(text: &str) -> Result<u32, String> {
     let bytes = size::parse_size(text)
         .ok()
@@ -80,6 +88,7 @@ pub(super) fn parse_block_size(text: &str) -> Result<u32, String> {
     bytes.ok_or_else(|| format!("expected {}", limits::BLOCK_SIZE_EXPECTED))
 }
 
+/// Reads `--serial`, a text that guests can show.
 pub(super) fn parse_serial(text: &str) -> Result<String, String> {
     if limits::is_label(text, MAX_SERIAL_BYTES) {
         Ok(text.to_owned())
@@ -91,6 +100,7 @@ pub(super) fn parse_serial(text: &str) -> Result<String, String> {
     }
 }
 
+/// Reads `on` or `off`, or another word for them.
 pub(super) fn parse_switch(text: &str) -> Result<bool, String> {
     form::parse_switch(text).ok_or_else(|| format!("expected {}", form::SWITCH_EXPECTED))
 }
