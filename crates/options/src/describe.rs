@@ -31,7 +31,7 @@ impl IothreadOptions {
     pub fn to_json(&self) -> Result<serde_json::Value, ToJsonError> {
         let mut object = Object::default();
         object.set_dotted_key("qom-type", string_value("iothread"));
-        self.write(&mut object)?;
+        self.write_to(&mut object)?;
         Ok(object.into())
     }
 }
@@ -57,12 +57,12 @@ impl BlockdevOptions {
         let mut object = Object::default();
         object.set_dotted_key("driver", string_value(self.driver.name()));
         object.set_dotted_key("node-name", string_value(&self.node_name));
-        self.settings.write(&mut object)?;
+        self.settings.write_to(&mut object)?;
         match &self.driver {
-            Driver::File(file) | Driver::HostDevice(file) => file.write(&mut object)?,
-            Driver::NullCo(null) => null.write(&mut object)?,
+            Driver::File(file) | Driver::HostDevice(file) => file.write_to(&mut object)?,
+            Driver::NullCo(null) => null.write_to(&mut object)?,
             Driver::Raw { file, part } => {
-                part.write(&mut object)?;
+                part.write_to(&mut object)?;
                 let below = match file {
                     NodeRef::Name(name) => string_value(name),
                     NodeRef::Inline(node) => {
@@ -89,7 +89,7 @@ impl ExportOptions {
         let mut object = Object::default();
         object.set_dotted_key("type", string_value(self.kind.name()));
         object.set_dotted_key("id", string_value(&self.id));
-        self.settings.write(&mut object)?;
+        self.settings.write_to(&mut object)?;
         let (r#type, key, value) = match &self.addr {
             SocketAddr::Unix { path: socket } => ("unix", "addr.path", path_value(socket)?),
             SocketAddr::Fd { fd } => ("fd", "addr.str", string_value(&fd.to_string())),
@@ -100,10 +100,10 @@ impl ExportOptions {
         match &self.kind {
             ExportKind::VhostUserBlk(disk) => {
                 object.set_dotted_key("node-name", string_value(&self.node_name));
-                disk.write(&mut object)?;
+                disk.write_to(&mut object)?;
             }
             ExportKind::VhostUserScsi { queues, luns } => {
-                queues.write(&mut object)?;
+                queues.write_to(&mut object)?;
                 write_luns(luns, &mut object)?;
             }
             ExportKind::VfioUserLsi53c895a { luns } => write_luns(luns, &mut object)?,
@@ -120,8 +120,8 @@ fn write_luns(luns: &[LunOptions], to: &mut Object) -> Result<(), NonUtf8Path> {
         object.set_dotted_key("node-name", string_value(&lun.node_name));
         object.set_dotted_key("target", Value::Number(lun.target.to_string()));
         object.set_dotted_key("lun", Value::Number(lun.lun.to_string()));
-        object.set_dotted_key("writable", Switch.write(&lun.writable)?);
-        lun.device.write(&mut object)?;
+        object.set_dotted_key("writable", Switch.to_value(&lun.writable)?);
+        lun.device.write_to(&mut object)?;
         Ok(Value::Object(object))
     };
     let luns: Vec<Value> = luns.iter().map(lun_value).collect::<Result<_, _>>()?;
@@ -166,7 +166,7 @@ impl ChardevOptions {
     pub fn to_json(&self) -> Result<serde_json::Value, ToJsonError> {
         let mut object = Object::default();
         object.set_dotted_key("backend", string_value("socket"));
-        self.settings.write(&mut object)?;
+        self.settings.write_to(&mut object)?;
         match &self.addr {
             SocketAddr::Unix { path: socket } => object.set_dotted_key("path", path_value(socket)?),
             SocketAddr::Fd { fd } => object.set_dotted_key("fd", string_value(&fd.to_string())),
@@ -183,7 +183,7 @@ impl MonitorOptions {
     /// None for a monitor.
     pub fn to_json(&self) -> Result<serde_json::Value, ToJsonError> {
         let mut object = Object::default();
-        self.write(&mut object)?;
+        self.write_to(&mut object)?;
         Ok(object.into())
     }
 }

@@ -22,11 +22,11 @@ pub(crate) trait Form {
     /// Reads a value. `key` is the full name of its key, for errors.
     fn read(&self, key: &str, value: Value) -> Result<Self::Value, Problem>;
 
-    /// Writes a value, as in JSON.
+    /// The value as in JSON.
     ///
     /// # Errors
     /// A path that is not UTF-8.
-    fn write(&self, value: &Self::Value) -> Result<Value, NonUtf8Path>;
+    fn to_value(&self, value: &Self::Value) -> Result<Value, NonUtf8Path>;
 }
 
 /// The error for a path that is not UTF-8, which no notation can express.
@@ -47,7 +47,8 @@ pub(crate) fn bad_value_error(key: &str, value: &Value, expected: impl Into<Stri
 pub(crate) struct Switch;
 
 impl Switch {
-    pub(crate) const fn key(&self, name: &'static str, help: &'static str) -> Key {
+    /// A key whose values have this form.
+    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
         Key::new(name, "on|off", help, ValueType::Bool)
     }
 }
@@ -65,7 +66,7 @@ impl Form for Switch {
         }
     }
 
-    fn write(&self, value: &bool) -> Result<Value, NonUtf8Path> {
+    fn to_value(&self, value: &bool) -> Result<Value, NonUtf8Path> {
         Ok(Value::Bool(*value))
     }
 }
@@ -89,7 +90,8 @@ pub(crate) struct OnlyOff {
 }
 
 impl OnlyOff {
-    pub(crate) const fn key(&self, name: &'static str, help: &'static str) -> Key {
+    /// A key whose values have this form.
+    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
         Key::new(name, "off", help, ValueType::Bool)
     }
 }
@@ -107,7 +109,7 @@ impl Form for OnlyOff {
         }
     }
 
-    fn write(&self, (): &()) -> Result<Value, NonUtf8Path> {
+    fn to_value(&self, (): &()) -> Result<Value, NonUtf8Path> {
         Ok(Value::Bool(false))
     }
 }
@@ -166,7 +168,8 @@ impl<T: Copy> Number<T> {
         }
     }
 
-    pub(crate) const fn key(&self, name: &'static str, help: &'static str) -> Key {
+    /// A key whose values have this form.
+    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
         Key::new(name, self.placeholder, help, ValueType::Int)
     }
 }
@@ -211,7 +214,7 @@ impl<T: TryFrom<u64> + Copy + Into<u64>> Form for Number<T> {
         }
     }
 
-    fn write(&self, value: &T) -> Result<Value, NonUtf8Path> {
+    fn to_value(&self, value: &T) -> Result<Value, NonUtf8Path> {
         let number: u64 = (*value).into();
         Ok(Value::Number(number.to_string()))
     }
@@ -224,7 +227,8 @@ pub(crate) struct Label {
 }
 
 impl Label {
-    pub(crate) const fn key(&self, name: &'static str, help: &'static str) -> Key {
+    /// A key whose values have this form.
+    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
         Key::new(name, "TEXT", help, ValueType::Str)
     }
 }
@@ -241,7 +245,7 @@ impl Form for Label {
         Err(bad_value_error(key, &Value::Text(text), expected))
     }
 
-    fn write(&self, value: &String) -> Result<Value, NonUtf8Path> {
+    fn to_value(&self, value: &String) -> Result<Value, NonUtf8Path> {
         Ok(Value::String(value.clone()))
     }
 }
@@ -250,7 +254,8 @@ impl Form for Label {
 pub(crate) struct AnyText;
 
 impl AnyText {
-    pub(crate) const fn key(&self, name: &'static str, help: &'static str) -> Key {
+    /// A key whose values have this form.
+    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
         Key::new(name, "NAME", help, ValueType::Str)
     }
 }
@@ -265,7 +270,7 @@ impl Form for AnyText {
         }
     }
 
-    fn write(&self, value: &String) -> Result<Value, NonUtf8Path> {
+    fn to_value(&self, value: &String) -> Result<Value, NonUtf8Path> {
         Ok(Value::String(value.clone()))
     }
 }
@@ -274,7 +279,8 @@ impl Form for AnyText {
 pub(crate) struct FilePath;
 
 impl FilePath {
-    pub(crate) const fn key(&self, name: &'static str, help: &'static str) -> Key {
+    /// A key whose values have this form.
+    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
         Key::new(name, "PATH", help, ValueType::Str)
     }
 }
@@ -290,7 +296,7 @@ impl Form for FilePath {
         Ok(PathBuf::from(text))
     }
 
-    fn write(&self, value: &PathBuf) -> Result<Value, NonUtf8Path> {
+    fn to_value(&self, value: &PathBuf) -> Result<Value, NonUtf8Path> {
         path_value(value)
     }
 }
@@ -308,7 +314,8 @@ pub(crate) struct Name {
 }
 
 impl Name {
-    pub(crate) const fn key(&self, name: &'static str, help: &'static str) -> Key {
+    /// A key whose values have this form.
+    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
         Key::new(name, "NAME", help, ValueType::Str)
     }
 }
@@ -333,7 +340,7 @@ impl Form for Name {
         Err(bad_value_error(key, &Value::Text(name), expected))
     }
 
-    fn write(&self, value: &String) -> Result<Value, NonUtf8Path> {
+    fn to_value(&self, value: &String) -> Result<Value, NonUtf8Path> {
         Ok(Value::String(value.clone()))
     }
 }
@@ -355,7 +362,8 @@ pub(crate) struct Choice<T: 'static> {
 }
 
 impl<T> Choice<T> {
-    pub(crate) const fn key(&self, name: &'static str, help: &'static str) -> Key {
+    /// A key whose values have this form.
+    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
         Key::new(name, self.placeholder, help, ValueType::Words)
     }
 }
@@ -368,7 +376,7 @@ impl<T: Copy + PartialEq> Form for Choice<T> {
         parse_choice(key, &word, self.words, self.unsupported)
     }
 
-    fn write(&self, value: &T) -> Result<Value, NonUtf8Path> {
+    fn to_value(&self, value: &T) -> Result<Value, NonUtf8Path> {
         let word = self.words.iter().find(|(_, meaning)| meaning == value);
         let word = word.map_or_else(String::new, |(word, _)| (*word).to_owned());
         Ok(Value::String(word))
@@ -379,7 +387,8 @@ impl<T: Copy + PartialEq> Form for Choice<T> {
 pub(crate) struct Cpus;
 
 impl Cpus {
-    pub(crate) const fn key(&self, name: &'static str, help: &'static str) -> Key {
+    /// A key whose values have this form.
+    pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
         Key::new(name, "CPUS", help, ValueType::Named("CpuSets"))
     }
 }
@@ -407,7 +416,7 @@ impl Form for Cpus {
         Ok(cpus::sort_and_dedup(all))
     }
 
-    fn write(&self, value: &Vec<u16>) -> Result<Value, NonUtf8Path> {
+    fn to_value(&self, value: &Vec<u16>) -> Result<Value, NonUtf8Path> {
         let cpus = value.iter().map(|cpu| Value::Number(cpu.to_string()));
         Ok(Value::List(cpus.collect()))
     }

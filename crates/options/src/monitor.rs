@@ -82,7 +82,8 @@ const MODE_FORM: Choice<()> = Choice {
 struct UserIds;
 
 impl UserIds {
-    const fn key(&self, name: &'static str, help: &'static str) -> Key {
+    /// A key whose values have this form.
+    const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
         Key::new(name, "UID:…", help, ValueType::Str)
     }
 }
@@ -105,7 +106,7 @@ impl Form for UserIds {
         })
     }
 
-    fn write(&self, value: &Vec<u32>) -> Result<Value, NonUtf8Path> {
+    fn to_value(&self, value: &Vec<u32>) -> Result<Value, NonUtf8Path> {
         let users: Vec<String> = value.iter().map(u32::to_string).collect();
         Ok(Value::String(users.join(":")))
     }

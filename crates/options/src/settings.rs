@@ -53,8 +53,8 @@ macro_rules! settings {
                     $crate::key::Key::new($beside, $shown, concat!($($beside_help),+), $value_type)
                         $(.$beside_presence())?,
                 )*)?
-                $(settings!(@key $presence ($form).key($key, concat!($($help),+))),)*
-                $($(($accepted_form).key($accepted, concat!($($accepted_help),+)),)*)?
+                $(settings!(@key $presence ($form).define_key($key, concat!($($help),+))),)*
+                $($(($accepted_form).define_key($accepted, concat!($($accepted_help),+)),)*)?
             ];
 
             /// All defaults; required values are empty.
@@ -82,7 +82,7 @@ macro_rules! settings {
 
             /// Writes all keys with a value.
             #[allow(dead_code, reason = "settings of faults are never written")]
-            pub(crate) fn write(
+            pub(crate) fn write_to(
                 &self,
                 to: &mut $crate::tree::Object,
             ) -> Result<(), $crate::form::NonUtf8Path> {
@@ -110,11 +110,11 @@ macro_rules! settings {
     };
     (@write optional $field:expr, $key:literal, $form:expr, $to:ident) => {
         if let Some(value) = &$field {
-            $to.set_dotted_key($key, $crate::form::Form::write(&$form, value)?);
+            $to.set_dotted_key($key, $crate::form::Form::to_value(&$form, value)?);
         }
     };
     (@write $presence:ident $field:expr, $key:literal, $form:expr, $to:ident) => {
-        $to.set_dotted_key($key, $crate::form::Form::write(&$form, &$field)?);
+        $to.set_dotted_key($key, $crate::form::Form::to_value(&$form, &$field)?);
     };
 }
 

@@ -29,7 +29,7 @@ pub(crate) const LUN_KEYS: &[Key] = &[
         "logical unit (default: the first free one)",
         ValueType::Int,
     ),
-    Switch.key(
+    Switch.define_key(
         "writable",
         "let the guest write (default: as of the export)",
     ),
