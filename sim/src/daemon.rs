@@ -10,8 +10,8 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 use engine::{AioKernel, Errno};
 use iothread::{
-    DeviceCommand, DeviceSetup, ErrorPolicy, ExportReports, Message, QueueReports, Report, Resume,
-    SocketDevice, SocketDeviceCommand, VringSetup, report_channel,
+    DeviceCommand, DeviceSetup, ErrorPolicy, ExportReports, Message, QueueReports, Report,
+    ResumeAction, SocketDevice, SocketDeviceCommand, VringSetup, report_channel,
 };
 use telemetry::queue::{QueueName, QueueStats};
 use virtio_blk::{Device, DeviceOptions};
@@ -206,7 +206,7 @@ impl Daemon {
     }
 
     /// What waits after an error goes on.
-    pub fn resume(&self, how: Resume) {
+    pub fn resume(&self, how: ResumeAction) {
         for queue in self.running() {
             let command = DeviceCommand::Resume(how);
             self.send(queue.place, |place| Message::Device(place, command));

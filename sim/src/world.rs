@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::mpsc::Receiver;
 
 use engine::Errno;
-use iothread::Resume;
+use iothread::ResumeAction;
 
 use crate::client::Client;
 use crate::daemon::Daemon;
@@ -225,9 +225,9 @@ impl World {
             Event::Resize { sectors } => self.resize(sectors),
             Event::Resume { report } => {
                 let how = if report {
-                    Resume::Report
+                    ResumeAction::Report
                 } else {
-                    Resume::Retry
+                    ResumeAction::Retry
                 };
                 self.resume(how);
             }

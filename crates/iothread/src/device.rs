@@ -18,7 +18,7 @@ use telemetry::queue::{Admission, AdmitTime, QueueName, QueueStats};
 use virtqueue::{Chain, GuestMemory};
 
 use crate::event_loop::Remote;
-use crate::messages::{DeviceSetup, Message, QueueReports, Resume, ScsiDisk, ScsiMessage};
+use crate::messages::{DeviceSetup, Message, QueueReports, ResumeAction, ScsiDisk, ScsiMessage};
 
 /// Parts of a queue and its iothread that its device uses.
 pub(crate) struct QueueContext<'a> {
@@ -88,7 +88,7 @@ pub(crate) trait QueueDevice {
     fn submit_deferred(&mut self, cx: QueueContext<'_>) -> bool;
 
     /// Retries parked requests, or answers them as failed. False: some wait for room.
-    fn resume_parked(&mut self, _how: Resume, _cx: QueueContext<'_>) -> bool {
+    fn resume_parked(&mut self, _how: ResumeAction, _cx: QueueContext<'_>) -> bool {
         true
     }
 

@@ -37,7 +37,7 @@ pub use handles::{SocketDeviceHandle, VringHandle};
 pub use iothread_handle::{IothreadError, IothreadHandle, IothreadSettings, IothreadTotals};
 pub use messages::{
     DeviceCommand, DeviceSetup, DroppedReports, ExportReports, IoStatus, LastIoError, Message,
-    ParkedRequests, QueueReports, Report, Reports, Resume, ScsiDisk, ScsiMessage, ScsiSetup,
+    ParkedRequests, QueueReports, Report, Reports, ResumeAction, ScsiDisk, ScsiMessage, ScsiSetup,
     SocketDeviceCommand, VringSetup, report_channel,
 };
 pub use on_error::{ErrorAction, ErrorPolicy, OnError};

@@ -15,7 +15,7 @@ use crate::affinity::AffinityError;
 use crate::socket_device::SocketDevice;
 
 pub(crate) use parked_requests::QueueRegistration;
-pub use parked_requests::{IoStatus, ParkedRequests, Resume};
+pub use parked_requests::{IoStatus, ParkedRequests, ResumeAction};
 pub use reports::{
     DroppedReports, ExportReports, LastIoError, QueueReports, Report, Reports, report_channel,
 };
@@ -58,7 +58,7 @@ pub enum DeviceCommand {
     /// A message from another queue of the same SCSI controller.
     ToScsi(ScsiMessage),
     /// Retry parked requests, or answer them as failed.
-    Resume(Resume),
+    Resume(ResumeAction),
     /// Report unfinished requests that were admitted from the first time on and before the second, in ticks.
     ReportLate(u64, u64),
 }

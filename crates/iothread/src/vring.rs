@@ -16,7 +16,9 @@ use virtqueue::{Chain, GuestMemory, QueueDirtyLog, RingError};
 
 use crate::device::{ParkedStopAction, QueueContext, QueueDevice, new_queue};
 use crate::event_loop::{AwaitedSide, HandlerId, IdlePeriod, PollPredictor, PollSettings, Remote};
-use crate::messages::{Message, QueueRegistration, QueueReports, Resume, ScsiMessage, VringSetup};
+use crate::messages::{
+    Message, QueueRegistration, QueueReports, ResumeAction, ScsiMessage, VringSetup,
+};
 use crate::older_generations::OlderGenerations;
 
 /// Limit of requests admitted from one queue per iteration. It bounds how long the other queues of
@@ -378,7 +380,7 @@ impl Vring {
 
     /// Retries or answers parked requests. True: all of them, or they wait for the queue to be enabled.
     #[must_use]
-    pub fn resume_parked(&mut self, how: Resume, io: &mut IoContext, now: u64) -> bool {
+    pub fn resume_parked(&mut self, how: ResumeAction, io: &mut IoContext, now: u64) -> bool {
         let (device, cx) = self.device_and_context(io, now);
         let done = device.resume_parked(how, cx);
         self.publish_if_unpublished(io);

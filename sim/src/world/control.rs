@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::{Receiver, TryRecvError};
 
-use iothread::Resume;
+use iothread::ResumeAction;
 use virtqueue::QueueDirtyLog;
 use virtqueue::control::{QueueCommand, QueueFds, QueueSetup};
 
@@ -340,7 +340,7 @@ impl World {
         }
     }
 
-    pub(super) fn resume(&mut self, how: Resume) {
+    pub(super) fn resume(&mut self, how: ResumeAction) {
         if let Some(daemon) = &self.daemon
             && daemon.waiting() > 0
         {

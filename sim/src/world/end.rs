@@ -1,6 +1,6 @@
 //! The end of a run: nothing else is done to the world, and all comes to an end, which is looked at.
 
-use iothread::Resume;
+use iothread::ResumeAction;
 
 use crate::daemon::Daemon;
 use crate::plan::{DisconnectReason, End, Then};
@@ -113,7 +113,7 @@ impl World {
                 self.guest.borrow_mut().complain(waits.to_owned());
                 return false;
             }
-            self.resume(Resume::Retry);
+            self.resume(ResumeAction::Retry);
             return true;
         }
         false

@@ -140,7 +140,10 @@ fn background_daemon_reports_its_process_id() {
         let process = under(&folder, &line, &[("NOTIFY_SOCKET", &address(&folder))]);
         process.ended().assert_success();
     });
-    assert_eq!(manager.receive(), format!("READY=1\nMAINPID={}", daemon.pid));
+    assert_eq!(
+        manager.receive(),
+        format!("READY=1\nMAINPID={}", daemon.pid)
+    );
     daemon.stop();
 }
 
@@ -261,7 +264,11 @@ fn watchdog_is_not_notified_while_an_iothread_hangs() {
     });
     manager.receive_all();
     std::thread::sleep(std::time::Duration::from_millis(300));
-    assert_eq!(manager.receive_all(), [""; 0], "kept alive though it is stuck");
+    assert_eq!(
+        manager.receive_all(),
+        [""; 0],
+        "kept alive though it is stuck"
+    );
     stopped.resume();
     assert_eq!(manager.receive(), "WATCHDOG=1");
     process.signal(Signal::TERM);

@@ -42,8 +42,8 @@ impl HasProperties for Iothread {
                         "bad thread-pool-min/thread-pool-max values: {reason}"
                     )),
                     problem => error_of_invalid_options(&problem),
-                },
-            )?;
+                }
+            })?;
         self.apply_options(new)
             .map_err(|failure| error_of_failed_action(&failure))
     }

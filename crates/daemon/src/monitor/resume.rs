@@ -1,6 +1,6 @@
 //! The QMP command `block-export-resume`: resumes requests of an export that are parked after an error.
 
-use iothread::Resume;
+use iothread::ResumeAction;
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type, TypeDefinition};
 use serde_json::{Value, json};
 
@@ -41,8 +41,8 @@ fn resume_requests(control: &mut Control, arguments: &Arguments) -> Result<Value
     reports
         .parked_requests()
         .resume(match str_arg(arguments, "action") {
-            "report" => Resume::Report,
-            _ => Resume::Retry,
+            "report" => ResumeAction::Report,
+            _ => ResumeAction::Retry,
         });
     Ok(json!({}))
 }

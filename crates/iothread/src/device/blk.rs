@@ -8,7 +8,7 @@ use virtqueue::Chain;
 
 use super::parked::{ParkedList, ParkedRequest};
 use super::{BrokenQueueError, InFlightCounts, ParkedStopAction, QueueContext, QueueDevice};
-use crate::messages::{QueueReports, Resume};
+use crate::messages::{QueueReports, ResumeAction};
 use crate::on_error::ErrorAction;
 
 /// A virtio-blk queue, its disk and its parked requests.
@@ -147,15 +147,15 @@ impl QueueDevice for BlkQueue {
     }
 
     /// With `Report` all are answered. With `Retry` those that find no room, or a disabled queue, are retried later.
-    fn resume_parked(&mut self, how: Resume, mut cx: QueueContext<'_>) -> bool {
+    fn resume_parked(&mut self, how: ResumeAction, mut cx: QueueContext<'_>) -> bool {
         match how {
-            Resume::Report => {
+            ResumeAction::Report => {
                 while let Some(parked) = self.parked.pop(cx.reports) {
                     self.fail_parked(&parked, &mut cx);
                 }
                 true
             }
-            Resume::Retry => {
+            ResumeAction::Retry => {
                 self.parked.mark_all_for_retry();
                 self.retry_parked(&mut cx)
             }
@@ -163,7 +163,7 @@ impl QueueDevice for BlkQueue {
     }
 
     fn on_enabled(&mut self, cx: QueueContext<'_>) -> bool {
-        !self.parked.take_retry_on_enable() || self.resume_parked(Resume::Retry, cx)
+        !self.parked.take_retry_on_enable() || self.resume_parked(ResumeAction::Retry, cx)
     }
 
     /// Parked requests that may stay in the in-flight region are found there by the next process. Else they are returned to

@@ -12,7 +12,7 @@ use crate::event_loop::Remote;
 
 /// How parked requests are resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resume {
+pub enum ResumeAction {
     /// They are retried in the order in which they failed.
     Retry,
     /// They are completed with an error.
@@ -115,7 +115,7 @@ impl ParkedRequests {
     }
 
     /// Resumes the requests that are parked now, some time after this returns.
-    pub fn resume(&self, how: Resume) {
+    pub fn resume(&self, how: ResumeAction) {
         self.send_to_queues(|_| true, || DeviceCommand::Resume(how));
     }
 

@@ -10,7 +10,9 @@ use crate::chip::{
 use block::{DiskCall, DiskIo, Request};
 use engine::Errno;
 use libc::iovec;
-use scsi::{TaskAdmission, Key, Ports, Sense, Status, Target, TaskSet, TransportId, TargetView, Waker};
+use scsi::{
+    Key, Ports, Sense, Status, Target, TargetView, TaskAdmission, TaskSet, TransportId, Waker,
+};
 
 use crate::adapter::memory::MemoryGenerations;
 use crate::adapter::pending_sense::PendingSense;
