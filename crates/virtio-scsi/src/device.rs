@@ -213,7 +213,7 @@ impl Device {
 
     /// Number of task management functions that the driver waits for.
     #[must_use]
-    pub fn unanswered_functions(&self) -> usize {
+    pub fn unanswered_function_count(&self) -> usize {
         self.unanswered_functions.load(Ordering::Acquire)
     }
 
