@@ -1,4 +1,5 @@
-//! The chip's access to guest memory and to the disks: its interfaces `PciBus` and `Targets`, implemented by the adapter.
+//! The chip's access to guest memory and to the disks: its interfaces `PciBus` and `Targets`, implemented by the
+//! adapter.
 
 use std::ptr::NonNull;
 
@@ -14,7 +15,8 @@ use crate::adapter::memory::MemoryGenerations;
 /// Waiting requests with which an idle disk should start: the size of the first batch of the backends.
 const FIRST_REQUESTS: usize = engine::FIRST_BATCH as usize;
 
-/// Accesses to memory by message that have no reply yet: the chip waits for one at a time, and may have abandoned others.
+/// Accesses to memory by message that have no reply yet: the chip waits for one at a time, and may have abandoned
+/// others.
 #[derive(Default)]
 pub struct PendingDma {
     last: DmaId,

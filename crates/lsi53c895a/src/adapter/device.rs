@@ -17,8 +17,8 @@ use crate::adapter::{Disk, DiskError, pci};
 /// Instructions in one turn, which take about as long as a virtqueue's turn. A command takes a hundred.
 const INSTRUCTIONS: u32 = 1000;
 
-/// The pause of the chip after a turn without progress. Some programs wait in a loop for memory to change, and must not slow
-/// down others on the iothread.
+/// The pause of the chip after a turn without progress. Some programs wait in a loop for memory to change, and must not
+/// slow down others on the iothread.
 const THROTTLE_NS: u64 = 100_000;
 
 /// Runs of the chip in one turn, so that requests that finish meanwhile are completed in the same turn.

@@ -1,11 +1,11 @@
 //! Sense data of one logical unit, kept from CHECK CONDITION until REQUEST SENSE; further failed tasks queue behind it.
 //!
-//! The SCSI bus carries no sense data with the status: the initiator fetches them with its next command. With many tasks in
-//! flight two may fail at about the same time, and the second's data must not replace the first's. So a failed
-//! task's status waits until the status of the previous one was sent, and the initiator has sent REQUEST SENSE or another
-//! command without a tag: SAM-2's contingent allegiance, for failed tasks only. Commands with a tag do not end it, since a
-//! driver's programs may send commands that were queued before the driver handles the failure. An initiator that does not
-//! send REQUEST SENSE delays other failed tasks only until a timeout.
+//! The SCSI bus carries no sense data with the status: the initiator fetches them with its next command. With many
+//! tasks in flight two may fail at about the same time, and the second's data must not replace the first's. So a failed
+//! task's status waits until the status of the previous one was sent, and the initiator has sent REQUEST SENSE or
+//! another command without a tag: SAM-2's contingent allegiance, for failed tasks only. Commands with a tag do not end
+//! it, since a driver's programs may send commands that were queued before the driver handles the failure. An initiator
+//! that does not send REQUEST SENSE delays other failed tasks only until a timeout.
 
 use std::collections::VecDeque;
 
@@ -34,8 +34,8 @@ pub struct PendingSense {
 }
 
 impl PendingSense {
-    /// Adds the sense data of a failed task. True: it may report its status; otherwise [`PendingSense::take_next_to_report`]
-    /// returns it later.
+    /// Adds the sense data of a failed task. True: it may report its status; otherwise
+    /// [`PendingSense::take_next_to_report`] returns it later.
     pub fn add_failed_task(&mut self, slot: u16, sense: Sense) -> bool {
         let may_report = matches!(self.state, State::Empty);
         if may_report {
@@ -46,7 +46,8 @@ impl PendingSense {
         may_report
     }
 
-    /// A task has ended: keeps its sense data, or lets another task report. `reported`: the initiator has its status; otherwise it was aborted.
+    /// A task has ended: keeps its sense data, or lets another task report. `reported`: the initiator has its status;
+    /// otherwise it was aborted.
     pub fn on_task_released(&mut self, slot: u16, reported: bool, now_ns: u64) {
         if let State::Reporting(reporting, sense) = self.state
             && reporting == slot

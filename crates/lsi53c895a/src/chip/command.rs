@@ -7,7 +7,8 @@ use crate::chip::scripts::PauseReason;
 
 const TASK_SET_FULL: u8 = 0x28;
 
-/// How long a command descriptor block is, by the group of its operation code (SAM-2, 5.2.2). Vendors' own are as long as they come.
+/// How long a command descriptor block is, by the group of its operation code (SAM-2, 5.2.2). Vendors' own are as long
+/// as they come.
 fn cdb_bytes_of_opcode(opcode: u8, received: usize) -> usize {
     match opcode >> 5 {
         0 => 6,
@@ -19,7 +20,8 @@ fn cdb_bytes_of_opcode(opcode: u8, received: usize) -> usize {
 }
 
 impl Chip {
-    /// How many bytes of a command the target can still receive. Firmware sends 16 whatever the command is, so it takes as many.
+    /// How many bytes of a command the target can still receive. Firmware sends 16 whatever the command is, so it takes
+    /// as many.
     pub(crate) fn cdb_room_bytes(&self) -> usize {
         self.connection()
             .map_or(0, |connection| connection.cdb.len() - connection.cdb_len)
@@ -123,8 +125,8 @@ impl Chip {
         self.run_connected_task(host, id);
     }
 
-    /// Returns to the MESSAGE OUT phase, since a message has ended the command in its middle: the target receives further
-    /// messages before it goes on.
+    /// Returns to the MESSAGE OUT phase, since a message has ended the command in its middle: the target receives
+    /// further messages before it goes on.
     pub(crate) fn return_to_message_out(&mut self) {
         if let Some(connection) = self.connection_mut() {
             connection.stage = TargetStage::MessageOut;

@@ -1,4 +1,5 @@
-//! The chip's state and its interface to the adapter: register and RAM windows, the interrupt pin, and runs of its programs.
+//! The chip's state and its interface to the adapter: register and RAM windows, the interrupt pin, and runs of its
+//! programs.
 
 use crate::chip::interrupts::{self, EnabledInterrupts, Interrupts};
 use crate::chip::link::BusState;
@@ -49,10 +50,11 @@ pub struct RunLimits {
 pub enum RunOutcome {
     /// Nothing to do until a register is written, a task finishes, memory arrives or the timer is due.
     Idle,
-    /// The limits are used up, and tasks were added or removed meanwhile, or [`PciBus::should_end_run`]: run again after others.
+    /// The limits are used up, and tasks were added or removed meanwhile, or [`PciBus::should_end_run`]: run again
+    /// after others.
     Again,
-    /// The limits are used up without progress: run again after a pause. Some drivers' programs wait in a loop for memory to
-    /// change.
+    /// The limits are used up without progress: run again after a pause. Some drivers' programs wait in a loop for
+    /// memory to change.
     InVain,
 }
 
@@ -62,8 +64,9 @@ pub(crate) const EVENT_CHECK_INTERVAL: u32 = 32;
 
 /// One LSI53C895A with its SCSI bus.
 ///
-/// After a write, [`Chip::on_task_finished`], [`Chip::on_dma_done`] or when a timer is due: [`Chip::run`] if [`Chip::wants_run`], then
-/// tell the guest what [`Chip::irq_level`] says. A register access may be answered before the run.
+/// After a write, [`Chip::on_task_finished`], [`Chip::on_dma_done`] or when a timer is due: [`Chip::run`] if
+/// [`Chip::wants_run`], then tell the guest what [`Chip::irq_level`] says. A register access may be answered before the
+/// run.
 pub struct Chip {
     pub(crate) regs: Registers,
     pub(crate) ram: Box<[u8; RAM_BYTES]>,
@@ -177,8 +180,8 @@ impl Chip {
         self.tasks.in_flight_count()
     }
 
-    /// Guest memory that [`PciBus::map`] returned is removed, once the tasks have ended that run already. A task whose data
-    /// is still being collected ends in CHECK CONDITION, since it may not use the memory any more.
+    /// Guest memory that [`PciBus::map`] returned is removed, once the tasks have ended that run already. A task whose
+    /// data is still being collected ends in CHECK CONDITION, since it may not use the memory any more.
     pub fn on_memory_removed(&mut self) {
         self.tasks.drop_memory_of_collecting_tasks();
     }

@@ -1,4 +1,5 @@
-//! The data phase: collects the guest memory of block moves as the segments of a task, and bounce buffers where it is not mapped.
+//! The data phase: collects the guest memory of block moves as the segments of a task, and bounce buffers where it is
+//! not mapped.
 //!
 //! Mapped memory becomes a segment as it is. What is not mapped (memory that is not shared, or the chip's own
 //! windows) has a bounce buffer: filled when it is collected, for data to the target; written back before the
@@ -121,8 +122,8 @@ impl TaskData {
 }
 
 impl Chip {
-    /// Collects guest memory at `addr`, at most `left` bytes, for the connected task, and runs the task when it has all.
-    /// Returns how many bytes it took, 0 when the target has left the data phase.
+    /// Collects guest memory at `addr`, at most `left` bytes, for the connected task, and runs the task when it has
+    /// all. Returns how many bytes it took, 0 when the target has left the data phase.
     pub(crate) fn collect_guest_memory<H: PciBus + Targets>(
         &mut self,
         host: &mut H,

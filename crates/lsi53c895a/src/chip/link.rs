@@ -4,8 +4,8 @@
 //! [`TargetStage`]; [`AfterMessages`] is its action after it has sent all its messages. [`Chip::wait_for_phase`]
 //! returns the phase of the target's next REQ; there the chip may have to wait.
 //!
-//! After the last byte of a message ACK stays asserted until SCRIPTS clear it, so that ATN can still be raised to answer
-//! that message. Firmware does not always clear it; whatever needs the bus next does it then.
+//! After the last byte of a message ACK stays asserted until SCRIPTS clear it, so that ATN can still be raised to
+//! answer that message. Firmware does not always clear it; whatever needs the bus next does it then.
 
 use crate::chip::core::Chip;
 use crate::chip::messages::{MessageAssembler, OutgoingMessages};
@@ -212,8 +212,8 @@ impl Chip {
         }
     }
 
-    /// Waits for the target's next REQ, latches its phase in SSTAT1 and returns it. `wanted` is the instruction's phase, which a
-    /// target in [`TargetStage::Choose`] accepts.
+    /// Waits for the target's next REQ, latches its phase in SSTAT1 and returns it. `wanted` is the instruction's
+    /// phase, which a target in [`TargetStage::Choose`] accepts.
     ///
     /// There is no REQ while the target waits for its task, and while an aborted task still uses memory.
     pub(crate) fn wait_for_phase<H: PciBus + Targets>(
@@ -227,8 +227,8 @@ impl Chip {
         }
     }
 
-    /// Latches the phase of the target's next REQ in SSTAT1 and returns it, if it is known without waiting. `None`: nothing
-    /// was done.
+    /// Latches the phase of the target's next REQ in SSTAT1 and returns it, if it is known without waiting. `None`:
+    /// nothing was done.
     #[inline]
     pub(crate) fn latch_phase_if_known(&mut self) -> Option<u8> {
         let connection = self.connection()?;
@@ -315,8 +315,8 @@ impl Chip {
         }
     }
 
-    /// Whether the target has sent its last message, and leaves the bus when that is acknowledged. Firmware tries to receive two
-    /// bytes of a message that has one.
+    /// Whether the target has sent its last message, and leaves the bus when that is acknowledged. Firmware tries to
+    /// receive two bytes of a message that has one.
     pub(crate) fn has_sent_last_message(&self) -> bool {
         self.connection().is_some_and(|connection| {
             connection.ack_held

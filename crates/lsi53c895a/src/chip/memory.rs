@@ -2,8 +2,8 @@
 //!
 //! Three places can answer. The chip's own windows are served right here, byte by byte, by the functions
 //! that serve the CPU. Mapped guest memory is copied by the [`PciBus`]. Anything else is asked for and
-//! comes later: [`PauseReason::Memory`] ends the step, and when the answer is there the step is taken again and finds it.
-//! So a step reads before it changes anything, and no step has more than one access under way.
+//! comes later: [`PauseReason::Memory`] ends the step, and when the answer is there the step is taken again and finds
+//! it. So a step reads before it changes anything, and no step has more than one access under way.
 
 use crate::chip::core::Chip;
 use crate::chip::ports::{DmaId, PciBus};
@@ -280,8 +280,8 @@ impl Chip {
         PauseReason::Stopped
     }
 
-    /// The answer to `start_dma_read` (with as many bytes as were asked for) or `start_dma_write` (with none). Late answers to what was given up
-    /// are ignored.
+    /// Ends the access that `start_dma_read` (with as many bytes as it has asked for) or `start_dma_write` (with none)
+    /// has started. Late replies to accesses that were discarded are ignored.
     pub fn on_dma_done(&mut self, id: DmaId, result: Result<&[u8], crate::chip::ports::BusFault>) {
         self.dma = match (std::mem::take(&mut self.dma), result) {
             (

@@ -1,7 +1,8 @@
-//! SCSI messages between initiator and target in both directions (SPI-2, chapter 16), and what the target does upon them.
+//! SCSI messages between initiator and target in both directions (SPI-2, chapter 16), and what the target does upon
+//! them.
 //!
-//! Buffers have fixed sizes, and lengths from the guest are only counted: a message that is longer than any supported one
-//! is received to its end and rejected.
+//! Buffers have fixed sizes, and lengths from the guest are only counted: a message that is longer than any supported
+//! one is received to its end and rejected.
 
 use crate::chip::core::Chip;
 use crate::chip::link::AfterMessages;

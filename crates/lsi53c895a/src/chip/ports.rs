@@ -108,7 +108,8 @@ pub enum TaskOutcome {
 pub enum AbortOutcome {
     /// Its memory is no longer in use.
     Done,
-    /// Its memory is still in use; [`Chip::on_task_finished`](crate::chip::Chip::on_task_finished) will be called when it is not (with any status).
+    /// Its memory is still in use; [`Chip::on_task_finished`](crate::chip::Chip::on_task_finished) will be called when
+    /// it is not (with any status).
     Later,
 }
 
@@ -154,7 +155,8 @@ pub trait Targets {
     /// Replaces the task that was, or would have been, received by one that ends in CHECK CONDITION. It is run next.
     fn refuse_task(&mut self, task: TaskId, nexus: Nexus, refusal: Refusal);
 
-    /// Runs a task with its data: `segments` of host memory, `len` bytes in sum, which it may use and change until it has ended.
+    /// Runs a task with its data: `segments` of host memory, `len` bytes in sum, which it may use and change until it
+    /// has ended.
     fn run_task(&mut self, task: TaskId, segments: &mut [libc::iovec], len: u64) -> TaskOutcome;
 
     /// Aborts a task that has not finished.

@@ -146,7 +146,8 @@ impl Chip {
         Ok(())
     }
 
-    /// Stores an instruction in the registers that show it (DBC, DCMD, DSPS, DNAD), and the address of the next one in DSP.
+    /// Stores an instruction in the registers that show it (DBC, DCMD, DSPS, DNAD), and the address of the next one in
+    /// DSP.
     #[inline]
     fn update_instruction_registers(&mut self, [first, second]: [u32; 2], next: u32) {
         self.regs.set32(DSP, next);

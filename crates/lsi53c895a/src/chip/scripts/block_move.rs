@@ -1,7 +1,8 @@
 //! Block move instructions: move bytes between memory and the SCSI bus, in the phase that the instruction names.
 //!
 //! If the target asks for another phase, before the first byte or in the middle, that is a phase mismatch: an
-//! interrupt, or a jump to a handler of the program's with all that it needs to go on later in the registers RBC, UA, ESA and IA.
+//! interrupt, or a jump to a handler of the program's with all that it needs to go on later in the registers RBC, UA,
+//! ESA and IA.
 
 use super::{InstructionProgress, PauseReason, State, sign_extend_24};
 use crate::chip::core::Chip;

@@ -1,6 +1,6 @@
-//! The fast path for short instructions in the chip's own memory: jumps, arithmetic on registers, loads and stores of words,
-//! acknowledgements. Drivers' programs consist mostly of these, so they are executed here in one loop. The registers that show
-//! the last instruction are written once, at the end.
+//! The fast path for short instructions in the chip's own memory: jumps, arithmetic on registers, loads and stores of
+//! words, acknowledgements. Drivers' programs consist mostly of these, so they are executed here in one loop. The
+//! registers that show the last instruction are written once, at the end.
 //!
 //! All other instructions are left to [`Chip::step_program`], before they have any effect.
 

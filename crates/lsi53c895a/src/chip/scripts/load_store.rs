@@ -46,7 +46,8 @@ impl Chip {
         self.store_bytes(host, addr, bytes)
     }
 
-    /// The fast path for a whole word of guest memory and plain registers. False: the instruction is another, and nothing was done.
+    /// The fast path for a whole word of guest memory and plain registers. False: the instruction is another, and
+    /// nothing was done.
     #[inline]
     pub(super) fn try_fast_load_store<H: PciBus>(
         &mut self,

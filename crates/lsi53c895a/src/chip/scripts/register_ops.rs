@@ -67,8 +67,8 @@ impl Chip {
         }
     }
 
-    /// The fast path for plain registers, and for two that programs use in every command and whose side effects are harmless.
-    /// False: the register is another, and nothing was done.
+    /// The fast path for plain registers, and for two that programs use in every command and whose side effects are
+    /// harmless. False: the register is another, and nothing was done.
     #[inline]
     pub(super) fn try_fast_register_op(&mut self, first: u32) -> bool {
         let operation = RegisterOp::decode(first);

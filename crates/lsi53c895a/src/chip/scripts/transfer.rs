@@ -69,8 +69,9 @@ impl Chip {
         Ok(())
     }
 
-    /// The fast path; `next` is the address behind the instruction, and becomes the address at which the program continues. False:
-    /// the instruction interrupts, waits, is illegal or has several comparisons, and nothing was done.
+    /// The fast path; `next` is the address behind the instruction, and becomes the address at which the program
+    /// continues. False: the instruction interrupts, waits, is illegal or has several comparisons, and nothing was
+    /// done.
     #[inline]
     pub(super) fn try_fast_transfer_control(
         &mut self,
