@@ -269,7 +269,7 @@ impl Machine {
     fn pass_time(&mut self, ns: u64) {
         self.front_end.now_ns += ns;
         let now_ns = self.front_end.now_ns;
-        self.front_end.server.device().0.set_now(now_ns);
+        self.front_end.server.device().0.advance_time(now_ns);
     }
 
     /// What an iothread does.

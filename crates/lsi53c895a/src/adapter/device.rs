@@ -64,7 +64,7 @@ impl Adapter {
     }
 
     /// Sets the time, of a monotonic clock, and handles timeouts. To be called before each turn.
-    pub fn set_now(&mut self, now_ns: u64) {
+    pub fn advance_time(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
         self.disks.advance_time(now_ns);
     }

@@ -272,7 +272,7 @@ impl Machine {
                 // Pauses of the adapter; longer deadlines are not waited for.
                 Some(deadline_ns) if deadline_ns < self.rig.now_ns + 1_000_000 => {
                     self.rig.now_ns = self.rig.now_ns.max(deadline_ns);
-                    self.rig.server.device().0.set_now(self.rig.now_ns);
+                    self.rig.server.device().0.advance_time(self.rig.now_ns);
                 }
                 _ => return,
             }

@@ -144,7 +144,7 @@ fn programs_do_not_run_without_a_front_end() {
         assert_eq!(machine.rig.server.device().0.deadline_ns(), None);
         machine.rig.now_ns += 1_000_000_000;
         let now_ns = machine.rig.now_ns;
-        machine.rig.server.device().0.set_now(now_ns);
+        machine.rig.server.device().0.advance_time(now_ns);
         assert!(!machine.rig.server.run(now_ns), "nothing to do");
         assert_eq!(counter(&mut machine), before);
     }
@@ -156,7 +156,7 @@ fn programs_do_not_run_without_a_front_end() {
     let counts = (0..100).any(|_| {
         machine.rig.now_ns += 1_000_000;
         let now_ns = machine.rig.now_ns;
-        machine.rig.server.device().0.set_now(now_ns);
+        machine.rig.server.device().0.advance_time(now_ns);
         machine.read8(COUNTER) != before
     });
     assert!(counts, "and it goes on");
