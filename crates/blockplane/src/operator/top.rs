@@ -143,10 +143,10 @@ fn run_interactive(options: &Options, mut client: Client) -> Result<()> {
     signals::record_terminal_signals();
     let mut terminal = Terminal::open()?;
     loop {
-        view.unanswered_for = sampler.pending_for().unwrap_or_default();
+        view.unanswered_for = sampler.request_age().unwrap_or_default();
         draw_screen(&mut terminal, &title(options), &rates, &view, has_colour)?;
         let left = next_sample_at.saturating_duration_since(Instant::now());
-        let wait = match sampler.pending_for() {
+        let wait = match sampler.request_age() {
             None => left.min(signals::POLL_INTERVAL),
             Some(_) => signals::POLL_INTERVAL,
         };
@@ -175,7 +175,7 @@ fn run_interactive(options: &Options, mut client: Client) -> Result<()> {
             before = now;
             next_sample_at = Instant::now() + options.interval;
         }
-        if Instant::now() >= next_sample_at && sampler.pending_for().is_none() {
+        if Instant::now() >= next_sample_at && sampler.request_age().is_none() {
             sampler.request_sample();
         }
     }

@@ -78,10 +78,10 @@ impl Chip {
             CTEST5 => self.regs.get(at) & !0x03 | self.regs.get(DBC + 1) & 0x03,
             CTEST6 | DFBC => 0,
             SCRATCHA..DMODE if self.regs.has_bits(CTEST2, ctest2::PCICIE) => {
-                byte_of(self.bars.registers, at - SCRATCHA)
+                byte_of_word(self.bars.registers, at - SCRATCHA)
             }
             SCRATCHB..SCRATCHC if self.regs.has_bits(CTEST2, ctest2::PCICIE) => {
-                byte_of(self.bars.ram, at - SCRATCHB)
+                byte_of_word(self.bars.ram, at - SCRATCHB)
             }
             SIST0 => self.interrupts.take_sist0(enabled),
             SIST1 => self.interrupts.take_sist1(enabled),
@@ -210,6 +210,6 @@ impl Chip {
 }
 
 /// The byte of a word that a register at this offset shows.
-fn byte_of(value: u32, index: u8) -> u8 {
+fn byte_of_word(value: u32, index: u8) -> u8 {
     value.to_le_bytes()[usize::from(index & 3)]
 }

@@ -1,4 +1,4 @@
-//! Interfaces that the chip uses: guest memory, and the targets on its SCSI bus.
+//! Interfaces that the chip uses and its owner implements: guest memory over PCI, and the targets on its SCSI bus.
 
 use std::ptr::NonNull;
 

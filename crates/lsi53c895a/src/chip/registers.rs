@@ -1,4 +1,4 @@
-//! Numbers of the manual's chapter 4: offsets of registers and their bits, and the plain register file.
+//! The chip's registers (manual, chapter 4): their offsets and bits, and the register file that stores their bytes.
 
 /// Bytes of the register file; the memory window repeats it.
 pub const COUNT: usize = 256;
@@ -179,10 +179,12 @@ impl Registers {
         registers
     }
 
+    /// The stored byte of a register, without side effects.
     pub fn get(&self, at: u8) -> u8 {
         self.bytes[usize::from(at)]
     }
 
+    /// Stores the byte of a register, without side effects.
     pub fn set(&mut self, at: u8, value: u8) {
         self.bytes[usize::from(at)] = value;
     }

@@ -1,4 +1,5 @@
-//! Sampler: queries the daemon on a thread of its own, so that keys work while the daemon does not answer.
+//! Sampler of `blockplane top`: queries the daemon's counters on a thread of its own, so that keys work while the daemon
+//! does not answer.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -60,8 +61,8 @@ impl Sampler {
         self.requested_at = Some(Instant::now());
     }
 
-    /// How long the requested sample is outstanding, if there is one.
-    pub fn pending_for(&self) -> Option<Duration> {
+    /// The time since a sample was requested that has not arrived; `None` without a request.
+    pub fn request_age(&self) -> Option<Duration> {
         self.requested_at.map(|requested_at| requested_at.elapsed())
     }
 

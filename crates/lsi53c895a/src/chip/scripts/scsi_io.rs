@@ -40,11 +40,11 @@ impl Chip {
             WAIT_DISCONNECT => self.execute_wait_disconnect(),
             WAIT_RESELECT => self.execute_wait_reselect(),
             SET => {
-                self.set_flags(first);
+                self.execute_set(first);
                 Ok(())
             }
             _ => {
-                self.clear_flags(first);
+                self.execute_clear(first);
                 Ok(())
             }
         }
@@ -56,8 +56,8 @@ impl Chip {
         match opcode(first) {
             SELECT | WAIT_RESELECT => return false,
             WAIT_DISCONNECT => return self.is_bus_free(),
-            SET => self.set_flags(first),
-            _ => self.clear_flags(first),
+            SET => self.execute_set(first),
+            _ => self.execute_clear(first),
         }
         true
     }
@@ -143,7 +143,7 @@ impl Chip {
     }
 
     /// Sets the carry, target mode or ATN, as the instruction says. ACK can only be cleared.
-    fn set_flags(&mut self, first: u32) {
+    fn execute_set(&mut self, first: u32) {
         if first & SET_CARRY != 0 {
             self.cpu.carry = true;
         }
@@ -156,7 +156,7 @@ impl Chip {
     }
 
     /// Clears the carry, target mode, ATN or ACK, as the instruction says.
-    fn clear_flags(&mut self, first: u32) {
+    fn execute_clear(&mut self, first: u32) {
         if first & SET_CARRY != 0 {
             self.cpu.carry = false;
         }
