@@ -144,7 +144,7 @@ impl Targets for ChipHost<'_> {
         self.disks.release_finished_task(task, reported);
     }
 
-    fn reset_targets(&mut self, what: Reset) {
-        self.disks.reset_units(what);
+    fn reset_targets(&mut self, scope: Reset) {
+        self.disks.reset_units(scope);
     }
 }

@@ -122,7 +122,10 @@ impl Disks {
 
     /// When the next timeout for REQUEST SENSE expires: call [`Disks::advance_time`] then.
     pub fn deadline_ns(&self) -> Option<u64> {
-        let waits = self.disks.iter().filter_map(|on| on.sense.deadline_ns());
+        let waits = self
+            .disks
+            .iter()
+            .filter_map(|bus_disk| bus_disk.sense.deadline_ns());
         waits.min()
     }
 
@@ -197,9 +200,9 @@ impl Disks {
 
     /// The index of the disk that is this logical unit.
     fn find_disk(&self, nexus: Nexus) -> Option<usize> {
-        self.disks
-            .iter()
-            .position(|on| (on.disk.target, on.disk.lun) == (nexus.target, nexus.lun))
+        self.disks.iter().position(|bus_disk| {
+            (bus_disk.disk.target, bus_disk.disk.lun) == (nexus.target, nexus.lun)
+        })
     }
 
     /// Receives a command: finds its disk, and returns which data it needs.
@@ -461,19 +464,19 @@ impl Disks {
     }
 
     /// Resets the logical units that a reset concerns, and drops their sense data.
-    pub fn reset_units(&mut self, what: Reset) {
-        for on in &mut self.disks {
-            let (concerned, reset) = match what {
+    pub fn reset_units(&mut self, scope: Reset) {
+        for bus_disk in &mut self.disks {
+            let (concerned, reset) = match scope {
                 Reset::Bus => (true, scsi::Reset::Bus),
-                Reset::Target(target) => (on.disk.target == target, scsi::Reset::Unit),
+                Reset::Target(target) => (bus_disk.disk.target == target, scsi::Reset::Unit),
                 Reset::Unit(nexus) => (
-                    (on.disk.target, on.disk.lun) == (nexus.target, nexus.lun),
+                    (bus_disk.disk.target, bus_disk.disk.lun) == (nexus.target, nexus.lun),
                     scsi::Reset::Unit,
                 ),
             };
             if concerned {
-                on.sense.reset();
-                on.disk.unit.reset(reset);
+                bus_disk.sense.reset();
+                bus_disk.disk.unit.reset(reset);
             }
         }
     }

@@ -1,9 +1,9 @@
 //! The chip's own reads and writes of memory: programs, tables, messages, commands, status, unmapped data.
 //!
-//! Three places can answer. The chip's own windows are served right here, byte by byte, by the functions
-//! that serve the CPU. Mapped guest memory is copied by the [`PciBus`]. Anything else is asked for and
-//! comes later: [`PauseReason::Memory`] ends the step, and when the answer is there the step is taken again and finds
-//! it. So a step reads before it changes anything, and no step has more than one access under way.
+//! An address is in one of three places. Accesses to the chip's own windows are executed here, byte by byte, by the
+//! functions that serve the CPU. Mapped guest memory is copied by the [`PciBus`]. For other memory an access is started:
+//! [`PauseReason::Memory`] ends the step, which is repeated when the reply is there, and finds it. So a step reads
+//! before it changes anything, and no step has more than one access under way.
 
 use crate::chip::core::Chip;
 use crate::chip::ports::{DmaId, PciBus};
@@ -29,7 +29,7 @@ pub enum DmaState {
         addr: u64,
         len: usize,
     },
-    /// What was read, for the step that asked.
+    /// The data that was read, for the step that needs it.
     Ready {
         addr: u64,
         data: Vec<u8>,
@@ -132,11 +132,11 @@ impl Chip {
         host: &mut H,
         addr: u64,
     ) -> Result<[u32; 2], PauseReason> {
-        if let Some(behind) = addr.checked_add(4)
+        if let Some(next) = addr.checked_add(4)
             && self.can_read_guest_now(addr)
-            && self.can_read_guest_now(behind)
+            && self.can_read_guest_now(next)
             && let Some(first) = host.read_word(addr)
-            && let Some(second) = host.read_word(behind)
+            && let Some(second) = host.read_word(next)
         {
             return Ok([first, second]);
         }

@@ -166,5 +166,5 @@ pub trait Targets {
     fn release_finished_task(&mut self, task: TaskId, reported: bool);
 
     /// Resets targets or units to their power-on state.
-    fn reset_targets(&mut self, what: Reset);
+    fn reset_targets(&mut self, scope: Reset);
 }

@@ -135,13 +135,13 @@ impl Chip {
             self.cpu.words[1] = second;
         }
         let [first, second, _] = self.cpu.words;
-        let mut behind = at.wrapping_add(8);
+        let mut next = at.wrapping_add(8);
         if self.has_third_word(first) {
             self.cpu.state = State::FetchRest;
-            self.cpu.words[2] = self.load_word(host, from(behind))?;
-            behind = behind.wrapping_add(4);
+            self.cpu.words[2] = self.load_word(host, from(next))?;
+            next = next.wrapping_add(4);
         }
-        self.update_instruction_registers([first, second], behind);
+        self.update_instruction_registers([first, second], next);
         self.cpu.state = State::Execute;
         Ok(())
     }

@@ -54,8 +54,8 @@ impl Chip {
         block: &mut BlockMove,
     ) -> Result<(), PauseReason> {
         while block.bytes_left > 0 {
-            let asked = self.wait_for_phase(host, block.phase)?;
-            if asked != block.phase {
+            let requested = self.wait_for_phase(host, block.phase)?;
+            if requested != block.phase {
                 return self.handle_phase_mismatch(block);
             }
             let taken = self.move_chunk(host, block)?;
@@ -175,9 +175,9 @@ impl Chip {
                     return Ok(0);
                 };
                 let mut bytes = [0; MESSAGE_CHUNK];
-                let said = connection.outgoing_messages.unsent(left.min(MESSAGE_CHUNK));
-                let bytes = &mut bytes[..said.len()];
-                bytes.copy_from_slice(said);
+                let unsent = connection.outgoing_messages.unsent(left.min(MESSAGE_CHUNK));
+                let bytes = &mut bytes[..unsent.len()];
+                bytes.copy_from_slice(unsent);
                 self.store_bytes(host, block.addr, bytes)?;
                 self.update_sfbr_and_sidl(block, bytes);
                 if let Some(connection) = self.connection_mut() {

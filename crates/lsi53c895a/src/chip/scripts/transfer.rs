@@ -125,14 +125,14 @@ impl Chip {
 
     /// The destination of a jump, a call (which also sets TEMP) or a return.
     #[inline]
-    fn jump_destination(&mut self, first: u32, second: u32, behind: u32) -> u32 {
+    fn jump_destination(&mut self, first: u32, second: u32, next: u32) -> u32 {
         match opcode(first) {
             RETURN => return self.regs.get32(TEMP),
-            CALL => self.regs.set32(TEMP, behind),
+            CALL => self.regs.set32(TEMP, next),
             _ => {}
         }
         if first & RELATIVE != 0 {
-            behind.wrapping_add(sign_extend_24(second))
+            next.wrapping_add(sign_extend_24(second))
         } else {
             second
         }
