@@ -160,7 +160,7 @@ unsafe impl Ring for FakeRing {
         Ok(count)
     }
 
-    fn finish_completions(&mut self, wait: bool) -> Result<(), Errno> {
+    fn flush_completions(&mut self, wait: bool) -> Result<(), Errno> {
         if wait && self.unfinished.is_empty() && !self.held.is_empty() {
             self.complete(0, Outcome::Whole);
         }

@@ -26,8 +26,8 @@ pub unsafe trait SimulatedRing {
     /// The kernel's error; no entry was taken.
     fn submit(&mut self, count: u32, finish: bool) -> Result<usize, Errno>;
     /// io_uring_enter(2) that makes completions visible, one at least with `wait`.
-    fn finish_completions(&mut self, wait: bool);
-    /// Whether there are completions that `finish_completions` would make visible.
+    fn flush_completions(&mut self, wait: bool);
+    /// Whether there are completions that `flush_completions` would make visible.
     fn has_unfinished(&self) -> bool;
     /// How many completions are visible.
     fn visible_count(&self) -> usize;
@@ -58,8 +58,8 @@ unsafe impl Ring for SimulatedRingAdapter {
         self.0.submit(count, finish)
     }
 
-    fn finish_completions(&mut self, wait: bool) -> Result<(), Errno> {
-        self.0.finish_completions(wait);
+    fn flush_completions(&mut self, wait: bool) -> Result<(), Errno> {
+        self.0.flush_completions(wait);
         Ok(())
     }
 
