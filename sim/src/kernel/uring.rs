@@ -176,7 +176,7 @@ unsafe impl SimulatedRing for Ring {
         state.uring(self.0.iothread()).make_visible();
     }
 
-    fn has_unfinished(&self) -> bool {
+    fn has_unflushed_completions(&self) -> bool {
         self.ring(|ring| !ring.unfinished.is_empty())
     }
 

@@ -168,7 +168,7 @@ unsafe impl Ring for FakeRing {
         Ok(())
     }
 
-    fn has_unfinished(&self) -> bool {
+    fn has_unflushed_completions(&self) -> bool {
         self.stale || !self.unfinished.is_empty()
     }
 

@@ -234,7 +234,7 @@ impl<R: Ring> Uring<R> {
             let wanted = u32::try_from(count).unwrap_or(u32::MAX);
             self.stats.submit_calls += 1;
             // The same call finishes completions, if there are any.
-            let finish = self.ring.has_unfinished();
+            let finish = self.ring.has_unflushed_completions();
             submit_tracepoints::fire_begin(IO_URING, count);
             let submitted = self.ring.submit(wanted, finish);
             submit_tracepoints::fire_end(IO_URING, count, submitted);
@@ -313,7 +313,7 @@ impl<R: Ring> IoBackend for Uring<R> {
             self.is_eventfd_on = false;
             self.ring.set_quiet(true);
         }
-        if self.in_flight > 0 && self.ring.has_unfinished() {
+        if self.in_flight > 0 && self.ring.has_unflushed_completions() {
             self.stats.getevents_calls += 1;
             // After a failure the flag stays set, and the next reap retries.
             let _ = self.ring.flush_completions(false);
@@ -360,7 +360,7 @@ impl<R: Ring> IoBackend for Uring<R> {
     /// work already. Only the next work clears the flag, so it is ignored while nothing is in flight.
     #[inline]
     fn has_completions(&self) -> bool {
-        self.ring.has_completions() || self.in_flight > 0 && self.ring.has_unfinished()
+        self.ring.has_completions() || self.in_flight > 0 && self.ring.has_unflushed_completions()
     }
 
     /// Switches the eventfd on: until the next reap, completions write it.

@@ -47,7 +47,7 @@ pub unsafe trait Ring {
     fn flush_completions(&mut self, wait: bool) -> Result<(), Errno>;
 
     /// Whether there are completions that only [`flush_completions`](Self::flush_completions) makes visible: one load.
-    fn has_unfinished(&self) -> bool;
+    fn has_unflushed_completions(&self) -> bool;
 
     /// Whether there are visible completions: two loads.
     fn has_completions(&self) -> bool;
@@ -295,7 +295,7 @@ unsafe impl Ring for KernelRing {
     }
 
     #[inline]
-    fn has_unfinished(&self) -> bool {
+    fn has_unflushed_completions(&self) -> bool {
         // SAFETY: `&self` of a ring that one thread has: no other view of the queue exists now.
         let queue = unsafe { self.ring.submission_shared() };
         queue.taskrun() || queue.cq_overflow()
@@ -303,7 +303,7 @@ unsafe impl Ring for KernelRing {
 
     #[inline]
     fn has_completions(&self) -> bool {
-        // SAFETY: as in `has_unfinished`.
+        // SAFETY: as in `has_unflushed_completions`.
         !unsafe { self.ring.completion_shared() }.is_empty()
     }
 

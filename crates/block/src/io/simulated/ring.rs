@@ -28,7 +28,7 @@ pub unsafe trait SimulatedRing {
     /// io_uring_enter(2) that makes completions visible, one at least with `wait`.
     fn flush_completions(&mut self, wait: bool);
     /// Whether there are completions that `flush_completions` would make visible.
-    fn has_unfinished(&self) -> bool;
+    fn has_unflushed_completions(&self) -> bool;
     /// How many completions are visible.
     fn visible_count(&self) -> usize;
     /// Takes the next visible completion: user data and result.
@@ -63,8 +63,8 @@ unsafe impl Ring for SimulatedRingAdapter {
         Ok(())
     }
 
-    fn has_unfinished(&self) -> bool {
-        self.0.has_unfinished()
+    fn has_unflushed_completions(&self) -> bool {
+        self.0.has_unflushed_completions()
     }
 
     fn has_completions(&self) -> bool {
