@@ -41,7 +41,7 @@ pub(crate) struct FakeRing {
     pub(crate) finishes: usize,
     /// Whether the eventfd was written since the test checked.
     pub(crate) woken: bool,
-    pub(crate) can_be_quiet: bool,
+    pub(crate) can_disable_eventfd: bool,
     /// The kernel sets its flag after the work was done.
     pub(crate) stale: bool,
     quiet: bool,
@@ -61,7 +61,7 @@ impl FakeRing {
             keeps: None,
             finishes: 0,
             woken: false,
-            can_be_quiet: true,
+            can_disable_eventfd: true,
             stale: false,
             quiet: true,
             entries,
@@ -82,7 +82,7 @@ impl FakeRing {
             Outcome::Short(max) => i32::try_from(run(max)).unwrap(),
         };
         // Like the kernel: only the first on the list writes the eventfd, and only if that is on.
-        if self.unfinished.is_empty() && !(self.quiet && self.can_be_quiet) {
+        if self.unfinished.is_empty() && !(self.quiet && self.can_disable_eventfd) {
             self.woken = true;
         }
         self.unfinished.push_back((held.user_data, res));
@@ -182,8 +182,8 @@ unsafe impl Ring for FakeRing {
         }
     }
 
-    fn can_be_quiet(&self) -> bool {
-        self.can_be_quiet
+    fn can_disable_eventfd(&self) -> bool {
+        self.can_disable_eventfd
     }
 
     fn set_quiet(&mut self, quiet: bool) {

@@ -365,7 +365,7 @@ impl<R: Ring> IoBackend for Uring<R> {
 
     /// Switches the eventfd on: until the next reap, completions write it.
     fn prepare_to_block(&mut self) -> bool {
-        if !self.is_eventfd_on && self.in_flight > 0 && self.ring.can_be_quiet() {
+        if !self.is_eventfd_on && self.in_flight > 0 && self.ring.can_disable_eventfd() {
             self.is_eventfd_on = true;
             self.ring.set_quiet(false);
             if !self.has_completions() {

@@ -56,7 +56,7 @@ pub unsafe trait Ring {
     fn drain(&mut self, each: impl FnMut(u64, i32));
 
     /// Whether the eventfd can be switched off and on without losing a completion.
-    fn can_be_quiet(&self) -> bool;
+    fn can_disable_eventfd(&self) -> bool;
 
     /// Switches the eventfd off or on, where that is possible. After switching it on the caller has to
     /// [`flush_completions`](Self::flush_completions), or it may miss an earlier completion.
@@ -316,12 +316,12 @@ unsafe impl Ring for KernelRing {
 
     /// Only where no other thread makes completions visible (Linux 6.2; the kind that is required here is of 6.6). Otherwise
     /// one may become visible without a check of the switch.
-    fn can_be_quiet(&self) -> bool {
+    fn can_disable_eventfd(&self) -> bool {
         self.kind == RingKind::Direct
     }
 
     fn set_quiet(&mut self, quiet: bool) {
-        if !self.can_be_quiet() {
+        if !self.can_disable_eventfd() {
             return;
         }
         let queue = self.ring.completion();

@@ -77,7 +77,7 @@ unsafe impl Ring for SimulatedRingAdapter {
         }
     }
 
-    fn can_be_quiet(&self) -> bool {
+    fn can_disable_eventfd(&self) -> bool {
         true
     }
 

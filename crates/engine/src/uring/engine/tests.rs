@@ -240,14 +240,14 @@ fn completions_that_overflow_the_queue_are_all_found() {
 /// A loop that blocks is woken, or does not block; a loop that is awake gets no signal.
 #[test]
 fn a_completion_signals_a_blocked_loop_only() {
-    for can_be_quiet in [true, false] {
+    for can_disable_eventfd in [true, false] {
         let mut ring = engine(8, 0);
-        ring.ring.can_be_quiet = can_be_quiet;
+        ring.ring.can_disable_eventfd = can_disable_eventfd;
         (0..3).for_each(|token| ring.put_flush(token).unwrap());
         ring.submit();
         // Awake.
         ring.ring.complete(0, Outcome::Whole);
-        assert_eq!(ring.ring.woken, !can_be_quiet);
+        assert_eq!(ring.ring.woken, !can_disable_eventfd);
         assert!(ring.prepare_to_block(), "there is a completion already");
         assert_eq!(ring.reaped().len(), 1);
         // About to block.
@@ -259,7 +259,7 @@ fn a_completion_signals_a_blocked_loop_only() {
         // Awake again.
         ring.ring.woken = false;
         ring.ring.complete(0, Outcome::Whole);
-        assert_eq!(ring.ring.woken, !can_be_quiet);
+        assert_eq!(ring.ring.woken, !can_disable_eventfd);
         assert_eq!(ring.reaped().len(), 1);
         // Nothing in flight: no signal.
         let finishes = ring.ring.finishes;
@@ -306,7 +306,7 @@ fn no_call_is_made_without_work() {
 impl crate::model_test::Subject for Fake {
     fn new(disk: Vec<u8>, max_events: u32, plain: bool) -> Self {
         let mut ring = FakeRing::new(disk, max_events);
-        ring.can_be_quiet = !plain;
+        ring.can_disable_eventfd = !plain;
         let settings = UringSettings {
             max_events,
             ..UringSettings::default()
