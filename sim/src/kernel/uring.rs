@@ -192,7 +192,7 @@ unsafe impl SimulatedRing for Ring {
         })
     }
 
-    fn set_quiet(&mut self, quiet: bool) {
+    fn set_eventfd_disabled(&mut self, quiet: bool) {
         self.ring(|ring| ring.quiet = quiet);
     }
 }

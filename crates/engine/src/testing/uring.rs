@@ -186,7 +186,7 @@ unsafe impl Ring for FakeRing {
         self.can_disable_eventfd
     }
 
-    fn set_quiet(&mut self, quiet: bool) {
+    fn set_eventfd_disabled(&mut self, quiet: bool) {
         self.quiet = quiet;
     }
 }

@@ -311,7 +311,7 @@ impl<R: Ring> IoBackend for Uring<R> {
     fn reap(&mut self, out: &mut Vec<Completion>) {
         if self.is_eventfd_on {
             self.is_eventfd_on = false;
-            self.ring.set_quiet(true);
+            self.ring.set_eventfd_disabled(true);
         }
         if self.in_flight > 0 && self.ring.has_unflushed_completions() {
             self.stats.getevents_calls += 1;
@@ -367,7 +367,7 @@ impl<R: Ring> IoBackend for Uring<R> {
     fn prepare_to_block(&mut self) -> bool {
         if !self.is_eventfd_on && self.in_flight > 0 && self.ring.can_disable_eventfd() {
             self.is_eventfd_on = true;
-            self.ring.set_quiet(false);
+            self.ring.set_eventfd_disabled(false);
             if !self.has_completions() {
                 self.stats.getevents_calls += 1;
                 let _ = self.ring.flush_completions(false);

@@ -60,7 +60,7 @@ pub unsafe trait Ring {
 
     /// Switches the eventfd off or on, where that is possible. After switching it on the caller has to
     /// [`flush_completions`](Self::flush_completions), or it may miss an earlier completion.
-    fn set_quiet(&mut self, quiet: bool);
+    fn set_eventfd_disabled(&mut self, quiet: bool);
 }
 
 /// Most registered files of a ring; others are named by their descriptors.
@@ -143,7 +143,7 @@ impl KernelRing {
         };
         this.register_ring_fd();
         this.set_max_workers(settings.max_workers);
-        this.set_quiet(true);
+        this.set_eventfd_disabled(true);
         // A seccomp filter may allow io_uring_setup and forbid io_uring_enter.
         this.flush_completions(false)
             .map_err(call("io_uring_enter"))?;
@@ -320,7 +320,7 @@ unsafe impl Ring for KernelRing {
         self.kind == RingKind::Direct
     }
 
-    fn set_quiet(&mut self, quiet: bool) {
+    fn set_eventfd_disabled(&mut self, quiet: bool) {
         if !self.can_disable_eventfd() {
             return;
         }

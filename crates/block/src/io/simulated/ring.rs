@@ -34,7 +34,7 @@ pub unsafe trait SimulatedRing {
     /// Takes the next visible completion: user data and result.
     fn pop_completion(&mut self) -> Option<(u64, i32)>;
     /// Switches writes to the eventfd off or on.
-    fn set_quiet(&mut self, quiet: bool);
+    fn set_eventfd_disabled(&mut self, quiet: bool);
 }
 
 /// Makes the simulator's ring a [`Ring`] for the engine.
@@ -81,8 +81,8 @@ unsafe impl Ring for SimulatedRingAdapter {
         true
     }
 
-    fn set_quiet(&mut self, quiet: bool) {
-        self.0.set_quiet(quiet);
+    fn set_eventfd_disabled(&mut self, quiet: bool) {
+        self.0.set_eventfd_disabled(quiet);
     }
 }
 
