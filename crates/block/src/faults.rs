@@ -56,7 +56,9 @@ impl FaultRule {
         };
         self.begins.is_none()
             && self.times != Some(0)
-            && self.op.is_none_or(|only| only.is_kind_of(request.op))
+            && self
+                .op
+                .is_none_or(|only| only.is_same_operation(request.op))
             && self.bytes.as_ref().is_none_or(touches)
     }
 }
@@ -170,8 +172,10 @@ impl Faults {
             random,
             no_hang_guards,
         } = &mut *state;
-        let begins =
-            |rule: &&mut FaultRule| rule.begins.is_some_and(|op| op.is_kind_of(request.op));
+        let begins = |rule: &&mut FaultRule| {
+            rule.begins
+                .is_some_and(|op| op.is_same_operation(request.op))
+        };
         for rule in rules.iter_mut().filter(begins) {
             rule.begins = None;
         }

@@ -48,7 +48,7 @@ impl Op {
 
     /// Whether both are the same operation, apart from `unmap`.
     #[must_use]
-    pub fn is_kind_of(self, other: Op) -> bool {
+    pub fn is_same_operation(self, other: Op) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
 }
