@@ -48,7 +48,7 @@ fn linux_aio_allocates_nothing() {
         };
         let mut aio = LinuxAio::with_kernel(MaybeRing { ring }, settings).unwrap();
         // Through the page cache it answers within the call.
-        aio.detect_synchronous(file.as_raw_fd());
+        aio.start_detecting_synchronous(file.as_raw_fd());
         let mut memory = vec![[0_u8; 1024]; MAX_EVENTS as usize * 2];
         let mut iov = buffers(&mut memory);
         let fresh = iov.clone();

@@ -52,7 +52,7 @@ impl IoContext {
             && let Some(aio) = self.aio.get_mut()
             && lacks_nowait(file.fd.as_fd())
         {
-            aio.detect_synchronous(file.raw_fd());
+            aio.start_detecting_synchronous(file.raw_fd());
         }
         carrier
     }

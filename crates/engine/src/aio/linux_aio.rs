@@ -119,11 +119,11 @@ impl<K: AioKernel> LinuxAio<K> {
     /// Begins to observe whether requests to file `fd` complete within io_submit(2). While they do, reads and writes
     /// are done by system calls: the submit phase blocks as long as before, and each request costs less. For files
     /// without `RWF_NOWAIT`; those with it are never synchronous for long. Needs the completion ring.
-    pub fn detect_synchronous(&mut self, fd: RawFd) {
+    pub fn start_detecting_synchronous(&mut self, fd: RawFd) {
         self.synchronous.watch_file(fd);
     }
 
-    /// Ends [`detect_synchronous`](Self::detect_synchronous) for a file, before it is closed.
+    /// Ends [`start_detecting_synchronous`](Self::start_detecting_synchronous) for a file, before it is closed.
     pub fn stop_detecting(&mut self, fd: RawFd) {
         self.synchronous.unwatch_file(fd);
     }
@@ -260,7 +260,7 @@ impl<K: AioKernel> LinuxAio<K> {
 /// others go on. The rest of a short transfer, and after a completion what `EAGAIN` had blocked, goes with the next
 /// submit phase.
 ///
-/// A loop that lets the engine [detect](LinuxAio::detect_synchronous) synchronous files must check for completions
+/// A loop that lets the engine [detect](LinuxAio::start_detecting_synchronous) synchronous files must check for completions
 /// before it blocks: synchronous requests do not write the eventfd. Without the completion ring `has_completions` only
 /// knows of refused requests.
 impl<K: AioKernel> IoBackend for LinuxAio<K> {

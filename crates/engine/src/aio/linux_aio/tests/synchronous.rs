@@ -10,7 +10,7 @@ const FD: i32 = 7;
 fn watching(max_events: u32, max_batch: u32) -> Fake {
     let mut aio = engine(max_events, max_batch);
     aio.kernel.keeps = Some(0);
-    aio.detect_synchronous(FD);
+    aio.start_detecting_synchronous(FD);
     aio
 }
 
@@ -85,7 +85,7 @@ fn without_the_completion_ring_no_file_becomes_synchronous() {
     kernel.keeps = Some(0);
     let settings = AioSettings::default();
     let mut aio = LinuxAio::with_kernel(kernel.without_ring(), settings).unwrap();
-    aio.detect_synchronous(FD);
+    aio.start_detecting_synchronous(FD);
     (0..3 * CALLS_TO_ENTER).for_each(|_| one(&mut aio));
     assert_eq!(aio.stats().synchronous, 0);
 }
