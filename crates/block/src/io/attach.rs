@@ -63,7 +63,7 @@ impl IoContext {
             match self.files.remove_source(file) {
                 Some(Carrier::Native) => {
                     if let Some(aio) = self.aio.get_mut() {
-                        aio.stop_detecting(file.raw_fd());
+                        aio.stop_detecting_synchronous(file.raw_fd());
                     }
                 }
                 Some(Carrier::Ring(File::Registered(place))) => {

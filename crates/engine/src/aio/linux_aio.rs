@@ -124,7 +124,7 @@ impl<K: AioKernel> LinuxAio<K> {
     }
 
     /// Ends [`start_detecting_synchronous`](Self::start_detecting_synchronous) for a file, before it is closed.
-    pub fn stop_detecting(&mut self, fd: RawFd) {
+    pub fn stop_detecting_synchronous(&mut self, fd: RawFd) {
         self.synchronous.unwatch_file(fd);
     }
 

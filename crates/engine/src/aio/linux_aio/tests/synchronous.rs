@@ -72,7 +72,7 @@ fn disks_that_answer_later_or_are_not_watched_stay_asynchronous() {
     let mut unwatched = engine(16, 0);
     unwatched.kernel.keeps = Some(0);
     let mut forgotten = file_if_synchronous(16, 0);
-    forgotten.stop_detecting(FD);
+    forgotten.stop_detecting_synchronous(FD);
     for aio in [&mut later, &mut unwatched, &mut forgotten] {
         (0..3 * CALLS_TO_ENTER).for_each(|_| one(aio));
         assert_eq!((aio.stats().synchronous, aio.kernel.calls.len()), (0, 192));
