@@ -24,7 +24,7 @@ pub enum Op {
 impl Op {
     /// The type of a request in tracepoints, in the numbers of VIRTIO for all devices: `VIRTIO_BLK_T_*` (section 5.2.6).
     #[must_use]
-    pub fn request_type(self) -> u32 {
+    pub fn virtio_request_type(self) -> u32 {
         match self {
             Op::Read => 0,
             Op::Write => 1,

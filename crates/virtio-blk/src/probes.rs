@@ -47,7 +47,7 @@ pub(crate) fn fire_request_submit(name: &QueueName, slots: &Slots, op: Op, index
         name.export(),
         name.index().into(),
         slot.id.id.into(),
-        op.request_type().into(),
+        op.virtio_request_type().into(),
         slot.offset / SECTOR_BYTES,
         slot.len,
     );

@@ -83,7 +83,7 @@ impl InFlightRequests {
                 self.name.export(),
                 self.name.index().into(),
                 slot.into(),
-                request.op.request_type().into(),
+                request.op.virtio_request_type().into(),
                 request.offset / SECTOR_BYTES,
                 request.len,
             );
@@ -114,7 +114,7 @@ impl InFlightRequests {
                 self.name.export(),
                 self.name.index().into(),
                 slot.into(),
-                request.op.request_type().into(),
+                request.op.virtio_request_type().into(),
                 telemetry::tracepoints::blk_status(succeeded),
                 Scale::new().to_ns(ticks),
             );

@@ -33,7 +33,7 @@ pub(super) fn fire_started(name: &QueueName, slot: &Slot) {
     let opcode = u64::from(slot.cdb[0]);
     let asked = MediumAccess::of_cdb(&slot.cdb);
     let kind = asked.map_or(OTHER_COMMAND | opcode, |asked| {
-        asked.op.request_type().into()
+        asked.op.virtio_request_type().into()
     });
     let lba = asked.map_or(0, |asked| asked.lba);
     request_start::fire(name.export(), queue, head, kind, lba, slot.data_len);
@@ -48,7 +48,7 @@ pub(super) fn fire_submitted(name: &QueueName, slot: &Slot, request: &Request) {
         name.export(),
         name.index().into(),
         slot.id.id.into(),
-        request.op.request_type().into(),
+        request.op.virtio_request_type().into(),
         request.offset / SECTOR_BYTES,
         request.len,
     );
@@ -76,7 +76,7 @@ pub(super) fn fire_finished(name: &QueueName, slot: &Slot, now: u64) {
                 RequestKind::Unmap => block::Op::Discard,
             };
             let latency_ns = Scale::new().to_ns(slot.admit_time.ticks_until(now));
-            let kind = op.request_type().into();
+            let kind = op.virtio_request_type().into();
             request_complete::fire(name.export(), queue, head, kind, done, latency_ns);
         }
         None => request_answer::fire(name.export(), queue, head, done),
