@@ -37,7 +37,7 @@ impl Op {
     /// The kind of the request in statistics.
     #[inline]
     #[must_use]
-    pub fn kind(self) -> RequestKind {
+    pub fn request_kind(self) -> RequestKind {
         match self {
             Op::Read => RequestKind::Read,
             Op::Write | Op::WriteZeroes { .. } => RequestKind::Write,

@@ -201,7 +201,7 @@ impl Queue {
         (sector, len): (u64, u64),
         data: &[iovec],
     ) -> Result<(), RequestError> {
-        let kind = op.kind();
+        let kind = op.request_kind();
         let range = self.limits.checked_offset(sector, len);
         // More segments than announced, and than borders explain, are refused.
         let fits = len > 0 && data.len() <= self.slots.max_segments();
@@ -235,7 +235,7 @@ impl Queue {
             .parse_non_transfer(kind, parts.readable, parts.readable_len)
         {
             NonTransfer::NoData { op, offset, len } => {
-                let slot = self.allocate_slot(id, op.kind(), reply, (offset, len), &[])?;
+                let slot = self.allocate_slot(id, op.request_kind(), reply, (offset, len), &[])?;
                 if let Op::WriteZeroes { unmap } = op {
                     self.slots.get_mut(slot).set_may_unmap(unmap);
                 }
@@ -319,7 +319,7 @@ impl Queue {
             self.submit(op, merge.slot_after_merge(index), *io);
         }
         if merged_count < collected {
-            let merged = &self.stats.of_kind(op.kind()).merged;
+            let merged = &self.stats.of_kind(op.request_kind()).merged;
             merged.add((collected - merged_count) as u64);
         }
     }

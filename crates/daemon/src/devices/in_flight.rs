@@ -59,7 +59,7 @@ impl InFlightRequests {
     /// Records a request that is submitted at `now_ticks`.
     pub fn on_submitted(&mut self, disk: u32, request: &Request, now_ticks: u64) {
         let (disk, slot) = (disk as usize, token::request_number(request.token));
-        let kind = request.op.kind();
+        let kind = request.op.request_kind();
         let stats = &self.disk_stats[disk];
         stats.in_flight().add(1);
         if kind == RequestKind::Write {

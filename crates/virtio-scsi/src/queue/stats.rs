@@ -63,7 +63,7 @@ impl CommandCounts {
     /// Counts a block request of a command that is submitted. The first one decides the kind of the command.
     #[inline]
     pub fn count_submitted(&self, slot: &mut Slot, disk: u32, request: &Request) {
-        let kind = request.op.kind();
+        let kind = request.op.request_kind();
         if slot.kind.is_none() {
             slot.kind = Some(kind);
             self.add_in_flight(disk, 1);
@@ -98,7 +98,7 @@ impl CommandCounts {
         let (None, Some(asked)) = (slot.cancelled, MediumAccess::of_cdb(&slot.cdb)) else {
             return;
         };
-        let kind = asked.op.kind();
+        let kind = asked.op.request_kind();
         let disk = slot.unit_index.disk.map(|disk| &self.disks[disk as usize]);
         if slot.task.status() == Status::Good {
             self.tally.add(&self.queue, kind, 1, 0, 0);
