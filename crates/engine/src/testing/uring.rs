@@ -176,7 +176,7 @@ unsafe impl Ring for FakeRing {
         !self.visible.is_empty()
     }
 
-    fn drain(&mut self, mut each: impl FnMut(u64, i32)) {
+    fn drain_completions(&mut self, mut each: impl FnMut(u64, i32)) {
         for (user_data, res) in self.visible.drain(..) {
             each(user_data, res);
         }

@@ -327,7 +327,7 @@ impl<R: Ring> IoBackend for Uring<R> {
             blocked,
             ..
         } = self;
-        ring.drain(|user_data, res| {
+        ring.drain_completions(|user_data, res| {
             let Some((slot, record)) = slots.end_in_flight(user_data) else {
                 debug_assert!(false, "a completion of no request: {user_data}, {res}");
                 return;
@@ -392,7 +392,7 @@ impl<R: Ring> Drop for Uring<R> {
                 thread::sleep(DROP_RETRY);
             }
             let in_flight = &mut self.in_flight;
-            self.ring.drain(|_, _| *in_flight -= 1);
+            self.ring.drain_completions(|_, _| *in_flight -= 1);
         }
     }
 }

@@ -53,7 +53,7 @@ pub unsafe trait Ring {
     fn has_completions(&self) -> bool;
 
     /// Takes the visible completions: user data and result.
-    fn drain(&mut self, each: impl FnMut(u64, i32));
+    fn drain_completions(&mut self, each: impl FnMut(u64, i32));
 
     /// Whether the eventfd can be switched off and on without losing a completion.
     fn can_disable_eventfd(&self) -> bool;
@@ -308,7 +308,7 @@ unsafe impl Ring for KernelRing {
     }
 
     #[inline]
-    fn drain(&mut self, mut each: impl FnMut(u64, i32)) {
+    fn drain_completions(&mut self, mut each: impl FnMut(u64, i32)) {
         for entry in self.ring.completion() {
             each(entry.user_data(), entry.result());
         }

@@ -71,7 +71,7 @@ unsafe impl Ring for SimulatedRingAdapter {
         self.0.visible_count() > 0
     }
 
-    fn drain(&mut self, mut each: impl FnMut(u64, i32)) {
+    fn drain_completions(&mut self, mut each: impl FnMut(u64, i32)) {
         while let Some((user_data, result)) = self.0.pop_completion() {
             each(user_data, result);
         }
