@@ -26,7 +26,7 @@ pub(crate) trait Subject: IoBackend<File: Copy> {
         self.has_completions()
     }
     fn set_max_batch(&mut self, max_batch: u32);
-    fn pending(&self) -> usize;
+    fn pending_count(&self) -> usize;
     fn in_flight_count(&self) -> usize;
     fn is_blocked(&self) -> bool;
     /// Sets whether the disk answers within the submission. Synchronous transfers then end with `outcome`.
@@ -241,7 +241,7 @@ impl<S: Subject> World<S> {
                 .iter()
                 .all(|count| (1..=MAX_EVENTS as usize).contains(count))
         );
-        assert!(self.aio.in_flight_count() + self.aio.pending() <= MAX_EVENTS as usize);
+        assert!(self.aio.in_flight_count() + self.aio.pending_count() <= MAX_EVENTS as usize);
         assert_eq!(self.aio.room(), MAX_EVENTS as usize - self.requests.len());
     }
 
@@ -270,7 +270,7 @@ impl<S: Subject> World<S> {
     fn submit(&mut self) {
         self.counting_bad_fds(S::submit);
         // Requests that still wait have a reason, which the loop can see.
-        assert!(self.aio.pending() == 0 || self.aio.is_blocked());
+        assert!(self.aio.pending_count() == 0 || self.aio.is_blocked());
     }
 
     fn complete(&mut self, pick: usize, outcome: Outcome) {
@@ -359,7 +359,10 @@ impl<S: Subject> World<S> {
             let moved = self.requests.len() < waiting || self.aio.counts().0 > resumed;
             assert!(moved, "requests are stuck");
         }
-        assert_eq!((self.aio.in_flight_count(), self.aio.pending()), (0, 0));
+        assert_eq!(
+            (self.aio.in_flight_count(), self.aio.pending_count()),
+            (0, 0)
+        );
         assert_eq!(
             (self.io_errors, self.bad_fds),
             (0, 0),

@@ -39,7 +39,7 @@ fn run(aio: &mut Engine) -> Vec<Completion> {
     loop {
         aio.reap(&mut out);
         aio.submit();
-        if aio.in_flight_count() + aio.pending() == 0 && !aio.has_completions() {
+        if aio.in_flight_count() + aio.pending_count() == 0 && !aio.has_completions() {
             out.sort_by_key(|completion| completion.token);
             return out;
         }

@@ -76,7 +76,7 @@ fn linux_aio_allocates_nothing() {
                 unsafe { aio.push(fd, &request) }.unwrap();
             }
             aio.submit();
-            while aio.in_flight_count() + aio.pending() > 0 || aio.has_completions() {
+            while aio.in_flight_count() + aio.pending_count() > 0 || aio.has_completions() {
                 aio.reap(&mut out);
                 completed += out.len();
                 aio.submit();
@@ -139,7 +139,7 @@ fn io_uring_allocates_nothing() {
             unsafe { ring.push(name, &request) }.unwrap();
         }
         ring.submit();
-        while ring.in_flight_count() + ring.pending() > 0 || ring.has_completions() {
+        while ring.in_flight_count() + ring.pending_count() > 0 || ring.has_completions() {
             ring.prepare_to_block();
             ring.reap(&mut out);
             completed += out.len();

@@ -52,7 +52,7 @@ impl Loop {
         loop {
             ring.reap(&mut out);
             ring.submit();
-            if ring.in_flight_count() + ring.pending() == 0 && !ring.has_completions() {
+            if ring.in_flight_count() + ring.pending_count() == 0 && !ring.has_completions() {
                 out.sort_by_key(|completion| completion.token);
                 return out;
             }
@@ -368,7 +368,7 @@ fn dropping_the_engine_discards_requests_that_were_not_submitted() {
         &mut ring,
         buffers.io(write, File::Descriptor(temp.fd()), 0, 0),
     );
-    assert_eq!((ring.pending(), ring.in_flight_count()), (1, 0));
+    assert_eq!((ring.pending_count(), ring.in_flight_count()), (1, 0));
     drop(ring);
     let mut block = [9; BLOCK];
     temp.cached().read_exact_at(&mut block, 0).unwrap();

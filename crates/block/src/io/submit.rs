@@ -181,7 +181,7 @@ impl IoContext {
             (Carrier::Native, Some(aio), _) => {
                 // SAFETY: our caller promises the same, and that the target keeps the file open.
                 unsafe { aio.push(file.raw_fd(), request) }?;
-                if is_full_batch(file, aio.pending()) {
+                if is_full_batch(file, aio.pending_count()) {
                     aio.submit();
                 }
                 Ok(())
@@ -189,7 +189,7 @@ impl IoContext {
             (Carrier::Ring(name), _, Some(ring)) => {
                 // SAFETY: as above.
                 unsafe { ring.push(name, request) }?;
-                if is_full_batch(file, ring.pending()) {
+                if is_full_batch(file, ring.pending_count()) {
                     ring.submit();
                 }
                 Ok(())

@@ -169,7 +169,7 @@ impl<K: AioKernel> LinuxAio<K> {
 
     /// Number of requests that wait for io_submit(2).
     #[must_use]
-    pub fn pending(&self) -> usize {
+    pub fn pending_count(&self) -> usize {
         self.pending.len()
     }
 

@@ -184,7 +184,7 @@ impl<R: Ring> Uring<R> {
     /// Number of requests that wait for io_uring_enter(2).
     #[inline]
     #[must_use]
-    pub fn pending(&self) -> usize {
+    pub fn pending_count(&self) -> usize {
         self.pending
     }
 

@@ -138,8 +138,8 @@ impl crate::model_test::Subject for Fake {
         self.set_max_batch(max_batch);
     }
 
-    fn pending(&self) -> usize {
-        self.pending()
+    fn pending_count(&self) -> usize {
+        self.pending_count()
     }
 
     fn in_flight_count(&self) -> usize {

@@ -89,12 +89,12 @@ fn no_call_is_larger_than_the_batch() {
             ring.put_flush(token).unwrap();
         }
         assert!(ring.is_blocked());
-        assert_eq!(ring.pending(), 70);
+        assert_eq!(ring.pending_count(), 70);
         ring.ring.calls.clear();
         ring.submit();
         assert_eq!(ring.ring.calls, calls, "batch {max_batch}");
         assert_eq!(
-            (ring.pending(), ring.in_flight_count(), ring.room()),
+            (ring.pending_count(), ring.in_flight_count(), ring.room()),
             (0, 70, 58)
         );
         assert_eq!(
@@ -328,8 +328,8 @@ impl crate::model_test::Subject for Fake {
         self.set_max_batch(max_batch);
     }
 
-    fn pending(&self) -> usize {
-        self.pending()
+    fn pending_count(&self) -> usize {
+        self.pending_count()
     }
 
     fn in_flight_count(&self) -> usize {

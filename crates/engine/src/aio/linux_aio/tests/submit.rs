@@ -16,12 +16,12 @@ fn no_call_is_larger_than_the_batch() {
             aio.put_flush(token).unwrap();
         }
         assert!(aio.is_blocked());
-        assert_eq!(aio.pending(), 70);
+        assert_eq!(aio.pending_count(), 70);
         aio.kernel.calls.clear();
         aio.submit();
         assert_eq!(aio.kernel.calls, calls, "batch {max_batch}");
         assert_eq!(
-            (aio.pending(), aio.in_flight_count(), aio.room()),
+            (aio.pending_count(), aio.in_flight_count(), aio.room()),
             (0, 70, 58)
         );
         assert_eq!(
@@ -42,7 +42,7 @@ fn a_full_batch_is_submitted_at_once_and_the_rest_waits() {
         aio.put_flush(token).unwrap();
     }
     assert_eq!(aio.kernel.calls, [4]);
-    assert_eq!((aio.pending(), aio.in_flight_count()), (2, 4));
+    assert_eq!((aio.pending_count(), aio.in_flight_count()), (2, 4));
     aio.submit();
     assert_eq!(aio.kernel.calls, [4, 2]);
     assert_eq!(aio.held(), (0..6).collect::<Vec<_>>());
@@ -116,7 +116,7 @@ fn eagain_keeps_the_order_and_is_retried_after_a_completion() {
     aio.submit();
     (5..9).for_each(|token| aio.put_flush(token).unwrap());
     assert_eq!(aio.reaped(), []);
-    assert_eq!((aio.kernel.calls.len(), aio.pending()), (calls, 7));
+    assert_eq!((aio.kernel.calls.len(), aio.pending_count()), (calls, 7));
     aio.kernel.complete(1, Outcome::Whole);
     assert_eq!(aio.reaped(), [(1, Ok(()))]);
     assert!(!aio.is_blocked());
@@ -140,7 +140,7 @@ fn eagain_with_nothing_in_flight_is_retried_by_the_submit_phase() {
     aio.put_flush(0).unwrap();
     for _ in 0..3 {
         aio.submit();
-        assert!(aio.is_blocked() && aio.in_flight_count() == 0 && aio.pending() == 1);
+        assert!(aio.is_blocked() && aio.in_flight_count() == 0 && aio.pending_count() == 1);
     }
     aio.submit();
     assert!(!aio.is_blocked());
