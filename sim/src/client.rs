@@ -284,7 +284,7 @@ impl SocketDevice for Device {
         }
     }
 
-    fn in_flight(&mut self) -> usize {
+    fn in_flight_count(&mut self) -> usize {
         self.in_flight.len()
     }
 

@@ -5,17 +5,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use virtqueue::control::QueueCommand;
 
-use crate::event_loop::{Remote, Stopped};
+use crate::event_loop::{Remote, StoppedError};
 use crate::messages::{DeviceCommand, Message, SocketDeviceCommand};
 
 /// Sends a message to an iothread, and waits for the answer.
 pub(crate) fn send_and_wait<T>(
     remote: &Remote<Message>,
     message: impl FnOnce(Sender<T>) -> Message,
-) -> Result<T, Stopped> {
+) -> Result<T, StoppedError> {
     let (reply, answer) = mpsc::channel();
     remote.send(message(reply))?;
-    answer.recv().map_err(|_| Stopped)
+    answer.recv().map_err(|_| StoppedError)
 }
 
 /// Stops the queue or socket device with this index. Its base is received when it has stopped; the sender is dropped

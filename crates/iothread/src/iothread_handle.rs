@@ -12,7 +12,7 @@ use virtqueue::control::StartError;
 use crate::affinity::{AffinityError, bind_thread};
 use crate::cpu_time::thread_cpu_time_ns;
 use crate::event_loop::{
-    EventLoop, LoopTotals, PollSettings, Remote, SpawnError, Stopped, ThreadHandle,
+    EventLoop, LoopTotals, PollSettings, Remote, SpawnError, StoppedError, ThreadHandle,
 };
 use crate::handles::{SocketDeviceHandle, VringHandle, send_and_wait};
 use crate::messages::{Message, VringSetup};
@@ -73,7 +73,7 @@ pub enum IothreadError {
     Affinity(#[from] AffinityError),
     /// It has stopped.
     #[error(transparent)]
-    Stopped(#[from] Stopped),
+    Stopped(#[from] StoppedError),
 }
 
 /// Enters the seccomp filter of a thread of this kind, if the sandbox is on; aborts the process if that fails.
@@ -191,16 +191,16 @@ impl IothreadHandle {
     /// Changes its polling settings.
     ///
     /// # Errors
-    /// [`Stopped`].
-    pub fn set_polling(&self, settings: PollSettings) -> Result<(), Stopped> {
+    /// [`StoppedError`].
+    pub fn set_polling(&self, settings: PollSettings) -> Result<(), StoppedError> {
         self.remote.set_polling(settings)
     }
 
     /// Changes its batch limit; 0 is the engine's default.
     ///
     /// # Errors
-    /// [`Stopped`].
-    pub fn set_aio_max_batch(&self, max_batch: u32) -> Result<(), Stopped> {
+    /// [`StoppedError`].
+    pub fn set_aio_max_batch(&self, max_batch: u32) -> Result<(), StoppedError> {
         self.remote.send(Message::SetAioMaxBatch(max_batch))
     }
 
@@ -208,8 +208,8 @@ impl IothreadHandle {
     /// next queue starts while neither is in use.
     ///
     /// # Errors
-    /// [`Stopped`].
-    pub fn set_aio_max_events(&self, max_events: u32) -> Result<(), Stopped> {
+    /// [`StoppedError`].
+    pub fn set_aio_max_events(&self, max_events: u32) -> Result<(), StoppedError> {
         self.remote.send(Message::SetAioMaxEvents(max_events))
     }
 
@@ -243,12 +243,12 @@ impl IothreadHandle {
     /// Starts a socket device with these disks on this iothread.
     ///
     /// # Errors
-    /// [`Stopped`]: the iothread has ended.
+    /// [`StoppedError`]: the iothread has ended.
     pub fn start_socket_device(
         &self,
         device: Box<dyn SocketDevice>,
         nodes: Vec<Arc<Node>>,
-    ) -> Result<SocketDeviceHandle, Stopped> {
+    ) -> Result<SocketDeviceHandle, StoppedError> {
         let message = |reply| Message::StartSocketDevice(device, nodes, reply);
         let source_index = send_and_wait(&self.remote, message)?;
         Ok(SocketDeviceHandle::new(self.remote.clone(), source_index))

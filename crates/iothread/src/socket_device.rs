@@ -47,7 +47,7 @@ pub trait SocketDevice: Send {
     fn complete(&mut self, done: &[Completion]);
 
     /// Number of requests in flight, which its end waits for.
-    fn in_flight(&mut self) -> usize;
+    fn in_flight_count(&mut self) -> usize;
 
     /// Whether a front-end is connected.
     fn is_connected(&self) -> bool;

@@ -80,7 +80,7 @@ impl RunningSocketDevice {
 
     /// Whether no front-end is connected and nothing is in flight.
     pub fn is_disconnected_and_drained(&mut self) -> bool {
-        !self.device.is_connected() && self.device.in_flight() == 0
+        !self.device.is_connected() && self.device.in_flight_count() == 0
     }
 
     /// Accepts no front-end any more, if it is idle; false if it is not.
@@ -119,7 +119,7 @@ impl RunningSocketDevice {
 
     /// The time until which polling for its next message or completion pays.
     pub fn poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
-        let awaited = match u32::try_from(self.device.in_flight()) {
+        let awaited = match u32::try_from(self.device.in_flight_count()) {
             Ok(0) => AwaitedSide::Guest,
             in_flight => AwaitedSide::Disk {
                 in_flight: in_flight.unwrap_or(u32::MAX),
@@ -250,7 +250,7 @@ impl RunningSocketDevice {
 
     /// The sender to notify of its end, if it was stopped and nothing is in flight.
     pub fn take_stop_reply_if_drained(&mut self) -> Option<Sender<u32>> {
-        if self.stopping.is_none() || self.device.in_flight() > 0 {
+        if self.stopping.is_none() || self.device.in_flight_count() > 0 {
             return None;
         }
         self.stopping.take()

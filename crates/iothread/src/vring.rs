@@ -222,7 +222,7 @@ impl Vring {
 
     /// Whether it was stopped and has nothing in flight but parked requests.
     pub fn has_drained(&self) -> bool {
-        let in_flight = self.device.in_flight();
+        let in_flight = self.device.in_flight_counts();
         self.stopping.is_some() && in_flight.requests == in_flight.parked && !self.may_admit()
     }
 
@@ -257,7 +257,7 @@ impl Vring {
 
     /// The time until which polling for its next request or completion pays.
     pub fn poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
-        let in_flight = self.device.in_flight().requests;
+        let in_flight = self.device.in_flight_counts().requests;
         let awaited = match in_flight {
             0 => AwaitedSide::Guest,
             in_flight => AwaitedSide::Disk { in_flight },
@@ -269,7 +269,7 @@ impl Vring {
 
     /// Learns from the idle time after [`Vring::poll_deadline_ns`], which has ended.
     pub fn learn_from_idle(&mut self, settings: &PollSettings, idle: IdlePeriod) {
-        let progress = self.progress_stamp(self.device.in_flight().requests);
+        let progress = self.progress_stamp(self.device.in_flight_counts().requests);
         self.predictor.learn_from_idle(settings, idle, progress);
     }
 
@@ -321,7 +321,7 @@ impl Vring {
             self.trace_notify(signal);
         }
         // The statistics are updated before the signal. A guest that polls may see its used entries earlier.
-        let deferred = self.device.end_batch();
+        let deferred = self.device.end_completion_batch();
         if signal && let Some(call) = &self.call {
             before_signal();
             send_signal(call);
@@ -335,7 +335,7 @@ impl Vring {
     fn trace_notify(&self, signalled: bool) {
         let name = self.device.name();
         let counted = self.device.stats().in_flight().get();
-        let completions = counted.saturating_sub(self.device.in_flight().requests.into());
+        let completions = counted.saturating_sub(self.device.in_flight_counts().requests.into());
         telemetry::tracepoints::notify::fire(
             name.export(),
             name.index().into(),

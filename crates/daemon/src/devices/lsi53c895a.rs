@@ -220,7 +220,7 @@ impl SocketDevice for LsiController {
         self.queue_stats().in_flight().set(in_flight);
     }
 
-    fn in_flight(&mut self) -> usize {
+    fn in_flight_count(&mut self) -> usize {
         self.server.device().0.in_flight_count()
     }
 

@@ -103,7 +103,7 @@ impl QueueDevice for BlkQueue {
         self.disk.into()
     }
 
-    fn in_flight(&self) -> InFlightCounts {
+    fn in_flight_counts(&self) -> InFlightCounts {
         InFlightCounts {
             requests: self.queue.in_flight(),
             parked: self.parked.request_count(),
@@ -137,7 +137,7 @@ impl QueueDevice for BlkQueue {
         });
     }
 
-    fn end_batch(&mut self) -> bool {
+    fn end_completion_batch(&mut self) -> bool {
         self.queue.end_batch();
         false
     }

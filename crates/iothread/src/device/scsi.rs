@@ -129,7 +129,7 @@ impl QueueDevice for ScsiQueue {
     }
 
     /// Requests that use the guest's memory. The control queue holds that of its functions itself.
-    fn in_flight(&self) -> InFlightCounts {
+    fn in_flight_counts(&self) -> InFlightCounts {
         let requests = match &self.role {
             Role::Commands { queue, .. } => queue.in_flight(),
             Role::Control(_) | Role::Events(_) => 0,
@@ -199,7 +199,7 @@ impl QueueDevice for ScsiQueue {
         });
     }
 
-    fn end_batch(&mut self) -> bool {
+    fn end_completion_batch(&mut self) -> bool {
         match &mut self.role {
             Role::Commands { queue, .. } => {
                 queue.end_batch();

@@ -32,7 +32,7 @@ pub(crate) struct Mailbox<M> {
 /// Error of a message that was not delivered: the loop has ended.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("the iothread has stopped")]
-pub struct Stopped;
+pub struct StoppedError;
 
 /// Sender of messages to a loop.
 pub struct Remote<M> {
@@ -86,24 +86,24 @@ impl<M: Send> Remote<M> {
     /// Delivers a message; the loop reads it between two iterations, in order of sending.
     ///
     /// # Errors
-    /// [`Stopped`] when the loop has ended.
-    pub fn send(&self, message: M) -> Result<(), Stopped> {
+    /// [`StoppedError`] when the loop has ended.
+    pub fn send(&self, message: M) -> Result<(), StoppedError> {
         self.push_and_wake(Mail::Message(message))
     }
 
     /// Changes the loop's polling settings.
     ///
     /// # Errors
-    /// [`Stopped`] when the loop has ended.
-    pub fn set_polling(&self, settings: PollSettings) -> Result<(), Stopped> {
+    /// [`StoppedError`] when the loop has ended.
+    pub fn set_polling(&self, settings: PollSettings) -> Result<(), StoppedError> {
         self.push_and_wake(Mail::Polling(settings))
     }
 
     /// Ends the loop after the current iteration.
     ///
     /// # Errors
-    /// [`Stopped`] when it has ended before.
-    pub fn stop(&self) -> Result<(), Stopped> {
+    /// [`StoppedError`] when it has ended before.
+    pub fn stop(&self) -> Result<(), StoppedError> {
         self.push_and_wake(Mail::Stop)
     }
 
@@ -114,10 +114,10 @@ impl<M: Send> Remote<M> {
     }
 
     /// Adds a message to the mailbox and wakes the loop.
-    fn push_and_wake(&self, mail: Mail<M>) -> Result<(), Stopped> {
+    fn push_and_wake(&self, mail: Mail<M>) -> Result<(), StoppedError> {
         let mut inbox = self.mailbox.lock_inbox();
         if inbox.closed {
-            return Err(Stopped);
+            return Err(StoppedError);
         }
         inbox.mail.push(mail);
         drop(inbox);

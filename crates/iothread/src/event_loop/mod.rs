@@ -27,7 +27,7 @@ pub mod wake;
 pub use context::Context;
 pub use handlers::HandlerId;
 pub use iteration::{EventLoop, Runner};
-pub use mailbox::{Remote, Stopped};
+pub use mailbox::{Remote, StoppedError};
 pub use poll_predictor::{AwaitedSide, IdlePeriod, PollOutcome, PollPredictor, PollSettings};
 pub use poller::{Epoll, Interest, Poller, Readiness};
 pub use thread::{SpawnError, ThreadHandle};

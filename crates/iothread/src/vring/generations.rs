@@ -41,7 +41,7 @@ impl Vring {
 
     /// Keeps disks until the requests in flight are done.
     fn retire_disks(&mut self, mut disks: Vec<AttachedDisk>, io: &mut IoContext) {
-        let in_flight = self.device.in_flight();
+        let in_flight = self.device.in_flight_counts();
         if in_flight.requests == in_flight.parked {
             // Retries of parked requests go to the new disks.
             for disk in self.older_generations.take_disks().chain(disks.drain(..)) {
@@ -68,7 +68,8 @@ impl Vring {
     ) {
         // Before the old one may leave: a map that both use stays registered.
         self.register_memory(io);
-        let in_flight = self.device.in_flight().requests - self.older_generations.in_flight_count();
+        let in_flight =
+            self.device.in_flight_counts().requests - self.older_generations.in_flight_count();
         let end = self.device.begin_generation();
         if let Some(unused) = self.older_generations.end_current_generation(
             end,

@@ -110,7 +110,7 @@ impl SocketDevice for Talks {
 
     fn complete(&mut self, _: &[Completion]) {}
 
-    fn in_flight(&mut self) -> usize {
+    fn in_flight_count(&mut self) -> usize {
         0
     }
 

@@ -110,7 +110,7 @@ impl SocketDevice for Flushes {
         self.seen.done.fetch_add(done.len(), Ordering::Relaxed);
     }
 
-    fn in_flight(&mut self) -> usize {
+    fn in_flight_count(&mut self) -> usize {
         self.in_flight
     }
 
