@@ -2,7 +2,7 @@
 //!
 //! Requests are held until [`FakeRing::complete`] ends them, in any order, whole, short or with an
 //! error; results of io_uring_enter(2) can be scripted. A completion is invisible until the engine
-//! lets the kernel finish it, and few can be visible at once.
+//! lets the kernel flush it, and few can be visible at once.
 
 use std::collections::VecDeque;
 
@@ -37,8 +37,8 @@ pub(crate) struct FakeRing {
     pub(crate) held: Vec<Held>,
     /// The most requests in flight, if the disk works by itself: one more completes the oldest during the submission.
     pub(crate) keeps: Option<usize>,
-    /// Calls that finished completions.
-    pub(crate) finishes: usize,
+    /// Calls that flushed completions.
+    pub(crate) flushes: usize,
     /// Whether the eventfd was written since the test checked.
     pub(crate) woken: bool,
     pub(crate) can_disable_eventfd: bool,
@@ -47,7 +47,7 @@ pub(crate) struct FakeRing {
     quiet: bool,
     entries: u32,
     submission: VecDeque<Held>,
-    unfinished: VecDeque<(u64, i32)>,
+    unflushed: VecDeque<(u64, i32)>,
     visible: VecDeque<(u64, i32)>,
 }
 
@@ -59,14 +59,14 @@ impl FakeRing {
             calls: Vec::new(),
             held: Vec::new(),
             keeps: None,
-            finishes: 0,
+            flushes: 0,
             woken: false,
             can_disable_eventfd: true,
             stale: false,
             quiet: true,
             entries,
             submission: VecDeque::new(),
-            unfinished: VecDeque::new(),
+            unflushed: VecDeque::new(),
             visible: VecDeque::new(),
         }
     }
@@ -82,16 +82,16 @@ impl FakeRing {
             Outcome::Short(max) => i32::try_from(run(max)).unwrap(),
         };
         // Like the kernel: only the first on the list writes the eventfd, and only if that is on.
-        if self.unfinished.is_empty() && !(self.quiet && self.can_disable_eventfd) {
+        if self.unflushed.is_empty() && !(self.quiet && self.can_disable_eventfd) {
             self.woken = true;
         }
-        self.unfinished.push_back((held.user_data, res));
+        self.unflushed.push_back((held.user_data, res));
     }
 
     fn show(&mut self) {
-        self.finishes += 1;
+        self.flushes += 1;
         while self.visible.len() < VISIBLE
-            && let Some(completion) = self.unfinished.pop_front()
+            && let Some(completion) = self.unflushed.pop_front()
         {
             self.visible.push_back(completion);
         }
@@ -144,7 +144,7 @@ unsafe impl Ring for FakeRing {
         assert!(self.submission.len() <= self.entries as usize, "overrun");
     }
 
-    fn submit(&mut self, count: u32, finish: bool) -> Result<usize, Errno> {
+    fn submit(&mut self, count: u32, flush: bool) -> Result<usize, Errno> {
         self.calls.push(count as usize);
         let answer = self.script.pop_front();
         let count = answer.unwrap_or(Ok(count as usize))?.min(count as usize);
@@ -154,14 +154,14 @@ unsafe impl Ring for FakeRing {
                 self.complete(0, Outcome::Whole);
             }
         }
-        if finish {
+        if flush {
             self.show();
         }
         Ok(count)
     }
 
     fn flush_completions(&mut self, wait: bool) -> Result<(), Errno> {
-        if wait && self.unfinished.is_empty() && !self.held.is_empty() {
+        if wait && self.unflushed.is_empty() && !self.held.is_empty() {
             self.complete(0, Outcome::Whole);
         }
         self.show();
@@ -169,7 +169,7 @@ unsafe impl Ring for FakeRing {
     }
 
     fn has_unflushed_completions(&self) -> bool {
-        self.stale || !self.unfinished.is_empty()
+        self.stale || !self.unflushed.is_empty()
     }
 
     fn has_completions(&self) -> bool {

@@ -3,7 +3,7 @@
 //! A request is written into the submission queue when it is pushed, and submitted with the others
 //! in the submit phase, or as soon as there are as many as one call may take (the batch limit).
 //!
-//! The kernel finishes completions only inside of our own calls; a flag in the ring says that there are some. So polling is
+//! The kernel flushes completions, which makes them visible, only inside of our own calls; a flag in the ring says that there are some. So polling is
 //! two loads, and a call is made only when it will find something. The eventfd is off while the loop is awake.
 //!
 //! Order: requests reach the kernel in the order in which they were pushed; the rest of a short transfer follows those that
@@ -233,10 +233,10 @@ impl<R: Ring> Uring<R> {
             // At most the limit.
             let wanted = u32::try_from(count).unwrap_or(u32::MAX);
             self.stats.submit_calls += 1;
-            // The same call finishes completions, if there are any.
-            let finish = self.ring.has_unflushed_completions();
+            // The same call flushes completions, if there are any.
+            let flush = self.ring.has_unflushed_completions();
             submit_tracepoints::fire_begin(IO_URING, count);
-            let submitted = self.ring.submit(wanted, finish);
+            let submitted = self.ring.submit(wanted, flush);
             submit_tracepoints::fire_end(IO_URING, count, submitted);
             match submitted {
                 Ok(taken @ 1..) => {

@@ -1,7 +1,7 @@
 //! An io_uring, with its submission and completion queues and its registrations, and the trait that lets tests put another kernel
 //! under the engine.
 //!
-//! A ring belongs to the thread that made it: no other may submit to it or finish its completions.
+//! A ring belongs to the thread that made it: no other may submit to it or flush its completions.
 
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -33,14 +33,14 @@ pub unsafe trait Ring {
     /// entry names is valid until its completion.
     unsafe fn push(&mut self, entry: &squeue::Entry);
 
-    /// io_uring_enter(2): submits the `count` oldest entries, and returns how many were taken. With `finish` it finishes
+    /// io_uring_enter(2): submits the `count` oldest entries, and returns how many were taken. With `flush` it flushes
     /// completions as well.
     ///
     /// # Errors
     /// Those of the manual page; nothing was taken.
-    fn submit(&mut self, count: u32, finish: bool) -> Result<usize, Errno>;
+    fn submit(&mut self, count: u32, flush: bool) -> Result<usize, Errno>;
 
-    /// io_uring_enter(2) that finishes completions, which makes them visible. With `wait` it waits for one.
+    /// io_uring_enter(2) that flushes completions, which makes them visible. With `wait` it waits for one.
     ///
     /// # Errors
     /// Those of the manual page.
@@ -284,8 +284,8 @@ unsafe impl Ring for KernelRing {
         debug_assert!(pushed.is_ok(), "there are no more requests than entries");
     }
 
-    fn submit(&mut self, count: u32, finish: bool) -> Result<usize, Errno> {
-        let flags = if finish { IORING_ENTER_GETEVENTS } else { 0 };
+    fn submit(&mut self, count: u32, flush: bool) -> Result<usize, Errno> {
+        let flags = if flush { IORING_ENTER_GETEVENTS } else { 0 };
         self.enter(count, 0, flags)
     }
 

@@ -40,7 +40,7 @@ pub struct UringStats {
     pub max_batch: u32,
     /// Submissions that the kernel refused temporarily.
     pub refused: u64,
-    /// Calls of io_uring_enter(2) that only let the kernel finish completions.
+    /// Calls of io_uring_enter(2) that only let the kernel flush completions.
     pub getevents_calls: u64,
     /// Short transfers that were resumed.
     pub resumed: u64,

@@ -1,7 +1,7 @@
 //! Creates an io_uring with the best setup flags that this kernel has, and checks that it has the operations that are needed.
 //!
-//! The best kind of ring is used by one thread only, which finishes completions inside of its own system calls. The kernel
-//! then needs no locks and no interrupts for it, and a flag in the ring says when there are completions to finish. Older
+//! The best kind of ring is used by one thread only, which flushes completions inside of its own system calls. The kernel
+//! then needs no locks and no interrupts for it, and a flag in the ring says when there are completions to flush. Older
 //! kernels get a ring with fewer features.
 
 use io_uring::{IoUring, Probe, opcode};
@@ -15,7 +15,7 @@ use super::settings::MAX_RING_EVENTS;
 pub(super) enum RingKind {
     /// Without the indirection of the submission array (Linux 6.6).
     Direct,
-    /// Completions are finished by the submitting thread alone (6.1).
+    /// Completions are flushed by the submitting thread alone (6.1).
     Deferred,
     /// The submitting thread is not interrupted for completions (5.19).
     Cooperative,

@@ -262,9 +262,9 @@ fn a_completion_signals_a_blocked_loop_only() {
         assert_eq!(ring.ring.woken, !can_disable_eventfd);
         assert_eq!(ring.reaped().len(), 1);
         // Nothing in flight: no signal.
-        let finishes = ring.ring.finishes;
+        let finishes = ring.ring.flushes;
         assert!(!ring.prepare_to_block());
-        assert_eq!(ring.ring.finishes, finishes);
+        assert_eq!(ring.ring.flushes, finishes);
     }
 }
 
@@ -279,9 +279,9 @@ fn a_late_flag_does_not_keep_an_idle_loop_awake() {
     engine.ring.stale = true;
     assert!(!engine.has_completions());
     assert!(!engine.prepare_to_block(), "it may block");
-    let finishes = engine.ring.finishes;
+    let finishes = engine.ring.flushes;
     assert!(engine.reaped().is_empty());
-    assert_eq!(engine.ring.finishes, finishes);
+    assert_eq!(engine.ring.flushes, finishes);
 }
 
 #[test]
@@ -293,12 +293,12 @@ fn no_call_is_made_without_work() {
         assert_eq!(ring.reaped(), []);
         ring.submit();
     }
-    assert_eq!((ring.ring.finishes, ring.ring.calls.len()), (0, 1));
+    assert_eq!((ring.ring.flushes, ring.ring.calls.len()), (0, 1));
     // One call submits and finishes.
     ring.ring.complete(0, Outcome::Whole);
     ring.put_flush(1).unwrap();
     ring.submit();
-    assert_eq!((ring.ring.finishes, ring.ring.calls.len()), (1, 2));
+    assert_eq!((ring.ring.flushes, ring.ring.calls.len()), (1, 2));
     assert_eq!(ring.reaped(), [(0, Ok(()))]);
     assert_eq!(ring.stats().getevents_calls, 0);
 }
