@@ -43,6 +43,7 @@ pub(crate) unsafe fn zero_fill(iov: &[iovec]) {
 mod tests {
     use super::*;
 
+    /// The list of these buffers.
     fn iov(buffers: &mut [Vec<u8>]) -> Vec<iovec> {
         buffers
             .iter_mut()

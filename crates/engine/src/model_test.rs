@@ -52,7 +52,7 @@ const MAX_EVENTS: u32 = 8;
 const GUARD: u8 = 0xee;
 
 #[derive(Clone, Debug)]
-enum TimedTransfers {
+enum Step {
     Push {
         op: Kind,
         region: usize,
@@ -77,7 +77,8 @@ enum Kind {
     Flush,
 }
 
-fn steps() -> impl Strategy<Value = Vec<TimedTransfers>> {
+/// Random steps of submitter, disk and kernel.
+fn steps() -> impl Strategy<Value = Vec<Step>> {
     let kind = prop_oneof![
         4 => Just(Kind::Read),
         4 => any::<u8>().prop_map(Kind::Write),
@@ -88,7 +89,7 @@ fn steps() -> impl Strategy<Value = Vec<TimedTransfers>> {
         0..REGIONS,
         prop::collection::vec(0..=REGION_BYTES, 0..6),
     )
-        .prop_map(|(op, region, cuts)| TimedTransfers::Push { op, region, cuts });
+        .prop_map(|(op, region, cuts)| Step::Push { op, region, cuts });
     let outcome = prop_oneof![
         3 => Just(Outcome::Whole),
         3 => (1..REGION_BYTES).prop_map(Outcome::Short),
@@ -101,13 +102,13 @@ fn steps() -> impl Strategy<Value = Vec<TimedTransfers>> {
     ];
     let step = prop_oneof![
         6 => push,
-        3 => Just(TimedTransfers::Submit),
-        3 => Just(TimedTransfers::Reap),
+        3 => Just(Step::Submit),
+        3 => Just(Step::Reap),
         6 => (any::<prop::sample::Index>(), outcome)
-            .prop_map(|(pick, outcome)| TimedTransfers::Complete { pick: pick.index(1 << 20), outcome }),
-        1 => answer.prop_map(TimedTransfers::Answer),
-        1 => (0..10_u32).prop_map(TimedTransfers::Batch),
-        2 => (any::<bool>(), 1..REGION_BYTES).prop_map(|(within, bytes)| TimedTransfers::Within(within, bytes)),
+            .prop_map(|(pick, outcome)| Step::Complete { pick: pick.index(1 << 20), outcome }),
+        1 => answer.prop_map(Step::Answer),
+        1 => (0..10_u32).prop_map(Step::Batch),
+        2 => (any::<bool>(), 1..REGION_BYTES).prop_map(|(within, bytes)| Step::Within(within, bytes)),
     ];
     prop::collection::vec(step, 1..120)
 }
@@ -210,6 +211,7 @@ struct World<S> {
 }
 
 impl<S: Subject> World<S> {
+    /// An engine on a test disk, and the model of the disk; `plain` is passed to [`Subject::new`].
     fn new(plain: bool) -> Self {
         let disk: Vec<u8> = (0..=250).cycle().take(DISK_BYTES).collect();
         let aio = S::new(disk.clone(), MAX_EVENTS, plain);
@@ -223,17 +225,18 @@ impl<S: Subject> World<S> {
         }
     }
 
-    fn step(&mut self, step: TimedTransfers) {
+    /// Takes one step, and checks the limits of the engine.
+    fn step(&mut self, step: Step) {
         match step {
-            TimedTransfers::Push { op, region, cuts } => self.push(op, region, cuts),
-            TimedTransfers::Submit => self.submit(),
-            TimedTransfers::Reap => self.reap(),
-            TimedTransfers::Complete { pick, outcome } => self.complete(pick, outcome),
-            TimedTransfers::Answer(answer) => self.aio.script().push_back(answer),
-            TimedTransfers::Within(within, bytes) => {
+            Step::Push { op, region, cuts } => self.push(op, region, cuts),
+            Step::Submit => self.submit(),
+            Step::Reap => self.reap(),
+            Step::Complete { pick, outcome } => self.complete(pick, outcome),
+            Step::Answer(answer) => self.aio.script().push_back(answer),
+            Step::Within(within, bytes) => {
                 self.aio.answer_within(within, Outcome::Short(bytes));
             }
-            TimedTransfers::Batch(batch) => self.aio.set_max_batch(batch),
+            Step::Batch(batch) => self.aio.set_max_batch(batch),
         }
         assert!(
             self.aio
@@ -245,6 +248,7 @@ impl<S: Subject> World<S> {
         assert_eq!(self.aio.room(), MAX_EVENTS as usize - self.requests.len());
     }
 
+    /// Pushes a request to a region, unless one is in flight there; it is taken if and only if there is room.
     fn push(&mut self, kind: Kind, region: usize, cuts: Vec<usize>) {
         if self
             .requests
@@ -282,6 +286,7 @@ impl<S: Subject> World<S> {
         }
     }
 
+    /// Reaps, and checks each completed request.
     fn reap(&mut self) {
         let mut out = Vec::new();
         self.counting_bad_fds(|aio| {
@@ -300,6 +305,7 @@ impl<S: Subject> World<S> {
         }
     }
 
+    /// Checks the data of a completed read, and makes a completed write in the model.
     fn check(&mut self, request: &InFlightRequest, result: Result<(), Errno>) {
         let start = request.region * REGION_BYTES;
         let range = start..DISK_BYTES.min(start + REGION_BYTES);
@@ -346,6 +352,7 @@ impl<S: Subject> World<S> {
         }
     }
 
+    /// Completes everything, and checks that no request is stuck, no error is lost, and the disk is as the model.
     fn drain(&mut self) {
         self.aio.script().clear();
         while !self.requests.is_empty() {
@@ -373,7 +380,7 @@ impl<S: Subject> World<S> {
     }
 }
 
-fn run<S: Subject>(steps: Vec<TimedTransfers>, plain: bool) {
+fn run<S: Subject>(steps: Vec<Step>, plain: bool) {
     let mut world = World::<S>::new(plain);
     for step in steps {
         world.step(step);

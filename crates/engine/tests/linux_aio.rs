@@ -17,6 +17,7 @@ use support::{BLOCK, Buffers, TempFile, fill_of, ok};
 
 type Engine = LinuxAio<MaybeRing>;
 
+/// An engine with or without the completion ring.
 fn engine(ring: bool) -> Engine {
     let settings = AioSettings {
         max_events: 512,

@@ -19,6 +19,7 @@ const QUEUE_SIZE: u16 = 256;
 /// Chains that the ring has room for when each takes three descriptors.
 const BATCH: u16 = 64;
 
+/// Prints the cost of a request in each format, with and without indirect tables.
 fn main() -> Result<(), RingError> {
     let mut arguments = std::env::args().skip(1).map(|argument| argument.parse());
     let mut number = |default| match arguments.next() {
@@ -68,6 +69,7 @@ fn turn(queue: &mut Queue, memory: &GuestMemory, chain: &mut Chain) -> Result<()
     Ok(())
 }
 
+/// The time that the device spends on these batches in a split queue.
 fn split_cost(features: RingFeatures, batches: u32) -> Result<Duration, RingError> {
     let memory = TestMemory::with_regions(&[(0, 1 << 20), (1 << 20, 1 << 20)]);
     let mut driver = DriverRing::new(&memory, QUEUE_SIZE, features);
@@ -95,6 +97,7 @@ fn split_cost(features: RingFeatures, batches: u32) -> Result<Duration, RingErro
     Ok(spent)
 }
 
+/// The time that the device spends on these batches in a packed queue.
 fn packed_cost(features: RingFeatures, batches: u32) -> Result<Duration, RingError> {
     let memory = TestMemory::with_regions(&[(0, 1 << 20), (1 << 20, 1 << 20)]);
     let mut driver = PackedDriverRing::new(&memory, QUEUE_SIZE, features);

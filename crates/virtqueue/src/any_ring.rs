@@ -47,6 +47,7 @@ impl AnyRing {
         }
     }
 
+    /// Pops the next chain that the driver made available.
     #[inline(always)]
     pub fn pop(
         &mut self,

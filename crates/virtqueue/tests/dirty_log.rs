@@ -78,7 +78,7 @@ impl Driver {
         }
     }
 
-    fn look(&mut self) {
+    fn take_used_entries(&mut self) {
         match self {
             Driver::Split(ring) => drop(ring.take_used()),
             Driver::Packed(ring) => drop(ring.take_used()),
@@ -107,6 +107,7 @@ struct Model {
 }
 
 impl Model {
+    /// A guest with an idle queue; `tracked`: with an in-flight recorder.
     fn new(features: RingFeatures, tracked: bool, seed: u64) -> Model {
         let memory = TestMemory::with_regions(&REGIONS);
         let driver = match features.packed {
@@ -155,7 +156,8 @@ impl Model {
         }
     }
 
-    fn ask(&mut self) {
+    /// Makes a request with random writable buffers available, if there is room.
+    fn add_request(&mut self) {
         let room = match &self.driver {
             Driver::Split(ring) => ring.free_descriptors(),
             Driver::Packed(ring) => ring.free_descriptors().into(),
@@ -188,6 +190,7 @@ impl Model {
         });
     }
 
+    /// Pops a request, if there is one.
     fn pop(&mut self) {
         let map = self.memory.guest_memory();
         if let Some(id) = self.queue.pop(&map, &mut self.chain).unwrap() {
@@ -222,6 +225,7 @@ impl Model {
         }
     }
 
+    /// Pushes a request whose data was written.
     fn push(&mut self) {
         let Some(index) = self.pick() else { return };
         if self.held[index].written {
@@ -235,6 +239,7 @@ impl Model {
         }
     }
 
+    /// Starts a copy of the memory with a log, replaces the log, or ends the copy.
     fn set_dirty_log(&mut self) {
         let map = self.memory.guest_memory();
         let used = Some(self.driver.layout().used);
@@ -265,6 +270,7 @@ impl Model {
         }
     }
 
+    /// Copies these pages of the memory.
     fn copy_pages(&mut self, pages: &[u64]) {
         for page in pages {
             let addr = page * PAGE;
@@ -294,19 +300,20 @@ impl Model {
         }
     }
 
+    /// Takes random steps of guest, device and front-end, and checks the copy.
     fn run(&mut self, steps: u32) {
         // Maps that requests in flight may use.
         let mut maps = vec![self.memory.guest_memory()];
         for _ in 0..steps {
             match self.random.below(40) {
-                0..8 => self.ask(),
+                0..8 => self.add_request(),
                 8..15 => self.pop(),
                 15..22 => self.write(),
                 22..27 => self.push(),
                 27..30 => drop(self.queue.publish()),
                 30..32 => self.queue.disable_kicks(),
                 32 => drop(self.queue.enable_kicks()),
-                33..35 => self.as_guest(|model| model.driver.look()),
+                33..35 => self.as_guest(|model| model.driver.take_used_entries()),
                 35..37 => self.sync(),
                 37 => self.set_dirty_log(),
                 38 => {
@@ -329,6 +336,7 @@ fn record(packed: bool) -> InflightRegion {
     unsafe { InflightRegion::new(host, packed, SIZE, Arc::new(words.clone())) }
 }
 
+/// Checks with many seeds that no written page is missing in the copy.
 fn nothing_is_missing(packed: bool, tracked: bool) {
     for seed in 0..12 {
         let features = RingFeatures {

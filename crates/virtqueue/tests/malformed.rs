@@ -56,6 +56,7 @@ impl Broken {
         Broken::in_regions(&[(BASE, LEN)], SIZE, features)
     }
 
+    /// A driver that a test lets break the rules, in these regions.
     fn in_regions(regions: &[(u64, u64)], size: u16, features: RingFeatures) -> Broken {
         let memory = TestMemory::with_regions(regions);
         let driver = DriverRing::new(&memory, size, features);
@@ -85,6 +86,7 @@ impl Broken {
         self.descriptors(&[descriptor(addr, len, DESC_F_INDIRECT, 0)]);
     }
 
+    /// Pops; after an error the queue has to stay where it is.
     fn pop(&mut self) -> Result<Option<u16>, RingError> {
         let next_avail = self.queue.next_avail();
         let popped = self.queue.pop(&self.memory.guest_memory(), &mut self.chain);

@@ -62,6 +62,7 @@ fn buffer(writable: bool) -> impl Strategy<Value = Buffer> {
     })
 }
 
+/// A request with readable and then writable buffers, at least one; true: in an indirect table.
 fn chain() -> impl Strategy<Value = (bool, Vec<Buffer>)> {
     let buffers = (vec(buffer(false), 0..4), vec(buffer(true), 0..4));
     (any::<bool>(), buffers).prop_map(|(indirect, (mut buffers, writable))| {
@@ -73,6 +74,7 @@ fn chain() -> impl Strategy<Value = (bool, Vec<Buffer>)> {
     })
 }
 
+/// A round with few requests.
 fn round() -> impl Strategy<Value = Round> {
     let event = prop_oneof![
         1 => Just(WhenToSignal::Always),

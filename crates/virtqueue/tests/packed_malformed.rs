@@ -52,6 +52,7 @@ struct Broken {
 }
 
 impl Broken {
+    /// A driver that a test lets break the rules.
     fn new(features: RingFeatures) -> Broken {
         let memory = TestMemory::with_regions(&[(BASE, LEN)]);
         let driver = PackedDriverRing::new(&memory, SIZE, features);
@@ -78,6 +79,7 @@ impl Broken {
         }
     }
 
+    /// Pops; after an error the queue has to stay where it is.
     fn pop(&mut self) -> Result<Option<ChainId>, RingError> {
         let next_avail = self.queue.next_avail();
         let popped = self.queue.pop(&self.memory.guest_memory(), &mut self.chain);

@@ -35,6 +35,7 @@ impl Both {
         Both::in_regions(&[(BASE, 0x10_0000)], features, base)
     }
 
+    /// Driver and device of a queue in these regions.
     fn in_regions(regions: &[(u64, u64)], features: RingFeatures, base: u16) -> Both {
         let memory = TestMemory::with_regions(regions);
         let driver = DriverRing::with_base(&memory, SIZE, features, base);

@@ -47,6 +47,7 @@ impl<J> JobQueue<J> {
 }
 
 impl<J: Job> Shared<J> {
+    /// State of a pool without threads and jobs.
     pub(super) fn new(min_threads: u32, max_threads: u32, wake: Wake, idle_time: Duration) -> Self {
         Self {
             work: Mutex::new(JobQueue {

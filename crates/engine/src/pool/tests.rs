@@ -57,6 +57,7 @@ struct Fixture {
     wakes: Arc<AtomicUsize>,
 }
 
+/// A pool whose wake-ups are counted.
 fn fixture(min_threads: u32, max_threads: u32, idle_time: Duration) -> Fixture {
     let (sender, woken) = channel();
     let sender: Mutex<Sender<()>> = Mutex::new(sender);

@@ -90,6 +90,7 @@ pub(crate) struct FakeKernel {
 struct RingWord([u8; 32]);
 
 impl FakeKernel {
+    /// A kernel with a ring, on a disk with this content, that takes everything.
     pub(crate) fn new(disk: Vec<u8>) -> Self {
         Self {
             disk,
@@ -131,8 +132,8 @@ impl FakeKernel {
     /// Ends the `index`th held request.
     pub(crate) fn complete(&mut self, index: usize, outcome: Outcome) {
         let held = self.held.remove(index);
-        let res = self.end(&held, outcome);
-        self.post(IoEvent {
+        let res = self.carry_out(&held, outcome);
+        self.post_event(IoEvent {
             data: held.iocb.data,
             obj: 0,
             res,
@@ -147,7 +148,8 @@ impl FakeKernel {
         }
     }
 
-    fn end(&mut self, held: &Held, outcome: Outcome) -> i64 {
+    /// Transfers the data of a request, as far as the outcome says, and returns its result.
+    fn carry_out(&mut self, held: &Held, outcome: Outcome) -> i64 {
         let max = match outcome {
             Outcome::Error(errno) => return -i64::from(errno.raw_os_error()),
             Outcome::Whole => usize::MAX,
@@ -159,7 +161,8 @@ impl FakeKernel {
         i64::try_from(moved).unwrap()
     }
 
-    fn post(&mut self, event: IoEvent) {
+    /// Adds an event to the ring, or for io_getevents(2).
+    fn post_event(&mut self, event: IoEvent) {
         if self.ring_unused {
             self.events.push_back(event);
             return;
@@ -242,7 +245,7 @@ unsafe impl AioKernel for FakeKernel {
         // SAFETY: our caller's promise.
         let held = unsafe { Held::new(*iocb) };
         let outcome = self.transfers.pop_front().unwrap_or(Outcome::Whole);
-        self.end(&held, outcome)
+        self.carry_out(&held, outcome)
     }
 
     fn now_ns(&self) -> u64 {

@@ -52,6 +52,7 @@ pub(crate) struct FakeRing {
 }
 
 impl FakeRing {
+    /// A ring on a disk with this content, that takes everything.
     pub(crate) fn new(disk: Vec<u8>, entries: u32) -> Self {
         Self {
             disk,
@@ -88,7 +89,8 @@ impl FakeRing {
         self.unflushed.push_back((held.user_data, res));
     }
 
-    fn show(&mut self) {
+    /// Flushes completions, as many as may be visible.
+    fn make_visible(&mut self) {
         self.flushes += 1;
         while self.visible.len() < VISIBLE
             && let Some(completion) = self.unflushed.pop_front()
@@ -155,7 +157,7 @@ unsafe impl Ring for FakeRing {
             }
         }
         if flush {
-            self.show();
+            self.make_visible();
         }
         Ok(count)
     }
@@ -164,7 +166,7 @@ unsafe impl Ring for FakeRing {
         if wait && self.unflushed.is_empty() && !self.held.is_empty() {
             self.complete(0, Outcome::Whole);
         }
-        self.show();
+        self.make_visible();
         Ok(())
     }
 

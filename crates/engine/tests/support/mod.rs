@@ -56,6 +56,7 @@ pub struct Buffers {
 }
 
 impl Buffers {
+    /// Blocks filled with `fill`, as `parts` buffers.
     pub fn new(blocks: usize, parts: usize, fill: u8) -> Self {
         let mut blocks = vec![Block([fill; BLOCK]); blocks];
         let total = blocks.len() * BLOCK;

@@ -59,6 +59,7 @@ const PACKED: RingFeatures = RingFeatures {
 };
 
 impl Outside {
+    /// A guest with a queue whose first available index is `base`, and an empty record.
     fn new(features: RingFeatures, size: u16, base: u16) -> Outside {
         let memory = TestMemory::new(1 << 20);
         let driver = if features.packed {
@@ -118,7 +119,7 @@ impl Outside {
     }
 
     /// Makes a request available, if there is room, as `shape` says.
-    fn ask(&mut self, shape: u64) {
+    fn add_request(&mut self, shape: u64) {
         let room = match &self.driver {
             Driver::Split(ring) => ring.free_descriptors(),
             Driver::Packed(ring) => ring.free_descriptors().into(),
@@ -151,7 +152,7 @@ impl Outside {
     }
 
     /// Sees what is done. Panics if it was not asked for.
-    fn look(&mut self) {
+    fn take_used_entries(&mut self) {
         let done = match &mut self.driver {
             Driver::Split(ring) => ring.take_used(),
             Driver::Packed(ring) => ring.take_used(),
@@ -183,7 +184,8 @@ struct Device {
 }
 
 impl Device {
-    fn take(&mut self, outside: &Outside) -> Option<u64> {
+    /// Pops a chain, and returns the number of its request.
+    fn pop(&mut self, outside: &Outside) -> Option<u64> {
         let memory = outside.memory.guest_memory();
         let id = self
             .queue
@@ -209,11 +211,11 @@ impl Device {
 fn run(outside: &mut Outside, device: &mut Device, random: &mut Random, steps: u32) {
     for _ in 0..steps {
         match random.below(8) {
-            0..3 => outside.ask(random.below(6)),
-            3..5 => drop(device.take(outside)),
+            0..3 => outside.add_request(random.below(6)),
+            3..5 => drop(device.pop(outside)),
             5..6 => device.push(random.below(64)),
             6 => drop(device.queue.publish()),
-            _ => outside.look(),
+            _ => outside.take_used_entries(),
         }
     }
 }
@@ -229,8 +231,8 @@ fn recovered(outside: &mut Outside, random: &mut Random) -> Device {
     let mut device = loop {
         // The guest goes on meanwhile, with what it sees.
         for _ in 0..random.below(5) {
-            outside.look();
-            outside.ask(random.below(6));
+            outside.take_used_entries();
+            outside.add_request(random.below(6));
         }
         // The next device may be killed at its start as well.
         let stores = u32::try_from(random.below(200)).unwrap();
@@ -238,9 +240,9 @@ fn recovered(outside: &mut Outside, random: &mut Random) -> Device {
             break device.expect("a record that can be used");
         }
     };
-    outside.look();
+    outside.take_used_entries();
     let mut again = Vec::new();
-    while let Some(number) = device.take(outside) {
+    while let Some(number) = device.pop(outside) {
         again.push(number);
     }
     assert_eq!(again, outside.numbers(), "all of it, in its order");
@@ -249,16 +251,16 @@ fn recovered(outside: &mut Outside, random: &mut Random) -> Device {
 
 /// Gives everything back, as a device that is not killed.
 fn finish(outside: &mut Outside, device: &mut Device, random: &mut Random) {
-    while device.take(outside).is_some() {}
+    while device.pop(outside).is_some() {}
     while !device.held.is_empty() {
         device.push(random.below(64));
         if random.below(3) == 0 {
             device.queue.publish();
-            outside.look();
+            outside.take_used_entries();
         }
     }
     device.queue.publish();
-    outside.look();
+    outside.take_used_entries();
     assert!(outside.waiting.is_empty(), "each was pushed");
 }
 

@@ -155,7 +155,7 @@ impl DriverRing {
             let next = indices.get(position + 1).copied();
             self.write_descriptor(indices[position], raw(buffer, next));
         }
-        self.hand_over(indices)
+        self.make_chain_available(indices)
     }
 
     /// Adds a request as one descriptor that refers to an indirect table, and returns its head.
@@ -185,7 +185,7 @@ impl DriverRing {
             next: 0,
         };
         self.write_descriptor(indices[direct.len()], reference);
-        self.hand_over(indices)
+        self.make_chain_available(indices)
     }
 
     /// How many descriptors are in no chain.
@@ -320,6 +320,7 @@ impl DriverRing {
         self.layout.used + 4 + 8 * u64::from(self.layout.size)
     }
 
+    /// Takes free descriptors of the table.
     fn take_descriptors(&mut self, count: usize) -> Vec<u16> {
         let left = self
             .free
@@ -332,7 +333,7 @@ impl DriverRing {
     }
 
     /// Puts a chain into the available ring.
-    fn hand_over(&mut self, indices: Vec<u16>) -> u16 {
+    fn make_chain_available(&mut self, indices: Vec<u16>) -> u16 {
         let head = *indices.first().expect("a request needs a buffer");
         self.set_avail_entry(self.next_avail, head);
         self.next_avail = self.next_avail.wrapping_add(1);

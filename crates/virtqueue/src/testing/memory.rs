@@ -141,7 +141,8 @@ impl TestMemory {
         std::mem::take(&mut *written.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn guest_writes(&self, guest_addr: u64, len: usize) {
+    /// Notes the pages of a write by the guest, if they are watched.
+    fn note_guest_write(&self, guest_addr: u64, len: usize) {
         if len > 0 && self.shared.watched.load(Ordering::Relaxed) {
             let last = guest_addr + (len as u64 - 1);
             let mut written = self
@@ -182,7 +183,7 @@ impl TestMemory {
 
     /// Writes `bytes` at `guest_addr`, across adjacent regions if need be.
     pub fn write(&self, guest_addr: u64, bytes: &[u8]) {
-        self.guest_writes(guest_addr, bytes.len());
+        self.note_guest_write(guest_addr, bytes.len());
         let memory = self.guest_memory();
         let mut done = 0;
         while done < bytes.len() {
@@ -279,12 +280,13 @@ impl TestMemory {
 
     /// Stores a little-endian 16-bit word at an even `guest_addr`, with Release order.
     pub fn store_u16(&self, guest_addr: u64, value: u16) {
-        self.guest_writes(guest_addr, 2);
+        self.note_guest_write(guest_addr, 2);
         self.with_word(guest_addr, |word| {
             word.store(value.to_le(), Ordering::Release)
         });
     }
 
+    /// Calls `access` with the word at `guest_addr`.
     fn with_word<T>(&self, guest_addr: u64, access: impl FnOnce(&AtomicU16) -> T) -> T {
         let memory = self.guest_memory();
         let host = memory

@@ -359,6 +359,7 @@ impl PackedDriverRing {
         id
     }
 
+    /// Writes the next descriptor of a chain. The first one of a batch gets its flags when the batch is published.
     fn write_next(&mut self, addr: u64, len: u32, id: u16, flags: u16) {
         let (index, wrap) = self.next_avail;
         let flags = flags | PackedDriverRing::available(wrap);

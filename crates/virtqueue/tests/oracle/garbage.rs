@@ -20,6 +20,7 @@ const REGIONS: [(u64, u64); 3] = [(0x1_0000, 0x2000), (0x2_0000, 0x1000), (0x2_1
 const TABLE: u64 = 0x1_1000;
 const TABLE_DESCRIPTORS: u16 = 32;
 
+/// Addresses, many of them in tables or near the borders of regions.
 fn addr() -> impl Strategy<Value = u64> {
     let edges = vec![
         0,
@@ -49,6 +50,7 @@ fn len() -> impl Strategy<Value = u32> {
     ]
 }
 
+/// Descriptors, most of them with flags that have a meaning.
 fn descriptor() -> impl Strategy<Value = RawDescriptor> {
     let flags = prop_oneof![
         3 => Just(0),

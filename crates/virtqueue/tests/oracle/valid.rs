@@ -36,6 +36,7 @@ struct Round {
     used_event: u16,
 }
 
+/// A buffer anywhere in the data, which may cross borders of regions.
 fn buffer(writable: bool) -> impl Strategy<Value = Buffer> {
     let len = prop_oneof![8 => 1..600u64, 2 => 600..0x5000u64, 1 => Just(0)];
     (len, any::<prop::sample::Index>()).prop_map(move |(len, place)| {
@@ -49,6 +50,7 @@ fn buffer(writable: bool) -> impl Strategy<Value = Buffer> {
     })
 }
 
+/// A request of any shape with readable and then writable buffers, at least one.
 fn chain() -> impl Strategy<Value = (Shape, Vec<Buffer>)> {
     let shape = prop_oneof![
         Just(Shape::Direct),
@@ -66,6 +68,7 @@ fn chain() -> impl Strategy<Value = (Shape, Vec<Buffer>)> {
     )
 }
 
+/// A round with few requests.
 fn round() -> impl Strategy<Value = Round> {
     let used_event = prop_oneof![4 => 0..6u16, 1 => 0xfffau16..=0xffff, 1 => any::<u16>()];
     (
@@ -84,6 +87,7 @@ fn base() -> impl Strategy<Value = u16> {
     prop_oneof![Just(0), 0xfff0u16..=0xffff, 0x7ff0u16..0x8010, any::<u16>()]
 }
 
+/// Adds a request, if there is room.
 fn add(driver: &mut DriverRing, shape: Shape, buffers: &[Buffer]) -> Option<u16> {
     let direct = match shape {
         Shape::Direct => buffers.len(),

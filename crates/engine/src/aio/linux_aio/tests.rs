@@ -32,6 +32,7 @@ struct Buffers {
 }
 
 impl Buffers {
+    /// Buffers with this content.
     fn new(memory: Vec<Vec<u8>>) -> Self {
         let mut memory = memory;
         let iov = memory
@@ -48,6 +49,7 @@ impl Buffers {
         Self::new(sizes.iter().map(|&len| vec![fill; len]).collect())
     }
 
+    /// A request for all buffers at `offset`.
     fn io(&mut self, op: Op, offset: u64, token: u64) -> Request {
         Request {
             op,

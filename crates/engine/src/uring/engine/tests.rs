@@ -8,6 +8,7 @@ use crate::testing::{FakeRing, Outcome};
 
 type Fake = Uring<FakeRing>;
 
+/// An engine on a ring that the test controls.
 fn engine(max_events: u32, max_batch: u32) -> Fake {
     let disk = (0..=255).collect();
     let settings = UringSettings {
@@ -37,6 +38,7 @@ impl Buffer {
         Box::new(Self { memory, iov })
     }
 
+    /// A request for the buffer at `offset`.
     fn io(&mut self, op: Op, offset: u64, token: u64) -> Request {
         Request {
             op,
@@ -262,9 +264,9 @@ fn a_completion_signals_a_blocked_loop_only() {
         assert_eq!(ring.ring.woken, !can_disable_eventfd);
         assert_eq!(ring.reaped().len(), 1);
         // Nothing in flight: no signal.
-        let finishes = ring.ring.flushes;
+        let flushes = ring.ring.flushes;
         assert!(!ring.prepare_to_block());
-        assert_eq!(ring.ring.flushes, finishes);
+        assert_eq!(ring.ring.flushes, flushes);
     }
 }
 
@@ -279,9 +281,9 @@ fn a_late_flag_does_not_keep_an_idle_loop_awake() {
     engine.ring.stale = true;
     assert!(!engine.has_completions());
     assert!(!engine.prepare_to_block(), "it may block");
-    let finishes = engine.ring.flushes;
+    let flushes = engine.ring.flushes;
     assert!(engine.reaped().is_empty());
-    assert_eq!(engine.ring.flushes, finishes);
+    assert_eq!(engine.ring.flushes, flushes);
 }
 
 #[test]
@@ -294,7 +296,7 @@ fn no_call_is_made_without_work() {
         ring.submit();
     }
     assert_eq!((ring.ring.flushes, ring.ring.calls.len()), (0, 1));
-    // One call submits and finishes.
+    // One call submits and flushes.
     ring.ring.complete(0, Outcome::Whole);
     ring.put_flush(1).unwrap();
     ring.submit();

@@ -107,7 +107,7 @@ fn a_random_record_is_refused_or_recovered_without_harm() {
         };
         let mut outside = Outside::new(features, size, base);
         for _ in 0..6 {
-            outside.ask(random.below(6));
+            outside.add_request(random.below(6));
         }
         // Small numbers lead further than large ones.
         for word in 0..outside.record.len() {
@@ -148,8 +148,8 @@ fn a_queue_with_a_cleared_record_starts_at_the_front_ends_base() {
     for (features, base, other) in [(SPLIT, 100, 7), (PACKED, 0x8003, 0x0002)] {
         let mut outside = Outside::new(features, 8, base);
         let mut device = outside.device(base).unwrap();
-        outside.ask(2);
-        device.take(&outside);
+        outside.add_request(2);
+        device.pop(&outside);
         outside.region().clear_if_idle();
         let mut device = outside.device(other).unwrap();
         assert!(device.queue.has_recovered_chains(), "it was in flight");
@@ -166,17 +166,17 @@ fn a_finishing_queue_pops_recovered_chains_only() {
     for (features, base) in [(SPLIT, 9), (PACKED, 0x8003)] {
         let mut outside = Outside::new(features, 8, base);
         let mut device = outside.device(base).unwrap();
-        outside.ask(1);
-        outside.ask(4);
-        device.take(&outside);
+        outside.add_request(1);
+        outside.add_request(4);
+        device.pop(&outside);
         drop(device);
         let mut device = outside.device(base).unwrap();
         let before = device.queue.next_avail();
         device.queue.pop_only_recovered();
         assert!(device.queue.has_available());
-        assert_eq!(device.take(&outside), Some(0));
+        assert_eq!(device.pop(&outside), Some(0));
         assert_ne!(device.queue.next_avail(), before, "progress shows");
-        assert_eq!(device.take(&outside), None);
+        assert_eq!(device.pop(&outside), None);
         assert!(!device.queue.has_available());
     }
 }

@@ -7,16 +7,16 @@ fn taken(outside: &mut Outside, base: u16) -> Device {
     let mut device = outside.device(base).unwrap();
     for request in 0..4 {
         // Packed: of one, two and three descriptors.
-        outside.ask(if outside.features().packed {
+        outside.add_request(if outside.features().packed {
             request % 3
         } else {
             0
         });
-        device.take(outside);
+        device.pop(outside);
     }
     device.push(0);
     device.queue.publish();
-    outside.look();
+    outside.take_used_entries();
     device
 }
 

@@ -70,6 +70,7 @@ fn a_ring_that_is_not_as_expected_is_not_read() {
     }
 }
 
+/// Checks that completions on a kernel without a usable ring come by io_getevents(2), and that it is called only for requests in flight.
 fn check_fallback(name: &str, kernel: FakeKernel) {
     // More than one io_getevents array full.
     let settings = AioSettings {
