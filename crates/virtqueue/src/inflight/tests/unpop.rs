@@ -53,7 +53,7 @@ fn returned_chains_are_popped_again_wherever_the_device_is_killed() {
                 assert_eq!((base & 0xffff) as u16, stands);
             }
             let mut next = outside.device(stands).unwrap();
-            while next.take(&outside).is_some() {}
+            while next.pop(&outside).is_some() {}
             let again: Vec<u64> = next.held.iter().map(|(_, number)| *number).collect();
             assert_eq!(again, [1, 2, 3]);
             finish(&mut outside, &mut next, &mut Random(1));
@@ -81,7 +81,7 @@ fn only_chains_that_were_popped_last_are_returned() {
         let mut next = outside.device(stands).unwrap();
         assert!(next.queue.has_recovered_chains());
         assert!(!next.queue.unpop_all(&[]));
-        assert!(next.take(&outside).is_some());
+        assert!(next.pop(&outside).is_some());
         assert!(!next.queue.unpop_all(&held(&next)));
     }
 }
