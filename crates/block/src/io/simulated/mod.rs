@@ -87,7 +87,7 @@ impl Workers {
         })
     }
 
-    pub fn add(&mut self, work: WorkerJob) {
+    pub fn add_job(&mut self, work: WorkerJob) {
         self.jobs.push(work);
     }
 
@@ -107,7 +107,7 @@ impl IoBackend for Workers {
 
     unsafe fn push(&mut self, file: Arc<DiskFile>, request: &Request) -> Result<(), Full> {
         // SAFETY: our caller promises the same.
-        self.add(unsafe { WorkerJob::from_request(file, *request) });
+        self.add_job(unsafe { WorkerJob::from_request(file, *request) });
         Ok(())
     }
 
