@@ -1,4 +1,4 @@
-//! The memory table: what is refused, and where addresses lead.
+//! Tests of the memory table: invalid regions are refused, and guest addresses are translated.
 
 #![allow(clippy::unwrap_used, reason = "a test ends when it surprises")]
 

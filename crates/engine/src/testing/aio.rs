@@ -1,4 +1,4 @@
-//! A kernel with Linux AIO that tests control.
+//! A fake kernel with Linux AIO on a disk in memory: tests decide when and how requests complete.
 //!
 //! Requests are held until [`FakeKernel::complete`] ends them, in any order, whole, short or with
 //! an error; results of io_submit(2) can be scripted. The completion ring is real memory with the

@@ -1,4 +1,4 @@
-//! Kernels that tests control.
+//! Fake kernels for unit tests of the Linux AIO and io_uring engines, on a disk in memory.
 
 mod aio;
 mod uring;

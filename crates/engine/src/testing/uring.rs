@@ -1,4 +1,4 @@
-//! A ring that tests control.
+//! A fake io_uring on a disk in memory: tests decide when and how requests complete.
 //!
 //! Requests are held until [`FakeRing::complete`] ends them, in any order, whole, short or with an
 //! error; results of io_uring_enter(2) can be scripted. A completion is invisible until the engine

@@ -4,7 +4,8 @@
 //! in the submit phase, or as soon as there are as many as one call may take (the batch limit).
 //!
 //! The kernel flushes completions, which makes them visible, only inside of our own calls; a flag in the
-//! ring says that there are some. So polling is two loads, and a call is made only when it will find something. The eventfd is off while the loop is awake.
+//! ring says that there are some. So polling is two loads, and a call is made only when it will find something. The eventfd is off
+//! while the loop is awake.
 //!
 //! Order: requests reach the kernel in the order in which they were pushed; the rest of a short transfer follows those that
 //! wait. The kernel completes in any order. The engine never waits, except in `drop`.

@@ -200,8 +200,8 @@ fn entry_len(buffer: &libc::iovec) -> u32 {
     u32::try_from(buffer.iov_len).unwrap_or(MAX_RW_COUNT)
 }
 
-/// The submission entry of a discard: `BLOCK_URING_CMD_DISCARD`, `_IO(0x12, 0)` of `linux/blkdev.h`. The range is in fields that the crate's builder does not
-/// offer.
+/// The submission entry of a discard: `BLOCK_URING_CMD_DISCARD`, `_IO(0x12, 0)` of `linux/blkdev.h`. The range is in
+/// fields that the crate's builder does not offer.
 fn discard_entry(fd: i32, start: u64, len: u64) -> squeue::Entry {
     const BLOCK_URING_CMD_DISCARD: u64 = 0x1200;
     let mut words = [0_u64; 8];

@@ -1,4 +1,4 @@
-//! A guest driver of one split virtqueue.
+//! The guest's driver of one split virtqueue, for tests.
 //!
 //! Keeps the rules of the specification where it is asked to add buffers, and has raw writes beside
 //! them for tests of broken drivers. What was written raw is not tracked.

@@ -1,4 +1,4 @@
-//! Guest memory for tests.
+//! Guest memory for tests: mapped regions with reads and writes by guest address, canaries around them, and a log of written pages.
 //!
 //! Each region is a memory file of its own, so that it can be mapped a second time (a memory map
 //! that changes) and handed to another process (a front-end of a test).

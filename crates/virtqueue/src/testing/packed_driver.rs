@@ -1,4 +1,4 @@
-//! A guest driver of one packed virtqueue, from section 2.8 and independent of the device's side.
+//! The guest's driver of one packed virtqueue, for tests: written from section 2.8, and independent of the device's side.
 //!
 //! Keeps the rules where it is asked to add buffers, and has raw writes beside them for tests of
 //! broken drivers. What was written raw is not tracked.

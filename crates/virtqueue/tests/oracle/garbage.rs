@@ -1,4 +1,4 @@
-//! A hostile driver: rings, tables and indices full of what is most likely to hurt. We never panic,
+//! Property test of the split queue with a hostile driver: rings, tables and indices full of what is most likely to hurt. We never panic,
 //! always come to an end, stay inside the regions (the pages around them are not accessible), and
 //! write nothing but the used ring.
 

@@ -1,4 +1,4 @@
-//! The other implementation, working on a copy of the guest's memory.
+//! The `virtio-queue` crate's split queue, working on a copy of the guest's memory, for comparison.
 
 use libc::iovec;
 use virtio_queue::{Queue, QueueT};

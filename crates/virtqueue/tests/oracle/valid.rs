@@ -1,4 +1,4 @@
-//! A correct driver over several rounds.
+//! Property test: the split queue and the `virtio-queue` crate agree on a correct driver over several rounds.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

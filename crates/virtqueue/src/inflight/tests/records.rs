@@ -1,4 +1,4 @@
-//! Records that are refused, that are anything, and that are forgotten.
+//! Tests of in-flight records that are invalid, hold random bytes, or are cleared.
 
 use std::sync::atomic::Ordering;
 
