@@ -33,7 +33,7 @@ use crate::transfer::Progress;
 /// One AIO context with its queue. Belongs to one thread at a time.
 ///
 /// A loop calls [`reap`](IoBackend::reap) and [`submit`](IoBackend::submit) once per iteration, and checks
-/// [`blocked`](Self::is_blocked) before it blocks.
+/// [`is_blocked`](Self::is_blocked) before it blocks.
 ///
 /// Dropping the engine waits in io_destroy(2) until the kernel has ended every request in flight;
 /// buffers may be freed afterwards. Requests that were not reaped have no completion then.
@@ -135,7 +135,7 @@ impl<K: AioKernel> LinuxAio<K> {
         self.event_fd.as_fd()
     }
 
-    /// Whether the kernel returned `EAGAIN` and requests wait for it to accept more. While [`in_flight`](Self::in_flight_count) is
+    /// Whether the kernel returned `EAGAIN` and requests wait for it to accept more. While [`in_flight_count`](Self::in_flight_count) is
     /// not zero, the next completion resumes them; at zero the loop must call [`submit`](IoBackend::submit) by itself, for
     /// instance after a short timer.
     #[must_use]

@@ -35,7 +35,7 @@ const DROP_RETRY: Duration = Duration::from_millis(1);
 /// One ring with its requests. Belongs to the thread that made it.
 ///
 /// A loop calls [`reap`](IoBackend::reap) and [`submit`](IoBackend::submit) once per iteration. Before it
-/// blocks it calls [`prepare_to_block`](IoBackend::prepare_to_block), and checks [`blocked`](Self::is_blocked).
+/// blocks it calls [`prepare_to_block`](IoBackend::prepare_to_block), and checks [`is_blocked`](Self::is_blocked).
 ///
 /// Dropping the engine waits until the kernel has ended every request in flight; buffers may be
 /// freed afterwards. Requests that were not reaped have no completion then.
@@ -151,7 +151,7 @@ impl<R: Ring> Uring<R> {
     }
 
     /// Whether the kernel has refused temporarily and requests wait for it to accept more. While
-    /// [`in_flight`](Self::in_flight_count) is not zero, the next completion resumes them; at zero the loop must call
+    /// [`in_flight_count`](Self::in_flight_count) is not zero, the next completion resumes them; at zero the loop must call
     /// [`submit`](IoBackend::submit) by itself.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
