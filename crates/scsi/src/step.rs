@@ -42,8 +42,9 @@ pub enum Step {
     /// Run [`Task::disk_call`](crate::Task::disk_call) on a thread that may block, and call
     /// [`Task::on_step_completed`](crate::Task::on_step_completed) with its result.
     Call,
-    /// Cancel all tasks of [`Task::unit`](crate::Task::unit) that belong to one of [`Task::preempted_nexuses`](crate::Task::preempted_nexuses), and
-    /// call [`Task::on_step_completed`](crate::Task::on_step_completed) when none of their requests is in flight any more.
+    /// Cancel all tasks of [`Task::unit`](crate::Task::unit) that belong to one of
+    /// [`Task::preempted_nexuses`](crate::Task::preempted_nexuses), and call
+    /// [`Task::on_step_completed`](crate::Task::on_step_completed) when none of their requests is in flight any more.
     SettlePreempted,
     /// The task is finished: status, sense data and the number of bytes are available.
     Finished,

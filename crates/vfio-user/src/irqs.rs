@@ -64,7 +64,7 @@ impl Session {
             if !matches!(action, wire::IRQ_ACTION_TRIGGER | wire::IRQ_ACTION_UNMASK) {
                 return Err(wrong());
             }
-            let eventfd = unix_socket::passed_fds::into_nonblocking_eventfd(
+            let eventfd = unix_socket::passed_fds::nonblocking_eventfd(
                 "interrupt",
                 fds.pop().map(Into::into),
             )

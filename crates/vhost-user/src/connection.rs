@@ -166,13 +166,9 @@ impl Connection {
             .ok_or(Error::InvalidParam)
     }
 
-    /// Checks that a descriptor is an eventfd.
-    fn into_nonblocking_eventfd(
-        &self,
-        what: &'static str,
-        fd: Option<File>,
-    ) -> Result<Option<OwnedFd>> {
-        unix_socket::passed_fds::into_nonblocking_eventfd(what, fd).map_err(|error| {
+    /// Accepts an eventfd from the front-end, and makes it non-blocking. Any other file is an error of the front-end.
+    fn accept_eventfd(&self, what: &'static str, fd: Option<File>) -> Result<Option<OwnedFd>> {
+        unix_socket::passed_fds::nonblocking_eventfd(what, fd).map_err(|error| {
             tracing::warn!(export = self.target.name(), %error, "bad descriptor");
             Error::InvalidParam
         })
@@ -264,7 +260,8 @@ impl Connection {
         }
     }
 
-    /// Lets the queues take no requests until [`Connection::end_node_exchange`]. They reply when the requests are done that they have taken.
+    /// Lets the queues take no requests until [`Connection::end_node_exchange`]. They reply when the requests that they have taken
+    /// are done.
     pub fn begin_node_exchange(&mut self) -> Vec<Receiver<()>> {
         for vring in &mut self.vrings {
             vring.set_paused_for_exchange(true);

@@ -61,7 +61,8 @@ fn region_bytes(packed: bool, entries: u16) -> u64 {
     InflightRegion::len_bytes(packed, entries) as u64
 }
 
-/// Bytes of a file from `offset` to its end. The length of a device or a pipe is unknown: mapping it fails, or shows that it is long enough.
+/// Bytes of a file from `offset` to its end. The length of a device or a pipe is unknown: mapping it fails, or shows that it is
+/// long enough.
 fn file_bytes_from(file: &File, offset: u64) -> u64 {
     let metadata = file.metadata().ok().filter(Metadata::is_file);
     metadata.map_or(u64::MAX, |file| file.len().saturating_sub(offset))

@@ -1,7 +1,7 @@
 //! Live upgrades: the queues are disabled, settle, and stop; another process goes on with them where they stood.
 //!
-//! The iothread gets the messages that `vhost_user::PausedServer` and `vhost_user::RestoredConnection` send, in their order. Their own code, with
-//! sockets and processes, does not run here.
+//! The iothread gets the messages that `vhost_user::PausedServer` and `vhost_user::RestoredConnection` send, in their order. Their
+//! own code, with sockets and processes, does not run here.
 
 use std::sync::mpsc::Receiver;
 

@@ -1,5 +1,5 @@
-//! Where the Linux AIO engine gets completions from: the ring in user space, or io_getevents(2) where the ring cannot be read. The
-//! choice is made once, with the engine.
+//! Source of the completions of Linux AIO: the ring in user space, or io_getevents(2) where the ring cannot be read. The choice is
+//! made once, with the engine.
 
 use super::abi::IoEvent;
 use super::kernel::{AioKernel, ContextId};

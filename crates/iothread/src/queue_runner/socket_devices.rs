@@ -1,4 +1,5 @@
-//! Starts, runs, polls, commands and ends the socket devices of an iothread, in the phases of its loop. Requests of queues use none of this code.
+//! Socket devices of an iothread: they are started, run, polled, commanded and ended in the phases of its loop. Requests of queues
+//! use none of this code.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;

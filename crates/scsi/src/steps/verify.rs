@@ -1,5 +1,5 @@
-//! VERIFY, and WRITE AND VERIFY: writes the data if told to, then reads the blocks and compares them with it, or only
-//! reads them.
+//! VERIFY and WRITE AND VERIFY: the second writes its data first. Both then read the blocks, and compare them with the data if there
+//! is any.
 
 use block::Op;
 

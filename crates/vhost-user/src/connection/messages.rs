@@ -183,7 +183,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
             );
             Error::InvalidParam
         })?;
-        let kick = self.into_nonblocking_eventfd("kick", fd)?;
+        let kick = self.accept_eventfd("kick", fd)?;
         let log = self.active_log().cloned();
         let vring = self.vring(u32::from(index))?;
         let context = StartContext {
@@ -212,13 +212,13 @@ impl VhostUserBackendReqHandlerMut for Connection {
     }
 
     fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        let call = self.into_nonblocking_eventfd("call", fd)?;
+        let call = self.accept_eventfd("call", fd)?;
         self.vring(u32::from(index))?.set_call(call);
         Ok(())
     }
 
     fn set_vring_err(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        let err = self.into_nonblocking_eventfd("err", fd)?;
+        let err = self.accept_eventfd("err", fd)?;
         self.vring(u32::from(index))?.set_err(err);
         Ok(())
     }

@@ -37,7 +37,8 @@ pub(super) struct TaskBuffers {
 }
 
 impl TaskBuffers {
-    /// Reserves memory for a task. False: the task has to wait until [`reserve_for_next_waiting`](Self::reserve_for_next_waiting) returns it.
+    /// Reserves memory for a task. False: the task has to wait until
+    /// [`reserve_for_next_waiting`](Self::reserve_for_next_waiting) returns it.
     pub fn reserve_or_queue(&mut self, task: u32, bytes: usize) -> bool {
         if bytes == 0 {
             return true;
