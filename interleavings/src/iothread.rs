@@ -54,7 +54,7 @@ impl Iothread {
     pub fn run(&mut self, budget: usize, mut poll: impl FnMut(u32) -> bool) {
         let mut batch = Vec::new();
         loop {
-            self.wake.take();
+            self.wake.take_notification();
             self.next = self.woken.take_batch(self.next, budget, &mut batch);
             for task in batch.drain(..) {
                 if poll(task) {

@@ -164,7 +164,7 @@ impl<P: Runner> EventLoop<P> {
     /// # Errors
     /// When the poller fails, which a working kernel does not.
     pub fn iterate(&mut self) -> io::Result<bool> {
-        if self.wake.take() && self.handle_mail() {
+        if self.wake.take_notification() && self.handle_mail() {
             self.mailbox.close();
             self.runner.on_stop(&mut self.cx);
             return Ok(false);
