@@ -5,14 +5,14 @@ use std::sync::Arc;
 use block::{IoContext, IoSettings};
 use engine::{AioKernel, AioSettings, PoolSettings};
 use iothread::event_loop::{EventLoop, PollSettings, Remote};
-use iothread::{Message, QueueRunner};
+use iothread::{Message, QueuesRunner};
 
 use crate::plan::Config;
 use crate::poller::Wakeups;
 
 /// An iothread without a thread.
 pub struct Iothread {
-    io: EventLoop<QueueRunner>,
+    io: EventLoop<QueuesRunner>,
     remote: Remote<Message>,
     /// What wakes it.
     pub wakeups: Wakeups,
@@ -42,7 +42,7 @@ impl Iothread {
             });
             let mut io = IoContext::new(settings, wake).map_err(std::io::Error::other)?;
             io.set_simulated_aio(kernel);
-            Ok::<_, std::io::Error>(QueueRunner::new(remote, io))
+            Ok::<_, std::io::Error>(QueuesRunner::new(remote, io))
         });
         let io = io.expect("an iothread");
         Iothread {

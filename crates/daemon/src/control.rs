@@ -19,7 +19,7 @@ use crate::state::chardev::Chardevs;
 use crate::state::objects::Objects;
 use crate::state::reports;
 use crate::state::slow_requests::SlowRequestWatchdog;
-use crate::upgrade::CompletedUpgrade;
+use crate::upgrade::CompletedHandover;
 use crate::upgrade::launcher::Launcher;
 
 /// A message to the main thread.
@@ -49,7 +49,7 @@ pub(crate) struct Control {
     /// An upgrade is in progress.
     pub upgrading: bool,
     /// The new process has taken over; this one only has to exit.
-    pub upgraded: Option<CompletedUpgrade>,
+    pub upgraded: Option<CompletedHandover>,
     pub pidfile: Option<PidFile>,
     /// For other threads to send messages with.
     pub message_sender: Sender<MainThreadMessage>,

@@ -25,7 +25,7 @@ use std::sync::mpsc::channel;
 use block::{Aio, FileOptions, IoContext, IoSettings, Locking, Node, NodeOptions, NullOptions};
 use iothread::event_loop::poller::Event;
 use iothread::event_loop::{EventLoop, Interest, PollSettings, Poller, Readiness};
-use iothread::{DeviceSetup, Message, QueueRunner, ScsiDisk, ScsiSetup, VringSetup};
+use iothread::{DeviceSetup, Message, QueuesRunner, ScsiDisk, ScsiSetup, VringSetup};
 use rustix::event::{EventfdFlags, eventfd};
 use scsi::{TransportId, Unit, UnitOptions};
 use telemetry::queue::QueueName;
@@ -319,7 +319,7 @@ fn scsi_queue(node: Arc<Node>) -> Result<DeviceSetup, Error> {
 
 /// The name is what is counted by it.
 #[inline(never)]
-fn iteration(iothread: &mut EventLoop<QueueRunner>) -> io::Result<bool> {
+fn iteration(iothread: &mut EventLoop<QueuesRunner>) -> io::Result<bool> {
     iothread.iterate()
 }
 
@@ -341,11 +341,11 @@ fn main() -> Result<(), Error> {
         max_ns: if load.blocking { 0 } else { 1_000_000 },
         ..PollSettings::default()
     };
-    let mut iothread = EventLoop::<QueueRunner>::new(poller, polling, |_, remote| {
+    let mut iothread = EventLoop::<QueuesRunner>::new(poller, polling, |_, remote| {
         let waker = remote.waker();
         let io = IoContext::new(IoSettings::default(), Arc::new(move || waker.wake()))
             .map_err(io::Error::other)?;
-        Ok::<_, std::io::Error>(QueueRunner::new(remote, io))
+        Ok::<_, std::io::Error>(QueuesRunner::new(remote, io))
     })?;
     let node = Node::open("disk", false, &load.node)?;
     let device = if load.scsi {

@@ -16,7 +16,7 @@ use crate::event_loop::{
 };
 use crate::handles::{SocketDeviceHandle, VringHandle, send_and_wait};
 use crate::messages::{Message, VringSetup};
-use crate::queue_runner::QueueRunner;
+use crate::queue_runner::QueuesRunner;
 use crate::socket_device::SocketDevice;
 use crate::submits::SubmitTotals;
 
@@ -141,7 +141,7 @@ impl IothreadHandle {
             engine_settings.pool.cpus = unbound;
             let waker = remote.waker();
             let io = IoContext::new(engine_settings, Arc::new(move || waker.wake()))?;
-            let mut runner = QueueRunner::new(remote, io);
+            let mut runner = QueuesRunner::new(remote, io);
             runner.set_cpus_before_binding(unbound);
             let thread_id = rustix::thread::gettid().as_raw_nonzero().get();
             let totals = IothreadTotals {

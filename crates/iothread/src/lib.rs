@@ -1,7 +1,7 @@
 //! Iothreads, which run queues and socket devices: an [event loop](event_loop) of five phases, and on it rings, devices and
 //! backends.
 //!
-//! A [`QueueRunner`] is the `Runner` of an `EventLoop`. It owns the thread's engines and the started
+//! A [`QueuesRunner`] is the `Runner` of an `EventLoop`. It owns the thread's engines and the started
 //! virtqueues ([`vring`]) that are mapped to it; a request is processed on this thread alone. The
 //! control plane reaches it only by messages, through [`IothreadHandle`] and [`VringHandle`].
 
@@ -41,6 +41,6 @@ pub use messages::{
     SocketDeviceCommand, VringSetup, report_channel,
 };
 pub use on_error::{ErrorAction, ErrorPolicy, OnError};
-pub use queue_runner::QueueRunner;
+pub use queue_runner::QueuesRunner;
 pub use socket_device::{MAX_WATCHED_DESCRIPTORS, SocketDevice};
 pub use submits::SubmitTotals;

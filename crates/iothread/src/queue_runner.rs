@@ -52,7 +52,7 @@ pub enum Handler {
 }
 
 /// The queues and socket devices of an iothread, with its engines.
-pub struct QueueRunner {
+pub struct QueuesRunner {
     // First, so that it is dropped first: it waits for what is in flight in the queues' memory.
     io: IoContext,
     vrings: Vrings,
@@ -81,11 +81,11 @@ pub struct QueueRunner {
     polls: u32,
 }
 
-impl QueueRunner {
+impl QueuesRunner {
     /// A runner with these engines, to which `remote` leads.
     #[must_use]
     pub fn new(remote: &Remote<Message>, io: IoContext) -> Self {
-        QueueRunner {
+        QueuesRunner {
             io,
             remote: remote.clone(),
             vrings: Vrings::default(),
@@ -376,7 +376,7 @@ pub(crate) struct CommandContext<'a> {
     pub source_index: u32,
     /// The current time, in ticks.
     pub now: u64,
-    pub cx: &'a mut RunnerContext<QueueRunner>,
+    pub cx: &'a mut RunnerContext<QueuesRunner>,
     pub io: &'a mut IoContext,
     pub lists: &'a mut QueueLists,
     engine_handlers: &'a mut Vec<HandlerId>,

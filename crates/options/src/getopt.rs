@@ -1,7 +1,7 @@
 //! Splits a command line into options and words, as `getopt_long(3)` does: `--option value`, `--option=value`, any
 //! unambiguous abbreviation, single letters that can be joined.
 //!
-//! This module knows names and values of options; their meaning is in [`crate::drop_in`].
+//! This module knows names and values of options; their meaning is in [`crate::qsd_command_line`].
 
 use std::{
     collections::VecDeque,
@@ -13,7 +13,7 @@ use crate::{Problem, UsageError, error::excerpt, suggest};
 
 /// An option without a command: those of qemu-storage-daemon, and blockplane's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DropInOption {
+pub(crate) enum QsdOption {
     Blockdev,
     Chardev,
     Config,
@@ -33,7 +33,7 @@ pub(crate) enum DropInOption {
 
 /// Names and usage of an option.
 struct OptSpec {
-    opt: DropInOption,
+    opt: QsdOption,
     long: &'static str,
     short: Option<u8>,
     /// Its usage with a value; `None` if it takes none.
@@ -42,7 +42,7 @@ struct OptSpec {
 
 /// An option with these names and, if it takes a value, this usage.
 const fn option_spec(
-    opt: DropInOption,
+    opt: QsdOption,
     long: &'static str,
     short: Option<u8>,
     usage: Option<&'static str>,
@@ -57,68 +57,63 @@ const fn option_spec(
 
 const SPECS: &[OptSpec] = &[
     option_spec(
-        DropInOption::Blockdev,
+        QsdOption::Blockdev,
         "blockdev",
         None,
         Some("--blockdev DRIVER,node-name=NAME,…"),
     ),
     option_spec(
-        DropInOption::Chardev,
+        QsdOption::Chardev,
         "chardev",
         None,
         Some("--chardev socket,id=NAME,path=PATH,…"),
     ),
-    option_spec(DropInOption::Config, "config", None, Some("--config FILE")),
-    option_spec(DropInOption::Daemonize, "daemonize", None, None),
+    option_spec(QsdOption::Config, "config", None, Some("--config FILE")),
+    option_spec(QsdOption::Daemonize, "daemonize", None, None),
     option_spec(
-        DropInOption::Export,
+        QsdOption::Export,
         "export",
         None,
         Some("--export TYPE,id=NAME,node-name=NODE,…"),
     ),
-    option_spec(DropInOption::Help, "help", Some(b'h'), None),
+    option_spec(QsdOption::Help, "help", Some(b'h'), None),
     option_spec(
-        DropInOption::Metrics,
+        QsdOption::Metrics,
         "metrics",
         None,
         Some("--metrics ADDRESS"),
     ),
     option_spec(
-        DropInOption::Monitor,
+        QsdOption::Monitor,
         "monitor",
         None,
         Some("--monitor chardev=NAME"),
     ),
     option_spec(
-        DropInOption::NbdServer,
+        QsdOption::NbdServer,
         "nbd-server",
         None,
         Some("--nbd-server …"),
     ),
     option_spec(
-        DropInOption::Object,
+        QsdOption::Object,
         "object",
         None,
         Some("--object TYPE,id=NAME,…"),
     ),
+    option_spec(QsdOption::Pidfile, "pidfile", None, Some("--pidfile PATH")),
     option_spec(
-        DropInOption::Pidfile,
-        "pidfile",
-        None,
-        Some("--pidfile PATH"),
-    ),
-    option_spec(
-        DropInOption::Sandbox,
+        QsdOption::Sandbox,
         "sandbox",
         None,
         Some("--sandbox on|off|strict"),
     ),
-    option_spec(DropInOption::Trace, "trace", Some(b'T'), Some("--trace …")),
-    option_spec(DropInOption::User, "user", None, Some("--user USER")),
-    option_spec(DropInOption::Version, "version", Some(b'V'), None),
+    option_spec(QsdOption::Trace, "trace", Some(b'T'), Some("--trace …")),
+    option_spec(QsdOption::User, "user", None, Some("--user USER")),
+    option_spec(QsdOption::Version, "version", Some(b'V'), None),
 ];
 
-impl DropInOption {
+impl QsdOption {
     /// The long name with its dashes.
     pub(crate) fn name(self) -> String {
         let spec = SPECS.iter().find(|spec| spec.opt == self);
@@ -162,7 +157,7 @@ impl DropInOption {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Item {
     /// An option with its value, empty if it takes none.
-    Option(DropInOption, OsString),
+    Option(QsdOption, OsString),
     /// An argument that belongs to no option.
     Word(OsString),
 }
@@ -194,10 +189,9 @@ impl<I: Iterator<Item = OsString>> Items<I> {
         };
         // Options that only blockplane has must not make abbreviations of qemu-storage-daemon's ambiguous.
         let abbreviates = |spec: &OptSpec| match spec.opt {
-            DropInOption::Config
-            | DropInOption::Metrics
-            | DropInOption::Sandbox
-            | DropInOption::User => spec.long.as_bytes() == name,
+            QsdOption::Config | QsdOption::Metrics | QsdOption::Sandbox | QsdOption::User => {
+                spec.long.as_bytes() == name
+            }
             _ => spec.long.as_bytes().starts_with(name),
         };
         let candidates: Vec<&OptSpec> = SPECS.iter().filter(|spec| abbreviates(spec)).collect();
@@ -335,13 +329,13 @@ mod tests {
             .map_err(|error| error.to_string())
     }
 
-    fn option(opt: DropInOption, value: &str) -> Item {
+    fn option(opt: QsdOption, value: &str) -> Item {
         Item::Option(opt, value.into())
     }
 
     #[test]
     fn options_may_be_abbreviated_or_joined_with_their_values() {
-        let expected = vec![option(DropInOption::Blockdev, "file,a=b")];
+        let expected = vec![option(QsdOption::Blockdev, "file,a=b")];
         assert_eq!(items(&["--blockdev", "file,a=b"]).as_ref(), Ok(&expected));
         assert_eq!(items(&["--blockdev=file,a=b"]).as_ref(), Ok(&expected));
         assert_eq!(items(&["--b", "file,a=b"]).as_ref(), Ok(&expected));
@@ -352,7 +346,7 @@ mod tests {
     fn a_value_may_look_like_an_option() {
         assert_eq!(
             items(&["--pidfile", "--help"]),
-            Ok(vec![option(DropInOption::Pidfile, "--help")])
+            Ok(vec![option(QsdOption::Pidfile, "--help")])
         );
     }
 
@@ -361,21 +355,18 @@ mod tests {
         assert_eq!(
             items(&["-hV"]),
             Ok(vec![
-                option(DropInOption::Help, ""),
-                option(DropInOption::Version, "")
+                option(QsdOption::Help, ""),
+                option(QsdOption::Version, "")
             ])
         );
         assert_eq!(
             items(&["-hTx=y"]),
             Ok(vec![
-                option(DropInOption::Help, ""),
-                option(DropInOption::Trace, "x=y")
+                option(QsdOption::Help, ""),
+                option(QsdOption::Trace, "x=y")
             ])
         );
-        assert_eq!(
-            items(&["-T", "x"]),
-            Ok(vec![option(DropInOption::Trace, "x")])
-        );
+        assert_eq!(items(&["-T", "x"]), Ok(vec![option(QsdOption::Trace, "x")]));
     }
 
     #[test]
@@ -385,7 +376,7 @@ mod tests {
             Ok(vec![Item::Word("a".into()), Item::Word("-".into())])
         );
         let expected = vec![
-            option(DropInOption::Daemonize, ""),
+            option(QsdOption::Daemonize, ""),
             Item::Word("--daemonize".into()),
             Item::Word("--".into()),
         ];

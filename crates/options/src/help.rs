@@ -4,7 +4,7 @@
 
 use crate::{
     Problem, blockdev, export,
-    getopt::{self, DropInOption},
+    getopt::{self, QsdOption},
     key::{Key, parse_choice},
     monitor, object,
     reference::{self, KeyGroup},
@@ -206,20 +206,18 @@ fn push_kinds<T>(out: &mut String, title: &str, choices: &[(&str, T)]) {
 }
 
 /// The text of `help` inside an option: its kinds, or the keys of one kind.
-pub(crate) fn option_help(opt: DropInOption, kind: Option<&Value>) -> Result<String, Problem> {
+pub(crate) fn option_help(opt: QsdOption, kind: Option<&Value>) -> Result<String, Problem> {
     let mut out = String::new();
     let kind = match kind {
         Some(Value::Text(kind)) => kind,
         _ => {
             match opt {
-                DropInOption::Object => push_kinds(&mut out, "Types of --object", object::TYPES),
-                DropInOption::Blockdev => {
+                QsdOption::Object => push_kinds(&mut out, "Types of --object", object::TYPES),
+                QsdOption::Blockdev => {
                     push_kinds(&mut out, "Drivers of --blockdev", blockdev::DRIVERS)
                 }
-                DropInOption::Chardev => {
-                    push_kinds(&mut out, "Kinds of --chardev", monitor::BACKENDS)
-                }
-                DropInOption::Monitor => {
+                QsdOption::Chardev => push_kinds(&mut out, "Kinds of --chardev", monitor::BACKENDS),
+                QsdOption::Monitor => {
                     push_section(&mut out, "--monitor", &[monitor::MonitorOptions::KEYS]);
                     return Ok(out.trim_start().to_owned());
                 }
@@ -229,7 +227,7 @@ pub(crate) fn option_help(opt: DropInOption, kind: Option<&Value>) -> Result<Str
         }
     };
     match opt {
-        DropInOption::Object => {
+        QsdOption::Object => {
             parse_choice("qom-type", kind, object::TYPES, &[])?;
             push_section(
                 &mut out,
@@ -237,7 +235,7 @@ pub(crate) fn option_help(opt: DropInOption, kind: Option<&Value>) -> Result<Str
                 &[object::IothreadOptions::KEYS],
             );
         }
-        DropInOption::Blockdev => {
+        QsdOption::Blockdev => {
             let driver = parse_choice("driver", kind, blockdev::DRIVERS, &[])?;
             push_section(
                 &mut out,
@@ -249,7 +247,7 @@ pub(crate) fn option_help(opt: DropInOption, kind: Option<&Value>) -> Result<Str
                 push_section(&mut out, title, &[blockdev::InjectErrorKeys::KEYS]);
             }
         }
-        DropInOption::Chardev => {
+        QsdOption::Chardev => {
             parse_choice("backend", kind, monitor::BACKENDS, &[])?;
             push_section(
                 &mut out,
@@ -257,9 +255,7 @@ pub(crate) fn option_help(opt: DropInOption, kind: Option<&Value>) -> Result<Str
                 &[monitor::ChardevSettings::KEYS],
             );
         }
-        DropInOption::Monitor => {
-            push_section(&mut out, "--monitor", &[monitor::MonitorOptions::KEYS])
-        }
+        QsdOption::Monitor => push_section(&mut out, "--monitor", &[monitor::MonitorOptions::KEYS]),
         _ => {
             let r#type = parse_choice("type", kind, export::TYPES, &[])?;
             push_section(&mut out, &format!("--export {kind}"), r#type.keys);

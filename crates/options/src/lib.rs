@@ -9,10 +9,10 @@
 //!
 //! The modules are in layers. [`Key`], formats of values and fields are the base; above them is one module for each kind of
 //! object (`object`, `blockdev`, `export`, `monitor`, `metrics`); `directive` joins the kinds. The notations are on top:
-//! `serve`, `drop_in` (qemu-storage-daemon's options), `config` (files), and [`runtime`] (QMP).
+//! `serve`, `qsd_command_line` (qemu-storage-daemon's options), `config` (files), and [`runtime`] (QMP).
 
 mod blockdev;
-mod check;
+mod check_args;
 mod command;
 mod config;
 mod confinement;
@@ -20,12 +20,11 @@ mod cpus;
 mod daemon;
 mod describe;
 mod directive;
-mod drop_in;
 mod error;
 mod export;
 mod fields;
 mod form;
-mod generate;
+mod generate_args;
 mod getopt;
 mod help;
 mod json;
@@ -38,6 +37,7 @@ mod monitor;
 mod names;
 mod object;
 mod paths;
+mod qsd_command_line;
 pub mod reference;
 pub mod runtime;
 mod serve;
@@ -54,7 +54,7 @@ pub use blockdev::{
     Driver, FileOptions, InjectAction, InjectError, IoType, Locking, NodeRef, NullOptions,
     RawOptions,
 };
-pub use check::Check;
+pub use check_args::Check;
 pub use config::{ConfigError, ConfigFile, ConfigProblem, Location};
 pub use confinement::{Confinement, Sandbox};
 pub use cpus::MAX_CPUS;
@@ -68,7 +68,7 @@ pub use export::{
     OnError, VhostUserBlkOptions, VhostUserScsiOptions,
 };
 pub use form::NonUtf8Path;
-pub use generate::Generate;
+pub use generate_args::Generate;
 pub use key::{Key, ValueType};
 pub use limits::{
     DEFAULT_SERVE_QUEUES, MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SCSI_QUEUES, MAX_SERIAL_BYTES,
@@ -122,10 +122,10 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageEr
         return Ok(Invocation::Help(help::top_level_help()));
     };
     match first.as_bytes() {
-        [b'-', ..] => drop_in::parse(args),
+        [b'-', ..] => qsd_command_line::parse(args),
         b"serve" => serve::parse(args.skip(1)),
-        b"check" => check::parse(args.skip(1)),
-        b"generate" => generate::parse(args.skip(1)),
+        b"check" => check_args::parse(args.skip(1)),
+        b"generate" => generate_args::parse(args.skip(1)),
         b"bench" => Err(separate_bench_program_error(args.skip(1))),
         command
             if OPERATOR_COMMANDS
@@ -137,9 +137,11 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageEr
         b"help" => match args.nth(1) {
             None => Ok(Invocation::Help(help::top_level_help())),
             Some(command) if command == "serve" => serve::parse(std::iter::once("--help".into())),
-            Some(command) if command == "check" => check::parse(std::iter::once("--help".into())),
+            Some(command) if command == "check" => {
+                check_args::parse(std::iter::once("--help".into()))
+            }
             Some(command) if command == "generate" => {
-                generate::parse(std::iter::once("--help".into()))
+                generate_args::parse(std::iter::once("--help".into()))
             }
             Some(command) if command == "bench" => {
                 Err(separate_bench_program_error(["--help".into()].into_iter()))
@@ -156,7 +158,9 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageEr
                 .in_option(""))
             }
         },
-        other => Err(drop_in::stray_word_error(&String::from_utf8_lossy(other))),
+        other => Err(qsd_command_line::stray_word_error(
+            &String::from_utf8_lossy(other),
+        )),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tables of all options, keys and commands, from which manual pages, completions and help texts are generated.
 
 pub use crate::getopt::DescribedOption;
-use crate::{Key, blockdev, check, export, generate, getopt, monitor, object, serve};
+use crate::{Key, blockdev, check_args, export, generate_args, getopt, monitor, object, serve};
 
 /// Keys that the same kinds of an option take.
 #[derive(Debug, Clone, Copy)]
@@ -122,7 +122,11 @@ pub const KEYS: &[KeyGroup] = &[
 /// The grammars of the commands of this crate: `serve`, `check` and `generate`.
 #[must_use]
 pub fn commands() -> Vec<clap::Command> {
-    vec![serve::grammar(), check::grammar(), generate::grammar()]
+    vec![
+        serve::grammar(),
+        check_args::grammar(),
+        generate_args::grammar(),
+    ]
 }
 
 #[cfg(test)]

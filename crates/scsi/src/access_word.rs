@@ -34,36 +34,37 @@ impl AccessWord {
         (0..NEXUS_BITS).map(Nexus)
     }
 
-    fn set_bit_if(&mut self, bit: u64, on: bool) {
-        if on {
-            self.0 |= bit;
+    fn set_bit(&mut self, bit: u64, on: bool) {
+        match on {
+            true => self.0 |= bit,
+            false => self.0 &= !bit,
         }
     }
 
     pub fn set_read_only(&mut self, on: bool) {
-        self.set_bit_if(READ_ONLY, on);
+        self.set_bit(READ_ONLY, on);
     }
 
     pub fn set_stopped(&mut self, on: bool) {
-        self.set_bit_if(STOPPED, on);
+        self.set_bit(STOPPED, on);
     }
 
     pub fn set_write_through(&mut self, on: bool) {
-        self.set_bit_if(WRITE_THROUGH, on);
+        self.set_bit(WRITE_THROUGH, on);
     }
 
     pub fn set_descriptor_sense(&mut self, on: bool) {
-        self.set_bit_if(DESCRIPTOR_SENSE, on);
+        self.set_bit(DESCRIPTOR_SENSE, on);
     }
 
     pub fn set_attention(&mut self, nexus: Nexus, on: bool) {
-        self.set_bit_if(nexus_mask(nexus, ATTENTION_SHIFT), on);
+        self.set_bit(nexus_mask(nexus, ATTENTION_SHIFT), on);
     }
 
     /// Sets whether a reservation forbids reads, or writes.
     pub fn set_blocked(&mut self, nexus: Nexus, reads: bool, writes: bool) {
-        self.set_bit_if(nexus_mask(nexus, READS_SHIFT), reads);
-        self.set_bit_if(nexus_mask(nexus, WRITES_SHIFT), writes);
+        self.set_bit(nexus_mask(nexus, READS_SHIFT), reads);
+        self.set_bit(nexus_mask(nexus, WRITES_SHIFT), writes);
     }
 
     /// Whether a read, or write, needs no further checks.

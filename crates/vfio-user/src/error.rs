@@ -31,7 +31,7 @@ impl CommandError {
     }
 }
 
-/// ProtocolViolation of the protocol, after which the following messages cannot be understood.
+/// A violation of the protocol, after which the following messages cannot be understood.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum ProtocolViolation {
     #[error("a message of {size} bytes; it must have {min} to {max}")]

@@ -118,7 +118,7 @@ impl RequestLimits {
             },
             T_GET_ID => NonTransfer::GetId,
             T_DISCARD | T_WRITE_ZEROES => {
-                self.parse_range(kind, readable, readable_len - HEADER_BYTES as u64)
+                self.parse_discard_or_zeroes(kind, readable, readable_len - HEADER_BYTES as u64)
             }
             _ => NonTransfer::Answered {
                 kind: None,
@@ -128,7 +128,7 @@ impl RequestLimits {
     }
 
     /// Parses the range of a discard or write-zeroes request.
-    fn parse_range(&self, kind: u32, readable: &[iovec], len: u64) -> NonTransfer {
+    fn parse_discard_or_zeroes(&self, kind: u32, readable: &[iovec], len: u64) -> NonTransfer {
         let counts_as = match kind {
             T_DISCARD => RequestKind::Unmap,
             _ => RequestKind::Write,

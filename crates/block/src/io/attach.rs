@@ -101,7 +101,7 @@ impl IoContext {
     /// Stops the delays of the source at this place, which is the upper half of its tokens, because it is about to end. This
     /// holds until [`on_source_ended`](Self::on_source_ended).
     pub fn stop_source(&mut self, place: u32) {
-        self.tasks.set_source_stopping(place);
+        self.tasks.end_unbounded_waits(place);
     }
 
     /// Lets the current requests of the source at this place bypass their gates, because the source waits for them.

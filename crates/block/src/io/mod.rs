@@ -158,10 +158,10 @@ impl IoContext {
             self.tasks.poll_woken();
             self.tasks.take_completed(out);
             if let Some(aio) = self.aio.get() {
-                self.aio_share.reserve_room(aio.room());
+                self.aio_share.reserve_part_for_tasks(aio.room());
             }
             if let Some(ring) = self.ring.get() {
-                self.ring_share.reserve_room(ring.room());
+                self.ring_share.reserve_part_for_tasks(ring.room());
             }
         }
         if !self.tracked.is_empty() {

@@ -24,8 +24,8 @@ impl TaskShare {
         self.reserved
     }
 
-    /// Reserves part of the room that the backend has after the reap phase.
-    pub fn reserve_room(&mut self, room: usize) {
+    /// Reserves up to half of the room that the backend has after the reap phase, for tasks that were refused before.
+    pub fn reserve_part_for_tasks(&mut self, room: usize) {
         if self.refused == 0 {
             return;
         }
@@ -56,8 +56,8 @@ mod tests {
 
     /// What is reserved of this room, in an iteration that reaps twice and leaves `refused` in the outbox.
     fn reserved(share: &mut TaskShare, room: usize, refused: usize) -> usize {
-        share.reserve_room(room);
-        share.reserve_room(room);
+        share.reserve_part_for_tasks(room);
+        share.reserve_part_for_tasks(room);
         let reserved = share.reserved_room();
         share.end_reservation();
         for _ in 0..refused {

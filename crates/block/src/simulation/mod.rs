@@ -1,4 +1,5 @@
-//! Nodes for the simulator: a disk without a file, and nodes that rewrite blocks, have gates, or leave marks.
+//! Nodes for the simulator: a disk without a file, and nodes that rewrite whole blocks for small
+//! writes, that delay every other request, or that report changed ranges.
 
 mod gates_and_marks;
 mod rewriting;

@@ -62,7 +62,7 @@ fn create_virtio_blk(
             .unwrap_or_else(|| DEFAULT_SERIAL.to_owned()),
         read_only: !options.settings.writable,
         write_through: options.settings.writethrough,
-        merge_limits: merge_limits(kind),
+        merge_limits: request_merging_limits(kind),
         ..DeviceOptions::default()
     };
     let listener = listen(&options.addr, objects)?;
@@ -126,7 +126,7 @@ fn error_policy(kind: &VhostUserBlkOptions) -> ErrorPolicy {
 }
 
 /// Converts the options for merging adjacent requests into limits.
-pub(crate) fn merge_limits(kind: &VhostUserBlkOptions) -> MergeLimits {
+pub(crate) fn request_merging_limits(kind: &VhostUserBlkOptions) -> MergeLimits {
     match kind.request_merging {
         true => MergeLimits {
             requests: kind.max_merge_requests.into(),

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::errors::error_of_invalid_options;
 use super::property::{HasProperties, QomClass};
-use crate::actions::export::merge_limits;
+use crate::actions::export::request_merging_limits;
 use crate::disk::exported_disk::GuestDevice;
 use crate::state::export::Export;
 
@@ -59,7 +59,7 @@ impl HasProperties for Export {
         };
         *kind = RunningObjects::updated_vhost_user_blk_options(kind, json)
             .map_err(|problem| error_of_invalid_options(&problem))?;
-        let limits = merge_limits(kind);
+        let limits = request_merging_limits(kind);
         for disk in &self.disks {
             if let GuestDevice::Blk(device) = &disk.guest_device {
                 device.set_merge_limits(limits);

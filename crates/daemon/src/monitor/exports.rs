@@ -150,7 +150,7 @@ fn query_exports(control: &Control) -> Value {
             }
             if let Some(reports) = &export.reports {
                 let parked = reports.parked_requests();
-                info["io-status"] = parked.status().name().into();
+                info["io-status"] = parked.io_status().name().into();
                 info["waiting-requests"] = parked.count().into();
                 info["late-requests"] = parked.late_count().into();
             }

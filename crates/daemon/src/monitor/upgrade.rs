@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::str_arg;
 use crate::control::Control;
-use crate::upgrade::CompletedUpgrade;
+use crate::upgrade::CompletedHandover;
 
 /// The command that starts a live upgrade.
 pub(super) fn qmp_commands() -> Vec<Command<Control>> {
@@ -33,7 +33,7 @@ fn start_upgrade(control: &mut Control, arguments: &Arguments, reply: Reply) {
     let binary = Some(str_arg(arguments, "binary")).filter(|binary| !binary.is_empty());
     control.upgrade(binary.map(PathBuf::from), |outcome| {
         reply.send(match outcome {
-            Ok(CompletedUpgrade { pid, pause }) => {
+            Ok(CompletedHandover { pid, pause }) => {
                 let pause_us = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
                 Ok(json!({"pid": pid, "pause-us": pause_us}))
             }

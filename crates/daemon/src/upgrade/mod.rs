@@ -60,7 +60,7 @@ pub fn report_failure_to_predecessor(error: &dyn std::error::Error) {
 
 /// A completed live upgrade.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CompletedUpgrade {
+pub(crate) struct CompletedHandover {
     /// PID of the new process.
     pub pid: i64,
     /// Time from when the first queue stopped admitting requests until the last one resumed.

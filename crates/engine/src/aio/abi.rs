@@ -1,4 +1,4 @@
-//! The kernel's AIO structures and numbers, exactly as `linux/aio_abi.h` has them.
+//! The kernel's AIO structures and numbers: those of `linux/aio_abi.h`, and the header of the completion ring.
 //!
 //! They are not taken from a crate because the completion ring is in no header: its layout is that of the kernel's
 //! `fs/aio.c`, where it has not changed since it was given a magic number. Nothing but layout is here.

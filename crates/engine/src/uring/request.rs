@@ -1,4 +1,4 @@
-//! The record of one io_uring request: its submission entry (SQE), and what remains of it after a short transfer.
+//! The record of one io_uring request, from which its submission entry (SQE) is built: again for the rest after a short transfer.
 
 use std::os::fd::RawFd;
 

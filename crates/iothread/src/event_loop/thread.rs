@@ -10,7 +10,8 @@ use crate::event_loop::mailbox::Remote;
 use crate::event_loop::poll_predictor::PollSettings;
 use crate::event_loop::poller::Epoll;
 
-/// Error at the start of an iothread's thread.
+/// Error at the start of an iothread's thread: of its epoll and eventfd, or of the thread itself. Engines and CPU affinity have
+/// errors of their own.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
     /// The poller or the eventfd could not be created.

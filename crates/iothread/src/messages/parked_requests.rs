@@ -106,7 +106,7 @@ impl ParkedRequests {
 
     /// The I/O status.
     #[must_use]
-    pub fn status(&self) -> IoStatus {
+    pub fn io_status(&self) -> IoStatus {
         match (self.count(), self.no_space.load(Ordering::Relaxed)) {
             (0, _) => IoStatus::Ok,
             (_, true) => IoStatus::NoSpace,

@@ -1,14 +1,14 @@
 //! Callbacks of the event loop: the five phases (reap, complete, notify, admit, submit) over all queues, polling, and the
 //! messages of the control plane.
 
-use super::{Handler, QueueRunner, UNKICKED_POLL_NS};
+use super::{Handler, QueuesRunner, UNKICKED_POLL_NS};
 use crate::event_loop::iteration::RunnerContext;
 use crate::event_loop::{HandlerId, IdlePeriod, PollSettings, Readiness, Runner};
 use crate::messages::Message;
 use crate::totals;
 use crate::vring::Vring;
 
-impl Runner for QueueRunner {
+impl Runner for QueuesRunner {
     type Handler = Handler;
     type Timer = ();
     type Message = Message;

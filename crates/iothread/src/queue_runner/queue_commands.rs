@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use virtqueue::control::{QueueCommand, StartError};
 
-use super::{CommandContext, Handler, QueueRunner};
+use super::{CommandContext, Handler, QueuesRunner};
 use crate::event_loop::Interest;
 use crate::event_loop::iteration::RunnerContext;
 use crate::messages::{DeviceCommand, ScsiDisk};
@@ -97,7 +97,7 @@ pub(super) fn set_kick(
     vring: &mut Vring,
     kick: Option<OwnedFd>,
     source_index: u32,
-    cx: &mut RunnerContext<QueueRunner>,
+    cx: &mut RunnerContext<QueuesRunner>,
 ) -> Result<(), StartError> {
     if vring.stopping.is_none() {
         let add = |fd| cx.add(fd, Interest::ReadableEdge, Handler::Kick(source_index));

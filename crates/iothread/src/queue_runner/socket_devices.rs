@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 
 use block::Node;
 
-use super::{Handler, QueueRunner};
+use super::{Handler, QueuesRunner};
 use crate::event_loop::iteration::RunnerContext;
 use crate::messages::SocketDeviceCommand;
 use crate::socket_device::SocketDevice;
@@ -15,7 +15,7 @@ use crate::socket_devices::{RunningSocketDevice, now_ns};
 /// While rings are polled, one of so many polls also polls a socket: it costs about as much as they do.
 const RING_POLLS_PER_SOCKET_POLL: u32 = 8;
 
-impl QueueRunner {
+impl QueuesRunner {
     /// Starts a socket device, and returns its index.
     pub(super) fn start_socket_device(
         &mut self,

@@ -10,7 +10,7 @@ use block::{FaultRules, Faults, IoContext, IoSettings, Node};
 use engine::AioSettings;
 use iothread::event_loop::poller::Event;
 use iothread::event_loop::{Epoll, EventLoop, Interest, PollSettings, Poller};
-use iothread::{Message, QueueRunner};
+use iothread::{Message, QueuesRunner};
 
 use crate::guest::{CARRIERS, DISCARD, Guest, disk_by, file_disk, null_disk};
 
@@ -42,7 +42,7 @@ impl Poller for Looks {
 }
 
 /// A loop run by hand.
-struct Loop(EventLoop<QueueRunner>);
+struct Loop(EventLoop<QueuesRunner>);
 
 impl Loop {
     /// A loop whose engines take so many requests at a time.
@@ -58,7 +58,7 @@ impl Loop {
         let made = EventLoop::new(poller, PollSettings::default(), |_, remote| {
             let waker = remote.waker();
             let io = IoContext::new(settings, Arc::new(move || waker.wake())).unwrap();
-            Ok::<_, std::io::Error>(QueueRunner::new(remote, io))
+            Ok::<_, std::io::Error>(QueuesRunner::new(remote, io))
         });
         Loop(made.unwrap())
     }

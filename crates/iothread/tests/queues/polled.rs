@@ -8,7 +8,7 @@ use std::sync::mpsc::channel;
 use block::{DiskIo, IoContext, IoSettings};
 use iothread::event_loop::testing::FakePoller;
 use iothread::event_loop::{EventLoop, Interest, PollSettings};
-use iothread::{Completion, MAX_WATCHED_DESCRIPTORS, Message, QueueRunner, SocketDevice};
+use iothread::{Completion, MAX_WATCHED_DESCRIPTORS, Message, QueuesRunner, SocketDevice};
 
 use crate::guest::event;
 
@@ -127,7 +127,7 @@ impl SocketDevice for Talks {
 
 /// A loop with one.
 struct Rig {
-    iothread: EventLoop<QueueRunner>,
+    iothread: EventLoop<QueuesRunner>,
     poller: FakePoller,
     seen: Arc<Seen>,
 }
@@ -141,7 +141,7 @@ impl Rig {
         let iothread = EventLoop::new(Box::new(poller.clone()), polling, |_, remote| {
             let waker = remote.waker();
             let io = IoContext::new(IoSettings::default(), Arc::new(move || waker.wake()));
-            Ok::<_, std::io::Error>(QueueRunner::new(remote, io.unwrap()))
+            Ok::<_, std::io::Error>(QueuesRunner::new(remote, io.unwrap()))
         });
         let seen = Arc::new(Seen::default());
         let mut rig = Rig {

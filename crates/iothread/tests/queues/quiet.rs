@@ -14,7 +14,7 @@ use std::time::Duration;
 use block::{Aio, IoContext, IoSettings};
 use engine::PoolSettings;
 use iothread::event_loop::{Epoll, EventLoop, PollSettings, Remote};
-use iothread::{Message, QueueRunner};
+use iothread::{Message, QueuesRunner};
 
 use crate::guest::{CARRIERS, FLUSH, Guest, disk_by};
 
@@ -133,7 +133,7 @@ fn iothread(shared: &Shared, remote: &Sender<Remote<Message>>) -> Measured {
     let mut iothread = EventLoop::new(poller, PollSettings::default(), |_, remote| {
         let waker = remote.waker();
         let io = IoContext::new(settings, Arc::new(move || waker.wake())).unwrap();
-        Ok::<_, std::io::Error>(QueueRunner::new(remote, io))
+        Ok::<_, std::io::Error>(QueuesRunner::new(remote, io))
     })
     .unwrap();
     remote.send(iothread.remote()).unwrap();

@@ -8,7 +8,7 @@ use block::{Aio, IoContext, IoSettings, Node};
 use engine::AioSettings;
 use iothread::event_loop::testing::FakePoller;
 use iothread::event_loop::{EventLoop, PollSettings};
-use iothread::{Message, QueueRunner, VringSetup};
+use iothread::{Message, QueuesRunner, VringSetup};
 use telemetry::queue::RequestKind;
 use virtqueue::GuestMemory;
 use virtqueue::control::{QueueCommand, StartError};
@@ -19,7 +19,7 @@ use crate::guest::{
 
 /// A loop that a test runs step by step; its poller never blocks.
 pub struct SteppedIothread {
-    pub iothread: EventLoop<QueueRunner>,
+    pub iothread: EventLoop<QueuesRunner>,
     poller: FakePoller,
 }
 
@@ -45,7 +45,7 @@ impl SteppedIothread {
         let iothread = EventLoop::new(Box::new(poller.clone()), polling, move |_, remote| {
             let waker = remote.waker();
             let io = IoContext::new(settings, Arc::new(move || waker.wake())).unwrap();
-            Ok::<_, std::io::Error>(QueueRunner::new(remote, io))
+            Ok::<_, std::io::Error>(QueuesRunner::new(remote, io))
         });
         SteppedIothread {
             iothread: iothread.unwrap(),

@@ -1,4 +1,5 @@
-//! A read into buffers of the initiator that may be smaller than the blocks: they get the bytes that fit.
+//! A read into buffers of the initiator that hold less than the command transfers: whole blocks are read into them, the last partial
+//! one through a buffer of the task.
 
 use block::Op;
 

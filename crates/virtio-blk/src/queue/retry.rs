@@ -82,7 +82,7 @@ impl Queue {
         }
     }
 
-    /// Releases a block request whose chains were returned to the ring.
+    /// Releases a failed block request that is not answered: its chains were returned to the ring, or stay in the in-flight region.
     pub fn release_unanswered(&mut self, slot: u32) {
         let admitted = self.slots.get(slot).admitted;
         let (mut next, mut requests) = (slot, 0);

@@ -291,7 +291,7 @@ impl Executor {
 
     /// Prepares for the end of the source at this place: its tasks wait for nothing that may take for ever, until
     /// [`on_source_ended`](Self::on_source_ended).
-    pub fn set_source_stopping(&mut self, source: u32) {
+    pub fn end_unbounded_waits(&mut self, source: u32) {
         self.shared.stopping.borrow_mut().push(source);
         self.wake_tasks_of(source);
     }

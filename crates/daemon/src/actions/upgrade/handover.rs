@@ -18,7 +18,7 @@ use crate::disk::exported_disk::GuestDevice;
 use crate::jobs::OnShutdown;
 use crate::state::export::{Export, ExportState};
 use crate::state::node::OpenNode;
-use crate::upgrade::CompletedUpgrade;
+use crate::upgrade::CompletedHandover;
 use crate::upgrade::channel::{Channel, UpgradeMessage};
 use crate::upgrade::launcher::{Launcher, StartedProgram};
 use crate::upgrade::state_json::{self, OutgoingFds};
@@ -37,7 +37,7 @@ impl Control {
     pub fn upgrade(
         &mut self,
         other_program: Option<PathBuf>,
-        on_outcome: impl FnOnce(&Result<CompletedUpgrade, String>) + Send + 'static,
+        on_outcome: impl FnOnce(&Result<CompletedHandover, String>) + Send + 'static,
     ) {
         let launcher = match self.begin_upgrade() {
             Ok(launcher) => launcher,
@@ -126,7 +126,7 @@ impl Control {
             }
             let status = reports
                 .as_ref()
-                .map(|reports| reports.parked_requests().status());
+                .map(|reports| reports.parked_requests().io_status());
             if status.is_some_and(|status| status != IoStatus::Ok) {
                 return Err(format!(
                     "export '{id}' has requests that wait after an error: resume them with block-export-resume, and try again"
@@ -152,7 +152,7 @@ impl Control {
         &mut self,
         started: &StartedProgram,
         launcher: &Launcher,
-    ) -> Result<CompletedUpgrade, String> {
+    ) -> Result<CompletedHandover, String> {
         // Other commands were executed while the process started.
         self.check_can_hand_over()?;
         // Before the exports are quiesced, so that it adds nothing to the pause of guests.
@@ -173,7 +173,7 @@ impl Control {
         quiesced: &mut Vec<QuiescedExport>,
         started: &StartedProgram,
         launcher: &Launcher,
-    ) -> Result<CompletedUpgrade, String> {
+    ) -> Result<CompletedHandover, String> {
         let channel = &started.channel;
         let mut fds = OutgoingFds::default();
         let state = self.describe_state(quiesced, &mut fds)?;
@@ -217,7 +217,7 @@ impl Control {
         self.service.notify_main_pid(started.pid);
         // Confirms that the service manager knows the new process. (That may have exited; ignore the error.)
         let _ = channel.send(&UpgradeMessage::Go, &[]);
-        Ok(CompletedUpgrade {
+        Ok(CompletedHandover {
             pid: started.pid,
             pause: Duration::from_nanos(end_ns.saturating_sub(begin_ns)),
         })
@@ -350,11 +350,11 @@ fn start_new_process(
 
 /// Logs the outcome of an upgrade, and passes it on.
 fn report_outcome(
-    outcome: Result<CompletedUpgrade, String>,
-    on_outcome: impl FnOnce(&Result<CompletedUpgrade, String>),
+    outcome: Result<CompletedHandover, String>,
+    on_outcome: impl FnOnce(&Result<CompletedHandover, String>),
 ) {
     match &outcome {
-        Ok(CompletedUpgrade { pid, pause }) => {
+        Ok(CompletedHandover { pid, pause }) => {
             let pause_us = pause.as_micros();
             tracing::info!(pid, pause_us, "upgraded: the new process has taken over");
         }

@@ -169,7 +169,7 @@ fn tasks_wait_in_order_for_memory_until_the_io_of_its_owner_has_ended() {
     let [first, second, fifth] = outgoing(&mut rig)[..] else {
         panic!("those that there is memory for, and the one that needs none");
     };
-    rig.tasks.set_source_stopping(0);
+    rig.tasks.end_unbounded_waits(0);
     rig.tasks.dispatch_io_completions(&mut done(first));
     assert_eq!(rig.completed(), [1]);
     assert_eq!(
@@ -239,7 +239,7 @@ fn a_source_that_stops_ends_its_delays_and_no_others() {
     }
     assert_eq!(rig.completed(), [0; 0]);
     assert!(rig.tasks.next_deadline_ns().is_some());
-    rig.tasks.set_source_stopping(7);
+    rig.tasks.end_unbounded_waits(7);
     assert_eq!(rig.completed(), [7]);
     rig.spawn(7, 9, |cx, _| {
         Box::pin(async move {
@@ -270,7 +270,7 @@ fn a_delay_that_was_cut_short_leaves_no_deadline_behind() {
         })
     });
     assert_eq!(rig.completed(), [0; 0]);
-    rig.tasks.set_source_stopping(7);
+    rig.tasks.end_unbounded_waits(7);
     assert_eq!(rig.completed(), [1]);
     assert_eq!(rig.tasks.next_deadline_ns(), None);
     rig.spawn(8, 2, |_, _| Box::pin(std::future::pending()));

@@ -14,7 +14,7 @@ use crate::{
     ConfigFile, Daemon, Invocation, MetricsAddr, Problem, Sandbox, UsageError, confinement,
     directive::{DirectiveKind, RawDirective},
     error::excerpt,
-    getopt::{DropInOption, Item, Items},
+    getopt::{Item, Items, QsdOption},
     help, json,
     keyval::{self, ParsedKeyval},
     metrics,
@@ -28,23 +28,23 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
     let mut object_options = Vec::new();
     for item in Items::new(args) {
         match item? {
-            Item::Option(DropInOption::Help, _) => {
+            Item::Option(QsdOption::Help, _) => {
                 return Ok(Invocation::Help(help::top_level_help()));
             }
-            Item::Option(DropInOption::Version, _) => {
+            Item::Option(QsdOption::Version, _) => {
                 return Ok(Invocation::Version(help::version_line()));
             }
-            Item::Option(DropInOption::Daemonize, _) => daemon.daemonize = true,
-            Item::Option(opt @ DropInOption::Pidfile, path) => {
+            Item::Option(QsdOption::Daemonize, _) => daemon.daemonize = true,
+            Item::Option(opt @ QsdOption::Pidfile, path) => {
                 daemon.pidfile = Some(read_path(opt, path)?)
             }
-            Item::Option(opt @ DropInOption::Config, path) => {
+            Item::Option(opt @ QsdOption::Config, path) => {
                 if config.replace(read_path(opt, path)?).is_some() {
                     let reason = "is given twice; put everything into one file".to_owned();
                     return Err(Problem::Conflict { reason }.in_option(opt.name()));
                 }
             }
-            Item::Option(opt @ DropInOption::Metrics, addr) => {
+            Item::Option(opt @ QsdOption::Metrics, addr) => {
                 if daemon
                     .metrics
                     .replace(read_metrics_addr(opt, &addr)?)
@@ -54,10 +54,10 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
                     return Err(Problem::Conflict { reason }.in_option(opt.name()));
                 }
             }
-            Item::Option(opt @ DropInOption::Sandbox, word) => {
+            Item::Option(opt @ QsdOption::Sandbox, word) => {
                 daemon.confinement.sandbox = read_sandbox(opt, &word)?;
             }
-            Item::Option(opt @ DropInOption::User, name) => {
+            Item::Option(opt @ QsdOption::User, name) => {
                 daemon.confinement.user = Some(read_user(opt, &name)?);
             }
             other => object_options.push(other),
@@ -68,7 +68,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
         // It is the first socket: a conflict is an error of the later option.
         names
             .add_metrics_socket(addr)
-            .map_err(|problem| problem.in_option(DropInOption::Metrics.name()))?;
+            .map_err(|problem| problem.in_option(QsdOption::Metrics.name()))?;
     }
     let mut counter = OptionCounter::default();
     let mut raw_directives = Vec::new();
@@ -109,7 +109,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
 }
 
 /// The value of an option that takes a path.
-fn read_path(opt: DropInOption, path: OsString) -> Result<PathBuf, UsageError> {
+fn read_path(opt: QsdOption, path: OsString) -> Result<PathBuf, UsageError> {
     if path.is_empty() {
         let expected = format!("write {}", opt.usage());
         return Err(Problem::NoArgument { expected }.in_option(opt.name()));
@@ -118,7 +118,7 @@ fn read_path(opt: DropInOption, path: OsString) -> Result<PathBuf, UsageError> {
 }
 
 /// The value of `--metrics`.
-fn read_metrics_addr(opt: DropInOption, text: &OsStr) -> Result<MetricsAddr, UsageError> {
+fn read_metrics_addr(opt: QsdOption, text: &OsStr) -> Result<MetricsAddr, UsageError> {
     text.to_str()
         .and_then(MetricsAddr::from_text)
         .ok_or_else(|| {
@@ -132,7 +132,7 @@ fn read_metrics_addr(opt: DropInOption, text: &OsStr) -> Result<MetricsAddr, Usa
 }
 
 /// The value of `--sandbox`.
-fn read_sandbox(opt: DropInOption, word: &OsStr) -> Result<Sandbox, UsageError> {
+fn read_sandbox(opt: QsdOption, word: &OsStr) -> Result<Sandbox, UsageError> {
     word.to_str().and_then(Sandbox::from_text).ok_or_else(|| {
         let problem = Problem::BadValue {
             key: "WHETHER".to_owned(),
@@ -144,7 +144,7 @@ fn read_sandbox(opt: DropInOption, word: &OsStr) -> Result<Sandbox, UsageError> 
 }
 
 /// The value of `--user`.
-fn read_user(opt: DropInOption, name: &OsStr) -> Result<String, UsageError> {
+fn read_user(opt: QsdOption, name: &OsStr) -> Result<String, UsageError> {
     let name = name.to_str().unwrap_or_default();
     confinement::parse_user(name)
         .map_err(|expected| Problem::NoArgument { expected }.in_option(opt.name()))
@@ -165,7 +165,7 @@ struct OptionCounter {
 
 impl OptionCounter {
     /// The name of an option that occurs once more, with its number if it is not the first: `--export (number 2)`.
-    fn numbered_name(&mut self, opt: DropInOption) -> String {
+    fn numbered_name(&mut self, opt: QsdOption) -> String {
         let name = opt.name();
         let count = self.seen.entry(name.clone()).or_default();
         *count += 1;
@@ -184,13 +184,13 @@ enum ParsedOption {
 }
 
 /// Parses the value of an option, without checking its keys.
-fn parse_option(opt: DropInOption, value: OsString, option: &str) -> Result<ParsedOption, Problem> {
+fn parse_option(opt: QsdOption, value: OsString, option: &str) -> Result<ParsedOption, Problem> {
     let kind = match opt {
-        DropInOption::Object => DirectiveKind::Object,
-        DropInOption::Blockdev => DirectiveKind::Blockdev,
-        DropInOption::Export => DirectiveKind::Export,
-        DropInOption::Chardev => DirectiveKind::Chardev,
-        DropInOption::Monitor => DirectiveKind::Monitor,
+        QsdOption::Object => DirectiveKind::Object,
+        QsdOption::Blockdev => DirectiveKind::Blockdev,
+        QsdOption::Export => DirectiveKind::Export,
+        QsdOption::Chardev => DirectiveKind::Chardev,
+        QsdOption::Monitor => DirectiveKind::Monitor,
         other => return Err(unsupported_option(other)),
     };
     let text = value.into_string().map_err(|value| Problem::Syntax {
@@ -216,9 +216,9 @@ fn parse_option(opt: DropInOption, value: OsString, option: &str) -> Result<Pars
 }
 
 /// The error for an option that only qemu-storage-daemon supports.
-fn unsupported_option(opt: DropInOption) -> Problem {
+fn unsupported_option(opt: QsdOption) -> Problem {
     let instead = match opt {
-        DropInOption::NbdServer => "export nodes with --export vhost-user-blk,… instead",
+        QsdOption::NbdServer => "export nodes with --export vhost-user-blk,… instead",
         _ => "leave it out",
     };
     Problem::Unsupported {
