@@ -27,7 +27,7 @@ pub(crate) fn print(options: &Serve, is_new: &[bool]) {
 Attach it to a VM (its memory must be shared):
 {}
 {}Ctrl-C stops it after completing the requests in flight.",
-        describe_disks(options, is_new, &socket),
+        describe_disks_and_addresses(options, is_new, &socket),
         vmm_options(options, &socket),
         monitor_hint.unwrap_or_default(),
     );
@@ -42,7 +42,7 @@ fn absolute_path(path: &Path) -> String {
 }
 
 /// The disks, and their addresses: sockets, or targets and LUNs.
-fn describe_disks(options: &Serve, is_new: &[bool], socket: &str) -> String {
+fn describe_disks_and_addresses(options: &Serve, is_new: &[bool], socket: &str) -> String {
     let queues = options.num_queues;
     let mut disks = options.disks.iter().zip(is_new).map(|(disk, is_new)| {
         let disk = match disk {

@@ -18,7 +18,7 @@ use crate::{config_file, print};
 
 /// Prints the problems of a configuration, or a summary and hints.
 pub(crate) fn run(options: &Check) -> Result<ExitCode, BoxError> {
-    let bytes = config_file::read(&options.path)?;
+    let bytes = config_file::read_config_bytes(&options.path)?;
     let path = config_file::display_path(&options.path);
     let outcome =
         ConfigError::decode_utf8(path, bytes).and_then(|text| ConfigFile::new(path).parse(&text));

@@ -20,7 +20,7 @@ pub(crate) fn run(
     service: ServiceManager,
 ) -> Result<(), BoxError> {
     let requested_level = options.log_level;
-    let bytes = read(&options.path)?;
+    let bytes = read_config_bytes(&options.path)?;
     let path = display_path(&options.path).to_owned();
     let text = ConfigError::decode_utf8(&path, bytes)?;
     let options = options.with_path(&path).parse(&text)?;
@@ -69,7 +69,7 @@ pub(crate) fn display_path(path: &Path) -> &Path {
 }
 
 /// Reads a configuration; refuses pipes and input without end.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, BoxError> {
+pub(crate) fn read_config_bytes(path: &Path) -> Result<Vec<u8>, BoxError> {
     let failed = |error: &dyn std::fmt::Display| {
         format!(
             "cannot read the configuration {}: {error}; blockplane.toml(5) describes its format",

@@ -24,7 +24,7 @@ const FORMAT_VARIABLE: &str = "BLOCKPLANE_LOG_FORMAT";
 /// Reads the daemon's log level from its environment variable: its command line is that of qemu-storage-daemon, which
 /// has no option for it. Scripts expect a storage daemon to be silent without errors.
 pub(crate) fn read_level_variable() -> Result<LogLevel, BoxError> {
-    Ok(read_variable(
+    Ok(parse_environment_variable(
         LEVEL_VARIABLE,
         LogLevel::from_name,
         "error (with warnings; also warn), info, debug or trace",
@@ -34,11 +34,14 @@ pub(crate) fn read_level_variable() -> Result<LogLevel, BoxError> {
 
 /// Reads the log format from its environment variable.
 pub(crate) fn read_format_variable() -> Result<LogFormat, BoxError> {
-    Ok(read_variable(FORMAT_VARIABLE, LogFormat::from_name, "text or json")?.unwrap_or_default())
+    Ok(
+        parse_environment_variable(FORMAT_VARIABLE, LogFormat::from_name, "text or json")?
+            .unwrap_or_default(),
+    )
 }
 
 /// Reads an environment variable, if it is set, with `parse`. `expected` says in an error what its value can be.
-fn read_variable<T>(
+fn parse_environment_variable<T>(
     name: &str,
     parse: fn(&str) -> Option<T>,
     expected: &str,

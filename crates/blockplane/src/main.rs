@@ -58,7 +58,9 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, BoxError> {
                     .cloned(),
             );
             match what {
-                Generate::Man => manual::write_pages(&folder, &commands, &monitor_protocol())?,
+                Generate::Man => {
+                    manual::write_pages(&folder, &commands, &qmp_summary_for_manual())?
+                }
                 Generate::Completions => manual::write_completions(&folder, &commands)?,
             }
         }
@@ -71,7 +73,7 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, BoxError> {
 }
 
 /// The commands and events of monitors, for the manual page.
-fn monitor_protocol() -> manual::QmpSummary {
+fn qmp_summary_for_manual() -> manual::QmpSummary {
     let schema = daemon::schema();
     manual::QmpSummary {
         commands: blockplane::operator::schema::command_lines(&schema, ""),

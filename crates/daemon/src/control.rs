@@ -70,7 +70,7 @@ pub(crate) struct Control {
 impl Control {
     /// A daemon without objects; signals become messages. `interface` defines the commands of monitors; `upgrade` is called on
     /// SIGUSR2.
-    pub fn new(
+    pub fn new_with_helper_threads(
         signals: Signals,
         mut service: ServiceManager,
         interface: fn() -> Interface<Control>,
@@ -121,10 +121,10 @@ impl Control {
     }
 
     /// Replaces an unused socket by another of the same name.
-    pub fn change_chardev(&mut self, options: &ChardevOptions) -> Result<(), BoxError> {
+    pub fn replace_unused_chardev(&mut self, options: &ChardevOptions) -> Result<(), BoxError> {
         let inherited = &mut self.objects.inherited_sockets;
         self.chardevs
-            .change(options, inherited, self.stop_fd.as_fd())
+            .replace_unused(options, inherited, self.stop_fd.as_fd())
     }
 
     /// Adds a monitor. Its commands become messages.
@@ -172,7 +172,7 @@ impl Control {
 
     /// Handles messages until the daemon is to stop or has been upgraded. Notifies the service manager of readiness, and of
     /// the beginning of the shutdown.
-    pub fn run(&mut self, in_background: bool) {
+    pub fn notify_ready_and_run(&mut self, in_background: bool) {
         self.service.notify_ready(in_background);
         let mut watchdog = self.service.new_watchdog();
         let mut may_have_changed = true;
@@ -203,7 +203,7 @@ impl Control {
     }
 
     /// Whether a signal to stop was received, perhaps while the main thread was busy.
-    pub fn is_stop_requested(&self) -> bool {
+    pub fn has_received_stop_signal(&self) -> bool {
         let mut fds = [PollFd::new(&self.stop_fd, PollFlags::IN)];
         matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1..))
     }
@@ -211,7 +211,7 @@ impl Control {
     /// Sends the service manager its status line if it has changed, and gives the metrics thread a new snapshot.
     fn update_status_and_metrics(&mut self) {
         let (exports, iothreads) = (self.objects.exports.len(), self.objects.iothreads.len());
-        self.service.notify_status(exports, iothreads);
+        self.service.notify_status_if_changed(exports, iothreads);
         if let Some(metrics) = &self.metrics {
             metrics.publish_snapshot(&self.objects);
         }
@@ -262,7 +262,7 @@ impl Control {
             }
         }
         drop(self.inbox);
-        let result = self.objects.shut_down();
+        let result = self.objects.drain_exports_and_flush_nodes();
         drop(self.monitors);
         result
     }

@@ -69,9 +69,10 @@ fn run_until_stopped(
     let launcher = fork_launcher(&process, &service);
     confine::enter_sandbox(&process)?;
     let signals = Signals::block()?;
-    let mut control = Control::new(signals, service, monitor::qmp_interface, |control| {
-        control.upgrade(None, |_| ());
-    })?;
+    let mut control =
+        Control::new_with_helper_threads(signals, service, monitor::qmp_interface, |control| {
+            control.upgrade(None, |_| ());
+        })?;
     control.launcher = launcher;
     let started = if upgrade::has_predecessor() {
         start_from_handover(&process, &mut control)
@@ -79,7 +80,7 @@ fn run_until_stopped(
         start_from_command_line(&process, &mut control, daemonized, announce)
     };
     let served = started.map(|in_background| {
-        control.run(in_background);
+        control.notify_ready_and_run(in_background);
         if control.upgraded.is_none() {
             tracing::info!("stopping: accepting no more requests, waiting for those in flight");
         }
@@ -109,7 +110,7 @@ fn start_from_command_line(
     control.pidfile = pidfile.as_deref().map(PidFile::create).transpose()?;
     let in_background = daemonized.is_some();
     if let Some(daemonized) = daemonized {
-        daemonized.report_ready()?;
+        daemonized.detach_and_report_ready()?;
     }
     announce();
     Ok(in_background)

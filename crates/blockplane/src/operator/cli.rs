@@ -78,11 +78,11 @@ pub fn run_operator_command(words: impl IntoIterator<Item = OsString>) -> ExitCo
         .map(|name| name.to_string_lossy().into_owned());
     let name = format!("blockplane {}", name.unwrap_or_default());
     let words = std::iter::once("blockplane".into()).chain(words);
-    commands::main(&name, words, |cli: Cli| run(&cli.command))
+    commands::main(&name, words, |cli: Cli| run_parsed_command(&cli.command))
 }
 
 /// Runs a command. It succeeds if the reader of its output has ended.
-fn run(command: &Command) -> Result<()> {
+fn run_parsed_command(command: &Command) -> Result<()> {
     let mut out = io::stdout().lock();
     let done = match command {
         Command::Qmp(options) => qmp::run(options, &mut out),
@@ -98,7 +98,7 @@ fn run(command: &Command) -> Result<()> {
 }
 
 /// Prints a text and a line break, and flushes.
-pub(crate) fn print(out: &mut impl Write, text: &str) -> Result<()> {
+pub(crate) fn print_and_flush(out: &mut impl Write, text: &str) -> Result<()> {
     let written = writeln!(out, "{text}").and_then(|()| out.flush());
     written.map_err(Error::io("print the result"))
 }

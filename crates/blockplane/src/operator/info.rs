@@ -6,7 +6,7 @@ use std::io::Write;
 
 use serde_json::{Map, Value, json};
 
-use crate::operator::cli::{MonitorArgs, print};
+use crate::operator::cli::{MonitorArgs, print_and_flush};
 use crate::operator::client::Client;
 use crate::operator::error::{Error, Result};
 
@@ -70,7 +70,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
             .collect();
         tables.join("\n").trim_end().to_owned()
     };
-    print(out, &text)
+    print_and_flush(out, &text)
 }
 
 impl TableKind {

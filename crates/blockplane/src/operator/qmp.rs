@@ -4,7 +4,7 @@ use std::io::{BufRead, IsTerminal, Write};
 
 use serde_json::{Map, Value};
 
-use crate::operator::cli::{MonitorArgs, print};
+use crate::operator::cli::{MonitorArgs, print_and_flush};
 use crate::operator::client::Client;
 use crate::operator::error::{Error, Result};
 use crate::operator::{request, schema};
@@ -55,13 +55,13 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     }
     if let Some(request) = request {
         let reply = send_request(&mut client, &options.words, request)?;
-        print(out, &format_json(&reply, pretty))?;
+        print_and_flush(out, &format_json(&reply, pretty))?;
     }
     if !options.events {
         return Ok(());
     }
     loop {
-        print(out, &format_json(&client.next_event()?, pretty))?;
+        print_and_flush(out, &format_json(&client.next_event()?, pretty))?;
     }
 }
 
@@ -72,7 +72,7 @@ fn print_commands(client: &mut Client, part: &str, out: &mut impl Write) -> Resu
         let text = format!("no command's name contains '{part}'; --list alone shows all");
         return Err(Error::InvalidRequest(text));
     }
-    print(out, &lines.join("\n"))
+    print_and_flush(out, &lines.join("\n"))
 }
 
 /// Sends a request that was made from `words`. An error gets a hint on how to write the argument.
@@ -111,9 +111,9 @@ fn run_script(
         match request::parse_request(&words)
             .and_then(|request| send_request(client, &words, request))
         {
-            Ok(reply) => print(out, &format_json(&reply, pretty))?,
+            Ok(reply) => print_and_flush(out, &format_json(&reply, pretty))?,
             Err(error @ (Error::Command { .. } | Error::InvalidRequest(_))) if is_interactive => {
-                print(out, &error.to_string())?
+                print_and_flush(out, &error.to_string())?
             }
             Err(Error::Command { class, desc }) => {
                 let desc = format!("{desc} (line {}: {line})", number + 1);

@@ -21,7 +21,7 @@ pub(crate) struct ExportRates {
     pub id: String,
     pub node: String,
     pub connected: bool,
-    pub load: Load,
+    pub load: IntervalLoad,
     pub queues: Vec<QueueRates>,
     pub luns: Vec<LunRates>,
 }
@@ -32,7 +32,7 @@ pub(crate) struct LunRates {
     pub target: u64,
     pub lun: u64,
     pub node: String,
-    pub load: Load,
+    pub load: IntervalLoad,
 }
 
 /// Load of a queue.
@@ -43,12 +43,12 @@ pub(crate) struct QueueRates {
     pub running: bool,
     /// Whether a front-end has started it, now or earlier.
     pub was_used: bool,
-    pub load: Load,
+    pub load: IntervalLoad,
 }
 
 /// Requests in the time between two samples.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Load {
+pub(crate) struct IntervalLoad {
     pub counters: Counters,
     pub latency: Histogram,
     /// Requests in flight at the second sample.
@@ -77,13 +77,15 @@ impl Rates {
         let elapsed = now.taken_at.saturating_duration_since(earlier.taken_at);
         let exports = now.exports.iter().map(|export| {
             let before = earlier.exports.iter().find(|before| before.id == export.id);
-            let mut load = Load::default();
+            let mut load = IntervalLoad::default();
             let mut queues = Vec::new();
             for queue in &export.queues {
                 let before =
                     before.and_then(|before| before.queues.iter().find(|b| b.index == queue.index));
-                let queue_load =
-                    Load::between(before.map(|before| &before.statistics), &queue.statistics);
+                let queue_load = IntervalLoad::between(
+                    before.map(|before| &before.statistics),
+                    &queue.statistics,
+                );
                 load.add(&queue_load);
                 queues.push(QueueRates {
                     index: queue.index,
@@ -103,7 +105,10 @@ impl Rates {
                     target: lun.target,
                     lun: lun.lun,
                     node: lun.node.clone(),
-                    load: Load::between(before.map(|before| &before.statistics), &lun.statistics),
+                    load: IntervalLoad::between(
+                        before.map(|before| &before.statistics),
+                        &lun.statistics,
+                    ),
                 }
             });
             ExportRates {
@@ -140,8 +145,8 @@ impl Rates {
     }
 
     /// The sum over all exports.
-    pub(crate) fn total_load(&self) -> Load {
-        let mut total = Load::default();
+    pub(crate) fn total_load(&self) -> IntervalLoad {
+        let mut total = IntervalLoad::default();
         for export in &self.exports {
             total.add(&export.load);
         }
@@ -190,7 +195,7 @@ impl Rates {
     }
 
     /// Adds the members that describe a load to an object.
-    fn insert_load_members(&self, load: &Load, object: &mut Value) {
+    fn insert_load_members(&self, load: &IntervalLoad, object: &mut Value) {
         let counters = &load.counters;
         for (key, count) in [
             ("reads", counters.reads),
@@ -205,20 +210,20 @@ impl Rates {
             object[key] = count.into();
         }
         object["iops"] = self.per_second(load.reads_and_writes()).into();
-        object["mb_per_s"] = (self.per_second(load.transferred_bytes()) / 1e6).into();
-        object["mean_batch"] = load.mean_batch().into();
+        object["mb_per_s"] = (self.per_second(load.read_and_written_bytes()) / 1e6).into();
+        object["mean_batch"] = load.mean_requests_per_turn().into();
         for (key, percent) in [("latency_p50_us", 50.0), ("latency_p99_us", 99.0)] {
             object[key] = load.latency.percentile(percent).map(|ns| ns / 1e3).into();
         }
     }
 }
 
-impl Load {
+impl IntervalLoad {
     /// The increase of the counters since `before`, if there is one, or since 0.
     fn between(before: Option<&Statistics>, now: &Statistics) -> Self {
         let none = Statistics::default();
         let before = before.unwrap_or(&none);
-        Load {
+        IntervalLoad {
             counters: now.counters.since(before.counters),
             latency: now.latency.since(&before.latency),
             depth: now.depth,
@@ -227,7 +232,7 @@ impl Load {
     }
 
     /// Adds the load of another queue or export.
-    fn add(&mut self, other: &Load) {
+    fn add(&mut self, other: &IntervalLoad) {
         self.counters.add(other.counters);
         self.latency.add(&other.latency);
         self.depth += other.depth;
@@ -246,12 +251,12 @@ impl Load {
     }
 
     /// Requests per turn of a queue; `None` without turns.
-    pub(crate) fn mean_batch(&self) -> Option<f64> {
+    pub(crate) fn mean_requests_per_turn(&self) -> Option<f64> {
         ratio(self.all_requests(), self.turns)
     }
 
     /// Bytes read and written.
-    pub(crate) fn transferred_bytes(&self) -> u64 {
+    pub(crate) fn read_and_written_bytes(&self) -> u64 {
         self.counters.read_bytes + self.counters.write_bytes
     }
 }

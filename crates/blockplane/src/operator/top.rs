@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use commands::{signals, time};
 
-use crate::operator::cli::{MonitorArgs, print};
+use crate::operator::cli::{MonitorArgs, print_and_flush};
 use crate::operator::client::Client;
 use crate::operator::error::{Error, Result};
 use crate::operator::rates::Rates;
@@ -80,7 +80,7 @@ fn initial_view(options: &Options) -> View {
 }
 
 /// What the first line of the screen begins with.
-fn title(options: &Options) -> String {
+fn title_with_socket_path(options: &Options) -> String {
     format!("blockplane top {}", options.monitor.socket.display())
 }
 
@@ -90,7 +90,12 @@ fn layout_all_rows(options: &Options, rates: &Rates) -> Vec<Line> {
         columns: terminal::reported_size().map(|(columns, _)| columns),
         rows: None,
     };
-    screen::layout(&title(options), rates, &initial_view(options), size)
+    screen::layout(
+        &title_with_socket_path(options),
+        rates,
+        &initial_view(options),
+        size,
+    )
 }
 
 /// The lines as one text, without their styles.
@@ -117,7 +122,7 @@ fn show_once(options: &Options, client: &mut Client, out: &mut impl Write) -> Re
     } else {
         lines_to_text(&lines)
     };
-    print(out, &text)
+    print_and_flush(out, &text)
 }
 
 /// Prints a block of lines per interval, for output that is no capable terminal.
@@ -126,7 +131,7 @@ fn print_intervals(options: &Options, client: &mut Client, out: &mut impl Write)
     while signals::sleep_unless_terminated(options.interval) {
         let now = Sample::take(client)?;
         let lines = layout_all_rows(options, &Rates::between(&before, &now));
-        print(out, &format!("{}\n", lines_to_text(&lines)))?;
+        print_and_flush(out, &format!("{}\n", lines_to_text(&lines)))?;
         before = now;
     }
     Err(Error::Interrupted)
@@ -144,7 +149,13 @@ fn run_interactive(options: &Options, mut client: Client) -> Result<()> {
     let mut terminal = Terminal::open()?;
     loop {
         view.unanswered_for = sampler.request_age().unwrap_or_default();
-        draw_screen(&mut terminal, &title(options), &rates, &view, has_colour)?;
+        draw_screen(
+            &mut terminal,
+            &title_with_socket_path(options),
+            &rates,
+            &view,
+            has_colour,
+        )?;
         let left = next_sample_at.saturating_duration_since(Instant::now());
         let wait = match sampler.request_age() {
             None => left.min(signals::POLL_INTERVAL),

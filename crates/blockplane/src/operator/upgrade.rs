@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::operator::cli::print;
+use crate::operator::cli::print_and_flush;
 use crate::operator::client::Client;
 use crate::operator::error::Result;
 use crate::operator::units;
@@ -48,7 +48,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     } else {
         outcome_text(&upgraded)
     };
-    print(out, &text)
+    print_and_flush(out, &text)
 }
 
 /// The outcome for people.

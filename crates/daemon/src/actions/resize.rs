@@ -84,7 +84,7 @@ impl Resize {
                     && user.guest_device.has_size_in_config_space()
                     && (size_changed || is_shrinking)
                 {
-                    front_ends.notify_config_changed();
+                    front_ends.notify_virtio_config_changed();
                 }
             }
         }

@@ -76,7 +76,7 @@ impl LsiController {
     }
 
     /// Accepts the next front-end.
-    fn accept_front_end(&mut self, now_ns: u64) {
+    fn try_accept_front_end(&mut self, now_ns: u64) {
         let Some(listener) = self.listener.as_ref().filter(|_| !self.accepting_paused) else {
             return;
         };
@@ -161,7 +161,7 @@ impl SocketDevice for LsiController {
 
     fn on_ready(&mut self, descriptor: usize, now_ns: u64) {
         match descriptor {
-            LISTENER => self.accept_front_end(now_ns),
+            LISTENER => self.try_accept_front_end(now_ns),
             READ => self.server.handle_readable(now_ns),
             WRITE => self.server.handle_writable(),
             _ => self.server.handle_unmask(),

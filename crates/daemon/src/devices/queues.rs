@@ -11,7 +11,7 @@ use telemetry::queue::QueueName;
 use vhost_user::StartedQueue;
 use virtqueue::control::{QueueCommand, QueueSetup, StartError};
 
-use crate::disk::export_stats::{ExportStats, iothread_of_queue};
+use crate::disk::export_stats::{ExportStats, iothread_index_of_queue};
 
 /// Starts the virtqueues of an export: has what each of them needs, its iothreads, counters and error reports.
 pub(crate) struct QueueStarter {
@@ -32,7 +32,7 @@ impl QueueStarter {
         device: DeviceSetup,
         switch_node: impl Fn(&VringHandle) -> Receiver<()> + Send + 'static,
     ) -> Result<Box<dyn StartedQueue>, StartError> {
-        let iothread = &self.iothreads[iothread_of_queue(index, self.iothreads.len())];
+        let iothread = &self.iothreads[iothread_index_of_queue(index, self.iothreads.len())];
         let handle = iothread.start_vring(VringSetup {
             name: QueueName::new(&self.export, index),
             device,

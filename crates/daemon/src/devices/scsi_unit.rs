@@ -47,7 +47,7 @@ pub(crate) fn create_unit(
     let unit = Unit::new(options, node.geometry());
     let unit = unit.map_err(|error| format!("node '{name}': {error}"))?;
     if let (Some(text), Some(path)) = (saved_text, &lun.device.pr_file) {
-        PrFile::restore_reservations(path, &text, &unit)?;
+        PrFile::restore_reservations_from_text(path, &text, &unit)?;
     }
     Ok((Arc::new(unit), pr_file))
 }

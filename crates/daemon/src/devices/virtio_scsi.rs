@@ -14,7 +14,7 @@ use virtqueue::control::{QueueSetup, StartError};
 
 use super::queues::QueueStarter;
 use super::scsi_unit::{create_unit, world_wide_name};
-use crate::disk::export_stats::iothread_of_queue;
+use crate::disk::export_stats::iothread_index_of_queue;
 use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot, new_scsi_unit_stats};
 use crate::disk::pr_file::PrFile;
 use crate::error::BoxError;
@@ -90,7 +90,7 @@ impl ScsiController {
 
     /// Its disks as a queue on its iothread gets them.
     fn disks_for_queue(&self, queue: u16) -> Vec<ScsiDisk> {
-        let iothread = iothread_of_queue(queue, self.iothread_count);
+        let iothread = iothread_index_of_queue(queue, self.iothread_count);
         let disks = self.lock_disk_list();
         let disks = disks.iter().map(|disk| ScsiDisk {
             address: disk.address,
@@ -102,7 +102,7 @@ impl ScsiController {
     }
 
     /// The device that the driver sees.
-    pub fn device(&self) -> &Device {
+    pub fn virtio_scsi_device(&self) -> &Device {
         &self.device
     }
 
@@ -164,7 +164,7 @@ pub(crate) struct ScsiTarget {
 }
 
 impl ScsiTarget {
-    fn device(&self) -> &Arc<Device> {
+    fn virtio_scsi_device(&self) -> &Arc<Device> {
         &self.controller.device
     }
 }
@@ -179,19 +179,19 @@ impl Target for ScsiTarget {
     }
 
     fn features(&self) -> u64 {
-        self.device().features()
+        self.virtio_scsi_device().features()
     }
 
     fn set_features(&self, acked: u64, _: &dyn Fn()) {
-        self.device().set_features(acked);
+        self.virtio_scsi_device().set_features(acked);
     }
 
     fn num_queues(&self) -> u16 {
-        self.device().options().request_queues + FIXED_QUEUES
+        self.virtio_scsi_device().options().request_queues + FIXED_QUEUES
     }
 
     fn max_queue_size(&self) -> u16 {
-        self.device().options().queue_size
+        self.virtio_scsi_device().options().queue_size
     }
 
     fn offers_packed_queues(&self) -> bool {
@@ -199,15 +199,15 @@ impl Target for ScsiTarget {
     }
 
     fn config_space(&self) -> Vec<u8> {
-        self.device().config_space().to_vec()
+        self.virtio_scsi_device().config_space().to_vec()
     }
 
     fn write_config_space(&self, offset: usize, bytes: &[u8], _: &dyn Fn()) -> bool {
-        self.device().write_config(offset, bytes)
+        self.virtio_scsi_device().write_config(offset, bytes)
     }
 
     fn reset(&self) {
-        self.device().reset();
+        self.virtio_scsi_device().reset();
     }
 
     /// Starts a queue on its iothread with the controller's disks, which may change while it runs.
@@ -218,7 +218,7 @@ impl Target for ScsiTarget {
     ) -> Result<Box<dyn StartedQueue>, StartError> {
         let controller = self.controller.clone();
         let device = DeviceSetup::Scsi(ScsiSetup {
-            device: self.device().clone(),
+            device: self.virtio_scsi_device().clone(),
             index,
             disks: controller.disks_for_queue(index),
         });

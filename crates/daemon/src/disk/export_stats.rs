@@ -28,7 +28,7 @@ impl ExportStats {
     /// Counters for `num_queues` queues on these iothreads, all zero.
     pub fn new(num_queues: u16, queue_size: u16, iothreads: &[Arc<IothreadHandle>]) -> Self {
         let queues = (0..num_queues).map(|queue| ExportQueueStats {
-            iothread: iothreads[iothread_of_queue(queue, iothreads.len())]
+            iothread: iothreads[iothread_index_of_queue(queue, iothreads.len())]
                 .id()
                 .to_owned(),
             stats: Arc::default(),
@@ -42,6 +42,6 @@ impl ExportStats {
 }
 
 /// Index of the iothread that runs a queue, among the iothreads of its export: queues are spread over them in turn.
-pub(crate) fn iothread_of_queue(queue: u16, iothread_count: usize) -> usize {
+pub(crate) fn iothread_index_of_queue(queue: u16, iothread_count: usize) -> usize {
     usize::from(queue) % iothread_count
 }

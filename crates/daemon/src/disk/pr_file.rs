@@ -56,7 +56,7 @@ pub(crate) struct PrFile {
 /// A file that this process may replace, since it holds the lock.
 #[derive(Debug)]
 struct LockedFile {
-    opened: OpenedPrFile,
+    opened: PrFileAndFolder,
     /// Name of the temporary file.
     temporary_name: OsString,
     /// The last change could not be saved, and that was logged.
@@ -65,7 +65,7 @@ struct LockedFile {
 
 /// An opened and locked file, its folder, and its name in it.
 #[derive(Debug)]
-pub(crate) struct OpenedPrFile {
+pub(crate) struct PrFileAndFolder {
     pub folder: OwnedFd,
     pub name: OsString,
     /// The locked file.
@@ -74,7 +74,7 @@ pub(crate) struct OpenedPrFile {
 
 impl LockedFile {
     /// Of a file that is opened and locked.
-    fn new(opened: OpenedPrFile) -> Self {
+    fn new(opened: PrFileAndFolder) -> Self {
         let mut temporary_name = opened.name.clone();
         temporary_name.push(".new");
         LockedFile {
@@ -86,7 +86,7 @@ impl LockedFile {
 
     /// Replaces the file by a new one with this text, which is complete at any crash.
     fn replace_with_text(&mut self, text: &str) -> Result<(), Errno> {
-        let OpenedPrFile { folder, name, file } = &mut self.opened;
+        let PrFileAndFolder { folder, name, file } = &mut self.opened;
         let new_file = create_locked_with_text(folder, &self.temporary_name, text)?;
         if let Err(error) = rustix::fs::renameat(&*folder, &self.temporary_name, &*folder, &*name) {
             let _ = rustix::fs::unlinkat(&*folder, &self.temporary_name, AtFlags::empty());
@@ -109,7 +109,7 @@ impl PrFile {
         let mut temporary_name = name.clone();
         temporary_name.push(".new");
         loop {
-            let opened = match open_and_lock_existing(&folder, &name, path) {
+            let opened = match try_open_lock_and_read(&folder, &name, path) {
                 Err(PrFileError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
                     let created =
                         create_locked_with_text(&folder, &temporary_name, NO_RESERVATIONS);
@@ -128,7 +128,7 @@ impl PrFile {
             };
             if let Some((file, text)) = opened {
                 let file = file.into();
-                let opened = OpenedPrFile { folder, name, file };
+                let opened = PrFileAndFolder { folder, name, file };
                 let pr_file = PrFile {
                     path: path.to_owned(),
                     locked: Mutex::new(Some(LockedFile::new(opened))),
@@ -139,7 +139,7 @@ impl PrFile {
     }
 
     /// Restores the reservations of a unit from the text of the file.
-    pub(crate) fn restore_reservations(
+    pub(crate) fn restore_reservations_from_text(
         path: &Path,
         text: &str,
         unit: &Unit,
@@ -163,12 +163,12 @@ impl PrFile {
     ///
     /// # Errors
     /// Too many files are open.
-    pub fn duplicate_descriptors(&self) -> io::Result<Option<OpenedPrFile>> {
+    pub fn duplicate_descriptors(&self) -> io::Result<Option<PrFileAndFolder>> {
         let locked = self.lock_mutex();
         let Some(LockedFile { opened, .. }) = &*locked else {
             return Ok(None);
         };
-        Ok(Some(OpenedPrFile {
+        Ok(Some(PrFileAndFolder {
             folder: opened.folder.try_clone()?,
             name: opened.name.clone(),
             file: opened.file.try_clone()?,
@@ -176,7 +176,7 @@ impl PrFile {
     }
 
     /// Takes over the file from the old process of a live upgrade.
-    pub fn take_over(&self, opened: OpenedPrFile) {
+    pub fn take_over(&self, opened: PrFileAndFolder) {
         *self.lock_mutex() = Some(LockedFile::new(opened));
     }
 
@@ -226,7 +226,7 @@ fn folder_and_name(path: &Path) -> io::Result<(OwnedFd, OsString)> {
 }
 
 /// Opens, locks and reads an existing file. `None` if it was replaced meanwhile.
-fn open_and_lock_existing(
+fn try_open_lock_and_read(
     folder: &OwnedFd,
     name: &OsStr,
     path: &Path,

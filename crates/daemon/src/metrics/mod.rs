@@ -98,7 +98,7 @@ impl PageSource for MetricsPages {
         families::encode_all_families(&snapshot, format)
     }
 
-    fn index_page(&self) -> String {
+    fn plain_text_index(&self) -> String {
         concat!(
             "blockplane ",
             env!("CARGO_PKG_VERSION"),

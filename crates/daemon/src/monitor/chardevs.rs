@@ -167,7 +167,7 @@ fn change_chardev(control: &mut Control, arguments: &Arguments) -> Result<Value,
         return Err(Error::generic(text));
     }
     let options = read_options(arguments).map_err(Error::generic)?;
-    let changed = control.change_chardev(&options);
+    let changed = control.replace_unused_chardev(&options);
     changed.map_err(|failure| Error::generic(failure.to_string()))?;
     Ok(json!({}))
 }

@@ -55,7 +55,7 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
 }
 
 /// Schema of the histogram members of `BlockDeviceStats`.
-pub(super) fn histogram_members() -> [Member; 3] {
+pub(super) fn histogram_member_schema() -> [Member; 3] {
     KINDS_WITH_HISTOGRAMS
         .map(|(.., member)| Member::optional(member, Type::Named("BlockLatencyHistogramInfo")))
 }

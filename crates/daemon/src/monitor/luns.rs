@@ -97,12 +97,12 @@ fn update_luns_of_export(
         update_luns(luns);
         let first = luns.first();
         export.options.node_name = first.map_or_else(String::new, |lun| lun.node_name.clone());
-        reread_disks_of_controller(export);
+        copy_disk_list_from_controller(export);
     }
 }
 
 /// Replaces the export's list of disks, from which statistics are read, by the controller's present one.
-fn reread_disks_of_controller(export: &mut Export) {
+fn copy_disk_list_from_controller(export: &mut Export) {
     if let Some(controller) = &export.controller {
         export.disks = controller.exported_disks();
     }

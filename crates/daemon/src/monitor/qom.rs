@@ -12,7 +12,7 @@ use crate::control::Control;
 use crate::state::objects::Objects;
 
 /// The object that a path names.
-enum QomObject {
+enum ResolvedQomPath {
     Root,
     Objects,
     Exports,
@@ -75,7 +75,7 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
 }
 
 /// Resolves an absolute path, or the name of an iothread alone.
-fn resolve_path(objects: &Objects, path: &str) -> Result<QomObject, Error> {
+fn resolve_path(objects: &Objects, path: &str) -> Result<ResolvedQomPath, Error> {
     let iothread_index = |id: &str| objects.iothreads.iter().position(|i| i.options.id == id);
     let export_index = |id: &str| {
         let mut exports = objects.exports.iter();
@@ -83,12 +83,12 @@ fn resolve_path(objects: &Objects, path: &str) -> Result<QomObject, Error> {
     };
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let found = match parts.as_slice() {
-        [] if path.starts_with('/') => Some(QomObject::Root),
-        ["objects"] => Some(QomObject::Objects),
-        ["exports"] => Some(QomObject::Exports),
-        ["objects", id] => iothread_index(id).map(QomObject::Iothread),
-        ["exports", id] => export_index(id).map(QomObject::Export),
-        [id] if !path.starts_with('/') => iothread_index(id).map(QomObject::Iothread),
+        [] if path.starts_with('/') => Some(ResolvedQomPath::Root),
+        ["objects"] => Some(ResolvedQomPath::Objects),
+        ["exports"] => Some(ResolvedQomPath::Exports),
+        ["objects", id] => iothread_index(id).map(ResolvedQomPath::Iothread),
+        ["exports", id] => export_index(id).map(ResolvedQomPath::Export),
+        [id] if !path.starts_with('/') => iothread_index(id).map(ResolvedQomPath::Iothread),
         _ => None,
     };
     found.ok_or_else(|| Error::device_not_found(format!("Device '{path}' not found")))
@@ -103,21 +103,21 @@ fn run_qom_list(control: &mut Control, arguments: &Arguments) -> Result<Value, E
         children.into()
     };
     Ok(match resolve_path(objects, str_arg(arguments, "path"))? {
-        QomObject::Root => json!([
+        ResolvedQomPath::Root => json!([
             property_info("type", "string"),
             property_info("objects", "child<container>"),
             property_info("exports", "child<container>")
         ]),
-        QomObject::Objects => {
+        ResolvedQomPath::Objects => {
             let all = objects.iothreads.iter();
             children(&mut all.map(|i| (&i.options.id, iothread_properties::CLASS)))
         }
-        QomObject::Exports => {
+        ResolvedQomPath::Exports => {
             let all = objects.exports.iter();
             children(&mut all.map(|e| (&e.options.id, e.class().name)))
         }
-        QomObject::Iothread(index) => objects.iothreads[index].class().property_infos(),
-        QomObject::Export(index) => objects.exports[index].class().property_infos(),
+        ResolvedQomPath::Iothread(index) => objects.iothreads[index].class().property_infos(),
+        ResolvedQomPath::Export(index) => objects.exports[index].class().property_infos(),
     })
 }
 
@@ -127,18 +127,18 @@ fn run_qom_get(control: &mut Control, arguments: &Arguments) -> Result<Value, Er
     let name = str_arg(arguments, "property");
     let names_export = || objects.exports.iter().any(|e| e.options.id == name);
     match (resolve_path(objects, str_arg(arguments, "path"))?, name) {
-        (QomObject::Iothread(index), _) => {
+        (ResolvedQomPath::Iothread(index), _) => {
             property::get_property_value(&objects.iothreads[index], name)
         }
-        (QomObject::Export(index), _) => {
+        (ResolvedQomPath::Export(index), _) => {
             property::get_property_value(&objects.exports[index], name)
         }
         (_, "type") => Ok("container".into()),
-        (QomObject::Root, "objects" | "exports") => Ok(format!("/{name}").into()),
-        (QomObject::Objects, id) if objects.find_iothread(id).is_some() => {
+        (ResolvedQomPath::Root, "objects" | "exports") => Ok(format!("/{name}").into()),
+        (ResolvedQomPath::Objects, id) if objects.find_iothread(id).is_some() => {
             Ok(format!("/objects/{id}").into())
         }
-        (QomObject::Exports, id) if names_export() => Ok(format!("/exports/{id}").into()),
+        (ResolvedQomPath::Exports, id) if names_export() => Ok(format!("/exports/{id}").into()),
         _ => Err(property_not_found("container", name)),
     }
 }
@@ -149,13 +149,13 @@ fn run_qom_set(control: &mut Control, arguments: &Arguments) -> Result<Value, Er
     let name = str_arg(arguments, "property");
     let value = arguments.get("value").cloned().unwrap_or_default();
     match resolve_path(objects, str_arg(arguments, "path"))? {
-        QomObject::Iothread(index) => {
+        ResolvedQomPath::Iothread(index) => {
             property::set_property_value(&mut objects.iothreads[index], name, &value)?
         }
-        QomObject::Export(index) => {
+        ResolvedQomPath::Export(index) => {
             property::set_property_value(&mut objects.exports[index], name, &value)?
         }
-        QomObject::Root | QomObject::Objects | QomObject::Exports => {
+        ResolvedQomPath::Root | ResolvedQomPath::Objects | ResolvedQomPath::Exports => {
             return Err(property_not_writable("container", name));
         }
     }

@@ -25,7 +25,7 @@ pub(super) fn qmp_commands() -> Vec<Command<Control>> {
 
 /// First phase: opens the files on a thread. Shutdown does not wait for it, since nothing has changed yet.
 fn reopen_nodes(control: &mut Control, arguments: &Arguments, reply: Reply) {
-    let plan = match plan_reopen(control, arguments) {
+    let plan = match plan_reopen_and_reserve_nodes(control, arguments) {
         Ok(plan) => plan,
         Err(error) => return reply.send(Err(error)),
     };
@@ -73,7 +73,10 @@ fn switch_to_reopened_nodes(
 }
 
 /// Validates the new options of each node, and plans how to replace the old ones.
-fn plan_reopen(control: &mut Control, arguments: &Arguments) -> Result<ReopenPlan, Error> {
+fn plan_reopen_and_reserve_nodes(
+    control: &mut Control,
+    arguments: &Arguments,
+) -> Result<ReopenPlan, Error> {
     let mut wanted = Vec::new();
     for node in arguments["options"].as_array().into_iter().flatten() {
         let name = node["node-name"]

@@ -25,7 +25,7 @@ pub(super) fn qmp_commands() -> Vec<Command<Control>> {
 
 /// Resizes on a thread: when a node shrinks, it waits for requests beyond the new end.
 fn resize_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
-    let resize = match plan_resize(control, arguments) {
+    let resize = match plan_resize_and_reserve_nodes(control, arguments) {
         Ok(resize) => resize,
         Err(error) => return reply.send(Err(error)),
     };
@@ -49,7 +49,10 @@ fn resize_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
 
 /// Checks the arguments, and plans the change of size. `device` is accepted for compatibility: a storage daemon has no
 /// devices.
-fn plan_resize(control: &mut Control, arguments: &Arguments) -> Result<Resize, Error> {
+fn plan_resize_and_reserve_nodes(
+    control: &mut Control,
+    arguments: &Arguments,
+) -> Result<Resize, Error> {
     let (device, name) = (
         str_arg(arguments, "device"),
         str_arg(arguments, "node-name"),

@@ -134,7 +134,7 @@ fn sum_queues_to_json<'a>(
 fn stats_of_node(open: &OpenNode, objects: &Objects, scale: Scale) -> Value {
     let name = open.node.name();
     let exports = objects.exports.iter();
-    let counters = exports.flat_map(|export| luns::queue_stats_of_node(export, name));
+    let counters = exports.flat_map(|export| luns::export_stats_of_node(export, name));
     let mut entry = json!({
         "stats": QueueTotals::sum_queues(counters).to_json(scale),
         "node-name": name,

@@ -108,13 +108,13 @@ impl SchemaBuilder {
     fn member_of_key(&mut self, name: &'static str, key: &Key) -> Member {
         Member {
             name,
-            r#type: self.type_of_key(key),
+            r#type: self.define_type_of_key(key),
             required: key.required,
         }
     }
 
     /// The type of a key's value. Enumerations are defined under the name of the key.
-    fn type_of_key(&mut self, key: &Key) -> Type {
+    fn define_type_of_key(&mut self, key: &Key) -> Type {
         match key.r#type {
             ValueType::Bool => Type::Bool,
             ValueType::Int => Type::Int,

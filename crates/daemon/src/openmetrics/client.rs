@@ -95,7 +95,7 @@ impl Client {
         if has_input && let Some(request) = Request::parse_next(&mut self.input) {
             let response = request.encode_response(|| match request.page {
                 RequestedPage::Metrics(format) => pages.metrics_page(format),
-                RequestedPage::Index | RequestedPage::Invalid(_) => pages.index_page(),
+                RequestedPage::Index | RequestedPage::Invalid(_) => pages.plain_text_index(),
             });
             self.stage = ConnectionStage::WritingResponse {
                 response,

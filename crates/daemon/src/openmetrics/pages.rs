@@ -8,5 +8,5 @@ pub trait PageSource: Send + 'static {
     fn metrics_page(&self, format: Format) -> String;
 
     /// `/`: name and version of the program, and a link to the metrics.
-    fn index_page(&self) -> String;
+    fn plain_text_index(&self) -> String;
 }

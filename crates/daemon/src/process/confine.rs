@@ -76,7 +76,7 @@ fn file_rules<'a>(
     for directive in process.directives {
         match directive {
             Directive::Blockdev(node) => {
-                if let Some((path, access)) = file_of_node(node) {
+                if let Some((path, access)) = file_and_access_of_node(node) {
                     allow(path, access);
                 }
             }
@@ -122,7 +122,7 @@ fn folders_of_linked_pr_files(process: &ProcessOptions<'_>) -> Vec<PathBuf> {
 }
 
 /// The file that a node or its inline child opens, and the access that it needs.
-fn file_of_node(node: &BlockdevOptions) -> Option<(&Path, Access)> {
+fn file_and_access_of_node(node: &BlockdevOptions) -> Option<(&Path, Access)> {
     match &node.driver {
         Driver::File(file) | Driver::HostDevice(file) => {
             let access = if node.settings.read_only {
@@ -133,7 +133,7 @@ fn file_of_node(node: &BlockdevOptions) -> Option<(&Path, Access)> {
             Some((&file.filename, access))
         }
         _ => match node.driver.child()? {
-            (_, NodeRef::Inline(below)) => file_of_node(below),
+            (_, NodeRef::Inline(below)) => file_and_access_of_node(below),
             (_, NodeRef::Name(_)) => None,
         },
     }

@@ -9,7 +9,7 @@ use std::mem::ManuallyDrop;
 
 /// The child's connection to the waiting parent.
 pub(crate) struct DaemonizedChild {
-    /// Pipe to the parent, which exits when it is closed. Closed only by [`DaemonizedChild::report_ready`] or by the end
+    /// Pipe to the parent, which exits when it is closed. Closed only by [`DaemonizedChild::detach_and_report_ready`] or by the end
     /// of the process: the parent must not exit before the child has printed its error.
     pipe_to_parent: ManuallyDrop<File>,
 }
@@ -42,7 +42,7 @@ pub(crate) fn fork() -> io::Result<DaemonizedChild> {
 
 impl DaemonizedChild {
     /// Reports success to the parent, after detaching from the terminal and the working directory.
-    pub fn report_ready(mut self) -> io::Result<()> {
+    pub fn detach_and_report_ready(mut self) -> io::Result<()> {
         let null = File::options().read(true).write(true).open("/dev/null")?;
         rustix::stdio::dup2_stdin(&null)?;
         rustix::stdio::dup2_stdout(&null)?;

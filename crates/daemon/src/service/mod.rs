@@ -86,7 +86,7 @@ impl ServiceManager {
     }
 
     /// Sends the text that `systemctl status` shows, if it has changed.
-    pub(crate) fn notify_status(&mut self, exports: usize, iothreads: usize) {
+    pub(crate) fn notify_status_if_changed(&mut self, exports: usize, iothreads: usize) {
         let Some(notifier) = &self.notifier else {
             return;
         };

@@ -92,7 +92,7 @@ impl Chardevs {
     }
 
     /// Replaces an unused character device by a new one of the same name.
-    pub fn change(
+    pub fn replace_unused(
         &mut self,
         options: &ChardevOptions,
         inherited: &mut InheritedSockets,
@@ -149,7 +149,9 @@ fn open_chardev(
             });
             Endpoint::Connected(stream?)
         }
-        (addr, _) => endpoint_of_listener(inherited.listen(addr, peers)?, options, stop_fd)?,
+        (addr, _) => {
+            make_endpoint_after_optional_wait(inherited.listen(addr, peers)?, options, stop_fd)?
+        }
     };
     Ok(Chardev {
         options: options.clone(),
@@ -166,7 +168,7 @@ fn connect_nonblocking(path: &Path) -> io::Result<UnixStream> {
 }
 
 /// Makes an endpoint of a listening socket, after its first client has connected if the options wait for that.
-fn endpoint_of_listener(
+fn make_endpoint_after_optional_wait(
     listener: Listener,
     options: &ChardevOptions,
     stop_fd: BorrowedFd<'_>,

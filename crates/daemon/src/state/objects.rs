@@ -328,7 +328,7 @@ impl Objects {
     }
 
     /// The orderly shutdown: accepts no more requests, waits for those in flight, and flushes all nodes.
-    pub fn shut_down(mut self) -> Result<(), BoxError> {
+    pub fn drain_exports_and_flush_nodes(mut self) -> Result<(), BoxError> {
         self.begin_stop_exports();
         for export in self.exports.drain(..) {
             match export.state {

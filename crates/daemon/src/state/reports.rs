@@ -34,7 +34,7 @@ pub(crate) fn spawn_thread(events: ServerHandle) -> io::Result<Reports> {
 
 /// Reports what arrives in the mailbox to monitors and the log, until all its senders are gone.
 fn run_thread(mailbox: &Receiver<Report>, dropped: &DroppedReports, events: &ServerHandle) {
-    let mut error_throttle = ErrorThrottle::default();
+    let mut error_throttle = PendingErrorThrottle::default();
     let mut dropped_throttle = DroppedReportsThrottle::default();
     loop {
         // Reports are dropped only when the mailbox is full, so there is one to receive, and the count is looked at after it.
@@ -47,7 +47,7 @@ fn run_thread(mailbox: &Receiver<Report>, dropped: &DroppedReports, events: &Ser
             Some(at) => mailbox.recv_timeout(at.saturating_duration_since(Instant::now())),
         };
         match report {
-            Ok(Report::Failed(failed)) => error_throttle.add_error(failed),
+            Ok(Report::Failed(failed)) => error_throttle.add_pending_error(failed),
             Ok(Report::Broken {
                 export,
                 queue,
@@ -141,16 +141,16 @@ fn io_error_event_data(errors: &LastIoError, (errno, action): (Errno, ErrorActio
 
 /// Limit of one report per second for each node and direction.
 #[derive(Default)]
-struct ErrorThrottle {
+struct PendingErrorThrottle {
     /// Nodes and directions with an error that has not been reported.
     pending: Vec<Arc<LastIoError>>,
     /// When the next error of a node and direction may be reported.
     blocked_until: HashMap<(String, bool), Instant>,
 }
 
-impl ErrorThrottle {
+impl PendingErrorThrottle {
     /// Adds a node and direction with a new error.
-    fn add_error(&mut self, errors: Arc<LastIoError>) {
+    fn add_pending_error(&mut self, errors: Arc<LastIoError>) {
         self.pending.push(errors);
     }
 
@@ -170,7 +170,7 @@ impl ErrorThrottle {
         now: Instant,
         mut report: impl FnMut(&LastIoError, (Errno, ErrorAction)),
     ) {
-        let ErrorThrottle {
+        let PendingErrorThrottle {
             pending,
             blocked_until,
         } = self;
@@ -229,11 +229,11 @@ mod tests {
         let (reports, mailbox) = iothread::report_channel();
         let exports = [("e", "n"), ("f", "n"), ("g", "m")]
             .map(|(export, node)| ExportReports::new(reports.clone(), export, node));
-        let mut throttle = ErrorThrottle::default();
+        let mut throttle = PendingErrorThrottle::default();
         let mut reported = |now: Instant| {
             for report in mailbox.try_iter() {
                 if let Report::Failed(errors) = report {
-                    throttle.add_error(errors);
+                    throttle.add_pending_error(errors);
                 }
             }
             let mut reported = Vec::new();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::terminal::Key;
-use crate::operator::rates::{ExportRates, IothreadRates, Load, Rates};
+use crate::operator::rates::{ExportRates, IntervalLoad, IothreadRates, Rates};
 use crate::operator::units::format_rate;
 
 /// The order of the exports.
@@ -83,7 +83,7 @@ impl SortOrder {
         match self {
             SortOrder::Created => 0.0,
             SortOrder::Iops => export.load.reads_and_writes() as f64,
-            SortOrder::Data => export.load.transferred_bytes() as f64,
+            SortOrder::Data => export.load.read_and_written_bytes() as f64,
             SortOrder::Latency => export.load.latency.percentile(99.0).unwrap_or(0.0),
         }
     }
@@ -149,7 +149,7 @@ pub(super) fn layout(title: &str, rates: &Rates, view: &View, size: ScreenSize) 
 }
 
 /// The length of the longest name, limited by the screen.
-fn name_width(rates: &Rates, disks: &[(String, &Load)], columns: Option<usize>) -> usize {
+fn name_width(rates: &Rates, disks: &[(String, &IntervalLoad)], columns: Option<usize>) -> usize {
     let disks = disks.iter().map(|(name, _)| name);
     let names = disks.chain(rates.iothreads.iter().map(|thread| &thread.id));
     let longest = names.map(|name| name.chars().count()).max().unwrap_or(0);
@@ -192,7 +192,7 @@ fn summary_text(title: &str, rates: &Rates, view: &View) -> String {
 }
 
 /// Exports in the chosen order, each followed by its units and queues if the view shows these.
-fn disk_rows<'a>(rates: &'a Rates, view: &View) -> Vec<(String, &'a Load)> {
+fn disk_rows<'a>(rates: &'a Rates, view: &View) -> Vec<(String, &'a IntervalLoad)> {
     let mut exports: Vec<&ExportRates> = rates.exports.iter().collect();
     exports.sort_by(|a, b| view.sort.sort_value(b).total_cmp(&view.sort.sort_value(a)));
     let mut disks = Vec::new();
@@ -222,7 +222,7 @@ fn disk_heading(name_width: usize) -> String {
 }
 
 /// The line of an export, queue or unit.
-fn disk_text(name_width: usize, name: &str, rates: &Rates, load: &Load) -> String {
+fn disk_text(name_width: usize, name: &str, rates: &Rates, load: &IntervalLoad) -> String {
     let rate = |count| format_rate(rates.per_second(count));
     let us = |percent| {
         load.latency
@@ -235,10 +235,10 @@ fn disk_text(name_width: usize, name: &str, rates: &Rates, load: &Load) -> Strin
         rate(load.reads_and_writes()),
         rate(load.counters.reads),
         rate(load.counters.writes),
-        format_rate(rates.per_second(load.transferred_bytes()) / 1e6),
+        format_rate(rates.per_second(load.read_and_written_bytes()) / 1e6),
         us(50.0),
         us(99.0),
-        batch_text(load.mean_batch()),
+        batch_text(load.mean_requests_per_turn()),
         load.depth,
     )
 }

@@ -191,7 +191,7 @@ impl Control {
         fds.send(channel, &UpgradeMessage::Stopped(stopped))
             .map_err(to_exit_error)?;
         self.expect_message(channel, &UpgradeMessage::Started, launcher)?;
-        if self.is_stop_requested() {
+        if self.has_received_stop_signal() {
             return Err("a signal asks the daemon to stop".to_owned());
         }
         channel

@@ -156,7 +156,7 @@ pub(crate) fn drain_queues(
             if !wait_drained(&drained) {
                 return Err(drain_error(id));
             }
-            while controller.device().unanswered_function_count() > 0
+            while controller.virtio_scsi_device().unanswered_function_count() > 0
                 && Instant::now() < task_management_until
             {
                 std::thread::sleep(TASK_MANAGEMENT_CHECK_INTERVAL);

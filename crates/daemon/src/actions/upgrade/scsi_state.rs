@@ -7,7 +7,7 @@ use scsi::{Nexus, UnitState};
 use serde_json::{Value, json};
 use virtio_scsi::{Address, DeviceState, Event};
 
-use crate::disk::pr_file::{OpenedPrFile, PrFile};
+use crate::disk::pr_file::{PrFile, PrFileAndFolder};
 use crate::state::export::Export;
 use crate::upgrade::state_json::{INVALID_STATE, IncomingFds, OutgoingFds, read_list, read_number};
 
@@ -25,7 +25,8 @@ pub(crate) fn describe(export: &Export, fds: &mut OutgoingFds) -> Result<Value, 
         }
     }
     let device = export.controller.as_ref();
-    let device = device.map(|controller| device_to_json(&controller.device().save_state()));
+    let device =
+        device.map(|controller| device_to_json(&controller.virtio_scsi_device().save_state()));
     Ok(json!({"device": device, "units": units}))
 }
 
@@ -37,7 +38,7 @@ pub(crate) fn restore(
 ) -> Result<(), &'static str> {
     if let Some(controller) = &export.controller {
         let device = device_from_json(&json["device"])?;
-        controller.device().restore_state(&device);
+        controller.virtio_scsi_device().restore_state(&device);
     }
     let mut described = read_list(&json["units"])?.iter();
     for disk in &export.disks {
@@ -58,15 +59,15 @@ fn pr_file_to_json(file: &PrFile, fds: &mut OutgoingFds) -> Result<Value, String
     let opened = file
         .duplicate_descriptors()
         .map_err(|error| error.to_string())?;
-    let OpenedPrFile { folder, name, file } = opened.ok_or_else(|| Errno::BADF.to_string())?;
+    let PrFileAndFolder { folder, name, file } = opened.ok_or_else(|| Errno::BADF.to_string())?;
     let name = name.into_string();
     let name = name.map_err(|_| "its name is not UTF-8: restart instead".to_owned())?;
     Ok(json!({"folder": fds.add(folder), "name": name, "file": fds.add(file)}))
 }
 
 /// Takes the opened file of reservations out of `fds`.
-fn pr_file_from_json(json: &Value, fds: &mut IncomingFds) -> Result<OpenedPrFile, &'static str> {
-    Ok(OpenedPrFile {
+fn pr_file_from_json(json: &Value, fds: &mut IncomingFds) -> Result<PrFileAndFolder, &'static str> {
+    Ok(PrFileAndFolder {
         folder: fds.take(&json["folder"])?,
         name: json["name"].as_str().ok_or(INVALID_STATE)?.into(),
         file: fds.take(&json["file"])?,

@@ -39,7 +39,7 @@ pub(super) fn lun_stats_type() -> ObjectType {
 }
 
 /// Counters of an export's requests to a node: of all its queues, or of those LUNs that show the node.
-pub(super) fn queue_stats_of_node<'a>(export: &'a Export, node: &str) -> Vec<&'a QueueStats> {
+pub(super) fn export_stats_of_node<'a>(export: &'a Export, node: &str) -> Vec<&'a QueueStats> {
     match export.options.kind.luns() {
         None if export.options.exports_node(node) => {
             let queues = export.stats.queues.iter();

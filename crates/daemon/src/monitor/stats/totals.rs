@@ -123,7 +123,7 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
         .map(|name| Member::required(name, Type::Int))
         .collect();
     stats.push(Member::optional("idle_time_ns", Type::Int));
-    stats.extend(histograms::histogram_members());
+    stats.extend(histograms::histogram_member_schema());
     stats.push(Member::required("account_invalid", Type::Bool));
     stats.push(Member::required("account_failed", Type::Bool));
     stats.push(Member::required(
