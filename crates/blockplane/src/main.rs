@@ -20,7 +20,7 @@ use options::{Generate, Invocation, LogFormat};
 fn main() -> ExitCode {
     daemon::process::ignore_sigxfsz();
     // SAFETY: no thread was started yet.
-    unsafe { daemon::upgrade::connect_to_predecessor() };
+    unsafe { daemon::upgrade::init_predecessor_channel() };
     let mut format = LogFormat::default();
     match run(&mut format) {
         Ok(status) => status,

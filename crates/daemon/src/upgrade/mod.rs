@@ -30,7 +30,7 @@ pub(crate) static PREDECESSOR_CHANNEL: OnceLock<Channel> = OnceLock::new();
 ///
 /// # Safety
 /// The process has one thread.
-pub unsafe fn connect_to_predecessor() {
+pub unsafe fn init_predecessor_channel() {
     let Some(number) = std::env::var_os(CHANNEL_VARIABLE) else {
         return;
     };
