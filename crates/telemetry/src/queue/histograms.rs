@@ -80,7 +80,7 @@ impl BinReferences {
     /// Counts requests of a kind that took so many ticks. Only called while histograms [are configured](Histograms::is_configured).
     pub fn add(&mut self, from: Histograms<'_>, kind: RequestKind, ticks: u64, requests: u64) {
         if self.version != from.current.get() {
-            self.update_bins(from);
+            self.try_update_bins(from);
         }
         if let Some(bins) = &self.bins[kind as usize] {
             bins.add(ticks, requests);
@@ -88,7 +88,7 @@ impl BinReferences {
     }
 
     /// Takes the current bins, if the lock is free; otherwise the old ones stay until the next request.
-    fn update_bins(&mut self, from: Histograms<'_>) {
+    fn try_update_bins(&mut self, from: Histograms<'_>) {
         // The lock is taken for moments only, so the next request will get it.
         let Ok(configured) = from.configured.try_lock() else {
             return;
