@@ -210,7 +210,7 @@ impl Queue {
                 Some(_) if len == 0 => Status::Ok,
                 _ => Status::IoErr,
             };
-            self.answer_without_disk(batch.ring, (id, reply), Some(kind), status);
+            self.answer_diskless_request(batch.ring, (id, reply), Some(kind), status);
             return Ok(());
         };
         let slot = self.allocate_slot(id, kind, reply, (offset, len), data)?;
@@ -245,18 +245,18 @@ impl Queue {
                 self.submit(op, slot, batch.io);
             }
             NonTransfer::Answered { kind, status } => {
-                self.answer_without_disk(batch.ring, (id, reply), kind, status)
+                self.answer_diskless_request(batch.ring, (id, reply), kind, status)
             }
             NonTransfer::GetId => {
                 self.copy_serial_to(parts.writable_data);
-                self.answer_without_disk(batch.ring, (id, reply), None, Status::Ok);
+                self.answer_diskless_request(batch.ring, (id, reply), None, Status::Ok);
             }
         }
         Ok(())
     }
 
     /// Answers a request that needs no disk. It is counted if it has a kind.
-    fn answer_without_disk(
+    fn answer_diskless_request(
         &mut self,
         ring: &mut virtqueue::Queue,
         (id, reply): (ChainId, ReplyLocation),
@@ -330,7 +330,7 @@ impl Queue {
         if telemetry::tracepoints::request_submit::enabled() {
             probes::fire_request_submit(&self.name, &self.slots, op, slot);
         }
-        let request = self.block_request(op, slot);
+        let request = self.build_block_request(op, slot);
         if is_write(op) {
             let end = request.offset + request.len;
             self.stats.highest_offset().raise_to(end);
@@ -342,7 +342,7 @@ impl Queue {
 
     /// The block request of a slot.
     #[inline(always)]
-    fn block_request(&mut self, op: Op, slot: u32) -> Request {
+    fn build_block_request(&mut self, op: Op, slot: u32) -> Request {
         let fua = is_write(op) && !self.device.is_write_cache_enabled();
         let (offset, len, iov) = self.slots.range_and_segments(slot);
         Request {

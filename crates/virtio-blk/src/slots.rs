@@ -97,7 +97,7 @@ impl Slots {
         let mut free = vec![false; self.first_unused as usize];
         let mut next = self.first_free;
         while next != 0 {
-            let slot = slot_from_link(next);
+            let slot = decode_slot_link(next);
             free[slot as usize] = true;
             next = self.get(slot).link;
         }
@@ -121,7 +121,7 @@ impl Slots {
     pub fn allocate(&mut self, data: &[iovec]) -> Option<(u32, &mut Slot)> {
         let reused = self.first_free != 0;
         let index = if reused {
-            slot_from_link(self.first_free)
+            decode_slot_link(self.first_free)
         } else {
             self.first_unused
         };
@@ -133,7 +133,7 @@ impl Slots {
         }
         self.in_flight += 1;
         slot.link = 0;
-        slot.segments = to_u16(data.len());
+        slot.segments = segment_count_to_u16(data.len());
         match data {
             [] => {}
             [only] => slot.inline[0] = *only,
@@ -152,9 +152,9 @@ impl Slots {
     #[inline]
     pub fn release(&mut self, index: u32) -> ReleasedSlot<'_> {
         let slot = &mut self.slots[index as usize];
-        let next = slot_from_link(slot.link);
+        let next = decode_slot_link(slot.link);
         slot.link = self.first_free;
-        self.first_free = link_from_slot(index);
+        self.first_free = encode_slot_link(index);
         self.in_flight -= 1;
         ReleasedSlot { slot, next }
     }
@@ -171,12 +171,12 @@ impl Slots {
 
     /// The next request that was merged into the same one, or [`NO_SLOT`].
     pub fn next_merged(&self, slot: u32) -> u32 {
-        slot_from_link(self.get(slot).link)
+        decode_slot_link(self.get(slot).link)
     }
 
     /// Sets the next request that was merged into the same one.
     pub fn set_next_merged(&mut self, slot: u32, next: u32) {
-        self.get_mut(slot).link = link_from_slot(next);
+        self.get_mut(slot).link = encode_slot_link(next);
     }
 
     /// Number of segments of a request.
@@ -222,7 +222,7 @@ impl Slots {
         let len = self.get(from).len;
         let leader = self.get_mut(leader);
         leader.len += len;
-        leader.segments += to_u16(more);
+        leader.segments += segment_count_to_u16(more);
     }
 }
 
@@ -232,13 +232,13 @@ impl Slots {
     clippy::cast_possible_truncation,
     reason = "there are fewer slots than 2^16, and NONE becomes 0"
 )]
-fn link_from_slot(slot: u32) -> u16 {
+fn encode_slot_link(slot: u32) -> u16 {
     slot.wrapping_add(1) as u16
 }
 
 /// The slot that a link leads to.
 #[inline(always)]
-fn slot_from_link(link: u16) -> u32 {
+fn decode_slot_link(link: u16) -> u32 {
     u32::from(link).wrapping_sub(1)
 }
 
@@ -248,7 +248,7 @@ fn slot_from_link(link: u16) -> u32 {
     clippy::cast_possible_truncation,
     reason = "a request has at most as many as a chain, which are fewer than 2^16"
 )]
-fn to_u16(segments: usize) -> u16 {
+fn segment_count_to_u16(segments: usize) -> u16 {
     debug_assert!(segments <= MAX_SEGMENTS);
     segments as u16
 }

@@ -50,7 +50,7 @@ impl Queue {
     /// Submits the rest of a failed block request, which the disk has not transferred. There is room.
     pub fn retry(&mut self, slot: u32, io: &mut impl DiskIo) -> RetryOutcome {
         let op = self.op_of(slot);
-        let mut request = self.block_request(op, slot);
+        let mut request = self.build_block_request(op, slot);
         let end = request.offset.saturating_add(request.len);
         if end > self.device.capacity_bytes() && op != Op::Flush {
             return RetryOutcome::Beyond;
