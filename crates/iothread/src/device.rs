@@ -98,7 +98,7 @@ pub(crate) trait QueueDevice {
     }
 
     /// Handles that no chain is popped any more.
-    fn end_admissions(&mut self, _ring: &mut virtqueue::Queue) {}
+    fn on_admissions_ended(&mut self, _ring: &mut virtqueue::Queue) {}
 
     /// Handles that the queue has stopped: only parked requests are left.
     fn on_stop(&mut self, _how: ParkedStopAction, _cx: QueueContext<'_>) {}
@@ -121,7 +121,7 @@ pub(crate) trait QueueDevice {
     }
 
     /// Reports unfinished requests that were admitted in this period, but not parked ones.
-    fn report_late(&self, _after: u64, _until: u64, _now: u64, _reports: &QueueReports) {}
+    fn report_late_unparked(&self, _after: u64, _until: u64, _now: u64, _reports: &QueueReports) {}
 
     /// The disk whose backend may register the guest's memory.
     fn disk_for_fixed_buffers(&self) -> Option<&AttachedDisk> {
@@ -129,12 +129,12 @@ pub(crate) trait QueueDevice {
     }
 
     /// Replaces its disk and returns the old one. Requests may be in flight.
-    fn set_disk(&mut self, disk: AttachedDisk) -> AttachedDisk {
+    fn replace_disk(&mut self, disk: AttachedDisk) -> AttachedDisk {
         disk
     }
 
     /// Replaces its disks and returns the old ones. Requests may be in flight if the addresses stay.
-    fn set_disks(&mut self, _: Vec<ScsiDisk>, disks: Vec<AttachedDisk>) -> Vec<AttachedDisk> {
+    fn replace_disks(&mut self, _: Vec<ScsiDisk>, disks: Vec<AttachedDisk>) -> Vec<AttachedDisk> {
         disks
     }
 

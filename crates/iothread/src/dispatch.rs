@@ -4,13 +4,13 @@ use block::{IoContext, token};
 use engine::Completion;
 
 use crate::queue_lists::QueueLists;
+use crate::source_table::SourceTable;
 use crate::trace::Trace;
-use crate::vrings::Vrings;
 
 /// Dispatches completions to queues and socket devices.
 pub(crate) struct CompletionDispatcher<'a> {
     pub io: &'a mut IoContext,
-    pub vrings: &'a mut Vrings,
+    pub sources: &'a mut SourceTable,
     pub lists: &'a mut QueueLists,
     pub trace: &'a mut Trace,
 }
@@ -20,7 +20,7 @@ impl CompletionDispatcher<'_> {
     pub fn dispatch(&mut self, completions: &[Completion], now: u64) {
         for run in split_into_runs(completions) {
             let source_index = source_index_of(&run[0]);
-            let Some(vring) = self.vrings.get_mut(source_index) else {
+            let Some(vring) = self.sources.get_mut(source_index) else {
                 self.dispatch_to_socket_device(source_index, run);
                 continue;
             };
@@ -35,7 +35,7 @@ impl CompletionDispatcher<'_> {
 
     /// Passes completions to the socket device with this index, which no queue has.
     fn dispatch_to_socket_device(&mut self, source_index: u32, run: &[Completion]) {
-        let Some(running) = self.vrings.socket_devices.get_mut(source_index) else {
+        let Some(running) = self.sources.socket_devices.get_mut(source_index) else {
             debug_assert!(
                 false,
                 "a source keeps its index until its last request has completed"

@@ -11,7 +11,6 @@ mod device;
 mod dispatch;
 pub mod event_loop;
 mod handles;
-mod in_flight;
 mod iothread_handle;
 mod messages;
 mod older_generations;
@@ -20,12 +19,13 @@ mod queue_lists;
 mod queue_runner;
 mod socket_device;
 mod socket_devices;
+mod socket_in_flight;
 mod source_set;
+mod source_table;
 mod submits;
 mod totals;
 mod trace;
 mod vring;
-mod vrings;
 
 /// Replaced by loom's in the models of `interleavings/`.
 use std::sync;

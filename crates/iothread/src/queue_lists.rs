@@ -15,8 +15,8 @@ use block::IoContext;
 use telemetry::queue::Admission;
 
 use crate::source_set::SourceSet;
+use crate::source_table::SourceTable;
 use crate::vring::Vring;
-use crate::vrings::Vrings;
 
 /// The lists of an iothread.
 #[derive(Default)]
@@ -82,16 +82,21 @@ impl QueueLists {
 
     /// Submits requests of stalled queues first, now that requests have completed and there is room. True if there were any.
     #[inline]
-    pub fn submit_stalled(&mut self, vrings: &mut Vrings, io: &mut IoContext, now: u64) -> bool {
+    pub fn submit_stalled(
+        &mut self,
+        sources: &mut SourceTable,
+        io: &mut IoContext,
+        now: u64,
+    ) -> bool {
         let waited = !self.stalled.is_empty() || !self.stalled_served.is_empty();
         if waited {
-            self.submit_stalled_slow(vrings, io, now);
+            self.submit_stalled_slow(sources, io, now);
         }
         waited
     }
 
     /// Submits the requests of stalled queues until there is no room, and makes those active that have none left.
-    fn submit_stalled_slow(&mut self, vrings: &mut Vrings, io: &mut IoContext, now: u64) {
+    fn submit_stalled_slow(&mut self, sources: &mut SourceTable, io: &mut IoContext, now: u64) {
         let QueueLists {
             active,
             stalled,
@@ -100,7 +105,7 @@ impl QueueLists {
         } = self;
         let mut resumed = 0;
         let mut stays = |source_index| {
-            let Some(vring) = vrings.get_mut(source_index) else {
+            let Some(vring) = sources.get_mut(source_index) else {
                 // A socket device.
                 unpublished.insert(source_index);
                 return false;
@@ -123,12 +128,12 @@ impl QueueLists {
     #[inline]
     pub fn admit(
         &mut self,
-        vrings: &mut Vrings,
+        sources: &mut SourceTable,
         mut admit: impl FnMut(&mut Vring) -> Option<Admission>,
     ) -> bool {
         let mut more = false;
         self.active.retain(|source_index| {
-            let Some(vring) = vrings
+            let Some(vring) = sources
                 .get_mut(source_index)
                 .filter(|vring| vring.may_admit())
             else {
@@ -168,10 +173,10 @@ impl QueueLists {
     }
 
     /// Enables the kicks of all active queues, and keeps those active that have requests.
-    pub fn enable_kicks(&mut self, vrings: &mut Vrings) -> EnableKicksResult {
+    pub fn enable_kicks(&mut self, sources: &mut SourceTable) -> EnableKicksResult {
         let mut result = EnableKicksResult::default();
         self.active.retain(|source_index| {
-            let Some(vring) = vrings
+            let Some(vring) = sources
                 .get_mut(source_index)
                 .filter(|vring| vring.may_admit())
             else {

@@ -20,10 +20,10 @@ use crate::event_loop::iteration::RunnerContext;
 use crate::event_loop::{HandlerId, Interest, Remote, TimerId};
 use crate::messages::{Message, QueueRegistration, VringSetup};
 use crate::queue_lists::QueueLists;
+use crate::source_table::SourceTable;
 use crate::submits::SubmitTotals;
 use crate::trace::Trace;
 use crate::vring::Vring;
-use crate::vrings::Vrings;
 use queue_commands::set_kick;
 
 /// Delay before the retry of a request for which the kernel had no memory, with none in flight.
@@ -55,7 +55,7 @@ pub enum Handler {
 pub struct QueuesRunner {
     // First, so that it is dropped first: it waits for what is in flight in the queues' memory.
     io: IoContext,
-    vrings: Vrings,
+    sources: SourceTable,
     /// Sender of messages to itself, for messages between queues.
     remote: Remote<Message>,
     lists: QueueLists,
@@ -88,7 +88,7 @@ impl QueuesRunner {
         QueuesRunner {
             io,
             remote: remote.clone(),
-            vrings: Vrings::default(),
+            sources: SourceTable::default(),
             lists: QueueLists::default(),
             completions: Vec::new(),
             dispatched_count: 0,
@@ -141,7 +141,7 @@ impl QueuesRunner {
         let end = self.completions.len().min(begin + COMPLETE_BUDGET);
         let mut dispatcher = CompletionDispatcher {
             io: &mut self.io,
-            vrings: &mut self.vrings,
+            sources: &mut self.sources,
             lists: &mut self.lists,
             trace: &mut self.trace,
         };
@@ -154,7 +154,7 @@ impl QueuesRunner {
         // After the admissions, the next iteration has this work.
         self.more |= self
             .lists
-            .submit_stalled(&mut self.vrings, &mut self.io, now);
+            .submit_stalled(&mut self.sources, &mut self.io, now);
     }
 
     /// Answers requests that completed while they were submitted, without another iteration.
@@ -183,7 +183,7 @@ impl QueuesRunner {
     /// and have drained. Socket devices in that list run.
     fn publish_queues(&mut self) {
         while let Some(source_index) = self.lists.unpublished.pop() {
-            if let Some(vring) = self.vrings.get_mut(source_index) {
+            if let Some(vring) = self.sources.get_mut(source_index) {
                 if vring.publish(|| self.trace.record_signal(source_index)) {
                     self.lists.stall(source_index);
                 }
@@ -202,7 +202,7 @@ impl QueuesRunner {
         cx: &mut RunnerContext<Self>,
         setup: VringSetup,
     ) -> Result<u32, StartError> {
-        let source_index = self.vrings.reserve_index();
+        let source_index = self.sources.reserve_index();
         let reports = setup.reports.as_ref().map(|reports| reports.export.clone());
         let stats = setup.stats.clone();
         let remote = self.remote.clone();
@@ -211,7 +211,7 @@ impl QueuesRunner {
         let started = Vring::new(setup, source_index, &remote, attach).map_err(StartError::from);
         let started = started.and_then(|(mut vring, kick)| {
             if let Err(error) = set_kick(&mut vring, kick, source_index, cx) {
-                self.detach_disks(vring);
+                self.detach_disks_of_vring(vring);
                 return Err(error);
             }
             Ok(vring)
@@ -221,16 +221,16 @@ impl QueuesRunner {
                 vring.registration = reports.map(|export| {
                     QueueRegistration::new(export, &self.remote, source_index, stats)
                 });
-                vring.register_memory(&mut self.io);
-                let source_count = self.vrings.allocated_index_count();
+                vring.register_memory_if_fixed_buffers(&mut self.io);
+                let source_count = self.sources.allocated_index_count();
                 self.lists.reserve_sources(source_count);
                 self.trace.reserve_sources(source_count);
                 self.lists.activate(&mut vring, source_index);
-                self.vrings.put(source_index, vring);
+                self.sources.put(source_index, vring);
                 Ok(source_index)
             }
             Err(error) => {
-                self.vrings.remove(source_index);
+                self.sources.remove(source_index);
                 Err(error)
             }
         }
@@ -241,7 +241,7 @@ impl QueuesRunner {
         &'a mut self,
         cx: &'a mut RunnerContext<Self>,
         source_index: u32,
-    ) -> (&'a mut Vrings, CommandContext<'a>) {
+    ) -> (&'a mut SourceTable, CommandContext<'a>) {
         let context = CommandContext {
             source_index,
             now: self.clock.now(),
@@ -251,7 +251,7 @@ impl QueuesRunner {
             completions: &mut self.completions,
             lists: &mut self.lists,
         };
-        (&mut self.vrings, context)
+        (&mut self.sources, context)
     }
 
     /// Runs a command for the queue with this index, if there is one.
@@ -261,14 +261,14 @@ impl QueuesRunner {
         source_index: u32,
         run: impl FnOnce(&mut Vring, CommandContext<'_>),
     ) {
-        let (vrings, context) = self.command_context(cx, source_index);
-        if let Some(vring) = vrings.get_mut(source_index) {
+        let (sources, context) = self.command_context(cx, source_index);
+        if let Some(vring) = sources.get_mut(source_index) {
             run(vring, context);
         }
     }
 
     /// Detaches the disks of a queue that has ended, with nothing in flight.
-    fn detach_disks(&mut self, vring: Vring) {
+    fn detach_disks_of_vring(&mut self, vring: Vring) {
         for disk in vring.into_disks() {
             self.io.detach(disk);
         }
@@ -295,7 +295,7 @@ impl QueuesRunner {
         source_index: u32,
         reply: Sender<u32>,
     ) {
-        let Some(vring) = self.vrings.get_mut(source_index) else {
+        let Some(vring) = self.sources.get_mut(source_index) else {
             return self.begin_stop_socket_device(cx, source_index, reply);
         };
         if let Some(kick) = vring.kick.take() {
@@ -314,7 +314,7 @@ impl QueuesRunner {
 
     /// Makes a queue active that the guest has kicked.
     fn on_kick(&mut self, source_index: u32) {
-        if let Some(vring) = self.vrings.get_mut(source_index) {
+        if let Some(vring) = self.sources.get_mut(source_index) {
             if telemetry::tracepoints::kick::enabled() {
                 vring.trace_kick();
             }
@@ -325,7 +325,7 @@ impl QueuesRunner {
     /// Removes a queue that was stopped and has nothing in flight.
     #[cold]
     fn end_queue_if_drained(&mut self, source_index: u32) {
-        let Some(vring) = self.vrings.get_mut(source_index) else {
+        let Some(vring) = self.sources.get_mut(source_index) else {
             return;
         };
         if !vring.has_drained() {
@@ -337,8 +337,8 @@ impl QueuesRunner {
             // that nothing else holds them.
             let base = vring.shut_down(&mut self.io, self.clock.now());
             self.io.on_source_ended(source_index);
-            if let Some(vring) = self.vrings.remove(source_index) {
-                self.detach_disks(*vring);
+            if let Some(vring) = self.sources.remove(source_index) {
+                self.detach_disks_of_vring(*vring);
             }
             self.trace.log_percentiles();
             // The receiver may be gone; ignore the error.
@@ -354,12 +354,12 @@ impl QueuesRunner {
             (deadline, true) => Some(deadline.unwrap_or(u64::MAX).min(retry())),
         };
         if let Some(deadline_ns) = deadline {
-            self.arm_timer_at(cx, deadline_ns);
+            self.arm_timer_no_later_than(cx, deadline_ns);
         }
     }
 
     /// Arms the timer, so that an iteration runs at `deadline_ns` at the latest.
-    fn arm_timer_at(&mut self, cx: &mut RunnerContext<Self>, deadline_ns: u64) {
+    fn arm_timer_no_later_than(&mut self, cx: &mut RunnerContext<Self>, deadline_ns: u64) {
         if let Some((armed_ns, timer)) = self.timer {
             if armed_ns <= deadline_ns {
                 return;

@@ -16,8 +16,8 @@ use engine::Completion;
 use crate::event_loop::{
     AwaitedSide, HandlerId, IdlePeriod, Interest, PollPredictor, PollSettings,
 };
-use crate::in_flight::{CountingDiskIo, InFlightRequests};
 use crate::socket_device::{MAX_WATCHED_DESCRIPTORS, SocketDevice};
+use crate::socket_in_flight::{CountingDiskIo, InFlightSocketRequests};
 
 /// Limit of turns of a socket device in a row.
 const MAX_TURNS: usize = 4;
@@ -40,7 +40,7 @@ pub(crate) struct RunningSocketDevice {
     is_polled: bool,
     /// Whether requests may not be submitted.
     pub disabled: bool,
-    in_flight: InFlightRequests,
+    in_flight: InFlightSocketRequests,
     /// To be notified when it has ended.
     pub stopping: Option<Sender<u32>>,
 }
@@ -60,7 +60,7 @@ impl RunningSocketDevice {
             progress: 0,
             is_polled: false,
             disabled: false,
-            in_flight: InFlightRequests::default(),
+            in_flight: InFlightSocketRequests::default(),
             stopping: None,
         }
     }
@@ -84,7 +84,7 @@ impl RunningSocketDevice {
     }
 
     /// Accepts no front-end any more, if it is idle; false if it is not.
-    pub fn pause_accepting(&mut self) -> bool {
+    pub fn pause_accepting_if_idle(&mut self) -> bool {
         let idle = self.is_disconnected_and_drained();
         if idle {
             self.device.set_accepting_paused(true);
@@ -228,8 +228,8 @@ impl RunningSocketDevice {
     }
 
     /// Notifies `reply` when all requests submitted so far are done.
-    pub fn reply_when_settled(&mut self, reply: Sender<()>) {
-        self.in_flight.reply_when_settled(reply);
+    pub fn begin_settling(&mut self, reply: Sender<()>) {
+        self.in_flight.begin_settling(reply);
     }
 
     /// Replaces the disks of this node, or of an earlier one of its name. Requests in flight use the old ones until they are done.

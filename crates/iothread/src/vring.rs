@@ -216,7 +216,7 @@ impl Vring {
     /// Ends the admissions of a queue that stops, after its last recovered request.
     pub fn end_admissions_if_finished(&mut self) {
         if self.stopping.is_some() && !self.has_recovered_requests() {
-            self.device.end_admissions(&mut self.ring);
+            self.device.on_admissions_ended(&mut self.ring);
         }
     }
 
@@ -295,7 +295,7 @@ impl Vring {
         }
         let (device, cx) = self.device_and_context(io, now());
         let admission = device.admit(cx, chain, ADMIT_BUDGET);
-        self.release_old_generations(io);
+        self.release_and_settle_old_generations(io);
         self.end_admissions_if_finished();
         admission.map_err(|error| self.mark_broken(&error)).ok()
     }
@@ -310,7 +310,7 @@ impl Vring {
     pub fn complete(&mut self, done: &[Completion], io: &mut IoContext, now: u64) {
         let (device, cx) = self.device_and_context(io, now);
         device.complete(done, cx);
-        self.release_old_generations(io);
+        self.release_and_settle_old_generations(io);
     }
 
     /// Phase 3: publishes used entries, with at most one signal. `before_signal` is called before that. True if requests wait
@@ -362,9 +362,9 @@ impl Vring {
         let handled = device.handle_message(message, cx);
         // The notify phase follows in any case.
         self.take_has_unpublished();
-        self.release_old_generations(io);
+        self.release_and_settle_old_generations(io);
         if self.broken {
-            self.device.end_admissions(&mut self.ring);
+            self.device.on_admissions_ended(&mut self.ring);
         }
         self.end_admissions_if_finished();
         handled
@@ -404,13 +404,13 @@ impl Vring {
         if self.take_has_unpublished() {
             self.publish(|| ());
         }
-        self.release_old_generations(io);
+        self.release_and_settle_old_generations(io);
     }
 
     /// Reports unfinished requests that were admitted in this period.
-    pub fn report_late(&self, after: u64, until: u64, now: u64) {
+    pub fn report_late_unparked(&self, after: u64, until: u64, now: u64) {
         if let Some(reports) = &self.reports {
-            self.device.report_late(after, until, now, reports);
+            self.device.report_late_unparked(after, until, now, reports);
         }
     }
 
@@ -449,7 +449,7 @@ impl Vring {
         if let Some(err) = &self.err {
             send_signal(err);
         }
-        self.device.end_admissions(&mut self.ring);
+        self.device.on_admissions_ended(&mut self.ring);
     }
 }
 

@@ -57,7 +57,9 @@ impl BlkQueue {
     fn fail_parked(&mut self, parked: &ParkedRequest, cx: &mut QueueContext<'_>) {
         if let Some(reports) = cx.reports {
             let read = self.queue.is_read(parked.slot);
-            reports.export.report_guest_error(read, parked.errno);
+            reports
+                .export
+                .report_error_sent_to_guest(read, parked.errno);
         }
         self.queue.answer_as_failed(cx.ring, parked.slot, cx.now);
     }
@@ -218,7 +220,7 @@ impl QueueDevice for BlkQueue {
     }
 
     /// Leaves out requests that were merged into a parked one.
-    fn report_late(&self, after: u64, until: u64, now: u64, reports: &QueueReports) {
+    fn report_late_unparked(&self, after: u64, until: u64, now: u64, reports: &QueueReports) {
         let queue = &self.queue;
         let parked = self
             .parked
@@ -239,7 +241,7 @@ impl QueueDevice for BlkQueue {
         Some(&self.disk[0])
     }
 
-    fn set_disk(&mut self, disk: AttachedDisk) -> AttachedDisk {
+    fn replace_disk(&mut self, disk: AttachedDisk) -> AttachedDisk {
         std::mem::replace(&mut self.disk[0], disk)
     }
 }

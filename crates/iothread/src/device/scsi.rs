@@ -221,7 +221,7 @@ impl QueueDevice for ScsiQueue {
         }
     }
 
-    fn end_admissions(&mut self, ring: &mut virtqueue::Queue) {
+    fn on_admissions_ended(&mut self, ring: &mut virtqueue::Queue) {
         match &mut self.role {
             Role::Commands { queue, .. } => queue.end_admissions(),
             Role::Control(queue) => queue.stop(ring),
@@ -249,7 +249,11 @@ impl QueueDevice for ScsiQueue {
     }
 
     /// Later steps of commands in flight go to the new disks: each step is a complete request.
-    fn set_disks(&mut self, new: Vec<ScsiDisk>, attached: Vec<AttachedDisk>) -> Vec<AttachedDisk> {
+    fn replace_disks(
+        &mut self,
+        new: Vec<ScsiDisk>,
+        attached: Vec<AttachedDisk>,
+    ) -> Vec<AttachedDisk> {
         match &mut self.role {
             Role::Commands {
                 queue,

@@ -165,7 +165,7 @@ impl<P: Runner> EventLoop<P> {
     /// When the poller fails, which a working kernel does not.
     pub fn iterate(&mut self) -> io::Result<bool> {
         if self.wake.take_notification() && self.handle_mail() {
-            self.mailbox.close();
+            self.mailbox.close_and_drop_mail();
             self.runner.on_stop(&mut self.cx);
             return Ok(false);
         }
@@ -239,7 +239,7 @@ impl<P: Runner> EventLoop<P> {
 
     /// Polls while it pays, then blocks.
     fn poll_or_block(&mut self) -> io::Result<()> {
-        if self.is_polling_on() && self.poll()? {
+        if self.is_polling_on() && self.poll_while_worthwhile()? {
             return self.check_descriptors_periodically();
         }
         if self.runner.prepare_to_block(&mut self.cx) || !self.wake.prepare_sleep() {
@@ -286,7 +286,7 @@ impl<P: Runner> EventLoop<P> {
     }
 
     /// Polls for as long as it pays for recently active sources; true when there is work.
-    fn poll(&mut self) -> io::Result<bool> {
+    fn poll_while_worthwhile(&mut self) -> io::Result<bool> {
         if self.last_poll_hit && self.budget.is_unlimited() {
             for _ in 0..FREE_POLLS {
                 if self.has_work() {

@@ -69,7 +69,7 @@ impl<M> Mailbox<M> {
     }
 
     /// Refuses further messages and drops those in it, with the senders that other threads wait on.
-    pub(crate) fn close(&self) {
+    pub(crate) fn close_and_drop_mail(&self) {
         let mut inbox = self.lock_inbox();
         inbox.closed = true;
         let mail = std::mem::take(&mut inbox.mail);

@@ -105,7 +105,7 @@ struct GapStatistics {
 
 impl GapStatistics {
     /// Adds a gap to the histogram, and determines the next window.
-    fn add_gap(&mut self, settings: &PollSettings, gap_ns: u64) {
+    fn add_gap_and_set_window(&mut self, settings: &PollSettings, gap_ns: u64) {
         let cut_ns = gap_ns.min(max_polled_flight_ns(settings));
         self.mean_ns = self.mean_ns - self.mean_ns / 8 + cut_ns / 8;
         let part_ns = histogram_part_ns(settings);
@@ -123,7 +123,7 @@ impl GapStatistics {
         self.window_ns = if self.sample_count == TRUSTED_SAMPLES {
             (u64::from(self.best_window_parts()) * part_ns).min(settings.max_ns)
         } else {
-            window_without_history(settings, self.window_ns, gap_ns)
+            grow_or_shrink_window(settings, self.window_ns, gap_ns)
         };
     }
 
@@ -195,7 +195,7 @@ fn histogram_part_ns(settings: &PollSettings) -> u64 {
 }
 
 /// The window after a gap when there are too few samples for the histogram.
-fn window_without_history(settings: &PollSettings, window_ns: u64, gap_ns: u64) -> u64 {
+fn grow_or_shrink_window(settings: &PollSettings, window_ns: u64, gap_ns: u64) -> u64 {
     let PollSettings {
         max_ns,
         grow,
@@ -298,7 +298,8 @@ impl PollPredictor {
         let gap_ns = idle.woke_ns.saturating_sub(self.ran_dry_ns);
         self.awaited_side_gaps()
             .record_poll_outcome(settings, gap_ns, idle.polled);
-        self.awaited_side_gaps().add_gap(settings, gap_ns);
+        self.awaited_side_gaps()
+            .add_gap_and_set_window(settings, gap_ns);
         // Until the loop runs dry again there is no gap to learn from.
         self.ran_dry_ns = 0;
     }

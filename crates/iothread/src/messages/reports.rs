@@ -191,7 +191,7 @@ impl ExportReports {
     }
 
     /// Reports a failed request whose error the guest gets.
-    pub fn report_guest_error(&self, read: bool, errno: Errno) {
+    pub fn report_error_sent_to_guest(&self, read: bool, errno: Errno) {
         self.store_error_and_report(read, errno, ErrorAction::Report);
     }
 

@@ -95,7 +95,7 @@ impl Runner for QueuesRunner {
     fn admit(&mut self, _: &mut RunnerContext<Self>) {
         let admit =
             |vring: &mut Vring| vring.admit(&mut self.chain, &mut self.io, || self.clock.now());
-        self.more = self.lists.admit(&mut self.vrings, admit);
+        self.more = self.lists.admit(&mut self.sources, admit);
     }
 
     /// Submits pending requests, completes those that were done at once, and updates watches and timers.
@@ -104,8 +104,8 @@ impl Runner for QueuesRunner {
         if !self.has_dispatched && self.io.has_completions() {
             self.complete_inline_completions();
         }
-        if self.vrings.socket_devices.has_scheduled_updates() {
-            self.update_scheduled_socket_devices(cx);
+        if self.sources.socket_devices.has_scheduled_updates() {
+            self.update_scheduled_watches_and_timers(cx);
         }
         self.arm_timer_for_engines(cx);
     }
@@ -120,19 +120,19 @@ impl Runner for QueuesRunner {
     fn poll_sources(&mut self) -> bool {
         self.io.has_completions()
             || self.lists.active.iter().any(|source_index| {
-                self.vrings
+                self.sources
                     .get(source_index)
                     .is_some_and(|vring| vring.may_admit() && vring.has_available())
             })
-            || (!self.vrings.socket_devices.is_empty() && self.poll_next_socket())
+            || (!self.sources.socket_devices.is_empty() && self.poll_next_socket())
     }
 
     /// Enables kicks. Sets a timer if there are queues that are polled since their guests do not kick.
     fn prepare_to_block(&mut self, cx: &mut RunnerContext<Self>) -> bool {
-        let enabled = self.lists.enable_kicks(&mut self.vrings);
+        let enabled = self.lists.enable_kicks(&mut self.sources);
         if enabled.any_unkicked {
             let poll_ns = cx.now_ns() + UNKICKED_POLL_NS;
-            self.arm_timer_at(cx, poll_ns);
+            self.arm_timer_no_later_than(cx, poll_ns);
         }
         self.io.prepare_to_block() || enabled.found_work
     }
@@ -141,11 +141,11 @@ impl Runner for QueuesRunner {
     fn poll_deadline_ns(&mut self, settings: &PollSettings, now_ns: u64) -> u64 {
         let mut until_ns = 0;
         for source_index in self.lists.active.iter() {
-            if let Some(vring) = self.vrings.get_mut(source_index) {
+            if let Some(vring) = self.sources.get_mut(source_index) {
                 until_ns = until_ns.max(vring.poll_deadline_ns(settings, now_ns));
             }
         }
-        for running in self.vrings.socket_devices.iter_mut() {
+        for running in self.sources.socket_devices.iter_mut() {
             until_ns = until_ns.max(running.poll_deadline_ns(settings, now_ns));
         }
         until_ns
@@ -154,11 +154,11 @@ impl Runner for QueuesRunner {
     /// Has the predictors of all sources that were polled learn.
     fn learn_from_idle(&mut self, settings: &PollSettings, idle: IdlePeriod) {
         for source_index in self.lists.active.iter() {
-            if let Some(vring) = self.vrings.get_mut(source_index) {
+            if let Some(vring) = self.sources.get_mut(source_index) {
                 vring.learn_from_idle(settings, idle);
             }
         }
-        for running in self.vrings.socket_devices.iter_mut() {
+        for running in self.sources.socket_devices.iter_mut() {
             running.learn_from_idle(settings, idle);
         }
     }

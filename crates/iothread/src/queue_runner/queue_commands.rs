@@ -42,7 +42,7 @@ impl CommandContext<'_> {
                 vring.set_dirty_log(log);
                 let _ = reply.send(());
             }
-            QueueCommand::Settle(reply) => vring.reply_when_settled(reply, io),
+            QueueCommand::Settle(reply) => vring.begin_settling(reply, io),
             QueueCommand::DuplicateFds(reply) => {
                 let kick = vring.kick.and_then(|kick| cx.fd(kick));
                 let _ = reply.send(vring.duplicate_descriptors(kick));
@@ -66,14 +66,14 @@ impl CommandContext<'_> {
         match command {
             DeviceCommand::SetNode(node, reply) => {
                 let disk = self.attach(&node);
-                vring.set_disk(disk, self.io);
-                vring.reply_when_settled(reply, self.io);
+                vring.replace_disk(disk, self.io);
+                vring.begin_settling(reply, self.io);
             }
             DeviceCommand::SetDisks(disks, reply) => {
                 let attach = |disk: &ScsiDisk| self.attach(&disk.node);
                 let attached = disks.iter().map(attach).collect();
-                vring.set_disks(disks, attached, self.io);
-                vring.reply_when_settled(reply, self.io);
+                vring.replace_disks(disks, attached, self.io);
+                vring.begin_settling(reply, self.io);
             }
             DeviceCommand::ToScsi(message) => {
                 if vring.handle_queue_message(message, self.io, now) {
@@ -87,7 +87,9 @@ impl CommandContext<'_> {
                     self.lists.stall(source_index);
                 }
             }
-            DeviceCommand::ReportLate(after, until) => vring.report_late(after, until, now),
+            DeviceCommand::ReportLate(after, until) => {
+                vring.report_late_unparked(after, until, now)
+            }
         }
     }
 }

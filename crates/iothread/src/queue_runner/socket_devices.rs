@@ -23,15 +23,15 @@ impl QueuesRunner {
         device: Box<dyn SocketDevice>,
         nodes: Vec<Arc<Node>>,
     ) -> u32 {
-        let source_index = self.vrings.reserve_index();
+        let source_index = self.sources.reserve_index();
         let (_, mut context) = self.command_context(cx, source_index);
         let disks = nodes.iter().map(|node| context.attach(node)).collect();
         let running = RunningSocketDevice::new(device, disks, source_index);
-        self.vrings.socket_devices.add(running);
+        self.sources.socket_devices.add(running);
         self.lists
-            .reserve_sources(self.vrings.allocated_index_count());
+            .reserve_sources(self.sources.allocated_index_count());
         self.trace
-            .reserve_sources(self.vrings.allocated_index_count());
+            .reserve_sources(self.sources.allocated_index_count());
         self.run_and_update_socket_device(cx, source_index);
         source_index
     }
@@ -39,20 +39,20 @@ impl QueuesRunner {
     /// Runs a socket device, in the notify phase.
     #[cold]
     pub(super) fn run_socket_device(&mut self, source_index: u32) {
-        let Some(running) = self.vrings.socket_devices.get_mut(source_index) else {
+        let Some(running) = self.sources.socket_devices.get_mut(source_index) else {
             return;
         };
         if !running.run_turns(&mut self.io, now_ns()) {
             self.lists.stall(source_index);
         }
         if running.needs_update_or_end() {
-            self.vrings.socket_devices.schedule_update(source_index);
+            self.sources.socket_devices.schedule_update(source_index);
         }
     }
 
     /// Schedules a socket device for the next notify phase.
     fn schedule_socket_device_turn(&mut self, source_index: u32) {
-        if self.vrings.socket_devices.get_mut(source_index).is_some() {
+        if self.sources.socket_devices.get_mut(source_index).is_some() {
             self.lists.unpublished.insert(source_index);
         }
     }
@@ -64,7 +64,7 @@ impl QueuesRunner {
         if !self.lists.active.is_empty() && !self.polls.is_multiple_of(RING_POLLS_PER_SOCKET_POLL) {
             return false;
         }
-        let Some(running) = self.vrings.socket_devices.next_to_poll() else {
+        let Some(running) = self.sources.socket_devices.next_to_poll() else {
             return false;
         };
         let found = running.poll_socket();
@@ -78,7 +78,7 @@ impl QueuesRunner {
     /// Handles a ready descriptor of a socket device.
     #[cold]
     pub(super) fn on_socket_device_ready(&mut self, source_index: u32, descriptor: u8) {
-        if let Some(running) = self.vrings.socket_devices.get_mut(source_index) {
+        if let Some(running) = self.sources.socket_devices.get_mut(source_index) {
             running.on_ready(descriptor, now_ns());
             self.schedule_socket_device_turn(source_index);
         }
@@ -87,25 +87,25 @@ impl QueuesRunner {
     /// Runs a socket device, and updates its watches and its timer.
     fn run_and_update_socket_device(&mut self, cx: &mut RunnerContext<Self>, source_index: u32) {
         self.run_socket_device(source_index);
-        self.update_watches_or_end(cx, source_index);
+        self.update_watches_and_timer_or_end(cx, source_index);
     }
 
     /// Updates the watches and timers of socket devices that need it.
     #[cold]
-    pub(super) fn update_scheduled_socket_devices(&mut self, cx: &mut RunnerContext<Self>) {
-        while let Some(source_index) = self.vrings.socket_devices.pop_scheduled_update() {
-            self.update_watches_or_end(cx, source_index);
+    pub(super) fn update_scheduled_watches_and_timers(&mut self, cx: &mut RunnerContext<Self>) {
+        while let Some(source_index) = self.sources.socket_devices.pop_scheduled_update() {
+            self.update_watches_and_timer_or_end(cx, source_index);
         }
     }
 
     /// Watches the descriptors that a socket device has now, and arms the timer for it. Ends it if it was stopped and has
     /// nothing in flight.
-    fn update_watches_or_end(&mut self, cx: &mut RunnerContext<Self>, source_index: u32) {
-        let Some(running) = self.vrings.socket_devices.get_mut(source_index) else {
+    fn update_watches_and_timer_or_end(&mut self, cx: &mut RunnerContext<Self>, source_index: u32) {
+        let Some(running) = self.sources.socket_devices.get_mut(source_index) else {
             return;
         };
         if let Some(reply) = running.take_stop_reply_if_drained() {
-            return self.remove_socket_device(cx, source_index, &reply);
+            return self.finish_stop_socket_device(cx, source_index, &reply);
         }
         let mut deleted = Vec::new();
         let watched = running.apply_watches(
@@ -134,13 +134,13 @@ impl QueuesRunner {
             self.schedule_socket_device_turn(source_index);
         }
         if let Some(deadline_ns) = deadline_ns {
-            self.arm_timer_at(cx, deadline_ns);
+            self.arm_timer_no_later_than(cx, deadline_ns);
         }
     }
 
     /// Disconnects the front-end of a socket device.
     fn disconnect_socket_device(&mut self, source_index: u32) {
-        if let Some(running) = self.vrings.socket_devices.get_mut(source_index) {
+        if let Some(running) = self.sources.socket_devices.get_mut(source_index) {
             running.disconnect();
         }
     }
@@ -148,7 +148,7 @@ impl QueuesRunner {
     /// Runs all socket devices, after the timer, which they share, has expired.
     #[cold]
     pub(super) fn run_all_socket_devices(&mut self, cx: &mut RunnerContext<Self>) {
-        for source_index in self.vrings.socket_devices.indices() {
+        for source_index in self.sources.socket_devices.indices() {
             self.run_and_update_socket_device(cx, source_index);
         }
     }
@@ -160,7 +160,7 @@ impl QueuesRunner {
         source_index: u32,
         reply: Sender<u32>,
     ) {
-        if let Some(running) = self.vrings.socket_devices.get_mut(source_index) {
+        if let Some(running) = self.sources.socket_devices.get_mut(source_index) {
             running.begin_stop(reply);
             self.io.stop_source(source_index);
             self.run_and_update_socket_device(cx, source_index);
@@ -175,8 +175,8 @@ impl QueuesRunner {
         source_index: u32,
         command: SocketDeviceCommand,
     ) {
-        let (vrings, mut context) = self.command_context(cx, source_index);
-        let Some(running) = vrings.socket_devices.get_mut(source_index) else {
+        let (sources, mut context) = self.command_context(cx, source_index);
+        let Some(running) = sources.socket_devices.get_mut(source_index) else {
             return;
         };
         // The receiver of an answer may be gone; ignore the error.
@@ -186,13 +186,13 @@ impl QueuesRunner {
                 self.run_and_update_socket_device(cx, source_index);
             }
             SocketDeviceCommand::Settle(reply) => {
-                running.reply_when_settled(reply);
+                running.begin_settling(reply);
                 context.io.bypass_gates(source_index);
                 self.run_and_update_socket_device(cx, source_index);
             }
             SocketDeviceCommand::SetNode(node, reply) => {
                 running.replace_disks_of_node(&node, || context.attach(&node));
-                running.reply_when_settled(reply);
+                running.begin_settling(reply);
                 context.io.bypass_gates(source_index);
                 self.run_and_update_socket_device(cx, source_index);
             }
@@ -205,24 +205,24 @@ impl QueuesRunner {
                 let _ = reply.send(idle);
             }
             SocketDeviceCommand::PauseAccepting(reply) => {
-                let _ = reply.send(running.pause_accepting());
-                self.update_watches_or_end(cx, source_index);
+                let _ = reply.send(running.pause_accepting_if_idle());
+                self.update_watches_and_timer_or_end(cx, source_index);
             }
             SocketDeviceCommand::ResumeAccepting => {
                 running.resume_accepting();
-                self.update_watches_or_end(cx, source_index);
+                self.update_watches_and_timer_or_end(cx, source_index);
             }
         }
     }
 
     /// Removes a socket device that was stopped and has nothing in flight.
-    fn remove_socket_device(
+    fn finish_stop_socket_device(
         &mut self,
         cx: &mut RunnerContext<Self>,
         source_index: u32,
         reply: &Sender<u32>,
     ) {
-        let Some(running) = self.vrings.socket_devices.remove(source_index) else {
+        let Some(running) = self.sources.socket_devices.remove(source_index) else {
             return;
         };
         for handler in running.watch_handler_ids() {
@@ -234,7 +234,7 @@ impl QueuesRunner {
             self.io.detach(disk);
         }
         self.io.on_source_ended(source_index);
-        self.vrings.remove(source_index);
+        self.sources.remove(source_index);
         let _ = reply.send(0);
     }
 }

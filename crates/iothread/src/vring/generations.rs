@@ -23,19 +23,19 @@ impl Vring {
     }
 
     /// Replaces its disk. Requests in flight use the old one until they are done.
-    pub fn set_disk(&mut self, new: AttachedDisk, io: &mut IoContext) {
-        let old = self.device.set_disk(new);
+    pub fn replace_disk(&mut self, new: AttachedDisk, io: &mut IoContext) {
+        let old = self.device.replace_disk(new);
         self.retire_disks(vec![old], io);
     }
 
     /// The same for all disks of a controller. If units were added or removed, nothing is in flight.
-    pub fn set_disks(
+    pub fn replace_disks(
         &mut self,
         disks: Vec<ScsiDisk>,
         attached: Vec<AttachedDisk>,
         io: &mut IoContext,
     ) {
-        let old = self.device.set_disks(disks, attached);
+        let old = self.device.replace_disks(disks, attached);
         self.retire_disks(old, io);
     }
 
@@ -52,10 +52,10 @@ impl Vring {
     }
 
     /// Notifies `reply` when all requests admitted so far are done. The queue continues meanwhile.
-    pub fn reply_when_settled(&mut self, reply: Sender<()>, io: &mut IoContext) {
+    pub fn begin_settling(&mut self, reply: Sender<()>, io: &mut IoContext) {
         self.begin_generation(self.memory.clone(), Vec::new(), io);
         self.older_generations.reply_when_settled(reply);
-        self.release_old_generations(io);
+        self.release_and_settle_old_generations(io);
     }
 
     /// Begins a generation, which uses the present memory. Requests in flight belong to an older one, which uses `memory`
@@ -67,7 +67,7 @@ impl Vring {
         io: &mut IoContext,
     ) {
         // Before the old one may leave: a map that both use stays registered.
-        self.register_memory(io);
+        self.register_memory_if_fixed_buffers(io);
         let in_flight =
             self.device.in_flight_counts().requests - self.older_generations.in_flight_count();
         let end = self.device.begin_generation();
@@ -76,12 +76,12 @@ impl Vring {
             in_flight,
             GenerationResources { memory, disks },
         ) {
-            self.release_resources(unused, io);
+            self.release_generation_resources(unused, io);
         }
     }
 
     /// Releases memory and disks that no request uses any more.
-    fn release_resources(&self, unused: GenerationResources, io: &mut IoContext) {
+    fn release_generation_resources(&self, unused: GenerationResources, io: &mut IoContext) {
         self.unregister_memory(&unused.memory, io);
         for disk in unused.disks {
             io.detach(disk);
@@ -90,20 +90,20 @@ impl Vring {
 
     /// Releases what older generations do not use any more, since requests may have left the queue or been parked.
     #[inline]
-    pub(super) fn release_old_generations(&mut self, io: &mut IoContext) {
+    pub(super) fn release_and_settle_old_generations(&mut self, io: &mut IoContext) {
         if !self.older_generations.is_settled() {
-            self.release_old_generations_slow(io);
+            self.release_and_settle_old_generations_slow(io);
         }
     }
 
     /// Counts requests of older generations that have left the queue, and releases what none of them uses any more.
-    fn release_old_generations_slow(&mut self, io: &mut IoContext) {
+    fn release_and_settle_old_generations_slow(&mut self, io: &mut IoContext) {
         while let Some((admitted, requests)) = self.device.pop_finished_of_older_generation() {
             if let Some(unused) = self
                 .older_generations
                 .remove_finished_requests(admitted, requests)
             {
-                self.release_resources(unused, io);
+                self.release_generation_resources(unused, io);
             }
         }
         self.older_generations
@@ -115,7 +115,7 @@ impl Vring {
     }
 
     /// Registers the memory of the current generation.
-    pub fn register_memory(&self, io: &mut IoContext) {
+    pub fn register_memory_if_fixed_buffers(&self, io: &mut IoContext) {
         let Some(disk) = self.device.disk_for_fixed_buffers() else {
             return;
         };

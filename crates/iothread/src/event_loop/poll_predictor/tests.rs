@@ -12,7 +12,7 @@ const SETTINGS: PollSettings = PollSettings {
 fn after(gaps_ns: impl IntoIterator<Item = u64>) -> GapStatistics {
     let mut gaps = GapStatistics::default();
     for gap_ns in gaps_ns {
-        gaps.add_gap(&SETTINGS, gap_ns);
+        gaps.add_gap_and_set_window(&SETTINGS, gap_ns);
     }
     gaps
 }
@@ -53,11 +53,11 @@ fn a_window_without_history_grows_and_shrinks_as_set() {
         ..SETTINGS
     };
     let mut gaps = GapStatistics::default();
-    gaps.add_gap(&settings, 60_000);
+    gaps.add_gap_and_set_window(&settings, 60_000);
     let mut later = gaps;
-    gaps.add_gap(&settings, 60_000);
+    gaps.add_gap_and_set_window(&settings, 60_000);
     assert_eq!(gaps.window_ns, 20_000);
-    later.add_gap(&settings, 1_000_000);
+    later.add_gap_and_set_window(&settings, 1_000_000);
     assert_eq!(later.window_ns, 1_000);
 }
 
@@ -96,13 +96,13 @@ fn what_has_changed_is_believed_after_a_few_samples() {
     for before in [10, 13, 1000] {
         let mut gaps = after(std::iter::repeat_n(60_000, before));
         let wasted = (0..100).take_while(|_| {
-            gaps.add_gap(&SETTINGS, slow_ns);
+            gaps.add_gap_and_set_window(&SETTINGS, slow_ns);
             gaps.window_ns > 0
         });
         assert!(wasted.count() < 24, "after {before}");
         let mut gaps = after(std::iter::repeat_n(slow_ns, before));
         let missed = (0..100).take_while(|_| {
-            gaps.add_gap(&SETTINGS, 60_000);
+            gaps.add_gap_and_set_window(&SETTINGS, 60_000);
             gaps.window_ns == 0
         });
         assert!(missed.count() < 12, "after {before}");
@@ -115,7 +115,7 @@ fn counts_never_overflow_and_are_never_all_forgotten() {
     let spread: Vec<_> = (0..10_000).map(|index| index * 7_919 % 170_000).collect();
     let mut gaps = GapStatistics::default();
     for gap_ns in spread {
-        gaps.add_gap(&SETTINGS, gap_ns);
+        gaps.add_gap_and_set_window(&SETTINGS, gap_ns);
         assert!(gaps.total_count() < FULL_TOTAL && gaps.total_count() >= u16::from(SAMPLE_WEIGHT));
     }
 }

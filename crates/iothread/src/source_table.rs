@@ -8,7 +8,7 @@ use crate::vring::Vring;
 
 /// The queues and socket devices of an iothread, and the free indices.
 #[derive(Default)]
-pub(crate) struct Vrings {
+pub(crate) struct SourceTable {
     /// The socket devices, which share the indices.
     pub socket_devices: SocketDevices,
     /// `None`: a free index, or a socket device.
@@ -16,7 +16,7 @@ pub(crate) struct Vrings {
     free_indices: Vec<u32>,
 }
 
-impl Vrings {
+impl SourceTable {
     /// Reserves an index for a source that is to be started.
     pub fn reserve_index(&mut self) -> u32 {
         self.free_indices.pop().unwrap_or_else(|| {

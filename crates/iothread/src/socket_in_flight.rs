@@ -10,7 +10,7 @@ use engine::Completion;
 
 /// Requests in flight of one socket device.
 #[derive(Default)]
-pub(crate) struct InFlightRequests {
+pub(crate) struct InFlightSocketRequests {
     /// Generations of requests, by slot.
     generations: Vec<u64>,
     current_generation: u64,
@@ -23,7 +23,7 @@ pub(crate) struct InFlightRequests {
     settling: Vec<Sender<()>>,
 }
 
-impl InFlightRequests {
+impl InFlightSocketRequests {
     /// Counts a request that is submitted.
     pub fn count_submitted(&mut self, slot: u32) {
         let slot = slot as usize;
@@ -50,7 +50,7 @@ impl InFlightRequests {
     }
 
     /// Notifies `reply` when the requests in flight are done.
-    pub fn reply_when_settled(&mut self, reply: Sender<()>) {
+    pub fn begin_settling(&mut self, reply: Sender<()>) {
         self.settling.push(reply);
         self.begin_generation();
     }
@@ -78,7 +78,7 @@ impl InFlightRequests {
 /// The disks of a socket device; counts the requests that it submits.
 pub(crate) struct CountingDiskIo<'a> {
     pub io: SourceIo<'a>,
-    pub in_flight: &'a mut InFlightRequests,
+    pub in_flight: &'a mut InFlightSocketRequests,
 }
 
 impl DiskIo for CountingDiskIo<'_> {
