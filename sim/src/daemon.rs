@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 use engine::{AioKernel, Errno};
 use iothread::{
-    DeviceCommand, DeviceSetup, ErrorPolicy, ExportReports, Message, QueueReports, Report,
+    DeviceCommand, DeviceSetup, ErrorPolicy, ExportReporter, Message, QueueReports, Report,
     ResumeAction, SocketDevice, SocketDeviceCommand, VringSetup, report_channel,
 };
 use telemetry::queue::{QueueName, QueueStats};
@@ -51,7 +51,7 @@ pub struct Daemon {
     pub device: Arc<Device>,
     /// What it shows.
     pub nodes: Nodes,
-    reports: Arc<ExportReports>,
+    reports: Arc<ExportReporter>,
     _mailbox: Receiver<Report>,
     /// By index; those that run.
     pub queues: Vec<Option<Running>>,
@@ -101,7 +101,7 @@ impl Daemon {
         let device = Device::new(options, nodes.shown().geometry()).expect("a device");
         let [reads, writes] = config.policy;
         let (reports, mailbox) = report_channel();
-        let reports = ExportReports::new(reports, "sim", "disk");
+        let reports = ExportReporter::new(reports, "sim", "disk");
         Daemon {
             iothreads: iothreads.map(RefCell::new).map(Rc::new).collect(),
             device: Arc::new(device),

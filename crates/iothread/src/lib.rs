@@ -36,7 +36,7 @@ pub use engine::{Completion, Errno};
 pub use handles::{SocketDeviceHandle, VringHandle};
 pub use iothread_handle::{IothreadError, IothreadHandle, IothreadSettings, IothreadTotals};
 pub use messages::{
-    DeviceCommand, DeviceSetup, DroppedReports, ExportReports, IoStatus, LastIoError, Message,
+    DeviceCommand, DeviceSetup, DroppedReports, ExportReporter, IoStatus, LastIoError, Message,
     ParkedRequests, QueueReports, Report, Reports, ResumeAction, ScsiDisk, ScsiMessage, ScsiSetup,
     SocketDeviceCommand, VringSetup, report_channel,
 };

@@ -6,7 +6,7 @@ mod virtio_scsi;
 use std::sync::Arc;
 use std::time::Duration;
 
-use iothread::{ErrorPolicy, ExportReports, OnError};
+use iothread::{ErrorPolicy, ExportReporter, OnError};
 use options::{ExportKind, ExportOptions, SocketAddr, VhostUserBlkOptions};
 use unix_socket::listener::{Listener, Peers};
 use virtio_blk::{Device, DeviceOptions, MergeLimits};
@@ -68,7 +68,7 @@ fn create_virtio_blk(
     let listener = listen(&options.addr, objects)?;
     let iothreads = objects.find_or_create_iothreads(&options.iothreads)?;
     node.set_guest_block_size(device.logical_block_size)?;
-    let reports = ExportReports::new(objects.reports.clone(), &options.id, &options.node_name);
+    let reports = ExportReporter::new(objects.reports.clone(), &options.id, &options.node_name);
     let reports = Arc::new(reports.with_policy(error_policy(kind)));
     let stats = ExportStats::new(device.num_queues, device.queue_size, &iothreads);
     let stats = Arc::new(stats);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use block::{DiskCall, DiskIo, Request, token};
 use iothread::event_loop::Interest;
-use iothread::{Completion, ExportReports, MAX_WATCHED_DESCRIPTORS, SocketDevice};
+use iothread::{Completion, ExportReporter, MAX_WATCHED_DESCRIPTORS, SocketDevice};
 use lsi53c895a::adapter::Adapter;
 use qmp::ServerHandle;
 use telemetry::queue::{QueueStats, RequestKind};
@@ -34,7 +34,7 @@ pub(crate) struct ExportMonitoring {
     /// Counters of each disk.
     pub disk_stats: Vec<Arc<QueueStats>>,
     /// Error reports of each disk.
-    pub disk_reports: Vec<ExportReports>,
+    pub disk_reports: Vec<ExportReporter>,
 }
 
 /// The adapter, its front-end, and the listening socket.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 
-use iothread::{DeviceSetup, ExportReports, IothreadHandle, QueueReports, VringHandle, VringSetup};
+use iothread::{
+    DeviceSetup, ExportReporter, IothreadHandle, QueueReports, VringHandle, VringSetup,
+};
 use qmp::ServerHandle;
 use serde_json::json;
 use telemetry::queue::QueueName;
@@ -20,7 +22,7 @@ pub(crate) struct QueueStarter {
     pub fixed_buffers: bool,
     pub events: ServerHandle,
     pub stats: Arc<ExportStats>,
-    pub reports: Arc<ExportReports>,
+    pub reports: Arc<ExportReporter>,
 }
 
 impl QueueStarter {

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::Node;
-use iothread::{DeviceCommand, DeviceSetup, ExportReports, Reports, ScsiDisk, ScsiSetup};
+use iothread::{DeviceCommand, DeviceSetup, ExportReporter, Reports, ScsiDisk, ScsiSetup};
 use options::{ExportOptions, LunOptions, VhostUserScsiOptions};
 use scsi::{TransportId, Unit};
 use telemetry::queue::QueueStats;
@@ -39,7 +39,7 @@ pub(crate) struct ControllerDisk {
     node: NodeSlot,
     /// One for each iothread.
     stats: Vec<Arc<QueueStats>>,
-    reports: Arc<ExportReports>,
+    reports: Arc<ExportReporter>,
     pr_file: Option<Arc<PrFile>>,
 }
 
@@ -115,7 +115,7 @@ impl ScsiController {
     ) -> Result<ControllerDisk, BoxError> {
         let (unit, pr_file) =
             create_unit(&self.name, lun, &node, self.write_through, handover_pending)?;
-        let reports = ExportReports::new(self.reports.clone(), &self.name, &lun.node_name);
+        let reports = ExportReporter::new(self.reports.clone(), &self.name, &lun.node_name);
         Ok(ControllerDisk {
             address: unit_address(lun)?,
             unit,

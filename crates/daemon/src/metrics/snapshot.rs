@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use iothread::{DroppedReports, ExportReports, IothreadTotals, thread_cpu_time_ns};
+use iothread::{DroppedReports, ExportReporter, IothreadTotals, thread_cpu_time_ns};
 use telemetry::queue::QueueStats;
 
 use crate::disk::export_stats::ExportStats;
@@ -27,7 +27,7 @@ pub(super) struct ExportSnapshot {
     pub node: String,
     pub stats: Arc<ExportStats>,
     /// Counts of parked and late requests; `None` for devices that have no such counts.
-    pub reports: Option<Arc<ExportReports>>,
+    pub reports: Option<Arc<ExportReporter>>,
     pub luns: Vec<LunSnapshot>,
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use iothread::ExportReports;
+use iothread::ExportReporter;
 use options::ExportOptions;
 
 use crate::devices::export_server::{ExportFrontEnds, ExportServer};
@@ -21,7 +21,7 @@ pub(crate) struct Export {
     pub controller: Option<Arc<ScsiController>>,
     pub stats: Arc<ExportStats>,
     /// For virtio-blk: error policy and parked requests.
-    pub reports: Option<Arc<ExportReports>>,
+    pub reports: Option<Arc<ExportReporter>>,
     pub state: ExportState,
 }
 

@@ -222,13 +222,13 @@ fn throttle_key(errors: &LastIoError) -> (String, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use iothread::ExportReports;
+    use iothread::ExportReporter;
 
     #[test]
     fn errors_are_reported_once_per_second_node_and_direction() {
         let (reports, mailbox) = iothread::report_channel();
         let exports = [("e", "n"), ("f", "n"), ("g", "m")]
-            .map(|(export, node)| ExportReports::new(reports.clone(), export, node));
+            .map(|(export, node)| ExportReporter::new(reports.clone(), export, node));
         let mut throttle = PendingErrorThrottle::default();
         let mut reported = |now: Instant| {
             for report in mailbox.try_iter() {

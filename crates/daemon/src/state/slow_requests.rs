@@ -8,7 +8,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use iothread::ExportReports;
+use iothread::ExportReporter;
 use telemetry::counters::{Clock, Scale};
 
 /// Checks per timeout, so that a late request is found at most a quarter of the timeout late.
@@ -16,7 +16,7 @@ const CHECKS_PER_TIMEOUT: u32 = 4;
 
 /// An export with a timeout.
 struct WatchedExport {
-    reports: Weak<ExportReports>,
+    reports: Weak<ExportReporter>,
     timeout: Duration,
     /// Requests that were admitted before this time, in ticks, have been checked already.
     checked_until: u64,
@@ -51,7 +51,7 @@ impl SlowRequestWatchdog {
     }
 
     /// Watches this export until it is dropped. A timeout of zero means none.
-    pub fn watch_export(&self, reports: &Arc<ExportReports>, timeout: Duration) {
+    pub fn watch_export(&self, reports: &Arc<ExportReporter>, timeout: Duration) {
         if timeout.is_zero() {
             return;
         }

@@ -17,7 +17,7 @@ use virtqueue::Chain;
 
 use super::{BrokenQueueError, InFlightCounts, QueueContext, QueueDevice};
 use crate::event_loop::Remote;
-use crate::messages::{DeviceCommand, ExportReports, Message, ScsiDisk, ScsiMessage, ScsiSetup};
+use crate::messages::{DeviceCommand, ExportReporter, Message, ScsiDisk, ScsiMessage, ScsiSetup};
 
 /// A port that leads to a queue on an iothread.
 struct RemoteQueuePort {
@@ -54,7 +54,7 @@ enum Role {
         queue: Queue,
         disks: Vec<AttachedDisk>,
         /// Of each disk.
-        reports: Vec<Option<Arc<ExportReports>>>,
+        reports: Vec<Option<Arc<ExportReporter>>>,
     },
     Control(ControlQueue),
     Events(EventQueue),
@@ -322,13 +322,13 @@ fn to_queue_disks(disks: &[ScsiDisk]) -> Vec<QueueDisk> {
 }
 
 /// The receivers of reports of a controller's disks, in their order.
-fn reports_by_disk(disks: &[ScsiDisk]) -> Vec<Option<Arc<ExportReports>>> {
+fn reports_by_disk(disks: &[ScsiDisk]) -> Vec<Option<Arc<ExportReporter>>> {
     disks.iter().map(|disk| disk.reports.clone()).collect()
 }
 
 /// Reports a block request that the disk has failed.
 #[cold]
-fn report_failure(queue: &Queue, reports: &[Option<Arc<ExportReports>>], slot: u32, errno: Errno) {
+fn report_failure(queue: &Queue, reports: &[Option<Arc<ExportReporter>>], slot: u32, errno: Errno) {
     let reports = queue
         .disk_of_command(slot)
         .and_then(|disk| reports.get(disk as usize));

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use engine::Errno;
 use telemetry::queue::QueueStats;
 
-use super::{DeviceCommand, ExportReports, Message};
+use super::{DeviceCommand, ExportReporter, Message};
 use crate::event_loop::Remote;
 
 /// How parked requests are resumed.
@@ -51,14 +51,14 @@ struct RegisteredQueue {
 
 /// Registration of a queue with its export, which ends when this is dropped.
 pub(crate) struct QueueRegistration {
-    export: Arc<ExportReports>,
+    export: Arc<ExportReporter>,
     stats: Arc<QueueStats>,
 }
 
 impl QueueRegistration {
     /// Registers the queue with these statistics, which has this index on the iothread that `remote` leads to.
     pub fn new(
-        export: Arc<ExportReports>,
+        export: Arc<ExportReporter>,
         remote: &Remote<Message>,
         source_index: u32,
         stats: Arc<QueueStats>,

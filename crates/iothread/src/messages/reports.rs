@@ -131,7 +131,7 @@ impl LastIoError {
 }
 
 /// Reports of the queues of one export.
-pub struct ExportReports {
+pub struct ExportReporter {
     reads: Arc<LastIoError>,
     writes: Arc<LastIoError>,
     reports: Reports,
@@ -139,7 +139,7 @@ pub struct ExportReports {
     parked: ParkedRequests,
 }
 
-impl ExportReports {
+impl ExportReporter {
     /// Reports of an export with a node.
     #[must_use]
     pub fn new(reports: Reports, export: &str, node: &str) -> Self {
@@ -151,7 +151,7 @@ impl ExportReports {
                 errno: AtomicI32::new(0),
             })
         };
-        ExportReports {
+        ExportReporter {
             reads: cell(true),
             writes: cell(false),
             reports,
@@ -163,7 +163,7 @@ impl ExportReports {
     /// The same, with this error policy.
     #[must_use]
     pub fn with_policy(self, policy: ErrorPolicy) -> Self {
-        ExportReports { policy, ..self }
+        ExportReporter { policy, ..self }
     }
 
     /// Its parked and late requests.
@@ -229,7 +229,7 @@ impl ExportReports {
 #[derive(Clone)]
 pub struct QueueReports {
     /// The reports of its export.
-    pub export: Arc<ExportReports>,
+    pub export: Arc<ExportReporter>,
     /// Its index.
     pub queue: u16,
 }
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn errors_of_one_direction_are_one_report_with_the_last_error() {
         let (reports, mailbox) = report_channel();
-        let export = ExportReports::new(reports.clone(), "e", "n");
+        let export = ExportReporter::new(reports.clone(), "e", "n");
         for errno in [Errno::IO, Errno::IO, Errno::NOSPC] {
             export.report_failure(false, errno);
         }
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn a_report_without_room_is_counted_and_sent_with_the_next_error() {
         let (reports, mailbox) = report_channel();
-        let export = ExportReports::new(reports.clone(), "e", "n");
+        let export = ExportReporter::new(reports.clone(), "e", "n");
         for queue in 0..300 {
             export.report_broken_queue(queue, &"why");
         }

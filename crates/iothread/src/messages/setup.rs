@@ -7,7 +7,7 @@ use telemetry::queue::{QueueName, QueueStats};
 use virtio_scsi::{Address, Device, QueueMessage};
 use virtqueue::control::QueueSetup;
 
-use super::reports::{ExportReports, QueueReports};
+use super::reports::{ExportReporter, QueueReports};
 
 /// Settings of a queue that is to be started.
 pub struct VringSetup {
@@ -58,7 +58,7 @@ pub struct ScsiDisk {
     /// Statistics of commands to this disk, beside the queue's own. Queues on the same iothread share them.
     pub stats: Arc<QueueStats>,
     /// Receives reports of failed requests, beside the log.
-    pub reports: Option<Arc<ExportReports>>,
+    pub reports: Option<Arc<ExportReporter>>,
 }
 
 /// A message to a queue, with the queue's number, since indices are reused.

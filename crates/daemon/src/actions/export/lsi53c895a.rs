@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use iothread::{ExportReports, IothreadHandle};
+use iothread::{ExportReporter, IothreadHandle};
 use lsi53c895a::adapter::{Adapter, Disk};
 use options::{ExportOptions, LunOptions};
 use unix_socket::listener::Listener;
@@ -57,7 +57,7 @@ pub(crate) fn create(
             stats: unit_stats,
             pr_file,
         });
-        disk_reports.push(ExportReports::new(
+        disk_reports.push(ExportReporter::new(
             objects.reports.clone(),
             &options.id,
             &lun.node_name,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use iothread::ExportReports;
+use iothread::ExportReporter;
 use options::{ExportOptions, LunOptions, VhostUserScsiOptions};
 use virtio_scsi::FIXED_QUEUES;
 
@@ -36,7 +36,7 @@ pub(crate) fn create(
     let listener = listen(&options.addr, objects)?;
     let queue_count = kind.num_queues + FIXED_QUEUES;
     let stats = Arc::new(ExportStats::new(queue_count, kind.queue_size, &iothreads));
-    let reports = ExportReports::new(objects.reports.clone(), &options.id, &options.node_name);
+    let reports = ExportReporter::new(objects.reports.clone(), &options.id, &options.node_name);
     let target = ScsiTarget {
         controller: controller.clone(),
         packed: kind.packed,
