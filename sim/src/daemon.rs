@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 use engine::{AioKernel, Errno};
 use iothread::{
-    DeviceCommand, DeviceSetup, ErrorPolicy, ExportReporter, Message, QueueReports, Report,
+    DeviceCommand, DeviceSetup, ErrorPolicy, ExportReporter, Message, QueueReporter, Report,
     ResumeAction, SocketDevice, SocketDeviceCommand, VringSetup, report_channel,
 };
 use telemetry::queue::{QueueName, QueueStats};
@@ -274,7 +274,7 @@ impl Daemon {
             queue: start,
             fixed_buffers: false,
             stats: Arc::new(QueueStats::new()),
-            reports: Some(QueueReports {
+            reports: Some(QueueReporter {
                 export: self.reports.clone(),
                 queue,
             }),

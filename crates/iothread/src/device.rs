@@ -18,7 +18,7 @@ use telemetry::queue::{Admission, AdmitTime, QueueName, QueueStats};
 use virtqueue::{Chain, GuestMemory};
 
 use crate::event_loop::Remote;
-use crate::messages::{DeviceSetup, Message, QueueReports, ResumeAction, ScsiDisk, ScsiMessage};
+use crate::messages::{DeviceSetup, Message, QueueReporter, ResumeAction, ScsiDisk, ScsiMessage};
 
 /// Parts of a queue and its iothread that its device uses.
 pub(crate) struct QueueContext<'a> {
@@ -28,7 +28,7 @@ pub(crate) struct QueueContext<'a> {
     /// Its index among the sources of its iothread.
     pub source_index: u32,
     /// Receives reports of failed requests, beside the log.
-    pub reports: Option<&'a QueueReports>,
+    pub reports: Option<&'a QueueReporter>,
     /// Whether the queue may take requests.
     pub enabled: bool,
     /// The current time, in ticks.
@@ -121,7 +121,7 @@ pub(crate) trait QueueDevice {
     }
 
     /// Reports unfinished requests that were admitted in this period, but not parked ones.
-    fn report_late_unparked(&self, _after: u64, _until: u64, _now: u64, _reports: &QueueReports) {}
+    fn report_late_unparked(&self, _after: u64, _until: u64, _now: u64, _reports: &QueueReporter) {}
 
     /// The disk whose backend may register the guest's memory.
     fn disk_for_fixed_buffers(&self) -> Option<&AttachedDisk> {

@@ -37,7 +37,7 @@ pub use handles::{SocketDeviceHandle, VringHandle};
 pub use iothread_handle::{IothreadError, IothreadHandle, IothreadSettings, IothreadTotals};
 pub use messages::{
     DeviceCommand, DeviceSetup, DroppedReports, ExportReporter, IoStatus, LastIoError, Message,
-    ParkedRequests, QueueReports, Report, Reports, ResumeAction, ScsiDisk, ScsiMessage, ScsiSetup,
+    ParkedRequests, QueueReporter, Report, Reports, ResumeAction, ScsiDisk, ScsiMessage, ScsiSetup,
     SocketDeviceCommand, VringSetup, report_channel,
 };
 pub use on_error::{ErrorAction, ErrorPolicy, OnError};

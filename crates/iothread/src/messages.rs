@@ -17,7 +17,7 @@ use crate::socket_device::SocketDevice;
 pub(crate) use parked_requests::QueueRegistration;
 pub use parked_requests::{IoStatus, ParkedRequests, ResumeAction};
 pub use reports::{
-    DroppedReports, ExportReporter, LastIoError, QueueReports, Report, Reports, report_channel,
+    DroppedReports, ExportReporter, LastIoError, QueueReporter, Report, Reports, report_channel,
 };
 pub use setup::{DeviceSetup, ScsiDisk, ScsiMessage, ScsiSetup, VringSetup};
 

@@ -17,7 +17,7 @@ use virtqueue::{Chain, GuestMemory, QueueDirtyLog, RingError};
 use crate::device::{ParkedStopAction, QueueContext, QueueDevice, new_queue};
 use crate::event_loop::{AwaitedSide, HandlerId, IdlePeriod, PollPredictor, PollSettings, Remote};
 use crate::messages::{
-    Message, QueueRegistration, QueueReports, ResumeAction, ScsiMessage, VringSetup,
+    Message, QueueRegistration, QueueReporter, ResumeAction, ScsiMessage, VringSetup,
 };
 use crate::older_generations::OlderGenerations;
 
@@ -41,7 +41,7 @@ pub(crate) struct Vring {
     older_generations: OlderGenerations,
     /// Whether its memory is registered with the iothread's io_uring, each generation separately.
     fixed_buffers: bool,
-    reports: Option<QueueReports>,
+    reports: Option<QueueReporter>,
     /// The loop's handler of its kick descriptor; `None`: its front-end does not kick.
     pub kick: Option<HandlerId>,
     /// Signals the guest.

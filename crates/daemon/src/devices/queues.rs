@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 
 use iothread::{
-    DeviceSetup, ExportReporter, IothreadHandle, QueueReports, VringHandle, VringSetup,
+    DeviceSetup, ExportReporter, IothreadHandle, QueueReporter, VringHandle, VringSetup,
 };
 use qmp::ServerHandle;
 use serde_json::json;
@@ -41,7 +41,7 @@ impl QueueStarter {
             queue,
             fixed_buffers: self.fixed_buffers,
             stats: self.stats.queues[usize::from(index)].stats.clone(),
-            reports: Some(QueueReports {
+            reports: Some(QueueReporter {
                 export: self.reports.clone(),
                 queue: index,
             }),

@@ -8,7 +8,7 @@ use virtqueue::Chain;
 
 use super::parked::{ParkedList, ParkedRequest};
 use super::{BrokenQueueError, InFlightCounts, ParkedStopAction, QueueContext, QueueDevice};
-use crate::messages::{QueueReports, ResumeAction};
+use crate::messages::{QueueReporter, ResumeAction};
 use crate::on_error::ErrorAction;
 
 /// A virtio-blk queue, its disk and its parked requests.
@@ -69,7 +69,7 @@ impl BlkQueue {
 fn answer_or_park(
     queue: &virtio_blk::Queue,
     parked: &mut ParkedList,
-    reports: Option<&QueueReports>,
+    reports: Option<&QueueReporter>,
     slot: u32,
     errno: Errno,
 ) -> Option<Status> {
@@ -220,7 +220,7 @@ impl QueueDevice for BlkQueue {
     }
 
     /// Leaves out requests that were merged into a parked one.
-    fn report_late_unparked(&self, after: u64, until: u64, now: u64, reports: &QueueReports) {
+    fn report_late_unparked(&self, after: u64, until: u64, now: u64, reports: &QueueReporter) {
         let queue = &self.queue;
         let parked = self
             .parked

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use engine::Errno;
 
-use crate::messages::QueueReports;
+use crate::messages::QueueReporter;
 
 /// A parked block request.
 pub(super) struct ParkedRequest {
@@ -32,14 +32,14 @@ pub(super) struct ParkedList {
 
 impl ParkedList {
     /// Adds a request that the disk has just failed, and counts it for its export.
-    pub fn push(&mut self, parked: ParkedRequest, reports: &QueueReports) {
+    pub fn push(&mut self, parked: ParkedRequest, reports: &QueueReporter) {
         let export_parked = reports.export.parked_requests();
         export_parked.count_parked(parked.requests, parked.errno);
         self.list.push_back(parked);
     }
 
     /// Removes the request that failed first, to be retried or answered, and counts it for its export.
-    pub fn pop(&mut self, reports: Option<&QueueReports>) -> Option<ParkedRequest> {
+    pub fn pop(&mut self, reports: Option<&QueueReporter>) -> Option<ParkedRequest> {
         let parked = self.list.pop_front()?;
         self.retries = self.retries.saturating_sub(1);
         if let Some(reports) = reports {

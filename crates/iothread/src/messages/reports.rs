@@ -227,14 +227,14 @@ impl ExportReporter {
 
 /// Reports of one queue.
 #[derive(Clone)]
-pub struct QueueReports {
+pub struct QueueReporter {
     /// The reports of its export.
     pub export: Arc<ExportReporter>,
     /// Its index.
     pub queue: u16,
 }
 
-impl QueueReports {
+impl QueueReporter {
     /// Reports that the guest broke this queue.
     pub(crate) fn report_broken(&self, reason: &dyn Display) {
         self.export.report_broken_queue(self.queue, reason);

@@ -7,7 +7,7 @@ use telemetry::queue::{QueueName, QueueStats};
 use virtio_scsi::{Address, Device, QueueMessage};
 use virtqueue::control::QueueSetup;
 
-use super::reports::{ExportReporter, QueueReports};
+use super::reports::{ExportReporter, QueueReporter};
 
 /// Settings of a queue that is to be started.
 pub struct VringSetup {
@@ -22,7 +22,7 @@ pub struct VringSetup {
     /// Its statistics, which no other running queue shares.
     pub stats: Arc<QueueStats>,
     /// Receives reports of failed requests and a broken queue, beside the log.
-    pub reports: Option<QueueReports>,
+    pub reports: Option<QueueReporter>,
 }
 
 /// The device that a queue is started for.
