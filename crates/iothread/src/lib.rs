@@ -37,8 +37,8 @@ pub use handles::{SocketDeviceHandle, VringHandle};
 pub use iothread_handle::{IothreadError, IothreadHandle, IothreadSettings, IothreadTotals};
 pub use messages::{
     DeviceCommand, DeviceSetup, DroppedReports, ExportReporter, IoStatus, LastIoError, Message,
-    ParkedRequests, QueueReporter, Report, Reports, ResumeAction, ScsiDisk, ScsiMessage, ScsiSetup,
-    SocketDeviceCommand, VringSetup, report_channel,
+    ParkedRequests, QueueReporter, Report, ReportSender, ResumeAction, ScsiDisk, ScsiMessage,
+    ScsiSetup, SocketDeviceCommand, VringSetup, report_channel,
 };
 pub use on_error::{ErrorAction, ErrorPolicy, OnError};
 pub use queue_runner::QueuesRunner;

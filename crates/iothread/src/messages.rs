@@ -17,7 +17,8 @@ use crate::socket_device::SocketDevice;
 pub(crate) use parked_requests::QueueRegistration;
 pub use parked_requests::{IoStatus, ParkedRequests, ResumeAction};
 pub use reports::{
-    DroppedReports, ExportReporter, LastIoError, QueueReporter, Report, Reports, report_channel,
+    DroppedReports, ExportReporter, LastIoError, QueueReporter, Report, ReportSender,
+    report_channel,
 };
 pub use setup::{DeviceSetup, ScsiDisk, ScsiMessage, ScsiSetup, VringSetup};
 

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block::Node;
-use iothread::{DeviceCommand, DeviceSetup, ExportReporter, Reports, ScsiDisk, ScsiSetup};
+use iothread::{DeviceCommand, DeviceSetup, ExportReporter, ReportSender, ScsiDisk, ScsiSetup};
 use options::{ExportOptions, LunOptions, VhostUserScsiOptions};
 use scsi::{TransportId, Unit};
 use telemetry::queue::QueueStats;
@@ -26,7 +26,7 @@ pub(crate) struct ScsiController {
     write_through: bool,
     /// Number of iothreads that run its queues.
     iothread_count: usize,
-    reports: Reports,
+    reports: ReportSender,
     disks: Mutex<Vec<ControllerDisk>>,
 }
 
@@ -49,7 +49,7 @@ impl ScsiController {
         options: &ExportOptions,
         kind: &VhostUserScsiOptions,
         iothread_count: usize,
-        reports: Reports,
+        reports: ReportSender,
     ) -> Result<Self, BoxError> {
         let device = DeviceOptions {
             request_queues: kind.num_queues,

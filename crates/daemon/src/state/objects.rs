@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use block::Node;
-use iothread::{IothreadHandle, IothreadSettings, Reports};
+use iothread::{IothreadHandle, IothreadSettings, ReportSender};
 use options::IothreadOptions;
 use qmp::ServerHandle;
 use serde_json::json;
@@ -40,7 +40,7 @@ pub(crate) struct Objects {
     /// During a live upgrade: exports are created paused, without serving front-ends.
     pub creates_exports_paused: bool,
     /// Error reports of iothreads are sent here.
-    pub reports: Reports,
+    pub reports: ReportSender,
     /// Watches exports that have a `request-timeout`.
     pub slow_requests: SlowRequestWatchdog,
     /// Called with the id of a removed export when its queues have drained.
@@ -56,7 +56,7 @@ impl Objects {
     /// Without any objects.
     pub fn new(
         events: ServerHandle,
-        reports: Reports,
+        reports: ReportSender,
         slow_requests: SlowRequestWatchdog,
         on_export_drained: Arc<dyn Fn(String) + Send + Sync>,
         inherited_sockets: InheritedSockets,

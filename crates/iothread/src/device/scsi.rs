@@ -98,7 +98,7 @@ impl ScsiQueue {
                 queue.set_disks(&to_queue_disks(&disks));
                 Role::Commands {
                     queue,
-                    reports: reports_by_disk(&disks),
+                    reports: reporters_of_disks(&disks),
                     disks: disks.iter().map(|disk| attach(&disk.node)).collect(),
                 }
             }
@@ -261,7 +261,7 @@ impl QueueDevice for ScsiQueue {
                 reports,
             } => {
                 queue.set_disks(&to_queue_disks(&new));
-                *reports = reports_by_disk(&new);
+                *reports = reporters_of_disks(&new);
                 std::mem::replace(disks, attached)
             }
             Role::Control(_) | Role::Events(_) => attached,
@@ -322,11 +322,11 @@ fn to_queue_disks(disks: &[ScsiDisk]) -> Vec<QueueDisk> {
 }
 
 /// The receivers of reports of a controller's disks, in their order.
-fn reports_by_disk(disks: &[ScsiDisk]) -> Vec<Option<Arc<ExportReporter>>> {
+fn reporters_of_disks(disks: &[ScsiDisk]) -> Vec<Option<Arc<ExportReporter>>> {
     disks.iter().map(|disk| disk.reports.clone()).collect()
 }
 
-/// Reports a block request that the disk has failed.
+/// ReportSender a block request that the disk has failed.
 #[cold]
 fn report_failure(queue: &Queue, reports: &[Option<Arc<ExportReporter>>], slot: u32, errno: Errno) {
     let reports = queue

@@ -47,7 +47,7 @@ pub enum Report {
 
 /// Sender of reports, for any number of iothreads.
 #[derive(Clone, Debug)]
-pub struct Reports {
+pub struct ReportSender {
     sender: SyncSender<Report>,
     dropped: DroppedReports,
 }
@@ -66,13 +66,13 @@ impl DroppedReports {
 
 /// Creates a channel for reports: its senders, and the mailbox with room for 256.
 #[must_use]
-pub fn report_channel() -> (Reports, Receiver<Report>) {
+pub fn report_channel() -> (ReportSender, Receiver<Report>) {
     let (sender, receiver) = sync_channel(MAX_WAITING);
     let dropped = DroppedReports::default();
-    (Reports { sender, dropped }, receiver)
+    (ReportSender { sender, dropped }, receiver)
 }
 
-impl Reports {
+impl ReportSender {
     /// Counter of reports that found the mailbox full.
     #[must_use]
     pub fn dropped_reports(&self) -> DroppedReports {
@@ -130,19 +130,19 @@ impl LastIoError {
     }
 }
 
-/// Reports of the queues of one export.
+/// ReportSender of the queues of one export.
 pub struct ExportReporter {
     reads: Arc<LastIoError>,
     writes: Arc<LastIoError>,
-    reports: Reports,
+    reports: ReportSender,
     policy: ErrorPolicy,
     parked: ParkedRequests,
 }
 
 impl ExportReporter {
-    /// Reports of an export with a node.
+    /// ReportSender of an export with a node.
     #[must_use]
-    pub fn new(reports: Reports, export: &str, node: &str) -> Self {
+    pub fn new(reports: ReportSender, export: &str, node: &str) -> Self {
         let cell = |reads| {
             Arc::new(LastIoError {
                 export: export.to_owned(),
@@ -178,7 +178,7 @@ impl ExportReporter {
         &self.reads.export
     }
 
-    /// Reports a failed request. Returns the action of its policy.
+    /// ReportSender a failed request. Returns the action of its policy.
     pub fn report_failure(&self, read: bool, errno: Errno) -> ErrorAction {
         let policy = if read {
             self.policy.reads
@@ -190,7 +190,7 @@ impl ExportReporter {
         action
     }
 
-    /// Reports a failed request whose error the guest gets.
+    /// ReportSender a failed request whose error the guest gets.
     pub fn report_error_sent_to_guest(&self, read: bool, errno: Errno) {
         self.store_error_and_report(read, errno, ErrorAction::Report);
     }
@@ -215,7 +215,7 @@ impl ExportReporter {
         });
     }
 
-    /// Reports a queue that the guest broke.
+    /// ReportSender a queue that the guest broke.
     pub fn report_broken_queue(&self, queue: u16, reason: &dyn Display) {
         self.reports.send(Report::Broken {
             export: self.reads.export.clone(),
@@ -225,7 +225,7 @@ impl ExportReporter {
     }
 }
 
-/// Reports of one queue.
+/// ReportSender of one queue.
 #[derive(Clone)]
 pub struct QueueReporter {
     /// The reports of its export.
@@ -235,7 +235,7 @@ pub struct QueueReporter {
 }
 
 impl QueueReporter {
-    /// Reports that the guest broke this queue.
+    /// ReportSender that the guest broke this queue.
     pub(crate) fn report_broken(&self, reason: &dyn Display) {
         self.export.report_broken_queue(self.queue, reason);
     }
