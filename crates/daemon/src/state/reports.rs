@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use iothread::{DroppedReports, Errno, ErrorAction, LastIoError, Report, Reports};
+use iothread::{DroppedReports, Errno, ErrorAction, LastIoError, Report, ReportSender};
 use qmp::ServerHandle;
 use serde_json::{Value, json};
 use telemetry::counters::Scale;
@@ -23,7 +23,7 @@ const ERROR_INTERVAL: Duration = Duration::from_secs(1);
 const DROPPED_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Starts the thread that receives the reports. It ends when the last sender is dropped.
-pub(crate) fn spawn_thread(events: ServerHandle) -> io::Result<Reports> {
+pub(crate) fn spawn_thread(events: ServerHandle) -> io::Result<ReportSender> {
     let (reports, mailbox) = iothread::report_channel();
     let dropped = reports.dropped_reports();
     std::thread::Builder::new()

@@ -326,7 +326,7 @@ fn reporters_of_disks(disks: &[ScsiDisk]) -> Vec<Option<Arc<ExportReporter>>> {
     disks.iter().map(|disk| disk.reports.clone()).collect()
 }
 
-/// ReportSender a block request that the disk has failed.
+/// Reports a block request that the disk has failed.
 #[cold]
 fn report_failure(queue: &Queue, reports: &[Option<Arc<ExportReporter>>], slot: u32, errno: Errno) {
     let reports = queue

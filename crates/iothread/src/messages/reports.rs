@@ -130,7 +130,7 @@ impl LastIoError {
     }
 }
 
-/// ReportSender of the queues of one export.
+/// Reporter of the queues of one export.
 pub struct ExportReporter {
     reads: Arc<LastIoError>,
     writes: Arc<LastIoError>,
@@ -140,7 +140,7 @@ pub struct ExportReporter {
 }
 
 impl ExportReporter {
-    /// ReportSender of an export with a node.
+    /// Reporter of an export with a node.
     #[must_use]
     pub fn new(reports: ReportSender, export: &str, node: &str) -> Self {
         let cell = |reads| {
@@ -178,7 +178,7 @@ impl ExportReporter {
         &self.reads.export
     }
 
-    /// ReportSender a failed request. Returns the action of its policy.
+    /// Reports a failed request. Returns the action of its policy.
     pub fn report_failure(&self, read: bool, errno: Errno) -> ErrorAction {
         let policy = if read {
             self.policy.reads
@@ -190,7 +190,7 @@ impl ExportReporter {
         action
     }
 
-    /// ReportSender a failed request whose error the guest gets.
+    /// Reports a failed request whose error the guest gets.
     pub fn report_error_sent_to_guest(&self, read: bool, errno: Errno) {
         self.store_error_and_report(read, errno, ErrorAction::Report);
     }
@@ -215,7 +215,7 @@ impl ExportReporter {
         });
     }
 
-    /// ReportSender a queue that the guest broke.
+    /// Reports a queue that the guest broke.
     pub fn report_broken_queue(&self, queue: u16, reason: &dyn Display) {
         self.reports.send(Report::Broken {
             export: self.reads.export.clone(),
@@ -225,7 +225,7 @@ impl ExportReporter {
     }
 }
 
-/// ReportSender of one queue.
+/// Reporter of one queue.
 #[derive(Clone)]
 pub struct QueueReporter {
     /// The reports of its export.
@@ -235,7 +235,7 @@ pub struct QueueReporter {
 }
 
 impl QueueReporter {
-    /// ReportSender that the guest broke this queue.
+    /// Reports that the guest broke this queue.
     pub(crate) fn report_broken(&self, reason: &dyn Display) {
         self.export.report_broken_queue(self.queue, reason);
     }
