@@ -61,7 +61,7 @@ impl Iothread {
                     return;
                 }
             }
-            if self.woken.may_have_any() || !self.wake.prepare_sleep() {
+            if self.woken.may_have_any() || !self.wake.try_begin_sleep() {
                 continue;
             }
             self.signal.wait();

@@ -242,7 +242,7 @@ impl<P: Runner> EventLoop<P> {
         if self.is_polling_on() && self.poll_while_worthwhile()? {
             return self.check_descriptors_periodically();
         }
-        if self.runner.prepare_to_block(&mut self.cx) || !self.wake.prepare_sleep() {
+        if self.runner.prepare_to_block(&mut self.cx) || !self.wake.try_begin_sleep() {
             // Not idle after all; descriptors are still checked now and then.
             return self.check_descriptors_periodically();
         }

@@ -66,7 +66,7 @@ impl Wake {
     /// The loop, before it waits: from now on a waker writes the eventfd. False when it was notified already: then it must not
     /// wait.
     #[must_use]
-    pub fn prepare_sleep(&self) -> bool {
+    pub fn try_begin_sleep(&self) -> bool {
         self.sleeping.store(true, Ordering::SeqCst);
         if self.notified.load(Ordering::SeqCst) {
             self.sleeping.store(false, Ordering::Relaxed);
@@ -100,7 +100,7 @@ mod tests {
         wake.wake();
         wake.wake();
         assert_eq!(eventfd_value(&wake), None, "the eventfd was not written");
-        assert!(!wake.prepare_sleep(), "but the loop does not go to sleep");
+        assert!(!wake.try_begin_sleep(), "but the loop does not go to sleep");
         assert!(wake.take_notification());
         assert!(!wake.take_notification());
     }
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn a_sleeping_loop_is_woken_by_the_eventfd_once() {
         let wake = Wake::new().unwrap();
-        assert!(wake.prepare_sleep());
+        assert!(wake.try_begin_sleep());
         wake.wake();
         wake.wake();
         assert_eq!(eventfd_value(&wake), Some(1));
@@ -137,7 +137,7 @@ mod tests {
             wake.take_notification();
             let now = work.load(Ordering::Acquire);
             seen.store(now, Ordering::Release);
-            if now < ROUNDS && wake.prepare_sleep() {
+            if now < ROUNDS && wake.try_begin_sleep() {
                 let mut fds = [PollFd::new(&wake.event, PollFlags::IN)];
                 let patience = Timespec {
                     tv_sec: 20,
