@@ -77,7 +77,7 @@ impl Queue {
             slots,
             has_unpublished: false,
             device,
-            batch_admit_time: AdmitTime::default().next_later(),
+            batch_admit_time: AdmitTime::default().next_tick(),
             generation_start: AdmitTime::default(),
             finished_old: Vec::new(),
             completion_group: CompletionGroup::default(),
@@ -368,7 +368,7 @@ impl Queue {
     /// Begins a generation: requests admitted from now on have admit times from the returned one on, all others have earlier
     /// ones.
     pub fn begin_generation(&mut self) -> AdmitTime {
-        self.batch_admit_time = self.batch_admit_time.next_later();
+        self.batch_admit_time = self.batch_admit_time.next_tick();
         self.generation_start = self.batch_admit_time;
         self.generation_start
     }

@@ -102,7 +102,7 @@ impl Queue {
             device,
             port,
             has_unpublished: false,
-            batch_admit_time: AdmitTime::default().next_later(),
+            batch_admit_time: AdmitTime::default().next_tick(),
             generation_start: AdmitTime::default(),
             finished_old: Vec::new(),
             ready_slots: VecDeque::new(),
@@ -156,7 +156,7 @@ impl Queue {
     /// Begins a generation: commands admitted from now on have admit times from the returned one on, all others have earlier
     /// ones.
     pub fn begin_generation(&mut self) -> AdmitTime {
-        self.batch_admit_time = self.batch_admit_time.next_later();
+        self.batch_admit_time = self.batch_admit_time.next_tick();
         self.generation_start = self.batch_admit_time;
         self.generation_start
     }

@@ -19,7 +19,7 @@ impl AdmitTime {
 
     /// The next later time, for any kind.
     #[must_use]
-    pub fn next_later(self) -> Self {
+    pub fn next_tick(self) -> Self {
         AdmitTime((self.0 | Self::KIND) + 1)
     }
 
