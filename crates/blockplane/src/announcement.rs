@@ -12,7 +12,7 @@ const QEMU_MEMORY: &str =
     "-object memory-backend-memfd,id=mem,size=1G,share=on -machine memory-backend=mem -m 1G";
 
 /// Prints the announcement, except at log level `error`. `is_new` says which disks were created.
-pub(crate) fn print(options: &Serve, is_new: &[bool]) {
+pub(crate) fn print_unless_quiet(options: &Serve, is_new: &[bool]) {
     if options.log_level == LogLevel::Error {
         return;
     }

@@ -30,7 +30,7 @@ pub(crate) fn run(options: &Serve, service: ServiceManager) -> Result<(), BoxErr
     let is_new = match upgrade::has_predecessor() {
         // The previous process created them.
         true => vec![false; options.disks.len()],
-        false => create_missing_disks(options)?,
+        false => create_missing_disks_if_size_given(options)?,
     };
     let mut has_started = false;
     let outcome = run::run_in_foreground(
@@ -45,7 +45,7 @@ pub(crate) fn run(options: &Serve, service: ServiceManager) -> Result<(), BoxErr
         service,
         || {
             has_started = true;
-            announcement::print(options, &is_new);
+            announcement::print_unless_quiet(options, &is_new);
         },
     );
     // After a live upgrade `is_new` is false for every disk.
@@ -67,7 +67,7 @@ fn new_disk_paths<'a>(options: &'a Serve, is_new: &[bool]) -> Vec<&'a Path> {
 }
 
 /// Creates missing disks if a size is given; returns for each disk whether it is new.
-fn create_missing_disks(options: &Serve) -> Result<Vec<bool>, BoxError> {
+fn create_missing_disks_if_size_given(options: &Serve) -> Result<Vec<bool>, BoxError> {
     let mut is_new = Vec::new();
     for disk in &options.disks {
         let created = match (disk, options.size) {

@@ -81,7 +81,7 @@ impl Control {
         let stop_sender = message_sender.clone();
         let upgrade_sender = message_sender.clone();
         let drained_sender = message_sender.clone();
-        let stop_fd = signals.spawn_thread(
+        let stop_fd = signals.spawn_thread_exiting_on_second_signal(
             move || drop(stop_sender.send(MainThreadMessage::Stop)),
             move || drop(upgrade_sender.send(MainThreadMessage::Run(Box::new(upgrade)))),
         )?;
@@ -152,7 +152,7 @@ impl Control {
     }
 
     /// While `paused`, monitors accept no clients: those wait for this process, or for the one that takes over.
-    pub fn set_monitors_paused(&self, paused: bool) {
+    pub fn set_monitor_accepting_paused(&self, paused: bool) {
         if let Some(monitors) = &self.monitors {
             monitors.set_accepting_paused(paused);
         }

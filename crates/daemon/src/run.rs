@@ -15,7 +15,7 @@ use crate::process::signals::Signals;
 use crate::process::{ProcessOptions, confine, raise_descriptor_limit};
 use crate::service::ServiceManager;
 use crate::upgrade;
-use crate::upgrade::launcher::{LaunchOptions, Launcher};
+use crate::upgrade::launcher::{Launcher, LauncherOptions};
 
 /// Runs the daemon with the options of `qemu-storage-daemon`.
 ///
@@ -130,7 +130,7 @@ fn start_from_handover(
 
 /// Forks the process that starts the program of an upgrade later. Without it everything else works.
 fn fork_launcher(process: &ProcessOptions<'_>, service: &ServiceManager) -> Option<Arc<Launcher>> {
-    let launch_options = LaunchOptions {
+    let launch_options = LauncherOptions {
         environment: service.environment_for_successor(),
         may_start_any_program: process.confinement.sandbox == Sandbox::Off,
         background: process.background,

@@ -161,7 +161,7 @@ fn run_interactive(options: &Options, mut client: Client) -> Result<()> {
             None => left.min(signals::POLL_INTERVAL),
             Some(_) => signals::POLL_INTERVAL,
         };
-        for key in terminal.read_keys(sampler.ready_fd(), wait)? {
+        for key in terminal.wait_for_keys(sampler.ready_fd(), wait)? {
             if key == Key::Quit {
                 return Ok(());
             }
@@ -211,11 +211,11 @@ fn draw_screen(
         text: keys.to_owned(),
         style: Style::Heading,
     });
-    terminal.draw(style_lines(&lines, columns, has_colour))
+    terminal.draw(truncate_and_style_lines(&lines, columns, has_colour))
 }
 
 /// The lines truncated to the terminal's width, with headings and totals highlighted.
-fn style_lines(lines: &[Line], columns: usize, has_colour: bool) -> String {
+fn truncate_and_style_lines(lines: &[Line], columns: usize, has_colour: bool) -> String {
     let lines = lines.iter().map(|line| {
         let text: String = line
             .text

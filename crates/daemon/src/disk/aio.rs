@@ -32,7 +32,7 @@ impl AioChoices {
         });
         let choice = self.probe.choose(wanted, path, direct);
         if !self.logged.contains(&choice) {
-            log_choice(wanted, &choice);
+            log_choice_unless_as_configured(wanted, &choice);
             self.logged.push(choice.clone());
         }
         choice.aio
@@ -40,7 +40,7 @@ impl AioChoices {
 }
 
 /// Logs the choice, and why the wanted backend is not used if it is another one.
-fn log_choice(wanted: Option<Aio>, choice: &AioChoice) {
+fn log_choice_unless_as_configured(wanted: Option<Aio>, choice: &AioChoice) {
     let AioChoice {
         aio,
         why,

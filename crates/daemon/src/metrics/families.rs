@@ -267,7 +267,7 @@ fn write_queue_request_families(queues: &[QueueCounters<'_>], out: &mut TextEnco
         "Time from the admission of a request to its completion.",
     ));
     for (queue, kind) in queues_and_kinds() {
-        queue.latencies[kind as usize].write_samples(&queue.labels_with_op(kind), out);
+        queue.latencies[kind as usize].write_samples_if_used(&queue.labels_with_op(kind), out);
     }
 }
 

@@ -51,7 +51,7 @@ impl LatencyHistogram {
     }
 
     /// Writes the samples, unless the histogram is empty: most guests never use some kinds of requests.
-    pub fn write_samples(&self, labels: Labels<'_>, out: &mut TextEncoder) {
+    pub fn write_samples_if_used(&self, labels: Labels<'_>, out: &mut TextEncoder) {
         if self.operations > 0 {
             out.add_histogram(labels, &self.buckets, self.operations, self.sum_seconds);
         }

@@ -130,6 +130,6 @@ pub(super) fn write_lun_families(snapshot: &Snapshot, scale: Scale, out: &mut Te
         "Time from the admission of a command to its completion.",
     ));
     for (lun, kind) in luns_and_kinds() {
-        lun.latencies[kind as usize].write_samples(&lun.labels_with_op(kind), out);
+        lun.latencies[kind as usize].write_samples_if_used(&lun.labels_with_op(kind), out);
     }
 }

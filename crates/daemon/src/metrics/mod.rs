@@ -19,7 +19,7 @@ use unix_socket::listener::Peers;
 
 use crate::error::BoxError;
 use crate::openmetrics::{Format, HttpListener, PageSource, Server};
-use crate::service::InheritedSockets;
+use crate::service::InheritedAndUsedSockets;
 use crate::state::objects::Objects;
 
 /// The running metrics endpoint.
@@ -37,7 +37,7 @@ impl Metrics {
     pub fn start(
         addr: &MetricsAddr,
         handed_over: Option<OwnedFd>,
-        inherited: &mut InheritedSockets,
+        inherited: &mut InheritedAndUsedSockets,
     ) -> Result<Self, BoxError> {
         let listener = match handed_over {
             Some(fd) => HttpListener::from_tcp_fd(fd).map_err(BoxError::from),
@@ -60,7 +60,7 @@ impl Metrics {
     }
 
     /// The listening socket, if it is a TCP socket. In a live upgrade, Unix sockets are handed over by
-    /// [`InheritedSockets`].
+    /// [`InheritedAndUsedSockets`].
     pub fn tcp_listener(&self) -> Option<BorrowedFd<'_>> {
         self.tcp_listener.as_ref().map(AsFd::as_fd)
     }
@@ -75,7 +75,7 @@ impl Metrics {
 /// Opens the listening socket; a service manager may have opened it before.
 fn open_listener(
     addr: &MetricsAddr,
-    inherited: &mut InheritedSockets,
+    inherited: &mut InheritedAndUsedSockets,
 ) -> Result<HttpListener, BoxError> {
     let listener = match addr {
         MetricsAddr::Tcp(addr) => return Ok(HttpListener::bind_tcp(*addr)?),

@@ -116,7 +116,7 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
 /// Opens a node on a thread, since its disk may be slow or not respond. Its names are reserved meanwhile. Shutdown does not
 /// wait for it.
 fn add_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
-    let plan = match plan_add_node(&control.objects, arguments) {
+    let plan = match plan_opening_node(&control.objects, arguments) {
         Ok(plan) => plan,
         Err(error) => return reply.send(Err(error)),
     };
@@ -148,7 +148,7 @@ fn add_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
 }
 
 /// Validates the options of a new node, and plans how to open it.
-fn plan_add_node(objects: &Objects, arguments: &Arguments) -> Result<OpenPlan, Error> {
+fn plan_opening_node(objects: &Objects, arguments: &Arguments) -> Result<OpenPlan, Error> {
     let json = Value::Object(arguments.clone()).to_string();
     let options = running_objects(objects)?.read_blockdev(&json);
     let options = options.map_err(|problem| error_of_invalid_options(&problem))?;

@@ -30,7 +30,7 @@ pub(crate) fn enter_sandbox(process: &ProcessOptions<'_>) -> Result<(), BoxError
         // Clients of monitors may add disks, whose paths are not known yet.
         Sandbox::On if has_monitor(process) => AccessibleFiles::Any,
         Sandbox::On | Sandbox::Strict => {
-            linked_folders = folders_of_linked_pr_files(process);
+            linked_folders = target_folders_of_linked_pr_files(process);
             rules = file_rules(process, &linked_folders);
             AccessibleFiles::Only(&rules)
         }
@@ -106,7 +106,7 @@ fn pr_files_of_export(export: &ExportOptions) -> impl Iterator<Item = &Path> {
 }
 
 /// Folders that symbolic links to reservation files point into: such a file is replaced where the link points to.
-fn folders_of_linked_pr_files(process: &ProcessOptions<'_>) -> Vec<PathBuf> {
+fn target_folders_of_linked_pr_files(process: &ProcessOptions<'_>) -> Vec<PathBuf> {
     let exports = process
         .directives
         .iter()

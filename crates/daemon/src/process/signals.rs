@@ -47,7 +47,7 @@ impl Signals {
     /// others, for which it also makes the returned eventfd readable. After that, a second signal ends the program at
     /// once, without waiting for the disks. A signal that closely follows the first is ignored: timeout(1), for example,
     /// signals the process and then its group.
-    pub fn spawn_thread(
+    pub fn spawn_thread_exiting_on_second_signal(
         self,
         on_end: impl FnOnce() + Send + 'static,
         on_upgrade: impl Fn() + Send + 'static,

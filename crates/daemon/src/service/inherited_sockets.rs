@@ -16,7 +16,7 @@ const LISTEN_FDS_START: RawFd = 3;
 
 /// Inherited sockets, and the sockets that are in use.
 #[derive(Default)]
-pub(crate) struct InheritedSockets {
+pub(crate) struct InheritedAndUsedSockets {
     /// Sockets of the service manager, by their names.
     named_fds: Vec<(String, RawFd)>,
     /// Inherited descriptors that are or were in use. The kernel reuses numbers, so a number in this set may by now be
@@ -28,14 +28,14 @@ pub(crate) struct InheritedSockets {
     sockets_in_use: Vec<(SocketAddr, WeakListener)>,
 }
 
-impl InheritedSockets {
+impl InheritedAndUsedSockets {
     /// Reads the values of the service manager's variables; ignores them if they are for another process.
     pub(crate) fn from_listen_variables(
         fds: Option<OsString>,
         pid: Option<OsString>,
         names: Option<OsString>,
     ) -> Result<Self, BoxError> {
-        let mut inherited = InheritedSockets::default();
+        let mut inherited = InheritedAndUsedSockets::default();
         let Some(fds) = fds else { return Ok(inherited) };
         if pid.is_none_or(|pid| pid != *std::process::id().to_string()) {
             return Ok(inherited);

@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use crate::error::BoxError;
-pub(crate) use inherited_sockets::InheritedSockets;
+pub(crate) use inherited_sockets::InheritedAndUsedSockets;
 use notify::Notifier;
 pub(crate) use watchdog::Watchdog;
 
@@ -25,7 +25,7 @@ pub struct ServiceManager {
     last_status: String,
     /// Variables that were removed from the environment, for the successor in a live upgrade.
     environment_for_successor: Vec<(String, OsString)>,
-    inherited: InheritedSockets,
+    inherited: InheritedAndUsedSockets,
 }
 
 impl ServiceManager {
@@ -38,7 +38,7 @@ impl ServiceManager {
         // SAFETY: guaranteed by the caller.
         let take_var = |name: &str| unsafe { take_environment_variable(name) };
         let socket = take_var("NOTIFY_SOCKET");
-        let notifier = Notifier::new(socket.as_deref().unwrap_or_default())?;
+        let notifier = Notifier::try_new(socket.as_deref().unwrap_or_default())?;
         let (usec, pid) = (take_var("WATCHDOG_USEC"), take_var("WATCHDOG_PID"));
         let watchdog_period = watchdog::parse_period(usec.clone(), pid)?;
         let for_successor = [
@@ -52,7 +52,7 @@ impl ServiceManager {
             notifier,
             last_status: String::new(),
             environment_for_successor,
-            inherited: InheritedSockets::from_listen_variables(
+            inherited: InheritedAndUsedSockets::from_listen_variables(
                 take_var("LISTEN_FDS"),
                 take_var("LISTEN_PID"),
                 take_var("LISTEN_FDNAMES"),
@@ -61,7 +61,7 @@ impl ServiceManager {
     }
 
     /// Takes the sockets that the service manager passed; empty from the second call on.
-    pub(crate) fn take_inherited_sockets(&mut self) -> InheritedSockets {
+    pub(crate) fn take_inherited_sockets(&mut self) -> InheritedAndUsedSockets {
         std::mem::take(&mut self.inherited)
     }
 

@@ -21,7 +21,7 @@ pub(crate) struct Notifier {
 impl Notifier {
     /// Creates a notifier for an address: an absolute path, or `@` and an abstract name. `None` with a warning for other
     /// kinds, such as `vsock:` (sd_notify(3)): disks must be served all the same.
-    pub fn new(address: &OsStr) -> Result<Option<Self>, BoxError> {
+    pub fn try_new(address: &OsStr) -> Result<Option<Self>, BoxError> {
         let manager = match address.as_bytes() {
             // Empty is the same as unset.
             [] => return Ok(None),

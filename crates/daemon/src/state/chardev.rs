@@ -13,7 +13,7 @@ use unix_socket::listener::{Listener, Peers};
 
 use crate::errno_text::errno_text;
 use crate::error::BoxError;
-use crate::service::InheritedSockets;
+use crate::service::InheritedAndUsedSockets;
 
 /// All character devices, in the order in which they were added.
 #[derive(Default)]
@@ -84,7 +84,7 @@ impl Chardevs {
     pub fn add(
         &mut self,
         options: &ChardevOptions,
-        inherited: &mut InheritedSockets,
+        inherited: &mut InheritedAndUsedSockets,
         stop_fd: BorrowedFd<'_>,
     ) -> Result<(), BoxError> {
         self.0.push(open_chardev(options, inherited, stop_fd)?);
@@ -95,7 +95,7 @@ impl Chardevs {
     pub fn replace_unused(
         &mut self,
         options: &ChardevOptions,
-        inherited: &mut InheritedSockets,
+        inherited: &mut InheritedAndUsedSockets,
         stop_fd: BorrowedFd<'_>,
     ) -> Result<(), BoxError> {
         let new = open_chardev(options, inherited, stop_fd)?;
@@ -130,7 +130,7 @@ impl Chardevs {
 /// Connects or listens, as the options say, for a character device that no monitor uses yet.
 fn open_chardev(
     options: &ChardevOptions,
-    inherited: &mut InheritedSockets,
+    inherited: &mut InheritedAndUsedSockets,
     stop_fd: BorrowedFd<'_>,
 ) -> Result<Chardev, BoxError> {
     let peers = match (&options.settings.users, &options.addr) {

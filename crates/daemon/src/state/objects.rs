@@ -22,7 +22,7 @@ use super::slow_requests::SlowRequestWatchdog;
 use crate::devices::export_server::ExportServer;
 use crate::disk::aio::AioChoices;
 use crate::error::BoxError;
-use crate::service::InheritedSockets;
+use crate::service::InheritedAndUsedSockets;
 
 /// Name of the iothread of exports that name none. The first of them creates it, unless it exists.
 const DEFAULT_IOTHREAD: &str = "main";
@@ -34,7 +34,7 @@ pub(crate) struct Objects {
     /// Sends events to monitors.
     pub events: ServerHandle,
     /// Sockets that the process was started with.
-    pub inherited_sockets: InheritedSockets,
+    pub inherited_sockets: InheritedAndUsedSockets,
     /// During a live upgrade: files and devices that the old process has opened, by node.
     pub handover_fds: HashMap<String, OwnedFd>,
     /// During a live upgrade: exports are created paused, without serving front-ends.
@@ -59,7 +59,7 @@ impl Objects {
         reports: ReportSender,
         slow_requests: SlowRequestWatchdog,
         on_export_drained: Arc<dyn Fn(String) + Send + Sync>,
-        inherited_sockets: InheritedSockets,
+        inherited_sockets: InheritedAndUsedSockets,
     ) -> Self {
         Objects {
             aio_choices: AioChoices::default(),
@@ -268,7 +268,7 @@ impl Objects {
 
     /// Removes an export: at once if no front-end is connected, otherwise only with `hard`, as soon as its queues have
     /// drained.
-    pub fn remove_export(&mut self, id: &str, hard: bool) -> Result<(), BoxError> {
+    pub fn remove_export_if_idle_or_hard(&mut self, id: &str, hard: bool) -> Result<(), BoxError> {
         let index = self.exports.iter().position(|e| e.options.id == id);
         let index = index.ok_or_else(|| format!("Export '{id}' is not found"))?;
         let ExportState::Serving(server) = &self.exports[index].state else {

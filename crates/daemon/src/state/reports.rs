@@ -80,7 +80,7 @@ fn run_thread(mailbox: &Receiver<Report>, dropped: &DroppedReports, events: &Ser
         }
         let now = Instant::now();
         error_throttle.report_due_errors(now, |errors, error| {
-            log_disk_error(errors, error);
+            log_error_unless_efault(errors, error);
             events.emit("BLOCK_IO_ERROR", io_error_event_data(errors, error));
         });
         if let Some(newly_dropped) = dropped_throttle.take_unlogged_count(now, dropped.count()) {
@@ -94,7 +94,7 @@ fn run_thread(mailbox: &Receiver<Report>, dropped: &DroppedReports, events: &Ser
 }
 
 /// Logs an error, as rarely as the event is sent.
-fn log_disk_error(errors: &LastIoError, (errno, action): (Errno, ErrorAction)) {
+fn log_error_unless_efault(errors: &LastIoError, (errno, action): (Errno, ErrorAction)) {
     if errno == Errno::FAULT {
         // The guest has removed its memory; no disk has failed.
         return;

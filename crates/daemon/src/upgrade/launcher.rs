@@ -24,7 +24,7 @@ const PROCESS_NAME: &std::ffi::CStr = c"bp-launcher";
 
 /// Settings of the launcher.
 #[derive(Clone, Debug)]
-pub(crate) struct LaunchOptions {
+pub(crate) struct LauncherOptions {
     /// Variables that the daemon removed from its environment, to be set again for the new program.
     pub environment: Vec<(String, OsString)>,
     /// Programs other than the daemon's own may be started.
@@ -47,15 +47,15 @@ impl Launcher {
     ///
     /// # Safety
     /// The process has one thread.
-    pub unsafe fn fork(options: &LaunchOptions) -> io::Result<Self> {
-        let path = own_program_path()?;
+    pub unsafe fn fork(options: &LauncherOptions) -> io::Result<Self> {
+        let path = own_program_path_as_invoked()?;
         let (ours, theirs) = Channel::pair()?;
         // SAFETY: the process has one thread, so no lock is held in the child's copy of the memory.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 drop(ours);
-                serve_commands(&theirs, &path, options);
+                detach_and_serve_commands(&theirs, &path, options);
                 std::process::exit(0);
             }
             _ => Ok(Launcher(Mutex::new(ours))),
@@ -110,14 +110,14 @@ impl Launcher {
 }
 
 /// Main loop of the launcher process.
-fn serve_commands(channel: &Channel, path: &Path, options: &LaunchOptions) {
+fn detach_and_serve_commands(channel: &Channel, path: &Path, options: &LauncherOptions) {
     detach_from_daemon(channel, options.background);
     let mut child = None;
     // On an error the daemon has exited.
     while let Ok((command, fds)) = channel.recv_json() {
         let reply = match command.get("start") {
             Some(program) => match fds.into_iter().next() {
-                Some(fd) => start_child(program.as_str(), fd, path, options, &mut child),
+                Some(fd) => replace_child(program.as_str(), fd, path, options, &mut child),
                 None => json!({"failed": "the start command came without a channel"}),
             },
             None => json!({"ended": kill_child(child.take())}),
@@ -165,11 +165,11 @@ fn detach_from_daemon(channel: &Channel, background: bool) {
 
 /// Starts `other_program`, or the daemon's own, with a channel on `fd`, in place of an earlier child. Returns the reply
 /// to the daemon.
-fn start_child(
+fn replace_child(
     other_program: Option<&str>,
     fd: OwnedFd,
     own_path: &Path,
-    options: &LaunchOptions,
+    options: &LauncherOptions,
     child: &mut Option<Child>,
 ) -> Value {
     kill_child(child.take());
@@ -225,7 +225,7 @@ fn kill_child(child: Option<Child>) -> String {
 
 /// Path of this program, as it was given when it was started: by the time of an upgrade, a link of that name may point to
 /// a newer version.
-fn own_program_path() -> io::Result<PathBuf> {
+fn own_program_path_as_invoked() -> io::Result<PathBuf> {
     let resolved = std::env::current_exe()?;
     let file_id = |path: &Path| {
         let metadata = path.metadata().ok()?;

@@ -7,7 +7,7 @@ use super::channel::{Channel, KEEP_ALIVE_INTERVAL, RESPONSE_TIMEOUT, UpgradeMess
 use super::launcher::Launcher;
 
 /// Receives a message that must be `expected`. Calls `keep_alive` regularly meanwhile.
-pub(crate) fn expect_message(
+pub(crate) fn expect_message_or_kill(
     channel: &Channel,
     expected: &UpgradeMessage,
     launcher: &Launcher,

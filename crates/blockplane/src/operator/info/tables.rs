@@ -133,8 +133,8 @@ pub(super) fn iothreads_table(replies: &Replies) -> String {
                 0 => "any".to_owned(),
                 _ => cpus.iter().map(value_text).collect::<Vec<_>>().join(","),
             });
-        let batch = ratio(&stats["requests-submitted"], &stats["submit-calls"]);
-        let hits = ratio(&stats["poll-hits"], &stats["polls"]);
+        let batch = ratio_of_json_numbers(&stats["requests-submitted"], &stats["submit-calls"]);
+        let hits = ratio_of_json_numbers(&stats["poll-hits"], &stats["polls"]);
         let limit_text = |value: u64| {
             if value == 0 {
                 "default".to_owned()
@@ -159,7 +159,7 @@ pub(super) fn iothreads_table(replies: &Replies) -> String {
 }
 
 /// A quotient; `None` without a divisor.
-fn ratio(dividend: &Value, divisor: &Value) -> Option<f64> {
+fn ratio_of_json_numbers(dividend: &Value, divisor: &Value) -> Option<f64> {
     let divisor = divisor.as_f64().filter(|divisor| *divisor > 0.0)?;
     Some(dividend.as_f64()? / divisor)
 }
@@ -188,7 +188,7 @@ pub(super) fn stats_table(replies: &Replies) -> String {
         ] {
             let counter = |key: String| &stats[key];
             let operations = counter(format!("{kind}_operations"));
-            let mean = ratio(counter(format!("{kind}_total_time_ns")), operations);
+            let mean = ratio_of_json_numbers(counter(format!("{kind}_total_time_ns")), operations);
             #[allow(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,

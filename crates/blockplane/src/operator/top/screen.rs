@@ -70,7 +70,7 @@ impl SortOrder {
     ];
 
     /// The order `by` steps to the right of this one, or to the left.
-    pub fn step_by(self, by: isize) -> SortOrder {
+    pub fn step_clamped(self, by: isize) -> SortOrder {
         let at = SortOrder::ALL
             .iter()
             .position(|sort| *sort == self)
@@ -106,8 +106,8 @@ impl View {
             Key::Quit => {}
             Key::Pause => self.paused = !self.paused,
             Key::Queues => self.shows_queues = !self.shows_queues,
-            Key::Left => self.sort = self.sort.step_by(-1),
-            Key::Right => self.sort = self.sort.step_by(1),
+            Key::Left => self.sort = self.sort.step_clamped(-1),
+            Key::Right => self.sort = self.sort.step_clamped(1),
             Key::Up => self.scroll = self.scroll.saturating_sub(1),
             Key::Down => self.scroll = self.scroll.saturating_add(1),
         }
@@ -380,7 +380,7 @@ io0                50 %  ||||||||||              50,000   12.5     75 %    5.00"
     fn screen_shows_queues_in_the_chosen_order() {
         let view = View {
             shows_queues: true,
-            sort: SortOrder::Created.step_by(1),
+            sort: SortOrder::Created.step_clamped(1),
             ..View::default()
         };
         let lines = shown(&view, None);
@@ -394,8 +394,8 @@ io0                50 %  ||||||||||              50,000   12.5     75 %    5.00"
             lines[3..7].iter().filter_map(batch).collect::<Vec<_>>(),
             ["4.0", "4.0", "4.0", "-"]
         );
-        assert_eq!(SortOrder::Created.step_by(-1), SortOrder::Created);
-        assert_eq!(SortOrder::Latency.step_by(1), SortOrder::Latency);
+        assert_eq!(SortOrder::Created.step_clamped(-1), SortOrder::Created);
+        assert_eq!(SortOrder::Latency.step_clamped(1), SortOrder::Latency);
     }
 
     #[test]

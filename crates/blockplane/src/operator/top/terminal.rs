@@ -98,7 +98,7 @@ impl Terminal {
     }
 
     /// Waits for keys, at most for `wait`; a signal or a readable `wake_fd` ends the wait early.
-    pub fn read_keys(&self, wake_fd: impl AsFd, wait: Duration) -> Result<Vec<Key>> {
+    pub fn wait_for_keys(&self, wake_fd: impl AsFd, wait: Duration) -> Result<Vec<Key>> {
         let stdin = stdin();
         let mut fds = [
             PollFd::new(&stdin, PollFlags::IN),

@@ -22,7 +22,7 @@ use crate::upgrade::CompletedHandover;
 use crate::upgrade::channel::{Channel, UpgradeMessage};
 use crate::upgrade::launcher::{Launcher, StartedProgram};
 use crate::upgrade::state_json::{self, OutgoingFds};
-use crate::upgrade::wait::{expect_message, kill_and_describe_error, recv_with_timeout};
+use crate::upgrade::wait::{expect_message_or_kill, kill_and_describe_error, recv_with_timeout};
 
 /// The time of `CLOCK_MONOTONIC`, which is the same in both processes.
 pub(crate) fn monotonic_ns() -> u64 {
@@ -57,7 +57,7 @@ impl Control {
                     control.upgraded = Some(*upgrade);
                 } else {
                     launcher.kill_program();
-                    control.set_monitors_paused(false);
+                    control.set_monitor_accepting_paused(false);
                 }
                 report_outcome(outcome, on_outcome);
             },
@@ -156,7 +156,7 @@ impl Control {
         // Other commands were executed while the process started.
         self.check_can_hand_over()?;
         // Before the exports are quiesced, so that it adds nothing to the pause of guests.
-        self.set_monitors_paused(true);
+        self.set_monitor_accepting_paused(true);
         let mut quiesced = self.quiesce_exports()?;
         let upgrade = self.hand_over_quiesced(&mut quiesced, started, launcher);
         if upgrade.is_err() {
@@ -180,7 +180,7 @@ impl Control {
         let to_exit_error = |error| kill_and_describe_error(&error, launcher);
         fds.send(channel, &UpgradeMessage::State(state))
             .map_err(to_exit_error)?;
-        self.expect_message(channel, &UpgradeMessage::Prepared, launcher)?;
+        self.expect_message_or_kill(channel, &UpgradeMessage::Prepared, launcher)?;
 
         let begin_ns = monotonic_ns();
         quiesced_export::drain_queues(quiesced, || self.service.send_keep_alive())?;
@@ -190,7 +190,7 @@ impl Control {
         let stopped = self.stop_and_describe_queues(quiesced, &mut fds)?;
         fds.send(channel, &UpgradeMessage::Stopped(stopped))
             .map_err(to_exit_error)?;
-        self.expect_message(channel, &UpgradeMessage::Started, launcher)?;
+        self.expect_message_or_kill(channel, &UpgradeMessage::Started, launcher)?;
         if self.has_received_stop_signal() {
             return Err("a signal asks the daemon to stop".to_owned());
         }
@@ -328,13 +328,13 @@ impl Control {
     }
 
     /// Waits for this message from the new process.
-    fn expect_message(
+    fn expect_message_or_kill(
         &self,
         channel: &Channel,
         what: &UpgradeMessage,
         launcher: &Launcher,
     ) -> Result<(), String> {
-        expect_message(channel, what, launcher, || self.service.send_keep_alive())
+        expect_message_or_kill(channel, what, launcher, || self.service.send_keep_alive())
     }
 }
 
@@ -344,7 +344,7 @@ fn start_new_process(
     other_program: Option<PathBuf>,
 ) -> Result<StartedProgram, String> {
     let started = launcher.start_program(other_program.as_deref())?;
-    expect_message(&started.channel, &UpgradeMessage::Hello, launcher, || ())?;
+    expect_message_or_kill(&started.channel, &UpgradeMessage::Hello, launcher, || ())?;
     Ok(started)
 }
 
