@@ -234,7 +234,11 @@ impl Control {
                     .iothreads
                     .iter()
                     .map(|iothread| &iothread.thread);
-                let ping_iothreads = || threads.map(|t| (t.id().to_owned(), t.ping())).collect();
+                let ping_iothreads = || {
+                    threads
+                        .map(|t| (t.id().to_owned(), t.send_ping()))
+                        .collect()
+                };
                 if watchdog.ping_or_check(ping_iothreads) {
                     self.service.send_keep_alive();
                 }

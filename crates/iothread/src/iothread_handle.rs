@@ -233,7 +233,7 @@ impl IothreadHandle {
 
     /// Sends a ping, which is answered between two iterations. The sender is dropped if the iothread has ended.
     #[must_use]
-    pub fn ping(&self) -> mpsc::Receiver<()> {
+    pub fn send_ping(&self) -> mpsc::Receiver<()> {
         let (reply, answer) = mpsc::channel();
         // An error drops the reply, which the answer shows.
         let _ = self.remote.send(Message::Ping(reply));

@@ -195,7 +195,7 @@ impl Rig {
 
     /// The iothread has read all mail and seen all bells.
     fn passed(&self) {
-        self.iothread.ping().recv().unwrap();
+        self.iothread.send_ping().recv().unwrap();
     }
 }
 
@@ -267,7 +267,7 @@ fn a_socket_device_changes_its_node_while_requests_hang_at_the_old_one() {
     let (reply, exchanged) = channel();
     rig.handle
         .send(SocketDeviceCommand::SetNode(slow_disk(0), reply));
-    rig.iothread.ping().recv().unwrap();
+    rig.iothread.send_ping().recv().unwrap();
     add_one(&rig.bell);
     rig.until(|rig| rig.done() == 8);
     assert_eq!(exchanged.try_recv(), Err(TryRecvError::Empty));
