@@ -46,7 +46,7 @@ impl SocketDeviceHandle {
     }
 
     /// Sends it a command.
-    pub fn send(&self, command: SocketDeviceCommand) {
+    pub fn send_unless_stopped(&self, command: SocketDeviceCommand) {
         // Under the lock: the index may be reused as soon as the stop was sent.
         if let Some(source_index) = *lock_ignoring_poison(&self.source_index) {
             // An iothread that is gone has taken the socket device with it.
@@ -62,7 +62,7 @@ impl SocketDeviceHandle {
         command: impl FnOnce(Sender<T>) -> SocketDeviceCommand,
     ) -> Option<T> {
         let (reply, answer) = mpsc::channel();
-        self.send(command(reply));
+        self.send_unless_stopped(command(reply));
         answer.recv().ok()
     }
 

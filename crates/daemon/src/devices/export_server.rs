@@ -84,11 +84,11 @@ impl ExportFrontEnds {
                 adapter.send_and_wait(|reply| SocketDeviceCommand::SetNode(node.clone(), reply));
             }
             ExportFrontEnds::Adapter(adapter) => {
-                adapter.send(SocketDeviceCommand::Enable(false));
+                adapter.send_unless_stopped(SocketDeviceCommand::Enable(false));
                 adapter.send_and_wait(SocketDeviceCommand::Settle);
                 set_node();
                 adapter.send_and_wait(|reply| SocketDeviceCommand::SetNode(node.clone(), reply));
-                adapter.send(SocketDeviceCommand::Enable(true));
+                adapter.send_unless_stopped(SocketDeviceCommand::Enable(true));
             }
         }
     }

@@ -233,7 +233,8 @@ fn a_disabled_socket_device_settles_and_submits_nothing() {
     rig.until(|rig| rig.asked() == 8);
     rig.handle.send_and_wait(SocketDeviceCommand::Settle);
     assert_eq!(rig.done(), 8);
-    rig.handle.send(SocketDeviceCommand::Enable(false));
+    rig.handle
+        .send_unless_stopped(SocketDeviceCommand::Enable(false));
     // What the iothread has begun before it reads that, goes on.
     rig.passed();
     add_one(&rig.bell);
@@ -244,7 +245,8 @@ fn a_disabled_socket_device_settles_and_submits_nothing() {
     rig.handle
         .send_and_wait(|reply| SocketDeviceCommand::SetNode(slow_disk(0), reply));
     assert!(rig.node.upgrade().is_none(), "the old one is not held");
-    rig.handle.send(SocketDeviceCommand::Enable(true));
+    rig.handle
+        .send_unless_stopped(SocketDeviceCommand::Enable(true));
     rig.until(|rig| rig.done() == 16);
 }
 
@@ -266,7 +268,7 @@ fn a_socket_device_changes_its_node_while_requests_hang_at_the_old_one() {
     rig.until(|rig| rig.asked() == 8);
     let (reply, exchanged) = channel();
     rig.handle
-        .send(SocketDeviceCommand::SetNode(slow_disk(0), reply));
+        .send_unless_stopped(SocketDeviceCommand::SetNode(slow_disk(0), reply));
     rig.iothread.send_ping().recv().unwrap();
     add_one(&rig.bell);
     rig.until(|rig| rig.done() == 8);
@@ -314,7 +316,8 @@ fn commands_do_not_reach_the_next_device_at_its_place() {
         SocketDeviceCommand::Settle(reply)
     });
     assert_eq!(answer, None);
-    rig.handle.send(SocketDeviceCommand::Enable(false));
+    rig.handle
+        .send_unless_stopped(SocketDeviceCommand::Enable(false));
     rig.passed();
     add_one(&bell);
     rig.until(|_| seen.done.load(Ordering::Relaxed) == 1);

@@ -45,7 +45,8 @@ struct PausedAdapter(Arc<SocketDeviceHandle>);
 
 impl Drop for PausedAdapter {
     fn drop(&mut self) {
-        self.0.send(SocketDeviceCommand::ResumeAccepting);
+        self.0
+            .send_unless_stopped(SocketDeviceCommand::ResumeAccepting);
     }
 }
 

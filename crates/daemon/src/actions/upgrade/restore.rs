@@ -233,7 +233,7 @@ fn begin_serving(
         match &export.state {
             ExportState::Serving(ExportServer::VhostUser(server)) => server.resume(),
             ExportState::Serving(ExportServer::Adapter(adapter)) => {
-                adapter.send(SocketDeviceCommand::ResumeAccepting);
+                adapter.send_unless_stopped(SocketDeviceCommand::ResumeAccepting);
             }
             ExportState::Draining(_) => {}
         }
