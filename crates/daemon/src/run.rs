@@ -121,7 +121,7 @@ fn start_from_handover(
     process: &ProcessOptions<'_>,
     control: &mut Control,
 ) -> Result<bool, BoxError> {
-    actions::upgrade::restore::take_over_or_exit(process, control);
+    actions::upgrade::restore::take_over_or_exit_if_successor(process, control);
     if process.background {
         rustix::process::chdir("/")?;
     }
@@ -158,7 +158,7 @@ fn create_objects(process: &ProcessOptions<'_>, control: &mut Control) -> Result
         match directive {
             Directive::Object(ObjectOptions::Iothread(options)) => objects.add_iothread(options)?,
             Directive::Blockdev(options) => {
-                actions::node::open_at_start(options, objects, &mut lock_retry)?
+                actions::node::open_and_add_at_start(options, objects, &mut lock_retry)?
             }
             Directive::Export(options) => actions::export::create(options, objects)?,
             Directive::Chardev(options) => control

@@ -16,19 +16,19 @@ impl Objects {
     /// Activates the node of this name for an export, and returns it.
     pub fn activate_for_export(&mut self, name: &str) -> Result<Arc<Node>, BoxError> {
         let node = self.require_unreserved_node(name)?;
-        self.activate(name)?;
+        self.activate_with_nodes_below(name)?;
         Ok(node)
     }
 
     /// Activates a node, those below it first. Nodes that are active already do not change.
-    pub fn activate(&mut self, name: &str) -> Result<(), BoxError> {
+    pub fn activate_with_nodes_below(&mut self, name: &str) -> Result<(), BoxError> {
         let open = self.require_node(name)?;
         open.check_not_reserved()?;
         if open.options.settings.active {
             return Ok(());
         }
         if let Some(below) = open.child_name().map(str::to_owned) {
-            self.activate(&below)?;
+            self.activate_with_nodes_below(&below)?;
         }
         let mut nodes = self.nodes.iter_mut();
         if let Some(open) = nodes.find(|open| open.node.name() == name) {
@@ -46,7 +46,9 @@ impl Objects {
     pub fn activate_all(&mut self) -> Result<(), BoxError> {
         let names = self.nodes.iter().map(|open| open.node.name().to_owned());
         let names: Vec<String> = names.collect();
-        names.iter().try_for_each(|name| self.activate(name))
+        names
+            .iter()
+            .try_for_each(|name| self.activate_with_nodes_below(name))
     }
 
     /// Reserves a node to be flushed and inactivated, and with it the nodes below that no other active node uses. Returns their
@@ -84,7 +86,7 @@ impl Objects {
     }
 
     /// Inactivates nodes that were reserved for it and have been flushed.
-    pub fn inactivate(&mut self, names: &[String]) {
+    pub fn finish_inactivate(&mut self, names: &[String]) {
         self.release_nodes(names);
         for open in &mut self.nodes {
             if names.iter().any(|name| open.node.name() == name) {

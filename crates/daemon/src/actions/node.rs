@@ -20,7 +20,7 @@ use crate::state::node::OpenNode;
 use crate::state::objects::Objects;
 
 /// Opens a node of the command line, with the nodes that are defined inside it: all of them or none.
-pub(crate) fn open_at_start(
+pub(crate) fn open_and_add_at_start(
     options: &BlockdevOptions,
     objects: &mut Objects,
     lock_retry: &mut LockRetry,
@@ -36,7 +36,7 @@ pub(crate) fn open_at_start(
 }
 
 /// Restores a node from the descriptors of the old process in a live upgrade.
-pub(crate) fn restore_node(
+pub(crate) fn restore_and_add_node(
     options: &BlockdevOptions,
     objects: &mut Objects,
 ) -> Result<(), BoxError> {
@@ -207,7 +207,7 @@ impl OpenPlan {
         opened: &mut Vec<OpenNode>,
     ) -> Result<Arc<Node>, NodeError> {
         let below = match options.driver.child() {
-            Some((_, child)) => Some(self.open_below(&options.node_name, child, opened)?),
+            Some((_, child)) => Some(self.open_or_find_below(&options.node_name, child, opened)?),
             None => None,
         };
         let handover_fd = self.handover_fds.remove(&options.node_name);
@@ -217,7 +217,7 @@ impl OpenPlan {
             below.as_ref(),
             None,
             |file, driver| match handover_fd {
-                None => open_file_node(options, file, driver, aio),
+                None => open_file_node_with_fallbacks(options, file, driver, aio),
                 Some(fd) => restore_file_node(options, file, driver, aio, fd),
             },
         )?;
@@ -231,7 +231,7 @@ impl OpenPlan {
     }
 
     /// Opens the node below `parent`, unless it exists already, and returns it.
-    fn open_below(
+    fn open_or_find_below(
         &mut self,
         parent: &str,
         below: &NodeRef,
@@ -248,7 +248,7 @@ impl OpenPlan {
 }
 
 /// Opens a file or block device, with the fallbacks that its options allow: the page cache, and read-only.
-pub(crate) fn open_file_node(
+pub(crate) fn open_file_node_with_fallbacks(
     options: &BlockdevOptions,
     file: &FileOptions,
     driver: fn(block::FileOptions) -> NodeOptions,

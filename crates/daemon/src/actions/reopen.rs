@@ -64,7 +64,7 @@ struct NodeExport {
 }
 
 /// Plans what to open, and reserves the nodes. Options of a node that are not given have their defaults, not their old values.
-pub(crate) fn plan(
+pub(crate) fn plan_and_reserve(
     objects: &mut Objects,
     wanted: &[BlockdevOptions],
 ) -> Result<ReopenPlan, BoxError> {
@@ -97,10 +97,10 @@ impl ReopenPlan {
     }
 
     /// Opens the new nodes, and checks that they fit their exports. This waits for the disks.
-    pub fn open(mut self) -> Result<ReopenedNodes, BoxError> {
+    pub fn open_and_check(mut self) -> Result<ReopenedNodes, BoxError> {
         let mut reopened: Vec<ReopenedNode> = Vec::new();
         for planned in self.nodes {
-            let node = planned.open(&reopened, &mut self.aio)?;
+            let node = planned.open_without_locks(&reopened, &mut self.aio)?;
             planned.check_size_unchanged(&node, &reopened)?;
             // If another program has resized the file, only block_resize adopts the new size.
             node.set_size(planned.old.size());
@@ -135,13 +135,17 @@ impl ReopenPlan {
 
 impl PlannedNode {
     /// Opens the new node. If the node below is reopened as well, it is opened above the new one.
-    fn open(&self, reopened: &[ReopenedNode], aio: &mut AioChoices) -> Result<Arc<Node>, BoxError> {
+    fn open_without_locks(
+        &self,
+        reopened: &[ReopenedNode],
+        aio: &mut AioChoices,
+    ) -> Result<Arc<Node>, BoxError> {
         let options = &self.options;
         let child = options.driver.child();
         let below = child.map(|(_, child)| self.node_below(reopened, child.node_name()));
         let faults = self.old.faults();
         let node = node::open_node(options, below, faults, |file, driver| {
-            open_unlocked(options, file, driver, aio)
+            open_file_without_locks(options, file, driver, aio)
         })?;
         Ok(node)
     }
@@ -178,7 +182,7 @@ impl PlannedNode {
 
 impl ReopenedNodes {
     /// Replaces the old nodes in all exports. This waits for requests in flight.
-    pub fn replace_old_nodes(&self) -> Result<(), BoxError> {
+    pub fn exchange_in_exports_and_wait(&self) -> Result<(), BoxError> {
         for ReopenedNode { old, .. } in self.nodes.iter().filter(|new| new.options.settings.active)
         {
             // A node that is read-only from now on is not flushed at shutdown.
@@ -238,7 +242,7 @@ impl ReopenedNodes {
 }
 
 /// The exported disks of a node.
-fn exported_disks<'a>(
+fn exports_and_disks_of_node<'a>(
     objects: &'a Objects,
     node: &'a Node,
 ) -> impl Iterator<Item = (&'a Export, &'a ExportedDisk)> {
@@ -268,11 +272,11 @@ fn check_fixed_options(old: &Driver, new: &Driver) -> Result<(), BoxError> {
                 part: new_part,
             },
         ) => &[
-            ("file.driver", inline_child_changes(old, new)),
+            ("file.driver", is_inline_child_change(old, new)),
             ("size", part != new_part),
         ],
         (Driver::Blkdebug { image: old, .. }, Driver::Blkdebug { image: new, .. }) => {
-            &[("image.driver", inline_child_changes(old, new))]
+            &[("image.driver", is_inline_child_change(old, new))]
         }
         // All of them are named, so that a new driver needs a line above.
         (
@@ -292,7 +296,7 @@ fn check_fixed_options(old: &Driver, new: &Driver) -> Result<(), BoxError> {
 
 /// Whether the change concerns a child that is defined inside the node: such a child is created with its parent, and cannot be
 /// replaced.
-fn inline_child_changes(old: &NodeRef, new: &NodeRef) -> bool {
+fn is_inline_child_change(old: &NodeRef, new: &NodeRef) -> bool {
     let was_inline = matches!(old, NodeRef::Inline(_));
     matches!(new, NodeRef::Inline(_)) || was_inline && old.node_name() != new.node_name()
 }
@@ -325,7 +329,7 @@ fn plan_nodes(objects: &Objects, wanted: &[BlockdevOptions]) -> Result<Vec<Plann
             Some(below) if !below_is_reopened => Some(objects.require_unreserved_node(&below)?),
             _ => None,
         };
-        let users = exported_disks(objects, &old).map(|(export, disk)| NodeExport {
+        let users = exports_and_disks_of_node(objects, &old).map(|(export, disk)| NodeExport {
             slot: disk.node.clone(),
             guest_device: disk.guest_device.clone(),
             front_ends: export.front_ends(),
@@ -392,7 +396,7 @@ fn held_locking(options: &BlockdevOptions) -> Locking {
 }
 
 /// Opens a file without its locks, which the old node still holds.
-fn open_unlocked(
+fn open_file_without_locks(
     options: &BlockdevOptions,
     file: &FileOptions,
     driver: fn(block::FileOptions) -> NodeOptions,
@@ -402,7 +406,7 @@ fn open_unlocked(
         locking: Locking::Off,
         ..file.clone()
     };
-    node::open_file_node(options, &file, driver, aio)
+    node::open_file_node_with_fallbacks(options, &file, driver, aio)
 }
 
 /// Transfers the image locks from the old nodes to the new ones: all of them or none.

@@ -38,9 +38,13 @@ struct NodeExport {
 }
 
 /// Checks that the resize is possible, and reserves the nodes.
-pub(crate) fn plan(objects: &mut Objects, node: Arc<Node>, size: u64) -> Result<Resize, BoxError> {
+pub(crate) fn plan_and_reserve(
+    objects: &mut Objects,
+    node: Arc<Node>,
+    size: u64,
+) -> Result<Resize, BoxError> {
     let disk_end = node.disk_end_for_size(size)?;
-    let nodes = node_resizes(objects, &node, disk_end)?;
+    let nodes = resizes_of_nodes_on_disk(objects, &node, disk_end)?;
     let resize = Resize {
         node,
         disk_end,
@@ -109,7 +113,7 @@ impl Resize {
 }
 
 /// The nodes of a disk, and the size that each has when the disk ends at `disk_end`.
-fn node_resizes(
+fn resizes_of_nodes_on_disk(
     objects: &Objects,
     node: &Node,
     disk_end: u64,

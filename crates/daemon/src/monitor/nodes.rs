@@ -197,7 +197,7 @@ fn set_nodes_active(control: &mut Control, arguments: &Arguments, reply: Reply) 
     let name = arguments.get("node-name").and_then(Value::as_str);
     if arguments["active"] == true {
         let activated = match name {
-            Some(name) => objects.activate(name),
+            Some(name) => objects.activate_with_nodes_below(name),
             None => objects.activate_all(),
         };
         let activated = activated.map_err(|failure| error_of_failed_action(&failure));
@@ -230,7 +230,7 @@ fn set_nodes_active(control: &mut Control, arguments: &Arguments, reply: Reply) 
         flush,
         move |control, flushed| {
             match flushed {
-                Ok(()) => control.objects.inactivate(&names),
+                Ok(()) => control.objects.finish_inactivate(&names),
                 Err(_) => control.objects.release_nodes(&names),
             }
             flushed

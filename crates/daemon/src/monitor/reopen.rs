@@ -34,7 +34,7 @@ fn reopen_nodes(control: &mut Control, arguments: &Arguments, reply: Reply) {
         "reopen".to_owned(),
         OnShutdown::Abandon,
         move || {
-            plan.open()
+            plan.open_and_check()
                 .map_err(|failure| error_of_failed_action(&failure))
         },
         move |control, opened| match opened {
@@ -55,7 +55,7 @@ fn switch_to_reopened_nodes(
     reply: Reply,
 ) {
     let carry_out = move || {
-        let done = nodes.replace_old_nodes();
+        let done = nodes.exchange_in_exports_and_wait();
         done.map_err(|failure| error_of_failed_action(&failure))?;
         Ok(nodes)
     };
@@ -92,5 +92,6 @@ fn plan_reopen_and_reserve_nodes(
         let options = running_objects_except_node(objects, name)?.read_blockdev(&node.to_string());
         wanted.push(options.map_err(|problem| error_of_invalid_options(&problem))?);
     }
-    reopen::plan(&mut control.objects, &wanted).map_err(|failure| error_of_failed_action(&failure))
+    reopen::plan_and_reserve(&mut control.objects, &wanted)
+        .map_err(|failure| error_of_failed_action(&failure))
 }

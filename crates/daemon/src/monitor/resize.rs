@@ -80,6 +80,6 @@ fn plan_resize_and_reserve_nodes(
         return Err(Error::generic(text));
     }
     let node = found.node.clone();
-    resize::plan(&mut control.objects, node, size)
+    resize::plan_and_reserve(&mut control.objects, node, size)
         .map_err(|failure| error_of_failed_action(&failure))
 }

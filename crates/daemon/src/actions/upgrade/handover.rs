@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
 use super::describe;
-use super::quiesced_export::{self, QuiescedExport};
+use super::paused_export::{self, PausedExport};
 use super::scsi_state;
 use crate::control::Control;
 use crate::devices::export_server::ExportServer;
@@ -39,7 +39,7 @@ impl Control {
         other_program: Option<PathBuf>,
         on_outcome: impl FnOnce(&Result<CompletedHandover, String>) + Send + 'static,
     ) {
-        let launcher = match self.begin_upgrade() {
+        let launcher = match self.check_and_mark_upgrading() {
             Ok(launcher) => launcher,
             Err(why) => return report_outcome(Err(why), on_outcome),
         };
@@ -65,7 +65,7 @@ impl Control {
     }
 
     /// Checks that an upgrade is possible, and marks it as in progress.
-    fn begin_upgrade(&mut self) -> Result<std::sync::Arc<Launcher>, String> {
+    fn check_and_mark_upgrading(&mut self) -> Result<std::sync::Arc<Launcher>, String> {
         if self.upgrading {
             return Err("an upgrade is in progress already: wait for it".to_owned());
         }
@@ -122,7 +122,7 @@ impl Control {
             }
             let is_adapter = matches!(state, ExportState::Serving(ExportServer::Adapter(_)));
             if is_adapter && stats.connected.load(Ordering::Relaxed) {
-                return Err(quiesced_export::adapter_connected_error(export));
+                return Err(paused_export::adapter_connected_error(export));
             }
             let status = reports
                 .as_ref()
@@ -155,10 +155,10 @@ impl Control {
     ) -> Result<CompletedHandover, String> {
         // Other commands were executed while the process started.
         self.check_can_hand_over()?;
-        // Before the exports are quiesced, so that it adds nothing to the pause of guests.
+        // Before the exports are paused, so that it adds nothing to the pause of guests.
         self.set_monitor_accepting_paused(true);
-        let mut quiesced = self.quiesce_exports()?;
-        let upgrade = self.hand_over_quiesced(&mut quiesced, started, launcher);
+        let mut paused = self.pause_exports()?;
+        let upgrade = self.hand_over_paused(&mut paused, started, launcher);
         if upgrade.is_err() {
             // The new process may use the queues already: it must be gone before they resume here.
             launcher.kill_program();
@@ -166,28 +166,28 @@ impl Control {
         upgrade
     }
 
-    /// Hands the quiesced exports and everything else over, message by message. After an error the caller ends the new
+    /// Hands the paused exports and everything else over, message by message. After an error the caller ends the new
     /// process; once `Go` is sent there is no way back, and if the new process then fails both end.
-    fn hand_over_quiesced(
+    fn hand_over_paused(
         &mut self,
-        quiesced: &mut Vec<QuiescedExport>,
+        paused: &mut Vec<PausedExport>,
         started: &StartedProgram,
         launcher: &Launcher,
     ) -> Result<CompletedHandover, String> {
         let channel = &started.channel;
         let mut fds = OutgoingFds::default();
-        let state = self.describe_state(quiesced, &mut fds)?;
+        let state = self.describe_state(paused, &mut fds)?;
         let to_exit_error = |error| kill_and_describe_error(&error, launcher);
         fds.send(channel, &UpgradeMessage::State(state))
             .map_err(to_exit_error)?;
         self.expect_message_or_kill(channel, &UpgradeMessage::Prepared, launcher)?;
 
         let begin_ns = monotonic_ns();
-        quiesced_export::drain_queues(quiesced, || self.service.send_keep_alive())?;
+        paused_export::drain_queues(paused, || self.service.send_keep_alive())?;
         // Requests that were in flight may have failed and be parked now.
         self.check_can_hand_over()?;
         let mut fds = OutgoingFds::default();
-        let stopped = self.stop_and_describe_queues(quiesced, &mut fds)?;
+        let stopped = self.stop_queues_and_describe_exports(paused, &mut fds)?;
         fds.send(channel, &UpgradeMessage::Stopped(stopped))
             .map_err(to_exit_error)?;
         self.expect_message_or_kill(channel, &UpgradeMessage::Started, launcher)?;
@@ -198,7 +198,7 @@ impl Control {
             .send(&UpgradeMessage::Go, &[])
             .map_err(to_exit_error)?;
 
-        for export in quiesced.drain(..) {
+        for export in paused.drain(..) {
             export.leave_to_successor();
         }
         block::set_keep_locks_on_close(true);
@@ -224,11 +224,11 @@ impl Control {
     }
 
     /// Pauses the servers of all exports: from here on no message of a front-end is read.
-    fn quiesce_exports(&self) -> Result<Vec<QuiescedExport>, String> {
+    fn pause_exports(&self) -> Result<Vec<PausedExport>, String> {
         let exports = self.objects.exports.iter();
         exports
             .filter_map(|export| {
-                QuiescedExport::quiesce(export, || self.service.send_keep_alive()).transpose()
+                PausedExport::pause(export, || self.service.send_keep_alive()).transpose()
             })
             .collect()
     }
@@ -236,7 +236,7 @@ impl Control {
     /// Describes everything but the queues, for [`UpgradeMessage::State`], and duplicates the descriptors.
     fn describe_state(
         &self,
-        quiesced: &mut [QuiescedExport],
+        paused: &mut [PausedExport],
         fds: &mut OutgoingFds,
     ) -> Result<Value, String> {
         let descriptors_failed = |error: std::io::Error| {
@@ -263,7 +263,7 @@ impl Control {
                 .push(json!({"addr": state_json::socket_addr_to_json(&addr)?, "fd": fds.add(fd)}));
         }
         let mut exports = Vec::new();
-        for export in quiesced {
+        for export in paused {
             let id = &export.id;
             let described = self
                 .objects
@@ -309,13 +309,13 @@ impl Control {
     }
 
     /// Stops the queues. Returns a description of where they stopped, and of other state that changes until then.
-    fn stop_and_describe_queues(
+    fn stop_queues_and_describe_exports(
         &self,
-        quiesced: &mut [QuiescedExport],
+        paused: &mut [PausedExport],
         fds: &mut OutgoingFds,
     ) -> Result<Value, String> {
         let mut exports = serde_json::Map::new();
-        for export in &mut *quiesced {
+        for export in &mut *paused {
             let queues = state_json::ring_positions_to_json(&export.stop_queues());
             exports.insert(export.id.clone(), json!({"queues": queues}));
         }

@@ -4,6 +4,6 @@
 mod assert_all_differ;
 mod describe;
 mod handover;
-mod quiesced_export;
+mod paused_export;
 pub(crate) mod restore;
 mod scsi_state;

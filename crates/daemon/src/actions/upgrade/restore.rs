@@ -41,7 +41,7 @@ struct PartsOpenedLast {
 }
 
 /// Takes over from the process that has started this one. Exits if that fails.
-pub(crate) fn take_over_or_exit(process: &ProcessOptions<'_>, control: &mut Control) {
+pub(crate) fn take_over_or_exit_if_successor(process: &ProcessOptions<'_>, control: &mut Control) {
     let Some(channel) = PREDECESSOR_CHANNEL.get() else {
         return;
     };
@@ -91,7 +91,7 @@ fn restore_state(
         let name = node["name"].as_str().ok_or(INVALID_STATE)?;
         sizes.insert(name, state_json::read_number(&node["size"])?);
     }
-    let monitors = create_objects(&state["options"], &sizes, control)?;
+    let monitors = create_objects_and_chardevs(&state["options"], &sizes, control)?;
     let objects = &control.objects;
     let mut connections = ExportConnections::new();
     for described in state_json::read_list(&state["exports"])? {
@@ -143,7 +143,7 @@ fn restore_state(
 
 /// Creates all objects of the old process, nodes with the sizes that their guests know. Returns the monitors, which are opened
 /// later.
-fn create_objects(
+fn create_objects_and_chardevs(
     options: &Value,
     sizes: &HashMap<&str, u64>,
     control: &mut Control,
@@ -167,7 +167,7 @@ fn create_objects(
             }
             Directive::Blockdev(options) => {
                 let first_new = objects.nodes.len();
-                node::restore_node(&options, objects)?;
+                node::restore_and_add_node(&options, objects)?;
                 // Exports take their size from their nodes.
                 for OpenNode { node, .. } in &objects.nodes[first_new..] {
                     node.set_size(*sizes.get(node.name()).ok_or(INVALID_STATE)?);

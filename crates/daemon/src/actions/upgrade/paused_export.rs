@@ -1,5 +1,5 @@
-//! Exports that are quiesced during a handover: their front-ends are not served, then their queues stop. Dropping a
-//! [`QuiescedExport`] resumes the export where it was.
+//! Exports that are paused during a handover: their front-ends are not served, then their queues stop. Dropping a
+//! [`PausedExport`] resumes the export where it was.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -25,13 +25,13 @@ const TASK_MANAGEMENT_TIMEOUT: Duration = Duration::from_secs(1);
 const TASK_MANAGEMENT_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// An export whose server is paused for a handover.
-pub(crate) struct QuiescedExport {
+pub(crate) struct PausedExport {
     pub id: String,
-    server: QuiescedServer,
+    server: PausedExportServer,
 }
 
 /// The server of an export, paused for a handover.
-enum QuiescedServer {
+enum PausedExportServer {
     VhostUser {
         paused: PausedServer,
         controller: Option<Arc<ScsiController>>,
@@ -50,14 +50,14 @@ impl Drop for PausedAdapter {
     }
 }
 
-impl QuiescedExport {
+impl PausedExport {
     /// Pauses the server of an export between two messages of its front-end; `None` if the export is draining. Calls
     /// `keep_alive` regularly while it waits.
-    pub fn quiesce(export: &Export, keep_alive: impl Fn()) -> Result<Option<Self>, String> {
+    pub fn pause(export: &Export, keep_alive: impl Fn()) -> Result<Option<Self>, String> {
         let id = export.options.id.clone();
         let server = match &export.state {
             ExportState::Draining(_) => return Ok(None),
-            ExportState::Serving(ExportServer::VhostUser(server)) => QuiescedServer::VhostUser {
+            ExportState::Serving(ExportServer::VhostUser(server)) => PausedExportServer::VhostUser {
                 paused: pause_server(server, keep_alive).ok_or_else(|| {
                     format!(
                         "the front-end of export '{id}' has been in the middle of a message for {} s: see what is wrong with it",
@@ -72,15 +72,15 @@ impl QuiescedExport {
                 if paused == Some(false) {
                     return Err(adapter_connected_error(export));
                 }
-                QuiescedServer::Adapter(PausedAdapter(handle.clone()))
+                PausedExportServer::Adapter(PausedAdapter(handle.clone()))
             }
         };
-        Ok(Some(QuiescedExport { id, server }))
+        Ok(Some(PausedExport { id, server }))
     }
 
     /// Describes the front-end's connection, if there is one, for the new process.
     pub fn describe_connection(&mut self) -> Result<Option<ConnectionHandover>, String> {
-        let QuiescedServer::VhostUser { paused, .. } = &mut self.server else {
+        let PausedExportServer::VhostUser { paused, .. } = &mut self.server else {
             return Ok(None);
         };
         let connection = paused.describe_connection();
@@ -93,16 +93,16 @@ impl QuiescedExport {
     /// Stops the queues, and returns the base of each: where the new process starts it.
     pub fn stop_queues(&mut self) -> Vec<(u16, u32)> {
         match &mut self.server {
-            QuiescedServer::VhostUser { paused, .. } => paused.stop_queues(),
-            QuiescedServer::Adapter(_) => Vec::new(),
+            PausedExportServer::VhostUser { paused, .. } => paused.stop_queues(),
+            PausedExportServer::Adapter(_) => Vec::new(),
         }
     }
 
     /// Leaves the export to the new process: it is not resumed here.
     pub fn leave_to_successor(self) {
         match self.server {
-            QuiescedServer::VhostUser { paused, .. } => paused.abandon(),
-            QuiescedServer::Adapter(adapter) => std::mem::forget(adapter),
+            PausedExportServer::VhostUser { paused, .. } => paused.abandon(),
+            PausedExportServer::Adapter(adapter) => std::mem::forget(adapter),
         }
     }
 }
@@ -126,7 +126,7 @@ pub(crate) fn adapter_connected_error(export: &Export) -> String {
 
 /// Drains all queues: they admit nothing more, and requests in flight complete. Calls `keep_alive` regularly while it waits.
 pub(crate) fn drain_queues(
-    exports: &mut [QuiescedExport],
+    exports: &mut [PausedExport],
     keep_alive: impl Fn(),
 ) -> Result<(), String> {
     let now = Instant::now();
@@ -147,8 +147,8 @@ pub(crate) fn drain_queues(
     };
     // Control queues first: a task management function may be about commands that are still in the rings of request queues, so
     // these run until it has been answered.
-    for QuiescedExport { id, server } in &mut *exports {
-        if let QuiescedServer::VhostUser {
+    for PausedExport { id, server } in &mut *exports {
+        if let PausedExportServer::VhostUser {
             paused,
             controller: Some(controller),
         } = server
@@ -165,8 +165,8 @@ pub(crate) fn drain_queues(
         }
     }
     let mut draining = Vec::new();
-    for QuiescedExport { id, server } in exports {
-        if let QuiescedServer::VhostUser { paused, .. } = server {
+    for PausedExport { id, server } in exports {
+        if let PausedExportServer::VhostUser { paused, .. } = server {
             let queues = paused.begin_quiesce().into_iter();
             draining.extend(queues.map(|drained| (id.clone(), drained)));
         }
