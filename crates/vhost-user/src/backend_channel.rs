@@ -45,7 +45,7 @@ pub(crate) struct BackendChannel(OwnedFd);
 impl BackendChannel {
     /// Waits for the next message and returns the channel if it brings one. The message stays in the socket:
     /// the library reads and checks it.
-    pub fn peek_in_next_message(connection: &UnixStream) -> Option<Self> {
+    pub fn wait_and_peek_in_next_message(connection: &UnixStream) -> Option<Self> {
         let mut header = [0; HEADER_BYTES];
         let peek = || recv(connection, &mut header, RecvFlags::PEEK);
         // The library handles messages that come in pieces, and the end of the stream.
@@ -129,13 +129,13 @@ mod tests {
         let (front_end, ours) = UnixStream::pair().unwrap();
         let (mut theirs, given) = UnixStream::pair().unwrap();
         send(&front_end, SET_BACKEND_REQ_FD, &[given.as_fd()]);
-        let channel = BackendChannel::peek_in_next_message(&ours).unwrap();
+        let channel = BackendChannel::wait_and_peek_in_next_message(&ours).unwrap();
         assert_eq!(channel.send_config_changed(), SendOutcome::Sent);
         let mut message = [0; HEADER_BYTES];
         theirs.read_exact(&mut message).unwrap();
         assert_eq!(message, encode_header(CONFIG_CHANGE_MSG));
         // The message is still there.
-        assert!(BackendChannel::peek_in_next_message(&ours).is_some());
+        assert!(BackendChannel::wait_and_peek_in_next_message(&ours).is_some());
     }
 
     #[test]
@@ -143,18 +143,18 @@ mod tests {
         let (front_end, ours) = UnixStream::pair().unwrap();
         let (_theirs, given) = UnixStream::pair().unwrap();
         send(&front_end, 5, &[given.as_fd(), given.as_fd()]);
-        assert!(BackendChannel::peek_in_next_message(&ours).is_none());
+        assert!(BackendChannel::wait_and_peek_in_next_message(&ours).is_none());
         let (front_end, ours) = UnixStream::pair().unwrap();
         send(&front_end, SET_BACKEND_REQ_FD, &[]);
-        assert!(BackendChannel::peek_in_next_message(&ours).is_none());
+        assert!(BackendChannel::wait_and_peek_in_next_message(&ours).is_none());
         let (mut front_end, ours) = UnixStream::pair().unwrap();
         front_end
             .write_all(&SET_BACKEND_REQ_FD.to_ne_bytes())
             .unwrap();
-        assert!(BackendChannel::peek_in_next_message(&ours).is_none());
+        assert!(BackendChannel::wait_and_peek_in_next_message(&ours).is_none());
         drop(front_end);
         let (_, ours) = UnixStream::pair().unwrap();
-        assert!(BackendChannel::peek_in_next_message(&ours).is_none());
+        assert!(BackendChannel::wait_and_peek_in_next_message(&ours).is_none());
     }
 
     #[test]

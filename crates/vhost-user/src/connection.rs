@@ -310,7 +310,7 @@ impl Connection {
     }
 
     /// Records and logs that a queue does not stop in time, and returns the error that ends the connection.
-    fn record_stop_timeout(&mut self, index: u32, waited: Option<Duration>) -> Error {
+    fn record_and_log_stop_timeout(&mut self, index: u32, waited: Option<Duration>) -> Error {
         self.stop_timed_out = true;
         tracing::warn!(
             export = self.target.name(), queue = index, waited = ?waited.unwrap_or_default(),
@@ -324,14 +324,14 @@ impl Connection {
     fn stop_queues_and_clear_inflight(&mut self) {
         for vring in &mut self.vrings {
             vring.stop();
-            vring.clear_inflight_region();
+            vring.clear_and_drop_inflight_region();
         }
     }
 
     /// Stops all queues, and clears their set-up.
-    fn reset_all_queues(&mut self) {
+    fn stop_and_reset_all_queues(&mut self) {
         for vring in &mut self.vrings {
-            vring.reset();
+            vring.stop_and_reset();
         }
     }
 }
@@ -357,7 +357,7 @@ impl Connection {
     }
 
     /// Whether all queues have stopped; waits up to `timeout` for the first that has not.
-    pub fn wait_until_queues_stopped(&mut self, timeout: Duration) -> bool {
+    pub fn have_queues_stopped_within(&mut self, timeout: Duration) -> bool {
         let mut vrings = self.vrings.iter_mut();
         vrings.all(|vring| vring.wait_until_suspended(Some(timeout)).is_some())
     }

@@ -117,7 +117,7 @@ impl Drop for Server {
     /// Stops the server, and waits until the queues have drained.
     fn drop(&mut self) {
         self.begin_stop();
-        self.shared.wait_until_last_message_handled();
+        self.shared.wait_for_last_message_or_disconnect();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {

@@ -124,7 +124,7 @@ impl Vring {
     }
 
     /// Starts the queue: the kick descriptor completes its set-up. A running queue gets another kick descriptor.
-    pub fn start(
+    pub fn start_or_set_kick(
         &mut self,
         index: u16,
         kick: Option<OwnedFd>,
@@ -193,7 +193,7 @@ impl Vring {
     }
 
     /// The eventfds that it would signal, call and err, while it does not run.
-    pub fn call_and_err_fds(&self) -> [Option<&OwnedFd>; 2] {
+    pub fn stopped_call_and_err_fds(&self) -> [Option<&OwnedFd>; 2] {
         [
             self.stopped_fds.call.as_ref(),
             self.stopped_fds.err.as_ref(),
@@ -229,7 +229,7 @@ impl Vring {
 
     /// Signals to the front-end that the queue is broken and was not started. True for the first time since
     /// it last ran: then it should be logged.
-    pub fn signal_start_failure(&mut self) -> bool {
+    pub fn signal_and_note_start_failure(&mut self) -> bool {
         signal_eventfd(self.stopped_fds.err.as_ref());
         !std::mem::replace(&mut self.start_failed, true)
     }
@@ -241,7 +241,7 @@ impl Vring {
 
     /// Clears the in-flight region of a stopped queue. The front-end gets the queue's base, and passes it when it starts the
     /// queue again.
-    pub fn clear_inflight_region(&mut self) {
+    pub fn clear_and_drop_inflight_region(&mut self) {
         if let Some(inflight) = self.inflight.take() {
             inflight.clear_if_idle();
         }
@@ -300,9 +300,9 @@ impl Vring {
     }
 
     /// Stops the queue and clears its set-up.
-    pub fn reset(&mut self) {
+    pub fn stop_and_reset(&mut self) {
         self.stop();
-        self.clear_inflight_region();
+        self.clear_and_drop_inflight_region();
         *self = Vring {
             start_failed: self.start_failed,
             paused: self.paused,

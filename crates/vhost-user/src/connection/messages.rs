@@ -36,7 +36,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
 
     /// Resets the queues and the device.
     fn reset_device(&mut self) -> Result<()> {
-        self.reset_all_queues();
+        self.stop_and_reset_all_queues();
         self.target.reset();
         Ok(())
     }
@@ -161,13 +161,13 @@ impl VhostUserBackendReqHandlerMut for Connection {
             vring.begin_suspend();
             let timeout = timeout.filter(|_| vring.has_inflight_region());
             let Some(base) = vring.wait_until_suspended(timeout) else {
-                return Err(self.record_stop_timeout(index, timeout));
+                return Err(self.record_and_log_stop_timeout(index, timeout));
             };
             base
         } else {
             vring.stop()
         };
-        vring.clear_inflight_region();
+        vring.clear_and_drop_inflight_region();
         Ok(VhostUserVringState::new(index, base))
     }
 
@@ -193,10 +193,10 @@ impl VhostUserBackendReqHandlerMut for Connection {
             log: log.as_ref(),
             target: &*target,
         };
-        match vring.start(u16::from(index), kick, context) {
+        match vring.start_or_set_kick(u16::from(index), kick, context) {
             Ok(()) => Ok(()),
             Err(error @ StartError::Ring(_)) => {
-                if vring.signal_start_failure() {
+                if vring.signal_and_note_start_failure() {
                     tracing::error!(
                         export = target.name(), queue = index, %error,
                         "the guest's driver broke this queue: it is not started"

@@ -86,7 +86,7 @@ impl Connection {
             let running_descriptors = running.iter().find(|(found, _)| *found == index);
             let [call, err] = match running_descriptors {
                 Some((_, found)) => [found.call.as_ref(), found.err.as_ref()],
-                None => vring.call_and_err_fds(),
+                None => vring.stopped_call_and_err_fds(),
             };
             for (request, fd) in [(Request::SetVringCall, call), (Request::SetVringErr, err)] {
                 if let Some(fd) = fd {
@@ -125,7 +125,7 @@ impl Connection {
             log: None,
             target: &*target,
         };
-        if let Err(error) = vring.start(index, kick, context) {
+        if let Err(error) = vring.start_or_set_kick(index, kick, context) {
             tracing::error!(
                 export = target.name(), queue = index, %error,
                 advice = "the guest's driver has to reset the device",

@@ -143,7 +143,7 @@ impl PausedServer {
         let stop = |index| {
             let vring = connection.vrings.get_mut(usize::from(index))?;
             let base = vring.suspend();
-            vring.clear_inflight_region();
+            vring.clear_and_drop_inflight_region();
             Some((index, base))
         };
         indices.filter_map(stop).collect()

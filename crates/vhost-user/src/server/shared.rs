@@ -85,7 +85,7 @@ impl Shared {
 
     /// Waits until `fd` is readable, or there is a connection to take over, and pauses meanwhile if that is requested. False when
     /// the server is to stop.
-    pub fn pause_or_wait_readable(&self, fd: BorrowedFd<'_>) -> bool {
+    pub fn pause_or_wait_readable_or_taken_over(&self, fd: BorrowedFd<'_>) -> bool {
         loop {
             if !self.pause_if_requested() {
                 return false;
@@ -140,7 +140,7 @@ impl Shared {
     }
 
     /// Waits until the message that is being handled has been answered. Disconnects a front-end that does not take its reply.
-    pub fn wait_until_last_message_handled(&self) {
+    pub fn wait_for_last_message_or_disconnect(&self) {
         let waited =
             self.reading_ended
                 .wait_timeout_while(self.lock_state(), LAST_MESSAGE_TIME, |state| {

@@ -82,7 +82,7 @@ impl RestoredConnection {
         // If descriptors were lost because too many files are open, the library waits for the rest: the end of the stream ends that.
         ours.shutdown(Shutdown::Write)?;
         self.set_reader_socket(&library)?;
-        let channel = BackendChannel::peek_in_next_message(&library);
+        let channel = BackendChannel::wait_and_peek_in_next_message(&library);
         lock_connection(&self.connection).set_peeked_channel(channel);
         // Replies go to our end of the pair, and are dropped with it.
         let handled = self.reader.handle_request();

@@ -33,7 +33,7 @@ impl ServerThread {
     /// Serves front-ends until the server is to stop.
     pub fn run(&self) {
         let shared = &self.shared;
-        while shared.pause_or_wait_readable(self.listener.socket().as_fd()) {
+        while shared.pause_or_wait_readable_or_taken_over(self.listener.socket().as_fd()) {
             let taken_over = shared.lock_state().taken_over.take();
             if let Some(reader) = taken_over {
                 self.serve_and_clean_up(|| self.serve_taken_over(reader));
@@ -131,8 +131,8 @@ impl ServerThread {
         let (export, shared) = (self.target.name(), &self.shared);
         loop {
             // A server that stops shuts the socket down, and messages that have come before are still read.
-            let _ = shared.pause_or_wait_readable(socket.as_fd());
-            let channel = BackendChannel::peek_in_next_message(socket);
+            let _ = shared.pause_or_wait_readable_or_taken_over(socket.as_fd());
+            let channel = BackendChannel::wait_and_peek_in_next_message(socket);
             lock_connection(connection).set_peeked_channel(channel);
             match reader.handle_request() {
                 Ok(()) => {}
@@ -183,7 +183,7 @@ impl ServerThread {
         let _ = socket.shutdown(Shutdown::Both);
         lock_connection(connection).begin_stop_queues();
         while !self.shared.lock_state().stopping
-            && !lock_connection(connection).wait_until_queues_stopped(TURN_AWAY_PERIOD)
+            && !lock_connection(connection).have_queues_stopped_within(TURN_AWAY_PERIOD)
         {
             // The accepted connection is closed at once; the front-end tries again later.
             let _ = self.listener.socket().accept();
