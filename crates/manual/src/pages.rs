@@ -17,7 +17,7 @@ pub(crate) fn blockplane_pages(
     let program = completions::blockplane_grammar(commands);
     let mut pages = command_pages::pages_of_program(&program, "blockplane(1), blockplane.toml(5)")?;
     // The page of the program itself has more than its grammar.
-    pages[0].1 = program_page(&program);
+    pages[0].1 = page_of_blockplane(&program);
     pages.push(("blockplane.toml.5".to_owned(), configuration_file_page()));
     pages.push(("blockplane-qmp.7".to_owned(), qmp_page(protocol)));
     Ok(pages)
@@ -30,7 +30,7 @@ fn push_see_also(page: &mut Page, text: &str) {
 }
 
 /// `blockplane.1`: commands, options without a command, and their keys.
-fn program_page(program: &Command) -> String {
+fn page_of_blockplane(program: &Command) -> String {
     let mut page = Page::new("blockplane", "1", "disks for virtual machines");
     page.add_heading("SYNOPSIS");
     page.add_verbatim("blockplane COMMAND ...\nblockplane [OPTIONS]");

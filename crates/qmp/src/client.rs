@@ -129,7 +129,7 @@ impl Client {
     }
 
     /// Sends an event, if the session is negotiated. A client that has not read for long is disconnected instead.
-    pub fn send_event(&mut self, event: &Value) {
+    pub fn send_event_or_disconnect(&mut self, event: &Value) {
         if !self.session.wants_qmp_events() || self.disconnected {
             return;
         }

@@ -307,7 +307,7 @@ impl<C: 'static, D: Fn(CommandCall<C>)> ServerThread<C, D> {
                     "{name} is declared"
                 );
                 for client in &mut self.clients {
-                    client.send_event(&event);
+                    client.send_event_or_disconnect(&event);
                 }
             }
             MessageToServer::SetAcceptingPaused { paused, done } => {

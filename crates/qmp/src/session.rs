@@ -61,7 +61,7 @@ impl Session {
                 return Some(SessionAction::Respond(response::to_json(Err(error), id)));
             }
         };
-        let outcome = match self.run_in_session(interface, &request) {
+        let outcome = match self.try_run_in_session(interface, &request) {
             Ok(None) => return Some(SessionAction::Forward(request)),
             Ok(Some(result)) => Ok(result),
             Err(error) => Err(error),
@@ -72,7 +72,7 @@ impl Session {
     }
 
     /// The result of a request that is run here; `None` if the program has to run it.
-    fn run_in_session<C>(
+    fn try_run_in_session<C>(
         &mut self,
         interface: &Interface<C>,
         request: &Request,

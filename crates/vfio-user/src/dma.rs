@@ -189,7 +189,7 @@ impl DmaTransfers {
             let transfer = &mut self.transfers[index];
             transfer.pending_messages -= 1;
             let to = &mut transfer.data[message.offset..message.offset + message.len];
-            if let Err(error) = store_reply_data(header, payload, &message, to) {
+            if let Err(error) = check_reply_and_store_data(header, payload, &message, to) {
                 transfer.error.get_or_insert(error);
             }
             if transfer.is_finished() {
@@ -245,7 +245,7 @@ impl DmaTransfers {
 }
 
 /// Checks a reply, and stores the data that were read in `to`.
-fn store_reply_data(
+fn check_reply_and_store_data(
     header: &Header,
     payload: &[u8],
     message: &PendingMessage,

@@ -21,7 +21,7 @@ impl Intx {
     /// Raises or lowers the line.
     pub fn set_level(&mut self, level: bool) {
         self.level = level;
-        self.signal_if_pending();
+        self.signal_and_mask_if_pending();
     }
 
     /// Masks the interrupt.
@@ -32,7 +32,7 @@ impl Intx {
     /// Unmasks the interrupt.
     pub fn unmask(&mut self) {
         self.masked = false;
-        self.signal_if_pending();
+        self.signal_and_mask_if_pending();
     }
 
     /// Signals an interrupt once, whatever the level.
@@ -46,7 +46,7 @@ impl Intx {
     /// Sets the eventfd that interrupts are signalled by.
     pub fn set_trigger_eventfd(&mut self, trigger: Option<OwnedFd>) {
         self.trigger = trigger;
-        self.signal_if_pending();
+        self.signal_and_mask_if_pending();
     }
 
     /// Sets the eventfd by which the front-end unmasks the interrupt.
@@ -71,7 +71,7 @@ impl Intx {
     }
 
     /// Drops the eventfds and unmasks the interrupt; the line keeps its level.
-    pub fn drop_eventfds(&mut self) {
+    pub fn drop_eventfds_and_unmask(&mut self) {
         *self = Intx {
             level: self.level,
             generation: self.generation + 1,
@@ -80,7 +80,7 @@ impl Intx {
     }
 
     /// Signals the interrupt, and masks it, if the line is high and the interrupt is not masked.
-    fn signal_if_pending(&mut self) {
+    fn signal_and_mask_if_pending(&mut self) {
         if self.level && !self.masked && self.trigger.is_some() {
             self.masked = true;
             self.trigger_once();
@@ -173,7 +173,7 @@ mod tests {
                     }
                     Step::Disable => {
                         (masked, connected, has_unmask) = (false, false, false);
-                        line.drop_eventfds();
+                        line.drop_eventfds_and_unmask();
                     }
                 }
                 if level && !masked && connected {

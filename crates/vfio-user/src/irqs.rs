@@ -46,7 +46,7 @@ impl Session {
             && booleans.is_empty()
         {
             if index == wire::IRQ_INTX {
-                self.bus.intx.drop_eventfds();
+                self.bus.intx.drop_eventfds_and_unmask();
             }
             return Ok(());
         }

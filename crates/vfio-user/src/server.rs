@@ -58,7 +58,7 @@ impl<D: PciDevice> Server<D> {
     /// Ends the connection, if there is one. Requests of the device that are in flight go on.
     pub fn disconnect(&mut self) {
         if self.socket.is_some() {
-            self.session.disconnect(&mut self.device);
+            self.session.clear_connection_state(&mut self.device);
             self.socket = None;
             self.connections += 1;
             tracing::info!(export = self.device.name(), "front-end disconnected");
@@ -115,7 +115,7 @@ impl<D: PciDevice> Server<D> {
             if left == 0 || !self.wants_read() {
                 return;
             }
-            match self.read_socket() {
+            match self.read_socket_or_disconnect() {
                 ReadResult::Nothing => return,
                 ReadResult::MayHaveMore => {}
                 // If more bytes come, the socket becomes readable again.
@@ -135,7 +135,7 @@ impl<D: PciDevice> Server<D> {
         }
         // Messages that were received already are handled first.
         self.session.incoming.has_message()
-            || self.read_socket() != ReadResult::Nothing
+            || self.read_socket_or_disconnect() != ReadResult::Nothing
             || self.socket.is_none()
     }
 
@@ -192,7 +192,7 @@ impl<D: PciDevice> Server<D> {
     }
 
     /// Reads from the socket once, if there is a connection.
-    fn read_socket(&mut self) -> ReadResult {
+    fn read_socket_or_disconnect(&mut self) -> ReadResult {
         let mut fds = Vec::new();
         loop {
             let Some(socket) = &self.socket else {

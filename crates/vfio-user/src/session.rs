@@ -201,13 +201,13 @@ impl Session {
 
     /// Ends a connection. The device keeps its state, as the protocol requires: the next front-end sets up memory and
     /// interrupts again.
-    pub fn disconnect(&mut self, device: &mut dyn PciDevice) {
+    pub fn clear_connection_state(&mut self, device: &mut dyn PciDevice) {
         self.incoming = IncomingBuffer::default();
         self.outgoing = OutgoingBuffer::default();
         self.negotiated = None;
         self.delayed_replies.clear();
         self.bus.connected = false;
-        self.bus.intx.drop_eventfds();
+        self.bus.intx.drop_eventfds_and_unmask();
         self.bus.maps.unmap_all();
         self.bus.update_memory();
         device.on_memory_changed(&mut self.bus);

@@ -34,7 +34,7 @@ pub enum BindError {
     #[error("{}: exists and is no socket; remove it or choose another path", .0.display())]
     NotASocket(PathBuf),
     /// The kernel refused.
-    #[error("cannot listen on {}: {error}{}", path.display(), advice_for(error))]
+    #[error("cannot listen on {}: {error}{}", path.display(), advice_for_errno(error))]
     Bind {
         /// The socket.
         path: PathBuf,
@@ -52,7 +52,7 @@ pub enum BindError {
 }
 
 /// Advice about an error of the kernel's.
-fn advice_for(error: &io::Error) -> &'static str {
+fn advice_for_errno(error: &io::Error) -> &'static str {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE) => "; raise `ulimit -n` (`LimitNOFILE=`)",
         Some(Errno::NFILE) => "; raise the host's limit, sysctl fs.file-max",
@@ -192,10 +192,10 @@ impl Listener {
         }
         let listener = match peers.socket_mode() {
             None => UnixListener::bind(path),
-            Some(mode) => bind_with_mode(path, mode),
+            Some(mode) => bind_and_listen(path, mode),
         };
         let listener = listener.map_err(bind_error)?;
-        let bound = BoundPath::of_existing_socket(path).map_err(bind_error)?;
+        let bound = BoundPath::of_socket_at(path).map_err(bind_error)?;
         Ok(Self::new(listener, peers, Some(bound), false))
     }
 
@@ -220,7 +220,7 @@ impl Listener {
     /// this is dropped, unless [`WeakListener::set_keep_path`] changes that.
     #[must_use]
     pub fn take_over(fd: OwnedFd, path: Option<&Path>, peers: Peers) -> Self {
-        let bound = path.and_then(|path| BoundPath::of_existing_socket(path).ok());
+        let bound = path.and_then(|path| BoundPath::of_socket_at(path).ok());
         Self::new(UnixListener::from(fd), peers, bound, true)
     }
 
@@ -289,7 +289,7 @@ impl Listener {
 
 impl BoundPath {
     /// The path of the socket that exists there now.
-    fn of_existing_socket(path: &Path) -> io::Result<Self> {
+    fn of_socket_at(path: &Path) -> io::Result<Self> {
         let metadata = std::fs::symlink_metadata(path)?;
         let device_and_inode = (metadata.dev(), metadata.ino());
         // A daemon changes its working directory, and still has to find the socket to remove it.
@@ -303,7 +303,7 @@ impl BoundPath {
 
 /// Binds a socket that has this mode from the start: the kernel (unix_bind) uses the mode that the descriptor has when it is
 /// bound, less the umask.
-fn bind_with_mode(path: &Path, mode: Mode) -> io::Result<UnixListener> {
+fn bind_and_listen(path: &Path, mode: Mode) -> io::Result<UnixListener> {
     let socket = socket_with(
         AddressFamily::UNIX,
         SocketType::STREAM,
