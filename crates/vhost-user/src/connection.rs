@@ -106,24 +106,24 @@ impl Connection {
     }
 
     /// Whether writes to the guest's memory are logged, for a migration.
-    pub(crate) fn is_logging(&self) -> bool {
+    pub(crate) fn is_dirty_logging_on(&self) -> bool {
         self.acked_features & LOG_ALL != 0
     }
 
     /// The log, while logging is on.
-    fn active_log(&self) -> Option<&Arc<DirtyLog>> {
-        self.log.as_ref().filter(|_| self.is_logging())
+    fn active_dirty_log(&self) -> Option<&Arc<DirtyLog>> {
+        self.log.as_ref().filter(|_| self.is_dirty_logging_on())
     }
 
     /// Passes the active log, or that there is none, to all queues.
     fn update_queue_logs(&self) {
         for vring in &self.vrings {
-            vring.set_dirty_log(self.active_log());
+            vring.set_dirty_log(self.active_dirty_log());
         }
     }
 
     /// Drops an old log that is too small for this memory: the next migration brings another.
-    fn drop_small_log(&mut self, memory: &GuestMemory) {
+    fn drop_dirty_log_if_too_small(&mut self, memory: &GuestMemory) {
         let fits = |log: &Arc<DirtyLog>| dirty_log::check_log_bytes(log.len_bytes(), Some(memory));
         if self.log.as_ref().is_some_and(|log| fits(log).is_err()) {
             self.log = None;
@@ -217,8 +217,8 @@ impl Connection {
             Error::InvalidParam
         })?;
         if self.log_is_of_last_migration {
-            self.drop_small_log(&memory);
-        } else if let Some(log) = self.active_log() {
+            self.drop_dirty_log_if_too_small(&memory);
+        } else if let Some(log) = self.active_dirty_log() {
             dirty_log::check_log_bytes(log.len_bytes(), Some(&memory))
                 .map_err(|error| self.warn_of_bad_log(&error))?;
         }
@@ -341,7 +341,7 @@ impl Connection {
     pub fn stop_queues(&mut self) {
         self.begin_stop_queues();
         for vring in &mut self.vrings {
-            vring.wait_until_suspended(None);
+            vring.wait_for_stop(None);
         }
     }
 
@@ -352,14 +352,14 @@ impl Connection {
             running.send(QueueCommand::Enable(false));
         }
         for vring in &mut self.vrings {
-            vring.begin_suspend();
+            vring.begin_stop_leaving_parked();
         }
     }
 
     /// Whether all queues have stopped; waits up to `timeout` for the first that has not.
     pub fn have_queues_stopped_within(&mut self, timeout: Duration) -> bool {
         let mut vrings = self.vrings.iter_mut();
-        vrings.all(|vring| vring.wait_until_suspended(Some(timeout)).is_some())
+        vrings.all(|vring| vring.wait_for_stop(Some(timeout)).is_some())
     }
 }
 

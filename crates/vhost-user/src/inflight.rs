@@ -44,7 +44,10 @@ pub(crate) enum InflightBufferError {
 ///
 /// # Errors
 /// Descriptors or memory have run out.
-pub(crate) fn make_file(queues: u16, packed: bool) -> io::Result<(VhostUserInflight, File)> {
+pub(crate) fn make_inflight_file(
+    queues: u16,
+    packed: bool,
+) -> io::Result<(VhostUserInflight, File)> {
     let len_bytes = region_bytes(packed, MAX_QUEUE_SIZE) * u64::from(queues);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = memfd_create("blockplane inflight", flags)?;

@@ -37,7 +37,7 @@ pub(crate) enum MemoryTableError {
 }
 
 /// A region of the guest's memory, mapped in this process.
-struct Slot {
+struct MemorySlot {
     guest_addr: u64,
     user_addr: u64,
     len: u64,
@@ -46,7 +46,7 @@ struct Slot {
 }
 
 // SAFETY: the address is only a number here; the mapping behind it may be used from any thread.
-unsafe impl Send for Slot {}
+unsafe impl Send for MemorySlot {}
 
 /// A region that the front-end has shared.
 pub(crate) struct SharedRegion<'a> {
@@ -57,7 +57,7 @@ pub(crate) struct SharedRegion<'a> {
 /// The regions of one front-end.
 #[derive(Default)]
 pub(crate) struct MemoryTable {
-    slots: Vec<Slot>,
+    slots: Vec<MemorySlot>,
 }
 
 impl MemoryTable {
@@ -71,8 +71,8 @@ impl MemoryTable {
         let slots = regions
             .iter()
             .zip(files)
-            .map(|(region, file)| map_slot(region, file));
-        self.set_slots(slots.collect::<Result<_, _>>()?)
+            .map(|(region, file)| map_memory_slot(region, file));
+        self.set_slots_if_valid(slots.collect::<Result<_, _>>()?)
     }
 
     /// Adds a region. On an error nothing has changed.
@@ -86,7 +86,7 @@ impl MemoryTable {
         }
         let sizes = self.slots.iter().map(|slot| slot.len);
         check_total_bytes(sizes.chain([region.memory_size]))?;
-        let added = map_slot(region, file)?;
+        let added = map_memory_slot(region, file)?;
         let mut slots = std::mem::take(&mut self.slots);
         slots.push(added);
         match guest_memory(&slots) {
@@ -109,7 +109,7 @@ impl MemoryTable {
     ) -> Result<Arc<GuestMemory>, MemoryTableError> {
         let (guest_addr, size, user_addr) =
             (region.guest_phys_addr, region.memory_size, region.user_addr);
-        let same = |slot: &Slot| {
+        let same = |slot: &MemorySlot| {
             slot.guest_addr == guest_addr && slot.len == size && slot.user_addr == user_addr
         };
         let index = self
@@ -137,7 +137,10 @@ impl MemoryTable {
     }
 
     /// Replaces the slots if they make up valid guest memory.
-    fn set_slots(&mut self, slots: Vec<Slot>) -> Result<Arc<GuestMemory>, MemoryTableError> {
+    fn set_slots_if_valid(
+        &mut self,
+        slots: Vec<MemorySlot>,
+    ) -> Result<Arc<GuestMemory>, MemoryTableError> {
         let memory = guest_memory(&slots)?;
         self.slots = slots;
         Ok(memory)
@@ -154,7 +157,7 @@ fn check_total_bytes(sizes: impl Iterator<Item = u64>) -> Result<(), MemoryTable
 }
 
 /// The guest memory that these slots make up.
-fn guest_memory(slots: &[Slot]) -> Result<Arc<GuestMemory>, MemoryTableError> {
+fn guest_memory(slots: &[MemorySlot]) -> Result<Arc<GuestMemory>, MemoryTableError> {
     let regions = slots.iter().map(|slot| Region {
         guest_addr: slot.guest_addr,
         user_addr: slot.user_addr,
@@ -162,14 +165,17 @@ fn guest_memory(slots: &[Slot]) -> Result<Arc<GuestMemory>, MemoryTableError> {
         host: slot.host,
         owner: slot.mapping.clone(),
     });
-    // SAFETY: `map_slot` mapped host..host+len readable and writable, and the mapping is the owner.
+    // SAFETY: `map_memory_slot` mapped host..host+len readable and writable, and the mapping is the owner.
     Ok(Arc::new(unsafe { GuestMemory::new(regions.collect()) }?))
 }
 
 /// Maps a region of the file that came with it.
-fn map_slot(region: &VhostUserMemoryRegion, file: File) -> Result<Slot, MemoryTableError> {
+fn map_memory_slot(
+    region: &VhostUserMemoryRegion,
+    file: File,
+) -> Result<MemorySlot, MemoryTableError> {
     let mapping = Mapping::new(file, region.mmap_offset, region.memory_size)?;
-    Ok(Slot {
+    Ok(MemorySlot {
         guest_addr: region.guest_phys_addr,
         user_addr: region.user_addr,
         len: region.memory_size,

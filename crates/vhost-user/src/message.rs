@@ -22,7 +22,7 @@ pub struct Message {
 /// Requests, see QEMU's "Vhost-user Protocol".
 #[derive(Clone, Copy)]
 #[repr(u32)]
-pub(crate) enum Request {
+pub(crate) enum RequestCode {
     GetFeatures = 1,
     SetFeatures = 2,
     SetMemTable = 5,
@@ -49,7 +49,7 @@ const MAX_FDS: usize = 32;
 
 impl Message {
     /// A message with this payload, in parts, and duplicates of these descriptors.
-    fn new(request: Request, payload: &[&[u8]], fds: &[BorrowedFd<'_>]) -> io::Result<Self> {
+    fn new(request: RequestCode, payload: &[&[u8]], fds: &[BorrowedFd<'_>]) -> io::Result<Self> {
         let payload = payload.concat();
         let size = u32::try_from(payload.len()).map_err(io::Error::other)?;
         let header = [request as u32, VERSION_1, size].map(u32::to_ne_bytes);
@@ -61,24 +61,28 @@ impl Message {
     }
 
     /// A message without a payload.
-    pub(crate) fn without_payload(request: Request) -> io::Result<Self> {
+    pub(crate) fn encode_without_payload(request: RequestCode) -> io::Result<Self> {
         Self::new(request, &[], &[])
     }
 
     /// A message with a number.
-    pub(crate) fn with_number(request: Request, number: u64) -> io::Result<Self> {
+    pub(crate) fn encode_with_number(request: RequestCode, number: u64) -> io::Result<Self> {
         Self::new(request, &[&number.to_ne_bytes()], &[])
     }
 
     /// A message with a number for one queue.
-    pub(crate) fn with_queue_number(request: Request, index: u16, number: u32) -> io::Result<Self> {
+    pub(crate) fn encode_with_queue_number(
+        request: RequestCode,
+        index: u16,
+        number: u32,
+    ) -> io::Result<Self> {
         let index = u32::from(index).to_ne_bytes();
         Self::new(request, &[&index, &number.to_ne_bytes()], &[])
     }
 
     /// A message with a descriptor for one queue, or that it has none.
-    pub(crate) fn with_queue_fd(
-        request: Request,
+    pub(crate) fn encode_with_queue_fd(
+        request: RequestCode,
         index: u16,
         fd: Option<BorrowedFd<'_>>,
     ) -> io::Result<Self> {
@@ -87,39 +91,39 @@ impl Message {
     }
 
     /// `SET_VRING_ADDR`: the addresses of a queue's rings.
-    pub(crate) fn with_ring_addresses(index: u16, rings: RingAddresses) -> io::Result<Self> {
+    pub(crate) fn encode_set_vring_addr(index: u16, rings: RingAddresses) -> io::Result<Self> {
         let RingAddresses { desc, avail, used } = rings;
         let head = [u32::from(index), 0].map(u32::to_ne_bytes).concat();
         let rings = [desc, used, avail, 0].map(u64::to_ne_bytes).concat();
-        Self::new(Request::SetVringAddr, &[&head, &rings], &[])
+        Self::new(RequestCode::SetVringAddr, &[&head, &rings], &[])
     }
 
     /// `ADD_MEM_REG`: one memory region.
-    pub(crate) fn with_memory_region(
+    pub(crate) fn encode_add_mem_reg(
         region: &VhostUserMemoryRegion,
         file: BorrowedFd<'_>,
     ) -> io::Result<Self> {
         let padding = 0u64.to_ne_bytes();
         Self::new(
-            Request::AddMemReg,
+            RequestCode::AddMemReg,
             &[&padding, &encode_region(region)],
             &[file],
         )
     }
 
     /// `SET_MEM_TABLE`: all memory regions.
-    pub(crate) fn with_memory_table(
+    pub(crate) fn encode_set_mem_table(
         regions: &[VhostUserMemoryRegion],
         files: &[BorrowedFd<'_>],
     ) -> io::Result<Self> {
         let count = u64::try_from(regions.len()).map_err(io::Error::other)?;
         let regions: Vec<u8> = regions.iter().flat_map(encode_region).collect();
         let count = count.to_ne_bytes();
-        Self::new(Request::SetMemTable, &[&count, &regions], files)
+        Self::new(RequestCode::SetMemTable, &[&count, &regions], files)
     }
 
     /// `SET_INFLIGHT_FD`: the file with the in-flight regions.
-    pub(crate) fn with_inflight_file(
+    pub(crate) fn encode_set_inflight_fd(
         description: &VhostUserInflight,
         file: BorrowedFd<'_>,
     ) -> io::Result<Self> {
@@ -132,12 +136,12 @@ impl Message {
         let bytes = [mmap_size, mmap_offset].map(u64::to_ne_bytes);
         let queues = [num_queues, queue_size, 0, 0].map(u16::to_ne_bytes);
         let payload = [bytes.concat(), queues.concat()];
-        Self::new(Request::SetInflightFd, &[&payload.concat()], &[file])
+        Self::new(RequestCode::SetInflightFd, &[&payload.concat()], &[file])
     }
 
     /// `SET_BACKEND_REQ_FD`: the socket for messages to the front-end.
-    pub(crate) fn with_backend_channel(socket: BorrowedFd<'_>) -> io::Result<Self> {
-        Self::new(Request::SetBackendReqFd, &[], &[socket])
+    pub(crate) fn encode_set_backend_req_fd(socket: BorrowedFd<'_>) -> io::Result<Self> {
+        Self::new(RequestCode::SetBackendReqFd, &[], &[socket])
     }
 
     /// Sends the message as a front-end does.

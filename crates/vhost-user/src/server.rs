@@ -42,7 +42,7 @@ impl Server {
     /// # Errors
     /// When threads or descriptors have run out.
     pub fn spawn(listener: Listener, target: Arc<dyn Target>) -> io::Result<Self> {
-        Self::spawn_with_state(listener, target, false)
+        Self::spawn_running_or_paused(listener, target, false)
     }
 
     /// The same, but serves no front-end before [`Server::resume`].
@@ -50,11 +50,11 @@ impl Server {
     /// # Errors
     /// As of [`Server::spawn`].
     pub fn spawn_paused(listener: Listener, target: Arc<dyn Target>) -> io::Result<Self> {
-        Self::spawn_with_state(listener, target, true)
+        Self::spawn_running_or_paused(listener, target, true)
     }
 
     /// Starts the thread of a server, which pauses at once if it is to be `paused`.
-    fn spawn_with_state(
+    fn spawn_running_or_paused(
         listener: Listener,
         target: Arc<dyn Target>,
         paused: bool,

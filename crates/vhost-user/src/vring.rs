@@ -62,7 +62,7 @@ pub(crate) struct Vring {
     /// Nor before the node behind its device was exchanged.
     exchanging: bool,
     /// It stops without waiting for parked requests, and replies with its base.
-    suspending: Option<Receiver<u32>>,
+    stopping: Option<Receiver<u32>>,
 }
 
 impl Vring {
@@ -258,25 +258,25 @@ impl Vring {
     }
 
     /// Lets the queue stop if it runs; parked requests stay in its in-flight region, if it has one.
-    pub fn begin_suspend(&mut self) {
+    pub fn begin_stop_leaving_parked(&mut self) {
         if let Some(running) = self.running.take() {
             running.send(QueueCommand::LeaveParked);
-            self.suspending = Some(running.begin_stop());
+            self.stopping = Some(running.begin_stop());
         }
     }
 
     /// The same, and waits for the queue's base.
-    pub fn suspend(&mut self) -> u32 {
-        self.begin_suspend();
-        self.wait_until_suspended(None).unwrap_or(self.base)
+    pub fn stop_leaving_parked(&mut self) -> u32 {
+        self.begin_stop_leaving_parked();
+        self.wait_for_stop(None).unwrap_or(self.base)
     }
 
-    /// The queue's base after [`Vring::begin_suspend`]; `None` if the queue has not stopped within `timeout`.
-    pub fn wait_until_suspended(&mut self, timeout: Option<Duration>) -> Option<u32> {
-        if let Some(suspending) = &self.suspending {
+    /// The queue's base after [`Vring::begin_stop_leaving_parked`]; `None` if the queue has not stopped within `timeout`.
+    pub fn wait_for_stop(&mut self, timeout: Option<Duration>) -> Option<u32> {
+        if let Some(stopping) = &self.stopping {
             let stopped = match timeout {
-                Some(timeout) => suspending.recv_timeout(timeout),
-                None => suspending.recv().map_err(RecvTimeoutError::from),
+                Some(timeout) => stopping.recv_timeout(timeout),
+                None => stopping.recv().map_err(RecvTimeoutError::from),
             };
             match stopped {
                 Ok(base) => self.base = base,
@@ -284,16 +284,16 @@ impl Vring {
                 // Its iothread is gone.
                 Err(RecvTimeoutError::Disconnected) => {}
             }
-            self.suspending = None;
+            self.stopping = None;
         }
         Some(self.base)
     }
 
     /// The reply comes when all requests are done that the queue has taken so far. Waits for a queue that is stopping.
     pub fn begin_settle(&self) -> Option<Receiver<()>> {
-        if let Some(suspending) = &self.suspending {
+        if let Some(stopping) = &self.stopping {
             // The base is not needed: the connection is about to end.
-            let _ = suspending.recv();
+            let _ = stopping.recv();
         }
         let running = self.running.as_ref()?;
         Some(running.send_for_reply(QueueCommand::Settle))

@@ -58,7 +58,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         let changed = features ^ self.acked_features;
         self.acked_features = features;
         if changed & LOG_ALL != 0 {
-            self.log_is_of_last_migration |= !self.is_logging();
+            self.log_is_of_last_migration |= !self.is_dirty_logging_on();
             self.update_queue_logs();
         }
         // If only this bit has changed, a migration begins or ends, which does not concern the device.
@@ -137,7 +137,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         let logged = flags.contains(VhostUserVringAddrFlags::VHOST_VRING_F_LOG);
         vring.used_ring_log_address = logged.then_some(log);
         // The queue may run already when logging begins.
-        self.vrings[index as usize].set_dirty_log(self.active_log());
+        self.vrings[index as usize].set_dirty_log(self.active_dirty_log());
         Ok(())
     }
 
@@ -158,9 +158,9 @@ impl VhostUserBackendReqHandlerMut for Connection {
         let vring = self.vring(index)?;
         let base = if suspends {
             // Requests that are not done stay in the in-flight region.
-            vring.begin_suspend();
+            vring.begin_stop_leaving_parked();
             let timeout = timeout.filter(|_| vring.has_inflight_region());
-            let Some(base) = vring.wait_until_suspended(timeout) else {
+            let Some(base) = vring.wait_for_stop(timeout) else {
                 return Err(self.record_and_log_stop_timeout(index, timeout));
             };
             base
@@ -184,7 +184,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
             Error::InvalidParam
         })?;
         let kick = self.accept_eventfd("kick", fd)?;
-        let log = self.active_log().cloned();
+        let log = self.active_dirty_log().cloned();
         let vring = self.vring(u32::from(index))?;
         let context = StartContext {
             memory: &memory,
@@ -320,7 +320,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         // For packed queues, which take more room, if they are offered: the driver may not have chosen yet.
         let packed = self.target.offers_packed_queues();
         let queues = wanted.num_queues.min(self.target.num_queues());
-        inflight::make_file(queues, packed).map_err(|error| {
+        inflight::make_inflight_file(queues, packed).map_err(|error| {
             tracing::warn!(
                 export = self.target.name(), %error, queues,
                 advice = "see `ulimit -n` and the memory that the daemon may have",
@@ -358,7 +358,9 @@ impl VhostUserBackendReqHandlerMut for Connection {
         let has_logged_before = !std::mem::take(&mut self.log_is_of_last_migration) && !is_first;
         self.update_queue_logs();
         // Queues that ran since logging was turned on have logged nothing, or to a log that is not read any more.
-        if !has_logged_before && let (Some(log), Some(memory)) = (self.active_log(), &self.memory) {
+        if !has_logged_before
+            && let (Some(log), Some(memory)) = (self.active_dirty_log(), &self.memory)
+        {
             log.mark_all(memory);
         }
         Ok(())

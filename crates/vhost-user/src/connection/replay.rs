@@ -8,7 +8,7 @@ use virtqueue::control::{QueueCommand, QueueFds, StartError};
 
 use super::Connection;
 use crate::inflight::InflightBuffer;
-use crate::message::{Message, Request};
+use crate::message::{Message, RequestCode};
 use crate::vring::StartContext;
 
 impl Connection {
@@ -26,27 +26,32 @@ impl Connection {
     }
 
     /// The messages that restore this connection, without those that start its queues.
-    pub(crate) fn restoring_messages(
+    pub(crate) fn encode_restore_messages(
         &self,
         running: &[(u16, QueueFds)],
     ) -> io::Result<Vec<Message>> {
-        let mut messages = vec![Message::without_payload(Request::GetFeatures)?];
+        let mut messages = vec![Message::encode_without_payload(RequestCode::GetFeatures)?];
         let mut push = |message: io::Result<Message>| message.map(|message| messages.push(message));
         let protocol = self.acked_protocol_features;
         if protocol != 0 {
-            push(Message::without_payload(Request::GetProtocolFeatures))?;
-            push(Message::with_number(Request::SetProtocolFeatures, protocol))?;
+            push(Message::encode_without_payload(
+                RequestCode::GetProtocolFeatures,
+            ))?;
+            push(Message::encode_with_number(
+                RequestCode::SetProtocolFeatures,
+                protocol,
+            ))?;
         }
         if self.acked_features != 0 {
-            push(Message::with_number(
-                Request::SetFeatures,
+            push(Message::encode_with_number(
+                RequestCode::SetFeatures,
                 self.acked_features,
             ))?;
         }
         let regions = self.memory_table.regions();
         if protocol & VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS.bits() != 0 {
             for region in &regions {
-                push(Message::with_memory_region(
+                push(Message::encode_add_mem_reg(
                     &region.description,
                     region.file,
                 ))?;
@@ -54,32 +59,32 @@ impl Connection {
         } else if !regions.is_empty() {
             let descriptions: Vec<_> = regions.iter().map(|region| region.description).collect();
             let files: Vec<_> = regions.iter().map(|region| region.file).collect();
-            push(Message::with_memory_table(&descriptions, &files))?;
+            push(Message::encode_set_mem_table(&descriptions, &files))?;
         }
         let inflight = self
             .inflight
             .as_ref()
             .and_then(InflightBuffer::description_and_file);
         if let Some((description, file)) = inflight {
-            push(Message::with_inflight_file(&description, file))?;
+            push(Message::encode_set_inflight_fd(&description, file))?;
         }
         if let Some(channel) = &self.channel {
-            push(Message::with_backend_channel(channel.socket()))?;
+            push(Message::encode_set_backend_req_fd(channel.socket()))?;
         }
         let enables = self.acked_features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() != 0;
         for (index, vring) in (0..).zip(&self.vrings) {
             if vring.size != 0 {
-                push(Message::with_queue_number(
-                    Request::SetVringNum,
+                push(Message::encode_with_queue_number(
+                    RequestCode::SetVringNum,
                     index,
                     vring.size.into(),
                 ))?;
             }
             if let Some(addresses) = vring.addresses {
-                push(Message::with_ring_addresses(index, addresses))?;
+                push(Message::encode_set_vring_addr(index, addresses))?;
             }
-            push(Message::with_queue_number(
-                Request::SetVringBase,
+            push(Message::encode_with_queue_number(
+                RequestCode::SetVringBase,
                 index,
                 vring.base,
             ))?;
@@ -88,15 +93,22 @@ impl Connection {
                 Some((_, found)) => [found.call.as_ref(), found.err.as_ref()],
                 None => vring.stopped_call_and_err_fds(),
             };
-            for (request, fd) in [(Request::SetVringCall, call), (Request::SetVringErr, err)] {
+            for (request, fd) in [
+                (RequestCode::SetVringCall, call),
+                (RequestCode::SetVringErr, err),
+            ] {
                 if let Some(fd) = fd {
-                    push(Message::with_queue_fd(request, index, Some(fd.as_fd())))?;
+                    push(Message::encode_with_queue_fd(
+                        request,
+                        index,
+                        Some(fd.as_fd()),
+                    ))?;
                 }
             }
             if enables {
                 let enabled = u32::from(vring.enabled);
-                push(Message::with_queue_number(
-                    Request::SetVringEnable,
+                push(Message::encode_with_queue_number(
+                    RequestCode::SetVringEnable,
                     index,
                     enabled,
                 ))?;

@@ -84,7 +84,7 @@ impl PausedServer {
             return Ok(None);
         };
         let connection = lock_connection(connection);
-        if connection.is_logging() {
+        if connection.is_dirty_logging_on() {
             return Err(io::Error::other(
                 "its guest is being migrated; try again when that is over",
             ));
@@ -96,7 +96,7 @@ impl PausedServer {
         });
         Ok(Some(ConnectionHandover {
             running_queues: kicks.collect::<io::Result<_>>()?,
-            replayed_messages: connection.restoring_messages(&self.descriptors)?,
+            replayed_messages: connection.encode_restore_messages(&self.descriptors)?,
             stream: socket.as_fd().try_clone_to_owned()?,
         }))
     }
@@ -142,7 +142,7 @@ impl PausedServer {
         let indices = self.descriptors.iter().map(|(index, _)| *index);
         let stop = |index| {
             let vring = connection.vrings.get_mut(usize::from(index))?;
-            let base = vring.suspend();
+            let base = vring.stop_leaving_parked();
             vring.clear_and_drop_inflight_region();
             Some((index, base))
         };

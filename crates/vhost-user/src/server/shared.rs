@@ -1,4 +1,4 @@
-//! State that a server's thread shares with the threads that control it, and how they wake it and wait for each other.
+//! ServerState that a server's thread shares with the threads that control it, and how they wake it and wait for each other.
 
 use std::io;
 use std::net::Shutdown;
@@ -23,14 +23,14 @@ const LAST_MESSAGE_TIME: Duration = Duration::from_secs(5);
 pub(super) struct Shared {
     /// Readable when the thread is to stop or to pause.
     wake: OwnedFd,
-    state: Mutex<State>,
+    state: Mutex<ServerState>,
     reading_ended: Condvar,
     /// The thread has paused, or is to go on.
     pub pause_changed: Condvar,
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct ServerState {
     pub stopping: bool,
     /// The thread is to pause before its next message.
     pub pause_requested: bool,
@@ -48,9 +48,9 @@ impl Shared {
     pub fn new(pause_requested: bool) -> io::Result<Self> {
         Ok(Shared {
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-            state: Mutex::new(State {
+            state: Mutex::new(ServerState {
                 pause_requested,
-                ..State::default()
+                ..ServerState::default()
             }),
             reading_ended: Condvar::new(),
             pause_changed: Condvar::new(),
@@ -58,7 +58,7 @@ impl Shared {
     }
 
     /// Locks the state, also after a panic.
-    pub fn lock_state(&self) -> MutexGuard<'_, State> {
+    pub fn lock_state(&self) -> MutexGuard<'_, ServerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

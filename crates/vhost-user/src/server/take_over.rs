@@ -17,7 +17,7 @@ use super::pause::ConnectionHandover;
 use super::shared::{MessageReader, Shared, lock_connection};
 use crate::backend_channel::BackendChannel;
 use crate::connection::Connection;
-use crate::message::{Message, Request};
+use crate::message::{Message, RequestCode};
 
 /// A restored connection that is not served yet: its queues take no requests.
 pub struct RestoredConnection {
@@ -101,13 +101,17 @@ impl RestoredConnection {
                     "queue {index}: its ring index is missing in the handover"
                 )));
             };
-            self.replay_message(&Message::with_queue_number(
-                Request::SetVringBase,
+            self.replay_message(&Message::encode_with_queue_number(
+                RequestCode::SetVringBase,
                 index,
                 *base,
             )?)?;
             let kick = kick.as_ref().map(AsFd::as_fd);
-            self.replay_message(&Message::with_queue_fd(Request::SetVringKick, index, kick)?)?;
+            self.replay_message(&Message::encode_with_queue_fd(
+                RequestCode::SetVringKick,
+                index,
+                kick,
+            )?)?;
         }
         Ok(())
     }

@@ -36,7 +36,7 @@ impl ServerThread {
         while shared.pause_or_wait_readable_or_taken_over(self.listener.socket().as_fd()) {
             let taken_over = shared.lock_state().taken_over.take();
             if let Some(reader) = taken_over {
-                self.serve_and_clean_up(|| self.serve_taken_over(reader));
+                self.serve_and_clean_up(|| self.serve_taken_over_connection(reader));
                 continue;
             }
             match self.listener.socket().accept() {
@@ -108,7 +108,7 @@ impl ServerThread {
     }
 
     /// Serves a connection that another process began.
-    fn serve_taken_over(&self, reader: MessageReader) {
+    fn serve_taken_over_connection(&self, reader: MessageReader) {
         let mut state = self.shared.lock_state();
         let (Some(socket), Some(connection)) = (state.socket.clone(), state.connection.clone())
         else {
@@ -170,7 +170,7 @@ impl ServerThread {
         // The queues drain before the front-end sees the end of the connection: the caller closes the last descriptor.
         drop(reader);
         if lock_connection(connection).has_stop_timed_out() {
-            self.turn_away_until_queues_stopped(socket, connection);
+            self.disconnect_and_turn_away_until_queues_stopped(socket, connection);
         }
         lock_connection(connection).stop_queues();
         tracing::info!(export, "front-end disconnected");
@@ -178,7 +178,11 @@ impl ServerThread {
 
     /// Disconnects a front-end before its queues have drained, since that takes too long, and turns away others meanwhile: they
     /// would wait for replies. The in-flight region, which the front-end keeps, has the requests that are not done.
-    fn turn_away_until_queues_stopped(&self, socket: &UnixStream, connection: &Mutex<Connection>) {
+    fn disconnect_and_turn_away_until_queues_stopped(
+        &self,
+        socket: &UnixStream,
+        connection: &Mutex<Connection>,
+    ) {
         // An error means that it has disconnected by itself.
         let _ = socket.shutdown(Shutdown::Both);
         lock_connection(connection).begin_stop_queues();
