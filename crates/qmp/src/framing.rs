@@ -74,7 +74,7 @@ impl Framer {
     fn process_byte(&mut self, byte: u8) -> Option<Frame> {
         match self.state {
             FramerState::Skipping => {
-                if is_resynchronizing(byte) {
+                if ends_skipping_after_error(byte) {
                     self.state = FramerState::Plain;
                 }
                 None
@@ -164,7 +164,9 @@ impl Framer {
                 }
                 None
             }
-            _ if is_resynchronizing(byte) => Some(self.fail_and_resume(stray_byte_text(byte))),
+            _ if ends_skipping_after_error(byte) => {
+                Some(self.fail_and_resume(stray_byte_text(byte)))
+            }
             _ => Some(self.fail_and_skip(stray_byte_text(byte))),
         }
     }
@@ -197,7 +199,7 @@ fn is_word_byte(byte: u8) -> bool {
 }
 
 /// Whether a byte is a control character, or in no text: it ends the skipping after an error.
-fn is_resynchronizing(byte: u8) -> bool {
+fn ends_skipping_after_error(byte: u8) -> bool {
     !(b' '..0xfe).contains(&byte)
 }
 

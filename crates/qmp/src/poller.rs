@@ -84,7 +84,7 @@ impl Poller {
     }
 
     /// Changes the events that a descriptor is polled for.
-    pub fn change(
+    pub fn change_polled_events(
         &self,
         fd: impl AsFd,
         source: PolledDescriptor,

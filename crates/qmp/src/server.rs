@@ -215,7 +215,7 @@ impl<C: 'static, D: Fn(CommandCall<C>)> ServerThread<C, D> {
         if accepts != self.accepting {
             for (index, listener) in self.listeners.iter().enumerate() {
                 let socket = listener.listener.socket();
-                self.poller.change(
+                self.poller.change_polled_events(
                     socket,
                     PolledDescriptor::Listener(index),
                     listener_poll_events(accepts),
@@ -226,7 +226,7 @@ impl<C: 'static, D: Fn(CommandCall<C>)> ServerThread<C, D> {
         for client in &mut self.clients {
             let wanted_poll_events = client.wanted_poll_events();
             if wanted_poll_events != client.polled_events {
-                self.poller.change(
+                self.poller.change_polled_events(
                     client.stream(),
                     PolledDescriptor::Client(client.id),
                     wanted_poll_events,

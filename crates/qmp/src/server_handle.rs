@@ -36,14 +36,14 @@ pub struct ServerHandle(Arc<MessageQueue>);
 
 /// Messages that wait for the server.
 struct MessageQueue {
-    state: Mutex<QueueState>,
+    state: Mutex<MessageQueueState>,
     /// Readable while there are messages.
     wake_fd: OwnedFd,
 }
 
 /// What the lock of a queue protects.
 #[derive(Default)]
-struct QueueState {
+struct MessageQueueState {
     /// The server runs and takes messages.
     is_open: bool,
     messages: Vec<MessageToServer>,
@@ -51,7 +51,7 @@ struct QueueState {
 
 impl MessageQueue {
     /// Locks the state.
-    fn lock_state(&self) -> MutexGuard<'_, QueueState> {
+    fn lock_state(&self) -> MutexGuard<'_, MessageQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -92,7 +92,7 @@ impl ServerHandle {
 
     /// Drops all messages from now on: the server has ended. Senders that wait for a message to be applied are released.
     pub(crate) fn close_queue(&self) {
-        *self.0.lock_state() = QueueState::default();
+        *self.0.lock_state() = MessageQueueState::default();
     }
 
     /// The descriptor that is readable while there are messages.

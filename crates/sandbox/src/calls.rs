@@ -3,19 +3,19 @@
 //! They are listed by name: the filter leaves out those that an architecture does not have. Where C libraries
 //! use different calls for one function, all of them are listed.
 
-use Condition::{Equals, HasNoBitOf};
+use ArgumentCondition::{Equals, HasNoBitOf};
 
 use crate::ThreadKind;
 
 /// A call that is allowed, always or if one of the conditions holds.
 pub(crate) struct AllowedCall {
     pub name: &'static str,
-    pub allowed_if: &'static [Condition],
+    pub allowed_if: &'static [ArgumentCondition],
 }
 
 /// A condition on the argument of this number.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Condition {
+pub(crate) enum ArgumentCondition {
     /// It has this value.
     Equals(u8, u64),
     /// It has none of these bits.
@@ -49,7 +49,7 @@ const PROT_EXEC: u64 = libc::PROT_EXEC as u64;
 const PR_GET_AUXV: u64 = 0x4155_5856;
 
 /// Calls that every thread may make with certain arguments.
-const CONDITIONAL_CALLS: &[(&str, &[Condition])] = &[
+const CONDITIONAL_CALLS: &[(&str, &[ArgumentCondition])] = &[
     // No memory becomes executable.
     ("mmap", &[HasNoBitOf(2, PROT_EXEC)]),
     ("mprotect", &[HasNoBitOf(2, PROT_EXEC)]),

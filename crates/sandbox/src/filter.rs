@@ -11,10 +11,10 @@ use seccompiler::{
 use syscalls::Sysno;
 
 use crate::ThreadKind;
-use crate::calls::{self, AllowedCall, Condition};
+use crate::calls::{self, AllowedCall, ArgumentCondition};
 
 /// A compiled seccomp filter of one kind of thread.
-pub(crate) struct Filter(BpfProgram);
+pub(crate) struct ThreadFilter(BpfProgram);
 
 /// Whether the kernel has filters, and seccompiler knows this architecture.
 pub(crate) fn is_seccomp_available() -> bool {
@@ -31,7 +31,7 @@ pub(crate) fn is_seccomp_available() -> bool {
     has_trap && TargetArch::try_from(std::env::consts::ARCH).is_ok()
 }
 
-impl Filter {
+impl ThreadFilter {
     /// The filter for threads of a kind; any call that is not allowed ends the process, by [`crate::violation`].
     pub fn compile(kind: ThreadKind) -> Self {
         let mut rules = BTreeMap::new();
@@ -42,14 +42,14 @@ impl Filter {
             };
             let conditions = allowed_if
                 .iter()
-                .map(|condition| vec![compile_condition(*condition)])
+                .map(|condition| vec![compile_argument_condition(*condition)])
                 .map(|conditions| SeccompRule::new(conditions).expect("it has a condition"));
             rules.insert(i64::from(number.id()), conditions.collect());
         }
         let arch = TargetArch::try_from(std::env::consts::ARCH).expect("there are filters");
         let filter = SeccompFilter::new(rules, SeccompAction::Trap, SeccompAction::Allow, arch)
             .expect("the two actions differ");
-        Filter(filter.try_into().expect("it is shorter than 4096 steps"))
+        ThreadFilter(filter.try_into().expect("it is shorter than 4096 steps"))
     }
 
     /// Installs the filter for the calling thread and the threads that it starts.
@@ -80,10 +80,12 @@ impl Filter {
 }
 
 /// The condition on an argument, as seccompiler has it.
-fn compile_condition(condition: Condition) -> SeccompCondition {
+fn compile_argument_condition(condition: ArgumentCondition) -> SeccompCondition {
     let (argument, operator, value) = match condition {
-        Condition::Equals(argument, value) => (argument, SeccompCmpOp::Eq, value),
-        Condition::HasNoBitOf(argument, bits) => (argument, SeccompCmpOp::MaskedEq(bits), 0),
+        ArgumentCondition::Equals(argument, value) => (argument, SeccompCmpOp::Eq, value),
+        ArgumentCondition::HasNoBitOf(argument, bits) => {
+            (argument, SeccompCmpOp::MaskedEq(bits), 0)
+        }
     };
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
         .expect("a call has at most six arguments")

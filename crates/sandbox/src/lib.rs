@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 pub use landlock_rules::{Access, AccessibleFiles, PathRule};
 pub use user::{UserError, become_user};
 
-use filter::Filter;
+use filter::ThreadFilter;
 
 /// Kinds of threads, from the most to the least privileged. A thread's children have at most its privileges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,8 +56,8 @@ impl Error {
 
 /// The seccomp filters of threads that start later.
 struct ThreadFilters {
-    iothread: Filter,
-    worker: Filter,
+    iothread: ThreadFilter,
+    worker: ThreadFilter,
 }
 
 static THREAD_FILTERS: OnceLock<ThreadFilters> = OnceLock::new();
@@ -113,10 +113,10 @@ pub fn confine_process(files: AccessibleFiles<'_>) -> Result<EnforcedRestriction
     if has_seccomp {
         violation::install_sigsys_handler();
         THREAD_FILTERS.get_or_init(|| ThreadFilters {
-            iothread: Filter::compile(ThreadKind::Iothread),
-            worker: Filter::compile(ThreadKind::Worker),
+            iothread: ThreadFilter::compile(ThreadKind::Iothread),
+            worker: ThreadFilter::compile(ThreadKind::Worker),
         });
-        Filter::compile(ThreadKind::Control)
+        ThreadFilter::compile(ThreadKind::Control)
             .install()
             .map_err(|error| Error::new("restrict system calls", error))?;
     }

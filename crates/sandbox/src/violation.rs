@@ -35,7 +35,7 @@ extern "C" fn on_refused_call(
 ) {
     // SAFETY: the kernel passes a valid siginfo_t, which for SIGSYS has this layout.
     let number = unsafe { (*info.cast::<SigsysInfo>()).syscall };
-    let mut line = Line::default();
+    let mut line = SignalSafeLine::default();
     line.push(b"blockplane: the sandbox does not let the thread '");
     let mut name = [0_u8; 16];
     // SAFETY: the name has at most 16 bytes, and ends with a zero.
@@ -58,21 +58,21 @@ extern "C" fn on_refused_call(
 }
 
 /// A line of text in a fixed buffer, since a signal handler may not allocate.
-struct Line {
+struct SignalSafeLine {
     bytes: [u8; 256],
     len: usize,
 }
 
-impl Default for Line {
+impl Default for SignalSafeLine {
     fn default() -> Self {
-        Line {
+        SignalSafeLine {
             bytes: [0; 256],
             len: 0,
         }
     }
 }
 
-impl Line {
+impl SignalSafeLine {
     /// Appends text. What does not fit is left out.
     fn push(&mut self, text: &[u8]) {
         let room = &mut self.bytes[self.len..];

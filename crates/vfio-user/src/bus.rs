@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use virtqueue::GuestMemory;
 
 use crate::device::{DmaId, Host};
-use crate::dma::{Direction, DmaTransfers};
+use crate::dma::{DmaDirection, DmaTransfers};
 use crate::intx::Intx;
 use crate::maps::DmaMaps;
 use crate::wire::{DMA_READ_ALLOWED, DMA_WRITE_ALLOWED};
@@ -36,7 +36,7 @@ impl Bus {
     }
 
     /// Updates the memory after a change of [`Bus::maps`].
-    pub fn update_memory(&mut self) {
+    pub fn rebuild_memory(&mut self) {
         self.memory = self.maps.guest_memory();
     }
 }
@@ -64,7 +64,7 @@ impl Host for Bus {
         }
         let data = vec![0; len];
         self.dma
-            .begin_transfer(Direction::Read, address, data, self.now_ns)
+            .queue_transfer(DmaDirection::Read, address, data, self.now_ns)
     }
 
     /// Begins a write, which fails at once if the front-end does not let the device write there.
@@ -74,6 +74,6 @@ impl Host for Bus {
             return self.dma.add_failed_transfer(Errno::FAULT);
         }
         self.dma
-            .begin_transfer(Direction::Write, address, data, self.now_ns)
+            .queue_transfer(DmaDirection::Write, address, data, self.now_ns)
     }
 }

@@ -108,7 +108,7 @@ impl Session {
         let max = self.negotiated.map_or(0, |limits| limits.max_dma_maps);
         let is_mapped_here = self.bus.maps.map(&request, fds.pop(), max)?;
         if is_mapped_here {
-            self.bus.update_memory();
+            self.bus.rebuild_memory();
             device.on_memory_changed(&mut self.bus);
         }
         self.begin_reply(header, 0);
@@ -136,7 +136,7 @@ impl Session {
             }
         };
         if !in_use.is_empty() {
-            self.bus.update_memory();
+            self.bus.rebuild_memory();
             device.on_memory_changed(&mut self.bus);
         }
         Ok(CommandOutcome::Delayed(DelayedReply::Unmap {

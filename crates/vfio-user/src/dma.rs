@@ -16,17 +16,17 @@ use crate::wire::{self, DmaAccess, Header, command};
 
 /// The direction of a transfer, seen from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub(crate) enum DmaDirection {
     Read,
     Write,
 }
 
-impl Direction {
+impl DmaDirection {
     /// The number of the command for a transfer in this direction.
     fn command(self) -> u16 {
         match self {
-            Direction::Read => command::DMA_READ,
-            Direction::Write => command::DMA_WRITE,
+            DmaDirection::Read => command::DMA_READ,
+            DmaDirection::Write => command::DMA_WRITE,
         }
     }
 }
@@ -34,7 +34,7 @@ impl Direction {
 /// An unfinished transfer.
 struct DmaTransfer {
     id: DmaId,
-    direction: Direction,
+    direction: DmaDirection,
     address: u64,
     data: Vec<u8>,
     /// Bytes for which messages were sent.
@@ -56,7 +56,7 @@ impl DmaTransfer {
 /// A message that was sent and has no reply yet.
 struct PendingMessage {
     message_id: u16,
-    direction: Direction,
+    direction: DmaDirection,
     transfer: DmaId,
     offset: usize,
     len: usize,
@@ -87,9 +87,9 @@ impl DmaTransfers {
     }
 
     /// Begins a transfer of as many bytes as `data` has.
-    pub fn begin_transfer(
+    pub fn queue_transfer(
         &mut self,
-        direction: Direction,
+        direction: DmaDirection,
         address: u64,
         data: Vec<u8>,
         now_ns: u64,
@@ -116,7 +116,7 @@ impl DmaTransfers {
     }
 
     /// Sends as many messages as may be pending, with at most `max_bytes` of data each.
-    pub fn send_messages(&mut self, out: &mut OutgoingBuffer, max_bytes: usize) {
+    pub fn append_messages_to(&mut self, out: &mut OutgoingBuffer, max_bytes: usize) {
         for transfer in &mut self.transfers {
             while transfer.error.is_none() && transfer.requested_bytes < transfer.data.len() {
                 if self.pending.len() >= MAX_PENDING_MESSAGES {
@@ -138,8 +138,8 @@ impl DmaTransfers {
                     ..Header::default()
                 };
                 let data: &[u8] = match transfer.direction {
-                    Direction::Read => &[],
-                    Direction::Write => &transfer.data[offset..offset + len],
+                    DmaDirection::Read => &[],
+                    DmaDirection::Write => &transfer.data[offset..offset + len],
                 };
                 out.begin_message(header, DmaAccess::BYTES + data.len());
                 DmaAccess {
@@ -239,7 +239,7 @@ impl DmaTransfers {
     }
 
     /// The next finished transfer.
-    pub fn next_finished(&mut self) -> Option<(DmaId, Result<Vec<u8>, Errno>)> {
+    pub fn take_next_finished(&mut self) -> Option<(DmaId, Result<Vec<u8>, Errno>)> {
         self.finished.pop_front()
     }
 }
@@ -259,7 +259,7 @@ fn check_reply_and_store_data(
         });
     }
     match message.direction {
-        Direction::Read => {
+        DmaDirection::Read => {
             let access = DmaAccess::decode(payload).ok_or(Errno::PROTO)?;
             let data = &payload[DmaAccess::BYTES..];
             if access.count != message.len as u64 || data.len() != message.len {
@@ -267,7 +267,7 @@ fn check_reply_and_store_data(
             }
             to.copy_from_slice(data);
         }
-        Direction::Write => {
+        DmaDirection::Write => {
             // The specification's count has 4 bytes in this reply; QEMU's has 8.
             let count = match *payload.get(8..).unwrap_or(&[]) {
                 [a, b, c, d] => u64::from(u32::from_ne_bytes([a, b, c, d])),

@@ -23,7 +23,7 @@ pub(crate) struct IncomingBuffer {
     fds: Vec<(usize, OwnedFd)>,
 }
 
-/// A message; [`IncomingBuffer::take_back_buffer`] returns its buffer.
+/// A message; [`IncomingBuffer::recycle_buffer_of`] returns its buffer.
 pub(crate) struct IncomingMessage {
     pub header: Header,
     buffer: Vec<u8>,
@@ -40,19 +40,21 @@ impl IncomingMessage {
 
 impl IncomingBuffer {
     /// The header of the next message, if all of it was received.
-    fn next_header(&self) -> Option<Header> {
+    fn peek_next_header(&self) -> Option<Header> {
         Header::decode(&self.bytes[self.start..self.end])
     }
 
     /// The buffer for the next read; never empty. All complete messages must have been taken.
-    pub fn read_buffer(&mut self) -> &mut [u8] {
+    pub fn buffer_for_next_read(&mut self) -> &mut [u8] {
         self.bytes.copy_within(self.start..self.end, 0);
         for (end, _) in &mut self.fds {
             *end -= self.start;
         }
         self.end -= self.start;
         self.start = 0;
-        let message = self.next_header().map_or(0, |header| header.size as usize);
+        let message = self
+            .peek_next_header()
+            .map_or(0, |header| header.size as usize);
         let len = message.max(READ_AHEAD_BYTES);
         if self.bytes.len() < len {
             self.bytes.resize(len, 0);
@@ -77,10 +79,10 @@ impl IncomingBuffer {
         Ok(())
     }
 
-    /// Whether [`IncomingBuffer::next_message`] has a message.
+    /// Whether [`IncomingBuffer::take_next_message`] has a message.
     pub fn has_message(&self) -> bool {
         let received = self.end - self.start;
-        self.next_header()
+        self.peek_next_header()
             .is_some_and(|header| header.size as usize <= received)
     }
 
@@ -88,8 +90,8 @@ impl IncomingBuffer {
     ///
     /// # Errors
     /// [`ProtocolViolation`].
-    pub fn next_message(&mut self) -> Result<Option<IncomingMessage>, ProtocolViolation> {
-        let Some(header) = self.next_header() else {
+    pub fn take_next_message(&mut self) -> Result<Option<IncomingMessage>, ProtocolViolation> {
+        let Some(header) = self.peek_next_header() else {
             return Ok(None);
         };
         if !(Header::SIZE..=MAX_MESSAGE_BYTES).contains(&header.size) {
@@ -116,7 +118,7 @@ impl IncomingBuffer {
     }
 
     /// Reuses the buffer of a message that was handled.
-    pub fn take_back_buffer(&mut self, message: IncomingMessage) {
+    pub fn recycle_buffer_of(&mut self, message: IncomingMessage) {
         self.bytes = message.buffer;
     }
 }

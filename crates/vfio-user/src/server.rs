@@ -198,7 +198,7 @@ impl<D: PciDevice> Server<D> {
             let Some(socket) = &self.socket else {
                 return ReadResult::Nothing;
             };
-            let room = self.session.incoming.read_buffer();
+            let room = self.session.incoming.buffer_for_next_read();
             let wanted = room.len();
             let (count, lost) = match receive_bytes_and_fds(socket, room, &mut fds) {
                 Ok((0, _)) => break,

@@ -81,12 +81,12 @@ impl Session {
         &mut self,
         device: &mut dyn PciDevice,
     ) -> Result<bool, ProtocolViolation> {
-        let Some(mut message) = self.incoming.next_message()? else {
+        let Some(mut message) = self.incoming.take_next_message()? else {
             return Ok(false);
         };
         let fds = std::mem::take(&mut message.fds);
         let handled = self.handle_message(&message, fds, device);
-        self.incoming.take_back_buffer(message);
+        self.incoming.recycle_buffer_of(message);
         handled.map(|()| true)
     }
 
@@ -131,7 +131,7 @@ impl Session {
             Ok(CommandOutcome::Delayed(reply)) => self.delayed_replies.push((header, reply)),
             Err(refused) => {
                 self.outgoing.bytes.truncate(start);
-                self.reply_error(&header, &refused);
+                self.append_error_reply(&header, &refused);
             }
         }
         Ok(())
@@ -148,7 +148,7 @@ impl Session {
     }
 
     /// Adds the reply to a command that was refused.
-    fn reply_error(&mut self, to: &Header, refused: &CommandError) {
+    fn append_error_reply(&mut self, to: &Header, refused: &CommandError) {
         let header = Header {
             flags: wire::TYPE_REPLY | wire::ERROR,
             errno: refused.errno.raw_os_error().unsigned_abs(),
@@ -165,7 +165,7 @@ impl Session {
         let mut more = device.run(&mut self.bus);
         // A transfer that was refused has finished at once. It waits for the next turn, since the device may repeat it.
         for _ in 0..self.bus.dma.finished_count() {
-            if let Some((id, result)) = self.bus.dma.next_finished() {
+            if let Some((id, result)) = self.bus.dma.take_next_finished() {
                 device.on_dma_done(&mut self.bus, id, result);
                 more = true;
             }
@@ -173,14 +173,14 @@ impl Session {
         if let Some(limits) = self.negotiated {
             self.bus
                 .dma
-                .send_messages(&mut self.outgoing, limits.max_data_bytes as usize);
+                .append_messages_to(&mut self.outgoing, limits.max_data_bytes as usize);
         }
-        self.send_ready_replies(device);
+        self.append_ready_replies(device);
         more
     }
 
     /// Sends the delayed replies that need not wait any more.
-    fn send_ready_replies(&mut self, device: &dyn PciDevice) {
+    fn append_ready_replies(&mut self, device: &dyn PciDevice) {
         if self.delayed_replies.is_empty() {
             return;
         }
@@ -209,7 +209,7 @@ impl Session {
         self.bus.connected = false;
         self.bus.intx.drop_eventfds_and_unmask();
         self.bus.maps.unmap_all();
-        self.bus.update_memory();
+        self.bus.rebuild_memory();
         device.on_memory_changed(&mut self.bus);
         self.bus.dma.fail_all();
     }

@@ -32,8 +32,8 @@ fn reply(header: &Header, access: DmaAccess, data: &[u8]) -> (Header, Vec<u8>) {
 #[test]
 fn a_long_read_is_split_and_its_replies_come_in_any_order() {
     let (mut dma, mut out) = (DmaTransfers::default(), OutgoingBuffer::default());
-    let id = dma.begin_transfer(Direction::Read, 0x1000, vec![0; 650], 0);
-    dma.send_messages(&mut out, 100);
+    let id = dma.queue_transfer(DmaDirection::Read, 0x1000, vec![0; 650], 0);
+    dma.append_messages_to(&mut out, 100);
     let mut asked = messages(&mut out);
     assert_eq!(asked.len(), MAX_PENDING_MESSAGES, "a few at a time");
     let mut seen = 0;
@@ -43,38 +43,38 @@ fn a_long_read_is_split_and_its_replies_come_in_any_order() {
         let data = vec![byte; usize::try_from(access.count).unwrap()];
         let (header, payload) = reply(&header, access, &data);
         dma.handle_reply(&header, &payload).unwrap();
-        dma.send_messages(&mut out, 100);
+        dma.append_messages_to(&mut out, 100);
         asked.extend(messages(&mut out));
         seen += 1;
     }
     assert_eq!(seen, 7);
-    let (finished, data) = dma.next_finished().unwrap();
+    let (finished, data) = dma.take_next_finished().unwrap();
     let expected: Vec<u8> = (0..650)
         .map(|byte| u8::try_from(byte / 100).unwrap())
         .collect();
     assert_eq!((finished, data.unwrap()), (id, expected));
-    assert!(dma.next_finished().is_none());
+    assert!(dma.take_next_finished().is_none());
 }
 
 #[test]
 fn a_write_is_acknowledged_with_either_width_of_the_count() {
     for bytes in [12, 16] {
         let (mut dma, mut out) = (DmaTransfers::default(), OutgoingBuffer::default());
-        let id = dma.begin_transfer(Direction::Write, 0, vec![7; 10], 0);
-        dma.send_messages(&mut out, 100);
+        let id = dma.queue_transfer(DmaDirection::Write, 0, vec![7; 10], 0);
+        dma.append_messages_to(&mut out, 100);
         let (header, access, data) = messages(&mut out).remove(0);
         assert_eq!((header.command, data), (command::DMA_WRITE, vec![7; 10]));
         let (header, payload) = reply(&header, access, &[]);
         dma.handle_reply(&header, &payload[..bytes]).unwrap();
-        assert_eq!(dma.next_finished(), Some((id, Ok(vec![7; 10]))));
+        assert_eq!(dma.take_next_finished(), Some((id, Ok(vec![7; 10]))));
     }
 }
 
 #[test]
 fn an_error_ends_a_transfer_when_all_its_messages_are_answered() {
     let (mut dma, mut out) = (DmaTransfers::default(), OutgoingBuffer::default());
-    let id = dma.begin_transfer(Direction::Read, 0, vec![0; 1000], 0);
-    dma.send_messages(&mut out, 100);
+    let id = dma.queue_transfer(DmaDirection::Read, 0, vec![0; 1000], 0);
+    dma.append_messages_to(&mut out, 100);
     let mut asked = messages(&mut out);
     let (first, access, _) = asked.remove(0);
     let (first, _) = reply(&first, access, &[]);
@@ -84,14 +84,14 @@ fn an_error_ends_a_transfer_when_all_its_messages_are_answered() {
         ..first
     };
     dma.handle_reply(&first, &[]).unwrap();
-    dma.send_messages(&mut out, 100);
+    dma.append_messages_to(&mut out, 100);
     assert!(messages(&mut out).is_empty(), "nothing more is asked");
     for (header, access, _) in asked {
-        assert!(dma.next_finished().is_none());
+        assert!(dma.take_next_finished().is_none());
         let (header, payload) = reply(&header, access, &[0; 100]);
         dma.handle_reply(&header, &payload).unwrap();
     }
-    assert_eq!(dma.next_finished(), Some((id, Err(Errno::FAULT))));
+    assert_eq!(dma.take_next_finished(), Some((id, Err(Errno::FAULT))));
     let unknown = dma.handle_reply(&first, &[]);
     assert!(matches!(
         unknown,
@@ -109,60 +109,60 @@ fn replies_that_do_not_fit_fail_the_transfer_only() {
     let none = |_: DmaAccess| Vec::new();
     for wrong in [&short as &dyn Fn(DmaAccess) -> Vec<u8>, &other, &none] {
         let (mut dma, mut out) = (DmaTransfers::default(), OutgoingBuffer::default());
-        let id = dma.begin_transfer(Direction::Read, 0, vec![0; 10], 0);
-        dma.send_messages(&mut out, 100);
+        let id = dma.queue_transfer(DmaDirection::Read, 0, vec![0; 10], 0);
+        dma.append_messages_to(&mut out, 100);
         let (header, access, _) = messages(&mut out).remove(0);
         dma.handle_reply(&header, &wrong(access)).unwrap();
-        assert_eq!(dma.next_finished(), Some((id, Err(Errno::PROTO))));
+        assert_eq!(dma.take_next_finished(), Some((id, Err(Errno::PROTO))));
     }
     // The reply to a write has a smaller or larger count, or none.
     for (count, bytes) in [(9, 16), (11, 16), (9, 12), (10, 8), (10, 0)] {
         let (mut dma, mut out) = (DmaTransfers::default(), OutgoingBuffer::default());
-        let id = dma.begin_transfer(Direction::Write, 0, vec![0; 10], 0);
-        dma.send_messages(&mut out, 100);
+        let id = dma.queue_transfer(DmaDirection::Write, 0, vec![0; 10], 0);
+        dma.append_messages_to(&mut out, 100);
         let (header, access, _) = messages(&mut out).remove(0);
         let (header, payload) = reply(&header, DmaAccess { count, ..access }, &[]);
         dma.handle_reply(&header, &payload[..bytes]).unwrap();
-        assert_eq!(dma.next_finished(), Some((id, Err(Errno::PROTO))));
+        assert_eq!(dma.take_next_finished(), Some((id, Err(Errno::PROTO))));
     }
 }
 
 #[test]
 fn a_transfer_times_out_and_its_late_reply_is_ignored() {
     let (mut dma, mut out) = (DmaTransfers::default(), OutgoingBuffer::default());
-    let id = dma.begin_transfer(Direction::Read, 0, vec![0; 10], 5);
-    dma.send_messages(&mut out, 100);
+    let id = dma.queue_transfer(DmaDirection::Read, 0, vec![0; 10], 5);
+    dma.append_messages_to(&mut out, 100);
     let (header, access, _) = messages(&mut out).remove(0);
     let deadline_ns = dma.deadline_ns().unwrap();
     assert_eq!(deadline_ns, 5 + DMA_TIMEOUT_NS);
     dma.fail_timed_out(deadline_ns - 1);
-    assert!(dma.next_finished().is_none());
+    assert!(dma.take_next_finished().is_none());
     dma.fail_timed_out(deadline_ns);
-    assert_eq!(dma.next_finished(), Some((id, Err(Errno::TIMEDOUT))));
+    assert_eq!(dma.take_next_finished(), Some((id, Err(Errno::TIMEDOUT))));
     assert_eq!(dma.deadline_ns(), None);
     let (header, payload) = reply(&header, access, &[1; 10]);
     dma.handle_reply(&header, &payload).unwrap();
-    assert!(dma.next_finished().is_none());
+    assert!(dma.take_next_finished().is_none());
 }
 
 #[test]
 fn the_number_of_unanswered_transfers_is_limited() {
     let mut dma = DmaTransfers::default();
     for _ in 0..MAX_TRANSFERS {
-        dma.begin_transfer(Direction::Write, 0, vec![0; 10], 5);
+        dma.queue_transfer(DmaDirection::Write, 0, vec![0; 10], 5);
     }
-    assert_eq!(dma.next_finished(), None);
-    let id = dma.begin_transfer(Direction::Write, 0, vec![0; 10], 5);
-    assert_eq!(dma.next_finished(), Some((id, Err(Errno::BUSY))));
+    assert_eq!(dma.take_next_finished(), None);
+    let id = dma.queue_transfer(DmaDirection::Write, 0, vec![0; 10], 5);
+    assert_eq!(dma.take_next_finished(), Some((id, Err(Errno::BUSY))));
     dma.fail_timed_out(5 + DMA_TIMEOUT_NS);
-    while dma.next_finished().is_some() {}
-    dma.begin_transfer(Direction::Write, 0, vec![0; 10], 6);
-    assert_eq!(dma.next_finished(), None, "there is room again");
+    while dma.take_next_finished().is_some() {}
+    dma.queue_transfer(DmaDirection::Write, 0, vec![0; 10], 6);
+    assert_eq!(dma.take_next_finished(), None, "there is room again");
 }
 
 #[test]
 fn an_empty_transfer_finishes_at_once() {
     let mut dma = DmaTransfers::default();
-    let id = dma.begin_transfer(Direction::Write, 0, Vec::new(), 0);
-    assert_eq!(dma.next_finished(), Some((id, Ok(Vec::new()))));
+    let id = dma.queue_transfer(DmaDirection::Write, 0, Vec::new(), 0);
+    assert_eq!(dma.take_next_finished(), Some((id, Ok(Vec::new()))));
 }

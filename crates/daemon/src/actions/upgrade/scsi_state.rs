@@ -26,7 +26,7 @@ pub(crate) fn describe(export: &Export, fds: &mut OutgoingFds) -> Result<Value, 
     }
     let device = export.controller.as_ref();
     let device =
-        device.map(|controller| device_to_json(&controller.virtio_scsi_device().save_state()));
+        device.map(|controller| controller_to_json(&controller.virtio_scsi_device().save_state()));
     Ok(json!({"device": device, "units": units}))
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn restore(
     fds: &mut IncomingFds,
 ) -> Result<(), &'static str> {
     if let Some(controller) = &export.controller {
-        let device = device_from_json(&json["device"])?;
+        let device = controller_from_json(&json["device"])?;
         controller.virtio_scsi_device().restore_state(&device);
     }
     let mut described = read_list(&json["units"])?.iter();
@@ -135,7 +135,7 @@ fn unit_from_json(json: &Value) -> Result<UnitState, &'static str> {
 }
 
 /// State of a controller as JSON. All fields are named, so that none is forgotten.
-fn device_to_json(state: &DeviceState) -> Value {
+fn controller_to_json(state: &DeviceState) -> Value {
     let DeviceState {
         sense_bytes,
         cdb_bytes,
@@ -159,8 +159,8 @@ fn device_to_json(state: &DeviceState) -> Value {
     })
 }
 
-/// Reads what [`device_to_json`] has written.
-fn device_from_json(json: &Value) -> Result<DeviceState, &'static str> {
+/// Reads what [`controller_to_json`] has written.
+fn controller_from_json(json: &Value) -> Result<DeviceState, &'static str> {
     let events = read_list(&json["events"])?.iter().map(|event| {
         let address = Address {
             target: read_number(&event["target"])?,
@@ -246,7 +246,10 @@ mod tests {
         };
         assert_all_differ(&device, &other);
         for device in [device, other] {
-            assert_eq!(device_from_json(&device_to_json(&device)), Ok(device));
+            assert_eq!(
+                controller_from_json(&controller_to_json(&device)),
+                Ok(device)
+            );
         }
     }
 
@@ -256,6 +259,6 @@ mod tests {
         json.as_object_mut().unwrap().remove("generation");
         assert_eq!(unit_from_json(&json), Err(INVALID_STATE));
         let event = json!({"events": [{"what": "moved", "target": 0, "lun": 0}]});
-        assert_eq!(device_from_json(&event), Err(INVALID_STATE));
+        assert_eq!(controller_from_json(&event), Err(INVALID_STATE));
     }
 }
