@@ -150,7 +150,7 @@ impl PausedServer {
     }
 
     /// Drops it without letting anything go on here: another process serves the connection now, and this process is to end.
-    pub fn abandon(self) {
+    pub fn leave_to_successor(self) {
         std::mem::forget(self);
     }
 }

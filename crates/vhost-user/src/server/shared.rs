@@ -1,4 +1,4 @@
-//! ServerState that a server's thread shares with the threads that control it, and how they wake it and wait for each other.
+//! State that a server's thread shares with the threads that control it, and how they wake it and wait for each other.
 
 use std::io;
 use std::net::Shutdown;

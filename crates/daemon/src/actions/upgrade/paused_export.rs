@@ -101,7 +101,7 @@ impl PausedExport {
     /// Leaves the export to the new process: it is not resumed here.
     pub fn leave_to_successor(self) {
         match self.server {
-            PausedExportServer::VhostUser { paused, .. } => paused.abandon(),
+            PausedExportServer::VhostUser { paused, .. } => paused.leave_to_successor(),
             PausedExportServer::Adapter(adapter) => std::mem::forget(adapter),
         }
     }
