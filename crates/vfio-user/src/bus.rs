@@ -55,7 +55,7 @@ impl Host for Bus {
     }
 
     /// Begins a read, which fails at once if the front-end does not let the device read there.
-    fn dma_read(&mut self, address: u64, len: usize) -> DmaId {
+    fn begin_dma_read(&mut self, address: u64, len: usize) -> DmaId {
         if !self
             .maps
             .is_access_allowed(address, len as u64, DMA_READ_ALLOWED)
@@ -68,7 +68,7 @@ impl Host for Bus {
     }
 
     /// Begins a write, which fails at once if the front-end does not let the device write there.
-    fn dma_write(&mut self, address: u64, data: Vec<u8>) -> DmaId {
+    fn begin_dma_write(&mut self, address: u64, data: Vec<u8>) -> DmaId {
         let len = data.len() as u64;
         if !self.maps.is_access_allowed(address, len, DMA_WRITE_ALLOWED) {
             return self.dma.add_failed_transfer(Errno::FAULT);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use virtqueue::GuestMemory;
 
-/// The number of an access to memory that is not mapped, from [`Host::dma_read`] or [`Host::dma_write`] to
+/// The number of an access to memory that is not mapped, from [`Host::begin_dma_read`] or [`Host::begin_dma_write`] to
 /// [`PciDevice::on_dma_done`]. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DmaId(pub(crate) u64);
@@ -50,7 +50,7 @@ pub trait Host {
     fn memory(&self) -> &Arc<GuestMemory>;
     /// Reads memory by a message to the front-end, also memory that is not in [`Host::memory`]. [`PciDevice::on_dma_done`] gets
     /// the data, never before this returns.
-    fn dma_read(&mut self, address: u64, len: usize) -> DmaId;
+    fn begin_dma_read(&mut self, address: u64, len: usize) -> DmaId;
     /// Writes memory by a message, in the same way.
-    fn dma_write(&mut self, address: u64, data: Vec<u8>) -> DmaId;
+    fn begin_dma_write(&mut self, address: u64, data: Vec<u8>) -> DmaId;
 }

@@ -212,12 +212,12 @@ impl PciDevice for Scratch {
     fn run(&mut self, host: &mut dyn Host) -> bool {
         match self.commands.pop_front() {
             Some(DMA_READ) => {
-                let id = host.dma_read(self.address_register(), 16);
+                let id = host.begin_dma_read(self.address_register(), 16);
                 self.reads.push(id);
             }
             Some(DMA_WRITE) => {
                 let data = self.data_registers()[..4].to_vec();
-                host.dma_write(self.address_register(), data);
+                host.begin_dma_write(self.address_register(), data);
             }
             Some(command) => {
                 let mut data = self.data_registers();

@@ -88,14 +88,16 @@ impl PciBus for ChipHost<'_> {
         if !self.is_master {
             return Err(BusFault);
         }
-        Ok(self.pending_dma.add(self.host.dma_read(addr, len), true))
+        Ok(self
+            .pending_dma
+            .add(self.host.begin_dma_read(addr, len), true))
     }
 
     fn start_dma_write(&mut self, addr: u64, data: &[u8]) -> Result<DmaId, BusFault> {
         if !self.is_master {
             return Err(BusFault);
         }
-        let transport_id = self.host.dma_write(addr, data.to_vec());
+        let transport_id = self.host.begin_dma_write(addr, data.to_vec());
         Ok(self.pending_dma.add(transport_id, false))
     }
 
