@@ -56,7 +56,7 @@ impl<D: PciDevice> FrontEnd<D> {
         let (ours, theirs) = UnixStream::pair().expect("sockets");
         ours.set_nonblocking(true).expect("a socket");
         self.server
-            .serve_connection(theirs)
+            .attach_connection(theirs)
             .expect("no front-end is connected");
         self.socket = Some(ours);
     }

@@ -44,7 +44,7 @@ impl<D: PciDevice> Server<D> {
     ///
     /// # Errors
     /// Returns the socket if there is a front-end already, or if it cannot be made non-blocking.
-    pub fn serve_connection(&mut self, socket: UnixStream) -> Result<(), UnixStream> {
+    pub fn attach_connection(&mut self, socket: UnixStream) -> Result<(), UnixStream> {
         if self.socket.is_some() || socket.set_nonblocking(true).is_err() {
             return Err(socket);
         }

@@ -118,7 +118,7 @@ fn serve_until_stopped<D: PciDevice>(
             match listener.socket().accept() {
                 Ok((socket, _)) => {
                     // No front-end is connected, so an error is the socket's.
-                    let _ = server.serve_connection(socket);
+                    let _ = server.attach_connection(socket);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => {

@@ -483,6 +483,6 @@ fn disconnecting_drops_memory_and_eventfds() {
 fn only_one_front_end_may_be_connected() {
     let mut rig = Rig::ready();
     let (_other, socket) = std::os::unix::net::UnixStream::pair().unwrap();
-    assert!(rig.server.serve_connection(socket).is_err());
+    assert!(rig.server.attach_connection(socket).is_err());
     rig.read(0, 0, 1).unwrap();
 }

@@ -69,7 +69,7 @@ impl Runner for Devices {
     }
 
     fn on_message(&mut self, cx: &mut RunnerContext<Self>, socket: UnixStream) {
-        self.server.serve_connection(socket).unwrap();
+        self.server.attach_connection(socket).unwrap();
         self.watch(cx);
     }
 

@@ -82,7 +82,7 @@ impl Device {
             unit: Arc::new(Unit::new(UnitOptions::default(), geometry)?),
         };
         let mut server = Server::new(Adapter::new("counted", &[disk])?);
-        if server.serve_connection(socket).is_err() {
+        if server.attach_connection(socket).is_err() {
             return Err("the socket cannot be used".into());
         }
         Ok(Device {

@@ -83,7 +83,7 @@ impl LsiController {
         match listener.socket().accept() {
             Ok((socket, _)) => {
                 // Fails if the front-end has disconnected already.
-                let _ = self.server.serve_connection(socket);
+                let _ = self.server.attach_connection(socket);
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {

@@ -216,6 +216,6 @@ impl<D: PciDevice> Rig<D> {
 fn connect<D: PciDevice>(server: &mut Server<D>) -> UnixStream {
     let (front_end, socket) = UnixStream::pair().unwrap();
     front_end.set_nonblocking(true).unwrap();
-    server.serve_connection(socket).unwrap();
+    server.attach_connection(socket).unwrap();
     front_end
 }
