@@ -52,7 +52,7 @@ impl Runner for Recorder {
     fn reap(&mut self, _: &mut RunnerContext<Self>) {
         self.log.push("reap".into());
     }
-    fn complete(&mut self, _: &mut RunnerContext<Self>) {
+    fn complete_reaped(&mut self, _: &mut RunnerContext<Self>) {
         self.log.push("complete".into());
     }
     fn notify(&mut self, _: &mut RunnerContext<Self>) {
@@ -205,7 +205,7 @@ fn a_slot_reused_within_an_iteration_does_not_get_the_old_handlers_event() {
         fn on_timer(&mut self, _: &mut RunnerContext<Self>, (): ()) {}
         fn on_message(&mut self, _: &mut RunnerContext<Self>, (): ()) {}
         fn reap(&mut self, _: &mut RunnerContext<Self>) {}
-        fn complete(&mut self, _: &mut RunnerContext<Self>) {}
+        fn complete_reaped(&mut self, _: &mut RunnerContext<Self>) {}
         fn notify(&mut self, _: &mut RunnerContext<Self>) {}
         fn admit(&mut self, _: &mut RunnerContext<Self>) {}
         fn submit(&mut self, _: &mut RunnerContext<Self>) {}

@@ -60,7 +60,7 @@ pub trait Runner {
     /// Phase 1: reaps finished requests from the engines' completion rings.
     fn reap(&mut self, cx: &mut RunnerContext<Self>);
     /// Phase 2: completes requests: devices write statuses and fill used entries.
-    fn complete(&mut self, cx: &mut RunnerContext<Self>);
+    fn complete_reaped(&mut self, cx: &mut RunnerContext<Self>);
     /// Phase 3: publishes used entries, once per queue, with at most one signal each.
     fn notify(&mut self, cx: &mut RunnerContext<Self>);
     /// Phase 4: admits requests from active queues.
@@ -173,7 +173,7 @@ impl<P: Runner> EventLoop<P> {
 
         let (runner, cx) = (&mut self.runner, &mut self.cx);
         runner.reap(cx);
-        runner.complete(cx);
+        runner.complete_reaped(cx);
         runner.notify(cx);
         runner.admit(cx);
         runner.submit(cx);

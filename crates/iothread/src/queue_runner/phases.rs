@@ -81,7 +81,7 @@ impl Runner for QueuesRunner {
         }
     }
 
-    fn complete(&mut self, _: &mut RunnerContext<Self>) {
+    fn complete_reaped(&mut self, _: &mut RunnerContext<Self>) {
         self.has_dispatched = !self.completions.is_empty();
         if self.has_dispatched {
             self.dispatch_completions();
