@@ -55,7 +55,7 @@ impl Runner for Recorder {
     fn complete_reaped(&mut self, _: &mut RunnerContext<Self>) {
         self.log.push("complete".into());
     }
-    fn notify(&mut self, _: &mut RunnerContext<Self>) {
+    fn publish_and_notify(&mut self, _: &mut RunnerContext<Self>) {
         self.log.push("notify".into());
     }
     fn admit(&mut self, _: &mut RunnerContext<Self>) {
@@ -206,7 +206,7 @@ fn a_slot_reused_within_an_iteration_does_not_get_the_old_handlers_event() {
         fn on_message(&mut self, _: &mut RunnerContext<Self>, (): ()) {}
         fn reap(&mut self, _: &mut RunnerContext<Self>) {}
         fn complete_reaped(&mut self, _: &mut RunnerContext<Self>) {}
-        fn notify(&mut self, _: &mut RunnerContext<Self>) {}
+        fn publish_and_notify(&mut self, _: &mut RunnerContext<Self>) {}
         fn admit(&mut self, _: &mut RunnerContext<Self>) {}
         fn submit(&mut self, _: &mut RunnerContext<Self>) {}
         fn is_busy(&self) -> bool {

@@ -86,7 +86,7 @@ impl Runner for Devices {
 
     fn reap(&mut self, _: &mut RunnerContext<Self>) {}
     fn complete_reaped(&mut self, _: &mut RunnerContext<Self>) {}
-    fn notify(&mut self, _: &mut RunnerContext<Self>) {}
+    fn publish_and_notify(&mut self, _: &mut RunnerContext<Self>) {}
     fn submit(&mut self, _: &mut RunnerContext<Self>) {}
     fn poll_sources(&mut self) -> bool {
         false

@@ -62,7 +62,7 @@ pub trait Runner {
     /// Phase 2: completes requests: devices write statuses and fill used entries.
     fn complete_reaped(&mut self, cx: &mut RunnerContext<Self>);
     /// Phase 3: publishes used entries, once per queue, with at most one signal each.
-    fn notify(&mut self, cx: &mut RunnerContext<Self>);
+    fn publish_and_notify(&mut self, cx: &mut RunnerContext<Self>);
     /// Phase 4: admits requests from active queues.
     fn admit(&mut self, cx: &mut RunnerContext<Self>);
     /// Phase 5: submits pending requests to the kernel.
@@ -174,7 +174,7 @@ impl<P: Runner> EventLoop<P> {
         let (runner, cx) = (&mut self.runner, &mut self.cx);
         runner.reap(cx);
         runner.complete_reaped(cx);
-        runner.notify(cx);
+        runner.publish_and_notify(cx);
         runner.admit(cx);
         runner.submit(cx);
         if let Some(idle) = self.last_idle.take() {

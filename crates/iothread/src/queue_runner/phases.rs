@@ -88,7 +88,7 @@ impl Runner for QueuesRunner {
         }
     }
 
-    fn notify(&mut self, _: &mut RunnerContext<Self>) {
+    fn publish_and_notify(&mut self, _: &mut RunnerContext<Self>) {
         self.publish_queues();
     }
 

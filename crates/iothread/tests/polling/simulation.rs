@@ -101,7 +101,7 @@ impl Runner for Scripted {
     fn on_message(&mut self, _: &mut RunnerContext<Self>, (): ()) {}
     fn reap(&mut self, _: &mut RunnerContext<Self>) {}
     fn complete_reaped(&mut self, _: &mut RunnerContext<Self>) {}
-    fn notify(&mut self, _: &mut RunnerContext<Self>) {}
+    fn publish_and_notify(&mut self, _: &mut RunnerContext<Self>) {}
     fn submit(&mut self, _: &mut RunnerContext<Self>) {}
     fn on_stop(&mut self, _: &mut RunnerContext<Self>) {}
 

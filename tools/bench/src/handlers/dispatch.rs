@@ -61,7 +61,7 @@ impl Runner for Counter {
     fn on_message(&mut self, _: &mut RunnerContext<Self>, (): ()) {}
     fn reap(&mut self, _: &mut RunnerContext<Self>) {}
     fn complete_reaped(&mut self, _: &mut RunnerContext<Self>) {}
-    fn notify(&mut self, _: &mut RunnerContext<Self>) {}
+    fn publish_and_notify(&mut self, _: &mut RunnerContext<Self>) {}
     fn admit(&mut self, _: &mut RunnerContext<Self>) {}
     fn submit(&mut self, _: &mut RunnerContext<Self>) {}
     fn is_busy(&self) -> bool {
