@@ -67,7 +67,7 @@ impl Runner for Recorder {
     fn is_busy(&self) -> bool {
         self.busy
     }
-    fn poll_sources(&mut self) -> bool {
+    fn poll_sources_once(&mut self) -> bool {
         self.polls += 1;
         self.poll_hits_after.is_some_and(|after| self.polls > after)
     }
@@ -212,7 +212,7 @@ fn a_slot_reused_within_an_iteration_does_not_get_the_old_handlers_event() {
         fn is_busy(&self) -> bool {
             false
         }
-        fn poll_sources(&mut self) -> bool {
+        fn poll_sources_once(&mut self) -> bool {
             false
         }
         fn poll_deadline_ns(&mut self, _: &PollSettings, _: u64) -> u64 {

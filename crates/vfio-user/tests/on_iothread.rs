@@ -88,7 +88,7 @@ impl Runner for Devices {
     fn complete_reaped(&mut self, _: &mut RunnerContext<Self>) {}
     fn publish_and_notify(&mut self, _: &mut RunnerContext<Self>) {}
     fn submit(&mut self, _: &mut RunnerContext<Self>) {}
-    fn poll_sources(&mut self) -> bool {
+    fn poll_sources_once(&mut self) -> bool {
         false
     }
     fn poll_deadline_ns(&mut self, _: &PollSettings, now_ns: u64) -> u64 {

@@ -71,7 +71,7 @@ pub trait Runner {
     /// Whether the next iteration certainly has work: then the loop neither polls nor blocks.
     fn is_busy(&self) -> bool;
     /// Polls recently active sources, in user space only: whether any of them has work.
-    fn poll_sources(&mut self) -> bool;
+    fn poll_sources_once(&mut self) -> bool;
     /// The time until which polling pays for any recently active source, by its
     /// [`crate::event_loop::PollPredictor`]; a time that has passed if it pays for none. Called when the loop has run dry and
     /// polling is on.
@@ -282,7 +282,7 @@ impl<P: Runner> EventLoop<P> {
 
     /// Whether an active source has work, or another thread has woken the loop.
     fn has_work(&mut self) -> bool {
-        self.runner.poll_sources() || self.wake.is_notified()
+        self.runner.poll_sources_once() || self.wake.is_notified()
     }
 
     /// Polls for as long as it pays for recently active sources; true when there is work.

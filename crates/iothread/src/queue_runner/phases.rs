@@ -117,7 +117,7 @@ impl Runner for QueuesRunner {
             || self.io.has_completions()
     }
 
-    fn poll_sources(&mut self) -> bool {
+    fn poll_sources_once(&mut self) -> bool {
         self.io.has_completions()
             || self.lists.active.iter().any(|source_index| {
                 self.sources

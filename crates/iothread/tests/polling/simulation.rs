@@ -131,7 +131,7 @@ impl Runner for Scripted {
         false
     }
 
-    fn poll_sources(&mut self) -> bool {
+    fn poll_sources_once(&mut self) -> bool {
         let now_ns = self.now_ns();
         self.sources.iter().any(|source| source.next_ns <= now_ns)
     }

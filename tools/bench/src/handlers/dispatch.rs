@@ -67,7 +67,7 @@ impl Runner for Counter {
     fn is_busy(&self) -> bool {
         false
     }
-    fn poll_sources(&mut self) -> bool {
+    fn poll_sources_once(&mut self) -> bool {
         false
     }
     fn poll_deadline_ns(&mut self, _: &PollSettings, _: u64) -> u64 {
