@@ -80,7 +80,7 @@ impl Runner for Recorder {
         self.predictor
             .learn_from_idle(settings, idle, self.progress);
     }
-    fn prepare_to_block(&mut self, _: &mut RunnerContext<Self>) -> bool {
+    fn enable_kicks_or_find_work(&mut self, _: &mut RunnerContext<Self>) -> bool {
         self.log.push("park".into());
         self.park_finds
     }
@@ -219,7 +219,7 @@ fn a_slot_reused_within_an_iteration_does_not_get_the_old_handlers_event() {
             0
         }
         fn learn_from_idle(&mut self, _: &PollSettings, _: IdlePeriod) {}
-        fn prepare_to_block(&mut self, _: &mut RunnerContext<Self>) -> bool {
+        fn enable_kicks_or_find_work(&mut self, _: &mut RunnerContext<Self>) -> bool {
             false
         }
         fn on_stop(&mut self, _: &mut RunnerContext<Self>) {}

@@ -95,7 +95,7 @@ impl Runner for Devices {
         now_ns
     }
     fn learn_from_idle(&mut self, _: &PollSettings, _: IdlePeriod) {}
-    fn prepare_to_block(&mut self, _: &mut RunnerContext<Self>) -> bool {
+    fn enable_kicks_or_find_work(&mut self, _: &mut RunnerContext<Self>) -> bool {
         false
     }
     fn on_stop(&mut self, cx: &mut RunnerContext<Self>) {

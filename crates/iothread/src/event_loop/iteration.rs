@@ -79,7 +79,7 @@ pub trait Runner {
     /// Learns from the idle time after [`Runner::poll_deadline_ns`], which has ended, with one iteration since.
     fn learn_from_idle(&mut self, settings: &PollSettings, idle: IdlePeriod);
     /// Enables kicks before the loop blocks. True when a request came in just before that: then the loop does not block.
-    fn prepare_to_block(&mut self, cx: &mut RunnerContext<Self>) -> bool;
+    fn enable_kicks_or_find_work(&mut self, cx: &mut RunnerContext<Self>) -> bool;
     /// Handles the end of the loop.
     fn on_stop(&mut self, cx: &mut RunnerContext<Self>);
 }
@@ -242,7 +242,7 @@ impl<P: Runner> EventLoop<P> {
         if self.is_polling_on() && self.poll_while_worthwhile()? {
             return self.check_descriptors_periodically();
         }
-        if self.runner.prepare_to_block(&mut self.cx) || !self.wake.try_begin_sleep() {
+        if self.runner.enable_kicks_or_find_work(&mut self.cx) || !self.wake.try_begin_sleep() {
             // Not idle after all; descriptors are still checked now and then.
             return self.check_descriptors_periodically();
         }

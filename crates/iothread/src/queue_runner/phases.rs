@@ -128,7 +128,7 @@ impl Runner for QueuesRunner {
     }
 
     /// Enables kicks. Sets a timer if there are queues that are polled since their guests do not kick.
-    fn prepare_to_block(&mut self, cx: &mut RunnerContext<Self>) -> bool {
+    fn enable_kicks_or_find_work(&mut self, cx: &mut RunnerContext<Self>) -> bool {
         let enabled = self.lists.enable_kicks(&mut self.sources);
         if enabled.any_unkicked {
             let poll_ns = cx.now_ns() + UNKICKED_POLL_NS;

@@ -159,7 +159,7 @@ impl Runner for Scripted {
     }
 
     /// Sources that share the CPU continue now that the loop does not run.
-    fn prepare_to_block(&mut self, _: &mut RunnerContext<Self>) -> bool {
+    fn enable_kicks_or_find_work(&mut self, _: &mut RunnerContext<Self>) -> bool {
         let now_ns = self.now_ns();
         for source in &mut self.sources {
             if source.next_ns == u64::MAX {

@@ -74,7 +74,7 @@ impl Runner for Counter {
         0
     }
     fn learn_from_idle(&mut self, _: &PollSettings, _: IdlePeriod) {}
-    fn prepare_to_block(&mut self, _: &mut RunnerContext<Self>) -> bool {
+    fn enable_kicks_or_find_work(&mut self, _: &mut RunnerContext<Self>) -> bool {
         false
     }
     fn on_stop(&mut self, _: &mut RunnerContext<Self>) {}
