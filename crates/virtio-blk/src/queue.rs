@@ -447,7 +447,7 @@ impl Queue {
     /// Counts the requests that were completed so far.
     #[inline]
     pub fn end_batch(&mut self) {
-        self.completion_group.add_to_stats(&self.stats);
+        self.completion_group.drain_into_stats(&self.stats);
         self.stats.in_flight().set(self.in_flight().into());
     }
 

@@ -28,7 +28,7 @@ impl CompletionGroup {
         stats: &QueueStats,
     ) {
         if admitted != self.admitted {
-            self.add_to_stats(stats);
+            self.drain_into_stats(stats);
             (self.admitted, self.now) = (admitted, now);
         }
         self.requests += u64::from(requests);
@@ -37,7 +37,7 @@ impl CompletionGroup {
 
     /// Adds the group to the statistics, and empties it.
     #[inline]
-    pub fn add_to_stats(&mut self, stats: &QueueStats) {
+    pub fn drain_into_stats(&mut self, stats: &QueueStats) {
         if self.requests > 0 {
             let (kind, ticks) = (self.admitted.kind(), self.admitted.ticks_until(self.now));
             self.tally
@@ -80,8 +80,8 @@ mod tests {
         add(RequestKind::Write, 1, 512, 3000);
         assert_eq!(stats.of_kind(RequestKind::Write).bytes.get(), 0, "not yet");
         add(RequestKind::Read, 1, 4096, 5000);
-        group.add_to_stats(&stats);
-        group.add_to_stats(&stats);
+        group.drain_into_stats(&stats);
+        group.drain_into_stats(&stats);
         let figures = |kind| {
             let kind = stats.of_kind(kind);
             (kind.latency.total(), kind.bytes.get(), kind.ticks.get())
@@ -100,7 +100,7 @@ mod tests {
         for (admitted, now) in [(long, 4000), (4000, 4100), (4000, 4000 + long)] {
             let admitted = AdmitTime::new(admitted).with_kind(RequestKind::Unmap);
             group.add(admitted, 1, 1, now, &stats);
-            group.add_to_stats(&stats);
+            group.drain_into_stats(&stats);
         }
         let unmap = stats.of_kind(RequestKind::Unmap);
         assert_eq!((unmap.bytes.get(), unmap.ticks.get()), (3, 100 + long));
