@@ -128,7 +128,7 @@ impl MergeBuffer {
     }
 
     /// Merges adjacent requests and empties the buffer. Returns the number of resulting requests, whose slots are
-    /// [here](Self::slot_after_merge).
+    /// [here](Self::slot_of_merged_request).
     #[inline]
     pub fn merge_adjacent(&mut self, slots: &mut Slots) -> usize {
         let count = std::mem::take(&mut self.count);
@@ -149,9 +149,14 @@ impl MergeBuffer {
             };
             let is_adjacent = merged > 0 && offset == end && parts < self.limits.requests;
             if is_adjacent
-                && fits_merge_limits(self.limits, slots, self.slot_after_merge(merged - 1), slot)
+                && fits_merge_limits(
+                    self.limits,
+                    slots,
+                    self.slot_of_merged_request(merged - 1),
+                    slot,
+                )
             {
-                slots.merge_into_leader(self.slot_after_merge(merged - 1), slot);
+                slots.merge_into_leader(self.slot_of_merged_request(merged - 1), slot);
                 slots.set_next_merged(last, slot);
                 parts += 1;
             } else {
@@ -167,7 +172,7 @@ impl MergeBuffer {
 
     /// The slot of a request that results from [merging](Self::merge_adjacent).
     #[inline]
-    pub fn slot_after_merge(&self, index: usize) -> u32 {
+    pub fn slot_of_merged_request(&self, index: usize) -> u32 {
         (self.collected[index] & SLOT_MASK) as u32
     }
 }

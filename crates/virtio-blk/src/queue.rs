@@ -316,7 +316,7 @@ impl Queue {
         let (op, collected) = (merge.op(), merge.len());
         let merged_count = merge.merge_adjacent(&mut self.slots);
         for index in 0..merged_count {
-            self.submit(op, merge.slot_after_merge(index), *io);
+            self.submit(op, merge.slot_of_merged_request(index), *io);
         }
         if merged_count < collected {
             let merged = &self.stats.of_kind(op.request_kind()).merged;
