@@ -101,10 +101,10 @@ pub(crate) trait QueueDevice {
     fn on_admissions_ended(&mut self, _ring: &mut virtqueue::Queue) {}
 
     /// Handles that the queue has stopped: only parked requests are left.
-    fn on_stop(&mut self, _how: ParkedStopAction, _cx: QueueContext<'_>) {}
+    fn handle_parked_at_stop(&mut self, _how: ParkedStopAction, _cx: QueueContext<'_>) {}
 
     /// Whether chains are requests that have to be answered.
-    fn chains_need_answers(&self) -> bool {
+    fn chains_are_requests(&self) -> bool {
         true
     }
 

@@ -24,7 +24,7 @@ use crate::source_table::SourceTable;
 use crate::submits::SubmitTotals;
 use crate::trace::Trace;
 use crate::vring::Vring;
-use queue_commands::set_kick;
+use queue_commands::set_kick_unless_stopping;
 
 /// Delay before the retry of a request for which the kernel had no memory, with none in flight.
 const RETRY_NS: u64 = 1_000_000;
@@ -210,7 +210,7 @@ impl QueuesRunner {
         let attach = |node: &Arc<Node>| context.attach(node);
         let started = Vring::new(setup, source_index, &remote, attach).map_err(StartError::from);
         let started = started.and_then(|(mut vring, kick)| {
-            if let Err(error) = set_kick(&mut vring, kick, source_index, cx) {
+            if let Err(error) = set_kick_unless_stopping(&mut vring, kick, source_index, cx) {
                 self.detach_disks_of_vring(vring);
                 return Err(error);
             }

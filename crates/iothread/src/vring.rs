@@ -154,7 +154,7 @@ impl Vring {
     }
 
     /// Replaces the descriptor that signals the guest.
-    pub fn set_call(&mut self, call: Option<OwnedFd>) {
+    pub fn set_call_and_signal(&mut self, call: Option<OwnedFd>) {
         self.call = call;
         // A driver that waits on the new descriptor may not have seen a signal on the old one:
         // a signal too many is harmless, one too few is not.
@@ -203,7 +203,7 @@ impl Vring {
     #[cold]
     fn has_recovered_requests(&self) -> bool {
         let stays = self.parked_at_stop == ParkedStopAction::LeaveInRegion && !self.enabled;
-        self.device.chains_need_answers() && !stays && self.ring.has_recovered_chains()
+        self.device.chains_are_requests() && !stays && self.ring.has_recovered_chains()
     }
 
     /// Begins to stop it: no new requests are admitted. Its base is sent to `reply` once it has drained.
@@ -419,7 +419,7 @@ impl Vring {
     pub fn shut_down(&mut self, io: &mut IoContext, now: u64) -> u32 {
         let how = self.parked_at_stop;
         let (device, cx) = self.device_and_context(io, now);
-        device.on_stop(how, cx);
+        device.handle_parked_at_stop(how, cx);
         self.publish_if_unpublished(io);
         // The next process that uses the rings expects to be kicked.
         self.ring.enable_kicks();

@@ -170,7 +170,7 @@ impl QueueDevice for BlkQueue {
 
     /// Parked requests that may stay in the in-flight region are found there by the next process. Else they are returned to
     /// the ring if no other requests were popped after the first of them, and are answered as failed if some were.
-    fn on_stop(&mut self, how: ParkedStopAction, mut cx: QueueContext<'_>) {
+    fn handle_parked_at_stop(&mut self, how: ParkedStopAction, mut cx: QueueContext<'_>) {
         let queue = &self.queue;
         let slots = self
             .parked

@@ -230,7 +230,7 @@ impl QueueDevice for ScsiQueue {
     }
 
     /// Buffers for events are not answered.
-    fn chains_need_answers(&self) -> bool {
+    fn chains_are_requests(&self) -> bool {
         !matches!(self.role, Role::Events(_))
     }
 

@@ -124,7 +124,7 @@ impl Runner for QueuesRunner {
                     .get(source_index)
                     .is_some_and(|vring| vring.may_admit() && vring.has_available())
             })
-            || (!self.sources.socket_devices.is_empty() && self.poll_next_socket())
+            || (!self.sources.socket_devices.is_empty() && self.poll_next_socket_if_due())
     }
 
     /// Enables kicks. Sets a timer if there are queues that are polled since their guests do not kick.

@@ -48,11 +48,11 @@ impl CommandContext<'_> {
                 let _ = reply.send(vring.duplicate_descriptors(kick));
             }
             QueueCommand::SetKick(kick, reply) => {
-                let _ = reply.send(set_kick(vring, kick, source_index, cx));
+                let _ = reply.send(set_kick_unless_stopping(vring, kick, source_index, cx));
                 // A kick on the old descriptor may have been lost.
                 lists.activate(vring, source_index);
             }
-            QueueCommand::SetCall(call) => vring.set_call(call),
+            QueueCommand::SetCall(call) => vring.set_call_and_signal(call),
             QueueCommand::SetErr(err) => vring.set_err(err),
             QueueCommand::LeaveParked => vring.set_leave_parked_in_region(),
         }
@@ -95,7 +95,7 @@ impl CommandContext<'_> {
 }
 
 /// Watches another kick descriptor. A queue that is stopping is not kicked any more: its handler is deleted already.
-pub(super) fn set_kick(
+pub(super) fn set_kick_unless_stopping(
     vring: &mut Vring,
     kick: Option<OwnedFd>,
     source_index: u32,

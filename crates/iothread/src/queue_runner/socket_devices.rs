@@ -59,7 +59,7 @@ impl QueuesRunner {
 
     /// Polls the socket of one socket device, in turn.
     #[cold]
-    pub(super) fn poll_next_socket(&mut self) -> bool {
+    pub(super) fn poll_next_socket_if_due(&mut self) -> bool {
         self.polls = self.polls.wrapping_add(1);
         if !self.lists.active.is_empty() && !self.polls.is_multiple_of(RING_POLLS_PER_SOCKET_POLL) {
             return false;
