@@ -101,7 +101,7 @@ impl Queue {
     /// Begins a batch that is admitted at `now`, in [ticks](telemetry::counters::Clock).
     #[inline]
     pub fn begin_batch(&mut self, now: u64) {
-        let admit_time = AdmitTime::new(now);
+        let admit_time = AdmitTime::from_ticks(now);
         // It never goes back, whatever the clock does: generations are distinguished by it.
         if admit_time > self.batch_admit_time {
             self.batch_admit_time = admit_time;

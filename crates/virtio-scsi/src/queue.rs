@@ -184,7 +184,7 @@ impl Queue {
         (self.sizes, self.now) = (self.device.configured_sizes(), batch.now);
         self.fast_path_sizes = FastPathSizes::new(self.sizes);
         self.end_completion_run();
-        let admit_time = AdmitTime::new(batch.now);
+        let admit_time = AdmitTime::from_ticks(batch.now);
         // It never goes back, whatever the clock does: generations are distinguished by it.
         if admit_time > self.batch_admit_time {
             self.batch_admit_time = admit_time;

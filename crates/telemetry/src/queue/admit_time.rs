@@ -13,7 +13,7 @@ impl AdmitTime {
 
     /// The time of requests that are admitted at `ticks`.
     #[must_use]
-    pub fn new(ticks: u64) -> Self {
+    pub fn from_ticks(ticks: u64) -> Self {
         AdmitTime(ticks & !Self::KIND)
     }
 
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_behind_gives_a_duration_of_zero() {
-        let taken = AdmitTime::new(1007).with_kind(RequestKind::Unmap);
+        let taken = AdmitTime::from_ticks(1007).with_kind(RequestKind::Unmap);
         assert_eq!(taken.kind(), RequestKind::Unmap);
         assert_eq!(taken.ticks_until(1000), 0);
         assert_eq!(taken.ticks_until(2004), 1000);

@@ -69,7 +69,7 @@ mod tests {
         let mut group = CompletionGroup::default();
         let mut add = |kind, requests, bytes, now| {
             group.add(
-                AdmitTime::new(1000).with_kind(kind),
+                AdmitTime::from_ticks(1000).with_kind(kind),
                 requests,
                 bytes,
                 now,
@@ -98,7 +98,7 @@ mod tests {
         let mut group = CompletionGroup::default();
         let long = 1 << 45;
         for (admitted, now) in [(long, 4000), (4000, 4100), (4000, 4000 + long)] {
-            let admitted = AdmitTime::new(admitted).with_kind(RequestKind::Unmap);
+            let admitted = AdmitTime::from_ticks(admitted).with_kind(RequestKind::Unmap);
             group.add(admitted, 1, 1, now, &stats);
             group.drain_into_stats(&stats);
         }
