@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use block::{Op, Request, SECTOR_BYTES, token};
 use telemetry::counters::{Clock, Scale};
-use telemetry::queue::{QueueName, QueueStats, RequestKind, Tally};
+use telemetry::queue::{QueueName, QueueStats, RequestKind, RequestStatsWriter};
 use telemetry::tracepoints::{request_complete, request_submit};
 
 /// A request in flight.
@@ -30,7 +30,7 @@ pub(crate) struct InFlightRequests {
     disk_stats: Vec<Arc<QueueStats>>,
     /// By slot.
     slots: Vec<Option<InFlightRequest>>,
-    tally: Tally,
+    writer: RequestStatsWriter,
     clock: Clock,
 }
 
@@ -46,7 +46,7 @@ impl InFlightRequests {
             queue_stats,
             disk_stats,
             slots: Vec::new(),
-            tally: Tally::default(),
+            writer: RequestStatsWriter::default(),
             clock: Clock::new(),
         }
     }
@@ -101,7 +101,8 @@ impl InFlightRequests {
             .in_flight()
             .set(disk_stats.in_flight().get().saturating_sub(1));
         if succeeded {
-            self.tally.add(&self.queue_stats, kind, 1, bytes, ticks);
+            self.writer
+                .add_succeeded(&self.queue_stats, kind, 1, bytes, ticks);
             disk_stats.of_kind(kind).add_succeeded(1, bytes, ticks);
             self.queue_stats.last_success_ticks().set(now);
             disk_stats.last_success_ticks().set(now);

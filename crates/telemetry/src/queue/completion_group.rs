@@ -2,7 +2,7 @@
 //!
 //! Requests that were admitted together and complete together took the same time, so they are summed up and added once.
 
-use crate::queue::{AdmitTime, QueueStats, RequestKind, Tally};
+use crate::queue::{AdmitTime, QueueStats, RequestKind, RequestStatsWriter};
 
 /// Successful requests of one admission and kind that are not yet in the statistics.
 #[derive(Debug, Default)]
@@ -12,7 +12,7 @@ pub struct CompletionGroup {
     bytes: u64,
     /// The time of their completion, in ticks.
     now: u64,
-    tally: Tally,
+    writer: RequestStatsWriter,
 }
 
 impl CompletionGroup {
@@ -40,8 +40,8 @@ impl CompletionGroup {
     pub fn drain_into_stats(&mut self, stats: &QueueStats) {
         if self.requests > 0 {
             let (kind, ticks) = (self.admitted.kind(), self.admitted.ticks_until(self.now));
-            self.tally
-                .add(stats, kind, self.requests, self.bytes, ticks);
+            self.writer
+                .add_succeeded(stats, kind, self.requests, self.bytes, ticks);
             stats.last_success_ticks().set(self.now);
         }
         (self.admitted, self.requests, self.bytes) = (AdmitTime::default(), 0, 0);
@@ -55,7 +55,7 @@ impl CompletionGroup {
 
     /// Counts a request that has succeeded without the disk, in no time.
     pub fn count_without_disk(&mut self, kind: RequestKind, stats: &QueueStats) {
-        self.tally.add(stats, kind, 1, 0, 0);
+        self.writer.add_succeeded(stats, kind, 1, 0, 0);
     }
 }
 

@@ -8,8 +8,8 @@ mod admit_time;
 mod completion_group;
 mod histograms;
 mod name;
+mod request_stats_writer;
 mod stats;
-mod tally;
 pub mod zero_pages;
 
 pub use admission::Admission;
@@ -17,5 +17,5 @@ pub use admit_time::AdmitTime;
 pub use completion_group::CompletionGroup;
 pub use histograms::Histograms;
 pub use name::QueueName;
+pub use request_stats_writer::RequestStatsWriter;
 pub use stats::{KindStats, QueueStats, RequestKind};
-pub use tally::Tally;

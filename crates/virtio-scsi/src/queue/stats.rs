@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use block::Request;
 use scsi::{MediumAccess, Status};
-use telemetry::queue::{QueueStats, RequestKind, Tally};
+use telemetry::queue::{QueueStats, RequestKind, RequestStatsWriter};
 
 use super::runs::CompletionRun;
 use crate::slots::Slot;
@@ -15,7 +15,7 @@ pub(super) struct CommandCounts {
     pub queue: Arc<QueueStats>,
     /// By index of the disk.
     disks: Vec<Arc<QueueStats>>,
-    tally: Tally,
+    writer: RequestStatsWriter,
 }
 
 impl CommandCounts {
@@ -23,7 +23,7 @@ impl CommandCounts {
         CommandCounts {
             queue,
             disks: Vec::new(),
-            tally: Tally::default(),
+            writer: RequestStatsWriter::default(),
         }
     }
 
@@ -51,7 +51,8 @@ impl CommandCounts {
             done.admit_time.ticks_until(done.now),
         );
         let (requests, bytes) = (done.commands.into(), done.bytes);
-        self.tally.add(&self.queue, kind, requests, bytes, ticks);
+        self.writer
+            .add_succeeded(&self.queue, kind, requests, bytes, ticks);
         self.queue.last_success_ticks().set(done.now);
         let disk = &self.disks[done.disk as usize];
         disk.of_kind(kind).add_succeeded(requests, bytes, ticks);
@@ -85,7 +86,8 @@ impl CommandCounts {
             .set(disk.in_flight().get().saturating_sub(1));
         if slot.cancelled.is_none() && slot.task.status() == Status::Good {
             let ticks = slot.admit_time.ticks_until(now);
-            self.tally.add(&self.queue, kind, 1, slot.bytes, ticks);
+            self.writer
+                .add_succeeded(&self.queue, kind, 1, slot.bytes, ticks);
             disk.of_kind(kind).add_succeeded(1, slot.bytes, ticks);
             self.queue.last_success_ticks().set(now);
             disk.last_success_ticks().set(now);
@@ -101,7 +103,7 @@ impl CommandCounts {
         let kind = asked.op.request_kind();
         let disk = slot.unit_index.disk.map(|disk| &self.disks[disk as usize]);
         if slot.task.status() == Status::Good {
-            self.tally.add(&self.queue, kind, 1, 0, 0);
+            self.writer.add_succeeded(&self.queue, kind, 1, 0, 0);
             if let Some(disk) = disk {
                 disk.of_kind(kind).add_succeeded(1, 0, 0);
             }

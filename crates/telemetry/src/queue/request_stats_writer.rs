@@ -5,14 +5,14 @@ use crate::queue::stats::{KindStats, QueueStats, RequestKind};
 
 /// Counts the requests of a running queue. It has the queue's references to configured histograms.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct RequestStatsWriter {
     bins: BinReferences,
 }
 
-impl Tally {
+impl RequestStatsWriter {
     /// Counts requests that have succeeded after so many ticks each.
     #[inline]
-    pub fn add(
+    pub fn add_succeeded(
         &mut self,
         stats: &QueueStats,
         kind: RequestKind,
@@ -56,15 +56,15 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn tallied_requests_are_in_the_statistics_and_in_configured_bins() {
-        let (stats, mut tally) = (QueueStats::new(), Tally::default());
-        tally.add(&stats, RequestKind::Write, 2, 4096, 100);
+    fn counted_requests_are_in_the_statistics_and_in_configured_bins() {
+        let (stats, mut writer) = (QueueStats::new(), RequestStatsWriter::default());
+        writer.add_succeeded(&stats, RequestKind::Write, 2, 4096, 100);
         let boundaries = BinBoundaries::new(vec![u64::MAX], Scale::new()).unwrap();
         let configured = Some(Arc::new(boundaries));
         stats
             .histograms()
             .set_boundaries(RequestKind::Write, configured);
-        tally.add(&stats, RequestKind::Write, 1, 512, 50);
+        writer.add_succeeded(&stats, RequestKind::Write, 1, 512, 50);
         let write = stats.of_kind(RequestKind::Write);
         assert_eq!((write.bytes.get(), write.ticks.get()), (4608, 250));
         assert_eq!(write.latency.total(), 3);
