@@ -105,7 +105,11 @@ impl IoBackend for NullQueue {
 
     /// Does at once what a request does to memory. It completes at the next reap, or after the latency of its disk.
     #[inline]
-    unsafe fn push(&mut self, options: NullOptions, request: &Request) -> Result<(), Full> {
+    unsafe fn start_or_queue(
+        &mut self,
+        options: NullOptions,
+        request: &Request,
+    ) -> Result<(), Full> {
         if self.room_for(&options) == 0 {
             return Err(Full);
         }
@@ -190,7 +194,7 @@ mod tests {
             token,
         };
         // SAFETY: our caller's promise.
-        unsafe { queue.push(*options, &request) }
+        unsafe { queue.start_or_queue(*options, &request) }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The trait of a backend: how an iothread pushes, submits and reaps requests, whichever way they are carried out.
+//! The trait of a backend: how an iothread starts, submits and reaps requests, whichever way they are carried out.
 
 use crate::{Completion, Full, Request};
 
@@ -14,7 +14,7 @@ pub trait IoBackend {
     /// How many requests are certain to be taken before the next reap.
     fn room(&self) -> usize;
 
-    /// Takes a request, which is at its offset in the file.
+    /// Takes a request, which is at its offset in the file: starts it, or queues it for the next submit.
     ///
     /// # Errors
     /// [`Full`] if there is no room; the request was not taken.
@@ -25,7 +25,7 @@ pub trait IoBackend {
     /// else, as the backend changes it; the buffers that it names stay valid for the kernel to
     /// write (read) or read (write); the file stays open; and all of it may be used from whatever thread owns the
     /// backend. Buffers that lie in guest memory may be accessed by the guest at any time.
-    unsafe fn push(&mut self, file: Self::File, request: &Request) -> Result<(), Full>;
+    unsafe fn start_or_queue(&mut self, file: Self::File, request: &Request) -> Result<(), Full>;
 
     /// The submit phase: submits pending requests to the kernel.
     fn submit(&mut self);

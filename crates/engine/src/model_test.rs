@@ -262,7 +262,7 @@ impl<S: Subject> World<S> {
         let room = self.aio.room();
         self.counting_bad_fds(|aio| {
             // SAFETY: `requests` keeps the buffers until the completion was seen.
-            let taken = unsafe { aio.push(S::FILE, &io) };
+            let taken = unsafe { aio.start_or_queue(S::FILE, &io) };
             assert_eq!(taken.is_ok(), room > 0);
         });
         if room > 0 {

@@ -34,7 +34,7 @@ impl Transfer {
     /// The buffers of a whole request.
     ///
     /// # Safety
-    /// As for [`push`](crate::IoBackend::push); the promise then holds for the request's life.
+    /// As for [`start_or_queue`](crate::IoBackend::start_or_queue); the promise then holds for the request's life.
     pub(crate) unsafe fn new(request: &Request) -> Self {
         let mut transfer = match request.op {
             Op::Flush | Op::Discard | Op::WriteZeroes { .. } => return Self::without_data(),

@@ -31,7 +31,7 @@ fn engine(ring: bool) -> Engine {
 fn push(aio: &mut Engine, (fd, request): (RawFd, Request)) {
     // SAFETY: every test keeps its buffers until all completions were reaped, or the engine
     // dropped.
-    unsafe { aio.push(fd, &request) }.unwrap();
+    unsafe { aio.start_or_queue(fd, &request) }.unwrap();
 }
 
 /// Submits and waits like an event loop that does not poll, until nothing is in flight.

@@ -73,7 +73,7 @@ fn linux_aio_allocates_nothing() {
                 };
                 // SAFETY: buffers and arrays live to the end of the round, when nothing is in
                 // flight any more.
-                unsafe { aio.push(fd, &request) }.unwrap();
+                unsafe { aio.start_or_queue(fd, &request) }.unwrap();
             }
             aio.submit();
             while aio.in_flight_count() + aio.pending_count() > 0 || aio.has_completions() {
@@ -136,7 +136,7 @@ fn io_uring_allocates_nothing() {
             };
             // SAFETY: buffers and arrays live to the end of the round, when nothing is in flight
             // any more.
-            unsafe { ring.push(name, &request) }.unwrap();
+            unsafe { ring.start_or_queue(name, &request) }.unwrap();
         }
         ring.submit();
         while ring.in_flight_count() + ring.pending_count() > 0 || ring.has_completions() {

@@ -28,7 +28,7 @@ fn engine() -> Uring {
 fn push(ring: &mut Uring, (file, request): (File, Request)) {
     // SAFETY: every test keeps its buffers until all completions were reaped, or the engine
     // dropped.
-    unsafe { ring.push(file, &request) }.unwrap();
+    unsafe { ring.start_or_queue(file, &request) }.unwrap();
 }
 
 /// An event loop that does not poll: it blocks whenever it may.

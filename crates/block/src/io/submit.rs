@@ -70,7 +70,7 @@ impl IoContext {
         unsafe {
             match handler {
                 OpHandler::File(target) => self.submit_to_file(target, &request),
-                OpHandler::Null(options) => self.null_queue.push(*options, &request),
+                OpHandler::Null(options) => self.null_queue.start_or_queue(*options, &request),
                 OpHandler::Nothing => self.null_queue.complete_at_next_reap(request.token),
                 OpHandler::Lookup(node) => self.submit_to_lookup(node, request),
                 OpHandler::Task(node) => self.spawn_task(node.clone(), request),
@@ -180,7 +180,7 @@ impl IoContext {
         match (carrier, self.aio.get_mut(), self.ring.get_mut()) {
             (Carrier::Native, Some(aio), _) => {
                 // SAFETY: our caller promises the same, and that the target keeps the file open.
-                unsafe { aio.push(file.raw_fd(), request) }?;
+                unsafe { aio.start_or_queue(file.raw_fd(), request) }?;
                 if is_full_batch(file, aio.pending_count()) {
                     aio.submit();
                 }
@@ -188,14 +188,14 @@ impl IoContext {
             }
             (Carrier::Ring(name), _, Some(ring)) => {
                 // SAFETY: as above.
-                unsafe { ring.push(name, request) }?;
+                unsafe { ring.start_or_queue(name, request) }?;
                 if is_full_batch(file, ring.pending_count()) {
                     ring.submit();
                 }
                 Ok(())
             }
             // SAFETY: our caller promises the same.
-            _ => unsafe { self.workers.push(file.clone(), request) },
+            _ => unsafe { self.workers.start_or_queue(file.clone(), request) },
         }
     }
 
@@ -217,11 +217,11 @@ impl IoContext {
                         self.submit_to_file(target, request)
                     }
                     BackendRequest::Ring(file, request) => match self.ring.get_mut() {
-                        Some(ring) => ring.push(*file, request),
+                        Some(ring) => ring.start_or_queue(*file, request),
                         None => unreachable!("a ring that carries a file exists"),
                     },
                     BackendRequest::Worker(file, request) => {
-                        self.workers.push(file.clone(), request)
+                        self.workers.start_or_queue(file.clone(), request)
                     }
                 }
             };

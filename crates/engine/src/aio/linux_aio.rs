@@ -272,7 +272,7 @@ impl<K: AioKernel> IoBackend for LinuxAio<K> {
     }
 
     #[inline(always)]
-    unsafe fn push(&mut self, fd: RawFd, request: &Request) -> Result<(), Full> {
+    unsafe fn start_or_queue(&mut self, fd: RawFd, request: &Request) -> Result<(), Full> {
         let event_fd = self.event_fd.as_raw_fd();
         // SAFETY: our caller's promise is the one that `Record::new` wants.
         let make = |slot| unsafe { Record::new(fd, request, slot, event_fd) };

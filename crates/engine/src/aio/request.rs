@@ -21,7 +21,7 @@ impl Record {
     /// A control block for a request to file `fd`; `slot` comes back in the event, `event_fd` is signalled.
     ///
     /// # Safety
-    /// As for [`push`](crate::IoBackend::push); the promise then holds for this request's life.
+    /// As for [`start_or_queue`](crate::IoBackend::start_or_queue); the promise then holds for this request's life.
     #[inline(always)]
     pub(super) unsafe fn new(fd: RawFd, request: &Request, slot: u32, event_fd: RawFd) -> Self {
         let mut record = Self {

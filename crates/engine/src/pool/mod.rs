@@ -50,7 +50,7 @@ pub trait RequestJob: Job {
     /// A job for a request at its offset in the file.
     ///
     /// # Safety
-    /// As for [`IoBackend::push`].
+    /// As for [`IoBackend::start_or_queue`].
     unsafe fn from_request(file: Self::File, request: Request) -> Self;
 }
 
@@ -62,7 +62,7 @@ impl<J: RequestJob> IoBackend for Pool<J> {
         usize::MAX
     }
 
-    unsafe fn push(&mut self, file: J::File, request: &Request) -> Result<(), Full> {
+    unsafe fn start_or_queue(&mut self, file: J::File, request: &Request) -> Result<(), Full> {
         // SAFETY: our caller promises the same.
         self.add_job(unsafe { J::from_request(file, *request) });
         Ok(())

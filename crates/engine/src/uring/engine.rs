@@ -287,7 +287,7 @@ impl<R: Ring> IoBackend for Uring<R> {
     }
 
     #[inline]
-    unsafe fn push(&mut self, file: File, request: &Request) -> Result<(), Full> {
+    unsafe fn start_or_queue(&mut self, file: File, request: &Request) -> Result<(), Full> {
         // SAFETY: our caller promises the same.
         let mut record = unsafe { Record::new(file, request) };
         if self.buffers.has_any() {

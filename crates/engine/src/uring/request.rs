@@ -56,7 +56,7 @@ impl Record {
     /// The record of a whole request to `file`.
     ///
     /// # Safety
-    /// As for [`push`](crate::IoBackend::push); the promise then holds for this request's life.
+    /// As for [`start_or_queue`](crate::IoBackend::start_or_queue); the promise then holds for this request's life.
     pub(super) unsafe fn new(file: File, request: &Request) -> Self {
         Self {
             token: request.token,

@@ -166,7 +166,7 @@ mod tests {
             token: 5,
         };
         // SAFETY: the buffer and its array outlive the loop, which ends with the completion.
-        unsafe { ring.push(File::Descriptor(fd), &request) }.unwrap();
+        unsafe { ring.start_or_queue(File::Descriptor(fd), &request) }.unwrap();
         ring.submit();
         let mut out = Vec::new();
         while out.is_empty() {

@@ -34,7 +34,7 @@ impl Engine {
     /// Reads into `buffer` from `offset` on; the completion has `token`.
     ///
     /// # Safety
-    /// As for [`LinuxAio::push`], and the file stays open until the completion.
+    /// As for [`LinuxAio::start_or_queue`], and the file stays open until the completion.
     #[inline]
     pub unsafe fn read(
         &mut self,
@@ -57,8 +57,8 @@ impl Engine {
         // SAFETY: the caller meets the requirements of both.
         unsafe {
             match self {
-                Engine::Aio(aio) => aio.push(fd, &request),
-                Engine::Uring(uring) => uring.push(uring::File::Descriptor(fd), &request),
+                Engine::Aio(aio) => aio.start_or_queue(fd, &request),
+                Engine::Uring(uring) => uring.start_or_queue(uring::File::Descriptor(fd), &request),
             }
         }
     }

@@ -162,14 +162,14 @@ impl Engine {
     }
 
     /// # Safety
-    /// As for [`LinuxAio::push`], and the file stays open until then.
+    /// As for [`LinuxAio::start_or_queue`], and the file stays open until then.
     #[inline]
     unsafe fn push(&mut self, fd: RawFd, request: &Request) -> Result<()> {
         // SAFETY: our caller's promise is the one that both want.
         let pushed = unsafe {
             match self {
-                Engine::Aio(aio) => aio.push(fd, request),
-                Engine::Uring(uring) => uring.push(File::Descriptor(fd), request),
+                Engine::Aio(aio) => aio.start_or_queue(fd, request),
+                Engine::Uring(uring) => uring.start_or_queue(File::Descriptor(fd), request),
             }
         };
         pushed.map_err(|full| Error::Requests(full.to_string()))

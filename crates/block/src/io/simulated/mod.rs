@@ -105,7 +105,11 @@ impl IoBackend for Workers {
         usize::MAX
     }
 
-    unsafe fn push(&mut self, file: Arc<DiskFile>, request: &Request) -> Result<(), Full> {
+    unsafe fn start_or_queue(
+        &mut self,
+        file: Arc<DiskFile>,
+        request: &Request,
+    ) -> Result<(), Full> {
         // SAFETY: our caller promises the same.
         self.add_job(unsafe { WorkerJob::from_request(file, *request) });
         Ok(())

@@ -83,7 +83,7 @@ impl Fake {
 
     fn put_to(&mut self, fd: RawFd, request: Request) -> Result<(), Full> {
         // SAFETY: the tests keep buffers until their requests are completed.
-        unsafe { self.push(fd, &request) }
+        unsafe { self.start_or_queue(fd, &request) }
     }
 
     fn put_flush(&mut self, token: u64) -> Result<(), Full> {

@@ -57,7 +57,7 @@ const FILE: File = File::Registered(5);
 impl Fake {
     fn put(&mut self, request: Request) {
         // SAFETY: the tests keep buffers until their requests are completed.
-        unsafe { self.push(FILE, &request) }.unwrap();
+        unsafe { self.start_or_queue(FILE, &request) }.unwrap();
     }
 
     fn put_flush(&mut self, token: u64) -> Result<(), Full> {
@@ -67,7 +67,7 @@ impl Fake {
     fn put_without_data(&mut self, op: Op, token: u64) -> Result<(), Full> {
         let request = Buffer::new(0).io(op, 0, token);
         // SAFETY: it has no buffers.
-        unsafe { self.push(FILE, &request) }
+        unsafe { self.start_or_queue(FILE, &request) }
     }
 
     fn reaped(&mut self) -> Vec<(u64, Result<(), Errno>)> {
