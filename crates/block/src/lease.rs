@@ -20,13 +20,13 @@ pub(crate) struct Leases {
 /// The leases between two waits. It lives as long as a lease of it, or of an earlier generation.
 #[derive(Default)]
 struct LeaseGeneration {
-    end_actions: Mutex<EndActions>,
+    end_actions: Mutex<GenerationEndActions>,
 }
 
 /// Done when a generation has ended that is not the current one: its waiter is woken, and the next generation, which
 /// may end with it, is released.
 #[derive(Default)]
-struct EndActions {
+struct GenerationEndActions {
     next: Option<Arc<LeaseGeneration>>,
     waiter: Option<Arc<GenerationWaiter>>,
 }
@@ -85,7 +85,7 @@ impl Drop for LeaseGeneration {
 
 impl LeaseGeneration {
     /// Takes what to do when this generation has ended, which is now.
-    fn take_end_actions(&mut self) -> EndActions {
+    fn take_end_actions(&mut self) -> GenerationEndActions {
         let end_actions = self.end_actions.get_mut();
         std::mem::take(end_actions.unwrap_or_else(PoisonError::into_inner))
     }
@@ -106,7 +106,7 @@ impl Leases {
         let next = Arc::new(LeaseGeneration::default());
         let mut current = lock(&self.current);
         let old = std::mem::replace(&mut *current, next.clone());
-        *lock(&old.end_actions) = EndActions {
+        *lock(&old.end_actions) = GenerationEndActions {
             next: Some(next),
             waiter: Some(waiter.clone()),
         };

@@ -28,15 +28,15 @@ pub(crate) struct BatchLimit {
 }
 
 impl BatchLimit {
-    /// A limit of `wanted`, see [`set`](Self::set), for an engine with this `room`.
+    /// A limit of `wanted`, see [`set_or_default`](Self::set_or_default), for an engine with this `room`.
     pub(crate) fn new(wanted: u32, room: u32) -> Self {
         let mut limit = Self { current: 0, room };
-        limit.set(wanted);
+        limit.set_or_default(wanted);
         limit
     }
 
     /// Sets the limit; 0: the default. It is at most the room.
-    pub(crate) fn set(&mut self, wanted: u32) {
+    pub(crate) fn set_or_default(&mut self, wanted: u32) {
         let limit = if wanted == 0 {
             DEFAULT_MAX_BATCH
         } else {
@@ -80,11 +80,11 @@ mod tests {
     fn a_limit_of_0_is_the_default_and_none_exceeds_the_room() {
         let mut limit = BatchLimit::new(0, 64);
         assert_eq!(limit.max_batch(), DEFAULT_MAX_BATCH);
-        limit.set(5);
+        limit.set_or_default(5);
         assert_eq!(limit.max_batch(), 5);
-        limit.set(1000);
+        limit.set_or_default(1000);
         assert_eq!(limit.max_batch(), 64);
-        limit.set(0);
+        limit.set_or_default(0);
         assert_eq!(limit.max_batch(), DEFAULT_MAX_BATCH);
         assert_eq!(BatchLimit::new(0, 20).max_batch(), 20);
     }

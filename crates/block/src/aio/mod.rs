@@ -67,7 +67,10 @@ impl AioProbe {
     fn choose_requested(&mut self, wanted: Aio, direct: bool) -> AioChoice {
         let refused = match wanted {
             Aio::Threads => None,
-            Aio::Native => self.probe_native().err().map(|error| error.to_string()),
+            Aio::Native => self
+                .probe_native_once()
+                .err()
+                .map(|error| error.to_string()),
             Aio::IoUring => self.probe_io_uring().err().map(|error| error.to_string()),
         };
         match refused {
@@ -77,7 +80,7 @@ impl AioProbe {
                 is_fallback: false,
             },
             Some(why) => AioChoice {
-                aio: if wanted == Aio::IoUring && direct && self.probe_native().is_ok() {
+                aio: if wanted == Aio::IoUring && direct && self.probe_native_once().is_ok() {
                     Aio::Native
                 } else {
                     Aio::Threads
@@ -109,7 +112,7 @@ impl AioProbe {
             };
             (Aio::Threads, why)
         } else {
-            match (self.probe_native(), self.io_uring) {
+            match (self.probe_native_once(), self.io_uring) {
                 (Ok(()), Some(Err(ring))) => (Aio::Native, ring.to_string()),
                 (Ok(()), _) => {
                     let why = "direct I/O, but the disk cannot say when it would have to wait";
@@ -129,7 +132,7 @@ impl AioProbe {
     }
 
     /// Probes Linux AIO by making a context and closing it again.
-    fn probe_native(&mut self) -> Result<(), AioError> {
+    fn probe_native_once(&mut self) -> Result<(), AioError> {
         let probe = || LinuxAio::new(AioSettings::default()).map(drop);
         *self.native.get_or_insert_with(probe)
     }

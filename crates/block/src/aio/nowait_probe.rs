@@ -35,7 +35,7 @@ pub(crate) fn supports_nowait(path: &Path, direct: bool) -> bool {
 }
 
 /// Whether the open file or device has no `RWF_NOWAIT`.
-pub(crate) fn lacks_nowait(file: BorrowedFd<'_>) -> bool {
+pub(crate) fn probe_lacks_nowait(file: BorrowedFd<'_>) -> bool {
     read_nowait(file) == Err(Errno::OPNOTSUPP)
 }
 

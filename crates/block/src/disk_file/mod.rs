@@ -45,7 +45,7 @@ pub(crate) struct DiskFile {
     pub aio_max_batch: u32,
     /// Flushes are omitted (`cache.no-flush`): fast, and a crash of the host loses the data.
     pub no_flush: bool,
-    pub block_mode: BlockMode,
+    pub block_mode: PartialBlockMode,
     pub range_lock: RangeLock,
     /// The simulator's disk, in place of the file.
     #[cfg(feature = "simulation")]
@@ -55,13 +55,13 @@ pub(crate) struct DiskFile {
 /// Whether guests use blocks smaller than those of direct I/O. If so every write takes the range lock, since a small write
 /// rewrites the whole block around it.
 #[derive(Default)]
-pub(crate) struct BlockMode(AtomicU8);
+pub(crate) struct PartialBlockMode(AtomicU8);
 
 const UNDECIDED: u8 = 0;
 const WHOLE_BLOCKS: u8 = 1;
 const PARTIAL_BLOCKS: u8 = 2;
 
-impl BlockMode {
+impl PartialBlockMode {
     /// Whether guests write parts of the blocks of direct I/O.
     pub fn has_partial_blocks(&self) -> bool {
         self.0.load(Ordering::Relaxed) == PARTIAL_BLOCKS

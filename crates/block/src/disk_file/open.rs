@@ -11,7 +11,7 @@ use crate::disk_file::alignment::Alignment;
 use crate::disk_file::backing_id::BackingId;
 use crate::disk_file::lock::{LockedFd, Locking};
 use crate::disk_file::unsupported_ops::UnsupportedOps;
-use crate::disk_file::{BlockMode, DiskFile};
+use crate::disk_file::{DiskFile, PartialBlockMode};
 use crate::error::NodeError;
 use crate::range_lock::RangeLock;
 
@@ -148,7 +148,7 @@ pub(crate) fn disk_file_from_fd(
         direct,
         device_block,
         no_flush: options.no_flush,
-        block_mode: BlockMode::default(),
+        block_mode: PartialBlockMode::default(),
         range_lock: RangeLock::default(),
         #[cfg(feature = "simulation")]
         simulated: None,

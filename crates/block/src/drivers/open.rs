@@ -34,7 +34,7 @@ impl Node {
         read_only: bool,
         options: &NodeOptions,
     ) -> Result<Arc<Node>, NodeError> {
-        Self::open_or_take_over(name, read_only, options, None)
+        Self::open_fd_or_path(name, read_only, options, None)
     }
 
     /// Opens a node on a file or device that another process has opened, with its locks. The path is not used, since it may
@@ -48,11 +48,11 @@ impl Node {
         options: &NodeOptions,
         opened: OwnedFd,
     ) -> Result<Arc<Node>, NodeError> {
-        Self::open_or_take_over(name, read_only, options, Some(opened))
+        Self::open_fd_or_path(name, read_only, options, Some(opened))
     }
 
     /// Opens a node, on `opened` if there is such a descriptor, or else on the path of its options.
-    fn open_or_take_over(
+    fn open_fd_or_path(
         name: &str,
         read_only: bool,
         options: &NodeOptions,

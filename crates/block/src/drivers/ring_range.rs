@@ -14,7 +14,7 @@ use crate::route::{Carrier, FileTarget};
 
 /// How a discard or write-zeroes is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RangeMethod {
+enum RangeOpCarrier {
     Worker,
     /// Not at all: it contains no whole block.
     Nothing,
@@ -29,11 +29,11 @@ pub(crate) struct RingRangeTask {
 
 impl RingRangeTask {
     /// Chooses how a request is carried out. Discards on a device are reduced to whole blocks.
-    fn choose_method(&self, request: &Request) -> RangeMethod {
+    fn choose_method(&self, request: &Request) -> RangeOpCarrier {
         let backing = &self.target.file;
         // Excluding small writes, which rewrite whole blocks, takes a lock that blocks.
         if request.len == 0 || backing.block_mode.has_partial_blocks() {
-            return RangeMethod::Worker;
+            return RangeOpCarrier::Worker;
         }
         let Request {
             op, offset, len, ..
@@ -44,17 +44,17 @@ impl RingRangeTask {
             (Op::Discard, Some(block)) => {
                 let whole = whole_blocks(offset, len, block);
                 if whole.is_empty() {
-                    return RangeMethod::Nothing;
+                    return RangeOpCarrier::Nothing;
                 }
                 (Op::Discard, whole.start, whole.end - whole.start)
             }
             (Op::WriteZeroes { .. }, None) => (op, offset, len),
-            _ => return RangeMethod::Worker,
+            _ => return RangeOpCarrier::Worker,
         };
         if backing.unsupported.contains(op) {
-            RangeMethod::Worker
+            RangeOpCarrier::Worker
         } else {
-            RangeMethod::Ring(op, offset, len)
+            RangeOpCarrier::Ring(op, offset, len)
         }
     }
 
@@ -66,9 +66,9 @@ impl RingRangeTask {
         request: Request,
     ) -> Result<(), Errno> {
         let (op, offset, len) = match self.choose_method(&request) {
-            RangeMethod::Nothing => return Ok(()),
-            RangeMethod::Worker => return cx.run_on_worker(&self.target, request).await,
-            RangeMethod::Ring(op, offset, len) => (op, offset, len),
+            RangeOpCarrier::Nothing => return Ok(()),
+            RangeOpCarrier::Worker => return cx.run_on_worker(&self.target, request).await,
+            RangeOpCarrier::Ring(op, offset, len) => (op, offset, len),
         };
         let backing = &self.target.file;
         let ring = |op, offset, len| {

@@ -8,7 +8,7 @@ use engine::uring::File;
 
 use super::{IoContext, LinuxAio, Uring};
 use crate::aio::Aio;
-use crate::aio::nowait_probe::lacks_nowait;
+use crate::aio::nowait_probe::probe_lacks_nowait;
 use crate::disk_file::DiskFile;
 use crate::route::{Carrier, Route};
 
@@ -50,7 +50,7 @@ impl IoContext {
         };
         if carrier == Carrier::Native
             && let Some(aio) = self.aio.get_mut()
-            && lacks_nowait(file.fd.as_fd())
+            && probe_lacks_nowait(file.fd.as_fd())
         {
             aio.start_detecting_synchronous(file.raw_fd());
         }

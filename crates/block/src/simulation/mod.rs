@@ -15,7 +15,7 @@ use crate::disk_file::backing_id::BackingId;
 use crate::disk_file::lock::{LockedFd, Locking};
 use crate::disk_file::simulated::SimulatedDisk;
 use crate::disk_file::unsupported_ops::UnsupportedOps;
-use crate::disk_file::{BlockMode, DiskFile};
+use crate::disk_file::{DiskFile, PartialBlockMode};
 use crate::error::NodeError;
 use crate::node::{Geometry, Node};
 use crate::range_lock::RangeLock;
@@ -51,7 +51,7 @@ impl Node {
             unsupported: UnsupportedOps::default(),
             aio_max_batch: 0,
             no_flush: false,
-            block_mode: BlockMode::default(),
+            block_mode: PartialBlockMode::default(),
             range_lock: RangeLock::default(),
             simulated: Some(disk),
         };

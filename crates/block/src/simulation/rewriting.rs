@@ -60,7 +60,7 @@ struct RewriteTask {
 
 impl TaskNode for RewriteTask {
     fn buffer_bytes(&self, request: &Request) -> usize {
-        head_bytes(request) + self.below.buffer_bytes(request)
+        bytes_from_block_start(request) + self.below.buffer_bytes(request)
     }
 
     /// Passes reads and flushes on. Locks the blocks of a change, and rewrites the first if a write begins within it.
@@ -71,16 +71,16 @@ impl TaskNode for RewriteTask {
             }
             let end = (request.offset + request.len).next_multiple_of(BLOCK);
             let _blocks = self.ranges.lock(request.offset / BLOCK * BLOCK..end).await;
-            match head_bytes(&request) {
+            match bytes_from_block_start(&request) {
                 0 => cx.run_on_route(&self.below, request).await,
-                head_bytes => self.rewrite(&cx, request, head_bytes).await,
+                head_bytes => self.read_head_and_write(&cx, request, head_bytes).await,
             }
         })
     }
 }
 
 /// Bytes of the first block that precede a write.
-fn head_bytes(request: &Request) -> usize {
+fn bytes_from_block_start(request: &Request) -> usize {
     match request.op {
         Op::Write => usize::try_from(request.offset % BLOCK).expect("less than a block"),
         _ => 0,
@@ -89,7 +89,7 @@ fn head_bytes(request: &Request) -> usize {
 
 impl RewriteTask {
     /// Reads the `head_bytes` of the first block that precede a write, and writes them back together with its data.
-    async fn rewrite(
+    async fn read_head_and_write(
         &self,
         cx: &TaskContext,
         write: Request,

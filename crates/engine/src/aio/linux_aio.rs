@@ -152,7 +152,7 @@ impl<K: AioKernel> LinuxAio<K> {
     /// Changes the batch limit from the next call on; 0 means the default, and more
     /// than `max_events` means `max_events`.
     pub fn set_max_batch(&mut self, max_batch: u32) {
-        self.batch_limit.set(max_batch);
+        self.batch_limit.set_or_default(max_batch);
     }
 
     /// Most requests in flight and pending together.

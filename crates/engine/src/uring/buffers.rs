@@ -148,7 +148,7 @@ impl RegisteredBuffers {
     ///
     /// # Safety
     /// The range is mapped, and stays so until it has no users any more.
-    pub unsafe fn acquire_range(
+    pub unsafe fn register_or_share_range(
         &mut self,
         start: usize,
         len: usize,
@@ -157,9 +157,9 @@ impl RegisteredBuffers {
         let mut added_bytes = 0;
         for (piece_start, piece_len) in split_into_pieces(start, len) {
             // SAFETY: our caller promises the same.
-            let added = unsafe { self.acquire_piece(piece_start, piece_len, table) };
+            let added = unsafe { self.register_or_share_piece(piece_start, piece_len, table) };
             if let Err(error) = added {
-                self.release_range(start, added_bytes, table, |_| true);
+                self.unregister_or_unshare_range(start, added_bytes, table, |_| true);
                 return Err(error);
             }
             added_bytes += piece_len;
@@ -170,8 +170,8 @@ impl RegisteredBuffers {
     /// Adds a user of a piece, and registers the piece at a free place for the first one.
     ///
     /// # Safety
-    /// As for [`acquire_range`](Self::acquire_range).
-    unsafe fn acquire_piece(
+    /// As for [`register_or_share_range`](Self::register_or_share_range).
+    unsafe fn register_or_share_piece(
         &mut self,
         start: usize,
         len: usize,
@@ -216,7 +216,7 @@ impl RegisteredBuffers {
     /// Removes a user of a range. A piece without users is unregistered if it `is_idle`, which means that no request in it is
     /// in flight. False: a piece was not idle, and stays registered for good; do not call again, as users of other pieces were
     /// removed.
-    pub fn release_range(
+    pub fn unregister_or_unshare_range(
         &mut self,
         start: usize,
         len: usize,
@@ -302,11 +302,12 @@ mod tests {
 
         fn add(&mut self, start: usize, len: usize) -> Result<(), BufferError> {
             // SAFETY: the memory is not accessed.
-            unsafe { self.0.acquire_range(start, len, &mut self.1) }
+            unsafe { self.0.register_or_share_range(start, len, &mut self.1) }
         }
 
         fn remove(&mut self, start: usize, len: usize) -> bool {
-            self.0.release_range(start, len, &mut self.1, |_| true)
+            self.0
+                .unregister_or_unshare_range(start, len, &mut self.1, |_| true)
         }
 
         fn find_place(&mut self, buffers: &[iovec]) -> Option<u16> {
@@ -401,7 +402,11 @@ mod tests {
     fn a_place_in_use_is_not_emptied() {
         let mut both = Both::new(2);
         both.add(0x1000, 0x1000).unwrap();
-        assert!(!both.0.release_range(0x1000, 0x1000, &mut both.1, |_| false));
+        assert!(
+            !both
+                .0
+                .unregister_or_unshare_range(0x1000, 0x1000, &mut both.1, |_| false)
+        );
         assert_eq!(
             (both.1.known, both.find_place(&[iov(0x1000, 1)])),
             (1, Some(0))

@@ -112,7 +112,10 @@ impl Uring<KernelRing> {
     /// The memory is mapped now, and stays so until it is unregistered.
     pub unsafe fn register_memory(&mut self, start: usize, len: usize) -> Result<(), BufferError> {
         // SAFETY: our caller promises the same.
-        unsafe { self.buffers.acquire_range(start, len, &mut self.ring) }
+        unsafe {
+            self.buffers
+                .register_or_share_range(start, len, &mut self.ring)
+        }
     }
 
     /// Unregisters memory. False: it stays registered, since requests with buffers in it are in flight.
@@ -123,7 +126,7 @@ impl Uring<KernelRing> {
             buffers,
             ..
         } = self;
-        buffers.release_range(start, len, ring, |place| {
+        buffers.unregister_or_unshare_range(start, len, ring, |place| {
             !slots.any_in_flight(|request| request.place == Some(place))
         })
     }
@@ -167,7 +170,7 @@ impl<R: Ring> Uring<R> {
     /// Changes the batch limit from the next call on; 0 means the default, and more
     /// than `max_events` means `max_events`.
     pub fn set_max_batch(&mut self, max_batch: u32) {
-        self.batch_limit.set(max_batch);
+        self.batch_limit.set_or_default(max_batch);
     }
 
     /// Most requests in flight and pending together.

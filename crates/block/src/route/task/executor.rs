@@ -182,7 +182,7 @@ impl Executor {
         }
         let now_ns = now_ns();
         loop {
-            let due = shared.timers.borrow_mut().take_due(now_ns);
+            let due = shared.timers.borrow_mut().take_next_due(now_ns);
             let Some(waker) = due else {
                 return;
             };
@@ -253,7 +253,11 @@ impl Executor {
         }
         let mut tasks = std::mem::take(&mut self.batch);
         completions.retain(|completion| {
-            let completed = self.shared.io.borrow_mut().record_completion(*completion);
+            let completed = self
+                .shared
+                .io
+                .borrow_mut()
+                .record_task_io_completion(*completion);
             let Some((task, waker)) = completed else {
                 return true;
             };

@@ -142,7 +142,10 @@ impl IoTable {
     }
 
     /// Records the completion of a task's request, and returns the task and its waker. `None`: it is no task's request.
-    pub fn record_completion(&mut self, completion: Completion) -> Option<(u32, Option<Waker>)> {
+    pub fn record_task_io_completion(
+        &mut self,
+        completion: Completion,
+    ) -> Option<(u32, Option<Waker>)> {
         let Completion { token, result } = completion;
         let index =
             (token::source_index(token) == token::TASKS).then(|| token::request_number(token))?;

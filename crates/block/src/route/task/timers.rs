@@ -41,7 +41,7 @@ impl Timers {
     }
 
     /// Takes the next timer that is due.
-    pub fn take_due(&mut self, now_ns: u64) -> Option<Waker> {
+    pub fn take_next_due(&mut self, now_ns: u64) -> Option<Waker> {
         self.next_deadline_ns().filter(|due| *due <= now_ns)?;
         self.timers.pop_first().map(|(_, waker)| waker)
     }
