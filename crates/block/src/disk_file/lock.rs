@@ -109,7 +109,7 @@ impl LockedFd {
     ///
     /// # Errors
     /// As for [`LockedFd::with_locks`]: for writing it may need what reading did not.
-    pub fn take_over_locks(
+    pub fn move_locks_from(
         &self,
         from: &LockedFd,
         path: &Path,
@@ -367,7 +367,7 @@ mod tests {
             || LockedFd::with_locks(open(image.path()), image.path(), Locking::Off, true).unwrap();
         let reader = lock(open(image.path()), true).unwrap();
         let take = |new: &LockedFd, old: &LockedFd, read_only| {
-            new.take_over_locks(old, image.path(), [Locking::On; 2], read_only)
+            new.move_locks_from(old, image.path(), [Locking::On; 2], read_only)
         };
         let writer = unlocked();
         take(&writer, &reader, [false, true]).unwrap();
@@ -396,7 +396,7 @@ mod tests {
         // Another program that tries to open the image has this lock for a moment, before it finds the conflict.
         let other = open(path);
         assert!(lock_shared(other.as_fd(), USED_BASE + WRITE).unwrap());
-        let refused = to.take_over_locks(&from, path, [Locking::On; 2], [false; 2]);
+        let refused = to.move_locks_from(&from, path, [Locking::On; 2], [false; 2]);
         assert!(matches!(
             refused,
             Err(NodeError::Locked { here: false, .. })
@@ -420,7 +420,7 @@ mod tests {
         let opened =
             |locking| LockedFd::with_locks(open(image.path()), image.path(), locking, false);
         let take = |new: &LockedFd, old: &LockedFd, locking| {
-            new.take_over_locks(old, image.path(), locking, [false; 2])
+            new.move_locks_from(old, image.path(), locking, [false; 2])
         };
         // A guest migrates from one program to another.
         let (here, there) = (opened(Locking::On).unwrap(), opened(Locking::Off).unwrap());

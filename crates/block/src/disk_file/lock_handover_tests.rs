@@ -64,7 +64,7 @@ fn an_opening_releases_its_lock_when_another_one_has_it() {
     let (mut from, mut to) = (acquire(Locking::On), acquire(Locking::Off));
     STRANGER.set(Some(open(path)));
     let take_over = |to: &LockedFd, from: &LockedFd, read_only| {
-        let taken = to.take_over_locks(from, path, [Locking::On; 2], read_only);
+        let taken = to.move_locks_from(from, path, [Locking::On; 2], read_only);
         assert_eq!(FREE.take(), [""; 0], "these bytes are free");
         taken
     };
@@ -156,7 +156,7 @@ fn no_contender_gets_a_lock_during_a_handover() {
             };
             let read_only = handover % 3 == 2;
             let taken =
-                to.take_over_locks(from, path, [Locking::On; 2], [read_only, was_read_only]);
+                to.move_locks_from(from, path, [Locking::On; 2], [read_only, was_read_only]);
             was_read_only = read_only;
             taken
         });
@@ -180,7 +180,7 @@ fn no_contender_gets_a_lock_whose_handover_fails() {
             got.map(|_| "all of it".to_owned())
         });
         contender.watch(|_| {
-            match other.take_over_locks(&has, path, [Locking::On; 2], [false; 2]) {
+            match other.move_locks_from(&has, path, [Locking::On; 2], [false; 2]) {
                 Ok(()) => {
                     std::mem::swap(&mut has, &mut other);
                     handed_over += 1;

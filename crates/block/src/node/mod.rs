@@ -239,12 +239,12 @@ impl Node {
         }
     }
 
-    /// Takes over the image locks of another node of the same file, which was opened before. That node then has no locks,
+    /// Takes the image locks from another node of the same file, which was opened before. That node then has no locks,
     /// unless this fails. `locking` is this node's setting, and the other one's.
     ///
     /// # Errors
     /// [`NodeError::Locked`]: a third opening uses the image in a way that excludes this one.
-    pub fn take_over_locks(
+    pub fn move_locks_from(
         &self,
         from: &Node,
         path: &Path,
@@ -254,7 +254,7 @@ impl Node {
             return Ok(());
         };
         let read_only = [self.read_only, from.read_only];
-        new.fd.take_over_locks(&old.fd, path, locking, read_only)
+        new.fd.move_locks_from(&old.fd, path, locking, read_only)
     }
 
     /// Sets the block size that the guests of an export use, before its first request.

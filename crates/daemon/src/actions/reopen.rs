@@ -418,12 +418,12 @@ fn transfer_image_locks(reopened: &[ReopenedNode]) -> Result<(), BoxError> {
     let mut transferred: Vec<(&ReopenedNode, &FileOptions)> = Vec::new();
     for (new, file) in files {
         let lockings = [held_locking(&new.options), new.old_locking].map(node::to_block_locking);
-        if let Err(error) = new.node.take_over_locks(&new.old, &file.filename, lockings) {
+        if let Err(error) = new.node.move_locks_from(&new.old, &file.filename, lockings) {
             for (new, file) in transferred {
                 let lockings =
                     [new.old_locking, held_locking(&new.options)].map(node::to_block_locking);
                 // The old nodes held them a moment ago. This fails only if another process got in between.
-                let _ = new.old.take_over_locks(&new.node, &file.filename, lockings);
+                let _ = new.old.move_locks_from(&new.node, &file.filename, lockings);
             }
             return Err(error.into());
         }
