@@ -282,7 +282,7 @@ impl QueuesRunner {
             _ => {
                 let before = bind_thread(iothread, cpus)?;
                 let unbound = *self.cpus_before_binding.get_or_insert(before);
-                self.io.set_worker_cpus(unbound);
+                self.io.set_new_worker_cpus(unbound);
             }
         }
         Ok(())

@@ -66,7 +66,7 @@ impl IoContext {
     }
 
     /// Sets the CPUs of worker threads that are started from now on.
-    pub fn set_worker_cpus(&mut self, cpus: CpuSet) {
-        self.workers.set_cpus(cpus);
+    pub fn set_new_worker_cpus(&mut self, cpus: CpuSet) {
+        self.workers.set_new_thread_cpus(cpus);
     }
 }

@@ -273,7 +273,7 @@ fn workers_come_and_go() {
         |disks| {
             let (node, mut rig) = (&disks[0].1, rig());
             let cpus = rustix::thread::sched_getaffinity(None).unwrap();
-            rig.io.set_worker_cpus(cpus);
+            rig.io.set_new_worker_cpus(cpus);
             for (min, max) in [(4, 8), (1, 1), (0, 64)] {
                 rig.io.set_worker_limits(min, max).unwrap();
                 let calls = (0..128).map(|at| Call::write(at * 4096, &[7; 4096]));

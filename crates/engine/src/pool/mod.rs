@@ -212,7 +212,7 @@ impl<J: Job> Pool<J> {
     }
 
     /// Sets the CPUs of threads that are started from now on.
-    pub fn set_cpus(&mut self, cpus: CpuSet) {
+    pub fn set_new_thread_cpus(&mut self, cpus: CpuSet) {
         self.cpus = Some(cpus);
     }
 

@@ -95,7 +95,7 @@ impl Workers {
         Ok(())
     }
 
-    pub fn set_cpus(&mut self, _: CpuSet) {}
+    pub fn set_new_thread_cpus(&mut self, _: CpuSet) {}
 }
 
 impl IoBackend for Workers {
