@@ -158,7 +158,7 @@ impl Faults {
     /// Releases all requests that hang, and lets none hang while the guard exists. A caller that waits for all requests of
     /// a queue would otherwise wait for ever.
     #[must_use]
-    pub fn prevent_hangs(self: &Arc<Self>) -> NoHangGuard {
+    pub fn release_and_prevent_hangs(self: &Arc<Self>) -> NoHangGuard {
         lock(&self.state).no_hang_guards += 1;
         self.release_and_set_rules(None);
         NoHangGuard(self.clone())
@@ -364,7 +364,7 @@ mod tests {
         let faults = faults(&[rule(FaultAction::Hang)], 0);
         let delay = || faults.decide(&request(Op::Read, 0, 512)).delay;
         let before = faults.release_count();
-        let [first, second] = [(); 2].map(|()| faults.prevent_hangs());
+        let [first, second] = [(); 2].map(|()| faults.release_and_prevent_hangs());
         assert_ne!(faults.release_count(), before);
         for released in [first, second] {
             assert_eq!(delay(), FaultDelay::For(0));

@@ -196,7 +196,8 @@ impl ReopenedNodes {
             let own = old.faults().into_iter();
             own.chain(old.faults_below())
         });
-        let no_hang_guards: Vec<NoHangGuard> = filters.map(Faults::prevent_hangs).collect();
+        let no_hang_guards: Vec<NoHangGuard> =
+            filters.map(Faults::release_and_prevent_hangs).collect();
         for ReopenedNode { node, users, .. } in &self.nodes {
             for user in users {
                 match &user.front_ends {
