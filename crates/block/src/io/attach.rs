@@ -105,8 +105,8 @@ impl IoContext {
     }
 
     /// Lets the current requests of the source at this place bypass their gates, because the source waits for them.
-    pub fn bypass_gates(&mut self, place: u32) {
-        self.tasks.bypass_gates(place);
+    pub fn let_current_bypass_gates(&mut self, place: u32) {
+        self.tasks.let_current_bypass_gates(place);
     }
 
     /// Notes that the source at this place has ended.

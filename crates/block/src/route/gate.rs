@@ -214,7 +214,7 @@ mod tests {
         read(&mut io, &disk, 1);
         assert_eq!(run(&mut io), []);
         read(&mut io, &disk, 2);
-        io.bypass_gates(SOURCE);
+        io.let_current_bypass_gates(SOURCE);
         testing::run_until_completed(&mut io, 2);
         assert_eq!(seen.counted(), [0, 2]);
         read(&mut io, &disk, 3);

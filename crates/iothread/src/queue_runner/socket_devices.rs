@@ -187,13 +187,13 @@ impl QueuesRunner {
             }
             SocketDeviceCommand::Settle(reply) => {
                 running.begin_settling(reply);
-                context.io.bypass_gates(source_index);
+                context.io.let_current_bypass_gates(source_index);
                 self.run_and_update_socket_device(cx, source_index);
             }
             SocketDeviceCommand::SetNode(node, reply) => {
                 running.replace_disks_of_node(&node, || context.attach(&node));
                 running.begin_settling(reply);
-                context.io.bypass_gates(source_index);
+                context.io.let_current_bypass_gates(source_index);
                 self.run_and_update_socket_device(cx, source_index);
             }
             SocketDeviceCommand::StopIfIdle(reply) => {

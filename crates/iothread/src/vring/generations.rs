@@ -110,7 +110,7 @@ impl Vring {
             .reply_if_only_parked(self.device.older_parked_count());
         if self.older_generations.has_settle_waiters() {
             // Each time: a later step of a request, or a retry, may have reached a gate meanwhile.
-            io.bypass_gates(self.source_index);
+            io.let_current_bypass_gates(self.source_index);
         }
     }
 

@@ -301,7 +301,7 @@ impl Executor {
     }
 
     /// Lets the current tasks of the source at this place bypass their gates.
-    pub fn bypass_gates(&mut self, source: u32) {
+    pub fn let_current_bypass_gates(&mut self, source: u32) {
         let mut bypass_before = self.shared.bypass_before.borrow_mut();
         bypass_before.insert(source, self.spawned_count);
         drop(bypass_before);
