@@ -336,7 +336,7 @@ impl QueuesRunner {
             // Before the answer: its receiver may close the disk and unmap the memory then, and finds
             // that nothing else holds them.
             let base = vring.shut_down(&mut self.io, self.clock.now());
-            self.io.on_source_ended(source_index);
+            self.io.forget_ended_source(source_index);
             if let Some(vring) = self.sources.remove(source_index) {
                 self.detach_disks_of_vring(*vring);
             }

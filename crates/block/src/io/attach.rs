@@ -99,7 +99,7 @@ impl IoContext {
     }
 
     /// Stops the delays of the source at this place, which is the upper half of its tokens, because it is about to end. This
-    /// holds until [`on_source_ended`](Self::on_source_ended).
+    /// holds until [`forget_ended_source`](Self::forget_ended_source).
     pub fn stop_source(&mut self, place: u32) {
         self.tasks.end_unbounded_waits(place);
     }
@@ -110,8 +110,8 @@ impl IoContext {
     }
 
     /// Notes that the source at this place has ended.
-    pub fn on_source_ended(&mut self, place: u32) {
-        self.tasks.on_source_ended(place);
+    pub fn forget_ended_source(&mut self, place: u32) {
+        self.tasks.forget_ended_source(place);
     }
 
     /// Makes Linux AIO when the first file needs it, and returns whether it exists.

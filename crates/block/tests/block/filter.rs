@@ -269,7 +269,7 @@ fn end(mut rig: Rig, held: HangingRequest) {
     }
     assert_eq!((out[0].token, out[0].result), (7 << 32 | 1, Ok(())));
     drop(held._bytes);
-    rig.io.on_source_ended(7);
+    rig.io.forget_ended_source(7);
     rig.io.detach(held.route);
 }
 

@@ -233,7 +233,7 @@ impl QueuesRunner {
         for disk in running.into_disks() {
             self.io.detach(disk);
         }
-        self.io.on_source_ended(source_index);
+        self.io.forget_ended_source(source_index);
         self.sources.remove(source_index);
         let _ = reply.send(0);
     }

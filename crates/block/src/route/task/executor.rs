@@ -294,7 +294,7 @@ impl Executor {
     }
 
     /// Prepares for the end of the source at this place: its tasks wait for nothing that may take for ever, until
-    /// [`on_source_ended`](Self::on_source_ended).
+    /// [`forget_ended_source`](Self::forget_ended_source).
     pub fn end_unbounded_waits(&mut self, source: u32) {
         self.shared.stopping.borrow_mut().push(source);
         self.wake_tasks_of(source);
@@ -318,7 +318,7 @@ impl Executor {
     }
 
     /// Notes that the source at this place has ended.
-    pub fn on_source_ended(&mut self, source: u32) {
+    pub fn forget_ended_source(&mut self, source: u32) {
         self.shared
             .stopping
             .borrow_mut()

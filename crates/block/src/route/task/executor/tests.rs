@@ -248,7 +248,7 @@ fn a_source_that_stops_ends_its_delays_and_no_others() {
         })
     });
     assert_eq!(rig.completed(), [9], "nor is a new one delayed");
-    rig.tasks.on_source_ended(7);
+    rig.tasks.forget_ended_source(7);
     rig.spawn(7, 10, |cx, _| {
         Box::pin(async move {
             cx.wait_unless_stopping(std::future::pending()).await;
