@@ -41,7 +41,7 @@ impl Iothread {
                 mail.state().wake();
             });
             let mut io = IoContext::new(settings, wake).map_err(std::io::Error::other)?;
-            io.set_simulated_aio(kernel);
+            io.set_simulated_aio_kernel(kernel);
             Ok::<_, std::io::Error>(QueuesRunner::new(remote, io))
         });
         let io = io.expect("an iothread");

@@ -151,7 +151,7 @@ impl IoContext {
     }
 
     /// Sets the kernel of Linux AIO.
-    pub fn set_simulated_aio(&mut self, kernel: Box<dyn AioKernel>) {
+    pub fn set_simulated_aio_kernel(&mut self, kernel: Box<dyn AioKernel>) {
         self.kernel = Some(SimulatedKernel(kernel));
     }
 
