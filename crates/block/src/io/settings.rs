@@ -16,7 +16,7 @@ pub struct IoSettings {
 
 impl IoContext {
     /// Changes the batch limit; 0 is the default.
-    pub fn set_aio_max_batch(&mut self, max_batch: u32) {
+    pub fn set_max_batch(&mut self, max_batch: u32) {
         self.aio_settings.max_batch = max_batch;
         self.ring_settings.max_batch = max_batch;
         if let Some(aio) = self.aio.get_mut() {
