@@ -4,7 +4,7 @@ use crate::bytes::{put_bytes, saturated_u32};
 use crate::cdb::{BlockRange, Cdb};
 use crate::sense::Sense;
 use crate::step::DataPhase;
-use crate::steps::{Extent, LbaStatus, MultiStepCommand};
+use crate::steps::{Extent, GetLbaStatus, MultiStepCommand};
 use crate::task::Work;
 use crate::unit::Unit;
 
@@ -35,7 +35,7 @@ pub(crate) fn read_capacity_16(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> u64
 }
 
 /// GET LBA STATUS: which blocks are mapped. On a unit without thin provisioning all are.
-pub(crate) fn start_lba_status(cdb: &Cdb, unit: &Unit) -> Result<(DataPhase, Work), Sense> {
+pub(crate) fn prepare_lba_status(cdb: &Cdb, unit: &Unit) -> Result<(DataPhase, Work), Sense> {
     let (lba, blocks) = (cdb.be64(2), unit.blocks());
     if lba >= blocks {
         return Err(Sense::LBA_OUT_OF_RANGE);
@@ -45,15 +45,15 @@ pub(crate) fn start_lba_status(cdb: &Cdb, unit: &Unit) -> Result<(DataPhase, Wor
         blocks: blocks - lba,
     })?;
     let extent = Extent { offset, len };
-    let mut steps = LbaStatus::new(lba, unit.block_shift(), extent, cdb.be32(10).into());
+    let mut steps = GetLbaStatus::new(lba, unit.block_shift(), extent, cdb.be32(10).into());
     if !unit.options.thin {
-        steps.assume_all_mapped();
+        steps.skip_query();
     }
     Ok(match steps.max_reply_bytes() {
         0 => (DataPhase::Status, Work::Nothing),
         bytes => (
             DataPhase::DataIn(bytes),
-            Work::MultiStepCommand(MultiStepCommand::LbaStatus(steps)),
+            Work::MultiStepCommand(MultiStepCommand::GetLbaStatus(steps)),
         ),
     })
 }

@@ -64,7 +64,7 @@ pub enum IdentityError {
 
 impl Identity {
     /// Checks that each name fits its field, and consists of characters that guests can show.
-    pub(crate) fn check(&self) -> Result<(), IdentityError> {
+    pub(crate) fn check_names_and_naa(&self) -> Result<(), IdentityError> {
         let names = [
             ("vendor", &self.vendor, VENDOR_BYTES),
             ("product", &self.product, 16),
@@ -100,25 +100,28 @@ mod tests {
     #[test]
     fn names_must_fit_their_fields() {
         let identity = Identity::default();
-        assert_eq!(identity.check(), Ok(()));
+        assert_eq!(identity.check_names_and_naa(), Ok(()));
         let long = Identity {
             vendor: "TOO LONG FOR IT".to_owned(),
             ..identity.clone()
         };
         assert!(matches!(
-            long.check(),
+            long.check_names_and_naa(),
             Err(IdentityError::TooLong { most: 8, .. })
         ));
         let strange = Identity {
             serial: "ä".to_owned(),
             ..identity.clone()
         };
-        assert_eq!(strange.check(), Err(IdentityError::NotAscii("serial")));
+        assert_eq!(
+            strange.check_names_and_naa(),
+            Err(IdentityError::NotAscii("serial"))
+        );
         let naa = Identity {
             naa: Some(0x1234),
             ..identity
         };
-        assert_eq!(naa.check(), Err(IdentityError::Naa(0x1234)));
+        assert_eq!(naa.check_names_and_naa(), Err(IdentityError::Naa(0x1234)));
         assert_eq!(padded("AB", 4).collect::<Vec<u8>>(), *b"AB  ");
     }
 }

@@ -2,12 +2,12 @@
 //! reservations, and whether it is stopped or read-only.
 
 use crate::access_word::AccessWord;
-use crate::attention::PendingAttentions;
 use crate::commands::Access;
-use crate::modes::ModeParameters;
+use crate::mode_pages::ModeParameters;
 use crate::nexus::{Nexus, Ports};
 use crate::reservations::{AttentionList, Reservations};
 use crate::sense::Sense;
+use crate::unit_attention::PendingAttentions;
 
 /// An attached initiator.
 struct Initiator {
@@ -66,7 +66,7 @@ impl LockedState {
     }
 
     /// Attaches an initiator, without pending attentions.
-    pub fn attach(&mut self, nexus: Nexus, ports: Ports) {
+    pub fn add_initiator(&mut self, nexus: Nexus, ports: Ports) {
         self.initiators.retain(|initiator| initiator.nexus != nexus);
         self.initiators.push(Initiator {
             nexus,
@@ -76,7 +76,7 @@ impl LockedState {
     }
 
     /// Detaches an initiator, which loses its RESERVE and its attentions.
-    pub fn detach(&mut self, nexus: Nexus) {
+    pub fn remove_initiator_and_its_reserve(&mut self, nexus: Nexus) {
         self.release_legacy_reservation(nexus);
         self.initiators.retain(|initiator| initiator.nexus != nexus);
     }
@@ -117,21 +117,21 @@ impl LockedState {
     pub fn raise_attention(&mut self, nexus: Nexus, code: u16) {
         for initiator in &mut self.initiators {
             if initiator.nexus == nexus {
-                initiator.pending_attentions.raise(code);
+                initiator.pending_attentions.raise_coalesced(code);
             }
         }
     }
 
     pub fn raise_attention_for_all(&mut self, code: u16) {
         for initiator in &mut self.initiators {
-            initiator.pending_attentions.raise(code);
+            initiator.pending_attentions.raise_coalesced(code);
         }
     }
 
     pub fn raise_attention_for_others(&mut self, nexus: Nexus, code: u16) {
         for initiator in &mut self.initiators {
             if initiator.nexus != nexus {
-                initiator.pending_attentions.raise(code);
+                initiator.pending_attentions.raise_coalesced(code);
             }
         }
     }
@@ -141,14 +141,14 @@ impl LockedState {
         for (ports, code) in news {
             for initiator in &mut self.initiators {
                 if initiator.ports == *ports {
-                    initiator.pending_attentions.raise(*code);
+                    initiator.pending_attentions.raise_coalesced(*code);
                 }
             }
         }
     }
 
     /// Pending unit attentions of each initiator.
-    pub fn pending_attentions(&self) -> Vec<(Nexus, Vec<u16>)> {
+    pub fn all_pending_attentions(&self) -> Vec<(Nexus, Vec<u16>)> {
         let known = self.initiators.iter();
         known
             .map(|initiator| {
@@ -161,7 +161,7 @@ impl LockedState {
     }
 
     /// Replaces all pending unit attentions.
-    pub fn set_pending_attentions(&mut self, attentions: &[(Nexus, Vec<u16>)]) {
+    pub fn replace_all_attentions(&mut self, attentions: &[(Nexus, Vec<u16>)]) {
         for initiator in &mut self.initiators {
             initiator.pending_attentions = PendingAttentions::default();
         }

@@ -1,23 +1,23 @@
 //! MODE SELECT(6) and (10): checks the parameter list and applies its mode pages, all or none.
 
-use crate::attention::code;
 use crate::bytes::{be_number, be16, be32, be64, byte};
 use crate::cdb::Cdb;
-use crate::modes;
+use crate::mode_pages;
 use crate::nexus::Nexus;
 use crate::sense::Sense;
 use crate::unit::Unit;
+use crate::unit_attention::code;
 
 /// The action after MODE SELECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AfterSelect {
+pub(crate) enum AfterModeSelect {
     Nothing,
     /// Flush, since the write cache was turned off.
     Flush,
 }
 
 /// The length of the parameter list.
-pub(crate) fn parameter_list_len(cdb: &Cdb) -> Result<u64, Sense> {
+pub(crate) fn checked_parameter_list_len(cdb: &Cdb) -> Result<u64, Sense> {
     // PF: pages are those of the standard. There are no others.
     let len = match cdb.opcode() {
         0x15 => u64::from(cdb.byte(4)),
@@ -35,9 +35,9 @@ pub(crate) fn mode_select(
     unit: &Unit,
     nexus: Nexus,
     list: &[u8],
-) -> Result<AfterSelect, Sense> {
+) -> Result<AfterModeSelect, Sense> {
     if list.is_empty() {
-        return Ok(AfterSelect::Nothing);
+        return Ok(AfterModeSelect::Nothing);
     }
     let long = cdb.opcode() == 0x55;
     let pages_at = checked_pages_offset(unit, long, list)?;
@@ -47,20 +47,20 @@ pub(crate) fn mode_select(
         while at < list.len() {
             let end = checked_page_end(list, at)?;
             let page = &list[at..end];
-            modes::apply_page(page, &mut wanted, &unit.default_modes())
+            mode_pages::apply_page(page, &mut wanted, &unit.default_modes())
                 .map_err(|invalid| Sense::invalid_parameter(at + invalid.byte, invalid.bit))?;
             at = end;
         }
         if wanted == state.modes {
-            return Ok(AfterSelect::Nothing);
+            return Ok(AfterModeSelect::Nothing);
         }
         let flush = state.modes.write_cache && !wanted.write_cache;
         state.modes = wanted;
         state.raise_attention_for_others(nexus, code::MODE_PARAMETERS_CHANGED);
         Ok(if flush {
-            AfterSelect::Flush
+            AfterModeSelect::Flush
         } else {
-            AfterSelect::Nothing
+            AfterModeSelect::Nothing
         })
     })
 }

@@ -2,7 +2,7 @@
 
 use crate::bytes::{saturated_u8, saturated_u16, saturated_u32};
 use crate::cdb::Cdb;
-use crate::modes::{self, PAGE_CODES, PageControl};
+use crate::mode_pages::{self, PAGE_CODES, PageControl};
 use crate::sense::Sense;
 use crate::unit::Unit;
 
@@ -34,10 +34,12 @@ pub(crate) fn mode_sense(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> Result<u6
     let mut pages = Vec::new();
     if code == ALL_PAGES {
         for code in PAGE_CODES {
-            pages.extend(modes::encode_page(code, values, &modes, &defaults).unwrap_or_default());
+            pages.extend(
+                mode_pages::encode_page(code, values, &modes, &defaults).unwrap_or_default(),
+            );
         }
     } else {
-        let page = modes::encode_page(code, values, &modes, &defaults);
+        let page = mode_pages::encode_page(code, values, &modes, &defaults);
         pages = page.ok_or(Sense::invalid_cdb_field(2, Some(5)))?;
     }
     let block = if cdb.bit(1, 3) {

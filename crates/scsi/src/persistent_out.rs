@@ -26,7 +26,7 @@ const LIST_BYTES: usize = 24;
 const MAX_LIST_BYTES: u64 = 512;
 
 /// The length of the parameter list.
-pub(crate) fn parameter_list_len(cdb: &Cdb) -> Result<u64, Sense> {
+pub(crate) fn checked_parameter_list_len(cdb: &Cdb) -> Result<u64, Sense> {
     let len = u64::from(cdb.be32(5));
     let right = match cdb.service_action() {
         REGISTER_AND_MOVE => (LIST_BYTES as u64..=MAX_LIST_BYTES).contains(&len),
@@ -53,7 +53,7 @@ struct ReserveOutRequest<'a> {
 }
 
 /// The error if there is no room for what the command adds; `None` if it adds nothing.
-pub(crate) fn no_room_sense(cdb: &Cdb) -> Option<Sense> {
+pub(crate) fn sense_if_nothing_can_be_added(cdb: &Cdb) -> Option<Sense> {
     match cdb.service_action() {
         REGISTER | REGISTER_AND_IGNORE | REGISTER_AND_MOVE => Some(Sense::NO_REGISTRATION_LEFT),
         RESERVE | PREEMPT | PREEMPT_AND_ABORT => Some(Sense::NO_RESERVATION_LEFT),

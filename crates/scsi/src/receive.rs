@@ -6,13 +6,13 @@ use std::sync::Arc;
 use crate::cdb::{Cdb, INQUIRY};
 use crate::commands::{Access, Command, CommandEntry, CommandLookup, find_command};
 use crate::nexus::Nexus;
+use crate::plain_transfer::{CdbWords, Transfer};
+use crate::prepare;
 use crate::refusal::Refusal;
 use crate::sense::Sense;
-use crate::start;
 use crate::step::DataPhase;
 use crate::target::TargetView;
 use crate::task::{Task, Work};
-use crate::transfer::{CdbWords, Transfer};
 use crate::unit::Unit;
 use crate::{inquiry, report};
 
@@ -34,7 +34,8 @@ impl Task {
         self.clear_for_command(lun, nexus);
         view.refresh();
         if let Some(unit) = view.select_without_refresh(lun)
-            && let Some(transfer) = Transfer::parse_read_or_write(unit, nexus, CdbWords::new(cdb))
+            && let Some(transfer) =
+                Transfer::try_parse_read_or_write(unit, nexus, CdbWords::new(cdb))
         {
             self.descriptor_sense = unit.access_word().has_descriptor_sense();
             self.block_bytes = unit.block_bytes();
@@ -60,12 +61,12 @@ impl Task {
                 self.block_bytes = unit.block_bytes();
                 self.descriptor_sense = unit.access_word().has_descriptor_sense();
                 self.unit = Some(unit.clone());
-                self.check_and_start(view, unit, nexus, cdb, previous_sense)
+                self.check_and_prepare(view, unit, nexus, cdb, previous_sense)
             }
             None => {
                 self.descriptor_sense = false;
                 self.unit = None;
-                self.start_without_unit(view, cdb, previous_sense)
+                self.answer_without_unit(view, cdb, previous_sense)
             }
         };
         match started {
@@ -82,7 +83,7 @@ impl Task {
     }
 
     /// Executes a command for a number without a unit: some commands succeed nevertheless.
-    fn start_without_unit(
+    fn answer_without_unit(
         &mut self,
         view: &TargetView,
         cdb: &Cdb,
@@ -110,11 +111,11 @@ impl Task {
             }
             _ => return Err(Sense::LUN_NOT_SUPPORTED.into()),
         };
-        Ok(start_data_in(allocation, data))
+        Ok(reply_phase_and_work(allocation, data))
     }
 
     /// Checks a command of an existing unit, and starts it. A pending unit attention is reported instead.
-    fn check_and_start(
+    fn check_and_prepare(
         &mut self,
         view: &TargetView,
         unit: &Arc<Unit>,
@@ -146,25 +147,26 @@ impl Task {
                 allocation
             }
             Command::RequestSense => {
-                let sense = previous_sense.unwrap_or_else(|| take_pending_sense(unit, nexus));
+                let sense =
+                    previous_sense.unwrap_or_else(|| take_attention_or_stopped_sense(unit, nexus));
                 data.extend(sense.encode(cdb.bit(1, 0)).as_bytes());
                 u64::from(cdb.byte(4))
             }
-            command => match start::append_reply(command, cdb, unit, nexus, data)? {
+            command => match prepare::append_reply(command, cdb, unit, nexus, data)? {
                 Some(allocation) => allocation,
                 None => {
                     self.needs_exact_data_len =
                         matches!(command, Command::WriteSame | Command::CompareAndWrite);
-                    return start::start_command(command, cdb, unit, nexus);
+                    return prepare::execute_or_prepare(command, cdb, unit, nexus);
                 }
             },
         };
-        Ok(start_data_in(allocation, data))
+        Ok(reply_phase_and_work(allocation, data))
     }
 }
 
 /// The sense data of REQUEST SENSE when no command has failed: takes a pending unit attention, or reports a stopped unit.
-fn take_pending_sense(unit: &Unit, nexus: Nexus) -> Sense {
+fn take_attention_or_stopped_sense(unit: &Unit, nexus: Nexus) -> Sense {
     unit.change_state(|state| match state.take_attention(nexus) {
         Some(attention) => attention,
         None if state.stopped => Sense::STOPPED,
@@ -208,7 +210,7 @@ fn check_permitted(
 }
 
 /// The data phase of a reply that is available.
-fn start_data_in(allocation: u64, data: &[u8]) -> (DataPhase, Work) {
+fn reply_phase_and_work(allocation: u64, data: &[u8]) -> (DataPhase, Work) {
     match allocation.min(data.len() as u64) {
         0 => (DataPhase::Status, Work::Nothing),
         bytes => (DataPhase::DataIn(bytes), Work::DataIn),

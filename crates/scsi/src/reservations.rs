@@ -1,8 +1,8 @@
 //! Persistent reservations (SPC-4, section 5.13): registrations, the reservation, and the access that it allows.
 
-use crate::attention::code;
 use crate::commands::Access;
 use crate::nexus::Ports;
+use crate::unit_attention::code;
 
 /// Most registrations of a unit.
 pub(crate) const MAX_REGISTRATIONS: usize = 128;

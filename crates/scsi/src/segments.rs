@@ -19,10 +19,10 @@ pub(crate) struct Segments {
 unsafe impl Send for Segments {}
 
 /// A copy of a list, for when a request may have changed the list itself.
-pub(crate) struct SegmentList(Vec<iovec>);
+pub(crate) struct SegmentListCopy(Vec<iovec>);
 
 // SAFETY: as for `Segments`, of which it is a copy.
-unsafe impl Send for SegmentList {}
+unsafe impl Send for SegmentListCopy {}
 
 impl Segments {
     pub const EMPTY: Segments = Segments {
@@ -65,12 +65,12 @@ impl Segments {
     }
 
     /// A copy of the list, for when a request may change the list itself.
-    pub fn list_copy(&self) -> SegmentList {
-        SegmentList(self.list().to_vec())
+    pub fn list_copy(&self) -> SegmentListCopy {
+        SegmentListCopy(self.list().to_vec())
     }
 
     /// The same buffers, by a copy of their list, without the first `skip` bytes.
-    pub fn from_list_copy(copy: &mut SegmentList, skip: u64, len: u64) -> Self {
+    pub fn from_list_copy_skipping(copy: &mut SegmentListCopy, skip: u64, len: u64) -> Self {
         let mut skip = usize::try_from(skip).unwrap_or(usize::MAX);
         copy.0.retain_mut(|segment| {
             let cut = skip.min(segment.iov_len);
@@ -104,7 +104,12 @@ impl Segments {
 
     /// Calls `visit` with address and length of each piece of the `len` bytes from `skip` on, until it
     /// returns false.
-    fn for_each_part(&self, skip: u64, len: usize, mut visit: impl FnMut(*mut u8, usize) -> bool) {
+    fn visit_parts_while(
+        &self,
+        skip: u64,
+        len: usize,
+        mut visit: impl FnMut(*mut u8, usize) -> bool,
+    ) {
         let mut skip = usize::try_from(skip).unwrap_or(usize::MAX);
         let mut left = len;
         for segment in self.list() {
@@ -127,8 +132,8 @@ impl Segments {
     /// Copies the initiator's bytes from `skip` on, and returns their number.
     pub fn copy_from(&self, skip: u64, to: &mut [u8]) -> usize {
         let mut done = 0;
-        self.for_each_part(skip, to.len(), |at, count| {
-            // SAFETY: `new` promised that the segment may be read; `for_each_part` stays within `to.len()`.
+        self.visit_parts_while(skip, to.len(), |at, count| {
+            // SAFETY: `new` promised that the segment may be read; `visit_parts_while` stays within `to.len()`.
             unsafe { std::ptr::copy_nonoverlapping(at, to.as_mut_ptr().add(done), count) };
             done += count;
             true
@@ -139,8 +144,8 @@ impl Segments {
     /// Copies bytes to the initiator from `skip` on, and returns the number of those that fit.
     pub fn copy_to(&self, skip: u64, from: &[u8]) -> usize {
         let mut done = 0;
-        self.for_each_part(skip, from.len(), |at, count| {
-            // SAFETY: `new` promised that the segment may be written; `for_each_part` stays within `from.len()`.
+        self.visit_parts_while(skip, from.len(), |at, count| {
+            // SAFETY: `new` promised that the segment may be written; `visit_parts_while` stays within `from.len()`.
             unsafe { std::ptr::copy_nonoverlapping(from.as_ptr().add(done), at, count) };
             done += count;
             true
@@ -225,7 +230,7 @@ mod tests {
         segments.truncate(15);
         assert_eq!((segments.len(), segments.iov_and_count().1), (15, 2));
         assert_eq!(list[1].iov_len, 5);
-        let rest = Segments::from_list_copy(&mut copy, 12, 18);
+        let rest = Segments::from_list_copy_skipping(&mut copy, 12, 18);
         assert_eq!(rest.iov_and_count().1, 2);
         assert_eq!(copy.0[0].iov_len, 8);
     }

@@ -22,11 +22,11 @@ use crate::task_mutex::{MutexKind, Ticket, Waker};
 use crate::unit::Unit;
 
 pub(crate) use compare::CompareAndWrite;
-pub(crate) use flush::{AfterFlush, Flush};
-pub(crate) use lba_status::LbaStatus;
+pub(crate) use flush::{AfterFlush, FlushThen};
+pub(crate) use lba_status::GetLbaStatus;
 pub(crate) use or_write::OrWrite;
-pub(crate) use read::Read;
-pub(crate) use reserve::Reserve;
+pub(crate) use read::ReadWithPartialBlock;
+pub(crate) use reserve::PersistentReserveOut;
 pub(crate) use unmap::Unmap;
 pub(crate) use verify::{Comparison, Verify};
 pub(crate) use write_same::WriteSame;
@@ -62,14 +62,14 @@ pub(crate) enum NextStep {
 
 /// A command in progress. `next` returns a step, and is called again when that is done.
 pub(crate) enum MultiStepCommand {
-    Flush(Flush),
+    Flush(FlushThen),
     Verify(Verify),
     WriteSame(WriteSame),
     Unmap(Unmap),
     CompareAndWrite(CompareAndWrite),
     OrWrite(OrWrite),
-    Reserve(Reserve),
-    LbaStatus(LbaStatus),
+    PersistentReserveOut(PersistentReserveOut),
+    GetLbaStatus(GetLbaStatus),
 }
 
 impl MultiStepCommand {
@@ -82,8 +82,8 @@ impl MultiStepCommand {
             MultiStepCommand::Unmap(steps) => steps.next(),
             MultiStepCommand::CompareAndWrite(steps) => steps.next(io),
             MultiStepCommand::OrWrite(steps) => steps.next(io),
-            MultiStepCommand::Reserve(steps) => steps.next(io),
-            MultiStepCommand::LbaStatus(steps) => steps.next(io),
+            MultiStepCommand::PersistentReserveOut(steps) => steps.next(io),
+            MultiStepCommand::GetLbaStatus(steps) => steps.next(io),
         }
     }
 
@@ -91,13 +91,13 @@ impl MultiStepCommand {
     pub fn last_request_writes(&self) -> bool {
         match self {
             MultiStepCommand::Flush(steps) => steps.last_request_writes(),
-            MultiStepCommand::LbaStatus(_) => false,
+            MultiStepCommand::GetLbaStatus(_) => false,
             MultiStepCommand::Verify(steps) => steps.last_request_writes(),
             MultiStepCommand::CompareAndWrite(steps) => steps.last_request_writes(),
             MultiStepCommand::OrWrite(steps) => steps.last_request_writes(),
             MultiStepCommand::WriteSame(_)
             | MultiStepCommand::Unmap(_)
-            | MultiStepCommand::Reserve(_) => true,
+            | MultiStepCommand::PersistentReserveOut(_) => true,
         }
     }
 }
@@ -128,7 +128,13 @@ pub(crate) fn data_request(op: Op, fua: bool, extent: Extent, segments: &Segment
 }
 
 /// A request for the first bytes of a task's own buffer.
-fn buffer_request(buffer: &mut TaskBuffer, op: Op, fua: bool, offset: u64, len: usize) -> Request {
+fn task_buffer_request(
+    buffer: &mut TaskBuffer,
+    op: Op,
+    fua: bool,
+    offset: u64,
+    len: usize,
+) -> Request {
     let extent = Extent {
         offset,
         len: len as u64,
@@ -142,8 +148,8 @@ fn buffer_request(buffer: &mut TaskBuffer, op: Op, fua: bool, offset: u64, len: 
 
 impl StepContext<'_> {
     /// A request for the first bytes of the task's own buffer.
-    fn buffer_request(&mut self, op: Op, fua: bool, offset: u64, len: usize) -> Request {
-        buffer_request(self.buffer, op, fua, offset, len)
+    fn task_buffer_request(&mut self, op: Op, fua: bool, offset: u64, len: usize) -> Request {
+        task_buffer_request(self.buffer, op, fua, offset, len)
     }
 
     /// Locks a mutex of the unit for the task, or enqueues the task. True: it has the mutex; otherwise it waits.

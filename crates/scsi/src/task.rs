@@ -14,7 +14,9 @@ use crate::refusal::Refusal;
 use crate::segments::Segments;
 use crate::sense::{Sense, SenseData};
 use crate::step::{DataPhase, Status, Step};
-use crate::steps::{Extent, MultiStepCommand, NextStep, Read, StepContext, data_request};
+use crate::steps::{
+    Extent, MultiStepCommand, NextStep, ReadWithPartialBlock, StepContext, data_request,
+};
 use crate::task_mutex::{Ticket, Waker};
 use crate::unit::Unit;
 
@@ -25,7 +27,7 @@ pub(crate) enum Work {
     /// A read or write of one request.
     Transfer { op: Op, fua: bool, extent: Extent },
     /// A read of more than one request.
-    Read(Read),
+    Read(ReadWithPartialBlock),
     /// Data for the initiator is in `data`.
     DataIn,
     /// A parameter list will come.
@@ -136,7 +138,7 @@ impl Task {
     }
 
     /// The adapter has submitted the task's request itself.
-    pub(crate) fn set_in_flight(&mut self) {
+    pub(crate) fn mark_submitted_by_adapter(&mut self) {
         self.segments = Segments::EMPTY;
         self.in_flight = true;
     }
@@ -152,10 +154,10 @@ impl Task {
             self.transferred = bytes;
         }
         match std::mem::replace(&mut self.work, Work::Nothing) {
-            Work::Nothing => self.finish(),
+            Work::Nothing => self.release_and_finish(),
             Work::Transfer { extent, .. } => {
                 // A read into buffers that are smaller than the blocks.
-                self.work = Work::Read(Read::new(extent, self.block_bytes));
+                self.work = Work::Read(ReadWithPartialBlock::new(extent, self.block_bytes));
                 self.next_step()
             }
             Work::DataIn => {
@@ -164,7 +166,7 @@ impl Task {
                     let answer = &self.data[..wanted.min(self.data.len())];
                     self.transferred = self.segments.copy_to(0, answer) as u64;
                 }
-                self.finish()
+                self.release_and_finish()
             }
             Work::ParameterList(cdb) => self.run_parameter_list(&cdb),
             work @ (Work::MultiStepCommand(_) | Work::Read(_)) => {
@@ -181,7 +183,7 @@ impl Task {
         self.data.resize(len, 0);
         self.segments.copy_from(0, &mut self.data);
         match self.execute_parameter_list(cdb) {
-            Ok(None) => self.finish(),
+            Ok(None) => self.release_and_finish(),
             Ok(Some(steps)) => {
                 self.work = Work::MultiStepCommand(steps);
                 self.next_step()
@@ -194,10 +196,10 @@ impl Task {
     #[must_use]
     pub fn disk_call(&self) -> Option<DiskCall> {
         match (&self.work, &self.unit) {
-            (Work::MultiStepCommand(MultiStepCommand::Reserve(steps)), Some(unit)) => {
+            (Work::MultiStepCommand(MultiStepCommand::PersistentReserveOut(steps)), Some(unit)) => {
                 steps.disk_call(unit)
             }
-            (Work::MultiStepCommand(MultiStepCommand::LbaStatus(steps)), _) => {
+            (Work::MultiStepCommand(MultiStepCommand::GetLbaStatus(steps)), _) => {
                 Some(steps.disk_call())
             }
             _ => None,
@@ -221,8 +223,11 @@ impl Task {
     #[cold]
     fn on_step_completed_slow_path(&mut self, result: Result<(), Errno>) -> Step {
         if self.cancelled {
-            if let (Work::MultiStepCommand(MultiStepCommand::Reserve(steps)), Some(unit), Ok(())) =
-                (&mut self.work, &self.unit, result)
+            if let (
+                Work::MultiStepCommand(MultiStepCommand::PersistentReserveOut(steps)),
+                Some(unit),
+                Ok(()),
+            ) = (&mut self.work, &self.unit, result)
             {
                 steps.apply_saved_change(unit);
             }
@@ -232,7 +237,7 @@ impl Task {
             Ok(()) => self.next_step(),
             Err(errno) => {
                 let failure = match &self.work {
-                    Work::MultiStepCommand(MultiStepCommand::Reserve(steps)) => {
+                    Work::MultiStepCommand(MultiStepCommand::PersistentReserveOut(steps)) => {
                         CommandFailure::Sense(steps.sense_of_failed_save(errno))
                     }
                     Work::MultiStepCommand(steps) => {
@@ -275,7 +280,7 @@ impl Task {
                 waker: &self.waker,
                 ticket: &mut self.ticket,
             }),
-            _ => return self.finish(),
+            _ => return self.release_and_finish(),
         };
         self.in_flight = true;
         match next {
@@ -293,11 +298,11 @@ impl Task {
                 if let DataPhase::DataIn(bytes) = self.phase {
                     self.transferred = bytes.min(self.segments.len());
                 }
-                self.finish()
+                self.release_and_finish()
             }
             NextStep::FinishedWithBytes(bytes) => {
                 self.transferred = bytes;
-                self.finish()
+                self.release_and_finish()
             }
             NextStep::Failed(sense) => self.finish_with_sense(sense),
             NextStep::Refused(refusal) => self.refuse(refusal),
@@ -322,11 +327,11 @@ impl Task {
     /// Finishes the task with a status.
     fn finish_with_status(&mut self, status: Status) -> Step {
         self.status = status;
-        self.finish()
+        self.release_and_finish()
     }
 
     /// Finishes the task: ends its turn, and releases what it holds. The status is set before.
-    fn finish(&mut self) -> Step {
+    fn release_and_finish(&mut self) -> Step {
         self.in_flight = false;
         if let (Some(ticket), Some(unit)) = (self.ticket.take(), &self.unit) {
             unit.task_mutexes.unlock_or_dequeue(ticket);
@@ -414,7 +419,7 @@ impl Task {
 impl Drop for Task {
     /// Lets tasks go on that wait for this one.
     fn drop(&mut self) {
-        self.finish();
+        self.release_and_finish();
     }
 }
 

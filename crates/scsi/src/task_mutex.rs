@@ -37,7 +37,7 @@ pub(crate) struct TaskMutexes {
 }
 
 impl TaskMutexes {
-    fn mutex_of(&self, kind: MutexKind) -> &TaskMutex {
+    fn mutex_of_kind(&self, kind: MutexKind) -> &TaskMutex {
         match kind {
             MutexKind::Blocks => &self.blocks,
             MutexKind::Reservations => &self.reservations,
@@ -46,18 +46,19 @@ impl TaskMutexes {
 
     /// Locks a mutex for a task, or enqueues the task. True: it has the mutex; otherwise the waker is called when it has.
     pub fn lock_or_enqueue(&self, kind: MutexKind, waker: &Waker) -> (Ticket, bool) {
-        let (number, locked) = self.mutex_of(kind).lock_or_enqueue(waker);
+        let (number, locked) = self.mutex_of_kind(kind).lock_or_enqueue(waker);
         (Ticket { kind, number }, locked)
     }
 
     /// Whether the task has the mutex.
     pub fn is_held_by(&self, ticket: Ticket) -> bool {
-        self.mutex_of(ticket.kind).is_held_by(ticket.number)
+        self.mutex_of_kind(ticket.kind).is_held_by(ticket.number)
     }
 
     /// Passes the mutex of a task to the next one, which is resumed; or removes a task that waits.
     pub fn unlock_or_dequeue(&self, ticket: Ticket) {
-        self.mutex_of(ticket.kind).unlock_or_dequeue(ticket.number);
+        self.mutex_of_kind(ticket.kind)
+            .unlock_or_dequeue(ticket.number);
     }
 }
 

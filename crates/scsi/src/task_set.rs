@@ -53,7 +53,7 @@ impl<T: Copy + PartialEq> TaskSet<T> {
             _ => self.waiting.is_empty() && self.may_start(attribute),
         };
         if may_start {
-            self.count_start(attribute);
+            self.add_started_task(attribute);
             TaskAdmission::Go
         } else {
             self.waiting.push_back((task, attribute));
@@ -96,7 +96,7 @@ impl<T: Copy + PartialEq> TaskSet<T> {
     }
 
     /// Counts a task that starts.
-    fn count_start(&mut self, attribute: Attribute) {
+    fn add_started_task(&mut self, attribute: Attribute) {
         self.in_flight += 1;
         self.blocking += u32::from(attribute != Attribute::Simple);
     }
@@ -121,7 +121,7 @@ impl<T: Copy + PartialEq> TaskSet<T> {
                 return;
             }
             self.waiting.pop_front();
-            self.count_start(attribute);
+            self.add_started_task(attribute);
             start(task);
         }
     }

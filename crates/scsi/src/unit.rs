@@ -7,16 +7,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use block::Geometry;
 
 use crate::access_word::{AccessWord, AtomicAccessWord};
-use crate::attention::code;
 use crate::cdb::BlockRange;
 use crate::identity::{Identity, IdentityError};
 use crate::locked_state::LockedState;
-use crate::modes::ModeParameters;
+use crate::mode_pages::ModeParameters;
 use crate::nexus::{Nexus, Ports};
 use crate::reservation_store::ReservationStore;
 use crate::reservations::Reservations;
 use crate::sense::Sense;
 use crate::task_mutex::TaskMutexes;
+use crate::unit_attention::code;
 
 /// Largest logical block.
 const MAX_BLOCK_BYTES: u32 = 32_768;
@@ -112,7 +112,7 @@ impl Unit {
         if !block.is_power_of_two() || !(512..=MAX_BLOCK_BYTES).contains(&block) {
             return Err(UnitError::BlockSize(block));
         }
-        options.identity.check()?;
+        options.identity.check_names_and_naa()?;
         let size = geometry.size;
         let blocks = size / u64::from(block);
         if blocks == 0 {
@@ -185,7 +185,7 @@ impl Unit {
     /// started, since firmware does not start it.
     pub fn attach(&self, nexus: Nexus, ports: Ports) {
         self.change_state(|state| {
-            state.attach(nexus, ports);
+            state.add_initiator(nexus, ports);
             state.stopped = false;
             state.raise_attention(nexus, code::POWER_ON_OR_RESET);
         });
@@ -193,7 +193,7 @@ impl Unit {
 
     /// Detaches an initiator, and releases its RESERVE. Persistent reservations stay.
     pub fn detach(&self, nexus: Nexus) {
-        self.change_state(|state| state.detach(nexus));
+        self.change_state(|state| state.remove_initiator_and_its_reserve(nexus));
     }
 
     /// I_T nexus loss: releases the initiator's RESERVE, as [`detach`](Self::detach) does, and reports the loss

@@ -43,7 +43,7 @@ impl Unit {
             write_cache: state.modes.write_cache,
             descriptor_sense: state.modes.descriptor_sense,
             software_write_protect: state.modes.software_write_protect,
-            attentions: state.pending_attentions(),
+            attentions: state.all_pending_attentions(),
             reserved: state.legacy_holder,
             persistent: state.reservations.all_to_text(),
             persists: state.reservations.persist,
@@ -67,7 +67,7 @@ impl Unit {
             state.modes.write_cache = handed.write_cache;
             state.modes.descriptor_sense = handed.descriptor_sense;
             state.modes.software_write_protect = handed.software_write_protect;
-            state.set_pending_attentions(&handed.attentions);
+            state.replace_all_attentions(&handed.attentions);
             state.legacy_holder = handed.reserved;
             state.reservations = persistent;
         });

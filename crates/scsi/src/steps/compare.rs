@@ -3,7 +3,7 @@
 use block::Op;
 
 use super::{Extent, NextStep, StepContext, data_request};
-use crate::segments::{SegmentList, Segments};
+use crate::segments::{SegmentListCopy, Segments};
 use crate::sense::Sense;
 use crate::task_mutex::MutexKind;
 
@@ -19,7 +19,7 @@ enum State {
     Entered,
     Read,
     /// The segments of the write.
-    Written(#[expect(dead_code, reason = "the request points to it")] SegmentList),
+    Written(#[expect(dead_code, reason = "the request points to it")] SegmentListCopy),
 }
 
 impl CompareAndWrite {
@@ -46,7 +46,7 @@ impl CompareAndWrite {
             State::Entered => {
                 self.state = State::Read;
                 io.buffer.resize(len);
-                NextStep::Submit(io.buffer_request(Op::Read, false, self.extent.offset, len))
+                NextStep::Submit(io.task_buffer_request(Op::Read, false, self.extent.offset, len))
             }
             State::Read => {
                 let read = &io.buffer.bytes()[..len];
@@ -55,7 +55,7 @@ impl CompareAndWrite {
                 }
                 let mut list = io.segments.list_copy();
                 let mut second =
-                    Segments::from_list_copy(&mut list, self.extent.len, self.extent.len);
+                    Segments::from_list_copy_skipping(&mut list, self.extent.len, self.extent.len);
                 second.truncate(self.extent.len);
                 let request = data_request(Op::Write, self.fua, self.extent, &second);
                 self.state = State::Written(list);

@@ -2,7 +2,7 @@
 
 use block::Op;
 
-use super::{Extent, NextStep, Read, StepContext, request_without_data};
+use super::{Extent, NextStep, ReadWithPartialBlock, StepContext, request_without_data};
 
 /// The action after a flush.
 pub(crate) enum AfterFlush {
@@ -10,20 +10,20 @@ pub(crate) enum AfterFlush {
     /// Stop the unit.
     Stop,
     /// Read blocks, which are stable now.
-    Read(Read),
+    Read(ReadWithPartialBlock),
 }
 
 /// A flush and the action after it.
-pub(crate) struct Flush {
+pub(crate) struct FlushThen {
     then: AfterFlush,
     flushed: bool,
     /// The read after the flush is in flight.
     reading: bool,
 }
 
-impl Flush {
+impl FlushThen {
     pub fn new(then: AfterFlush) -> Self {
-        Flush {
+        FlushThen {
             then,
             flushed: false,
             reading: false,

@@ -17,7 +17,7 @@ const MAX_DESCRIPTORS: usize = 64;
 const MAPPED: u8 = 0;
 const DEALLOCATED: u8 = 1;
 
-pub(crate) struct LbaStatus {
+pub(crate) struct GetLbaStatus {
     first: u64,
     block_shift: u32,
     allocation_len: usize,
@@ -25,12 +25,12 @@ pub(crate) struct LbaStatus {
     queried: bool,
 }
 
-impl LbaStatus {
+impl GetLbaStatus {
     /// The status from block `first` on, with which the extent begins, in at most `allocation_len` bytes.
     pub fn new(first: u64, block_shift: u32, extent: Extent, allocation_len: u64) -> Self {
         let allocation_len = usize::try_from(allocation_len).unwrap_or(usize::MAX);
         let room = allocation_len.saturating_sub(HEADER_BYTES) / DESCRIPTOR_BYTES;
-        LbaStatus {
+        GetLbaStatus {
             first,
             block_shift,
             allocation_len,
@@ -46,7 +46,7 @@ impl LbaStatus {
     }
 
     /// Reports all blocks as mapped, without a query.
-    pub fn assume_all_mapped(&mut self) {
+    pub fn skip_query(&mut self) {
         self.queried = true;
     }
 
@@ -149,7 +149,7 @@ mod tests {
                 allocated: *allocated,
             })
             .collect();
-        LbaStatus::new(100, 12, extent, 1000).block_runs(&found)
+        GetLbaStatus::new(100, 12, extent, 1000).block_runs(&found)
     }
 
     #[test]

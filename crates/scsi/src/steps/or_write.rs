@@ -48,7 +48,7 @@ impl OrWrite {
                 self.state = State::Written(count);
                 self.or_into_buffer(io, count);
                 let offset = self.extent.offset + self.done;
-                NextStep::Submit(io.buffer_request(Op::Write, self.fua, offset, count))
+                NextStep::Submit(io.task_buffer_request(Op::Write, self.fua, offset, count))
             }
             State::Written(count) => {
                 self.done += count as u64;
@@ -72,7 +72,7 @@ impl OrWrite {
         self.state = State::Read(count);
         io.buffer.resize(count);
         let offset = self.extent.offset + self.done;
-        NextStep::Submit(io.buffer_request(Op::Read, false, offset, count))
+        NextStep::Submit(io.task_buffer_request(Op::Read, false, offset, count))
     }
 
     /// Merges the initiator's data into the `count` bytes that were read.

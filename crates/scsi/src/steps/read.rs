@@ -3,12 +3,12 @@
 
 use block::Op;
 
-use super::{Extent, NextStep, buffer_request, data_request};
+use super::{Extent, NextStep, data_request, task_buffer_request};
 use crate::buffer::TaskBuffer;
-use crate::segments::{SegmentList, Segments};
+use crate::segments::{SegmentListCopy, Segments};
 
 /// Whole blocks are read into the initiator's buffers, the last one into the task's own buffer.
-pub(crate) struct Read {
+pub(crate) struct ReadWithPartialBlock {
     extent: Extent,
     block: usize,
     state: State,
@@ -17,14 +17,14 @@ pub(crate) struct Read {
 enum State {
     New,
     /// The whole blocks, of so many bytes, are being read. The request may change the list, so this is a copy.
-    Whole(SegmentList, u64),
+    Whole(SegmentListCopy, u64),
     /// The block of which only a part fits is being read.
-    Rest(SegmentList, u64),
+    Rest(SegmentListCopy, u64),
 }
 
-impl Read {
+impl ReadWithPartialBlock {
     pub fn new(extent: Extent, block: u32) -> Self {
-        Read {
+        ReadWithPartialBlock {
             extent,
             block: block as usize,
             state: State::New,
@@ -53,7 +53,7 @@ impl Read {
             State::Whole(copy, whole) => self.read_partial_block(copy, whole, fits, buffer),
             State::Rest(mut copy, whole) => {
                 let count = usize::try_from(fits - whole).unwrap_or(0);
-                let to = Segments::from_list_copy(&mut copy, whole, fits - whole);
+                let to = Segments::from_list_copy_skipping(&mut copy, whole, fits - whole);
                 to.copy_to(0, &buffer.bytes()[..count]);
                 NextStep::Finished
             }
@@ -63,7 +63,7 @@ impl Read {
     /// Reads the block of which only a part fits, unless there is none.
     fn read_partial_block(
         &mut self,
-        copy: SegmentList,
+        copy: SegmentListCopy,
         whole: u64,
         fits: u64,
         buffer: &mut TaskBuffer,
@@ -74,6 +74,12 @@ impl Read {
         self.state = State::Rest(copy, whole);
         buffer.resize(self.block);
         let offset = self.extent.offset + whole;
-        NextStep::Submit(buffer_request(buffer, Op::Read, false, offset, self.block))
+        NextStep::Submit(task_buffer_request(
+            buffer,
+            Op::Read,
+            false,
+            offset,
+            self.block,
+        ))
     }
 }

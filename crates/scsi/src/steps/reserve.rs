@@ -24,17 +24,17 @@ enum Stage {
     Finishing,
 }
 
-pub(crate) struct Reserve {
+pub(crate) struct PersistentReserveOut {
     cdb: Cdb,
     parameter_list: Vec<u8>,
     nexus: Nexus,
     stage: Stage,
 }
 
-impl Reserve {
+impl PersistentReserveOut {
     /// A PERSISTENT RESERVE OUT of this initiator.
     pub fn new(cdb: Cdb, parameter_list: &[u8], nexus: Nexus) -> Self {
-        Reserve {
+        PersistentReserveOut {
             cdb,
             parameter_list: parameter_list.to_vec(),
             nexus,
@@ -110,7 +110,7 @@ impl Reserve {
     /// The sense data when the change could not be saved, and was not applied.
     pub fn sense_of_failed_save(&self, errno: Errno) -> Sense {
         let no_space = matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::FBIG);
-        match persistent_out::no_room_sense(&self.cdb) {
+        match persistent_out::sense_if_nothing_can_be_added(&self.cdb) {
             Some(sense) if no_space => sense,
             _ => Sense::TARGET_FAILURE,
         }

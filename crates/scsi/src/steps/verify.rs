@@ -4,7 +4,7 @@
 use block::Op;
 
 use super::{Extent, NextStep, STEP_BYTES, StepContext, data_request, next_step_len};
-use crate::segments::{SegmentList, Segments};
+use crate::segments::{SegmentListCopy, Segments};
 use crate::sense::Sense;
 
 /// The kind of comparison.
@@ -33,7 +33,7 @@ enum WriteState {
     No,
     First,
     /// It is being, or was, written. The request may change the list, so this is a copy.
-    Submitted(SegmentList),
+    Submitted(SegmentListCopy),
 }
 
 impl Verify {
@@ -62,7 +62,7 @@ impl Verify {
             return NextStep::Submit(data_request(Op::Write, true, self.extent, &segments));
         }
         if let WriteState::Submitted(copy) = &mut self.write {
-            *io.segments = Segments::from_list_copy(copy, 0, self.extent.len);
+            *io.segments = Segments::from_list_copy_skipping(copy, 0, self.extent.len);
         }
         if let Some(offset) = self.first_difference(io) {
             return NextStep::Failed(Sense::miscompare(offset));
@@ -75,7 +75,7 @@ impl Verify {
         self.reading = next_step_len(left, STEP_BYTES);
         io.buffer.resize(self.reading);
         let offset = self.extent.offset + self.done;
-        NextStep::Submit(io.buffer_request(Op::Read, false, offset, self.reading))
+        NextStep::Submit(io.task_buffer_request(Op::Read, false, offset, self.reading))
     }
 
     /// Whether the write is in flight.

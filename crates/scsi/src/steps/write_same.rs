@@ -43,7 +43,7 @@ impl WriteSame {
     /// Reads the pattern once, then writes it, or zeroes, part by part.
     pub fn next(&mut self, io: &mut StepContext<'_>) -> NextStep {
         if self.pattern == Pattern::Unknown {
-            self.pattern = self.read_pattern(io);
+            self.pattern = self.fill_buffer_with_pattern(io);
         }
         let (offset, left) = (self.left.offset, self.left.len);
         if left == 0 {
@@ -53,7 +53,7 @@ impl WriteSame {
             Pattern::Buffer(full) => {
                 let len = next_step_len(left, full);
                 self.advance(len as u64);
-                NextStep::Submit(io.buffer_request(Op::Write, self.fua, offset, len))
+                NextStep::Submit(io.task_buffer_request(Op::Write, self.fua, offset, len))
             }
             Pattern::Zeroes | Pattern::Unknown => {
                 let len = left.min(io.unit.max_discard_bytes());
@@ -71,7 +71,7 @@ impl WriteSame {
     }
 
     /// Reads the initiator's block, and fills the buffer with it unless it is zero.
-    fn read_pattern(&self, io: &mut StepContext<'_>) -> Pattern {
+    fn fill_buffer_with_pattern(&self, io: &mut StepContext<'_>) -> Pattern {
         let full = next_step_len(self.left.len, MAX_BUFFER_BYTES);
         io.buffer.resize(full.max(self.block));
         let bytes = io.buffer.bytes();

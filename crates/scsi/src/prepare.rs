@@ -1,4 +1,4 @@
-//! Starts commands of a unit after the checks in `receive.rs`: appends reply data that is available at once, or returns the
+//! Prepares commands of a unit after the checks in `receive.rs`: appends reply data that is available at once, or returns the
 //! data phase and the work that is left; and executes parameter lists.
 
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::refusal::Refusal;
 use crate::sense::Sense;
 use crate::step::DataPhase;
 use crate::steps::{
-    AfterFlush, CompareAndWrite, Comparison, Extent, Flush, MultiStepCommand, OrWrite, Read,
-    Reserve, Unmap, Verify, WriteSame,
+    AfterFlush, CompareAndWrite, Comparison, Extent, FlushThen, MultiStepCommand, OrWrite,
+    PersistentReserveOut, ReadWithPartialBlock, Unmap, Verify, WriteSame,
 };
 use crate::task::{Task, Work};
 use crate::unit::Unit;
@@ -68,28 +68,30 @@ fn is_legacy_reserved_by_another(unit: &Unit, nexus: Nexus) -> bool {
     unit.with_state(|state| state.legacy_holder.is_some_and(|holder| holder != nexus))
 }
 
-type StartResult = Result<(DataPhase, Work), Refusal>;
+type PrepareResult = Result<(DataPhase, Work), Refusal>;
 
 const DONE: (DataPhase, Work) = (DataPhase::Status, Work::Nothing);
 
-/// Starts all other commands.
-pub(crate) fn start_command(
+/// Executes a command that changes only the unit, or returns the data phase and the work of any other.
+pub(crate) fn execute_or_prepare(
     command: Command,
     cdb: &Cdb,
     unit: &Arc<Unit>,
     nexus: Nexus,
-) -> StartResult {
+) -> PrepareResult {
     match command {
-        Command::Read | Command::Write => start_transfer(command == Command::Write, cdb, unit),
-        Command::Verify | Command::WriteAndVerify => {
-            start_verify(command == Command::WriteAndVerify, cdb, unit)
+        Command::Read | Command::Write => {
+            prepare_read_or_write(command == Command::Write, cdb, unit)
         }
-        Command::WriteSame => start_write_same(cdb, unit),
-        Command::CompareAndWrite => start_compare_and_write(cdb, unit),
+        Command::Verify | Command::WriteAndVerify => {
+            prepare_verify(command == Command::WriteAndVerify, cdb, unit)
+        }
+        Command::WriteSame => prepare_write_same(cdb, unit),
+        Command::CompareAndWrite => prepare_compare_and_write(cdb, unit),
         Command::OrWrite => {
             let extent = transfer_extent(cdb, unit)?;
             let steps = OrWrite::new(extent, effective_fua(cdb, unit));
-            Ok(start_unless_empty(
+            Ok(prepare_unless_empty(
                 DataPhase::DataOut(extent.len),
                 MultiStepCommand::OrWrite(steps),
             ))
@@ -101,10 +103,10 @@ pub(crate) fn start_command(
         Command::Synchronize => {
             unit.checked_byte_range(cdb.block_range())?;
             // IMMED is ignored: the status comes after the flush, which is allowed.
-            Ok(start_flush(AfterFlush::Nothing))
+            Ok(prepare_flush(AfterFlush::Nothing))
         }
-        Command::StartStop => start_or_stop_unit(cdb, unit),
-        Command::SendDiagnostic => start_self_test(cdb, unit),
+        Command::StartStop => start_unit_or_prepare_stop(cdb, unit),
+        Command::SendDiagnostic => prepare_self_test(cdb, unit),
         Command::Reserve | Command::Release => {
             reserve_or_release_legacy(command == Command::Reserve, unit, nexus)
         }
@@ -113,15 +115,15 @@ pub(crate) fn start_command(
             if (1..UNMAP_HEADER_BYTES as u64).contains(&len) {
                 return Err(Sense::PARAMETER_LIST_LENGTH.into());
             }
-            Ok(start_parameter_list(cdb, len))
+            Ok(prepare_parameter_list(cdb, len))
         }
-        Command::GetLbaStatus => Ok(capacity::start_lba_status(cdb, unit)?),
-        Command::ModeSelect => Ok(start_parameter_list(
+        Command::GetLbaStatus => Ok(capacity::prepare_lba_status(cdb, unit)?),
+        Command::ModeSelect => Ok(prepare_parameter_list(
             cdb,
-            mode_select::parameter_list_len(cdb)?,
+            mode_select::checked_parameter_list_len(cdb)?,
         )),
         Command::PersistentOut if !is_legacy_reserved_by_another(unit, nexus) => Ok(
-            start_parameter_list(cdb, persistent_out::parameter_list_len(cdb)?),
+            prepare_parameter_list(cdb, persistent_out::checked_parameter_list_len(cdb)?),
         ),
         Command::PersistentIn | Command::PersistentOut => Err(Refusal::Conflict),
         // No effect, or handled above.
@@ -129,24 +131,24 @@ pub(crate) fn start_command(
     }
 }
 
-/// Starts a command with a parameter list of `len` bytes, which is executed when it has come. An empty list has no effect.
-fn start_parameter_list(cdb: &Cdb, len: u64) -> (DataPhase, Work) {
+/// Prepares a command with a parameter list of `len` bytes, which is executed when it has come. An empty list has no effect.
+fn prepare_parameter_list(cdb: &Cdb, len: u64) -> (DataPhase, Work) {
     if len == 0 {
         return DONE;
     }
     (DataPhase::DataOut(len), Work::ParameterList(*cdb))
 }
 
-/// Starts a flush without a data phase, and the action after it.
-fn start_flush(then: AfterFlush) -> (DataPhase, Work) {
+/// Prepares a flush without a data phase, and the action after it.
+fn prepare_flush(then: AfterFlush) -> (DataPhase, Work) {
     (
         DataPhase::Status,
-        Work::MultiStepCommand(MultiStepCommand::Flush(Flush::new(then))),
+        Work::MultiStepCommand(MultiStepCommand::Flush(FlushThen::new(then))),
     )
 }
 
-/// Starts a command of several steps, unless it moves no bytes: then there is nothing to do.
-fn start_unless_empty(phase: DataPhase, steps: MultiStepCommand) -> (DataPhase, Work) {
+/// Prepares a command of several steps, unless it moves no bytes: then there is nothing to do.
+fn prepare_unless_empty(phase: DataPhase, steps: MultiStepCommand) -> (DataPhase, Work) {
     match phase {
         DataPhase::DataIn(0) | DataPhase::DataOut(0) => DONE,
         phase => (phase, Work::MultiStepCommand(steps)),
@@ -169,7 +171,7 @@ fn transfer_extent(cdb: &Cdb, unit: &Unit) -> Result<Extent, Sense> {
 }
 
 /// READ and WRITE. A read with FUA flushes first, so that the data comes from the medium.
-fn start_transfer(write: bool, cdb: &Cdb, unit: &Unit) -> StartResult {
+fn prepare_read_or_write(write: bool, cdb: &Cdb, unit: &Unit) -> PrepareResult {
     let extent = transfer_extent(cdb, unit)?;
     // READ(6) and WRITE(6) have no FUA: the bit is one of the address.
     let fua_requested = cdb.opcode() >> 5 != 0 && cdb.has_fua();
@@ -185,8 +187,8 @@ fn start_transfer(write: bool, cdb: &Cdb, unit: &Unit) -> StartResult {
         ));
     }
     let work = if fua_requested {
-        Work::MultiStepCommand(MultiStepCommand::Flush(Flush::new(AfterFlush::Read(
-            Read::new(extent, unit.block_bytes()),
+        Work::MultiStepCommand(MultiStepCommand::Flush(FlushThen::new(AfterFlush::Read(
+            ReadWithPartialBlock::new(extent, unit.block_bytes()),
         ))))
     } else {
         let op = Op::Read;
@@ -200,7 +202,7 @@ fn start_transfer(write: bool, cdb: &Cdb, unit: &Unit) -> StartResult {
 }
 
 /// VERIFY, and WRITE AND VERIFY (`write`): what is compared depends on BYTCHK.
-fn start_verify(write: bool, cdb: &Cdb, unit: &Unit) -> StartResult {
+fn prepare_verify(write: bool, cdb: &Cdb, unit: &Unit) -> PrepareResult {
     let block = unit.block_bytes();
     let how = match cdb.byte(1) >> 1 & 3 {
         0 => Comparison::Medium,
@@ -237,7 +239,7 @@ fn start_verify(write: bool, cdb: &Cdb, unit: &Unit) -> StartResult {
 }
 
 /// WRITE SAME, with one block of data or none (NDOB).
-fn start_write_same(cdb: &Cdb, unit: &Unit) -> StartResult {
+fn prepare_write_same(cdb: &Cdb, unit: &Unit) -> PrepareResult {
     let (unmap, no_data) = (cdb.bit(1, 3), cdb.bit(1, 0));
     if unmap && !unit.options.thin {
         return Err(Sense::invalid_cdb_field(1, Some(3)).into());
@@ -268,7 +270,7 @@ fn start_write_same(cdb: &Cdb, unit: &Unit) -> StartResult {
 }
 
 /// COMPARE AND WRITE: the data is that to compare, and that to write.
-fn start_compare_and_write(cdb: &Cdb, unit: &Unit) -> StartResult {
+fn prepare_compare_and_write(cdb: &Cdb, unit: &Unit) -> PrepareResult {
     let blocks = cdb.byte(13);
     let (offset, len) = unit.checked_byte_range(BlockRange {
         lba: cdb.be64(2),
@@ -278,14 +280,14 @@ fn start_compare_and_write(cdb: &Cdb, unit: &Unit) -> StartResult {
         return Err(Sense::invalid_cdb_field(13, None).into());
     }
     let steps = CompareAndWrite::new(Extent { offset, len }, effective_fua(cdb, unit));
-    Ok(start_unless_empty(
+    Ok(prepare_unless_empty(
         DataPhase::DataOut(2 * len),
         MultiStepCommand::CompareAndWrite(steps),
     ))
 }
 
 /// START STOP UNIT. Before a stop the cache is flushed, unless the command forbids it.
-fn start_or_stop_unit(cdb: &Cdb, unit: &Unit) -> StartResult {
+fn start_unit_or_prepare_stop(cdb: &Cdb, unit: &Unit) -> PrepareResult {
     let (start, no_flush) = (cdb.bit(4, 0), cdb.bit(4, 2));
     if start {
         unit.change_state(|state| state.stopped = false);
@@ -295,11 +297,11 @@ fn start_or_stop_unit(cdb: &Cdb, unit: &Unit) -> StartResult {
         unit.change_state(|state| state.stopped = true);
         return Ok(DONE);
     }
-    Ok(start_flush(AfterFlush::Stop))
+    Ok(prepare_flush(AfterFlush::Stop))
 }
 
 /// SEND DIAGNOSTIC has one test, the default one, which reads a block.
-fn start_self_test(cdb: &Cdb, unit: &Unit) -> StartResult {
+fn prepare_self_test(cdb: &Cdb, unit: &Unit) -> PrepareResult {
     if !cdb.bit(1, 2) {
         return Ok(DONE);
     }
@@ -317,7 +319,7 @@ fn start_self_test(cdb: &Cdb, unit: &Unit) -> StartResult {
 }
 
 /// RESERVE and RELEASE, which conflict with persistent registrations.
-fn reserve_or_release_legacy(reserve: bool, unit: &Unit, nexus: Nexus) -> StartResult {
+fn reserve_or_release_legacy(reserve: bool, unit: &Unit, nexus: Nexus) -> PrepareResult {
     unit.change_state(|state| {
         if !state.reservations.registrations.is_empty() {
             return Err(Refusal::Conflict);
@@ -345,13 +347,13 @@ impl Task {
         match cdb.opcode() {
             0x15 | 0x55 => {
                 let after_select = mode_select::mode_select(cdb, unit, self.nexus, list)?;
-                let flush = after_select == mode_select::AfterSelect::Flush;
-                Ok(flush.then(|| MultiStepCommand::Flush(Flush::new(AfterFlush::Nothing))))
+                let flush = after_select == mode_select::AfterModeSelect::Flush;
+                Ok(flush.then(|| MultiStepCommand::Flush(FlushThen::new(AfterFlush::Nothing))))
             }
             0x42 => Ok(Some(MultiStepCommand::Unmap(parse_unmap_list(unit, list)?))),
-            _ => Ok(Some(MultiStepCommand::Reserve(Reserve::new(
-                *cdb, list, self.nexus,
-            )))),
+            _ => Ok(Some(MultiStepCommand::PersistentReserveOut(
+                PersistentReserveOut::new(*cdb, list, self.nexus),
+            ))),
         }
     }
 }

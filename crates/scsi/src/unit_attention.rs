@@ -25,7 +25,7 @@ impl PendingAttentions {
 
     /// Adds an event. A reset replaces all earlier ones, and of several resets the strongest is reported:
     /// their codes are in the order of precedence (SAM-5), from power on to nexus loss.
-    pub fn raise(&mut self, code: u16) {
+    pub fn raise_coalesced(&mut self, code: u16) {
         let is_reset = |code: &u16| code >> 8 == 0x29;
         if is_reset(&code) {
             let pending = self.0.iter().copied().filter(is_reset);
@@ -61,11 +61,11 @@ mod tests {
     #[test]
     fn each_event_is_reported_once_and_a_reset_replaces_earlier_ones() {
         let mut pending = PendingAttentions::default();
-        pending.raise(code::CAPACITY_CHANGED);
-        pending.raise(code::CAPACITY_CHANGED);
-        pending.raise(code::BUS_RESET);
-        pending.raise(code::CAPACITY_CHANGED);
-        pending.raise(code::LUNS_CHANGED);
+        pending.raise_coalesced(code::CAPACITY_CHANGED);
+        pending.raise_coalesced(code::CAPACITY_CHANGED);
+        pending.raise_coalesced(code::BUS_RESET);
+        pending.raise_coalesced(code::CAPACITY_CHANGED);
+        pending.raise_coalesced(code::LUNS_CHANGED);
         pending.remove(code::LUNS_CHANGED);
         assert_eq!(pending.take_oldest(), Some(code::BUS_RESET));
         assert_eq!(pending.take_oldest(), Some(code::CAPACITY_CHANGED));
@@ -77,9 +77,9 @@ mod tests {
         for first in [code::POWER_ON_OR_RESET, code::BUS_RESET, code::NEXUS_LOSS] {
             for second in [code::POWER_ON_OR_RESET, code::BUS_RESET, code::NEXUS_LOSS] {
                 let mut pending = PendingAttentions::default();
-                pending.raise(first);
-                pending.raise(code::CAPACITY_CHANGED);
-                pending.raise(second);
+                pending.raise_coalesced(first);
+                pending.raise_coalesced(code::CAPACITY_CHANGED);
+                pending.raise_coalesced(second);
                 assert_eq!(pending.take_oldest(), Some(first.min(second)));
                 assert_eq!(pending.take_oldest(), None);
             }

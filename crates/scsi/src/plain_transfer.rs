@@ -88,7 +88,7 @@ fn parse_plain_range<const WRITES: bool>(CdbWords(low, high): CdbWords) -> Optio
 impl Transfer {
     /// Parses a plain read, or write. `None`: it is another command, or needs further checks.
     #[inline(always)]
-    pub(crate) fn parse<const WRITES: bool>(
+    pub(crate) fn try_parse<const WRITES: bool>(
         unit: &Unit,
         nexus: Nexus,
         cdb: CdbWords,
@@ -107,9 +107,14 @@ impl Transfer {
         })
     }
 
-    /// Parses a plain read or write, as [`parse`](Self::parse) does.
-    pub(crate) fn parse_read_or_write(unit: &Unit, nexus: Nexus, cdb: CdbWords) -> Option<Self> {
-        Self::parse::<false>(unit, nexus, cdb).or_else(|| Self::parse::<true>(unit, nexus, cdb))
+    /// Parses a plain read or write, as [`try_parse`](Self::try_parse) does.
+    pub(crate) fn try_parse_read_or_write(
+        unit: &Unit,
+        nexus: Nexus,
+        cdb: CdbWords,
+    ) -> Option<Self> {
+        Self::try_parse::<false>(unit, nexus, cdb)
+            .or_else(|| Self::try_parse::<true>(unit, nexus, cdb))
     }
 
     /// The operation of the request.
@@ -129,7 +134,7 @@ impl TargetView {
         nexus: Nexus,
         cdb: CdbWords,
     ) -> Option<Transfer> {
-        Transfer::parse::<WRITES>(self.selected_unit()?, nexus, cdb)
+        Transfer::try_parse::<WRITES>(self.selected_unit()?, nexus, cdb)
     }
 }
 
@@ -150,7 +155,7 @@ impl Task {
             .is_some_and(|unit| unit.access_word().has_descriptor_sense());
         self.previous_sense = None;
         self.set_transfer(transfer);
-        self.set_in_flight();
+        self.mark_submitted_by_adapter();
     }
 
     /// Sets the task's work and phase.
