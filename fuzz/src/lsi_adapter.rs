@@ -100,7 +100,7 @@ pub fn run(bytes: &[u8]) {
     let mut machine = Machine::new();
     input.events(EVENTS, |input| {
         machine.event(input);
-        let adapter = machine.front_end.server.device().0;
+        let adapter = machine.front_end.server.device_and_host().0;
         assert_eq!(adapter.in_flight_count(), machine.disks.waiting.len());
     });
     machine.recovers();
@@ -165,7 +165,7 @@ impl Machine {
     }
 
     fn write(&mut self, region: u32, offset: u64, bytes: &[u8]) {
-        let (adapter, host) = self.front_end.server.device();
+        let (adapter, host) = self.front_end.server.device_and_host();
         let len = bytes.len() as u64;
         if offset + len <= adapter.region_bytes(region) {
             adapter.write_region(host, region, offset, bytes);
@@ -173,7 +173,7 @@ impl Machine {
     }
 
     fn read(&mut self, region: u32, offset: u64, bytes: &mut [u8]) {
-        let (adapter, host) = self.front_end.server.device();
+        let (adapter, host) = self.front_end.server.device_and_host();
         let len = bytes.len() as u64;
         if offset + len <= adapter.region_bytes(region) {
             adapter.read_region(host, region, offset, bytes);
@@ -269,14 +269,18 @@ impl Machine {
     fn pass_time(&mut self, ns: u64) {
         self.front_end.now_ns += ns;
         let now_ns = self.front_end.now_ns;
-        self.front_end.server.device().0.advance_time(now_ns);
+        self.front_end
+            .server
+            .device_and_host()
+            .0
+            .advance_time(now_ns);
     }
 
     /// What an iothread does.
     fn turn(&mut self) {
         for _ in 0..2 {
             let more = self.front_end.server.run(self.front_end.now_ns);
-            let adapter = self.front_end.server.device().0;
+            let adapter = self.front_end.server.device_and_host().0;
             adapter.submit(&mut self.disks);
             self.front_end.receive();
             if !more {
@@ -303,7 +307,7 @@ impl Machine {
         };
         self.front_end
             .server
-            .device()
+            .device_and_host()
             .0
             .complete_request(slot, result);
     }
@@ -335,7 +339,7 @@ impl Machine {
         }
         assert!(self.front_end.is_connected());
         assert_eq!(self.front_end.waiting(), 0, "all commands have their reply");
-        let adapter = self.front_end.server.device().0;
+        let adapter = self.front_end.server.device_and_host().0;
         assert!(adapter.is_reset_done() && adapter.in_flight_count() == 0);
 
         self.front_end.unmap(0, MEMORY as u64);

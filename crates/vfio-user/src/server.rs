@@ -101,7 +101,7 @@ impl<D: PciDevice> Server<D> {
     }
 
     /// The device and its bus. Call [`Server::run`] afterwards.
-    pub fn device(&mut self) -> (&mut D, &mut dyn Host) {
+    pub fn device_and_host(&mut self) -> (&mut D, &mut dyn Host) {
         (&mut self.device, &mut self.session.bus)
     }
 

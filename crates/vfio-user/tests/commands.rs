@@ -234,7 +234,7 @@ fn commands_with_no_reply_set_get_no_reply() {
         b"x",
         "the next reply is this one's"
     );
-    assert_eq!(rig.server.device().0.resets, 1);
+    assert_eq!(rig.server.device_and_host().0.resets, 1);
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn unmapping_memory_in_use_delays_only_its_own_reply() {
     assert_eq!(rig.receive(), None, "the device uses it");
     assert_eq!(rig.read(0, KEEP, 1).unwrap(), [1], "registers go on");
     rig.map(0x1000, 0x1000, Some(&memory)).unwrap();
-    let (_, host) = rig.server.device();
+    let (_, host) = rig.server.device_and_host();
     assert_eq!(host.memory().regions().len(), 2);
     rig.begin(
         command::REGION_WRITE,
@@ -320,7 +320,7 @@ fn all_memory_is_unmapped_at_once() {
     assert_eq!(DmaUnmap::decode(&reply).unwrap().flags, 2);
     let refused = rig.call(command::DMA_UNMAP, &unmap(0, 0x2000, 0x1000), &[]);
     assert_eq!(refused, Err(Errno::NOENT));
-    let (_, host) = rig.server.device();
+    let (_, host) = rig.server.device_and_host();
     assert!(host.memory().regions().is_empty());
 }
 
@@ -468,7 +468,7 @@ fn disconnecting_drops_memory_and_eventfds() {
     rig.write(0, LEVEL, &[1]).unwrap();
     assert_eq!(take(&trigger), 1);
     rig.reconnect();
-    let (_, host) = rig.server.device();
+    let (_, host) = rig.server.device_and_host();
     assert!(host.memory().regions().is_empty());
     rig.agree();
     rig.write(0, LEVEL, &[0]).unwrap();

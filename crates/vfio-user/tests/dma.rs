@@ -36,7 +36,7 @@ fn reply(rig: &mut Rig, to: &Message, flags: u32, errno: u32, data: &[u8]) {
 }
 
 fn finished(rig: &mut Rig) -> u64 {
-    rig.server.device().0.finished
+    rig.server.device_and_host().0.finished
 }
 
 fn errno(rig: &mut Rig) -> i32 {

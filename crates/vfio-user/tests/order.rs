@@ -61,13 +61,13 @@ fn replies_are_sent_before_the_device_runs() {
     let mut rig = Rig::around(Spy::default());
     rig.agree();
     let front_end = rig.front_end.try_clone().unwrap();
-    rig.server.device().0.front_end = Some(front_end);
+    rig.server.device_and_host().0.front_end = Some(front_end);
     let write = Message::command(1, command::REGION_WRITE, 0, &access(0, 0, 1, b"x"));
     rig.send(&[write.bytes(), write.bytes()].concat(), &[]);
     rig.server.handle_readable(0);
     rig.server.run(0);
     let replies = 2 * (Header::BYTES + 16);
-    assert_eq!(rig.server.device().0.turns, [(2, replies)]);
+    assert_eq!(rig.server.device_and_host().0.turns, [(2, replies)]);
 }
 
 /// All messages were read, so the socket does not become readable for those that wait.
@@ -79,10 +79,10 @@ fn received_messages_are_handled_without_the_socket_becoming_readable() {
     let posted = Message::command(1, command::REGION_WRITE, NO_REPLY, &payload);
     rig.send(&posted.bytes().repeat(100), &[]);
     rig.server.handle_readable(0);
-    let some = rig.server.device().0.writes;
+    let some = rig.server.device_and_host().0.writes;
     assert!((1..100).contains(&some), "{some}");
     while rig.server.run(0) {}
-    assert_eq!(rig.server.device().0.writes, 100);
+    assert_eq!(rig.server.device_and_host().0.writes, 100);
 }
 
 /// For an iothread that polls.
@@ -95,10 +95,10 @@ fn polling_the_socket_reads_messages_but_does_not_handle_them() {
     rig.send(&write.bytes().repeat(2), &[]);
     assert!(rig.server.poll_socket());
     assert!(rig.server.poll_socket(), "until the messages are handled");
-    assert_eq!(rig.server.device().0.writes, 0);
+    assert_eq!(rig.server.device_and_host().0.writes, 0);
     assert!(rig.receive().is_none());
     rig.server.run(0);
-    assert_eq!(rig.server.device().0.writes, 2);
+    assert_eq!(rig.server.device_and_host().0.writes, 2);
     assert!(rig.receive().is_some());
     assert!(!rig.server.poll_socket());
     rig.front_end.shutdown(std::net::Shutdown::Both).unwrap();

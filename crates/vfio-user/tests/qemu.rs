@@ -148,7 +148,7 @@ fn answers(messages: &[(Vec<u8>, usize)], cuts: &dyn Fn(usize) -> bool) -> (Vec<
     while let Some(answer) = rig.receive() {
         answers.push(answer);
     }
-    let (_, host) = rig.server.device();
+    let (_, host) = rig.server.device_and_host();
     (
         answers,
         host.memory().host_addr_of_range(0x1000, 0x1000).is_ok(),

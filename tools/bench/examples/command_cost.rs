@@ -97,9 +97,9 @@ impl Device {
         self.server.poll_socket();
         loop {
             self.now_ns += 1000;
-            self.server.device().0.advance_time(self.now_ns);
+            self.server.device_and_host().0.advance_time(self.now_ns);
             let mut more = self.server.run(self.now_ns);
-            let adapter = self.server.device().0;
+            let adapter = self.server.device_and_host().0;
             if adapter.wants_submit() {
                 adapter.submit(&mut self.disk);
             }

@@ -87,7 +87,7 @@ impl LsiController {
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
-                let export = self.server.device().0.name().to_owned();
+                let export = self.server.device_and_host().0.name().to_owned();
                 tracing::warn!(
                     export,
                     %error,
@@ -102,7 +102,7 @@ impl LsiController {
     /// Compares the socket with the recorded state: updates the counters, and sends an event, if a front-end has connected or disconnected.
     fn update_connection_state(&mut self) {
         let connected = self.server.socket().is_some();
-        let name = self.server.device().0.name();
+        let name = self.server.device_and_host().0.name();
         let ExportMonitoring { events, stats, .. } = &self.monitoring;
         if record_and_report_connection(name, connected, stats, events) {
             let queue_size = match connected {
@@ -174,14 +174,14 @@ impl SocketDevice for LsiController {
 
     fn run_turn(&mut self, now_ns: u64) -> bool {
         self.accept_retry_ns = self.accept_retry_ns.filter(|retry_ns| *retry_ns > now_ns);
-        self.server.device().0.advance_time(now_ns);
+        self.server.device_and_host().0.advance_time(now_ns);
         let has_more = self.server.run(now_ns);
         self.update_connection_state();
         has_more
     }
 
     fn deadline_ns(&mut self) -> Option<u64> {
-        let adapter = self.server.device().0.deadline_ns();
+        let adapter = self.server.device_and_host().0.deadline_ns();
         let deadlines = [adapter, self.server.deadline_ns(), self.accept_retry_ns];
         deadlines.into_iter().flatten().min()
     }
@@ -190,7 +190,7 @@ impl SocketDevice for LsiController {
     fn submit(&mut self, io: &mut dyn DiskIo) -> bool {
         let now_ticks = self.in_flight.now_ticks();
         let stats = &self.monitoring.stats.queues[0].stats;
-        let adapter = self.server.device().0;
+        let adapter = self.server.device_and_host().0;
         if !adapter.wants_submit() {
             return true;
         }
@@ -206,7 +206,7 @@ impl SocketDevice for LsiController {
 
     /// Counts completed requests, reports failed ones, and gives all to the adapter.
     fn complete(&mut self, done: &[Completion]) {
-        let adapter = self.server.device().0;
+        let adapter = self.server.device_and_host().0;
         for &Completion { token, result } in done {
             let slot = token::request_number(token);
             let request = self.in_flight.on_completed(slot, result.is_ok());
@@ -221,7 +221,7 @@ impl SocketDevice for LsiController {
     }
 
     fn in_flight_count(&mut self) -> usize {
-        self.server.device().0.in_flight_count()
+        self.server.device_and_host().0.in_flight_count()
     }
 
     fn is_connected(&self) -> bool {

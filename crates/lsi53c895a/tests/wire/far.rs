@@ -14,7 +14,7 @@ fn serve(machine: &mut Machine, far: &mut [u8]) -> usize {
     let mut asked = 0;
     loop {
         machine.rig.turn();
-        let (adapter, _) = machine.rig.server.device();
+        let (adapter, _) = machine.rig.server.device_and_host();
         adapter.submit(&mut machine.disks);
         while !machine.disks.waiting.is_empty() {
             machine.complete(0);

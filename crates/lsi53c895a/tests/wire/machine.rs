@@ -260,7 +260,7 @@ impl Machine {
     pub fn go(&mut self) {
         for _ in 0..10_000 {
             self.rig.turn();
-            let (adapter, _) = self.rig.server.device();
+            let (adapter, _) = self.rig.server.device_and_host();
             adapter.submit(&mut self.disks);
             if !self.holds && !self.disks.waiting.is_empty() {
                 while !self.disks.waiting.is_empty() {
@@ -268,11 +268,15 @@ impl Machine {
                 }
                 continue;
             }
-            match self.rig.server.device().0.deadline_ns() {
+            match self.rig.server.device_and_host().0.deadline_ns() {
                 // Pauses of the adapter; longer deadlines are not waited for.
                 Some(deadline_ns) if deadline_ns < self.rig.now_ns + 1_000_000 => {
                     self.rig.now_ns = self.rig.now_ns.max(deadline_ns);
-                    self.rig.server.device().0.advance_time(self.rig.now_ns);
+                    self.rig
+                        .server
+                        .device_and_host()
+                        .0
+                        .advance_time(self.rig.now_ns);
                 }
                 _ => return,
             }
@@ -290,7 +294,11 @@ impl Machine {
                 Ok(())
             }
         };
-        self.rig.server.device().0.complete_request(slot, result);
+        self.rig
+            .server
+            .device_and_host()
+            .0
+            .complete_request(slot, result);
     }
 
     /// As above, and what comes of it.

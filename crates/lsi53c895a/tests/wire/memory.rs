@@ -134,17 +134,17 @@ fn programs_do_not_run_without_a_front_end() {
     machine.rig.turn();
     assert!(!machine.rig.is_connected());
     let counter = |machine: &mut Machine| {
-        let (adapter, host) = machine.rig.server.device();
+        let (adapter, host) = machine.rig.server.device_and_host();
         let mut byte = [0];
         adapter.read_region(host, 0, COUNTER.into(), &mut byte);
         byte[0]
     };
     let before = counter(&mut machine);
     for _ in 0..10 {
-        assert_eq!(machine.rig.server.device().0.deadline_ns(), None);
+        assert_eq!(machine.rig.server.device_and_host().0.deadline_ns(), None);
         machine.rig.now_ns += 1_000_000_000;
         let now_ns = machine.rig.now_ns;
-        machine.rig.server.device().0.advance_time(now_ns);
+        machine.rig.server.device_and_host().0.advance_time(now_ns);
         assert!(!machine.rig.server.run(now_ns), "nothing to do");
         assert_eq!(counter(&mut machine), before);
     }
@@ -156,7 +156,7 @@ fn programs_do_not_run_without_a_front_end() {
     let counts = (0..100).any(|_| {
         machine.rig.now_ns += 1_000_000;
         let now_ns = machine.rig.now_ns;
-        machine.rig.server.device().0.advance_time(now_ns);
+        machine.rig.server.device_and_host().0.advance_time(now_ns);
         machine.read8(COUNTER) != before
     });
     assert!(counts, "and it goes on");

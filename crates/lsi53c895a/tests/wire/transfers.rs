@@ -157,12 +157,12 @@ fn requests_without_room_wait_and_others_overtake_them() {
     driver.submit(&transfer(0x28, 1, Some(0), 0, 1, BUFFERS));
     let disks: Vec<usize> = driver.machine.disks.waiting.iter().map(|w| w.0).collect();
     assert_eq!(disks, [0, 0, 1]);
-    assert!(driver.machine.rig.server.device().0.wants_submit());
+    assert!(driver.machine.rig.server.device_and_host().0.wants_submit());
     while !driver.machine.disks.waiting.is_empty() {
         driver.machine.finish(0);
     }
     assert_eq!(driver.completions().len(), 5);
-    assert!(!driver.machine.rig.server.device().0.wants_submit());
+    assert!(!driver.machine.rig.server.device_and_host().0.wants_submit());
 }
 
 #[test]
@@ -181,7 +181,10 @@ fn many_commands_at_once_do_not_pause_the_chip() {
         driver.machine.rig.server.run(now_ns),
         "there is more at once"
     );
-    assert_eq!(driver.machine.rig.server.device().0.deadline_ns(), None);
+    assert_eq!(
+        driver.machine.rig.server.device_and_host().0.deadline_ns(),
+        None
+    );
     while driver.machine.rig.server.run(now_ns) {}
     assert_eq!(driver.completions().len(), 32);
 }
@@ -195,7 +198,13 @@ fn an_endless_program_is_paused() {
     machine.poke(0x1000, &program.bytes());
     machine.write32(DSP, 0x1000);
     machine.rig.turn();
-    let deadline_ns = machine.rig.server.device().0.deadline_ns().unwrap();
+    let deadline_ns = machine
+        .rig
+        .server
+        .device_and_host()
+        .0
+        .deadline_ns()
+        .unwrap();
     assert!(deadline_ns > machine.rig.now_ns, "it rests");
     assert_eq!(machine.read8(ISTAT1), 0x02, "and runs");
     // A reset ends it at once, however long it was to rest.
@@ -204,5 +213,5 @@ fn an_endless_program_is_paused() {
         .call(vfio_user::wire::command::DEVICE_RESET, &[], &[])
         .unwrap();
     assert_eq!(machine.read8(ISTAT1), 0);
-    assert_eq!(machine.rig.server.device().0.deadline_ns(), None);
+    assert_eq!(machine.rig.server.device_and_host().0.deadline_ns(), None);
 }
