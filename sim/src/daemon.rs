@@ -314,7 +314,7 @@ impl Daemon {
 
     /// Requests that wait after an error.
     pub fn waiting(&self) -> u64 {
-        self.reports.parked_requests().count()
+        self.reports.queues().parked_count()
     }
 }
 

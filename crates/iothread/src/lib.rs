@@ -36,8 +36,8 @@ pub use engine::{Completion, Errno};
 pub use handles::{SocketDeviceHandle, VringHandle};
 pub use iothread_handle::{IothreadError, IothreadHandle, IothreadSettings, IothreadTotals};
 pub use messages::{
-    DeviceCommand, DeviceSetup, DroppedReports, ExportReporter, IoStatus, LastIoError, Message,
-    ParkedRequests, QueueReporter, Report, ReportSender, ResumeAction, ScsiDisk, ScsiMessage,
+    DeviceCommand, DeviceSetup, DroppedReports, ExportQueues, ExportReporter, IoStatus,
+    LastIoError, Message, QueueReporter, Report, ReportSender, ResumeAction, ScsiDisk, ScsiMessage,
     ScsiSetup, SocketDeviceCommand, VringSetup, report_channel,
 };
 pub use on_error::{ErrorAction, ErrorPolicy, OnError};

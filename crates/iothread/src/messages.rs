@@ -1,6 +1,6 @@
 //! Messages between the control plane and an iothread: commands to it, and reports from its queues. No request waits for one.
 
-mod parked_requests;
+mod export_queues;
 mod reports;
 mod setup;
 
@@ -14,8 +14,8 @@ use virtqueue::control::{QueueCommand, StartError};
 use crate::affinity::AffinityError;
 use crate::socket_device::SocketDevice;
 
-pub(crate) use parked_requests::QueueRegistration;
-pub use parked_requests::{IoStatus, ParkedRequests, ResumeAction};
+pub(crate) use export_queues::QueueRegistration;
+pub use export_queues::{ExportQueues, IoStatus, ResumeAction};
 pub use reports::{
     DroppedReports, ExportReporter, LastIoError, QueueReporter, Report, ReportSender,
     report_channel,

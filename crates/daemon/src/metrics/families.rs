@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use iothread::ParkedRequests;
+use iothread::ExportQueues;
 use telemetry::counters::Scale;
 use telemetry::queue::{QueueStats, RequestKind};
 
@@ -90,15 +90,12 @@ fn write_parked_or_late_requests(
     snapshot: &Snapshot,
     out: &mut TextEncoder,
     family: Family,
-    value: impl Fn(&ParkedRequests) -> u64,
+    value: impl Fn(&ExportQueues) -> u64,
 ) {
     out.begin_family(family);
     for export in &snapshot.exports {
         if let Some(reports) = &export.reports {
-            out.add_integer(
-                &[("export", &export.name)],
-                value(reports.parked_requests()),
-            );
+            out.add_integer(&[("export", &export.name)], value(reports.queues()));
         }
     }
 }
@@ -130,14 +127,14 @@ fn write_export_families(snapshot: &Snapshot, out: &mut TextEncoder) {
         None,
         "Requests that failed and are parked until they are resumed.",
     );
-    write_parked_or_late_requests(snapshot, out, waiting, ParkedRequests::count);
+    write_parked_or_late_requests(snapshot, out, waiting, ExportQueues::parked_count);
     let late = new_family(
         "blockplane_export_requests_late",
         MetricType::Counter,
         None,
         "Requests that took longer than request-timeout.",
     );
-    write_parked_or_late_requests(snapshot, out, late, ParkedRequests::late_count);
+    write_parked_or_late_requests(snapshot, out, late, ExportQueues::late_count);
     out.begin_family(new_family(
         "blockplane_export_queues",
         MetricType::Gauge,

@@ -149,10 +149,10 @@ fn query_exports(control: &Control) -> Value {
                 info["socket"] = path.display().to_string().into();
             }
             if let Some(reports) = &export.reports {
-                let parked = reports.parked_requests();
-                info["io-status"] = parked.io_status().name().into();
-                info["waiting-requests"] = parked.count().into();
-                info["late-requests"] = parked.late_count().into();
+                let queues = reports.queues();
+                info["io-status"] = queues.io_status().name().into();
+                info["waiting-requests"] = queues.parked_count().into();
+                info["late-requests"] = queues.late_count().into();
             }
             info
         })

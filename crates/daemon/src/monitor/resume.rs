@@ -38,11 +38,9 @@ fn resume_requests(control: &mut Control, arguments: &Arguments) -> Result<Value
         );
         return Err(Error::generic(text));
     };
-    reports
-        .parked_requests()
-        .resume(match str_arg(arguments, "action") {
-            "report" => ResumeAction::Report,
-            _ => ResumeAction::Retry,
-        });
+    reports.queues().resume(match str_arg(arguments, "action") {
+        "report" => ResumeAction::Report,
+        _ => ResumeAction::Retry,
+    });
     Ok(json!({}))
 }

@@ -96,7 +96,7 @@ fn wait_and_check_exports(watched: &WatchedExports) {
             .saturating_sub(Scale::new().to_ticks(timeout_ns));
         if late_before > export.checked_until {
             reports
-                .parked_requests()
+                .queues()
                 .report_late(export.checked_until, late_before);
             export.checked_until = late_before;
         }

@@ -33,8 +33,8 @@ pub(super) struct ParkedList {
 impl ParkedList {
     /// Adds a request that the disk has just failed, and counts it for its export.
     pub fn push(&mut self, parked: ParkedRequest, reports: &QueueReporter) {
-        let export_parked = reports.export.parked_requests();
-        export_parked.count_parked(parked.requests, parked.errno);
+        let export_queues = reports.export.queues();
+        export_queues.count_parked(parked.requests, parked.errno);
         self.list.push_back(parked);
     }
 
@@ -43,10 +43,7 @@ impl ParkedList {
         let parked = self.list.pop_front()?;
         self.retries = self.retries.saturating_sub(1);
         if let Some(reports) = reports {
-            reports
-                .export
-                .parked_requests()
-                .count_resumed(parked.requests);
+            reports.export.queues().count_resumed(parked.requests);
         }
         Some(parked)
     }

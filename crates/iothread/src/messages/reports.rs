@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use engine::Errno;
 
-use super::ParkedRequests;
+use super::ExportQueues;
 use crate::on_error::{ErrorAction, ErrorPolicy};
 
 /// Limit of reports in the mailbox.
@@ -136,7 +136,7 @@ pub struct ExportReporter {
     writes: Arc<LastIoError>,
     reports: ReportSender,
     policy: ErrorPolicy,
-    parked: ParkedRequests,
+    queues: ExportQueues,
 }
 
 impl ExportReporter {
@@ -156,7 +156,7 @@ impl ExportReporter {
             writes: cell(false),
             reports,
             policy: ErrorPolicy::default(),
-            parked: ParkedRequests::default(),
+            queues: ExportQueues::default(),
         }
     }
 
@@ -166,10 +166,10 @@ impl ExportReporter {
         ExportReporter { policy, ..self }
     }
 
-    /// Its parked and late requests.
+    /// Its running queues, with the counts of their parked and late requests.
     #[must_use]
-    pub fn parked_requests(&self) -> &ParkedRequests {
-        &self.parked
+    pub fn queues(&self) -> &ExportQueues {
+        &self.queues
     }
 
     /// The export's name.
@@ -206,7 +206,7 @@ impl ExportReporter {
 
     /// Counts and reports requests that take too long.
     pub(crate) fn report_late(&self, queue: u16, requests: u32, oldest_ticks: u64) {
-        self.parked.count_late(requests);
+        self.queues.count_late(requests);
         self.reports.send(Report::Late {
             export: self.reads.export.clone(),
             queue,

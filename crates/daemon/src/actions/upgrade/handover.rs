@@ -124,9 +124,7 @@ impl Control {
             if is_adapter && stats.connected.load(Ordering::Relaxed) {
                 return Err(paused_export::adapter_connected_error(export));
             }
-            let status = reports
-                .as_ref()
-                .map(|reports| reports.parked_requests().io_status());
+            let status = reports.as_ref().map(|reports| reports.queues().io_status());
             if status.is_some_and(|status| status != IoStatus::Ok) {
                 return Err(format!(
                     "export '{id}' has requests that wait after an error: resume them with block-export-resume, and try again"

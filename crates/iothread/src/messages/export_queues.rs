@@ -63,38 +63,35 @@ impl QueueRegistration {
         source_index: u32,
         stats: Arc<QueueStats>,
     ) -> Self {
-        export
-            .parked_requests()
-            .lock_queues()
-            .push(RegisteredQueue {
-                remote: remote.clone(),
-                source_index,
-                stats: stats.clone(),
-            });
+        export.queues().lock_queues().push(RegisteredQueue {
+            remote: remote.clone(),
+            source_index,
+            stats: stats.clone(),
+        });
         QueueRegistration { export, stats }
     }
 }
 
 impl Drop for QueueRegistration {
     fn drop(&mut self) {
-        let mut queues = self.export.parked_requests().lock_queues();
+        let mut queues = self.export.queues().lock_queues();
         queues.retain(|queue| !Arc::ptr_eq(&queue.stats, &self.stats));
     }
 }
 
 /// Counts of the parked and late requests of an export, its I/O status, and its running queues.
 #[derive(Default)]
-pub struct ParkedRequests {
+pub struct ExportQueues {
     count: AtomicU64,
     no_space: AtomicBool,
     late: AtomicU64,
     queues: Mutex<Vec<RegisteredQueue>>,
 }
 
-impl ParkedRequests {
+impl ExportQueues {
     /// Number of parked requests.
     #[must_use]
-    pub fn count(&self) -> u64 {
+    pub fn parked_count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
@@ -107,7 +104,7 @@ impl ParkedRequests {
     /// The I/O status.
     #[must_use]
     pub fn io_status(&self) -> IoStatus {
-        match (self.count(), self.no_space.load(Ordering::Relaxed)) {
+        match (self.parked_count(), self.no_space.load(Ordering::Relaxed)) {
             (0, _) => IoStatus::Ok,
             (_, true) => IoStatus::NoSpace,
             (_, false) => IoStatus::Failed,
