@@ -97,7 +97,7 @@ fn wait_and_check_exports(watched: &WatchedExports) {
         if late_before > export.checked_until {
             reports
                 .queues()
-                .report_late(export.checked_until, late_before);
+                .send_report_late_to_queues(export.checked_until, late_before);
             export.checked_until = late_before;
         }
         true

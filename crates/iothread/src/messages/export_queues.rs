@@ -117,7 +117,7 @@ impl ExportQueues {
     }
 
     /// Has each queue with requests in flight report those that were admitted from `after` on and before `until`, in ticks.
-    pub fn report_late(&self, after: u64, until: u64) {
+    pub fn send_report_late_to_queues(&self, after: u64, until: u64) {
         let busy = |stats: &QueueStats| stats.in_flight().get() > 0;
         self.send_to_queues(busy, || DeviceCommand::ReportLate(after, until));
     }
