@@ -100,7 +100,7 @@ impl Rig {
             target.add(*lun, unit.clone()).expect("the address is free");
         }
         for nexus in 0..NEXUSES {
-            target.attach(Nexus(nexus), &ports(nexus));
+            target.attach_initiator(Nexus(nexus), &ports(nexus));
         }
         let woken = Arc::new(Woken::default());
         let slot = |token| Slot {
@@ -178,8 +178,8 @@ impl Rig {
                     3 => unit.reset(Reset::Bus),
                     4 => unit.on_nexus_lost(nexus),
                     5 => unit.on_commands_cleared(nexus),
-                    6 => self.target.detach(nexus),
-                    7 => self.target.attach(nexus, &ports(nexus.0)),
+                    6 => self.target.detach_initiator(nexus),
+                    7 => self.target.attach_initiator(nexus, &ports(nexus.0)),
                     _ => _ = unit.resize(DISK as u64),
                 }
             }
@@ -190,7 +190,7 @@ impl Rig {
                         .add(LUNS[at], self.units[at].0.clone())
                         .expect("the address is free");
                     for nexus in 0..NEXUSES {
-                        self.target.attach(Nexus(nexus), &ports(nexus));
+                        self.target.attach_initiator(Nexus(nexus), &ports(nexus));
                     }
                 }
             }
@@ -363,13 +363,13 @@ impl Rig {
         for (at, (unit, _)) in self.units.iter().enumerate() {
             unit.resize(DISK as u64);
             if self.target.remove(LUNS[at]).is_none() {
-                self.target.attach(Nexus(0), &ports(0));
+                self.target.attach_initiator(Nexus(0), &ports(0));
             }
             let _ = self.target.add(LUNS[at], unit.clone());
             unit.reset(Reset::Unit);
         }
         let nexus = Nexus(0);
-        self.target.attach(nexus, &ports(0));
+        self.target.attach_initiator(nexus, &ports(0));
         for lun in LUNS {
             let task = &mut self.slots[0].task;
             let is_ready = (0..16).any(|_| {

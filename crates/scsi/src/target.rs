@@ -77,7 +77,7 @@ impl Target {
                 Err(at) => at,
             };
             for (nexus, ports) in &members.initiators {
-                unit.attach(*nexus, ports.clone());
+                unit.attach_initiator_and_start(*nexus, ports.clone());
             }
             for (_, other) in members.map.iter() {
                 other.raise_luns_changed_attention();
@@ -96,7 +96,7 @@ impl Target {
                 .ok()?;
             let (_, unit) = Arc::make_mut(&mut members.map).remove(at);
             for (nexus, _) in &members.initiators {
-                unit.detach(*nexus);
+                unit.detach_initiator(*nexus);
             }
             for (_, other) in members.map.iter() {
                 other.raise_luns_changed_attention();
@@ -106,22 +106,22 @@ impl Target {
     }
 
     /// Attaches an initiator to all units, also to those that are added later.
-    pub fn attach(&self, nexus: Nexus, ports: &Ports) {
+    pub fn attach_initiator(&self, nexus: Nexus, ports: &Ports) {
         self.change_members(|members| {
             members.initiators.retain(|(known, _)| *known != nexus);
             members.initiators.push((nexus, ports.clone()));
             for (_, unit) in members.map.iter() {
-                unit.attach(nexus, ports.clone());
+                unit.attach_initiator_and_start(nexus, ports.clone());
             }
         });
     }
 
     /// Detaches an initiator.
-    pub fn detach(&self, nexus: Nexus) {
+    pub fn detach_initiator(&self, nexus: Nexus) {
         self.change_members(|members| {
             members.initiators.retain(|(known, _)| *known != nexus);
             for (_, unit) in members.map.iter() {
-                unit.detach(nexus);
+                unit.detach_initiator(nexus);
             }
         });
     }

@@ -89,7 +89,7 @@ pub enum Reset {
 
 /// A logical unit.
 ///
-/// Initiators must be [attached](Self::attach) before their first command. The first 16 [nexuses](Nexus) have a bit of
+/// Initiators must be [attached](Self::attach_initiator_and_start) before their first command. The first 16 [nexuses](Nexus) have a bit of
 /// their own each in the word that reads and writes check; others share one, and may be checked in full because of another.
 pub struct Unit {
     pub(crate) options: UnitOptions,
@@ -183,7 +183,7 @@ impl Unit {
 
     /// Attaches an initiator, to which power on is reported first. A unit that was stopped is
     /// started, since firmware does not start it.
-    pub fn attach(&self, nexus: Nexus, ports: Ports) {
+    pub fn attach_initiator_and_start(&self, nexus: Nexus, ports: Ports) {
         self.change_state(|state| {
             state.add_initiator(nexus, ports);
             state.stopped = false;
@@ -192,11 +192,11 @@ impl Unit {
     }
 
     /// Detaches an initiator, and releases its RESERVE. Persistent reservations stay.
-    pub fn detach(&self, nexus: Nexus) {
+    pub fn detach_initiator(&self, nexus: Nexus) {
         self.change_state(|state| state.remove_initiator_and_its_reserve(nexus));
     }
 
-    /// I_T nexus loss: releases the initiator's RESERVE, as [`detach`](Self::detach) does, and reports the loss
+    /// I_T nexus loss: releases the initiator's RESERVE, as [`detach_initiator`](Self::detach_initiator) does, and reports the loss
     /// to it.
     pub fn on_nexus_lost(&self, nexus: Nexus) {
         self.change_state(|state| {

@@ -40,7 +40,7 @@ fn reads_and_writes_allocate_nothing() {
         initiator: TransportId::Sas(1),
         target: 1,
     };
-    target.attach(Nexus(0), &ports);
+    target.attach_initiator(Nexus(0), &ports);
     let mut view = TargetView::new(target);
     let mut task = Task::new(Waker {
         resume: Arc::new(NeverResumed),

@@ -143,7 +143,7 @@ impl Device {
                 unit.reset(Reset::Bus);
             }
             // The nexus gets the unit attention of a power-on, and none from before.
-            target.attach(NEXUS, &self.nexus_ports());
+            target.attach_initiator(NEXUS, &self.nexus_ports());
         }
     }
 
@@ -173,13 +173,13 @@ impl Device {
             let mut targets = lock_ignoring_poison(&self.targets);
             let target = targets.entry(address.target).or_insert_with(|| {
                 let target = Target::new();
-                target.attach(NEXUS, &self.nexus_ports());
+                target.attach_initiator(NEXUS, &self.nexus_ports());
                 target
             });
             target.add(address.lun, unit)?;
             if lock_ignoring_poison(&self.queues).is_empty() {
                 // Without a running queue, no driver has seen the device without this unit.
-                target.attach(NEXUS, &self.nexus_ports());
+                target.attach_initiator(NEXUS, &self.nexus_ports());
             }
         }
         self.raise_event(Event::Added(address));

@@ -77,7 +77,7 @@ impl Disks {
             target: 1,
         };
         for target in targets.iter().flatten() {
-            target.attach(INITIATOR_NEXUS, &ports);
+            target.attach_initiator(INITIATOR_NEXUS, &ports);
         }
         let resumed = Arc::new(ResumedTasks::default());
         let slot = |token| {

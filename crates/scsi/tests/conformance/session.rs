@@ -54,7 +54,7 @@ impl Session {
         };
         // The end of the connection is the end of the session.
         let _ = session.serve();
-        session.server.target.detach(nexus);
+        session.server.target.detach_initiator(nexus);
     }
 
     fn serve(&mut self) -> io::Result<()> {
@@ -134,7 +134,7 @@ impl Session {
                         initiator,
                         target: 1,
                     };
-                    self.server.target.attach(self.nexus, &ports);
+                    self.server.target.attach_initiator(self.nexus, &ports);
                     answer.set_text(&[("TargetPortalGroupTag", "1")]);
                 }
                 "AuthMethod" | "HeaderDigest" | "DataDigest" => {

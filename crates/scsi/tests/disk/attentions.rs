@@ -103,9 +103,9 @@ fn added_and_removed_units_are_reported() {
 fn a_later_initiator_gets_power_on_and_does_not_affect_others() {
     let mut rig = Rig::plain();
     // It shares a bit of the word with the first, which therefore looks twice.
-    rig.target.attach(Nexus(16), &ports(Nexus(16)));
+    rig.target.attach_initiator(Nexus(16), &ports(Nexus(16)));
     assert_eq!(rig.data(&cdb10(0x28, 0, 0, 1)).len(), 512);
     assert_eq!(rig.by(Nexus(16), &READY).sense_code(), (6, 0x2900));
-    rig.target.detach(Nexus(16));
+    rig.target.detach_initiator(Nexus(16));
     assert_eq!(rig.exchange(LUN, &READY, &[], 0).sense_code(), (0, 0));
 }

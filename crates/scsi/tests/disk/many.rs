@@ -54,7 +54,8 @@ fn all_get(rig: &mut Rig, count: u16, expected: impl Fn(u16) -> u16) {
 /// More initiators join those that a rig has.
 fn join(rig: &mut Rig, count: u16) {
     for nexus in 3..count {
-        rig.target.attach(Nexus(nexus), &ports(Nexus(nexus)));
+        rig.target
+            .attach_initiator(Nexus(nexus), &ports(Nexus(nexus)));
     }
     all_get(rig, count, |nexus| if nexus < 3 { 0 } else { 0x2900 });
 }
@@ -272,7 +273,8 @@ fn clearing_is_reported_to_all_others() {
 fn a_registration_too_many_is_refused_and_changes_nothing() {
     let mut rig = registered(Rig::plain(), MOST);
     let late = MOST;
-    rig.target.attach(Nexus(late), &ports(Nexus(late)));
+    rig.target
+        .attach_initiator(Nexus(late), &ports(Nexus(late)));
     assert_eq!(next_attention(&mut rig, late), (6, 0x2900));
     let before = inside(&mut rig, 3);
     for action in [REGISTER, REGISTER_AND_IGNORE] {
@@ -323,7 +325,7 @@ fn the_most_registrations_are_saved_and_more_are_not_restored() {
         let restored = Unit::new(options(), geometry()).unwrap();
         restored.restore_reservations(&text).unwrap();
         for nexus in (0..count).map(Nexus) {
-            restored.attach(nexus, ports(nexus));
+            restored.attach_initiator_and_start(nexus, ports(nexus));
         }
         let kept = restored.save_state();
         assert_eq!(kept.persistent, text);
@@ -390,7 +392,7 @@ fn initiators_may_have_any_number() {
     let mut rig = Rig::plain();
     let numbers = [0, 0x10, 0x7ff0, 0xfff0, 0xffff].map(Nexus);
     for nexus in &numbers[1..] {
-        rig.target.attach(*nexus, &ports(*nexus));
+        rig.target.attach_initiator(*nexus, &ports(*nexus));
         assert_eq!(rig.by(*nexus, &READY).sense_code(), (6, 0x2900));
     }
     for holder in numbers {
@@ -399,8 +401,8 @@ fn initiators_may_have_any_number() {
         for nexus in numbers {
             assert_eq!(may(&mut rig, nexus.0).1, nexus == holder, "{nexus:?}");
         }
-        rig.target.detach(holder);
-        rig.target.attach(holder, &ports(holder));
+        rig.target.detach_initiator(holder);
+        rig.target.attach_initiator(holder, &ports(holder));
         assert_eq!(rig.by(holder, &READY).sense_code(), (6, 0x2900));
     }
 }

@@ -271,8 +271,8 @@ fn persistent_reservations_survive_a_reset() {
     }
     assert_eq!(may(&mut rig, 1), (true, false));
     // It is the port that is registered, not the connection.
-    rig.target.detach(Nexus(0));
-    rig.target.attach(Nexus(5), &ports(Nexus(0)));
+    rig.target.detach_initiator(Nexus(0));
+    rig.target.attach_initiator(Nexus(5), &ports(Nexus(0)));
     rig.by(Nexus(5), &[0; 6]);
     assert_eq!(may(&mut rig, 5), (true, true));
     assert_eq!(may(&mut rig, 0), (true, false));

@@ -98,7 +98,7 @@ fn a_stopped_unit_refuses_medium_access() {
     rig.refused(&[0; 6], &[], 2, 0x0402);
     rig.good(&[0x1b, 1, 0, 0, 1, 0], &[]);
     rig.good(&[0x1b, 0, 0, 0, 0, 0], &[]);
-    rig.target.attach(Nexus(0), &ports(Nexus(0)));
+    rig.target.attach_initiator(Nexus(0), &ports(Nexus(0)));
     rig.refused(&[0; 6], &[], 6, 0x2900);
     rig.good(&[0; 6], &[]);
     rig.refused(&[0x1b, 0, 0, 0, 2, 0], &[], 5, 0x2400);

@@ -278,7 +278,7 @@ fn supported_task_management_depends_on_the_transport() {
         initiator: TransportId::Sas(9),
         target: 1,
     };
-    rig.unit.attach(rig.nexus, sas);
+    rig.unit.attach_initiator_and_start(rig.nexus, sas);
     assert_eq!(rig.ask(&functions).sense_code(), (6, 0x2900));
     assert_eq!(rig.data(&functions), [0xdc, 0x03, 0, 0]);
     let mut timed = functions;

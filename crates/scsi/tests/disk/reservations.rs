@@ -44,7 +44,7 @@ fn reserve_excludes_other_initiators() {
     );
     rig.good(&RELEASE, &[]);
     assert_eq!(rig.by(Nexus(1), &RESERVE).status, Status::Good);
-    rig.target.detach(Nexus(1));
+    rig.target.detach_initiator(Nexus(1));
     rig.good(&[0; 6], &[]);
 }
 
@@ -53,7 +53,7 @@ fn removing_a_unit_releases_it() {
     let mut rig = Rig::plain();
     rig.good(&RESERVE, &[]);
     let unit = rig.target.remove(LUN).unwrap();
-    rig.target.detach(Nexus(0));
+    rig.target.detach_initiator(Nexus(0));
     rig.target.add(LUN, unit).unwrap();
     assert_eq!(rig.by(Nexus(1), &[0; 6]).sense_code(), (6, 0x2900));
     assert_eq!(rig.by(Nexus(1), &RESERVE).status, Status::Good);

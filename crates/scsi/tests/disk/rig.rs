@@ -140,7 +140,7 @@ impl Rig {
             unencoded_sense: None,
         };
         for nexus in [Nexus(0), Nexus(1), Nexus(2)] {
-            rig.target.attach(nexus, &ports(nexus));
+            rig.target.attach_initiator(nexus, &ports(nexus));
             assert_eq!(rig.by(nexus, &[0; 6]).sense_code(), (6, 0x2900));
         }
         rig.nexus = Nexus(0);

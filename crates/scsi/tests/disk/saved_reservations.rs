@@ -37,7 +37,7 @@ fn again(text: &str, initiators: &[(Nexus, Ports)]) -> Rig {
     rig.target.add(3, unit.clone()).unwrap();
     rig.unit = unit;
     for (nexus, ports) in initiators {
-        rig.target.attach(*nexus, ports);
+        rig.target.attach_initiator(*nexus, ports);
     }
     for nexus in [0, 1, 2]
         .map(Nexus)
@@ -59,7 +59,7 @@ fn saved_reservations_are_restored_after_a_restart() {
         initiator: name,
         target: 1,
     };
-    rig.target.attach(Nexus(4), &ports);
+    rig.target.attach_initiator(Nexus(4), &ports);
     rig.nexus = Nexus(4);
     rig.ask(&[0; 6]);
     rig.good(&out_cdb(REGISTER, 0, 24), &keys_list(0, 0xabc, 1));
@@ -201,7 +201,7 @@ fn saved_state_is_restored_in_another_process() {
 
     let unit = Unit::new(options(), geometry()).unwrap();
     for nexus in [0, 1, 2].map(Nexus) {
-        unit.attach(nexus, ports(nexus));
+        unit.attach_initiator_and_start(nexus, ports(nexus));
     }
     unit.restore_state(&state).unwrap();
     assert_eq!(unit.save_state(), state);

@@ -68,7 +68,7 @@ struct Initiator {
 impl Initiator {
     fn new(target: &Arc<Target>, disk: &Disk, nexus: Nexus) -> Self {
         let (sender, woken) = channel();
-        target.attach(nexus, &ports(nexus));
+        target.attach_initiator(nexus, &ports(nexus));
         let mut new = Initiator {
             nexus,
             view: TargetView::new(target.clone()),
