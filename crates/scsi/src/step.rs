@@ -39,7 +39,7 @@ pub enum Step {
     /// Wait for another task. The [`Waker`](crate::Waker) is called when it is this one's turn, from any thread, perhaps before
     /// this is returned: then call [`Task::on_resumed`](crate::Task::on_resumed).
     Wait,
-    /// Run [`Task::disk_call`](crate::Task::disk_call) on a thread that may block, and call
+    /// Run [`Task::requested_disk_call`](crate::Task::requested_disk_call) on a thread that may block, and call
     /// [`Task::on_step_completed`](crate::Task::on_step_completed) with its result.
     Call,
     /// Cancel all tasks of [`Task::unit`](crate::Task::unit) that belong to one of

@@ -194,13 +194,13 @@ impl Task {
 
     /// The call of [`Step::Call`].
     #[must_use]
-    pub fn disk_call(&self) -> Option<DiskCall> {
+    pub fn requested_disk_call(&self) -> Option<DiskCall> {
         match (&self.work, &self.unit) {
             (Work::MultiStepCommand(MultiStepCommand::PersistentReserveOut(steps)), Some(unit)) => {
-                steps.disk_call(unit)
+                steps.requested_disk_call(unit)
             }
             (Work::MultiStepCommand(MultiStepCommand::GetLbaStatus(steps)), _) => {
-                Some(steps.disk_call())
+                Some(steps.requested_disk_call())
             }
             _ => None,
         }

@@ -309,7 +309,7 @@ impl Disks {
                     slot.stage = TaskStage::Running;
                     return;
                 }
-                scsi::Step::Call => match slot.task.disk_call() {
+                scsi::Step::Call => match slot.task.requested_disk_call() {
                     Some(call) => return self.queue_for_submit(index, QueuedWork::Call(call)),
                     None => slot.task.on_step_completed(Err(Errno::OPNOTSUPP)),
                 },

@@ -56,7 +56,7 @@ impl GetLbaStatus {
         self.allocation_len.min(most) as u64
     }
 
-    pub fn disk_call(&self) -> DiskCall {
+    pub fn requested_disk_call(&self) -> DiskCall {
         DiskCall::Allocations(self.query.clone())
     }
 

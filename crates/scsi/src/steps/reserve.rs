@@ -89,7 +89,7 @@ impl PersistentReserveOut {
     }
 
     /// The call that saves the change.
-    pub fn disk_call(&self, unit: &Unit) -> Option<DiskCall> {
+    pub fn requested_disk_call(&self, unit: &Unit) -> Option<DiskCall> {
         let Stage::Saving(change) = &self.stage else {
             return None;
         };

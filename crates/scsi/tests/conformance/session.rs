@@ -272,7 +272,7 @@ impl Session {
                     }
                 },
                 Step::Call => {
-                    let call = self.task.disk_call().unwrap();
+                    let call = self.task.requested_disk_call().unwrap();
                     let server = &self.server;
                     let done = call.run_with_allocations(|at, len, most| {
                         Ok(server.allocations(at, len, most))

@@ -266,7 +266,7 @@ impl Rig {
                 task.on_step_completed(result)
             }
             Step::Call => {
-                let call = task.disk_call().unwrap();
+                let call = task.requested_disk_call().unwrap();
                 task.on_step_completed(self.carry_out(call))
             }
             Step::SettlePreempted => {

@@ -155,12 +155,13 @@ fn one_change_is_saved_at_a_time() {
         0x10u64.to_be_bytes(),
         "as it was until it is saved"
     );
-    rig.carry_out(first.disk_call().unwrap()).unwrap();
+    rig.carry_out(first.requested_disk_call().unwrap()).unwrap();
     assert!(matches!(first.on_step_completed(Ok(())), Step::Finished));
     assert_eq!(*rig.woken.0.lock().unwrap(), [2]);
     let step = second.on_resumed().unwrap();
     assert!(matches!(step, Step::Call));
-    rig.carry_out(second.disk_call().unwrap()).unwrap();
+    rig.carry_out(second.requested_disk_call().unwrap())
+        .unwrap();
     assert!(matches!(second.on_step_completed(Ok(())), Step::Finished));
     let texts = rig.texts();
     let lines = |text: &str| text.lines().count();

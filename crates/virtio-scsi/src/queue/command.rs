@@ -121,7 +121,7 @@ impl Queue {
                     return true;
                 }
                 Step::Wait => return false,
-                Step::Call => match (slot.unit_index.disk, task.disk_call()) {
+                Step::Call => match (slot.unit_index.disk, task.requested_disk_call()) {
                     (Some(disk), Some(call)) => {
                         io.submit_call(disk, call, index);
                         return false;
