@@ -81,6 +81,6 @@ pub use step::{DataPhase, Status, Step};
 pub use target::{AddError, MAX_LUN, Target, TargetView, decode_lun, encode_lun};
 pub use task::Task;
 pub use task_mutex::{Resume, Waker};
-pub use task_set::{Attribute, TaskAdmission, TaskSet};
+pub use task_set::{Attribute, StartOrWait, TaskSet};
 pub use unit::{MAX_TRANSFER_BYTES, Reset, Unit, UnitError, UnitOptions};
 pub use unit_state::UnitState;

@@ -18,7 +18,7 @@ pub enum Attribute {
 
 /// Whether a task may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TaskAdmission {
+pub enum StartOrWait {
     /// It may start.
     Go,
     /// It may start when [`TaskSet::finish_task`] returns it.
@@ -47,17 +47,17 @@ impl<T> Default for TaskSet<T> {
 impl<T: Copy + PartialEq> TaskSet<T> {
     /// Adds a task, and says whether it may start now.
     #[inline]
-    pub fn add_task(&mut self, task: T, attribute: Attribute) -> TaskAdmission {
+    pub fn add_task(&mut self, task: T, attribute: Attribute) -> StartOrWait {
         let may_start = match attribute {
             Attribute::HeadOfQueue => true,
             _ => self.waiting.is_empty() && self.may_start(attribute),
         };
         if may_start {
             self.add_started_task(attribute);
-            TaskAdmission::Go
+            StartOrWait::Go
         } else {
             self.waiting.push_back((task, attribute));
-            TaskAdmission::Wait
+            StartOrWait::Wait
         }
     }
 
@@ -156,13 +156,13 @@ mod tests {
     #[test]
     fn simple_tasks_overtake_only_each_other() {
         let mut set = TaskSet::default();
-        assert_eq!(set.add_task(1, Simple), TaskAdmission::Go);
-        assert_eq!(set.add_task(2, Simple), TaskAdmission::Go);
-        assert_eq!(set.add_task(3, Ordered), TaskAdmission::Wait);
-        assert_eq!(set.add_task(4, Simple), TaskAdmission::Wait);
-        assert_eq!(set.add_task(5, Simple), TaskAdmission::Wait);
-        assert_eq!(set.add_task(6, Ordered), TaskAdmission::Wait);
-        assert_eq!(set.add_task(7, HeadOfQueue), TaskAdmission::Go);
+        assert_eq!(set.add_task(1, Simple), StartOrWait::Go);
+        assert_eq!(set.add_task(2, Simple), StartOrWait::Go);
+        assert_eq!(set.add_task(3, Ordered), StartOrWait::Wait);
+        assert_eq!(set.add_task(4, Simple), StartOrWait::Wait);
+        assert_eq!(set.add_task(5, Simple), StartOrWait::Wait);
+        assert_eq!(set.add_task(6, Ordered), StartOrWait::Wait);
+        assert_eq!(set.add_task(7, HeadOfQueue), StartOrWait::Go);
         assert_eq!(done(&mut set, Simple), []);
         assert_eq!(done(&mut set, Simple), []);
         assert_eq!(done(&mut set, HeadOfQueue), [3]);
@@ -174,16 +174,16 @@ mod tests {
     #[test]
     fn no_task_overtakes_one_at_the_head_of_the_queue() {
         let mut set = TaskSet::default();
-        assert_eq!(set.add_task(1, HeadOfQueue), TaskAdmission::Go);
-        assert_eq!(set.add_task(2, Simple), TaskAdmission::Wait);
-        assert_eq!(set.add_task(3, HeadOfQueue), TaskAdmission::Go);
-        assert_eq!(set.add_task(4, Ordered), TaskAdmission::Wait);
+        assert_eq!(set.add_task(1, HeadOfQueue), StartOrWait::Go);
+        assert_eq!(set.add_task(2, Simple), StartOrWait::Wait);
+        assert_eq!(set.add_task(3, HeadOfQueue), StartOrWait::Go);
+        assert_eq!(set.add_task(4, Ordered), StartOrWait::Wait);
         assert_eq!(done(&mut set, HeadOfQueue), []);
         assert_eq!(done(&mut set, HeadOfQueue), [2]);
         assert_eq!(done(&mut set, Simple), [4]);
         // A head-of-queue task starts while an ordered one runs: later tasks wait for both.
-        assert_eq!(set.add_task(5, HeadOfQueue), TaskAdmission::Go);
-        assert_eq!(set.add_task(6, Simple), TaskAdmission::Wait);
+        assert_eq!(set.add_task(5, HeadOfQueue), StartOrWait::Go);
+        assert_eq!(set.add_task(6, Simple), StartOrWait::Wait);
         assert_eq!(done(&mut set, Ordered), []);
         assert_eq!(done(&mut set, HeadOfQueue), [6]);
     }
@@ -191,9 +191,9 @@ mod tests {
     #[test]
     fn removing_a_waiting_task_lets_later_ones_start() {
         let mut set = TaskSet::default();
-        assert_eq!(set.add_task(1, Simple), TaskAdmission::Go);
-        assert_eq!(set.add_task(2, Ordered), TaskAdmission::Wait);
-        assert_eq!(set.add_task(3, Simple), TaskAdmission::Wait);
+        assert_eq!(set.add_task(1, Simple), StartOrWait::Go);
+        assert_eq!(set.add_task(2, Ordered), StartOrWait::Wait);
+        assert_eq!(set.add_task(3, Simple), StartOrWait::Wait);
         let mut went = Vec::new();
         assert!(set.remove_waiting(2, |task| went.push(task)));
         assert_eq!(went, [3]);

@@ -11,7 +11,7 @@ use block::{DiskCall, DiskIo, Request};
 use engine::Errno;
 use libc::iovec;
 use scsi::{
-    Key, Ports, Sense, Status, Target, TargetView, TaskAdmission, TaskSet, TransportId, Waker,
+    Key, Ports, Sense, StartOrWait, Status, Target, TargetView, TaskSet, TransportId, Waker,
 };
 
 use crate::adapter::memory::MemoryGenerations;
@@ -279,7 +279,7 @@ impl Disks {
         slot.memory_generation = Some(memory.acquire_current());
         if let Some(disk) = slot.disk {
             let attribute = slot.attribute;
-            if self.disks[disk].tasks.add_task(id.index, attribute) == TaskAdmission::Wait {
+            if self.disks[disk].tasks.add_task(id.index, attribute) == StartOrWait::Wait {
                 slot.stage = TaskStage::Waiting;
                 return TaskOutcome::Later;
             }

@@ -59,7 +59,7 @@ impl Queue {
             return Ok(());
         }
         if let Some(tasks) = self.table.task_set_of_unit(unit_index)
-            && tasks.add_task(index, attribute) == scsi::TaskAdmission::Wait
+            && tasks.add_task(index, attribute) == scsi::StartOrWait::Wait
         {
             self.slots.get_mut(index).state = SlotState::Waits;
             return Ok(());
