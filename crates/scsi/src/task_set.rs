@@ -127,7 +127,7 @@ impl<T: Copy + PartialEq> TaskSet<T> {
     }
 
     /// Removes a task that waits. Calls `start` with each that may start now. False: it did not wait.
-    pub fn remove_waiting(&mut self, task: T, start: impl FnMut(T)) -> bool {
+    pub fn remove_waiting_and_start_others(&mut self, task: T, start: impl FnMut(T)) -> bool {
         let Some(at) = self.waiting.iter().position(|(one, _)| *one == task) else {
             return false;
         };
@@ -195,9 +195,9 @@ mod tests {
         assert_eq!(set.add_task(2, Ordered), StartOrWait::Wait);
         assert_eq!(set.add_task(3, Simple), StartOrWait::Wait);
         let mut went = Vec::new();
-        assert!(set.remove_waiting(2, |task| went.push(task)));
+        assert!(set.remove_waiting_and_start_others(2, |task| went.push(task)));
         assert_eq!(went, [3]);
-        assert!(!set.remove_waiting(3, |_| ()));
+        assert!(!set.remove_waiting_and_start_others(3, |_| ()));
         assert_eq!(set.waiting_tasks().count(), 0);
     }
 }

@@ -410,7 +410,7 @@ impl Disks {
                     let admitted = &mut self.admitted;
                     self.disks[disk]
                         .tasks
-                        .remove_waiting(index, |next| admitted.push_back(next));
+                        .remove_waiting_and_start_others(index, |next| admitted.push_back(next));
                 }
                 AbortOutcome::Done
             }

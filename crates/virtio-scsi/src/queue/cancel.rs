@@ -70,7 +70,7 @@ impl Queue {
                 (slot.unit_index, slot.attribute, &mut self.ready_slots);
             ready.retain(|next| *next != index);
             if let Some(tasks) = self.table.task_set_of_unit(unit_index)
-                && !tasks.remove_waiting(index, |next| ready.push_back(next))
+                && !tasks.remove_waiting_and_start_others(index, |next| ready.push_back(next))
             {
                 // Its turn had come.
                 tasks.finish_task(attribute, |next| ready.push_back(next));
