@@ -68,7 +68,7 @@ impl<T: Copy + PartialEq> TaskSet<T> {
     }
 
     /// Counts simple tasks that have started while the set [was open](Self::simple_tasks_may_start).
-    pub fn count_started(&mut self, tasks: u32) {
+    pub fn add_started_simple_tasks(&mut self, tasks: u32) {
         self.in_flight += tasks;
     }
 

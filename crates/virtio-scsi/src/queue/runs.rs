@@ -62,7 +62,9 @@ impl Queue {
         } = std::mem::take(&mut self.submission_run);
         if lun != 0 {
             let commands = room_before - room;
-            self.table.task_set_of_disk(disk).count_started(commands);
+            self.table
+                .task_set_of_disk(disk)
+                .add_started_simple_tasks(commands);
             self.counts.add_in_flight(disk, commands);
         }
     }
