@@ -79,7 +79,7 @@ impl<T: Copy + PartialEq> TaskSet<T> {
     }
 
     /// Counts simple tasks that have finished while none waited.
-    pub fn count_finished(&mut self, tasks: u32) {
+    pub fn subtract_finished_simple_tasks(&mut self, tasks: u32) {
         debug_assert!(
             self.waiting.is_empty(),
             "a waiting task would not be started"

@@ -95,7 +95,7 @@ impl Queue {
         if done.commands > 0 {
             self.table
                 .task_set_of_disk(done.disk)
-                .count_finished(done.commands);
+                .subtract_finished_simple_tasks(done.commands);
             self.counts.count_succeeded_run(&done);
         }
     }
