@@ -141,7 +141,7 @@ impl TargetView {
 impl Task {
     /// Takes over a [`Transfer`] whose request is in flight, as if this task had [submitted](Self::run) it.
     #[cold]
-    pub fn adopt_transfer(
+    pub fn adopt_in_flight_transfer(
         &mut self,
         view: &TargetView,
         lun: u16,

@@ -156,7 +156,8 @@ impl Queue {
             len,
         };
         let lun = disk.address.lun;
-        slot.task.adopt_transfer(&disk.view, lun, NEXUS, transfer);
+        slot.task
+            .adopt_in_flight_transfer(&disk.view, lun, NEXUS, transfer);
         let response = (slot.used_len - read) as usize;
         slot.sense_room = response - RESPONSE_BYTES;
         slot.response.clear();
