@@ -41,7 +41,7 @@ const UNTOUCHED: u8 = 0xa5;
 struct Woken(Mutex<Vec<u64>>);
 
 impl Resume for Woken {
-    fn resume(&self, token: u64) {
+    fn schedule_resume(&self, token: u64) {
         self.0.lock().expect("one thread").push(token);
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub trait Resume: Send + Sync {
     /// Resumes the task of this token: `Task::on_resumed` is to be called on the thread that has it. This is
     /// called from the thread on which another task ends.
-    fn resume(&self, token: u64);
+    fn schedule_resume(&self, token: u64);
 }
 
 /// A handle to resume a task.
@@ -113,7 +113,7 @@ impl TaskMutex {
         inner.holder = next.as_ref().map(|(ticket, _)| *ticket);
         drop(inner);
         if let Some((_, waker)) = next {
-            waker.resume.resume(waker.token);
+            waker.resume.schedule_resume(waker.token);
         }
     }
 }
@@ -126,7 +126,7 @@ mod tests {
     struct Woken(Mutex<Vec<u64>>);
 
     impl Resume for Woken {
-        fn resume(&self, token: u64) {
+        fn schedule_resume(&self, token: u64) {
             self.0.lock().unwrap().push(token);
         }
     }

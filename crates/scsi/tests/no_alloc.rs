@@ -17,7 +17,7 @@ static ALLOCATOR: test_support::allocations::Counting = test_support::allocation
 struct NeverResumed;
 
 impl Resume for NeverResumed {
-    fn resume(&self, _token: u64) {}
+    fn schedule_resume(&self, _token: u64) {}
 }
 
 #[test]

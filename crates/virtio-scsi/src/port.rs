@@ -34,7 +34,7 @@ pub trait MessagePort: Send + Sync {
 pub(crate) struct ResumeByMessage(pub Arc<dyn MessagePort>);
 
 impl Resume for ResumeByMessage {
-    fn resume(&self, token: u64) {
+    fn schedule_resume(&self, token: u64) {
         self.0.send(QueueMessage::Resume(token));
     }
 }

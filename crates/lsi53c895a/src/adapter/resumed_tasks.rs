@@ -30,7 +30,7 @@ impl ResumedTasks {
 }
 
 impl Resume for ResumedTasks {
-    fn resume(&self, token: u64) {
+    fn schedule_resume(&self, token: u64) {
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         tokens.push(token);
         self.may_have_tasks.store(true, Ordering::Release);

@@ -16,7 +16,7 @@ const WINDOW: u32 = 64;
 struct Wake(Sender<()>);
 
 impl Resume for Wake {
-    fn resume(&self, _token: u64) {
+    fn schedule_resume(&self, _token: u64) {
         let _ = self.0.send(());
     }
 }

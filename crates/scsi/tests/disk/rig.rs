@@ -21,7 +21,7 @@ pub const LUN: u16 = 3;
 pub struct Woken(pub Mutex<Vec<u64>>);
 
 impl Resume for Woken {
-    fn resume(&self, token: u64) {
+    fn schedule_resume(&self, token: u64) {
         self.0.lock().unwrap().push(token);
     }
 }

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Wake(Sender<()>);
 
 impl Resume for Wake {
-    fn resume(&self, _token: u64) {
+    fn schedule_resume(&self, _token: u64) {
         self.0.send(()).unwrap();
     }
 }
