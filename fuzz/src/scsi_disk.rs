@@ -288,7 +288,8 @@ impl Rig {
                     return;
                 }
                 Step::Call => {
-                    slot.waits = Waits::Call(slot.task.requested_disk_call().expect("something to do"));
+                    slot.waits =
+                        Waits::Call(slot.task.requested_disk_call().expect("something to do"));
                     return;
                 }
                 Step::SettlePreempted => slot.task.on_step_completed(Ok(())),
