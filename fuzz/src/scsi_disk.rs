@@ -13,8 +13,8 @@ use block::Op;
 use engine::Errno;
 use libc::iovec;
 use scsi::{
-    DataPhase, Nexus, Ports, Reset, Resume, Status, Step, Target, TargetView, Task, TransportId,
-    Unit, UnitOptions, Waker,
+    BusOrUnitReset, DataPhase, Nexus, Ports, Resume, Status, Step, Target, TargetView, Task,
+    TransportId, Unit, UnitOptions, Waker,
 };
 
 use crate::disk::{Contents, DISK, allocations, check, geometry, keeping};
@@ -174,8 +174,8 @@ impl Rig {
                         *read_only = input.flag();
                         unit.set_read_only(*read_only);
                     }
-                    2 => unit.reset(Reset::Unit),
-                    3 => unit.reset(Reset::Bus),
+                    2 => unit.reset(BusOrUnitReset::Unit),
+                    3 => unit.reset(BusOrUnitReset::Bus),
                     4 => unit.on_nexus_lost(nexus),
                     5 => unit.on_commands_cleared(nexus),
                     6 => self.target.detach_initiator(nexus),
@@ -367,7 +367,7 @@ impl Rig {
                 self.target.attach_initiator(Nexus(0), &ports(0));
             }
             let _ = self.target.add(LUNS[at], unit.clone());
-            unit.reset(Reset::Unit);
+            unit.reset(BusOrUnitReset::Unit);
         }
         let nexus = Nexus(0);
         self.target.attach_initiator(nexus, &ports(0));

@@ -82,5 +82,5 @@ pub use target::{AddError, MAX_LUN, Target, TargetView, decode_lun, encode_lun};
 pub use task::Task;
 pub use task_mutex::{Resume, Waker};
 pub use task_set::{Attribute, StartOrWait, TaskSet};
-pub use unit::{MAX_TRANSFER_BYTES, Reset, Unit, UnitError, UnitOptions};
+pub use unit::{BusOrUnitReset, MAX_TRANSFER_BYTES, Unit, UnitError, UnitOptions};
 pub use unit_state::UnitState;

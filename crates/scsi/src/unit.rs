@@ -80,7 +80,7 @@ pub enum UnitError {
 
 /// Kinds of resets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reset {
+pub enum BusOrUnitReset {
     /// A reset of the bus.
     Bus,
     /// LOGICAL UNIT RESET, or TARGET RESET.
@@ -207,13 +207,13 @@ impl Unit {
 
     /// Resets the state except persistent reservations, and reports that to all initiators. The
     /// adapters cancel their tasks before.
-    pub fn reset(&self, reset: Reset) {
+    pub fn reset(&self, reset: BusOrUnitReset) {
         self.change_state(|state| {
             state.reset();
             state.raise_attention_for_all(match reset {
-                Reset::Bus => code::BUS_RESET,
+                BusOrUnitReset::Bus => code::BUS_RESET,
                 // The code for a reset of any kind, as other targets report it.
-                Reset::Unit => code::POWER_ON_OR_RESET,
+                BusOrUnitReset::Unit => code::POWER_ON_OR_RESET,
             });
         });
     }

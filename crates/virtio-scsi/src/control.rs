@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use scsi::Reset;
+use scsi::BusOrUnitReset;
 use telemetry::queue::Admission;
 use virtqueue::{Chain, ChainId, GuestMemory};
 
@@ -268,7 +268,7 @@ impl ControlQueue {
         let response = match pending.subtype {
             TMF_LOGICAL_UNIT_RESET => {
                 if let Some(unit) = self.device.unit(pending.address) {
-                    unit.reset(Reset::Unit);
+                    unit.reset(BusOrUnitReset::Unit);
                 }
                 Response::Ok
             }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use scsi::{AddError, Nexus, Ports, Reset, Target, TransportId, Unit};
+use scsi::{AddError, BusOrUnitReset, Nexus, Ports, Target, TransportId, Unit};
 
 use crate::address::Address;
 use crate::event::{Event, PendingEvents};
@@ -140,7 +140,7 @@ impl Device {
         *lock_ignoring_poison(&self.events) = PendingEvents::default();
         for (_, target) in self.targets() {
             for (_, unit) in target.units() {
-                unit.reset(Reset::Bus);
+                unit.reset(BusOrUnitReset::Bus);
             }
             // The nexus gets the unit attention of a power-on, and none from before.
             target.attach_initiator(NEXUS, &self.nexus_ports());

@@ -467,11 +467,13 @@ impl Disks {
     pub fn reset_units(&mut self, scope: Reset) {
         for bus_disk in &mut self.disks {
             let (concerned, reset) = match scope {
-                Reset::Bus => (true, scsi::Reset::Bus),
-                Reset::Target(target) => (bus_disk.disk.target == target, scsi::Reset::Unit),
+                Reset::Bus => (true, scsi::BusOrUnitReset::Bus),
+                Reset::Target(target) => {
+                    (bus_disk.disk.target == target, scsi::BusOrUnitReset::Unit)
+                }
                 Reset::Unit(nexus) => (
                     (bus_disk.disk.target, bus_disk.disk.lun) == (nexus.target, nexus.lun),
-                    scsi::Reset::Unit,
+                    scsi::BusOrUnitReset::Unit,
                 ),
             };
             if concerned {

@@ -5,7 +5,9 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use scsi::{DataPhase, Nexus, Ports, Reset, Resume, Step, TargetView, Task, TransportId, Waker};
+use scsi::{
+    BusOrUnitReset, DataPhase, Nexus, Ports, Resume, Step, TargetView, Task, TransportId, Waker,
+};
 
 use crate::pdu::{MAX_SEGMENT_BYTES, Pdu, opcode};
 use crate::server::{LUN, Server, TARGET_NAME};
@@ -87,7 +89,7 @@ impl Session {
                         // Commands are over before the next message is read: there is none to abort.
                         1 => answer.header[2] = 1,
                         5..=7 if pdu.lun() == Some(LUN) || function > 5 => {
-                            self.server.unit.reset(Reset::Unit);
+                            self.server.unit.reset(BusOrUnitReset::Unit);
                         }
                         5 => answer.header[2] = 2,
                         _ => {}

@@ -1,6 +1,6 @@
 //! Tests of unit attentions.
 
-use scsi::{Nexus, Reset, Status, Unit};
+use scsi::{BusOrUnitReset, Nexus, Status, Unit};
 
 use crate::rig::{BLOCKS, LUN, Rig, cdb10, geometry, options, ports};
 
@@ -45,7 +45,10 @@ fn inquiry_leaves_an_attention_pending_and_request_sense_clears_it() {
 
 #[test]
 fn a_reset_is_reported_to_all_and_resets_modes() {
-    for (reset, code) in [(Reset::Bus, 0x2902), (Reset::Unit, 0x2900)] {
+    for (reset, code) in [
+        (BusOrUnitReset::Bus, 0x2902),
+        (BusOrUnitReset::Unit, 0x2900),
+    ] {
         let mut rig = Rig::plain();
         rig.good(&[0x16, 0, 0, 0, 0, 0], &[]);
         let control = rig.data(&[0x1a, 8, 0x0a, 0, 255, 0]);

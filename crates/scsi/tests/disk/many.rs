@@ -1,7 +1,7 @@
 //! Many initiators of one unit: more than the 16 that have a bit of their own in the word that reads and writes look at, up to as
 //! many as can register, and one more.
 
-use scsi::{Nexus, ReservationTextError, Reset, Status, Unit};
+use scsi::{BusOrUnitReset, Nexus, ReservationTextError, Status, Unit};
 
 use crate::persistent::{
     CLEAR, EXCLUSIVE_ACCESS, PREEMPT, PREEMPT_AND_ABORT, REGISTER, REGISTER_AND_IGNORE,
@@ -112,7 +112,7 @@ fn every_initiator_gets_each_attention_once() {
         join(&mut rig, count);
         assert!(rig.unit.resize(100 * 512));
         all_get(&mut rig, count, |_| 0x2a09);
-        rig.unit.reset(Reset::Unit);
+        rig.unit.reset(BusOrUnitReset::Unit);
         all_get(&mut rig, count, |_| 0x2900);
         rig.unit.set_read_only(true);
         all_get(&mut rig, count, |_| 0x2a01);

@@ -264,7 +264,7 @@ fn register_and_move_moves_the_reservation() {
 fn persistent_reservations_survive_a_reset() {
     let mut rig = registered();
     out(&mut rig, 0, RESERVE, WRITE_EXCLUSIVE, 0x10, 0);
-    rig.unit.reset(scsi::Reset::Unit);
+    rig.unit.reset(scsi::BusOrUnitReset::Unit);
     rig.unit.on_nexus_lost(Nexus(0));
     for nexus in 0..3 {
         while rig.by(Nexus(nexus), &[0; 6]).status != Status::Good {}
