@@ -27,7 +27,7 @@ impl GuestMemory {
         self.for_each_contiguous_part(guest_addr, data.len(), |host, at, count| {
             let to = &mut data[at..at + count];
             // SAFETY: `count` bytes at `host` were looked up.
-            if let Some(word) = unsafe { as_word(host, count) } {
+            if let Some(word) = unsafe { as_aligned_u32(host, count) } {
                 return to.copy_from_slice(&word.load(Ordering::Acquire).to_ne_bytes());
             }
             // SAFETY: `count` bytes at `host` were looked up, and `to` is a slice of ours.
@@ -41,7 +41,9 @@ impl GuestMemory {
         self.for_each_contiguous_part(guest_addr, data.len(), |host, at, count| {
             let from = &data[at..at + count];
             // SAFETY: `count` bytes at `host` were looked up.
-            if let (Some(word), Ok(bytes)) = (unsafe { as_word(host, count) }, from.try_into()) {
+            if let (Some(word), Ok(bytes)) =
+                (unsafe { as_aligned_u32(host, count) }, from.try_into())
+            {
                 return word.store(u32::from_ne_bytes(bytes), Ordering::Release);
             }
             // SAFETY: `count` bytes at `host` were looked up, and `from` is a slice of ours.
@@ -97,7 +99,7 @@ impl GuestMemory {
 ///
 /// # Safety
 /// There are `count` bytes at `host`, for as long as the word is used.
-unsafe fn as_word<'a>(host: NonNull<u8>, count: usize) -> Option<&'a AtomicU32> {
+unsafe fn as_aligned_u32<'a>(host: NonNull<u8>, count: usize) -> Option<&'a AtomicU32> {
     let word = host.cast::<u32>();
     // SAFETY: by the caller's promise, aligned, and any bits are a word; the guest is to us like another thread.
     (count == size_of::<u32>() && word.is_aligned())

@@ -71,12 +71,14 @@ impl AnyRing {
     ) -> Result<(), RingError> {
         match self {
             AnyRing::Split(ring) => ring.read_chain_again(memory, head, chain),
-            AnyRing::Packed(ring) => ring.read_recorded_chain(memory, descriptors, chain),
+            AnyRing::Packed(ring) => {
+                ring.read_chain_from_descriptor_copies(memory, descriptors, chain)
+            }
         }
     }
 
     /// Reads a chain again that was popped and is not pushed; false if the ring may not have it any more.
-    pub fn read_popped_chain(
+    pub fn try_reread_popped_chain(
         &mut self,
         memory: &GuestMemory,
         id: ChainId,

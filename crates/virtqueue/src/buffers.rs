@@ -44,7 +44,7 @@ impl<'a> BufferTranslator<'a> {
         writable: bool,
         chain: &mut Chain,
     ) -> Result<(), RingError> {
-        self.counts.count_buffer(index, len, writable)?;
+        self.counts.count_and_check_buffer(index, len, writable)?;
         if let Some(host) = self.cached_region.host_addr_of_range(start, len) {
             return chain.append_segment(&mut self.counts, host, len, writable);
         }
@@ -58,7 +58,7 @@ impl<'a> BufferTranslator<'a> {
     /// Completes the chain. Returns the region to begin the next one in.
     #[inline]
     pub fn finish_chain(self, chain: &mut Chain) -> Result<usize, RingError> {
-        chain.finish_with_counts(self.counts)?;
+        chain.set_counts_and_check_len(self.counts)?;
         Ok(self.region)
     }
 

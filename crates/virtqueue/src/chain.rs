@@ -62,7 +62,12 @@ impl SegmentCounts {
     /// Counts the bytes of a buffer, whose segments follow; refuses a readable one after a writable one. `index` is its descriptor,
     /// for an error.
     #[inline(always)]
-    pub fn count_buffer(&mut self, index: u16, len: u32, writable: bool) -> Result<(), RingError> {
+    pub fn count_and_check_buffer(
+        &mut self,
+        index: u16,
+        len: u32,
+        writable: bool,
+    ) -> Result<(), RingError> {
         let before = self.len;
         // A chain has too few descriptors for the sum to overflow.
         self.len += u64::from(len);
@@ -170,7 +175,10 @@ impl Chain {
 
     /// Completes the chain, with the segments that `counts` has; refuses more bytes than a used length can express.
     #[inline(always)]
-    pub(crate) fn finish_with_counts(&mut self, counts: SegmentCounts) -> Result<(), RingError> {
+    pub(crate) fn set_counts_and_check_len(
+        &mut self,
+        counts: SegmentCounts,
+    ) -> Result<(), RingError> {
         self.counts = counts;
         if counts.len > u64::from(u32::MAX) {
             return Err(RingError::ChainTooLong { len: counts.len });

@@ -84,7 +84,7 @@ impl DirtyLog {
         while page <= last && page / PAGES_PER_BYTE < self.len_bytes {
             let byte = page / PAGES_PER_BYTE;
             let (low, high) = (page % PAGES_PER_BYTE, (last - byte * PAGES_PER_BYTE).min(7));
-            self.mark_byte(byte, 0xff << low & 0xff >> (7 - high));
+            self.set_bits_of_byte(byte, 0xff << low & 0xff >> (7 - high));
             page = (byte + 1) * PAGES_PER_BYTE;
         }
     }
@@ -97,7 +97,7 @@ impl DirtyLog {
     }
 
     /// Sets bits of a byte inside the log. Release: a front-end that reads them sees what was written to the pages before.
-    fn mark_byte(&self, byte: u64, bits: u8) {
+    fn set_bits_of_byte(&self, byte: u64, bits: u8) {
         debug_assert!(byte < self.len_bytes);
         before_store();
         // Inside of what is mapped, and so fits.

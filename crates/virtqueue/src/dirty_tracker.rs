@@ -75,7 +75,7 @@ impl DirtyTracker {
     }
 
     /// Marks the buffers of a chain, whose data was written.
-    pub fn mark_chain_buffers(&mut self, id: ChainId, ring: &mut AnyRing) {
+    pub fn mark_and_forget_chain_buffers(&mut self, id: ChainId, ring: &mut AnyRing) {
         let log = &self.log.log;
         if let Some(buffers) = self.popped.get_mut(&id.id) {
             for (addr, len) in &buffers.ranges {
@@ -87,7 +87,7 @@ impl DirtyTracker {
             }
             return;
         }
-        if ring.read_popped_chain(&self.memory, id, &mut self.scratch) {
+        if ring.try_reread_popped_chain(&self.memory, id, &mut self.scratch) {
             for_each_writable_buffer(&self.memory, &self.scratch, |addr, len| log.mark(addr, len));
         } else {
             self.has_unknown_buffers = true;
@@ -102,7 +102,7 @@ impl DirtyTracker {
     }
 
     /// Marks the ring, which was written.
-    pub fn mark_ring(&self, ring: &AnyRing) {
+    pub fn mark_ring_if_logged(&self, ring: &AnyRing) {
         if let Some(used) = self.log.used {
             ring.for_each_device_written_part(used, |addr, len| self.log.log.mark(addr, len));
         }

@@ -157,7 +157,7 @@ impl PackedRing {
     }
 
     /// Reads a chain that an earlier process had popped, from a copy of its descriptors, and moves no position.
-    pub(crate) fn read_recorded_chain(
+    pub(crate) fn read_chain_from_descriptor_copies(
         &mut self,
         memory: &GuestMemory,
         descriptors: &[PackedDescriptor],
@@ -171,14 +171,14 @@ impl PackedRing {
             indirect: self.features.indirect,
             taken: 0,
         };
-        reader.read_recorded_chain(descriptors, chain)?;
+        reader.read_chain_from_descriptor_copies(descriptors, chain)?;
         self.region_hint = reader.buffers.finish_chain(chain)?;
         Ok(())
     }
 
     /// Continues where an earlier process has stopped: the guest's next used entry is at `used`, and the `taken` descriptors from
     /// there on were popped. Used entries among them, which the guest does not see yet, are removed.
-    pub(crate) fn continue_after_restart(&mut self, used: Position, taken: u16) {
+    pub(crate) fn restore_position_and_flags(&mut self, used: Position, taken: u16) {
         (self.next_used, self.published) = (used, used);
         self.taken = taken;
         let mut at = used;
@@ -247,7 +247,7 @@ impl PackedRing {
         // store to the ring and then read the event. The fence keeps our two in order,
         // so that at least one of the sides sees the other.
         fence(Ordering::SeqCst);
-        let event = self.ring.driver_event();
+        let event = self.ring.load_driver_event();
         match event.flags {
             FLAGS_DISABLE => false,
             FLAGS_DESC if self.features.event_idx => {

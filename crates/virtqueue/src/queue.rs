@@ -96,7 +96,7 @@ impl Queue {
             }
         }
         // The ring may have been written before.
-        self.mark_ring();
+        self.mark_ring_if_logged();
     }
 
     /// Pops the next chain into `chain`: a recovered one, or the next that the driver made available. `Ok(None)` when
@@ -138,11 +138,11 @@ impl Queue {
             observer.on_pushed(chain, written_bytes);
         }
         if let Some(dirty) = &mut self.dirty {
-            dirty.mark_chain_buffers(chain, &mut self.ring);
+            dirty.mark_and_forget_chain_buffers(chain, &mut self.ring);
         }
         let chain = match &mut self.recorder {
             None => chain,
-            Some(recorder) => recorder.add_to_batch(chain),
+            Some(recorder) => recorder.add_to_batch_and_map_id(chain),
         };
         self.ring.push(chain, written_bytes);
     }
@@ -154,13 +154,13 @@ impl Queue {
             dirty.mark_all_if_buffers_unknown();
         }
         if let Some(recorder) = &mut self.recorder {
-            recorder.prepare_publish(&self.ring);
+            recorder.record_batch_before_publish(&self.ring);
         }
         let signal = self.ring.publish();
         if let Some(recorder) = &mut self.recorder {
             recorder.remove_published(&self.ring);
         }
-        self.mark_ring();
+        self.mark_ring_if_logged();
         signal
     }
 
@@ -184,7 +184,7 @@ impl Queue {
     pub fn mark_unpushed_chains(&mut self, chains: &[ChainId]) {
         if let Some(dirty) = &mut self.dirty {
             for chain in chains {
-                dirty.mark_chain_buffers(*chain, &mut self.ring);
+                dirty.mark_and_forget_chain_buffers(*chain, &mut self.ring);
             }
             dirty.mark_all_if_buffers_unknown();
         }
@@ -194,14 +194,14 @@ impl Queue {
     #[inline]
     pub fn disable_kicks(&mut self) {
         self.ring.disable_kicks();
-        self.mark_ring();
+        self.mark_ring_if_logged();
     }
 
     /// Enables kicks, and checks the ring once more: true means that there is a chain already, for which no kick may come.
     #[inline]
     pub fn enable_kicks(&mut self) -> bool {
         let available = self.ring.enable_kicks();
-        self.mark_ring();
+        self.mark_ring_if_logged();
         available || self.has_recovered_chains()
     }
 
@@ -270,9 +270,9 @@ impl Queue {
 
     /// Marks the pages of the ring, which was written.
     #[inline]
-    fn mark_ring(&self) {
+    fn mark_ring_if_logged(&self) {
         if let Some(dirty) = &self.dirty {
-            dirty.mark_ring(&self.ring);
+            dirty.mark_ring_if_logged(&self.ring);
         }
     }
 }

@@ -162,7 +162,7 @@ impl SplitRing {
     }
 
     /// Continues where an earlier process has stopped, which had `taken` chains in flight.
-    pub(crate) fn continue_after_restart(&mut self, taken: u16) {
+    pub(crate) fn restore_position(&mut self, taken: u16) {
         self.next_avail = self.published.wrapping_add(taken);
         self.avail_idx = self.next_avail;
     }

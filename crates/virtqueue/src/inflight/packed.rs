@@ -26,7 +26,7 @@ const ADDR_OFFSET: usize = 24;
 
 /// Own copy of an entry's links.
 #[derive(Clone, Copy, Debug, Default)]
-struct Entry {
+struct EntryLinks {
     /// The next entry, in the free list or in its chain.
     next: u16,
     /// In a head: the last entry of its chain.
@@ -41,7 +41,7 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct PackedRecord {
     region: InflightRegion,
-    entries: Box<[Entry]>,
+    entries: Box<[EntryLinks]>,
     /// The first free entry; the number of entries: none.
     free: u16,
     used: Position,
@@ -60,7 +60,7 @@ impl PackedRecord {
     ) -> Result<(Self, Option<Vec<RecoveredChain>>), InflightError> {
         assert!(region.is_packed(), "the region has the queue's form");
         let had_record = region.has_valid_record(ring.size())?;
-        let entries = vec![Entry::default(); region.entry_count().into()].into();
+        let entries = vec![EntryLinks::default(); region.entry_count().into()].into();
         let mut record = PackedRecord {
             region,
             entries,
@@ -127,7 +127,7 @@ impl PackedRecord {
             let counter = self
                 .region
                 .load_u64(self.entry_offset(entry) + COUNTER_OFFSET);
-            let chain = self.read_chain(entry, &mut left, &mut is_free)?;
+            let chain = self.recover_chain(entry, &mut left, &mut is_free)?;
             chains.push((counter, chain));
         }
         self.store_free_list_heads(old_free, old_free);
@@ -139,7 +139,7 @@ impl PackedRecord {
     }
 
     /// Reads the chain whose record begins at `entry`; `left` more descriptors may be in flight.
-    fn read_chain(
+    fn recover_chain(
         &mut self,
         entry: u16,
         left: &mut u16,
@@ -264,7 +264,7 @@ impl PackedRecord {
     /// Prepares the publication of a batch: frees its entries, and stores the old state beside the new one.
     /// Afterwards the guest's next used entry is at `used`.
     #[inline]
-    pub fn prepare_publish(&mut self, batch: &[u16], used: Position) {
+    pub fn record_batch_before_publish(&mut self, batch: &[u16], used: Position) {
         let old = self.free;
         self.prepend_to_free_list(batch);
         self.store_free_list_heads(self.free, old);
@@ -295,7 +295,7 @@ impl PackedRecord {
     #[inline]
     fn store_free_list_heads(&self, free: u16, old: u16) {
         let lists = u64::from(free) << 32 | u64::from(old) << 48;
-        let form = self.region.version_and_entries();
+        let form = self.region.version_and_entries_to_store();
         self.region.store_u64(LISTS_OFFSET, form | lists);
     }
 

@@ -59,7 +59,7 @@ impl Recorder {
             let (record, recovered) = start;
             if let Some(chains) = &recovered {
                 let taken = chains.iter().map(|chain| chain.descriptors.len()).sum();
-                ring.continue_after_restart(
+                ring.restore_position_and_flags(
                     record.used_position(),
                     count_as_u16(taken, layout.size),
                 );
@@ -70,7 +70,7 @@ impl Recorder {
             let start = SplitRecord::open_or_create(region, layout.size, ring.published_used())?;
             let (record, recovered) = start;
             if let Some(chains) = &recovered {
-                ring.continue_after_restart(count_as_u16(chains.len(), layout.size));
+                ring.restore_position(count_as_u16(chains.len(), layout.size));
             }
             (AnyRing::Split(ring), Record::Split(record), recovered)
         };
@@ -129,7 +129,7 @@ impl Recorder {
     }
 
     /// Adds a chain to the batch that is published next. Returns the driver's identifier of it.
-    pub fn add_to_batch(&mut self, chain: ChainId) -> ChainId {
+    pub fn add_to_batch_and_map_id(&mut self, chain: ChainId) -> ChainId {
         self.batch.push(chain.id);
         self.driver_chain_id(chain)
     }
@@ -146,14 +146,17 @@ impl Recorder {
     }
 
     /// Prepares the record for the publication of the batch.
-    pub fn prepare_publish(&mut self, ring: &AnyRing) {
+    pub fn record_batch_before_publish(&mut self, ring: &AnyRing) {
         if self.batch.is_empty() {
             return;
         }
         match &mut self.record {
-            Record::Split(record) => record.prepare_publish(&self.batch),
+            Record::Split(record) => record.record_batch_before_publish(&self.batch),
             Record::Packed(record) => {
-                record.prepare_publish(&self.batch, Position::from_bits(ring.next_used()));
+                record.record_batch_before_publish(
+                    &self.batch,
+                    Position::from_bits(ring.next_used()),
+                );
             }
         }
     }
@@ -186,8 +189,8 @@ impl Recorder {
             return false;
         };
         match &mut self.record {
-            Record::Split(record) => record.remove_unpopped(&entry_indices(&in_order)),
-            Record::Packed(record) => record.remove_unpopped(&entry_indices(chains)),
+            Record::Split(record) => record.remove_unpopped(&entry_indices_of_chains(&in_order)),
+            Record::Packed(record) => record.remove_unpopped(&entry_indices_of_chains(chains)),
         }
         true
     }
@@ -209,7 +212,7 @@ impl Recorder {
 }
 
 /// The numbers of the chains' entries in the record.
-fn entry_indices(chains: &[ChainId]) -> Vec<u16> {
+fn entry_indices_of_chains(chains: &[ChainId]) -> Vec<u16> {
     chains.iter().map(|chain| chain.id).collect()
 }
 

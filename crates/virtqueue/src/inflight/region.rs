@@ -153,7 +153,7 @@ impl InflightRegion {
     }
 
     /// Version and number of entries as the lower half of their word.
-    pub(super) fn version_and_entries(&self) -> u64 {
+    pub(super) fn version_and_entries_to_store(&self) -> u64 {
         u64::from(VERSION_1) | u64::from(self.entries) << 16
     }
 
@@ -169,25 +169,25 @@ impl InflightRegion {
 
     /// Whether the entry at `offset` is the head of a chain that is in flight.
     pub(super) fn is_in_flight(&self, offset: usize) -> bool {
-        self.u8_at(offset).load(Ordering::Acquire) == 1
+        self.atomic_u8_at(offset).load(Ordering::Acquire) == 1
     }
 
     /// Sets whether the chain whose head has the entry at `offset` is in flight.
     #[inline]
     pub(super) fn set_in_flight(&self, offset: usize, in_flight: bool) {
         before_store();
-        self.u8_at(offset)
+        self.atomic_u8_at(offset)
             .store(u8::from(in_flight), Ordering::Release);
     }
 
     #[inline]
     pub(super) fn load_u16(&self, offset: usize) -> u16 {
-        u16::from_le(self.u16_at(offset).load(Ordering::Acquire))
+        u16::from_le(self.atomic_u16_at(offset).load(Ordering::Acquire))
     }
 
     #[inline]
     pub(super) fn load_u64(&self, offset: usize) -> u64 {
-        u64::from_le(self.u64_at(offset).load(Ordering::Acquire))
+        u64::from_le(self.atomic_u64_at(offset).load(Ordering::Acquire))
     }
 
     // Release keeps a store after all stores before it in the program, those to the rings included: that order is
@@ -196,32 +196,34 @@ impl InflightRegion {
     #[inline]
     pub(super) fn store_u16(&self, offset: usize, value: u16) {
         before_store();
-        self.u16_at(offset).store(value.to_le(), Ordering::Release);
+        self.atomic_u16_at(offset)
+            .store(value.to_le(), Ordering::Release);
     }
 
     #[inline]
     pub(super) fn store_u64(&self, offset: usize, value: u64) {
         before_store();
-        self.u64_at(offset).store(value.to_le(), Ordering::Release);
+        self.atomic_u64_at(offset)
+            .store(value.to_le(), Ordering::Release);
     }
 
     /// The byte at `offset`, as an atomic.
     #[inline]
-    fn u8_at(&self, offset: usize) -> &AtomicU8 {
+    fn atomic_u8_at(&self, offset: usize) -> &AtomicU8 {
         // SAFETY: offsets are those of a field of the header or of an entry below `entries`, which `new`
         // was promised; the region stays mapped as long as `self`, and is accessed with atomics only.
         unsafe { AtomicU8::from_ptr(self.host.add(offset).as_ptr()) }
     }
 
     #[inline]
-    fn u16_at(&self, offset: usize) -> &AtomicU16 {
-        // SAFETY: as for `u8_at`; fields are aligned to their size, the region to eight bytes.
+    fn atomic_u16_at(&self, offset: usize) -> &AtomicU16 {
+        // SAFETY: as for `atomic_u8_at`; fields are aligned to their size, the region to eight bytes.
         unsafe { AtomicU16::from_ptr(self.host.add(offset).cast().as_ptr()) }
     }
 
     #[inline]
-    fn u64_at(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: as for `u16_at`.
+    fn atomic_u64_at(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: as for `atomic_u16_at`.
         unsafe { AtomicU64::from_ptr(self.host.add(offset).cast().as_ptr()) }
     }
 }

@@ -124,7 +124,7 @@ impl SplitRecord {
 
     /// Prepares the publication of a batch: puts its chains in the list of the last batch.
     #[inline]
-    pub fn prepare_publish(&mut self, batch: &[u16]) {
+    pub fn record_batch_before_publish(&mut self, batch: &[u16]) {
         for &head in batch {
             let entry = self.region.entry_offset::<SPLIT_ENTRY_BYTES>(head);
             self.region

@@ -130,7 +130,9 @@ impl PackedView {
     /// The flags of descriptor `index`.
     #[inline]
     pub fn flags(&self, index: u16) -> u16 {
-        let rest = self.descriptor_word(index, 1).load(Ordering::Relaxed);
+        let rest = self
+            .atomic_descriptor_word(index, 1)
+            .load(Ordering::Relaxed);
         (u64::from_le(rest) >> 48) as u16
     }
 
@@ -138,28 +140,34 @@ impl PackedView {
     /// available, the rest of it and of its chain is seen as the driver made it.
     #[inline]
     pub fn descriptor(&self, index: u16) -> PackedDescriptor {
-        let rest = self.descriptor_word(index, 1).load(Ordering::Acquire);
-        PackedDescriptor::from_words([self.descriptor_word(index, 0).load(Ordering::Relaxed), rest])
+        let rest = self
+            .atomic_descriptor_word(index, 1)
+            .load(Ordering::Acquire);
+        PackedDescriptor::from_words([
+            self.atomic_descriptor_word(index, 0)
+                .load(Ordering::Relaxed),
+            rest,
+        ])
     }
 
     /// Stores a used entry in descriptor `index`. Relaxed: for all but the first of a batch, beyond which the guest does not read
     /// before that one is used.
     #[inline]
     pub fn store_used_entry(&self, index: u16, entry: UsedEntry) {
-        self.descriptor_word(index, 1)
+        self.atomic_descriptor_word(index, 1)
             .store(entry.to_word(), Ordering::Relaxed);
     }
 
     /// Stores the used entry of the first chain of a batch. Release: the others, and all data, are visible with it.
     #[inline]
     pub fn store_first_used_of_batch(&self, index: u16, entry: UsedEntry) {
-        self.descriptor_word(index, 1)
+        self.atomic_descriptor_word(index, 1)
             .store(entry.to_word(), Ordering::Release);
     }
 
     /// Restores the AVAIL and USED flags that a descriptor had before a used entry overwrote it.
     pub fn restore_available_flags(&self, at: Position) {
-        let word = self.descriptor_word(at.index, 1);
+        let word = self.atomic_descriptor_word(at.index, 1);
         let rest = u64::from_le(word.load(Ordering::Relaxed));
         let flags = (rest >> 48) as u16 & !(F_AVAIL | F_USED) | at.available_flags();
         let rest = rest & !(0xffff << 48) | u64::from(flags) << 48;
@@ -168,7 +176,7 @@ impl PackedView {
 
     /// The driver's event suppression: when it wants to be signalled.
     #[inline]
-    pub fn driver_event(&self) -> EventArea {
+    pub fn load_driver_event(&self) -> EventArea {
         // SAFETY: four bytes that `new` looked up, aligned to four, which stay mapped as long as
         // `self` and are accessed with atomics only, or from outside this program.
         let word = unsafe { AtomicU32::from_ptr(self.driver.cast().as_ptr()) };
@@ -190,7 +198,7 @@ impl PackedView {
 
     /// One of the two words of descriptor `index`, which is inside the ring.
     #[inline]
-    fn descriptor_word(&self, index: u16, word: usize) -> &AtomicU64 {
+    fn atomic_descriptor_word(&self, index: u16, word: usize) -> &AtomicU64 {
         assert!(index < self.size, "a position is inside the ring");
         let offset = usize::from(DESCRIPTOR_LEN_BYTES) * usize::from(index) + 8 * word;
         // SAFETY: with the index below `size`, the eight bytes are within the `16 * size` that `new`

@@ -65,7 +65,7 @@ impl ChainReader<'_> {
     }
 
     /// Appends the segments of a chain from a copy of its descriptors, which is not trusted.
-    pub fn read_recorded_chain(
+    pub fn read_chain_from_descriptor_copies(
         &mut self,
         descriptors: &[PackedDescriptor],
         chain: &mut Chain,

@@ -85,27 +85,27 @@ impl SplitView {
     /// `avail.idx`. Acquire: reads after it see the entries and descriptors before it.
     #[inline]
     pub fn avail_idx(&self) -> u16 {
-        u16::from_le(self.avail_word(IDX).load(Ordering::Acquire))
+        u16::from_le(self.atomic_avail_word(IDX).load(Ordering::Acquire))
     }
 
     /// The head in the available ring's entry for `index`, unchecked.
     #[inline]
     pub fn avail_entry(&self, index: u16) -> u16 {
         let offset = ENTRIES + AVAIL_ENTRY_LEN_BYTES * usize::from(index & self.mask);
-        u16::from_le(self.avail_word(offset).load(Ordering::Relaxed))
+        u16::from_le(self.atomic_avail_word(offset).load(Ordering::Relaxed))
     }
 
     /// `avail.flags`.
     #[inline]
     pub fn avail_flags(&self) -> u16 {
-        u16::from_le(self.avail_word(FLAGS).load(Ordering::Relaxed))
+        u16::from_le(self.atomic_avail_word(FLAGS).load(Ordering::Relaxed))
     }
 
     /// `avail.used_event`: only with `RingFeatures::event_idx`, which made it part of the ring.
     #[inline]
     pub fn used_event(&self) -> u16 {
         let offset = ENTRIES + AVAIL_ENTRY_LEN_BYTES * (usize::from(self.mask) + 1);
-        u16::from_le(self.avail_word(offset).load(Ordering::Relaxed))
+        u16::from_le(self.atomic_avail_word(offset).load(Ordering::Relaxed))
     }
 
     /// Descriptor `index` of the table. The caller checks the index: beyond the table it
@@ -121,7 +121,7 @@ impl SplitView {
     /// `used.idx`.
     #[inline]
     pub fn used_idx(&self) -> u16 {
-        u16::from_le(self.used_word(IDX).load(Ordering::Relaxed))
+        u16::from_le(self.atomic_used_word(IDX).load(Ordering::Relaxed))
     }
 
     /// Fills the used ring's entry for `index`. The guest does not read it before the index is stored.
@@ -140,13 +140,14 @@ impl SplitView {
     /// Stores `used.idx`. Release: the entries before it, and all data, are visible with it.
     #[inline]
     pub fn store_used_idx(&self, index: u16) {
-        self.used_word(IDX).store(index.to_le(), Ordering::Release);
+        self.atomic_used_word(IDX)
+            .store(index.to_le(), Ordering::Release);
     }
 
     /// Stores `used.flags`.
     #[inline]
     pub fn store_used_flags(&self, flags: u16) {
-        self.used_word(FLAGS)
+        self.atomic_used_word(FLAGS)
             .store(flags.to_le(), Ordering::Relaxed);
     }
 
@@ -155,12 +156,12 @@ impl SplitView {
     #[inline]
     pub fn store_avail_event(&self, index: u16) {
         let offset = ENTRIES + USED_ENTRY_LEN_BYTES * (usize::from(self.mask) + 1);
-        self.used_word(offset)
+        self.atomic_used_word(offset)
             .store(index.to_le(), Ordering::Relaxed);
     }
 
     #[inline]
-    fn avail_word(&self, offset: usize) -> &AtomicU16 {
+    fn atomic_avail_word(&self, offset: usize) -> &AtomicU16 {
         // SAFETY: the offsets used above are even and within the length that `new` looked up (the
         // event index only with the feature); the ring is aligned to two bytes, stays mapped as
         // long as `self`, and is accessed with atomics only, or from outside this program.
@@ -168,8 +169,8 @@ impl SplitView {
     }
 
     #[inline]
-    fn used_word(&self, offset: usize) -> &AtomicU16 {
-        // SAFETY: as for `avail_word`.
+    fn atomic_used_word(&self, offset: usize) -> &AtomicU16 {
+        // SAFETY: as for `atomic_avail_word`.
         unsafe { AtomicU16::from_ptr(self.used.add(offset).cast().as_ptr()) }
     }
 }
