@@ -13,7 +13,7 @@ use options::{
 };
 use serde_json::{Value, json};
 
-use crate::summary::Summary;
+use crate::summary::ConfigSummary;
 use crate::{config_file, print};
 
 /// Prints the problems of a configuration, or a summary and hints.
@@ -24,9 +24,9 @@ pub(crate) fn run(options: &Check) -> Result<ExitCode, BoxError> {
         ConfigError::decode_utf8(path, bytes).and_then(|text| ConfigFile::new(path).parse(&text));
     let mut hints = Vec::new();
     if let Ok(daemon) = &outcome {
-        hint_at_unused(&daemon.directives, &mut hints);
+        add_hints_at_unused(&daemon.directives, &mut hints);
         if options.open {
-            files::check_files(daemon, &mut hints);
+            files::add_file_hints(daemon, &mut hints);
         }
     }
     let status = match outcome {
@@ -62,8 +62,8 @@ fn outcome_to_text(path: &Path, daemon: &Daemon, hints: &[String]) -> String {
 }
 
 /// The summary of what the configuration would create.
-fn summarize(daemon: &Daemon) -> Summary {
-    Summary::of(&daemon.directives, daemon.metrics.as_ref())
+fn summarize(daemon: &Daemon) -> ConfigSummary {
+    ConfigSummary::of_directives(&daemon.directives, daemon.metrics.as_ref())
 }
 
 /// The outcome for scripts: the summary and hints, or the problems with their positions.
@@ -95,7 +95,7 @@ fn outcome_to_json(path: &Path, outcome: &Result<Daemon, ConfigError>, hints: &[
 }
 
 /// Hints at objects that nothing refers to: probably a forgotten or misspelt reference.
-fn hint_at_unused(directives: &[Directive], hints: &mut Vec<String>) {
+fn add_hints_at_unused(directives: &[Directive], hints: &mut Vec<String>) {
     let (mut nodes, mut iothreads, mut used_names) = (Vec::new(), Vec::new(), HashSet::new());
     let (mut chardevs, mut monitored) = (Vec::new(), HashSet::new());
     let mut export_count = 0;

@@ -11,7 +11,7 @@ use daemon::{BoxError, run, upgrade};
 use options::{ConfigError, ConfigFile, LogFormat, LogLevel};
 
 use crate::log;
-use crate::summary::Summary;
+use crate::summary::ConfigSummary;
 
 /// Runs the daemon. If an option or the file sets the log level, it announces what it serves, as `serve` does.
 pub(crate) fn run(
@@ -25,13 +25,14 @@ pub(crate) fn run(
     let text = ConfigError::decode_utf8(&path, bytes)?;
     let options = options.with_path(&path).parse(&text)?;
     let Some(level) = requested_level else {
-        log::start(log::read_level_variable()?, format);
+        log::start(log::read_log_level_variable()?, format);
         return run::run_as_qemu_storage_daemon(&options, service);
     };
     log::start(level, format);
     let announce = || {
         if level > LogLevel::Error {
-            let summary = Summary::of(&options.directives, options.metrics.as_ref());
+            let summary =
+                ConfigSummary::of_directives(&options.directives, options.metrics.as_ref());
             let path = commands::printable_path(&path);
             let summary = commands::printable(&summary.to_string());
             let out = &mut std::io::stdout();

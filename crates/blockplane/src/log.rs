@@ -14,7 +14,7 @@ use tracing::dispatcher::{Dispatch, with_default};
 use tracing_subscriber::util::SubscriberInitExt;
 
 use daemon::BoxError;
-use journal::PriorityFormat;
+use journal::JournalPriorityFormat;
 
 /// Environment variable for the log level, unless `serve` has an option for it.
 const LEVEL_VARIABLE: &str = "BLOCKPLANE_LOG";
@@ -23,7 +23,7 @@ const FORMAT_VARIABLE: &str = "BLOCKPLANE_LOG_FORMAT";
 
 /// Reads the daemon's log level from its environment variable: its command line is that of qemu-storage-daemon, which
 /// has no option for it. Scripts expect a storage daemon to be silent without errors.
-pub(crate) fn read_level_variable() -> Result<LogLevel, BoxError> {
+pub(crate) fn read_log_level_variable() -> Result<LogLevel, BoxError> {
     Ok(parse_environment_variable(
         LEVEL_VARIABLE,
         LogLevel::from_name,
@@ -33,7 +33,7 @@ pub(crate) fn read_level_variable() -> Result<LogLevel, BoxError> {
 }
 
 /// Reads the log format from its environment variable.
-pub(crate) fn read_format_variable() -> Result<LogFormat, BoxError> {
+pub(crate) fn read_log_format_variable() -> Result<LogFormat, BoxError> {
     Ok(
         parse_environment_variable(FORMAT_VARIABLE, LogFormat::from_name, "text or json")?
             .unwrap_or_default(),
@@ -77,7 +77,7 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
         (LogFormat::Text, true) => builder
             .without_time()
             .with_level(false)
-            .map_event_format(PriorityFormat)
+            .map_event_format(JournalPriorityFormat)
             .init(),
         (LogFormat::Json, _) => {
             // Each message is one line, a panic too.
@@ -99,7 +99,7 @@ fn json_dispatch(level: Level) -> Dispatch {
         // `message` and `advice` stay members of the object itself, where collectors of logs look for them.
         .flatten_event(true);
     if journal::is_stderr_journal() {
-        builder.map_event_format(PriorityFormat).into()
+        builder.map_event_format(JournalPriorityFormat).into()
     } else {
         builder.into()
     }
@@ -107,7 +107,7 @@ fn json_dispatch(level: Level) -> Dispatch {
 
 /// Reports a fatal error in the format of the log.
 pub(crate) fn report_fatal_error(error: &dyn Error, format: LogFormat) {
-    let text = append_open_files_remedy(error.to_string());
+    let text = append_remedy_if_too_many_open_files(error.to_string());
     if format == LogFormat::Json {
         // Logging may not have started yet.
         return with_default(&json_dispatch(Level::ERROR), || tracing::error!("{text}"));
@@ -124,7 +124,7 @@ pub(crate) fn report_fatal_error(error: &dyn Error, format: LogFormat) {
 }
 
 /// Appends the remedy to errors about the limit of open files.
-fn append_open_files_remedy(mut text: String) -> String {
+fn append_remedy_if_too_many_open_files(mut text: String) -> String {
     const REMEDY: &str = "raise `ulimit -n`";
     let errno_text = std::io::Error::from(rustix::io::Errno::MFILE).to_string();
     if text.contains(&errno_text) && !text.contains(REMEDY) {

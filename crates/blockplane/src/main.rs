@@ -34,7 +34,7 @@ fn main() -> ExitCode {
 
 /// Executes the command line; sets `format` to the log format in which to report an error.
 fn run(format: &mut LogFormat) -> Result<ExitCode, BoxError> {
-    *format = log::read_format_variable()?;
+    *format = log::read_log_format_variable()?;
     match options::parse(std::env::args_os().skip(1))? {
         Invocation::Help(text) | Invocation::Version(text) => print(&text)?,
         Invocation::Serve(options) => {
@@ -43,7 +43,7 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, BoxError> {
             serve::run(&options, service_manager_from_environment()?)?;
         }
         Invocation::Daemon(options) => {
-            log::start(log::read_level_variable()?, *format);
+            log::start(log::read_log_level_variable()?, *format);
             daemon::run::run_as_qemu_storage_daemon(&options, service_manager_from_environment()?)?;
         }
         Invocation::ConfigFile(options) => {

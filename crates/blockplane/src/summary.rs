@@ -11,7 +11,7 @@ use options::{
 use serde_json::{Map, Value, json};
 
 /// A table of the summary.
-struct Table {
+struct SummaryTable {
     /// The table's key in JSON.
     name: &'static str,
     columns: &'static [&'static str],
@@ -19,20 +19,20 @@ struct Table {
 }
 
 /// All tables.
-pub(crate) struct Summary(Vec<Table>);
+pub(crate) struct ConfigSummary(Vec<SummaryTable>);
 
-impl Summary {
+impl ConfigSummary {
     /// The summary of directives; `metrics` is the address of the metrics endpoint.
-    pub fn of(directives: &[Directive], metrics: Option<&MetricsAddr>) -> Self {
-        let mut iothreads = Table::new(
+    pub fn of_directives(directives: &[Directive], metrics: Option<&MetricsAddr>) -> Self {
+        let mut iothreads = SummaryTable::new(
             "iothreads",
             &["iothread", "poll-max-ns", "aio-max-batch", "cpu-affinity"],
         );
-        let mut nodes = Table::new(
+        let mut nodes = SummaryTable::new(
             "nodes",
             &["node-name", "driver", "access", "page-cache", "storage"],
         );
-        let mut exports = Table::new(
+        let mut exports = SummaryTable::new(
             "exports",
             &[
                 "export",
@@ -43,8 +43,9 @@ impl Summary {
                 "socket",
             ],
         );
-        let mut monitors = Table::new("monitors", &["monitor", "wait", "socket"]);
-        let mut unused_chardevs = Table::new("unused-chardevs", &["chardev", "wait", "socket"]);
+        let mut monitors = SummaryTable::new("monitors", &["monitor", "wait", "socket"]);
+        let mut unused_chardevs =
+            SummaryTable::new("unused-chardevs", &["chardev", "wait", "socket"]);
         let monitored_chardevs: HashSet<&str> = directives
             .iter()
             .filter_map(|directive| match directive {
@@ -74,11 +75,11 @@ impl Summary {
                 Directive::Monitor(_) => {}
             }
         }
-        let mut metrics_endpoint = Table::new("metrics", &["metrics"]);
+        let mut metrics_endpoint = SummaryTable::new("metrics", &["metrics"]);
         metrics_endpoint
             .rows
             .extend(metrics.map(|addr| vec![json!(addr.to_string())]));
-        Summary(vec![
+        ConfigSummary(vec![
             iothreads,
             nodes,
             exports,
@@ -90,11 +91,11 @@ impl Summary {
 
     /// The tables by name, each as a list of objects with the columns as keys.
     pub fn to_json(&self) -> Map<String, Value> {
-        let row_to_json = |table: &Table, cells: &[Value]| {
+        let row_to_json = |table: &SummaryTable, cells: &[Value]| {
             let columns = table.columns.iter().map(|column| (*column).to_owned());
             Value::Object(columns.zip(cells.iter().cloned()).collect())
         };
-        let rows_to_json = |table: &Table| {
+        let rows_to_json = |table: &SummaryTable| {
             table
                 .rows
                 .iter()
@@ -108,10 +109,10 @@ impl Summary {
     }
 }
 
-impl Table {
+impl SummaryTable {
     /// A table without rows.
     fn new(name: &'static str, columns: &'static [&'static str]) -> Self {
-        Table {
+        SummaryTable {
             name,
             columns,
             rows: Vec::new(),
@@ -119,7 +120,7 @@ impl Table {
     }
 }
 
-impl fmt::Display for Summary {
+impl fmt::Display for ConfigSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for table in self.0.iter().filter(|table| !table.rows.is_empty()) {
             let head = table.columns.iter().map(|column| (*column).to_owned());

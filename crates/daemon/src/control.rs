@@ -11,10 +11,10 @@ use qmp::{CommandCall, Interface, Server, ServerHandle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::BoxError;
-use crate::metrics::Metrics;
+use crate::metrics::MetricsEndpoint;
 use crate::process::pidfile::PidFile;
-use crate::process::signals::Signals;
-use crate::service::{ServiceManager, Watchdog};
+use crate::process::signals::BlockedSignals;
+use crate::service::{IothreadWatchdog, ServiceManager};
 use crate::state::chardev::Chardevs;
 use crate::state::objects::Objects;
 use crate::state::reports;
@@ -64,14 +64,14 @@ pub(crate) struct Control {
     monitors: Option<Server>,
     /// Options of all monitors, in the order in which they were added.
     pub monitor_options: Vec<MonitorOptions>,
-    pub metrics: Option<Metrics>,
+    pub metrics: Option<MetricsEndpoint>,
 }
 
 impl Control {
     /// A daemon without objects; signals become messages. `interface` defines the commands of monitors; `upgrade` is called on
     /// SIGUSR2.
     pub fn new_with_helper_threads(
-        signals: Signals,
+        signals: BlockedSignals,
         mut service: ServiceManager,
         interface: fn() -> Interface<Control>,
         upgrade: fn(&mut Control),
@@ -115,9 +115,10 @@ impl Control {
     }
 
     /// Adds a socket for a monitor.
-    pub fn add_chardev(&mut self, options: &ChardevOptions) -> Result<(), BoxError> {
+    pub fn open_and_add_chardev(&mut self, options: &ChardevOptions) -> Result<(), BoxError> {
         let inherited = &mut self.objects.inherited_sockets;
-        self.chardevs.add(options, inherited, self.stop_fd.as_fd())
+        self.chardevs
+            .open_and_add(options, inherited, self.stop_fd.as_fd())
     }
 
     /// Replaces an unused socket by another of the same name.
@@ -145,7 +146,7 @@ impl Control {
         if let Some(monitors) = &self.monitors {
             let open_monitor = |endpoint| monitors.open_monitor(endpoint, options.pretty);
             self.chardevs
-                .attach_monitor(&options.chardev, open_monitor)?;
+                .attach_monitor_if_unused(&options.chardev, open_monitor)?;
             self.monitor_options.push(options.clone());
         }
         Ok(())
@@ -160,12 +161,13 @@ impl Control {
 
     /// Starts to serve metrics at this address. `handed_over` is the socket that the old process of a live upgrade listened
     /// on; without it, a new one is opened.
-    pub fn serve_metrics(
+    pub fn start_metrics(
         &mut self,
         addr: &MetricsAddr,
         handed_over: Option<OwnedFd>,
     ) -> Result<(), BoxError> {
-        let metrics = Metrics::start(addr, handed_over, &mut self.objects.inherited_sockets)?;
+        let metrics =
+            MetricsEndpoint::start(addr, handed_over, &mut self.objects.inherited_sockets)?;
         self.metrics = Some(metrics);
         Ok(())
     }
@@ -180,7 +182,7 @@ impl Control {
             if may_have_changed {
                 self.update_status_and_metrics();
             }
-            let message = self.next_message(watchdog.as_mut());
+            let message = self.next_message_serving_watchdog(watchdog.as_mut());
             // Queries change nothing. With a hundred disks, publishing takes longer than most replies.
             may_have_changed =
                 !matches!(&message, MainThreadMessage::Call(call) if call.is_query());
@@ -197,7 +199,7 @@ impl Control {
     }
 
     /// Exits after an upgrade: clients of monitors receive their last replies, and everything else is left to the new process.
-    pub fn exit_after_upgrade(mut self) -> ! {
+    pub fn close_monitors_and_exit(mut self) -> ! {
         drop(self.monitors.take());
         std::process::exit(0);
     }
@@ -218,7 +220,10 @@ impl Control {
     }
 
     /// Waits for a message, and serves the service manager's watchdog meanwhile.
-    fn next_message(&self, watchdog: Option<&mut Watchdog>) -> MainThreadMessage {
+    fn next_message_serving_watchdog(
+        &self,
+        watchdog: Option<&mut IothreadWatchdog>,
+    ) -> MainThreadMessage {
         // (The channel cannot be closed: `self.message_sender` exists.)
         let Some(watchdog) = watchdog else {
             return self.inbox.recv().unwrap_or(MainThreadMessage::Stop);

@@ -11,7 +11,7 @@ use crate::error::BoxError;
 use crate::monitor;
 use crate::process::daemonize::{self, DaemonizedChild};
 use crate::process::pidfile::PidFile;
-use crate::process::signals::Signals;
+use crate::process::signals::BlockedSignals;
 use crate::process::{ProcessOptions, confine, raise_descriptor_limit};
 use crate::service::ServiceManager;
 use crate::upgrade;
@@ -68,16 +68,16 @@ fn run_until_stopped(
     confine::become_user(&process)?;
     let launcher = fork_launcher(&process, &service);
     confine::enter_sandbox(&process)?;
-    let signals = Signals::block()?;
+    let signals = BlockedSignals::block()?;
     let mut control =
         Control::new_with_helper_threads(signals, service, monitor::qmp_interface, |control| {
             control.upgrade(None, |_| ());
         })?;
     control.launcher = launcher;
     let started = if upgrade::has_predecessor() {
-        start_from_handover(&process, &mut control)
+        start_from_handover_or_exit(&process, &mut control)
     } else {
-        start_from_command_line(&process, &mut control, daemonized, announce)
+        create_objects_and_report_ready(&process, &mut control, daemonized, announce)
     };
     let served = started.map(|in_background| {
         control.notify_ready_and_run(in_background);
@@ -86,7 +86,7 @@ fn run_until_stopped(
         }
     });
     if control.upgraded.is_some() {
-        control.exit_after_upgrade();
+        control.close_monitors_and_exit();
     }
     // Removed at the end of this function, when everything is done.
     let _pidfile = control.pidfile.take();
@@ -98,7 +98,7 @@ fn run_until_stopped(
 
 /// Creates what the command line describes and the pidfile, reports readiness to the parent of a daemonized process, and calls
 /// `announce`. Returns whether the daemon runs in the background.
-fn start_from_command_line(
+fn create_objects_and_report_ready(
     process: &ProcessOptions<'_>,
     control: &mut Control,
     daemonized: Option<DaemonizedChild>,
@@ -117,7 +117,7 @@ fn start_from_command_line(
 }
 
 /// Takes over from the old process of a live upgrade, or exits if that fails. Returns false: no child was forked here.
-fn start_from_handover(
+fn start_from_handover_or_exit(
     process: &ProcessOptions<'_>,
     control: &mut Control,
 ) -> Result<bool, BoxError> {
@@ -150,7 +150,7 @@ fn fork_launcher(process: &ProcessOptions<'_>, service: &ServiceManager) -> Opti
 /// Creates what the command line describes, in its order.
 fn create_objects(process: &ProcessOptions<'_>, control: &mut Control) -> Result<(), BoxError> {
     if let Some(addr) = process.metrics {
-        control.serve_metrics(addr, None)?;
+        control.start_metrics(addr, None)?;
     }
     let mut lock_retry = LockRetry::default();
     for directive in process.directives {
@@ -162,7 +162,7 @@ fn create_objects(process: &ProcessOptions<'_>, control: &mut Control) -> Result
             }
             Directive::Export(options) => actions::export::create(options, objects)?,
             Directive::Chardev(options) => control
-                .add_chardev(options)
+                .open_and_add_chardev(options)
                 .map_err(|failure| format!("--chardev: {failure}"))?,
             Directive::Monitor(options) => control.add_monitor(options)?,
         }

@@ -13,19 +13,19 @@ use rustix::fs::{Access, access};
 
 /// Examines the files of all nodes and the folders of all sockets; appends a hint for each that
 /// cannot be used as configured.
-pub(super) fn check_files(daemon: &Daemon, hints: &mut Vec<String>) {
+pub(super) fn add_file_hints(daemon: &Daemon, hints: &mut Vec<String>) {
     if let Some(MetricsAddr::Socket(addr)) = &daemon.metrics {
-        check_socket_folder(addr, hints);
+        add_socket_folder_hint(addr, hints);
     }
     let mut seen = SeenImages::default();
     for directive in &daemon.directives {
         match directive {
-            Directive::Blockdev(options) => check_disk(options, &mut seen, hints),
+            Directive::Blockdev(options) => add_disk_hints(options, &mut seen, hints),
             Directive::Export(options) => {
-                check_socket_folder(&options.addr, hints);
+                add_socket_folder_hint(&options.addr, hints);
             }
             Directive::Chardev(options) if options.settings.server => {
-                check_socket_folder(&options.addr, hints)
+                add_socket_folder_hint(&options.addr, hints)
             }
             _ => {}
         }
@@ -36,9 +36,9 @@ pub(super) fn check_files(daemon: &Daemon, hints: &mut Vec<String>) {
 type SeenImages = HashMap<(u64, u64), (String, bool)>;
 
 /// Hints at the disk of a node that cannot be opened as configured, or that another node locks.
-fn check_disk(options: &BlockdevOptions, seen: &mut SeenImages, hints: &mut Vec<String>) {
+fn add_disk_hints(options: &BlockdevOptions, seen: &mut SeenImages, hints: &mut Vec<String>) {
     if let Some((_, NodeRef::Inline(inside))) = options.driver.child() {
-        check_disk(inside, seen, hints);
+        add_disk_hints(inside, seen, hints);
     }
     let Some(file) = options.driver.file_options() else {
         return;
@@ -86,7 +86,7 @@ fn check_disk(options: &BlockdevOptions, seen: &mut SeenImages, hints: &mut Vec<
 }
 
 /// Hints at a folder in which a socket cannot be created.
-fn check_socket_folder(addr: &SocketAddr, hints: &mut Vec<String>) {
+fn add_socket_folder_hint(addr: &SocketAddr, hints: &mut Vec<String>) {
     let SocketAddr::Unix { path } = addr else {
         return;
     };

@@ -30,9 +30,9 @@ pub(super) fn priority_prefix(level: &Level) -> &'static str {
 }
 
 /// A format that puts the priority before each event; the journal removes it.
-pub(super) struct PriorityFormat<F>(pub F);
+pub(super) struct JournalPriorityFormat<F>(pub F);
 
-impl<S, N, F> FormatEvent<S, N> for PriorityFormat<F>
+impl<S, N, F> FormatEvent<S, N> for JournalPriorityFormat<F>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,

@@ -52,7 +52,7 @@ struct Replies {
 /// An error of [`Client`].
 pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     let mut client = options.monitor.connect()?;
-    let replies = Replies::query(&mut client)?;
+    let replies = Replies::query_all(&mut client)?;
     let kinds = match options.kinds.as_slice() {
         [] => &[TableKind::Exports, TableKind::Nodes, TableKind::Iothreads],
         kinds => kinds,
@@ -87,7 +87,7 @@ impl TableKind {
 
 impl Replies {
     /// Queries a monitor for all that the tables show.
-    fn query(client: &mut Client) -> Result<Self> {
+    fn query_all(client: &mut Client) -> Result<Self> {
         let mut query = |command: &str| match client.execute(command, Map::new()) {
             Err(Error::Command { class, .. }) if class == "CommandNotFound" => Ok(json!(null)),
             reply => reply,

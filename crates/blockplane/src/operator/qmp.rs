@@ -54,7 +54,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
         run_script(&mut client, std::io::stdin().lock(), pretty, out)?;
     }
     if let Some(request) = request {
-        let reply = send_request(&mut client, &options.words, request)?;
+        let reply = send_request_with_argument_hint(&mut client, &options.words, request)?;
         print_and_flush(out, &format_json(&reply, pretty))?;
     }
     if !options.events {
@@ -76,12 +76,17 @@ fn print_commands(client: &mut Client, part: &str, out: &mut impl Write) -> Resu
 }
 
 /// Sends a request that was made from `words`. An error gets a hint on how to write the argument.
-fn send_request(client: &mut Client, words: &[String], request: Value) -> Result<Value> {
+fn send_request_with_argument_hint(
+    client: &mut Client,
+    words: &[String],
+    request: Value,
+) -> Result<Value> {
     client
         .execute_request(request)
         .map_err(|error| match error {
             Error::Command { class, desc } => {
-                let hint = request::quoting_hint(words, &desc).map(|hint| format!(": {hint}"));
+                let hint =
+                    request::string_argument_hint(words, &desc).map(|hint| format!(": {hint}"));
                 let desc = desc + &hint.unwrap_or_default();
                 Error::Command { class, desc }
             }
@@ -109,7 +114,7 @@ fn run_script(
             split_words(line)
         };
         match request::parse_request(&words)
-            .and_then(|request| send_request(client, &words, request))
+            .and_then(|request| send_request_with_argument_hint(client, &words, request))
         {
             Ok(reply) => print_and_flush(out, &format_json(&reply, pretty))?,
             Err(error @ (Error::Command { .. } | Error::InvalidRequest(_))) if is_interactive => {

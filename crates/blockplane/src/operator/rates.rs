@@ -5,7 +5,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::operator::histogram::Histogram;
-use crate::operator::sample::{Counters, Iothread, Lun, Sample, Statistics};
+use crate::operator::sample::{
+    IothreadSample, LunSample, RequestCounters, Sample, SampledStatistics,
+};
 
 /// Load of all exports and iothreads in the time between two samples.
 #[derive(Clone, Debug)]
@@ -49,7 +51,7 @@ pub(crate) struct QueueRates {
 /// Requests in the time between two samples.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IntervalLoad {
-    pub counters: Counters,
+    pub counters: RequestCounters,
     pub latency: Histogram,
     /// Requests in flight at the second sample.
     pub depth: u64,
@@ -91,13 +93,14 @@ impl Rates {
                     index: queue.index,
                     iothread: queue.iothread.clone(),
                     running: queue.running,
-                    was_used: queue.running || queue.statistics.counters != Counters::default(),
+                    was_used: queue.running
+                        || queue.statistics.counters != RequestCounters::default(),
                     load: queue_load,
                 });
             }
             let luns = export.luns.iter().map(|lun| {
                 // Another disk at the same address has counters of its own.
-                let is_same_disk = |before: &&Lun| {
+                let is_same_disk = |before: &&LunSample| {
                     (before.target, before.lun, &before.node) == (lun.target, lun.lun, &lun.node)
                 };
                 let before = before.and_then(|before| before.luns.iter().find(is_same_disk));
@@ -220,8 +223,8 @@ impl Rates {
 
 impl IntervalLoad {
     /// The increase of the counters since `before`, if there is one, or since 0.
-    fn between(before: Option<&Statistics>, now: &Statistics) -> Self {
-        let none = Statistics::default();
+    fn between(before: Option<&SampledStatistics>, now: &SampledStatistics) -> Self {
+        let none = SampledStatistics::default();
         let before = before.unwrap_or(&none);
         IntervalLoad {
             counters: now.counters.since(before.counters),
@@ -261,10 +264,10 @@ impl IntervalLoad {
     }
 }
 
-impl Counters {
+impl RequestCounters {
     /// Combines each counter with the other's.
-    fn combine(self, other: Counters, with: fn(u64, u64) -> u64) -> Counters {
-        Counters {
+    fn combine(self, other: RequestCounters, with: fn(u64, u64) -> u64) -> RequestCounters {
+        RequestCounters {
             reads: with(self.reads, other.reads),
             read_bytes: with(self.read_bytes, other.read_bytes),
             writes: with(self.writes, other.writes),
@@ -277,21 +280,22 @@ impl Counters {
 
     /// The increase of each counter. Differences stop at 0: an export that was deleted and created again starts its
     /// counters at 0.
-    fn since(self, before: Counters) -> Counters {
+    fn since(self, before: RequestCounters) -> RequestCounters {
         self.combine(before, u64::saturating_sub)
     }
 
     /// Adds the counts of another queue or export.
-    fn add(&mut self, other: Counters) {
+    fn add(&mut self, other: RequestCounters) {
         *self = self.combine(other, u64::saturating_add);
     }
 }
 
 impl IothreadRates {
     /// The increase of the counters since `before`, if there is one, or since 0, in a time.
-    fn between(before: Option<&Iothread>, now: &Iothread, elapsed: Duration) -> Self {
-        let increase =
-            |counter: fn(&Iothread) -> u64| counter(now).saturating_sub(before.map_or(0, counter));
+    fn between(before: Option<&IothreadSample>, now: &IothreadSample, elapsed: Duration) -> Self {
+        let increase = |counter: fn(&IothreadSample) -> u64| {
+            counter(now).saturating_sub(before.map_or(0, counter))
+        };
         let submitted = increase(|thread| thread.submitted);
         let seconds = elapsed.as_secs_f64();
         let cpu_seconds = increase(|thread| thread.cpu_ns) as f64 / 1e9;

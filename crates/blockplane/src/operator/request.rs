@@ -28,7 +28,7 @@ pub(crate) fn parse_request(words: &[String]) -> Result<Value> {
 
 /// How to write an argument that was taken as JSON where the daemon expects a string, such as a serial number of
 /// digits. `error` is the daemon's description.
-pub(crate) fn quoting_hint(words: &[String], error: &str) -> Option<String> {
+pub(crate) fn string_argument_hint(words: &[String], error: &str) -> Option<String> {
     let key = error
         .strip_prefix("Invalid parameter type for '")?
         .strip_suffix("', expected: string")?;
@@ -165,7 +165,7 @@ mod tests {
     fn hint_quotes_a_number_where_a_string_is_expected() {
         let words = ["export-add", "id=e", "addr.str=5"].map(str::to_owned);
         let error = "Invalid parameter type for 'addr.str', expected: string";
-        let hint = quoting_hint(&words, error).unwrap();
+        let hint = string_argument_hint(&words, error).unwrap();
         assert!(
             hint.ends_with("write 'addr.str=\"5\"', including the quotes"),
             "{hint}"
@@ -176,7 +176,7 @@ mod tests {
             json!("5")
         );
         for other in ["Invalid parameter type for 'id', expected: integer", "no"] {
-            assert_eq!(super::quoting_hint(&words, other), None);
+            assert_eq!(super::string_argument_hint(&words, other), None);
         }
     }
 

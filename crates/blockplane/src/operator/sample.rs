@@ -13,55 +13,55 @@ use crate::operator::histogram::Histogram;
 pub struct Sample {
     /// When the counters were read.
     pub(crate) taken_at: Instant,
-    pub(crate) exports: Vec<Export>,
-    pub(crate) iothreads: Vec<Iothread>,
+    pub(crate) exports: Vec<ExportSample>,
+    pub(crate) iothreads: Vec<IothreadSample>,
 }
 
 /// Counters of an export.
 #[derive(Clone, Debug)]
-pub(crate) struct Export {
+pub(crate) struct ExportSample {
     pub id: String,
     pub node: String,
     pub connected: bool,
-    pub queues: Vec<Queue>,
+    pub queues: Vec<QueueSample>,
     /// Units of a SCSI controller.
-    pub luns: Vec<Lun>,
+    pub luns: Vec<LunSample>,
 }
 
 /// Counters of a unit of a SCSI controller.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Lun {
+pub(crate) struct LunSample {
     pub target: u64,
     pub lun: u64,
     pub node: String,
     /// The same statistics as of a queue, except that units have no turns.
-    pub statistics: Statistics,
+    pub statistics: SampledStatistics,
 }
 
 /// Counters of a queue.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Queue {
+pub(crate) struct QueueSample {
     pub index: u64,
     pub iothread: String,
     pub running: bool,
-    pub statistics: Statistics,
+    pub statistics: SampledStatistics,
 }
 
 /// Statistics of a queue or unit.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Statistics {
+pub(crate) struct SampledStatistics {
     /// Requests in flight.
     pub depth: u64,
     /// Turns of the queue that had requests.
     pub turns: u64,
-    pub counters: Counters,
+    pub counters: RequestCounters,
     /// Latency of reads and writes.
     pub latency: Histogram,
 }
 
 /// Counts of requests and bytes; of successful requests, except `failed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counters {
+pub(crate) struct RequestCounters {
     pub reads: u64,
     pub read_bytes: u64,
     pub writes: u64,
@@ -73,7 +73,7 @@ pub(crate) struct Counters {
 
 /// Counters of an iothread.
 #[derive(Clone, Debug)]
-pub(crate) struct Iothread {
+pub(crate) struct IothreadSample {
     pub id: String,
     pub cpu_ns: u64,
     pub sleeps: u64,
@@ -127,8 +127,8 @@ fn string_or_empty(value: &Value) -> String {
 }
 
 /// Reads an export's `BlockStats`.
-fn read_export(entry: &Value) -> Export {
-    Export {
+fn read_export(entry: &Value) -> ExportSample {
+    ExportSample {
         id: string_or_empty(&entry["export"]),
         node: string_or_empty(&entry["node-name"]),
         connected: entry["connected"] == true,
@@ -144,8 +144,8 @@ fn read_export(entry: &Value) -> Export {
 }
 
 /// Reads a queue's `BlockQueueStats`.
-fn read_queue(entry: &Value) -> Queue {
-    Queue {
+fn read_queue(entry: &Value) -> QueueSample {
+    QueueSample {
         index: number_or_zero(&entry["index"]),
         iothread: string_or_empty(&entry["iothread"]),
         running: entry["running"] == true,
@@ -154,8 +154,8 @@ fn read_queue(entry: &Value) -> Queue {
 }
 
 /// Reads a unit's `BlockLunStats`.
-fn read_lun(entry: &Value) -> Lun {
-    Lun {
+fn read_lun(entry: &Value) -> LunSample {
+    LunSample {
         target: number_or_zero(&entry["target"]),
         lun: number_or_zero(&entry["lun"]),
         node: string_or_empty(&entry["node-name"]),
@@ -164,7 +164,7 @@ fn read_lun(entry: &Value) -> Lun {
 }
 
 /// Reads the statistics that entries of queues and of units have in common.
-fn read_statistics(entry: &Value) -> Statistics {
+fn read_statistics(entry: &Value) -> SampledStatistics {
     let stats = &entry["stats"];
     let mut latency = Histogram::default();
     for kind in ["read", "write"] {
@@ -175,10 +175,10 @@ fn read_statistics(entry: &Value) -> Statistics {
     }
     let failed = ["rd", "wr", "flush", "unmap"]
         .map(|kind| number_or_zero(&stats[format!("failed_{kind}_operations")]));
-    Statistics {
+    SampledStatistics {
         depth: number_or_zero(&entry["depth"]),
         turns: number_or_zero(&entry["turns"]),
-        counters: Counters {
+        counters: RequestCounters {
             reads: number_or_zero(&stats["rd_operations"]),
             read_bytes: number_or_zero(&stats["rd_bytes"]),
             writes: number_or_zero(&stats["wr_operations"]),
@@ -192,9 +192,9 @@ fn read_statistics(entry: &Value) -> Statistics {
 }
 
 /// Reads an iothread's `IOThreadInfo`.
-fn read_iothread(entry: &Value) -> Iothread {
+fn read_iothread(entry: &Value) -> IothreadSample {
     let counter = |key: &str| number_or_zero(&entry["stats"][key]);
-    Iothread {
+    IothreadSample {
         id: string_or_empty(&entry["id"]),
         cpu_ns: counter("cpu-time-ns"),
         sleeps: counter("sleeps"),

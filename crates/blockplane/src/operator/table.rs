@@ -4,24 +4,24 @@ use std::fmt;
 
 /// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Align {
+pub(crate) enum ColumnAlign {
     Left,
     Right,
 }
 
 /// A table; [`fmt::Display`] lays it out.
 #[derive(Clone, Debug)]
-pub(crate) struct Table {
-    columns: Vec<(&'static str, Align)>,
+pub(crate) struct TextTable {
+    columns: Vec<(&'static str, ColumnAlign)>,
     rows: Vec<Vec<String>>,
     /// The text that replaces a table without rows.
     text_if_empty: &'static str,
 }
 
-impl Table {
+impl TextTable {
     /// Creates a table without rows.
-    pub fn new(columns: &[(&'static str, Align)], text_if_empty: &'static str) -> Self {
-        Table {
+    pub fn new(columns: &[(&'static str, ColumnAlign)], text_if_empty: &'static str) -> Self {
+        TextTable {
             columns: columns.to_vec(),
             rows: Vec::new(),
             text_if_empty,
@@ -41,7 +41,7 @@ impl Table {
     }
 }
 
-impl fmt::Display for Table {
+impl fmt::Display for TextTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.rows.is_empty() {
             return writeln!(f, "{}", self.text_if_empty);
@@ -64,8 +64,8 @@ impl fmt::Display for Table {
                     line.push_str("  ");
                 }
                 match align {
-                    Align::Left => line.push_str(&format!("{cell:<width$}")),
-                    Align::Right => line.push_str(&format!("{cell:>width$}")),
+                    ColumnAlign::Left => line.push_str(&format!("{cell:<width$}")),
+                    ColumnAlign::Right => line.push_str(&format!("{cell:>width$}")),
                 }
             }
             writeln!(f, "{}", line.trim_end())?;
@@ -80,11 +80,11 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let mut table = Table::new(
+        let mut table = TextTable::new(
             &[
-                ("NAME", Align::Left),
-                ("SIZE", Align::Right),
-                ("FILE", Align::Left),
+                ("NAME", ColumnAlign::Left),
+                ("SIZE", ColumnAlign::Right),
+                ("FILE", ColumnAlign::Left),
             ],
             "nothing",
         );

@@ -3,10 +3,12 @@
 use std::time::{Duration, Instant};
 
 use crate::operator::histogram::Histogram;
-use crate::operator::sample::{Counters, Export, Iothread, Queue, Sample, Statistics};
+use crate::operator::sample::{
+    ExportSample, IothreadSample, QueueSample, RequestCounters, Sample, SampledStatistics,
+};
 
-fn queue(index: u64, operations: u64) -> Queue {
-    Queue {
+fn queue(index: u64, operations: u64) -> QueueSample {
+    QueueSample {
         index,
         iothread: format!("io{index}"),
         running: true,
@@ -15,17 +17,17 @@ fn queue(index: u64, operations: u64) -> Queue {
 }
 
 /// Statistics in which three quarters of the operations are reads.
-pub(crate) fn statistics(operations: u64) -> Statistics {
+pub(crate) fn statistics(operations: u64) -> SampledStatistics {
     let count = |share: u64| operations * share / 100;
-    Statistics {
+    SampledStatistics {
         depth: 16,
         turns: operations / 4,
-        counters: Counters {
+        counters: RequestCounters {
             reads: count(75),
             read_bytes: count(75) * 4096,
             writes: count(25),
             write_bytes: count(25) * 4096,
-            ..Counters::default()
+            ..RequestCounters::default()
         },
         latency: Histogram::new(
             [100_000, 200_000].into_iter(),
@@ -38,7 +40,7 @@ pub(crate) fn statistics(operations: u64) -> Statistics {
 pub(crate) fn two_samples() -> [Sample; 2] {
     let first_taken_at = Instant::now();
     [0, 1].map(|index| {
-        let export = |id: &str, queues| Export {
+        let export = |id: &str, queues| ExportSample {
             id: id.to_owned(),
             node: "d".to_owned(),
             connected: id == "busy",
@@ -48,7 +50,7 @@ pub(crate) fn two_samples() -> [Sample; 2] {
         Sample {
             taken_at: first_taken_at + Duration::from_secs(2) * index,
             exports: vec![
-                export("idle", vec![Queue::default()]),
+                export("idle", vec![QueueSample::default()]),
                 export(
                     "busy",
                     vec![
@@ -57,7 +59,7 @@ pub(crate) fn two_samples() -> [Sample; 2] {
                     ],
                 ),
             ],
-            iothreads: vec![Iothread {
+            iothreads: vec![IothreadSample {
                 id: "io0".to_owned(),
                 cpu_ns: 1_000_000_000 * u64::from(index),
                 sleeps: 10 * u64::from(index),

@@ -17,7 +17,7 @@ use crate::operator::error::{Error, Result};
 use crate::operator::rates::Rates;
 use crate::operator::sample::Sample;
 use sampler::Sampler;
-use screen::{Line, ScreenSize, Style, View};
+use screen::{LineStyle, ScreenSize, StyledLine, ViewState};
 use terminal::{Key, Terminal};
 
 /// The command line of `blockplane top`.
@@ -72,10 +72,10 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
 }
 
 /// What the options show before any key is pressed.
-fn initial_view(options: &Options) -> View {
-    View {
+fn initial_view(options: &Options) -> ViewState {
+    ViewState {
         shows_queues: options.queues,
-        ..View::default()
+        ..ViewState::default()
     }
 }
 
@@ -85,12 +85,12 @@ fn title_with_socket_path(options: &Options) -> String {
 }
 
 /// Lays out all rows, for output that does not scroll; names are truncated only for a terminal.
-fn layout_all_rows(options: &Options, rates: &Rates) -> Vec<Line> {
+fn layout_all_rows(options: &Options, rates: &Rates) -> Vec<StyledLine> {
     let size = ScreenSize {
         columns: terminal::reported_size().map(|(columns, _)| columns),
         rows: None,
     };
-    screen::layout(
+    screen::layout_screen(
         &title_with_socket_path(options),
         rates,
         &initial_view(options),
@@ -99,7 +99,7 @@ fn layout_all_rows(options: &Options, rates: &Rates) -> Vec<Line> {
 }
 
 /// The lines as one text, without their styles.
-fn lines_to_text(lines: &[Line]) -> String {
+fn lines_to_text(lines: &[StyledLine]) -> String {
     let lines: Vec<&str> = lines.iter().map(|line| line.text.trim_end()).collect();
     lines.join("\n")
 }
@@ -197,7 +197,7 @@ fn draw_screen(
     terminal: &mut Terminal,
     title: &str,
     rates: &Rates,
-    view: &View,
+    view: &ViewState,
     has_colour: bool,
 ) -> Result<()> {
     let (columns, rows) = terminal.size_or_default();
@@ -205,17 +205,17 @@ fn draw_screen(
         columns: Some(columns),
         rows: Some(rows.saturating_sub(1)),
     };
-    let mut lines = screen::layout(title, rates, view, size);
+    let mut lines = screen::layout_screen(title, rates, view, size);
     let keys = "q quit  space pause  tab queues  left/right sort  up/down scroll";
-    lines.push(Line {
+    lines.push(StyledLine {
         text: keys.to_owned(),
-        style: Style::Heading,
+        style: LineStyle::Heading,
     });
     terminal.draw(truncate_and_style_lines(&lines, columns, has_colour))
 }
 
 /// The lines truncated to the terminal's width, with headings and totals highlighted.
-fn truncate_and_style_lines(lines: &[Line], columns: usize, has_colour: bool) -> String {
+fn truncate_and_style_lines(lines: &[StyledLine], columns: usize, has_colour: bool) -> String {
     let lines = lines.iter().map(|line| {
         let text: String = line
             .text
@@ -224,8 +224,8 @@ fn truncate_and_style_lines(lines: &[Line], columns: usize, has_colour: bool) ->
             .take(columns)
             .collect();
         match line.style {
-            Style::Heading if has_colour => format!("\x1b[1;36m{text}\x1b[0m"),
-            Style::Total if has_colour => format!("\x1b[1m{text}\x1b[0m"),
+            LineStyle::Heading if has_colour => format!("\x1b[1;36m{text}\x1b[0m"),
+            LineStyle::Total if has_colour => format!("\x1b[1m{text}\x1b[0m"),
             _ => text,
         }
     });

@@ -32,7 +32,7 @@ pub(crate) fn create(options: &ExportOptions, objects: &mut Objects) -> Result<(
             virtio_scsi::create(options, queues, luns, objects)
         }
         ExportKind::VfioUserLsi53c895a { luns } => {
-            let iothreads = objects.find_or_create_iothreads(&options.iothreads)?;
+            let iothreads = objects.find_iothreads_or_create_default(&options.iothreads)?;
             let listener = listen(&options.addr, objects)?;
             lsi53c895a::create(options, luns, listener, &iothreads[0], objects)
         }
@@ -41,7 +41,9 @@ pub(crate) fn create(options: &ExportOptions, objects: &mut Objects) -> Result<(
 
 /// Listens on the socket of an export, or takes the listening socket that the process was started with.
 fn listen(addr: &SocketAddr, objects: &mut Objects) -> Result<Listener, BoxError> {
-    objects.inherited_sockets.listen(addr, Peers::AsUmask)
+    objects
+        .inherited_sockets
+        .take_or_bind_listener(addr, Peers::AsUmask)
 }
 
 /// Creates an export of a node as a virtio-blk device, and starts its server.
@@ -66,7 +68,7 @@ fn create_virtio_blk(
         ..DeviceOptions::default()
     };
     let listener = listen(&options.addr, objects)?;
-    let iothreads = objects.find_or_create_iothreads(&options.iothreads)?;
+    let iothreads = objects.find_iothreads_or_create_default(&options.iothreads)?;
     node.set_guest_block_size(device.logical_block_size)?;
     let reports = ExportReporter::new(objects.reports.clone(), &options.id, &options.node_name);
     let reports = Arc::new(reports.with_policy(error_policy(kind)));

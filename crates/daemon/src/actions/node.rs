@@ -122,7 +122,7 @@ impl OpenedNodes {
     /// Adds the nodes to the state.
     pub fn add_to(self, objects: &mut Objects) {
         objects.nodes.extend(self.nodes);
-        objects.aio_choices.merge(self.aio);
+        objects.aio_choices.merge_copy(self.aio);
     }
 }
 
@@ -272,7 +272,7 @@ pub(crate) fn open_file_node_with_fallbacks(
             "this file system does not support direct I/O: using the page cache"
         );
         file_options.direct = false;
-        file_options.aio = aio.choose(file.aio, &file.filename, false);
+        file_options.aio = aio.choose_and_log(file.aio, &file.filename, false);
         opened = open_with(&file_options, options.settings.read_only);
     }
     match opened {
@@ -315,7 +315,7 @@ fn file_options(
         direct,
         no_flush: options.settings.cache_no_flush,
         unmap: options.settings.discard == Discard::Unmap,
-        aio: aio.choose(file.aio, &file.filename, direct),
+        aio: aio.choose_and_log(file.aio, &file.filename, direct),
         aio_max_batch: file.aio_max_batch,
         locking: match options.settings.active {
             true => to_block_locking(file.locking),

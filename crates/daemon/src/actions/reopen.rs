@@ -221,7 +221,7 @@ impl ReopenedNodes {
 
     /// Puts the new nodes into the state, and closes the old ones.
     pub fn commit_to(self, objects: &mut Objects) {
-        objects.aio_choices.merge(self.aio);
+        objects.aio_choices.merge_copy(self.aio);
         for ReopenedNode { options, node, .. } in self.nodes {
             let mut nodes = objects.nodes.iter_mut();
             if let Some(open) = nodes.find(|open| open.node.name() == node.name()) {

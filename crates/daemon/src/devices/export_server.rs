@@ -20,7 +20,7 @@ pub(crate) enum ExportServer {
 impl ExportServer {
     /// Stops accepting front-ends if none is connected; false if one is.
     #[must_use]
-    pub fn stop_if_idle(&self) -> bool {
+    pub fn stop_if_unconnected(&self) -> bool {
         match self {
             ExportServer::VhostUser(server) => server.begin_stop_if_unconnected(),
             ExportServer::Adapter(adapter) => adapter.stop_if_idle(),

@@ -14,7 +14,7 @@ pub(crate) type UnitAndPrFile = (Arc<Unit>, Option<Arc<PrFile>>);
 
 /// Creates a unit of a controller for a node. With `handover_pending`, its `pr-file` still belongs to the old process of a live
 /// upgrade, and is not opened.
-pub(crate) fn create_unit(
+pub(crate) fn create_unit_and_set_guest_block_size(
     controller: &str,
     lun: &LunOptions,
     node: &Node,
@@ -27,7 +27,7 @@ pub(crate) fn create_unit(
         None => (None, None),
         Some(path) if handover_pending => (Some(PrFile::new_awaiting_handover(path)), None),
         Some(path) => {
-            let (file, text) = PrFile::open(path)?;
+            let (file, text) = PrFile::open_or_create_and_read(path)?;
             (Some(file), Some(text))
         }
     };

@@ -13,7 +13,7 @@ use virtio_scsi::{Address, Device, DeviceOptions, FIXED_QUEUES};
 use virtqueue::control::{QueueSetup, StartError};
 
 use super::queues::QueueStarter;
-use super::scsi_unit::{create_unit, world_wide_name};
+use super::scsi_unit::{create_unit_and_set_guest_block_size, world_wide_name};
 use crate::disk::export_stats::iothread_index_of_queue;
 use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot, new_scsi_unit_stats};
 use crate::disk::pr_file::PrFile;
@@ -106,15 +106,20 @@ impl ScsiController {
         &self.device
     }
 
-    /// Creates a disk for a node; [`insert_disk`](Self::insert_disk) adds it. For `handover_pending` see [`create_unit`].
+    /// Creates a disk for a node; [`insert_disk`](Self::insert_disk) adds it. For `handover_pending` see [`create_unit_and_set_guest_block_size`].
     pub fn create_disk(
         &self,
         lun: &LunOptions,
         node: Arc<Node>,
         handover_pending: bool,
     ) -> Result<ControllerDisk, BoxError> {
-        let (unit, pr_file) =
-            create_unit(&self.name, lun, &node, self.write_through, handover_pending)?;
+        let (unit, pr_file) = create_unit_and_set_guest_block_size(
+            &self.name,
+            lun,
+            &node,
+            self.write_through,
+            handover_pending,
+        )?;
         let reports = ExportReporter::new(self.reports.clone(), &self.name, &lun.node_name);
         Ok(ControllerDisk {
             address: unit_address(lun)?,

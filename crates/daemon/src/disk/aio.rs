@@ -14,7 +14,7 @@ pub(crate) struct AioChoices {
 
 impl AioChoices {
     /// Merges the results of a copy that a job has used.
-    pub fn merge(&mut self, copy: Self) {
+    pub fn merge_copy(&mut self, copy: Self) {
         self.probe.merge(copy.probe);
         for choice in copy.logged {
             if !self.logged.contains(&choice) {
@@ -24,7 +24,7 @@ impl AioChoices {
     }
 
     /// Chooses the backend for the disk at `path`, with or without direct I/O.
-    pub fn choose(&mut self, wanted: Option<AioMode>, path: &Path, direct: bool) -> Aio {
+    pub fn choose_and_log(&mut self, wanted: Option<AioMode>, path: &Path, direct: bool) -> Aio {
         let wanted = wanted.map(|mode| match mode {
             AioMode::Threads => Aio::Threads,
             AioMode::Native => Aio::Native,

@@ -50,12 +50,12 @@ pub(crate) enum PrFileError {
 pub(crate) struct PrFile {
     path: PathBuf,
     /// `None` while the file belongs to the old process of a live upgrade.
-    locked: Mutex<Option<LockedFile>>,
+    locked: Mutex<Option<LockedPrFile>>,
 }
 
 /// A file that this process may replace, since it holds the lock.
 #[derive(Debug)]
-struct LockedFile {
+struct LockedPrFile {
     opened: PrFileAndFolder,
     /// Name of the temporary file.
     temporary_name: OsString,
@@ -72,12 +72,12 @@ pub(crate) struct PrFileAndFolder {
     pub file: OwnedFd,
 }
 
-impl LockedFile {
+impl LockedPrFile {
     /// Of a file that is opened and locked.
     fn new(opened: PrFileAndFolder) -> Self {
         let mut temporary_name = opened.name.clone();
         temporary_name.push(".new");
-        LockedFile {
+        LockedPrFile {
             opened,
             temporary_name,
             is_failing: false,
@@ -100,12 +100,12 @@ impl LockedFile {
 
 impl PrFile {
     /// Opens the file, or creates it. Returns its text as well.
-    pub(crate) fn open(path: &Path) -> Result<(Self, String), PrFileError> {
+    pub(crate) fn open_or_create_and_read(path: &Path) -> Result<(Self, String), PrFileError> {
         let io_failed = |error: io::Error| PrFileError::Io {
             path: path.to_owned(),
             error,
         };
-        let (folder, name) = folder_and_name(path).map_err(io_failed)?;
+        let (folder, name) = resolve_to_folder_and_name(path).map_err(io_failed)?;
         let mut temporary_name = name.clone();
         temporary_name.push(".new");
         loop {
@@ -114,7 +114,7 @@ impl PrFile {
                     let created =
                         create_locked_with_text(&folder, &temporary_name, NO_RESERVATIONS);
                     let created = created.and_then(|file| {
-                        rename_if_absent(&folder, &temporary_name, &name)?;
+                        rename_if_absent_where_supported(&folder, &temporary_name, &name)?;
                         rustix::fs::fsync(&folder)?;
                         Ok((file, NO_RESERVATIONS.to_owned()))
                     });
@@ -131,7 +131,7 @@ impl PrFile {
                 let opened = PrFileAndFolder { folder, name, file };
                 let pr_file = PrFile {
                     path: path.to_owned(),
-                    locked: Mutex::new(Some(LockedFile::new(opened))),
+                    locked: Mutex::new(Some(LockedPrFile::new(opened))),
                 };
                 return Ok((pr_file, text));
             }
@@ -165,7 +165,7 @@ impl PrFile {
     /// Too many files are open.
     pub fn duplicate_descriptors(&self) -> io::Result<Option<PrFileAndFolder>> {
         let locked = self.lock_mutex();
-        let Some(LockedFile { opened, .. }) = &*locked else {
+        let Some(LockedPrFile { opened, .. }) = &*locked else {
             return Ok(None);
         };
         Ok(Some(PrFileAndFolder {
@@ -177,11 +177,11 @@ impl PrFile {
 
     /// Takes over the file from the old process of a live upgrade.
     pub fn take_over(&self, opened: PrFileAndFolder) {
-        *self.lock_mutex() = Some(LockedFile::new(opened));
+        *self.lock_mutex() = Some(LockedPrFile::new(opened));
     }
 
     /// Locks the mutex of the file's state, which is `None` before the handover of a live upgrade.
-    fn lock_mutex(&self) -> MutexGuard<'_, Option<LockedFile>> {
+    fn lock_mutex(&self) -> MutexGuard<'_, Option<LockedPrFile>> {
         self.locked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -210,7 +210,7 @@ impl ReservationStore for PrFile {
 }
 
 /// The folder and the name of a file after resolving symbolic links, since renaming would replace the link and not its target.
-fn folder_and_name(path: &Path) -> io::Result<(OwnedFd, OsString)> {
+fn resolve_to_folder_and_name(path: &Path) -> io::Result<(OwnedFd, OsString)> {
     let path = match path.canonicalize() {
         Ok(path) => path,
         Err(_) => path.to_owned(),
@@ -291,7 +291,11 @@ fn create_locked_with_text(folder: &OwnedFd, name: &OsStr, text: &str) -> Result
 }
 
 /// Renames a new file, unless the name exists.
-fn rename_if_absent(folder: &OwnedFd, temporary_name: &OsStr, name: &OsStr) -> Result<(), Errno> {
+fn rename_if_absent_where_supported(
+    folder: &OwnedFd,
+    temporary_name: &OsStr,
+    name: &OsStr,
+) -> Result<(), Errno> {
     match rustix::fs::renameat_with(folder, temporary_name, folder, name, RenameFlags::NOREPLACE) {
         // Some file systems cannot check and rename in one step.
         Err(Errno::INVAL) => rustix::fs::renameat(folder, temporary_name, folder, name),

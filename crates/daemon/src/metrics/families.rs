@@ -11,10 +11,10 @@ use super::family::{BYTES, SECONDS, is_or_was_used, new_family};
 use super::latency_histogram::{LatencyHistogram, ns_to_seconds};
 use super::luns;
 use super::snapshot::{IothreadSnapshot, Snapshot};
-use crate::openmetrics::{Family, Format, Labels, MetricType, TextEncoder};
+use crate::openmetrics::{Format, Labels, MetricFamily, MetricType, TextEncoder};
 
 /// The counters of a queue, and its labels. Latencies are read once, so that all families agree.
-struct QueueCounters<'a> {
+struct LabelledQueueCounters<'a> {
     export: &'a str,
     index: String,
     iothread: &'a str,
@@ -22,7 +22,7 @@ struct QueueCounters<'a> {
     latencies: [LatencyHistogram; 4],
 }
 
-impl QueueCounters<'_> {
+impl LabelledQueueCounters<'_> {
     fn labels(&self) -> [(&'static str, &str); 2] {
         [("export", self.export), ("queue", &self.index)]
     }
@@ -52,13 +52,13 @@ pub(super) fn encode_all_families(snapshot: &Snapshot, format: Format) -> String
     out.add_integer(&[], snapshot.dropped_reports.count());
     write_export_families(snapshot, &mut out);
     let scale = Scale::new();
-    let queues: Vec<QueueCounters<'_>> = snapshot
+    let queues: Vec<LabelledQueueCounters<'_>> = snapshot
         .exports
         .iter()
         .flat_map(|export| {
             let queues = export.stats.queues.iter().enumerate();
             let used = queues.filter(|(_, queue)| is_or_was_used(&queue.stats));
-            used.map(move |(index, queue)| QueueCounters {
+            used.map(move |(index, queue)| LabelledQueueCounters {
                 export: &export.name,
                 index: index.to_string(),
                 iothread: &queue.iothread,
@@ -89,7 +89,7 @@ pub(super) fn encode_all_families(snapshot: &Snapshot, format: Format) -> String
 fn write_parked_or_late_requests(
     snapshot: &Snapshot,
     out: &mut TextEncoder,
-    family: Family,
+    family: MetricFamily,
     value: impl Fn(&ExportQueues) -> u64,
 ) {
     out.begin_family(family);
@@ -150,7 +150,7 @@ fn write_export_families(snapshot: &Snapshot, out: &mut TextEncoder) {
 }
 
 /// Writes the families about the state and activity of queues.
-fn write_queue_state_families(queues: &[QueueCounters<'_>], out: &mut TextEncoder) {
+fn write_queue_state_families(queues: &[LabelledQueueCounters<'_>], out: &mut TextEncoder) {
     out.begin_family(new_family(
         "blockplane_queue",
         MetricType::Info,
@@ -200,7 +200,7 @@ fn write_queue_state_families(queues: &[QueueCounters<'_>], out: &mut TextEncode
 }
 
 /// Writes the families about the requests of queues, with a label for the kind of requests.
-fn write_queue_request_families(queues: &[QueueCounters<'_>], out: &mut TextEncoder) {
+fn write_queue_request_families(queues: &[LabelledQueueCounters<'_>], out: &mut TextEncoder) {
     let queues_and_kinds = || {
         queues
             .iter()

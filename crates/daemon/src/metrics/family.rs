@@ -2,7 +2,7 @@
 
 use telemetry::queue::{QueueStats, RequestKind};
 
-use crate::openmetrics::{Family, MetricType};
+use crate::openmetrics::{MetricFamily, MetricType};
 
 /// A family from its fields in order, so that its definition takes one line.
 pub(super) const fn new_family(
@@ -10,8 +10,8 @@ pub(super) const fn new_family(
     kind: MetricType,
     unit: Option<&'static str>,
     help: &'static str,
-) -> Family {
-    Family {
+) -> MetricFamily {
+    MetricFamily {
         name,
         kind,
         unit,

@@ -10,7 +10,7 @@ use super::snapshot::{LunSnapshot, Snapshot};
 use crate::openmetrics::{MetricType, TextEncoder};
 
 /// The counters of a LUN, and its labels. Latencies are read once, so that all families agree.
-struct LunCounters<'a> {
+struct LabelledLunCounters<'a> {
     export: &'a str,
     target: String,
     lun: String,
@@ -18,7 +18,7 @@ struct LunCounters<'a> {
     latencies: [LatencyHistogram; 4],
 }
 
-impl LunCounters<'_> {
+impl LabelledLunCounters<'_> {
     fn labels(&self) -> [(&'static str, &str); 4] {
         [
             ("export", self.export),
@@ -52,18 +52,22 @@ impl LunCounters<'_> {
 pub(super) fn write_lun_families(snapshot: &Snapshot, scale: Scale, out: &mut TextEncoder) {
     let luns = snapshot.exports.iter().flat_map(|export| {
         let used = |lun: &&LunSnapshot| lun.stats.iter().any(|stats| is_or_was_used(stats));
-        export.luns.iter().filter(used).map(|snapshot| LunCounters {
-            export: &export.name,
-            target: snapshot.target.to_string(),
-            lun: snapshot.lun.to_string(),
-            snapshot,
-            latencies: RequestKind::ALL.map(|kind| {
-                let stats = snapshot.stats.iter().map(|stats| stats.of_kind(kind));
-                LatencyHistogram::from_counters(stats, scale)
-            }),
-        })
+        export
+            .luns
+            .iter()
+            .filter(used)
+            .map(|snapshot| LabelledLunCounters {
+                export: &export.name,
+                target: snapshot.target.to_string(),
+                lun: snapshot.lun.to_string(),
+                snapshot,
+                latencies: RequestKind::ALL.map(|kind| {
+                    let stats = snapshot.stats.iter().map(|stats| stats.of_kind(kind));
+                    LatencyHistogram::from_counters(stats, scale)
+                }),
+            })
     });
-    let luns: Vec<LunCounters<'_>> = luns.collect();
+    let luns: Vec<LabelledLunCounters<'_>> = luns.collect();
     if luns.is_empty() {
         return;
     }

@@ -18,20 +18,20 @@ use snapshot::Snapshot;
 use unix_socket::listener::Peers;
 
 use crate::error::BoxError;
-use crate::openmetrics::{Format, HttpListener, PageSource, Server};
+use crate::openmetrics::{Format, HttpListener, HttpServer, PageSource};
 use crate::service::InheritedAndUsedSockets;
 use crate::state::objects::Objects;
 
 /// The running metrics endpoint.
-pub(crate) struct Metrics {
+pub(crate) struct MetricsEndpoint {
     snapshot: Arc<Mutex<Arc<Snapshot>>>,
     /// The listening socket, if it is a TCP socket.
     tcp_listener: Option<OwnedFd>,
     /// Serves until it is dropped.
-    _server: Server,
+    _server: HttpServer,
 }
 
-impl Metrics {
+impl MetricsEndpoint {
     /// Starts the endpoint with an empty snapshot. In a live upgrade `handed_over` is the predecessor's TCP socket, if
     /// it has one.
     pub fn start(
@@ -50,9 +50,9 @@ impl Metrics {
         // With the port that the kernel chose, if any was allowed.
         let addr = tcp_addr.map_or_else(|| addr.clone(), MetricsAddr::Tcp);
         let snapshot = Arc::<Mutex<Arc<Snapshot>>>::default();
-        let server = Server::spawn(listener, MetricsPages(snapshot.clone()))?;
+        let server = HttpServer::spawn(listener, MetricsPages(snapshot.clone()))?;
         tracing::info!(%addr, "metrics are served at /metrics");
-        Ok(Metrics {
+        Ok(MetricsEndpoint {
             snapshot,
             tcp_listener,
             _server: server,
@@ -79,7 +79,7 @@ fn open_listener(
 ) -> Result<HttpListener, BoxError> {
     let listener = match addr {
         MetricsAddr::Tcp(addr) => return Ok(HttpListener::bind_tcp(*addr)?),
-        MetricsAddr::Socket(addr) => inherited.listen(addr, Peers::AsUmask)?,
+        MetricsAddr::Socket(addr) => inherited.take_or_bind_listener(addr, Peers::AsUmask)?,
     };
     Ok(HttpListener::from_unix(listener)?)
 }

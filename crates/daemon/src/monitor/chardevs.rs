@@ -153,8 +153,8 @@ fn add_chardev(control: &mut Control, arguments: &Arguments) -> Result<Value, Er
         )));
     }
     let failed = |reason: String| Error::generic(format!("Failed to add chardev '{id}': {reason}"));
-    let options = read_options(arguments).map_err(failed)?;
-    let added = control.add_chardev(&options);
+    let options = read_chardev_options(arguments).map_err(failed)?;
+    let added = control.open_and_add_chardev(&options);
     added.map_err(|failure| failed(failure.to_string()))?;
     Ok(json!({}))
 }
@@ -166,14 +166,14 @@ fn change_chardev(control: &mut Control, arguments: &Arguments) -> Result<Value,
         let text = "Chardev user does not support chardev hotswap";
         return Err(Error::generic(text));
     }
-    let options = read_options(arguments).map_err(Error::generic)?;
+    let options = read_chardev_options(arguments).map_err(Error::generic)?;
     let changed = control.replace_unused_chardev(&options);
     changed.map_err(|failure| Error::generic(failure.to_string()))?;
     Ok(json!({}))
 }
 
 /// Reads the options of a chardev. Unlike on the command line, `server` is on by default.
-fn read_options(arguments: &Arguments) -> Result<ChardevOptions, String> {
+fn read_chardev_options(arguments: &Arguments) -> Result<ChardevOptions, String> {
     let socket = &arguments["backend"]["data"];
     let path = socket["addr"]["data"]["path"].as_str();
     let server = socket["server"].as_bool().unwrap_or(true);

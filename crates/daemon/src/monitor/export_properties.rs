@@ -7,7 +7,7 @@ use qmp::Error;
 use serde_json::Value;
 
 use super::errors::error_of_invalid_options;
-use super::property::{HasProperties, QomClass};
+use super::property::{HasQomProperties, QomClass};
 use crate::actions::export::request_merging_limits;
 use crate::disk::exported_disk::GuestDevice;
 use crate::state::export::Export;
@@ -25,7 +25,7 @@ const HIDDEN_KEYS: [&str; 5] = [
 ];
 
 /// The class of each type of exports.
-pub(super) fn classes() -> impl Iterator<Item = QomClass> {
+pub(super) fn export_classes() -> impl Iterator<Item = QomClass> {
     runtime::export_types().into_iter().map(class_of_type)
 }
 
@@ -42,7 +42,7 @@ fn class_of_type(r#type: &'static str) -> QomClass {
     QomClass::new(r#type, keys, |name| WRITABLE_KEYS.contains(&name))
 }
 
-impl HasProperties for Export {
+impl HasQomProperties for Export {
     fn class(&self) -> QomClass {
         class_of_type(self.options.kind.name())
     }

@@ -32,7 +32,7 @@ pub(super) fn qmp_commands() -> Vec<Command<Control>> {
                 let hard = str_arg(arguments, "mode") == "hard";
                 let removed = control
                     .objects
-                    .remove_export_if_idle_or_hard(str_arg(arguments, "id"), hard);
+                    .remove_export_if_unconnected_or_hard(str_arg(arguments, "id"), hard);
                 removed.map_err(|failure| error_of_failed_action(&failure))?;
                 Ok(json!({}))
             }),

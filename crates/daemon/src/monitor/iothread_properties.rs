@@ -6,7 +6,7 @@ use qmp::Error;
 use serde_json::Value;
 
 use super::errors::{error_of_failed_action, error_of_invalid_options};
-use super::property::{HasProperties, QomClass};
+use super::property::{HasQomProperties, QomClass};
 use crate::state::iothread::Iothread;
 
 /// Name of the class.
@@ -19,13 +19,13 @@ pub(super) fn property_keys() -> impl Iterator<Item = Key> {
 }
 
 /// The class of iothreads.
-pub(super) fn class() -> QomClass {
+pub(super) fn iothread_class() -> QomClass {
     QomClass::new(CLASS, property_keys(), |_| true)
 }
 
-impl HasProperties for Iothread {
+impl HasQomProperties for Iothread {
     fn class(&self) -> QomClass {
-        class()
+        iothread_class()
     }
 
     fn options_to_json(&self) -> Result<Value, Error> {

@@ -109,7 +109,7 @@ fn copy_disk_list_from_controller(export: &mut Export) {
 }
 
 /// Changes the controller's LUNs while its queues are quiesced.
-fn change_while_quiesced(
+fn change_luns_while_quiesced(
     front_ends: &FrontEnds,
     change: impl Fn() -> Result<(), BoxError>,
 ) -> Result<(), Error> {
@@ -183,7 +183,7 @@ fn add_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
         update_luns: move |luns: &mut Vec<LunOptions>| luns.push(lun),
     };
     let change_disks = move || {
-        change_while_quiesced(&export.front_ends, || {
+        change_luns_while_quiesced(&export.front_ends, || {
             export.controller.insert_disk(disk.clone())
         })
     };
@@ -232,7 +232,8 @@ fn delete_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
         node_name: lun.node_name.clone(),
         update_luns: move |luns: &mut Vec<LunOptions>| luns.retain(|lun| *lun != removed),
     };
-    let change_disks =
-        move || change_while_quiesced(&export.front_ends, || export.controller.remove_disk(&lun));
+    let change_disks = move || {
+        change_luns_while_quiesced(&export.front_ends, || export.controller.remove_disk(&lun))
+    };
     change_luns_in_job(control, change, reply, change_disks);
 }

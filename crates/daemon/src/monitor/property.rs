@@ -20,7 +20,7 @@ struct QomProperty {
 }
 
 /// An object with properties.
-pub(super) trait HasProperties {
+pub(super) trait HasQomProperties {
     /// The class of the object.
     fn class(&self) -> QomClass;
 
@@ -86,7 +86,10 @@ pub(super) fn property_info(name: &str, r#type: &str) -> Value {
 }
 
 /// The value of an object's property.
-pub(super) fn get_property_value(object: &impl HasProperties, name: &str) -> Result<Value, Error> {
+pub(super) fn get_property_value(
+    object: &impl HasQomProperties,
+    name: &str,
+) -> Result<Value, Error> {
     let class = object.class();
     match class.find_property(name)?.name {
         "type" => Ok(class.name.into()),
@@ -96,7 +99,7 @@ pub(super) fn get_property_value(object: &impl HasProperties, name: &str) -> Res
 
 /// Changes an object's property, after checking that it may be changed and the type of the value.
 pub(super) fn set_property_value(
-    object: &mut impl HasProperties,
+    object: &mut impl HasQomProperties,
     name: &str,
     value: &Value,
 ) -> Result<(), Error> {

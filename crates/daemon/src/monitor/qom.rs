@@ -4,7 +4,7 @@ use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type, T
 use serde_json::{Value, json};
 
 use super::property::{
-    self, HasProperties, property_info, property_not_found, property_not_writable,
+    self, HasQomProperties, property_info, property_not_found, property_not_writable,
 };
 use super::str_arg;
 use super::{export_properties, iothread_properties};
@@ -56,8 +56,8 @@ pub(super) fn qmp_commands() -> Vec<Command<Control>> {
             returns: infos(),
             run: CommandHandler::InBand(|_, arguments| {
                 let name = str_arg(arguments, "typename");
-                let iothread = std::iter::once(iothread_properties::class());
-                let mut classes = iothread.chain(export_properties::classes());
+                let iothread = std::iter::once(iothread_properties::iothread_class());
+                let mut classes = iothread.chain(export_properties::export_classes());
                 match classes.find(|class| class.name == name) {
                     Some(class) => Ok(class.property_infos()),
                     None => Err(Error::device_not_found(format!("Class '{name}' not found"))),

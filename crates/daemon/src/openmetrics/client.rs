@@ -10,14 +10,14 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
-use crate::openmetrics::http::{Request, RequestedPage};
+use crate::openmetrics::http::{HttpRequest, RequestedPage};
 use crate::openmetrics::limits::{
     KEEP_ALIVE_TIMEOUT, LINGER_TIMEOUT, MAX_REQUEST_BYTES, REQUEST_TIMEOUT, RESPONSE_TIMEOUT,
 };
 use crate::openmetrics::pages::PageSource;
 
 /// A connected client.
-pub(crate) struct Client {
+pub(crate) struct HttpConnection {
     socket: OwnedFd,
     stage: ConnectionStage,
     /// Bytes of requests that are not answered yet.
@@ -43,10 +43,10 @@ enum ConnectionStage {
     Closed,
 }
 
-impl Client {
+impl HttpConnection {
     /// The state of a client that has just connected.
     pub fn new(socket: OwnedFd, now: Instant) -> Self {
-        Client {
+        HttpConnection {
             socket,
             stage: ConnectionStage::ReadingRequest,
             input: Vec::new(),
@@ -92,7 +92,7 @@ impl Client {
             }
             ConnectionStage::Closed => false,
         };
-        if has_input && let Some(request) = Request::parse_next(&mut self.input) {
+        if has_input && let Some(request) = HttpRequest::parse_next(&mut self.input) {
             let response = request.encode_response(|| match request.page {
                 RequestedPage::Metrics(format) => pages.metrics_page(format),
                 RequestedPage::Index | RequestedPage::Invalid(_) => pages.plain_text_index(),
@@ -179,7 +179,7 @@ impl Client {
     }
 }
 
-impl AsFd for Client {
+impl AsFd for HttpConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

@@ -43,7 +43,7 @@ impl MetricType {
 
 /// A metric family: samples of one name that differ in their labels.
 #[derive(Clone, Copy, Debug)]
-pub struct Family {
+pub struct MetricFamily {
     /// Its name, which ends with its unit and has no suffix of its type.
     pub name: &'static str,
     /// Its type.
@@ -61,7 +61,7 @@ pub type Labels<'a> = &'a [(&'static str, &'a str)];
 pub struct TextEncoder {
     format: Format,
     out: String,
-    family: Option<Family>,
+    family: Option<MetricFamily>,
 }
 
 impl TextEncoder {
@@ -76,8 +76,8 @@ impl TextEncoder {
     }
 
     /// Begins a family, to which the samples that follow belong. Each family must be written once.
-    pub fn begin_family(&mut self, family: Family) {
-        let Family {
+    pub fn begin_family(&mut self, family: MetricFamily) {
+        let MetricFamily {
             name,
             kind,
             unit,
@@ -201,21 +201,21 @@ mod tests {
 
     fn encode_samples(format: Format) -> String {
         let mut text = TextEncoder::new(format);
-        text.begin_family(Family {
+        text.begin_family(MetricFamily {
             name: "x_build",
             kind: MetricType::Info,
             unit: None,
             help: "what \"it\" is",
         });
         text.add_integer(&[("version", "a\\b\"c\nd")], 1);
-        text.begin_family(Family {
+        text.begin_family(MetricFamily {
             name: "x_cpu_seconds",
             kind: MetricType::Counter,
             unit: Some("seconds"),
             help: "time",
         });
         text.add_float(&[], 1.5e-7);
-        text.begin_family(Family {
+        text.begin_family(MetricFamily {
             name: "x_wait_seconds",
             kind: MetricType::Histogram,
             unit: Some("seconds"),

@@ -7,7 +7,7 @@ use crate::openmetrics::limits::{MAX_HEADERS, MAX_REQUEST_BYTES};
 
 /// A parsed request.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Request {
+pub(crate) struct HttpRequest {
     pub page: RequestedPage,
     /// HEAD: the response has no body.
     pub head_only: bool,
@@ -40,7 +40,7 @@ impl HttpError {
     fn status_and_body(self) -> (&'static str, &'static str) {
         match self {
             Self::NotHttp => (
-                "400 Bad Request",
+                "400 Bad HttpRequest",
                 "this is not an HTTP/1.1 request; send GET /metrics\n",
             ),
             Self::NotFound => ("404 Not Found", "no such page: metrics are at /metrics\n"),
@@ -49,17 +49,17 @@ impl HttpError {
                 "only GET and HEAD are supported\n",
             ),
             Self::TooLarge => (
-                "431 Request Header Fields Too Large",
+                "431 HttpRequest Header Fields Too Large",
                 "a request has at most 8192 bytes and 64 header fields\n",
             ),
         }
     }
 }
 
-impl Request {
+impl HttpRequest {
     /// Creates the request that stands for input that cannot be parsed.
     fn new_invalid(error: HttpError) -> Self {
-        Request {
+        HttpRequest {
             page: RequestedPage::Invalid(error),
             head_only: false,
             // Where the next request would begin is unknown.
@@ -113,7 +113,7 @@ impl Request {
             ("GET" | "HEAD", _) => RequestedPage::Invalid(HttpError::NotFound),
             _ => RequestedPage::Invalid(HttpError::MethodNotAllowed),
         };
-        Request {
+        HttpRequest {
             page,
             head_only: head.method == Some("HEAD"),
             close_after: !keep_alive || has_body,
@@ -156,37 +156,37 @@ impl Request {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Option<Request> {
-        Request::parse_next(&mut text.as_bytes().to_vec())
+    fn parse(text: &str) -> Option<HttpRequest> {
+        HttpRequest::parse_next(&mut text.as_bytes().to_vec())
     }
 
     #[track_caller]
-    fn parse_invalid(text: &str, error: HttpError) -> Request {
+    fn parse_invalid(text: &str, error: HttpError) -> HttpRequest {
         let request = parse(text);
         assert!(
-            matches!(&request, Some(Request { page: RequestedPage::Invalid(found), .. }) if *found == error),
+            matches!(&request, Some(HttpRequest { page: RequestedPage::Invalid(found), .. }) if *found == error),
             "{request:?}"
         );
-        request.unwrap_or_else(|| Request::new_invalid(error))
+        request.unwrap_or_else(|| HttpRequest::new_invalid(error))
     }
 
     #[test]
     fn pipelined_requests_are_parsed_one_by_one() {
         let mut input =
             b"GET /metrics?x=1 HTTP/1.1\r\nHost: h\r\n\r\nHEAD / HTTP/1.1\r\n\r\nGET".to_vec();
-        let metrics = Request {
+        let metrics = HttpRequest {
             page: RequestedPage::Metrics(Format::OpenMetrics),
             head_only: false,
             close_after: false,
         };
-        assert_eq!(Request::parse_next(&mut input), Some(metrics));
-        let index = Request {
+        assert_eq!(HttpRequest::parse_next(&mut input), Some(metrics));
+        let index = HttpRequest {
             page: RequestedPage::Index,
             head_only: true,
             close_after: false,
         };
-        assert_eq!(Request::parse_next(&mut input), Some(index));
-        assert_eq!(Request::parse_next(&mut input), None);
+        assert_eq!(HttpRequest::parse_next(&mut input), Some(index));
+        assert_eq!(HttpRequest::parse_next(&mut input), None);
         assert_eq!(input, b"GET");
     }
 

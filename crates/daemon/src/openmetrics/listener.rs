@@ -30,11 +30,11 @@ pub enum ListenError {
 
 /// A non-blocking listening socket.
 #[derive(Debug)]
-pub struct HttpListener(Socket);
+pub struct HttpListener(ListeningSocket);
 
 /// The listening socket by its family.
 #[derive(Debug)]
-enum Socket {
+enum ListeningSocket {
     Unix(Listener),
     Tcp(TcpListener),
 }
@@ -46,7 +46,7 @@ impl HttpListener {
     /// [`ListenError`].
     pub fn from_unix(listener: Listener) -> Result<Self, ListenError> {
         listener.socket().set_nonblocking(true)?;
-        Ok(HttpListener(Socket::Unix(listener)))
+        Ok(HttpListener(ListeningSocket::Unix(listener)))
     }
 
     /// Listens on an address and a port; port 0 is any free port.
@@ -56,7 +56,7 @@ impl HttpListener {
     pub fn bind_tcp(addr: SocketAddr) -> Result<Self, ListenError> {
         let listener = TcpListener::bind(addr).map_err(|error| ListenError::Tcp { addr, error })?;
         listener.set_nonblocking(true)?;
-        Ok(HttpListener(Socket::Tcp(listener)))
+        Ok(HttpListener(ListeningSocket::Tcp(listener)))
     }
 
     /// Continues with a listening TCP socket of another process.
@@ -66,15 +66,15 @@ impl HttpListener {
     pub fn from_tcp_fd(fd: OwnedFd) -> Result<Self, ListenError> {
         let listener = TcpListener::from(fd);
         listener.set_nonblocking(true)?;
-        Ok(HttpListener(Socket::Tcp(listener)))
+        Ok(HttpListener(ListeningSocket::Tcp(listener)))
     }
 
     /// The address that it is bound to; `None` for a Unix socket.
     #[must_use]
     pub fn tcp_addr(&self) -> Option<SocketAddr> {
         match &self.0 {
-            Socket::Unix(_) => None,
-            Socket::Tcp(listener) => listener.local_addr().ok(),
+            ListeningSocket::Unix(_) => None,
+            ListeningSocket::Tcp(listener) => listener.local_addr().ok(),
         }
     }
 
@@ -87,8 +87,8 @@ impl HttpListener {
 impl AsFd for HttpListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.0 {
-            Socket::Unix(listener) => listener.socket().as_fd(),
-            Socket::Tcp(listener) => listener.as_fd(),
+            ListeningSocket::Unix(listener) => listener.socket().as_fd(),
+            ListeningSocket::Tcp(listener) => listener.as_fd(),
         }
     }
 }

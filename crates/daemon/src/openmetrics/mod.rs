@@ -1,7 +1,7 @@
 //! HTTP endpoint that serves metrics to Prometheus and compatible scrapers, whatever the metrics are.
 //!
 //! - [`TextEncoder`] writes families of samples in either of the two text formats;
-//! - [`Server`] is a thread that serves them to a small number of untrusted clients.
+//! - [`HttpServer`] is a thread that serves them to a small number of untrusted clients.
 //!
 //! Which metrics there are is the business of [`crate::metrics`].
 
@@ -14,8 +14,8 @@ mod listener;
 mod pages;
 mod server;
 
-pub(crate) use encoder::{Family, Labels, MetricType, TextEncoder};
+pub(crate) use encoder::{Labels, MetricFamily, MetricType, TextEncoder};
 pub(crate) use format::Format;
 pub(crate) use listener::HttpListener;
 pub(crate) use pages::PageSource;
-pub(crate) use server::Server;
+pub(crate) use server::HttpServer;

@@ -12,7 +12,7 @@ use std::time::Instant;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-use crate::openmetrics::client::Client;
+use crate::openmetrics::client::HttpConnection;
 use crate::openmetrics::limits::{ACCEPT_RETRY_DELAY, MAX_CLIENTS};
 use crate::openmetrics::listener::HttpListener;
 use crate::openmetrics::pages::PageSource;
@@ -22,20 +22,20 @@ const NICENESS: i32 = 10;
 
 /// A running server. Dropping it disconnects its clients.
 #[derive(Debug)]
-pub struct Server {
+pub struct HttpServer {
     /// Readable when the thread has to end.
     stop_event: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Server {
+impl HttpServer {
     /// Starts the thread.
     ///
     /// # Errors
     /// If a thread or a descriptor cannot be created.
     pub fn spawn(listener: HttpListener, pages: impl PageSource) -> io::Result<Self> {
         let stop_event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let server_thread = ServerThread {
+        let server_thread = HttpServerThread {
             listener,
             pages,
             stop_event: stop_event.clone(),
@@ -50,14 +50,14 @@ impl Server {
                 let _ = rustix::process::nice(NICENESS);
                 server_thread.run();
             })?;
-        Ok(Server {
+        Ok(HttpServer {
             stop_event,
             thread: Some(thread),
         })
     }
 }
 
-impl Drop for Server {
+impl Drop for HttpServer {
     fn drop(&mut self) {
         // Fails only when the counter is full, and then the thread wakes up anyway.
         let _ = rustix::io::write(&*self.stop_event, &1u64.to_ne_bytes());
@@ -70,16 +70,16 @@ impl Drop for Server {
 }
 
 /// State of the thread: the listening socket and the clients.
-struct ServerThread<P> {
+struct HttpServerThread<P> {
     listener: HttpListener,
     pages: P,
     /// Readable when the thread has to end.
     stop_event: Arc<OwnedFd>,
-    clients: Vec<Client>,
+    clients: Vec<HttpConnection>,
     accept_paused_until: Option<Instant>,
 }
 
-impl<P: PageSource> ServerThread<P> {
+impl<P: PageSource> HttpServerThread<P> {
     /// Serves clients until the server is dropped.
     fn run(mut self) {
         loop {
@@ -122,7 +122,7 @@ impl<P: PageSource> ServerThread<P> {
         ];
         let clients = self.clients.iter();
         fds.extend(clients.map(|client| PollFd::new(client, client.events_to_poll())));
-        let deadlines = self.clients.iter().map(Client::deadline);
+        let deadlines = self.clients.iter().map(HttpConnection::deadline);
         let deadline = deadlines.chain(self.accept_paused_until).min();
         let timeout = deadline.and_then(|deadline| Timespec::try_from(deadline - now).ok());
         poll(&mut fds, timeout.as_ref())?;
@@ -136,7 +136,7 @@ impl<P: PageSource> ServerThread<P> {
                 if self.clients.len() >= MAX_CLIENTS {
                     self.evict_client();
                 }
-                self.clients.push(Client::new(socket, now));
+                self.clients.push(HttpConnection::new(socket, now));
             }
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
             Err(error) => {

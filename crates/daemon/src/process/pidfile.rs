@@ -55,7 +55,7 @@ impl PidFile {
 impl PidFile {
     /// Takes over the pidfile of the predecessor. The lock belongs to the open file, which both share. The file is never
     /// empty.
-    pub fn take_over(path: &Path, fd: OwnedFd) -> Result<Self, String> {
+    pub fn take_over_and_write_pid(path: &Path, fd: OwnedFd) -> Result<Self, String> {
         let line = format!("{}\n", std::process::id());
         let file = File::from(fd);
         let written = file

@@ -16,11 +16,11 @@ pub fn ignore_sigxfsz() {
 }
 
 /// The blocked signals that end the daemon in an orderly way, or start a live upgrade.
-pub(crate) struct Signals {
+pub(crate) struct BlockedSignals {
     blocked_signals: libc::sigset_t,
 }
 
-impl Signals {
+impl BlockedSignals {
     /// Blocks the signals. Must be called while the process has one thread.
     pub fn block() -> io::Result<Self> {
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
@@ -35,7 +35,7 @@ impl Signals {
             (set.assume_init(), result)
         };
         if result == 0 {
-            Ok(Signals {
+            Ok(BlockedSignals {
                 blocked_signals: set,
             })
         } else {

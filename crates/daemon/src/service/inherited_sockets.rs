@@ -76,7 +76,11 @@ impl InheritedAndUsedSockets {
     }
 
     /// A socket that listens on an address: an inherited one, or a new one for a path.
-    pub fn listen(&mut self, addr: &SocketAddr, peers: Peers) -> Result<Listener, BoxError> {
+    pub fn take_or_bind_listener(
+        &mut self,
+        addr: &SocketAddr,
+        peers: Peers,
+    ) -> Result<Listener, BoxError> {
         let handed_over = self.handed_over.iter().position(|(known, _)| known == addr);
         let listener = match (handed_over, addr) {
             (Some(index), _) => {

@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use crate::error::BoxError;
 pub(crate) use inherited_sockets::InheritedAndUsedSockets;
-use notify::Notifier;
-pub(crate) use watchdog::Watchdog;
+use notify::ServiceNotifier;
+pub(crate) use watchdog::IothreadWatchdog;
 
 /// The service manager that started the daemon, if any. Used by the main thread.
 pub struct ServiceManager {
-    notifier: Option<Notifier>,
+    notifier: Option<ServiceNotifier>,
     watchdog_period: Option<Duration>,
     /// The status that was sent last.
     last_status: String,
@@ -38,9 +38,9 @@ impl ServiceManager {
         // SAFETY: guaranteed by the caller.
         let take_var = |name: &str| unsafe { take_environment_variable(name) };
         let socket = take_var("NOTIFY_SOCKET");
-        let notifier = Notifier::try_new(socket.as_deref().unwrap_or_default())?;
+        let notifier = ServiceNotifier::try_new(socket.as_deref().unwrap_or_default())?;
         let (usec, pid) = (take_var("WATCHDOG_USEC"), take_var("WATCHDOG_PID"));
-        let watchdog_period = watchdog::parse_period(usec.clone(), pid)?;
+        let watchdog_period = watchdog::parse_watchdog_period(usec.clone(), pid)?;
         let for_successor = [
             ("NOTIFY_SOCKET", socket),
             ("WATCHDOG_USEC", usec.filter(|_| watchdog_period.is_some())),
@@ -108,8 +108,8 @@ impl ServiceManager {
     }
 
     /// Creates the watchdog, if the service manager has enabled it.
-    pub(crate) fn new_watchdog(&self) -> Option<Watchdog> {
-        self.watchdog_period.map(Watchdog::new)
+    pub(crate) fn new_watchdog(&self) -> Option<IothreadWatchdog> {
+        self.watchdog_period.map(IothreadWatchdog::new)
     }
 
     /// Sends the keep-alive ping of the watchdog.

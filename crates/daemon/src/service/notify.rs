@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use crate::error::BoxError;
 
-/// How long [`Notifier::send`] waits for a manager that does not read its socket.
+/// How long [`ServiceNotifier::send`] waits for a manager that does not read its socket.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The notification socket of the service manager.
-pub(crate) struct Notifier {
+pub(crate) struct ServiceNotifier {
     socket: UnixDatagram,
     manager: SocketAddr,
 }
 
-impl Notifier {
+impl ServiceNotifier {
     /// Creates a notifier for an address: an absolute path, or `@` and an abstract name. `None` with a warning for other
     /// kinds, such as `vsock:` (sd_notify(3)): disks must be served all the same.
     pub fn try_new(address: &OsStr) -> Result<Option<Self>, BoxError> {
@@ -44,7 +44,7 @@ impl Notifier {
         };
         let socket = UnixDatagram::unbound()?;
         socket.set_write_timeout(Some(SEND_TIMEOUT))?;
-        Ok(Some(Notifier { socket, manager }))
+        Ok(Some(ServiceNotifier { socket, manager }))
     }
 
     /// Sends lines of `NAME=VALUE` that must arrive: waits for a short time if the socket is full. Errors are logged

@@ -17,7 +17,7 @@ const MIN_PERIOD: Duration = Duration::from_millis(100);
 
 /// Parses the period in which the service manager expects a keep-alive; `None` if it expects none, or from another
 /// process.
-pub(crate) fn parse_period(
+pub(crate) fn parse_watchdog_period(
     usec: Option<OsString>,
     pid: Option<OsString>,
 ) -> Result<Option<Duration>, BoxError> {
@@ -46,7 +46,7 @@ pub(crate) fn parse_period(
 }
 
 /// Pings iothreads and checks their replies.
-pub(crate) struct Watchdog {
+pub(crate) struct IothreadWatchdog {
     /// Time between two steps: sending pings, and checking the replies.
     interval: Duration,
     next_step_at: Instant,
@@ -62,17 +62,17 @@ struct PendingPing {
     is_logged: bool,
 }
 
-impl Watchdog {
+impl IothreadWatchdog {
     /// Starts with a round of pings, which is due at once.
     pub(crate) fn new(period: Duration) -> Self {
-        Watchdog {
+        IothreadWatchdog {
             interval: period / 4,
             next_step_at: Instant::now(),
             pending_pings: None,
         }
     }
 
-    /// When [`Watchdog::ping_or_check`] is due.
+    /// When [`IothreadWatchdog::ping_or_check`] is due.
     pub fn next_step_at(&self) -> Instant {
         self.next_step_at
     }
@@ -118,8 +118,8 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
-    fn watchdog() -> Watchdog {
-        Watchdog::new(Duration::from_secs(60))
+    fn watchdog() -> IothreadWatchdog {
+        IothreadWatchdog::new(Duration::from_secs(60))
     }
 
     #[test]
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn watchdog_period_of_another_process_is_ignored() {
         let period = |usec: &str, pid: Option<u32>| {
-            parse_period(Some(usec.into()), pid.map(|pid| pid.to_string().into()))
+            parse_watchdog_period(Some(usec.into()), pid.map(|pid| pid.to_string().into()))
         };
         let own = std::process::id();
         let second = Some(Duration::from_secs(1));

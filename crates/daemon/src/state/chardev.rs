@@ -81,7 +81,7 @@ impl Chardevs {
     }
 
     /// Listens or connects. With `wait`, it waits until a client has connected or `stop_fd` is readable.
-    pub fn add(
+    pub fn open_and_add(
         &mut self,
         options: &ChardevOptions,
         inherited: &mut InheritedAndUsedSockets,
@@ -110,7 +110,7 @@ impl Chardevs {
     }
 
     /// Passes the socket to `open_monitor`, which returns the count of clients of its monitor.
-    pub fn attach_monitor(
+    pub fn attach_monitor_if_unused(
         &mut self,
         id: &str,
         open_monitor: impl FnOnce(Endpoint) -> ClientCount,
@@ -149,9 +149,11 @@ fn open_chardev(
             });
             Endpoint::Connected(stream?)
         }
-        (addr, _) => {
-            make_endpoint_after_optional_wait(inherited.listen(addr, peers)?, options, stop_fd)?
-        }
+        (addr, _) => make_endpoint_after_optional_wait(
+            inherited.take_or_bind_listener(addr, peers)?,
+            options,
+            stop_fd,
+        )?,
     };
     Ok(Chardev {
         options: options.clone(),

@@ -106,7 +106,7 @@ impl Objects {
 
     /// The iothreads that an export names, in its order; [`DEFAULT_IOTHREAD`], which is created if necessary, when it names
     /// none.
-    pub fn find_or_create_iothreads(
+    pub fn find_iothreads_or_create_default(
         &mut self,
         names: &[String],
     ) -> Result<Vec<Arc<IothreadHandle>>, BoxError> {
@@ -268,13 +268,17 @@ impl Objects {
 
     /// Removes an export: at once if no front-end is connected, otherwise only with `hard`, as soon as its queues have
     /// drained.
-    pub fn remove_export_if_idle_or_hard(&mut self, id: &str, hard: bool) -> Result<(), BoxError> {
+    pub fn remove_export_if_unconnected_or_hard(
+        &mut self,
+        id: &str,
+        hard: bool,
+    ) -> Result<(), BoxError> {
         let index = self.exports.iter().position(|e| e.options.id == id);
         let index = index.ok_or_else(|| format!("Export '{id}' is not found"))?;
         let ExportState::Serving(server) = &self.exports[index].state else {
             return Err(format!("Export '{id}' is already shutting down").into());
         };
-        if server.stop_if_idle() {
+        if server.stop_if_unconnected() {
             self.exports.remove(index);
             self.emit_export_deleted(id);
             return Ok(());

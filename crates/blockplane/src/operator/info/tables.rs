@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::Replies;
-use crate::operator::table::Align::{Left, Right};
-use crate::operator::table::Table;
+use crate::operator::table::ColumnAlign::{Left, Right};
+use crate::operator::table::TextTable;
 use crate::operator::units::{format_bytes, format_count, format_ns};
 
 /// Entries in the order of their creation: monitors reply with the newest first.
@@ -50,7 +50,7 @@ pub(super) fn exports_table(replies: &Replies) -> String {
         ("IOTHREADS", Left),
         ("SOCKET", Left),
     ];
-    let mut table = Table::new(&columns, "No exports: nothing can connect");
+    let mut table = TextTable::new(&columns, "No exports: nothing can connect");
     for export in entries_oldest_first(&replies.exports) {
         let node = find_entry(&replies.nodes, "node-name", &export["node-name"]);
         let size = node.map_or(&Value::Null, |node| &node["image"]["virtual-size"]);
@@ -95,7 +95,7 @@ pub(super) fn nodes_table(replies: &Replies) -> String {
         ("WRITABLE", Left),
         ("FILE", Left),
     ];
-    let mut table = Table::new(&columns, "No nodes: there is nothing to export");
+    let mut table = TextTable::new(&columns, "No nodes: there is nothing to export");
     for node in entries_oldest_first(&replies.nodes) {
         let writable = node["ro"].as_bool().map(|read_only| !read_only);
         table.add_row([
@@ -124,7 +124,7 @@ pub(super) fn iothreads_table(replies: &Replies) -> String {
         ("MEAN BATCH", Right),
         ("POLL HITS", Right),
     ];
-    let mut table = Table::new(&columns, "No iothreads: exports share a default one");
+    let mut table = TextTable::new(&columns, "No iothreads: exports share a default one");
     for iothread in replies.iothreads.as_array().into_iter().flatten() {
         let stats = &iothread["stats"];
         let cpus = iothread["cpu-affinity"]
@@ -176,7 +176,7 @@ pub(super) fn stats_table(replies: &Replies) -> String {
         ("FAILED", Right),
         ("INVALID", Right),
     ];
-    let mut table = Table::new(&columns, "No exports: there are no counters");
+    let mut table = TextTable::new(&columns, "No exports: there are no counters");
     for export in replies.stats.as_array().into_iter().flatten() {
         let stats = &export["stats"];
         let mut name = value_text(&export["export"]);

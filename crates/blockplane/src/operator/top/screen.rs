@@ -19,7 +19,7 @@ pub(super) enum SortOrder {
 
 /// The user's choices, and the state of the connection.
 #[derive(Clone, Debug, Default)]
-pub(super) struct View {
+pub(super) struct ViewState {
     pub sort: SortOrder,
     /// Whether queues and units are shown.
     pub shows_queues: bool,
@@ -39,7 +39,7 @@ pub(super) struct ScreenSize {
 
 /// The highlighting of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Style {
+pub(super) enum LineStyle {
     Plain,
     Heading,
     Total,
@@ -47,9 +47,9 @@ pub(super) enum Style {
 
 /// A line of the screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct StyledLine {
     pub text: String,
-    pub style: Style,
+    pub style: LineStyle,
 }
 
 /// Width of a bar for a whole processor.
@@ -99,7 +99,7 @@ impl SortOrder {
     }
 }
 
-impl View {
+impl ViewState {
     /// Applies a key; [`Key::Quit`] changes nothing.
     pub fn apply_key(&mut self, key: Key) {
         match key {
@@ -115,21 +115,27 @@ impl View {
 }
 
 /// All lines of the screen, with as many exports as fit.
-pub(super) fn layout(title: &str, rates: &Rates, view: &View, size: ScreenSize) -> Vec<Line> {
+pub(super) fn layout_screen(
+    title: &str,
+    rates: &Rates,
+    view: &ViewState,
+    size: ScreenSize,
+) -> Vec<StyledLine> {
     let disks = disk_rows(rates, view);
     let name_width = name_width(rates, &disks, size.columns);
     let mut lines = vec![
-        styled_line(Style::Plain, summary_text(title, rates, view)),
-        styled_line(Style::Plain, String::new()),
-        styled_line(Style::Heading, disk_heading(name_width)),
+        styled_line(LineStyle::Plain, status_line_text(title, rates, view)),
+        styled_line(LineStyle::Plain, String::new()),
+        styled_line(LineStyle::Heading, disk_heading(name_width)),
     ];
     let mut thread_lines = vec![
-        styled_line(Style::Plain, String::new()),
-        styled_line(Style::Heading, thread_heading(name_width)),
+        styled_line(LineStyle::Plain, String::new()),
+        styled_line(LineStyle::Heading, iothread_heading(name_width)),
     ];
     let threads = rates.iothreads.iter();
     thread_lines.extend(
-        threads.map(|thread| styled_line(Style::Plain, thread_text(name_width, rates, thread))),
+        threads
+            .map(|thread| styled_line(LineStyle::Plain, iothread_text(name_width, rates, thread))),
     );
     let fixed_rows = lines.len() + 1 + thread_lines.len();
     let visible_rows = size
@@ -139,10 +145,10 @@ pub(super) fn layout(title: &str, rates: &Rates, view: &View, size: ScreenSize) 
     let disks = disks.iter().skip(scroll).take(visible_rows);
     lines.extend(disks.map(|(name, load)| {
         let text = disk_text(name_width, name, rates, load);
-        styled_line(Style::Plain, text)
+        styled_line(LineStyle::Plain, text)
     }));
     let total = disk_text(name_width, "all", rates, &rates.total_load());
-    lines.push(styled_line(Style::Total, total));
+    lines.push(styled_line(LineStyle::Total, total));
     lines.extend(thread_lines);
     lines.truncate(size.rows.unwrap_or(usize::MAX));
     lines
@@ -158,12 +164,12 @@ fn name_width(rates: &Rates, disks: &[(String, &IntervalLoad)], columns: Option<
 }
 
 /// A line of the screen with its highlighting.
-fn styled_line(style: Style, text: String) -> Line {
-    Line { text, style }
+fn styled_line(style: LineStyle, text: String) -> StyledLine {
+    StyledLine { text, style }
 }
 
 /// The first line: numbers of exports, the interval, the order, and what is unusual.
-fn summary_text(title: &str, rates: &Rates, view: &View) -> String {
+fn status_line_text(title: &str, rates: &Rates, view: &ViewState) -> String {
     let connected = rates
         .exports
         .iter()
@@ -192,7 +198,7 @@ fn summary_text(title: &str, rates: &Rates, view: &View) -> String {
 }
 
 /// Exports in the chosen order, each followed by its units and queues if the view shows these.
-fn disk_rows<'a>(rates: &'a Rates, view: &View) -> Vec<(String, &'a IntervalLoad)> {
+fn disk_rows<'a>(rates: &'a Rates, view: &ViewState) -> Vec<(String, &'a IntervalLoad)> {
     let mut exports: Vec<&ExportRates> = rates.exports.iter().collect();
     exports.sort_by(|a, b| view.sort.sort_value(b).total_cmp(&view.sort.sort_value(a)));
     let mut disks = Vec::new();
@@ -238,18 +244,18 @@ fn disk_text(name_width: usize, name: &str, rates: &Rates, load: &IntervalLoad) 
         format_rate(rates.per_second(load.read_and_written_bytes()) / 1e6),
         us(50.0),
         us(99.0),
-        batch_text(load.mean_requests_per_turn()),
+        mean_batch_text(load.mean_requests_per_turn()),
         load.depth,
     )
 }
 
 /// A mean batch size as text.
-fn batch_text(mean: Option<f64>) -> String {
+fn mean_batch_text(mean: Option<f64>) -> String {
     mean.map_or("-".to_owned(), |mean| format!("{mean:.1}"))
 }
 
-/// The heading of the columns of [`thread_text`].
-fn thread_heading(name_width: usize) -> String {
+/// The heading of the columns of [`iothread_text`].
+fn iothread_heading(name_width: usize) -> String {
     format!(
         "{:<name_width$} {:>8}  {:<BAR_WIDTH$}{:>10}{:>7}{:>9}{:>8}",
         "IOTHREAD", "CPU", "", "REQ/s", "BATCH", "POLL HIT", "SLEEP/s"
@@ -257,7 +263,7 @@ fn thread_heading(name_width: usize) -> String {
 }
 
 /// The line of an iothread.
-fn thread_text(name_width: usize, rates: &Rates, thread: &IothreadRates) -> String {
+fn iothread_text(name_width: usize, rates: &Rates, thread: &IothreadRates) -> String {
     let percent = |value: f64| format!("{value:.0} %");
     format!(
         "{:<name_width$} {:>8}  {:<BAR_WIDTH$}{:>10}{:>7}{:>9}{:>8}",
@@ -265,7 +271,7 @@ fn thread_text(name_width: usize, rates: &Rates, thread: &IothreadRates) -> Stri
         percent(thread.cpu_percent),
         cpu_bar(thread.cpu_percent),
         format_rate(rates.per_second(thread.submitted)),
-        batch_text(thread.mean_batch),
+        mean_batch_text(thread.mean_batch),
         thread.poll_hits_percent.map_or("-".to_owned(), percent),
         format_rate(rates.per_second(thread.sleeps)),
     )
@@ -299,13 +305,13 @@ mod tests {
     use crate::operator::testing::two_samples;
 
     /// The lines of the screen for two samples of the same daemon.
-    fn shown(view: &View, rows: Option<usize>) -> Vec<String> {
+    fn shown(view: &ViewState, rows: Option<usize>) -> Vec<String> {
         let [before, now] = two_samples();
         let size = ScreenSize {
             rows,
             ..ScreenSize::default()
         };
-        let lines = layout("top", &Rates::between(&before, &now), view, size);
+        let lines = layout_screen("top", &Rates::between(&before, &now), view, size);
         lines
             .into_iter()
             .map(|line| line.text.trim_end().to_owned())
@@ -324,10 +330,10 @@ all              60,000  45,000  15,000   245.8     98.0    195.8    4.0     32
 
 IOTHREAD            CPU                           REQ/s  BATCH POLL HIT SLEEP/s
 io0                50 %  ||||||||||              50,000   12.5     75 %    5.00";
-        assert_eq!(shown(&View::default(), None).join("\n"), expected);
-        let all = View {
+        assert_eq!(shown(&ViewState::default(), None).join("\n"), expected);
+        let all = ViewState {
             shows_queues: true,
-            ..View::default()
+            ..ViewState::default()
         };
         assert!(
             shown(&all, None)
@@ -347,7 +353,7 @@ io0                50 %  ||||||||||              50,000   12.5     75 %    5.00"
                 columns,
                 ..ScreenSize::default()
             };
-            let lines = layout("top", &rates, &View::default(), size);
+            let lines = layout_screen("top", &rates, &ViewState::default(), size);
             assert!(
                 lines[0].text.starts_with("top: 1 export, "),
                 "{}",
@@ -366,9 +372,9 @@ io0                50 %  ||||||||||              50,000   12.5     75 %    5.00"
     #[test]
     fn screen_warns_of_a_daemon_that_does_not_answer() {
         let summary = |seconds| {
-            let view = View {
+            let view = ViewState {
                 unanswered_for: Duration::from_secs(seconds),
-                ..View::default()
+                ..ViewState::default()
             };
             shown(&view, None).remove(0)
         };
@@ -378,10 +384,10 @@ io0                50 %  ||||||||||              50,000   12.5     75 %    5.00"
 
     #[test]
     fn screen_shows_queues_in_the_chosen_order() {
-        let view = View {
+        let view = ViewState {
             shows_queues: true,
             sort: SortOrder::Created.step_clamped(1),
-            ..View::default()
+            ..ViewState::default()
         };
         let lines = shown(&view, None);
         let names: Vec<&str> = lines[3..7]
@@ -401,15 +407,15 @@ io0                50 %  ||||||||||              50,000   12.5     75 %    5.00"
     #[test]
     fn exports_that_do_not_fit_are_scrolled_to() {
         let names = |scroll: usize| {
-            let view = View {
+            let view = ViewState {
                 scroll,
-                ..View::default()
+                ..ViewState::default()
             };
             let lines = shown(&view, Some(8));
             assert_eq!(lines.len(), 8);
             lines[3].split(' ').next().unwrap().to_owned()
         };
         assert_eq!([names(0), names(1), names(9)], ["idle", "busy", "busy"]);
-        assert_eq!(shown(&View::default(), Some(2)).len(), 2);
+        assert_eq!(shown(&ViewState::default(), Some(2)).len(), 2);
     }
 }

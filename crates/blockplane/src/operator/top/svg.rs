@@ -4,14 +4,14 @@ use std::fmt::Write;
 
 use commands::xml::escape;
 
-use super::screen::{Line, Style};
+use super::screen::{LineStyle, StyledLine};
 
 const CHAR_WIDTH: f64 = 8.4;
 const LINE_HEIGHT: f64 = 20.0;
 const MARGIN: f64 = 16.0;
 
 /// The content of the SVG file.
-pub(super) fn to_svg(lines: &[Line]) -> String {
+pub(super) fn to_svg(lines: &[StyledLine]) -> String {
     let columns = lines
         .iter()
         .map(|line| line.text.chars().count())
@@ -33,9 +33,9 @@ pub(super) fn to_svg(lines: &[Line]) -> String {
     {
         let top = MARGIN + index as f64 * LINE_HEIGHT;
         let (fill, weight) = match line.style {
-            Style::Plain => ("#d5d9e0", "normal"),
-            Style::Heading => ("#56b4e9", "bold"),
-            Style::Total => ("#ffffff", "bold"),
+            LineStyle::Plain => ("#d5d9e0", "normal"),
+            LineStyle::Heading => ("#56b4e9", "bold"),
+            LineStyle::Total => ("#ffffff", "bold"),
         };
         // An explicit length keeps columns aligned in any font.
         let text = line.text.trim_end();

@@ -9,7 +9,7 @@ use unix_socket::listener::Listener;
 
 use crate::devices::export_server::ExportServer;
 use crate::devices::lsi53c895a::{ExportMonitoring, LsiController};
-use crate::devices::scsi_unit::create_unit;
+use crate::devices::scsi_unit::create_unit_and_set_guest_block_size;
 use crate::disk::export_stats::ExportStats;
 use crate::disk::exported_disk::{ExportedDisk, GuestDevice, NodeSlot, new_scsi_unit_stats};
 use crate::error::BoxError;
@@ -34,7 +34,7 @@ pub(crate) fn create(
     let mut disk_stats = Vec::new();
     for lun in luns {
         let node = objects.activate_for_export(&lun.node_name)?;
-        let (unit, pr_file) = create_unit(
+        let (unit, pr_file) = create_unit_and_set_guest_block_size(
             &options.id,
             lun,
             &node,

@@ -22,7 +22,7 @@ pub(crate) fn create(
     luns: &[LunOptions],
     objects: &mut Objects,
 ) -> Result<(), BoxError> {
-    let iothreads = objects.find_or_create_iothreads(&options.iothreads)?;
+    let iothreads = objects.find_iothreads_or_create_default(&options.iothreads)?;
     let controller = ScsiController::new(options, kind, iothreads.len(), objects.reports.clone())?;
     let controller = Arc::new(controller);
     for lun in luns {

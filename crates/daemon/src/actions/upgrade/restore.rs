@@ -174,7 +174,7 @@ fn create_objects_and_chardevs(
                 }
             }
             Directive::Export(options) => export::create(&options, objects)?,
-            Directive::Chardev(options) => control.add_chardev(&options)?,
+            Directive::Chardev(options) => control.open_and_add_chardev(&options)?,
             Directive::Monitor(options) => monitors.push(options),
         }
     }
@@ -239,7 +239,7 @@ fn begin_serving(
         }
     }
     if let Some((path, fd)) = deferred.pidfile {
-        match PidFile::take_over(&path, fd) {
+        match PidFile::take_over_and_write_pid(&path, fd) {
             Ok(pidfile) => control.pidfile = Some(pidfile),
             Err(error) => {
                 tracing::warn!(%error, "the pidfile still has the number of the old process")
@@ -252,7 +252,7 @@ fn begin_serving(
         let _ = channel.is_readable_within(ANNOUNCEMENT_TIMEOUT);
     }
     if let Some(addr) = process.metrics
-        && let Err(error) = control.serve_metrics(addr, deferred.metrics)
+        && let Err(error) = control.start_metrics(addr, deferred.metrics)
     {
         tracing::warn!(%error, "metrics are not served any more");
     }

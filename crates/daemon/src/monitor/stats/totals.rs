@@ -8,7 +8,7 @@ use telemetry::queue::{QueueStats, RequestKind};
 use crate::monitor::histograms;
 
 /// Prefix of QEMU's members for a kind of request.
-fn member_prefix(kind: RequestKind) -> &'static str {
+fn qemu_member_prefix(kind: RequestKind) -> &'static str {
     match kind {
         RequestKind::Read => "rd",
         RequestKind::Write => "wr",
@@ -19,7 +19,7 @@ fn member_prefix(kind: RequestKind) -> &'static str {
 
 /// Sums for requests of one kind.
 #[derive(Clone, Copy, Default)]
-struct KindTotals {
+struct RequestKindTotals {
     operations: u64,
     bytes: u64,
     ticks: u64,
@@ -31,7 +31,7 @@ struct KindTotals {
 /// Sums over several queues.
 #[derive(Default)]
 pub(super) struct QueueTotals {
-    kinds: [KindTotals; 4],
+    kinds: [RequestKindTotals; 4],
     highest_offset: u64,
     last_success_ticks: u64,
 }
@@ -60,7 +60,7 @@ impl QueueTotals {
     pub fn to_json(&self, scale: Scale) -> Value {
         let mut members = Map::new();
         for (kind, sum) in RequestKind::ALL.into_iter().zip(&self.kinds) {
-            let prefix = member_prefix(kind);
+            let prefix = qemu_member_prefix(kind);
             let mut add = |name: String, value: u64| {
                 members.insert(name, value.into());
             };
