@@ -40,7 +40,7 @@ impl HttpError {
     fn status_and_body(self) -> (&'static str, &'static str) {
         match self {
             Self::NotHttp => (
-                "400 Bad HttpRequest",
+                "400 Bad Request",
                 "this is not an HTTP/1.1 request; send GET /metrics\n",
             ),
             Self::NotFound => ("404 Not Found", "no such page: metrics are at /metrics\n"),
@@ -49,7 +49,7 @@ impl HttpError {
                 "only GET and HEAD are supported\n",
             ),
             Self::TooLarge => (
-                "431 HttpRequest Header Fields Too Large",
+                "431 Request Header Fields Too Large",
                 "a request has at most 8192 bytes and 64 header fields\n",
             ),
         }
