@@ -48,7 +48,7 @@ impl<D: PciDevice> FrontEnd<D> {
     /// A new connection, after the old one has ended. The version is not agreed on.
     pub fn connect(&mut self) {
         self.server.disconnect();
-        self.server.run(self.now_ns);
+        self.server.do_pending_work(self.now_ns);
         self.inbox.clear();
         self.waiting.clear();
         self.is_wild = false;

@@ -279,7 +279,7 @@ impl Machine {
     /// What an iothread does.
     fn turn(&mut self) {
         for _ in 0..2 {
-            let more = self.front_end.server.run(self.front_end.now_ns);
+            let more = self.front_end.server.do_pending_work(self.front_end.now_ns);
             let adapter = self.front_end.server.device_and_host().0;
             adapter.submit(&mut self.disks);
             self.front_end.receive();

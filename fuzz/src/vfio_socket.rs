@@ -117,7 +117,7 @@ impl Rig {
             14 => front_end.agree(),
             _ => {
                 front_end.server.handle_unmask();
-                front_end.server.run(front_end.now_ns);
+                front_end.server.do_pending_work(front_end.now_ns);
                 front_end.receive();
             }
         }
@@ -237,7 +237,7 @@ impl Rig {
                 break;
             }
             lets_go(front_end);
-            while front_end.server.run(front_end.now_ns) {}
+            while front_end.server.do_pending_work(front_end.now_ns) {}
             front_end.receive();
             while front_end.asked() {
                 front_end.answer(FAR, &mut self.far, true);
@@ -254,7 +254,7 @@ impl Rig {
         let mut payload = u32::from(16u8).to_le_bytes().to_vec();
         payload.extend([0; 12]);
         front_end.command(command::DEVICE_GET_INFO, &payload, None);
-        front_end.server.run(front_end.now_ns);
+        front_end.server.do_pending_work(front_end.now_ns);
         front_end.receive();
         assert!(front_end.is_connected());
         assert_eq!(front_end.waiting(), 0, "the next front-end is served");

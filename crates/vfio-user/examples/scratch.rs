@@ -62,8 +62,8 @@ impl PciDevice for Loud {
         self.0.on_dma_done(host, id, result);
     }
 
-    fn run(&mut self, host: &mut dyn Host) -> bool {
-        self.0.run(host)
+    fn do_pending_work(&mut self, host: &mut dyn Host) -> bool {
+        self.0.do_pending_work(host)
     }
 }
 

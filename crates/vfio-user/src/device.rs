@@ -13,7 +13,7 @@ pub struct DmaId(pub(crate) u64);
 /// A PCI device with an interrupt line, and without MSI.
 ///
 /// All calls come from one thread. None of them may block. The reply to a register access is sent when the call
-/// returns, before anything else is done: longer work belongs in [`PciDevice::run`]. (A front-end may
+/// returns, before anything else is done: longer work belongs in [`PciDevice::do_pending_work`]. (A front-end may
 /// serve no memory until it has the reply.)
 pub trait PciDevice {
     /// Its name in messages.
@@ -37,7 +37,7 @@ pub trait PciDevice {
     /// `ETIMEDOUT`: it does not reply; `EBUSY`: 256 accesses are pending already.
     fn on_dma_done(&mut self, host: &mut dyn Host, id: DmaId, result: Result<Vec<u8>, Errno>);
     /// Does pending work for a bounded time. True: there is more, call again soon.
-    fn run(&mut self, host: &mut dyn Host) -> bool;
+    fn do_pending_work(&mut self, host: &mut dyn Host) -> bool;
 }
 
 /// Functions of the bus that a device may use.

@@ -94,18 +94,18 @@ impl<D: PciDevice> Server<D> {
         self.connections + self.session.bus.intx.generation
     }
 
-    /// When to call [`Server::run`] even if no descriptor is ready.
+    /// When to call [`Server::do_pending_work`] even if no descriptor is ready.
     #[must_use]
     pub fn deadline_ns(&self) -> Option<u64> {
         self.session.bus.dma.deadline_ns()
     }
 
-    /// The device and its bus. Call [`Server::run`] afterwards.
+    /// The device and its bus. Call [`Server::do_pending_work`] afterwards.
     pub fn device_and_host(&mut self) -> (&mut D, &mut dyn Host) {
         (&mut self.device, &mut self.session.bus)
     }
 
-    /// Reads and handles a bounded number of messages. Call [`Server::run`] afterwards.
+    /// Reads and handles a bounded number of messages. Call [`Server::do_pending_work`] afterwards.
     pub fn handle_readable(&mut self, now_ns: u64) {
         self.session.bus.now_ns = now_ns;
         let mut left = MESSAGE_BUDGET;
@@ -127,7 +127,7 @@ impl<D: PciDevice> Server<D> {
         }
     }
 
-    /// Polls the socket: true if there are messages, which [`Server::run`] handles. For an event loop that expects a
+    /// Polls the socket: true if there are messages, which [`Server::do_pending_work`] handles. For an event loop that expects a
     /// message soon and does not sleep.
     pub fn poll_socket(&mut self) -> bool {
         if !self.wants_read() {
@@ -182,7 +182,7 @@ impl<D: PciDevice> Server<D> {
 
     /// Runs the device, and sends its messages. Call it after any other method, and after any event
     /// that the device may have waited for. True: there is more to do at once.
-    pub fn run(&mut self, now_ns: u64) -> bool {
+    pub fn do_pending_work(&mut self, now_ns: u64) -> bool {
         // Messages that were received and had to wait: the socket does not become readable for them.
         self.session.bus.now_ns = now_ns;
         self.handle_messages(MESSAGE_BUDGET);

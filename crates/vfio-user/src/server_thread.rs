@@ -139,6 +139,6 @@ fn serve_until_stopped<D: PciDevice>(
         if unmask_signalled {
             server.handle_unmask();
         }
-        busy = server.run(now_ns());
+        busy = server.do_pending_work(now_ns());
     }
 }

@@ -162,7 +162,7 @@ impl Session {
     pub fn run_device(&mut self, device: &mut dyn PciDevice, now_ns: u64) -> bool {
         self.bus.now_ns = now_ns;
         self.bus.dma.fail_timed_out(now_ns);
-        let mut more = device.run(&mut self.bus);
+        let mut more = device.do_pending_work(&mut self.bus);
         // A transfer that was refused has finished at once. It waits for the next turn, since the device may repeat it.
         for _ in 0..self.bus.dma.finished_count() {
             if let Some((id, result)) = self.bus.dma.take_next_finished() {

@@ -209,7 +209,7 @@ impl PciDevice for Scratch {
     }
 
     /// Carries out the next command that was written to a register.
-    fn run(&mut self, host: &mut dyn Host) -> bool {
+    fn do_pending_work(&mut self, host: &mut dyn Host) -> bool {
         match self.commands.pop_front() {
             Some(DMA_READ) => {
                 let id = host.begin_dma_read(self.address_register(), 16);

@@ -75,7 +75,7 @@ impl Runner for Devices {
 
     fn admit(&mut self, cx: &mut RunnerContext<Self>) {
         if self.more {
-            self.more = self.server.run(cx.now_ns());
+            self.more = self.server.do_pending_work(cx.now_ns());
             self.watch(cx);
         }
     }

@@ -47,7 +47,7 @@ impl PciDevice for Spy {
 
     fn on_dma_done(&mut self, _: &mut dyn Host, _: DmaId, _: Result<Vec<u8>, Errno>) {}
 
-    fn run(&mut self, _: &mut dyn Host) -> bool {
+    fn do_pending_work(&mut self, _: &mut dyn Host) -> bool {
         if let Some(front_end) = &mut self.front_end {
             let got = front_end.read(&mut [0; 1024]).unwrap_or(0);
             self.turns.push((self.writes, got));
@@ -65,7 +65,7 @@ fn replies_are_sent_before_the_device_runs() {
     let write = Message::command(1, command::REGION_WRITE, 0, &access(0, 0, 1, b"x"));
     rig.send(&[write.bytes(), write.bytes()].concat(), &[]);
     rig.server.handle_readable(0);
-    rig.server.run(0);
+    rig.server.do_pending_work(0);
     let replies = 2 * (Header::BYTES + 16);
     assert_eq!(rig.server.device_and_host().0.turns, [(2, replies)]);
 }
@@ -81,7 +81,7 @@ fn received_messages_are_handled_without_the_socket_becoming_readable() {
     rig.server.handle_readable(0);
     let some = rig.server.device_and_host().0.writes;
     assert!((1..100).contains(&some), "{some}");
-    while rig.server.run(0) {}
+    while rig.server.do_pending_work(0) {}
     assert_eq!(rig.server.device_and_host().0.writes, 100);
 }
 
@@ -97,7 +97,7 @@ fn polling_the_socket_reads_messages_but_does_not_handle_them() {
     assert!(rig.server.poll_socket(), "until the messages are handled");
     assert_eq!(rig.server.device_and_host().0.writes, 0);
     assert!(rig.receive().is_none());
-    rig.server.run(0);
+    rig.server.do_pending_work(0);
     assert_eq!(rig.server.device_and_host().0.writes, 2);
     assert!(rig.receive().is_some());
     assert!(!rig.server.poll_socket());

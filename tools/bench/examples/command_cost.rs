@@ -98,7 +98,7 @@ impl Device {
         loop {
             self.now_ns += 1000;
             self.server.device_and_host().0.advance_time(self.now_ns);
-            let mut more = self.server.run(self.now_ns);
+            let mut more = self.server.do_pending_work(self.now_ns);
             let adapter = self.server.device_and_host().0;
             if adapter.wants_submit() {
                 adapter.submit(&mut self.disk);

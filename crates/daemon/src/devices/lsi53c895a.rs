@@ -175,7 +175,7 @@ impl SocketDevice for LsiController {
     fn run_turn(&mut self, now_ns: u64) -> bool {
         self.accept_retry_ns = self.accept_retry_ns.filter(|retry_ns| *retry_ns > now_ns);
         self.server.device_and_host().0.advance_time(now_ns);
-        let has_more = self.server.run(now_ns);
+        let has_more = self.server.do_pending_work(now_ns);
         self.update_connection_state();
         has_more
     }

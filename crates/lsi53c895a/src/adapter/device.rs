@@ -206,7 +206,7 @@ impl PciDevice for Adapter {
     }
 
     /// Passes finished tasks to the chip and runs it, until nothing is to do or the turn is over.
-    fn run(&mut self, host: &mut dyn Host) -> bool {
+    fn do_pending_work(&mut self, host: &mut dyn Host) -> bool {
         self.paused = !host.is_connected();
         let timer_is_due = self
             .chip

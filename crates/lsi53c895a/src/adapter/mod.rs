@@ -4,7 +4,7 @@
 //! the transport ([`vfio_user`]). Like them, an [`Adapter`] makes no system call and never blocks:
 //!
 //! - The transport calls it for the guest's register accesses; SCRIPTS programs run in its turn
-//!   ([`vfio_user::PciDevice::run`]), for a bounded time, so that it can share an iothread.
+//!   ([`vfio_user::PciDevice::do_pending_work`]), for a bounded time, so that it can share an iothread.
 //! - Block requests wait in it until [`Adapter::submit`] submits as many to the backends as these have room for;
 //!   [`Adapter::complete_request`] gets their results.
 //! - Guest memory is used in place. Memory stays mapped until the requests that use it are done: the reply to DMA_UNMAP waits

@@ -145,7 +145,7 @@ fn programs_do_not_run_without_a_front_end() {
         machine.rig.now_ns += 1_000_000_000;
         let now_ns = machine.rig.now_ns;
         machine.rig.server.device_and_host().0.advance_time(now_ns);
-        assert!(!machine.rig.server.run(now_ns), "nothing to do");
+        assert!(!machine.rig.server.do_pending_work(now_ns), "nothing to do");
         assert_eq!(counter(&mut machine), before);
     }
     // Who comes next finds it running.

@@ -178,14 +178,14 @@ fn many_commands_at_once_do_not_pause_the_chip() {
     // A turn has fewer instructions than they need.
     let now_ns = driver.machine.rig.now_ns;
     assert!(
-        driver.machine.rig.server.run(now_ns),
+        driver.machine.rig.server.do_pending_work(now_ns),
         "there is more at once"
     );
     assert_eq!(
         driver.machine.rig.server.device_and_host().0.deadline_ns(),
         None
     );
-    while driver.machine.rig.server.run(now_ns) {}
+    while driver.machine.rig.server.do_pending_work(now_ns) {}
     assert_eq!(driver.completions().len(), 32);
 }
 

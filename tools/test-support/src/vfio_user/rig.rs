@@ -96,7 +96,7 @@ impl<D: PciDevice> Rig<D> {
             self.server.handle_readable(self.now_ns);
             self.server.handle_writable();
             self.server.handle_unmask();
-            while self.server.run(self.now_ns) {
+            while self.server.do_pending_work(self.now_ns) {
                 deadline.check("the device has nothing more to do");
             }
         }
