@@ -176,7 +176,7 @@ impl ConfigSpace {
 
     /// The address of a BAR; `None` while the guest has disabled it.
     #[must_use]
-    pub fn bar_address(&self, index: usize) -> Option<u32> {
+    pub fn bar_address_if_enabled(&self, index: usize) -> Option<u32> {
         let needed = match self.bars.get(index)? {
             Bar::None => return None,
             Bar::Io { .. } => COMMAND_IO,
@@ -272,18 +272,30 @@ mod tests {
         assert_eq!(dword(&config, 0x30), 0, "no ROM");
         put(&mut config, 0x10, 0xc000);
         put(&mut config, 0x14, 0xfe00_0000);
-        assert_eq!(config.bar_address(0), None, "not switched on");
+        assert_eq!(config.bar_address_if_enabled(0), None, "not switched on");
         put(&mut config, 4, u32::from(COMMAND_IO));
         assert_eq!(
-            (config.bar_address(0), config.bar_address(1)),
+            (
+                config.bar_address_if_enabled(0),
+                config.bar_address_if_enabled(1)
+            ),
             (Some(0xc000), None)
         );
         put(&mut config, 4, u32::from(COMMAND_MEMORY));
         assert_eq!(
-            (config.bar_address(0), config.bar_address(1)),
+            (
+                config.bar_address_if_enabled(0),
+                config.bar_address_if_enabled(1)
+            ),
             (None, Some(0xfe00_0000))
         );
-        assert_eq!((config.bar_address(3), config.bar_address(6)), (None, None));
+        assert_eq!(
+            (
+                config.bar_address_if_enabled(3),
+                config.bar_address_if_enabled(6)
+            ),
+            (None, None)
+        );
         assert_eq!((config.bar_bytes(2), config.bar_bytes(3)), (0x2000, 0));
     }
 

@@ -43,7 +43,7 @@ pub fn bar_of_region(region: u32) -> Option<Bar> {
 
 /// Where the guest has put the windows.
 pub fn bar_addresses(config: &ConfigSpace) -> BarAddresses {
-    let address = |index| config.bar_address(index).unwrap_or(0);
+    let address = |index| config.bar_address_if_enabled(index).unwrap_or(0);
     BarAddresses {
         io: address(0),
         registers: address(1),
