@@ -203,7 +203,7 @@ impl ConfigSpace {
     }
 
     /// Sets the interrupt bit of the status register. Returns the level of the line: low while the guest disables INTx.
-    pub fn set_interrupt_status(&mut self, level: bool) -> bool {
+    pub fn set_interrupt_status_and_get_line(&mut self, level: bool) -> bool {
         self.bytes[STATUS] &= !STATUS_INTERRUPT;
         self.bytes[STATUS] |= u8::from(level) * STATUS_INTERRUPT;
         level && self.command_register() & COMMAND_INTX_DISABLE == 0
@@ -321,11 +321,11 @@ mod tests {
         put(&mut config, 4, u32::MAX);
         assert_eq!(dword(&config, 4), 0x0557);
         assert!(config.is_bus_master());
-        assert!(!config.set_interrupt_status(true), "held down");
+        assert!(!config.set_interrupt_status_and_get_line(true), "held down");
         assert_eq!(dword(&config, 4), 0x0008_0557);
         put(&mut config, 4, 7);
-        assert!(config.set_interrupt_status(true));
-        assert!(!config.set_interrupt_status(false));
+        assert!(config.set_interrupt_status_and_get_line(true));
+        assert!(!config.set_interrupt_status_and_get_line(false));
         assert_eq!(dword(&config, 4), 7);
         config.reset();
         assert_eq!(dword(&config, 4), 0);

@@ -121,7 +121,7 @@ impl Scratch {
     /// Sets the interrupt line to the level in the register [`LEVEL`].
     fn update_interrupt_line(&mut self, host: &mut dyn Host) {
         let level = *self.register(LEVEL) & 1 != 0;
-        let level = self.config.set_interrupt_status(level);
+        let level = self.config.set_interrupt_status_and_get_line(level);
         host.set_irq(level);
     }
 }

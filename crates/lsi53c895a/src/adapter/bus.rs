@@ -110,7 +110,7 @@ impl PciBus for ChipHost<'_> {
 
     /// Signals the interrupt during the run: until the guest handles it, SCRIPTS can complete further commands.
     fn on_interrupt_asserted(&mut self) {
-        let level = self.config.set_interrupt_status(true);
+        let level = self.config.set_interrupt_status_and_get_line(true);
         self.host.set_irq(level);
     }
 }

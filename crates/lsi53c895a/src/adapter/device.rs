@@ -101,7 +101,9 @@ impl Adapter {
 
     /// Sets the guest's interrupt line to the level of the chip's pin.
     fn update_interrupt_line(&mut self, host: &mut dyn Host) {
-        let level = self.config.set_interrupt_status(self.chip.irq_level());
+        let level = self
+            .config
+            .set_interrupt_status_and_get_line(self.chip.irq_level());
         host.set_irq(level);
     }
 
