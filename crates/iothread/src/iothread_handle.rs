@@ -78,7 +78,7 @@ pub enum IothreadError {
 
 /// Enters the seccomp filter of a thread of this kind, if the sandbox is on; aborts the process if that fails.
 fn enter_sandbox_or_abort(thread: ThreadKind) {
-    if let Err(error) = sandbox::confine_thread(thread) {
+    if let Err(error) = sandbox::confine_thread_if_process_is(thread) {
         // It must not continue with more privileges than configured.
         tracing::error!(%error, "a thread cannot be confined");
         std::process::abort();

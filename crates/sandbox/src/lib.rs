@@ -1,7 +1,7 @@
 //! The sandbox: privileges that the daemon drops before it serves guests, so that a guest that breaks out of its VMM finds little.
 //!
 //! [`confine_process`] is called once, while the process has one thread: files (Landlock), system calls (seccomp),
-//! capabilities, new privileges. Threads that need less drop more when they start: [`confine_thread`].
+//! capabilities, new privileges. Threads that need less drop more when they start: [`confine_thread_if_process_is`].
 //! A mechanism that the kernel does not have is left out, and [`EnforcedRestrictions`] reports which.
 
 mod calls;
@@ -131,7 +131,7 @@ pub fn confine_process(files: AccessibleFiles<'_>) -> Result<EnforcedRestriction
 ///
 /// # Errors
 /// The kernel's. It has accepted the process's filter before, so this is lack of memory, for instance.
-pub fn confine_thread(kind: ThreadKind) -> io::Result<()> {
+pub fn confine_thread_if_process_is(kind: ThreadKind) -> io::Result<()> {
     let Some(filters) = THREAD_FILTERS.get() else {
         return Ok(());
     };

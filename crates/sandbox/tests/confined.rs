@@ -10,7 +10,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use sandbox::{Access, AccessibleFiles, PathRule, ThreadKind, confine_process, confine_thread};
+use sandbox::{
+    Access, AccessibleFiles, PathRule, ThreadKind, confine_process, confine_thread_if_process_is,
+};
 
 /// Set in the second process of a test: the folder that it may use.
 const FOLDER: &str = "BLOCKPLANE_SANDBOX_TEST";
@@ -154,7 +156,7 @@ fn privileges_are_gone() {
         "{confined}"
     );
     named("IO io0", move || {
-        confine_thread(ThreadKind::Iothread).unwrap();
+        confine_thread_if_process_is(ThreadKind::Iothread).unwrap();
         let status = capability_of_this_thread();
         assert_eq!(status, had & (1 << 14), "only to pin memory");
     });
@@ -206,7 +208,7 @@ fn an_iothread_makes_no_socket() {
     }
     confine_process(AccessibleFiles::Any).unwrap();
     named("IO io0", move || {
-        confine_thread(ThreadKind::Iothread).unwrap();
+        confine_thread_if_process_is(ThreadKind::Iothread).unwrap();
         let _ = std::os::unix::net::UnixStream::pair();
     });
 }
@@ -218,10 +220,10 @@ fn a_worker_has_no_handlers() {
     }
     confine_process(AccessibleFiles::Any).unwrap();
     named("IO io0", || {
-        confine_thread(ThreadKind::Iothread).unwrap();
+        confine_thread_if_process_is(ThreadKind::Iothread).unwrap();
         // An iothread may start threads.
         named("worker io0", || {
-            confine_thread(ThreadKind::Worker).unwrap();
+            confine_thread_if_process_is(ThreadKind::Worker).unwrap();
             let _ = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::empty());
         });
     });
@@ -232,7 +234,7 @@ fn without_a_sandbox_threads_drop_no_privileges() {
     let Some(folder) = inside() else {
         return succeeds("without_a_sandbox_threads_drop_no_privileges");
     };
-    confine_thread(ThreadKind::Worker).unwrap();
+    confine_thread_if_process_is(ThreadKind::Worker).unwrap();
     File::open(folder.join("disk")).unwrap();
 }
 

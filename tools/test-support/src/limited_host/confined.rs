@@ -100,7 +100,7 @@ pub fn on_thread(name: &str, what: impl FnOnce() + Send) {
 /// # Panics
 /// If the kernel refuses.
 pub fn enter(thread: ThreadKind) {
-    sandbox::confine_thread(thread).expect("a filter");
+    sandbox::confine_thread_if_process_is(thread).expect("a filter");
     withhold(thread);
 }
 
