@@ -37,7 +37,7 @@ pub fn main<C: Parser, E: Display>(
             let _ = error.print();
             return ExitCode::FAILURE;
         }
-        Err(error) => usage_error(&full_command_name::<C>(name, &args), &error),
+        Err(error) => usage_error_text(&full_command_name::<C>(name, &args), &error),
     };
     // Standard error may be closed; the exit status shows the error as well.
     let prefix = name.replace(' ', ": ");
@@ -62,7 +62,7 @@ fn full_command_name<C: CommandFactory>(name: &str, args: &[OsString]) -> String
 
 /// The text of an error in the arguments of the command that is called as `name`, to be printed after its name.
 #[must_use]
-pub fn usage_error(name: &str, error: &clap::Error) -> String {
+pub fn usage_error_text(name: &str, error: &clap::Error) -> String {
     let text = error.render().to_string();
     // The caller prints a prefix instead of "error: ", and --help belongs to this command.
     let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn a_usage_error_names_the_help_of_the_command() {
         let error = Words::try_parse_from(["blockplane top", "--unknown"]).unwrap_err();
-        let text = usage_error("blockplane top", &error);
+        let text = usage_error_text("blockplane top", &error);
         assert!(
             text.starts_with("unexpected argument '--unknown'"),
             "{text}"
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn control_characters_of_a_usage_error_are_escaped() {
         let error = Words::try_parse_from(["blockplane top", "a\t\u{9b}1m"]).unwrap_err();
-        let text = usage_error("blockplane top", &error);
+        let text = usage_error_text("blockplane top", &error);
         assert!(
             text.starts_with("unexpected argument 'a\\t\\u{9b}1m'"),
             "{text}"

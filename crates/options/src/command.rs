@@ -29,6 +29,6 @@ pub(crate) fn parse<T: FromArgMatches>(
     if matches!(error.kind(), ErrorKind::DisplayHelp) {
         return Ok(ParsedCommand::Help(error.render().to_string()));
     }
-    let message = commands::usage_error(&format!("blockplane {name}"), &error);
+    let message = commands::usage_error_text(&format!("blockplane {name}"), &error);
     Err(Problem::Command { message }.in_option(name))
 }
