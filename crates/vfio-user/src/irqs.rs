@@ -64,7 +64,7 @@ impl Session {
             if !matches!(action, wire::IRQ_ACTION_TRIGGER | wire::IRQ_ACTION_UNMASK) {
                 return Err(wrong());
             }
-            let eventfd = unix_socket::passed_fds::nonblocking_eventfd(
+            let eventfd = unix_socket::passed_fds::check_eventfd_and_set_nonblocking(
                 "interrupt",
                 fds.pop().map(Into::into),
             )

@@ -168,7 +168,7 @@ impl Connection {
 
     /// Accepts an eventfd from the front-end, and makes it non-blocking. Any other file is an error of the front-end.
     fn accept_eventfd(&self, what: &'static str, fd: Option<File>) -> Result<Option<OwnedFd>> {
-        unix_socket::passed_fds::nonblocking_eventfd(what, fd).map_err(|error| {
+        unix_socket::passed_fds::check_eventfd_and_set_nonblocking(what, fd).map_err(|error| {
             tracing::warn!(export = self.target.name(), %error, "bad descriptor");
             Error::InvalidParam
         })

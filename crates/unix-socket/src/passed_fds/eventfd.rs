@@ -19,7 +19,7 @@ pub struct NotAnEventFd {
 ///
 /// # Errors
 /// [`NotAnEventFd`].
-pub fn nonblocking_eventfd(
+pub fn check_eventfd_and_set_nonblocking(
     what: &'static str,
     file: Option<File>,
 ) -> Result<Option<OwnedFd>, NotAnEventFd> {
@@ -53,18 +53,22 @@ mod tests {
     fn only_eventfds_pass() {
         let eventfd = File::from(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
         assert!(
-            nonblocking_eventfd("call", Some(eventfd))
+            check_eventfd_and_set_nonblocking("call", Some(eventfd))
                 .unwrap()
                 .is_some()
         );
-        assert!(nonblocking_eventfd("call", None).unwrap().is_none());
+        assert!(
+            check_eventfd_and_set_nonblocking("call", None)
+                .unwrap()
+                .is_none()
+        );
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         for file in [
             File::from(reader),
             File::from(writer),
             tempfile::tempfile().unwrap(),
         ] {
-            let error = nonblocking_eventfd("call", Some(file)).unwrap_err();
+            let error = check_eventfd_and_set_nonblocking("call", Some(file)).unwrap_err();
             assert_eq!(error.to_string(), "a call descriptor that is no eventfd");
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! - [`Mapping`]: a part of the guest's memory. A file whose pages could make the daemon wait is refused, and one
 //!   that shrinks later does not end the daemon.
-//! - [`nonblocking_eventfd`]: an eventfd, and no other file.
+//! - [`check_eventfd_and_set_nonblocking`]: an eventfd, and no other file.
 //!
 //! The transports know the use of a descriptor and the guest addresses of memory.
 
@@ -10,5 +10,5 @@ mod eventfd;
 mod mapping;
 mod truncation;
 
-pub use eventfd::{NotAnEventFd, nonblocking_eventfd};
+pub use eventfd::{NotAnEventFd, check_eventfd_and_set_nonblocking};
 pub use mapping::{MAX_TOTAL_BYTES, MapError, Mapping};
