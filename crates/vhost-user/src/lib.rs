@@ -18,5 +18,5 @@ mod target;
 mod vring;
 
 pub use message::Message;
-pub use server::{ConnectionHandover, FrontEnds, PausedServer, RestoredConnection, Server};
+pub use server::{ConnectionHandover, FrontEndHandle, PausedServer, RestoredConnection, Server};
 pub use target::{StartedQueue, Target};

@@ -4,7 +4,7 @@
 //! that sends half a message blocks its server's thread only. Stopping shuts the
 //! connection down, which ends any such wait.
 
-mod front_ends;
+mod front_end_handle;
 mod pause;
 mod shared;
 mod take_over;
@@ -19,7 +19,7 @@ use unix_socket::listener::Listener;
 
 use crate::target::Target;
 
-pub use front_ends::FrontEnds;
+pub use front_end_handle::FrontEndHandle;
 pub use pause::{ConnectionHandover, PausedServer};
 pub use take_over::RestoredConnection;
 
@@ -92,8 +92,8 @@ impl Server {
 
     /// A handle to the front-end that is connected at the moment.
     #[must_use]
-    pub fn front_ends(&self) -> FrontEnds {
-        FrontEnds(self.shared.clone())
+    pub fn front_end_handle(&self) -> FrontEndHandle {
+        FrontEndHandle(self.shared.clone())
     }
 
     /// Accepts no more front-ends and ends the connection of the present one. Returns at once; the

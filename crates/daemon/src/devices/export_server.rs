@@ -46,7 +46,9 @@ impl ExportServer {
     /// Access to its front-ends.
     pub fn front_ends(&self) -> ExportFrontEnds {
         match self {
-            ExportServer::VhostUser(server) => ExportFrontEnds::VhostUser(server.front_ends()),
+            ExportServer::VhostUser(server) => {
+                ExportFrontEnds::VhostUser(server.front_end_handle())
+            }
             ExportServer::Adapter(adapter) => ExportFrontEnds::Adapter(adapter.clone()),
         }
     }
@@ -54,7 +56,7 @@ impl ExportServer {
 
 /// Access to the front-ends of an export, from any thread.
 pub(crate) enum ExportFrontEnds {
-    VhostUser(vhost_user::FrontEnds),
+    VhostUser(vhost_user::FrontEndHandle),
     Adapter(Arc<SocketDeviceHandle>),
 }
 

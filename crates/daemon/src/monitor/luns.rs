@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use options::{ExportKind, LunOptions};
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Reply, Type};
 use serde_json::Value;
-use vhost_user::FrontEnds;
+use vhost_user::FrontEndHandle;
 
 use super::errors::{error_of_failed_action, error_of_invalid_options, running_objects};
 use super::{str_arg, types};
@@ -47,7 +47,7 @@ pub(super) fn qmp_commands() -> Vec<Command<Control>> {
 /// What the commands need of a virtio-scsi export that is being served.
 struct VirtioScsiExport {
     controller: Arc<ScsiController>,
-    front_ends: FrontEnds,
+    front_ends: FrontEndHandle,
     writable: bool,
     luns: Vec<LunOptions>,
 }
@@ -110,7 +110,7 @@ fn copy_disk_list_from_controller(export: &mut Export) {
 
 /// Changes the controller's LUNs while its queues are quiesced.
 fn change_luns_while_quiesced(
-    front_ends: &FrontEnds,
+    front_end_handle: &FrontEndHandle,
     change: impl Fn() -> Result<(), BoxError>,
 ) -> Result<(), Error> {
     let outcome = Mutex::new(Ok(()));

@@ -12,9 +12,9 @@ use crate::connection::Connection;
 /// A handle to the front-end that is connected to a server at the moment, if there is one. It may outlive the server:
 /// then there is none.
 #[derive(Clone)]
-pub struct FrontEnds(pub(super) Arc<Shared>);
+pub struct FrontEndHandle(pub(super) Arc<Shared>);
 
-impl FrontEnds {
+impl FrontEndHandle {
     /// Waits until all requests are done that the queues of the present front-end have taken so far. They take more
     /// meanwhile.
     pub fn settle(&self) {
