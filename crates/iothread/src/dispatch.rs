@@ -28,7 +28,7 @@ impl CompletionDispatcher<'_> {
             self.trace.record_completion(source_index);
             if self.lists.unpublished.insert(source_index) {
                 // Its guest is likely to add a request: it need not kick for that.
-                self.lists.activate(vring, source_index);
+                self.lists.activate_if_may_admit(vring, source_index);
             }
         }
     }

@@ -48,7 +48,7 @@ impl QueueLists {
 
     /// Makes a queue active, if requests may be admitted from it.
     #[inline]
-    pub fn activate(&mut self, vring: &mut Vring, source_index: u32) {
+    pub fn activate_if_may_admit(&mut self, vring: &mut Vring, source_index: u32) {
         if self.active.contains(source_index) || self.is_stalled(source_index) || !vring.may_admit()
         {
             return;

@@ -225,7 +225,7 @@ impl QueuesRunner {
                 let source_count = self.sources.allocated_index_count();
                 self.lists.reserve_sources(source_count);
                 self.trace.reserve_sources(source_count);
-                self.lists.activate(&mut vring, source_index);
+                self.lists.activate_if_may_admit(&mut vring, source_index);
                 self.sources.put(source_index, vring);
                 Ok(source_index)
             }
@@ -304,7 +304,7 @@ impl QueuesRunner {
         vring.begin_stop(reply);
         self.io.stop_source(source_index);
         if vring.may_admit() {
-            self.lists.activate(vring, source_index);
+            self.lists.activate_if_may_admit(vring, source_index);
         } else {
             self.lists.stop_admitting(source_index);
         }
@@ -318,7 +318,7 @@ impl QueuesRunner {
             if telemetry::tracepoints::kick::enabled() {
                 vring.trace_kick();
             }
-            self.lists.activate(vring, source_index);
+            self.lists.activate_if_may_admit(vring, source_index);
         }
     }
 

@@ -374,7 +374,7 @@ impl Vring {
     pub fn submit_deferred(&mut self, io: &mut IoContext, now: u64) -> bool {
         let (device, cx) = self.device_and_context(io, now);
         let done = device.submit_deferred(cx);
-        self.publish_if_unpublished(io);
+        self.publish_and_settle(io);
         done
     }
 
@@ -383,7 +383,7 @@ impl Vring {
     pub fn resume_parked(&mut self, how: ResumeAction, io: &mut IoContext, now: u64) -> bool {
         let (device, cx) = self.device_and_context(io, now);
         let done = device.resume_parked(how, cx);
-        self.publish_if_unpublished(io);
+        self.publish_and_settle(io);
         done
     }
 
@@ -395,12 +395,12 @@ impl Vring {
         }
         let (device, cx) = self.device_and_context(io, now);
         let done = device.on_enabled(cx);
-        self.publish_if_unpublished(io);
+        self.publish_and_settle(io);
         done
     }
 
     /// Publishes answers to parked requests at once, in any phase, since they are rare.
-    fn publish_if_unpublished(&mut self, io: &mut IoContext) {
+    fn publish_and_settle(&mut self, io: &mut IoContext) {
         if self.take_has_unpublished() {
             self.publish(|| ());
         }
@@ -420,7 +420,7 @@ impl Vring {
         let how = self.parked_at_stop;
         let (device, cx) = self.device_and_context(io, now);
         device.handle_parked_at_stop(how, cx);
-        self.publish_if_unpublished(io);
+        self.publish_and_settle(io);
         // The next process that uses the rings expects to be kicked.
         self.ring.enable_kicks();
         debug_assert_eq!(

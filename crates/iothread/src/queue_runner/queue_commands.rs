@@ -24,7 +24,7 @@ impl CommandContext<'_> {
         match command {
             QueueCommand::Enable(enabled) => {
                 vring.enabled = enabled;
-                lists.activate(vring, source_index);
+                lists.activate_if_may_admit(vring, source_index);
                 if vring.stopping.is_some() {
                     // Recovered requests may stay in its in-flight region: it may have drained then.
                     vring.end_admissions_if_finished();
@@ -50,7 +50,7 @@ impl CommandContext<'_> {
             QueueCommand::SetKick(kick, reply) => {
                 let _ = reply.send(set_kick_unless_stopping(vring, kick, source_index, cx));
                 // A kick on the old descriptor may have been lost.
-                lists.activate(vring, source_index);
+                lists.activate_if_may_admit(vring, source_index);
             }
             QueueCommand::SetCall(call) => vring.set_call_and_signal(call),
             QueueCommand::SetErr(err) => vring.set_err(err),
@@ -79,7 +79,7 @@ impl CommandContext<'_> {
                 if vring.handle_queue_message(message, self.io, now) {
                     // It may have pushed used entries without completions.
                     self.lists.unpublished.insert(source_index);
-                    self.lists.activate(vring, source_index);
+                    self.lists.activate_if_may_admit(vring, source_index);
                 }
             }
             DeviceCommand::Resume(how) => {
