@@ -132,7 +132,7 @@ impl Queue {
         let mut batch = AdmissionBatch { ring, io, merge };
         let admission = self.admit_chains(&mut batch, memory, chain, budget);
         self.submit_collected(&mut batch);
-        self.stats.count_turn(self.in_flight());
+        self.stats.count_turn_and_in_flight(self.in_flight());
         admission
     }
 

@@ -191,7 +191,7 @@ impl Queue {
         }
         let admission = self.admit_chains(ring, batch, chain, io, budget);
         self.end_submission_run();
-        self.counts.count_turn(self.in_flight());
+        self.counts.count_turn_and_in_flight(self.in_flight());
         admission
     }
 

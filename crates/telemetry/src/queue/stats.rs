@@ -128,7 +128,7 @@ impl QueueStats {
 
     /// Counts a turn of the queue, with so many requests in flight after it.
     #[inline]
-    pub fn count_turn(&self, in_flight: u32) {
+    pub fn count_turn_and_in_flight(&self, in_flight: u32) {
         let queue = &self.pages[0].queue;
         queue.turns.add(1);
         queue.in_flight.set(in_flight.into());

@@ -131,7 +131,7 @@ impl CommandCounts {
 
     /// Counts a turn of the queue.
     #[inline]
-    pub fn count_turn(&self, in_flight: u32) {
+    pub fn count_turn_and_in_flight(&self, in_flight: u32) {
         self.queue.turns().add(1);
         self.queue.in_flight().set(in_flight.into());
     }
