@@ -62,7 +62,7 @@ pub(crate) fn fire_requests_complete(
     status: Status,
     now: u64,
 ) {
-    let scale = Scale::new();
+    let scale = Scale::measure();
     let mut index = first;
     while index != NO_SLOT {
         let slot = slots.get(index);

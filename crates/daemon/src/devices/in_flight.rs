@@ -117,7 +117,7 @@ impl InFlightRequests {
                 slot.into(),
                 request.op.virtio_request_type().into(),
                 telemetry::tracepoints::blk_status(succeeded),
-                Scale::new().to_ns(ticks),
+                Scale::measure().to_ns(ticks),
             );
         }
         Some(request)

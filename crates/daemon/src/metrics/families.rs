@@ -51,7 +51,7 @@ pub(super) fn encode_all_families(snapshot: &Snapshot, format: Format) -> String
     ));
     out.add_integer(&[], snapshot.dropped_reports.count());
     write_export_families(snapshot, &mut out);
-    let scale = Scale::new();
+    let scale = Scale::measure();
     let queues: Vec<LabelledQueueCounters<'_>> = snapshot
         .exports
         .iter()

@@ -76,7 +76,7 @@ mod tests {
         for ticks in [1, 1_000_000, u64::from(u32::MAX), u64::MAX] {
             stats.latency.add(ticks, 3);
         }
-        let latency = LatencyHistogram::from_counters([stats].into_iter(), Scale::new());
+        let latency = LatencyHistogram::from_counters([stats].into_iter(), Scale::measure());
         assert_eq!(latency.operations, 12);
         assert_eq!(latency.buckets.len(), 25);
         assert_eq!(

@@ -76,7 +76,7 @@ fn set_histogram_boundaries(objects: &Objects, arguments: &Arguments) -> Result<
         }
         return Ok(());
     }
-    let scale = Scale::new();
+    let scale = Scale::measure();
     for (kind, argument, _) in KINDS_WITH_HISTOGRAMS {
         let own_list = arguments.get(argument);
         let Some(list) = own_list.or_else(|| arguments.get("boundaries")) else {

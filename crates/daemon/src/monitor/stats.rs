@@ -66,7 +66,7 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
 /// `query-blockstats`: `BlockStats` of all exports, or with `query-nodes` of all nodes.
 fn query_blockstats(objects: &Objects, arguments: &Arguments) -> Value {
     if arguments.get("query-nodes") == Some(&Value::Bool(true)) {
-        let scale = Scale::new();
+        let scale = Scale::measure();
         let nodes = objects.nodes.iter();
         return nodes
             .map(|open| stats_of_node(open, objects, scale))
@@ -77,7 +77,7 @@ fn query_blockstats(objects: &Objects, arguments: &Arguments) -> Value {
 
 /// `BlockStats` of all exports, in the order of their creation.
 pub(super) fn stats_of_exports(objects: &Objects) -> Vec<Value> {
-    let scale = Scale::new();
+    let scale = Scale::measure();
     let exports = objects.exports.iter();
     exports
         .map(|export| stats_of_export(export, scale))

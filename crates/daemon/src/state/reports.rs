@@ -62,7 +62,7 @@ fn run_thread(mailbox: &Receiver<Report>, dropped: &DroppedReports, events: &Ser
                 requests,
                 oldest_ticks,
             }) => {
-                let seconds = Scale::new().to_ns(oldest_ticks) / 1_000_000_000;
+                let seconds = Scale::measure().to_ns(oldest_ticks) / 1_000_000_000;
                 tracing::warn!(
                     export,
                     queue,

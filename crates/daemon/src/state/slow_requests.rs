@@ -93,7 +93,7 @@ fn wait_and_check_exports(watched: &WatchedExports) {
         let timeout_ns = u64::try_from(export.timeout.as_nanos()).unwrap_or(u64::MAX);
         let late_before = Clock::new()
             .now()
-            .saturating_sub(Scale::new().to_ticks(timeout_ns));
+            .saturating_sub(Scale::measure().to_ticks(timeout_ns));
         if late_before > export.checked_until {
             reports
                 .queues()

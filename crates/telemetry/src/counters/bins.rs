@@ -104,7 +104,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn boundaries(ns: &[u64]) -> Result<BinBoundaries, BoundariesError> {
-        BinBoundaries::new(ns.to_vec(), Scale::new())
+        BinBoundaries::new(ns.to_vec(), Scale::measure())
     }
 
     #[test]
@@ -138,7 +138,7 @@ mod tests {
             ticks in 0_u64..400,
         ) {
             let ends: Vec<u64> = ends.into_iter().collect();
-            let scale = Scale::new();
+            let scale = Scale::measure();
             let bins = Bins::new(Arc::new(BinBoundaries::new(ends.clone(), scale).unwrap()));
             bins.add(ticks, 7);
             let ns = scale.to_ns(ticks);

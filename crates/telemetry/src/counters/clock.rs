@@ -135,7 +135,7 @@ impl Scale {
     /// The scale of this process's clock. In the first 10 ms of the process it waits for their end. After a second it does
     /// not change any more, so that two readings of a statistic can be subtracted.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn measure() -> Self {
         static FINAL: OnceLock<Scale> = OnceLock::new();
         let ClockOrigin { clock, begin } = clock_origin();
         if !clock.counter {
@@ -184,7 +184,7 @@ impl Scale {
 
 impl Default for Scale {
     fn default() -> Self {
-        Scale::new()
+        Scale::measure()
     }
 }
 
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn it_runs_as_the_kernels_clock_does() {
         let clock = Clock::new();
-        let scale = Scale::new();
+        let scale = Scale::measure();
         let (begin, begin_ns) = (clock.now(), now_ns());
         std::thread::sleep(Duration::from_millis(20));
         let (inner, inner_ns) = (clock.now() - begin, now_ns() - begin_ns);

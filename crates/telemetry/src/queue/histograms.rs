@@ -108,7 +108,7 @@ mod tests {
 
     fn boundaries(ns: &[u64]) -> Option<Arc<BinBoundaries>> {
         Some(Arc::new(
-            BinBoundaries::new(ns.to_vec(), Scale::new()).unwrap(),
+            BinBoundaries::new(ns.to_vec(), Scale::measure()).unwrap(),
         ))
     }
 

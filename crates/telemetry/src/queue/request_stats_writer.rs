@@ -59,7 +59,7 @@ mod tests {
     fn counted_requests_are_in_the_statistics_and_in_configured_bins() {
         let (stats, mut writer) = (QueueStats::new(), RequestStatsWriter::default());
         writer.add_succeeded(&stats, RequestKind::Write, 2, 4096, 100);
-        let boundaries = BinBoundaries::new(vec![u64::MAX], Scale::new()).unwrap();
+        let boundaries = BinBoundaries::new(vec![u64::MAX], Scale::measure()).unwrap();
         let configured = Some(Arc::new(boundaries));
         stats
             .histograms()

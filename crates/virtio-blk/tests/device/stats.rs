@@ -180,7 +180,7 @@ fn a_request_without_data_is_done_at_once() {
 #[test]
 fn a_histogram_has_each_request_once_between_its_boundaries() {
     let mut rig = Rig::new(DeviceOptions::default());
-    let scale = Scale::new();
+    let scale = Scale::measure();
     let ends = [1000, 4000].map(|ticks| scale.to_ns(ticks)).to_vec();
     let boundaries = Arc::new(BinBoundaries::new(ends, scale).unwrap());
     for kind in RequestKind::ALL {

@@ -75,7 +75,7 @@ pub(super) fn fire_finished(name: &QueueName, slot: &Slot, now: u64) {
                 RequestKind::Flush => block::Op::Flush,
                 RequestKind::Unmap => block::Op::Discard,
             };
-            let latency_ns = Scale::new().to_ns(slot.admit_time.ticks_until(now));
+            let latency_ns = Scale::measure().to_ns(slot.admit_time.ticks_until(now));
             let kind = op.virtio_request_type().into();
             request_complete::fire(name.export(), queue, head, kind, done, latency_ns);
         }

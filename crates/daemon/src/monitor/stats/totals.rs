@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn described_members_are_those_of_the_schema() {
-        let stats = QueueTotals::default().to_json(Scale::new());
+        let stats = QueueTotals::default().to_json(Scale::measure());
         let described: Vec<&str> = stats
             .as_object()
             .unwrap()
