@@ -345,7 +345,7 @@ mod tests {
             io.submit_pending();
             let (begin, mut done) = (Instant::now(), Vec::new());
             while done.is_empty() && begin.elapsed().as_secs() < 60 {
-                io.reap(&mut done);
+                io.reap_and_poll_tasks(&mut done);
                 std::thread::yield_now();
             }
             // Before anything ends the test: the end of the engines waits for workers.

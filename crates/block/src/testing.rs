@@ -92,7 +92,7 @@ pub(crate) fn run_until_completed(io: &mut IoContext, count: usize) -> Vec<Compl
     while done.len() < count {
         assert!(begin.elapsed() < Duration::from_secs(60), "not complete");
         io.submit_pending();
-        io.reap(&mut done);
+        io.reap_and_poll_tasks(&mut done);
         std::thread::yield_now();
     }
     done

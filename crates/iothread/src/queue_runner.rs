@@ -160,7 +160,7 @@ impl QueuesRunner {
     /// Answers requests that completed while they were submitted, without another iteration.
     #[inline(never)]
     fn complete_inline_completions(&mut self) {
-        self.io.reap(&mut self.completions);
+        self.io.reap_and_poll_tasks(&mut self.completions);
         self.dispatch_completions();
         self.publish_queues();
         // Reaping may have found requests to continue: a short transfer, a flush after a discard. If the next iteration has work,

@@ -142,9 +142,9 @@ impl IoContext {
         self.aio.get().is_some() || self.ring.get().is_some() || !self.tasks.is_empty()
     }
 
-    /// The reap phase: takes completions.
+    /// The reap phase: takes completions, and polls the async tasks that were woken.
     #[inline]
-    pub fn reap(&mut self, out: &mut Vec<Completion>) {
+    pub fn reap_and_poll_tasks(&mut self, out: &mut Vec<Completion>) {
         if let Some(aio) = self.aio.get_mut() {
             aio.reap(out);
         }

@@ -418,7 +418,7 @@ mod tests {
         let mut submit = |token| unsafe { io.submit(&disk, request(token)) };
         let taken = (0..).take_while(|token| submit(*token).is_ok()).count();
         let mut done = Vec::new();
-        io.reap(&mut done);
+        io.reap_and_poll_tasks(&mut done);
         assert!(done.iter().map(|done| done.token).eq(0..taken as u64));
         assert!(io.tracked.is_empty());
     }

@@ -150,7 +150,7 @@ mod tests {
         let mut done = Vec::new();
         for _ in 0..3 {
             io.submit_pending();
-            io.reap(&mut done);
+            io.reap_and_poll_tasks(&mut done);
         }
         done
     }

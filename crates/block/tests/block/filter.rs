@@ -246,7 +246,7 @@ fn hold(rig: &mut Rig, node: &Arc<Node>, place: u32) -> HangingRequest {
     unsafe { rig.io.submit(&route, request) }.unwrap();
     let mut out = Vec::new();
     rig.io.submit_pending();
-    rig.io.reap(&mut out);
+    rig.io.reap_and_poll_tasks(&mut out);
     assert!(out.is_empty() && !rig.io.has_completions());
     HangingRequest {
         route,
@@ -259,11 +259,11 @@ fn hold(rig: &mut Rig, node: &Arc<Node>, place: u32) -> HangingRequest {
 fn end(mut rig: Rig, held: HangingRequest) {
     rig.io.stop_source(8);
     let mut out = Vec::new();
-    rig.io.reap(&mut out);
+    rig.io.reap_and_poll_tasks(&mut out);
     assert!(out.is_empty(), "that was another queue");
     rig.io.stop_source(7);
     while out.is_empty() {
-        rig.io.reap(&mut out);
+        rig.io.reap_and_poll_tasks(&mut out);
         rig.io.submit_pending();
         std::thread::yield_now();
     }

@@ -263,7 +263,7 @@ impl Rig {
             }
             self.io.submit_pending();
             self.wait();
-            self.io.reap(&mut out);
+            self.io.reap_and_poll_tasks(&mut out);
             for Completion { token, result } in out.drain(..) {
                 let before = results[usize::try_from(token).unwrap()].replace(result);
                 assert_eq!(before, None, "request {token} completed twice");
@@ -271,7 +271,7 @@ impl Rig {
             }
         }
         // A ring may say that there is something to finish when that has just been done.
-        self.io.reap(&mut out);
+        self.io.reap_and_poll_tasks(&mut out);
         assert!(out.is_empty(), "a completion of no request: {out:?}");
         for route in routes {
             self.io.detach(route);
@@ -291,7 +291,7 @@ impl Rig {
         let mut out = Vec::new();
         while out.is_empty() {
             self.wait();
-            self.io.reap(&mut out);
+            self.io.reap_and_poll_tasks(&mut out);
         }
         out[0].result
     }

@@ -76,7 +76,7 @@ fn as_many_requests_are_taken_as_there_is_room_for() {
             let mut out = Vec::new();
             while seen.contains(&false) {
                 rig.io.submit_pending();
-                rig.io.reap(&mut out);
+                rig.io.reap_and_poll_tasks(&mut out);
                 for completion in out.drain(..) {
                     let index = usize::try_from(completion.token).unwrap();
                     assert!(!std::mem::replace(&mut seen[index], true), "twice");

@@ -56,7 +56,7 @@ fn requests_complete_in_order_of_their_deadlines() {
     let mut deadlines = Vec::new();
     while out.len() < 4 {
         deadlines.extend(rig.io.next_deadline_ns());
-        rig.io.reap(&mut out);
+        rig.io.reap_and_poll_tasks(&mut out);
         std::thread::yield_now();
     }
     let order: Vec<_> = out.iter().map(|completion| completion.token).collect();

@@ -59,7 +59,7 @@ fn is_registered(rig: &mut Rig, route: &AttachedDisk, seed: u64, page: &mut Page
     rig.io.submit_pending();
     let mut out = Vec::new();
     while out.is_empty() {
-        rig.io.reap(&mut out);
+        rig.io.reap_and_poll_tasks(&mut out);
         std::thread::yield_now();
     }
     assert_eq!(out[0].result, Ok(()));

@@ -77,7 +77,7 @@ impl Runner for QueuesRunner {
 
     fn reap(&mut self, _: &mut RunnerContext<Self>) {
         if self.completions.is_empty() {
-            self.io.reap(&mut self.completions);
+            self.io.reap_and_poll_tasks(&mut self.completions);
         }
     }
 
