@@ -169,10 +169,10 @@ impl IoContext {
         }
     }
 
-    /// Whether something has finished; no system call.
+    /// Whether something has finished, or an async task was woken; no system call.
     #[inline]
     #[must_use]
-    pub fn has_completions(&self) -> bool {
+    pub fn has_completions_or_woken_tasks(&self) -> bool {
         self.aio.get().is_some_and(LinuxAio::has_completions)
             || self.ring.get().is_some_and(|ring| ring.has_completions())
             || self.null_queue.has_completions()

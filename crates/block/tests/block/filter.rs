@@ -247,7 +247,7 @@ fn hold(rig: &mut Rig, node: &Arc<Node>, place: u32) -> HangingRequest {
     let mut out = Vec::new();
     rig.io.submit_pending();
     rig.io.reap_and_poll_tasks(&mut out);
-    assert!(out.is_empty() && !rig.io.has_completions());
+    assert!(out.is_empty() && !rig.io.has_completions_or_woken_tasks());
     HangingRequest {
         route,
         _bytes: bytes,

@@ -62,7 +62,7 @@ fn requests_complete_in_order_of_their_deadlines() {
     let order: Vec<_> = out.iter().map(|completion| completion.token).collect();
     assert_eq!(order, [1, 4, 0, 3]);
     assert!(deadlines.is_sorted());
-    assert!(!rig.io.has_completions());
+    assert!(!rig.io.has_completions_or_woken_tasks());
     assert!(rig.io.next_deadline_ns() > deadlines.last().copied());
 }
 

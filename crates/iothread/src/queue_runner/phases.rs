@@ -101,7 +101,7 @@ impl Runner for QueuesRunner {
     /// Submits pending requests, completes those that were done at once, and updates watches and timers.
     fn submit(&mut self, cx: &mut RunnerContext<Self>) {
         self.submit_pending();
-        if !self.has_dispatched && self.io.has_completions() {
+        if !self.has_dispatched && self.io.has_completions_or_woken_tasks() {
             self.complete_inline_completions();
         }
         if self.sources.socket_devices.has_scheduled_updates() {
@@ -114,11 +114,11 @@ impl Runner for QueuesRunner {
         self.more
             || !self.lists.unpublished.is_empty()
             || !self.completions.is_empty()
-            || self.io.has_completions()
+            || self.io.has_completions_or_woken_tasks()
     }
 
     fn poll_sources_once(&mut self) -> bool {
-        self.io.has_completions()
+        self.io.has_completions_or_woken_tasks()
             || self.lists.active.iter().any(|source_index| {
                 self.sources
                     .get(source_index)
