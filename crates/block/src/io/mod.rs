@@ -187,7 +187,7 @@ impl IoContext {
         if let Some(ring) = self.ring.get_mut() {
             ring.prepare_to_block();
         }
-        self.has_completions()
+        self.has_completions_or_woken_tasks()
     }
 
     /// The time at which the next request completes by the clock alone (the loop's clock, nanoseconds).
