@@ -9,7 +9,7 @@
 //! - [`Task`]: one command. [`Task::receive`] parses it and returns the data phase; [`Task::run`] gets the initiator's buffers; the
 //!   adapter executes each [`Step`] that is returned, and [`Task::on_step_completed`] returns the next, until the task is finished. Reads
 //!   and writes use the initiator's own buffers, allocate nothing and take no lock.
-//! - [`Transfer`]: a plain read or write, for adapters that execute it without a task.
+//! - [`PlainTransfer`]: a plain read or write, for adapters that execute it without a task.
 //! - [`TaskSet`]: the order of the tasks of a queue.
 //!
 //! Adapters implement task management, since they have the tasks: they [cancel](Task::cancel) them, wait for requests in flight,
@@ -73,7 +73,7 @@ mod vpd;
 pub use identity::{Identity, IdentityError, MAX_SERIAL_BYTES};
 pub use medium_access::MediumAccess;
 pub use nexus::{Nexus, Ports, TransportId};
-pub use plain_transfer::{CdbWords, Transfer};
+pub use plain_transfer::{CdbWords, PlainTransfer};
 pub use reservation_store::ReservationStore;
 pub use reservation_text::{NO_RESERVATIONS, ReservationTextError};
 pub use sense::{Key, MAX_SENSE_BYTES, Sense, SenseData, SenseKeySpecific};

@@ -1,7 +1,7 @@
 //! Parses plain reads and writes, which need the CDB and one word of the unit, and become one request to the node.
 //!
 //! An adapter whose initiators provide buffers with the command can execute them without a [`Task`]: it takes a
-//! [`Transfer`] from its [`TargetView`], and passes it to a task only if it is cancelled or fails.
+//! [`PlainTransfer`] from its [`TargetView`], and passes it to a task only if it is cancelled or fails.
 
 use block::Op;
 
@@ -15,7 +15,7 @@ use crate::unit::{MAX_TRANSFER_BYTES, Unit};
 
 /// A read or write that was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transfer {
+pub struct PlainTransfer {
     /// It is a write.
     pub write: bool,
     /// The written data must be stable when it completes.
@@ -85,7 +85,7 @@ fn parse_plain_range<const WRITES: bool>(CdbWords(low, high): CdbWords) -> Optio
     }
 }
 
-impl Transfer {
+impl PlainTransfer {
     /// Parses a plain read, or write. `None`: it is another command, or needs further checks.
     #[inline(always)]
     pub(crate) fn try_parse<const WRITES: bool>(
@@ -99,7 +99,7 @@ impl Transfer {
             return None;
         }
         let (offset, len) = unit.checked_byte_range(range).ok()?;
-        (len <= MAX_TRANSFER_BYTES).then_some(Transfer {
+        (len <= MAX_TRANSFER_BYTES).then_some(PlainTransfer {
             write: WRITES,
             fua: WRITES && (cdb.0 & FUA != 0 || word.is_write_through()),
             offset,
@@ -133,20 +133,20 @@ impl TargetView {
         &self,
         nexus: Nexus,
         cdb: CdbWords,
-    ) -> Option<Transfer> {
-        Transfer::try_parse::<WRITES>(self.selected_unit()?, nexus, cdb)
+    ) -> Option<PlainTransfer> {
+        PlainTransfer::try_parse::<WRITES>(self.selected_unit()?, nexus, cdb)
     }
 }
 
 impl Task {
-    /// Takes over a [`Transfer`] whose request is in flight, as if this task had [submitted](Self::run) it.
+    /// Takes over a [`PlainTransfer`] whose request is in flight, as if this task had [submitted](Self::run) it.
     #[cold]
     pub fn adopt_in_flight_transfer(
         &mut self,
         view: &TargetView,
         lun: u16,
         nexus: Nexus,
-        transfer: Transfer,
+        transfer: PlainTransfer,
     ) {
         self.clear_for_command(lun, nexus);
         // The unit defines the format of sense data, but may have been removed.
@@ -160,8 +160,8 @@ impl Task {
 
     /// Sets the task's work and phase.
     #[inline]
-    pub(crate) fn set_transfer(&mut self, transfer: Transfer) -> DataPhase {
-        let Transfer {
+    pub(crate) fn set_transfer(&mut self, transfer: PlainTransfer) -> DataPhase {
+        let PlainTransfer {
             write,
             fua,
             offset,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::cdb::{Cdb, INQUIRY};
 use crate::commands::{Access, Command, CommandEntry, CommandLookup, find_command};
 use crate::nexus::Nexus;
-use crate::plain_transfer::{CdbWords, Transfer};
+use crate::plain_transfer::{CdbWords, PlainTransfer};
 use crate::prepare;
 use crate::refusal::Refusal;
 use crate::sense::Sense;
@@ -35,7 +35,7 @@ impl Task {
         view.refresh();
         if let Some(unit) = view.select_without_refresh(lun)
             && let Some(transfer) =
-                Transfer::try_parse_read_or_write(unit, nexus, CdbWords::new(cdb))
+                PlainTransfer::try_parse_read_or_write(unit, nexus, CdbWords::new(cdb))
         {
             self.descriptor_sense = unit.access_word().has_descriptor_sense();
             self.block_bytes = unit.block_bytes();

@@ -3,7 +3,7 @@
 
 use block::{DiskIo, Request};
 use libc::iovec;
-use scsi::{Attribute, Transfer};
+use scsi::{Attribute, PlainTransfer};
 use telemetry::queue::RequestKind;
 use virtqueue::{Chain, ChainId};
 
@@ -149,7 +149,7 @@ impl Queue {
             false => (RequestKind::Read, slot.len),
         };
         // Offset and FUA are those of the block request, which is in flight.
-        let transfer = Transfer {
+        let transfer = PlainTransfer {
             write,
             fua: false,
             offset: 0,
