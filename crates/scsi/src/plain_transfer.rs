@@ -129,7 +129,7 @@ impl TargetView {
     /// Parses a command for the [selected](Self::select_unit) unit, if it is a plain read, or write, that needs no further checks.
     #[inline(always)]
     #[must_use]
-    pub fn parse_transfer<const WRITES: bool>(
+    pub fn try_parse_transfer<const WRITES: bool>(
         &self,
         nexus: Nexus,
         cdb: CdbWords,

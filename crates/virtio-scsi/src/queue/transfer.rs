@@ -55,7 +55,7 @@ impl Queue {
         }
         let disk = self.submission_run.disk;
         let view = &self.table.disk_at(disk).view;
-        let Some(transfer) = view.parse_transfer::<WRITES>(NEXUS, head.cdb) else {
+        let Some(transfer) = view.try_parse_transfer::<WRITES>(NEXUS, head.cdb) else {
             return false;
         };
         if transfer.len != data_len || head.attribute != Attribute::Simple {
