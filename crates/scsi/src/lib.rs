@@ -78,7 +78,7 @@ pub use reservation_store::ReservationStore;
 pub use reservation_text::{NO_RESERVATIONS, ReservationTextError};
 pub use sense::{Key, MAX_SENSE_BYTES, Sense, SenseData, SenseKeySpecific};
 pub use step::{DataPhase, Status, Step};
-pub use target::{AddError, MAX_LUN, Target, TargetView, decode_lun, encode_lun};
+pub use target::{AddUnitError, MAX_LUN, Target, TargetView, decode_lun, encode_lun};
 pub use task::Task;
 pub use task_mutex::{Resume, Waker};
 pub use task_set::{Attribute, StartOrWait, TaskSet};

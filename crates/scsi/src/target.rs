@@ -27,7 +27,7 @@ pub struct Target {
 
 /// Why a unit cannot be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AddError {
+pub enum AddUnitError {
     /// Another unit has the number.
     #[error("LUN {0} is in use")]
     InUse(u16),
@@ -66,14 +66,14 @@ impl Target {
     /// Adds a unit. The other units report that to the initiators.
     ///
     /// # Errors
-    /// [`AddError`].
-    pub fn add(&self, lun: u16, unit: Arc<Unit>) -> Result<(), AddError> {
+    /// [`AddUnitError`].
+    pub fn add(&self, lun: u16, unit: Arc<Unit>) -> Result<(), AddUnitError> {
         if lun > MAX_LUN {
-            return Err(AddError::TooLarge(lun));
+            return Err(AddUnitError::TooLarge(lun));
         }
         self.change_members(|members| {
             let at = match members.map.binary_search_by_key(&lun, |(lun, _)| *lun) {
-                Ok(_) => return Err(AddError::InUse(lun)),
+                Ok(_) => return Err(AddUnitError::InUse(lun)),
                 Err(at) => at,
             };
             for (nexus, ports) in &members.initiators {

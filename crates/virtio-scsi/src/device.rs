@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use scsi::{AddError, BusOrUnitReset, Nexus, Ports, Target, TransportId, Unit};
+use scsi::{AddUnitError, BusOrUnitReset, Nexus, Ports, Target, TransportId, Unit};
 
 use crate::address::Address;
 use crate::event::{Event, PendingEvents};
@@ -167,8 +167,8 @@ impl Device {
     /// Adds a unit, which all running queues can reach already, and reports it to the guest.
     ///
     /// # Errors
-    /// [`AddError`].
-    pub fn add(&self, address: Address, unit: Arc<Unit>) -> Result<(), AddError> {
+    /// [`AddUnitError`].
+    pub fn add(&self, address: Address, unit: Arc<Unit>) -> Result<(), AddUnitError> {
         {
             let mut targets = lock_ignoring_poison(&self.targets);
             let target = targets.entry(address.target).or_insert_with(|| {

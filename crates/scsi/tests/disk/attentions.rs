@@ -85,7 +85,10 @@ fn added_and_removed_units_are_reported() {
     let mut rig = Rig::plain();
     let another = || Unit::new(options(), geometry()).unwrap().into();
     rig.target.add(7, another()).unwrap();
-    assert_eq!(rig.target.add(7, another()), Err(scsi::AddError::InUse(7)));
+    assert_eq!(
+        rig.target.add(7, another()),
+        Err(scsi::AddUnitError::InUse(7))
+    );
     assert_eq!(next_attentions(&mut rig), [0x3f0e; 3]);
     let ready = rig.exchange(7, &READY, &[], 0);
     assert_eq!(ready.sense_code(), (6, 0x2900), "it is new");
