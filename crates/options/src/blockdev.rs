@@ -8,9 +8,9 @@ mod read;
 
 use std::path::PathBuf;
 
-pub(crate) use blkdebug::{BlkdebugKeys, InjectErrorKeys, read_blkdebug};
 pub use blkdebug::{BlkdebugOptions, InjectAction, InjectError, IoType};
-pub(crate) use read::{DRIVERS, DriverKind, read_blockdev};
+pub(crate) use blkdebug::{BlkdebugSeedKey, InjectErrorKeys, read_blkdebug};
+pub(crate) use read::{DRIVERS, DriverKind, read_and_register_blockdev};
 
 use crate::{
     form::{Choice, FilePath, OnlyOff, Switch, number, size},

@@ -43,7 +43,7 @@ impl Sandbox {
 }
 
 /// Parses the name or number of a user.
-pub(crate) fn parse_user(text: &str) -> Result<String, String> {
+pub(crate) fn parse_nonempty_user(text: &str) -> Result<String, String> {
     if text.is_empty() {
         Err("expected a user's name or number".to_owned())
     } else {

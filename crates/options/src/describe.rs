@@ -104,9 +104,9 @@ impl ExportOptions {
             }
             ExportKind::VhostUserScsi { queues, luns } => {
                 queues.write_to(&mut object)?;
-                write_luns(luns, &mut object)?;
+                write_luns_if_any(luns, &mut object)?;
             }
-            ExportKind::VfioUserLsi53c895a { luns } => write_luns(luns, &mut object)?,
+            ExportKind::VfioUserLsi53c895a { luns } => write_luns_if_any(luns, &mut object)?,
         }
         write_iothreads(&self.iothreads, &mut object);
         Ok(object.into())
@@ -114,7 +114,7 @@ impl ExportOptions {
 }
 
 /// Writes the disks of a controller, if it has any.
-fn write_luns(luns: &[LunOptions], to: &mut Object) -> Result<(), NonUtf8Path> {
+fn write_luns_if_any(luns: &[LunOptions], to: &mut Object) -> Result<(), NonUtf8Path> {
     let lun_value = |lun: &LunOptions| {
         let mut object = Object::default();
         object.set_dotted_key("node-name", string_value(&lun.node_name));

@@ -57,17 +57,21 @@ impl DirectiveKind {
     }
 
     /// Reads a tree, and adds the names that it defines.
-    pub(crate) fn read(
+    pub(crate) fn read_and_register(
         self,
         object: Object,
         names: &mut DefinedNames,
     ) -> Result<Directive, Problem> {
         Ok(match self {
-            Self::Object => Directive::Object(object::read_object(object, names)?),
-            Self::Blockdev => Directive::Blockdev(blockdev::read_blockdev(object, names)?),
-            Self::Chardev => Directive::Chardev(monitor::read_chardev(object, names)?),
-            Self::Monitor => Directive::Monitor(monitor::read_monitor(object, names)?),
-            Self::Export => Directive::Export(export::read_export(object, names)?),
+            Self::Object => Directive::Object(object::read_and_register_object(object, names)?),
+            Self::Blockdev => {
+                Directive::Blockdev(blockdev::read_and_register_blockdev(object, names)?)
+            }
+            Self::Chardev => Directive::Chardev(monitor::read_and_register_chardev(object, names)?),
+            Self::Monitor => {
+                Directive::Monitor(monitor::read_monitor_and_reserve_chardev(object, names)?)
+            }
+            Self::Export => Directive::Export(export::read_and_register_export(object, names)?),
         })
     }
 }
@@ -83,7 +87,7 @@ pub(crate) struct RawDirective {
 
 impl RawDirective {
     /// The name of the object, if it has one.
-    pub(crate) fn name(&self) -> Option<&str> {
+    pub(crate) fn object_name(&self) -> Option<&str> {
         match self.object.get(self.kind.name_key()) {
             Some(Value::Text(name) | Value::String(name)) => Some(name),
             _ => None,

@@ -19,7 +19,7 @@ pub(crate) struct Fields {
 
 impl Fields {
     /// Checks the keys of `object` against `tables`. `prefix` precedes the keys in errors, with its dot.
-    pub(crate) fn new(
+    pub(crate) fn with_known_keys(
         object: Object,
         prefix: &str,
         tables: &[&[Key]],
@@ -113,12 +113,12 @@ impl Fields {
     }
 
     /// Takes a value and reads it in this form.
-    pub(crate) fn take_value<F: Form>(
+    pub(crate) fn take_typed<F: Form>(
         &mut self,
         key: &'static str,
         form: &F,
     ) -> Result<Option<F::Value>, Problem> {
-        let value = self.take(key);
+        let value = self.take_raw(key);
         value
             .map(|value| form.read(&self.full_key(key), value))
             .transpose()
@@ -133,7 +133,7 @@ impl Fields {
     }
 
     /// Takes a value of any type.
-    pub(crate) fn take(&mut self, key: &'static str) -> Option<Value> {
+    pub(crate) fn take_raw(&mut self, key: &'static str) -> Option<Value> {
         let position = self.values.iter().position(|(name, _)| *name == key)?;
         Some(self.values.swap_remove(position).1)
     }
@@ -149,7 +149,7 @@ impl Fields {
         &mut self,
         key: &'static str,
     ) -> Result<Vec<(String, Value)>, Problem> {
-        let items = match self.take(key) {
+        let items = match self.take_raw(key) {
             None => return Ok(Vec::new()),
             Some(Value::List(items)) => items,
             Some(one) => return Ok(vec![(self.full_key(key), one)]),
@@ -170,17 +170,17 @@ impl Fields {
     }
 
     /// Takes a required string.
-    pub(crate) fn take_required(
+    pub(crate) fn take_required_string(
         &mut self,
         key: &'static str,
         expected: &str,
     ) -> Result<String, Problem> {
-        let text = self.take_value(key, &AnyText)?;
+        let text = self.take_typed(key, &AnyText)?;
         text.ok_or_else(|| self.missing_key_error(key, expected))
     }
 
     /// Checks that all values were taken: the code would ignore a key of its table otherwise.
-    pub(crate) fn check_all_taken(self) {
+    pub(crate) fn debug_assert_all_taken(self) {
         debug_assert!(
             self.values.is_empty(),
             "keys that are never read: {:?}",

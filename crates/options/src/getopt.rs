@@ -13,7 +13,7 @@ use crate::{Problem, UsageError, error::excerpt, suggest};
 
 /// An option without a command: those of qemu-storage-daemon, and blockplane's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum QsdOption {
+pub(crate) enum TopLevelOption {
     Blockdev,
     Chardev,
     Config,
@@ -33,7 +33,7 @@ pub(crate) enum QsdOption {
 
 /// Names and usage of an option.
 struct OptSpec {
-    opt: QsdOption,
+    opt: TopLevelOption,
     long: &'static str,
     short: Option<u8>,
     /// Its usage with a value; `None` if it takes none.
@@ -41,8 +41,8 @@ struct OptSpec {
 }
 
 /// An option with these names and, if it takes a value, this usage.
-const fn option_spec(
-    opt: QsdOption,
+const fn new_option_spec(
+    opt: TopLevelOption,
     long: &'static str,
     short: Option<u8>,
     usage: Option<&'static str>,
@@ -56,66 +56,81 @@ const fn option_spec(
 }
 
 const SPECS: &[OptSpec] = &[
-    option_spec(
-        QsdOption::Blockdev,
+    new_option_spec(
+        TopLevelOption::Blockdev,
         "blockdev",
         None,
         Some("--blockdev DRIVER,node-name=NAME,…"),
     ),
-    option_spec(
-        QsdOption::Chardev,
+    new_option_spec(
+        TopLevelOption::Chardev,
         "chardev",
         None,
         Some("--chardev socket,id=NAME,path=PATH,…"),
     ),
-    option_spec(QsdOption::Config, "config", None, Some("--config FILE")),
-    option_spec(QsdOption::Daemonize, "daemonize", None, None),
-    option_spec(
-        QsdOption::Export,
+    new_option_spec(
+        TopLevelOption::Config,
+        "config",
+        None,
+        Some("--config FILE"),
+    ),
+    new_option_spec(TopLevelOption::Daemonize, "daemonize", None, None),
+    new_option_spec(
+        TopLevelOption::Export,
         "export",
         None,
         Some("--export TYPE,id=NAME,node-name=NODE,…"),
     ),
-    option_spec(QsdOption::Help, "help", Some(b'h'), None),
-    option_spec(
-        QsdOption::Metrics,
+    new_option_spec(TopLevelOption::Help, "help", Some(b'h'), None),
+    new_option_spec(
+        TopLevelOption::Metrics,
         "metrics",
         None,
         Some("--metrics ADDRESS"),
     ),
-    option_spec(
-        QsdOption::Monitor,
+    new_option_spec(
+        TopLevelOption::Monitor,
         "monitor",
         None,
         Some("--monitor chardev=NAME"),
     ),
-    option_spec(
-        QsdOption::NbdServer,
+    new_option_spec(
+        TopLevelOption::NbdServer,
         "nbd-server",
         None,
         Some("--nbd-server …"),
     ),
-    option_spec(
-        QsdOption::Object,
+    new_option_spec(
+        TopLevelOption::Object,
         "object",
         None,
         Some("--object TYPE,id=NAME,…"),
     ),
-    option_spec(QsdOption::Pidfile, "pidfile", None, Some("--pidfile PATH")),
-    option_spec(
-        QsdOption::Sandbox,
+    new_option_spec(
+        TopLevelOption::Pidfile,
+        "pidfile",
+        None,
+        Some("--pidfile PATH"),
+    ),
+    new_option_spec(
+        TopLevelOption::Sandbox,
         "sandbox",
         None,
         Some("--sandbox on|off|strict"),
     ),
-    option_spec(QsdOption::Trace, "trace", Some(b'T'), Some("--trace …")),
-    option_spec(QsdOption::User, "user", None, Some("--user USER")),
-    option_spec(QsdOption::Version, "version", Some(b'V'), None),
+    new_option_spec(
+        TopLevelOption::Trace,
+        "trace",
+        Some(b'T'),
+        Some("--trace …"),
+    ),
+    new_option_spec(TopLevelOption::User, "user", None, Some("--user USER")),
+    new_option_spec(TopLevelOption::Version, "version", Some(b'V'), None),
 ];
 
-impl QsdOption {
+impl TopLevelOption {
     /// The long name with its dashes.
-    pub(crate) fn name(self) -> String {
+    pub(crate) fn name_with_dashes(self) -> String {
         let spec = SPECS.iter().find(|spec| spec.opt == self);
         format!("--{}", spec.map_or("", |spec| spec.long))
     }
@@ -157,7 +172,7 @@ impl QsdOption {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Item {
     /// An option with its value, empty if it takes none.
-    Option(QsdOption, OsString),
+    Option(TopLevelOption, OsString),
     /// An argument that belongs to no option.
     Word(OsString),
 }
@@ -189,9 +204,10 @@ impl<I: Iterator<Item = OsString>> Items<I> {
         };
         // Options that only blockplane has must not make abbreviations of qemu-storage-daemon's ambiguous.
         let abbreviates = |spec: &OptSpec| match spec.opt {
-            QsdOption::Config | QsdOption::Metrics | QsdOption::Sandbox | QsdOption::User => {
-                spec.long.as_bytes() == name
-            }
+            TopLevelOption::Config
+            | TopLevelOption::Metrics
+            | TopLevelOption::Sandbox
+            | TopLevelOption::User => spec.long.as_bytes() == name,
             _ => spec.long.as_bytes().starts_with(name),
         };
         let candidates: Vec<&OptSpec> = SPECS.iter().filter(|spec| abbreviates(spec)).collect();
@@ -216,7 +232,9 @@ impl<I: Iterator<Item = OsString>> Items<I> {
         };
         match (spec.usage, inline) {
             (None, None) => Ok(Item::Option(spec.opt, OsString::new())),
-            (None, Some(_)) => Err(Problem::UnexpectedArgument.in_option(spec.opt.name())),
+            (None, Some(_)) => {
+                Err(Problem::UnexpectedArgument.in_option(spec.opt.name_with_dashes()))
+            }
             (Some(_), Some(value)) => {
                 Ok(Item::Option(spec.opt, OsStr::from_bytes(value).to_owned()))
             }
@@ -257,7 +275,7 @@ impl<I: Iterator<Item = OsString>> Items<I> {
             Some(value) => Ok(Item::Option(spec.opt, value)),
             None => {
                 let expected = format!("write {}", spec.usage.unwrap_or_default());
-                Err(Problem::NoArgument { expected }.in_option(spec.opt.name()))
+                Err(Problem::NoArgument { expected }.in_option(spec.opt.name_with_dashes()))
             }
         }
     }
@@ -329,13 +347,13 @@ mod tests {
             .map_err(|error| error.to_string())
     }
 
-    fn option(opt: QsdOption, value: &str) -> Item {
+    fn option(opt: TopLevelOption, value: &str) -> Item {
         Item::Option(opt, value.into())
     }
 
     #[test]
     fn options_may_be_abbreviated_or_joined_with_their_values() {
-        let expected = vec![option(QsdOption::Blockdev, "file,a=b")];
+        let expected = vec![option(TopLevelOption::Blockdev, "file,a=b")];
         assert_eq!(items(&["--blockdev", "file,a=b"]).as_ref(), Ok(&expected));
         assert_eq!(items(&["--blockdev=file,a=b"]).as_ref(), Ok(&expected));
         assert_eq!(items(&["--b", "file,a=b"]).as_ref(), Ok(&expected));
@@ -346,7 +364,7 @@ mod tests {
     fn a_value_may_look_like_an_option() {
         assert_eq!(
             items(&["--pidfile", "--help"]),
-            Ok(vec![option(QsdOption::Pidfile, "--help")])
+            Ok(vec![option(TopLevelOption::Pidfile, "--help")])
         );
     }
 
@@ -355,18 +373,21 @@ mod tests {
         assert_eq!(
             items(&["-hV"]),
             Ok(vec![
-                option(QsdOption::Help, ""),
-                option(QsdOption::Version, "")
+                option(TopLevelOption::Help, ""),
+                option(TopLevelOption::Version, "")
             ])
         );
         assert_eq!(
             items(&["-hTx=y"]),
             Ok(vec![
-                option(QsdOption::Help, ""),
-                option(QsdOption::Trace, "x=y")
+                option(TopLevelOption::Help, ""),
+                option(TopLevelOption::Trace, "x=y")
             ])
         );
-        assert_eq!(items(&["-T", "x"]), Ok(vec![option(QsdOption::Trace, "x")]));
+        assert_eq!(
+            items(&["-T", "x"]),
+            Ok(vec![option(TopLevelOption::Trace, "x")])
+        );
     }
 
     #[test]
@@ -376,7 +397,7 @@ mod tests {
             Ok(vec![Item::Word("a".into()), Item::Word("-".into())])
         );
         let expected = vec![
-            option(QsdOption::Daemonize, ""),
+            option(TopLevelOption::Daemonize, ""),
             Item::Word("--daemonize".into()),
             Item::Word("--".into()),
         ];

@@ -4,7 +4,7 @@
 
 use crate::{
     Problem, blockdev, export,
-    getopt::{self, QsdOption},
+    getopt::{self, TopLevelOption},
     key::{Key, parse_choice},
     monitor, object,
     reference::{self, KeyGroup},
@@ -42,39 +42,39 @@ pub(crate) fn top_level_help() -> String {
         push_item(&mut out, &left, OPTION_COLUMN, option.help);
     }
     out.push_str(ABBREVIATIONS);
-    push_section(
+    push_key_section(
         &mut out,
         "--object iothread,KEY=VALUE,…   a thread that runs disks",
         &[object::IothreadOptions::KEYS],
     );
-    push_section(
+    push_key_section(
         &mut out,
         "--blockdev DRIVER,KEY=VALUE,…   a node; every driver takes",
         &[blockdev::CommonNodeOptions::KEYS],
     );
     for group in kind_specific_groups("blockdev") {
         let title = format!("    {} also", group.title);
-        push_section(&mut out, &title, &[group.keys]);
+        push_key_section(&mut out, &title, &[group.keys]);
         if group.kinds.contains(&"blkdebug") {
             let title = "      and each member of its inject-error";
-            push_section(&mut out, title, &[blockdev::InjectErrorKeys::KEYS]);
+            push_key_section(&mut out, title, &[blockdev::InjectErrorKeys::KEYS]);
         }
     }
-    push_section(
+    push_key_section(
         &mut out,
         "--export TYPE,KEY=VALUE,…   a device for a VMM; every type takes",
         &[export::CommonExportOptions::KEYS],
     );
     for group in kind_specific_groups("export") {
         let title = format!("    {} also", group.title);
-        push_section(&mut out, &title, &[group.keys]);
+        push_key_section(&mut out, &title, &[group.keys]);
     }
-    push_section(
+    push_key_section(
         &mut out,
         "--chardev socket,KEY=VALUE,…   a Unix socket for a monitor",
         &[monitor::ChardevSettings::KEYS],
     );
-    push_section(
+    push_key_section(
         &mut out,
         "--monitor chardev=NAME,KEY=VALUE,…   a monitor (QMP) on a chardev",
         &[monitor::MonitorOptions::KEYS],
@@ -164,7 +164,7 @@ fn kind_specific_groups(option: &str) -> impl Iterator<Item = &'static KeyGroup>
 }
 
 /// Appends a heading and the keys of all tables below it.
-fn push_section(out: &mut String, title: &str, tables: &[&[Key]]) {
+fn push_key_section(out: &mut String, title: &str, tables: &[&[Key]]) {
     out.push('\n');
     out.push_str(title);
     out.push('\n');
@@ -206,19 +206,21 @@ fn push_kinds<T>(out: &mut String, title: &str, choices: &[(&str, T)]) {
 }
 
 /// The text of `help` inside an option: its kinds, or the keys of one kind.
-pub(crate) fn option_help(opt: QsdOption, kind: Option<&Value>) -> Result<String, Problem> {
+pub(crate) fn option_help(opt: TopLevelOption, kind: Option<&Value>) -> Result<String, Problem> {
     let mut out = String::new();
     let kind = match kind {
         Some(Value::Text(kind)) => kind,
         _ => {
             match opt {
-                QsdOption::Object => push_kinds(&mut out, "Types of --object", object::TYPES),
-                QsdOption::Blockdev => {
+                TopLevelOption::Object => push_kinds(&mut out, "Types of --object", object::TYPES),
+                TopLevelOption::Blockdev => {
                     push_kinds(&mut out, "Drivers of --blockdev", blockdev::DRIVERS)
                 }
-                QsdOption::Chardev => push_kinds(&mut out, "Kinds of --chardev", monitor::BACKENDS),
-                QsdOption::Monitor => {
-                    push_section(&mut out, "--monitor", &[monitor::MonitorOptions::KEYS]);
+                TopLevelOption::Chardev => {
+                    push_kinds(&mut out, "Kinds of --chardev", monitor::BACKENDS)
+                }
+                TopLevelOption::Monitor => {
+                    push_key_section(&mut out, "--monitor", &[monitor::MonitorOptions::KEYS]);
                     return Ok(out.trim_start().to_owned());
                 }
                 _ => push_kinds(&mut out, "Types of --export", export::TYPES),
@@ -227,38 +229,40 @@ pub(crate) fn option_help(opt: QsdOption, kind: Option<&Value>) -> Result<String
         }
     };
     match opt {
-        QsdOption::Object => {
+        TopLevelOption::Object => {
             parse_choice("qom-type", kind, object::TYPES, &[])?;
-            push_section(
+            push_key_section(
                 &mut out,
                 "--object iothread",
                 &[object::IothreadOptions::KEYS],
             );
         }
-        QsdOption::Blockdev => {
+        TopLevelOption::Blockdev => {
             let driver = parse_choice("driver", kind, blockdev::DRIVERS, &[])?;
-            push_section(
+            push_key_section(
                 &mut out,
                 &format!("--blockdev {kind}"),
                 &[blockdev::CommonNodeOptions::KEYS, driver.keys()],
             );
             if matches!(driver, blockdev::DriverKind::Blkdebug) {
                 let title = "  each member of inject-error";
-                push_section(&mut out, title, &[blockdev::InjectErrorKeys::KEYS]);
+                push_key_section(&mut out, title, &[blockdev::InjectErrorKeys::KEYS]);
             }
         }
-        QsdOption::Chardev => {
+        TopLevelOption::Chardev => {
             parse_choice("backend", kind, monitor::BACKENDS, &[])?;
-            push_section(
+            push_key_section(
                 &mut out,
                 "--chardev socket",
                 &[monitor::ChardevSettings::KEYS],
             );
         }
-        QsdOption::Monitor => push_section(&mut out, "--monitor", &[monitor::MonitorOptions::KEYS]),
+        TopLevelOption::Monitor => {
+            push_key_section(&mut out, "--monitor", &[monitor::MonitorOptions::KEYS])
+        }
         _ => {
             let r#type = parse_choice("type", kind, export::TYPES, &[])?;
-            push_section(&mut out, &format!("--export {kind}"), r#type.keys);
+            push_key_section(&mut out, &format!("--export {kind}"), r#type.keys);
         }
     }
     Ok(out.trim_start().to_owned())

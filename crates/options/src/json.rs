@@ -164,20 +164,20 @@ impl Parser<'_> {
         let start = self.at;
         self.eat('-');
         if !self.eat('0') {
-            self.skip_digits()?;
+            self.expect_digits()?;
         }
         if self.eat('.') {
-            self.skip_digits()?;
+            self.expect_digits()?;
         }
         if self.eat('e') || self.eat('E') {
             let _ = self.eat('+') || self.eat('-');
-            self.skip_digits()?;
+            self.expect_digits()?;
         }
         Ok(Value::Number(self.text[start..self.at].to_owned()))
     }
 
     /// Moves behind one or more digits.
-    fn skip_digits(&mut self) -> Result<(), Problem> {
+    fn expect_digits(&mut self) -> Result<(), Problem> {
         let start = self.at;
         while matches!(self.peek(), Some('0'..='9')) {
             self.at += 1;
@@ -230,11 +230,11 @@ impl Parser<'_> {
 
     /// Reads `uXXXX`, or the two that are a surrogate pair.
     fn parse_unicode_escape(&mut self) -> Result<char, Problem> {
-        let first = self.parse_hex_digits()?;
+        let first = self.parse_u_and_hex_digits()?;
         let code = if (0xd800..0xdc00).contains(&first) {
             // RFC 8259, section 7: beyond the basic plane a character is a pair of surrogates.
             let second = if self.eat('\\') {
-                self.parse_hex_digits()?
+                self.parse_u_and_hex_digits()?
             } else {
                 0
             };
@@ -249,7 +249,7 @@ impl Parser<'_> {
     }
 
     /// Reads `u` and four hexadecimal digits.
-    fn parse_hex_digits(&mut self) -> Result<u32, Problem> {
+    fn parse_u_and_hex_digits(&mut self) -> Result<u32, Problem> {
         if !self.eat('u') {
             return Err(self.error_here("\\u and four hexadecimal digits"));
         }

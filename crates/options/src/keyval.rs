@@ -103,7 +103,7 @@ fn insert_key(root: &mut Object, key: &str, value: String) -> Result<(), Problem
     let mut parts = key.split('.').enumerate().peekable();
     let mut object = root;
     while let Some((position, part)) = parts.next() {
-        if !(is_key_word(part) || position > 0 && is_list_index(part)) {
+        if !(is_key_component_word(part) || position > 0 && is_list_index(part)) {
             let reason = format!(
                 "'{}' is not a valid key: its parts are words of letters, digits, '-' and '_'",
                 excerpt(key)
@@ -145,7 +145,7 @@ fn value_and_group_error(key: &str) -> Problem {
 }
 
 /// Whether it is a word: a letter, then letters, digits, `-` and `_`.
-fn is_key_word(part: &str) -> bool {
+fn is_key_component_word(part: &str) -> bool {
     part.starts_with(|c: char| c.is_ascii_alphabetic())
         && part
             .bytes()

@@ -27,7 +27,7 @@ impl MetricsAddr {
                 Some(Self::Socket(SocketAddr::Unix { path }))
             }
             "tcp" => value.parse().ok().map(Self::Tcp),
-            "fd" => socket::parse_inherited(value).map(Self::Socket),
+            "fd" => socket::parse_fd_number_or_name(value).map(Self::Socket),
             _ => None,
         }
     }

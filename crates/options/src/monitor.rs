@@ -33,7 +33,7 @@ settings! {
         pub server: bool = "server", Switch, default(false);
         /// with server=on: serve these users only; the umask has to let them connect
         /// (default with a path: the user of blockplane, and root)
-        pub users: Option<Vec<u32>> = "users", UserIds, optional;
+        pub users: Option<Vec<u32>> = "users", ColonSeparatedUserIds, optional;
         /// with server=on: wait for a client before going on (default on)
         pub wait: Option<bool> = "wait", Switch, optional;
     }
@@ -79,16 +79,16 @@ const MODE_FORM: Choice<()> = Choice {
 };
 
 /// Numbers of users, separated by colons. Names are not supported, since their meaning may change.
-struct UserIds;
+struct ColonSeparatedUserIds;
 
-impl UserIds {
+impl ColonSeparatedUserIds {
     /// A key whose values have this form.
     const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
         Key::new(name, "UID:…", help, ValueType::Str)
     }
 }
 
-impl Form for UserIds {
+impl Form for ColonSeparatedUserIds {
     type Value = Vec<u32>;
 
     fn read(&self, key: &str, value: Value) -> Result<Vec<u32>, Problem> {
@@ -135,18 +135,18 @@ const UNSUPPORTED_BACKENDS: &[&str] = &[
 ];
 
 /// Reads the tree of a `--chardev`, and adds its name.
-pub(crate) fn read_chardev(
+pub(crate) fn read_and_register_chardev(
     object: Object,
     names: &mut DefinedNames,
 ) -> Result<ChardevOptions, Problem> {
     let ChardevBackend::Socket = read_kind(&object, "", "backend", BACKENDS, UNSUPPORTED_BACKENDS)?;
-    let mut fields = Fields::new(
+    let mut fields = Fields::with_known_keys(
         object,
         "",
         &[ChardevSettings::KEYS],
         UNSUPPORTED_CHARDEV_KEYS,
     )?;
-    fields.take("backend");
+    fields.take_raw("backend");
     let settings = ChardevSettings::read(&mut fields, None)?;
     let conflict = |reason: &str| {
         Err(Problem::Conflict {
@@ -166,7 +166,7 @@ pub(crate) fn read_chardev(
         ));
     }
     let fd = take_inherited_socket(&mut fields)?;
-    let path = fields.take_value("path", &AnyText)?;
+    let path = fields.take_typed("path", &AnyText)?;
     let addr = match (path, fd) {
         (Some(_), Some(_)) => return conflict("'path' and 'fd' both name the socket; remove one"),
         (None, None) => {
@@ -185,33 +185,33 @@ pub(crate) fn read_chardev(
             path: PathBuf::from(path),
         },
     };
-    fields.check_all_taken();
-    names.add_chardev(&settings.id, settings.server.then_some(&addr))?;
+    fields.debug_assert_all_taken();
+    names.add_chardev_and_socket(&settings.id, settings.server.then_some(&addr))?;
     Ok(ChardevOptions { addr, settings })
 }
 
 /// Takes `fd`. In JSON a number may be written with quotes or without.
 fn take_inherited_socket(fields: &mut Fields) -> Result<Option<SocketAddr>, Problem> {
-    let Some(value) = fields.take("fd") else {
+    let Some(value) = fields.take_raw("fd") else {
         return Ok(None);
     };
     let text = match &value {
         Value::Text(text) | Value::String(text) | Value::Number(text) => text,
         _ => "",
     };
-    let socket = socket::parse_inherited(text);
+    let socket = socket::parse_fd_number_or_name(text);
     let bad_fd = || fields.bad_value_error("fd", &value.excerpt(), socket::FD_EXPECTED);
     socket.map(Some).ok_or_else(bad_fd)
 }
 
 /// Reads the tree of a `--monitor`, and reserves its chardev.
-pub(crate) fn read_monitor(
+pub(crate) fn read_monitor_and_reserve_chardev(
     object: Object,
     names: &mut DefinedNames,
 ) -> Result<MonitorOptions, Problem> {
-    let mut fields = Fields::new(object, "", &[MonitorOptions::KEYS], &[])?;
+    let mut fields = Fields::with_known_keys(object, "", &[MonitorOptions::KEYS], &[])?;
     let monitor = MonitorOptions::read(&mut fields, None)?;
-    fields.check_all_taken();
+    fields.debug_assert_all_taken();
     names.reserve_chardev("chardev", &monitor.chardev)?;
     Ok(monitor)
 }

@@ -107,7 +107,7 @@ impl DefinedNames {
         node: &str,
         writes: bool,
     ) -> Result<(), Problem> {
-        let path = paths::normalize(path);
+        let path = paths::without_redundant_components(path);
         match self.images.get(&path) {
             Some((other, other_writes)) if writes || *other_writes => {
                 let reason = format!(
@@ -161,7 +161,7 @@ impl DefinedNames {
     }
 
     /// Adds a chardev; `listens` is its address if it is a server.
-    pub(crate) fn add_chardev(
+    pub(crate) fn add_chardev_and_socket(
         &mut self,
         id: &str,
         listens: Option<&SocketAddr>,
@@ -235,7 +235,11 @@ impl DefinedNames {
     }
 
     /// Adds an export and its socket.
-    pub(crate) fn add_export(&mut self, id: &str, addr: &SocketAddr) -> Result<(), Problem> {
+    pub(crate) fn add_export_and_socket(
+        &mut self,
+        id: &str,
+        addr: &SocketAddr,
+    ) -> Result<(), Problem> {
         if !self.exports.insert(id.to_owned()) {
             return Err(Problem::Duplicate {
                 kind: "an export",
@@ -250,7 +254,10 @@ impl DefinedNames {
     /// Adds the socket that `user` listens on; `key` is the key of its address.
     fn add_socket(&mut self, user: String, addr: &SocketAddr, key: &str) -> Result<(), Problem> {
         let socket = match addr {
-            SocketAddr::Unix { path } => format!("socket '{}'", paths::normalize(path).display()),
+            SocketAddr::Unix { path } => format!(
+                "socket '{}'",
+                paths::without_redundant_components(path).display()
+            ),
             SocketAddr::Fd { fd } => format!("file descriptor {fd}"),
             SocketAddr::FdName { name } => format!("file descriptor '{name}'"),
         };

@@ -107,17 +107,22 @@ const UNSUPPORTED_TYPES: &[&str] = &[
 ];
 
 /// Reads the tree of an `--object`, and adds its name.
-pub(crate) fn read_object(
+pub(crate) fn read_and_register_object(
     object: Object,
     names: &mut DefinedNames,
 ) -> Result<ObjectOptions, Problem> {
     match read_kind(&object, "", "qom-type", TYPES, UNSUPPORTED_TYPES)? {
-        ObjectType::Iothread => read_new_iothread(object, names).map(ObjectOptions::Iothread),
+        ObjectType::Iothread => {
+            read_and_register_iothread(object, names).map(ObjectOptions::Iothread)
+        }
     }
 }
 
 /// Reads the tree of an `--object iothread`, and adds its name.
-fn read_new_iothread(object: Object, names: &mut DefinedNames) -> Result<IothreadOptions, Problem> {
+fn read_and_register_iothread(
+    object: Object,
+    names: &mut DefinedNames,
+) -> Result<IothreadOptions, Problem> {
     let iothread = read_iothread(object, None)?;
     names.add_iothread(&iothread.id)?;
     Ok(iothread)
@@ -128,10 +133,11 @@ pub(crate) fn read_iothread(
     object: Object,
     base: Option<&IothreadOptions>,
 ) -> Result<IothreadOptions, Problem> {
-    let mut fields = Fields::new(object, "", &[IothreadOptions::KEYS], UNSUPPORTED_KEYS)?;
-    fields.take("qom-type");
+    let mut fields =
+        Fields::with_known_keys(object, "", &[IothreadOptions::KEYS], UNSUPPORTED_KEYS)?;
+    fields.take_raw("qom-type");
     let iothread = IothreadOptions::read(&mut fields, base)?;
-    fields.check_all_taken();
+    fields.debug_assert_all_taken();
     if iothread.thread_pool_min > iothread.thread_pool_max {
         let reason = format!(
             "'thread-pool-min' ({}) is above 'thread-pool-max' ({}); raise the latter or lower the former",

@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 /// The path without redundant components: `./a//b/` is `a/b`. (`a/../b` may be another file than `b`.)
-pub(crate) fn normalize(path: &Path) -> PathBuf {
+pub(crate) fn without_redundant_components(path: &Path) -> PathBuf {
     let is_significant = |component: &Component<'_>| *component != Component::CurDir;
     path.components().filter(is_significant).collect()
 }
@@ -20,7 +20,11 @@ mod tests {
             ("/a/../b", "/a/../b"),
             ("/./a", "/a"),
         ] {
-            assert_eq!(normalize(Path::new(path)), Path::new(expected), "{path}");
+            assert_eq!(
+                without_redundant_components(Path::new(path)),
+                Path::new(expected),
+                "{path}"
+            );
         }
     }
 }

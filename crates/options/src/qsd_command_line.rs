@@ -14,7 +14,7 @@ use crate::{
     ConfigFile, Daemon, Invocation, MetricsAddr, Problem, Sandbox, UsageError, confinement,
     directive::{DirectiveKind, RawDirective},
     error::excerpt,
-    getopt::{Item, Items, QsdOption},
+    getopt::{Item, Items, TopLevelOption},
     help, json,
     keyval::{self, ParsedKeyval},
     metrics,
@@ -28,36 +28,36 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
     let mut object_options = Vec::new();
     for item in Items::new(args) {
         match item? {
-            Item::Option(QsdOption::Help, _) => {
+            Item::Option(TopLevelOption::Help, _) => {
                 return Ok(Invocation::Help(help::top_level_help()));
             }
-            Item::Option(QsdOption::Version, _) => {
+            Item::Option(TopLevelOption::Version, _) => {
                 return Ok(Invocation::Version(help::version_line()));
             }
-            Item::Option(QsdOption::Daemonize, _) => daemon.daemonize = true,
-            Item::Option(opt @ QsdOption::Pidfile, path) => {
+            Item::Option(TopLevelOption::Daemonize, _) => daemon.daemonize = true,
+            Item::Option(opt @ TopLevelOption::Pidfile, path) => {
                 daemon.pidfile = Some(read_path(opt, path)?)
             }
-            Item::Option(opt @ QsdOption::Config, path) => {
+            Item::Option(opt @ TopLevelOption::Config, path) => {
                 if config.replace(read_path(opt, path)?).is_some() {
                     let reason = "is given twice; put everything into one file".to_owned();
-                    return Err(Problem::Conflict { reason }.in_option(opt.name()));
+                    return Err(Problem::Conflict { reason }.in_option(opt.name_with_dashes()));
                 }
             }
-            Item::Option(opt @ QsdOption::Metrics, addr) => {
+            Item::Option(opt @ TopLevelOption::Metrics, addr) => {
                 if daemon
                     .metrics
                     .replace(read_metrics_addr(opt, &addr)?)
                     .is_some()
                 {
                     let reason = "is given twice; metrics are served at one address".to_owned();
-                    return Err(Problem::Conflict { reason }.in_option(opt.name()));
+                    return Err(Problem::Conflict { reason }.in_option(opt.name_with_dashes()));
                 }
             }
-            Item::Option(opt @ QsdOption::Sandbox, word) => {
+            Item::Option(opt @ TopLevelOption::Sandbox, word) => {
                 daemon.confinement.sandbox = read_sandbox(opt, &word)?;
             }
-            Item::Option(opt @ QsdOption::User, name) => {
+            Item::Option(opt @ TopLevelOption::User, name) => {
                 daemon.confinement.user = Some(read_user(opt, &name)?);
             }
             other => object_options.push(other),
@@ -68,7 +68,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
         // It is the first socket: a conflict is an error of the later option.
         names
             .add_metrics_socket(addr)
-            .map_err(|problem| problem.in_option(QsdOption::Metrics.name()))?;
+            .map_err(|problem| problem.in_option(TopLevelOption::Metrics.name_with_dashes()))?;
     }
     let mut counter = OptionCounter::default();
     let mut raw_directives = Vec::new();
@@ -87,7 +87,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
                 raw_directives.push(directive)
             }
             ParsedOption::Directive(RawDirective { kind, object, .. }) => {
-                let directive = kind.read(object, &mut names);
+                let directive = kind.read_and_register(object, &mut names);
                 let directive = directive.map_err(|problem| problem.in_option(&option))?;
                 daemon.directives.push(directive);
             }
@@ -109,16 +109,16 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
 }
 
 /// The value of an option that takes a path.
-fn read_path(opt: QsdOption, path: OsString) -> Result<PathBuf, UsageError> {
+fn read_path(opt: TopLevelOption, path: OsString) -> Result<PathBuf, UsageError> {
     if path.is_empty() {
         let expected = format!("write {}", opt.usage());
-        return Err(Problem::NoArgument { expected }.in_option(opt.name()));
+        return Err(Problem::NoArgument { expected }.in_option(opt.name_with_dashes()));
     }
     Ok(PathBuf::from(path))
 }
 
 /// The value of `--metrics`.
-fn read_metrics_addr(opt: QsdOption, text: &OsStr) -> Result<MetricsAddr, UsageError> {
+fn read_metrics_addr(opt: TopLevelOption, text: &OsStr) -> Result<MetricsAddr, UsageError> {
     text.to_str()
         .and_then(MetricsAddr::from_text)
         .ok_or_else(|| {
@@ -127,27 +127,27 @@ fn read_metrics_addr(opt: QsdOption, text: &OsStr) -> Result<MetricsAddr, UsageE
                 value: excerpt(&text.to_string_lossy()),
                 expected: metrics::ADDR_EXPECTED.to_owned(),
             };
-            problem.in_option(opt.name())
+            problem.in_option(opt.name_with_dashes())
         })
 }
 
 /// The value of `--sandbox`.
-fn read_sandbox(opt: QsdOption, word: &OsStr) -> Result<Sandbox, UsageError> {
+fn read_sandbox(opt: TopLevelOption, word: &OsStr) -> Result<Sandbox, UsageError> {
     word.to_str().and_then(Sandbox::from_text).ok_or_else(|| {
         let problem = Problem::BadValue {
             key: "WHETHER".to_owned(),
             value: excerpt(&word.to_string_lossy()),
             expected: Sandbox::EXPECTED.to_owned(),
         };
-        problem.in_option(opt.name())
+        problem.in_option(opt.name_with_dashes())
     })
 }
 
 /// The value of `--user`.
-fn read_user(opt: QsdOption, name: &OsStr) -> Result<String, UsageError> {
+fn read_user(opt: TopLevelOption, name: &OsStr) -> Result<String, UsageError> {
     let name = name.to_str().unwrap_or_default();
-    confinement::parse_user(name)
-        .map_err(|expected| Problem::NoArgument { expected }.in_option(opt.name()))
+    confinement::parse_nonempty_user(name)
+        .map_err(|expected| Problem::NoArgument { expected }.in_option(opt.name_with_dashes()))
 }
 
 /// The error for an argument that is not an option. Most likely `serve` is missing.
@@ -165,8 +165,8 @@ struct OptionCounter {
 
 impl OptionCounter {
     /// The name of an option that occurs once more, with its number if it is not the first: `--export (number 2)`.
-    fn numbered_name(&mut self, opt: QsdOption) -> String {
-        let name = opt.name();
+    fn numbered_name(&mut self, opt: TopLevelOption) -> String {
+        let name = opt.name_with_dashes();
         let count = self.seen.entry(name.clone()).or_default();
         *count += 1;
         if *count == 1 {
@@ -184,14 +184,18 @@ enum ParsedOption {
 }
 
 /// Parses the value of an option, without checking its keys.
-fn parse_option(opt: QsdOption, value: OsString, option: &str) -> Result<ParsedOption, Problem> {
+fn parse_option(
+    opt: TopLevelOption,
+    value: OsString,
+    option: &str,
+) -> Result<ParsedOption, Problem> {
     let kind = match opt {
-        QsdOption::Object => DirectiveKind::Object,
-        QsdOption::Blockdev => DirectiveKind::Blockdev,
-        QsdOption::Export => DirectiveKind::Export,
-        QsdOption::Chardev => DirectiveKind::Chardev,
-        QsdOption::Monitor => DirectiveKind::Monitor,
-        other => return Err(unsupported_option(other)),
+        TopLevelOption::Object => DirectiveKind::Object,
+        TopLevelOption::Blockdev => DirectiveKind::Blockdev,
+        TopLevelOption::Export => DirectiveKind::Export,
+        TopLevelOption::Chardev => DirectiveKind::Chardev,
+        TopLevelOption::Monitor => DirectiveKind::Monitor,
+        other => return Err(unsupported_option_error(other)),
     };
     let text = value.into_string().map_err(|value| Problem::Syntax {
         reason: format!("not valid UTF-8: '{}'", excerpt(&value.to_string_lossy())),
@@ -216,13 +220,13 @@ fn parse_option(opt: QsdOption, value: OsString, option: &str) -> Result<ParsedO
 }
 
 /// The error for an option that only qemu-storage-daemon supports.
-fn unsupported_option(opt: QsdOption) -> Problem {
+fn unsupported_option_error(opt: TopLevelOption) -> Problem {
     let instead = match opt {
-        QsdOption::NbdServer => "export nodes with --export vhost-user-blk,… instead",
+        TopLevelOption::NbdServer => "export nodes with --export vhost-user-blk,… instead",
         _ => "leave it out",
     };
     Problem::Unsupported {
-        what: opt.name(),
+        what: opt.name_with_dashes(),
         instead: instead.to_owned(),
     }
 }

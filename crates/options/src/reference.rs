@@ -66,7 +66,7 @@ pub const KEYS: &[KeyGroup] = &[
         table: "blockdev",
         kinds: &["blkdebug"],
         title: "driver blkdebug (faults on purpose, in front of another node)",
-        keys: blockdev::BlkdebugKeys::KEYS,
+        keys: blockdev::BlkdebugSeedKey::KEYS,
     },
     KeyGroup {
         option: "export",

@@ -38,7 +38,7 @@ impl RunningObjects {
     /// # Errors
     /// [`Problem::Duplicate`], [`Problem::Conflict`].
     pub fn add_export(&mut self, id: &str, addr: &SocketAddr) -> Result<(), Problem> {
-        self.names.add_export(id, addr)
+        self.names.add_export_and_socket(id, addr)
     }
 
     /// Reads the options of a new object.
@@ -46,7 +46,7 @@ impl RunningObjects {
     /// # Errors
     /// The first problem of the options.
     pub fn read_object(mut self, json: &str) -> Result<ObjectOptions, Problem> {
-        object::read_object(json::parse(json)?, &mut self.names)
+        object::read_and_register_object(json::parse(json)?, &mut self.names)
     }
 
     /// The `old` options of an iothread with the changes in `json`: keys that are not given keep their values.
@@ -69,9 +69,9 @@ impl RunningObjects {
         json: &str,
     ) -> Result<VhostUserBlkOptions, Problem> {
         let keys = [VhostUserBlkOptions::KEYS];
-        let mut fields = Fields::new(json::parse(json)?, "", &keys, &[])?;
+        let mut fields = Fields::with_known_keys(json::parse(json)?, "", &keys, &[])?;
         let read = VhostUserBlkOptions::read(&mut fields, Some(old))?;
-        fields.check_all_taken();
+        fields.debug_assert_all_taken();
         Ok(read)
     }
 
@@ -80,7 +80,7 @@ impl RunningObjects {
     /// # Errors
     /// The first problem of the options.
     pub fn read_blockdev(mut self, json: &str) -> Result<BlockdevOptions, Problem> {
-        blockdev::read_blockdev(json::parse(json)?, &mut self.names)
+        blockdev::read_and_register_blockdev(json::parse(json)?, &mut self.names)
     }
 
     /// Reads `inject-error` and `seed`, for an existing blkdebug node.
@@ -88,9 +88,14 @@ impl RunningObjects {
     /// # Errors
     /// The first problem of the options.
     pub fn read_blkdebug(json: &str) -> Result<BlkdebugOptions, Problem> {
-        let mut fields = Fields::new(json::parse(json)?, "", &[blockdev::BlkdebugKeys::KEYS], &[])?;
+        let mut fields = Fields::with_known_keys(
+            json::parse(json)?,
+            "",
+            &[blockdev::BlkdebugSeedKey::KEYS],
+            &[],
+        )?;
         let injected = blockdev::read_blkdebug(&mut fields)?;
-        fields.check_all_taken();
+        fields.debug_assert_all_taken();
         Ok(injected)
     }
 
@@ -99,7 +104,7 @@ impl RunningObjects {
     /// # Errors
     /// The first problem of the options.
     pub fn read_export(mut self, json: &str) -> Result<ExportOptions, Problem> {
-        export::read_export(json::parse(json)?, &mut self.names)
+        export::read_and_register_export(json::parse(json)?, &mut self.names)
     }
 }
 

@@ -76,7 +76,7 @@ macro_rules! settings {
                         @read $presence $(($argument))? fields, $key, $form, old.$field, base
                     ),)*
                 };
-                $($(fields.take_value($accepted, &$accepted_form)?;)*)?
+                $($(fields.take_typed($accepted, &$accepted_form)?;)*)?
                 Ok(settings)
             }
 
@@ -97,13 +97,13 @@ macro_rules! settings {
     (@default optional) => { None };
     (@default required($_:expr)) => { Default::default() };
     (@read default($_:expr) $fields:ident, $key:literal, $form:expr, $old:expr, $base:ident) => {
-        $fields.take_value($key, &$form)?.unwrap_or($old)
+        $fields.take_typed($key, &$form)?.unwrap_or($old)
     };
     (@read optional $fields:ident, $key:literal, $form:expr, $old:expr, $base:ident) => {
-        $fields.take_value($key, &$form)?.or($old)
+        $fields.take_typed($key, &$form)?.or($old)
     };
     (@read required($hint:expr) $fields:ident, $key:literal, $form:expr, $old:expr, $base:ident) => {
-        match $fields.take_value($key, &$form)? {
+        match $fields.take_typed($key, &$form)? {
             None if $base.is_none() => return Err($fields.missing_key_error($key, $hint)),
             found => found.unwrap_or($old),
         }

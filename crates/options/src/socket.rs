@@ -38,7 +38,7 @@ pub(crate) const FD_EXPECTED: &str =
     "the number of an inherited file descriptor, or the name that a service manager gave it";
 
 /// Reads the number or name of an inherited socket. A text that begins like a number has to be one.
-pub(crate) fn parse_inherited(text: &str) -> Option<SocketAddr> {
+pub(crate) fn parse_fd_number_or_name(text: &str) -> Option<SocketAddr> {
     if text.starts_with(|first: char| first.is_ascii_digit() || "+-".contains(first)) {
         let number = size::parse_integer(text).ok();
         return number
@@ -65,9 +65,12 @@ mod tests {
 
     #[test]
     fn an_inherited_socket_has_a_number_or_a_name() {
-        assert_eq!(parse_inherited("5"), Some(SocketAddr::Fd { fd: 5 }));
+        assert_eq!(parse_fd_number_or_name("5"), Some(SocketAddr::Fd { fd: 5 }));
         let name = "blockplane@web.socket".to_owned();
-        assert_eq!(parse_inherited(&name), Some(SocketAddr::FdName { name }));
+        assert_eq!(
+            parse_fd_number_or_name(&name),
+            Some(SocketAddr::FdName { name })
+        );
         for neither in [
             "",
             "-1",
@@ -79,7 +82,7 @@ mod tests {
             "é",
             &"x".repeat(256),
         ] {
-            assert_eq!(parse_inherited(neither), None, "{neither}");
+            assert_eq!(parse_fd_number_or_name(neither), None, "{neither}");
         }
     }
 

@@ -13,7 +13,7 @@ use crate::{
 
 settings! {
     /// The keys of the driver.
-    pub(crate) struct BlkdebugKeys {
+    pub(crate) struct BlkdebugSeedKey {
         /// seed of one-in: the same seed and requests have the same faults (default 0; blockplane's own)
         pub seed: u64 = "seed", number(0, u64::MAX), default(0);
     }
@@ -198,9 +198,9 @@ const MAX_SECTOR: u64 = i64::MAX.unsigned_abs() / 512;
 
 /// Reads `inject-error` and `seed`.
 pub(crate) fn read_blkdebug(fields: &mut Fields) -> Result<BlkdebugOptions, Problem> {
-    let BlkdebugKeys { seed } = BlkdebugKeys::read(fields, None)?;
+    let BlkdebugSeedKey { seed } = BlkdebugSeedKey::read(fields, None)?;
     let path = fields.full_key("inject-error");
-    let items = match fields.take("inject-error") {
+    let items = match fields.take_raw("inject-error") {
         None => Vec::new(),
         Some(Value::List(items)) => items,
         Some(other) => {
@@ -230,7 +230,7 @@ pub(crate) fn read_blkdebug(fields: &mut Fields) -> Result<BlkdebugOptions, Prob
 
 /// Reads the keys of one fault. `prefix` precedes them in errors.
 fn read_fault(object: Object, prefix: &str) -> Result<InjectError, Problem> {
-    let mut fields = Fields::new(
+    let mut fields = Fields::with_known_keys(
         object,
         prefix,
         &[InjectErrorKeys::KEYS],
@@ -245,7 +245,7 @@ fn read_fault(object: Object, prefix: &str) -> Result<InjectError, Problem> {
         one_in: keys.one_in,
         action: inject_action(&keys, &fields)?,
     };
-    fields.check_all_taken();
+    fields.debug_assert_all_taken();
     Ok(error)
 }
 

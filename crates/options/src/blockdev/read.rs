@@ -44,7 +44,7 @@ impl DriverKind {
             Self::File | Self::HostDevice => FileOptions::KEYS,
             Self::NullCo => NullOptions::KEYS,
             Self::Raw => RawOptions::KEYS,
-            Self::Blkdebug => blkdebug::BlkdebugKeys::KEYS,
+            Self::Blkdebug => blkdebug::BlkdebugSeedKey::KEYS,
         }
     }
 }
@@ -66,16 +66,16 @@ const UNSUPPORTED_DRIVERS: &[&str] = &[
 ];
 
 /// Reads the tree of a `--blockdev`, and adds the names that it defines.
-pub(crate) fn read_blockdev(
+pub(crate) fn read_and_register_blockdev(
     object: Object,
     names: &mut DefinedNames,
 ) -> Result<BlockdevOptions, Problem> {
-    read_node(object, "", None, names).map(|(node, _)| node)
+    read_and_register_node(object, "", None, names).map(|(node, _)| node)
 }
 
 /// Reads a node, which inherits settings if it is written inside of another. Also returns whether the node or a node below it is
 /// read-only.
-fn read_node(
+fn read_and_register_node(
     object: Object,
     prefix: &str,
     inherited: Option<&CommonNodeOptions>,
@@ -87,9 +87,9 @@ fn read_node(
         _ => UNSUPPORTED_KEYS,
     };
     let tables = [CommonNodeOptions::KEYS, kind.keys()];
-    let mut fields = Fields::new(object, prefix, &tables, unsupported)?;
-    fields.take("driver");
-    let name = fields.take_value("node-name", &NODE_NAME_FORM)?;
+    let mut fields = Fields::with_known_keys(object, prefix, &tables, unsupported)?;
+    fields.take_raw("driver");
+    let name = fields.take_typed("node-name", &NODE_NAME_FORM)?;
     if name.is_none() && inherited.is_none() {
         let expected = "write node-name=NAME, such as node-name=disk0";
         return Err(fields.missing_key_error("node-name", expected));
@@ -115,7 +115,7 @@ fn read_node(
         }
         DriverKind::NullCo => Driver::NullCo(NullOptions::read(&mut fields, None)?),
         DriverKind::Raw => Driver::Raw {
-            part: read_raw_options(&mut fields)?,
+            part: read_raw_offset_and_size(&mut fields)?,
             file: child_node(&mut fields, "file")?,
         },
         DriverKind::Blkdebug => Driver::Blkdebug {
@@ -123,7 +123,7 @@ fn read_node(
             image: child_node(&mut fields, "image")?,
         },
     };
-    fields.check_all_taken();
+    fields.debug_assert_all_taken();
     let node_name = name.unwrap_or_else(|| names.generate_node_name());
     names.add_node(&node_name, read_only)?;
     if let Driver::File(file) | Driver::HostDevice(file) = &driver
@@ -160,7 +160,7 @@ fn read_file_options(
 }
 
 /// Reads `offset` and `size` of `raw`: the part of the node below that it shows.
-fn read_raw_options(fields: &mut Fields) -> Result<RawOptions, Problem> {
+fn read_raw_offset_and_size(fields: &mut Fields) -> Result<RawOptions, Problem> {
     let part = RawOptions::read(fields, None)?;
     if part.offset + part.size.unwrap_or(0) > MAX_DISK_BYTES {
         let reason = format!(
@@ -181,7 +181,7 @@ fn read_child(
     names: &mut DefinedNames,
 ) -> Result<(NodeRef, bool), Problem> {
     let key = fields.full_key(name);
-    Ok(match fields.take(name) {
+    Ok(match fields.take_raw(name) {
         Some(Value::Text(name) | Value::String(name)) => {
             let read_only = names.node_is_read_only(&key, &name)?;
             (NodeRef::Name(name), read_only)
@@ -192,7 +192,8 @@ fn read_child(
                 discard: Discard::Unmap,
                 ..parent.clone()
             };
-            let (node, read_only) = read_node(object, &format!("{key}."), Some(&inherited), names)?;
+            let (node, read_only) =
+                read_and_register_node(object, &format!("{key}."), Some(&inherited), names)?;
             (NodeRef::Inline(Box::new(node)), read_only)
         }
         Some(other) => {

@@ -64,7 +64,7 @@ pub(super) struct Section {
     pub(super) header: Range<usize>,
     /// The keys as on the command line, with the name.
     pub(super) object: Object,
-    spans: Spans,
+    spans: KeyValueSpans,
 }
 
 /// The parts of a document.
@@ -81,17 +81,17 @@ const METRICS_TABLE: &str = "metrics";
 
 /// Locations of the keys of a table, by their dotted names.
 #[derive(Debug, Default)]
-struct Spans(Vec<(String, Span)>);
+struct KeyValueSpans(Vec<(String, KeyValueSpan)>);
 
 #[derive(Debug, Clone)]
-struct Span {
+struct KeyValueSpan {
     key: Range<usize>,
     value: Range<usize>,
 }
 
 impl Section {
     /// The location of a value, or of its key if `key_only`. For a missing key it is that of the innermost existing group.
-    pub(super) fn location(&self, path: &str, key_only: bool) -> Range<usize> {
+    pub(super) fn range_of_key_or_value(&self, path: &str, key_only: bool) -> Range<usize> {
         let mut path = path;
         loop {
             if let Some(span) = self.find_span(path) {
@@ -109,7 +109,7 @@ impl Section {
         self.find_span(path).is_some()
     }
 
-    fn find_span(&self, path: &str) -> Option<&Span> {
+    fn find_span(&self, path: &str) -> Option<&KeyValueSpan> {
         let found = self.spans.0.iter().find(|(name, _)| name == path);
         found.map(|(_, span)| span)
     }
@@ -250,7 +250,7 @@ fn read_section(
     table: &DeTable<'_>,
     errors: &mut Vec<DocumentError>,
 ) -> Section {
-    let mut spans = Spans::default();
+    let mut spans = KeyValueSpans::default();
     let mut object = read_table_keys(table, "", &mut spans, errors);
     let name_key = kind.name_key();
     if object.get(name_key).is_some() {
@@ -285,7 +285,7 @@ fn read_section(
 fn read_table_keys(
     table: &DeTable<'_>,
     prefix: &str,
-    spans: &mut Spans,
+    spans: &mut KeyValueSpans,
     errors: &mut Vec<DocumentError>,
 ) -> Object {
     let mut entries: Vec<_> = table.iter().collect();
@@ -293,7 +293,7 @@ fn read_table_keys(
     let mut object = Object::default();
     for (key, value) in entries {
         let path = format!("{prefix}{}", key.get_ref());
-        let span = Span {
+        let span = KeyValueSpan {
             key: key.span(),
             value: value.span(),
         };
@@ -310,7 +310,7 @@ fn read_value(
     value: &DeValue<'_>,
     path: &str,
     at: Range<usize>,
-    spans: &mut Spans,
+    spans: &mut KeyValueSpans,
     errors: &mut Vec<DocumentError>,
 ) -> Option<Value> {
     let below = format!("{path}.");
@@ -328,7 +328,7 @@ fn read_value(
             let mut list = Vec::new();
             for (index, item) in items.iter().enumerate() {
                 let path = format!("{below}{index}");
-                let span = Span {
+                let span = KeyValueSpan {
                     key: item.span(),
                     value: item.span(),
                 };

@@ -43,13 +43,13 @@ fn as_name(value: &Value) -> Option<&str> {
 }
 
 /// The names of a node and of those written inside of it.
-pub(super) fn defined_names(object: &Object) -> Vec<&str> {
+pub(super) fn defined_node_names(object: &Object) -> Vec<&str> {
     NodeNames::of_tree(object).defines
 }
 
 /// The indices of `nodes`, sorted so that each comes after those that it refers to, and else unchanged. Also the indices of nodes
 /// that refer to each other in a circle, or to a node of a circle.
-pub(super) fn sort_by_references(nodes: &[&Object]) -> (Vec<usize>, Vec<usize>) {
+pub(super) fn indices_sorted_by_references(nodes: &[&Object]) -> (Vec<usize>, Vec<usize>) {
     let names: Vec<NodeNames> = nodes.iter().map(|node| NodeNames::of_tree(node)).collect();
     // Nodes of each name that are not sorted yet, and the nodes that wait for them.
     let mut unsorted: HashMap<&str, (usize, Vec<usize>)> = HashMap::new();
@@ -105,7 +105,7 @@ mod tests {
             object
         };
         let nodes: Vec<Object> = nodes.iter().map(node).collect();
-        sort_by_references(&nodes.iter().collect::<Vec<_>>())
+        indices_sorted_by_references(&nodes.iter().collect::<Vec<_>>())
     }
 
     #[test]

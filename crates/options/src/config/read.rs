@@ -42,7 +42,11 @@ impl Entry {
     }
 
     /// The location of a problem. `None`: in an option.
-    fn location(&self, problem: &Problem, offending_key: Option<&str>) -> Option<Range<usize>> {
+    fn range_of_problem(
+        &self,
+        problem: &Problem,
+        offending_key: Option<&str>,
+    ) -> Option<Range<usize>> {
         let Self::File(section) = self else {
             return None;
         };
@@ -51,7 +55,7 @@ impl Entry {
             Problem::UnknownKey { .. } | Problem::Missing { .. } | Problem::Conflict { .. } => true,
             _ => false,
         };
-        Some(section.location(offending_key.unwrap_or_default(), key_only))
+        Some(section.range_of_key_or_value(offending_key.unwrap_or_default(), key_only))
     }
 }
 
@@ -82,7 +86,7 @@ pub(super) fn read_file_and_options(
     let mut problems: Vec<ReadError> = errors.into_iter().map(ReadError::from).collect();
     let replaced: BTreeSet<(DirectiveKind, &str)> = options
         .iter()
-        .filter_map(|option| Some((option.kind, option.name()?)))
+        .filter_map(|option| Some((option.kind, option.object_name()?)))
         .collect();
     sections.retain(|section| !replaced.contains(&(section.kind, section.name.as_str())));
     let file = sections.into_iter().map(Entry::File);
@@ -93,7 +97,7 @@ pub(super) fn read_file_and_options(
         // It is the first socket, so there is no conflict yet.
         let _ = names.add_metrics_socket(addr);
     }
-    let entries = sort_entries_by_references(entries, &mut names, &mut problems);
+    let entries = sort_entries_and_drop_circles(entries, &mut names, &mut problems);
     let mut directives = Vec::with_capacity(entries.len());
     for entry in &entries {
         directives.extend(read_entry(entry, &mut names, &mut problems));
@@ -111,7 +115,7 @@ pub(super) fn read_file_and_options(
 }
 
 /// Sorts entries by their references. Nodes of a circle are left out.
-fn sort_entries_by_references(
+fn sort_entries_and_drop_circles(
     mut entries: Vec<Entry>,
     names: &mut DefinedNames,
     problems: &mut Vec<ReadError>,
@@ -127,7 +131,7 @@ fn sort_entries_by_references(
         .iter()
         .map(Entry::object)
         .collect();
-    let (sorted, circle) = order::sort_by_references(&nodes);
+    let (sorted, circle) = order::indices_sorted_by_references(&nodes);
     for node in circle {
         let entry = &entries[first_node + node];
         let children = ["file", "image"];
@@ -168,13 +172,13 @@ fn read_entry(
     let mut reported: Vec<String> = Vec::new();
     let mut placeholders: Vec<String> = Vec::new();
     while reported.len() < MAX_PROBLEMS_PER_TABLE {
-        let problem = match entry.kind().read(object.clone(), names) {
+        let problem = match entry.kind().read_and_register(object.clone(), names) {
             Ok(directive) if reported.is_empty() => return Some(directive),
             Ok(_) => break,
             Err(problem) => problem,
         };
         names.roll_back(with_assumed_names);
-        let key = offending_key(&problem, entry);
+        let key = offending_key_of_file_entry(&problem, entry);
         let is_consequence =
             key.is_some_and(|key| reported.iter().any(|reported| is_key_within(key, reported)));
         if !is_consequence {
@@ -192,7 +196,7 @@ fn read_entry(
             Problem::Missing { .. } if placeholders.iter().any(|known| known == key) => false,
             Problem::Missing { .. } => {
                 placeholders.push(key.to_owned());
-                insert_placeholder_value(&mut object, key)
+                insert_placeholder_if_absent(&mut object, key)
             }
             _ => remove_key(&mut object, key),
         };
@@ -208,7 +212,7 @@ fn read_entry(
 }
 
 /// Inserts a value for a missing key that is valid as a name and as a path, so that the search for problems can go on.
-fn insert_placeholder_value(object: &mut Object, path: &str) -> bool {
+fn insert_placeholder_if_absent(object: &mut Object, path: &str) -> bool {
     let Some((group, rest)) = path.split_once('.') else {
         let absent = object.get(path).is_none();
         if absent {
@@ -220,13 +224,13 @@ fn insert_placeholder_value(object: &mut Object, path: &str) -> bool {
         object.push(group.to_owned(), Value::Object(Object::default()));
     }
     match object.get_mut(group) {
-        Some(Value::Object(inside)) => insert_placeholder_value(inside, rest),
+        Some(Value::Object(inside)) => insert_placeholder_if_absent(inside, rest),
         _ => false,
     }
 }
 
 /// The key that a problem is about.
-fn offending_key<'p>(problem: &'p Problem, entry: &Entry) -> Option<&'p str> {
+fn offending_key_of_file_entry<'p>(problem: &'p Problem, entry: &Entry) -> Option<&'p str> {
     let Entry::File(section) = entry else {
         return None;
     };
@@ -265,7 +269,7 @@ fn assume_names_defined(entry: &Entry, names: &mut DefinedNames) {
         DirectiveKind::Object => ("iothread", "id"),
         DirectiveKind::Chardev => ("chardev", "id"),
         DirectiveKind::Blockdev => {
-            for name in order::defined_names(entry.object()) {
+            for name in order::defined_node_names(entry.object()) {
                 names.assume_defined("node", name);
             }
             return;
@@ -295,7 +299,7 @@ fn push_problem(
     };
     problems.push(match entry {
         Entry::File(_) => ReadError {
-            range: entry.location(problem, offending_key),
+            range: entry.range_of_problem(problem, offending_key),
             message,
         },
         Entry::Option(directive) => ReadError {

@@ -55,14 +55,14 @@ pub(crate) struct LunLimits {
 }
 
 /// Reads the disks of a controller: those in `luns`, or the one of `node-name`. `writable` is that of the export.
-pub(super) fn read_luns(
+pub(super) fn read_luns_or_only_node(
     fields: &mut Fields,
     names: &DefinedNames,
     limits: &LunLimits,
     writable: bool,
 ) -> Result<Vec<LunOptions>, Problem> {
-    let only_node = fields.take_value("node-name", &NODE_NAME_FORM)?;
-    let items = match fields.take("luns") {
+    let only_node = fields.take_typed("node-name", &NODE_NAME_FORM)?;
+    let items = match fields.take_raw("luns") {
         None => {
             if only_node.is_none()
                 && limits.may_be_empty
@@ -77,7 +77,7 @@ pub(super) fn read_luns(
             }
             };
             let node_name = only_node.ok_or_else(missing_node)?;
-            check_exported_node(names, "node-name", &node_name, writable)?;
+            check_node_exists_and_writability(names, "node-name", &node_name, writable)?;
             return Ok(vec![LunOptions {
                 node_name,
                 target: 0,
@@ -95,7 +95,7 @@ pub(super) fn read_luns(
             });
         }
     };
-    let disk_key = keys_of_each_disk().find(|key| fields.take(key).is_some());
+    let disk_key = keys_of_each_disk().find(|key| fields.take_raw(key).is_some());
     if let Some(key) = only_node.map(|_| "node-name").or(disk_key) {
         let reason =
             format!("'{key}' and 'luns' contradict each other; write luns.0.{key} instead");
@@ -126,7 +126,7 @@ pub(crate) fn read_lun(
     writable: bool,
     others: &[LunOptions],
 ) -> Result<LunOptions, Problem> {
-    let mut fields = Fields::new(object, prefix, &[LUN_KEYS, LunDevice::KEYS], &[])?;
+    let mut fields = Fields::with_known_keys(object, prefix, &[LUN_KEYS, LunDevice::KEYS], &[])?;
     if others.len() >= limits.max_disks {
         let reason = format!(
             "there are {} disks already, and the controller cannot have more",
@@ -134,12 +134,13 @@ pub(crate) fn read_lun(
         );
         return Err(Problem::Conflict { reason });
     }
-    let node_name = fields.take_required("node-name", "write the node-name of a --blockdev")?;
-    let writable = fields.take_value("writable", &Switch)?.unwrap_or(writable);
-    check_exported_node(names, &fields.full_key("node-name"), &node_name, writable)?;
-    let target = fields.take_value("target", &number(0, limits.max_target))?;
+    let node_name =
+        fields.take_required_string("node-name", "write the node-name of a --blockdev")?;
+    let writable = fields.take_typed("writable", &Switch)?.unwrap_or(writable);
+    check_node_exists_and_writability(names, &fields.full_key("node-name"), &node_name, writable)?;
+    let target = fields.take_typed("target", &number(0, limits.max_target))?;
     let target = target.unwrap_or(0);
-    let lun = fields.take_value("lun", &number(0, limits.max_lun))?;
+    let lun = fields.take_typed("lun", &number(0, limits.max_lun))?;
     if limits.initiator == Some(target) {
         let expected = format!(
             "a target from 0 to {} that is not {target}, which is the controller itself",
@@ -168,12 +169,12 @@ pub(crate) fn read_lun(
         writable,
         device: LunDevice::read(&mut fields, None)?,
     };
-    fields.check_all_taken();
+    fields.debug_assert_all_taken();
     Ok(lun)
 }
 
 /// Checks that the node exists, and that it is writable if the export is.
-pub(super) fn check_exported_node(
+pub(super) fn check_node_exists_and_writability(
     names: &DefinedNames,
     key: &str,
     node: &str,

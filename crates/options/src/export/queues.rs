@@ -54,8 +54,8 @@ pub(super) fn read_iothreads(
     let entries = read_mapping(fields, names, num_queues)?;
     match (ids.is_empty(), entries.is_empty()) {
         (_, true) => Ok(ids),
-        (true, false) => iothread_of_each_queue(entries, num_queues),
-        (false, false) => Err(conflict_error(format!(
+        (true, false) => iothread_per_queue_or_pool(entries, num_queues),
+        (false, false) => Err(conflict_error_with_reason(format!(
             "'iothread' and '{MAPPING_KEY}' contradict each other; use one of them"
         ))),
     }
@@ -69,7 +69,7 @@ fn read_mapping(
 ) -> Result<Vec<MappingEntry>, Problem> {
     let mut entries: Vec<MappingEntry> = Vec::new();
     let example = format!("entries such as {MAPPING_KEY}.0.iothread=ID");
-    let items = match fields.take(MAPPING_KEY) {
+    let items = match fields.take_raw(MAPPING_KEY) {
         None => return Ok(entries),
         Some(Value::List(items)) if !items.is_empty() => items,
         Some(other) => {
@@ -89,16 +89,17 @@ fn read_mapping(
                 expected: format!("a group, as in {example}"),
             });
         };
-        let mut entry = Fields::new(object, &format!("{key}."), &[MAPPING_ENTRY_KEYS], &[])?;
-        let iothread = entry.take_required("iothread", "write the id of an iothread")?;
+        let mut entry =
+            Fields::with_known_keys(object, &format!("{key}."), &[MAPPING_ENTRY_KEYS], &[])?;
+        let iothread = entry.take_required_string("iothread", "write the id of an iothread")?;
         names.check_iothread_defined(&entry.full_key("iothread"), &iothread)?;
         if entries.iter().any(|other| other.iothread == iothread) {
-            return Err(conflict_error(format!(
+            return Err(conflict_error_with_reason(format!(
                 "'{key}.iothread' names iothread '{iothread}' a second time; put all of its queues into one entry"
             )));
         }
         let vqs = read_queue_indices(&mut entry, num_queues)?;
-        entry.check_all_taken();
+        entry.debug_assert_all_taken();
         entries.push(MappingEntry { iothread, vqs });
     }
     Ok(entries)
@@ -110,7 +111,7 @@ fn read_queue_indices(
     num_queues: u16,
 ) -> Result<Option<Vec<(String, u16)>>, Problem> {
     let path = entry.full_key("vqs");
-    let items = match entry.take("vqs") {
+    let items = match entry.take_raw("vqs") {
         None => return Ok(None),
         Some(Value::List(items)) if !items.is_empty() => items,
         Some(other) => {
@@ -143,7 +144,7 @@ fn read_queue_indices(
 }
 
 /// The iothread of each queue. Without `vqs` in any entry, the list of iothreads, over which queues are spread.
-fn iothread_of_each_queue(
+fn iothread_per_queue_or_pool(
     entries: Vec<MappingEntry>,
     num_queues: u16,
 ) -> Result<Vec<String>, Problem> {
@@ -152,7 +153,7 @@ fn iothread_of_each_queue(
         return Ok(entries.into_iter().map(|entry| entry.iothread).collect());
     }
     if let Some(i) = entries.iter().position(|entry| entry.vqs.is_none()) {
-        return Err(conflict_error(format!(
+        return Err(conflict_error_with_reason(format!(
             "'{MAPPING_KEY}.{i}' has no 'vqs' and others have; either all entries have 'vqs' or none has"
         )));
     }
@@ -160,14 +161,14 @@ fn iothread_of_each_queue(
     for MappingEntry { iothread, vqs } in &entries {
         for (path, index) in vqs.iter().flatten() {
             if let Some(taken) = queues[usize::from(*index)].replace(iothread) {
-                return Err(conflict_error(format!(
+                return Err(conflict_error_with_reason(format!(
                     "'{path}' gives queue {index} to iothread '{iothread}', but it was given to '{taken}' already"
                 )));
             }
         }
     }
     if let Some(missing) = queues.iter().position(Option::is_none) {
-        return Err(conflict_error(format!(
+        return Err(conflict_error_with_reason(format!(
             "'{MAPPING_KEY}' leaves out queue {missing}; with 'vqs', each of the {num_queues} queues ('num-queues') is given to one iothread"
         )));
     }
@@ -175,6 +176,6 @@ fn iothread_of_each_queue(
 }
 
 /// The error for settings that contradict each other.
-fn conflict_error(reason: String) -> Problem {
+fn conflict_error_with_reason(reason: String) -> Problem {
     Problem::Conflict { reason }
 }

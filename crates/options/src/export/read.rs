@@ -138,15 +138,15 @@ const ADDR_TYPE_FORM: Choice<AddrType> = {
 };
 
 /// Reads the tree of an `--export`, and adds its name.
-pub(crate) fn read_export(
+pub(crate) fn read_and_register_export(
     object: Object,
     names: &mut DefinedNames,
 ) -> Result<ExportOptions, Problem> {
     let r#type = read_kind(&object, "", "type", TYPES, UNSUPPORTED_TYPES)?;
-    let mut fields = Fields::new(object, "", r#type.keys, UNSUPPORTED_KEYS)?;
-    fields.take("type");
+    let mut fields = Fields::with_known_keys(object, "", r#type.keys, UNSUPPORTED_KEYS)?;
+    fields.take_raw("type");
     let id = fields
-        .take_value("id", &ID_FORM)?
+        .take_typed("id", &ID_FORM)?
         .ok_or_else(|| fields.missing_key_error("id", "write id=NAME, such as id=export0"))?;
     let settings = CommonExportOptions::read(&mut fields, None)?;
     let TypeSpecificOptions {
@@ -155,8 +155,8 @@ pub(crate) fn read_export(
         kind,
     } = (r#type.read)(&mut fields, names, &settings)?;
     let addr = read_addr(&mut fields)?;
-    fields.check_all_taken();
-    names.add_export(&id, &addr)?;
+    fields.debug_assert_all_taken();
+    names.add_export_and_socket(&id, &addr)?;
     Ok(ExportOptions {
         id,
         node_name,
@@ -174,14 +174,14 @@ fn read_vhost_user_blk(
     settings: &CommonExportOptions,
 ) -> Result<TypeSpecificOptions, Problem> {
     let node_name = fields
-        .take_value("node-name", &NODE_NAME_FORM)?
+        .take_typed("node-name", &NODE_NAME_FORM)?
         .ok_or_else(|| {
             fields.missing_key_error(
                 "node-name",
                 "write node-name=NODE with the node-name of a --blockdev",
             )
         })?;
-    luns::check_exported_node(names, "node-name", &node_name, settings.writable)?;
+    luns::check_node_exists_and_writability(names, "node-name", &node_name, settings.writable)?;
     let disk = VhostUserBlkOptions::read(fields, None)?;
     Ok(TypeSpecificOptions {
         node_name,
@@ -196,7 +196,7 @@ fn read_vhost_user_scsi(
     names: &DefinedNames,
     settings: &CommonExportOptions,
 ) -> Result<TypeSpecificOptions, Problem> {
-    let luns = luns::read_luns(fields, names, &VIRTIO_SCSI_LIMITS, settings.writable)?;
+    let luns = luns::read_luns_or_only_node(fields, names, &VIRTIO_SCSI_LIMITS, settings.writable)?;
     let queues = VhostUserScsiOptions::read(fields, None)?;
     Ok(TypeSpecificOptions {
         node_name: luns
@@ -214,7 +214,7 @@ fn read_lsi53c895a(
     names: &DefinedNames,
     settings: &CommonExportOptions,
 ) -> Result<TypeSpecificOptions, Problem> {
-    let luns = luns::read_luns(fields, names, &LSI_LIMITS, settings.writable)?;
+    let luns = luns::read_luns_or_only_node(fields, names, &LSI_LIMITS, settings.writable)?;
     let iothreads = queues::read_iothreads(fields, names, 1)?;
     if let [_, second, ..] = iothreads.as_slice() {
         let reason = format!(
@@ -231,7 +231,7 @@ fn read_lsi53c895a(
 
 /// Reads the address of the socket: `addr.type`, and the key that belongs to it.
 fn read_addr(fields: &mut Fields) -> Result<SocketAddr, Problem> {
-    let Some(addr_type) = fields.take_value("addr.type", &ADDR_TYPE_FORM)? else {
+    let Some(addr_type) = fields.take_typed("addr.type", &ADDR_TYPE_FORM)? else {
         let expected = "write addr.type=unix,addr.path=PATH, or addr.type=fd,addr.str=FD";
         return Err(fields.missing_key_error("addr.type", expected));
     };
@@ -239,7 +239,7 @@ fn read_addr(fields: &mut Fields) -> Result<SocketAddr, Problem> {
         AddrType::Unix => ("addr.path", "addr.str", "unix"),
         AddrType::Fd => ("addr.str", "addr.path", "fd"),
     };
-    if fields.take(other_key).is_some() {
+    if fields.take_raw(other_key).is_some() {
         let reason = format!(
             "'{other_key}' does not belong to 'addr.type={word}', which takes '{needed_key}'"
         );
@@ -247,7 +247,7 @@ fn read_addr(fields: &mut Fields) -> Result<SocketAddr, Problem> {
     }
     match addr_type {
         AddrType::Unix => {
-            let path = fields.take_required(
+            let path = fields.take_required_string(
                 "addr.path",
                 "write addr.path=PATH with the path of the socket to create",
             )?;
@@ -259,11 +259,11 @@ fn read_addr(fields: &mut Fields) -> Result<SocketAddr, Problem> {
             })
         }
         AddrType::Fd => {
-            let text = fields.take_required(
+            let text = fields.take_required_string(
                 "addr.str",
                 "write addr.str=FD with the number or name of a listening socket",
             )?;
-            socket::parse_inherited(&text)
+            socket::parse_fd_number_or_name(&text)
                 .ok_or_else(|| fields.bad_value_error("addr.str", &text, socket::FD_EXPECTED))
         }
     }

@@ -6,12 +6,12 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{CommandFactory, Parser, ValueEnum};
 
 use super::device::{self, DeviceSpecificArgs};
-use super::disks::{check_serials, parse_disk};
+use super::disks::{check_serial_count_and_uniqueness, parse_disk};
 use super::paths;
 use super::values::{
     CpuSetArg, parse_aio_event_count, parse_batch_size, parse_block_size, parse_cpus,
-    parse_disk_size, parse_nanoseconds, parse_percent, parse_queue_count, parse_queue_size,
-    parse_serial, parse_switch,
+    parse_disk_size, parse_nanoseconds, parse_percent, parse_queue_or_iothread_count,
+    parse_queue_size, parse_serial, parse_switch,
 };
 use crate::{
     AioMode, ConfigFile, Confinement, DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX,
@@ -82,7 +82,7 @@ struct Args {
     sandbox: Sandbox,
 
     /// Become this user, by name or number, before anything is opened; only root can
-    #[arg(long, value_name = "USER", value_parser = confinement::parse_user)]
+    #[arg(long, value_name = "USER", value_parser = confinement::parse_nonempty_user)]
     user: Option<String>,
 
     /// Also log connections and queues; twice: everything
@@ -122,7 +122,7 @@ struct Args {
     ///
     /// A VMM asks for one per processor of the guest and gives up when there are fewer. With virtio-scsi the queues for
     /// control and events come on top, and 254 are the most.
-    #[arg(long, value_name = "N", value_parser = parse_queue_count, help_heading = "What the guest sees")]
+    #[arg(long, value_name = "N", value_parser = parse_queue_or_iothread_count, help_heading = "What the guest sees")]
     num_queues: Option<u16>,
 
     /// Most entries per queue, a power of two from 2 to 1024 [default: 1024]
@@ -162,7 +162,7 @@ struct Args {
     locking: LockingArg,
 
     /// Threads that the queues are spread over, at most one per queue
-    #[arg(long, value_name = "N", value_parser = parse_queue_count, default_value_t = 1, help_heading = "Performance")]
+    #[arg(long, value_name = "N", value_parser = parse_queue_or_iothread_count, default_value_t = 1, help_heading = "Performance")]
     iothreads: u16,
 
     /// CPUs that the threads may run on, such as 0-3,8; once for each thread, or once for all
@@ -345,8 +345,8 @@ fn check_and_convert(args: Args) -> Result<Serve, String> {
         request_merging: args.request_merging,
         iothreads: args.iothreads,
     };
-    device::check_device_options(device, disks.len(), &device_args)?;
-    check_serials(&args.serial, disks.len())?;
+    device::check_disk_count_and_options(device, disks.len(), &device_args)?;
+    check_serial_count_and_uniqueness(&args.serial, disks.len())?;
     let has_files = disks.iter().any(|disk| *disk != ServeDisk::NullCo);
     if args.size.is_some() && args.read_only && has_files {
         return Err(

@@ -50,7 +50,7 @@ pub(super) struct DeviceSpecificArgs {
 }
 
 /// Checks that the device supports the number of disks and the options.
-pub(super) fn check_device_options(
+pub(super) fn check_disk_count_and_options(
     device: ServeDevice,
     disk_count: usize,
     args: &DeviceSpecificArgs,

@@ -24,7 +24,10 @@ pub(super) fn parse_disk(word: &OsString) -> Result<ServeDisk, String> {
 }
 
 /// Checks that each disk has a serial number of its own, or that none is given.
-pub(super) fn check_serials(serials: &[String], disk_count: usize) -> Result<(), String> {
+pub(super) fn check_serial_count_and_uniqueness(
+    serials: &[String],
+    disk_count: usize,
+) -> Result<(), String> {
     if !serials.is_empty() && serials.len() != disk_count {
         return Err(format!(
             "--serial is given {} times for {disk_count} disks; give it once for each, in their order, or not at all",

@@ -2,7 +2,9 @@
 
 use std::{os::unix::ffi::OsStrExt, path::Path};
 
-use crate::{MetricsAddr, Serve, ServeDisk, SocketAddr, paths::normalize, socket};
+use crate::{
+    MetricsAddr, Serve, ServeDisk, SocketAddr, paths::without_redundant_components, socket,
+};
 
 /// Checks that paths of sockets are not too long, and that no two options name the same path.
 pub(super) fn check_paths(serve: &Serve) -> Result<(), String> {
@@ -28,7 +30,9 @@ pub(super) fn check_paths(serve: &Serve) -> Result<(), String> {
     named.extend(serve.pidfile.as_deref().map(|path| ("--pidfile", path)));
     for (index, (option, path)) in named.iter().enumerate() {
         let mut before = named[..index].iter();
-        if let Some((other, _)) = before.find(|(_, before)| normalize(before) == normalize(path)) {
+        if let Some((other, _)) = before.find(|(_, before)| {
+            without_redundant_components(before) == without_redundant_components(path)
+        }) {
             let path = path.display();
             return Err(format!(
                 "{other} and {option} are the same path, '{path}': give each its own"

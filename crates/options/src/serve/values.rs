@@ -38,7 +38,7 @@ fn parse_integer<T: TryFrom<u64>>(text: &str, min: u64, max: u64) -> Result<T, S
 }
 
 /// Reads `--num-queues`, or `--iothreads`, of which there is at most one per queue.
-pub(super) fn parse_queue_count(text: &str) -> Result<u16, String> {
+pub(super) fn parse_queue_or_iothread_count(text: &str) -> Result<u16, String> {
     parse_integer(text, 1, MAX_QUEUES.into())
 }
 
