@@ -9,7 +9,7 @@ use scsi::{AddUnitError, BusOrUnitReset, Nexus, Ports, Target, TransportId, Unit
 
 use crate::address::Address;
 use crate::event::{Event, PendingEvents};
-use crate::port::{Cancellation, MessagePort, QueueMessage};
+use crate::messages::{Cancellation, MessagePort, QueueMessage};
 use crate::wire::{DEFAULT_CDB_BYTES, DEFAULT_SENSE_BYTES, FEATURE_CHANGE, FEATURE_HOTPLUG};
 
 /// The I_T nexus of the only initiator, the guest's driver.
@@ -143,12 +143,12 @@ impl Device {
                 unit.reset(BusOrUnitReset::Bus);
             }
             // The nexus gets the unit attention of a power-on, and none from before.
-            target.attach_initiator(NEXUS, &self.nexus_ports());
+            target.attach_initiator(NEXUS, &self.initiator_and_target_port());
         }
     }
 
     /// Initiator and target port of the nexus.
-    fn nexus_ports(&self) -> Ports {
+    fn initiator_and_target_port(&self) -> Ports {
         Ports {
             initiator: self.options.initiator.clone(),
             target: 1,
@@ -173,16 +173,16 @@ impl Device {
             let mut targets = lock_ignoring_poison(&self.targets);
             let target = targets.entry(address.target).or_insert_with(|| {
                 let target = Target::new();
-                target.attach_initiator(NEXUS, &self.nexus_ports());
+                target.attach_initiator(NEXUS, &self.initiator_and_target_port());
                 target
             });
             target.add(address.lun, unit)?;
             if lock_ignoring_poison(&self.queues).is_empty() {
                 // Without a running queue, no driver has seen the device without this unit.
-                target.attach_initiator(NEXUS, &self.nexus_ports());
+                target.attach_initiator(NEXUS, &self.initiator_and_target_port());
             }
         }
-        self.raise_event(Event::Added(address));
+        self.raise_event_if_negotiated(Event::Added(address));
         Ok(())
     }
 
@@ -198,7 +198,7 @@ impl Device {
             }
             removed
         };
-        self.raise_event(Event::Removed(address));
+        self.raise_event_if_negotiated(Event::Removed(address));
         Some(removed)
     }
 
@@ -206,7 +206,7 @@ impl Device {
     pub fn resize(&self, address: Address, size: u64) -> bool {
         let resized = self.unit(address).is_some_and(|unit| unit.resize(size));
         if resized {
-            self.raise_event(Event::Resized(address));
+            self.raise_event_if_negotiated(Event::Resized(address));
         }
         resized
     }
@@ -240,7 +240,7 @@ impl Device {
     }
 
     /// Queues an event if the driver has accepted the feature for it.
-    fn raise_event(&self, event: Event) {
+    fn raise_event_if_negotiated(&self, event: Event) {
         let acked = self.acked_features.load(Ordering::Relaxed);
         if acked & 1 << event.required_feature() == 0 {
             return;

@@ -70,7 +70,7 @@ impl PendingEvents {
     }
 
     /// Removes the oldest event, in the layout of a buffer.
-    pub fn pop(&mut self) -> Option<EventInfo> {
+    pub fn pop_as_info(&mut self) -> Option<EventInfo> {
         if self.is_empty() {
             return None;
         }

@@ -8,7 +8,7 @@ use virtqueue::Chain;
 use crate::device::{Device, lock_ignoring_poison};
 use crate::error::{AdmitError, RequestError};
 use crate::guest_bytes::copy_to_guest;
-use crate::port::MessagePort;
+use crate::messages::MessagePort;
 use crate::queue::AdmitContext;
 use crate::wire::{EVENT_BYTES, EVENT_LEN};
 
@@ -58,7 +58,7 @@ impl EventQueue {
             if chain.writable_len() < EVENT_BYTES as u64 {
                 return Err(RequestError::ShortEvent(chain.writable_len()).into());
             }
-            if let Some(info) = events.pop() {
+            if let Some(info) = events.pop_as_info() {
                 // SAFETY: the chain was popped with the memory that the batch holds.
                 unsafe { copy_to_guest(chain.writable(), &info.to_bytes()) };
             }

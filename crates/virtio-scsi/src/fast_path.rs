@@ -41,11 +41,11 @@ pub(crate) struct FastPathChain<'a> {
     header: *const u8,
     /// Address of the response.
     pub response: *mut u8,
-    pub data: TransferData<'a>,
+    pub data: ReadOrWriteSegments<'a>,
 }
 
 /// Segments of the data, and its length.
-pub(crate) enum TransferData<'a> {
+pub(crate) enum ReadOrWriteSegments<'a> {
     /// To the guest, or none.
     Reads(&'a [iovec], u64),
     Writes(&'a [iovec], u64),
@@ -74,8 +74,12 @@ impl<'a> FastPathChain<'a> {
             return None;
         }
         let data = match (out, into) {
-            ([], into) => TransferData::Reads(into, chain.writable_len() - sizes.response as u64),
-            (out, []) => TransferData::Writes(out, chain.readable_len() - sizes.header as u64),
+            ([], into) => {
+                ReadOrWriteSegments::Reads(into, chain.writable_len() - sizes.response as u64)
+            }
+            (out, []) => {
+                ReadOrWriteSegments::Writes(out, chain.readable_len() - sizes.header as u64)
+            }
             _ => return None,
         };
         Some(FastPathChain {

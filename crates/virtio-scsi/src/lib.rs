@@ -9,9 +9,9 @@
 //! each other messages through a [`MessagePort`], which the caller supplies.
 
 mod address;
-mod command;
+mod command_parser;
 mod config;
-mod control;
+mod control_queue;
 mod device;
 mod error;
 mod event;
@@ -19,7 +19,7 @@ mod event_queue;
 mod fast_path;
 mod guest_bytes;
 mod handover;
-mod port;
+mod messages;
 mod queue;
 mod slots;
 mod unit_table;
@@ -27,12 +27,12 @@ mod wire;
 
 pub use address::Address;
 pub use config::CONFIG_BYTES;
-pub use control::ControlQueue;
+pub use control_queue::ControlQueue;
 pub use device::{CONTROL_QUEUE, Device, DeviceOptions, EVENT_QUEUE, FIXED_QUEUES, OptionsError};
 pub use error::{AdmitError, RequestError};
 pub use event::Event;
 pub use event_queue::EventQueue;
 pub use handover::DeviceState;
-pub use port::{CancelOutcome, Cancellation, MessagePort, QueueMessage};
+pub use messages::{CancelOutcome, Cancellation, MessagePort, QueueMessage};
 pub use queue::{AdmitContext, Queue, QueueDisk};
 pub use wire::Response;

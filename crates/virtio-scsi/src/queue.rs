@@ -2,12 +2,12 @@
 //! used entries.
 
 mod cancel;
-mod command;
+mod plain_transfer;
 mod probes;
 mod response;
-mod runs;
 mod stats;
-mod transfer;
+mod task_commands;
+mod transfer_runs;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use crate::address::Address;
 use crate::device::{ConfiguredSizes, Device};
 use crate::error::AdmitError;
 use crate::fast_path::FastPathSizes;
-use crate::port::{Cancellation, MessagePort};
+use crate::messages::{Cancellation, MessagePort};
 use crate::slots::Slots;
 use crate::unit_table::UnitTable;
 use cancel::RingCancellation;
-use runs::{CompletionRun, SubmissionRun};
 use stats::CommandCounts;
+use transfer_runs::{CompletionRun, SubmissionRun};
 
 /// A disk of a queue.
 #[derive(Clone)]
@@ -98,7 +98,7 @@ impl Queue {
             sizes: device.configured_sizes(),
             fast_path_sizes: FastPathSizes::new(device.configured_sizes()),
             table: UnitTable::new(&device, []),
-            slots: Slots::new(size, port.clone()),
+            slots: Slots::with_capacity(size, port.clone()),
             device,
             port,
             has_unpublished: false,
@@ -130,7 +130,7 @@ impl Queue {
         );
         self.table = UnitTable::new(&self.device, addresses);
         let stats = disks.iter().map(|disk| disk.stats.clone());
-        self.counts.set_disks(stats.collect());
+        self.counts.set_disk_stats(stats.collect());
     }
 
     /// Number of unfinished commands.
@@ -216,8 +216,8 @@ impl Queue {
                 self.ring_cancellations.clear();
                 return Ok(Admission::Drained);
             };
-            if !(fast_path_allowed && self.begin_transfer(id, chain, io)) {
-                self.start_command(ring, id, chain, io)?;
+            if !(fast_path_allowed && self.try_begin_plain_transfer(id, chain, io)) {
+                self.start_or_refuse_command(ring, id, chain, io)?;
             }
         }
         if !self.deferred_requests.is_empty() && !self.submit_deferred(io) {
@@ -253,13 +253,13 @@ impl Queue {
         let untraced = !probes::is_end_traced();
         for completion in done {
             let (slot, result) = (token::request_number(completion.token), completion.result);
-            if untraced && result.is_ok() && self.complete_transfer(ring, slot, now) {
+            if untraced && result.is_ok() && self.try_complete_plain_transfer(ring, slot, now) {
                 continue;
             }
             if let Err(errno) = result {
                 on_failure(self, slot, errno);
             }
-            self.complete_command(ring, slot, result, now, io);
+            self.complete_command_step(ring, slot, result, now, io);
         }
     }
 
@@ -267,7 +267,7 @@ impl Queue {
     #[must_use]
     pub fn is_read(&self, slot: u32) -> bool {
         let slot = self.slots.get(slot);
-        match self.disk_of_transfer(slot) {
+        match self.disk_of_plain_transfer(slot) {
             Some(_) => !slot.is_write,
             None => slot.kind == Some(RequestKind::Read),
         }
@@ -277,7 +277,7 @@ impl Queue {
     #[must_use]
     pub fn disk_of_command(&self, slot: u32) -> Option<u32> {
         let slot = self.slots.get(slot);
-        match self.disk_of_transfer(slot) {
+        match self.disk_of_plain_transfer(slot) {
             Some(_) => Some(slot.disk),
             None => slot.kind.and(slot.unit_index.disk),
         }

@@ -13,7 +13,7 @@ use virtqueue::ChainId;
 use virtqueue::MAX_QUEUE_SIZE;
 
 use crate::address::Address;
-use crate::port::{MessagePort, ResumeByMessage};
+use crate::messages::{MessagePort, ResumeByMessage};
 use crate::wire::{CDB_BYTES, Response};
 
 /// State of a slot.
@@ -59,7 +59,7 @@ pub(crate) struct Slot {
     pub data_len: u64,
     pub address: Address,
     /// Among the queue's disks and targets.
-    pub unit_index: UnitIndex,
+    pub unit_index: TargetAndDiskIndex,
     /// Kind of its first block request.
     pub kind: Option<RequestKind>,
     /// Whether the data goes to the guest.
@@ -76,7 +76,7 @@ pub(crate) struct Slot {
 
 /// Target and disk of a command, by their indexes in the queue's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct UnitIndex {
+pub(crate) struct TargetAndDiskIndex {
     /// Among the queue's targets.
     pub target: u32,
     /// Among its disks; `None`: the target has no such unit.
@@ -115,7 +115,7 @@ impl Slot {
             data: Vec::new(),
             data_len: 0,
             address: Address { target: 0, lun: 0 },
-            unit_index: UnitIndex {
+            unit_index: TargetAndDiskIndex {
                 target: 0,
                 disk: None,
             },
@@ -136,24 +136,26 @@ pub(crate) struct Slots {
     /// The first free slot, plus one; 0: none.
     free: u16,
     in_flight: u32,
-    size: u16,
+    capacity: u16,
     resume_by_message: Arc<ResumeByMessage>,
 }
 
 impl Slots {
-    /// `size` slots. Commands that wait are resumed through `port`, by the number of their slot.
-    pub fn new(size: u16, port: Arc<dyn MessagePort>) -> Self {
+    /// Room for `capacity` slots, of which none is made yet. Commands that wait are resumed through `port`, by the number of
+    /// their slot.
+    pub fn with_capacity(capacity: u16, port: Arc<dyn MessagePort>) -> Self {
         Slots {
-            slots: Vec::with_capacity(size.into()),
+            slots: Vec::with_capacity(capacity.into()),
             free: 0,
             in_flight: 0,
-            size,
+            capacity,
             resume_by_message: Arc::new(ResumeByMessage(port)),
         }
     }
 
-    pub fn size(&self) -> u16 {
-        self.size
+    /// How many commands can be in flight.
+    pub fn capacity(&self) -> u16 {
+        self.capacity
     }
 
     #[inline]
@@ -165,7 +167,7 @@ impl Slots {
     #[inline(always)]
     pub fn allocate(&mut self) -> Option<(u32, &mut Slot)> {
         if self.free == 0 {
-            self.add_slot()?;
+            self.try_add_slot()?;
         }
         let index = u32::from(self.free) - 1;
         let slot = self.slots.get_mut(index as usize)?;
@@ -176,9 +178,9 @@ impl Slots {
 
     /// Makes one more slot, which is free. `None`: there are as many as the ring has entries.
     #[cold]
-    fn add_slot(&mut self) -> Option<()> {
+    fn try_add_slot(&mut self) -> Option<()> {
         let index = u16::try_from(self.slots.len()).ok()?;
-        if index >= self.size {
+        if index >= self.capacity {
             return None;
         }
         let waker = Waker {

@@ -4,14 +4,14 @@ use scsi::{Target, TargetView, TaskSet};
 
 use crate::address::Address;
 use crate::device::Device;
-use crate::slots::UnitIndex;
+use crate::slots::TargetAndDiskIndex;
 
 /// A unit with a disk.
 pub(crate) struct Disk {
     /// Its address as the last command to it had it in its header; 0: none yet.
     lun: u64,
     pub address: Address,
-    pub unit_index: UnitIndex,
+    pub unit_index: TargetAndDiskIndex,
     /// Of its target.
     pub view: TargetView,
     /// The order of its commands from this queue.
@@ -48,7 +48,7 @@ impl UnitTable {
             table.disks.push(Disk {
                 lun: 0,
                 address,
-                unit_index: UnitIndex {
+                unit_index: TargetAndDiskIndex {
                     target: found.map_or(u32::MAX, index_as_u32),
                     disk: Some(index),
                 },
@@ -80,7 +80,7 @@ impl UnitTable {
     #[inline(never)]
     fn find_and_cache_disk(&mut self, lun: u64) -> Option<()> {
         let address = Address::decode(lun.to_le_bytes())?;
-        self.last_disk = self.find_unit(address)?.disk?;
+        self.last_disk = self.find_target_and_disk(address)?.disk?;
         self.disks[self.last_disk as usize].lun = lun;
         Some(())
     }
@@ -97,7 +97,7 @@ impl UnitTable {
     }
 
     /// Target and disk of an address. `None`: there is no such target.
-    pub fn find_unit(&self, address: Address) -> Option<UnitIndex> {
+    pub fn find_target_and_disk(&self, address: Address) -> Option<TargetAndDiskIndex> {
         let target = self
             .targets
             .binary_search_by_key(&address.target, |(number, _)| *number)
@@ -105,14 +105,14 @@ impl UnitTable {
         let disk = self
             .disks_by_address
             .binary_search_by_key(&address, |(of, _)| *of);
-        Some(UnitIndex {
+        Some(TargetAndDiskIndex {
             target: index_as_u32(target),
             disk: disk.ok().map(|at| self.disks_by_address[at].1),
         })
     }
 
     /// The view that selects the unit: its disk's own, or that of its target.
-    pub fn view_of_unit_mut(&mut self, unit_index: UnitIndex) -> &mut TargetView {
+    pub fn target_view_of_unit_mut(&mut self, unit_index: TargetAndDiskIndex) -> &mut TargetView {
         match unit_index.disk {
             Some(disk) => &mut self.disks[disk as usize].view,
             None => &mut self.targets[unit_index.target as usize].1,
@@ -126,7 +126,10 @@ impl UnitTable {
 
     /// The order of a unit's commands. `None`: it has no disk.
     #[inline]
-    pub fn task_set_of_unit(&mut self, unit_index: UnitIndex) -> Option<&mut TaskSet<u32>> {
+    pub fn task_set_of_unit(
+        &mut self,
+        unit_index: TargetAndDiskIndex,
+    ) -> Option<&mut TaskSet<u32>> {
         Some(self.task_set_of_disk(unit_index.disk?))
     }
 }

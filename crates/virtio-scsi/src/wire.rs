@@ -26,7 +26,7 @@ pub(crate) const CDB_BYTES: usize = 32;
 
 /// The device's response, before the sense data and the data.
 #[repr(C)]
-pub(crate) struct CommandResponse {
+pub(crate) struct CommandResponseHeader {
     pub sense_len: u32,
     pub residual: u32,
     pub status_qualifier: u16,
@@ -34,12 +34,12 @@ pub(crate) struct CommandResponse {
     pub response: u8,
 }
 
-const _: () = assert!(size_of::<CommandResponse>() == 12);
-const _: () = assert!(offset_of!(CommandResponse, status) == 10);
+const _: () = assert!(size_of::<CommandResponseHeader>() == 12);
+const _: () = assert!(offset_of!(CommandResponseHeader, status) == 10);
 
-pub(crate) const RESPONSE_BYTES: usize = size_of::<CommandResponse>();
+pub(crate) const RESPONSE_BYTES: usize = size_of::<CommandResponseHeader>();
 
-impl CommandResponse {
+impl CommandResponseHeader {
     /// Its bytes in memory.
     pub fn to_bytes(&self) -> [u8; RESPONSE_BYTES] {
         let mut bytes = [0; RESPONSE_BYTES];

@@ -7,7 +7,7 @@ use engine::Errno;
 
 use super::Queue;
 use crate::address::Address;
-use crate::port::Cancellation;
+use crate::messages::Cancellation;
 use crate::slots::SlotState;
 use crate::wire::Response;
 
@@ -30,7 +30,7 @@ impl Queue {
             .slots
             .in_flight_slots()
             .filter(|(_, slot)| {
-                let disk = self.disk_of_transfer(slot);
+                let disk = self.disk_of_plain_transfer(slot);
                 let address = disk.map_or(slot.address, |disk| disk.address);
                 cancel.scope.matches(address, slot.tag)
             })
@@ -47,7 +47,7 @@ impl Queue {
         }
         self.ring_cancellations.push(RingCancellation {
             cancel: cancel.clone(),
-            chains_left: self.slots.size(),
+            chains_left: self.slots.capacity(),
         });
         self.start_ready_commands(ring, io);
     }

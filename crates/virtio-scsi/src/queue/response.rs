@@ -5,7 +5,7 @@ use scsi::Status;
 use super::{Queue, probes};
 use crate::guest_bytes::copy_to_guest;
 use crate::slots::Slot;
-use crate::wire::{CommandResponse, RESPONSE_BYTES, Response};
+use crate::wire::{CommandResponseHeader, RESPONSE_BYTES, Response};
 
 impl Queue {
     /// Finishes a command that did not get to a task.
@@ -95,7 +95,7 @@ unsafe fn write_response(
     sense: &[u8],
 ) {
     let sense = &sense[..sense.len().min(slot.sense_room)];
-    let head = CommandResponse {
+    let head = CommandResponseHeader {
         // At most what sense data can be.
         sense_len: u32::try_from(sense.len()).unwrap_or(0),
         residual: u32::try_from(residual).unwrap_or(u32::MAX),

@@ -7,7 +7,7 @@ use block::Request;
 use scsi::{MediumAccess, Status};
 use telemetry::queue::{QueueStats, RequestKind, RequestStatsWriter};
 
-use super::runs::CompletionRun;
+use super::transfer_runs::CompletionRun;
 use crate::slots::Slot;
 
 /// Statistics of a queue and of its disks.
@@ -28,18 +28,18 @@ impl CommandCounts {
     }
 
     /// Replaces the statistics of its disks. Nothing is in flight.
-    pub fn set_disks(&mut self, disks: Vec<Arc<QueueStats>>) {
+    pub fn set_disk_stats(&mut self, disks: Vec<Arc<QueueStats>>) {
         self.disks = disks;
     }
 
     /// Adds commands that have begun to use a disk to those that it has in flight.
-    pub fn add_in_flight(&self, disk: u32, commands: u32) {
+    pub fn add_in_flight_of_disk(&self, disk: u32, commands: u32) {
         self.disks[disk as usize].in_flight().add(commands.into());
     }
 
     /// Raises the highest written offset to `end`.
     #[inline(never)]
-    pub fn raise_highest_offset(&self, disk: u32, end: u64) {
+    pub fn raise_highest_written_offset(&self, disk: u32, end: u64) {
         self.queue.highest_offset().raise_to(end);
         self.disks[disk as usize].highest_offset().raise_to(end);
     }
@@ -63,15 +63,15 @@ impl CommandCounts {
 
     /// Counts a block request of a command that is submitted. The first one decides the kind of the command.
     #[inline]
-    pub fn count_submitted(&self, slot: &mut Slot, disk: u32, request: &Request) {
+    pub fn count_submitted_and_set_kind(&self, slot: &mut Slot, disk: u32, request: &Request) {
         let kind = request.op.request_kind();
         if slot.kind.is_none() {
             slot.kind = Some(kind);
-            self.add_in_flight(disk, 1);
+            self.add_in_flight_of_disk(disk, 1);
         }
         slot.bytes += request.len;
         if kind == RequestKind::Write {
-            self.raise_highest_offset(disk, request.offset + request.len);
+            self.raise_highest_written_offset(disk, request.offset + request.len);
         }
     }
 

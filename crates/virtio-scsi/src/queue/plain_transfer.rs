@@ -9,7 +9,7 @@ use virtqueue::{Chain, ChainId};
 
 use super::Queue;
 use crate::device::NEXUS;
-use crate::fast_path::{FastPathChain, TransferData};
+use crate::fast_path::{FastPathChain, ReadOrWriteSegments};
 use crate::slots::{Slot, SlotState};
 use crate::unit_table::Disk;
 use crate::wire::RESPONSE_BYTES;
@@ -18,7 +18,7 @@ impl Queue {
     /// Begins a command if it is a plain read or write that may start now. False: it was not begun. Only called while no
     /// cancellation covers commands in the ring, and no tracer is attached.
     #[inline(always)]
-    pub(super) fn begin_transfer(
+    pub(super) fn try_begin_plain_transfer(
         &mut self,
         id: ChainId,
         chain: &Chain,
@@ -28,18 +28,18 @@ impl Queue {
             return false;
         };
         match fast_chain.data {
-            TransferData::Reads(data, len) => {
-                self.begin_read_or_write::<false>(id, &fast_chain, (data, len), io)
+            ReadOrWriteSegments::Reads(data, len) => {
+                self.try_begin_read_or_write::<false>(id, &fast_chain, (data, len), io)
             }
-            TransferData::Writes(data, len) => {
-                self.begin_read_or_write::<true>(id, &fast_chain, (data, len), io)
+            ReadOrWriteSegments::Writes(data, len) => {
+                self.try_begin_read_or_write::<true>(id, &fast_chain, (data, len), io)
             }
         }
     }
 
     /// Begins a read or a write, with separate code for each.
     #[inline(always)]
-    fn begin_read_or_write<const WRITES: bool>(
+    fn try_begin_read_or_write<const WRITES: bool>(
         &mut self,
         id: ChainId,
         fast_chain: &FastPathChain<'_>,
@@ -49,7 +49,7 @@ impl Queue {
         // SAFETY: the chain was popped just now, with the memory that its batch holds.
         let head = unsafe { fast_chain.read_header() };
         if (head.lun != self.submission_run.lun || self.submission_run.room == 0)
-            && !self.begin_submission_run(head.lun, io)
+            && !self.try_begin_submission_run(head.lun, io)
         {
             return false;
         }
@@ -65,7 +65,7 @@ impl Queue {
             // The path with a task reports this error.
             return false;
         };
-        prefetch_for_write(fast_chain.response);
+        prefetch_response_for_write(fast_chain.response);
         self.submission_run.room -= 1;
         let (kind, read) = match WRITES {
             true => (RequestKind::Write, 0),
@@ -83,7 +83,7 @@ impl Queue {
         let (iov, iov_count) = store_segments(slot, data);
         if WRITES {
             let end = transfer.offset + transfer.len;
-            self.counts.raise_highest_offset(disk, end);
+            self.counts.raise_highest_written_offset(disk, end);
         }
         let request = Request {
             op: transfer.op(),
@@ -103,7 +103,7 @@ impl Queue {
     /// Completes a plain read or write that has succeeded at `now`. False, and nothing done: it is another command, or a command
     /// waits for it.
     #[inline]
-    pub(super) fn complete_transfer(
+    pub(super) fn try_complete_plain_transfer(
         &mut self,
         ring: &mut virtqueue::Queue,
         index: u32,
@@ -116,7 +116,7 @@ impl Queue {
         }
         let other =
             admit_time != self.completion_run.admit_time || disk != self.completion_run.disk;
-        if other && !self.begin_completion_run(admit_time, disk, now) {
+        if other && !self.try_begin_completion_run(admit_time, disk, now) {
             return false;
         }
         let slot = self.slots.get(index);
@@ -134,7 +134,7 @@ impl Queue {
     }
 
     /// The disk of a plain read or write in flight.
-    pub(super) fn disk_of_transfer(&self, slot: &Slot) -> Option<&Disk> {
+    pub(super) fn disk_of_plain_transfer(&self, slot: &Slot) -> Option<&Disk> {
         (slot.state == SlotState::Transfers).then(|| self.table.disk_at(slot.disk))
     }
 
@@ -176,7 +176,7 @@ impl Queue {
 
 /// Prefetches a cache line for writing: the guest's processor had it last.
 #[inline(always)]
-fn prefetch_for_write(at: *mut u8) {
+fn prefetch_response_for_write(at: *mut u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a hint that has no effect on an invalid address.
     unsafe {

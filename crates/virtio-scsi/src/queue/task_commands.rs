@@ -8,7 +8,7 @@ use virtqueue::{Chain, ChainId};
 
 use super::{Queue, probes};
 use crate::address::Address;
-use crate::command::ParsedHeader;
+use crate::command_parser::ParsedHeader;
 use crate::device::NEXUS;
 use crate::error::RequestError;
 use crate::slots::SlotState;
@@ -17,7 +17,7 @@ use crate::wire::Response;
 impl Queue {
     /// Begins any command, or rejects a chain that is none.
     #[inline(never)]
-    pub(super) fn start_command(
+    pub(super) fn start_or_refuse_command(
         &mut self,
         ring: &mut virtqueue::Queue,
         id: ChainId,
@@ -26,11 +26,11 @@ impl Queue {
     ) -> Result<(), RequestError> {
         self.end_submission_run();
         let parsed = ParsedHeader::parse(chain, self.sizes)?;
-        let size = self.slots.size();
+        let size = self.slots.capacity();
         let Some((index, slot)) = self.slots.allocate() else {
             return Err(RequestError::TooMany(size));
         };
-        let has_both_directions = parsed.fill_slot(slot, chain, self.sizes);
+        let has_both_directions = parsed.fill_slot_with_segments(slot, chain, self.sizes);
         slot.id = id;
         slot.admit_time = self.batch_admit_time;
         let (lun, tag, attribute) = (parsed.lun, slot.tag, slot.attribute);
@@ -39,7 +39,7 @@ impl Queue {
         if probes::is_start_traced() {
             probes::fire_started(&self.name, slot);
         }
-        let unit_index = address.and_then(|address| self.table.find_unit(address));
+        let unit_index = address.and_then(|address| self.table.find_target_and_disk(address));
         let Some(unit_index) = unit_index else {
             self.apply_ring_cancellations(None);
             self.refuse_command(ring, index, Response::BadTarget);
@@ -64,7 +64,7 @@ impl Queue {
             self.slots.get_mut(index).state = SlotState::Waits;
             return Ok(());
         }
-        if self.run_task(ring, index, io) {
+        if self.start_task(ring, index, io) {
             self.has_unpublished = true;
             self.start_ready_commands(ring, io);
         }
@@ -72,10 +72,15 @@ impl Queue {
     }
 
     /// Runs the task of a command whose turn it is. True: it is finished already.
-    fn run_task(&mut self, ring: &mut virtqueue::Queue, index: u32, io: &mut impl DiskIo) -> bool {
+    fn start_task(
+        &mut self,
+        ring: &mut virtqueue::Queue,
+        index: u32,
+        io: &mut impl DiskIo,
+    ) -> bool {
         let slot = self.slots.get_mut(index);
         slot.state = SlotState::Runs;
-        let view = self.table.view_of_unit_mut(slot.unit_index);
+        let view = self.table.target_view_of_unit_mut(slot.unit_index);
         let phase = slot.task.receive(view, slot.address.lun, NEXUS, &slot.cdb);
         let fits = match phase {
             DataPhase::Status => true,
@@ -147,18 +152,19 @@ impl Queue {
             return;
         }
         let slot = self.slots.get_mut(index);
-        self.counts.count_submitted(slot, disk, &request);
+        self.counts
+            .count_submitted_and_set_kind(slot, disk, &request);
         if telemetry::tracepoints::request_submit::enabled() {
             probes::fire_submitted(&self.name, slot, &request);
         }
         request.token = index.into();
-        // SAFETY: the segments are the slot's, see `run_task`, or the task's own, which stay until it is finished.
+        // SAFETY: the segments are the slot's, see `start_task`, or the task's own, which stay until it is finished.
         unsafe { io.submit(disk, request) };
     }
 
     /// Completes a block request of a task, or one that fails or that others wait for.
     #[inline(never)]
-    pub(super) fn complete_command(
+    pub(super) fn complete_command_step(
         &mut self,
         ring: &mut virtqueue::Queue,
         slot: u32,
@@ -203,7 +209,7 @@ impl Queue {
         io: &mut impl DiskIo,
     ) {
         while let Some(index) = self.ready_slots.pop_front() {
-            self.run_task(ring, index, io);
+            self.start_task(ring, index, io);
         }
     }
 }

@@ -59,7 +59,12 @@ impl ParsedHeader {
 
     /// Fills a slot with the command and the segments of its chain. True: there is data in both directions.
     #[inline]
-    pub fn fill_slot(&self, slot: &mut Slot, chain: &Chain, sizes: ConfiguredSizes) -> bool {
+    pub fn fill_slot_with_segments(
+        &self,
+        slot: &mut Slot,
+        chain: &Chain,
+        sizes: ConfiguredSizes,
+    ) -> bool {
         slot.tag = self.tag;
         slot.attribute = decode_attribute(self.attribute);
         slot.cdb = self.cdb;

@@ -31,7 +31,7 @@ pub(super) struct CompletionRun {
 impl Queue {
     /// Begins a run to this address. False: there is no disk, it has no room, or a command has to wait.
     #[inline(never)]
-    pub(super) fn begin_submission_run(&mut self, lun: u64, io: &impl DiskIo) -> bool {
+    pub(super) fn try_begin_submission_run(&mut self, lun: u64, io: &impl DiskIo) -> bool {
         self.end_submission_run();
         let Some((disk_index, disk)) = self.table.find_disk(lun) else {
             return false;
@@ -65,13 +65,13 @@ impl Queue {
             self.table
                 .task_set_of_disk(disk)
                 .add_started_simple_tasks(commands);
-            self.counts.add_in_flight(disk, commands);
+            self.counts.add_in_flight_of_disk(disk, commands);
         }
     }
 
     /// Begins a run of completions from this disk, of commands with this admit time. False: a command waits for them.
     #[inline(never)]
-    pub(super) fn begin_completion_run(
+    pub(super) fn try_begin_completion_run(
         &mut self,
         admit_time: AdmitTime,
         disk: u32,

@@ -12,7 +12,7 @@ use crate::address::Address;
 use crate::device::{Device, NEXUS};
 use crate::error::{AdmitError, RequestError};
 use crate::guest_bytes::{copy_from_guest, copy_to_guest};
-use crate::port::{CancelOutcome, CancelScope, Cancellation, MessagePort};
+use crate::messages::{CancelOutcome, CancelScope, Cancellation, MessagePort};
 use crate::wire::{
     CONTROL_QUERY_EVENTS, CONTROL_SUBSCRIBE_EVENTS, CONTROL_TMF, EVENTS_ANSWER_BYTES,
     EVENTS_REQUEST_BYTES, Response, TMF_ABORT_TASK, TMF_ABORT_TASK_SET, TMF_BYTES,
@@ -200,15 +200,16 @@ impl ControlQueue {
         response_byte: *mut u8,
         function: TaskManagementFunction,
     ) {
-        let (address, scope, answer_to_commands) = match self.plan_cancellation(function) {
-            Ok(scope) => scope,
-            Err(response) => {
-                // SAFETY: the first writable byte of the chain, which was popped with the memory.
-                unsafe { response_byte.write_volatile(response as u8) };
-                self.push_used(ring, id, 1);
-                return;
-            }
-        };
+        let (address, scope, answer_to_commands) =
+            match self.cancellation_scope_and_response(function) {
+                Ok(scope) => scope,
+                Err(response) => {
+                    // SAFETY: the first writable byte of the chain, which was popped with the memory.
+                    unsafe { response_byte.write_volatile(response as u8) };
+                    self.push_used(ring, id, 1);
+                    return;
+                }
+            };
         self.functions_begun += 1;
         self.device
             .unanswered_functions
@@ -232,7 +233,7 @@ impl ControlQueue {
 
     /// Plans the cancellation for a function: the address, the commands that it concerns, and the response to them. `Err`: the
     /// response to the function.
-    fn plan_cancellation(
+    fn cancellation_scope_and_response(
         &self,
         function: TaskManagementFunction,
     ) -> Result<(Address, CancelScope, Option<Response>), Response> {
