@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use unix_socket::listener::Listener;
-use vhost_user::{Server, StartedQueue, Target};
+use vhost_user::{Server, StartedQueue, VirtioDevice};
 use virtqueue::control::{QueueCommand, QueueSetup, StartError};
 use virtqueue::{Chain, GuestMemory, Queue};
 
@@ -55,7 +55,7 @@ impl Started {
     }
 }
 
-impl Target for Device {
+impl VirtioDevice for Device {
     fn name(&self) -> &str {
         "fuzz"
     }

@@ -23,10 +23,10 @@ use virtqueue::control::QueueCommand;
 use virtqueue::{DirtyLog, GuestMemory, InflightRegion, RingFeatures};
 
 use crate::backend_channel::{BackendChannel, SendOutcome};
+use crate::device::VirtioDevice;
 use crate::dirty_log::{self, DirtyLogError};
 use crate::inflight::InflightBuffer;
 use crate::memory::{MemoryTable, MemoryTableError};
-use crate::target::Target;
 use crate::vring::Vring;
 
 /// `VIRTIO_F_RING_RESET` needs nothing more than what `GET_VRING_BASE` does to a single queue.
@@ -53,7 +53,7 @@ struct LoggedWarnings {
 
 /// The state of a connection.
 pub(crate) struct Connection {
-    pub(crate) target: Arc<dyn Target>,
+    pub(crate) target: Arc<dyn VirtioDevice>,
     pub(crate) acked_features: u64,
     pub(crate) acked_protocol_features: u64,
     pub(crate) memory_table: MemoryTable,
@@ -76,7 +76,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// The connection of a front-end that has sent nothing yet.
-    pub fn new(target: Arc<dyn Target>) -> Self {
+    pub fn new(target: Arc<dyn VirtioDevice>) -> Self {
         let vrings = (0..target.num_queues()).map(|_| Vring::default()).collect();
         Connection {
             target,

@@ -2,21 +2,21 @@
 //!
 //! A [`Server`] listens on one Unix socket, on a thread of its own, and serves one front-end after
 //! the other. The messages' wire format is the `vhost` crate's; what they do to memory and queues
-//! is implemented here. The device behind a socket is a [`Target`].
+//! is implemented here. The device behind a socket is a [`VirtioDevice`].
 //!
 //! A front-end may send anything. A bad message costs it its connection and affects no other front-end:
 //! a message that never ends blocks only the thread of its own socket.
 
 mod backend_channel;
 mod connection;
+mod device;
 mod dirty_log;
 mod inflight;
 mod memory;
 mod message;
 mod server;
-mod target;
 mod vring;
 
+pub use device::{StartedQueue, VirtioDevice};
 pub use message::Message;
 pub use server::{ConnectionHandover, FrontEndHandle, PausedServer, RestoredConnection, Server};
-pub use target::{StartedQueue, Target};

@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 
 use unix_socket::listener::Listener;
 
-use crate::target::Target;
+use crate::device::VirtioDevice;
 
 pub use front_end_handle::FrontEndHandle;
 pub use pause::{ConnectionHandover, PausedServer};
@@ -32,7 +32,7 @@ const STACK_BYTES: usize = 256 << 10;
 /// A running server. Dropping it stops it.
 pub struct Server {
     shared: Arc<Shared>,
-    target: Arc<dyn Target>,
+    target: Arc<dyn VirtioDevice>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -41,7 +41,7 @@ impl Server {
     ///
     /// # Errors
     /// When threads or descriptors have run out.
-    pub fn spawn(listener: Listener, target: Arc<dyn Target>) -> io::Result<Self> {
+    pub fn spawn(listener: Listener, target: Arc<dyn VirtioDevice>) -> io::Result<Self> {
         Self::spawn_running_or_paused(listener, target, false)
     }
 
@@ -49,14 +49,14 @@ impl Server {
     ///
     /// # Errors
     /// As of [`Server::spawn`].
-    pub fn spawn_paused(listener: Listener, target: Arc<dyn Target>) -> io::Result<Self> {
+    pub fn spawn_paused(listener: Listener, target: Arc<dyn VirtioDevice>) -> io::Result<Self> {
         Self::spawn_running_or_paused(listener, target, true)
     }
 
     /// Starts the thread of a server, which pauses at once if it is to be `paused`.
     fn spawn_running_or_paused(
         listener: Listener,
-        target: Arc<dyn Target>,
+        target: Arc<dyn VirtioDevice>,
         paused: bool,
     ) -> io::Result<Self> {
         listener.socket().set_nonblocking(true)?;

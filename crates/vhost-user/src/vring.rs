@@ -8,7 +8,7 @@ use std::time::Duration;
 use virtqueue::control::{QueueCommand, QueueFds, QueueSetup, StartError};
 use virtqueue::{DirtyLog, GuestMemory, InflightRegion, QueueDirtyLog, RingFeatures, RingLayout};
 
-use crate::target::{StartedQueue, Target};
+use crate::device::{StartedQueue, VirtioDevice};
 
 /// Addresses of the rings in the front-end's own address space.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(crate) struct StartContext<'a> {
     pub inflight: Option<InflightRegion>,
     /// The dirty log, while logging is on.
     pub log: Option<&'a Arc<DirtyLog>>,
-    pub target: &'a dyn Target,
+    pub target: &'a dyn VirtioDevice,
 }
 
 /// A queue of a connection.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use iothread::{DeviceCommand, DeviceSetup};
-use vhost_user::{StartedQueue, Target};
+use vhost_user::{StartedQueue, VirtioDevice};
 use virtio_blk::Device;
 use virtqueue::control::{QueueSetup, StartError};
 
@@ -38,7 +38,7 @@ impl BlkTarget {
     }
 }
 
-impl Target for BlkTarget {
+impl VirtioDevice for BlkTarget {
     fn name(&self) -> &str {
         &self.queue_starter.export
     }

@@ -8,7 +8,7 @@ use iothread::{DeviceCommand, DeviceSetup, ExportReporter, ReportSender, ScsiDis
 use options::{ExportOptions, LunOptions, VhostUserScsiOptions};
 use scsi::{TransportId, Unit};
 use telemetry::queue::QueueStats;
-use vhost_user::{StartedQueue, Target};
+use vhost_user::{StartedQueue, VirtioDevice};
 use virtio_scsi::{Address, Device, DeviceOptions, FIXED_QUEUES};
 use virtqueue::control::{QueueSetup, StartError};
 
@@ -174,7 +174,7 @@ impl ScsiTarget {
     }
 }
 
-impl Target for ScsiTarget {
+impl VirtioDevice for ScsiTarget {
     fn name(&self) -> &str {
         &self.controller.name
     }

@@ -13,7 +13,7 @@ use options::IothreadOptions;
 use qmp::ServerHandle;
 use serde_json::json;
 use unix_socket::listener::Listener;
-use vhost_user::{Server, Target};
+use vhost_user::{Server, VirtioDevice};
 
 use super::export::{Export, ExportState};
 use super::iothread::{Iothread, poll_settings};
@@ -131,7 +131,7 @@ impl Objects {
     pub fn spawn_vhost_user_server(
         &self,
         listener: Listener,
-        target: Arc<dyn Target>,
+        target: Arc<dyn VirtioDevice>,
     ) -> io::Result<Server> {
         match self.creates_exports_paused {
             true => Server::spawn_paused(listener, target),

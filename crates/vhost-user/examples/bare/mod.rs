@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::{JoinHandle, spawn};
 
 use rustix::event::{EventfdFlags, eventfd};
-use vhost_user::{StartedQueue, Target};
+use vhost_user::{StartedQueue, VirtioDevice};
 use virtqueue::control::{QueueCommand, QueueSetup, StartError};
 use virtqueue::{RingError, SplitRing};
 
@@ -28,7 +28,7 @@ pub struct BareDisk {
     pub serve: Arc<Serve>,
 }
 
-impl Target for BareDisk {
+impl VirtioDevice for BareDisk {
     fn name(&self) -> &str {
         self.name
     }

@@ -14,7 +14,7 @@ use vhost::vhost_user::Error;
 use super::shared::{MessageReader, Shared, lock_connection};
 use crate::backend_channel::BackendChannel;
 use crate::connection::Connection;
-use crate::target::Target;
+use crate::device::VirtioDevice;
 
 /// How often front-ends are turned away while the queues of a disconnected one drain.
 const TURN_AWAY_PERIOD: Duration = Duration::from_millis(100);
@@ -25,7 +25,7 @@ const MAX_FDS_OF_MESSAGE: u32 = 8;
 /// What the thread of a server works with.
 pub(super) struct ServerThread {
     pub listener: Listener,
-    pub target: Arc<dyn Target>,
+    pub target: Arc<dyn VirtioDevice>,
     pub shared: Arc<Shared>,
 }
 

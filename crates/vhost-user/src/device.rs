@@ -1,4 +1,4 @@
-//! The interface between the transport and the device behind it: [`Target`] is a device, [`StartedQueue`] one of its queues that
+//! The interface between the transport and the device behind it: [`VirtioDevice`] is a device, [`StartedQueue`] one of its queues that
 //! runs.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -9,14 +9,14 @@ use virtqueue::control::{QueueCommand, QueueSetup, StartError};
 /// A device that a front-end may be connected to.
 ///
 /// All calls come from the control thread of its server, one at a time.
-pub trait Target: Send + Sync {
+pub trait VirtioDevice: Send + Sync {
     /// Its name in messages: the id of its export.
     fn name(&self) -> &str;
     /// A front-end has connected, or has disconnected and its queues have stopped.
     fn on_connection_change(&self, connected: bool);
     /// The device's own feature bits, without those of the ring and of the transport.
     fn features(&self) -> u64;
-    /// Sets the feature bits that the driver has acknowledged. `settle` as for [`Target::write_config_space`].
+    /// Sets the feature bits that the driver has acknowledged. `settle` as for [`VirtioDevice::write_config_space`].
     fn set_features(&self, acked: u64, settle: &dyn Fn());
     /// The number of queues.
     fn num_queues(&self) -> u16;
