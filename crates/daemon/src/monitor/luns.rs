@@ -110,7 +110,7 @@ fn copy_disk_list_from_controller(export: &mut Export) {
 
 /// Changes the controller's LUNs while its queues are quiesced.
 fn change_luns_while_quiesced(
-    front_end_handle: &FrontEndHandle,
+    front_ends: &FrontEndHandle,
     change: impl Fn() -> Result<(), BoxError>,
 ) -> Result<(), Error> {
     let outcome = Mutex::new(Ok(()));
