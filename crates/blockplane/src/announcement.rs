@@ -16,9 +16,9 @@ pub(crate) fn print_unless_quiet(options: &Serve, is_new: &[bool]) {
     if options.log_level == LogLevel::Error {
         return;
     }
-    let socket = absolute_path(&options.socket_path());
+    let socket = absolute_path_text(&options.socket_path());
     let monitor_hint = options.monitor.as_ref().map(|monitor| {
-        let monitor = absolute_path(monitor);
+        let monitor = absolute_path_text(monitor);
         format!("Watch it: blockplane top {monitor}\n")
     });
     let text = format!(
@@ -36,7 +36,7 @@ Attach it to a VM (its memory must be shared):
 }
 
 /// The path as text; absolute, because the options may be pasted in another folder.
-fn absolute_path(path: &Path) -> String {
+fn absolute_path_text(path: &Path) -> String {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     path.display().to_string()
 }

@@ -86,7 +86,7 @@ impl Control {
             move || drop(upgrade_sender.send(MainThreadMessage::Run(Box::new(upgrade)))),
         )?;
         let events = ServerHandle::new()?;
-        let reports = reports::spawn_thread(events.clone())?;
+        let reports = reports::spawn_reports_thread(events.clone())?;
         let slow_requests = SlowRequestWatchdog::spawn()?;
         Ok(Control {
             objects: Objects::new(

@@ -9,7 +9,7 @@ use crate::control::Control;
 use crate::disk::lock_retry::LockRetry;
 use crate::error::BoxError;
 use crate::monitor;
-use crate::process::daemonize::{self, DaemonizedChild};
+use crate::process::daemonize::{self, WaitingParent};
 use crate::process::pidfile::PidFile;
 use crate::process::signals::BlockedSignals;
 use crate::process::{ProcessOptions, confine, raise_descriptor_limit};
@@ -27,7 +27,9 @@ pub fn run_as_qemu_storage_daemon(
 ) -> Result<(), BoxError> {
     // After a live upgrade the process is in the background already.
     let is_to_fork = options.daemonize && !upgrade::has_predecessor();
-    let daemonized = is_to_fork.then(daemonize::fork).transpose()?;
+    let daemonized = is_to_fork
+        .then(daemonize::fork_and_exit_in_parent)
+        .transpose()?;
     run_until_stopped(
         ProcessOptions {
             directives: &options.directives,
@@ -60,14 +62,14 @@ pub fn run_in_foreground(
 /// shuts down.
 fn run_until_stopped(
     process: ProcessOptions<'_>,
-    daemonized: Option<DaemonizedChild>,
+    daemonized: Option<WaitingParent>,
     service: ServiceManager,
     announce: impl FnOnce(),
 ) -> Result<(), BoxError> {
     raise_descriptor_limit();
-    confine::become_user(&process)?;
+    confine::become_user_if_set(&process)?;
     let launcher = fork_launcher(&process, &service);
-    confine::enter_sandbox(&process)?;
+    confine::enter_sandbox_if_on(&process)?;
     let signals = BlockedSignals::block()?;
     let mut control =
         Control::new_with_helper_threads(signals, service, monitor::qmp_interface, |control| {
@@ -101,13 +103,16 @@ fn run_until_stopped(
 fn create_objects_and_report_ready(
     process: &ProcessOptions<'_>,
     control: &mut Control,
-    daemonized: Option<DaemonizedChild>,
+    daemonized: Option<WaitingParent>,
     announce: impl FnOnce(),
 ) -> Result<bool, BoxError> {
     create_objects(process, control)?;
     // The path is relative to the folder that the daemon was started in; the process id is that of the forked child.
     let pidfile = process.pidfile.map(std::path::absolute).transpose()?;
-    control.pidfile = pidfile.as_deref().map(PidFile::create).transpose()?;
+    control.pidfile = pidfile
+        .as_deref()
+        .map(PidFile::lock_and_write)
+        .transpose()?;
     let in_background = daemonized.is_some();
     if let Some(daemonized) = daemonized {
         daemonized.detach_and_report_ready()?;

@@ -22,14 +22,14 @@ use crate::operator::{info, qmp, top, upgrade};
     term_width = commands::HELP_COLUMNS,
     disable_help_subcommand = true
 )]
-struct Cli {
+struct OperatorCli {
     #[command(subcommand)]
-    command: Command,
+    command: OperatorCommand,
 }
 
 /// A command for a running daemon.
 #[derive(Clone, Debug, Subcommand)]
-enum Command {
+enum OperatorCommand {
     /// Send commands to the monitor of a running daemon
     #[command(long_about = help::QMP, after_long_help = help::QMP_EXAMPLES)]
     Qmp(qmp::Options),
@@ -66,7 +66,7 @@ impl MonitorArgs {
 /// The definitions of all commands, for manual pages and completions.
 #[must_use]
 pub fn command_definitions() -> clap::Command {
-    Cli::command()
+    OperatorCli::command()
 }
 
 /// Runs an operator command, whose name is the first of `words`.
@@ -78,17 +78,19 @@ pub fn run_operator_command(words: impl IntoIterator<Item = OsString>) -> ExitCo
         .map(|name| name.to_string_lossy().into_owned());
     let name = format!("blockplane {}", name.unwrap_or_default());
     let words = std::iter::once("blockplane".into()).chain(words);
-    commands::main(&name, words, |cli: Cli| run_parsed_command(&cli.command))
+    commands::main(&name, words, |cli: OperatorCli| {
+        run_parsed_command(&cli.command)
+    })
 }
 
 /// Runs a command. It succeeds if the reader of its output has ended.
-fn run_parsed_command(command: &Command) -> Result<()> {
+fn run_parsed_command(command: &OperatorCommand) -> Result<()> {
     let mut out = io::stdout().lock();
     let done = match command {
-        Command::Qmp(options) => qmp::run(options, &mut out),
-        Command::Info(options) => info::run(options, &mut out),
-        Command::Top(options) => top::run(options, &mut out),
-        Command::Upgrade(options) => upgrade::run(options, &mut out),
+        OperatorCommand::Qmp(options) => qmp::run(options, &mut out),
+        OperatorCommand::Info(options) => info::run(options, &mut out),
+        OperatorCommand::Top(options) => top::run(options, &mut out),
+        OperatorCommand::Upgrade(options) => upgrade::run(options, &mut out),
     };
     match done {
         // The reader of a pipe, such as `head`, may end first.
@@ -131,7 +133,7 @@ mod tests {
             for example in examples {
                 let words = example.split(' ').map(|word| word.trim_matches('\''));
                 let args = std::iter::once("blockplane").chain(words);
-                let parsed = Cli::try_parse_from(args);
+                let parsed = OperatorCli::try_parse_from(args);
                 assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
             }
         }
@@ -153,7 +155,7 @@ mod tests {
             "upgrade socket --timeout 1s --binary",
         ] {
             let args = std::iter::once("blockplane").chain(nonsense.split(' '));
-            assert!(Cli::try_parse_from(args).is_err(), "{nonsense}");
+            assert!(OperatorCli::try_parse_from(args).is_err(), "{nonsense}");
         }
     }
 }

@@ -55,7 +55,7 @@ fn parse_interval(text: &str) -> std::result::Result<Duration, String> {
 pub fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     let mut client = options.monitor.connect()?;
     if options.once {
-        return show_once(options, &mut client, out);
+        return sample_and_print_once(options, &mut client, out);
     }
     signals::record_termination_signals();
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
@@ -105,7 +105,11 @@ fn lines_to_text(lines: &[StyledLine]) -> String {
 }
 
 /// Prints one interval, for `--once`.
-fn show_once(options: &Options, client: &mut Client, out: &mut impl Write) -> Result<()> {
+fn sample_and_print_once(
+    options: &Options,
+    client: &mut Client,
+    out: &mut impl Write,
+) -> Result<()> {
     let before = Sample::take(client)?;
     std::thread::sleep(options.interval);
     let rates = Rates::between(&before, &Sample::take(client)?);
@@ -148,7 +152,7 @@ fn run_interactive(options: &Options, mut client: Client) -> Result<()> {
     signals::record_terminal_signals();
     let mut terminal = Terminal::open()?;
     loop {
-        view.unanswered_for = sampler.request_age().unwrap_or_default();
+        view.unanswered_for = sampler.pending_request_age().unwrap_or_default();
         draw_screen(
             &mut terminal,
             &title_with_socket_path(options),
@@ -157,7 +161,7 @@ fn run_interactive(options: &Options, mut client: Client) -> Result<()> {
             has_colour,
         )?;
         let left = next_sample_at.saturating_duration_since(Instant::now());
-        let wait = match sampler.request_age() {
+        let wait = match sampler.pending_request_age() {
             None => left.min(signals::POLL_INTERVAL),
             Some(_) => signals::POLL_INTERVAL,
         };
@@ -178,7 +182,7 @@ fn run_interactive(options: &Options, mut client: Client) -> Result<()> {
         if signals::take_resumption() || was_suspended {
             terminal.enter_drawing_mode()?;
         }
-        if let Some(sample) = sampler.take_sample() {
+        if let Some(sample) = sampler.take_sample_if_arrived() {
             let now = sample?;
             if !view.paused {
                 rates = Rates::between(&before, &now);
@@ -186,7 +190,7 @@ fn run_interactive(options: &Options, mut client: Client) -> Result<()> {
             before = now;
             next_sample_at = Instant::now() + options.interval;
         }
-        if Instant::now() >= next_sample_at && sampler.request_age().is_none() {
+        if Instant::now() >= next_sample_at && sampler.pending_request_age().is_none() {
             sampler.request_sample();
         }
     }
@@ -211,7 +215,7 @@ fn draw_screen(
         text: keys.to_owned(),
         style: LineStyle::Heading,
     });
-    terminal.draw(truncate_and_style_lines(&lines, columns, has_colour))
+    terminal.draw_if_changed(truncate_and_style_lines(&lines, columns, has_colour))
 }
 
 /// The lines truncated to the terminal's width, with headings and totals highlighted.

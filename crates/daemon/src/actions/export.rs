@@ -109,7 +109,7 @@ fn create_virtio_blk(
     });
     objects
         .slow_requests
-        .watch_export(&reports, request_timeout);
+        .watch_export_if_timeout_set(&reports, request_timeout);
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use telemetry::tracepoints::{request_complete, request_submit};
 
 /// A request in flight.
 #[derive(Clone, Copy)]
-pub(crate) struct InFlightRequest {
+pub(crate) struct AdapterInFlightRequest {
     pub disk: usize,
     pub kind: RequestKind,
     op: Op,
@@ -22,26 +22,26 @@ pub(crate) struct InFlightRequest {
 }
 
 /// All requests of an adapter that are in flight.
-pub(crate) struct InFlightRequests {
+pub(crate) struct AdapterInFlightRequests {
     name: QueueName,
     /// Counters of the adapter.
     queue_stats: Arc<QueueStats>,
     /// Counters of each disk.
     disk_stats: Vec<Arc<QueueStats>>,
     /// By slot.
-    slots: Vec<Option<InFlightRequest>>,
+    slots: Vec<Option<AdapterInFlightRequest>>,
     writer: RequestStatsWriter,
     clock: Clock,
 }
 
-impl InFlightRequests {
+impl AdapterInFlightRequests {
     /// Without requests, of the export of this id.
     pub fn new(
         export: &str,
         queue_stats: Arc<QueueStats>,
         disk_stats: Vec<Arc<QueueStats>>,
     ) -> Self {
-        InFlightRequests {
+        AdapterInFlightRequests {
             name: QueueName::new(export, 0),
             queue_stats,
             disk_stats,
@@ -57,7 +57,7 @@ impl InFlightRequests {
     }
 
     /// Records a request that is submitted at `now_ticks`.
-    pub fn on_submitted(&mut self, disk: u32, request: &Request, now_ticks: u64) {
+    pub fn count_and_record_submitted(&mut self, disk: u32, request: &Request, now_ticks: u64) {
         let (disk, slot) = (disk as usize, token::request_number(request.token));
         let kind = request.op.request_kind();
         let stats = &self.disk_stats[disk];
@@ -71,7 +71,7 @@ impl InFlightRequests {
         if self.slots.len() <= index {
             self.slots.resize(index + 1, None);
         }
-        self.slots[index] = Some(InFlightRequest {
+        self.slots[index] = Some(AdapterInFlightRequest {
             disk,
             kind,
             op: request.op,
@@ -91,9 +91,13 @@ impl InFlightRequests {
     }
 
     /// Counts and returns the completed request of a slot; `None` if the slot has none.
-    pub fn on_completed(&mut self, slot: u32, succeeded: bool) -> Option<InFlightRequest> {
+    pub fn take_and_count_completed(
+        &mut self,
+        slot: u32,
+        succeeded: bool,
+    ) -> Option<AdapterInFlightRequest> {
         let request = self.slots.get_mut(slot as usize)?.take()?;
-        let InFlightRequest { kind, bytes, .. } = request;
+        let AdapterInFlightRequest { kind, bytes, .. } = request;
         let now = self.clock.now();
         let ticks = now.saturating_sub(request.submitted_at);
         let disk_stats = &self.disk_stats[request.disk];

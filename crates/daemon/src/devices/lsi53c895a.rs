@@ -14,7 +14,7 @@ use telemetry::queue::{QueueStats, RequestKind};
 use unix_socket::listener::Listener;
 use vfio_user::{PciDevice, Server};
 
-use super::in_flight::InFlightRequests;
+use super::in_flight::AdapterInFlightRequests;
 use super::queues::record_and_report_connection;
 use crate::disk::export_stats::ExportStats;
 
@@ -46,7 +46,7 @@ pub(crate) struct LsiController {
     /// After a failed `accept`: the time before which none is accepted.
     accept_retry_ns: Option<u64>,
     monitoring: ExportMonitoring,
-    in_flight: InFlightRequests,
+    in_flight: AdapterInFlightRequests,
 }
 
 impl LsiController {
@@ -59,7 +59,8 @@ impl LsiController {
     ) -> io::Result<Self> {
         listener.socket().set_nonblocking(true)?;
         let queue = monitoring.stats.queues[0].stats.clone();
-        let in_flight = InFlightRequests::new(adapter.name(), queue, monitoring.disk_stats.clone());
+        let in_flight =
+            AdapterInFlightRequests::new(adapter.name(), queue, monitoring.disk_stats.clone());
         Ok(LsiController {
             server: Server::new(adapter),
             listener: Some(listener),
@@ -100,7 +101,7 @@ impl LsiController {
     }
 
     /// Compares the socket with the recorded state: updates the counters, and sends an event, if a front-end has connected or disconnected.
-    fn update_connection_state(&mut self) {
+    fn report_connection_if_changed(&mut self) {
         let connected = self.server.socket().is_some();
         let name = self.server.device_and_host().0.name();
         let ExportMonitoring { events, stats, .. } = &self.monitoring;
@@ -117,7 +118,7 @@ impl LsiController {
 /// Access to the disks that counts requests.
 struct CountingDiskIo<'a> {
     io: &'a mut dyn DiskIo,
-    in_flight: &'a mut InFlightRequests,
+    in_flight: &'a mut AdapterInFlightRequests,
     now_ticks: u64,
 }
 
@@ -127,7 +128,8 @@ impl DiskIo for CountingDiskIo<'_> {
     }
 
     unsafe fn submit(&mut self, disk: u32, request: Request) {
-        self.in_flight.on_submitted(disk, &request, self.now_ticks);
+        self.in_flight
+            .count_and_record_submitted(disk, &request, self.now_ticks);
         // SAFETY: as the caller promises.
         unsafe { self.io.submit(disk, request) };
     }
@@ -176,7 +178,7 @@ impl SocketDevice for LsiController {
         self.accept_retry_ns = self.accept_retry_ns.filter(|retry_ns| *retry_ns > now_ns);
         self.server.device_and_host().0.advance_time(now_ns);
         let has_more = self.server.do_pending_work(now_ns);
-        self.update_connection_state();
+        self.report_connection_if_changed();
         has_more
     }
 
@@ -209,7 +211,9 @@ impl SocketDevice for LsiController {
         let adapter = self.server.device_and_host().0;
         for &Completion { token, result } in done {
             let slot = token::request_number(token);
-            let request = self.in_flight.on_completed(slot, result.is_ok());
+            let request = self
+                .in_flight
+                .take_and_count_completed(slot, result.is_ok());
             if let (Some(request), Err(errno)) = (request, result) {
                 self.monitoring.disk_reports[request.disk]
                     .report_failure(request.kind == RequestKind::Read, errno);
@@ -234,7 +238,7 @@ impl SocketDevice for LsiController {
 
     fn disconnect(&mut self) {
         self.server.disconnect();
-        self.update_connection_state();
+        self.report_connection_if_changed();
     }
 
     fn stop(&mut self) {

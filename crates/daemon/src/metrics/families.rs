@@ -10,7 +10,7 @@ use telemetry::queue::{QueueStats, RequestKind};
 use super::family::{BYTES, SECONDS, is_or_was_used, new_family};
 use super::latency_histogram::{LatencyHistogram, ns_to_seconds};
 use super::luns;
-use super::snapshot::{IothreadSnapshot, Snapshot};
+use super::snapshot::{IothreadSnapshot, MetricsSnapshot};
 use crate::openmetrics::{Format, Labels, MetricFamily, MetricType, TextEncoder};
 
 /// The counters of a queue, and its labels. Latencies are read once, so that all families agree.
@@ -34,7 +34,7 @@ impl LabelledQueueCounters<'_> {
 }
 
 /// The text of all families.
-pub(super) fn encode_all_families(snapshot: &Snapshot, format: Format) -> String {
+pub(super) fn encode_all_families(snapshot: &MetricsSnapshot, format: Format) -> String {
     let mut out = TextEncoder::new(format);
     out.begin_family(new_family(
         "blockplane_build",
@@ -42,14 +42,14 @@ pub(super) fn encode_all_families(snapshot: &Snapshot, format: Format) -> String
         None,
         "The program.",
     ));
-    out.add_integer(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    out.add_integer_sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
     out.begin_family(new_family(
         "blockplane_reports_lost",
         MetricType::Counter,
         None,
         "Error reports that were dropped because the queue of reports to monitors was full.",
     ));
-    out.add_integer(&[], snapshot.dropped_reports.count());
+    out.add_integer_sample(&[], snapshot.dropped_reports.count());
     write_export_families(snapshot, &mut out);
     let scale = Scale::measure();
     let queues: Vec<LabelledQueueCounters<'_>> = snapshot
@@ -80,14 +80,14 @@ pub(super) fn encode_all_families(snapshot: &Snapshot, format: Format) -> String
         "Size of a disk or a part of one.",
     ));
     for node in &snapshot.nodes {
-        out.add_integer(&[("node", &node.name)], node.size_bytes);
+        out.add_integer_sample(&[("node", &node.name)], node.size_bytes);
     }
     out.finish()
 }
 
 /// Writes a family about parked or late requests, for the exports that count them.
 fn write_parked_or_late_requests(
-    snapshot: &Snapshot,
+    snapshot: &MetricsSnapshot,
     out: &mut TextEncoder,
     family: MetricFamily,
     value: impl Fn(&ExportQueues) -> u64,
@@ -95,13 +95,13 @@ fn write_parked_or_late_requests(
     out.begin_family(family);
     for export in &snapshot.exports {
         if let Some(reports) = &export.reports {
-            out.add_integer(&[("export", &export.name)], value(reports.queues()));
+            out.add_integer_sample(&[("export", &export.name)], value(reports.queues()));
         }
     }
 }
 
 /// Writes the families about exports.
-fn write_export_families(snapshot: &Snapshot, out: &mut TextEncoder) {
+fn write_export_families(snapshot: &MetricsSnapshot, out: &mut TextEncoder) {
     out.begin_family(new_family(
         "blockplane_export",
         MetricType::Info,
@@ -109,7 +109,7 @@ fn write_export_families(snapshot: &Snapshot, out: &mut TextEncoder) {
         "An export and its node.",
     ));
     for export in &snapshot.exports {
-        out.add_integer(&[("export", &export.name), ("node", &export.node)], 1);
+        out.add_integer_sample(&[("export", &export.name), ("node", &export.node)], 1);
     }
     out.begin_family(new_family(
         "blockplane_export_connected",
@@ -119,7 +119,7 @@ fn write_export_families(snapshot: &Snapshot, out: &mut TextEncoder) {
     ));
     for export in &snapshot.exports {
         let connected = export.stats.connected.load(Ordering::Relaxed);
-        out.add_integer(&[("export", &export.name)], connected.into());
+        out.add_integer_sample(&[("export", &export.name)], connected.into());
     }
     let waiting = new_family(
         "blockplane_export_requests_waiting",
@@ -142,7 +142,7 @@ fn write_export_families(snapshot: &Snapshot, out: &mut TextEncoder) {
         "Number of queues that a front-end can use.",
     ));
     for export in &snapshot.exports {
-        out.add_integer(
+        out.add_integer_sample(
             &[("export", &export.name)],
             export.stats.queues.len() as u64,
         );
@@ -159,12 +159,12 @@ fn write_queue_state_families(queues: &[LabelledQueueCounters<'_>], out: &mut Te
     ));
     for queue in queues {
         let [export, index] = queue.labels();
-        out.add_integer(&[export, index, ("iothread", queue.iothread)], 1);
+        out.add_integer_sample(&[export, index, ("iothread", queue.iothread)], 1);
     }
     let mut write_family = |name, kind, help, value: fn(&QueueStats) -> u64| {
         out.begin_family(new_family(name, kind, None, help));
         for queue in queues {
-            out.add_integer(&queue.labels(), value(queue.stats));
+            out.add_integer_sample(&queue.labels(), value(queue.stats));
         }
     };
     write_family(
@@ -213,7 +213,7 @@ fn write_queue_request_families(queues: &[LabelledQueueCounters<'_>], out: &mut 
         "Requests that succeeded.",
     ));
     for (queue, kind) in queues_and_kinds() {
-        out.add_integer(
+        out.add_integer_sample(
             &queue.labels_with_op(kind),
             queue.latencies[kind as usize].operations,
         );
@@ -225,7 +225,7 @@ fn write_queue_request_families(queues: &[LabelledQueueCounters<'_>], out: &mut 
         "Bytes of requests that succeeded.",
     ));
     for (queue, kind) in queues_and_kinds().filter(|(_, kind)| *kind != RequestKind::Flush) {
-        out.add_integer(
+        out.add_integer_sample(
             &queue.labels_with_op(kind),
             queue.stats.of_kind(kind).bytes.get(),
         );
@@ -237,7 +237,7 @@ fn write_queue_request_families(queues: &[LabelledQueueCounters<'_>], out: &mut 
         "Requests that were merged with others before they were submitted.",
     ));
     for (queue, kind) in queues_and_kinds().filter(|(_, kind)| *kind != RequestKind::Flush) {
-        out.add_integer(
+        out.add_integer_sample(
             &queue.labels_with_op(kind),
             queue.stats.of_kind(kind).merged.get(),
         );
@@ -251,8 +251,8 @@ fn write_queue_request_families(queues: &[LabelledQueueCounters<'_>], out: &mut 
     for (queue, kind) in queues_and_kinds() {
         let [export, index, op] = queue.labels_with_op(kind);
         let stats = queue.stats.of_kind(kind);
-        out.add_integer(&[export, index, op, ("kind", "failed")], stats.failed.get());
-        out.add_integer(
+        out.add_integer_sample(&[export, index, op, ("kind", "failed")], stats.failed.get());
+        out.add_integer_sample(
             &[export, index, op, ("kind", "invalid")],
             stats.invalid.get(),
         );
@@ -276,7 +276,7 @@ fn write_iothread_families(iothreads: &[IothreadSnapshot], out: &mut TextEncoder
     let mut write_seconds = |name, kind, help, ns: fn(&IothreadSnapshot) -> u64| {
         out.begin_family(new_family(name, kind, SECONDS, help));
         for iothread in iothreads {
-            out.add_float(&labels(iothread), ns_to_seconds(ns(iothread)));
+            out.add_float_sample(&labels(iothread), ns_to_seconds(ns(iothread)));
         }
     };
     write_seconds(
@@ -301,7 +301,7 @@ fn write_iothread_families(iothreads: &[IothreadSnapshot], out: &mut TextEncoder
         out.begin_family(new_family(name, kind, None, help));
         for iothread in iothreads {
             let labels: Labels<'_> = &labels(iothread);
-            out.add_integer(labels, value(iothread));
+            out.add_integer_sample(labels, value(iothread));
         }
     };
     write_integers(

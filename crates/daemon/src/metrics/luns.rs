@@ -6,7 +6,7 @@ use telemetry::queue::{KindStats, QueueStats, RequestKind};
 
 use super::family::{BYTES, SECONDS, is_or_was_used, new_family};
 use super::latency_histogram::LatencyHistogram;
-use super::snapshot::{LunSnapshot, Snapshot};
+use super::snapshot::{LunSnapshot, MetricsSnapshot};
 use crate::openmetrics::{MetricType, TextEncoder};
 
 /// The counters of a LUN, and its labels. Latencies are read once, so that all families agree.
@@ -49,7 +49,7 @@ impl LabelledLunCounters<'_> {
 }
 
 /// Writes the families of all LUNs that were ever used.
-pub(super) fn write_lun_families(snapshot: &Snapshot, scale: Scale, out: &mut TextEncoder) {
+pub(super) fn write_lun_families(snapshot: &MetricsSnapshot, scale: Scale, out: &mut TextEncoder) {
     let luns = snapshot.exports.iter().flat_map(|export| {
         let used = |lun: &&LunSnapshot| lun.stats.iter().any(|stats| is_or_was_used(stats));
         export
@@ -82,7 +82,7 @@ pub(super) fn write_lun_families(snapshot: &Snapshot, scale: Scale, out: &mut Te
         "Commands in flight that access the disk.",
     ));
     for lun in &luns {
-        out.add_integer(
+        out.add_integer_sample(
             &lun.labels(),
             lun.sum_over_iothreads(|stats| stats.in_flight().get()),
         );
@@ -95,7 +95,7 @@ pub(super) fn write_lun_families(snapshot: &Snapshot, scale: Scale, out: &mut Te
     ));
     for (lun, kind) in luns_and_kinds() {
         let operations = lun.latencies[kind as usize].operations;
-        out.add_integer(&lun.labels_with_op(kind), operations);
+        out.add_integer_sample(&lun.labels_with_op(kind), operations);
     }
     out.begin_family(new_family(
         "blockplane_lun_transferred_bytes",
@@ -105,7 +105,7 @@ pub(super) fn write_lun_families(snapshot: &Snapshot, scale: Scale, out: &mut Te
     ));
     for (lun, kind) in luns_and_kinds().filter(|(_, kind)| *kind != RequestKind::Flush) {
         let bytes = lun.sum_of_kind_over_iothreads(kind, |stats| stats.bytes.get());
-        out.add_integer(&lun.labels_with_op(kind), bytes);
+        out.add_integer_sample(&lun.labels_with_op(kind), bytes);
     }
     out.begin_family(new_family(
         "blockplane_lun_errors",
@@ -116,7 +116,7 @@ pub(super) fn write_lun_families(snapshot: &Snapshot, scale: Scale, out: &mut Te
     for (lun, kind) in luns_and_kinds() {
         let [export, target, number, node, op] = lun.labels_with_op(kind);
         let mut add_sample = |name, count| {
-            out.add_integer(&[export, target, number, node, op, ("kind", name)], count);
+            out.add_integer_sample(&[export, target, number, node, op, ("kind", name)], count);
         };
         add_sample(
             "failed",

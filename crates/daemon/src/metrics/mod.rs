@@ -1,6 +1,6 @@
 //! `--metrics`: starts the endpoint that serves metrics of exports, queues, iothreads and nodes to Prometheus, and gives it the objects.
 //!
-//! The main thread publishes a list of the objects and their counters ([`Snapshot`]) whenever they may have changed.
+//! The main thread publishes a list of the objects and their counters ([`MetricsSnapshot`]) whenever they may have changed.
 //! The metrics thread reads the counters themselves, which are atomics. So a scrape waits neither for the main thread,
 //! which may be waiting for a disk, nor for an iothread.
 
@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use options::MetricsAddr;
-use snapshot::Snapshot;
+use snapshot::MetricsSnapshot;
 use unix_socket::listener::Peers;
 
 use crate::error::BoxError;
@@ -24,7 +24,7 @@ use crate::state::objects::Objects;
 
 /// The running metrics endpoint.
 pub(crate) struct MetricsEndpoint {
-    snapshot: Arc<Mutex<Arc<Snapshot>>>,
+    snapshot: Arc<Mutex<Arc<MetricsSnapshot>>>,
     /// The listening socket, if it is a TCP socket.
     tcp_listener: Option<OwnedFd>,
     /// Serves until it is dropped.
@@ -49,7 +49,7 @@ impl MetricsEndpoint {
         let tcp_listener = tcp_listener.transpose()?;
         // With the port that the kernel chose, if any was allowed.
         let addr = tcp_addr.map_or_else(|| addr.clone(), MetricsAddr::Tcp);
-        let snapshot = Arc::<Mutex<Arc<Snapshot>>>::default();
+        let snapshot = Arc::<Mutex<Arc<MetricsSnapshot>>>::default();
         let server = HttpServer::spawn(listener, MetricsPages(snapshot.clone()))?;
         tracing::info!(%addr, "metrics are served at /metrics");
         Ok(MetricsEndpoint {
@@ -61,13 +61,13 @@ impl MetricsEndpoint {
 
     /// The listening socket, if it is a TCP socket. In a live upgrade, Unix sockets are handed over by
     /// [`InheritedAndUsedSockets`].
-    pub fn tcp_listener(&self) -> Option<BorrowedFd<'_>> {
+    pub fn tcp_listener_fd(&self) -> Option<BorrowedFd<'_>> {
         self.tcp_listener.as_ref().map(AsFd::as_fd)
     }
 
     /// Publishes a new snapshot for the metrics thread.
     pub fn publish_snapshot(&self, objects: &Objects) {
-        let new = Arc::new(Snapshot::take(objects));
+        let new = Arc::new(MetricsSnapshot::take(objects));
         *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = new;
     }
 }
@@ -85,7 +85,7 @@ fn open_listener(
 }
 
 /// PageSource that show the counters of the latest snapshot.
-struct MetricsPages(Arc<Mutex<Arc<Snapshot>>>);
+struct MetricsPages(Arc<Mutex<Arc<MetricsSnapshot>>>);
 
 impl PageSource for MetricsPages {
     fn metrics_page(&self, format: Format) -> String {

@@ -14,7 +14,7 @@ use crate::state::objects::Objects;
 
 /// All objects at one moment.
 #[derive(Default)]
-pub(super) struct Snapshot {
+pub(super) struct MetricsSnapshot {
     pub exports: Vec<ExportSnapshot>,
     pub iothreads: Vec<IothreadSnapshot>,
     pub nodes: Vec<NodeSnapshot>,
@@ -55,7 +55,7 @@ pub(super) struct NodeSnapshot {
     pub size_bytes: u64,
 }
 
-impl Snapshot {
+impl MetricsSnapshot {
     /// Copies names and settings, and takes references to counters.
     pub fn take(objects: &Objects) -> Self {
         let export = |export: &Export| ExportSnapshot {
@@ -76,7 +76,7 @@ impl Snapshot {
             name: open.node.name().to_owned(),
             size_bytes: open.node.size(),
         });
-        Snapshot {
+        MetricsSnapshot {
             exports: objects.exports.iter().map(export).collect(),
             iothreads: objects.iothreads.iter().map(iothread).collect(),
             nodes: nodes.collect(),

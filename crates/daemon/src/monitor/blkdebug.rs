@@ -5,7 +5,7 @@ use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type};
 use serde_json::{Value, json};
 
 use super::errors::error_of_invalid_options;
-use super::str_arg;
+use super::str_arg_or_empty;
 use crate::control::Control;
 use crate::disk::faults;
 
@@ -29,7 +29,7 @@ pub(super) fn qmp_commands() -> Vec<Command<Control>> {
 /// Replaces the rules that say which requests fail. It must work while other commands wait for the node, since it can
 /// end an injected hang.
 fn set_fault_rules(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
-    let name = str_arg(arguments, "node-name");
+    let name = str_arg_or_empty(arguments, "node-name");
     let nodes = control.objects.nodes.iter_mut();
     let found = nodes.into_iter().find(|open| open.node.name() == name);
     let open = found

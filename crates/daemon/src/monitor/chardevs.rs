@@ -10,7 +10,7 @@ use qmp::{
 };
 use serde_json::{Value, json};
 
-use super::str_arg;
+use super::str_arg_or_empty;
 use crate::control::Control;
 
 /// The commands for chardevs.
@@ -35,7 +35,7 @@ pub(super) fn qmp_commands() -> Vec<Command<Control>> {
             arguments: ObjectType::with_members(vec![id()]),
             returns: None,
             run: CommandHandler::InBand(|control, arguments| {
-                let id = str_arg(arguments, "id");
+                let id = str_arg_or_empty(arguments, "id");
                 if is_chardev_used(control, id, "not found")? {
                     return Err(Error::generic(format!("Chardev '{id}' is busy")));
                 }
@@ -49,7 +49,7 @@ pub(super) fn qmp_commands() -> Vec<Command<Control>> {
             returns: None,
             // A socket has no break signal; accepted for compatibility.
             run: CommandHandler::InBand(|control, arguments| {
-                is_chardev_used(control, str_arg(arguments, "id"), "not found")?;
+                is_chardev_used(control, str_arg_or_empty(arguments, "id"), "not found")?;
                 Ok(json!({}))
             }),
         },
@@ -62,7 +62,7 @@ pub(super) fn qmp_commands() -> Vec<Command<Control>> {
                 let info = all.map(|chardev| {
                     json!({
                         "frontend-open": chardev.is_used_by_monitor(),
-                        "filename": chardev.filename(),
+                        "filename": chardev.qemu_filename(),
                         "label": chardev.id(),
                     })
                 });
@@ -146,7 +146,7 @@ fn is_chardev_used(control: &Control, id: &str, not_found_text: &str) -> Result<
 
 /// `chardev-add`: creates a chardev.
 fn add_chardev(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
-    let id = str_arg(arguments, "id");
+    let id = str_arg_or_empty(arguments, "id");
     if control.chardevs.get(id).is_some() {
         return Err(Error::generic(format!(
             "Chardev with id '{id}' already exists"
@@ -161,7 +161,7 @@ fn add_chardev(control: &mut Control, arguments: &Arguments) -> Result<Value, Er
 
 /// `chardev-change`: replaces the socket of a chardev that no monitor uses.
 fn change_chardev(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
-    let id = str_arg(arguments, "id");
+    let id = str_arg_or_empty(arguments, "id");
     if is_chardev_used(control, id, "does not exist")? {
         let text = "Chardev user does not support chardev hotswap";
         return Err(Error::generic(text));
@@ -189,7 +189,7 @@ fn read_chardev_options(arguments: &Arguments) -> Result<ChardevOptions, String>
                 path: PathBuf::from(path.unwrap_or_default()),
             },
             settings: ChardevSettings {
-                id: str_arg(arguments, "id").to_owned(),
+                id: str_arg_or_empty(arguments, "id").to_owned(),
                 server,
                 wait: server.then_some(false),
                 ..ChardevSettings::defaults()

@@ -45,12 +45,12 @@ pub(super) fn error_of_invalid_options(problem: &Problem) -> Error {
 }
 
 /// Ids and names of all running objects, against which options of new ones are validated.
-pub(super) fn running_objects(objects: &Objects) -> Result<RunningObjects, Error> {
-    running_objects_except_node(objects, "")
+pub(super) fn names_of_running_objects(objects: &Objects) -> Result<RunningObjects, Error> {
+    names_of_running_objects_except_node(objects, "")
 }
 
 /// Ids and names of all running objects except the node of this name, whose options are to be replaced.
-pub(super) fn running_objects_except_node(
+pub(super) fn names_of_running_objects_except_node(
     objects: &Objects,
     name: &str,
 ) -> Result<RunningObjects, Error> {

@@ -6,8 +6,8 @@ use qmp::{
 };
 use serde_json::{Value, json};
 
-use super::errors::{error_of_failed_action, error_of_invalid_options, running_objects};
-use super::{str_arg, types};
+use super::errors::{error_of_failed_action, error_of_invalid_options, names_of_running_objects};
+use super::{str_arg_or_empty, types};
 use crate::actions::export;
 use crate::control::Control;
 use crate::state::export::ExportState;
@@ -29,10 +29,10 @@ pub(super) fn qmp_commands() -> Vec<Command<Control>> {
             ]),
             returns: None,
             run: CommandHandler::InBand(|control, arguments| {
-                let hard = str_arg(arguments, "mode") == "hard";
+                let hard = str_arg_or_empty(arguments, "mode") == "hard";
                 let removed = control
                     .objects
-                    .remove_export_if_unconnected_or_hard(str_arg(arguments, "id"), hard);
+                    .remove_export_if_unconnected_or_hard(str_arg_or_empty(arguments, "id"), hard);
                 removed.map_err(|failure| error_of_failed_action(&failure))?;
                 Ok(json!({}))
             }),
@@ -127,7 +127,7 @@ pub(super) fn qmp_events() -> Vec<Event> {
 /// `block-export-add`: starts an export.
 fn add_export(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let json = Value::Object(arguments.clone()).to_string();
-    let options = running_objects(&control.objects)?.read_export(&json);
+    let options = names_of_running_objects(&control.objects)?.read_export(&json);
     let options = options.map_err(|problem| error_of_invalid_options(&problem))?;
     let started = export::create(&options, &mut control.objects);
     started.map_err(|failure| error_of_failed_action(&failure))?;

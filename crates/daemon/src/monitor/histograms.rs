@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use telemetry::counters::{BinBoundaries, Scale};
 use telemetry::queue::{QueueStats, RequestKind};
 
-use super::str_arg;
+use super::str_arg_or_empty;
 use crate::control::Control;
 use crate::state::objects::Objects;
 
@@ -40,7 +40,7 @@ pub(super) fn qmp_commands() -> Vec<Command<Control>> {
         arguments: ObjectType::with_members(arguments),
         returns: None,
         run: CommandHandler::InBand(|control, arguments| {
-            set_histogram_boundaries(&control.objects, arguments)?;
+            set_or_remove_histograms(&control.objects, arguments)?;
             Ok(json!({}))
         }),
     }]
@@ -61,8 +61,8 @@ pub(super) fn histogram_member_schema() -> [Member; 3] {
 }
 
 /// `block-latency-histogram-set`: starts new histograms of an export, or removes all of them.
-fn set_histogram_boundaries(objects: &Objects, arguments: &Arguments) -> Result<(), Error> {
-    let id = str_arg(arguments, "id");
+fn set_or_remove_histograms(objects: &Objects, arguments: &Arguments) -> Result<(), Error> {
+    let id = str_arg_or_empty(arguments, "id");
     let mut exports = objects.exports.iter();
     let export = exports
         .find(|export| export.options.id == id)

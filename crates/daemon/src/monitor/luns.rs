@@ -10,8 +10,8 @@ use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Reply, 
 use serde_json::Value;
 use vhost_user::FrontEndHandle;
 
-use super::errors::{error_of_failed_action, error_of_invalid_options, running_objects};
-use super::{str_arg, types};
+use super::errors::{error_of_failed_action, error_of_invalid_options, names_of_running_objects};
+use super::{str_arg_or_empty, types};
 use crate::control::Control;
 use crate::devices::export_server;
 use crate::devices::virtio_scsi::ScsiController;
@@ -166,7 +166,7 @@ fn change_luns_in_job(
 
 /// `scsi-lun-add`: gives an export another disk.
 fn add_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
-    let id = str_arg(arguments, "id").to_owned();
+    let id = str_arg_or_empty(arguments, "id").to_owned();
     let (export, lun) = match find_export_and_validate_lun(control, &id, arguments) {
         Ok(planned) => planned,
         Err(error) => return reply.send(Err(error)),
@@ -200,14 +200,15 @@ fn find_export_and_validate_lun(
     let mut lun_options = arguments.clone();
     lun_options.remove("id");
     let json = Value::Object(lun_options).to_string();
-    let lun = running_objects(&control.objects)?.read_lun(&json, export.writable, &export.luns);
+    let lun =
+        names_of_running_objects(&control.objects)?.read_lun(&json, export.writable, &export.luns);
     let lun = lun.map_err(|problem| error_of_invalid_options(&problem))?;
     Ok((export, lun))
 }
 
 /// `scsi-lun-del`: removes a disk from an export; its node stays.
 fn delete_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
-    let id = str_arg(arguments, "id").to_owned();
+    let id = str_arg_or_empty(arguments, "id").to_owned();
     let int_arg = |name: &str| arguments.get(name).and_then(Value::as_i64).unwrap_or(0);
     let (target, number) = (int_arg("target"), int_arg("lun"));
     let is_wanted =

@@ -88,7 +88,7 @@ fn quit_command() -> Command<Control> {
 }
 
 /// A string argument of a command, whose types were checked before; empty if it is missing.
-fn str_arg<'a>(arguments: &'a qmp::Arguments, name: &str) -> &'a str {
+fn str_arg_or_empty<'a>(arguments: &'a qmp::Arguments, name: &str) -> &'a str {
     arguments
         .get(name)
         .and_then(serde_json::Value::as_str)

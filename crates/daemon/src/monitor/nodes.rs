@@ -6,8 +6,8 @@ use qmp::{
 };
 use serde_json::{Value, json};
 
-use super::errors::{error_of_failed_action, error_of_invalid_options, running_objects};
-use super::{str_arg, types};
+use super::errors::{error_of_failed_action, error_of_invalid_options, names_of_running_objects};
+use super::{str_arg_or_empty, types};
 use crate::actions::node::{OpenPlan, OpenedNodes};
 use crate::control::Control;
 use crate::jobs::OnShutdown;
@@ -21,13 +21,13 @@ pub(super) fn qmp_commands() -> Vec<Command<Control>> {
             name: "blockdev-add",
             arguments: types::arguments_from_type("BlockdevOptions"),
             returns: None,
-            run: CommandHandler::Deferred(add_node),
+            run: CommandHandler::Deferred(open_and_add_node),
         },
         Command {
             name: "blockdev-del",
             arguments: ObjectType::with_members(vec![Member::required("node-name", Type::Str)]),
             returns: None,
-            run: CommandHandler::Deferred(remove_node),
+            run: CommandHandler::Deferred(flush_and_remove_node),
         },
         Command {
             name: "blockdev-set-active",
@@ -36,7 +36,7 @@ pub(super) fn qmp_commands() -> Vec<Command<Control>> {
                 Member::required("active", Type::Bool),
             ]),
             returns: None,
-            run: CommandHandler::Deferred(set_nodes_active),
+            run: CommandHandler::Deferred(activate_or_inactivate_nodes),
         },
         Command {
             name: "query-named-block-nodes",
@@ -115,7 +115,7 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
 
 /// Opens a node on a thread, since its disk may be slow or not respond. Its names are reserved meanwhile. Shutdown does not
 /// wait for it.
-fn add_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
+fn open_and_add_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
     let plan = match plan_opening_node(&control.objects, arguments) {
         Ok(plan) => plan,
         Err(error) => return reply.send(Err(error)),
@@ -150,15 +150,15 @@ fn add_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
 /// Validates the options of a new node, and plans how to open it.
 fn plan_opening_node(objects: &Objects, arguments: &Arguments) -> Result<OpenPlan, Error> {
     let json = Value::Object(arguments.clone()).to_string();
-    let options = running_objects(objects)?.read_blockdev(&json);
+    let options = names_of_running_objects(objects)?.read_blockdev(&json);
     let options = options.map_err(|problem| error_of_invalid_options(&problem))?;
     OpenPlan::new(&options, objects).map_err(|failure| error_of_failed_action(&failure))
 }
 
 /// Flushes a node on a thread and closes it. If flushing fails, the node stays.
-fn remove_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
-    let name = str_arg(arguments, "node-name").to_owned();
-    let names = match control.objects.begin_remove_node(&name) {
+fn flush_and_remove_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
+    let name = str_arg_or_empty(arguments, "node-name").to_owned();
+    let names = match control.objects.reserve_node_for_removal(&name) {
         Ok(names) => names,
         Err(failure) => return reply.send(Err(error_of_failed_action(&failure))),
     };
@@ -192,7 +192,7 @@ fn remove_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
 
 /// Activates or inactivates one node or all nodes. Nodes are flushed before they are inactivated; if that fails, they
 /// stay active.
-fn set_nodes_active(control: &mut Control, arguments: &Arguments, reply: Reply) {
+fn activate_or_inactivate_nodes(control: &mut Control, arguments: &Arguments, reply: Reply) {
     let objects = &mut control.objects;
     let name = arguments.get("node-name").and_then(Value::as_str);
     if arguments["active"] == true {
@@ -243,7 +243,7 @@ fn set_nodes_active(control: &mut Control, arguments: &Arguments, reply: Reply) 
 pub(super) fn block_device_info(open: &OpenNode, objects: &Objects) -> Value {
     let OpenNode { options, node, .. } = open;
     let driver = options.driver.name();
-    let filename = filename_of_node(open, objects);
+    let filename = qemu_filename_of_node(open, objects);
     let mut image = json!({
         "virtual-size": node.size(),
         "filename": filename,
@@ -287,7 +287,7 @@ pub(super) fn block_device_info(open: &OpenNode, objects: &Objects) -> Value {
 }
 
 /// File name of a node in the form of QEMU: a path, or `json:` and its options if a path does not describe it.
-fn filename_of_node(open: &OpenNode, objects: &Objects) -> String {
+fn qemu_filename_of_node(open: &OpenNode, objects: &Objects) -> String {
     let options = match &open.options.driver {
         Driver::File(file) | Driver::HostDevice(file) => {
             return file.filename.display().to_string();
@@ -300,7 +300,7 @@ fn filename_of_node(open: &OpenNode, objects: &Objects) -> String {
             if let Some(below) = found
                 && (part.offset, part.size) == (0, None)
             {
-                return filename_of_node(below, objects);
+                return qemu_filename_of_node(below, objects);
             }
             json!({"driver": "raw", "file": below, "offset": part.offset, "size": open.node.size()})
         }

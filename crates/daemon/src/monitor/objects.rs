@@ -5,8 +5,8 @@ use options::{ObjectOptions, ValueType};
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type, TypeDefinition};
 use serde_json::{Value, json};
 
-use super::errors::{error_of_failed_action, error_of_invalid_options, running_objects};
-use super::{iothread_properties, str_arg, types};
+use super::errors::{error_of_failed_action, error_of_invalid_options, names_of_running_objects};
+use super::{iothread_properties, str_arg_or_empty, types};
 use crate::control::Control;
 use crate::state::iothread::Iothread;
 
@@ -24,7 +24,9 @@ pub(super) fn qmp_commands() -> Vec<Command<Control>> {
             arguments: ObjectType::with_members(vec![Member::required("id", Type::Str)]),
             returns: None,
             run: CommandHandler::InBand(|control, arguments| {
-                let removed = control.objects.remove_iothread(str_arg(arguments, "id"));
+                let removed = control
+                    .objects
+                    .remove_iothread(str_arg_or_empty(arguments, "id"));
                 removed.map_err(|failure| error_of_failed_action(&failure))?;
                 Ok(json!({}))
             }),
@@ -80,7 +82,7 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
 /// `object-add`: creates an iothread, which is the only type of objects.
 fn add_object(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let json = Value::Object(arguments.clone()).to_string();
-    let options = running_objects(&control.objects)?.read_object(&json);
+    let options = names_of_running_objects(&control.objects)?.read_object(&json);
     let ObjectOptions::Iothread(options) =
         options.map_err(|problem| error_of_invalid_options(&problem))?;
     let added = control.objects.add_iothread(&options);

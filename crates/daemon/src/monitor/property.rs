@@ -65,7 +65,7 @@ impl QomClass {
             .properties
             .iter()
             .find(|property| property.name == name);
-        found.ok_or_else(|| property_not_found(self.name, name))
+        found.ok_or_else(|| property_not_found_error(self.name, name))
     }
 }
 
@@ -106,7 +106,7 @@ pub(super) fn set_property_value(
     let class = object.class();
     let property = class.find_property(name)?;
     if !property.writable {
-        return Err(property_not_writable(class.name, name));
+        return Err(property_not_writable_error(class.name, name));
     }
     let expected_type = match property.r#type {
         "int" if !(value.is_i64() || value.is_u64()) => Some("integer"),
@@ -122,11 +122,11 @@ pub(super) fn set_property_value(
 }
 
 /// The error for a property that a class does not have.
-pub(super) fn property_not_found(r#type: &str, name: &str) -> Error {
+pub(super) fn property_not_found_error(r#type: &str, name: &str) -> Error {
     Error::generic(format!("Property '{type}.{name}' not found"))
 }
 
 /// The error for a property that cannot be changed.
-pub(super) fn property_not_writable(r#type: &str, name: &str) -> Error {
+pub(super) fn property_not_writable_error(r#type: &str, name: &str) -> Error {
     Error::generic(format!("Property '{type}.{name}' is not writable"))
 }

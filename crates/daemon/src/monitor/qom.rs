@@ -4,9 +4,9 @@ use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type, T
 use serde_json::{Value, json};
 
 use super::property::{
-    self, HasQomProperties, property_info, property_not_found, property_not_writable,
+    self, HasQomProperties, property_info, property_not_found_error, property_not_writable_error,
 };
-use super::str_arg;
+use super::str_arg_or_empty;
 use super::{export_properties, iothread_properties};
 use crate::control::Control;
 use crate::state::objects::Objects;
@@ -55,7 +55,7 @@ pub(super) fn qmp_commands() -> Vec<Command<Control>> {
             arguments: ObjectType::with_members(vec![Member::required("typename", Type::Str)]),
             returns: infos(),
             run: CommandHandler::InBand(|_, arguments| {
-                let name = str_arg(arguments, "typename");
+                let name = str_arg_or_empty(arguments, "typename");
                 let iothread = std::iter::once(iothread_properties::iothread_class());
                 let mut classes = iothread.chain(export_properties::export_classes());
                 match classes.find(|class| class.name == name) {
@@ -102,31 +102,36 @@ fn run_qom_list(control: &mut Control, arguments: &Arguments) -> Result<Value, E
         children.extend(found.map(|(id, class)| property_info(id, &format!("child<{class}>"))));
         children.into()
     };
-    Ok(match resolve_path(objects, str_arg(arguments, "path"))? {
-        ResolvedQomPath::Root => json!([
-            property_info("type", "string"),
-            property_info("objects", "child<container>"),
-            property_info("exports", "child<container>")
-        ]),
-        ResolvedQomPath::Objects => {
-            let all = objects.iothreads.iter();
-            children(&mut all.map(|i| (&i.options.id, iothread_properties::CLASS)))
-        }
-        ResolvedQomPath::Exports => {
-            let all = objects.exports.iter();
-            children(&mut all.map(|e| (&e.options.id, e.class().name)))
-        }
-        ResolvedQomPath::Iothread(index) => objects.iothreads[index].class().property_infos(),
-        ResolvedQomPath::Export(index) => objects.exports[index].class().property_infos(),
-    })
+    Ok(
+        match resolve_path(objects, str_arg_or_empty(arguments, "path"))? {
+            ResolvedQomPath::Root => json!([
+                property_info("type", "string"),
+                property_info("objects", "child<container>"),
+                property_info("exports", "child<container>")
+            ]),
+            ResolvedQomPath::Objects => {
+                let all = objects.iothreads.iter();
+                children(&mut all.map(|i| (&i.options.id, iothread_properties::CLASS)))
+            }
+            ResolvedQomPath::Exports => {
+                let all = objects.exports.iter();
+                children(&mut all.map(|e| (&e.options.id, e.class().name)))
+            }
+            ResolvedQomPath::Iothread(index) => objects.iothreads[index].class().property_infos(),
+            ResolvedQomPath::Export(index) => objects.exports[index].class().property_infos(),
+        },
+    )
 }
 
 /// `qom-get`: the value of a property.
 fn run_qom_get(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let objects = &control.objects;
-    let name = str_arg(arguments, "property");
+    let name = str_arg_or_empty(arguments, "property");
     let names_export = || objects.exports.iter().any(|e| e.options.id == name);
-    match (resolve_path(objects, str_arg(arguments, "path"))?, name) {
+    match (
+        resolve_path(objects, str_arg_or_empty(arguments, "path"))?,
+        name,
+    ) {
         (ResolvedQomPath::Iothread(index), _) => {
             property::get_property_value(&objects.iothreads[index], name)
         }
@@ -139,16 +144,16 @@ fn run_qom_get(control: &mut Control, arguments: &Arguments) -> Result<Value, Er
             Ok(format!("/objects/{id}").into())
         }
         (ResolvedQomPath::Exports, id) if names_export() => Ok(format!("/exports/{id}").into()),
-        _ => Err(property_not_found("container", name)),
+        _ => Err(property_not_found_error("container", name)),
     }
 }
 
 /// `qom-set`: changes a property; those of containers are fixed.
 fn run_qom_set(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
     let objects = &mut control.objects;
-    let name = str_arg(arguments, "property");
+    let name = str_arg_or_empty(arguments, "property");
     let value = arguments.get("value").cloned().unwrap_or_default();
-    match resolve_path(objects, str_arg(arguments, "path"))? {
+    match resolve_path(objects, str_arg_or_empty(arguments, "path"))? {
         ResolvedQomPath::Iothread(index) => {
             property::set_property_value(&mut objects.iothreads[index], name, &value)?
         }
@@ -156,7 +161,7 @@ fn run_qom_set(control: &mut Control, arguments: &Arguments) -> Result<Value, Er
             property::set_property_value(&mut objects.exports[index], name, &value)?
         }
         ResolvedQomPath::Root | ResolvedQomPath::Objects | ResolvedQomPath::Exports => {
-            return Err(property_not_writable("container", name));
+            return Err(property_not_writable_error("container", name));
         }
     }
     Ok(json!({}))

@@ -3,7 +3,7 @@
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Reply, Type};
 
 use super::errors::{
-    error_of_failed_action, error_of_invalid_options, running_objects_except_node,
+    error_of_failed_action, error_of_invalid_options, names_of_running_objects_except_node,
 };
 use crate::actions::reopen;
 use crate::actions::reopen::{ReopenPlan, ReopenedNodes};
@@ -89,7 +89,8 @@ fn plan_reopen_and_reserve_nodes(
             let text = format!("Failed to find node with node-name='{name}'");
             return Err(Error::generic(text));
         }
-        let options = running_objects_except_node(objects, name)?.read_blockdev(&node.to_string());
+        let options =
+            names_of_running_objects_except_node(objects, name)?.read_blockdev(&node.to_string());
         wanted.push(options.map_err(|problem| error_of_invalid_options(&problem))?);
     }
     reopen::plan_and_reserve(&mut control.objects, &wanted)

@@ -3,7 +3,7 @@
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Reply, Type};
 
 use super::errors::error_of_failed_action;
-use super::str_arg;
+use super::str_arg_or_empty;
 use crate::actions::resize;
 use crate::actions::resize::Resize;
 use crate::control::Control;
@@ -30,7 +30,7 @@ fn resize_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
         Err(error) => return reply.send(Err(error)),
     };
     let nodes = resize.node_names();
-    let thread = format!("resize {}", str_arg(arguments, "node-name"));
+    let thread = format!("resize {}", str_arg_or_empty(arguments, "node-name"));
     let carry_out = move || {
         let done = resize.apply();
         done.map_err(|error| error_of_failed_action(&error.into()))
@@ -54,8 +54,8 @@ fn plan_resize_and_reserve_nodes(
     arguments: &Arguments,
 ) -> Result<Resize, Error> {
     let (device, name) = (
-        str_arg(arguments, "device"),
-        str_arg(arguments, "node-name"),
+        str_arg_or_empty(arguments, "device"),
+        str_arg_or_empty(arguments, "node-name"),
     );
     let size = arguments["size"].as_i64().ok_or_else(|| {
         Error::generic("Invalid parameter type for 'size', expected: integer".to_owned())

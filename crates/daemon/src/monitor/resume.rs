@@ -4,7 +4,7 @@ use iothread::ResumeAction;
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type, TypeDefinition};
 use serde_json::{Value, json};
 
-use super::str_arg;
+use super::str_arg_or_empty;
 use crate::control::Control;
 
 /// The command that resumes parked requests.
@@ -16,7 +16,7 @@ pub(super) fn qmp_commands() -> Vec<Command<Control>> {
             Member::optional("action", Type::Named("BlockExportResumeAction")),
         ]),
         returns: None,
-        run: CommandHandler::InBand(resume_requests),
+        run: CommandHandler::InBand(retry_or_fail_parked_requests),
     }]
 }
 
@@ -27,8 +27,11 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
 }
 
 /// Submits the parked requests of an export again, or reports their errors to the guest.
-fn resume_requests(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
-    let id = str_arg(arguments, "id");
+fn retry_or_fail_parked_requests(
+    control: &mut Control,
+    arguments: &Arguments,
+) -> Result<Value, Error> {
+    let id = str_arg_or_empty(arguments, "id");
     let mut exports = control.objects.exports.iter();
     let export = exports.find(|export| export.options.id == id);
     let export = export.ok_or_else(|| Error::generic(format!("Export '{id}' is not found")))?;
@@ -38,9 +41,11 @@ fn resume_requests(control: &mut Control, arguments: &Arguments) -> Result<Value
         );
         return Err(Error::generic(text));
     };
-    reports.queues().resume(match str_arg(arguments, "action") {
-        "report" => ResumeAction::Report,
-        _ => ResumeAction::Retry,
-    });
+    reports
+        .queues()
+        .resume(match str_arg_or_empty(arguments, "action") {
+            "report" => ResumeAction::Report,
+            _ => ResumeAction::Retry,
+        });
     Ok(json!({}))
 }

@@ -7,7 +7,7 @@ use qmp::{
 };
 use serde_json::json;
 
-use super::str_arg;
+use super::str_arg_or_empty;
 use crate::control::Control;
 use crate::upgrade::CompletedHandover;
 
@@ -30,7 +30,7 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
 
 /// Starts the upgrade. The client gets its response before it is disconnected.
 fn start_upgrade(control: &mut Control, arguments: &Arguments, reply: Reply) {
-    let binary = Some(str_arg(arguments, "binary")).filter(|binary| !binary.is_empty());
+    let binary = Some(str_arg_or_empty(arguments, "binary")).filter(|binary| !binary.is_empty());
     control.upgrade(binary.map(PathBuf::from), |outcome| {
         reply.send(match outcome {
             Ok(CompletedHandover { pid, pause }) => {

@@ -98,12 +98,12 @@ impl TextEncoder {
     }
 
     /// Adds a sample with an integer value.
-    pub fn add_integer(&mut self, labels: Labels<'_>, value: u64) {
+    pub fn add_integer_sample(&mut self, labels: Labels<'_>, value: u64) {
         self.write_sample(self.sample_suffix(), labels, None, &value.to_string());
     }
 
     /// Adds a sample with a floating-point value.
-    pub fn add_float(&mut self, labels: Labels<'_>, value: f64) {
+    pub fn add_float_sample(&mut self, labels: Labels<'_>, value: f64) {
         self.write_sample(self.sample_suffix(), labels, None, &format_float(value));
     }
 
@@ -207,14 +207,14 @@ mod tests {
             unit: None,
             help: "what \"it\" is",
         });
-        text.add_integer(&[("version", "a\\b\"c\nd")], 1);
+        text.add_integer_sample(&[("version", "a\\b\"c\nd")], 1);
         text.begin_family(MetricFamily {
             name: "x_cpu_seconds",
             kind: MetricType::Counter,
             unit: Some("seconds"),
             help: "time",
         });
-        text.add_float(&[], 1.5e-7);
+        text.add_float_sample(&[], 1.5e-7);
         text.begin_family(MetricFamily {
             name: "x_wait_seconds",
             kind: MetricType::Histogram,

@@ -12,7 +12,7 @@ use crate::error::BoxError;
 use crate::process::ProcessOptions;
 
 /// Switches to the user of `--user`.
-pub(crate) fn become_user(process: &ProcessOptions<'_>) -> Result<(), BoxError> {
+pub(crate) fn become_user_if_set(process: &ProcessOptions<'_>) -> Result<(), BoxError> {
     if let Some(user) = &process.confinement.user {
         sandbox::become_user(user)?;
     }
@@ -20,7 +20,7 @@ pub(crate) fn become_user(process: &ProcessOptions<'_>) -> Result<(), BoxError> 
 }
 
 /// Enters the sandbox: drops all privileges that the process does not need.
-pub(crate) fn enter_sandbox(process: &ProcessOptions<'_>) -> Result<(), BoxError> {
+pub(crate) fn enter_sandbox_if_on(process: &ProcessOptions<'_>) -> Result<(), BoxError> {
     let (linked_folders, rules);
     let files = match process.confinement.sandbox {
         Sandbox::Off => {
@@ -31,7 +31,7 @@ pub(crate) fn enter_sandbox(process: &ProcessOptions<'_>) -> Result<(), BoxError
         Sandbox::On if has_monitor(process) => AccessibleFiles::Any,
         Sandbox::On | Sandbox::Strict => {
             linked_folders = target_folders_of_linked_pr_files(process);
-            rules = file_rules(process, &linked_folders);
+            rules = sandbox_path_rules(process, &linked_folders);
             AccessibleFiles::Only(&rules)
         }
     };
@@ -51,7 +51,7 @@ fn has_monitor(process: &ProcessOptions<'_>) -> bool {
 }
 
 /// Files that the process needs. /proc and /sys are read for information about descriptors, memory and devices.
-fn file_rules<'a>(
+fn sandbox_path_rules<'a>(
     process: &ProcessOptions<'a>,
     linked_folders: &'a [PathBuf],
 ) -> Vec<PathRule<'a>> {

@@ -16,7 +16,7 @@ pub(crate) struct PidFile {
 
 impl PidFile {
     /// Locks the file and writes the PID.
-    pub fn create(path: &Path) -> Result<Self, String> {
+    pub fn lock_and_write(path: &Path) -> Result<Self, String> {
         let failed = |error: &dyn std::fmt::Display| {
             let path = path.display();
             format!("--pidfile: cannot write {path}: {error}")

@@ -49,7 +49,7 @@ impl Chardev {
     }
 
     /// Its address as QEMU writes it, which `query-chardev` calls its filename.
-    pub fn filename(&self) -> String {
+    pub fn qemu_filename(&self) -> String {
         let is_connected = match &self.state {
             ChardevState::Unused(Endpoint::Connected(_)) => true,
             ChardevState::Unused(Endpoint::Listening(_, first_client)) => first_client.is_some(),
@@ -177,14 +177,14 @@ fn make_endpoint_after_optional_wait(
 ) -> Result<Endpoint, BoxError> {
     listener.socket().set_nonblocking(true)?;
     let first_client = match options.waits_for_client() {
-        true => accept_first_client(&listener, stop_fd)?,
+        true => wait_for_first_client(&listener, stop_fd)?,
         false => None,
     };
     Ok(Endpoint::Listening(listener, first_client))
 }
 
 /// Waits for a client; `None` if the daemon is to stop before one has connected.
-fn accept_first_client(
+fn wait_for_first_client(
     listener: &Listener,
     stop_fd: BorrowedFd<'_>,
 ) -> Result<Option<UnixStream>, BoxError> {

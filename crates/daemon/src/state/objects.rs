@@ -218,7 +218,7 @@ impl Objects {
 
     /// Reserves a node to be flushed and removed, with the nodes defined inside it, if nothing uses any of them. Returns their names,
     /// the node itself first.
-    pub fn begin_remove_node(&mut self, name: &str) -> Result<Vec<String>, BoxError> {
+    pub fn reserve_node_for_removal(&mut self, name: &str) -> Result<Vec<String>, BoxError> {
         self.check_node_not_opening(name)?;
         let found = self.require_node(name)?;
         if let Some(parent) = &found.parent {

@@ -23,17 +23,17 @@ const ERROR_INTERVAL: Duration = Duration::from_secs(1);
 const DROPPED_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Starts the thread that receives the reports. It ends when the last sender is dropped.
-pub(crate) fn spawn_thread(events: ServerHandle) -> io::Result<ReportSender> {
+pub(crate) fn spawn_reports_thread(events: ServerHandle) -> io::Result<ReportSender> {
     let (reports, mailbox) = iothread::report_channel();
     let dropped = reports.dropped_reports();
     std::thread::Builder::new()
         .name("reports".into())
-        .spawn(move || run_thread(&mailbox, &dropped, &events))?;
+        .spawn(move || run_reports_thread(&mailbox, &dropped, &events))?;
     Ok(reports)
 }
 
 /// Reports what arrives in the mailbox to monitors and the log, until all its senders are gone.
-fn run_thread(mailbox: &Receiver<Report>, dropped: &DroppedReports, events: &ServerHandle) {
+fn run_reports_thread(mailbox: &Receiver<Report>, dropped: &DroppedReports, events: &ServerHandle) {
     let mut error_throttle = PendingErrorThrottle::default();
     let mut dropped_throttle = DroppedReportsThrottle::default();
     loop {
@@ -83,7 +83,9 @@ fn run_thread(mailbox: &Receiver<Report>, dropped: &DroppedReports, events: &Ser
             log_error_unless_efault(errors, error);
             events.emit("BLOCK_IO_ERROR", io_error_event_data(errors, error));
         });
-        if let Some(newly_dropped) = dropped_throttle.take_unlogged_count(now, dropped.count()) {
+        if let Some(newly_dropped) =
+            dropped_throttle.take_unlogged_count_if_due(now, dropped.count())
+        {
             tracing::warn!(
                 reports = newly_dropped,
                 advice = "query-blockstats counts all failed requests, and this log has all broken queues",
@@ -159,7 +161,7 @@ impl PendingErrorThrottle {
         let due_times = self
             .pending
             .iter()
-            .map(|errors| self.blocked_until.get(&throttle_key(errors)));
+            .map(|errors| self.blocked_until.get(&node_and_direction(errors)));
         // (Errors that are not blocked have been reported already.)
         due_times.flatten().min().copied()
     }
@@ -176,12 +178,12 @@ impl PendingErrorThrottle {
         } = self;
         blocked_until.retain(|_, until| *until > now);
         pending.retain(|errors| {
-            if blocked_until.contains_key(&throttle_key(errors)) {
+            if blocked_until.contains_key(&node_and_direction(errors)) {
                 return true;
             }
             if let Some(error) = errors.take() {
                 report(errors, error);
-                blocked_until.insert(throttle_key(errors), now + ERROR_INTERVAL);
+                blocked_until.insert(node_and_direction(errors), now + ERROR_INTERVAL);
             }
             false
         });
@@ -204,7 +206,7 @@ impl DroppedReportsThrottle {
     }
 
     /// The number of dropped reports that are not logged yet, if a line is due now; counts them as logged.
-    fn take_unlogged_count(&mut self, now: Instant, dropped: u64) -> Option<u64> {
+    fn take_unlogged_count_if_due(&mut self, now: Instant, dropped: u64) -> Option<u64> {
         let blocked = self.blocked_until.is_some_and(|until| until > now);
         if dropped == self.logged_count || blocked {
             return None;
@@ -215,7 +217,7 @@ impl DroppedReportsThrottle {
 }
 
 /// Node and direction of an error, for which reports are limited.
-fn throttle_key(errors: &LastIoError) -> (String, bool) {
+fn node_and_direction(errors: &LastIoError) -> (String, bool) {
     (errors.node.clone(), errors.reads)
 }
 
@@ -271,31 +273,31 @@ mod tests {
         let start = Instant::now();
         assert_eq!(
             (
-                throttle.take_unlogged_count(start, 0),
+                throttle.take_unlogged_count_if_due(start, 0),
                 throttle.next_due_time(0)
             ),
             (None, None)
         );
         assert_eq!(
             (
-                throttle.take_unlogged_count(start, 3),
+                throttle.take_unlogged_count_if_due(start, 3),
                 throttle.next_due_time(3)
             ),
             (Some(3), None)
         );
         let later = start + DROPPED_INTERVAL;
         let soon = start + DROPPED_INTERVAL / 2;
-        assert_eq!(throttle.take_unlogged_count(soon, 10), None);
+        assert_eq!(throttle.take_unlogged_count_if_due(soon, 10), None);
         assert_eq!(throttle.next_due_time(10), Some(later));
         assert_eq!(
             (
-                throttle.take_unlogged_count(later, 12),
+                throttle.take_unlogged_count_if_due(later, 12),
                 throttle.next_due_time(12)
             ),
             (Some(9), None)
         );
         assert_eq!(
-            throttle.take_unlogged_count(later + 2 * DROPPED_INTERVAL, 12),
+            throttle.take_unlogged_count_if_due(later + 2 * DROPPED_INTERVAL, 12),
             None
         );
     }

@@ -44,14 +44,14 @@ impl SlowRequestWatchdog {
             .name("slow-requests".into())
             .spawn(move || {
                 loop {
-                    wait_and_check_exports(&thread_exports);
+                    wait_and_check_late_requests(&thread_exports);
                 }
             })?;
         Ok(SlowRequestWatchdog(watched))
     }
 
     /// Watches this export until it is dropped. A timeout of zero means none.
-    pub fn watch_export(&self, reports: &Arc<ExportReporter>, timeout: Duration) {
+    pub fn watch_export_if_timeout_set(&self, reports: &Arc<ExportReporter>, timeout: Duration) {
         if timeout.is_zero() {
             return;
         }
@@ -72,7 +72,7 @@ impl WatchedExports {
 }
 
 /// Waits for the next check, and checks all exports once.
-fn wait_and_check_exports(watched: &WatchedExports) {
+fn wait_and_check_late_requests(watched: &WatchedExports) {
     let exports = watched.lock_exports();
     let shortest_timeout = exports.iter().map(|export| export.timeout).min();
     let mut exports = match shortest_timeout {

@@ -13,7 +13,7 @@ pub(crate) fn expect_message_or_kill(
     launcher: &Launcher,
     keep_alive: impl Fn(),
 ) -> Result<(), String> {
-    match recv_with_timeout(channel, keep_alive) {
+    match recv_or_timeout_with_keep_alive(channel, keep_alive) {
         Ok(Some(message)) if message == *expected => Ok(()),
         Ok(Some(UpgradeMessage::Failed(reason))) => {
             Err(format!("the new program cannot take over: {reason}"))
@@ -31,7 +31,7 @@ pub(crate) fn expect_message_or_kill(
 }
 
 /// Receives a message; `None` after the timeout. Calls `keep_alive` regularly meanwhile.
-pub(crate) fn recv_with_timeout(
+pub(crate) fn recv_or_timeout_with_keep_alive(
     channel: &Channel,
     keep_alive: impl Fn(),
 ) -> io::Result<Option<UpgradeMessage>> {

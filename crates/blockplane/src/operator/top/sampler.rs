@@ -62,17 +62,17 @@ impl Sampler {
     }
 
     /// The time since a sample was requested that has not arrived; `None` without a request.
-    pub fn request_age(&self) -> Option<Duration> {
+    pub fn pending_request_age(&self) -> Option<Duration> {
         self.requested_at.map(|requested_at| requested_at.elapsed())
     }
 
-    /// A descriptor that is readable once [`Sampler::take_sample`] has a sample.
+    /// A descriptor that is readable once [`Sampler::take_sample_if_arrived`] has a sample.
     pub fn ready_fd(&self) -> &OwnedFd {
         &self.ready_fd
     }
 
     /// The requested sample or its error, once it has arrived.
-    pub fn take_sample(&mut self) -> Option<Result<Sample>> {
+    pub fn take_sample_if_arrived(&mut self) -> Option<Result<Sample>> {
         // The read only resets the counter; it fails while that is 0.
         let _ = rustix::io::read(&*self.ready_fd, &mut [0; 8]);
         let sample = self.samples.try_recv().ok();

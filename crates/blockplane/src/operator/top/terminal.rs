@@ -82,7 +82,7 @@ impl Terminal {
     }
 
     /// Replaces the screen with a text of whole lines.
-    pub fn draw(&mut self, text: String) -> Result<()> {
+    pub fn draw_if_changed(&mut self, text: String) -> Result<()> {
         let new = Some((text, self.size_or_default()));
         if new == self.last_drawn {
             return Ok(());

@@ -22,7 +22,9 @@ use crate::upgrade::CompletedHandover;
 use crate::upgrade::channel::{Channel, UpgradeMessage};
 use crate::upgrade::launcher::{Launcher, StartedProgram};
 use crate::upgrade::state_json::{self, OutgoingFds};
-use crate::upgrade::wait::{expect_message_or_kill, kill_and_describe_error, recv_with_timeout};
+use crate::upgrade::wait::{
+    expect_message_or_kill, kill_and_describe_error, recv_or_timeout_with_keep_alive,
+};
 
 /// The time of `CLOCK_MONOTONIC`, which is the same in both processes.
 pub(crate) fn monotonic_ns() -> u64 {
@@ -202,7 +204,7 @@ impl Control {
         block::set_keep_locks_on_close(true);
         self.objects.inherited_sockets.set_keep_files_on_close(true);
         let Ok(Some(UpgradeMessage::Resumed(end_ns))) =
-            recv_with_timeout(channel, || self.service.send_keep_alive())
+            recv_or_timeout_with_keep_alive(channel, || self.service.send_keep_alive())
         else {
             // A process that hangs is killed as well: front-ends reconnect to the next one.
             launcher.kill_program();
@@ -283,7 +285,7 @@ impl Control {
         let metrics = self
             .metrics
             .as_ref()
-            .and_then(|metrics| metrics.tcp_listener());
+            .and_then(|metrics| metrics.tcp_listener_fd());
         let metrics = metrics.map(|fd| fd.try_clone_to_owned().map(|fd| fds.add(fd)));
         let metrics = metrics.transpose().map_err(descriptors_failed)?;
         let pidfile = match &self.pidfile {

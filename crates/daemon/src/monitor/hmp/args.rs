@@ -2,19 +2,19 @@
 
 /// Parsed arguments: flags and positional arguments.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Args<'a> {
+pub(super) struct HmpArgs<'a> {
     flags: Vec<char>,
     pub positional: Vec<&'a str>,
 }
 
-impl<'a> Args<'a> {
+impl<'a> HmpArgs<'a> {
     /// Parses arguments for a command that has `known_flags` and at most `max_positional` positional arguments.
     pub fn parse(
         words: &[&'a str],
         known_flags: &str,
         max_positional: usize,
     ) -> Result<Self, String> {
-        let mut args = Args {
+        let mut args = HmpArgs {
             flags: Vec::new(),
             positional: Vec::new(),
         };
@@ -49,13 +49,13 @@ mod tests {
     #[test]
     fn flags_may_be_combined_and_follow_arguments() {
         for line in [["-nv", "disk"], ["disk", "-vn"]] {
-            let args = Args::parse(&line, "nv", 1).unwrap();
+            let args = HmpArgs::parse(&line, "nv", 1).unwrap();
             assert!(args.has_flag('n') && args.has_flag('v'));
             assert_eq!(args.positional, ["disk"]);
         }
-        let unknown_flag = Args::parse(&["-x"], "nv", 1);
+        let unknown_flag = HmpArgs::parse(&["-x"], "nv", 1);
         assert_eq!(unknown_flag, Err("unsupported option -x".to_owned()));
-        let too_many = Args::parse(&["a", "b"], "nv", 1);
+        let too_many = HmpArgs::parse(&["a", "b"], "nv", 1);
         assert!(too_many.unwrap_err().starts_with("extraneous"));
     }
 }

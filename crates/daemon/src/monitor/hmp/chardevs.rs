@@ -1,11 +1,11 @@
 //! The HMP command `info chardev`: shows chardevs with their file names.
 
-use super::Args;
+use super::HmpArgs;
 use crate::control::Control;
 
 /// A line for each chardev.
-pub(super) fn show_chardevs(control: &Control, _: &Args<'_>) -> String {
+pub(super) fn show_chardevs(control: &Control, _: &HmpArgs<'_>) -> String {
     let all = control.chardevs.iter();
-    all.map(|chardev| format!("{}: filename={}\n", chardev.id(), chardev.filename()))
+    all.map(|chardev| format!("{}: filename={}\n", chardev.id(), chardev.qemu_filename()))
         .collect()
 }

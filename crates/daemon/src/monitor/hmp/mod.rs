@@ -10,9 +10,9 @@ mod stats;
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type};
 use serde_json::Value;
 
-use super::str_arg;
+use super::str_arg_or_empty;
 use crate::control::Control;
-use args::Args;
+use args::HmpArgs;
 
 /// An HMP command.
 struct HmpCommand {
@@ -24,7 +24,7 @@ struct HmpCommand {
     flags: &'static str,
     /// Maximum number of positional arguments.
     max_positional: usize,
-    run: fn(&Control, &Args<'_>) -> String,
+    run: fn(&Control, &HmpArgs<'_>) -> String,
 }
 
 /// Commands `info NAME`.
@@ -108,7 +108,7 @@ pub(super) fn qmp_commands() -> Vec<Command<Control>> {
 
 /// `human-monitor-command`: executes a command line and returns its output.
 fn run_human_monitor_command(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
-    let output = run_command_line(control, str_arg(arguments, "command-line"));
+    let output = run_command_line(control, str_arg_or_empty(arguments, "command-line"));
     // QEMU ends lines with CRLF.
     Ok(output.replace('\n', "\r\n").into())
 }
@@ -128,7 +128,7 @@ fn run_command_line(control: &Control, line: &str) -> String {
     let Some(command) = found else {
         return format!("unknown command: '{path}'\n");
     };
-    match Args::parse(rest, command.flags, command.max_positional) {
+    match HmpArgs::parse(rest, command.flags, command.max_positional) {
         Ok(args) => (command.run)(control, &args),
         Err(error) => format!(
             "{}: {error}\nTry \"help {path}\" for more information\n",

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::Args;
+use super::HmpArgs;
 use crate::control::Control;
 use crate::monitor::stats;
 
@@ -22,7 +22,7 @@ const SHOWN_MEMBERS: [&str; 11] = [
 ];
 
 /// A line for each export.
-pub(super) fn show_block_statistics(control: &Control, _: &Args<'_>) -> String {
+pub(super) fn show_block_statistics(control: &Control, _: &HmpArgs<'_>) -> String {
     let exports = stats::stats_of_exports(&control.objects);
     exports.iter().map(format_export_stats).collect()
 }
