@@ -84,7 +84,7 @@ fn qmp_summary_for_manual() -> manual::QmpSummary {
 /// The service manager's settings in the environment; only before other threads are started.
 fn service_manager_from_environment() -> Result<ServiceManager, BoxError> {
     // SAFETY: no thread was started yet.
-    unsafe { ServiceManager::from_environment() }
+    unsafe { ServiceManager::take_from_environment() }
 }
 
 /// Prints a text, unless its reader has ended.

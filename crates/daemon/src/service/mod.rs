@@ -34,7 +34,7 @@ impl ServiceManager {
     ///
     /// # Safety
     /// The process has one thread.
-    pub unsafe fn from_environment() -> Result<Self, BoxError> {
+    pub unsafe fn take_from_environment() -> Result<Self, BoxError> {
         // SAFETY: guaranteed by the caller.
         let take_var = |name: &str| unsafe { take_environment_variable(name) };
         let socket = take_var("NOTIFY_SOCKET");
