@@ -74,7 +74,7 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, BoxError> {
 
 /// The commands and events of monitors, for the manual page.
 fn qmp_summary_for_manual() -> manual::QmpSummary {
-    let schema = daemon::schema();
+    let schema = daemon::qmp_schema();
     manual::QmpSummary {
         commands: blockplane::operator::schema::command_lines(&schema, ""),
         events: blockplane::operator::schema::event_lines(&schema),

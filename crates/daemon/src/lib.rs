@@ -33,6 +33,6 @@ pub use error::BoxError;
 
 /// The QMP schema, as `query-qmp-schema` returns it.
 #[must_use]
-pub fn schema() -> serde_json::Value {
+pub fn qmp_schema() -> serde_json::Value {
     monitor::qmp_interface().schema()
 }
