@@ -114,7 +114,7 @@ impl VirtioDevice for Device {
 }
 
 impl StartedQueue for Started {
-    fn send(&self, command: QueueCommand) {
+    fn send_command(&self, command: QueueCommand) {
         match command {
             QueueCommand::Enable(_) => self.look(),
             QueueCommand::SetMemory(memory, _) => {

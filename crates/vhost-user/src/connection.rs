@@ -349,7 +349,7 @@ impl Connection {
     pub fn begin_stop_queues(&mut self) {
         // A disabled queue resubmits no recovered requests while it stops.
         for running in self.vrings.iter().filter_map(Vring::running_queue) {
-            running.send(QueueCommand::Enable(false));
+            running.send_command(QueueCommand::Enable(false));
         }
         for vring in &mut self.vrings {
             vring.begin_stop_leaving_parked();

@@ -50,7 +50,7 @@ pub trait VirtioDevice: Send + Sync {
 /// A running queue. Dropping it stops it.
 pub trait StartedQueue: Send {
     /// Sends a command, and does not wait.
-    fn send(&self, command: QueueCommand);
+    fn send_command(&self, command: QueueCommand);
     /// Makes the queue use the node that is behind the device now, after an exchange. The queue may have requests in flight only if the
     /// target [can be switched](crate::FrontEndHandle::exchange_while_running); those complete on the previous node. The
     /// reply comes when all requests are done that the queue had taken before; the channel closes if the queue is gone.
@@ -67,7 +67,7 @@ impl dyn StartedQueue + '_ {
         command: impl FnOnce(Sender<T>) -> QueueCommand,
     ) -> Receiver<T> {
         let (sender, reply) = channel();
-        self.send(command(sender));
+        self.send_command(command(sender));
         reply
     }
 

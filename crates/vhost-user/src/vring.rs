@@ -80,7 +80,7 @@ impl Vring {
     pub fn set_enabled(&mut self, enabled: bool) {
         self.enabled = enabled;
         if let Some(running) = &self.running {
-            running.send(QueueCommand::Enable(self.may_take_requests()));
+            running.send_command(QueueCommand::Enable(self.may_take_requests()));
         }
     }
 
@@ -110,7 +110,7 @@ impl Vring {
     /// Sets the eventfd that notifies the guest of used buffers.
     pub fn set_call(&mut self, call: Option<OwnedFd>) {
         match &self.running {
-            Some(running) => running.send(QueueCommand::SetCall(call)),
+            Some(running) => running.send_command(QueueCommand::SetCall(call)),
             None => self.stopped_fds.call = call,
         }
     }
@@ -118,7 +118,7 @@ impl Vring {
     /// Sets the eventfd that tells the front-end of errors.
     pub fn set_err(&mut self, err: Option<OwnedFd>) {
         match &self.running {
-            Some(running) => running.send(QueueCommand::SetErr(err)),
+            Some(running) => running.send_command(QueueCommand::SetErr(err)),
             None => self.stopped_fds.err = err,
         }
     }
@@ -260,7 +260,7 @@ impl Vring {
     /// Lets the queue stop if it runs; parked requests stay in its in-flight region, if it has one.
     pub fn begin_stop_leaving_parked(&mut self) {
         if let Some(running) = self.running.take() {
-            running.send(QueueCommand::LeaveParked);
+            running.send_command(QueueCommand::LeaveParked);
             self.stopping = Some(running.begin_stop());
         }
     }

@@ -83,7 +83,7 @@ struct RunningQueue<R> {
 }
 
 impl<R: Fn(&VringHandle) -> Receiver<()> + Send> StartedQueue for RunningQueue<R> {
-    fn send(&self, command: QueueCommand) {
+    fn send_command(&self, command: QueueCommand) {
         self.handle.send(command);
     }
 

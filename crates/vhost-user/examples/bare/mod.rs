@@ -136,7 +136,7 @@ impl RunningQueue {
 
 /// Commands are ignored: a front-end that measures changes nothing while its queue runs.
 impl StartedQueue for RunningQueue {
-    fn send(&self, command: QueueCommand) {
+    fn send_command(&self, command: QueueCommand) {
         if let QueueCommand::SetKick(_, reply) = command {
             let _ = reply.send(Ok(()));
         }
