@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use iothread::{ErrorPolicy, ExportReporter, OnError};
 use options::{ExportKind, ExportOptions, SocketAddr, VhostUserBlkOptions};
-use unix_socket::listener::{Listener, Peers};
+use unix_socket::listener::{AllowedPeers, Listener};
 use virtio_blk::{Device, DeviceOptions, MergeLimits};
 
 use crate::devices::export_server::ExportServer;
@@ -43,7 +43,7 @@ pub(crate) fn create(options: &ExportOptions, objects: &mut Objects) -> Result<(
 fn listen(addr: &SocketAddr, objects: &mut Objects) -> Result<Listener, BoxError> {
     objects
         .inherited_sockets
-        .take_or_bind_listener(addr, Peers::AsUmask)
+        .take_or_bind_listener(addr, AllowedPeers::AsUmask)
 }
 
 /// Creates an export of a node as a virtio-blk device, and starts its server.

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use options::MetricsAddr;
 use snapshot::MetricsSnapshot;
-use unix_socket::listener::Peers;
+use unix_socket::listener::AllowedPeers;
 
 use crate::error::BoxError;
 use crate::openmetrics::{Format, HttpListener, HttpServer, PageSource};
@@ -79,7 +79,7 @@ fn open_listener(
 ) -> Result<HttpListener, BoxError> {
     let listener = match addr {
         MetricsAddr::Tcp(addr) => return Ok(HttpListener::bind_tcp(*addr)?),
-        MetricsAddr::Socket(addr) => inherited.take_or_bind_listener(addr, Peers::AsUmask)?,
+        MetricsAddr::Socket(addr) => inherited.take_or_bind_listener(addr, AllowedPeers::AsUmask)?,
     };
     Ok(HttpListener::from_unix(listener)?)
 }

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
 use options::SocketAddr;
-use unix_socket::listener::{Listener, Peers, WeakListener};
+use unix_socket::listener::{AllowedPeers, Listener, WeakListener};
 
 use crate::error::BoxError;
 
@@ -79,7 +79,7 @@ impl InheritedAndUsedSockets {
     pub fn take_or_bind_listener(
         &mut self,
         addr: &SocketAddr,
-        peers: Peers,
+        peers: AllowedPeers,
     ) -> Result<Listener, BoxError> {
         let handed_over = self.handed_over.iter().position(|(known, _)| known == addr);
         let listener = match (handed_over, addr) {

@@ -9,7 +9,7 @@ use options::{ChardevOptions, SocketAddr};
 use qmp::{ClientCount, Endpoint};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use unix_socket::listener::{Listener, Peers};
+use unix_socket::listener::{AllowedPeers, Listener};
 
 use crate::errno_text::errno_text;
 use crate::error::BoxError;
@@ -134,9 +134,9 @@ fn open_chardev(
     stop_fd: BorrowedFd<'_>,
 ) -> Result<Chardev, BoxError> {
     let peers = match (&options.settings.users, &options.addr) {
-        (Some(users), _) => Peers::Users(users.clone()),
-        (None, SocketAddr::Unix { .. }) => Peers::User,
-        (None, SocketAddr::Fd { .. } | SocketAddr::FdName { .. }) => Peers::AsUmask,
+        (Some(users), _) => AllowedPeers::Users(users.clone()),
+        (None, SocketAddr::Unix { .. }) => AllowedPeers::User,
+        (None, SocketAddr::Fd { .. } | SocketAddr::FdName { .. }) => AllowedPeers::AsUmask,
     };
     let endpoint = match (&options.addr, options.settings.server) {
         (SocketAddr::Unix { path }, false) => {

@@ -63,7 +63,7 @@ fn advice_for_errno(error: &io::Error) -> &'static str {
 
 /// The users that may connect to a socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Peers {
+pub enum AllowedPeers {
     /// Users that may write to the socket; for a path, the process's umask decides.
     #[default]
     AsUmask,
@@ -73,18 +73,18 @@ pub enum Peers {
     Users(Vec<u32>),
 }
 
-impl Peers {
+impl AllowedPeers {
     /// The mode of a new socket, if it is not the umask's.
     fn socket_mode(&self) -> Option<Mode> {
         match self {
-            Peers::AsUmask | Peers::Users(_) => None,
-            Peers::User => Some(Mode::RUSR | Mode::WUSR),
+            AllowedPeers::AsUmask | AllowedPeers::Users(_) => None,
+            AllowedPeers::User => Some(Mode::RUSR | Mode::WUSR),
         }
     }
 
     /// Whether a client that has connected is to be served.
     fn is_admitted(&self, stream: &UnixStream) -> bool {
-        let Peers::Users(users) = self else {
+        let AllowedPeers::Users(users) = self else {
             return true;
         };
         match sockopt::socket_peercred(stream) {
@@ -106,7 +106,7 @@ impl Peers {
 #[derive(Debug)]
 pub struct Listener {
     socket: Arc<ListeningSocket>,
-    peers: Peers,
+    peers: AllowedPeers,
 }
 
 /// The socket of a [`Listener`].
@@ -162,14 +162,14 @@ impl Listener {
     /// # Errors
     /// [`BindError`].
     pub fn bind(path: &Path) -> Result<Self, BindError> {
-        Self::bind_for_peers(path, Peers::AsUmask)
+        Self::bind_for_peers(path, AllowedPeers::AsUmask)
     }
 
     /// Listens on a path for these peers. Others cannot connect at any time.
     ///
     /// # Errors
     /// [`BindError`].
-    pub fn bind_for_peers(path: &Path, peers: Peers) -> Result<Self, BindError> {
+    pub fn bind_for_peers(path: &Path, peers: AllowedPeers) -> Result<Self, BindError> {
         let bind_error = |error| BindError::Bind {
             path: path.to_owned(),
             error,
@@ -202,7 +202,7 @@ impl Listener {
     /// A listener that removes `bound` when it is dropped, unless `keep_path`.
     fn new(
         listener: UnixListener,
-        peers: Peers,
+        peers: AllowedPeers,
         bound: Option<BoundPath>,
         keep_path: bool,
     ) -> Self {
@@ -219,7 +219,7 @@ impl Listener {
     /// Takes over a socket that another process listens on; `path` is where it was bound, if it was. The path stays when
     /// this is dropped, unless [`WeakListener::set_keep_path`] changes that.
     #[must_use]
-    pub fn take_over(fd: OwnedFd, path: Option<&Path>, peers: Peers) -> Self {
+    pub fn take_over(fd: OwnedFd, path: Option<&Path>, peers: AllowedPeers) -> Self {
         let bound = path.and_then(|path| BoundPath::of_socket_at(path).ok());
         Self::new(UnixListener::from(fd), peers, bound, true)
     }
@@ -261,12 +261,12 @@ impl Listener {
         // Child processes must not inherit it.
         let _ = rustix::io::fcntl_setfd(socket, rustix::io::FdFlags::CLOEXEC);
         let listener = UnixListener::from(owned);
-        Ok(Self::new(listener, Peers::AsUmask, None, false))
+        Ok(Self::new(listener, AllowedPeers::AsUmask, None, false))
     }
 
     /// Serves these peers from now on. (The mode of an inherited socket is that of the process that made it.)
     #[must_use]
-    pub fn with_peers(mut self, peers: Peers) -> Self {
+    pub fn with_peers(mut self, peers: AllowedPeers) -> Self {
         self.peers = peers;
         self
     }
@@ -375,7 +375,7 @@ mod tests {
     fn a_socket_for_its_own_user_has_mode_0600() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let _listener = Listener::bind_for_peers(&path, Peers::User).unwrap();
+        let _listener = Listener::bind_for_peers(&path, AllowedPeers::User).unwrap();
         let permissions = std::fs::metadata(&path).unwrap().permissions();
         assert_eq!(permissions.mode() & 0o777, 0o600);
     }
@@ -393,7 +393,8 @@ mod tests {
         .enumerate()
         {
             let path = folder.path().join(index.to_string());
-            let bound = Listener::bind_for_peers(&path, Peers::Users(users.clone())).unwrap();
+            let bound =
+                Listener::bind_for_peers(&path, AllowedPeers::Users(users.clone())).unwrap();
             let client = UnixStream::connect(&path).unwrap();
             assert_eq!(bound.accept().unwrap().is_some(), served, "{users:?}");
             drop(client);
@@ -402,7 +403,7 @@ mod tests {
             let fd = OwnedFd::from(UnixListener::bind(&path).unwrap());
             // SAFETY: the descriptor was given up.
             let inherited = unsafe { Listener::inherit(fd.into_raw_fd()) }.unwrap();
-            let inherited = inherited.with_peers(Peers::Users(users));
+            let inherited = inherited.with_peers(AllowedPeers::Users(users));
             let _client = UnixStream::connect(&path).unwrap();
             assert_eq!(inherited.accept().unwrap().is_some(), served);
         }
@@ -430,14 +431,14 @@ mod tests {
         let first = Listener::bind(&path).unwrap();
         let known = first.downgrade();
         let fd = known.duplicate().unwrap().unwrap();
-        let second = Listener::take_over(fd, Some(&path), Peers::User);
+        let second = Listener::take_over(fd, Some(&path), AllowedPeers::User);
         let of_second = second.downgrade();
         // A new owner that fails leaves it to the first.
         drop(second);
         assert!(!of_second.is_open());
         UnixStream::connect(&path).unwrap();
         let fd = known.duplicate().unwrap().unwrap();
-        let second = Listener::take_over(fd, Some(&path), Peers::User);
+        let second = Listener::take_over(fd, Some(&path), AllowedPeers::User);
         known.set_keep_path(true);
         drop(first);
         assert!(!known.is_open() && known.duplicate().unwrap().is_none());
