@@ -6,7 +6,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use qmp::{Error, Reply};
+use qmp::{Error, ReplySender};
 use serde_json::json;
 
 use crate::control::{Control, MainThreadMessage, MainThreadTask};
@@ -30,7 +30,7 @@ impl Control {
         &mut self,
         thread_name: String,
         on_shutdown: OnShutdown,
-        reply: Reply,
+        reply: ReplySender,
         wait: impl FnOnce() -> Result<T, Error> + Send + 'static,
         finish: impl FnOnce(&mut Control, Result<T, Error>) -> Result<(), Error> + Send + 'static,
     ) {

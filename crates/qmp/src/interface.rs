@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::check::{self, Definitions};
 use crate::request::Request;
-use crate::{Error, Member, ObjectType, Reply, Type, TypeDefinition};
+use crate::{Error, Member, ObjectType, ReplySender, Type, TypeDefinition};
 
 /// The arguments of a command, checked to be of the types that it declares.
 pub type Arguments = Map<String, Value>;
@@ -30,7 +30,7 @@ pub enum CommandHandler<C> {
     InBand(fn(&mut C, &Arguments) -> Result<Value, Error>),
     /// Starts like `InBand`, and replies later. Meanwhile commands of other clients run; further ones of the same client
     /// wait.
-    Deferred(fn(&mut C, &Arguments, Reply)),
+    Deferred(fn(&mut C, &Arguments, ReplySender)),
     /// Runs at once on the server's thread, in band or out of band. It must not block.
     Immediate(fn(&Interface<C>, &Arguments) -> Result<Value, Error>),
 }

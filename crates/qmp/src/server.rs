@@ -22,7 +22,7 @@ use crate::client_limit::ClientLimitWarning;
 use crate::endpoint::Endpoint;
 use crate::limits::MAX_CLIENTS;
 use crate::poller::{PolledDescriptor, Poller, ReadyDescriptor};
-use crate::reply::Reply;
+use crate::reply_sender::ReplySender;
 use crate::request::Request;
 use crate::server_handle::{MessageToServer, ServerHandle};
 use crate::{CommandHandler, Interface};
@@ -40,7 +40,7 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 pub struct CommandCall<C> {
     interface: Arc<Interface<C>>,
     request: Request,
-    reply: Reply,
+    reply: ReplySender,
 }
 
 impl<C> CommandCall<C> {
@@ -391,7 +391,7 @@ fn request_forwarder<C, D: Fn(CommandCall<C>)>(
     client: u64,
 ) -> impl FnMut(Request) {
     move |request| {
-        let reply = Reply::new(handle.clone(), client, request.id.clone());
+        let reply = ReplySender::new(handle.clone(), client, request.id.clone());
         deliver(CommandCall {
             interface: interface.clone(),
             request,

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use qmp::limits::{MAX_CLIENTS, MAX_MESSAGE_BYTES, MAX_PENDING};
 use qmp::{
     Command, CommandCall, CommandHandler, Endpoint, Event, Interface, ObjectType, ProgramVersion,
-    Reply, Server, ServerHandle,
+    ReplySender, Server, ServerHandle,
 };
 use serde_json::{Value, json};
 use unix_socket::listener::Listener;
@@ -28,7 +28,7 @@ const STUCK_AFTER: Duration = Duration::from_secs(60);
 struct State {
     counter: u64,
     /// Replies of commands that are not done.
-    replies: Vec<Reply>,
+    replies: Vec<ReplySender>,
 }
 
 /// A program whose commands run when the test says so.

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use options::{ExportKind, LunOptions};
-use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Reply, Type};
+use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, ReplySender, Type};
 use serde_json::Value;
 use vhost_user::FrontEndHandle;
 
@@ -136,7 +136,7 @@ struct LunChange<S> {
 fn change_luns_in_job(
     control: &mut Control,
     change: LunChange<impl FnOnce(&mut Vec<LunOptions>) + Send + 'static>,
-    reply: Reply,
+    reply: ReplySender,
     change_disks: impl FnOnce() -> Result<(), Error> + Send + 'static,
 ) {
     let LunChange {
@@ -165,7 +165,7 @@ fn change_luns_in_job(
 }
 
 /// `scsi-lun-add`: gives an export another disk.
-fn add_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
+fn add_lun(control: &mut Control, arguments: &Arguments, reply: ReplySender) {
     let id = str_arg_or_empty(arguments, "id").to_owned();
     let (export, lun) = match find_export_and_validate_lun(control, &id, arguments) {
         Ok(planned) => planned,
@@ -207,7 +207,7 @@ fn find_export_and_validate_lun(
 }
 
 /// `scsi-lun-del`: removes a disk from an export; its node stays.
-fn delete_lun(control: &mut Control, arguments: &Arguments, reply: Reply) {
+fn delete_lun(control: &mut Control, arguments: &Arguments, reply: ReplySender) {
     let id = str_arg_or_empty(arguments, "id").to_owned();
     let int_arg = |name: &str| arguments.get(name).and_then(Value::as_i64).unwrap_or(0);
     let (target, number) = (int_arg("target"), int_arg("lun"));

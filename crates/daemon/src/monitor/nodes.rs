@@ -2,7 +2,8 @@
 
 use options::{DEFAULT_NULL_SIZE, Driver};
 use qmp::{
-    Arguments, Command, CommandHandler, Error, Member, ObjectType, Reply, Type, TypeDefinition,
+    Arguments, Command, CommandHandler, Error, Member, ObjectType, ReplySender, Type,
+    TypeDefinition,
 };
 use serde_json::{Value, json};
 
@@ -115,7 +116,7 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
 
 /// Opens a node on a thread, since its disk may be slow or not respond. Its names are reserved meanwhile. Shutdown does not
 /// wait for it.
-fn open_and_add_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
+fn open_and_add_node(control: &mut Control, arguments: &Arguments, reply: ReplySender) {
     let plan = match plan_opening_node(&control.objects, arguments) {
         Ok(plan) => plan,
         Err(error) => return reply.send(Err(error)),
@@ -156,7 +157,7 @@ fn plan_opening_node(objects: &Objects, arguments: &Arguments) -> Result<OpenPla
 }
 
 /// Flushes a node on a thread and closes it. If flushing fails, the node stays.
-fn flush_and_remove_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
+fn flush_and_remove_node(control: &mut Control, arguments: &Arguments, reply: ReplySender) {
     let name = str_arg_or_empty(arguments, "node-name").to_owned();
     let names = match control.objects.reserve_node_for_removal(&name) {
         Ok(names) => names,
@@ -192,7 +193,7 @@ fn flush_and_remove_node(control: &mut Control, arguments: &Arguments, reply: Re
 
 /// Activates or inactivates one node or all nodes. Nodes are flushed before they are inactivated; if that fails, they
 /// stay active.
-fn activate_or_inactivate_nodes(control: &mut Control, arguments: &Arguments, reply: Reply) {
+fn activate_or_inactivate_nodes(control: &mut Control, arguments: &Arguments, reply: ReplySender) {
     let objects = &mut control.objects;
     let name = arguments.get("node-name").and_then(Value::as_str);
     if arguments["active"] == true {

@@ -1,6 +1,6 @@
 //! The QMP command `blockdev-reopen`: changes options of nodes in use, by replacing them with newly opened ones.
 
-use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Reply, Type};
+use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, ReplySender, Type};
 
 use super::errors::{
     error_of_failed_action, error_of_invalid_options, names_of_running_objects_except_node,
@@ -24,7 +24,7 @@ pub(super) fn qmp_commands() -> Vec<Command<Control>> {
 }
 
 /// First phase: opens the files on a thread. Shutdown does not wait for it, since nothing has changed yet.
-fn reopen_nodes(control: &mut Control, arguments: &Arguments, reply: Reply) {
+fn reopen_nodes(control: &mut Control, arguments: &Arguments, reply: ReplySender) {
     let plan = match plan_reopen_and_reserve_nodes(control, arguments) {
         Ok(plan) => plan,
         Err(error) => return reply.send(Err(error)),
@@ -52,7 +52,7 @@ fn switch_to_reopened_nodes(
     control: &mut Control,
     nodes: ReopenedNodes,
     reserved: Vec<String>,
-    reply: Reply,
+    reply: ReplySender,
 ) {
     let carry_out = move || {
         let done = nodes.exchange_in_exports_and_wait();

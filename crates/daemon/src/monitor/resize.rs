@@ -1,6 +1,6 @@
 //! The QMP command `block_resize`: changes the size of a node.
 
-use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Reply, Type};
+use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, ReplySender, Type};
 
 use super::errors::error_of_failed_action;
 use super::str_arg_or_empty;
@@ -24,7 +24,7 @@ pub(super) fn qmp_commands() -> Vec<Command<Control>> {
 }
 
 /// Resizes on a thread: when a node shrinks, it waits for requests beyond the new end.
-fn resize_node(control: &mut Control, arguments: &Arguments, reply: Reply) {
+fn resize_node(control: &mut Control, arguments: &Arguments, reply: ReplySender) {
     let resize = match plan_resize_and_reserve_nodes(control, arguments) {
         Ok(resize) => resize,
         Err(error) => return reply.send(Err(error)),

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use qmp::{
-    Arguments, Command, CommandHandler, Error, Member, ObjectType, Reply, Type, TypeDefinition,
+    Arguments, Command, CommandHandler, Error, Member, ObjectType, ReplySender, Type,
+    TypeDefinition,
 };
 use serde_json::json;
 
@@ -29,7 +30,7 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
 }
 
 /// Starts the upgrade. The client gets its response before it is disconnected.
-fn start_upgrade(control: &mut Control, arguments: &Arguments, reply: Reply) {
+fn start_upgrade(control: &mut Control, arguments: &Arguments, reply: ReplySender) {
     let binary = Some(str_arg_or_empty(arguments, "binary")).filter(|binary| !binary.is_empty());
     control.upgrade(binary.map(PathBuf::from), |outcome| {
         reply.send(match outcome {

@@ -6,17 +6,17 @@ use crate::{Error, ServerHandle, response};
 
 /// Sends the response to a request, from any thread. If it is dropped, the client gets the error that the daemon is about to
 /// end, since requests are abandoned for no other reason.
-pub struct Reply {
+pub struct ReplySender {
     handle: ServerHandle,
     client: u64,
     id: Option<Value>,
     is_sent: bool,
 }
 
-impl Reply {
+impl ReplySender {
     /// For the request of this id.
     pub(crate) fn new(handle: ServerHandle, client: u64, id: Option<Value>) -> Self {
-        Reply {
+        ReplySender {
             handle,
             client,
             id,
@@ -37,7 +37,7 @@ impl Reply {
     }
 }
 
-impl Drop for Reply {
+impl Drop for ReplySender {
     fn drop(&mut self) {
         if !self.is_sent {
             self.send_and_mark_sent(Err(Error::generic("the daemon is about to end")));
