@@ -53,7 +53,7 @@ struct LoggedWarnings {
 
 /// The state of a connection.
 pub(crate) struct Connection {
-    pub(crate) target: Arc<dyn VirtioDevice>,
+    pub(crate) device: Arc<dyn VirtioDevice>,
     pub(crate) acked_features: u64,
     pub(crate) acked_protocol_features: u64,
     pub(crate) memory_table: MemoryTable,
@@ -76,10 +76,10 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// The connection of a front-end that has sent nothing yet.
-    pub fn new(target: Arc<dyn VirtioDevice>) -> Self {
-        let vrings = (0..target.num_queues()).map(|_| Vring::default()).collect();
+    pub fn new(device: Arc<dyn VirtioDevice>) -> Self {
+        let vrings = (0..device.num_queues()).map(|_| Vring::default()).collect();
         Connection {
-            target,
+            device,
             acked_features: 0,
             acked_protocol_features: 0,
             memory_table: MemoryTable::default(),
@@ -97,8 +97,8 @@ impl Connection {
 
     /// The features of the device, of the ring and of the transport.
     fn offered_features(&self) -> u64 {
-        let packed = u64::from(self.target.offers_packed_queues()) << VIRTIO_F_RING_PACKED;
-        self.target.features()
+        let packed = u64::from(self.device.offers_packed_queues()) << VIRTIO_F_RING_PACKED;
+        self.device.features()
             | RING_FEATURES
             | packed
             | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
@@ -134,7 +134,7 @@ impl Connection {
     /// Logs that a dirty log cannot be used, and returns the error of its message.
     fn warn_of_bad_log(&self, error: &DirtyLogError) -> Error {
         tracing::warn!(
-            export = self.target.name(), %error,
+            export = self.device.name(), %error,
             advice = "the front-end has to share a log for all memory that it shares, and a larger one before there is more memory",
             "bad log of dirty pages"
         );
@@ -152,7 +152,7 @@ impl Connection {
 
     /// The queue of this number.
     fn vring(&mut self, index: u32) -> Result<&mut Vring> {
-        let (name, count) = (self.target.name(), self.vrings.len());
+        let (name, count) = (self.device.name(), self.vrings.len());
         if index as usize >= count {
             tracing::warn!(
                 export = name,
@@ -169,7 +169,7 @@ impl Connection {
     /// Accepts an eventfd from the front-end, and makes it non-blocking. Any other file is an error of the front-end.
     fn accept_eventfd(&self, what: &'static str, fd: Option<File>) -> Result<Option<OwnedFd>> {
         unix_socket::passed_fds::check_eventfd_and_set_nonblocking(what, fd).map_err(|error| {
-            tracing::warn!(export = self.target.name(), %error, "bad descriptor");
+            tracing::warn!(export = self.device.name(), %error, "bad descriptor");
             Error::InvalidParam
         })
     }
@@ -183,7 +183,7 @@ impl Connection {
             && !std::mem::replace(&mut self.logged_warnings.no_inflight_region, true)
         {
             tracing::warn!(
-                export = self.target.name(), queue = index, %error,
+                export = self.device.name(), queue = index, %error,
                 advice = "the disk works; the front-end has to pass the buffer on as GET_INFLIGHT_FD made it",
                 "no in-flight region fits: if a daemon is killed, requests in flight are lost or done twice"
             );
@@ -209,7 +209,7 @@ impl Connection {
     ) -> Result<()> {
         let memory = changed.map_err(|error| {
             tracing::warn!(
-                export = self.target.name(),
+                export = self.device.name(),
                 %error,
                 advice = "the VMM has to share all of the guest's memory, from a memfd or hugetlbfs",
                 "bad guest memory"
@@ -244,7 +244,7 @@ impl Connection {
         if self.acked_protocol_features & config == 0 {
             return;
         }
-        let export = self.target.name();
+        let export = self.device.name();
         match channel.send_config_changed() {
             SendOutcome::Sent => {}
             SendOutcome::Full => tracing::warn!(
@@ -313,7 +313,7 @@ impl Connection {
     fn record_and_log_stop_timeout(&mut self, index: u32, waited: Option<Duration>) -> Error {
         self.stop_timed_out = true;
         tracing::warn!(
-            export = self.target.name(), queue = index, waited = ?waited.unwrap_or_default(),
+            export = self.device.name(), queue = index, waited = ?waited.unwrap_or_default(),
             advice = "check the disk below: when it has answered, the front-end is served again; a migration fails, and its guest goes on here",
             "a queue does not stop, since the disk does not answer: the front-end is disconnected"
         );

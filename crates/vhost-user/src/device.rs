@@ -52,7 +52,7 @@ pub trait StartedQueue: Send {
     /// Sends a command, and does not wait.
     fn send_command(&self, command: QueueCommand);
     /// Makes the queue use the node that is behind the device now, after an exchange. The queue may have requests in flight only if the
-    /// target [can be switched](crate::FrontEndHandle::exchange_while_running); those complete on the previous node. The
+    /// device [can be switched](crate::FrontEndHandle::exchange_while_running); those complete on the previous node. The
     /// reply comes when all requests are done that the queue had taken before; the channel closes if the queue is gone.
     fn switch_node(&self) -> Receiver<()>;
     /// Takes no more requests. When those in flight are done, the reply is the queue's base, in the form of `GET_VRING_BASE`; the

@@ -32,7 +32,7 @@ const STACK_BYTES: usize = 256 << 10;
 /// A running server. Dropping it stops it.
 pub struct Server {
     shared: Arc<Shared>,
-    target: Arc<dyn VirtioDevice>,
+    device: Arc<dyn VirtioDevice>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -41,38 +41,38 @@ impl Server {
     ///
     /// # Errors
     /// When threads or descriptors have run out.
-    pub fn spawn(listener: Listener, target: Arc<dyn VirtioDevice>) -> io::Result<Self> {
-        Self::spawn_running_or_paused(listener, target, false)
+    pub fn spawn(listener: Listener, device: Arc<dyn VirtioDevice>) -> io::Result<Self> {
+        Self::spawn_running_or_paused(listener, device, false)
     }
 
     /// The same, but serves no front-end before [`Server::resume`].
     ///
     /// # Errors
     /// As of [`Server::spawn`].
-    pub fn spawn_paused(listener: Listener, target: Arc<dyn VirtioDevice>) -> io::Result<Self> {
-        Self::spawn_running_or_paused(listener, target, true)
+    pub fn spawn_paused(listener: Listener, device: Arc<dyn VirtioDevice>) -> io::Result<Self> {
+        Self::spawn_running_or_paused(listener, device, true)
     }
 
     /// Starts the thread of a server, which pauses at once if it is to be `paused`.
     fn spawn_running_or_paused(
         listener: Listener,
-        target: Arc<dyn VirtioDevice>,
+        device: Arc<dyn VirtioDevice>,
         paused: bool,
     ) -> io::Result<Self> {
         listener.socket().set_nonblocking(true)?;
         let shared = Arc::new(Shared::new(paused)?);
         let thread = ServerThread {
             listener,
-            target: target.clone(),
+            device: device.clone(),
             shared: shared.clone(),
         };
         let thread = std::thread::Builder::new()
-            .name(format!("vu {}", target.name()))
+            .name(format!("vu {}", device.name()))
             .stack_size(STACK_BYTES)
             .spawn(move || thread.run())?;
         Ok(Server {
             shared,
-            target,
+            device,
             thread: Some(thread),
         })
     }

@@ -39,7 +39,7 @@ pub(crate) struct StartContext<'a> {
     pub inflight: Option<InflightRegion>,
     /// The dirty log, while logging is on.
     pub log: Option<&'a Arc<DirtyLog>>,
-    pub target: &'a dyn VirtioDevice,
+    pub device: &'a dyn VirtioDevice,
 }
 
 /// A queue of a connection.
@@ -135,7 +135,7 @@ impl Vring {
             features,
             inflight,
             log,
-            target,
+            device,
         } = context;
         if let Some(running) = &self.running {
             let watched = running.send_and_wait(|reply| QueueCommand::SetKick(kick, reply));
@@ -161,7 +161,7 @@ impl Vring {
             },
             enabled: self.may_take_requests(),
         };
-        match target.start_queue(index, setup) {
+        match device.start_queue(index, setup) {
             Ok(started) => {
                 self.running = Some(started);
                 self.inflight = inflight;

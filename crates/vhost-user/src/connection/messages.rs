@@ -37,7 +37,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
     /// Resets the queues and the device.
     fn reset_device(&mut self) -> Result<()> {
         self.stop_and_reset_all_queues();
-        self.target.reset();
+        self.device.reset();
         Ok(())
     }
 
@@ -50,7 +50,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         let unknown = features & !self.offered_features();
         if unknown != 0 {
             tracing::warn!(
-                export = self.target.name(),
+                export = self.device.name(),
                 "the front-end acknowledges features that were not offered: {unknown:#x}"
             );
             return Err(Error::InvalidParam);
@@ -64,7 +64,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         // If only this bit has changed, a migration begins or ends, which does not concern the device.
         if changed != LOG_ALL {
             let device_features = features & !LOG_ALL;
-            self.target.set_features(device_features, &|| self.settle());
+            self.device.set_features(device_features, &|| self.settle());
         }
         if features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
             // Without it there is no message to enable a queue: queues start enabled.
@@ -89,8 +89,8 @@ impl VhostUserBackendReqHandlerMut for Connection {
 
     /// Sets the number of entries of a queue that does not run.
     fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
-        let export = self.target.name();
-        let (max, wanted) = (MAX_QUEUE_SIZE, self.target.max_queue_size());
+        let export = self.device.name();
+        let (max, wanted) = (MAX_QUEUE_SIZE, self.device.max_queue_size());
         let size = u16::try_from(num).ok().filter(|size| *size <= max).ok_or_else(|| {
             tracing::warn!(
                 export, index, size = num, max,
@@ -154,7 +154,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
     /// Stops a queue, and replies its ring index. Only a front-end without an in-flight region waits for the requests.
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
         let suspends = self.acked_protocol_features & GET_VRING_BASE_INFLIGHT != 0;
-        let timeout = self.target.stop_timeout();
+        let timeout = self.device.stop_timeout();
         let vring = self.vring(index)?;
         let base = if suspends {
             // Requests that are not done stay in the in-flight region.
@@ -174,11 +174,11 @@ impl VhostUserBackendReqHandlerMut for Connection {
     /// Starts a queue whose set-up is complete, or gives a running queue another kick descriptor.
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
         let features = self.ring_features();
-        let target = self.target.clone();
+        let device = self.device.clone();
         let inflight = self.inflight_region(u16::from(index));
         let memory = self.memory.clone().ok_or_else(|| {
             tracing::warn!(
-                export = target.name(),
+                export = device.name(),
                 "a queue is started before there is guest memory: is it shared (share=on)?"
             );
             Error::InvalidParam
@@ -191,21 +191,21 @@ impl VhostUserBackendReqHandlerMut for Connection {
             features,
             inflight,
             log: log.as_ref(),
-            target: &*target,
+            device: &*device,
         };
         match vring.start_or_set_kick(u16::from(index), kick, context) {
             Ok(()) => Ok(()),
             Err(error @ StartError::Ring(_)) => {
                 if vring.signal_and_note_start_failure() {
                     tracing::error!(
-                        export = target.name(), queue = index, %error,
+                        export = device.name(), queue = index, %error,
                         "the guest's driver broke this queue: it is not started"
                     );
                 }
                 Ok(())
             }
             Err(error) => {
-                tracing::warn!(export = target.name(), queue = index, %error, "cannot start a queue");
+                tracing::warn!(export = device.name(), queue = index, %error, "cannot start a queue");
                 Err(Error::InvalidParam)
             }
         }
@@ -232,7 +232,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         let unknown = features & !offered_protocol_features().bits();
         if unknown != 0 {
             tracing::warn!(
-                export = self.target.name(),
+                export = self.device.name(),
                 "the front-end acknowledges protocol features that were not offered: {unknown:#x}"
             );
             return Err(Error::InvalidParam);
@@ -263,7 +263,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         {
             return Err(refusal_error("beyond the configuration space"));
         }
-        let mut config = self.target.config_space();
+        let mut config = self.device.config_space();
         config.resize(MAX_CONFIG_BYTES as usize, 0);
         Ok(config[offset as usize..(offset + size) as usize].to_vec())
     }
@@ -277,7 +277,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
     ) -> Result<()> {
         let settle = || self.settle();
         if self
-            .target
+            .device
             .write_config_space(offset as usize, bytes, &settle)
         {
             Ok(())
@@ -318,11 +318,11 @@ impl VhostUserBackendReqHandlerMut for Connection {
     /// Makes a buffer for requests in flight, which the front-end keeps while it is disconnected.
     fn get_inflight_fd(&mut self, wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
         // For packed queues, which take more room, if they are offered: the driver may not have chosen yet.
-        let packed = self.target.offers_packed_queues();
-        let queues = wanted.num_queues.min(self.target.num_queues());
+        let packed = self.device.offers_packed_queues();
+        let queues = wanted.num_queues.min(self.device.num_queues());
         inflight::make_inflight_file(queues, packed).map_err(|error| {
             tracing::warn!(
-                export = self.target.name(), %error, queues,
+                export = self.device.name(), %error, queues,
                 advice = "see `ulimit -n` and the memory that the daemon may have",
                 "cannot make the buffer that records requests in flight"
             );
@@ -337,10 +337,10 @@ impl VhostUserBackendReqHandlerMut for Connection {
                 "queues are running: GET_VRING_BASE stops them",
             ));
         }
-        let mapped = InflightBuffer::map(buffer, file, self.target.num_queues());
+        let mapped = InflightBuffer::map(buffer, file, self.device.num_queues());
         let mapped = mapped.map_err(|error| {
             tracing::warn!(
-                export = self.target.name(), %error,
+                export = self.device.name(), %error,
                 advice = "the front-end has to pass the buffer on as GET_INFLIGHT_FD made it",
                 "bad buffer for requests in flight"
             );

@@ -119,7 +119,7 @@ impl Connection {
 
     /// Starts a queue again where it was stopped.
     pub(crate) fn restart_queue(&mut self, index: u16, descriptors: QueueFds) {
-        let (target, features) = (self.target.clone(), self.ring_features());
+        let (device, features) = (self.device.clone(), self.ring_features());
         let inflight = self.inflight_region(index);
         let (Some(memory), Some(vring)) =
             (self.memory.clone(), self.vrings.get_mut(usize::from(index)))
@@ -135,11 +135,11 @@ impl Connection {
             inflight,
             // A connection is handed over only while logging is off.
             log: None,
-            target: &*target,
+            device: &*device,
         };
         if let Err(error) = vring.start_or_set_kick(index, kick, context) {
             tracing::error!(
-                export = target.name(), queue = index, %error,
+                export = device.name(), queue = index, %error,
                 advice = "the guest's driver has to reset the device",
                 "a queue that was stopped cannot be started again"
             );

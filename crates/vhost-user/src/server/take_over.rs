@@ -38,7 +38,7 @@ impl Server {
         &self,
         handover: ConnectionHandover,
     ) -> io::Result<RestoredConnection> {
-        let connection = Arc::new(Mutex::new(Connection::new(self.target.clone())));
+        let connection = Arc::new(Mutex::new(Connection::new(self.device.clone())));
         for vring in &mut lock_connection(&connection).vrings {
             vring.pause();
         }

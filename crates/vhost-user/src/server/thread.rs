@@ -25,7 +25,7 @@ const MAX_FDS_OF_MESSAGE: u32 = 8;
 /// What the thread of a server works with.
 pub(super) struct ServerThread {
     pub listener: Listener,
-    pub target: Arc<dyn VirtioDevice>,
+    pub device: Arc<dyn VirtioDevice>,
     pub shared: Arc<Shared>,
 }
 
@@ -44,7 +44,7 @@ impl ServerThread {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => {
                     tracing::warn!(
-                        export = self.target.name(),
+                        export = self.device.name(),
                         %error,
                         advice = "if too many files are open, raise `ulimit -n` (`LimitNOFILE=`)",
                         "cannot accept a front-end; trying again"
@@ -67,11 +67,11 @@ impl ServerThread {
         drop(connection);
         let was_connected = socket.map(drop).is_some();
         if was_connected {
-            self.target.on_connection_change(false);
+            self.device.on_connection_change(false);
         }
         if served.is_err() {
             tracing::error!(
-                export = self.target.name(),
+                export = self.device.name(),
                 advice = "this is a bug in blockplane: report it",
                 "a panic; the front-end is disconnected"
             );
@@ -80,7 +80,7 @@ impl ServerThread {
 
     /// Serves a front-end that has connected.
     fn serve_accepted(&self, stream: UnixStream) {
-        let export = self.target.name();
+        let export = self.device.name();
         let prepared = stream
             .set_nonblocking(false)
             .and_then(|()| stream.try_clone());
@@ -91,7 +91,7 @@ impl ServerThread {
             );
             return;
         };
-        let connection = Arc::new(Mutex::new(Connection::new(self.target.clone())));
+        let connection = Arc::new(Mutex::new(Connection::new(self.device.clone())));
         {
             let mut state = self.shared.lock_state();
             if state.stopping {
@@ -102,7 +102,7 @@ impl ServerThread {
             state.reading_messages = true;
         }
         tracing::info!(export, "front-end connected");
-        self.target.on_connection_change(true);
+        self.device.on_connection_change(true);
         let reader = MessageReader::from_stream(stream, connection.clone());
         self.handle_messages(reader, &socket, &connection);
     }
@@ -116,8 +116,8 @@ impl ServerThread {
         };
         state.reading_messages = true;
         drop(state);
-        tracing::info!(export = self.target.name(), "front-end taken over");
-        self.target.on_connection_change(true);
+        tracing::info!(export = self.device.name(), "front-end taken over");
+        self.device.on_connection_change(true);
         self.handle_messages(reader, &socket, &connection);
     }
 
@@ -128,7 +128,7 @@ impl ServerThread {
         socket: &UnixStream,
         connection: &Mutex<Connection>,
     ) {
-        let (export, shared) = (self.target.name(), &self.shared);
+        let (export, shared) = (self.device.name(), &self.shared);
         loop {
             // A server that stops shuts the socket down, and messages that have come before are still read.
             let _ = shared.pause_or_wait_readable_or_taken_over(socket.as_fd());
