@@ -236,7 +236,7 @@ impl Connection {
 
     /// Notifies the front-end that the configuration space has changed, if it has asked for that. The
     /// message is dropped if the front-end does not read its channel.
-    pub fn notify_config_changed(&self) {
+    pub fn notify_config_changed_if_wanted(&self) {
         let config = VhostUserProtocolFeatures::CONFIG.bits();
         let Some(channel) = self.channel.as_ref() else {
             return;

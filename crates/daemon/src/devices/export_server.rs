@@ -98,7 +98,7 @@ impl ExportFrontEnds {
     /// Notifies the present front-end that the configuration space has changed.
     pub fn notify_virtio_config_changed(&self) {
         if let ExportFrontEnds::VhostUser(front_ends) = self {
-            front_ends.notify_config_changed();
+            front_ends.notify_config_changed_if_wanted();
         }
     }
 }

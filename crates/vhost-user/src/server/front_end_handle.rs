@@ -78,9 +78,9 @@ impl FrontEndHandle {
 
     /// Notifies the present front-end, if it wants that, that the device's configuration space has changed. Does not
     /// wait for it to read the message.
-    pub fn notify_config_changed(&self) {
+    pub fn notify_config_changed_if_wanted(&self) {
         if let Some(connection) = self.present_connection() {
-            lock_connection(&connection).notify_config_changed();
+            lock_connection(&connection).notify_config_changed_if_wanted();
         }
     }
 
