@@ -59,9 +59,9 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, BoxError> {
             );
             match what {
                 Generate::Man => {
-                    manual::write_pages(&folder, &commands, &qmp_summary_for_manual())?
+                    manual::write_blockplane_pages(&folder, &commands, &qmp_summary_for_manual())?
                 }
-                Generate::Completions => manual::write_completions(&folder, &commands)?,
+                Generate::Completions => manual::write_blockplane_completions(&folder, &commands)?,
             }
         }
         Invocation::Check(options) => return check::run(&options),

@@ -33,14 +33,14 @@ fn pages() -> TempDir {
         ],
         events: vec!["SHUTDOWN guest=boolean".to_owned()],
     };
-    manual::write_pages(folder.path(), &commands(), &protocol).unwrap();
+    manual::write_blockplane_pages(folder.path(), &commands(), &protocol).unwrap();
     manual::write_program_pages(folder.path(), &bench::cli::grammar()).unwrap();
     folder
 }
 
 fn completions() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    manual::write_completions(folder.path(), &commands()).unwrap();
+    manual::write_blockplane_completions(folder.path(), &commands()).unwrap();
     manual::write_program_completions(folder.path(), &bench::cli::grammar()).unwrap();
     folder
 }

@@ -32,7 +32,11 @@ pub struct QmpSummary {
 ///
 /// # Errors
 /// An error of the operating system, with the path.
-pub fn write_pages(folder: &Path, commands: &[Command], protocol: &QmpSummary) -> io::Result<()> {
+pub fn write_blockplane_pages(
+    folder: &Path,
+    commands: &[Command],
+    protocol: &QmpSummary,
+) -> io::Result<()> {
     write_files(folder, pages::blockplane_pages(commands, protocol)?)
 }
 
@@ -40,7 +44,7 @@ pub fn write_pages(folder: &Path, commands: &[Command], protocol: &QmpSummary) -
 ///
 /// # Errors
 /// An error of the operating system, with the path.
-pub fn write_completions(folder: &Path, commands: &[Command]) -> io::Result<()> {
+pub fn write_blockplane_completions(folder: &Path, commands: &[Command]) -> io::Result<()> {
     write_files(folder, completions::blockplane_scripts(commands))
 }
 
