@@ -30,7 +30,7 @@ const STATUS_INTERRUPT: u8 = 1 << 3;
 
 /// Identification of a device (6.2.1, 6.2.4).
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Identity {
+pub struct PciIdentity {
     /// Vendor ID.
     pub vendor: u16,
     /// Device ID.
@@ -99,7 +99,7 @@ impl ConfigSpace {
     /// # Panics
     /// When a BAR's size is invalid.
     #[must_use]
-    pub fn new(identity: &Identity, bars: [Bar; 6]) -> Self {
+    pub fn new(identity: &PciIdentity, bars: [Bar; 6]) -> Self {
         let mut at_reset = [0; BYTES];
         let mut put_bytes = |offset: usize, bytes: &[u8]| {
             at_reset[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -216,14 +216,14 @@ mod tests {
 
     /// The configuration space of an LSI 53C895A, with an I/O and two memory BARs.
     fn config() -> ConfigSpace {
-        let identity = Identity {
+        let identity = PciIdentity {
             vendor: 0x1000,
             device: 0x0012,
             class: 0x01_0000,
             subsystem: 0x1000,
             interrupt_pin: 1,
             latency_timer: 0xff,
-            ..Identity::default()
+            ..PciIdentity::default()
         };
         let bars = [
             Bar::Io { bytes: 256 },

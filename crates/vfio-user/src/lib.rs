@@ -36,7 +36,7 @@ mod version;
 mod watches;
 pub mod wire;
 
-pub use config_space::{Bar, ConfigSpace, Identity};
+pub use config_space::{Bar, ConfigSpace, PciIdentity};
 pub use device::{DmaId, Host, PciDevice};
 pub use server::Server;
 pub use server_thread::ServerThread;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use virtqueue::GuestMemory;
 
-use crate::config_space::{Bar, ConfigSpace, Identity};
+use crate::config_space::{Bar, ConfigSpace, PciIdentity};
 use crate::device::{DmaId, Host, PciDevice};
 use crate::wire::CONFIG_REGION;
 
@@ -53,14 +53,14 @@ pub struct Scratch {
 
 impl Default for Scratch {
     fn default() -> Self {
-        let identity = Identity {
+        let identity = PciIdentity {
             vendor: 0x1000,
             device: 0x0012,
             class: 0x01_0000,
             subsystem_vendor: 0x1000,
             subsystem: 0x1000,
             interrupt_pin: 1,
-            ..Identity::default()
+            ..PciIdentity::default()
         };
         let none = Bar::None;
         let bars = [

@@ -1,9 +1,9 @@
 //! PCI configuration space of the adapter (manual, chapter 4, PCI registers).
 
 use crate::chip::{Bar, BarAddresses};
-use vfio_user::{ConfigSpace, Identity};
+use vfio_user::{ConfigSpace, PciIdentity};
 
-const IDENTITY: Identity = Identity {
+const IDENTITY: PciIdentity = PciIdentity {
     vendor: 0x1000,
     device: 0x0012,
     revision: 0,
