@@ -40,4 +40,4 @@ pub use config_space::{Bar, ConfigSpace, PciIdentity};
 pub use device::{DmaId, Host, PciDevice};
 pub use server::Server;
 pub use server_thread::ServerThread;
-pub use watches::{ServerEvent, Watches};
+pub use watches::{ServerDescriptorEvent, Watches};

@@ -14,7 +14,7 @@ use crate::server::Server;
 
 /// The descriptor that became ready, and so the method to call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServerEvent {
+pub enum ServerDescriptorEvent {
     /// [`Server::handle_readable`].
     Read,
     /// [`Server::handle_writable`].
@@ -43,7 +43,7 @@ impl Watches {
         &mut self,
         cx: &mut Context<H, T>,
         server: &Server<D>,
-        handler: impl Fn(ServerEvent) -> H,
+        handler: impl Fn(ServerDescriptorEvent) -> H,
     ) -> io::Result<()> {
         if self.version != server.watched_descriptors_version() {
             self.remove(cx);
@@ -53,22 +53,24 @@ impl Watches {
         let registrations = [
             (
                 &mut self.read,
-                ServerEvent::Read,
+                ServerDescriptorEvent::Read,
                 socket.filter(|_| server.wants_read()),
             ),
             (
                 &mut self.write,
-                ServerEvent::Write,
+                ServerDescriptorEvent::Write,
                 socket.filter(|_| server.wants_write()),
             ),
-            (&mut self.unmask, ServerEvent::Unmask, unmask),
+            (&mut self.unmask, ServerDescriptorEvent::Unmask, unmask),
         ];
         for (handler_id, event, wanted_fd) in registrations {
             match (*handler_id, wanted_fd) {
                 (None, Some(fd)) => {
                     let interest = match event {
-                        ServerEvent::Read | ServerEvent::Unmask => Interest::Readable,
-                        ServerEvent::Write => Interest::Writable,
+                        ServerDescriptorEvent::Read | ServerDescriptorEvent::Unmask => {
+                            Interest::Readable
+                        }
+                        ServerDescriptorEvent::Write => Interest::Writable,
                     };
                     let fd = fd.try_clone_to_owned()?;
                     *handler_id = Some(cx.add(fd, interest, handler(event))?);

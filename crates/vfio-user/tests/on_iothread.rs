@@ -17,7 +17,7 @@ use test_support::vfio_user::connection::Connection;
 use test_support::vfio_user::{access, set_irqs};
 use vfio_user::testing::{LEVEL, Scratch};
 use vfio_user::wire::{self, command};
-use vfio_user::{Server, ServerEvent, Watches};
+use vfio_user::{Server, ServerDescriptorEvent, Watches};
 
 /// A device and its handlers.
 struct Devices {
@@ -44,7 +44,7 @@ impl Devices {
 }
 
 impl Runner for Devices {
-    type Handler = ServerEvent;
+    type Handler = ServerDescriptorEvent;
     type Timer = ();
     type Message = UnixStream;
 
@@ -52,13 +52,13 @@ impl Runner for Devices {
         &mut self,
         cx: &mut RunnerContext<Self>,
         _: HandlerId,
-        watched: ServerEvent,
+        watched: ServerDescriptorEvent,
         _: Readiness,
     ) {
         match watched {
-            ServerEvent::Read => self.server.handle_readable(cx.now_ns()),
-            ServerEvent::Write => self.server.handle_writable(),
-            ServerEvent::Unmask => self.server.handle_unmask(),
+            ServerDescriptorEvent::Read => self.server.handle_readable(cx.now_ns()),
+            ServerDescriptorEvent::Write => self.server.handle_writable(),
+            ServerDescriptorEvent::Unmask => self.server.handle_unmask(),
         }
         self.more = true;
     }
