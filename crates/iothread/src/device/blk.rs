@@ -46,7 +46,7 @@ impl BlkQueue {
                 disks: &self.disk,
                 source_index: cx.source_index,
             };
-            if self.queue.retry(parked.slot, io) == RetryOutcome::Beyond {
+            if self.queue.retry_unless_beyond_end(parked.slot, io) == RetryOutcome::BeyondEnd {
                 self.fail_parked(&parked, cx);
             }
         }

@@ -15,7 +15,7 @@ pub enum RetryOutcome {
     /// It was submitted.
     Submitted,
     /// It was not: it lies beyond the end of the disk, which has become smaller.
-    Beyond,
+    BeyondEnd,
 }
 
 impl Queue {
@@ -48,12 +48,12 @@ impl Queue {
     }
 
     /// Submits the rest of a failed block request, which the disk has not transferred. There is room.
-    pub fn retry(&mut self, slot: u32, io: &mut impl DiskIo) -> RetryOutcome {
+    pub fn retry_unless_beyond_end(&mut self, slot: u32, io: &mut impl DiskIo) -> RetryOutcome {
         let op = self.op_of(slot);
         let mut request = self.build_block_request(op, slot);
         let end = request.offset.saturating_add(request.len);
         if end > self.device.capacity_bytes() && op != Op::Flush {
-            return RetryOutcome::Beyond;
+            return RetryOutcome::BeyondEnd;
         }
         if matches!(op, Op::Read | Op::Write) {
             // The segments before these were transferred.
