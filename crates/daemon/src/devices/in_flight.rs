@@ -120,7 +120,7 @@ impl AdapterInFlightRequests {
                 self.name.index().into(),
                 slot.into(),
                 request.op.virtio_request_type().into(),
-                telemetry::tracepoints::blk_status(succeeded),
+                telemetry::tracepoints::blk_status_from_success(succeeded),
                 Scale::measure().to_ns(ticks),
             );
         }

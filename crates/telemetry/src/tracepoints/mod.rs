@@ -73,6 +73,6 @@ pub const IO_URING: u64 = 1;
 
 /// The status of a request that succeeded, or not: `VIRTIO_BLK_S_OK` and `VIRTIO_BLK_S_IOERR` (VIRTIO, section 5.2.6).
 #[must_use]
-pub fn blk_status(succeeded: bool) -> u64 {
+pub fn blk_status_from_success(succeeded: bool) -> u64 {
     u64::from(!succeeded)
 }

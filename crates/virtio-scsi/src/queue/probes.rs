@@ -65,8 +65,9 @@ pub(super) fn is_end_traced() -> bool {
 pub(super) fn fire_finished(name: &QueueName, slot: &Slot, now: u64) {
     let (queue, head) = (name.index().into(), slot.id.id.into());
     let status = slot.task.status();
-    let done =
-        telemetry::tracepoints::blk_status(slot.cancelled.is_none() && status == Status::Good);
+    let done = telemetry::tracepoints::blk_status_from_success(
+        slot.cancelled.is_none() && status == Status::Good,
+    );
     match slot.kind {
         Some(kind) => {
             let op = match kind {
@@ -100,7 +101,7 @@ pub(super) fn fire_refused(name: &QueueName, slot: &Slot, response: Response) {
         name.export(),
         queue,
         head,
-        telemetry::tracepoints::blk_status(false),
+        telemetry::tracepoints::blk_status_from_success(false),
     );
     scsi_status::fire(name.export(), queue, head, response as u64, 0, 0);
 }
