@@ -433,12 +433,12 @@ impl Queue {
                 .failed
                 .add(requests.into());
         }
-        self.record_finished_of_older_generation(admitted, requests);
+        self.record_finished_if_of_older_generation(admitted, requests);
     }
 
     /// Counts requests of an older generation that have left their slots.
     #[inline]
-    fn record_finished_of_older_generation(&mut self, admitted: AdmitTime, requests: u32) {
+    fn record_finished_if_of_older_generation(&mut self, admitted: AdmitTime, requests: u32) {
         if admitted < self.generation_start {
             self.finished_old.push((admitted, requests));
         }

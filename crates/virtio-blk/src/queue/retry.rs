@@ -90,7 +90,7 @@ impl Queue {
             next = self.slots.release(next).next;
             requests += 1;
         }
-        self.record_finished_of_older_generation(admitted, requests);
+        self.record_finished_if_of_older_generation(admitted, requests);
         self.end_batch();
     }
 
