@@ -228,7 +228,7 @@ impl QueueDevice for BlkQueue {
             .flat_map(|slot| queue.merged_slots(slot));
         let parked: Vec<u32> = parked.collect();
         let (requests, oldest) =
-            queue.count_admitted_between(after, until, |slot| parked.contains(&slot));
+            queue.count_and_oldest_admitted_between(after, until, |slot| parked.contains(&slot));
         if requests > 0 {
             let oldest_ticks = now.saturating_sub(oldest);
             reports

@@ -97,7 +97,7 @@ impl Queue {
     /// The number of unfinished requests that were admitted from `after` to `until` (in [ticks](telemetry::counters::Clock)), and the
     /// admit time of the oldest of them, without those for which `waits` is true.
     #[must_use]
-    pub fn count_admitted_between(
+    pub fn count_and_oldest_admitted_between(
         &self,
         after: u64,
         until: u64,
