@@ -159,10 +159,10 @@ impl QueuesRunner {
 
     /// Answers requests that completed while they were submitted, without another iteration.
     #[inline(never)]
-    fn complete_inline_completions(&mut self) {
+    fn reap_and_answer_inline_completions(&mut self) {
         self.io.reap_and_poll_tasks(&mut self.completions);
         self.dispatch_completions();
-        self.publish_queues();
+        self.publish_queues_and_run_socket_devices();
         // Reaping may have found requests to continue: a short transfer, a flush after a discard. If the next iteration has work,
         // they are submitted then: tasks would take the room that stalled queues are to share with them.
         if !self.more {
@@ -181,8 +181,8 @@ impl QueuesRunner {
 
     /// Publishes the used entries of each queue in *unpublished* once, with at most one signal, and ends those that were stopped
     /// and have drained. Socket devices in that list run.
-    fn publish_queues(&mut self) {
-        while let Some(source_index) = self.lists.unpublished.pop() {
+    fn publish_queues_and_run_socket_devices(&mut self) {
+        while let Some(source_index) = self.lists.unpublished.pop_last() {
             if let Some(vring) = self.sources.get_mut(source_index) {
                 if vring.publish(|| self.trace.record_signal(source_index)) {
                     self.lists.stall(source_index);

@@ -146,7 +146,7 @@ impl RunningSocketDevice {
         let mut has_room = true;
         for _ in 0..MAX_TURNS {
             self.has_more = self.device.run_turn(now_ns);
-            has_room = self.submit(io);
+            has_room = self.submit_unless_disabled(io);
             if !self.has_more {
                 break;
             }
@@ -155,7 +155,7 @@ impl RunningSocketDevice {
     }
 
     /// Submits the requests of one turn. False: requests wait for room.
-    fn submit(&mut self, io: &mut IoContext) -> bool {
+    fn submit_unless_disabled(&mut self, io: &mut IoContext) -> bool {
         self.in_flight.end_older_generations_if_done(io);
         if self.disabled || self.stopping.is_some() {
             return true;
@@ -181,11 +181,11 @@ impl RunningSocketDevice {
         self.has_more
             || self.stopping.is_some()
             || self.are_watches_outdated()
-            || deadline_ns.is_some_and(|at| self.is_before_armed_deadline(at))
+            || deadline_ns.is_some_and(|at| self.is_earlier_than_armed_deadline(at))
     }
 
     /// Whether this deadline is before the one that the timer was armed for.
-    fn is_before_armed_deadline(&self, deadline_ns: u64) -> bool {
+    fn is_earlier_than_armed_deadline(&self, deadline_ns: u64) -> bool {
         self.armed_ns.is_none_or(|armed_ns| deadline_ns < armed_ns)
     }
 
@@ -222,7 +222,7 @@ impl RunningSocketDevice {
     }
 
     /// Deadline of its next turn, for the loop's timer.
-    pub fn record_timer_deadline_ns(&mut self) -> Option<u64> {
+    pub fn record_armed_deadline_ns(&mut self) -> Option<u64> {
         self.armed_ns = self.device.deadline_ns();
         self.armed_ns
     }

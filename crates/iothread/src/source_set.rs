@@ -52,7 +52,7 @@ impl SourceSet {
 
     /// Removes the member that was inserted last.
     #[inline]
-    pub fn pop(&mut self) -> Option<u32> {
+    pub fn pop_last(&mut self) -> Option<u32> {
         let source_index = self.order.pop()?;
         self.members[source_index as usize] = false;
         Some(source_index)
@@ -98,7 +98,10 @@ mod tests {
         set.move_to_front(1);
         assert_eq!(set.iter().collect::<Vec<_>>(), [2, 7, 5]);
         assert!(set.remove(7) && !set.remove(7) && !set.contains(7));
-        assert_eq!((set.pop(), set.pop(), set.pop()), (Some(5), Some(2), None));
+        assert_eq!(
+            (set.pop_last(), set.pop_last(), set.pop_last()),
+            (Some(5), Some(2), None)
+        );
         assert!(set.is_empty() && !set.contains(5));
     }
 }

@@ -389,7 +389,7 @@ impl Vring {
 
     /// Retries parked requests that waited for the queue to be enabled. As for [`resume_parked`](Self::resume_parked).
     #[must_use]
-    pub fn retry_parked_if_enabled(&mut self, io: &mut IoContext, now: u64) -> bool {
+    pub fn resume_deferred_retries_if_enabled(&mut self, io: &mut IoContext, now: u64) -> bool {
         if !self.enabled {
             return true;
         }

@@ -29,7 +29,7 @@ impl BlkQueue {
 
     /// Retries as many parked requests as there is room for; true: all that are to be retried. None while the queue is
     /// disabled: its disk may be about to be replaced.
-    fn retry_parked(&mut self, cx: &mut QueueContext<'_>) -> bool {
+    fn submit_pending_retries(&mut self, cx: &mut QueueContext<'_>) -> bool {
         while self.parked.has_pending_retries() {
             if !cx.enabled {
                 self.parked.defer_retries_until_enabled();
@@ -145,7 +145,7 @@ impl QueueDevice for BlkQueue {
     }
 
     fn submit_deferred(&mut self, mut cx: QueueContext<'_>) -> bool {
-        self.retry_parked(&mut cx)
+        self.submit_pending_retries(&mut cx)
     }
 
     /// With `Report` all are answered. With `Retry` those that find no room, or a disabled queue, are retried later.
@@ -159,7 +159,7 @@ impl QueueDevice for BlkQueue {
             }
             ResumeAction::Retry => {
                 self.parked.mark_all_for_retry();
-                self.retry_parked(&mut cx)
+                self.submit_pending_retries(&mut cx)
             }
         }
     }

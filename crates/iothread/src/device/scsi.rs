@@ -95,7 +95,7 @@ impl ScsiQueue {
             _ => {
                 let (name, stats) = (name.clone(), stats.clone());
                 let mut queue = Queue::new(name, device, size, port, stats);
-                queue.set_disks(&to_queue_disks(&disks));
+                queue.set_disks(&scsi_to_queue_disks(&disks));
                 Role::Commands {
                     queue,
                     reports: reporters_of_disks(&disks),
@@ -260,7 +260,7 @@ impl QueueDevice for ScsiQueue {
                 disks,
                 reports,
             } => {
-                queue.set_disks(&to_queue_disks(&new));
+                queue.set_disks(&scsi_to_queue_disks(&new));
                 *reports = reporters_of_disks(&new);
                 std::mem::replace(disks, attached)
             }
@@ -313,7 +313,7 @@ impl QueueDevice for ScsiQueue {
 }
 
 /// Addresses and statistics of a controller's disks, for its queue.
-fn to_queue_disks(disks: &[ScsiDisk]) -> Vec<QueueDisk> {
+fn scsi_to_queue_disks(disks: &[ScsiDisk]) -> Vec<QueueDisk> {
     let disk = |disk: &ScsiDisk| QueueDisk {
         address: disk.address,
         stats: disk.stats.clone(),

@@ -80,7 +80,7 @@ impl ReportSender {
     }
 
     /// False when there is no room, or the receiver is gone.
-    fn send(&self, report: Report) -> bool {
+    fn send_or_count_dropped(&self, report: Report) -> bool {
         let sent = self.sender.try_send(report).is_ok();
         if !sent {
             self.dropped.0.fetch_add(1, Ordering::Relaxed);
@@ -198,7 +198,11 @@ impl ExportReporter {
     /// Stores an error in its cell, and sends a report if the cell was empty.
     fn store_error_and_report(&self, read: bool, errno: Errno, action: ErrorAction) {
         let cell = if read { &self.reads } else { &self.writes };
-        if cell.store_error(errno, action) && !self.reports.send(Report::Failed(cell.clone())) {
+        if cell.store_error(errno, action)
+            && !self
+                .reports
+                .send_or_count_dropped(Report::Failed(cell.clone()))
+        {
             // The next failed request tries again.
             cell.take();
         }
@@ -207,7 +211,7 @@ impl ExportReporter {
     /// Counts and reports requests that take too long.
     pub(crate) fn report_late(&self, queue: u16, requests: u32, oldest_ticks: u64) {
         self.queues.count_late(requests);
-        self.reports.send(Report::Late {
+        self.reports.send_or_count_dropped(Report::Late {
             export: self.reads.export.clone(),
             queue,
             requests,
@@ -217,7 +221,7 @@ impl ExportReporter {
 
     /// Reports a queue that the guest broke.
     pub fn report_broken_queue(&self, queue: u16, reason: &dyn Display) {
-        self.reports.send(Report::Broken {
+        self.reports.send_or_count_dropped(Report::Broken {
             export: self.reads.export.clone(),
             queue,
             reason: reason.to_string(),

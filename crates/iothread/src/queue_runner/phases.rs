@@ -89,7 +89,7 @@ impl Runner for QueuesRunner {
     }
 
     fn publish_and_notify(&mut self, _: &mut RunnerContext<Self>) {
-        self.publish_queues();
+        self.publish_queues_and_run_socket_devices();
     }
 
     fn admit(&mut self, _: &mut RunnerContext<Self>) {
@@ -102,7 +102,7 @@ impl Runner for QueuesRunner {
     fn submit(&mut self, cx: &mut RunnerContext<Self>) {
         self.submit_pending();
         if !self.has_dispatched && self.io.has_completions_or_woken_tasks() {
-            self.complete_inline_completions();
+            self.reap_and_answer_inline_completions();
         }
         if self.sources.socket_devices.has_scheduled_updates() {
             self.update_scheduled_watches_and_timers(cx);

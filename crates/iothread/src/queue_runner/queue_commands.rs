@@ -29,7 +29,7 @@ impl CommandContext<'_> {
                     // Recovered requests may stay in its in-flight region: it may have drained then.
                     vring.end_admissions_if_finished();
                     lists.unpublished.insert(source_index);
-                } else if !vring.retry_parked_if_enabled(io, now) {
+                } else if !vring.resume_deferred_retries_if_enabled(io, now) {
                     // Its requests were resumed while it was disabled, and there is no room.
                     lists.stall(source_index);
                 }

@@ -118,7 +118,7 @@ impl QueuesRunner {
             },
             |handler| deleted.push(handler),
         );
-        let (more, deadline_ns) = (running.has_more_work(), running.record_timer_deadline_ns());
+        let (more, deadline_ns) = (running.has_more_work(), running.record_armed_deadline_ns());
         for handler in deleted {
             cx.delete(handler);
         }
