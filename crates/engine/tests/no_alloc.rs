@@ -108,7 +108,7 @@ fn io_uring_allocates_nothing() {
         ..UringSettings::default()
     };
     let mut ring = Uring::new(settings).unwrap();
-    assert!(ring.register_file(0, file.as_raw_fd()));
+    assert!(ring.try_register_file(0, file.as_raw_fd()));
     let mut memory = vec![[0_u8; 1024]; MAX_EVENTS as usize * 2];
     let mut iov = buffers(&mut memory);
     let fresh = iov.clone();

@@ -88,7 +88,7 @@ fn hundreds_in_flight_write_and_read_back() {
         let temp = TempFile::new(REQUESTS * BYTES);
         let mut ring = engine();
         let file = if registered {
-            assert!(ring.register_file(3, temp.fd()));
+            assert!(ring.try_register_file(3, temp.fd()));
             File::Registered(3)
         } else {
             File::Descriptor(temp.fd())
@@ -382,10 +382,10 @@ fn the_table_of_files_is_bounded_and_releases_files() {
     }
     let temp = TempFile::new(BLOCK as u64);
     let mut ring = engine();
-    assert!(!ring.register_file(1 << 20, temp.fd()), "no such place");
-    assert!(!ring.register_file(0, 1 << 20), "no such file");
+    assert!(!ring.try_register_file(1 << 20, temp.fd()), "no such place");
+    assert!(!ring.try_register_file(0, 1 << 20), "no such file");
     let (reader, writer) = rustix::pipe::pipe().unwrap();
-    assert!(ring.register_file(1, writer.as_raw_fd()));
+    assert!(ring.try_register_file(1, writer.as_raw_fd()));
     drop(writer);
     let flags = rustix::fs::OFlags::NONBLOCK;
     rustix::fs::fcntl_setfl(&reader, flags).unwrap();
@@ -393,7 +393,7 @@ fn the_table_of_files_is_bounded_and_releases_files() {
     assert_eq!(read(), Err(Errno::AGAIN), "the table holds it open");
     ring.unregister_file(1);
     assert_eq!(read(), Ok(0), "it is closed");
-    assert!(ring.register_file(1, reader.as_raw_fd()));
+    assert!(ring.try_register_file(1, reader.as_raw_fd()));
     drop(ring);
 }
 
@@ -495,7 +495,7 @@ fn registered_memory_is_written_and_read_in_place() {
     let cached = temp.cached();
     for fd in [temp.fd(), cached.as_raw_fd()] {
         let mut ring = engine();
-        assert!(ring.register_file(3, fd));
+        assert!(ring.try_register_file(3, fd));
         let file = File::Registered(3);
         let offset = |token: u64| token * 7 % REQUESTS * (BLOCKS * BLOCK) as u64;
         // One to five buffers; every third request's memory is not registered.

@@ -68,7 +68,7 @@ impl PartialBlockMode {
     }
 
     /// Sets the mode. False: it was set to the other one before.
-    pub fn try_set_partial_blocks(&self, partial: bool) -> bool {
+    pub fn try_set_partial(&self, partial: bool) -> bool {
         let wanted = if partial {
             PARTIAL_BLOCKS
         } else {

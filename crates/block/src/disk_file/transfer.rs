@@ -210,7 +210,7 @@ impl DiskFile {
         for chunk in split_into_buffer_chunks(offset, len, block) {
             let around = surrounding_blocks(chunk.start, chunk.end - chunk.start, block);
             let mut buffer = AlignedBuffer::new(to_usize(around.end - around.start)?);
-            self.read_aligned(around.start, buffer.bytes())?;
+            self.read_until_eof(around.start, buffer.bytes())?;
             let inside = to_usize(chunk.start - around.start)?..to_usize(chunk.end - around.start)?;
             to.copy_from_slice(&buffer.bytes()[inside]);
         }
@@ -230,7 +230,7 @@ impl DiskFile {
             let around = surrounding_blocks(chunk.start, chunk.end - chunk.start, block);
             let mut buffer = AlignedBuffer::new(to_usize(around.end - around.start)?);
             if around != chunk {
-                self.read_aligned(around.start, buffer.bytes())?;
+                self.read_until_eof(around.start, buffer.bytes())?;
             }
             let inside = to_usize(chunk.start - around.start)?..to_usize(chunk.end - around.start)?;
             from.copy_to_slice(&mut buffer.bytes()[inside]);
@@ -258,7 +258,7 @@ impl DiskFile {
     }
 
     /// Reads into a zeroed, aligned buffer, up to the end of the file.
-    fn read_aligned(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Errno> {
+    fn read_until_eof(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Errno> {
         let block = self.direct.map_or(1, |direct| direct.offset as usize);
         let mut done = 0;
         while done < buffer.len() {

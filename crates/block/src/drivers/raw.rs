@@ -139,7 +139,7 @@ struct ShiftedNode<N: ?Sized> {
 
 impl<N: ?Sized> ShiftedNode<N> {
     /// Translates a request to the window into one to the node below.
-    fn shift_request(&self, mut request: Request) -> Request {
+    fn to_request_below(&self, mut request: Request) -> Request {
         request.offset += self.offset;
         if let Op::WriteZeroes { unmap } = &mut request.op {
             *unmap &= self.keeps_unmap;
@@ -150,17 +150,17 @@ impl<N: ?Sized> ShiftedNode<N> {
 
 impl<N: TaskNode + ?Sized> TaskNode for ShiftedNode<N> {
     fn buffer_bytes(&self, request: &Request) -> usize {
-        self.node.buffer_bytes(&self.shift_request(*request))
+        self.node.buffer_bytes(&self.to_request_below(*request))
     }
 
     fn run(self: Rc<Self>, cx: TaskContext, request: Request) -> LocalFuture<Result<(), Errno>> {
-        self.node.clone().run(cx, self.shift_request(request))
+        self.node.clone().run(cx, self.to_request_below(request))
     }
 }
 
 impl Lookup for ShiftedNode<dyn Lookup> {
     fn lookup(&self, request: &Request) -> Option<LookupResult> {
-        self.node.lookup(&self.shift_request(*request))
+        self.node.lookup(&self.to_request_below(*request))
     }
 
     fn target(&self) -> &FileTarget {

@@ -18,10 +18,10 @@ pub(crate) type Watch<'a> = &'a mut dyn FnMut(BorrowedFd<'_>) -> io::Result<()>;
 impl IoContext {
     /// Counts one more source of a file, and returns the backend that carries the file on this iothread.
     pub(crate) fn attach_file(&mut self, file: &Arc<DiskFile>, watch: Watch<'_>) -> Carrier {
-        if let Some(carrier) = self.files.add_source(file) {
+        if let Some(carrier) = self.files.add_source_if_attached(file) {
             return carrier;
         }
-        let carrier = self.choose_carrier(file, watch);
+        let carrier = self.choose_and_set_up_carrier(file, watch);
         self.files.insert(file, carrier);
         carrier
     }
@@ -37,10 +37,10 @@ impl IoContext {
     }
 
     /// Chooses the backend of a file that has no source on this iothread yet.
-    fn choose_carrier(&mut self, file: &DiskFile, watch: Watch<'_>) -> Carrier {
+    fn choose_and_set_up_carrier(&mut self, file: &DiskFile, watch: Watch<'_>) -> Carrier {
         let carrier = match file.aio {
             Aio::IoUring if self.has_or_makes_ring(watch) => {
-                Carrier::Ring(self.register_file(file))
+                Carrier::Ring(self.register_file_or_use_fd(file))
             }
             Aio::IoUring if file.direct.is_some() && self.has_or_makes_aio(watch) => {
                 Carrier::Native
@@ -80,7 +80,7 @@ impl IoContext {
     ///
     /// # Safety
     /// The `ranges` (address, length) stay mapped until as many users have left.
-    pub(crate) unsafe fn register_memory_for(
+    pub(crate) unsafe fn register_memory_if_on_ring(
         &mut self,
         route: &Route,
         key: usize,
@@ -149,10 +149,10 @@ impl IoContext {
     }
 
     /// Registers a file with the ring, and returns the ring's name for it: its place in the table, if there is one.
-    fn register_file(&mut self, file: &DiskFile) -> File {
+    fn register_file_or_use_fd(&mut self, file: &DiskFile) -> File {
         let (place, fd) = (file.id.as_u32(), file.raw_fd());
         let ring = self.ring.get_mut();
-        if ring.is_some_and(|ring| ring.register_file(place, fd)) {
+        if ring.is_some_and(|ring| ring.try_register_file(place, fd)) {
             File::Registered(place)
         } else {
             File::Descriptor(fd)

@@ -24,7 +24,7 @@ impl AttachedFiles {
     }
 
     /// Counts one more source; `None` if it is the file's first.
-    pub fn add_source(&mut self, file: &DiskFile) -> Option<Carrier> {
+    pub fn add_source_if_attached(&mut self, file: &DiskFile) -> Option<Carrier> {
         let attachment = self.0.get_mut(file.id.as_index())?.as_mut()?;
         attachment.sources += 1;
         Some(attachment.carrier)

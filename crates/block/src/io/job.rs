@@ -72,7 +72,7 @@ impl FileJob {
             Op::Read => file.read(offset, len, unsafe { Segments::new(list) }),
             // SAFETY: as above.
             Op::Write => file.write(offset, len, unsafe { Segments::new(list) }, fua),
-            Op::Flush => file.flush(),
+            Op::Flush => file.flush_unless_disabled(),
             Op::Discard => file.discard(offset, len),
             Op::WriteZeroes { unmap } => file.write_zeroes(offset, len, unmap, fua),
         }

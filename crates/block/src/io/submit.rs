@@ -30,9 +30,9 @@ impl IoContext {
     #[inline]
     fn room_of_handler(&self, handler: &OpHandler) -> usize {
         match handler {
-            OpHandler::File(target) => self.room_of_carrier(target.carrier),
+            OpHandler::File(target) => self.room_for_sources(target.carrier),
             OpHandler::Null(options) => self.null_queue.room_for(options),
-            OpHandler::Lookup(node) => self.room_of_carrier(node.target().carrier),
+            OpHandler::Lookup(node) => self.room_for_sources(node.target().carrier),
             OpHandler::Task(_) | OpHandler::Nothing => usize::MAX,
             OpHandler::Gated(gated) => self.room_of_handler(&gated.below.read),
             OpHandler::Marked(marked) => self.room_of_handler(&marked.below.read),
@@ -41,7 +41,7 @@ impl IoContext {
 
     /// How many requests a backend takes from sources: its room, without the part that is reserved for tasks.
     #[inline]
-    fn room_of_carrier(&self, carrier: Carrier) -> usize {
+    fn room_for_sources(&self, carrier: Carrier) -> usize {
         let (room, reserved) = match carrier {
             Carrier::Native => (
                 self.aio.get().map(LinuxAio::room),
@@ -249,10 +249,11 @@ fn is_full_batch(file: &DiskFile, pending: usize) -> bool {
 #[inline]
 fn needs_no_worker(file: &DiskFile, request: &Request) -> bool {
     match request.op {
-        Op::Read => kernel_accepts_segments(file, request),
+        Op::Read => kernel_accepts_alignment_and_count(file, request),
         // While there are writes of partial blocks, a worker does every write, under the range lock.
         Op::Write => {
-            !file.block_mode.has_partial_blocks() && kernel_accepts_segments(file, request)
+            !file.block_mode.has_partial_blocks()
+                && kernel_accepts_alignment_and_count(file, request)
         }
         Op::Flush => true,
         Op::Discard | Op::WriteZeroes { .. } => false,
@@ -261,7 +262,7 @@ fn needs_no_worker(file: &DiskFile, request: &Request) -> bool {
 
 /// Whether the kernel accepts the alignment and the number of a transfer's segments.
 #[inline]
-fn kernel_accepts_segments(file: &DiskFile, request: &Request) -> bool {
+fn kernel_accepts_alignment_and_count(file: &DiskFile, request: &Request) -> bool {
     if !(1..=IOV_MAX).contains(&(request.iov_count as usize)) {
         return false;
     }

@@ -268,7 +268,7 @@ impl Node {
         let disk_block = file.direct.map_or(1, |direct| direct.offset);
         if file
             .block_mode
-            .try_set_partial_blocks(logical_block_size < disk_block)
+            .try_set_partial(logical_block_size < disk_block)
         {
             return Ok(());
         }
@@ -284,7 +284,7 @@ impl Node {
     /// The error of `fdatasync(2)`.
     pub fn flush_blocking(&self) -> std::io::Result<()> {
         match self.file() {
-            Some(file) if !self.read_only => Ok(file.flush()?),
+            Some(file) if !self.read_only => Ok(file.flush_unless_disabled()?),
             _ => Ok(()),
         }
     }

@@ -59,7 +59,7 @@ impl IoContext {
         ranges: impl Iterator<Item = (usize, usize)>,
     ) {
         // SAFETY: our caller promises the same.
-        unsafe { self.register_memory_for(&disk.route, key, ranges) };
+        unsafe { self.register_memory_if_on_ring(&disk.route, key, ranges) };
     }
 
     /// How many requests to a disk are certain to be taken before the next reap. A source calls this before it takes a

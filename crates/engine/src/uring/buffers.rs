@@ -124,7 +124,7 @@ impl RegisteredBuffers {
         let (first, others) = buffers.split_first()?;
         let piece = match self.pieces.get(self.hint) {
             Some(piece) if piece.contains(first) => piece,
-            Some(_) => self.search_piece(first)?,
+            Some(_) => self.search_piece_and_keep_hint(first)?,
             None => return None,
         };
         let are_all_inside = others.iter().all(|buffer| piece.contains(buffer));
@@ -132,7 +132,7 @@ impl RegisteredBuffers {
     }
 
     /// The piece that holds a buffer, by binary search; the next look-up tries it first.
-    fn search_piece(&mut self, buffer: &iovec) -> Option<&Piece> {
+    fn search_piece_and_keep_hint(&mut self, buffer: &iovec) -> Option<&Piece> {
         let addr = buffer.iov_base as usize;
         let after = self.pieces.partition_point(|piece| piece.start <= addr);
         let index = after.checked_sub(1)?;

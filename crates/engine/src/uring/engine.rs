@@ -93,13 +93,13 @@ impl Uring<KernelRing> {
 
     /// Registers a file, which [`File::Registered`] then names until it is unregistered. False: the table has no such place,
     /// and the file is named by its descriptor.
-    pub fn register_file(&mut self, index: u32, fd: RawFd) -> bool {
-        self.ring.register_file(index, fd)
+    pub fn try_register_file(&mut self, index: u32, fd: RawFd) -> bool {
+        self.ring.set_file_at(index, fd)
     }
 
     /// Unregisters a file, which the table keeps open until then.
     pub fn unregister_file(&mut self, index: u32) {
-        self.ring.register_file(index, -1);
+        self.ring.set_file_at(index, -1);
     }
 
     /// Registers `len` bytes of memory at `start`, until it is unregistered as often as it was registered. Its pages are

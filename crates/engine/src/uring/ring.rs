@@ -166,7 +166,7 @@ impl KernelRing {
     }
 
     /// Registers `fd` at place `index`. False: there is no such place, or the kernel refuses.
-    pub(super) fn register_file(&mut self, index: u32, fd: RawFd) -> bool {
+    pub(super) fn set_file_at(&mut self, index: u32, fd: RawFd) -> bool {
         let submitter = self.ring.submitter();
         index < self.files && submitter.register_files_update(index, &[fd]).is_ok()
     }

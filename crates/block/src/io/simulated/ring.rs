@@ -131,7 +131,7 @@ impl Uring {
     pub fn set_max_workers(&mut self, _: u32) {}
 
     /// There is one file, whatever its name.
-    pub fn register_file(&mut self, _: u32, _: RawFd) -> bool {
+    pub fn try_register_file(&mut self, _: u32, _: RawFd) -> bool {
         true
     }
 

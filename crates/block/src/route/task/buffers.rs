@@ -65,7 +65,7 @@ impl TaskBuffers {
     }
 
     /// A zeroed buffer out of the memory that a task has reserved.
-    pub fn take(&mut self, task: u32, len: usize) -> Buffer {
+    pub fn allocate_reserved(&mut self, task: u32, len: usize) -> Buffer {
         let mut memory = AlignedBuffer::new(len);
         let mut segment = Box::new(libc::iovec {
             iov_base: memory.bytes().as_mut_ptr().cast(),

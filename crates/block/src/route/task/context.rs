@@ -149,7 +149,10 @@ impl TaskContext {
     )]
     pub fn take_buffer(&self, len: usize) -> Buffer {
         let task = self.shared.current.get();
-        self.shared.buffers.borrow_mut().take(task, len)
+        self.shared
+            .buffers
+            .borrow_mut()
+            .allocate_reserved(task, len)
     }
 
     /// Waits so many nanoseconds.

@@ -86,7 +86,7 @@ impl IoTable {
     /// Takes an entry for a request of this task, and returns its index.
     fn allocate_entry(&mut self, task: u32) -> u32 {
         self.in_flight += 1;
-        self.task_io_mut(task).in_flight += 1;
+        self.get_or_add_task_io(task).in_flight += 1;
         if let Some(index) = self.free.pop() {
             let entry = &mut self.entries[index as usize];
             entry.state = IoEntryState::InFlight(None);
@@ -121,7 +121,7 @@ impl IoTable {
     }
 
     /// The I/O of a task, made if it had none before.
-    fn task_io_mut(&mut self, task: u32) -> &mut TaskIo {
+    fn get_or_add_task_io(&mut self, task: u32) -> &mut TaskIo {
         let index = task as usize;
         if self.tasks.len() <= index {
             self.tasks.resize_with(index + 1, TaskIo::default);
@@ -131,7 +131,7 @@ impl IoTable {
 
     /// Adds a mark, which is set when the task is complete.
     pub fn add_pending_mark(&mut self, task: u32, mark: PendingMark) {
-        self.task_io_mut(task).marks.push(mark);
+        self.get_or_add_task_io(task).marks.push(mark);
     }
 
     /// Sets the marks of a task that is complete.
