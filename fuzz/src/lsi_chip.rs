@@ -6,7 +6,7 @@
 
 mod world;
 
-use lsi53c895a::chip::{Bar, Chip, RunLimits, RunOutcome};
+use lsi53c895a::chip::{Bar, Chip, RunOutcome, RunParameters};
 
 use crate::input::Input;
 use crate::scripts::{
@@ -173,7 +173,7 @@ impl Machine {
         // A program that writes registers may ask for a run that finds nothing to do, but not again and again.
         for _ in 0..3 {
             self.world.begin_run();
-            let limits = RunLimits {
+            let limits = RunParameters {
                 instructions,
                 now_ns: self.now_ns,
             };

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
     AbortOutcome, Attribute, Bar, BarAddresses, BusFault, Chip, DmaId, Nexus, PciBus,
-    PhaseAfterCommand, Refusal, Reset, RunLimits, Targets, TaskId, TaskOutcome,
+    PhaseAfterCommand, Refusal, ResetScope, RunParameters, Targets, TaskId, TaskOutcome,
 };
 
 #[global_allocator]
@@ -21,13 +21,18 @@ struct Host {
 }
 
 impl PciBus for Host {
-    fn map(&mut self, addr: u64, len: usize, _write: bool) -> Option<(NonNull<u8>, usize)> {
+    fn first_contiguous_part(
+        &mut self,
+        addr: u64,
+        len: usize,
+        _write: bool,
+    ) -> Option<(NonNull<u8>, usize)> {
         let there = self.memory.get_mut(usize::try_from(addr).ok()?..)?;
         let len = len.min(there.len());
         (len > 0).then(|| (NonNull::from(&mut there[0]), len))
     }
 
-    fn read(&mut self, addr: u64, data: &mut [u8]) -> bool {
+    fn read_if_mapped(&mut self, addr: u64, data: &mut [u8]) -> bool {
         let at = usize::try_from(addr).unwrap();
         let Some(there) = self.memory.get(at..at + data.len()) else {
             return false;
@@ -36,7 +41,7 @@ impl PciBus for Host {
         true
     }
 
-    fn write(&mut self, addr: u64, data: &[u8]) -> bool {
+    fn write_if_mapped(&mut self, addr: u64, data: &[u8]) -> bool {
         let at = usize::try_from(addr).unwrap();
         let Some(there) = self.memory.get_mut(at..at + data.len()) else {
             return false;
@@ -73,9 +78,14 @@ impl Targets for Host {
         }
     }
 
-    fn refuse_task(&mut self, _task: TaskId, _nexus: Nexus, _refusal: Refusal) {}
+    fn replace_by_failing_task(&mut self, _task: TaskId, _nexus: Nexus, _refusal: Refusal) {}
 
-    fn run_task(&mut self, task: TaskId, segments: &mut [libc::iovec], len: u64) -> TaskOutcome {
+    fn run_or_queue_task(
+        &mut self,
+        task: TaskId,
+        segments: &mut [libc::iovec],
+        len: u64,
+    ) -> TaskOutcome {
         assert_eq!((segments.len(), len), (2, DISK_BYTES));
         self.running = Some(task);
         TaskOutcome::Later
@@ -87,7 +97,7 @@ impl Targets for Host {
 
     fn release_finished_task(&mut self, _task: TaskId, _reported: bool) {}
 
-    fn reset_targets(&mut self, _what: Reset) {}
+    fn reset_units(&mut self, _what: ResetScope) {}
 }
 
 #[test]
@@ -126,7 +136,7 @@ fn commands_allocate_nothing() {
             place.copy_from_slice(&u32::to_le_bytes(word));
         }
     }
-    let limits = RunLimits {
+    let limits = RunParameters {
         instructions: 500,
         now_ns: 1,
     };

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
     AbortOutcome, Attribute, BusFault, Chip, DmaId, MAX_SEGMENTS, MAX_TASKS, Nexus, PciBus,
-    PhaseAfterCommand, Refusal, Reset, Targets, TaskId, TaskOutcome,
+    PhaseAfterCommand, Refusal, ResetScope, Targets, TaskId, TaskOutcome,
 };
 
 use crate::scripts::{FAR, FAR_BYTES, MEMORY};
@@ -166,7 +166,12 @@ fn fill(segments: &[(*mut u8, usize)]) {
 }
 
 impl PciBus for World {
-    fn map(&mut self, addr: u64, len: usize, _write: bool) -> Option<(NonNull<u8>, usize)> {
+    fn first_contiguous_part(
+        &mut self,
+        addr: u64,
+        len: usize,
+        _write: bool,
+    ) -> Option<(NonNull<u8>, usize)> {
         self.calls += 1;
         assert!(len > 0);
         let start = usize::try_from(addr).ok()?;
@@ -176,7 +181,7 @@ impl PciBus for World {
         (len > 0).then(|| (NonNull::from(&mut there[0]), len))
     }
 
-    fn read(&mut self, addr: u64, data: &mut [u8]) -> bool {
+    fn read_if_mapped(&mut self, addr: u64, data: &mut [u8]) -> bool {
         self.calls += 1;
         assert!(data.len() <= CHUNK);
         let range = World::range(&self.memory, 0, addr, data.len());
@@ -186,7 +191,7 @@ impl PciBus for World {
         range.is_some()
     }
 
-    fn write(&mut self, addr: u64, data: &[u8]) -> bool {
+    fn write_if_mapped(&mut self, addr: u64, data: &[u8]) -> bool {
         self.calls += 1;
         assert!(data.len() <= CHUNK);
         let range = World::range(&self.memory, 0, addr, data.len());
@@ -274,7 +279,7 @@ impl Targets for World {
         phase
     }
 
-    fn refuse_task(&mut self, id: TaskId, _: Nexus, _: Refusal) {
+    fn replace_by_failing_task(&mut self, id: TaskId, _: Nexus, _: Refusal) {
         self.calls += 1;
         if !self.tasks.contains_key(&id) {
             self.take_name(id);
@@ -290,7 +295,12 @@ impl Targets for World {
         task.refused = true;
     }
 
-    fn run_task(&mut self, id: TaskId, segments: &mut [libc::iovec], len: u64) -> TaskOutcome {
+    fn run_or_queue_task(
+        &mut self,
+        id: TaskId,
+        segments: &mut [libc::iovec],
+        len: u64,
+    ) -> TaskOutcome {
         self.calls += 1;
         let task = self.tasks.get_mut(&id).expect("received before");
         assert_eq!(task.stage, Stage::Received, "run once");
@@ -351,10 +361,10 @@ impl Targets for World {
         assert_eq!(task.stage, Stage::Finished);
     }
 
-    fn reset_targets(&mut self, what: Reset) {
+    fn reset_units(&mut self, what: ResetScope) {
         self.calls += 1;
         let is_there = match what {
-            Reset::Bus => {
+            ResetScope::Bus => {
                 !self.tasks.is_empty()
                     && !self.tasks.values().all(|task| task.stage == Stage::HeldOn)
             }

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::chip::{BusFault, Chip, RunLimits, RunOutcome};
+use crate::chip::{BusFault, Chip, RunOutcome, RunParameters};
 use block::DiskIo;
 use engine::Errno;
 use vfio_user::wire::CONFIG_REGION;
 use vfio_user::{ConfigSpace, DmaId, Host, PciDevice};
 use virtqueue::GuestMemory;
 
-use crate::adapter::bus::{ChipHost, PendingDma};
+use crate::adapter::chip_host::{ChipHost, PendingDma};
 use crate::adapter::disks::Disks;
-use crate::adapter::memory::MemoryGenerations;
+use crate::adapter::memory_generations::MemoryGenerations;
 use crate::adapter::{Disk, DiskError, pci};
 
 /// Instructions in one turn, which take about as long as a virtqueue's turn. A command takes a hundred.
@@ -53,7 +53,7 @@ impl Adapter {
             name: name.to_owned(),
             config: pci::config_space(),
             chip: Chip::new(),
-            disks: Disks::new(disks)?,
+            disks: Disks::at_bus_addresses(disks)?,
             memory: MemoryGenerations::new(Arc::new(nothing.expect("an empty list has no flaws"))),
             pending_dma: PendingDma::default(),
             now_ns: 0,
@@ -74,7 +74,10 @@ impl Adapter {
     pub fn deadline_ns(&self) -> Option<u64> {
         let chip = self.throttled_until_ns.or(self.chip.timer_due_ns());
         let chip = chip.filter(|_| !self.paused);
-        [chip, self.disks.deadline_ns()].into_iter().flatten().min()
+        [chip, self.disks.request_sense_deadline_ns()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Whether it has requests for [`Adapter::submit`].
@@ -108,8 +111,8 @@ impl Adapter {
     }
 
     /// One run of the chip. True: the turn is used up.
-    fn run_chip(&mut self, host: &mut dyn Host) -> bool {
-        let limits = RunLimits {
+    fn run_chip_once(&mut self, host: &mut dyn Host) -> bool {
+        let limits = RunParameters {
             instructions: INSTRUCTIONS,
             now_ns: self.now_ns,
         };
@@ -131,7 +134,7 @@ impl Adapter {
     }
 
     /// Whether it pauses after a turn without progress.
-    fn is_throttled(&mut self) -> bool {
+    fn check_no_progress_pause(&mut self) -> bool {
         self.throttled_until_ns = self.throttled_until_ns.filter(|until| *until > self.now_ns);
         self.throttled_until_ns.is_some() && !self.reset_pending
     }
@@ -215,7 +218,7 @@ impl PciDevice for Adapter {
             .timer_due_ns()
             .is_some_and(|due| due <= self.now_ns);
         let mut run_wanted = timer_is_due;
-        let mut turn_is_over = self.is_throttled();
+        let mut turn_is_over = self.check_no_progress_pause();
         for _ in 0..RUNS {
             while let Some((task, status)) = self.disks.take_next_finished() {
                 self.chip.on_task_finished(task, status);
@@ -225,10 +228,10 @@ impl PciDevice for Adapter {
                 break;
             }
             run_wanted = false;
-            turn_is_over = self.run_chip(host);
+            turn_is_over = self.run_chip_once(host);
         }
         self.update_interrupt_line(host);
         self.disks.has_finished_tasks()
-            || (self.chip.wants_run() && !self.is_throttled() && !self.paused)
+            || (self.chip.wants_run() && !self.check_no_progress_pause() && !self.paused)
     }
 }

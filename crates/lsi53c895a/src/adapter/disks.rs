@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::chip::{
-    AbortOutcome, Attribute, MAX_TASKS, Nexus, PhaseAfterCommand, Refusal, Reset, TaskId,
+    AbortOutcome, Attribute, MAX_TASKS, Nexus, PhaseAfterCommand, Refusal, ResetScope, TaskId,
     TaskOutcome,
 };
 use block::{DiskCall, DiskIo, Request};
@@ -14,7 +14,7 @@ use scsi::{
     Key, Ports, Sense, StartOrWait, Status, Target, TargetView, TaskSet, TransportId, Waker,
 };
 
-use crate::adapter::memory::MemoryGenerations;
+use crate::adapter::memory_generations::MemoryGenerations;
 use crate::adapter::pending_sense::PendingSense;
 use crate::adapter::resumed_tasks::ResumedTasks;
 use crate::adapter::slot::{Buffers, Slot, TaskStage};
@@ -62,7 +62,7 @@ unsafe impl Send for Disks {}
 
 impl Disks {
     /// Builds the targets of these disks, each of which needs an address of its own.
-    pub fn new(disks: &[Disk]) -> Result<Self, DiskError> {
+    pub fn at_bus_addresses(disks: &[Disk]) -> Result<Self, DiskError> {
         let mut targets: [Option<Arc<Target>>; 16] = Default::default();
         for disk in disks {
             let (target, lun) = DiskError::check_address(disk.target.into(), disk.lun.into())?;
@@ -121,11 +121,11 @@ impl Disks {
     }
 
     /// When the next timeout for REQUEST SENSE expires: call [`Disks::advance_time`] then.
-    pub fn deadline_ns(&self) -> Option<u64> {
+    pub fn request_sense_deadline_ns(&self) -> Option<u64> {
         let waits = self
             .disks
             .iter()
-            .filter_map(|bus_disk| bus_disk.sense.deadline_ns());
+            .filter_map(|bus_disk| bus_disk.sense.request_sense_deadline_ns());
         waits.min()
     }
 
@@ -243,7 +243,7 @@ impl Disks {
     }
 
     /// Replaces a task by one that ends in CHECK CONDITION.
-    pub fn refuse_task(&mut self, id: TaskId, nexus: Nexus, refusal: Refusal) {
+    pub fn replace_by_failing_task(&mut self, id: TaskId, nexus: Nexus, refusal: Refusal) {
         let disk = self.find_disk(nexus);
         let slot = &mut self.slots[usize::from(id.index)];
         slot.task.cancel();
@@ -257,7 +257,7 @@ impl Disks {
     }
 
     /// Runs a task with its data, unless others come before it.
-    pub fn run_task(
+    pub fn run_or_queue_task(
         &mut self,
         memory: &mut MemoryGenerations,
         id: TaskId,
@@ -267,15 +267,16 @@ impl Disks {
         let slot = &mut self.slots[usize::from(id.index)];
         if let Some(sense) = slot.refusal_sense.take() {
             slot.stage = TaskStage::Finished;
-            if slot
-                .disk
-                .is_none_or(|disk| self.disks[disk].sense.add_failed_task(id.index, sense))
-            {
+            if slot.disk.is_none_or(|disk| {
+                self.disks[disk]
+                    .sense
+                    .start_report_or_queue(id.index, sense)
+            }) {
                 return TaskOutcome::Finished(CHECK_CONDITION);
             }
             return TaskOutcome::Later;
         }
-        slot.buffers = Buffers::new(segments, len);
+        slot.buffers = Buffers::from_segments(segments, len);
         slot.memory_generation = Some(memory.acquire_current());
         if let Some(disk) = slot.disk {
             let attribute = slot.attribute;
@@ -284,7 +285,7 @@ impl Disks {
                 return TaskOutcome::Later;
             }
         }
-        let step = slot.execute_command();
+        let step = slot.run_received_command();
         self.execute_steps(memory, id.index, step);
         self.run_ready_tasks(memory);
         // If it has finished at once, that is returned here and not reported later.
@@ -332,7 +333,7 @@ impl Disks {
     /// Ends a task that has finished, or that was aborted. Its status is reported at once, unless its sense data must
     /// wait.
     fn finish_task(&mut self, memory: &mut MemoryGenerations, index: u16) {
-        self.release_memory_and_admit_next(memory, index);
+        self.release_memory_and_queue_next(memory, index);
         let slot = &mut self.slots[usize::from(index)];
         if slot.stage == TaskStage::Aborted {
             slot.stage = TaskStage::Free;
@@ -342,7 +343,7 @@ impl Disks {
         let status = slot.task.status();
         if status == Status::CheckCondition
             && let (Some(disk), Some(sense)) = (slot.disk, slot.task.unencoded_sense())
-            && !self.disks[disk].sense.add_failed_task(index, sense)
+            && !self.disks[disk].sense.start_report_or_queue(index, sense)
         {
             return;
         }
@@ -350,7 +351,7 @@ impl Disks {
     }
 
     /// Releases a task's memory, and removes it from its disk's task set, which admits tasks that waited for it.
-    fn release_memory_and_admit_next(&mut self, memory: &mut MemoryGenerations, index: u16) {
+    fn release_memory_and_queue_next(&mut self, memory: &mut MemoryGenerations, index: u16) {
         let slot = &mut self.slots[usize::from(index)];
         if let Some(generation) = slot.memory_generation.take() {
             memory.release(generation);
@@ -374,7 +375,7 @@ impl Disks {
     fn run_ready_tasks(&mut self, memory: &mut MemoryGenerations) {
         loop {
             if let Some(index) = self.admitted.pop_front() {
-                let step = self.slots[usize::from(index)].execute_command();
+                let step = self.slots[usize::from(index)].run_received_command();
                 self.execute_steps(memory, index, step);
                 continue;
             }
@@ -416,7 +417,7 @@ impl Disks {
             }
             TaskStage::Running => {
                 slot.task.cancel();
-                self.release_memory_and_admit_next(memory, index);
+                self.release_memory_and_queue_next(memory, index);
                 AbortOutcome::Done
             }
             TaskStage::Submitted => {
@@ -425,7 +426,7 @@ impl Disks {
                     Some(at) => {
                         self.queued.remove(at);
                         slot.task.on_step_completed(Err(Errno::CANCELED));
-                        self.release_memory_and_admit_next(memory, index);
+                        self.release_memory_and_queue_next(memory, index);
                         AbortOutcome::Done
                     }
                     None => AbortOutcome::Later,
@@ -434,7 +435,7 @@ impl Disks {
             // Its status waits for that of another failed task, or was not reported yet.
             TaskStage::Finished => {
                 self.finished.retain(|(finished, _)| *finished != id);
-                self.update_pending_sense(index, false);
+                self.end_report_and_start_next(index, false);
                 AbortOutcome::Done
             }
         };
@@ -447,13 +448,13 @@ impl Disks {
     }
 
     /// Frees the slot of a task that has finished. `reported`: the initiator has its status; otherwise it was aborted.
-    pub fn release_finished_task(&mut self, id: TaskId, reported: bool) {
+    pub fn release_slot_and_update_sense(&mut self, id: TaskId, reported: bool) {
         self.slots[usize::from(id.index)].stage = TaskStage::Free;
-        self.update_pending_sense(id.index, reported);
+        self.end_report_and_start_next(id.index, reported);
     }
 
     /// Ends a task's report in its disk's [`PendingSense`]; another failed task may report its status then.
-    fn update_pending_sense(&mut self, index: u16, reported: bool) {
+    fn end_report_and_start_next(&mut self, index: u16, reported: bool) {
         if let Some(disk) = self.slots[usize::from(index)].disk {
             let pending_sense = &mut self.disks[disk].sense;
             pending_sense.on_task_released(index, reported, self.now_ns);
@@ -464,14 +465,14 @@ impl Disks {
     }
 
     /// Resets the logical units that a reset concerns, and drops their sense data.
-    pub fn reset_units(&mut self, scope: Reset) {
+    pub fn reset_units(&mut self, scope: ResetScope) {
         for bus_disk in &mut self.disks {
             let (concerned, reset) = match scope {
-                Reset::Bus => (true, scsi::BusOrUnitReset::Bus),
-                Reset::Target(target) => {
+                ResetScope::Bus => (true, scsi::BusOrUnitReset::Bus),
+                ResetScope::Target(target) => {
                     (bus_disk.disk.target == target, scsi::BusOrUnitReset::Unit)
                 }
-                Reset::Unit(nexus) => (
+                ResetScope::Unit(nexus) => (
                     (bus_disk.disk.target, bus_disk.disk.lun) == (nexus.target, nexus.lun),
                     scsi::BusOrUnitReset::Unit,
                 ),

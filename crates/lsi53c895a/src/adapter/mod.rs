@@ -17,18 +17,18 @@
 //!                              the chip +  + disks: order, tasks, sense data
 //! ```
 
-mod bus;
+mod chip_host;
 mod device;
+mod disk_address;
 mod disks;
-mod error;
-mod memory;
+mod memory_generations;
 mod pci;
 mod pending_sense;
 mod resumed_tasks;
 mod slot;
 
 pub use device::Adapter;
-pub use error::DiskError;
+pub use disk_address::DiskError;
 
 use std::sync::Arc;
 

@@ -36,7 +36,7 @@ pub struct PendingSense {
 impl PendingSense {
     /// Adds the sense data of a failed task. True: it may report its status; otherwise
     /// [`PendingSense::take_next_to_report`] returns it later.
-    pub fn add_failed_task(&mut self, slot: u16, sense: Sense) -> bool {
+    pub fn start_report_or_queue(&mut self, slot: u16, sense: Sense) -> bool {
         let may_report = matches!(self.state, State::Empty);
         if may_report {
             self.state = State::Reporting(slot, sense);
@@ -73,7 +73,7 @@ impl PendingSense {
     }
 
     /// When the timeout expires: call [`PendingSense::take_next_to_report`] then.
-    pub fn deadline_ns(&self) -> Option<u64> {
+    pub fn request_sense_deadline_ns(&self) -> Option<u64> {
         match self.state {
             State::Reported(since_ns, _) if !self.waiting.is_empty() => {
                 Some(since_ns.saturating_add(TIMEOUT_NS))
@@ -85,7 +85,7 @@ impl PendingSense {
     /// The failed task that may report its status now, if there is one: it is the one that reports from here on.
     pub fn take_next_to_report(&mut self, now_ns: u64) -> Option<u16> {
         if self
-            .deadline_ns()
+            .request_sense_deadline_ns()
             .is_some_and(|deadline| deadline <= now_ns)
         {
             self.state = State::Empty;
@@ -116,8 +116,8 @@ mod tests {
     #[test]
     fn a_second_failure_waits_until_the_first_sense_data_were_fetched() {
         let mut pending = PendingSense::default();
-        assert!(pending.add_failed_task(1, sense(1)));
-        assert!(!pending.add_failed_task(2, sense(2)));
+        assert!(pending.start_report_or_queue(1, sense(1)));
+        assert!(!pending.start_report_or_queue(2, sense(2)));
         assert_eq!(
             (pending.take_sense(), pending.take_next_to_report(0)),
             (None, None),
@@ -138,9 +138,9 @@ mod tests {
     #[test]
     fn aborted_tasks_report_nothing_and_delay_no_others() {
         let mut pending = PendingSense::default();
-        assert!(pending.add_failed_task(1, sense(1)));
+        assert!(pending.start_report_or_queue(1, sense(1)));
         for slot in 2..5 {
-            assert!(!pending.add_failed_task(slot, sense(slot)));
+            assert!(!pending.start_report_or_queue(slot, sense(slot)));
         }
         pending.on_task_released(2, false, 0);
         assert_eq!(pending.take_next_to_report(0), None);
@@ -157,11 +157,11 @@ mod tests {
     #[test]
     fn an_initiator_without_request_sense_delays_others_until_a_timeout() {
         let mut pending = PendingSense::default();
-        pending.add_failed_task(1, sense(1));
+        pending.start_report_or_queue(1, sense(1));
         pending.on_task_released(1, true, 5);
-        assert_eq!(pending.deadline_ns(), None, "no task waits");
-        pending.add_failed_task(2, sense(2));
-        assert_eq!(pending.deadline_ns(), Some(5 + TIMEOUT_NS));
+        assert_eq!(pending.request_sense_deadline_ns(), None, "no task waits");
+        pending.start_report_or_queue(2, sense(2));
+        assert_eq!(pending.request_sense_deadline_ns(), Some(5 + TIMEOUT_NS));
         assert_eq!(pending.take_next_to_report(4 + TIMEOUT_NS), None);
         assert_eq!(pending.take_next_to_report(5 + TIMEOUT_NS), Some(2));
         pending.on_task_released(2, true, 7);

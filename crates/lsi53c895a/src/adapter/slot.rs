@@ -42,7 +42,7 @@ impl Buffers {
     };
 
     /// Buffers of a task. The chip keeps the list as long as the task.
-    pub fn new(segments: &mut [iovec], len: u64) -> Self {
+    pub fn from_segments(segments: &mut [iovec], len: u64) -> Self {
         Buffers {
             count: u32::try_from(segments.len()).unwrap_or(0),
             iov: segments.as_mut_ptr(),
@@ -99,7 +99,7 @@ impl Slot {
     }
 
     /// Executes the command.
-    pub fn execute_command(&mut self) -> scsi::Step {
+    pub fn run_received_command(&mut self) -> scsi::Step {
         self.stage = TaskStage::Running;
         let Buffers { iov, count, len } = self.buffers;
         // SAFETY: until the task has ended, the chip keeps the list, and the generation of memory that the slot has

@@ -1,15 +1,15 @@
 //! The chip's state and its interface to the adapter: register and RAM windows, the interrupt pin, and runs of its
 //! programs.
 
+use crate::chip::host_traits::{PciBus, Targets, TaskId};
 use crate::chip::interrupts::{self, EnabledInterrupts, Interrupts};
-use crate::chip::link::BusState;
-use crate::chip::memory::{DmaState, RAM_BYTES};
-use crate::chip::ports::{PciBus, Targets, TaskId};
+use crate::chip::memory_access::{DmaState, RAM_BYTES};
 use crate::chip::registers::{
     DCNTL, DIEN, ISTAT0, ISTAT1, Registers, SIEN0, SIEN1, dcntl, dstat, istat0, istat1, sist1,
 };
 use crate::chip::reset::DeferredResets;
-use crate::chip::scripts::{Cpu, PauseReason, State};
+use crate::chip::scripts::{Cpu, InstructionStage, PauseReason};
+use crate::chip::scsi_bus::BusState;
 use crate::chip::tasks::TaskTable;
 use crate::chip::timer::GeneralPurposeTimer;
 
@@ -36,9 +36,9 @@ pub struct BarAddresses {
     pub ram: u32,
 }
 
-/// Limits of a run.
+/// How long a run may be, and the present time.
 #[derive(Clone, Copy, Debug)]
-pub struct RunLimits {
+pub struct RunParameters {
     /// Instructions; one that moves much counts once more per 4 KiB.
     pub instructions: u32,
     /// The time, on a clock that does not go back.
@@ -180,7 +180,7 @@ impl Chip {
         self.tasks.in_flight_count()
     }
 
-    /// Guest memory that [`PciBus::map`] returned is removed, once the tasks have ended that run already. A task whose
+    /// Guest memory that [`PciBus::first_contiguous_part`] returned is removed, once the tasks have ended that run already. A task whose
     /// data is still being collected ends in CHECK CONDITION, since it may not use the memory any more.
     pub fn on_memory_removed(&mut self) {
         self.tasks.drop_memory_of_collecting_tasks();
@@ -189,16 +189,16 @@ impl Chip {
     /// A task that was to finish later has this status byte; or one that was aborted no longer uses its memory.
     pub fn on_task_finished(&mut self, task: TaskId, status: u8) {
         let connected = self.connection().and_then(|connection| connection.task) == Some(task);
-        self.tasks.mark_finished(task, status, connected);
+        self.tasks.mark_finished_or_release(task, status, connected);
         self.run_wanted = true;
     }
 
     /// Runs the chip, within limits.
-    pub fn run<H: PciBus + Targets>(&mut self, host: &mut H, limits: RunLimits) -> RunOutcome {
+    pub fn run<H: PciBus + Targets>(&mut self, host: &mut H, limits: RunParameters) -> RunOutcome {
         self.run_wanted = false;
         self.instructions_left = limits.instructions;
         let change_count = self.tasks.change_count();
-        if self.timer.take_expired(limits.now_ns) {
+        if self.timer.arm_or_take_expired(limits.now_ns) {
             self.raise_scsi_interrupt(0, sist1::GEN);
         }
         loop {
@@ -212,8 +212,8 @@ impl Chip {
                     self.raise_bus_fault();
                 }
             }
-            if self.cpu.state == State::Stopped {
-                self.reselect_while_stopped();
+            if self.cpu.state == InstructionStage::Stopped {
+                self.try_reselect_by_interrupt();
                 return RunOutcome::Idle;
             }
             if self.instructions_left.is_multiple_of(EVENT_CHECK_INTERVAL)
@@ -246,12 +246,12 @@ impl Chip {
         host: &mut H,
     ) -> Result<(), PauseReason> {
         loop {
-            if self.cpu.state == State::Fetch && self.run_fast_path(host) {
+            if self.cpu.state == InstructionStage::Fetch && self.run_fast_path(host) {
                 return Ok(());
             }
             self.instructions_left -= 1;
             self.step_program(host)?;
-            let goes_on = self.cpu.state == State::Fetch
+            let goes_on = self.cpu.state == InstructionStage::Fetch
                 && !self.deferred_resets.bus_reset
                 && matches!(self.dma, DmaState::Idle);
             if !goes_on || self.instructions_left.is_multiple_of(EVENT_CHECK_INTERVAL) {

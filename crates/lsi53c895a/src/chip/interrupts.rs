@@ -77,21 +77,21 @@ impl Interrupts {
     }
 
     /// Reads DSTAT, which clears it.
-    pub fn take_dstat(&mut self, enabled: EnabledInterrupts) -> u8 {
+    pub fn take_dstat_and_promote(&mut self, enabled: EnabledInterrupts) -> u8 {
         let value = std::mem::take(&mut self.first_level.dstat);
         self.promote_second_level(enabled);
         value
     }
 
     /// Reads SIST0, which clears it.
-    pub fn take_sist0(&mut self, enabled: EnabledInterrupts) -> u8 {
+    pub fn take_sist0_and_promote(&mut self, enabled: EnabledInterrupts) -> u8 {
         let value = std::mem::take(&mut self.first_level.sist0);
         self.promote_second_level(enabled);
         value
     }
 
     /// Reads SIST1, which clears it.
-    pub fn take_sist1(&mut self, enabled: EnabledInterrupts) -> u8 {
+    pub fn take_sist1_and_promote(&mut self, enabled: EnabledInterrupts) -> u8 {
         let value = std::mem::take(&mut self.first_level.sist1);
         self.promote_second_level(enabled);
         value

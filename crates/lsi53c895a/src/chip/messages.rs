@@ -5,8 +5,8 @@
 //! one is received to its end and rejected.
 
 use crate::chip::core::Chip;
-use crate::chip::link::AfterMessages;
-use crate::chip::ports::{Attribute, Nexus, PciBus, Refusal, Reset, Targets};
+use crate::chip::host_traits::{Attribute, Nexus, PciBus, Refusal, ResetScope, Targets};
+use crate::chip::scsi_bus::AfterMessages;
 
 const COMMAND_COMPLETE: u8 = 0x00;
 const EXTENDED: u8 = 0x01;
@@ -197,11 +197,11 @@ impl Chip {
             BUS_DEVICE_RESET => {
                 self.tasks
                     .abort_where(host, |task| task.nexus.target == nexus.target);
-                host.reset_targets(Reset::Target(nexus.target));
+                host.reset_units(ResetScope::Target(nexus.target));
             }
             LOGICAL_UNIT_RESET => {
                 self.tasks.abort_where(host, |task| task.nexus == nexus);
-                host.reset_targets(Reset::Unit(nexus));
+                host.reset_units(ResetScope::Unit(nexus));
             }
             _ => self.tasks.abort_where(host, |task| task.nexus == nexus),
         }
@@ -217,7 +217,7 @@ impl Chip {
             return;
         };
         if connection.after_messages == AfterMessages::Data {
-            self.refuse_connected_task(host, Refusal::InitiatorError);
+            self.fail_connected_task(host, Refusal::InitiatorError);
             // The failed command has set the stage, which follows after this message.
             self.return_to_message_out();
         }

@@ -19,25 +19,25 @@
 //!
 //! PCI configuration space, the wiring of INTx and the order of replies on a socket are decided above.
 
-mod access;
-mod command;
+mod command_phase;
 mod core;
-mod data;
+mod host_traits;
 mod interrupts;
-mod link;
-mod memory;
+mod memory_access;
 mod messages;
-mod ports;
+mod register_access;
 mod register_effects;
 mod registers;
 mod reset;
 mod scripts;
+mod scsi_bus;
+mod task_data;
 mod tasks;
 mod timer;
 
-pub use core::{Bar, BarAddresses, Chip, RunLimits, RunOutcome};
-pub use ports::{
-    AbortOutcome, Attribute, BusFault, DmaId, Nexus, PciBus, PhaseAfterCommand, Refusal, Reset,
-    Targets, TaskId, TaskOutcome,
+pub use core::{Bar, BarAddresses, Chip, RunOutcome, RunParameters};
+pub use host_traits::{
+    AbortOutcome, Attribute, BusFault, DmaId, Nexus, PciBus, PhaseAfterCommand, Refusal,
+    ResetScope, Targets, TaskId, TaskOutcome,
 };
 pub use tasks::{MAX_SEGMENTS, MAX_TASKS};

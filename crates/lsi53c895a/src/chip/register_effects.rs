@@ -3,7 +3,7 @@
 
 use crate::chip::registers::*;
 
-/// Whether reading a register has a side effect, or returns another value than was written (see `access.rs`). This
+/// Whether reading a register has a side effect, or returns another value than was written (see `register_access.rs`). This
 /// includes registers that show the present instruction, which are not up to date during the fast path.
 const fn has_read_effect(at: u8) -> bool {
     matches!(

@@ -161,7 +161,7 @@ pub mod ccntl1 {
     pub const TIMOD64: u8 = 0x04;
 }
 
-/// The bytes behind the registers. What reading and writing them does besides is in `access.rs`.
+/// The bytes behind the registers. What reading and writing them does besides is in `register_access.rs`.
 pub struct Registers {
     bytes: [u8; COUNT],
 }

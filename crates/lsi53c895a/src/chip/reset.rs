@@ -4,11 +4,11 @@
 //! run. So a reset that is caused by a transfer does not interrupt that transfer.
 
 use crate::chip::core::Chip;
-use crate::chip::link::BusState;
-use crate::chip::memory::DmaState;
-use crate::chip::ports::{PciBus, Reset, Targets};
+use crate::chip::host_traits::{PciBus, ResetScope, Targets};
+use crate::chip::memory_access::DmaState;
 use crate::chip::registers::{Registers, sist0};
 use crate::chip::scripts::Cpu;
+use crate::chip::scsi_bus::BusState;
 use crate::chip::timer::GeneralPurposeTimer;
 
 /// Parts of resets that wait for the next run.
@@ -54,7 +54,7 @@ impl Chip {
     pub(crate) fn execute_deferred_resets<H: PciBus + Targets>(&mut self, host: &mut H) {
         if std::mem::take(&mut self.deferred_resets.bus_reset) {
             self.tasks.abort_where(host, |_| true);
-            host.reset_targets(Reset::Bus);
+            host.reset_units(ResetScope::Bus);
         }
         if self.deferred_resets.interrupt_when_drained && self.tasks.draining_task_count() == 0 {
             self.deferred_resets.interrupt_when_drained = false;

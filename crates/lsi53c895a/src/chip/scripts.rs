@@ -9,10 +9,10 @@ mod load_store;
 mod memory_move;
 mod register_ops;
 mod scsi_io;
-mod transfer;
+mod transfer_control;
 
 use crate::chip::core::Chip;
-use crate::chip::ports::{PciBus, Targets};
+use crate::chip::host_traits::{PciBus, Targets};
 use crate::chip::registers::{CCNTL1, DBC, DCNTL, DNAD, DSP, DSPS, SFS, ccntl1, dcntl, dstat};
 
 /// Why an instruction pauses.
@@ -30,7 +30,7 @@ pub enum PauseReason {
 
 /// The state of the SCRIPTS processor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum State {
+pub enum InstructionStage {
     #[default]
     Stopped,
     /// The next instruction is to be fetched.
@@ -43,7 +43,7 @@ pub enum State {
 
 /// How far a latched instruction has come that moves many bytes.
 #[derive(Clone, Copy, Default)]
-pub enum InstructionProgress {
+pub enum MoveInProgress {
     #[default]
     None,
     Block(block_move::BlockMove),
@@ -53,20 +53,20 @@ pub enum InstructionProgress {
 /// The SCRIPTS processor: its state and the latched instruction.
 #[derive(Default)]
 pub struct Cpu {
-    pub state: State,
+    pub state: InstructionStage,
     /// The address of the latched instruction.
     instruction_addr: u32,
     /// The latched instruction. Its third word is that of the last instruction that had three.
     words: [u32; 3],
-    progress: InstructionProgress,
+    progress: MoveInProgress,
     carry: bool,
 }
 
 impl Cpu {
     /// Stops it, and drops the latched instruction.
     pub fn stop(&mut self) {
-        self.state = State::Stopped;
-        self.progress = InstructionProgress::None;
+        self.state = InstructionStage::Stopped;
+        self.progress = MoveInProgress::None;
     }
 }
 
@@ -79,7 +79,7 @@ impl Chip {
     /// Starts the program at DSP, since DSP was written or STD set. What ran before is forgotten.
     pub(crate) fn start_program(&mut self) {
         self.stop_program();
-        self.cpu.state = State::Fetch;
+        self.cpu.state = InstructionStage::Fetch;
         self.run_wanted = true;
     }
 
@@ -94,18 +94,18 @@ impl Chip {
         &mut self,
         host: &mut H,
     ) -> Result<(), PauseReason> {
-        if self.cpu.state != State::Execute {
+        if self.cpu.state != InstructionStage::Execute {
             self.fetch_instruction(host)?;
             // An empty word was passed over.
-            if self.cpu.state == State::Fetch {
+            if self.cpu.state == InstructionStage::Fetch {
                 return Ok(());
             }
         }
         self.execute_latched_instruction(host)?;
         // A write to DSP or ISTAT0 from within the instruction has decided what comes next.
-        if self.cpu.state == State::Execute {
-            self.cpu.state = State::Fetch;
-            self.cpu.progress = InstructionProgress::None;
+        if self.cpu.state == InstructionStage::Execute {
+            self.cpu.state = InstructionStage::Fetch;
+            self.cpu.progress = MoveInProgress::None;
             if self.regs.has_bits(DCNTL, dcntl::SSM) {
                 self.raise_dma_interrupt(dstat::SSI);
             }
@@ -119,7 +119,7 @@ impl Chip {
         let at = self.regs.get32(DSP);
         let base = self.regs.get32(SFS);
         let from = |low: u32| u64::from(base) << 32 | u64::from(low);
-        if self.cpu.state == State::Fetch {
+        if self.cpu.state == InstructionStage::Fetch {
             let near = self.ram_word_pair_at_address(at).filter(|_| base == 0);
             let [first, second] = match near {
                 Some(words) => words,
@@ -137,12 +137,12 @@ impl Chip {
         let [first, second, _] = self.cpu.words;
         let mut next = at.wrapping_add(8);
         if self.has_third_word(first) {
-            self.cpu.state = State::FetchRest;
+            self.cpu.state = InstructionStage::FetchRest;
             self.cpu.words[2] = self.load_word(host, from(next))?;
             next = next.wrapping_add(4);
         }
         self.update_instruction_registers([first, second], next);
-        self.cpu.state = State::Execute;
+        self.cpu.state = InstructionStage::Execute;
         Ok(())
     }
 

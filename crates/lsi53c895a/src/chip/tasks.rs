@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 
-use crate::chip::data::TaskData;
-use crate::chip::ports::{AbortOutcome, Nexus, Targets, TaskId};
+use crate::chip::host_traits::{AbortOutcome, Nexus, Targets, TaskId};
+use crate::chip::task_data::TaskData;
 
 /// Most tasks of all targets. The next one ends with TASK SET FULL.
 pub const MAX_TASKS: usize = 256;
@@ -138,7 +138,7 @@ impl TaskTable {
     }
 
     /// Marks a task as finished. It waits for reselection unless it is connected.
-    pub fn mark_finished(&mut self, id: TaskId, status: u8, connected: bool) {
+    pub fn mark_finished_or_release(&mut self, id: TaskId, status: u8, connected: bool) {
         let Some(slot) = self.occupied_slot_mut(id) else {
             return;
         };
@@ -206,7 +206,7 @@ impl TaskTable {
         }
     }
 
-    /// Aborts one; its slot is free again at once or when [`TaskTable::mark_finished`] says so.
+    /// Aborts one; its slot is free again at once or when [`TaskTable::mark_finished_or_release`] says so.
     pub fn abort<H: Targets>(&mut self, host: &mut H, id: TaskId) {
         let Some(before) = self.occupied_slot_mut(id).map(|slot| slot.state) else {
             return;

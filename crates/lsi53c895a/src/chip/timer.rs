@@ -21,7 +21,7 @@ pub enum GeneralPurposeTimer {
 
 impl GeneralPurposeTimer {
     /// Starts or stops the timer as the value written to STIME1 says.
-    pub fn start_from_stime1(&mut self, stime1: u8) {
+    pub fn set_from_stime1(&mut self, stime1: u8) {
         let field = stime1 & 0x0f;
         let scale = if stime1 & 0x20 != 0 { 16 } else { 1 };
         *self = match field {
@@ -33,7 +33,7 @@ impl GeneralPurposeTimer {
     }
 
     /// Whether it has expired; if so, switches it off. Sets the end of a timer that was just started.
-    pub fn take_expired(&mut self, now_ns: u64) -> bool {
+    pub fn arm_or_take_expired(&mut self, now_ns: u64) -> bool {
         if let GeneralPurposeTimer::Started { after_ns } = *self {
             *self = GeneralPurposeTimer::Due {
                 at_ns: now_ns.saturating_add(after_ns),

@@ -1,6 +1,6 @@
 //! Tests of memory that is not mapped: the chip starts an access, pauses, and continues when the reply is there.
 
-use lsi53c895a::chip::{BusFault, RunLimits, RunOutcome};
+use lsi53c895a::chip::{BusFault, RunOutcome, RunParameters};
 
 use crate::assemble::{COMMAND, DATA_IN, DATA_OUT, MSG_IN, MSG_OUT, Program, STATUS, When};
 use crate::driver::{Done, Driver, transfer};
@@ -175,7 +175,7 @@ fn an_access_that_an_abort_has_ended_cannot_fail() {
 fn registers_are_accessible_during_a_memory_access() {
     let mut machine = Machine::new();
     machine.write32(DSP, far(0));
-    let limits = RunLimits {
+    let limits = RunParameters {
         instructions: 10,
         now_ns: 1,
     };

@@ -1,6 +1,6 @@
 //! Machine for tests: the chip with guest memory and fake targets, as a driver on the CPU accesses it.
 
-use lsi53c895a::chip::{Bar, BusFault, Chip, RunLimits, RunOutcome, TaskId};
+use lsi53c895a::chip::{Bar, BusFault, Chip, RunOutcome, RunParameters, TaskId};
 
 use crate::assemble::Program;
 pub use crate::offsets::*;
@@ -85,7 +85,7 @@ impl Machine {
 
     /// One run.
     pub fn run(&mut self) -> RunOutcome {
-        let limits = RunLimits {
+        let limits = RunParameters {
             instructions: self.limit,
             now_ns: self.now_ns,
         };

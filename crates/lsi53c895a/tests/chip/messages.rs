@@ -1,6 +1,6 @@
 //! Tests of messages from the initiator, and of the target's answers.
 
-use lsi53c895a::chip::{Refusal, Reset};
+use lsi53c895a::chip::{Refusal, ResetScope};
 
 use crate::assemble::{
     ACK, ATN, COMMAND, DATA_IN, DATA_OUT, MSG_IN, MSG_OUT, Program, STATUS, When,
@@ -218,7 +218,7 @@ fn in_flight(machine: &mut Machine, nexuses: &[(u8, u8)]) {
 
 /// The (LUN, tag slot) that are left after this message, and what was reset.
 #[track_caller]
-fn left_after(message: &[u8]) -> (Vec<u16>, Vec<Reset>) {
+fn left_after(message: &[u8]) -> (Vec<u16>, Vec<ResetScope>) {
     let mut machine = Machine::new();
     in_flight(&mut machine, &[(0, 1), (0, 2), (1, 1)]);
     say(&mut machine, message, |p| {
@@ -234,7 +234,7 @@ fn left_after(message: &[u8]) -> (Vec<u16>, Vec<Reset>) {
 
 #[test]
 fn aborts_and_resets_reach_exactly_the_tasks_they_name() {
-    let unit = |lun| Reset::Unit(lsi53c895a::chip::Nexus { target: 3, lun });
+    let unit = |lun| ResetScope::Unit(lsi53c895a::chip::Nexus { target: 3, lun });
     assert_eq!(
         left_after(&[0xc0, 0x20, 2, 0x0d]),
         (vec![0, 2], vec![]),
@@ -259,7 +259,7 @@ fn aborts_and_resets_reach_exactly_the_tasks_they_name() {
     );
     assert_eq!(
         left_after(&[0xc0, 0x0c]),
-        (vec![], vec![Reset::Target(3)]),
+        (vec![], vec![ResetScope::Target(3)]),
         "BUS DEVICE RESET"
     );
     assert_eq!(

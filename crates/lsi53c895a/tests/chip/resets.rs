@@ -1,6 +1,6 @@
 //! Tests of resets and aborts while tasks are in flight, also with disks that keep memory in use for a while.
 
-use lsi53c895a::chip::Reset;
+use lsi53c895a::chip::ResetScope;
 
 use crate::assemble::{COMMAND, MSG_OUT, Program, STATUS, When};
 use crate::driver::*;
@@ -35,7 +35,7 @@ fn a_bus_reset_raises_an_interrupt_and_ends_all_tasks() {
     assert_eq!(machine.read8(SSTAT0) & 0x02, 0);
     assert_eq!(
         (machine.world.aborts, &machine.world.resets[..]),
-        (4, &[Reset::Bus][..])
+        (4, &[ResetScope::Bus][..])
     );
     assert!(machine.chip.irq_level());
     machine.expect_scsi(0x02, 0);

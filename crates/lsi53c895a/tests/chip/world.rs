@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
     AbortOutcome, Attribute, BarAddresses, BusFault, DmaId, Nexus, PciBus, PhaseAfterCommand,
-    Refusal, Reset, Targets, TaskId, TaskOutcome,
+    Refusal, ResetScope, Targets, TaskId, TaskOutcome,
 };
 
 pub const BARS: BarAddresses = BarAddresses {
@@ -47,7 +47,7 @@ pub struct World {
     pub present: Vec<u8>,
     pub tasks: BTreeMap<(u16, u32), FakeTask>,
     pub running: Vec<TaskId>,
-    pub resets: Vec<Reset>,
+    pub resets: Vec<ResetScope>,
     pub aborts: usize,
     pub ended: Vec<(TaskId, bool)>,
     /// Whether the disk holds on to memory of aborted tasks for a while.
@@ -119,7 +119,12 @@ impl World {
 }
 
 impl PciBus for World {
-    fn map(&mut self, addr: u64, len: usize, _write: bool) -> Option<(NonNull<u8>, usize)> {
+    fn first_contiguous_part(
+        &mut self,
+        addr: u64,
+        len: usize,
+        _write: bool,
+    ) -> Option<(NonNull<u8>, usize)> {
         let own =
             |base: u32, bytes: u64| (u64::from(base)..u64::from(base) + bytes).contains(&addr);
         let is_own = own(BARS.registers, 0x400) || own(BARS.ram, 0x2000);
@@ -130,7 +135,7 @@ impl PciBus for World {
         (len > 0).then(|| (NonNull::from(&mut there[0]), len))
     }
 
-    fn read(&mut self, addr: u64, data: &mut [u8]) -> bool {
+    fn read_if_mapped(&mut self, addr: u64, data: &mut [u8]) -> bool {
         let Some(range) = self.range(addr, data.len()) else {
             return false;
         };
@@ -138,7 +143,7 @@ impl PciBus for World {
         true
     }
 
-    fn write(&mut self, addr: u64, data: &[u8]) -> bool {
+    fn write_if_mapped(&mut self, addr: u64, data: &[u8]) -> bool {
         let Some(range) = self.range(addr, data.len()) else {
             return false;
         };
@@ -204,7 +209,7 @@ impl Targets for World {
         }
     }
 
-    fn refuse_task(&mut self, task: TaskId, nexus: Nexus, refusal: Refusal) {
+    fn replace_by_failing_task(&mut self, task: TaskId, nexus: Nexus, refusal: Refusal) {
         let refused = self.tasks.entry(key(task)).or_insert(FakeTask {
             nexus,
             attribute: Attribute::Untagged,
@@ -217,7 +222,12 @@ impl Targets for World {
         refused.refused = Some(refusal);
     }
 
-    fn run_task(&mut self, id: TaskId, segments: &mut [libc::iovec], len: u64) -> TaskOutcome {
+    fn run_or_queue_task(
+        &mut self,
+        id: TaskId,
+        segments: &mut [libc::iovec],
+        len: u64,
+    ) -> TaskOutcome {
         self.runs.push(len);
         let task = self.tasks.get_mut(&key(id)).expect("received before");
         task.segments = segments
@@ -275,7 +285,7 @@ impl Targets for World {
         self.ended.push((id, reported));
     }
 
-    fn reset_targets(&mut self, what: Reset) {
+    fn reset_units(&mut self, what: ResetScope) {
         self.resets.push(what);
     }
 }

@@ -4,11 +4,11 @@
 //! interrupt, or a jump to a handler of the program's with all that it needs to go on later in the registers RBC, UA,
 //! ESA and IA.
 
-use super::{InstructionProgress, PauseReason, State, sign_extend_24};
+use super::{InstructionStage, MoveInProgress, PauseReason, sign_extend_24};
 use crate::chip::core::Chip;
-use crate::chip::link::phase;
-use crate::chip::ports::{PciBus, Targets};
+use crate::chip::host_traits::{PciBus, Targets};
 use crate::chip::registers::*;
+use crate::chip::scsi_bus::phase;
 
 /// A block move under way.
 #[derive(Clone, Copy)]
@@ -34,15 +34,15 @@ impl Chip {
         host: &mut H,
     ) -> Result<(), PauseReason> {
         let mut block = match self.cpu.progress {
-            InstructionProgress::Block(block) => block,
+            MoveInProgress::Block(block) => block,
             _ => self.decode_block_move(host)?,
         };
         if block.bytes_left == 0 && block.bytes_moved == 0 {
             return Err(self.raise_illegal_instruction());
         }
         let moved = self.move_remaining_bytes(host, &mut block);
-        if moved.is_err() && self.cpu.state == State::Execute {
-            self.cpu.progress = InstructionProgress::Block(block);
+        if moved.is_err() && self.cpu.state == InstructionStage::Execute {
+            self.cpu.progress = MoveInProgress::Block(block);
         }
         moved
     }
@@ -66,10 +66,10 @@ impl Chip {
             self.regs.set24(DBC, block.bytes_left);
             self.regs.set32(DNAD, low32(block.addr));
             if block.phase == phase::MESSAGE_OUT && block.bytes_left == 0 {
-                self.end_message_out();
+                self.lower_atn_and_end_message_out();
             }
             // What was stored may have been a register of the program's own.
-            if self.cpu.state != State::Execute {
+            if self.cpu.state != InstructionStage::Execute {
                 return Err(PauseReason::Stopped);
             }
             if block.phase == phase::MESSAGE_IN && self.has_sent_last_message() {
@@ -79,7 +79,7 @@ impl Chip {
                 self.charge_one_instruction()?;
             }
         }
-        self.update_byte_counters(block);
+        self.update_moved_byte_counters(block);
         Ok(())
     }
 
@@ -151,13 +151,15 @@ impl Chip {
     ) -> Result<usize, PauseReason> {
         let left = usize::try_from(block.bytes_left).expect("24 bits");
         match block.phase {
-            phase::DATA_IN | phase::DATA_OUT => self.collect_guest_memory(host, block.addr, left),
+            phase::DATA_IN | phase::DATA_OUT => {
+                self.collect_guest_memory_and_run_if_full(host, block.addr, left)
+            }
             phase::COMMAND => {
                 let mut bytes = [0; 16];
                 let room = self.cdb_room_bytes();
                 let bytes = &mut bytes[..left.min(room)];
                 self.load_bytes(host, block.addr, bytes)?;
-                self.receive_command_bytes(host, bytes);
+                self.receive_command_bytes_and_begin_task(host, bytes);
                 // What is longer than any command is passed over: firmware sends 32 bytes.
                 Ok(left)
             }
@@ -212,7 +214,7 @@ impl Chip {
 
     /// Ends a move of messages to the target: the chip lowers ATN with the last byte, and the target goes on, unless it
     /// lacks the rest of a message.
-    fn end_message_out(&mut self) {
+    fn lower_atn_and_end_message_out(&mut self) {
         let Some(connection) = self.connection_mut() else {
             return;
         };
@@ -223,7 +225,7 @@ impl Chip {
     }
 
     /// Updates the counters of moved bytes that SCRIPTS and drivers may look at afterwards.
-    fn update_byte_counters(&mut self, block: &BlockMove) {
+    fn update_moved_byte_counters(&mut self, block: &BlockMove) {
         self.regs.set24(SBC, block.bytes_moved);
         if phase::is_data(block.phase) {
             self.regs
@@ -234,7 +236,7 @@ impl Chip {
     /// Ends a block move in whose middle the target requests another phase: saves where it was, and jumps or
     /// interrupts.
     fn handle_phase_mismatch(&mut self, block: &BlockMove) -> Result<(), PauseReason> {
-        self.update_byte_counters(block);
+        self.update_moved_byte_counters(block);
         // In 40-bit mode the table's upper byte is a part of the address, which may have moved on.
         let has_40_bit_addresses = self
             .regs

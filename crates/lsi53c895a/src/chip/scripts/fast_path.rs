@@ -5,7 +5,7 @@
 //! All other instructions are left to [`Chip::step_program`], before they have any effect.
 
 use crate::chip::core::{Chip, EVENT_CHECK_INTERVAL};
-use crate::chip::ports::PciBus;
+use crate::chip::host_traits::PciBus;
 use crate::chip::registers::{DCNTL, DSP, SFS, dcntl};
 
 impl Chip {

@@ -2,7 +2,7 @@
 
 use super::{PauseReason, sign_extend_24};
 use crate::chip::core::Chip;
-use crate::chip::ports::PciBus;
+use crate::chip::host_traits::PciBus;
 use crate::chip::register_effects;
 use crate::chip::registers::{CTEST2, DRS, DSA, MMRS, MMWS, SCRATCHA, SCRATCHB, ctest2};
 
@@ -62,12 +62,12 @@ impl Chip {
         }
         if first & LOAD == 0 {
             return self.word_reads_without_effect(register)
-                && host.write_word(addr, self.regs.get32(register));
+                && host.write_word_if_mapped(addr, self.regs.get32(register));
         }
         if !register_effects::word_writes_without_effect(register) {
             return false;
         }
-        match host.read_word(addr) {
+        match host.read_word_if_mapped(addr) {
             Some(word) => self.regs.set32(register, word),
             None => return false,
         }

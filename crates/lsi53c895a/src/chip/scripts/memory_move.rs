@@ -1,9 +1,9 @@
 //! Memory move instructions: copy bytes from memory to memory, or from or to the chip's registers in I/O space.
 
-use super::{InstructionProgress, PauseReason};
+use super::{MoveInProgress, PauseReason};
 use crate::chip::core::Chip;
-use crate::chip::memory::MAX_ACCESS_BYTES;
-use crate::chip::ports::PciBus;
+use crate::chip::host_traits::PciBus;
+use crate::chip::memory_access::MAX_ACCESS_BYTES;
 use crate::chip::registers::{DMODE, DSPS, MMRS, MMWS, TEMP, dmode};
 
 /// A memory move under way.
@@ -27,7 +27,7 @@ impl Chip {
             return Err(self.raise_illegal_instruction());
         }
         let mut copy = match self.cpu.progress {
-            InstructionProgress::Copy(copy) => copy,
+            MoveInProgress::Copy(copy) => copy,
             _ => {
                 self.regs.set32(TEMP, to);
                 MemoryMove {
@@ -37,7 +37,7 @@ impl Chip {
                 }
             }
         };
-        self.cpu.progress = InstructionProgress::Copy(copy);
+        self.cpu.progress = MoveInProgress::Copy(copy);
         let mut bytes = [0; MAX_ACCESS_BYTES];
         while copy.left > 0 {
             let len = copy
@@ -48,14 +48,14 @@ impl Chip {
             self.load_memory_or_io(host, copy.from, bytes)?;
             self.store_memory_or_io(host, copy.to, bytes)?;
             // What was written may have been DSP, or a reset.
-            if !matches!(self.cpu.progress, InstructionProgress::Copy(_)) {
+            if !matches!(self.cpu.progress, MoveInProgress::Copy(_)) {
                 return Err(PauseReason::Stopped);
             }
             let step = u32::try_from(len).expect("a page at most");
             copy.from = copy.from.wrapping_add(step);
             copy.to = copy.to.wrapping_add(step);
             copy.left -= len;
-            self.cpu.progress = InstructionProgress::Copy(copy);
+            self.cpu.progress = MoveInProgress::Copy(copy);
             if copy.left > 0 {
                 self.charge_one_instruction()?;
                 if self.waits_for_memory() {

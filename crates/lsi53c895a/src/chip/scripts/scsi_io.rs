@@ -2,11 +2,11 @@
 
 use super::{PauseReason, sign_extend_24};
 use crate::chip::core::Chip;
-use crate::chip::link::BusState;
-use crate::chip::ports::{PciBus, Targets};
+use crate::chip::host_traits::{PciBus, Targets};
 use crate::chip::registers::{
     DRS, DSA, DSP, ISTAT0, SCNTL0, SCNTL3, SDID, SXFER, istat0, scntl0, sist1,
 };
+use crate::chip::scsi_bus::BusState;
 
 const TABLE: u32 = 1 << 25;
 const RELATIVE: u32 = 1 << 26;

@@ -8,8 +8,8 @@
 //! answer that message. Firmware does not always clear it; whatever needs the bus next does it then.
 
 use crate::chip::core::Chip;
+use crate::chip::host_traits::{Attribute, PciBus, Targets, TaskId};
 use crate::chip::messages::{MessageAssembler, OutgoingMessages};
-use crate::chip::ports::{Attribute, PciBus, Targets, TaskId};
 use crate::chip::registers::{DCNTL, SCID, SFBR, SIEN0, SSID, SSTAT1, dcntl, scid, sist0, sist1};
 use crate::chip::scripts::PauseReason;
 
@@ -200,7 +200,7 @@ impl Chip {
     }
 
     /// With no program running, a reselection is an interrupt for drivers that asked for it.
-    pub(crate) fn reselect_while_stopped(&mut self) {
+    pub(crate) fn try_reselect_by_interrupt(&mut self) {
         let wanted = self.regs.has_bits(SIEN0, sist0::RSL) && self.regs.has_bits(SCID, scid::RRE);
         let enabled = self.enabled_interrupts();
         if wanted
@@ -277,7 +277,7 @@ impl Chip {
             .connection()
             .is_some_and(|connection| connection.stage == TargetStage::Busy)
         {
-            self.enter_status_when_done(host)?;
+            self.write_back_and_enter_status_if_done(host)?;
         }
         let phase = self.bus_phase().ok_or(PauseReason::Bus)?;
         self.regs.set(SSTAT1, phase);

@@ -1,9 +1,11 @@
 //! The command phase: the target receives a command, runs it as a task, and enters the status phase when that is done.
 
 use crate::chip::core::Chip;
-use crate::chip::link::{AfterMessages, TargetStage};
-use crate::chip::ports::{Nexus, PciBus, PhaseAfterCommand, Refusal, Targets, TaskId, TaskOutcome};
+use crate::chip::host_traits::{
+    Nexus, PciBus, PhaseAfterCommand, Refusal, Targets, TaskId, TaskOutcome,
+};
 use crate::chip::scripts::PauseReason;
+use crate::chip::scsi_bus::{AfterMessages, TargetStage};
 
 const TASK_SET_FULL: u8 = 0x28;
 
@@ -28,7 +30,7 @@ impl Chip {
     }
 
     /// The target receives bytes of the command, which one block move sends. When it has all, the task begins.
-    pub(crate) fn receive_command_bytes<H: PciBus + Targets>(
+    pub(crate) fn receive_command_bytes_and_begin_task<H: PciBus + Targets>(
         &mut self,
         host: &mut H,
         bytes: &[u8],
@@ -64,8 +66,8 @@ impl Chip {
             return;
         };
         if overlapped.is_some() {
-            host.refuse_task(id, nexus, Refusal::Overlapped);
-            return self.run_connected_task(host, id);
+            host.replace_by_failing_task(id, nexus, Refusal::Overlapped);
+            return self.run_connected_task_and_maybe_disconnect(host, id);
         }
         let (to_initiator, bytes) = match host.receive_command(id, nexus, attribute, &cdb[..whole])
         {
@@ -74,10 +76,11 @@ impl Chip {
             PhaseAfterCommand::Status => (false, 0),
         };
         if bytes == 0 {
-            return self.run_connected_task(host, id);
+            return self.run_connected_task_and_maybe_disconnect(host, id);
         }
         if let Some(task) = self.tasks.get_mut(id) {
-            task.data.set_wanted_bytes(to_initiator, bytes);
+            task.data
+                .set_direction_and_wanted_bytes(to_initiator, bytes);
         }
         if let Some(connection) = self.connection_mut() {
             connection.stage = TargetStage::Data;
@@ -86,15 +89,19 @@ impl Chip {
 
     /// Runs the connected task, which has all its data or needs none. If it does not finish at once, its target may
     /// disconnect.
-    pub(crate) fn run_connected_task<H: PciBus + Targets>(&mut self, host: &mut H, id: TaskId) {
+    pub(crate) fn run_connected_task_and_maybe_disconnect<H: PciBus + Targets>(
+        &mut self,
+        host: &mut H,
+        id: TaskId,
+    ) {
         let Some(data) = self.tasks.mark_running(id) else {
             return;
         };
         let has_collected_any = data.has_collected_any();
         let (segments, len) = data.segments_and_len();
-        let step = host.run_task(id, segments, len);
+        let step = host.run_or_queue_task(id, segments, len);
         if let TaskOutcome::Finished(status) = step {
-            self.tasks.mark_finished(id, status, true);
+            self.tasks.mark_finished_or_release(id, status, true);
         }
         let Some(connection) = self.connection_mut() else {
             return;
@@ -108,7 +115,7 @@ impl Chip {
     }
 
     /// Lets the connected task, which still collects data, fail with CHECK CONDITION.
-    pub(crate) fn refuse_connected_task<H: PciBus + Targets>(
+    pub(crate) fn fail_connected_task<H: PciBus + Targets>(
         &mut self,
         host: &mut H,
         refusal: Refusal,
@@ -121,8 +128,8 @@ impl Chip {
         };
         let nexus = task.nexus;
         self.tasks.drop_memory_of_task(id);
-        host.refuse_task(id, nexus, refusal);
-        self.run_connected_task(host, id);
+        host.replace_by_failing_task(id, nexus, refusal);
+        self.run_connected_task_and_maybe_disconnect(host, id);
     }
 
     /// Returns to the MESSAGE OUT phase, since a message has ended the command in its middle: the target receives
@@ -135,7 +142,7 @@ impl Chip {
 
     /// Lets a connected target that waits for its task enter the status phase, once the task is done and its data are
     /// in memory.
-    pub(crate) fn enter_status_when_done<H: PciBus + Targets>(
+    pub(crate) fn write_back_and_enter_status_if_done<H: PciBus + Targets>(
         &mut self,
         host: &mut H,
     ) -> Result<(), PauseReason> {

@@ -4,10 +4,10 @@
 //! return: nothing runs from in here, so a write that comes out of a running program cannot re-enter it.
 
 use crate::chip::core::Chip;
-use crate::chip::link::TargetStage;
 use crate::chip::register_effects;
 use crate::chip::registers::*;
-use crate::chip::scripts::State;
+use crate::chip::scripts::InstructionStage;
+use crate::chip::scsi_bus::TargetStage;
 
 impl Chip {
     /// One byte, with the side effects of reading it.
@@ -34,9 +34,9 @@ impl Chip {
         match at {
             SCNTL1 => self.regs.get(at) | if self.is_connected() { scntl1::CON } else { 0 },
             GPREG => 0x7f,
-            SOCL => self.regs.get(at) & !(lines::ACK | lines::ATN) | self.driven_lines(),
+            SOCL => self.regs.get(at) & !(lines::ACK | lines::ATN) | self.driven_control_lines(),
             SBCL => self.control_lines(),
-            DSTAT => self.interrupts.take_dstat(enabled) | dstat::DFE,
+            DSTAT => self.interrupts.take_dstat_and_promote(enabled) | dstat::DFE,
             SSTAT0 => {
                 // The reset line, while it is held.
                 if self.regs.has_bits(SCNTL1, scntl1::RST) {
@@ -55,7 +55,7 @@ impl Chip {
             ISTAT0 => self.compute_istat0(),
             ISTAT1 => {
                 self.regs.get(at) & istat1::SYNC_IRQD
-                    | if self.cpu.state == State::Stopped {
+                    | if self.cpu.state == InstructionStage::Stopped {
                         0
                     } else {
                         istat1::SRUN
@@ -83,8 +83,8 @@ impl Chip {
             SCRATCHB..SCRATCHC if self.regs.has_bits(CTEST2, ctest2::PCICIE) => {
                 byte_of_word(self.bars.ram, at - SCRATCHB)
             }
-            SIST0 => self.interrupts.take_sist0(enabled),
-            SIST1 => self.interrupts.take_sist1(enabled),
+            SIST0 => self.interrupts.take_sist0_and_promote(enabled),
+            SIST1 => self.interrupts.take_sist1_and_promote(enabled),
             STEST0 => self.regs.get(SCID) << 4,
             // Low voltage differential, and the clock's multiplier is locked.
             STEST4 => 0xe0,
@@ -116,14 +116,14 @@ impl Chip {
             CTEST3 => self.regs.set(at, value & 0x03),
             DCNTL => {
                 self.regs.set(at, value & !dcntl::STD);
-                if value & dcntl::STD != 0 && self.cpu.state == State::Stopped {
+                if value & dcntl::STD != 0 && self.cpu.state == InstructionStage::Stopped {
                     self.start_program();
                 }
             }
             STEST3 => self.regs.set(at, value & !0x02),
             STIME1 => {
                 self.regs.set(at, value);
-                self.timer.start_from_stime1(value);
+                self.timer.set_from_stime1(value);
                 self.run_wanted = true;
             }
             SBC..CSBC => {}
@@ -177,7 +177,7 @@ impl Chip {
     }
 
     /// The control lines that the chip drives itself: ACK and ATN.
-    fn driven_lines(&self) -> u8 {
+    fn driven_control_lines(&self) -> u8 {
         let Some(connection) = self.connection() else {
             return 0;
         };
@@ -195,7 +195,7 @@ impl Chip {
         } else {
             lines::REQ
         };
-        lines::BSY | req | self.driven_lines() | self.regs.get(SSTAT1) & 0x07
+        lines::BSY | req | self.driven_control_lines() | self.regs.get(SSTAT1) & 0x07
     }
 
     /// The data lines: the next byte of a message that is to be taken.

@@ -4,13 +4,13 @@
 use std::ptr::NonNull;
 
 use crate::chip::{
-    AbortOutcome, Attribute, BusFault, DmaId, Nexus, PciBus, PhaseAfterCommand, Refusal, Reset,
-    Targets, TaskId, TaskOutcome,
+    AbortOutcome, Attribute, BusFault, DmaId, Nexus, PciBus, PhaseAfterCommand, Refusal,
+    ResetScope, Targets, TaskId, TaskOutcome,
 };
 use vfio_user::{ConfigSpace, Host};
 
 use crate::adapter::disks::Disks;
-use crate::adapter::memory::MemoryGenerations;
+use crate::adapter::memory_generations::MemoryGenerations;
 
 /// Waiting requests with which an idle disk should start: the size of the first batch of the backends.
 const FIRST_REQUESTS: usize = engine::FIRST_BATCH as usize;
@@ -57,31 +57,36 @@ pub struct ChipHost<'a> {
 }
 
 impl PciBus for ChipHost<'_> {
-    fn map(&mut self, addr: u64, len: usize, _write: bool) -> Option<(NonNull<u8>, usize)> {
+    fn first_contiguous_part(
+        &mut self,
+        addr: u64,
+        len: usize,
+        _write: bool,
+    ) -> Option<(NonNull<u8>, usize)> {
         self.memory
-            .contiguous_part(addr, len)
+            .first_contiguous_part(addr, len)
             .filter(|_| self.is_master)
     }
 
-    fn read(&mut self, addr: u64, data: &mut [u8]) -> bool {
-        self.is_master && self.memory.read(addr, data)
+    fn read_if_mapped(&mut self, addr: u64, data: &mut [u8]) -> bool {
+        self.is_master && self.memory.read_if_mapped(addr, data)
     }
 
-    fn write(&mut self, addr: u64, data: &[u8]) -> bool {
-        self.is_master && self.memory.write(addr, data)
+    fn write_if_mapped(&mut self, addr: u64, data: &[u8]) -> bool {
+        self.is_master && self.memory.write_if_mapped(addr, data)
     }
 
     #[inline]
-    fn read_word(&mut self, addr: u64) -> Option<u32> {
+    fn read_word_if_mapped(&mut self, addr: u64) -> Option<u32> {
         if !self.is_master {
             return None;
         }
-        self.memory.read_word(addr)
+        self.memory.read_word_if_mapped(addr)
     }
 
     #[inline]
-    fn write_word(&mut self, addr: u64, word: u32) -> bool {
-        self.is_master && self.memory.write_word(addr, word)
+    fn write_word_if_mapped(&mut self, addr: u64, word: u32) -> bool {
+        self.is_master && self.memory.write_word_if_mapped(addr, word)
     }
 
     fn start_dma_read(&mut self, addr: u64, len: usize) -> Result<DmaId, BusFault> {
@@ -130,12 +135,18 @@ impl Targets for ChipHost<'_> {
         self.disks.receive_command(task, nexus, attribute, cdb)
     }
 
-    fn refuse_task(&mut self, task: TaskId, nexus: Nexus, refusal: Refusal) {
-        self.disks.refuse_task(task, nexus, refusal);
+    fn replace_by_failing_task(&mut self, task: TaskId, nexus: Nexus, refusal: Refusal) {
+        self.disks.replace_by_failing_task(task, nexus, refusal);
     }
 
-    fn run_task(&mut self, task: TaskId, segments: &mut [libc::iovec], len: u64) -> TaskOutcome {
-        self.disks.run_task(self.memory, task, segments, len)
+    fn run_or_queue_task(
+        &mut self,
+        task: TaskId,
+        segments: &mut [libc::iovec],
+        len: u64,
+    ) -> TaskOutcome {
+        self.disks
+            .run_or_queue_task(self.memory, task, segments, len)
     }
 
     fn abort_task(&mut self, task: TaskId) -> AbortOutcome {
@@ -143,10 +154,10 @@ impl Targets for ChipHost<'_> {
     }
 
     fn release_finished_task(&mut self, task: TaskId, reported: bool) {
-        self.disks.release_finished_task(task, reported);
+        self.disks.release_slot_and_update_sense(task, reported);
     }
 
-    fn reset_targets(&mut self, scope: Reset) {
+    fn reset_units(&mut self, scope: ResetScope) {
         self.disks.reset_units(scope);
     }
 }

@@ -13,26 +13,31 @@ pub struct BusFault;
 pub trait PciBus {
     /// Host memory behind `addr`, contiguous, at least 1 and at most `len` bytes; `None` if nothing is mapped there (or
     /// not for writing, if `write`). It stays valid until the task it was collected for has ended.
-    fn map(&mut self, addr: u64, len: usize, write: bool) -> Option<(NonNull<u8>, usize)>;
+    fn first_contiguous_part(
+        &mut self,
+        addr: u64,
+        len: usize,
+        write: bool,
+    ) -> Option<(NonNull<u8>, usize)>;
 
     /// Reads mapped memory. False, and nothing read, if a part of it is not mapped.
-    fn read(&mut self, addr: u64, data: &mut [u8]) -> bool;
+    fn read_if_mapped(&mut self, addr: u64, data: &mut [u8]) -> bool;
 
     /// Writes mapped memory. False, and nothing written, if a part of it is not mapped.
-    fn write(&mut self, addr: u64, data: &[u8]) -> bool;
+    fn write_if_mapped(&mut self, addr: u64, data: &[u8]) -> bool;
 
-    /// The aligned word at `addr`, if it is mapped and can be read as one. Otherwise [`PciBus::read`] is called.
+    /// The aligned word at `addr`, if it is mapped and can be read as one. Otherwise [`PciBus::read_if_mapped`] is called.
     #[inline]
-    fn read_word(&mut self, addr: u64) -> Option<u32> {
+    fn read_word_if_mapped(&mut self, addr: u64) -> Option<u32> {
         let mut bytes = [0; 4];
-        self.read(addr, &mut bytes)
+        self.read_if_mapped(addr, &mut bytes)
             .then(|| u32::from_le_bytes(bytes))
     }
 
     /// Writes the aligned word at `addr`. False: nothing is written.
     #[inline]
-    fn write_word(&mut self, addr: u64, word: u32) -> bool {
-        self.write(addr, &word.to_le_bytes())
+    fn write_word_if_mapped(&mut self, addr: u64, word: u32) -> bool {
+        self.write_if_mapped(addr, &word.to_le_bytes())
     }
 
     /// Reads memory without a mapping. [`Chip::on_dma_done`](crate::chip::Chip::on_dma_done) gets the data, never from
@@ -126,7 +131,7 @@ pub enum Refusal {
 
 /// The scope of a reset. The tasks concerned were aborted before, one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reset {
+pub enum ResetScope {
     /// All targets: SCSI bus reset, or the chip's own.
     Bus,
     /// BUS DEVICE RESET to this target.
@@ -153,11 +158,16 @@ pub trait Targets {
     ) -> PhaseAfterCommand;
 
     /// Replaces the task that was, or would have been, received by one that ends in CHECK CONDITION. It is run next.
-    fn refuse_task(&mut self, task: TaskId, nexus: Nexus, refusal: Refusal);
+    fn replace_by_failing_task(&mut self, task: TaskId, nexus: Nexus, refusal: Refusal);
 
     /// Runs a task with its data: `segments` of host memory, `len` bytes in sum, which it may use and change until it
     /// has ended.
-    fn run_task(&mut self, task: TaskId, segments: &mut [libc::iovec], len: u64) -> TaskOutcome;
+    fn run_or_queue_task(
+        &mut self,
+        task: TaskId,
+        segments: &mut [libc::iovec],
+        len: u64,
+    ) -> TaskOutcome;
 
     /// Aborts a task that has not finished.
     fn abort_task(&mut self, task: TaskId) -> AbortOutcome;
@@ -166,5 +176,5 @@ pub trait Targets {
     fn release_finished_task(&mut self, task: TaskId, reported: bool);
 
     /// Resets targets or units to their power-on state.
-    fn reset_targets(&mut self, scope: Reset);
+    fn reset_units(&mut self, scope: ResetScope);
 }

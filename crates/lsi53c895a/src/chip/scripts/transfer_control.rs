@@ -2,7 +2,7 @@
 
 use super::{PauseReason, sign_extend_24};
 use crate::chip::core::Chip;
-use crate::chip::ports::{PciBus, Targets};
+use crate::chip::host_traits::{PciBus, Targets};
 use crate::chip::registers::{DSP, ISTAT0, SFBR, SSTAT1, TEMP, dstat, istat0};
 
 const RELATIVE: u32 = 1 << 23;
@@ -25,7 +25,7 @@ fn opcode(first: u32) -> u32 {
 }
 
 /// Whether an instruction has a reserved bit, or compares the carry together with something else.
-fn is_illegal(first: u32) -> bool {
+fn has_illegal_bits(first: u32) -> bool {
     first & RESERVED != 0
         || first & COMPARE_CARRY != 0 && first & (COMPARE_DATA | COMPARE_PHASE) != 0
 }
@@ -43,7 +43,7 @@ impl Chip {
         host: &mut H,
     ) -> Result<(), PauseReason> {
         let [first, second, _] = self.cpu.words;
-        if is_illegal(first) {
+        if has_illegal_bits(first) {
             return Err(self.raise_illegal_instruction());
         }
         let phase = match first & COMPARE_AWAITED_PHASE {
@@ -55,7 +55,7 @@ impl Chip {
             return Ok(());
         }
         if opcode(first) != INTERRUPT {
-            let next = self.jump_destination(first, second, self.regs.get32(DSP));
+            let next = self.jump_destination_saving_temp(first, second, self.regs.get32(DSP));
             self.regs.set32(DSP, next);
         } else if first & ON_THE_FLY == 0 {
             self.raise_dma_interrupt(dstat::SIR);
@@ -95,7 +95,7 @@ impl Chip {
             if opcode(first) == INTERRUPT {
                 return false;
             }
-            *next = self.jump_destination(first, second, *next);
+            *next = self.jump_destination_saving_temp(first, second, *next);
         }
         true
     }
@@ -125,7 +125,7 @@ impl Chip {
 
     /// The destination of a jump, a call (which also sets TEMP) or a return.
     #[inline]
-    fn jump_destination(&mut self, first: u32, second: u32, next: u32) -> u32 {
+    fn jump_destination_saving_temp(&mut self, first: u32, second: u32, next: u32) -> u32 {
         match opcode(first) {
             RETURN => return self.regs.get32(TEMP),
             CALL => self.regs.set32(TEMP, next),

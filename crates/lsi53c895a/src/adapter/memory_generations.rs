@@ -83,28 +83,28 @@ impl MemoryGenerations {
     }
 
     /// The contiguous part of `len` bytes at an address; `None` if the first is not mapped.
-    pub fn contiguous_part(&self, addr: u64, len: usize) -> Option<(NonNull<u8>, usize)> {
+    pub fn first_contiguous_part(&self, addr: u64, len: usize) -> Option<(NonNull<u8>, usize)> {
         let (host, here) = self.map.memory().first_contiguous_part(addr, len as u64)?;
         Some((host, usize::try_from(here).unwrap_or(len)))
     }
 
     /// Reads mapped memory. False, and nothing read, if a part of it is not mapped.
-    pub fn read(&self, addr: u64, data: &mut [u8]) -> bool {
+    pub fn read_if_mapped(&self, addr: u64, data: &mut [u8]) -> bool {
         self.map.memory().read(addr, data)
     }
 
     #[inline]
-    pub fn read_word(&mut self, addr: u64) -> Option<u32> {
+    pub fn read_word_if_mapped(&mut self, addr: u64) -> Option<u32> {
         self.map.read(addr)
     }
 
     #[inline]
-    pub fn write_word(&mut self, addr: u64, word: u32) -> bool {
+    pub fn write_word_if_mapped(&mut self, addr: u64, word: u32) -> bool {
         self.map.write(addr, word)
     }
 
     /// Writes mapped memory. False, and nothing written, if a part of it is not mapped.
-    pub fn write(&self, addr: u64, data: &[u8]) -> bool {
+    pub fn write_if_mapped(&self, addr: u64, data: &[u8]) -> bool {
         self.map.memory().write(addr, data)
     }
 }

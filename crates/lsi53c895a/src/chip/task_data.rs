@@ -10,8 +10,8 @@ use std::mem;
 use libc::iovec;
 
 use crate::chip::core::Chip;
-use crate::chip::memory::MAX_ACCESS_BYTES;
-use crate::chip::ports::{PciBus, Refusal, Targets, TaskId};
+use crate::chip::host_traits::{PciBus, Refusal, Targets, TaskId};
+use crate::chip::memory_access::MAX_ACCESS_BYTES;
 use crate::chip::scripts::PauseReason;
 use crate::chip::tasks::MAX_SEGMENTS;
 
@@ -53,7 +53,7 @@ pub struct TaskData {
 
 impl TaskData {
     /// Sets how much a target wants to move, and in which direction.
-    pub fn set_wanted_bytes(&mut self, to_initiator: bool, wanted_bytes: u64) {
+    pub fn set_direction_and_wanted_bytes(&mut self, to_initiator: bool, wanted_bytes: u64) {
         self.to_initiator = to_initiator;
         self.wanted_bytes = wanted_bytes;
     }
@@ -106,7 +106,7 @@ impl TaskData {
     }
 
     /// Whether it can have no further segment or bounce buffer.
-    fn has_reached_segment_limit(&self) -> bool {
+    fn has_reached_segment_or_bounce_limit(&self) -> bool {
         self.segments.0.len() == MAX_SEGMENTS || self.bounces.len() == MAX_BOUNCES
     }
 
@@ -124,7 +124,7 @@ impl TaskData {
 impl Chip {
     /// Collects guest memory at `addr`, at most `left` bytes, for the connected task, and runs the task when it has
     /// all. Returns how many bytes it took, 0 when the target has left the data phase.
-    pub(crate) fn collect_guest_memory<H: PciBus + Targets>(
+    pub(crate) fn collect_guest_memory_and_run_if_full<H: PciBus + Targets>(
         &mut self,
         host: &mut H,
         addr: u64,
@@ -137,7 +137,7 @@ impl Chip {
             return Ok(0);
         };
         if task.data.memory_lost {
-            self.refuse_connected_task(host, Refusal::DataPhase);
+            self.fail_connected_task(host, Refusal::DataPhase);
             return Ok(0);
         }
         let (wanted, to_initiator) = (
@@ -148,12 +148,12 @@ impl Chip {
         let mapped = if self.is_own_window(addr) {
             None
         } else {
-            host.map(addr, most, to_initiator)
+            host.first_contiguous_part(addr, most, to_initiator)
         };
         let (base, len) = match mapped {
             Some((base, len)) => (base.as_ptr().cast(), len.min(most)),
             None if self.tasks.bounced_bytes >= MAX_BOUNCE_BYTES => {
-                self.refuse_connected_task(host, Refusal::DataPhase);
+                self.fail_connected_task(host, Refusal::DataPhase);
                 return Ok(0);
             }
             None => self.add_bounce_buffer(host, id, addr, most, to_initiator)?,
@@ -163,9 +163,9 @@ impl Chip {
         };
         task.data.push_segment(base, len);
         if task.data.has_collected_all() {
-            self.run_connected_task(host, id);
-        } else if task.data.has_reached_segment_limit() {
-            self.refuse_connected_task(host, Refusal::DataPhase);
+            self.run_connected_task_and_maybe_disconnect(host, id);
+        } else if task.data.has_reached_segment_or_bounce_limit() {
+            self.fail_connected_task(host, Refusal::DataPhase);
         }
         Ok(len)
     }

@@ -6,7 +6,7 @@
 //! before it changes anything, and no step has more than one access under way.
 
 use crate::chip::core::Chip;
-use crate::chip::ports::{DmaId, PciBus};
+use crate::chip::host_traits::{DmaId, PciBus};
 use crate::chip::registers::dstat;
 use crate::chip::scripts::PauseReason;
 
@@ -42,7 +42,7 @@ pub enum DmaState {
 }
 
 /// What lies at an address: one of the chip's own windows, or other memory.
-enum AddressTarget {
+enum DecodedAddress {
     Register(u8),
     Ram(usize),
     Outside,
@@ -50,19 +50,19 @@ enum AddressTarget {
 
 impl Chip {
     /// The chip's own window that holds all of this range, if one does.
-    fn decode_address(&self, addr: u64, len: usize) -> AddressTarget {
+    fn decode_address(&self, addr: u64, len: usize) -> DecodedAddress {
         let within = |base: u32, bytes: u64| {
             let offset = addr.checked_sub(u64::from(base))?;
             let end = offset.checked_add(len as u64)?;
             (base != 0 && end <= bytes).then_some(offset)
         };
         if let Some(offset) = within(self.bars.ram, RAM_BYTES as u64) {
-            return AddressTarget::Ram(usize::try_from(offset).expect("below 8 KiB"));
+            return DecodedAddress::Ram(usize::try_from(offset).expect("below 8 KiB"));
         }
         if let Some(offset) = within(self.bars.registers, REGISTER_WINDOW_BYTES) {
-            return AddressTarget::Register(offset.to_le_bytes()[0]);
+            return DecodedAddress::Register(offset.to_le_bytes()[0]);
         }
-        AddressTarget::Outside
+        DecodedAddress::Outside
     }
 
     /// Two consecutive words of SCRIPTS RAM, which most programs are in, by their PCI address; `None` if the address is
@@ -105,7 +105,7 @@ impl Chip {
         addr: u64,
     ) -> Result<u32, PauseReason> {
         if self.can_read_guest_now(addr)
-            && let Some(word) = host.read_word(addr)
+            && let Some(word) = host.read_word_if_mapped(addr)
         {
             return Ok(word);
         }
@@ -135,8 +135,8 @@ impl Chip {
         if let Some(next) = addr.checked_add(4)
             && self.can_read_guest_now(addr)
             && self.can_read_guest_now(next)
-            && let Some(first) = host.read_word(addr)
-            && let Some(second) = host.read_word(next)
+            && let Some(first) = host.read_word_if_mapped(addr)
+            && let Some(second) = host.read_word_if_mapped(next)
         {
             return Ok([first, second]);
         }
@@ -164,7 +164,7 @@ impl Chip {
     #[inline]
     pub(crate) fn is_own_window(&self, addr: u64) -> bool {
         addr >= self.lowest_window
-            && !matches!(self.decode_address(addr, 1), AddressTarget::Outside)
+            && !matches!(self.decode_address(addr, 1), DecodedAddress::Outside)
     }
 
     /// Whether an access to memory has no reply yet.
@@ -191,17 +191,17 @@ impl Chip {
     ) -> Result<(), PauseReason> {
         debug_assert!(data.len() <= MAX_ACCESS_BYTES);
         match self.decode_address(addr, data.len()) {
-            AddressTarget::Register(first) => {
+            DecodedAddress::Register(first) => {
                 for (i, byte) in data.iter_mut().enumerate() {
                     *byte = self.read_register(first.wrapping_add(i.to_le_bytes()[0]));
                 }
                 return Ok(());
             }
-            AddressTarget::Ram(offset) => {
+            DecodedAddress::Ram(offset) => {
                 data.copy_from_slice(&self.ram[offset..offset + data.len()]);
                 return Ok(());
             }
-            AddressTarget::Outside => {}
+            DecodedAddress::Outside => {}
         }
         if self.waits_for_memory() {
             return Err(PauseReason::Memory);
@@ -216,7 +216,7 @@ impl Chip {
             data.copy_from_slice(&read);
             return Ok(());
         }
-        if host.read(addr, data) {
+        if host.read_if_mapped(addr, data) {
             return Ok(());
         }
         match host.start_dma_read(addr, data.len()) {
@@ -241,22 +241,22 @@ impl Chip {
     ) -> Result<(), PauseReason> {
         debug_assert!(data.len() <= MAX_ACCESS_BYTES);
         match self.decode_address(addr, data.len()) {
-            AddressTarget::Register(first) => {
+            DecodedAddress::Register(first) => {
                 for (i, byte) in data.iter().enumerate() {
                     self.write_register(first.wrapping_add(i.to_le_bytes()[0]), *byte);
                 }
                 return Ok(());
             }
-            AddressTarget::Ram(offset) => {
+            DecodedAddress::Ram(offset) => {
                 self.ram[offset..offset + data.len()].copy_from_slice(data);
                 return Ok(());
             }
-            AddressTarget::Outside => {}
+            DecodedAddress::Outside => {}
         }
         if self.waits_for_memory() {
             return Err(PauseReason::Memory);
         }
-        if host.write(addr, data) {
+        if host.write_if_mapped(addr, data) {
             return Ok(());
         }
         match host.start_dma_write(addr, data) {
@@ -282,7 +282,11 @@ impl Chip {
 
     /// Ends the access that `start_dma_read` (with as many bytes as it has asked for) or `start_dma_write` (with none)
     /// has started. Late replies to accesses that were discarded are ignored.
-    pub fn on_dma_done(&mut self, id: DmaId, result: Result<&[u8], crate::chip::ports::BusFault>) {
+    pub fn on_dma_done(
+        &mut self,
+        id: DmaId,
+        result: Result<&[u8], crate::chip::host_traits::BusFault>,
+    ) {
         self.dma = match (std::mem::take(&mut self.dma), result) {
             (
                 DmaState::Reading {
