@@ -281,7 +281,7 @@ impl Machine {
         for _ in 0..2 {
             let more = self.front_end.server.do_pending_work(self.front_end.now_ns);
             let adapter = self.front_end.server.device_and_host().0;
-            adapter.submit(&mut self.disks);
+            adapter.submit_queued_requests(&mut self.disks);
             self.front_end.receive();
             if !more {
                 break;

@@ -196,7 +196,7 @@ impl SocketDevice for LsiController {
         if !adapter.wants_submit() {
             return true;
         }
-        let submitted_all = adapter.submit(&mut CountingDiskIo {
+        let submitted_all = adapter.submit_queued_requests(&mut CountingDiskIo {
             io,
             in_flight: &mut self.in_flight,
             now_ticks,

@@ -80,14 +80,14 @@ impl Adapter {
             .min()
     }
 
-    /// Whether it has requests for [`Adapter::submit`].
+    /// Whether it has requests for [`Adapter::submit_queued_requests`].
     #[must_use]
     pub fn wants_submit(&self) -> bool {
         self.disks.queued_count() > 0
     }
 
     /// Submits requests to the backends, after a turn, or when there is room again. False: some wait for room.
-    pub fn submit(&mut self, io: &mut dyn DiskIo) -> bool {
+    pub fn submit_queued_requests(&mut self, io: &mut dyn DiskIo) -> bool {
         self.disks.submit_queued(io)
     }
 

@@ -5,7 +5,7 @@
 //!
 //! - The transport calls it for the guest's register accesses; SCRIPTS programs run in its turn
 //!   ([`vfio_user::PciDevice::do_pending_work`]), for a bounded time, so that it can share an iothread.
-//! - Block requests wait in it until [`Adapter::submit`] submits as many to the backends as these have room for;
+//! - Block requests wait in it until [`Adapter::submit_queued_requests`] submits as many to the backends as these have room for;
 //!   [`Adapter::complete_request`] gets their results.
 //! - Guest memory is used in place. Memory stays mapped until the requests that use it are done: the reply to DMA_UNMAP waits
 //!   for them, while register accesses are answered.

@@ -15,7 +15,7 @@ fn serve(machine: &mut Machine, far: &mut [u8]) -> usize {
     loop {
         machine.rig.turn();
         let (adapter, _) = machine.rig.server.device_and_host();
-        adapter.submit(&mut machine.disks);
+        adapter.submit_queued_requests(&mut machine.disks);
         while !machine.disks.waiting.is_empty() {
             machine.complete(0);
         }

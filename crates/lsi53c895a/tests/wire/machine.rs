@@ -261,7 +261,7 @@ impl Machine {
         for _ in 0..10_000 {
             self.rig.turn();
             let (adapter, _) = self.rig.server.device_and_host();
-            adapter.submit(&mut self.disks);
+            adapter.submit_queued_requests(&mut self.disks);
             if !self.holds && !self.disks.waiting.is_empty() {
                 while !self.disks.waiting.is_empty() {
                     self.complete(0);

@@ -86,7 +86,7 @@ fn an_idle_disk_starts_while_scripts_set_up_other_commands() {
     driver.machine.complete(0);
     let Machine { rig, disks, .. } = &mut driver.machine;
     let more = rig.server.do_pending_work(rig.now_ns);
-    rig.server.device_and_host().0.submit(disks);
+    rig.server.device_and_host().0.submit_queued_requests(disks);
     let begun = at_the_disk(&driver).len();
     assert!(more && (4..8).contains(&begun), "{begun}, and more: {more}");
     driver.machine.go();
