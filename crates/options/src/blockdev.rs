@@ -13,7 +13,7 @@ pub(crate) use blkdebug::{BlkdebugSeedKey, InjectErrorKeys, read_blkdebug};
 pub(crate) use read::{DRIVERS, DriverKind, read_and_register_blockdev};
 
 use crate::{
-    form::{Choice, FilePath, OnlyOff, Switch, number, size},
+    form::{ChoiceForm, FilePathForm, OnlyOffForm, SwitchForm, number_form, size_form},
     key::{UnsupportedName, ValueType},
     settings::{settings, words},
 };
@@ -35,23 +35,23 @@ settings! {
     /// decides.
     pub struct CommonNodeOptions {
         /// refuse writes (default off)
-        pub read_only: bool = "read-only", Switch, default(false);
+        pub read_only: bool = "read-only", SwitchForm, default(false);
         /// become read-only if it cannot be opened for writing (default off)
-        pub auto_read_only: bool = "auto-read-only", Switch, default(false);
+        pub auto_read_only: bool = "auto-read-only", SwitchForm, default(false);
         /// free the space that a guest discards, or ignore discards (default ignore)
         pub discard: Discard = "discard", Discard::FORM, default(Discard::Ignore);
         /// bypass the host's page cache, O_DIRECT (default on where the file system can)
-        pub cache_direct: Option<bool> = "cache.direct", Switch, optional;
+        pub cache_direct: Option<bool> = "cache.direct", SwitchForm, optional;
         /// ignore flushes; loses data when the host stops (default off)
-        pub cache_no_flush: bool = "cache.no-flush", Switch, default(false);
+        pub cache_no_flush: bool = "cache.no-flush", SwitchForm, default(false);
         /// lock and use the image, or leave it to another program until an export or blockdev-set-active needs it (default on)
-        pub active: bool = "active", Switch, default(true);
+        pub active: bool = "active", SwitchForm, default(true);
     }
     accepts {
         /// only off for now
         "detect-zeroes", DETECT_ZEROES_FORM;
         /// only off for now
-        "force-share", OnlyOff { instead: "use locking=off to open a file that another program writes" };
+        "force-share", OnlyOffForm { instead: "use locking=off to open a file that another program writes" };
     }
     beside {
         /// the kind of node; its key may be omitted
@@ -61,9 +61,9 @@ settings! {
     }
 }
 
-const DETECT_ZEROES_FORM: Choice<()> = {
+const DETECT_ZEROES_FORM: ChoiceForm<()> = {
     let instead = "leave it out: zeroes are written as data";
-    Choice {
+    ChoiceForm {
         words: &[("off", ())],
         unsupported: &[
             UnsupportedName {
@@ -152,13 +152,13 @@ settings! {
     /// Options of `file` and `host_device`.
     pub struct FileOptions {
         /// the file or device
-        pub filename: PathBuf = "filename", FilePath, required("write filename=PATH");
+        pub filename: PathBuf = "filename", FilePathForm, required("write filename=PATH");
         /// the I/O backend (default: chosen by probing: io_uring, else native, with cache.direct=off threads)
         pub aio: Option<AioMode> = "aio", AioMode::FORM, optional;
         /// lock it against other writers (default auto)
         pub locking: Locking = "locking", Locking::FORM, default(Locking::Auto);
         /// most requests per call to the kernel, 0 = the iothread's (default 0)
-        pub aio_max_batch: u32 = "aio-max-batch", number(0, u32::MAX), default(0);
+        pub aio_max_batch: u32 = "aio-max-batch", number_form(0, u32::MAX), default(0);
     }
 }
 
@@ -193,11 +193,11 @@ settings! {
     /// Options of `null-co`.
     pub struct NullOptions {
         /// size of the disk (default 1G)
-        pub size: u64 = "size", size(0, MAX_DISK_BYTES), default(DEFAULT_NULL_SIZE);
+        pub size: u64 = "size", size_form(0, MAX_DISK_BYTES), default(DEFAULT_NULL_SIZE);
         /// reads return zeroes instead of leaving the buffer unchanged (default off)
-        pub read_zeroes: bool = "read-zeroes", Switch, default(false);
+        pub read_zeroes: bool = "read-zeroes", SwitchForm, default(false);
         /// how long each request takes (default 0)
-        pub latency_ns: u64 = "latency-ns", number(0, u64::MAX).with_placeholder("NS"), default(0);
+        pub latency_ns: u64 = "latency-ns", number_form(0, u64::MAX).with_placeholder("NS"), default(0);
     }
 }
 
@@ -205,10 +205,10 @@ settings! {
     /// Options of `raw`.
     pub struct RawOptions {
         /// where the disk starts in the node below (default 0)
-        pub offset: u64 = "offset", size(0, MAX_DISK_BYTES), default(0);
+        pub offset: u64 = "offset", size_form(0, MAX_DISK_BYTES), default(0);
         /// size of the disk, a multiple of 512 (default: up to the end)
         pub size: Option<u64> = "size",
-            size(0, MAX_DISK_BYTES).with_check(is_multiple_of_sector, "a multiple of 512 bytes"), optional;
+            size_form(0, MAX_DISK_BYTES).with_check(is_multiple_of_sector, "a multiple of 512 bytes"), optional;
     }
     beside {
         /// the node below: its node-name, or its keys as file.driver=…,file.…

@@ -8,7 +8,7 @@ use serde_json::Map;
 use crate::{
     BlockdevOptions, ChardevOptions, Driver, ExportKind, ExportOptions, IothreadOptions,
     LunOptions, MonitorOptions, NodeRef, SocketAddr,
-    form::{Form, NonUtf8Path, Switch, path_value},
+    form::{NonUtf8Path, SwitchForm, ValueForm, path_value},
     tree::{Object, Value},
 };
 
@@ -120,7 +120,7 @@ fn write_luns_if_any(luns: &[LunOptions], to: &mut Object) -> Result<(), NonUtf8
         object.set_dotted_key("node-name", string_value(&lun.node_name));
         object.set_dotted_key("target", Value::Number(lun.target.to_string()));
         object.set_dotted_key("lun", Value::Number(lun.lun.to_string()));
-        object.set_dotted_key("writable", Switch.to_value(&lun.writable)?);
+        object.set_dotted_key("writable", SwitchForm.to_value(&lun.writable)?);
         lun.device.write_to(&mut object)?;
         Ok(Value::Object(object))
     };

@@ -36,7 +36,7 @@ pub enum Problem {
         reason: String,
     },
     /// A key that does not exist.
-    #[error("unknown option '{key}'{} Known: {}", did_you_mean(.suggestion.as_deref()), .known.join(", "))]
+    #[error("unknown option '{key}'{} Known: {}", did_you_mean_text(.suggestion.as_deref()), .known.join(", "))]
     UnknownKey {
         /// The full dotted key.
         key: String,
@@ -76,7 +76,7 @@ pub enum Problem {
         max: u64,
     },
     /// A word that is not one of the choices.
-    #[error("'{key}' cannot be '{value}'{} Known: {}", did_you_mean(.suggestion.as_deref()), .known.join(", "))]
+    #[error("'{key}' cannot be '{value}'{} Known: {}", did_you_mean_text(.suggestion.as_deref()), .known.join(", "))]
     UnknownChoice {
         /// The full dotted key.
         key: String,
@@ -112,7 +112,7 @@ pub enum Problem {
         key: &'static str,
     },
     /// A reference to an object that no earlier option defines.
-    #[error("'{key}' names the {kind} '{name}', which no option before this one defines{}", defined_so_far(.known))]
+    #[error("'{key}' names the {kind} '{name}', which no option before this one defines{}", defined_so_far_text(.known))]
     NotDefined {
         /// The full dotted key of the reference.
         key: String,
@@ -124,7 +124,7 @@ pub enum Problem {
         known: Vec<String>,
     },
     /// An option that does not exist.
-    #[error("unrecognized option{} See blockplane --help", did_you_mean(.suggestion.as_deref()))]
+    #[error("unrecognized option{} See blockplane --help", did_you_mean_text(.suggestion.as_deref()))]
     UnknownOption {
         /// The option closest to it, if one is close.
         suggestion: Option<String>,
@@ -145,7 +145,7 @@ pub enum Problem {
     #[error("takes no value")]
     UnexpectedArgument,
     /// An argument that is neither an option nor the value of one.
-    #[error("unexpected argument '{word}'{} See blockplane --help", did_you_mean(.suggestion.as_deref()))]
+    #[error("unexpected argument '{word}'{} See blockplane --help", did_you_mean_text(.suggestion.as_deref()))]
     StrayWord {
         /// The word.
         word: String,
@@ -206,12 +206,12 @@ pub(crate) fn excerpt(value: &str) -> String {
 }
 
 /// The end of a sentence, with a question if there is a suggestion.
-fn did_you_mean(suggestion: Option<&str>) -> String {
+fn did_you_mean_text(suggestion: Option<&str>) -> String {
     suggestion.map_or_else(|| ".".to_owned(), |s| format!("; did you mean '{s}'?"))
 }
 
 /// The end of a sentence about a name that is not defined: the names that are.
-fn defined_so_far(known: &[String]) -> String {
+fn defined_so_far_text(known: &[String]) -> String {
     if known.is_empty() {
         " (none is defined so far)".to_owned()
     } else {

@@ -16,7 +16,7 @@ pub(crate) use read::{
 use crate::{
     DEFAULT_SERVE_QUEUES, MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SCSI_QUEUES, MAX_SERIAL_BYTES,
     SocketAddr,
-    form::{Choice, Label, Number, OnlyOff, Switch, number, size},
+    form::{ChoiceForm, LabelForm, NumberForm, OnlyOffForm, SwitchForm, number_form, size_form},
     key::ValueType,
     limits,
     settings::settings,
@@ -45,15 +45,15 @@ settings! {
     /// Options of every export.
     pub struct CommonExportOptions {
         /// let the guest write (default off)
-        pub writable: bool = "writable", Switch, default(false);
+        pub writable: bool = "writable", SwitchForm, default(false);
         /// complete a write only when it is on stable storage (default off)
-        pub writethrough: bool = "writethrough", Switch, default(false);
+        pub writethrough: bool = "writethrough", SwitchForm, default(false);
         /// do not allow moving it to other iothreads (default off)
-        pub fixed_iothread: bool = "fixed-iothread", Switch, default(false);
+        pub fixed_iothread: bool = "fixed-iothread", SwitchForm, default(false);
     }
     accepts {
         /// only off for now
-        "allow-inactive", OnlyOff { instead: "leave it out: an export makes its nodes active" };
+        "allow-inactive", OnlyOffForm { instead: "leave it out: an export makes its nodes active" };
     }
     beside {
         /// the type of export; its key may be omitted
@@ -151,11 +151,11 @@ settings! {
     /// Options of `vhost-user-scsi`.
     pub struct VhostUserScsiOptions {
         /// most queues for commands that a VMM may ask for, 1 to 254 (default 64)
-        pub num_queues: u16 = "num-queues", number(1, MAX_SCSI_QUEUES), default(DEFAULT_SERVE_QUEUES);
+        pub num_queues: u16 = "num-queues", number_form(1, MAX_SCSI_QUEUES), default(DEFAULT_SERVE_QUEUES);
         /// most entries per queue, a power of two up to 1024 (default 1024; blockplane's own)
         pub queue_size: u16 = "queue-size", QUEUE_SIZE_FORM, default(MAX_QUEUE_SIZE);
         /// offer packed queues; the VMM must ask for them too (default off; blockplane's own)
-        pub packed: bool = "packed", Switch, default(false);
+        pub packed: bool = "packed", SwitchForm, default(false);
     }
     beside {
         /// the queues of each iothread: iothread-vq-mapping.0.iothread=ID with iothread-vq-mapping.0.vqs.0=N (blockplane's own)
@@ -167,28 +167,28 @@ settings! {
     /// Options of `vhost-user-blk`.
     pub struct VhostUserBlkOptions {
         /// most queues a VMM may ask for, 1 to 256 (default 1)
-        pub num_queues: u16 = "num-queues", number(1, MAX_QUEUES), default(1);
+        pub num_queues: u16 = "num-queues", number_form(1, MAX_QUEUES), default(1);
         /// most entries per queue, a power of two up to 1024 (default 1024; blockplane's own)
         pub queue_size: u16 = "queue-size", QUEUE_SIZE_FORM, default(MAX_QUEUE_SIZE);
         /// offer packed queues; the VMM must ask for them too (default off; blockplane's own)
-        pub packed: bool = "packed", Switch, default(false);
+        pub packed: bool = "packed", SwitchForm, default(false);
         /// a power of two, 512 to 32768 (default 512)
         pub logical_block_size: u32 = "logical-block-size",
-            size(0, u32::MAX)
+            size_form(0, u32::MAX)
                 .with_placeholder("BYTES")
                 .with_check(is_block_size, limits::BLOCK_SIZE_EXPECTED), default(512);
         /// serial number the guest sees, at most 20 bytes (blockplane's own)
-        pub serial: Option<String> = "serial", Label { longest: MAX_SERIAL_BYTES }, optional;
+        pub serial: Option<String> = "serial", LabelForm { longest: MAX_SERIAL_BYTES }, optional;
         /// merge adjacent requests of one batch (default on; blockplane's own)
-        pub request_merging: bool = "request-merging", Switch, default(true);
+        pub request_merging: bool = "request-merging", SwitchForm, default(true);
         /// most requests that are merged into one, up to 64; 0 or 1 = none (default 32; blockplane's own)
         pub max_merge_requests: u16 = "max-merge-requests",
-            number(0, MAX_MERGE_REQUESTS), default(DEFAULT_MERGE_REQUESTS);
+            number_form(0, MAX_MERGE_REQUESTS), default(DEFAULT_MERGE_REQUESTS);
         /// most bytes of a merged request (default 1M; blockplane's own)
         pub max_merge_bytes: u64 = "max-merge-bytes",
-            size(0, i64::MAX.unsigned_abs()).with_placeholder("BYTES"), default(DEFAULT_MERGE_BYTES);
+            size_form(0, i64::MAX.unsigned_abs()).with_placeholder("BYTES"), default(DEFAULT_MERGE_BYTES);
         /// pin all guest memory for io_uring; not with a balloon (default off; blockplane's own)
-        pub fixed_buffers: bool = "fixed-buffers", Switch, default(false);
+        pub fixed_buffers: bool = "fixed-buffers", SwitchForm, default(false);
         /// failed reads: report to the guest, ignore the error, or park the request until block-export-resume
         /// (default report; blockplane's own)
         pub rerror: OnError = "rerror", ON_READ_ERROR_FORM, default(OnError::Report);
@@ -196,7 +196,7 @@ settings! {
         pub werror: OnError = "werror", ON_WRITE_ERROR_FORM, default(OnError::Report);
         /// report requests that take longer than this; 0 = never (default 30; blockplane's own)
         pub request_timeout: u64 = "request-timeout",
-            number(0, SECONDS_PER_DAY).with_placeholder("SECONDS"), default(DEFAULT_REQUEST_TIMEOUT);
+            number_form(0, SECONDS_PER_DAY).with_placeholder("SECONDS"), default(DEFAULT_REQUEST_TIMEOUT);
     }
     beside {
         /// the queues of each iothread: iothread-vq-mapping.0.iothread=ID with iothread-vq-mapping.0.vqs.0=N (blockplane's own)
@@ -204,8 +204,8 @@ settings! {
     }
 }
 
-const QUEUE_SIZE_FORM: Number<u16> =
-    number(0, u16::MAX).with_check(is_queue_size, limits::QUEUE_SIZE_EXPECTED);
+const QUEUE_SIZE_FORM: NumberForm<u16> =
+    number_form(0, u16::MAX).with_check(is_queue_size, limits::QUEUE_SIZE_EXPECTED);
 
 fn is_queue_size(entries: u64) -> bool {
     limits::valid_queue_size(entries).is_some()
@@ -217,7 +217,7 @@ fn is_block_size(bytes: u64) -> bool {
 
 const SECONDS_PER_DAY: u64 = 86_400;
 
-const ON_READ_ERROR_FORM: Choice<OnError> = Choice {
+const ON_READ_ERROR_FORM: ChoiceForm<OnError> = ChoiceForm {
     words: &[
         ("report", OnError::Report),
         ("ignore", OnError::Ignore),
@@ -227,7 +227,7 @@ const ON_READ_ERROR_FORM: Choice<OnError> = Choice {
     placeholder: "report|ignore|stop",
 };
 
-const ON_WRITE_ERROR_FORM: Choice<OnError> = Choice {
+const ON_WRITE_ERROR_FORM: ChoiceForm<OnError> = ChoiceForm {
     words: &[
         ("report", OnError::Report),
         ("ignore", OnError::Ignore),

@@ -5,7 +5,7 @@
 
 use crate::{
     Problem,
-    form::{self, AnyText, Form},
+    form::{self, AnyTextForm, ValueForm},
     key::{Key, UnsupportedName},
     suggest,
     tree::{Object, Value},
@@ -113,7 +113,7 @@ impl Fields {
     }
 
     /// Takes a value and reads it in this form.
-    pub(crate) fn take_typed<F: Form>(
+    pub(crate) fn take_typed<F: ValueForm>(
         &mut self,
         key: &'static str,
         form: &F,
@@ -175,7 +175,7 @@ impl Fields {
         key: &'static str,
         expected: &str,
     ) -> Result<String, Problem> {
-        let text = self.take_typed(key, &AnyText)?;
+        let text = self.take_typed(key, &AnyTextForm)?;
         text.ok_or_else(|| self.missing_key_error(key, expected))
     }
 

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The text form of a value.
-pub(crate) trait Form {
+pub(crate) trait ValueForm {
     /// The type of the value in the program.
     type Value;
 
@@ -44,16 +44,16 @@ pub(crate) fn bad_value_error(key: &str, value: &Value, expected: impl Into<Stri
 }
 
 /// `on` or `off`.
-pub(crate) struct Switch;
+pub(crate) struct SwitchForm;
 
-impl Switch {
+impl SwitchForm {
     /// A key whose values have this form.
     pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
         Key::new(name, "on|off", help, ValueType::Bool)
     }
 }
 
-impl Form for Switch {
+impl ValueForm for SwitchForm {
     type Value = bool;
 
     fn read(&self, key: &str, value: Value) -> Result<bool, Problem> {
@@ -84,23 +84,23 @@ pub(crate) fn parse_switch(text: &str) -> Option<bool> {
 pub(crate) const SWITCH_EXPECTED: &str = "'on' or 'off'";
 
 /// A switch that only supports `off`.
-pub(crate) struct OnlyOff {
+pub(crate) struct OnlyOffForm {
     /// What to do instead of switching it on.
     pub instead: &'static str,
 }
 
-impl OnlyOff {
+impl OnlyOffForm {
     /// A key whose values have this form.
     pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
         Key::new(name, "off", help, ValueType::Bool)
     }
 }
 
-impl Form for OnlyOff {
+impl ValueForm for OnlyOffForm {
     type Value = ();
 
     fn read(&self, key: &str, value: Value) -> Result<(), Problem> {
-        match Switch.read(key, value)? {
+        match SwitchForm.read(key, value)? {
             false => Ok(()),
             true => Err(Problem::Unsupported {
                 what: format!("'{key}=on'"),
@@ -118,7 +118,7 @@ impl Form for OnlyOff {
 type NumberCheck = (fn(u64) -> bool, &'static str);
 
 /// A whole number, or a size in bytes.
-pub(crate) struct Number<T> {
+pub(crate) struct NumberForm<T> {
     min: T,
     max: T,
     parse: fn(&str) -> Result<u64, NumberError>,
@@ -130,8 +130,8 @@ pub(crate) struct Number<T> {
 }
 
 /// A whole number from `min` to `max`.
-pub(crate) const fn number<T: Copy>(min: T, max: T) -> Number<T> {
-    Number {
+pub(crate) const fn number_form<T: Copy>(min: T, max: T) -> NumberForm<T> {
+    NumberForm {
         min,
         max,
         parse: size::parse_integer,
@@ -142,19 +142,19 @@ pub(crate) const fn number<T: Copy>(min: T, max: T) -> Number<T> {
 }
 
 /// A size in bytes, from `min` to `max`; in JSON a number, in text possibly with a suffix.
-pub(crate) const fn size<T: Copy>(min: T, max: T) -> Number<T> {
-    Number {
+pub(crate) const fn size_form<T: Copy>(min: T, max: T) -> NumberForm<T> {
+    NumberForm {
         parse: size::parse_size,
         expected: "a size in bytes, or with a suffix B, K, M, G, T, P or E, such as 1.5G",
         placeholder: "SIZE",
-        ..number(min, max)
+        ..number_form(min, max)
     }
 }
 
-impl<T: Copy> Number<T> {
+impl<T: Copy> NumberForm<T> {
     /// The same with another placeholder in the help.
     pub(crate) const fn with_placeholder(self, placeholder: &'static str) -> Self {
-        Number {
+        NumberForm {
             placeholder,
             ..self
         }
@@ -162,7 +162,7 @@ impl<T: Copy> Number<T> {
 
     /// The same with a condition beyond the range.
     pub(crate) const fn with_check(self, holds: fn(u64) -> bool, expected: &'static str) -> Self {
-        Number {
+        NumberForm {
             check: Some((holds, expected)),
             ..self
         }
@@ -174,7 +174,7 @@ impl<T: Copy> Number<T> {
     }
 }
 
-impl<T: TryFrom<u64> + Copy + Into<u64>> Form for Number<T> {
+impl<T: TryFrom<u64> + Copy + Into<u64>> ValueForm for NumberForm<T> {
     type Value = T;
 
     fn read(&self, key: &str, value: Value) -> Result<T, Problem> {
@@ -221,27 +221,27 @@ impl<T: TryFrom<u64> + Copy + Into<u64>> Form for Number<T> {
 }
 
 /// A text for guests, such as a serial number: printable ASCII without spaces at the ends.
-pub(crate) struct Label {
+pub(crate) struct LabelForm {
     /// Most bytes.
     pub longest: usize,
 }
 
-impl Label {
+impl LabelForm {
     /// A key whose values have this form.
     pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
         Key::new(name, "TEXT", help, ValueType::Str)
     }
 }
 
-impl Form for Label {
+impl ValueForm for LabelForm {
     type Value = String;
 
     fn read(&self, key: &str, value: Value) -> Result<String, Problem> {
-        let text = AnyText.read(key, value)?;
+        let text = AnyTextForm.read(key, value)?;
         if limits::is_label(&text, self.longest) {
             return Ok(text);
         }
-        let expected = limits::label_expected(self.longest);
+        let expected = limits::expected_label_text(self.longest);
         Err(bad_value_error(key, &Value::Text(text), expected))
     }
 
@@ -251,16 +251,16 @@ impl Form for Label {
 }
 
 /// Any string.
-pub(crate) struct AnyText;
+pub(crate) struct AnyTextForm;
 
-impl AnyText {
+impl AnyTextForm {
     /// A key whose values have this form.
     pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
         Key::new(name, "NAME", help, ValueType::Str)
     }
 }
 
-impl Form for AnyText {
+impl ValueForm for AnyTextForm {
     type Value = String;
 
     fn read(&self, key: &str, value: Value) -> Result<String, Problem> {
@@ -276,20 +276,20 @@ impl Form for AnyText {
 }
 
 /// A path that is not empty.
-pub(crate) struct FilePath;
+pub(crate) struct FilePathForm;
 
-impl FilePath {
+impl FilePathForm {
     /// A key whose values have this form.
     pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
         Key::new(name, "PATH", help, ValueType::Str)
     }
 }
 
-impl Form for FilePath {
+impl ValueForm for FilePathForm {
     type Value = PathBuf;
 
     fn read(&self, key: &str, value: Value) -> Result<PathBuf, Problem> {
-        let text = AnyText.read(key, value)?;
+        let text = AnyTextForm.read(key, value)?;
         if text.is_empty() || text.contains('\0') {
             return Err(bad_value_error(key, &Value::Text(text), "a path"));
         }
@@ -308,23 +308,23 @@ pub(crate) fn path_value(path: &Path) -> Result<Value, NonUtf8Path> {
 }
 
 /// A name by which options refer to each other.
-pub(crate) struct Name {
+pub(crate) struct NameForm {
     /// Most bytes.
     longest: usize,
 }
 
-impl Name {
+impl NameForm {
     /// A key whose values have this form.
     pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
         Key::new(name, "NAME", help, ValueType::Str)
     }
 }
 
-impl Form for Name {
+impl ValueForm for NameForm {
     type Value = String;
 
     fn read(&self, key: &str, value: Value) -> Result<String, Problem> {
-        let name = AnyText.read(key, value)?;
+        let name = AnyTextForm.read(key, value)?;
         let is_well_formed = name.starts_with(|c: char| c.is_ascii_alphabetic())
             && name
                 .bytes()
@@ -346,13 +346,13 @@ impl Form for Name {
 }
 
 /// A `node-name`: as long as in qemu-storage-daemon.
-pub(crate) const NODE_NAME_FORM: Name = Name { longest: 31 };
+pub(crate) const NODE_NAME_FORM: NameForm = NameForm { longest: 31 };
 
 /// The id of an object, an export or a chardev. QEMU has no limit; this one keeps log lines readable.
-pub(crate) const ID_FORM: Name = Name { longest: 127 };
+pub(crate) const ID_FORM: NameForm = NameForm { longest: 127 };
 
 /// One of several words.
-pub(crate) struct Choice<T: 'static> {
+pub(crate) struct ChoiceForm<T: 'static> {
     /// The words and their meanings. Of several words with one meaning, the first is written.
     pub words: &'static [(&'static str, T)],
     /// Words that only qemu-storage-daemon supports.
@@ -361,18 +361,18 @@ pub(crate) struct Choice<T: 'static> {
     pub placeholder: &'static str,
 }
 
-impl<T> Choice<T> {
+impl<T> ChoiceForm<T> {
     /// A key whose values have this form.
     pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
         Key::new(name, self.placeholder, help, ValueType::Words)
     }
 }
 
-impl<T: Copy + PartialEq> Form for Choice<T> {
+impl<T: Copy + PartialEq> ValueForm for ChoiceForm<T> {
     type Value = T;
 
     fn read(&self, key: &str, value: Value) -> Result<T, Problem> {
-        let word = AnyText.read(key, value)?;
+        let word = AnyTextForm.read(key, value)?;
         parse_choice(key, &word, self.words, self.unsupported)
     }
 
@@ -384,16 +384,16 @@ impl<T: Copy + PartialEq> Form for Choice<T> {
 }
 
 /// CPUs: one set, or a list of sets.
-pub(crate) struct Cpus;
+pub(crate) struct CpusForm;
 
-impl Cpus {
+impl CpusForm {
     /// A key whose values have this form.
     pub(crate) const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
         Key::new(name, "CPUS", help, ValueType::Named("CpuSets"))
     }
 }
 
-impl Form for Cpus {
+impl ValueForm for CpusForm {
     type Value = Vec<u16>;
 
     fn read(&self, key: &str, value: Value) -> Result<Vec<u16>, Problem> {

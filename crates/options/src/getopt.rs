@@ -170,7 +170,7 @@ impl TopLevelOption {
 
 /// An element of a command line.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Item {
+pub(crate) enum CommandLineItem {
     /// An option with its value, empty if it takes none.
     Option(TopLevelOption, OsString),
     /// An argument that belongs to no option.
@@ -178,7 +178,7 @@ pub(crate) enum Item {
 }
 
 /// Splits a command line into its items, one by one, so that the first error is reported first.
-pub(crate) struct Items<I> {
+pub(crate) struct CommandLineItems<I> {
     args: I,
     /// Letters left of a joined group such as `-hV`.
     letters: VecDeque<u8>,
@@ -186,7 +186,7 @@ pub(crate) struct Items<I> {
     only_words: bool,
 }
 
-impl<I: Iterator<Item = OsString>> Items<I> {
+impl<I: Iterator<Item = OsString>> CommandLineItems<I> {
     pub(crate) fn new(args: I) -> Self {
         Self {
             args,
@@ -197,7 +197,7 @@ impl<I: Iterator<Item = OsString>> Items<I> {
 
     /// Reads an option without its two dashes: a name or an abbreviation. Its value is after `=`, or the
     /// next argument.
-    fn parse_long(&mut self, text: &[u8]) -> Result<Item, UsageError> {
+    fn parse_long(&mut self, text: &[u8]) -> Result<CommandLineItem, UsageError> {
         let (name, inline) = match text.iter().position(|b| *b == b'=') {
             Some(equals) => (&text[..equals], Some(&text[equals + 1..])),
             None => (text, None),
@@ -231,19 +231,20 @@ impl<I: Iterator<Item = OsString>> Items<I> {
             }
         };
         match (spec.usage, inline) {
-            (None, None) => Ok(Item::Option(spec.opt, OsString::new())),
+            (None, None) => Ok(CommandLineItem::Option(spec.opt, OsString::new())),
             (None, Some(_)) => {
                 Err(Problem::UnexpectedArgument.in_option(spec.opt.name_with_dashes()))
             }
-            (Some(_), Some(value)) => {
-                Ok(Item::Option(spec.opt, OsStr::from_bytes(value).to_owned()))
-            }
+            (Some(_), Some(value)) => Ok(CommandLineItem::Option(
+                spec.opt,
+                OsStr::from_bytes(value).to_owned(),
+            )),
             (Some(_), None) => self.with_next_argument(spec),
         }
     }
 
     /// Reads the option of a letter. Its value is the rest of the joined letters, or the next argument.
-    fn parse_letter(&mut self, letter: u8) -> Result<Item, UsageError> {
+    fn parse_letter(&mut self, letter: u8) -> Result<CommandLineItem, UsageError> {
         let Some(spec) = SPECS.iter().find(|spec| spec.short == Some(letter)) else {
             // -blockdev most likely means --blockdev: qemu-system-* accepts both.
             let rest: Vec<u8> = std::iter::once(letter)
@@ -258,21 +259,21 @@ impl<I: Iterator<Item = OsString>> Items<I> {
             );
         };
         if spec.usage.is_none() {
-            return Ok(Item::Option(spec.opt, OsString::new()));
+            return Ok(CommandLineItem::Option(spec.opt, OsString::new()));
         }
         if self.letters.is_empty() {
             return self.with_next_argument(spec);
         }
-        Ok(Item::Option(
+        Ok(CommandLineItem::Option(
             spec.opt,
             OsString::from_vec(self.letters.drain(..).collect()),
         ))
     }
 
     /// An option whose value is the next argument.
-    fn with_next_argument(&mut self, spec: &OptSpec) -> Result<Item, UsageError> {
+    fn with_next_argument(&mut self, spec: &OptSpec) -> Result<CommandLineItem, UsageError> {
         match self.args.next() {
-            Some(value) => Ok(Item::Option(spec.opt, value)),
+            Some(value) => Ok(CommandLineItem::Option(spec.opt, value)),
             None => {
                 let expected = format!("write {}", spec.usage.unwrap_or_default());
                 Err(Problem::NoArgument { expected }.in_option(spec.opt.name_with_dashes()))
@@ -281,8 +282,8 @@ impl<I: Iterator<Item = OsString>> Items<I> {
     }
 }
 
-impl<I: Iterator<Item = OsString>> Iterator for Items<I> {
-    type Item = Result<Item, UsageError>;
+impl<I: Iterator<Item = OsString>> Iterator for CommandLineItems<I> {
+    type Item = Result<CommandLineItem, UsageError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if let Some(letter) = self.letters.pop_front() {
@@ -290,7 +291,7 @@ impl<I: Iterator<Item = OsString>> Iterator for Items<I> {
         }
         let arg = self.args.next()?;
         match arg.as_bytes() {
-            _ if self.only_words => Some(Ok(Item::Word(arg))),
+            _ if self.only_words => Some(Ok(CommandLineItem::Word(arg))),
             b"--" => {
                 self.only_words = true;
                 self.next()
@@ -304,7 +305,7 @@ impl<I: Iterator<Item = OsString>> Iterator for Items<I> {
                 self.letters = rest.iter().copied().collect();
                 Some(self.parse_letter(letter))
             }
-            _ => Some(Ok(Item::Word(arg))),
+            _ => Some(Ok(CommandLineItem::Word(arg))),
         }
     }
 }
@@ -341,14 +342,14 @@ pub(crate) fn described_options() -> impl Iterator<Item = DescribedOption> {
 mod tests {
     use super::*;
 
-    fn items(args: &[&str]) -> Result<Vec<Item>, String> {
-        Items::new(args.iter().map(OsString::from))
+    fn items(args: &[&str]) -> Result<Vec<CommandLineItem>, String> {
+        CommandLineItems::new(args.iter().map(OsString::from))
             .collect::<Result<_, _>>()
             .map_err(|error| error.to_string())
     }
 
-    fn option(opt: TopLevelOption, value: &str) -> Item {
-        Item::Option(opt, value.into())
+    fn option(opt: TopLevelOption, value: &str) -> CommandLineItem {
+        CommandLineItem::Option(opt, value.into())
     }
 
     #[test]
@@ -394,12 +395,15 @@ mod tests {
     fn options_end_at_two_dashes() {
         assert_eq!(
             items(&["a", "-"]),
-            Ok(vec![Item::Word("a".into()), Item::Word("-".into())])
+            Ok(vec![
+                CommandLineItem::Word("a".into()),
+                CommandLineItem::Word("-".into())
+            ])
         );
         let expected = vec![
             option(TopLevelOption::Daemonize, ""),
-            Item::Word("--daemonize".into()),
-            Item::Word("--".into()),
+            CommandLineItem::Word("--daemonize".into()),
+            CommandLineItem::Word("--".into()),
         ];
         assert_eq!(
             items(&["--daemonize", "--", "--daemonize", "--"]),

@@ -52,7 +52,7 @@ pub(crate) fn top_level_help() -> String {
         "--blockdev DRIVER,KEY=VALUE,…   a node; every driver takes",
         &[blockdev::CommonNodeOptions::KEYS],
     );
-    for group in kind_specific_groups("blockdev") {
+    for group in kind_specific_key_groups("blockdev") {
         let title = format!("    {} also", group.title);
         push_key_section(&mut out, &title, &[group.keys]);
         if group.kinds.contains(&"blkdebug") {
@@ -65,7 +65,7 @@ pub(crate) fn top_level_help() -> String {
         "--export TYPE,KEY=VALUE,…   a device for a VMM; every type takes",
         &[export::CommonExportOptions::KEYS],
     );
-    for group in kind_specific_groups("export") {
+    for group in kind_specific_key_groups("export") {
         let title = format!("    {} also", group.title);
         push_key_section(&mut out, &title, &[group.keys]);
     }
@@ -158,7 +158,7 @@ for any error.
 ";
 
 /// Groups of keys that only some kinds of an option take.
-fn kind_specific_groups(option: &str) -> impl Iterator<Item = &'static KeyGroup> {
+fn kind_specific_key_groups(option: &str) -> impl Iterator<Item = &'static KeyGroup> {
     let groups = reference::KEYS.iter();
     groups.filter(move |group| group.option == option && !group.kinds.is_empty())
 }

@@ -36,14 +36,14 @@ pub(crate) fn parse(text: &str, implied: &str) -> Result<ParsedKeyval, Problem> 
         let (word, after) = rest.split_at(end);
         if let Some(value_text) = after.strip_prefix('=') {
             let (value, next) = split_off_value(value_text);
-            insert_key(&mut root, word, value)?;
+            insert_or_replace_key(&mut root, word, value)?;
             rest = next;
         } else if matches!(word, "help" | "?") {
             wants_help = true;
             rest = after.strip_prefix(',').unwrap_or(after);
         } else if is_first && !word.is_empty() {
             let (value, next) = split_off_value(rest);
-            insert_key(&mut root, implied, value)?;
+            insert_or_replace_key(&mut root, implied, value)?;
             rest = next;
         } else {
             return Err(missing_equals_error(word));
@@ -92,7 +92,7 @@ fn split_off_value(text: &str) -> (String, &str) {
 }
 
 /// Inserts a value at a dotted key, and the groups that its dots name.
-fn insert_key(root: &mut Object, key: &str, value: String) -> Result<(), Problem> {
+fn insert_or_replace_key(root: &mut Object, key: &str, value: String) -> Result<(), Problem> {
     if key.len() > MAX_KEY_BYTES {
         let reason = format!(
             "key '{}' is longer than {MAX_KEY_BYTES} bytes",

@@ -42,7 +42,7 @@ pub(crate) fn is_label(name: &str, longest: usize) -> bool {
 }
 
 /// The expected text for a label of at most `longest` bytes.
-pub(crate) fn label_expected(longest: usize) -> String {
+pub(crate) fn expected_label_text(longest: usize) -> String {
     format!("1 to {longest} characters of printable ASCII without a blank at either end")
 }
 
@@ -71,6 +71,6 @@ mod tests {
     fn error_texts_name_the_limits() {
         assert!(QUEUE_SIZE_EXPECTED.contains(&MAX_QUEUE_SIZE.to_string()));
         assert!(BLOCK_SIZE_EXPECTED.contains(&MAX_BLOCK_BYTES.to_string()));
-        assert!(label_expected(MAX_SERIAL_BYTES).contains(&MAX_SERIAL_BYTES.to_string()));
+        assert!(expected_label_text(MAX_SERIAL_BYTES).contains(&MAX_SERIAL_BYTES.to_string()));
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::{
     Problem, SocketAddr,
     fields::Fields,
-    form::{AnyText, Choice, Form, ID_FORM, NonUtf8Path, Switch},
+    form::{AnyTextForm, ChoiceForm, ID_FORM, NonUtf8Path, SwitchForm, ValueForm},
     key::{Key, UnsupportedName, ValueType, read_kind},
     names::DefinedNames,
     settings::settings,
@@ -30,12 +30,12 @@ settings! {
         /// its name, for monitors
         pub id: String = "id", ID_FORM, required("write id=NAME, such as id=qmp0");
         /// listen for clients, or connect to a server (default off)
-        pub server: bool = "server", Switch, default(false);
+        pub server: bool = "server", SwitchForm, default(false);
         /// with server=on: serve these users only; the umask has to let them connect
         /// (default with a path: the user of blockplane, and root)
-        pub users: Option<Vec<u32>> = "users", ColonSeparatedUserIds, optional;
+        pub users: Option<Vec<u32>> = "users", UserIdListForm, optional;
         /// with server=on: wait for a client before going on (default on)
-        pub wait: Option<bool> = "wait", Switch, optional;
+        pub wait: Option<bool> = "wait", SwitchForm, optional;
     }
     beside {
         /// the kind of chardev; its key may be omitted
@@ -59,9 +59,9 @@ settings! {
     /// `--monitor …`
     pub struct MonitorOptions {
         /// the chardev; its key may be omitted
-        pub chardev: String = "chardev", AnyText, required("write chardev=ID with the id of a --chardev");
+        pub chardev: String = "chardev", AnyTextForm, required("write chardev=ID with the id of a --chardev");
         /// indent responses over several lines (default off)
-        pub pretty: bool = "pretty", Switch, default(false);
+        pub pretty: bool = "pretty", SwitchForm, default(false);
     }
     accepts {
         /// only control (QMP) for now
@@ -69,7 +69,7 @@ settings! {
     }
 }
 
-const MODE_FORM: Choice<()> = Choice {
+const MODE_FORM: ChoiceForm<()> = ChoiceForm {
     words: &[("control", ())],
     unsupported: &[UnsupportedName {
         name: "readline",
@@ -79,16 +79,16 @@ const MODE_FORM: Choice<()> = Choice {
 };
 
 /// Numbers of users, separated by colons. Names are not supported, since their meaning may change.
-struct ColonSeparatedUserIds;
+struct UserIdListForm;
 
-impl ColonSeparatedUserIds {
+impl UserIdListForm {
     /// A key whose values have this form.
     const fn define_key(&self, name: &'static str, help: &'static str) -> Key {
         Key::new(name, "UID:…", help, ValueType::Str)
     }
 }
 
-impl Form for ColonSeparatedUserIds {
+impl ValueForm for UserIdListForm {
     type Value = Vec<u32>;
 
     fn read(&self, key: &str, value: Value) -> Result<Vec<u32>, Problem> {
@@ -166,7 +166,7 @@ pub(crate) fn read_and_register_chardev(
         ));
     }
     let fd = take_inherited_socket(&mut fields)?;
-    let path = fields.take_typed("path", &AnyText)?;
+    let path = fields.take_typed("path", &AnyTextForm)?;
     let addr = match (path, fd) {
         (Some(_), Some(_)) => return conflict("'path' and 'fd' both name the socket; remove one"),
         (None, None) => {

@@ -29,12 +29,12 @@ pub(crate) struct DefinedNames {
     chardevs: BTreeMap<String, bool>,
     unnamed_nodes: u32,
     /// Changes since the start, the latest last.
-    changes: Vec<Change>,
+    changes: Vec<UndoableChange>,
 }
 
 /// A change that can be undone.
 #[derive(Debug)]
-enum Change {
+enum UndoableChange {
     Node(String),
     Image(PathBuf),
     Iothread(String),
@@ -60,21 +60,22 @@ impl DefinedNames {
     pub(crate) fn roll_back(&mut self, to: Checkpoint) {
         for change in self.changes.drain(to.0..).rev() {
             match change {
-                Change::Node(name) => drop(self.nodes.remove(&name)),
-                Change::Image(path) => drop(self.images.remove(&path)),
-                Change::Iothread(id) => drop(self.iothreads.remove(&id)),
-                Change::Export(id) => drop(self.exports.remove(&id)),
-                Change::Socket(socket) => drop(self.sockets.remove(&socket)),
-                Change::Chardev(id) => drop(self.chardevs.remove(&id)),
-                Change::ChardevReserved(id) => drop(self.chardevs.insert(id, false)),
-                Change::UnnamedCount(before) => self.unnamed_nodes = before,
+                UndoableChange::Node(name) => drop(self.nodes.remove(&name)),
+                UndoableChange::Image(path) => drop(self.images.remove(&path)),
+                UndoableChange::Iothread(id) => drop(self.iothreads.remove(&id)),
+                UndoableChange::Export(id) => drop(self.exports.remove(&id)),
+                UndoableChange::Socket(socket) => drop(self.sockets.remove(&socket)),
+                UndoableChange::Chardev(id) => drop(self.chardevs.remove(&id)),
+                UndoableChange::ChardevReserved(id) => drop(self.chardevs.insert(id, false)),
+                UndoableChange::UnnamedCount(before) => self.unnamed_nodes = before,
             }
         }
     }
 
     /// A name for a node without a `node-name`. It starts with `#`, which users cannot write.
     pub(crate) fn generate_node_name(&mut self) -> String {
-        self.changes.push(Change::UnnamedCount(self.unnamed_nodes));
+        self.changes
+            .push(UndoableChange::UnnamedCount(self.unnamed_nodes));
         loop {
             let name = format!("#block{}", self.unnamed_nodes);
             self.unnamed_nodes += 1;
@@ -95,7 +96,7 @@ impl DefinedNames {
             });
         }
         self.nodes.insert(name.to_owned(), read_only);
-        self.changes.push(Change::Node(name.to_owned()));
+        self.changes.push(UndoableChange::Node(name.to_owned()));
         Ok(())
     }
 
@@ -119,7 +120,7 @@ impl DefinedNames {
             }
             Some(_) => Ok(()),
             None => {
-                self.changes.push(Change::Image(path.clone()));
+                self.changes.push(UndoableChange::Image(path.clone()));
                 self.images.insert(path, (node.to_owned(), writes));
                 Ok(())
             }
@@ -143,7 +144,7 @@ impl DefinedNames {
                 key: "id",
             });
         }
-        self.changes.push(Change::Iothread(id.to_owned()));
+        self.changes.push(UndoableChange::Iothread(id.to_owned()));
         Ok(())
     }
 
@@ -174,7 +175,7 @@ impl DefinedNames {
             });
         }
         self.chardevs.insert(id.to_owned(), false);
-        self.changes.push(Change::Chardev(id.to_owned()));
+        self.changes.push(UndoableChange::Chardev(id.to_owned()));
         let Some(addr) = listens else { return Ok(()) };
         let key = match addr {
             SocketAddr::Unix { .. } => "path",
@@ -198,7 +199,8 @@ impl DefinedNames {
             }
             Some(used) => {
                 *used = true;
-                self.changes.push(Change::ChardevReserved(id.to_owned()));
+                self.changes
+                    .push(UndoableChange::ChardevReserved(id.to_owned()));
                 Ok(())
             }
             None => Err(not_defined_error(key, "chardev", id, self.chardevs.keys())),
@@ -220,15 +222,15 @@ impl DefinedNames {
         self.changes.push(match kind {
             "iothread" => {
                 self.iothreads.insert(name.clone());
-                Change::Iothread(name)
+                UndoableChange::Iothread(name)
             }
             "node" => {
                 self.nodes.insert(name.clone(), false);
-                Change::Node(name)
+                UndoableChange::Node(name)
             }
             _ => {
                 self.chardevs.insert(name.clone(), false);
-                Change::Chardev(name)
+                UndoableChange::Chardev(name)
             }
         });
         true
@@ -247,7 +249,7 @@ impl DefinedNames {
                 key: "id",
             });
         }
-        self.changes.push(Change::Export(id.to_owned()));
+        self.changes.push(UndoableChange::Export(id.to_owned()));
         self.add_socket(format!("export '{id}'"), addr, "addr")
     }
 
@@ -266,7 +268,7 @@ impl DefinedNames {
                 format!("{other} already listens on {socket}; {user} needs another '{key}'");
             return Err(Problem::Conflict { reason });
         }
-        self.changes.push(Change::Socket(socket.clone()));
+        self.changes.push(UndoableChange::Socket(socket.clone()));
         self.sockets.insert(socket, user);
         Ok(())
     }

@@ -5,7 +5,7 @@
 use crate::{
     Problem,
     fields::Fields,
-    form::{Cpus, ID_FORM, number},
+    form::{CpusForm, ID_FORM, number_form},
     key::{UnsupportedName, ValueType, read_kind},
     names::DefinedNames,
     settings::settings,
@@ -38,24 +38,24 @@ settings! {
         /// its name, for exports
         pub id: String = "id", ID_FORM, required("write id=NAME, such as id=iothread0");
         /// longest busy-polling before blocking, 0 = never (default 200000)
-        pub poll_max_ns: u64 = "poll-max-ns", number(0, MAX_INT).with_placeholder("NS"), default(DEFAULT_POLL_MAX_NS);
+        pub poll_max_ns: u64 = "poll-max-ns", number_form(0, MAX_INT).with_placeholder("NS"), default(DEFAULT_POLL_MAX_NS);
         /// how fast the polling time grows, 0 = automatic (default 0)
-        pub poll_grow: u64 = "poll-grow", number(0, MAX_INT).with_placeholder("FACTOR"), default(0);
+        pub poll_grow: u64 = "poll-grow", number_form(0, MAX_INT).with_placeholder("FACTOR"), default(0);
         /// how fast it shrinks, 0 = automatic (default 0)
-        pub poll_shrink: u64 = "poll-shrink", number(0, MAX_INT).with_placeholder("DIVISOR"), default(0);
+        pub poll_shrink: u64 = "poll-shrink", number_form(0, MAX_INT).with_placeholder("DIVISOR"), default(0);
         /// share of a CPU that polling may use, 0 to 100 (default 100; blockplane's own)
         pub poll_cpu_max: u32 = "poll-cpu-max",
-            number(0, 100).with_placeholder("PERCENT"), default(DEFAULT_POLL_CPU_MAX);
+            number_form(0, 100).with_placeholder("PERCENT"), default(DEFAULT_POLL_CPU_MAX);
         /// most requests per call to the kernel, 0 = automatic (default 0)
-        pub aio_max_batch: u32 = "aio-max-batch", number(0, u32::MAX), default(0);
+        pub aio_max_batch: u32 = "aio-max-batch", number_form(0, u32::MAX), default(0);
         /// most requests in flight, 1 to 65536 (default 1024; blockplane's own)
-        pub aio_max_events: u32 = "aio-max-events", number(1, MAX_AIO_EVENTS), default(DEFAULT_AIO_MAX_EVENTS);
+        pub aio_max_events: u32 = "aio-max-events", number_form(1, MAX_AIO_EVENTS), default(DEFAULT_AIO_MAX_EVENTS);
         /// worker threads kept for blocking calls (default 0)
-        pub thread_pool_min: u32 = "thread-pool-min", number(0, MAX_THREAD_POOL), default(0);
+        pub thread_pool_min: u32 = "thread-pool-min", number_form(0, MAX_THREAD_POOL), default(0);
         /// most worker threads, 1 to 4096 (default 64)
-        pub thread_pool_max: u32 = "thread-pool-max", number(1, MAX_THREAD_POOL), default(DEFAULT_THREAD_POOL_MAX);
+        pub thread_pool_max: u32 = "thread-pool-max", number_form(1, MAX_THREAD_POOL), default(DEFAULT_THREAD_POOL_MAX);
         /// CPUs it may run on: 2, 0-3, or a list cpu-affinity.0=0-3,cpu-affinity.1=8 (default: all; blockplane's own)
-        pub cpu_affinity: Vec<u16> = "cpu-affinity", Cpus, default(Vec::new());
+        pub cpu_affinity: Vec<u16> = "cpu-affinity", CpusForm, default(Vec::new());
     }
     beside {
         /// the type; its key may be omitted

@@ -14,7 +14,7 @@ use crate::{
     ConfigFile, Daemon, Invocation, MetricsAddr, Problem, Sandbox, UsageError, confinement,
     directive::{DirectiveKind, RawDirective},
     error::excerpt,
-    getopt::{Item, Items, TopLevelOption},
+    getopt::{CommandLineItem, CommandLineItems, TopLevelOption},
     help, json,
     keyval::{self, ParsedKeyval},
     metrics,
@@ -26,25 +26,25 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
     let mut daemon = Daemon::default();
     let mut config = None;
     let mut object_options = Vec::new();
-    for item in Items::new(args) {
+    for item in CommandLineItems::new(args) {
         match item? {
-            Item::Option(TopLevelOption::Help, _) => {
+            CommandLineItem::Option(TopLevelOption::Help, _) => {
                 return Ok(Invocation::Help(help::top_level_help()));
             }
-            Item::Option(TopLevelOption::Version, _) => {
+            CommandLineItem::Option(TopLevelOption::Version, _) => {
                 return Ok(Invocation::Version(help::version_line()));
             }
-            Item::Option(TopLevelOption::Daemonize, _) => daemon.daemonize = true,
-            Item::Option(opt @ TopLevelOption::Pidfile, path) => {
+            CommandLineItem::Option(TopLevelOption::Daemonize, _) => daemon.daemonize = true,
+            CommandLineItem::Option(opt @ TopLevelOption::Pidfile, path) => {
                 daemon.pidfile = Some(read_path(opt, path)?)
             }
-            Item::Option(opt @ TopLevelOption::Config, path) => {
+            CommandLineItem::Option(opt @ TopLevelOption::Config, path) => {
                 if config.replace(read_path(opt, path)?).is_some() {
                     let reason = "is given twice; put everything into one file".to_owned();
                     return Err(Problem::Conflict { reason }.in_option(opt.name_with_dashes()));
                 }
             }
-            Item::Option(opt @ TopLevelOption::Metrics, addr) => {
+            CommandLineItem::Option(opt @ TopLevelOption::Metrics, addr) => {
                 if daemon
                     .metrics
                     .replace(read_metrics_addr(opt, &addr)?)
@@ -54,10 +54,10 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
                     return Err(Problem::Conflict { reason }.in_option(opt.name_with_dashes()));
                 }
             }
-            Item::Option(opt @ TopLevelOption::Sandbox, word) => {
+            CommandLineItem::Option(opt @ TopLevelOption::Sandbox, word) => {
                 daemon.confinement.sandbox = read_sandbox(opt, &word)?;
             }
-            Item::Option(opt @ TopLevelOption::User, name) => {
+            CommandLineItem::Option(opt @ TopLevelOption::User, name) => {
                 daemon.confinement.user = Some(read_user(opt, &name)?);
             }
             other => object_options.push(other),
@@ -74,8 +74,8 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
     let mut raw_directives = Vec::new();
     for item in object_options {
         let (opt, value) = match item {
-            Item::Option(opt, value) => (opt, value),
-            Item::Word(word) => return Err(stray_word_error(&word.to_string_lossy())),
+            CommandLineItem::Option(opt, value) => (opt, value),
+            CommandLineItem::Word(word) => return Err(stray_word_error(&word.to_string_lossy())),
         };
         let option = counter.numbered_name(opt);
         let parsed =

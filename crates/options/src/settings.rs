@@ -12,7 +12,7 @@
 /// pub field: Type = "key", FORM, PRESENCE;
 /// ```
 ///
-/// where `FORM` is a [`Form`](crate::form::Form) and `PRESENCE` is one of
+/// where `FORM` is a [`ValueForm`](crate::form::ValueForm) and `PRESENCE` is one of
 /// - `default(VALUE)`: the value if the key is not given;
 /// - `optional`: the field is an `Option`, and `None` if the key is not given;
 /// - `required("write key=…")`: an error if the key is not given.
@@ -110,17 +110,17 @@ macro_rules! settings {
     };
     (@write optional $field:expr, $key:literal, $form:expr, $to:ident) => {
         if let Some(value) = &$field {
-            $to.set_dotted_key($key, $crate::form::Form::to_value(&$form, value)?);
+            $to.set_dotted_key($key, $crate::form::ValueForm::to_value(&$form, value)?);
         }
     };
     (@write $presence:ident $field:expr, $key:literal, $form:expr, $to:ident) => {
-        $to.set_dotted_key($key, $crate::form::Form::to_value(&$form, &$field)?);
+        $to.set_dotted_key($key, $crate::form::ValueForm::to_value(&$form, &$field)?);
     };
 }
 
 pub(crate) use settings;
 
-/// Defines an enum whose variants are the words of a [`Choice`](crate::form::Choice), named `FORM`.
+/// Defines an enum whose variants are the words of a [`ChoiceForm`](crate::form::ChoiceForm), named `FORM`.
 macro_rules! words {
     (
         $(#[$meta:meta])*
@@ -144,7 +144,7 @@ macro_rules! words {
         }
 
         impl $name {
-            pub(crate) const FORM: $crate::form::Choice<Self> = $crate::form::Choice {
+            pub(crate) const FORM: $crate::form::ChoiceForm<Self> = $crate::form::ChoiceForm {
                 words: &[
                     ($first_word, Self::$first),
                     $(($word, Self::$variant),)*

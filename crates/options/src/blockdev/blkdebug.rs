@@ -5,7 +5,7 @@
 use crate::{
     Problem,
     fields::Fields,
-    form::{Choice, Switch, number, size},
+    form::{ChoiceForm, SwitchForm, number_form, size_form},
     key::{UnsupportedName, ValueType},
     settings::{settings, words},
     tree::{Object, Value},
@@ -15,7 +15,7 @@ settings! {
     /// The keys of the driver.
     pub(crate) struct BlkdebugSeedKey {
         /// seed of one-in: the same seed and requests have the same faults (default 0; blockplane's own)
-        pub seed: u64 = "seed", number(0, u64::MAX), default(0);
+        pub seed: u64 = "seed", number_form(0, u64::MAX), default(0);
     }
     beside {
         /// the node below: its node-name, or its keys as image.driver=…,image.…
@@ -33,32 +33,32 @@ settings! {
         /// only these requests (default all)
         pub iotype: Option<IoType> = "iotype", IoType::FORM, optional;
         /// the error, as a number of Linux (default 5, EIO)
-        pub errno: Option<u16> = "errno", number(1, MAX_ERRNO), optional;
+        pub errno: Option<u16> = "errno", number_form(1, MAX_ERRNO), optional;
         /// only requests that touch this sector of 512 bytes (default all)
-        pub sector: Option<u64> = "sector", number(0, MAX_SECTOR), optional;
+        pub sector: Option<u64> = "sector", number_form(0, MAX_SECTOR), optional;
         /// number of sectors from there on (default 1; blockplane's own)
-        pub sectors: Option<u64> = "sectors", number(1, MAX_SECTOR), optional;
+        pub sectors: Option<u64> = "sectors", number_form(1, MAX_SECTOR), optional;
         /// it happens once (default off)
-        pub once: bool = "once", Switch, default(false);
+        pub once: bool = "once", SwitchForm, default(false);
         /// it happens this many times (blockplane's own)
-        pub times: Option<u64> = "times", number(1, u64::MAX), optional;
+        pub times: Option<u64> = "times", number_form(1, u64::MAX), optional;
         /// it happens to one request in this many, at random (default 1: each; blockplane's own)
-        pub one_in: u64 = "one-in", number(1, u64::MAX), default(1);
+        pub one_in: u64 = "one-in", number_form(1, u64::MAX), default(1);
         /// the request fails, waits for delay-ns, waits until it is released, fails after some bytes, or stops after some bytes
         /// and succeeds (default error; blockplane's own)
         pub action: InjectActionKind = "action", InjectActionKind::FORM, default(InjectActionKind::Error);
         /// how long action=delay takes (default 0; blockplane's own)
-        pub delay_ns: Option<u64> = "delay-ns", number(0, u64::MAX).with_placeholder("NS"), optional;
+        pub delay_ns: Option<u64> = "delay-ns", number_form(0, u64::MAX).with_placeholder("NS"), optional;
         /// how much is transferred with action=short or torn (default 512; blockplane's own)
-        pub bytes: Option<u64> = "bytes", size(0, u64::MAX), optional;
+        pub bytes: Option<u64> = "bytes", size_form(0, u64::MAX), optional;
     }
     accepts {
         /// accepted for compatibility; has no effect
-        "immediately", Switch;
+        "immediately", SwitchForm;
     }
 }
 
-const EVENT_FORM: Choice<Option<IoType>> = Choice {
+const EVENT_FORM: ChoiceForm<Option<IoType>> = ChoiceForm {
     words: &[
         ("none", None),
         ("read_aio", Some(IoType::Read)),
@@ -243,7 +243,7 @@ fn read_fault(object: Object, prefix: &str) -> Result<InjectError, Problem> {
         sectors: sector_range(&keys, &fields)?,
         times: max_times(&keys, &fields)?,
         one_in: keys.one_in,
-        action: inject_action(&keys, &fields)?,
+        action: read_inject_action(&keys, &fields)?,
     };
     fields.debug_assert_all_taken();
     Ok(error)
@@ -273,7 +273,7 @@ fn max_times(keys: &InjectErrorKeys, fields: &Fields) -> Result<Option<u64>, Pro
 }
 
 /// The effect of the fault, with its parameters, of which only those that it uses may be given.
-fn inject_action(keys: &InjectErrorKeys, fields: &Fields) -> Result<InjectAction, Problem> {
+fn read_inject_action(keys: &InjectErrorKeys, fields: &Fields) -> Result<InjectAction, Problem> {
     let used_keys: &[&str] = match keys.action {
         InjectActionKind::Error => &["errno"],
         InjectActionKind::Delay => &["delay-ns"],

@@ -298,7 +298,7 @@ fn read_table_keys(
             value: value.span(),
         };
         spans.0.push((path.clone(), span));
-        if let Some(value) = read_value(value.get_ref(), &path, value.span(), spans, errors) {
+        if let Some(value) = read_toml_value(value.get_ref(), &path, value.span(), spans, errors) {
             object.push(key.get_ref().to_string(), value);
         }
     }
@@ -306,7 +306,7 @@ fn read_table_keys(
 }
 
 /// Reads a value. `path` is the dotted name of its key, `at` its location.
-fn read_value(
+fn read_toml_value(
     value: &DeValue<'_>,
     path: &str,
     at: Range<usize>,
@@ -333,7 +333,7 @@ fn read_value(
                     value: item.span(),
                 };
                 spans.0.push((path.clone(), span));
-                list.extend(read_value(
+                list.extend(read_toml_value(
                     item.get_ref(),
                     &path,
                     item.span(),

@@ -7,12 +7,12 @@ use crate::tree::{Object, Value};
 
 /// The names in a node's tree: of the node and those written inside of it, and of nodes that they refer to.
 #[derive(Debug, Default)]
-struct NodeNames<'a> {
+struct NodeNamesAndReferences<'a> {
     defines: Vec<&'a str>,
     refers_to: Vec<&'a str>,
 }
 
-impl<'a> NodeNames<'a> {
+impl<'a> NodeNamesAndReferences<'a> {
     /// The names in the tree of a node.
     fn of_tree(object: &'a Object) -> Self {
         let mut names = Self::default();
@@ -44,13 +44,16 @@ fn as_name(value: &Value) -> Option<&str> {
 
 /// The names of a node and of those written inside of it.
 pub(super) fn defined_node_names(object: &Object) -> Vec<&str> {
-    NodeNames::of_tree(object).defines
+    NodeNamesAndReferences::of_tree(object).defines
 }
 
 /// The indices of `nodes`, sorted so that each comes after those that it refers to, and else unchanged. Also the indices of nodes
 /// that refer to each other in a circle, or to a node of a circle.
 pub(super) fn indices_sorted_by_references(nodes: &[&Object]) -> (Vec<usize>, Vec<usize>) {
-    let names: Vec<NodeNames> = nodes.iter().map(|node| NodeNames::of_tree(node)).collect();
+    let names: Vec<NodeNamesAndReferences> = nodes
+        .iter()
+        .map(|node| NodeNamesAndReferences::of_tree(node))
+        .collect();
     // Nodes of each name that are not sorted yet, and the nodes that wait for them.
     let mut unsorted: HashMap<&str, (usize, Vec<usize>)> = HashMap::new();
     for name in names.iter().flat_map(|names| &names.defines) {

@@ -20,12 +20,12 @@ use crate::{
 };
 
 /// A directive, from the file or from an option.
-enum Entry {
+enum FileOrOptionEntry {
     File(Section),
     Option(RawDirective),
 }
 
-impl Entry {
+impl FileOrOptionEntry {
     fn kind(&self) -> DirectiveKind {
         match self {
             Self::File(section) => section.kind,
@@ -89,8 +89,10 @@ pub(super) fn read_file_and_options(
         .filter_map(|option| Some((option.kind, option.object_name()?)))
         .collect();
     sections.retain(|section| !replaced.contains(&(section.kind, section.name.as_str())));
-    let file = sections.into_iter().map(Entry::File);
-    let entries: Vec<Entry> = file.chain(options.into_iter().map(Entry::Option)).collect();
+    let file = sections.into_iter().map(FileOrOptionEntry::File);
+    let entries: Vec<FileOrOptionEntry> = file
+        .chain(options.into_iter().map(FileOrOptionEntry::Option))
+        .collect();
 
     let mut names = DefinedNames::default();
     if let Some(MetricsAddr::Socket(addr)) = &metrics {
@@ -116,12 +118,12 @@ pub(super) fn read_file_and_options(
 
 /// Sorts entries by their references. Nodes of a circle are left out.
 fn sort_entries_and_drop_circles(
-    mut entries: Vec<Entry>,
+    mut entries: Vec<FileOrOptionEntry>,
     names: &mut DefinedNames,
     problems: &mut Vec<ReadError>,
-) -> Vec<Entry> {
-    entries.sort_by_key(Entry::kind);
-    let is_node = |entry: &Entry| entry.kind() == DirectiveKind::Blockdev;
+) -> Vec<FileOrOptionEntry> {
+    entries.sort_by_key(FileOrOptionEntry::kind);
+    let is_node = |entry: &FileOrOptionEntry| entry.kind() == DirectiveKind::Blockdev;
     let first_node = entries.partition_point(|entry| entry.kind() < DirectiveKind::Blockdev);
     let node_count = entries[first_node..]
         .iter()
@@ -129,7 +131,7 @@ fn sort_entries_and_drop_circles(
         .count();
     let nodes: Vec<&Object> = entries[first_node..first_node + node_count]
         .iter()
-        .map(Entry::object)
+        .map(FileOrOptionEntry::object)
         .collect();
     let (sorted, circle) = order::indices_sorted_by_references(&nodes);
     for node in circle {
@@ -147,7 +149,7 @@ fn sort_entries_and_drop_circles(
     for (position, node) in sorted.into_iter().enumerate() {
         rank[first_node + node] = Some(first_node + position);
     }
-    let mut ranked: Vec<(usize, Entry)> = Vec::with_capacity(entries.len());
+    let mut ranked: Vec<(usize, FileOrOptionEntry)> = Vec::with_capacity(entries.len());
     for (index, entry) in entries.into_iter().enumerate() {
         match rank[index] {
             Some(rank) => ranked.push((rank, entry)),
@@ -161,7 +163,7 @@ fn sort_entries_and_drop_circles(
 
 /// Reads one entry, and reports all its problems.
 fn read_entry(
-    entry: &Entry,
+    entry: &FileOrOptionEntry,
     names: &mut DefinedNames,
     problems: &mut Vec<ReadError>,
 ) -> Option<Directive> {
@@ -198,7 +200,7 @@ fn read_entry(
                 placeholders.push(key.to_owned());
                 insert_placeholder_if_absent(&mut object, key)
             }
-            _ => remove_key(&mut object, key),
+            _ => remove_key_or_its_list(&mut object, key),
         };
         // Without a change the same problem would be found again.
         if !changed {
@@ -230,8 +232,11 @@ fn insert_placeholder_if_absent(object: &mut Object, path: &str) -> bool {
 }
 
 /// The key that a problem is about.
-fn offending_key_of_file_entry<'p>(problem: &'p Problem, entry: &Entry) -> Option<&'p str> {
-    let Entry::File(section) = entry else {
+fn offending_key_of_file_entry<'p>(
+    problem: &'p Problem,
+    entry: &FileOrOptionEntry,
+) -> Option<&'p str> {
+    let FileOrOptionEntry::File(section) = entry else {
         return None;
     };
     let problem_keys = problem.offending_keys();
@@ -247,7 +252,7 @@ fn is_key_within(key: &str, group: &str) -> bool {
 
 /// Removes a key. For a member of a list the whole list is removed, since the other members would be renumbered. The name in the
 /// header is not removed.
-fn remove_key(object: &mut Object, path: &str) -> bool {
+fn remove_key_or_its_list(object: &mut Object, path: &str) -> bool {
     let position = object.entries.iter().position(|(key, _)| key == path);
     if let Some(position) = position {
         object.entries.remove(position);
@@ -257,14 +262,14 @@ fn remove_key(object: &mut Object, path: &str) -> bool {
         return false;
     };
     match object.get_mut(group) {
-        Some(Value::Object(inside)) => remove_key(inside, rest),
-        Some(Value::List(_)) => remove_key(object, group),
+        Some(Value::Object(inside)) => remove_key_or_its_list(inside, rest),
+        Some(Value::List(_)) => remove_key_or_its_list(object, group),
         _ => false,
     }
 }
 
 /// Assumes that the names of an invalid entry are defined, so that references to them are not reported.
-fn assume_names_defined(entry: &Entry, names: &mut DefinedNames) {
+fn assume_names_defined(entry: &FileOrOptionEntry, names: &mut DefinedNames) {
     let (kind, name_key) = match entry.kind() {
         DirectiveKind::Object => ("iothread", "id"),
         DirectiveKind::Chardev => ("chardev", "id"),
@@ -283,7 +288,7 @@ fn assume_names_defined(entry: &Entry, names: &mut DefinedNames) {
 
 /// Adds a problem to those found: with its location if it is in the file, else with the name of the option.
 fn push_problem(
-    entry: &Entry,
+    entry: &FileOrOptionEntry,
     problem: &Problem,
     offending_key: Option<&str>,
     problems: &mut Vec<ReadError>,
@@ -298,11 +303,11 @@ fn push_problem(
         other => other.to_string(),
     };
     problems.push(match entry {
-        Entry::File(_) => ReadError {
+        FileOrOptionEntry::File(_) => ReadError {
             range: entry.range_of_problem(problem, offending_key),
             message,
         },
-        Entry::Option(directive) => ReadError {
+        FileOrOptionEntry::Option(directive) => ReadError {
             range: None,
             message: format!("{}: {message}", directive.option),
         },

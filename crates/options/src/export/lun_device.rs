@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::is_block_size;
 use crate::{
-    form::{FilePath, Label, number, size},
+    form::{FilePathForm, LabelForm, number_form, size_form},
     limits,
     settings::settings,
 };
@@ -20,34 +20,34 @@ settings! {
     pub struct LunDevice {
         /// a power of two, 512 to 32768 (default 512)
         pub logical_block_size: u32 = "logical-block-size",
-            size(0, u32::MAX)
+            size_form(0, u32::MAX)
                 .with_placeholder("BYTES")
                 .with_check(is_block_size, limits::BLOCK_SIZE_EXPECTED), default(512);
         /// serial number of a SCSI disk, at most 247 bytes (blockplane's own, as all that follow)
-        pub serial: Option<String> = "serial", Label { longest: MAX_SCSI_SERIAL_BYTES }, optional;
+        pub serial: Option<String> = "serial", LabelForm { longest: MAX_SCSI_SERIAL_BYTES }, optional;
         /// a SCSI disk's vendor, at most 8 bytes (default BLKPLANE)
-        pub vendor: Option<String> = "vendor", Label { longest: 8 }, optional;
+        pub vendor: Option<String> = "vendor", LabelForm { longest: 8 }, optional;
         /// a SCSI disk's product, at most 16 bytes (default DISK)
-        pub product: Option<String> = "product", Label { longest: 16 }, optional;
+        pub product: Option<String> = "product", LabelForm { longest: 16 }, optional;
         /// a SCSI disk's revision, at most 4 bytes (default 1)
-        pub version: Option<String> = "ver", Label { longest: 4 }, optional;
+        pub version: Option<String> = "ver", LabelForm { longest: 4 }, optional;
         /// a SCSI disk's world wide name, 64 bits that begin with 2, 3 or 5
         /// (default: derived from its serial number, or from its target and LUN)
         pub wwn: Option<u64> = "wwn",
-            number(0, u64::MAX).with_check(
+            number_form(0, u64::MAX).with_check(
                 is_wwn,
                 "a name of 64 bits whose first hexadecimal digit is 2, 3 (locally assigned) or 5, such as 0x3000000000000001",
             ), optional;
         /// a SCSI disk's name in VPD page 83h instead of the default ones, as device_id of QEMU's scsi-hd
-        pub device_id: Option<String> = "device-id", Label { longest: MAX_DEVICE_ID_BYTES }, optional;
+        pub device_id: Option<String> = "device-id", LabelForm { longest: MAX_DEVICE_ID_BYTES }, optional;
         /// a SCSI disk's rounds per minute, from 1025 to 65534; 1 = it does not rotate, 0 = not reported (default 1)
         pub rotation_rate: u16 = "rotation-rate",
-            number(0, 65534).with_check(
+            number_form(0, 65534).with_check(
                 is_rotation_rate,
                 "rounds per minute from 1025 to 65534, 1 for a disk that does not rotate, or 0",
             ), default(1);
         /// file for a SCSI disk's persistent reservations across restarts (APTPL), created if it does not exist
-        pub pr_file: Option<PathBuf> = "pr-file", FilePath, optional;
+        pub pr_file: Option<PathBuf> = "pr-file", FilePathForm, optional;
     }
 }
 

@@ -5,7 +5,7 @@
 use crate::{
     LunDevice, LunOptions, Problem,
     fields::Fields,
-    form::{NODE_NAME_FORM, Switch, number},
+    form::{NODE_NAME_FORM, SwitchForm, number_form},
     key::{Key, ValueType},
     names::DefinedNames,
     tree::{Object, Value},
@@ -29,7 +29,7 @@ pub(crate) const LUN_KEYS: &[Key] = &[
         "logical unit (default: the first free one)",
         ValueType::Int,
     ),
-    Switch.define_key(
+    SwitchForm.define_key(
         "writable",
         "let the guest write (default: as of the export)",
     ),
@@ -136,11 +136,13 @@ pub(crate) fn read_lun(
     }
     let node_name =
         fields.take_required_string("node-name", "write the node-name of a --blockdev")?;
-    let writable = fields.take_typed("writable", &Switch)?.unwrap_or(writable);
+    let writable = fields
+        .take_typed("writable", &SwitchForm)?
+        .unwrap_or(writable);
     check_node_exists_and_writability(names, &fields.full_key("node-name"), &node_name, writable)?;
-    let target = fields.take_typed("target", &number(0, limits.max_target))?;
+    let target = fields.take_typed("target", &number_form(0, limits.max_target))?;
     let target = target.unwrap_or(0);
-    let lun = fields.take_typed("lun", &number(0, limits.max_lun))?;
+    let lun = fields.take_typed("lun", &number_form(0, limits.max_lun))?;
     if limits.initiator == Some(target) {
         let expected = format!(
             "a target from 0 to {} that is not {target}, which is the controller itself",

@@ -6,7 +6,7 @@
 use crate::{
     Problem,
     fields::Fields,
-    form::{Form, number},
+    form::{ValueForm, number_form},
     key::{Key, ValueType},
     names::DefinedNames,
     tree::Value,
@@ -21,7 +21,7 @@ const MAPPING_ENTRY_KEYS: &[Key] = &[
 ];
 
 /// One entry of the mapping.
-struct MappingEntry {
+struct IothreadMappingEntry {
     iothread: String,
     /// The queues, each with the full name of its key. `None`: not given.
     vqs: Option<Vec<(String, u16)>>,
@@ -66,8 +66,8 @@ fn read_mapping(
     fields: &mut Fields,
     names: &DefinedNames,
     num_queues: u16,
-) -> Result<Vec<MappingEntry>, Problem> {
-    let mut entries: Vec<MappingEntry> = Vec::new();
+) -> Result<Vec<IothreadMappingEntry>, Problem> {
+    let mut entries: Vec<IothreadMappingEntry> = Vec::new();
     let example = format!("entries such as {MAPPING_KEY}.0.iothread=ID");
     let items = match fields.take_raw(MAPPING_KEY) {
         None => return Ok(entries),
@@ -100,7 +100,7 @@ fn read_mapping(
         }
         let vqs = read_queue_indices(&mut entry, num_queues)?;
         entry.debug_assert_all_taken();
-        entries.push(MappingEntry { iothread, vqs });
+        entries.push(IothreadMappingEntry { iothread, vqs });
     }
     Ok(entries)
 }
@@ -128,16 +128,19 @@ fn read_queue_indices(
     let read_index = |(i, item): (usize, &Value)| {
         let path = format!("{path}.{i}");
         let last = num_queues - 1;
-        let index = number(0, last)
-            .read(&path, item.clone())
-            .map_err(|problem| match problem {
-                Problem::OutOfRange { key, value, .. } => Problem::BadValue {
-                    key,
-                    value,
-                    expected: format!("a queue from 0 to {last} ('num-queues' is {num_queues})"),
-                },
-                other => other,
-            })?;
+        let index =
+            number_form(0, last)
+                .read(&path, item.clone())
+                .map_err(|problem| match problem {
+                    Problem::OutOfRange { key, value, .. } => Problem::BadValue {
+                        key,
+                        value,
+                        expected: format!(
+                            "a queue from 0 to {last} ('num-queues' is {num_queues})"
+                        ),
+                    },
+                    other => other,
+                })?;
         Ok((path, index))
     };
     numbered.map(read_index).collect::<Result<_, _>>().map(Some)
@@ -145,7 +148,7 @@ fn read_queue_indices(
 
 /// The iothread of each queue. Without `vqs` in any entry, the list of iothreads, over which queues are spread.
 fn iothread_per_queue_or_pool(
-    entries: Vec<MappingEntry>,
+    entries: Vec<IothreadMappingEntry>,
     num_queues: u16,
 ) -> Result<Vec<String>, Problem> {
     let with_vqs = entries.iter().filter(|entry| entry.vqs.is_some()).count();
@@ -158,7 +161,7 @@ fn iothread_per_queue_or_pool(
         )));
     }
     let mut queues: Vec<Option<&str>> = vec![None; usize::from(num_queues)];
-    for MappingEntry { iothread, vqs } in &entries {
+    for IothreadMappingEntry { iothread, vqs } in &entries {
         for (path, index) in vqs.iter().flatten() {
             if let Some(taken) = queues[usize::from(*index)].replace(iothread) {
                 return Err(conflict_error_with_reason(format!(

@@ -11,7 +11,7 @@ use crate::{
         queues,
     },
     fields::Fields,
-    form::{Choice, ID_FORM, NODE_NAME_FORM},
+    form::{ChoiceForm, ID_FORM, NODE_NAME_FORM},
     key::{Key, UnsupportedName, read_kind},
     names::DefinedNames,
     socket,
@@ -43,34 +43,34 @@ const UNSUPPORTED_KEYS: &[UnsupportedName] = &[
 
 /// A type of export: its keys, and the function that reads the options that only it has.
 #[derive(Clone, Copy)]
-pub(crate) struct ExportType {
+pub(crate) struct ExportTypeReader {
     pub keys: &'static [&'static [Key]],
     read: fn(
         &mut Fields,
         &DefinedNames,
         &CommonExportOptions,
-    ) -> Result<TypeSpecificOptions, Problem>,
+    ) -> Result<TypeSpecificExportOptions, Problem>,
 }
 
 /// Options of one type of export.
-struct TypeSpecificOptions {
+struct TypeSpecificExportOptions {
     /// The first exported node.
     node_name: String,
     iothreads: Vec<String>,
     kind: ExportKind,
 }
 
-pub(crate) const TYPES: &[(&str, ExportType)] = &[
+pub(crate) const TYPES: &[(&str, ExportTypeReader)] = &[
     (
         "vhost-user-blk",
-        ExportType {
+        ExportTypeReader {
             keys: &[CommonExportOptions::KEYS, VhostUserBlkOptions::KEYS],
             read: read_vhost_user_blk,
         },
     ),
     (
         "vhost-user-scsi",
-        ExportType {
+        ExportTypeReader {
             keys: &[
                 CommonExportOptions::KEYS,
                 VhostUserScsiOptions::KEYS,
@@ -82,7 +82,7 @@ pub(crate) const TYPES: &[(&str, ExportType)] = &[
     ),
     (
         "vfio-user-lsi53c895a",
-        ExportType {
+        ExportTypeReader {
             keys: &[CommonExportOptions::KEYS, luns::LUNS_KEYS, LunDevice::KEYS],
             read: read_lsi53c895a,
         },
@@ -119,9 +119,9 @@ enum AddrType {
     Fd,
 }
 
-const ADDR_TYPE_FORM: Choice<AddrType> = {
+const ADDR_TYPE_FORM: ChoiceForm<AddrType> = {
     let instead = "guest memory can only be shared over unix or fd";
-    Choice {
+    ChoiceForm {
         words: &[("unix", AddrType::Unix), ("fd", AddrType::Fd)],
         unsupported: &[
             UnsupportedName {
@@ -149,7 +149,7 @@ pub(crate) fn read_and_register_export(
         .take_typed("id", &ID_FORM)?
         .ok_or_else(|| fields.missing_key_error("id", "write id=NAME, such as id=export0"))?;
     let settings = CommonExportOptions::read(&mut fields, None)?;
-    let TypeSpecificOptions {
+    let TypeSpecificExportOptions {
         node_name,
         iothreads,
         kind,
@@ -172,7 +172,7 @@ fn read_vhost_user_blk(
     fields: &mut Fields,
     names: &DefinedNames,
     settings: &CommonExportOptions,
-) -> Result<TypeSpecificOptions, Problem> {
+) -> Result<TypeSpecificExportOptions, Problem> {
     let node_name = fields
         .take_typed("node-name", &NODE_NAME_FORM)?
         .ok_or_else(|| {
@@ -183,7 +183,7 @@ fn read_vhost_user_blk(
         })?;
     luns::check_node_exists_and_writability(names, "node-name", &node_name, settings.writable)?;
     let disk = VhostUserBlkOptions::read(fields, None)?;
-    Ok(TypeSpecificOptions {
+    Ok(TypeSpecificExportOptions {
         node_name,
         iothreads: queues::read_iothreads(fields, names, disk.num_queues)?,
         kind: ExportKind::VhostUserBlk(disk),
@@ -195,10 +195,10 @@ fn read_vhost_user_scsi(
     fields: &mut Fields,
     names: &DefinedNames,
     settings: &CommonExportOptions,
-) -> Result<TypeSpecificOptions, Problem> {
+) -> Result<TypeSpecificExportOptions, Problem> {
     let luns = luns::read_luns_or_only_node(fields, names, &VIRTIO_SCSI_LIMITS, settings.writable)?;
     let queues = VhostUserScsiOptions::read(fields, None)?;
-    Ok(TypeSpecificOptions {
+    Ok(TypeSpecificExportOptions {
         node_name: luns
             .first()
             .map_or_else(String::new, |lun| lun.node_name.clone()),
@@ -213,7 +213,7 @@ fn read_lsi53c895a(
     fields: &mut Fields,
     names: &DefinedNames,
     settings: &CommonExportOptions,
-) -> Result<TypeSpecificOptions, Problem> {
+) -> Result<TypeSpecificExportOptions, Problem> {
     let luns = luns::read_luns_or_only_node(fields, names, &LSI_LIMITS, settings.writable)?;
     let iothreads = queues::read_iothreads(fields, names, 1)?;
     if let [_, second, ..] = iothreads.as_slice() {
@@ -222,7 +222,7 @@ fn read_lsi53c895a(
         );
         return Err(Problem::Conflict { reason });
     }
-    Ok(TypeSpecificOptions {
+    Ok(TypeSpecificExportOptions {
         node_name: luns[0].node_name.clone(),
         iothreads,
         kind: ExportKind::VfioUserLsi53c895a { luns },

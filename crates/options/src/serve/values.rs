@@ -95,7 +95,7 @@ pub(super) fn parse_serial(text: &str) -> Result<String, String> {
     } else {
         Err(format!(
             "expected {}",
-            limits::label_expected(MAX_SERIAL_BYTES)
+            limits::expected_label_text(MAX_SERIAL_BYTES)
         ))
     }
 }
