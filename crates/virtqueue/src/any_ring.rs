@@ -109,14 +109,14 @@ impl AnyRing {
 
     /// Reverts the pop of chains that were popped last, and returns them in the order of the ring. `None`, and nothing has
     /// changed, if others were popped after the first of them.
-    pub fn unpop_all(&mut self, chains: &[ChainId]) -> Option<Vec<ChainId>> {
+    pub fn try_unpop_chains(&mut self, chains: &[ChainId]) -> Option<Vec<ChainId>> {
         match self {
             AnyRing::Split(ring) => {
                 let heads: Vec<u16> = chains.iter().map(|chain| chain.id).collect();
-                let in_order = ring.unpop_all(&heads)?;
+                let in_order = ring.try_unpop_chains(&heads)?;
                 Some(in_order.into_iter().map(ChainId::from_split_head).collect())
             }
-            AnyRing::Packed(ring) => ring.unpop_all(chains),
+            AnyRing::Packed(ring) => ring.try_unpop_chains(chains),
         }
     }
 

@@ -168,10 +168,10 @@ impl Queue {
     /// False, and nothing has changed, if others were popped after the first of them, or if the recorder does not allow
     /// it. All other chains are published.
     #[must_use]
-    pub fn unpop_all(&mut self, chains: &[ChainId]) -> bool {
+    pub fn try_unpop_chains(&mut self, chains: &[ChainId]) -> bool {
         let returned = match &mut self.recorder {
-            None => self.ring.unpop_all(chains).is_some(),
-            Some(recorder) => recorder.unpop_all(&mut self.ring, chains),
+            None => self.ring.try_unpop_chains(chains).is_some(),
+            Some(recorder) => recorder.try_unpop_chains(&mut self.ring, chains),
         };
         if returned {
             self.mark_unpushed_chains(chains);

@@ -285,7 +285,7 @@ fn only_chains_that_were_popped_last_can_be_returned() {
         queue.push(first, 0);
         let waiting = [fourth, second, third];
         assert_eq!(
-            queue.unpop_all(&waiting),
+            queue.try_unpop_chains(&waiting),
             None,
             "the first is not published"
         );
@@ -293,10 +293,10 @@ fn only_chains_that_were_popped_last_can_be_returned() {
         let (at, stands) = (queue.next_avail(), queue.published_used());
         assert_ne!(begins, stands);
         for others in [&waiting[..2], &[second], &[second; 3], &[]] {
-            assert_eq!(queue.unpop_all(others), None, "{others:?}");
+            assert_eq!(queue.try_unpop_chains(others), None, "{others:?}");
             assert_eq!(queue.next_avail(), at);
         }
-        let in_order = queue.unpop_all(&waiting);
+        let in_order = queue.try_unpop_chains(&waiting);
         assert_eq!(in_order.as_deref(), Some(&[second, third, fourth][..]));
         assert_eq!(
             (queue.next_avail(), queue.published_used()),
@@ -308,7 +308,7 @@ fn only_chains_that_were_popped_last_can_be_returned() {
         assert_eq!(again, [second, third, fourth]);
         queue.push(third, 0);
         queue.publish();
-        assert_eq!(queue.unpop_all(&[second, fourth]), None);
+        assert_eq!(queue.try_unpop_chains(&[second, fourth]), None);
         queue.push(fourth, 0);
         queue.push(second, 0);
         queue.publish();

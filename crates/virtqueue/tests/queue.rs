@@ -304,11 +304,11 @@ fn only_chains_that_were_popped_last_can_be_returned() {
             [&added[..], &added[..]].concat().repeat(usize::from(SIZE)),
         ];
         for others in others {
-            assert_eq!(both.queue.unpop_all(&others), None, "{others:?}");
+            assert_eq!(both.queue.try_unpop_chains(&others), None, "{others:?}");
             assert_eq!(both.queue.next_avail(), base.wrapping_add(4));
         }
         // In whatever order they failed.
-        let unpopped = both.queue.unpop_all(&[added[3], added[1], added[2]]);
+        let unpopped = both.queue.try_unpop_chains(&[added[3], added[1], added[2]]);
         assert_eq!(unpopped.as_deref(), Some(&added[1..]));
         assert_eq!(both.queue.next_avail(), base.wrapping_add(1));
         assert_eq!(both.pop_all(), added[1..]);

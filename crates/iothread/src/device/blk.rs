@@ -181,7 +181,7 @@ impl QueueDevice for BlkQueue {
             return;
         }
         let recorded = how == ParkedStopAction::LeaveInRegion && cx.ring.has_recorder();
-        let kept = recorded || cx.ring.unpop_all(&chains);
+        let kept = recorded || cx.ring.try_unpop_chains(&chains);
         if recorded {
             cx.ring.mark_unpushed_chains(&chains);
             tracing::info!(

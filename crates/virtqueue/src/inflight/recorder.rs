@@ -174,7 +174,7 @@ impl Recorder {
     }
 
     /// Reverts the pop of chains that were popped last, and removes them from the record. All others are published.
-    pub fn unpop_all(&mut self, ring: &mut AnyRing, chains: &[ChainId]) -> bool {
+    pub fn try_unpop_chains(&mut self, ring: &mut AnyRing, chains: &[ChainId]) -> bool {
         // Recovered chains are in the ring before the others. And of those that were popped again, a packed ring may not have
         // the descriptors any more.
         let was_recovered = |chain: &ChainId| match &self.record {
@@ -185,7 +185,7 @@ impl Recorder {
             return false;
         }
         let named: Vec<ChainId> = chains.iter().map(|id| self.driver_chain_id(*id)).collect();
-        let Some(in_order) = ring.unpop_all(&named) else {
+        let Some(in_order) = ring.try_unpop_chains(&named) else {
             return false;
         };
         match &mut self.record {

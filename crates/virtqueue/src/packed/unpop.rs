@@ -13,7 +13,7 @@ impl PackedRing {
     /// order of the ring, in which they are popped again. `None`, and nothing has changed, if others were popped after the first of
     /// them. They are compared by buffer ID, which a driver uses for one chain at a time.
     #[must_use]
-    pub fn unpop_all(&mut self, chains: &[ChainId]) -> Option<Vec<ChainId>> {
+    pub fn try_unpop_chains(&mut self, chains: &[ChainId]) -> Option<Vec<ChainId>> {
         let id_and_length = |chain: &ChainId| (chain.id, chain.descriptors);
         let mut expected: Vec<_> = chains.iter().map(id_and_length).collect();
         let in_order = self.read_popped_chains();

@@ -6,7 +6,7 @@ impl SplitRing {
     /// Reverts the pop of these chains, in any order, if they were popped last. Returns them in the order of the ring, in which they
     /// are popped again. `None`, and nothing has changed, if others were popped after the first of them.
     #[must_use]
-    pub fn unpop_all(&mut self, heads: &[u16]) -> Option<Vec<u16>> {
+    pub fn try_unpop_chains(&mut self, heads: &[u16]) -> Option<Vec<u16>> {
         let count = u16::try_from(heads.len()).ok();
         let count = count.filter(|count| *count <= self.rings.size())?;
         let first = self.next_avail.wrapping_sub(count);
