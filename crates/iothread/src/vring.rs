@@ -209,7 +209,7 @@ impl Vring {
     /// Begins to stop it: no new requests are admitted. Its base is sent to `reply` once it has drained.
     pub fn begin_stop(&mut self, reply: Sender<u32>) {
         self.stopping = Some(reply);
-        self.ring.pop_only_recovered();
+        self.ring.pop_only_recovered_from_now_on();
         self.end_admissions_if_finished();
     }
 

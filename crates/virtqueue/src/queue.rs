@@ -216,9 +216,9 @@ impl Queue {
     }
 
     /// Stops popping the ring of a queue with a recorder: only recovered chains are popped from now on.
-    pub fn pop_only_recovered(&mut self) {
+    pub fn pop_only_recovered_from_now_on(&mut self) {
         if let Some(recorder) = &mut self.recorder {
-            recorder.pop_only_recovered();
+            recorder.pop_only_recovered_from_now_on();
         }
     }
 

@@ -201,7 +201,7 @@ impl Recorder {
     }
 
     /// Stops popping the ring: only recovered chains are popped from now on.
-    pub fn pop_only_recovered(&mut self) {
+    pub fn pop_only_recovered_from_now_on(&mut self) {
         self.ring_is_finished = true;
     }
 

@@ -172,7 +172,7 @@ fn a_finishing_queue_pops_recovered_chains_only() {
         drop(device);
         let mut device = outside.device(base).unwrap();
         let before = device.queue.next_avail();
-        device.queue.pop_only_recovered();
+        device.queue.pop_only_recovered_from_now_on();
         assert!(device.queue.has_available());
         assert_eq!(device.pop(&outside), Some(0));
         assert_ne!(device.queue.next_avail(), before, "progress shows");
