@@ -15,7 +15,7 @@ use engine::{Completion, Errno};
 use scsi::{TransportId, Unit};
 use telemetry::queue::{Admission, QueueName, QueueStats};
 use virtio_scsi::{
-    Address, AdmitContext, ControlQueue, Device, DeviceOptions, EventQueue, Queue, QueueDisk,
+    Address, AdmitContext, ControlQueue, Device, DeviceOptions, EventQueue, Queue, DiskWithStats,
     QueueMessage,
 };
 use virtqueue::{Chain, RingFeatures};
@@ -62,8 +62,8 @@ pub fn run(bytes: &[u8]) {
 }
 
 /// As queues know them.
-fn disks() -> [QueueDisk; 3] {
-    DISKS.map(|address| QueueDisk {
+fn disks() -> [DiskWithStats; 3] {
+    DISKS.map(|address| DiskWithStats {
         address,
         stats: Arc::new(QueueStats::new()),
     })

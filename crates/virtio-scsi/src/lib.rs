@@ -34,5 +34,5 @@ pub use event::Event;
 pub use event_queue::EventQueue;
 pub use handover::DeviceState;
 pub use messages::{CancelOutcome, Cancellation, MessagePort, QueueMessage};
-pub use queue::{AdmitContext, Queue, QueueDisk};
+pub use queue::{AdmitContext, DiskWithStats, Queue};
 pub use wire::Response;

@@ -28,9 +28,9 @@ use cancel::RingCancellation;
 use stats::CommandCounts;
 use transfer_runs::{CompletionRun, SubmissionRun};
 
-/// A disk of a queue.
+/// The address of a disk of a queue, and the statistics of its commands.
 #[derive(Clone)]
-pub struct QueueDisk {
+pub struct DiskWithStats {
     /// The address of its unit.
     pub address: Address,
     /// Statistics of commands to this disk, beside the queue's own. Queues on the same thread share them.
@@ -117,7 +117,7 @@ impl Queue {
     }
 
     /// Replaces its disks. Commands may be in flight if the addresses stay the same, in the same order.
-    pub fn set_disks(&mut self, disks: &[QueueDisk]) {
+    pub fn set_disks(&mut self, disks: &[DiskWithStats]) {
         let addresses = disks.iter().map(|disk| disk.address);
         if self.in_flight() > 0 {
             let same = self.table.disk_addresses().eq(addresses);

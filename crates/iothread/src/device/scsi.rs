@@ -10,8 +10,8 @@ use block::{AttachedDisk, Node, SourceIo};
 use engine::{Completion, Errno};
 use telemetry::queue::{Admission, AdmitTime, QueueName, QueueStats};
 use virtio_scsi::{
-    AdmitContext, CONTROL_QUEUE, ControlQueue, EVENT_QUEUE, EventQueue, MessagePort, Queue,
-    QueueDisk, QueueMessage,
+    AdmitContext, CONTROL_QUEUE, ControlQueue, DiskWithStats, EVENT_QUEUE, EventQueue, MessagePort,
+    Queue, QueueMessage,
 };
 use virtqueue::Chain;
 
@@ -313,8 +313,8 @@ impl QueueDevice for ScsiQueue {
 }
 
 /// Addresses and statistics of a controller's disks, for its queue.
-fn scsi_to_queue_disks(disks: &[ScsiDisk]) -> Vec<QueueDisk> {
-    let disk = |disk: &ScsiDisk| QueueDisk {
+fn scsi_to_queue_disks(disks: &[ScsiDisk]) -> Vec<DiskWithStats> {
+    let disk = |disk: &ScsiDisk| DiskWithStats {
         address: disk.address,
         stats: disk.stats.clone(),
     };

@@ -8,8 +8,8 @@ use libc::iovec;
 use scsi::{Identity, TransportId, Unit, UnitOptions};
 use telemetry::queue::{Admission, QueueName, QueueStats};
 use virtio_scsi::{
-    Address, AdmitContext, AdmitError, ControlQueue, Device, DeviceOptions, EventQueue,
-    MessagePort, Queue, QueueDisk, QueueMessage,
+    Address, AdmitContext, AdmitError, ControlQueue, Device, DeviceOptions, DiskWithStats,
+    EventQueue, MessagePort, Queue, QueueMessage,
 };
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{Chain, RingFeatures};
@@ -31,8 +31,8 @@ pub const fn at(target: u8, lun: u16) -> Address {
 }
 
 /// Disks at these places, with nothing counted.
-pub fn disks(addresses: &[Address]) -> Vec<QueueDisk> {
-    let disk = |&address| QueueDisk {
+pub fn disks(addresses: &[Address]) -> Vec<DiskWithStats> {
+    let disk = |&address| DiskWithStats {
         address,
         stats: Arc::default(),
     };
@@ -147,7 +147,7 @@ pub struct Requests {
     pub now: u64,
     pub stats: Arc<QueueStats>,
     /// Its disks' own figures.
-    pub counted: Vec<QueueDisk>,
+    pub counted: Vec<DiskWithStats>,
 }
 
 pub struct Rig {
