@@ -73,7 +73,7 @@ fn queues(device: &Arc<Device>, rings: &[Ring; 3]) -> (Queue, ControlQueue, Even
     let stats = Arc::new(QueueStats::new());
     let name = QueueName::new("fuzz", 2);
     let mut queue = Queue::new(name, device.clone(), SIZE, rings[0].mail.clone(), stats);
-    queue.set_disks(&disks());
+    queue.set_disks_if_idle(&disks());
     let control = ControlQueue::new(device.clone(), SIZE, rings[1].mail.clone());
     (
         queue,
@@ -190,7 +190,7 @@ impl Rig {
         let added = self.device.add(DISKS[which], self.units[which].clone());
         added.expect("the address is free");
         self.drain();
-        self.queue.set_disks(&disks());
+        self.queue.set_disks_if_idle(&disks());
     }
 
     /// The device does something: it writes only where it may.

@@ -116,8 +116,8 @@ impl Queue {
         }
     }
 
-    /// Replaces its disks. Commands may be in flight if the addresses stay the same, in the same order.
-    pub fn set_disks(&mut self, disks: &[DiskWithStats]) {
+    /// Replaces its disks, unless commands are in flight: then the addresses are the same, in the same order, and nothing changes.
+    pub fn set_disks_if_idle(&mut self, disks: &[DiskWithStats]) {
         let addresses = disks.iter().map(|disk| disk.address);
         if self.in_flight() > 0 {
             let same = self.table.disk_addresses().eq(addresses);

@@ -95,7 +95,7 @@ impl ScsiQueue {
             _ => {
                 let (name, stats) = (name.clone(), stats.clone());
                 let mut queue = Queue::new(name, device, size, port, stats);
-                queue.set_disks(&scsi_to_queue_disks(&disks));
+                queue.set_disks_if_idle(&scsi_to_queue_disks(&disks));
                 Role::Commands {
                     queue,
                     reports: reporters_of_disks(&disks),
@@ -260,7 +260,7 @@ impl QueueDevice for ScsiQueue {
                 disks,
                 reports,
             } => {
-                queue.set_disks(&scsi_to_queue_disks(&new));
+                queue.set_disks_if_idle(&scsi_to_queue_disks(&new));
                 *reports = reporters_of_disks(&new);
                 std::mem::replace(disks, attached)
             }

@@ -311,7 +311,7 @@ fn disks_of_an_idle_queue_can_be_replaced() {
     let queue = &mut rig.queues[0];
     queue
         .queue
-        .set_disks(&disks(&[DISKS[0], DISKS[1], DISKS[2], new]));
+        .set_disks_if_idle(&disks(&[DISKS[0], DISKS[1], DISKS[2], new]));
     queue.disks.bytes.push(pattern(8, BLOCKS));
     let (answer, data) = rig.command(new, &cdb10(READ, 0, 1), &[], BLOCK);
     assert_eq!((answer, data), (GOOD, pattern(8, 1)));

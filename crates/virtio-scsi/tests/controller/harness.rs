@@ -220,7 +220,7 @@ impl Rig {
             let name = QueueName::new("test", index);
             let mut queue = Queue::new(name, device.clone(), 128, mail.clone(), stats.clone());
             let counted = disks(&DISKS);
-            queue.set_disks(&counted);
+            queue.set_disks_if_idle(&counted);
             Requests {
                 ring: driver.device_queue().into(),
                 driver,

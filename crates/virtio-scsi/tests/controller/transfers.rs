@@ -153,7 +153,7 @@ fn a_removed_unit_is_noticed_by_the_next_batch() {
 fn an_address_of_zeroes_is_a_bad_target_before_any_other_was_used() {
     let mut rig = Rig::new();
     let counted = std::mem::take(&mut rig.queues[0].counted);
-    rig.queues[0].queue.set_disks(&counted);
+    rig.queues[0].queue.set_disks_if_idle(&counted);
     rig.queues[0].counted = counted;
     let mut header = rig.header(DISKS[0], 0, &cdb10(READ, 0, 1));
     header[..8].fill(0);
