@@ -241,7 +241,7 @@ impl Rig {
             );
             commands.is_broken = admitted.is_err();
             if commands.is_broken {
-                self.queue.end_admissions();
+                self.queue.end_ring_cancellations();
             }
             self.queue.take_has_unpublished();
         }
@@ -313,7 +313,7 @@ impl Rig {
                 QueueMessage::Cancel(cancel) => {
                     self.queue.cancel(ring, &cancel, &mut self.disks);
                     if commands.is_broken {
-                        self.queue.end_admissions();
+                        self.queue.end_ring_cancellations();
                     }
                 }
                 QueueMessage::Cancelled(outcome) => self
@@ -351,7 +351,7 @@ impl Rig {
         self.drain();
         // No command is taken any more: functions have nothing left to wait for.
         self.step(|rig| {
-            rig.queue.end_admissions();
+            rig.queue.end_ring_cancellations();
             rig.read_mail();
         });
         assert!(

@@ -116,7 +116,8 @@ impl Queue {
         }
     }
 
-    /// Replaces its disks, unless commands are in flight: then the addresses are the same, in the same order, and nothing changes.
+    /// Replaces its disks, unless commands are in flight: then the addresses are the same, in the same order, and nothing
+    /// changes.
     pub fn set_disks_if_idle(&mut self, disks: &[DiskWithStats]) {
         let addresses = disks.iter().map(|disk| disk.address);
         if self.in_flight() > 0 {

@@ -223,7 +223,7 @@ impl QueueDevice for ScsiQueue {
 
     fn on_admissions_ended(&mut self, ring: &mut virtqueue::Queue) {
         match &mut self.role {
-            Role::Commands { queue, .. } => queue.end_admissions(),
+            Role::Commands { queue, .. } => queue.end_ring_cancellations(),
             Role::Control(queue) => queue.stop(ring),
             Role::Events(_) => {}
         }
@@ -298,7 +298,7 @@ impl QueueDevice for ScsiQueue {
                 let empty = !ring.has_available();
                 queue.cancel(ring, &cancel, io);
                 if empty {
-                    queue.end_admissions();
+                    queue.end_ring_cancellations();
                 }
             }
             (Role::Control(queue), QueueMessage::Cancelled(outcome)) => {

@@ -117,7 +117,7 @@ impl Queue {
     }
 
     /// Ends cancellations of commands in the ring: it is empty, or nothing is popped any more.
-    pub fn end_admissions(&mut self) {
+    pub fn end_ring_cancellations(&mut self) {
         self.ring_cancellations.clear();
     }
 
