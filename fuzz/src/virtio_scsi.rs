@@ -294,7 +294,7 @@ impl Rig {
         let disks = &mut self.disks;
         self.queue
             .complete(ring, completions, self.now, disks, |_, _, _| {});
-        self.queue.end_batch();
+        self.queue.count_completion_batch();
     }
 
     /// True if there was any.

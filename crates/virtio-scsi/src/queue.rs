@@ -241,7 +241,7 @@ impl Queue {
     }
 
     /// Completes block requests of this queue at `now`. `on_failure` is called for each failed one before its slot changes.
-    /// Commands count at the [end of the batch](Self::end_batch).
+    /// Commands count at the [end of the batch](Self::count_completion_batch).
     pub fn complete(
         &mut self,
         ring: &mut virtqueue::Queue,
@@ -299,7 +299,7 @@ impl Queue {
 
     /// Counts the completions so far, which are published.
     #[inline]
-    pub fn end_batch(&mut self) {
+    pub fn count_completion_batch(&mut self) {
         self.end_completion_run();
         self.counts.publish_in_flight(self.slots.in_flight());
     }

@@ -202,7 +202,7 @@ impl QueueDevice for ScsiQueue {
     fn end_completion_batch(&mut self) -> bool {
         match &mut self.role {
             Role::Commands { queue, .. } => {
-                queue.end_batch();
+                queue.count_completion_batch();
                 queue.has_deferred()
             }
             Role::Control(_) | Role::Events(_) => false,

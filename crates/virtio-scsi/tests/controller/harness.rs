@@ -465,7 +465,7 @@ impl Requests {
             queue, ring, disks, ..
         } = self;
         queue.complete(ring, completions, self.now, disks, |_, _, _| {});
-        queue.end_batch();
+        queue.count_completion_batch();
     }
 
     /// Whether there was any.
