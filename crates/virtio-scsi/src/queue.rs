@@ -164,7 +164,7 @@ impl Queue {
 
     /// The admit time of a finished command of an older generation, once for each.
     #[inline]
-    pub fn pop_finished_of_older_generation(&mut self) -> Option<AdmitTime> {
+    pub fn pop_admit_time_of_older_generation(&mut self) -> Option<AdmitTime> {
         self.finished_old.pop()
     }
 

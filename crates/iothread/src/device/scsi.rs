@@ -243,7 +243,7 @@ impl QueueDevice for ScsiQueue {
 
     fn pop_finished_of_older_generation(&mut self) -> Option<(AdmitTime, u32)> {
         match &mut self.role {
-            Role::Commands { queue, .. } => Some((queue.pop_finished_of_older_generation()?, 1)),
+            Role::Commands { queue, .. } => Some((queue.pop_admit_time_of_older_generation()?, 1)),
             Role::Control(_) | Role::Events(_) => None,
         }
     }

@@ -237,10 +237,13 @@ fn each_command_of_an_older_generation_is_released_once() {
     let completions = done(&mut rig, &[Ok(()); 6]);
     rig.queues[0].complete_these(&completions);
     for _ in &before {
-        let taken = rig.queues[0].queue.pop_finished_of_older_generation();
+        let taken = rig.queues[0].queue.pop_admit_time_of_older_generation();
         assert!(taken.is_some_and(|taken| taken < generation));
     }
-    assert_eq!(rig.queues[0].queue.pop_finished_of_older_generation(), None);
+    assert_eq!(
+        rig.queues[0].queue.pop_admit_time_of_older_generation(),
+        None
+    );
     for asked in before.iter().chain(&after) {
         assert_eq!(rig.answer(asked), GOOD);
     }
