@@ -276,7 +276,7 @@ impl Queue {
 
     /// The index of the disk that the unfinished command in a slot uses. `None`: it uses none.
     #[must_use]
-    pub fn disk_of_command(&self, slot: u32) -> Option<u32> {
+    pub fn disk_index_of_command(&self, slot: u32) -> Option<u32> {
         let slot = self.slots.get(slot);
         match self.disk_of_plain_transfer(slot) {
             Some(_) => Some(slot.disk),

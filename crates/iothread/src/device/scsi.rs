@@ -330,7 +330,7 @@ fn reporters_of_disks(disks: &[ScsiDisk]) -> Vec<Option<Arc<ExportReporter>>> {
 #[cold]
 fn report_failure(queue: &Queue, reports: &[Option<Arc<ExportReporter>>], slot: u32, errno: Errno) {
     let reports = queue
-        .disk_of_command(slot)
+        .disk_index_of_command(slot)
         .and_then(|disk| reports.get(disk as usize));
     if let Some(Some(reports)) = reports {
         reports.report_failure(queue.is_read(slot), errno);

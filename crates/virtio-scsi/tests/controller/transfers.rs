@@ -203,7 +203,7 @@ fn a_failed_or_aborted_command_has_only_its_response_written() {
             let slot = (completions[0].token & u64::from(u32::MAX)) as u32;
             let queue = &rig.queues[0].queue;
             assert_eq!(
-                (queue.disk_of_command(slot), queue.is_read(slot)),
+                (queue.disk_index_of_command(slot), queue.is_read(slot)),
                 (Some(1), !writes)
             );
             rig.queues[0].complete_these(&completions);
