@@ -165,7 +165,7 @@ impl Rig {
                 1 => {
                     _ = self
                         .device
-                        .resize(DISKS[input.below(3)], (input.below(65) << 10) as u64)
+                        .resize_unit(DISKS[input.below(3)], (input.below(65) << 10) as u64)
                 }
                 2 => {
                     _ = self

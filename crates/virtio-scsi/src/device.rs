@@ -203,7 +203,7 @@ impl Device {
     }
 
     /// Sets the size of a unit's node. True if the guest sees the change.
-    pub fn resize(&self, address: Address, size: u64) -> bool {
+    pub fn resize_unit(&self, address: Address, size: u64) -> bool {
         let resized = self.unit(address).is_some_and(|unit| unit.resize(size));
         if resized {
             self.raise_event_if_negotiated(Event::Resized(address));

@@ -56,7 +56,7 @@ impl GuestDevice {
             GuestDevice::Scsi(unit) => unit.resize(bytes),
             GuestDevice::VirtioScsi {
                 device, address, ..
-            } => device.resize(*address, bytes),
+            } => device.resize_unit(*address, bytes),
         }
     }
 

@@ -372,7 +372,7 @@ fn added_and_removed_disks_are_reported_to_the_guest() {
     assert_eq!(guest.memory.read(buffers[0], 4), [1, 0, 0, 0]);
     guest.greet(SECOND);
     guest.good(3, SECOND, &cdb(READ, 7, 1), &[], BLOCK);
-    assert!(guest.device.resize(SECOND, u64::from(BLOCK) * 5));
+    assert!(guest.device.resize_unit(SECOND, u64::from(BLOCK) * 5));
     guest.wait(1, 1);
     assert_eq!(guest.memory.read(buffers[1], 4), [3, 0, 0, 0]);
     guest.greet(SECOND);

@@ -39,9 +39,13 @@ fn added_removed_and_resized_units_are_reported() {
     assert!(!rig.events.wants_buffers());
     rig.device.add(at(5, 1), unit("new")).unwrap();
     rig.device.remove(DISKS[1]).unwrap();
-    assert!(rig.device.resize(DISKS[2], (BLOCKS * BLOCK * 2) as u64));
     assert!(
-        !rig.device.resize(DISKS[2], (BLOCKS * BLOCK * 2) as u64),
+        rig.device
+            .resize_unit(DISKS[2], (BLOCKS * BLOCK * 2) as u64)
+    );
+    assert!(
+        !rig.device
+            .resize_unit(DISKS[2], (BLOCKS * BLOCK * 2) as u64),
         "it has that size"
     );
     assert_eq!(rig.event_mail.take().len(), 3, "the queue is notified");
