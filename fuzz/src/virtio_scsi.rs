@@ -358,7 +358,7 @@ impl Rig {
             self.rings[1].is_broken || self.rings[1].ring.chains().taken.is_empty(),
             "each function is answered"
         );
-        self.device.reset();
+        self.device.reset_with_units();
         self.device.set_features(self.device.features());
         self.rings = [0, 1, 2].map(|index| Ring::new(index, self.features, &self.memory));
         (self.queue, self.control, self.events) = queues(&self.device, &self.rings);

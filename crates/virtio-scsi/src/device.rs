@@ -132,7 +132,7 @@ impl Device {
     }
 
     /// Resets the device and power-cycles its units. No queue runs.
-    pub fn reset(&self) {
+    pub fn reset_with_units(&self) {
         self.acked_features.store(0, Ordering::Relaxed);
         self.sense_bytes
             .store(DEFAULT_SENSE_BYTES, Ordering::Relaxed);

@@ -212,7 +212,7 @@ impl VirtioDevice for ScsiTarget {
     }
 
     fn reset(&self) {
-        self.virtio_scsi_device().reset();
+        self.virtio_scsi_device().reset_with_units();
     }
 
     /// Starts a queue on its iothread with the controller's disks, which may change while it runs.

@@ -82,7 +82,7 @@ fn events_wait_for_buffers_and_too_many_are_missed() {
     );
     assert_eq!(rig.event(buffers[1]).0, 1);
     assert!(rig.events.wants_buffers());
-    rig.device.reset();
+    rig.device.reset_with_units();
     assert!(!rig.events.wants_buffers(), "a new driver looks by itself");
 }
 

@@ -109,7 +109,7 @@ fn the_driver_sets_sense_and_cdb_sizes_within_limits() {
     let asked = rig.ask_by(0, &header, &[], BLOCK);
     rig.settle();
     assert_eq!(rig.answer(&asked), GOOD);
-    rig.device.reset();
+    rig.device.reset_with_units();
     assert_eq!(rig.device.config_space(), config);
 }
 
