@@ -101,7 +101,7 @@ impl Device {
             let mut more = self.server.do_pending_work(self.now_ns);
             let adapter = self.server.device_and_host().0;
             if adapter.wants_submit() {
-                adapter.submit(&mut self.disk);
+                adapter.submit_queued_requests(&mut self.disk);
             }
             for slot in self.disk.slots.drain(..) {
                 adapter.complete_request(slot, Ok(()));

@@ -79,7 +79,9 @@ fn open_listener(
 ) -> Result<HttpListener, BoxError> {
     let listener = match addr {
         MetricsAddr::Tcp(addr) => return Ok(HttpListener::bind_tcp(*addr)?),
-        MetricsAddr::Socket(addr) => inherited.take_or_bind_listener(addr, AllowedPeers::AsUmask)?,
+        MetricsAddr::Socket(addr) => {
+            inherited.take_or_bind_listener(addr, AllowedPeers::AsUmask)?
+        }
     };
     Ok(HttpListener::from_unix(listener)?)
 }
