@@ -73,7 +73,7 @@ fn run_until_stopped(
     let signals = BlockedSignals::block()?;
     let mut control =
         Control::new_with_helper_threads(signals, service, monitor::qmp_interface, |control| {
-            control.upgrade(None, |_| ());
+            control.begin_upgrade(None, |_| ());
         })?;
     control.launcher = launcher;
     let started = if upgrade::has_predecessor() {

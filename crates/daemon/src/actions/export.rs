@@ -27,7 +27,7 @@ const DEFAULT_SERIAL: &str = "vhost_user_blk";
 /// Creates an export and starts its server.
 pub(crate) fn create(options: &ExportOptions, objects: &mut Objects) -> Result<(), BoxError> {
     match &options.kind {
-        ExportKind::VhostUserBlk(kind) => create_virtio_blk(options, kind, objects),
+        ExportKind::VhostUserBlk(kind) => create_virtio_blk_export(options, kind, objects),
         ExportKind::VhostUserScsi { queues, luns } => {
             virtio_scsi::create(options, queues, luns, objects)
         }
@@ -47,7 +47,7 @@ fn listen(addr: &SocketAddr, objects: &mut Objects) -> Result<Listener, BoxError
 }
 
 /// Creates an export of a node as a virtio-blk device, and starts its server.
-fn create_virtio_blk(
+fn create_virtio_blk_export(
     options: &ExportOptions,
     kind: &VhostUserBlkOptions,
     objects: &mut Objects,

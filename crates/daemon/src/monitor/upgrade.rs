@@ -32,7 +32,7 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
 /// Starts the upgrade. The client gets its response before it is disconnected.
 fn start_upgrade(control: &mut Control, arguments: &Arguments, reply: ReplySender) {
     let binary = Some(str_arg_or_empty(arguments, "binary")).filter(|binary| !binary.is_empty());
-    control.upgrade(binary.map(PathBuf::from), |outcome| {
+    control.begin_upgrade(binary.map(PathBuf::from), |outcome| {
         reply.send(match outcome {
             Ok(CompletedHandover { pid, pause }) => {
                 let pause_us = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);

@@ -36,7 +36,7 @@ pub(crate) fn monotonic_ns() -> u64 {
 impl Control {
     /// Starts the same program again, or `other_program`, and hands everything over to it. Calls `on_outcome` with the
     /// result.
-    pub fn upgrade(
+    pub fn begin_upgrade(
         &mut self,
         other_program: Option<PathBuf>,
         on_outcome: impl FnOnce(&Result<CompletedHandover, String>) + Send + 'static,
@@ -176,7 +176,7 @@ impl Control {
     ) -> Result<CompletedHandover, String> {
         let channel = &started.channel;
         let mut fds = OutgoingFds::default();
-        let state = self.describe_state(paused, &mut fds)?;
+        let state = self.describe_all_but_queues(paused, &mut fds)?;
         let to_exit_error = |error| kill_and_describe_error(&error, launcher);
         fds.send(channel, &UpgradeMessage::State(state))
             .map_err(to_exit_error)?;
@@ -234,7 +234,7 @@ impl Control {
     }
 
     /// Describes everything but the queues, for [`UpgradeMessage::State`], and duplicates the descriptors.
-    fn describe_state(
+    fn describe_all_but_queues(
         &self,
         paused: &mut [PausedExport],
         fds: &mut OutgoingFds,

@@ -47,7 +47,7 @@ pub(crate) fn take_over_or_exit_if_successor(process: &ProcessOptions<'_>, contr
     };
     // Locks and sockets still belong to the old process.
     block::set_keep_locks_on_close(true);
-    match restore_state(channel, control) {
+    match receive_and_restore_state(channel, control) {
         Ok((connections, deferred)) => {
             begin_serving(channel, process, control, connections, deferred)
         }
@@ -61,7 +61,7 @@ pub(crate) fn take_over_or_exit_if_successor(process: &ProcessOptions<'_>, contr
 }
 
 /// Restores everything, up to the message `Go`.
-fn restore_state(
+fn receive_and_restore_state(
     channel: &Channel,
     control: &mut Control,
 ) -> Result<(ExportConnections, PartsOpenedLast), BoxError> {
@@ -96,7 +96,7 @@ fn restore_state(
     let mut connections = ExportConnections::new();
     for described in state_json::read_list(&state["exports"])? {
         let id = described["id"].as_str().ok_or(INVALID_STATE)?;
-        if let Some(connection) = restore_export(id, described, objects, &mut fds)? {
+        if let Some(connection) = restore_export_state(id, described, objects, &mut fds)? {
             connections.push((id.to_owned(), connection));
         }
     }
@@ -182,7 +182,7 @@ fn create_objects_and_chardevs(
 }
 
 /// Restores the state of an export. Returns the connection of its front-end, if it has one.
-fn restore_export(
+fn restore_export_state(
     id: &str,
     described: &Value,
     objects: &Objects,
