@@ -41,7 +41,7 @@ impl Server {
     /// Pauses the thread before its next message or front-end. `None`: the message that it handles does not end within
     /// `timeout`, or the server is stopping.
     #[must_use]
-    pub fn pause(&self, timeout: Duration) -> Option<PausedServer> {
+    pub fn try_pause(&self, timeout: Duration) -> Option<PausedServer> {
         let shared = &self.shared;
         let mut state = shared.lock_state();
         if state.stopping {

@@ -58,7 +58,7 @@ impl PausedExport {
         let server = match &export.state {
             ExportState::Draining(_) => return Ok(None),
             ExportState::Serving(ExportServer::VhostUser(server)) => PausedExportServer::VhostUser {
-                paused: pause_server(server, keep_alive).ok_or_else(|| {
+                paused: try_pause_server(server, keep_alive).ok_or_else(|| {
                     format!(
                         "the front-end of export '{id}' has been in the middle of a message for {} s: see what is wrong with it",
                         MESSAGE_TIMEOUT.as_secs()
@@ -108,10 +108,10 @@ impl PausedExport {
 }
 
 /// Pauses a server before the next message of its front-end.
-fn pause_server(server: &Server, keep_alive: impl Fn()) -> Option<PausedServer> {
+fn try_pause_server(server: &Server, keep_alive: impl Fn()) -> Option<PausedServer> {
     (0..MESSAGE_TIMEOUT.as_secs()).find_map(|_| {
         keep_alive();
-        server.pause(KEEP_ALIVE_INTERVAL)
+        server.try_pause(KEEP_ALIVE_INTERVAL)
     })
 }
 
