@@ -49,7 +49,7 @@ impl PciDevice for Loud {
     }
 
     fn on_memory_changed(&mut self, host: &mut dyn Host) {
-        let regions = host.memory().regions().iter();
+        let regions = host.mapped_guest_memory().regions().iter();
         let regions: Vec<_> = regions
             .map(|region| format!("{:#x}+{:#x}", region.guest_addr, region.len))
             .collect();

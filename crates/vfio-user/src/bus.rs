@@ -50,7 +50,7 @@ impl Host for Bus {
         self.intx.set_level(level);
     }
 
-    fn memory(&self) -> &Arc<GuestMemory> {
+    fn mapped_guest_memory(&self) -> &Arc<GuestMemory> {
         &self.memory
     }
 

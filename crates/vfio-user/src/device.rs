@@ -29,7 +29,7 @@ pub trait PciDevice {
     fn reset(&mut self, host: &mut dyn Host);
     /// Whether all requests are done that were in flight at the last reset. The reset command is answered then.
     fn is_reset_done(&self) -> bool;
-    /// [`Host::memory`] has changed; the device must release the old memory as soon as no request uses it. Also called when
+    /// [`Host::mapped_guest_memory`] has changed; the device must release the old memory as soon as no request uses it. Also called when
     /// the front-end has disconnected, which unmaps all memory.
     fn on_memory_changed(&mut self, host: &mut dyn Host);
     /// An access to memory has finished, with the data that were read, or the buffer that was written. Errors are those of
@@ -47,8 +47,8 @@ pub trait Host {
     /// Sets the level of the interrupt line.
     fn set_irq(&mut self, level: bool);
     /// The guest's memory that is mapped in this process.
-    fn memory(&self) -> &Arc<GuestMemory>;
-    /// Reads memory by a message to the front-end, also memory that is not in [`Host::memory`]. [`PciDevice::on_dma_done`] gets
+    fn mapped_guest_memory(&self) -> &Arc<GuestMemory>;
+    /// Reads memory by a message to the front-end, also memory that is not in [`Host::mapped_guest_memory`]. [`PciDevice::on_dma_done`] gets
     /// the data, never before this returns.
     fn begin_dma_read(&mut self, address: u64, len: usize) -> DmaId;
     /// Writes memory by a message, in the same way.

@@ -163,7 +163,10 @@ impl PciDevice for Scratch {
                 for (byte, register) in data.iter().zip(offset..) {
                     *self.register(register) = *byte;
                     match register % REGISTERS as u64 {
-                        KEEP => self.kept_memory = (*byte != 0).then(|| host.memory().clone()),
+                        KEEP => {
+                            self.kept_memory =
+                                (*byte != 0).then(|| host.mapped_guest_memory().clone())
+                        }
                         command @ (MAPPED_READ | MAPPED_WRITE | DMA_READ | DMA_WRITE) => {
                             self.commands.push_back(command)
                         }
@@ -222,8 +225,12 @@ impl PciDevice for Scratch {
             Some(command) => {
                 let mut data = self.data_registers();
                 let done = match command {
-                    MAPPED_READ => host.memory().read(self.address_register(), &mut data),
-                    _ => host.memory().write(self.address_register(), &data[..4]),
+                    MAPPED_READ => host
+                        .mapped_guest_memory()
+                        .read(self.address_register(), &mut data),
+                    _ => host
+                        .mapped_guest_memory()
+                        .write(self.address_register(), &data[..4]),
                 };
                 self.record_access_result(done.then_some(&data[..]).ok_or(Errno::FAULT));
             }

@@ -289,7 +289,7 @@ fn unmapping_memory_in_use_delays_only_its_own_reply() {
     assert_eq!(rig.read(0, KEEP, 1).unwrap(), [1], "registers go on");
     rig.map(0x1000, 0x1000, Some(&memory)).unwrap();
     let (_, host) = rig.server.device_and_host();
-    assert_eq!(host.memory().regions().len(), 2);
+    assert_eq!(host.mapped_guest_memory().regions().len(), 2);
     rig.begin(
         command::REGION_WRITE,
         wire::NO_REPLY,
@@ -321,7 +321,7 @@ fn all_memory_is_unmapped_at_once() {
     let refused = rig.call(command::DMA_UNMAP, &unmap(0, 0x2000, 0x1000), &[]);
     assert_eq!(refused, Err(Errno::NOENT));
     let (_, host) = rig.server.device_and_host();
-    assert!(host.memory().regions().is_empty());
+    assert!(host.mapped_guest_memory().regions().is_empty());
 }
 
 #[test]
@@ -469,7 +469,7 @@ fn disconnecting_drops_memory_and_eventfds() {
     assert_eq!(take(&trigger), 1);
     rig.reconnect();
     let (_, host) = rig.server.device_and_host();
-    assert!(host.memory().regions().is_empty());
+    assert!(host.mapped_guest_memory().regions().is_empty());
     rig.agree();
     rig.write(0, LEVEL, &[0]).unwrap();
     rig.write(0, LEVEL, &[1]).unwrap();

@@ -151,7 +151,9 @@ fn answers(messages: &[(Vec<u8>, usize)], cuts: &dyn Fn(usize) -> bool) -> (Vec<
     let (_, host) = rig.server.device_and_host();
     (
         answers,
-        host.memory().host_addr_of_range(0x1000, 0x1000).is_ok(),
+        host.mapped_guest_memory()
+            .host_addr_of_range(0x1000, 0x1000)
+            .is_ok(),
     )
 }
 

@@ -189,7 +189,7 @@ impl PciDevice for Adapter {
     }
 
     fn on_memory_changed(&mut self, host: &mut dyn Host) {
-        if self.memory.replace_map(host.memory().clone()) {
+        if self.memory.replace_map(host.mapped_guest_memory().clone()) {
             self.chip.on_memory_removed();
         }
     }
