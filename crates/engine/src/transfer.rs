@@ -81,7 +81,7 @@ impl Transfer {
     pub(crate) fn apply_result(&mut self, res: i64) -> Progress {
         match u64::try_from(res) {
             Ok(moved) if moved >= self.remaining => Progress::Done(Ok(())),
-            Ok(moved) => self.resume_after_short_transfer(moved),
+            Ok(moved) => self.finish_or_resume_short_transfer(moved),
             Err(_) => {
                 let errno = i32::try_from(-res).map_or(Errno::IO, Errno::from_raw_os_error);
                 Progress::Done(Err(errno))
@@ -91,7 +91,7 @@ impl Transfer {
 
     /// Handles a short transfer: end of file (zeroes the rest), no space (an error), or less than asked for (skips what is done).
     #[cold]
-    fn resume_after_short_transfer(&mut self, moved: u64) -> Progress {
+    fn finish_or_resume_short_transfer(&mut self, moved: u64) -> Progress {
         if moved == 0 {
             if self.write {
                 // The file has no space, and the kernel did not report an error.

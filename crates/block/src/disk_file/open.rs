@@ -117,7 +117,7 @@ pub(crate) fn open_path(
 ///
 /// # Errors
 /// [`NodeError::Locked`], [`NodeError::NoDirectIo`], or the kernel's error.
-pub(crate) fn disk_file_from_fd(
+pub(crate) fn lock_and_make_disk_file(
     options: &FileOptions,
     fd: OwnedFd,
     read_only: bool,

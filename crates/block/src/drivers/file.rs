@@ -34,7 +34,7 @@ pub(crate) fn open(
     if bytes == 0 {
         return Err(NodeError::Empty { path: path.clone() });
     }
-    let backing = open::disk_file_from_fd(options, fd, read_only, None)?;
+    let backing = open::lock_and_make_disk_file(options, fd, read_only, None)?;
     let logical_block_size = backing.direct.map_or(512, |direct| direct.offset);
     let preferred = u32::try_from(stat.st_blksize)
         .ok()

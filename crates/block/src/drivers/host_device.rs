@@ -44,7 +44,7 @@ pub(crate) fn open(
     }
     let physical_block_size =
         rustix::fs::ioctl_blkpbszget(device).map_err(|error| io("BLKPBSZGET")(error.into()))?;
-    let queue = QueueLimits::of_device(device);
+    let queue = QueueLimits::find_in_sysfs(device);
     let geometry = Geometry {
         size,
         logical_block_size,
@@ -61,7 +61,7 @@ pub(crate) fn open(
             },
         },
     };
-    let backing = open::disk_file_from_fd(options, fd, read_only, Some(logical_block_size))?;
+    let backing = open::lock_and_make_disk_file(options, fd, read_only, Some(logical_block_size))?;
     Ok((backing, geometry))
 }
 
@@ -93,7 +93,7 @@ struct QueueLimits(Option<PathBuf>);
 
 impl QueueLimits {
     /// The queue attributes of an open device.
-    fn of_device(device: BorrowedFd<'_>) -> Self {
+    fn find_in_sysfs(device: BorrowedFd<'_>) -> Self {
         let found = rustix::fs::fstat(device).ok().and_then(|stat| {
             let (major, minor) = (
                 rustix::fs::major(stat.st_rdev),

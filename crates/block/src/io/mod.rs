@@ -89,7 +89,7 @@ impl IoContext {
         Ok(IoContext {
             aio: LazyEngine::Unmade,
             ring: LazyEngine::Unmade,
-            workers: Workers::new(settings.pool, wake.clone())?,
+            workers: Workers::start(settings.pool, wake.clone())?,
             null_queue: NullQueue::new(),
             tasks: Executor::new(wake),
             aio_share: TaskShare::default(),

@@ -69,7 +69,7 @@ impl IoContext {
         // SAFETY: our caller promises the same.
         unsafe {
             match handler {
-                OpHandler::File(target) => self.submit_to_file(target, &request),
+                OpHandler::File(target) => self.submit_to_carrier_or_worker(target, &request),
                 OpHandler::Null(options) => self.null_queue.start_or_queue(*options, &request),
                 OpHandler::Nothing => self.null_queue.complete_at_next_reap(request.token),
                 OpHandler::Lookup(node) => self.submit_to_lookup(node, request),
@@ -146,7 +146,7 @@ impl IoContext {
                     ..request
                 };
                 // SAFETY: our caller promises the same.
-                let taken = unsafe { self.submit_to_file(node.target(), &mapped) };
+                let taken = unsafe { self.submit_to_carrier_or_worker(node.target(), &mapped) };
                 if taken.is_err() {
                     self.tracked.cancel(token);
                 }
@@ -167,7 +167,7 @@ impl IoContext {
     /// # Safety
     /// As for [`submit`](Self::submit).
     #[inline]
-    unsafe fn submit_to_file(
+    unsafe fn submit_to_carrier_or_worker(
         &mut self,
         target: &FileTarget,
         request: &Request,
@@ -214,7 +214,7 @@ impl IoContext {
             let taken = unsafe {
                 match &outgoing {
                     BackendRequest::Request(target, request) => {
-                        self.submit_to_file(target, request)
+                        self.submit_to_carrier_or_worker(target, request)
                     }
                     BackendRequest::Ring(file, request) => match self.ring.get_mut() {
                         Some(ring) => ring.start_or_queue(*file, request),

@@ -134,12 +134,12 @@ impl<J: Job> Pool<J> {
     ///
     /// # Errors
     /// [`PoolError`]: invalid limits, or a thread that could not be started.
-    pub fn new(settings: PoolSettings, wake: Wake) -> Result<Self, PoolError> {
-        Self::with_idle_time(settings, wake, IDLE_TIME)
+    pub fn start(settings: PoolSettings, wake: Wake) -> Result<Self, PoolError> {
+        Self::start_with_idle_time(settings, wake, IDLE_TIME)
     }
 
     /// A pool whose threads over the minimum end after `idle_time` without work.
-    fn with_idle_time(
+    fn start_with_idle_time(
         settings: PoolSettings,
         wake: Wake,
         idle_time: Duration,

@@ -73,7 +73,7 @@ fn fixture(min_threads: u32, max_threads: u32, idle_time: Duration) -> Fixture {
         ..PoolSettings::default()
     };
     Fixture {
-        pool: Pool::with_idle_time(settings, wake, idle_time).unwrap(),
+        pool: Pool::start_with_idle_time(settings, wake, idle_time).unwrap(),
         woken,
         wakes,
     }
@@ -295,7 +295,7 @@ fn invalid_limits_are_refused_and_change_nothing() {
             name: "x".to_owned(),
             ..PoolSettings::default()
         };
-        Pool::<TestJob>::new(settings, Arc::new(|| ())).err()
+        Pool::<TestJob>::start(settings, Arc::new(|| ())).err()
     };
     assert_eq!(make(0, 0), Some(PoolError::MaxThreads { max_threads: 0 }));
     assert_eq!(

@@ -79,7 +79,7 @@ pub(crate) struct Workers {
 
 impl Workers {
     /// No threads: `wake` is called when the simulator has run a job.
-    pub fn new(_: PoolSettings, wake: Wake) -> Result<Self, PoolError> {
+    pub fn start(_: PoolSettings, wake: Wake) -> Result<Self, PoolError> {
         Ok(Workers {
             jobs: Vec::new(),
             finished: Vec::new(),

@@ -30,9 +30,9 @@ pub(crate) struct TaskContext {
 impl TaskContext {
     /// Carries out a request on the route of another node: waits at its gates, sets its marks, and waits for the result.
     pub async fn run_on_route(&self, route: &Route, request: Request) -> Result<(), Errno> {
-        match self.pass_gates_and_marks(route, request).await {
+        match self.wait_at_gates_and_add_marks(route, request).await {
             OpHandler::Gated(_) | OpHandler::Marked(_) => {
-                unreachable!("`pass_gates_and_marks` returns the handler behind these")
+                unreachable!("`wait_at_gates_and_add_marks` returns the handler behind these")
             }
             OpHandler::Nothing => Ok(()),
             OpHandler::Null(null) => {
@@ -63,7 +63,11 @@ impl TaskContext {
 
     /// Waits at the gates of a request's route, and adds its marks to the task. Returns the handler behind gates and
     /// marks.
-    async fn pass_gates_and_marks<'a>(&self, route: &'a Route, request: Request) -> &'a OpHandler {
+    async fn wait_at_gates_and_add_marks<'a>(
+        &self,
+        route: &'a Route,
+        request: Request,
+    ) -> &'a OpHandler {
         let mut handler = route.handler(request.op);
         loop {
             let below = match handler {
@@ -124,14 +128,14 @@ impl TaskContext {
         let target = target.clone();
         let outgoing = |request| BackendRequest::Request(target, request);
         // SAFETY: the source that the request is from, or the task that made it, keeps its segments while this is awaited.
-        unsafe { IoFuture::new(&self.shared, request, lease, outgoing) }.await
+        unsafe { IoFuture::queue_request(&self.shared, request, lease, outgoing) }.await
     }
 
     /// Submits a request without data, at its offset in the file, to the ring.
     pub async fn submit_to_ring(&self, file: File, request: Request) -> Result<(), Errno> {
         let outgoing = |request| BackendRequest::Ring(file, request);
         // SAFETY: there are no segments.
-        unsafe { IoFuture::new(&self.shared, request, None, outgoing) }.await
+        unsafe { IoFuture::queue_request(&self.shared, request, None, outgoing) }.await
     }
 
     /// Submits a request to a worker, which may block. Its memory stays valid until the task is complete.
@@ -139,7 +143,7 @@ impl TaskContext {
         let (file, request) = (target.file.clone(), target.to_file_request(&request));
         let outgoing = |request| BackendRequest::Worker(file, request);
         // SAFETY: the source that the request is from, or the task that made it, keeps its segments while this is awaited.
-        unsafe { IoFuture::new(&self.shared, request, None, outgoing) }.await
+        unsafe { IoFuture::queue_request(&self.shared, request, None, outgoing) }.await
     }
 
     /// A buffer of the running task, out of the [bytes that the node needs](super::TaskNode::buffer_bytes).

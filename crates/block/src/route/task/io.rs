@@ -84,7 +84,7 @@ pub(super) struct IoTable {
 
 impl IoTable {
     /// Takes an entry for a request of this task, and returns its index.
-    fn allocate_entry(&mut self, task: u32) -> u32 {
+    fn allocate_in_flight_entry(&mut self, task: u32) -> u32 {
         self.in_flight += 1;
         self.get_or_add_task_io(task).in_flight += 1;
         if let Some(index) = self.free.pop() {
@@ -181,7 +181,7 @@ impl IoFuture {
     ///
     /// # Safety
     /// The list of segments has `iov_count` entries.
-    pub unsafe fn new(
+    pub unsafe fn queue_request(
         shared: &Rc<ExecutorShared>,
         request: Request,
         lease: Option<Lease>,
@@ -189,7 +189,7 @@ impl IoFuture {
     ) -> Self {
         let task = shared.current.get();
         let mut io = shared.io.borrow_mut();
-        let index = io.allocate_entry(task);
+        let index = io.allocate_in_flight_entry(task);
         // The list keeps its address until the entry is used again, even if the table grows.
         let entry = &mut io.entries[index as usize];
         entry.lease = lease;

@@ -68,7 +68,7 @@ fn begin_io(cx: &TaskContext) -> IoFuture {
     let target = testing::target(file.path(), Carrier::Workers);
     let outgoing = |request| BackendRequest::Worker(target.file, request);
     // SAFETY: there are no segments.
-    unsafe { IoFuture::new(&cx.shared, request(0, 0), None, outgoing) }
+    unsafe { IoFuture::queue_request(&cx.shared, request(0, 0), None, outgoing) }
 }
 
 fn token_of(outgoing: &BackendRequest) -> u64 {
