@@ -173,7 +173,7 @@ impl QueuesRunner {
     /// Submits pending requests to the kernel, if a backend of this thread does that, and updates the counters, also for full batches
     /// that were submitted before.
     fn submit_pending(&mut self) {
-        if self.io.submits_anything() {
+        if self.io.may_submit() {
             self.io.submit_pending();
             self.submit_totals.update(&self.io);
         }
