@@ -29,7 +29,7 @@ impl IoContext {
 
     /// Changes the most requests that Linux AIO and the ring each have in flight. An engine that exists keeps its limit
     /// until it [is recreated](Self::end_outdated_engines).
-    pub fn set_aio_max_events(&mut self, max_events: u32) {
+    pub fn set_new_engine_max_events(&mut self, max_events: u32) {
         self.settings_changed |= self.aio_settings.max_events != max_events;
         self.aio_settings.max_events = max_events;
         self.ring_settings.max_events = max_events;

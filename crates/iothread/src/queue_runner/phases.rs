@@ -61,7 +61,7 @@ impl Runner for QueuesRunner {
                 self.run_socket_device_command(cx, source_index, command);
             }
             Message::SetAioMaxBatch(max_batch) => self.io.set_max_batch(max_batch),
-            Message::SetAioMaxEvents(events) => self.io.set_aio_max_events(events),
+            Message::SetAioMaxEvents(events) => self.io.set_new_engine_max_events(events),
             Message::SetThreadPool(min, max, reply) => {
                 let _ = reply.send(self.io.set_worker_limits(min, max));
             }
