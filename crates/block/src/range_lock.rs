@@ -60,14 +60,14 @@ impl RangeLockState {
 }
 
 /// A locked range, or a place in the queue for one, until dropped.
-pub(crate) struct RangeGuard<'a> {
+pub(crate) struct RangeLockTicket<'a> {
     lock: &'a RangeLock,
     arrival: u64,
 }
 
 impl RangeLock {
     /// Locks a range, and blocks until no earlier claim overlaps it.
-    pub fn lock_blocking(&self, range: Range<u64>) -> RangeGuard<'_> {
+    pub fn lock_blocking(&self, range: Range<u64>) -> RangeLockTicket<'_> {
         let guard = self.claim(range);
         let mut state = self.lock_state();
         while state.must_wait(guard.arrival) {
@@ -83,14 +83,14 @@ impl RangeLock {
         not(any(test, feature = "simulation")),
         expect(dead_code, reason = "no driver that copies or moves data yet")
     )]
-    pub async fn lock(&self, range: Range<u64>) -> RangeGuard<'_> {
+    pub async fn lock_async(&self, range: Range<u64>) -> RangeLockTicket<'_> {
         let guard = self.claim(range);
         poll_fn(|cx| guard.poll_locked(cx)).await;
         guard
     }
 
     /// Takes a place in the queue for a range. The guard leaves it when it is dropped.
-    fn claim(&self, range: Range<u64>) -> RangeGuard<'_> {
+    fn claim(&self, range: Range<u64>) -> RangeLockTicket<'_> {
         let mut state = self.lock_state();
         state.arrivals += 1;
         let arrival = state.arrivals;
@@ -99,7 +99,7 @@ impl RangeLock {
             range,
             waker: None,
         });
-        RangeGuard {
+        RangeLockTicket {
             lock: self,
             arrival,
         }
@@ -111,7 +111,7 @@ impl RangeLock {
     }
 }
 
-impl RangeGuard<'_> {
+impl RangeLockTicket<'_> {
     /// Ready when no earlier claim overlaps the range; wakes the task then.
     fn poll_locked(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.lock.lock_state();
@@ -124,7 +124,7 @@ impl RangeGuard<'_> {
     }
 }
 
-impl Drop for RangeGuard<'_> {
+impl Drop for RangeLockTicket<'_> {
     /// Leaves the queue, and wakes the later claims that overlap: they look again whether they have to wait.
     fn drop(&mut self) {
         let mut state = self.lock.lock_state();
@@ -267,7 +267,7 @@ mod tests {
                             enter(&blocks);
                         } else {
                             run(async {
-                                let _guard = lock.lock(range).await;
+                                let _guard = lock.lock_async(range).await;
                                 enter(&blocks);
                             });
                         }
@@ -283,8 +283,8 @@ mod tests {
         let lock = RangeLock::default();
         let mut cx = Context::from_waker(Waker::noop());
         let first = lock.lock_blocking(0..10);
-        let mut second = Box::pin(lock.lock(5..15));
-        let mut third = Box::pin(lock.lock(12..20));
+        let mut second = Box::pin(lock.lock_async(5..15));
+        let mut third = Box::pin(lock.lock_async(12..20));
         assert!(second.as_mut().poll(&mut cx).is_pending());
         assert!(
             third.as_mut().poll(&mut cx).is_pending(),
@@ -320,7 +320,11 @@ mod tests {
             locking: Locking::Off,
         });
         let node = Node::open("disk", false, &options).unwrap();
-        let everything = node.file().unwrap().range_lock.lock_blocking(0..u64::MAX);
+        let everything = node
+            .underlying_file()
+            .unwrap()
+            .range_lock
+            .lock_blocking(0..u64::MAX);
         let mut memory = vec![0u8; 3 * 4096];
         let start = memory.as_mut_ptr().align_offset(4096);
         let mut iov = libc::iovec {

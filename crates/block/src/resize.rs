@@ -129,7 +129,7 @@ impl Node {
     /// # Errors
     /// The error of `ftruncate(2)`.
     pub fn truncate_file(&self, end: u64) -> Result<(), ResizeError> {
-        match self.file() {
+        match self.underlying_file() {
             Some(file) if file.device_block.is_none() => {
                 let truncate = || rustix::fs::ftruncate(&file.fd, end);
                 rustix::io::retry_on_intr(truncate).map_err(|error| ResizeError::Io(error.into()))

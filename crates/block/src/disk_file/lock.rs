@@ -99,7 +99,7 @@ impl LockedFd {
             Locking::Off => Ok(()),
             _ => self
                 .take_locks_and_count(path, locking, read_only)
-                .inspect_err(|_| self.release_locks()),
+                .inspect_err(|_| self.release_locks_unless_kept()),
         }
     }
 
@@ -117,7 +117,7 @@ impl LockedFd {
         [read_only, was_read_only]: [bool; 2],
     ) -> Result<(), NodeError> {
         if locking == Locking::Off {
-            from.release_locks();
+            from.release_locks_unless_kept();
             return Ok(());
         }
         if from_locking == Locking::Off {
@@ -126,13 +126,13 @@ impl LockedFd {
         let lock = || self.take_locks_and_count(path, locking, read_only);
         // Both have the locks for a moment, so that no third opening can take them; `from`'s may conflict with ours.
         let _ = lock();
-        from.release_locks();
+        from.release_locks_unless_kept();
         lock().inspect_err(|_| {
             // `from` gets its locks again, even where they conflict with ours, which are released next: no other opening
             // could take them meanwhile.
             let _ = acquire_locks(from, path, locking, was_read_only);
             from.count_image_as_locked();
-            self.release_locks();
+            self.release_locks_unless_kept();
         })
     }
 
@@ -156,7 +156,7 @@ impl LockedFd {
     }
 
     /// Releases the locks.
-    pub fn release_locks(&self) {
+    pub fn release_locks_unless_kept(&self) {
         if self.is_counted.swap(false, Ordering::Relaxed) {
             self.image.remove_from_locked();
         }
@@ -189,7 +189,7 @@ impl AsRawFd for LockedFd {
 
 impl Drop for LockedFd {
     fn drop(&mut self) {
-        self.release_locks();
+        self.release_locks_unless_kept();
     }
 }
 

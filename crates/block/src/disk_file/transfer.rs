@@ -12,7 +12,7 @@ use rustix::io::retry_on_intr;
 
 use crate::disk_file::DiskFile;
 use crate::disk_file::alignment::AlignedBuffer;
-use crate::range_lock::RangeGuard;
+use crate::range_lock::RangeLockTicket;
 
 /// The most segments that `preadv(2)` takes.
 pub(crate) const IOV_MAX: usize = 1024;
@@ -135,7 +135,7 @@ impl DiskFile {
         &self,
         offset: u64,
         len: u64,
-    ) -> Result<Option<RangeGuard<'_>>, Errno> {
+    ) -> Result<Option<RangeLockTicket<'_>>, Errno> {
         let Some(direct) = self.direct.filter(|_| self.block_mode.has_partial_blocks()) else {
             return Ok(None);
         };

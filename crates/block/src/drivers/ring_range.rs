@@ -138,7 +138,7 @@ mod tests {
         tasks.spawn(ranges.clone(), request, 0);
         let (mut submitted, mut out) = (Vec::new(), Vec::new());
         for result in results.iter().copied().map(Some).chain([None]) {
-            tasks.poll_woken();
+            tasks.poll_due_and_woken();
             tasks.take_completed(&mut out);
             let Some(outgoing) = tasks.pop_outgoing() else {
                 break;

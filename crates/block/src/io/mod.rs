@@ -155,7 +155,7 @@ impl IoContext {
         self.null_queue.reap(out);
         if !self.tasks.is_empty() {
             self.tasks.dispatch_io_completions(out);
-            self.tasks.poll_woken();
+            self.tasks.poll_due_and_woken();
             self.tasks.take_completed(out);
             if let Some(aio) = self.aio.get() {
                 self.aio_share.reserve_part_for_tasks(aio.room());

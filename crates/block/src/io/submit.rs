@@ -202,7 +202,7 @@ impl IoContext {
     /// Polls tasks that were woken, and submits their I/O. Requests that a full backend refuses wait, in order.
     #[inline(never)]
     pub(super) fn run_tasks(&mut self) {
-        self.tasks.poll_woken();
+        self.tasks.poll_due_and_woken();
         self.aio_share.end_reservation();
         self.ring_share.end_reservation();
         for _ in 0..self.tasks.outgoing_count() {

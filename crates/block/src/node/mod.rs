@@ -145,7 +145,7 @@ impl Node {
     }
 
     /// The file or device below all filters and windows; `None`: a null disk.
-    pub(crate) fn file(&self) -> Option<&Arc<DiskFile>> {
+    pub(crate) fn underlying_file(&self) -> Option<&Arc<DiskFile>> {
         self.disk_and_offset().0.driver.file()
     }
 
@@ -179,20 +179,21 @@ impl Node {
     /// How those of its requests reach the kernel that need no worker thread; `None` for a null disk.
     #[must_use]
     pub fn aio(&self) -> Option<Aio> {
-        self.file().map(|file| file.aio)
+        self.underlying_file().map(|file| file.aio)
     }
 
     /// Whether its requests go around the host's page cache.
     #[must_use]
     pub fn direct(&self) -> bool {
-        self.file().is_some_and(|file| file.direct.is_some())
+        self.underlying_file()
+            .is_some_and(|file| file.direct.is_some())
     }
 
     /// Bytes that the file system has allocated to its file, as far as this host knows without asking a file server, which
     /// might hang. 0 for what is no file, `None` if the kernel does not say.
     #[must_use]
     pub fn allocated_bytes(&self) -> Option<u64> {
-        let Some(file) = self.file() else {
+        let Some(file) = self.underlying_file() else {
             return Some(0);
         };
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
@@ -235,7 +236,7 @@ impl Node {
     /// Releases its image locks.
     pub fn unlock(&self) {
         if let Some(file) = self.driver.file() {
-            file.fd.release_locks();
+            file.fd.release_locks_unless_kept();
         }
     }
 
@@ -250,7 +251,7 @@ impl Node {
         path: &Path,
         locking: [Locking; 2],
     ) -> Result<(), NodeError> {
-        let (Some(new), Some(old)) = (self.file(), from.file()) else {
+        let (Some(new), Some(old)) = (self.underlying_file(), from.underlying_file()) else {
             return Ok(());
         };
         let read_only = [self.read_only, from.read_only];
@@ -262,7 +263,7 @@ impl Node {
     /// # Errors
     /// [`NodeError::MixedBlockSizes`] when it conflicts with that of another export of this disk.
     pub fn set_guest_block_size(&self, logical_block_size: u32) -> Result<(), NodeError> {
-        let Some(file) = self.file() else {
+        let Some(file) = self.underlying_file() else {
             return Ok(());
         };
         let disk_block = file.direct.map_or(1, |direct| direct.offset);
@@ -283,7 +284,7 @@ impl Node {
     /// # Errors
     /// The error of `fdatasync(2)`.
     pub fn flush_blocking(&self) -> std::io::Result<()> {
-        match self.file() {
+        match self.underlying_file() {
             Some(file) if !self.read_only => Ok(file.flush_unless_disabled()?),
             _ => Ok(()),
         }

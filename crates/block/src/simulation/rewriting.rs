@@ -70,7 +70,10 @@ impl TaskNode for RewriteTask {
                 return cx.run_on_route(&self.below, request).await;
             }
             let end = (request.offset + request.len).next_multiple_of(BLOCK);
-            let _blocks = self.ranges.lock(request.offset / BLOCK * BLOCK..end).await;
+            let _blocks = self
+                .ranges
+                .lock_async(request.offset / BLOCK * BLOCK..end)
+                .await;
             match bytes_from_block_start(&request) {
                 0 => cx.run_on_route(&self.below, request).await,
                 head_bytes => self.read_head_and_write(&cx, request, head_bytes).await,

@@ -202,7 +202,7 @@ impl<R: Ring> Uring<R> {
     }
 
     /// Finds the place of registered memory that holds all buffers of a request, if there is one, and counts the request as fixed.
-    fn find_registered_place(&mut self, record: &Record) -> Option<u16> {
+    fn find_and_count_registered(&mut self, record: &Record) -> Option<u16> {
         let buffers = record.buffers();
         if buffers.len() > 1 && !self.vectored_fixed {
             return None;
@@ -294,7 +294,7 @@ impl<R: Ring> IoBackend for Uring<R> {
         // SAFETY: our caller promises the same.
         let mut record = unsafe { Record::new(file, request) };
         if self.buffers.has_any() {
-            record.place = self.find_registered_place(&record);
+            record.place = self.find_and_count_registered(&record);
         }
         let slot = self.slots.take(|_| record).ok_or(Full)?;
         self.push_entry(slot);

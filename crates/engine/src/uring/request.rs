@@ -122,9 +122,11 @@ impl Record {
         match self.op {
             Op::Read => match self.transfer.single_buffer() {
                 // One buffer goes without its array: the kernel need not copy and check the array.
-                Some(buffer) => opcode::Read::new(file, buffer.iov_base.cast(), entry_len(&buffer))
-                    .offset(offset)
-                    .build(),
+                Some(buffer) => {
+                    opcode::Read::new(file, buffer.iov_base.cast(), capped_buffer_len(&buffer))
+                        .offset(offset)
+                        .build()
+                }
                 None => {
                     opcode::Readv::new(file, self.transfer.iov_ptr(), self.transfer.iov_count())
                         .offset(offset)
@@ -135,7 +137,7 @@ impl Record {
                 Some(buffer) => opcode::Write::new(
                     file,
                     buffer.iov_base.cast_const().cast(),
-                    entry_len(&buffer),
+                    capped_buffer_len(&buffer),
                 )
                 .offset(offset)
                 .rw_flags(self.rw_flags())
@@ -171,17 +173,20 @@ impl Record {
         let (single, offset) = (self.transfer.single_buffer(), self.offset);
         let (iov, count) = (self.transfer.iov_ptr(), self.transfer.iov_count());
         Some(match (self.op, single) {
-            (Op::Read, Some(buffer)) => {
-                opcode::ReadFixed::new(file, buffer.iov_base.cast(), entry_len(&buffer), place)
-                    .offset(offset)
-                    .build()
-            }
+            (Op::Read, Some(buffer)) => opcode::ReadFixed::new(
+                file,
+                buffer.iov_base.cast(),
+                capped_buffer_len(&buffer),
+                place,
+            )
+            .offset(offset)
+            .build(),
             (Op::Read, None) => opcode::ReadvFixed::new(file, iov, count, place)
                 .offset(offset)
                 .build(),
             (Op::Write, Some(buffer)) => {
                 let data = buffer.iov_base.cast_const().cast();
-                opcode::WriteFixed::new(file, data, entry_len(&buffer), place)
+                opcode::WriteFixed::new(file, data, capped_buffer_len(&buffer), place)
                     .offset(offset)
                     .rw_flags(self.rw_flags())
                     .build()
@@ -196,7 +201,7 @@ impl Record {
 }
 
 /// The length of a single buffer in a submission entry, cut to what fits.
-fn entry_len(buffer: &libc::iovec) -> u32 {
+fn capped_buffer_len(buffer: &libc::iovec) -> u32 {
     u32::try_from(buffer.iov_len).unwrap_or(MAX_RW_COUNT)
 }
 

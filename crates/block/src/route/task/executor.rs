@@ -111,7 +111,7 @@ impl Executor {
     }
 
     /// Spawns a task for a request of the source at this place. There is room. The request completes when the task does. The
-    /// next [`poll_woken`](Self::poll_woken) polls it.
+    /// next [`poll_due_and_woken`](Self::poll_due_and_woken) polls it.
     pub fn spawn(&mut self, node: Rc<dyn TaskNode>, request: Request, source: u32) {
         debug_assert!(self.room() > 0, "the source has asked for room");
         let token = request.token;
@@ -159,7 +159,7 @@ impl Executor {
     }
 
     /// Polls tasks that were woken.
-    pub fn poll_woken(&mut self) {
+    pub fn poll_due_and_woken(&mut self) {
         if self.running == 0 {
             return;
         }

@@ -71,7 +71,7 @@ impl<K: AioKernel> LinuxAio<K> {
                 self.stats.eagain += 1;
                 self.blocked = true;
             }
-            Ok(accepted) => self.move_accepted_to_in_flight(accepted.min(count)),
+            Ok(accepted) => self.move_and_observe_accepted(accepted.min(count)),
             Err(errno) => self.fail_first_pending(errno),
         }
     }
@@ -105,7 +105,7 @@ impl<K: AioKernel> LinuxAio<K> {
 
     /// Moves the first `count` pending requests, which the kernel has accepted and which are at least one, to those in flight; lets
     /// the detector see whether the last one is done already.
-    fn move_accepted_to_in_flight(&mut self, count: usize) {
+    fn move_and_observe_accepted(&mut self, count: usize) {
         if let CompletionSource::Ring(ring) = self.completion_source {
             let last = self.pending[count - 1];
             let request = self.slots.get_mut(last);

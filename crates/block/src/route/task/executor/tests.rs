@@ -53,7 +53,7 @@ impl Rig {
 
     /// Slots whose requests have completed after one phase.
     fn completed(&mut self) -> Vec<u64> {
-        self.tasks.poll_woken();
+        self.tasks.poll_due_and_woken();
         let mut out = Vec::new();
         self.tasks.take_completed(&mut out);
         out.iter()
@@ -98,7 +98,7 @@ fn a_task_is_not_polled_when_it_is_taken() {
         })
     });
     assert!(!polled.get() && rig.tasks.has_work() && !rig.tasks.is_empty());
-    rig.tasks.poll_woken();
+    rig.tasks.poll_due_and_woken();
     assert!(polled.get() && !rig.tasks.is_empty(), "not reaped yet");
     let mut out = Vec::new();
     rig.tasks.take_completed(&mut out);
@@ -304,7 +304,7 @@ fn what_backends_refuse_is_asked_again_in_the_same_order() {
             one.await.and(two.await)
         })
     });
-    rig.tasks.poll_woken();
+    rig.tasks.poll_due_and_woken();
     let refused = [(); 2].map(|()| rig.tasks.pop_outgoing().unwrap());
     let tokens = refused.each_ref().map(token_of);
     for outgoing in refused {
