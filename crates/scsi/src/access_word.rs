@@ -80,7 +80,7 @@ impl AccessWord {
     }
 
     /// Whether a unit attention may be pending.
-    pub fn has_attention(self, nexus: Nexus) -> bool {
+    pub fn may_have_attention(self, nexus: Nexus) -> bool {
         self.0 & nexus_mask(nexus, ATTENTION_SHIFT) != 0
     }
 

@@ -5,7 +5,7 @@ use crate::cdb::{BlockRange, Cdb};
 use crate::sense::Sense;
 use crate::step::DataPhase;
 use crate::steps::{Extent, GetLbaStatus, MultiStepCommand};
-use crate::task::Work;
+use crate::task::RemainingWork;
 use crate::unit::Unit;
 
 fn last_lba(unit: &Unit) -> u64 {
@@ -35,7 +35,10 @@ pub(crate) fn read_capacity_16(cdb: &Cdb, unit: &Unit, out: &mut Vec<u8>) -> u64
 }
 
 /// GET LBA STATUS: which blocks are mapped. On a unit without thin provisioning all are.
-pub(crate) fn prepare_lba_status(cdb: &Cdb, unit: &Unit) -> Result<(DataPhase, Work), Sense> {
+pub(crate) fn prepare_lba_status(
+    cdb: &Cdb,
+    unit: &Unit,
+) -> Result<(DataPhase, RemainingWork), Sense> {
     let (lba, blocks) = (cdb.be64(2), unit.blocks());
     if lba >= blocks {
         return Err(Sense::LBA_OUT_OF_RANGE);
@@ -50,10 +53,10 @@ pub(crate) fn prepare_lba_status(cdb: &Cdb, unit: &Unit) -> Result<(DataPhase, W
         steps.skip_query();
     }
     Ok(match steps.max_reply_bytes() {
-        0 => (DataPhase::Status, Work::Nothing),
+        0 => (DataPhase::Status, RemainingWork::Nothing),
         bytes => (
             DataPhase::DataIn(bytes),
-            Work::MultiStepCommand(MultiStepCommand::GetLbaStatus(steps)),
+            RemainingWork::MultiStepCommand(MultiStepCommand::GetLbaStatus(steps)),
         ),
     })
 }

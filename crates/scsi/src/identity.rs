@@ -89,7 +89,7 @@ impl Identity {
 }
 
 /// A name, padded with spaces to the length of its field.
-pub(crate) fn padded(name: &str, len: usize) -> impl Iterator<Item = u8> {
+pub(crate) fn padded_with_spaces(name: &str, len: usize) -> impl Iterator<Item = u8> {
     name.bytes().chain(std::iter::repeat(b' ')).take(len)
 }
 
@@ -122,6 +122,6 @@ mod tests {
             ..identity
         };
         assert_eq!(naa.check_names_and_naa(), Err(IdentityError::Naa(0x1234)));
-        assert_eq!(padded("AB", 4).collect::<Vec<u8>>(), *b"AB  ");
+        assert_eq!(padded_with_spaces("AB", 4).collect::<Vec<u8>>(), *b"AB  ");
     }
 }

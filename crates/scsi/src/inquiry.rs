@@ -2,7 +2,7 @@
 
 use crate::bytes::put_bytes;
 use crate::cdb::Cdb;
-use crate::identity::padded;
+use crate::identity::padded_with_spaces;
 use crate::sense::Sense;
 use crate::unit::Unit;
 use crate::vpd;
@@ -62,9 +62,9 @@ fn append_standard_data(unit: &Unit, out: &mut Vec<u8>) {
     out.push(crate::bytes::saturated_u8(STANDARD_BYTES - 5));
     // CMDQUE: tasks are queued.
     out.extend([0, 0, 0x02]);
-    out.extend(padded(&identity.vendor, 8));
-    out.extend(padded(&identity.product, 16));
-    out.extend(padded(&identity.revision, 4));
+    out.extend(padded_with_spaces(&identity.vendor, 8));
+    out.extend(padded_with_spaces(&identity.product, 16));
+    out.extend(padded_with_spaces(&identity.revision, 4));
     out.resize(STANDARD_BYTES, 0);
     for (index, descriptor) in VERSION_DESCRIPTORS.iter().enumerate() {
         put_bytes(out, 58 + 2 * index, &descriptor.to_be_bytes());

@@ -5,7 +5,8 @@ use crate::cdb::Cdb;
 use crate::nexus::{Nexus, Ports, TransportId, transport_id_len};
 use crate::refusal::Refusal;
 use crate::reservations::{
-    AttentionList, Kind, MAX_REGISTRATIONS, PreemptError, ReservationConflict, Reservations,
+    AttentionList, MAX_REGISTRATIONS, PreemptError, ReservationConflict, ReservationKind,
+    Reservations,
 };
 use crate::sense::Sense;
 use crate::unit::Unit;
@@ -53,7 +54,7 @@ struct ReserveOutRequest<'a> {
 }
 
 /// The error if there is no room for what the command adds; `None` if it adds nothing.
-pub(crate) fn sense_if_nothing_can_be_added(cdb: &Cdb) -> Option<Sense> {
+pub(crate) fn no_room_sense(cdb: &Cdb) -> Option<Sense> {
     match cdb.service_action() {
         REGISTER | REGISTER_AND_IGNORE | REGISTER_AND_MOVE => Some(Sense::NO_REGISTRATION_LEFT),
         RESERVE | PREEMPT | PREEMPT_AND_ABORT => Some(Sense::NO_RESERVATION_LEFT),
@@ -135,15 +136,15 @@ impl ReserveOutRequest<'_> {
     }
 
     /// The type of reservation of the command, if it is valid and its scope is the unit.
-    fn kind(&self) -> Option<Kind> {
+    fn kind(&self) -> Option<ReservationKind> {
         let byte = self.cdb.byte(2);
         (byte >> 4 == 0)
-            .then(|| Kind::from_code(byte & 0xf))
+            .then(|| ReservationKind::from_code(byte & 0xf))
             .flatten()
     }
 
     /// The same, or the sense data that points to the wrong field.
-    fn checked_kind(&self) -> Result<Kind, Sense> {
+    fn checked_kind(&self) -> Result<ReservationKind, Sense> {
         let bit = if self.cdb.byte(2) >> 4 == 0 { 3 } else { 7 };
         self.kind().ok_or(Sense::invalid_cdb_field(2, Some(bit)))
     }

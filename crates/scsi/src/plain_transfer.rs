@@ -10,7 +10,7 @@ use crate::nexus::Nexus;
 use crate::step::DataPhase;
 use crate::steps::Extent;
 use crate::target::TargetView;
-use crate::task::{Task, Work};
+use crate::task::{RemainingWork, Task};
 use crate::unit::{MAX_TRANSFER_BYTES, Unit};
 
 /// A read or write that was checked.
@@ -169,7 +169,7 @@ impl Task {
         } = transfer;
         let extent = Extent { offset, len };
         let op = transfer.op();
-        self.work = Work::Transfer { op, fua, extent };
+        self.work = RemainingWork::Transfer { op, fua, extent };
         self.phase = if write {
             DataPhase::DataOut(len)
         } else {

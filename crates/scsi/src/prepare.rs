@@ -16,7 +16,7 @@ use crate::steps::{
     AfterFlush, CompareAndWrite, Comparison, Extent, FlushThen, MultiStepCommand, OrWrite,
     PersistentReserveOut, ReadWithPartialBlock, Unmap, Verify, WriteSame,
 };
-use crate::task::{Task, Work};
+use crate::task::{RemainingWork, Task};
 use crate::unit::Unit;
 use crate::vpd::{MAX_UNMAP_RANGES, max_compare_blocks, max_unmap_blocks};
 use crate::{capacity, inquiry, mode_select, mode_sense, persistent_in, persistent_out, report};
@@ -68,9 +68,9 @@ fn is_legacy_reserved_by_another(unit: &Unit, nexus: Nexus) -> bool {
     unit.with_state(|state| state.legacy_holder.is_some_and(|holder| holder != nexus))
 }
 
-type PrepareResult = Result<(DataPhase, Work), Refusal>;
+type PrepareResult = Result<(DataPhase, RemainingWork), Refusal>;
 
-const DONE: (DataPhase, Work) = (DataPhase::Status, Work::Nothing);
+const DONE: (DataPhase, RemainingWork) = (DataPhase::Status, RemainingWork::Nothing);
 
 /// Executes a command that changes only the unit, or returns the data phase and the work of any other.
 pub(crate) fn execute_or_prepare(
@@ -132,26 +132,26 @@ pub(crate) fn execute_or_prepare(
 }
 
 /// Prepares a command with a parameter list of `len` bytes, which is executed when it has come. An empty list has no effect.
-fn prepare_parameter_list(cdb: &Cdb, len: u64) -> (DataPhase, Work) {
+fn prepare_parameter_list(cdb: &Cdb, len: u64) -> (DataPhase, RemainingWork) {
     if len == 0 {
         return DONE;
     }
-    (DataPhase::DataOut(len), Work::ParameterList(*cdb))
+    (DataPhase::DataOut(len), RemainingWork::ParameterList(*cdb))
 }
 
 /// Prepares a flush without a data phase, and the action after it.
-fn prepare_flush(then: AfterFlush) -> (DataPhase, Work) {
+fn prepare_flush(then: AfterFlush) -> (DataPhase, RemainingWork) {
     (
         DataPhase::Status,
-        Work::MultiStepCommand(MultiStepCommand::Flush(FlushThen::new(then))),
+        RemainingWork::MultiStepCommand(MultiStepCommand::Flush(FlushThen::new(then))),
     )
 }
 
 /// Prepares a command of several steps, unless it moves no bytes: then there is nothing to do.
-fn prepare_unless_empty(phase: DataPhase, steps: MultiStepCommand) -> (DataPhase, Work) {
+fn prepare_unless_empty(phase: DataPhase, steps: MultiStepCommand) -> (DataPhase, RemainingWork) {
     match phase {
         DataPhase::DataIn(0) | DataPhase::DataOut(0) => DONE,
-        phase => (phase, Work::MultiStepCommand(steps)),
+        phase => (phase, RemainingWork::MultiStepCommand(steps)),
     }
 }
 
@@ -183,16 +183,16 @@ fn prepare_read_or_write(write: bool, cdb: &Cdb, unit: &Unit) -> PrepareResult {
         let op = Op::Write;
         return Ok((
             DataPhase::DataOut(extent.len),
-            Work::Transfer { op, fua, extent },
+            RemainingWork::Transfer { op, fua, extent },
         ));
     }
     let work = if fua_requested {
-        Work::MultiStepCommand(MultiStepCommand::Flush(FlushThen::new(AfterFlush::Read(
+        RemainingWork::MultiStepCommand(MultiStepCommand::Flush(FlushThen::new(AfterFlush::Read(
             ReadWithPartialBlock::new(extent, unit.block_bytes()),
         ))))
     } else {
         let op = Op::Read;
-        Work::Transfer {
+        RemainingWork::Transfer {
             op,
             fua: false,
             extent,
@@ -234,7 +234,7 @@ fn prepare_verify(write: bool, cdb: &Cdb, unit: &Unit) -> PrepareResult {
     let steps = Verify::new(extent, how, block, write);
     Ok((
         phase,
-        Work::MultiStepCommand(MultiStepCommand::Verify(steps)),
+        RemainingWork::MultiStepCommand(MultiStepCommand::Verify(steps)),
     ))
 }
 
@@ -265,7 +265,7 @@ fn prepare_write_same(cdb: &Cdb, unit: &Unit) -> PrepareResult {
     };
     Ok((
         phase,
-        Work::MultiStepCommand(MultiStepCommand::WriteSame(steps)),
+        RemainingWork::MultiStepCommand(MultiStepCommand::WriteSame(steps)),
     ))
 }
 
@@ -314,7 +314,7 @@ fn prepare_self_test(cdb: &Cdb, unit: &Unit) -> PrepareResult {
     );
     Ok((
         DataPhase::Status,
-        Work::MultiStepCommand(MultiStepCommand::Verify(steps)),
+        RemainingWork::MultiStepCommand(MultiStepCommand::Verify(steps)),
     ))
 }
 

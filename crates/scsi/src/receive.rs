@@ -12,7 +12,7 @@ use crate::refusal::Refusal;
 use crate::sense::Sense;
 use crate::step::DataPhase;
 use crate::target::TargetView;
-use crate::task::{Task, Work};
+use crate::task::{RemainingWork, Task};
 use crate::unit::Unit;
 use crate::{inquiry, report};
 
@@ -88,7 +88,7 @@ impl Task {
         view: &TargetView,
         cdb: &Cdb,
         previous_sense: Option<Sense>,
-    ) -> Result<(DataPhase, Work), Refusal> {
+    ) -> Result<(DataPhase, RemainingWork), Refusal> {
         let CommandLookup::Known(entry) = find_command(cdb.opcode(), cdb.service_action(), true)
         else {
             return Err(Sense::LUN_NOT_SUPPORTED.into());
@@ -122,10 +122,10 @@ impl Task {
         nexus: Nexus,
         cdb: &Cdb,
         previous_sense: Option<Sense>,
-    ) -> Result<(DataPhase, Work), Refusal> {
+    ) -> Result<(DataPhase, RemainingWork), Refusal> {
         let opcode = cdb.opcode();
         if !matches!(opcode, INQUIRY | REPORT_LUNS | REQUEST_SENSE)
-            && unit.access_word().has_attention(nexus)
+            && unit.access_word().may_have_attention(nexus)
             && let Some(attention) = unit.change_state(|state| state.take_attention(nexus))
         {
             return Err(attention.into());
@@ -210,9 +210,9 @@ fn check_permitted(
 }
 
 /// The data phase of a reply that is available.
-fn reply_phase_and_work(allocation: u64, data: &[u8]) -> (DataPhase, Work) {
+fn reply_phase_and_work(allocation: u64, data: &[u8]) -> (DataPhase, RemainingWork) {
     match allocation.min(data.len() as u64) {
-        0 => (DataPhase::Status, Work::Nothing),
-        bytes => (DataPhase::DataIn(bytes), Work::DataIn),
+        0 => (DataPhase::Status, RemainingWork::Nothing),
+        bytes => (DataPhase::DataIn(bytes), RemainingWork::DataIn),
     }
 }

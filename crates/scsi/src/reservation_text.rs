@@ -6,7 +6,9 @@
 use std::fmt::Write as _;
 
 use crate::nexus::{Ports, TransportId};
-use crate::reservations::{Kind, MAX_REGISTRATIONS, Registration, Reservation, Reservations};
+use crate::reservations::{
+    MAX_REGISTRATIONS, Registration, Reservation, ReservationKind, Reservations,
+};
 
 /// The text of a unit without reservations.
 pub const NO_RESERVATIONS: &str = "blockplane persistent reservations 1\nend\n";
@@ -129,7 +131,7 @@ impl Reservations {
                 self.registrations.push(Registration { ports, key });
             }
             ["reservation", kind, ref holder @ ..] => {
-                let kind = Kind::from_code(kind.parse().ok()?)?;
+                let kind = ReservationKind::from_code(kind.parse().ok()?)?;
                 let holder = match *holder {
                     ["all"] if kind.is_of_all_registrants() && !self.registrations.is_empty() => {
                         None
@@ -167,7 +169,7 @@ mod tests {
     }
 
     /// Two registrations, and a reservation of the second, or of all.
-    fn reserved(kind: Kind) -> Reservations {
+    fn reserved(kind: ReservationKind) -> Reservations {
         let mut all = Reservations::default();
         all.register(&ports(1), 0xdead_beef_0000_0001);
         all.register(&ports(2), 2);
@@ -179,7 +181,10 @@ mod tests {
 
     #[test]
     fn saved_reservations_are_restored() {
-        for kind in [Kind::WriteExclusive, Kind::ExclusiveAccessAll] {
+        for kind in [
+            ReservationKind::WriteExclusive,
+            ReservationKind::ExclusiveAccessAll,
+        ] {
             let all = reserved(kind);
             assert_eq!(Reservations::from_text(&all.persistent_to_text()), Ok(all));
         }
@@ -189,7 +194,7 @@ mod tests {
     fn without_aptpl_no_reservations_are_saved() {
         let all = Reservations {
             persist: false,
-            ..reserved(Kind::WriteExclusive)
+            ..reserved(ReservationKind::WriteExclusive)
         };
         assert_eq!(all.persistent_to_text(), NO_RESERVATIONS);
         let nothing = Reservations::default();
@@ -202,7 +207,7 @@ mod tests {
             Reservations::from_text(""),
             Err(ReservationTextError::Header)
         );
-        let text = reserved(Kind::WriteExclusive).persistent_to_text();
+        let text = reserved(ReservationKind::WriteExclusive).persistent_to_text();
         let lines: Vec<&str> = text.lines().collect();
         let with = |lines: &[&str]| Reservations::from_text(&(lines.join("\n") + "\n"));
         assert!(with(&lines).is_ok());

@@ -10,7 +10,7 @@ pub(crate) const MAX_REGISTRATIONS: usize = 128;
 /// The type of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum ReservationKind {
     WriteExclusive = 1,
     ExclusiveAccess = 3,
     WriteExclusiveRegistrants = 5,
@@ -19,35 +19,43 @@ pub(crate) enum Kind {
     ExclusiveAccessAll = 8,
 }
 
-impl Kind {
+impl ReservationKind {
     /// The type with this code. `None`: it is obsolete or reserved.
     pub fn from_code(code: u8) -> Option<Self> {
         Some(match code {
-            1 => Kind::WriteExclusive,
-            3 => Kind::ExclusiveAccess,
-            5 => Kind::WriteExclusiveRegistrants,
-            6 => Kind::ExclusiveAccessRegistrants,
-            7 => Kind::WriteExclusiveAll,
-            8 => Kind::ExclusiveAccessAll,
+            1 => ReservationKind::WriteExclusive,
+            3 => ReservationKind::ExclusiveAccess,
+            5 => ReservationKind::WriteExclusiveRegistrants,
+            6 => ReservationKind::ExclusiveAccessRegistrants,
+            7 => ReservationKind::WriteExclusiveAll,
+            8 => ReservationKind::ExclusiveAccessAll,
             _ => return None,
         })
     }
 
     /// Whether all registrants hold it together.
     pub fn is_of_all_registrants(self) -> bool {
-        matches!(self, Kind::WriteExclusiveAll | Kind::ExclusiveAccessAll)
+        matches!(
+            self,
+            ReservationKind::WriteExclusiveAll | ReservationKind::ExclusiveAccessAll
+        )
     }
 
     /// Whether all registrants have access.
     fn gives_registrants_access(self) -> bool {
-        !matches!(self, Kind::WriteExclusive | Kind::ExclusiveAccess)
+        !matches!(
+            self,
+            ReservationKind::WriteExclusive | ReservationKind::ExclusiveAccess
+        )
     }
 
     /// Whether others may read.
     fn allows_others_to_read(self) -> bool {
         matches!(
             self,
-            Kind::WriteExclusive | Kind::WriteExclusiveRegistrants | Kind::WriteExclusiveAll
+            ReservationKind::WriteExclusive
+                | ReservationKind::WriteExclusiveRegistrants
+                | ReservationKind::WriteExclusiveAll
         )
     }
 }
@@ -62,7 +70,7 @@ pub(crate) struct Registration {
 /// A reservation of the unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reservation {
-    pub kind: Kind,
+    pub kind: ReservationKind,
     /// The holder; `None`: all registrants.
     pub holder: Option<Ports>,
 }
@@ -191,7 +199,11 @@ impl Reservations {
     }
 
     /// Reserves the unit for a registrant.
-    pub fn reserve(&mut self, ports: &Ports, kind: Kind) -> Result<(), ReservationConflict> {
+    pub fn reserve(
+        &mut self,
+        ports: &Ports,
+        kind: ReservationKind,
+    ) -> Result<(), ReservationConflict> {
         match &self.reservation {
             Some(held) if self.is_holder(ports) && held.kind == kind => Ok(()),
             Some(_) => Err(ReservationConflict),
@@ -203,7 +215,7 @@ impl Reservations {
     }
 
     /// Sets the reservation; all registrants hold one of their kinds.
-    fn set_reservation(&mut self, ports: &Ports, kind: Kind) {
+    fn set_reservation(&mut self, ports: &Ports, kind: ReservationKind) {
         let holder = (!kind.is_of_all_registrants()).then(|| ports.clone());
         self.reservation = Some(Reservation { kind, holder });
     }
@@ -212,7 +224,7 @@ impl Reservations {
     pub fn release(
         &mut self,
         ports: &Ports,
-        kind: Option<Kind>,
+        kind: Option<ReservationKind>,
     ) -> Result<AttentionList, WrongReleaseKind> {
         let Some(held) = self.reservation.as_ref().filter(|_| self.is_holder(ports)) else {
             return Ok(Vec::new());
@@ -244,7 +256,7 @@ impl Reservations {
         &mut self,
         ports: &Ports,
         key: u64,
-        kind: Option<Kind>,
+        kind: Option<ReservationKind>,
     ) -> Result<(AttentionList, Vec<Ports>), PreemptError> {
         let all_hold = self
             .reservation

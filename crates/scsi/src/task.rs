@@ -21,7 +21,7 @@ use crate::task_mutex::{Ticket, Waker};
 use crate::unit::Unit;
 
 /// The work of a task.
-pub(crate) enum Work {
+pub(crate) enum RemainingWork {
     /// None, or it is done.
     Nothing,
     /// A read or write of one request.
@@ -43,7 +43,7 @@ pub struct Task {
     pub(crate) waker: Waker,
     pub(crate) lun: u16,
     pub(crate) nexus: Nexus,
-    pub(crate) work: Work,
+    pub(crate) work: RemainingWork,
     /// The unit of commands other than plain reads and writes.
     pub(crate) unit: Option<Arc<Unit>>,
     pub(crate) phase: DataPhase,
@@ -77,7 +77,7 @@ impl Task {
             waker,
             lun: 0,
             nexus: Nexus(0),
-            work: Work::Nothing,
+            work: RemainingWork::Nothing,
             unit: None,
             phase: DataPhase::Status,
             block_bytes: 0,
@@ -104,7 +104,7 @@ impl Task {
         debug_assert!(!self.in_flight, "its request is in flight");
         self.lun = lun;
         self.nexus = nexus;
-        self.work = Work::Nothing;
+        self.work = RemainingWork::Nothing;
         self.phase = DataPhase::Status;
         self.needs_exact_data_len = false;
         self.cancelled = false;
@@ -125,7 +125,7 @@ impl Task {
     pub unsafe fn run(&mut self, iov: *mut iovec, count: u32, len: u64) -> Step {
         // SAFETY: the caller meets the same conditions.
         self.segments = unsafe { Segments::new(iov, count, len) };
-        if let Work::Transfer { op, fua, extent } = self.work
+        if let RemainingWork::Transfer { op, fua, extent } = self.work
             && len >= extent.len
         {
             if len > extent.len {
@@ -153,14 +153,15 @@ impl Task {
             }
             self.transferred = bytes;
         }
-        match std::mem::replace(&mut self.work, Work::Nothing) {
-            Work::Nothing => self.release_and_finish(),
-            Work::Transfer { extent, .. } => {
+        match std::mem::replace(&mut self.work, RemainingWork::Nothing) {
+            RemainingWork::Nothing => self.release_and_finish(),
+            RemainingWork::Transfer { extent, .. } => {
                 // A read into buffers that are smaller than the blocks.
-                self.work = Work::Read(ReadWithPartialBlock::new(extent, self.block_bytes));
+                self.work =
+                    RemainingWork::Read(ReadWithPartialBlock::new(extent, self.block_bytes));
                 self.next_step()
             }
-            Work::DataIn => {
+            RemainingWork::DataIn => {
                 if let DataPhase::DataIn(bytes) = self.phase {
                     let wanted = usize::try_from(bytes.min(given)).unwrap_or(0);
                     let answer = &self.data[..wanted.min(self.data.len())];
@@ -168,8 +169,8 @@ impl Task {
                 }
                 self.release_and_finish()
             }
-            Work::ParameterList(cdb) => self.run_parameter_list(&cdb),
-            work @ (Work::MultiStepCommand(_) | Work::Read(_)) => {
+            RemainingWork::ParameterList(cdb) => self.run_parameter_list(&cdb),
+            work @ (RemainingWork::MultiStepCommand(_) | RemainingWork::Read(_)) => {
                 self.work = work;
                 self.next_step()
             }
@@ -185,7 +186,7 @@ impl Task {
         match self.execute_parameter_list(cdb) {
             Ok(None) => self.release_and_finish(),
             Ok(Some(steps)) => {
-                self.work = Work::MultiStepCommand(steps);
+                self.work = RemainingWork::MultiStepCommand(steps);
                 self.next_step()
             }
             Err(refusal) => self.refuse(refusal),
@@ -196,10 +197,11 @@ impl Task {
     #[must_use]
     pub fn requested_disk_call(&self) -> Option<DiskCall> {
         match (&self.work, &self.unit) {
-            (Work::MultiStepCommand(MultiStepCommand::PersistentReserveOut(steps)), Some(unit)) => {
-                steps.requested_disk_call(unit)
-            }
-            (Work::MultiStepCommand(MultiStepCommand::GetLbaStatus(steps)), _) => {
+            (
+                RemainingWork::MultiStepCommand(MultiStepCommand::PersistentReserveOut(steps)),
+                Some(unit),
+            ) => steps.requested_disk_call(unit),
+            (RemainingWork::MultiStepCommand(MultiStepCommand::GetLbaStatus(steps)), _) => {
                 Some(steps.requested_disk_call())
             }
             _ => None,
@@ -210,10 +212,11 @@ impl Task {
     #[inline]
     pub fn on_step_completed(&mut self, result: Result<(), Errno>) -> Step {
         self.in_flight = false;
-        if let (Work::Transfer { extent, .. }, Ok(()), false) = (&self.work, result, self.cancelled)
+        if let (RemainingWork::Transfer { extent, .. }, Ok(()), false) =
+            (&self.work, result, self.cancelled)
         {
             self.transferred = extent.len;
-            self.work = Work::Nothing;
+            self.work = RemainingWork::Nothing;
             return Step::Finished;
         }
         self.on_step_completed_slow_path(result)
@@ -224,7 +227,7 @@ impl Task {
     fn on_step_completed_slow_path(&mut self, result: Result<(), Errno>) -> Step {
         if self.cancelled {
             if let (
-                Work::MultiStepCommand(MultiStepCommand::PersistentReserveOut(steps)),
+                RemainingWork::MultiStepCommand(MultiStepCommand::PersistentReserveOut(steps)),
                 Some(unit),
                 Ok(()),
             ) = (&mut self.work, &self.unit, result)
@@ -237,13 +240,15 @@ impl Task {
             Ok(()) => self.next_step(),
             Err(errno) => {
                 let failure = match &self.work {
-                    Work::MultiStepCommand(MultiStepCommand::PersistentReserveOut(steps)) => {
-                        CommandFailure::Sense(steps.sense_of_failed_save(errno))
-                    }
-                    Work::MultiStepCommand(steps) => {
+                    RemainingWork::MultiStepCommand(MultiStepCommand::PersistentReserveOut(
+                        steps,
+                    )) => CommandFailure::Sense(steps.sense_of_failed_save(errno)),
+                    RemainingWork::MultiStepCommand(steps) => {
                         failure_from_errno(errno, steps.last_request_writes())
                     }
-                    Work::Transfer { op, .. } => failure_from_errno(errno, *op == Op::Write),
+                    RemainingWork::Transfer { op, .. } => {
+                        failure_from_errno(errno, *op == Op::Write)
+                    }
                     _ => failure_from_errno(errno, false),
                 };
                 match failure {
@@ -272,8 +277,8 @@ impl Task {
     /// Gets the next step of the command, or finishes it.
     fn next_step(&mut self) -> Step {
         let next = match (&mut self.work, &self.unit) {
-            (Work::Read(read), _) => read.next(&self.segments, &mut self.buffer),
-            (Work::MultiStepCommand(steps), Some(unit)) => steps.next(&mut StepContext {
+            (RemainingWork::Read(read), _) => read.next(&self.segments, &mut self.buffer),
+            (RemainingWork::MultiStepCommand(steps), Some(unit)) => steps.next(&mut StepContext {
                 unit,
                 segments: &mut self.segments,
                 buffer: &mut self.buffer,
@@ -336,7 +341,7 @@ impl Task {
         if let (Some(ticket), Some(unit)) = (self.ticket.take(), &self.unit) {
             unit.task_mutexes.unlock_or_dequeue(ticket);
         }
-        self.work = Work::Nothing;
+        self.work = RemainingWork::Nothing;
         self.unit = None;
         self.buffer.release();
         self.segments = Segments::EMPTY;

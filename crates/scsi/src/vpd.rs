@@ -2,7 +2,7 @@
 
 use crate::buffer::MAX_BUFFER_BYTES;
 use crate::bytes::{put_bytes, saturated_u8, saturated_u16, saturated_u32};
-use crate::identity::padded;
+use crate::identity::padded_with_spaces;
 use crate::sense::{MAX_SENSE_BYTES, Sense};
 use crate::unit::Unit;
 
@@ -85,7 +85,7 @@ fn identification_body(unit: &Unit, port: u16) -> Vec<u8> {
     let mut body = Vec::new();
     if identity.vendor_specific.is_empty() {
         // T10 vendor identification: unique if product and serial number are.
-        let mut name: Vec<u8> = padded(&identity.vendor, 8).collect();
+        let mut name: Vec<u8> = padded_with_spaces(&identity.vendor, 8).collect();
         if has_serial(unit) {
             name.extend(identity.serial.bytes());
         } else {

@@ -11,7 +11,7 @@ fn ports(address: u16) -> Ports {
 }
 
 /// Three who are registered by keys 1 to 3, the first of whom holds the unit.
-fn held(kind: Kind) -> Reservations {
+fn held(kind: ReservationKind) -> Reservations {
     let mut all = Reservations::default();
     for address in 1..4 {
         assert_eq!(all.register(&ports(address), address.into()), []);
@@ -25,27 +25,27 @@ fn each_kind_has_its_own_readers_and_writers() {
     // Holder, registrant and stranger: may read, may write.
     let table = [
         (
-            Kind::WriteExclusive,
+            ReservationKind::WriteExclusive,
             [(true, true), (true, false), (true, false)],
         ),
         (
-            Kind::ExclusiveAccess,
+            ReservationKind::ExclusiveAccess,
             [(true, true), (false, false), (false, false)],
         ),
         (
-            Kind::WriteExclusiveRegistrants,
+            ReservationKind::WriteExclusiveRegistrants,
             [(true, true), (true, true), (true, false)],
         ),
         (
-            Kind::ExclusiveAccessRegistrants,
+            ReservationKind::ExclusiveAccessRegistrants,
             [(true, true), (true, true), (false, false)],
         ),
         (
-            Kind::WriteExclusiveAll,
+            ReservationKind::WriteExclusiveAll,
             [(true, true), (true, true), (true, false)],
         ),
         (
-            Kind::ExclusiveAccessAll,
+            ReservationKind::ExclusiveAccessAll,
             [(true, true), (true, true), (false, false)],
         ),
     ];
@@ -64,19 +64,22 @@ fn each_kind_has_its_own_readers_and_writers() {
 
 #[test]
 fn who_unregisters_releases() {
-    for kind in [Kind::WriteExclusive, Kind::WriteExclusiveRegistrants] {
+    for kind in [
+        ReservationKind::WriteExclusive,
+        ReservationKind::WriteExclusiveRegistrants,
+    ] {
         let mut all = held(kind);
         assert_eq!(all.register(&ports(2), 0), []);
         assert!(all.reservation.is_some());
         let news = all.register(&ports(1), 0);
         assert_eq!(all.reservation, None);
         let expected: AttentionList = match kind {
-            Kind::WriteExclusive => Vec::new(),
+            ReservationKind::WriteExclusive => Vec::new(),
             _ => vec![(ports(3), code::RESERVATIONS_RELEASED)],
         };
         assert_eq!(news, expected);
     }
-    let mut all = held(Kind::ExclusiveAccessAll);
+    let mut all = held(ReservationKind::ExclusiveAccessAll);
     all.register(&ports(1), 0);
     all.register(&ports(2), 0);
     assert!(all.is_holder(&ports(3)), "the last one holds it still");
@@ -86,9 +89,9 @@ fn who_unregisters_releases() {
 
 #[test]
 fn preempting_the_holder_takes_its_place() {
-    let mut all = held(Kind::WriteExclusive);
+    let mut all = held(ReservationKind::WriteExclusive);
     let (news, lost) = all
-        .preempt(&ports(2), 1, Some(Kind::ExclusiveAccess))
+        .preempt(&ports(2), 1, Some(ReservationKind::ExclusiveAccess))
         .unwrap();
     assert_eq!(lost, [ports(1)]);
     assert_eq!(
@@ -105,15 +108,15 @@ fn preempting_the_holder_takes_its_place() {
 
 #[test]
 fn no_attention_is_raised_for_an_initiator_that_keeps_its_access() {
-    let mut all = held(Kind::WriteExclusive);
-    let same = Some(Kind::WriteExclusive);
+    let mut all = held(ReservationKind::WriteExclusive);
+    let same = Some(ReservationKind::WriteExclusive);
     let (news, _) = all.preempt(&ports(2), 1, same).unwrap();
     assert_eq!(news, [(ports(1), code::REGISTRATIONS_PREEMPTED)]);
 }
 
 #[test]
 fn preempting_others_leaves_the_reservation() {
-    let mut all = held(Kind::WriteExclusive);
+    let mut all = held(ReservationKind::WriteExclusive);
     let (news, lost) = all.preempt(&ports(2), 3, None).unwrap();
     assert_eq!(lost, [ports(3)]);
     assert_eq!(news, [(ports(3), code::REGISTRATIONS_PREEMPTED)]);
@@ -128,22 +131,22 @@ fn preempting_others_leaves_the_reservation() {
 
 #[test]
 fn all_registrants_are_preempted_by_key_zero() {
-    let mut all = held(Kind::WriteExclusiveAll);
+    let mut all = held(ReservationKind::WriteExclusiveAll);
     let (_, lost) = all
-        .preempt(&ports(2), 0, Some(Kind::WriteExclusiveAll))
+        .preempt(&ports(2), 0, Some(ReservationKind::WriteExclusiveAll))
         .unwrap();
     assert_eq!(lost, [ports(1), ports(3)]);
     assert!(all.is_holder(&ports(2)) && !all.is_holder(&ports(1)));
-    let mut all = held(Kind::WriteExclusiveAll);
+    let mut all = held(ReservationKind::WriteExclusiveAll);
     all.preempt(&ports(2), 1, None).unwrap();
     assert!(all.is_holder(&ports(3)), "the reservation stays");
 }
 
 #[test]
 fn who_preempts_the_own_key_keeps_it_only_as_holder() {
-    let mut all = held(Kind::WriteExclusive);
+    let mut all = held(ReservationKind::WriteExclusive);
     let (_, lost) = all
-        .preempt(&ports(1), 1, Some(Kind::WriteExclusive))
+        .preempt(&ports(1), 1, Some(ReservationKind::WriteExclusive))
         .unwrap();
     assert_eq!(lost, []);
     assert!(all.is_holder(&ports(1)));
@@ -153,21 +156,27 @@ fn who_preempts_the_own_key_keeps_it_only_as_holder() {
 
 #[test]
 fn a_reservation_is_released_as_it_was_made() {
-    let mut all = held(Kind::WriteExclusiveRegistrants);
+    let mut all = held(ReservationKind::WriteExclusiveRegistrants);
     assert_eq!(all.release(&ports(2), None), Ok(vec![]), "not the holder");
     assert_eq!(
-        all.release(&ports(1), Some(Kind::WriteExclusive)),
+        all.release(&ports(1), Some(ReservationKind::WriteExclusive)),
         Err(WrongReleaseKind)
     );
     let news = all
-        .release(&ports(1), Some(Kind::WriteExclusiveRegistrants))
+        .release(&ports(1), Some(ReservationKind::WriteExclusiveRegistrants))
         .unwrap();
     assert_eq!(news.len(), 2);
     assert_eq!(all.reservation, None);
-    assert_eq!(all.reserve(&ports(2), Kind::ExclusiveAccess), Ok(()));
-    assert_eq!(all.reserve(&ports(2), Kind::ExclusiveAccess), Ok(()));
     assert_eq!(
-        all.reserve(&ports(2), Kind::WriteExclusive),
+        all.reserve(&ports(2), ReservationKind::ExclusiveAccess),
+        Ok(())
+    );
+    assert_eq!(
+        all.reserve(&ports(2), ReservationKind::ExclusiveAccess),
+        Ok(())
+    );
+    assert_eq!(
+        all.reserve(&ports(2), ReservationKind::WriteExclusive),
         Err(ReservationConflict),
         "another kind"
     );

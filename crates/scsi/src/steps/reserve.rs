@@ -110,7 +110,7 @@ impl PersistentReserveOut {
     /// The sense data when the change could not be saved, and was not applied.
     pub fn sense_of_failed_save(&self, errno: Errno) -> Sense {
         let no_space = matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::FBIG);
-        match persistent_out::sense_if_nothing_can_be_added(&self.cdb) {
+        match persistent_out::no_room_sense(&self.cdb) {
             Some(sense) if no_space => sense,
             _ => Sense::TARGET_FAILURE,
         }
