@@ -51,7 +51,7 @@ impl Adapter {
         let nothing = unsafe { GuestMemory::new(Vec::new()) };
         Ok(Adapter {
             name: name.to_owned(),
-            config: pci::config_space(),
+            config: pci::new_config_space(),
             chip: Chip::new(),
             disks: Disks::at_bus_addresses(disks)?,
             memory: MemoryGenerations::new(Arc::new(nothing.expect("an empty list has no flaws"))),

@@ -17,7 +17,7 @@ use scsi::{
 use crate::adapter::memory_generations::MemoryGenerations;
 use crate::adapter::pending_sense::PendingSense;
 use crate::adapter::resumed_tasks::ResumedTasks;
-use crate::adapter::slot::{Buffers, Slot, TaskStage};
+use crate::adapter::slot::{InitiatorBuffers, Slot, TaskStage};
 use crate::adapter::{Disk, DiskError, INITIATOR};
 
 /// The chip, which is the only initiator on this bus, for the crate `scsi`.
@@ -276,8 +276,8 @@ impl Disks {
             }
             return TaskOutcome::Later;
         }
-        slot.buffers = Buffers::from_segments(segments, len);
-        slot.memory_generation = Some(memory.acquire_current());
+        slot.buffers = InitiatorBuffers::from_segments(segments, len);
+        slot.memory_generation = Some(memory.acquire_current_generation());
         if let Some(disk) = slot.disk {
             let attribute = slot.attribute;
             if self.disks[disk].tasks.add_task(id.index, attribute) == StartOrWait::Wait {
@@ -354,9 +354,9 @@ impl Disks {
     fn release_memory_and_queue_next(&mut self, memory: &mut MemoryGenerations, index: u16) {
         let slot = &mut self.slots[usize::from(index)];
         if let Some(generation) = slot.memory_generation.take() {
-            memory.release(generation);
+            memory.release_generation(generation);
         }
-        slot.buffers = Buffers::NONE;
+        slot.buffers = InitiatorBuffers::NONE;
         if let Some(disk) = slot.disk {
             let admitted = &mut self.admitted;
             self.disks[disk]
@@ -405,7 +405,7 @@ impl Disks {
             TaskStage::Waiting => {
                 slot.task.cancel();
                 if let Some(generation) = slot.memory_generation.take() {
-                    memory.release(generation);
+                    memory.release_generation(generation);
                 }
                 if let Some(disk) = slot.disk {
                     let admitted = &mut self.admitted;

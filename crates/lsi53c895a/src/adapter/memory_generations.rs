@@ -9,7 +9,7 @@ use std::sync::Arc;
 use virtqueue::{GuestMemory, Region, WordAccess};
 
 /// The last map of a previous generation, which tasks still use.
-struct RetiredGeneration {
+struct RetiredMemoryMap {
     generation: u32,
     users: usize,
     _memory: Arc<GuestMemory>,
@@ -20,7 +20,7 @@ pub struct MemoryGenerations {
     map: WordAccess,
     generation: u32,
     users: usize,
-    retired: Vec<RetiredGeneration>,
+    retired: Vec<RetiredMemoryMap>,
 }
 
 impl MemoryGenerations {
@@ -48,7 +48,7 @@ impl MemoryGenerations {
         let old = std::mem::replace(&mut self.map, WordAccess::new(map));
         if loses_memory {
             if self.users > 0 {
-                self.retired.push(RetiredGeneration {
+                self.retired.push(RetiredMemoryMap {
                     generation: self.generation,
                     users: self.users,
                     _memory: old.memory().clone(),
@@ -60,14 +60,14 @@ impl MemoryGenerations {
         loses_memory
     }
 
-    /// Counts a task that uses the present map. Returns its generation, for [`MemoryGenerations::release`].
-    pub fn acquire_current(&mut self) -> u32 {
+    /// Counts a task that uses the present map. Returns its generation, for [`MemoryGenerations::release_generation`].
+    pub fn acquire_current_generation(&mut self) -> u32 {
         self.users += 1;
         self.generation
     }
 
     /// Ends a task's use of a generation, whose map is dropped with its last task.
-    pub fn release(&mut self, generation: u32) {
+    pub fn release_generation(&mut self, generation: u32) {
         if generation == self.generation {
             self.users -= 1;
         } else if let Some(index) = self

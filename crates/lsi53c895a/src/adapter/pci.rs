@@ -27,7 +27,7 @@ const WINDOWS: [vfio_user::Bar; 6] = [
 ];
 
 /// The adapter's configuration space as after power-on.
-pub fn config_space() -> ConfigSpace {
+pub fn new_config_space() -> ConfigSpace {
     ConfigSpace::new(&IDENTITY, WINDOWS)
 }
 

@@ -25,25 +25,25 @@ pub enum TaskStage {
 
 /// The initiator's buffers.
 #[derive(Clone, Copy)]
-pub struct Buffers {
+pub struct InitiatorBuffers {
     iov: *mut iovec,
     count: u32,
     len: u64,
 }
 
 // SAFETY: the list belongs to the chip's task, and moves between threads only with the chip.
-unsafe impl Send for Buffers {}
+unsafe impl Send for InitiatorBuffers {}
 
-impl Buffers {
-    pub const NONE: Buffers = Buffers {
+impl InitiatorBuffers {
+    pub const NONE: InitiatorBuffers = InitiatorBuffers {
         iov: std::ptr::null_mut(),
         count: 0,
         len: 0,
     };
 
-    /// Buffers of a task. The chip keeps the list as long as the task.
+    /// InitiatorBuffers of a task. The chip keeps the list as long as the task.
     pub fn from_segments(segments: &mut [iovec], len: u64) -> Self {
-        Buffers {
+        InitiatorBuffers {
             count: u32::try_from(segments.len()).unwrap_or(0),
             iov: segments.as_mut_ptr(),
             len,
@@ -61,7 +61,7 @@ pub struct Slot {
     pub attribute: scsi::Attribute,
     /// It must end with this sense data.
     pub refusal_sense: Option<Sense>,
-    pub buffers: Buffers,
+    pub buffers: InitiatorBuffers,
     /// The generation of the memory that it uses.
     pub memory_generation: Option<u32>,
 }
@@ -79,7 +79,7 @@ impl Slot {
             disk: None,
             attribute: scsi::Attribute::Simple,
             refusal_sense: None,
-            buffers: Buffers::NONE,
+            buffers: InitiatorBuffers::NONE,
             memory_generation: None,
         }
     }
@@ -101,7 +101,7 @@ impl Slot {
     /// Executes the command.
     pub fn run_received_command(&mut self) -> scsi::Step {
         self.stage = TaskStage::Running;
-        let Buffers { iov, count, len } = self.buffers;
+        let InitiatorBuffers { iov, count, len } = self.buffers;
         // SAFETY: until the task has ended, the chip keeps the list, and the generation of memory that the slot has
         // entered keeps the mappings.
         unsafe { self.task.run(iov, count, len) }

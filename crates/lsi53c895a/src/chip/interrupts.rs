@@ -8,7 +8,7 @@ use crate::chip::registers::{sist0, sist1};
 
 /// One set of the three registers.
 #[derive(Clone, Copy, Default)]
-struct Level {
+struct InterruptStatusRegisters {
     dstat: u8,
     sist0: u8,
     sist1: u8,
@@ -33,8 +33,8 @@ pub fn is_fatal_or_enabled(sist0: u8, sist1: u8, enabled: EnabledInterrupts) -> 
 
 #[derive(Default)]
 pub struct Interrupts {
-    first_level: Level,
-    second_level: Level,
+    first_level: InterruptStatusRegisters,
+    second_level: InterruptStatusRegisters,
 }
 
 impl Interrupts {
@@ -56,7 +56,7 @@ impl Interrupts {
     }
 
     /// The level for a new interrupt: the second while one of the first waits to be read.
-    fn level_to_raise(&mut self, enabled: EnabledInterrupts) -> &mut Level {
+    fn level_to_raise(&mut self, enabled: EnabledInterrupts) -> &mut InterruptStatusRegisters {
         if self.has_dma_interrupt() || self.has_scsi_interrupt(enabled) {
             &mut self.second_level
         } else {

@@ -79,7 +79,7 @@ const MAX_OUTGOING_BYTES: usize = 32;
 
 /// Messages that the target is about to send.
 #[derive(Default)]
-pub struct OutgoingMessages {
+pub struct MessagesToInitiator {
     bytes: [u8; MAX_OUTGOING_BYTES],
     len: usize,
     sent: usize,
@@ -89,7 +89,7 @@ pub struct OutgoingMessages {
     last_len: usize,
 }
 
-impl OutgoingMessages {
+impl MessagesToInitiator {
     /// Adds a message, which is dropped if there is no room.
     pub fn push(&mut self, message: &[u8]) {
         if self.sent == self.len {
@@ -113,7 +113,7 @@ impl OutgoingMessages {
         &self.bytes[self.sent..self.len.min(self.sent.saturating_add(most))]
     }
 
-    /// Marks so many bytes as sent, and keeps the last message for [`OutgoingMessages::repeat_last_message`].
+    /// Marks so many bytes as sent, and keeps the last message for [`MessagesToInitiator::repeat_last_message`].
     pub fn mark_sent(&mut self, count: usize) {
         for _ in 0..count {
             if self.is_at_message_boundary() {
@@ -166,21 +166,21 @@ impl Chip {
                 };
             }
             EXTENDED => match negotiation_answer(&message, len) {
-                Some((answer, len)) => connection.outgoing_messages.push(&answer[..len]),
-                None => connection.outgoing_messages.push(&[MESSAGE_REJECT]),
+                Some((answer, len)) => connection.messages_to_initiator.push(&answer[..len]),
+                None => connection.messages_to_initiator.push(&[MESSAGE_REJECT]),
             },
             NO_OPERATION | MESSAGE_REJECT => {}
-            MESSAGE_PARITY_ERROR => connection.outgoing_messages.repeat_last_message(),
+            MESSAGE_PARITY_ERROR => connection.messages_to_initiator.repeat_last_message(),
             INITIATOR_DETECTED_ERROR => self.handle_initiator_detected_error(host),
             ABORT | ABORT_TAG | CLEAR_QUEUE | BUS_DEVICE_RESET | LOGICAL_UNIT_RESET => {
-                self.handle_abort_message(host, message[0])
+                self.handle_abort_or_reset_message(host, message[0])
             }
-            _ => connection.outgoing_messages.push(&[MESSAGE_REJECT]),
+            _ => connection.messages_to_initiator.push(&[MESSAGE_REJECT]),
         }
     }
 
     /// Handles messages that abort tasks, after which the target leaves the bus.
-    fn handle_abort_message<H: Targets>(&mut self, host: &mut H, message: u8) {
+    fn handle_abort_or_reset_message<H: Targets>(&mut self, host: &mut H, message: u8) {
         let Some(connection) = self.connection_mut() else {
             return;
         };
@@ -229,9 +229,9 @@ impl Chip {
             return;
         };
         if moved_data {
-            connection.outgoing_messages.push(&[SAVE_DATA_POINTER]);
+            connection.messages_to_initiator.push(&[SAVE_DATA_POINTER]);
         }
-        connection.outgoing_messages.push(&[DISCONNECT]);
+        connection.messages_to_initiator.push(&[DISCONNECT]);
         connection.after_messages = AfterMessages::Free;
     }
 
@@ -240,7 +240,7 @@ impl Chip {
         let Some(connection) = self.connection_mut() else {
             return;
         };
-        connection.outgoing_messages.push(&[COMMAND_COMPLETE]);
+        connection.messages_to_initiator.push(&[COMMAND_COMPLETE]);
         connection.after_messages = AfterMessages::Free;
     }
 }

@@ -202,7 +202,7 @@ impl Chip {
     fn data_lines(&self) -> u8 {
         match self.connection() {
             Some(connection) if connection.stage == TargetStage::MessageIn => {
-                connection.outgoing_messages.peek().unwrap_or(0)
+                connection.messages_to_initiator.peek().unwrap_or(0)
             }
             _ => 0,
         }

@@ -103,32 +103,32 @@ const fn compute_register_properties() -> [u8; COUNT] {
 static PROPERTIES: [u8; COUNT] = compute_register_properties();
 
 /// Whether a register has one of the properties in this mask.
-fn has_property(at: u8, property: u8) -> bool {
+fn has_register_property(at: u8, property: u8) -> bool {
     PROPERTIES[usize::from(at)] & property != 0
 }
 
 /// Whether reading this register returns the stored byte and does nothing else.
 #[inline]
 pub fn reads_without_effect(at: u8) -> bool {
-    has_property(at, READ_WITHOUT_EFFECT)
+    has_register_property(at, READ_WITHOUT_EFFECT)
 }
 
 /// Whether writing this register stores the byte and does nothing else.
 #[inline]
 pub fn writes_without_effect(at: u8) -> bool {
-    has_property(at, WRITE_WITHOUT_EFFECT)
+    has_register_property(at, WRITE_WITHOUT_EFFECT)
 }
 
 /// Whether reading the word that begins at this multiple of four has no side effect.
 #[inline]
 pub fn word_reads_without_effect(at: u8) -> bool {
-    has_property(at, READ_WITHOUT_EFFECT << WORD_SHIFT)
+    has_register_property(at, READ_WITHOUT_EFFECT << WORD_SHIFT)
 }
 
 /// Whether writing the word that begins at this multiple of four has no side effect.
 #[inline]
 pub fn word_writes_without_effect(at: u8) -> bool {
-    has_property(at, WRITE_WITHOUT_EFFECT << WORD_SHIFT)
+    has_register_property(at, WRITE_WITHOUT_EFFECT << WORD_SHIFT)
 }
 
 #[cfg(test)]

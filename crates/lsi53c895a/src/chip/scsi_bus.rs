@@ -9,7 +9,7 @@
 
 use crate::chip::core::Chip;
 use crate::chip::host_traits::{Attribute, PciBus, Targets, TaskId};
-use crate::chip::messages::{MessageAssembler, OutgoingMessages};
+use crate::chip::messages::{MessageAssembler, MessagesToInitiator};
 use crate::chip::registers::{DCNTL, SCID, SFBR, SIEN0, SSID, SSTAT1, dcntl, scid, sist0, sist1};
 use crate::chip::scripts::PauseReason;
 
@@ -23,12 +23,12 @@ pub mod phase {
     pub const MESSAGE_IN: u8 = 7;
 
     /// Whether bytes go to the initiator.
-    pub fn is_in(phase: u8) -> bool {
+    pub fn is_to_initiator(phase: u8) -> bool {
         phase & 1 != 0
     }
 
     /// Whether it is one of the two data phases.
-    pub fn is_data(phase: u8) -> bool {
+    pub fn is_data_phase(phase: u8) -> bool {
         phase <= DATA_IN
     }
 }
@@ -76,7 +76,7 @@ pub struct Connection {
     pub task: Option<TaskId>,
     pub stage: TargetStage,
     pub after_messages: AfterMessages,
-    pub outgoing_messages: OutgoingMessages,
+    pub messages_to_initiator: MessagesToInitiator,
     pub incoming_message: MessageAssembler,
     pub cdb: [u8; 16],
     pub cdb_len: usize,
@@ -102,7 +102,7 @@ impl Connection {
             task: None,
             stage,
             after_messages,
-            outgoing_messages: OutgoingMessages::default(),
+            messages_to_initiator: MessagesToInitiator::default(),
             incoming_message: MessageAssembler::default(),
             cdb: [0; 16],
             cdb_len: 0,
@@ -185,9 +185,11 @@ impl Chip {
         connection.tag = task.tag;
         connection.task = Some(id);
         connection.reselected = true;
-        connection.outgoing_messages.push(&[0x80 | connection.lun]);
+        connection
+            .messages_to_initiator
+            .push(&[0x80 | connection.lun]);
         if let Some(tag) = task.tag {
-            connection.outgoing_messages.push(&[0x20, tag]);
+            connection.messages_to_initiator.push(&[0x20, tag]);
         }
         self.regs.set(SSID, 0x80 | connection.target);
         if !self.regs.has_bits(DCNTL, dcntl::COM) {
@@ -308,9 +310,9 @@ impl Chip {
         if !std::mem::take(&mut connection.ack_held) {
             return;
         }
-        if connection.atn && connection.outgoing_messages.is_at_message_boundary() {
+        if connection.atn && connection.messages_to_initiator.is_at_message_boundary() {
             connection.enter_message_out();
-        } else if connection.outgoing_messages.peek().is_none() {
+        } else if connection.messages_to_initiator.peek().is_none() {
             self.enter_next_phase();
         }
     }
@@ -321,7 +323,7 @@ impl Chip {
         self.connection().is_some_and(|connection| {
             connection.ack_held
                 && !connection.atn
-                && connection.outgoing_messages.peek().is_none()
+                && connection.messages_to_initiator.peek().is_none()
                 && connection.after_messages == AfterMessages::Free
         })
     }
@@ -333,7 +335,7 @@ impl Chip {
         };
         connection.atn = true;
         let is_in_message = connection.stage == TargetStage::MessageIn
-            && !connection.outgoing_messages.is_at_message_boundary();
+            && !connection.messages_to_initiator.is_at_message_boundary();
         if !connection.ack_held && !is_in_message {
             connection.enter_message_out();
         }
@@ -354,7 +356,7 @@ impl Chip {
         if connection.must_leave_bus {
             return self.leave_bus();
         }
-        if connection.outgoing_messages.peek().is_some() {
+        if connection.messages_to_initiator.peek().is_some() {
             connection.stage = TargetStage::MessageIn;
             return;
         }

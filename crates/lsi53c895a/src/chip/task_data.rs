@@ -29,11 +29,11 @@ struct BounceBuffer {
 
 /// Host memory in pieces.
 #[derive(Default)]
-struct Segments(Vec<iovec>);
+struct HostSegments(Vec<iovec>);
 
 // SAFETY: addresses of memory that the owner of the chip keeps for the task, and of the task's own bounce
 // buffers; they are not followed here, and move between threads only with the chip.
-unsafe impl Send for Segments {}
+unsafe impl Send for HostSegments {}
 
 /// A task's data.
 #[derive(Default)]
@@ -41,7 +41,7 @@ pub struct TaskData {
     pub to_initiator: bool,
     wanted_bytes: u64,
     collected_bytes: u64,
-    segments: Segments,
+    segments: HostSegments,
     bounces: Vec<BounceBuffer>,
     /// Bytes in all of these.
     bounced_bytes: usize,

@@ -177,13 +177,15 @@ impl Chip {
                     return Ok(0);
                 };
                 let mut bytes = [0; MESSAGE_CHUNK];
-                let unsent = connection.outgoing_messages.unsent(left.min(MESSAGE_CHUNK));
+                let unsent = connection
+                    .messages_to_initiator
+                    .unsent(left.min(MESSAGE_CHUNK));
                 let bytes = &mut bytes[..unsent.len()];
                 bytes.copy_from_slice(unsent);
                 self.store_bytes(host, block.addr, bytes)?;
                 self.update_sfbr_and_sidl(block, bytes);
                 if let Some(connection) = self.connection_mut() {
-                    connection.outgoing_messages.mark_sent(bytes.len());
+                    connection.messages_to_initiator.mark_sent(bytes.len());
                     connection.ack_held = true;
                 }
                 Ok(bytes.len())
@@ -227,7 +229,7 @@ impl Chip {
     /// Updates the counters of moved bytes that SCRIPTS and drivers may look at afterwards.
     fn update_moved_byte_counters(&mut self, block: &BlockMove) {
         self.regs.set24(SBC, block.bytes_moved);
-        if phase::is_data(block.phase) {
+        if phase::is_data_phase(block.phase) {
             self.regs
                 .set32(CSBC, self.regs.get32(CSBC).wrapping_add(block.bytes_moved));
         }
@@ -253,14 +255,14 @@ impl Chip {
         self.regs.set32(ESA, block.entry_addr);
         self.regs.set32(IA, self.cpu.instruction_addr);
         let jumps = self.regs.has_bits(CCNTL0, ccntl0::ENPMJ)
-            && (phase::is_data(block.phase) || self.regs.has_bits(CCNTL0, ccntl0::ENNDJ));
+            && (phase::is_data_phase(block.phase) || self.regs.has_bits(CCNTL0, ccntl0::ENNDJ));
         if !jumps {
             self.raise_scsi_interrupt(sist0::MA, 0);
             return Err(PauseReason::Stopped);
         }
         // By direction, or by whether half a word is left over, which never happens here.
         let to_second_handler =
-            self.regs.has_bits(CCNTL0, ccntl0::PMJCTL) && phase::is_in(block.phase);
+            self.regs.has_bits(CCNTL0, ccntl0::PMJCTL) && phase::is_to_initiator(block.phase);
         self.regs.set32(
             DSP,
             self.regs

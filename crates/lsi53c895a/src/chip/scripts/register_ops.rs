@@ -60,7 +60,7 @@ impl Chip {
             true => self.read_register(operation.register),
             false => self.regs.get(SFBR),
         };
-        let result = self.compute_result(operation, operand);
+        let result = self.compute_result_and_carry(operation, operand);
         match operation.writes_register() {
             true => self.write_register(operation.register, result),
             false => self.regs.set(SFBR, result),
@@ -84,14 +84,14 @@ impl Chip {
             return is_harmless;
         }
         let operand = self.regs.get(if reads { register } else { SFBR });
-        let result = self.compute_result(&operation, operand);
+        let result = self.compute_result_and_carry(&operation, operand);
         self.regs.set(if writes { register } else { SFBR }, result);
         true
     }
 
     /// Applies the operator to the operand and to the immediate byte or SFBR; updates the carry.
     #[inline]
-    fn compute_result(&mut self, operation: &RegisterOp, operand: u8) -> u8 {
+    fn compute_result_and_carry(&mut self, operation: &RegisterOp, operand: u8) -> u8 {
         let RegisterOp {
             operator,
             immediate,

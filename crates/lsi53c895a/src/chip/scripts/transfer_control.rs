@@ -31,7 +31,7 @@ fn has_illegal_bits(first: u32) -> bool {
 }
 
 /// The phase with which an instruction compares.
-fn wanted_phase(first: u32) -> u8 {
+fn compared_phase(first: u32) -> u8 {
     first.to_le_bytes()[3] & 0x07
 }
 
@@ -47,7 +47,7 @@ impl Chip {
             return Err(self.raise_illegal_instruction());
         }
         let phase = match first & COMPARE_AWAITED_PHASE {
-            COMPARE_AWAITED_PHASE => self.wait_for_phase(host, wanted_phase(first))?,
+            COMPARE_AWAITED_PHASE => self.wait_for_phase(host, compared_phase(first))?,
             COMPARE_PHASE => self.bus_or_latched_phase(),
             _ => 0,
         };
@@ -83,10 +83,10 @@ impl Chip {
         {
             0 => true,
             COMPARE_AWAITED_PHASE => match self.latch_phase_if_known() {
-                Some(phase) => phase == wanted_phase(first),
+                Some(phase) => phase == compared_phase(first),
                 None => return false,
             },
-            COMPARE_PHASE => self.bus_or_latched_phase() == wanted_phase(first),
+            COMPARE_PHASE => self.bus_or_latched_phase() == compared_phase(first),
             COMPARE_DATA => self.sfbr_matches(first),
             COMPARE_CARRY => self.cpu.carry,
             _ => return false,
@@ -112,7 +112,7 @@ impl Chip {
             return if_true;
         }
         (first & COMPARE_CARRY == 0 || self.cpu.carry == if_true)
-            && (first & COMPARE_PHASE == 0 || (phase == wanted_phase(first)) == if_true)
+            && (first & COMPARE_PHASE == 0 || (phase == compared_phase(first)) == if_true)
             && (first & COMPARE_DATA == 0 || self.sfbr_matches(first) == if_true)
     }
 
