@@ -5,8 +5,8 @@
 use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
-    AbortOutcome, Attribute, Bar, BarAddresses, BusFault, Chip, DmaId, Nexus, PciBus,
-    PhaseAfterCommand, Refusal, ResetScope, RunParameters, Targets, TaskId, TaskOutcome,
+    AbortOutcome, Attribute, Bar, BarAddresses, BusFault, Chip, DmaId, PciBus, PhaseAfterCommand,
+    Refusal, ResetScope, RunParameters, TargetAndLun, Targets, TaskId, TaskOutcome,
 };
 
 #[global_allocator]
@@ -67,7 +67,7 @@ impl Targets for Host {
     fn receive_command(
         &mut self,
         _task: TaskId,
-        _nexus: Nexus,
+        _nexus: TargetAndLun,
         _attribute: Attribute,
         cdb: &[u8],
     ) -> PhaseAfterCommand {
@@ -78,7 +78,7 @@ impl Targets for Host {
         }
     }
 
-    fn replace_by_failing_task(&mut self, _task: TaskId, _nexus: Nexus, _refusal: Refusal) {}
+    fn replace_by_failing_task(&mut self, _task: TaskId, _nexus: TargetAndLun, _refusal: Refusal) {}
 
     fn run_or_queue_task(
         &mut self,

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
-    AbortOutcome, Attribute, BusFault, Chip, DmaId, MAX_SEGMENTS, MAX_TASKS, Nexus, PciBus,
-    PhaseAfterCommand, Refusal, ResetScope, Targets, TaskId, TaskOutcome,
+    AbortOutcome, Attribute, BusFault, Chip, DmaId, MAX_SEGMENTS, MAX_TASKS, PciBus,
+    PhaseAfterCommand, Refusal, ResetScope, TargetAndLun, Targets, TaskId, TaskOutcome,
 };
 
 use crate::scripts::{FAR, FAR_BYTES, MEMORY};
@@ -235,7 +235,7 @@ impl Targets for World {
     fn receive_command(
         &mut self,
         id: TaskId,
-        nexus: Nexus,
+        nexus: TargetAndLun,
         _: Attribute,
         cdb: &[u8],
     ) -> PhaseAfterCommand {
@@ -279,7 +279,7 @@ impl Targets for World {
         phase
     }
 
-    fn replace_by_failing_task(&mut self, id: TaskId, _: Nexus, _: Refusal) {
+    fn replace_by_failing_task(&mut self, id: TaskId, _: TargetAndLun, _: Refusal) {
         self.calls += 1;
         if !self.tasks.contains_key(&id) {
             self.take_name(id);

@@ -4,8 +4,8 @@
 use std::ptr::NonNull;
 
 use crate::chip::{
-    AbortOutcome, Attribute, BusFault, DmaId, Nexus, PciBus, PhaseAfterCommand, Refusal,
-    ResetScope, Targets, TaskId, TaskOutcome,
+    AbortOutcome, Attribute, BusFault, DmaId, PciBus, PhaseAfterCommand, Refusal, ResetScope,
+    TargetAndLun, Targets, TaskId, TaskOutcome,
 };
 use vfio_user::{ConfigSpace, Host};
 
@@ -128,14 +128,14 @@ impl Targets for ChipHost<'_> {
     fn receive_command(
         &mut self,
         task: TaskId,
-        nexus: Nexus,
+        nexus: TargetAndLun,
         attribute: Attribute,
         cdb: &[u8],
     ) -> PhaseAfterCommand {
         self.disks.receive_command(task, nexus, attribute, cdb)
     }
 
-    fn replace_by_failing_task(&mut self, task: TaskId, nexus: Nexus, refusal: Refusal) {
+    fn replace_by_failing_task(&mut self, task: TaskId, nexus: TargetAndLun, refusal: Refusal) {
         self.disks.replace_by_failing_task(task, nexus, refusal);
     }
 

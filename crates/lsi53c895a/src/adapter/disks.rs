@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::chip::{
-    AbortOutcome, Attribute, MAX_TASKS, Nexus, PhaseAfterCommand, Refusal, ResetScope, TaskId,
-    TaskOutcome,
+    AbortOutcome, Attribute, MAX_TASKS, PhaseAfterCommand, Refusal, ResetScope, TargetAndLun,
+    TaskId, TaskOutcome,
 };
 use block::{DiskCall, DiskIo, Request};
 use engine::Errno;
@@ -199,7 +199,7 @@ impl Disks {
     }
 
     /// The index of the disk that is this logical unit.
-    fn find_disk(&self, nexus: Nexus) -> Option<usize> {
+    fn find_disk(&self, nexus: TargetAndLun) -> Option<usize> {
         self.disks.iter().position(|bus_disk| {
             (bus_disk.disk.target, bus_disk.disk.lun) == (nexus.target, nexus.lun)
         })
@@ -209,7 +209,7 @@ impl Disks {
     pub fn receive_command(
         &mut self,
         id: TaskId,
-        nexus: Nexus,
+        nexus: TargetAndLun,
         attribute: Attribute,
         cdb: &[u8],
     ) -> PhaseAfterCommand {
@@ -243,7 +243,7 @@ impl Disks {
     }
 
     /// Replaces a task by one that ends in CHECK CONDITION.
-    pub fn replace_by_failing_task(&mut self, id: TaskId, nexus: Nexus, refusal: Refusal) {
+    pub fn replace_by_failing_task(&mut self, id: TaskId, nexus: TargetAndLun, refusal: Refusal) {
         let disk = self.find_disk(nexus);
         let slot = &mut self.slots[usize::from(id.index)];
         slot.task.cancel();

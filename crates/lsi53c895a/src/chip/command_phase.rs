@@ -2,7 +2,7 @@
 
 use crate::chip::core::Chip;
 use crate::chip::host_traits::{
-    Nexus, PciBus, PhaseAfterCommand, Refusal, Targets, TaskId, TaskOutcome,
+    PciBus, PhaseAfterCommand, Refusal, TargetAndLun, Targets, TaskId, TaskOutcome,
 };
 use crate::chip::scripts::PauseReason;
 use crate::chip::scsi_bus::{AfterMessages, TargetStage};
@@ -46,7 +46,7 @@ impl Chip {
             return;
         }
         let cdb = connection.cdb;
-        let nexus = Nexus {
+        let nexus = TargetAndLun {
             target: connection.target,
             lun: connection.lun,
         };

@@ -68,7 +68,7 @@ pub struct TaskId {
 
 /// A logical unit of a target. The initiator is always the chip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Nexus {
+pub struct TargetAndLun {
     /// SCSI ID, 0 to 15.
     pub target: u8,
     /// Logical unit, 0 to 63.
@@ -137,7 +137,7 @@ pub enum ResetScope {
     /// BUS DEVICE RESET to this target.
     Target(u8),
     /// LOGICAL UNIT RESET.
-    Unit(Nexus),
+    Unit(TargetAndLun),
 }
 
 /// The targets on the SCSI bus. None of these calls may enter the chip.
@@ -152,13 +152,13 @@ pub trait Targets {
     fn receive_command(
         &mut self,
         task: TaskId,
-        nexus: Nexus,
+        nexus: TargetAndLun,
         attribute: Attribute,
         cdb: &[u8],
     ) -> PhaseAfterCommand;
 
     /// Replaces the task that was, or would have been, received by one that ends in CHECK CONDITION. It is run next.
-    fn replace_by_failing_task(&mut self, task: TaskId, nexus: Nexus, refusal: Refusal);
+    fn replace_by_failing_task(&mut self, task: TaskId, nexus: TargetAndLun, refusal: Refusal);
 
     /// Runs a task with its data: `segments` of host memory, `len` bytes in sum, which it may use and change until it
     /// has ended.

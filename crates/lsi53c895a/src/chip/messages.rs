@@ -5,7 +5,7 @@
 //! one is received to its end and rejected.
 
 use crate::chip::core::Chip;
-use crate::chip::host_traits::{Attribute, Nexus, PciBus, Refusal, ResetScope, Targets};
+use crate::chip::host_traits::{Attribute, PciBus, Refusal, ResetScope, TargetAndLun, Targets};
 use crate::chip::scsi_bus::AfterMessages;
 
 const COMMAND_COMPLETE: u8 = 0x00;
@@ -185,7 +185,7 @@ impl Chip {
             return;
         };
         connection.must_leave_bus = true;
-        let nexus = Nexus {
+        let nexus = TargetAndLun {
             target: connection.target,
             lun: connection.lun,
         };

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::chip::host_traits::{AbortOutcome, Nexus, Targets, TaskId};
+use crate::chip::host_traits::{AbortOutcome, TargetAndLun, Targets, TaskId};
 use crate::chip::task_data::TaskData;
 
 /// Most tasks of all targets. The next one ends with TASK SET FULL.
@@ -31,7 +31,7 @@ enum State {
 pub struct TaskSlot {
     generation: u32,
     state: State,
-    pub nexus: Nexus,
+    pub nexus: TargetAndLun,
     pub tag: Option<u8>,
     pub data: TaskData,
 }
@@ -56,7 +56,7 @@ impl TaskTable {
         let slot = || TaskSlot {
             generation: 0,
             state: State::Free,
-            nexus: Nexus { target: 0, lun: 0 },
+            nexus: TargetAndLun { target: 0, lun: 0 },
             tag: None,
             data: TaskData::default(),
         };
@@ -90,7 +90,7 @@ impl TaskTable {
     }
 
     /// Allocates a slot for a task whose data is to be collected; `None`: there are too many tasks.
-    pub fn allocate(&mut self, nexus: Nexus, tag: Option<u8>) -> Option<TaskId> {
+    pub fn allocate(&mut self, nexus: TargetAndLun, tag: Option<u8>) -> Option<TaskId> {
         let index = self.free.pop()?;
         self.change_count += 1;
         let slot = &mut self.slots[usize::from(index)];
@@ -181,7 +181,7 @@ impl TaskTable {
     }
 
     /// The task with this nexus and tag.
-    pub fn find(&self, nexus: Nexus, tag: Option<u8>) -> Option<TaskId> {
+    pub fn find(&self, nexus: TargetAndLun, tag: Option<u8>) -> Option<TaskId> {
         // Mostly there are few tasks, in the first slots, since the slot that was released last is reused first.
         let mut left = self.slots.len() - self.free.len();
         let mut slots = self.slots.iter().enumerate();

@@ -234,7 +234,7 @@ fn left_after(message: &[u8]) -> (Vec<u16>, Vec<ResetScope>) {
 
 #[test]
 fn aborts_and_resets_reach_exactly_the_tasks_they_name() {
-    let unit = |lun| ResetScope::Unit(lsi53c895a::chip::Nexus { target: 3, lun });
+    let unit = |lun| ResetScope::Unit(lsi53c895a::chip::TargetAndLun { target: 3, lun });
     assert_eq!(
         left_after(&[0xc0, 0x20, 2, 0x0d]),
         (vec![0, 2], vec![]),

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
-    AbortOutcome, Attribute, BarAddresses, BusFault, DmaId, Nexus, PciBus, PhaseAfterCommand,
-    Refusal, ResetScope, Targets, TaskId, TaskOutcome,
+    AbortOutcome, Attribute, BarAddresses, BusFault, DmaId, PciBus, PhaseAfterCommand, Refusal,
+    ResetScope, TargetAndLun, Targets, TaskId, TaskOutcome,
 };
 
 pub const BARS: BarAddresses = BarAddresses {
@@ -28,7 +28,7 @@ pub const CHECK_CONDITION: u8 = 2;
 
 /// A task as the fake targets see it.
 pub struct FakeTask {
-    pub nexus: Nexus,
+    pub nexus: TargetAndLun,
     pub attribute: Attribute,
     pub cdb: Vec<u8>,
     pub segments: Vec<(*mut u8, usize)>,
@@ -177,7 +177,7 @@ impl Targets for World {
     fn receive_command(
         &mut self,
         task: TaskId,
-        nexus: Nexus,
+        nexus: TargetAndLun,
         attribute: Attribute,
         cdb: &[u8],
     ) -> PhaseAfterCommand {
@@ -209,7 +209,7 @@ impl Targets for World {
         }
     }
 
-    fn replace_by_failing_task(&mut self, task: TaskId, nexus: Nexus, refusal: Refusal) {
+    fn replace_by_failing_task(&mut self, task: TaskId, nexus: TargetAndLun, refusal: Refusal) {
         let refused = self.tasks.entry(key(task)).or_insert(FakeTask {
             nexus,
             attribute: Attribute::Untagged,
