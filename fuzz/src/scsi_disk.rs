@@ -13,7 +13,7 @@ use block::Op;
 use engine::Errno;
 use libc::iovec;
 use scsi::{
-    BusOrUnitReset, DataPhase, Nexus, Ports, Resume, Status, Step, Target, TargetView, Task,
+    BusOrUnitReset, DataPhase, NexusNumber, Ports, Resume, Status, Step, Target, TargetView, Task,
     TransportId, Unit, UnitOptions, Waker,
 };
 
@@ -100,7 +100,7 @@ impl Rig {
             target.add(*lun, unit.clone()).expect("the address is free");
         }
         for nexus in 0..NEXUSES {
-            target.attach_initiator(Nexus(nexus), &ports(nexus));
+            target.attach_initiator(NexusNumber(nexus), &ports(nexus));
         }
         let woken = Arc::new(Woken::default());
         let slot = |token| Slot {
@@ -166,7 +166,7 @@ impl Rig {
             }
             13 => self.wake(),
             14 => {
-                let nexus = Nexus(input.u16() % NEXUSES);
+                let nexus = NexusNumber(input.u16() % NEXUSES);
                 let (unit, read_only) = &mut self.units[input.below(2)];
                 match input.below(9) {
                     0 => _ = unit.resize((input.below(17) << 12) as u64),
@@ -190,7 +190,8 @@ impl Rig {
                         .add(LUNS[at], self.units[at].0.clone())
                         .expect("the address is free");
                     for nexus in 0..NEXUSES {
-                        self.target.attach_initiator(Nexus(nexus), &ports(nexus));
+                        self.target
+                            .attach_initiator(NexusNumber(nexus), &ports(nexus));
                     }
                 }
             }
@@ -219,9 +220,12 @@ impl Rig {
             slot.writes,
             slot.failures,
         ) = (cdb[0], lun, false, 0, 0);
-        slot.phase =
-            slot.task
-                .receive(&mut self.views[usize::from(nexus)], lun, Nexus(nexus), &cdb);
+        slot.phase = slot.task.receive(
+            &mut self.views[usize::from(nexus)],
+            lun,
+            NexusNumber(nexus),
+            &cdb,
+        );
         let wanted = match slot.phase {
             DataPhase::Status => 0,
             DataPhase::DataIn(bytes) | DataPhase::DataOut(bytes) => {
@@ -364,12 +368,12 @@ impl Rig {
         for (at, (unit, _)) in self.units.iter().enumerate() {
             unit.resize(DISK as u64);
             if self.target.remove(LUNS[at]).is_none() {
-                self.target.attach_initiator(Nexus(0), &ports(0));
+                self.target.attach_initiator(NexusNumber(0), &ports(0));
             }
             let _ = self.target.add(LUNS[at], unit.clone());
             unit.reset(BusOrUnitReset::Unit);
         }
-        let nexus = Nexus(0);
+        let nexus = NexusNumber(0);
         self.target.attach_initiator(nexus, &ports(0));
         for lun in LUNS {
             let task = &mut self.slots[0].task;

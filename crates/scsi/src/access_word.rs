@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::nexus::Nexus;
+use crate::nexus::NexusNumber;
 
 /// Initiators share 16 bits of each kind: one whose number is 16 above another's is checked in full as well, which
 /// finds no obstacle.
@@ -30,8 +30,8 @@ pub(crate) struct AccessWord(u64);
 
 impl AccessWord {
     /// A nexus for each bit.
-    pub fn nexus_of_each_bit() -> impl Iterator<Item = Nexus> {
-        (0..NEXUS_BITS).map(Nexus)
+    pub fn nexus_of_each_bit() -> impl Iterator<Item = NexusNumber> {
+        (0..NEXUS_BITS).map(NexusNumber)
     }
 
     fn set_bit(&mut self, bit: u64, on: bool) {
@@ -57,19 +57,19 @@ impl AccessWord {
         self.set_bit(DESCRIPTOR_SENSE, on);
     }
 
-    pub fn set_attention(&mut self, nexus: Nexus, on: bool) {
+    pub fn set_attention(&mut self, nexus: NexusNumber, on: bool) {
         self.set_bit(nexus_mask(nexus, ATTENTION_SHIFT), on);
     }
 
     /// Sets whether a reservation forbids reads, or writes.
-    pub fn set_blocked(&mut self, nexus: Nexus, reads: bool, writes: bool) {
+    pub fn set_blocked(&mut self, nexus: NexusNumber, reads: bool, writes: bool) {
         self.set_bit(nexus_mask(nexus, READS_SHIFT), reads);
         self.set_bit(nexus_mask(nexus, WRITES_SHIFT), writes);
     }
 
     /// Whether a read, or write, needs no further checks.
     #[inline]
-    pub fn allows_unchecked(self, nexus: Nexus, write: bool) -> bool {
+    pub fn allows_unchecked(self, nexus: NexusNumber, write: bool) -> bool {
         let attention = nexus_mask(nexus, ATTENTION_SHIFT);
         let closed = if write {
             READ_ONLY | STOPPED | attention | nexus_mask(nexus, WRITES_SHIFT)
@@ -80,7 +80,7 @@ impl AccessWord {
     }
 
     /// Whether a unit attention may be pending.
-    pub fn may_have_attention(self, nexus: Nexus) -> bool {
+    pub fn may_have_attention(self, nexus: NexusNumber) -> bool {
         self.0 & nexus_mask(nexus, ATTENTION_SHIFT) != 0
     }
 
@@ -95,7 +95,7 @@ impl AccessWord {
     }
 }
 
-impl Nexus {
+impl NexusNumber {
     /// The number of its bit.
     pub(crate) fn bit_index(self) -> u16 {
         self.0 % NEXUS_BITS
@@ -103,7 +103,7 @@ impl Nexus {
 }
 
 /// The word with only the bit of a nexus, among those that begin at `shift`.
-fn nexus_mask(nexus: Nexus, shift: u32) -> u64 {
+fn nexus_mask(nexus: NexusNumber, shift: u32) -> u64 {
     1 << (u32::from(nexus.bit_index()) + shift)
 }
 
@@ -129,13 +129,13 @@ mod tests {
     #[test]
     fn obstacles_of_one_initiator_do_not_concern_others() {
         let mut word = AccessWord::default();
-        word.set_attention(Nexus(1), true);
-        word.set_blocked(Nexus(2), false, true);
-        word.set_blocked(Nexus(3), true, true);
+        word.set_attention(NexusNumber(1), true);
+        word.set_blocked(NexusNumber(2), false, true);
+        word.set_blocked(NexusNumber(3), true, true);
         let open = |nexus| {
             (
-                word.allows_unchecked(Nexus(nexus), false),
-                word.allows_unchecked(Nexus(nexus), true),
+                word.allows_unchecked(NexusNumber(nexus), false),
+                word.allows_unchecked(NexusNumber(nexus), true),
             )
         };
         assert_eq!(open(0), (true, true));
@@ -144,8 +144,11 @@ mod tests {
         assert_eq!(open(3), (false, false));
         assert_eq!(open(17), (false, false), "shares a bit");
         word.set_read_only(true);
-        assert!(word.allows_unchecked(Nexus(0), false) && !word.allows_unchecked(Nexus(0), true));
+        assert!(
+            word.allows_unchecked(NexusNumber(0), false)
+                && !word.allows_unchecked(NexusNumber(0), true)
+        );
         word.set_stopped(true);
-        assert!(!word.allows_unchecked(Nexus(0), false));
+        assert!(!word.allows_unchecked(NexusNumber(0), false));
     }
 }

@@ -20,7 +20,7 @@
 //! ```no_run
 //! # fn submit(_: block::Request) -> Result<(), engine::Errno> { Ok(()) }
 //! # fn example(task: &mut scsi::Task, view: &mut scsi::TargetView, cdb: &[u8], iov: &mut [libc::iovec], len: u64) {
-//! # let nexus = scsi::Nexus(0);
+//! # let nexus = scsi::NexusNumber(0);
 //! task.receive(view, 0, nexus, cdb);
 //! let count = u32::try_from(iov.len()).expect("a list of segments");
 //! // SAFETY: the segments are the initiator's memory, and stay.
@@ -72,7 +72,7 @@ mod vpd;
 
 pub use identity::{Identity, IdentityError, MAX_SERIAL_BYTES};
 pub use medium_access::MediumAccess;
-pub use nexus::{Nexus, Ports, TransportId};
+pub use nexus::{NexusNumber, Ports, TransportId};
 pub use plain_transfer::{CdbWords, PlainTransfer};
 pub use reservation_store::ReservationStore;
 pub use reservation_text::{NO_RESERVATIONS, ReservationTextError};

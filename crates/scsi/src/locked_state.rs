@@ -4,14 +4,14 @@
 use crate::access_word::AccessWord;
 use crate::commands::Access;
 use crate::mode_pages::ModeParameters;
-use crate::nexus::{Nexus, Ports};
+use crate::nexus::{NexusNumber, Ports};
 use crate::reservations::{AttentionList, Reservations};
 use crate::sense::Sense;
 use crate::unit_attention::PendingAttentions;
 
 /// An attached initiator.
 struct Initiator {
-    nexus: Nexus,
+    nexus: NexusNumber,
     ports: Ports,
     pending_attentions: PendingAttentions,
 }
@@ -24,7 +24,7 @@ pub(crate) struct LockedState {
     pub modes: ModeParameters,
     pub stopped: bool,
     /// The initiator that has reserved the unit by RESERVE(6) or (10).
-    pub legacy_holder: Option<Nexus>,
+    pub legacy_holder: Option<NexusNumber>,
     pub reservations: Reservations,
 }
 
@@ -66,7 +66,7 @@ impl LockedState {
     }
 
     /// Attaches an initiator, without pending attentions.
-    pub fn add_initiator(&mut self, nexus: Nexus, ports: Ports) {
+    pub fn add_initiator(&mut self, nexus: NexusNumber, ports: Ports) {
         self.initiators.retain(|initiator| initiator.nexus != nexus);
         self.initiators.push(Initiator {
             nexus,
@@ -76,7 +76,7 @@ impl LockedState {
     }
 
     /// Detaches an initiator, which loses its RESERVE and its attentions.
-    pub fn remove_initiator_and_its_reserve(&mut self, nexus: Nexus) {
+    pub fn remove_initiator_and_its_reserve(&mut self, nexus: NexusNumber) {
         self.release_legacy_reservation(nexus);
         self.initiators.retain(|initiator| initiator.nexus != nexus);
     }
@@ -89,14 +89,14 @@ impl LockedState {
     }
 
     /// Ends the RESERVE(6) or (10) of an initiator, if it is the holder.
-    pub fn release_legacy_reservation(&mut self, nexus: Nexus) {
+    pub fn release_legacy_reservation(&mut self, nexus: NexusNumber) {
         if self.legacy_holder == Some(nexus) {
             self.legacy_holder = None;
         }
     }
 
     /// The ports of an attached initiator.
-    pub fn ports_of_nexus(&self, nexus: Nexus) -> Option<&Ports> {
+    pub fn ports_of_nexus(&self, nexus: NexusNumber) -> Option<&Ports> {
         let found = self
             .initiators
             .iter()
@@ -105,7 +105,7 @@ impl LockedState {
     }
 
     /// The initiators behind these ports.
-    pub fn nexuses_of_ports(&self, ports: &[Ports]) -> Vec<Nexus> {
+    pub fn nexuses_of_ports(&self, ports: &[Ports]) -> Vec<NexusNumber> {
         let known = self.initiators.iter();
         known
             .filter(|initiator| ports.contains(&initiator.ports))
@@ -114,7 +114,7 @@ impl LockedState {
     }
 
     /// Adds a unit attention with this code for an initiator.
-    pub fn raise_attention(&mut self, nexus: Nexus, code: u16) {
+    pub fn raise_attention(&mut self, nexus: NexusNumber, code: u16) {
         for initiator in &mut self.initiators {
             if initiator.nexus == nexus {
                 initiator.pending_attentions.raise_coalesced(code);
@@ -128,7 +128,7 @@ impl LockedState {
         }
     }
 
-    pub fn raise_attention_for_others(&mut self, nexus: Nexus, code: u16) {
+    pub fn raise_attention_for_others(&mut self, nexus: NexusNumber, code: u16) {
         for initiator in &mut self.initiators {
             if initiator.nexus != nexus {
                 initiator.pending_attentions.raise_coalesced(code);
@@ -148,7 +148,7 @@ impl LockedState {
     }
 
     /// Pending unit attentions of each initiator.
-    pub fn all_pending_attentions(&self) -> Vec<(Nexus, Vec<u16>)> {
+    pub fn all_pending_attentions(&self) -> Vec<(NexusNumber, Vec<u16>)> {
         let known = self.initiators.iter();
         known
             .map(|initiator| {
@@ -161,7 +161,7 @@ impl LockedState {
     }
 
     /// Replaces all pending unit attentions.
-    pub fn replace_all_attentions(&mut self, attentions: &[(Nexus, Vec<u16>)]) {
+    pub fn replace_all_attentions(&mut self, attentions: &[(NexusNumber, Vec<u16>)]) {
         for initiator in &mut self.initiators {
             initiator.pending_attentions = PendingAttentions::default();
         }
@@ -173,14 +173,14 @@ impl LockedState {
     }
 
     /// Removes the initiator's oldest unit attention, to report it.
-    pub fn take_attention(&mut self, nexus: Nexus) -> Option<Sense> {
+    pub fn take_attention(&mut self, nexus: NexusNumber) -> Option<Sense> {
         let mut known = self.initiators.iter_mut();
         let found = known.find(|initiator| initiator.nexus == nexus)?;
         found.pending_attentions.take_oldest().map(Sense::attention)
     }
 
     /// Removes an attention that the initiator was notified of otherwise.
-    pub fn remove_attention(&mut self, nexus: Nexus, code: u16) {
+    pub fn remove_attention(&mut self, nexus: NexusNumber, code: u16) {
         for initiator in &mut self.initiators {
             if initiator.nexus == nexus {
                 initiator.pending_attentions.remove(code);
@@ -189,7 +189,7 @@ impl LockedState {
     }
 
     /// Whether reservations allow this access.
-    pub fn allows_access(&self, nexus: Nexus, access: Access) -> bool {
+    pub fn allows_access(&self, nexus: NexusNumber, access: Access) -> bool {
         match self.legacy_holder {
             Some(holder) if holder != nexus => {
                 matches!(access, Access::Free | Access::Reservations)

@@ -3,7 +3,7 @@
 use crate::bytes::{be_number, be16, be32, be64, byte};
 use crate::cdb::Cdb;
 use crate::mode_pages;
-use crate::nexus::Nexus;
+use crate::nexus::NexusNumber;
 use crate::sense::Sense;
 use crate::unit::Unit;
 use crate::unit_attention::code;
@@ -33,7 +33,7 @@ pub(crate) fn checked_parameter_list_len(cdb: &Cdb) -> Result<u64, Sense> {
 pub(crate) fn mode_select(
     cdb: &Cdb,
     unit: &Unit,
-    nexus: Nexus,
+    nexus: NexusNumber,
     list: &[u8],
 ) -> Result<AfterModeSelect, Sense> {
     if list.is_empty() {

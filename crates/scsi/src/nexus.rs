@@ -6,7 +6,7 @@ use crate::bytes::{be16, be64, put_bytes};
 /// The number of an initiator. Adapters choose the numbers: all initiators of a unit need different ones, and small
 /// ones are best (see the unit's documentation).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Nexus(pub u16);
+pub struct NexusNumber(pub u16);
 
 /// The TransportID of an initiator port (SPC-4, section 7.6.4), as used in reservations.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -2,7 +2,7 @@
 
 use crate::bytes::{be16, be32, be64, byte};
 use crate::cdb::Cdb;
-use crate::nexus::{Nexus, Ports, TransportId, transport_id_len};
+use crate::nexus::{NexusNumber, Ports, TransportId, transport_id_len};
 use crate::refusal::Refusal;
 use crate::reservations::{
     AttentionList, MAX_REGISTRATIONS, PreemptError, ReservationConflict, ReservationKind,
@@ -76,7 +76,7 @@ pub(crate) struct PlannedChange {
 pub(crate) fn plan_change(
     cdb: &Cdb,
     unit: &Unit,
-    nexus: Nexus,
+    nexus: NexusNumber,
     list: &[u8],
 ) -> Result<PlannedChange, Refusal> {
     let has_store = unit.options.reservation_store.is_some();
@@ -111,7 +111,7 @@ impl PlannedChange {
     }
 
     /// Applies the change. Returns the initiators whose tasks are to end.
-    pub fn apply(self, unit: &Unit, nexus: Nexus) -> Vec<Nexus> {
+    pub fn apply(self, unit: &Unit, nexus: NexusNumber) -> Vec<NexusNumber> {
         unit.change_state(|state| {
             state.reservations = self.planned;
             state.raise_attentions(&self.attentions);

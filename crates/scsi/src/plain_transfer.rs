@@ -6,7 +6,7 @@
 use block::Op;
 
 use crate::cdb::BlockRange;
-use crate::nexus::Nexus;
+use crate::nexus::NexusNumber;
 use crate::step::DataPhase;
 use crate::steps::Extent;
 use crate::target::TargetView;
@@ -90,7 +90,7 @@ impl PlainTransfer {
     #[inline(always)]
     pub(crate) fn try_parse<const WRITES: bool>(
         unit: &Unit,
-        nexus: Nexus,
+        nexus: NexusNumber,
         cdb: CdbWords,
     ) -> Option<Self> {
         let range = parse_plain_range::<WRITES>(cdb)?;
@@ -110,7 +110,7 @@ impl PlainTransfer {
     /// Parses a plain read or write, as [`try_parse`](Self::try_parse) does.
     pub(crate) fn try_parse_read_or_write(
         unit: &Unit,
-        nexus: Nexus,
+        nexus: NexusNumber,
         cdb: CdbWords,
     ) -> Option<Self> {
         Self::try_parse::<false>(unit, nexus, cdb)
@@ -131,7 +131,7 @@ impl TargetView {
     #[must_use]
     pub fn try_parse_transfer<const WRITES: bool>(
         &self,
-        nexus: Nexus,
+        nexus: NexusNumber,
         cdb: CdbWords,
     ) -> Option<PlainTransfer> {
         PlainTransfer::try_parse::<WRITES>(self.selected_unit()?, nexus, cdb)
@@ -145,7 +145,7 @@ impl Task {
         &mut self,
         view: &TargetView,
         lun: u16,
-        nexus: Nexus,
+        nexus: NexusNumber,
         transfer: PlainTransfer,
     ) {
         self.clear_for_command(lun, nexus);

@@ -8,7 +8,7 @@ use block::Op;
 use crate::bytes::{be16, be32, be64};
 use crate::cdb::{BlockRange, Cdb};
 use crate::commands::Command;
-use crate::nexus::{Nexus, TransportId};
+use crate::nexus::{NexusNumber, TransportId};
 use crate::refusal::Refusal;
 use crate::sense::Sense;
 use crate::step::DataPhase;
@@ -31,7 +31,7 @@ pub(crate) fn append_reply(
     command: Command,
     cdb: &Cdb,
     unit: &Unit,
-    nexus: Nexus,
+    nexus: NexusNumber,
     data: &mut Vec<u8>,
 ) -> Result<Option<u64>, Sense> {
     let thin = unit.options.thin;
@@ -64,7 +64,7 @@ pub(crate) fn append_reply(
 }
 
 /// Whether another initiator holds RESERVE(6) or (10), which excludes commands whatever their service action.
-fn is_legacy_reserved_by_another(unit: &Unit, nexus: Nexus) -> bool {
+fn is_legacy_reserved_by_another(unit: &Unit, nexus: NexusNumber) -> bool {
     unit.with_state(|state| state.legacy_holder.is_some_and(|holder| holder != nexus))
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn execute_or_prepare(
     command: Command,
     cdb: &Cdb,
     unit: &Arc<Unit>,
-    nexus: Nexus,
+    nexus: NexusNumber,
 ) -> PrepareResult {
     match command {
         Command::Read | Command::Write => {
@@ -319,7 +319,7 @@ fn prepare_self_test(cdb: &Cdb, unit: &Unit) -> PrepareResult {
 }
 
 /// RESERVE and RELEASE, which conflict with persistent registrations.
-fn reserve_or_release_legacy(reserve: bool, unit: &Unit, nexus: Nexus) -> PrepareResult {
+fn reserve_or_release_legacy(reserve: bool, unit: &Unit, nexus: NexusNumber) -> PrepareResult {
     unit.change_state(|state| {
         if !state.reservations.registrations.is_empty() {
             return Err(Refusal::Conflict);

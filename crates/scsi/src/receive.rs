@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::cdb::{Cdb, INQUIRY};
 use crate::commands::{Access, Command, CommandEntry, CommandLookup, find_command};
-use crate::nexus::Nexus;
+use crate::nexus::NexusNumber;
 use crate::plain_transfer::{CdbWords, PlainTransfer};
 use crate::prepare;
 use crate::refusal::Refusal;
@@ -28,7 +28,7 @@ impl Task {
         &mut self,
         view: &mut TargetView,
         lun: u16,
-        nexus: Nexus,
+        nexus: NexusNumber,
         cdb: &[u8],
     ) -> DataPhase {
         self.clear_for_command(lun, nexus);
@@ -51,7 +51,7 @@ impl Task {
         &mut self,
         view: &TargetView,
         lun: u16,
-        nexus: Nexus,
+        nexus: NexusNumber,
         cdb: &Cdb,
     ) -> DataPhase {
         let previous_sense = self.previous_sense.take();
@@ -119,7 +119,7 @@ impl Task {
         &mut self,
         view: &TargetView,
         unit: &Arc<Unit>,
-        nexus: Nexus,
+        nexus: NexusNumber,
         cdb: &Cdb,
         previous_sense: Option<Sense>,
     ) -> Result<(DataPhase, RemainingWork), Refusal> {
@@ -166,7 +166,7 @@ impl Task {
 }
 
 /// The sense data of REQUEST SENSE when no command has failed: takes a pending unit attention, or reports a stopped unit.
-fn take_attention_or_stopped_sense(unit: &Unit, nexus: Nexus) -> Sense {
+fn take_attention_or_stopped_sense(unit: &Unit, nexus: NexusNumber) -> Sense {
     unit.change_state(|state| match state.take_attention(nexus) {
         Some(attention) => attention,
         None if state.stopped => Sense::STOPPED,
@@ -178,7 +178,7 @@ fn take_attention_or_stopped_sense(unit: &Unit, nexus: Nexus) -> Sense {
 fn check_permitted(
     unit: &Unit,
     entry: &CommandEntry,
-    nexus: Nexus,
+    nexus: NexusNumber,
     cdb: &Cdb,
 ) -> Result<(), Refusal> {
     if unit.access_word().allows_unchecked(nexus, true) {

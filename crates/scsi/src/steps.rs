@@ -14,7 +14,7 @@ mod write_same;
 use block::{Op, Request};
 
 use crate::buffer::TaskBuffer;
-use crate::nexus::Nexus;
+use crate::nexus::NexusNumber;
 use crate::refusal::Refusal;
 use crate::segments::Segments;
 use crate::sense::Sense;
@@ -52,7 +52,7 @@ pub(crate) enum NextStep {
     /// Make the command's disk call, which may block.
     Call,
     /// End the tasks of these initiators.
-    EndTasksOf(Vec<Nexus>),
+    EndTasksOf(Vec<NexusNumber>),
     Finished,
     /// Finished; so many bytes were moved.
     FinishedWithBytes(u64),

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::nexus::{Nexus, Ports};
+use crate::nexus::{NexusNumber, Ports};
 use crate::unit::Unit;
 
 /// The largest number of a logical unit.
@@ -16,7 +16,7 @@ type UnitMap = Vec<(u16, Arc<Unit>)>;
 /// Units and attached initiators of a target.
 struct TargetMembers {
     map: Arc<UnitMap>,
-    initiators: Vec<(Nexus, Ports)>,
+    initiators: Vec<(NexusNumber, Ports)>,
 }
 
 /// A target. Each adapter has a [`TargetView`] of it, which needs no lock.
@@ -106,7 +106,7 @@ impl Target {
     }
 
     /// Attaches an initiator to all units, also to those that are added later.
-    pub fn attach_initiator(&self, nexus: Nexus, ports: &Ports) {
+    pub fn attach_initiator(&self, nexus: NexusNumber, ports: &Ports) {
         self.change_members(|members| {
             members.initiators.retain(|(known, _)| *known != nexus);
             members.initiators.push((nexus, ports.clone()));
@@ -117,7 +117,7 @@ impl Target {
     }
 
     /// Detaches an initiator.
-    pub fn detach_initiator(&self, nexus: Nexus) {
+    pub fn detach_initiator(&self, nexus: NexusNumber) {
         self.change_members(|members| {
             members.initiators.retain(|(known, _)| *known != nexus);
             for (_, unit) in members.map.iter() {

@@ -9,7 +9,7 @@ use libc::iovec;
 use crate::buffer::TaskBuffer;
 use crate::cdb::Cdb;
 use crate::errno::{CommandFailure, failure_from_errno};
-use crate::nexus::Nexus;
+use crate::nexus::NexusNumber;
 use crate::refusal::Refusal;
 use crate::segments::Segments;
 use crate::sense::{Sense, SenseData};
@@ -42,7 +42,7 @@ pub(crate) enum RemainingWork {
 pub struct Task {
     pub(crate) waker: Waker,
     pub(crate) lun: u16,
-    pub(crate) nexus: Nexus,
+    pub(crate) nexus: NexusNumber,
     pub(crate) work: RemainingWork,
     /// The unit of commands other than plain reads and writes.
     pub(crate) unit: Option<Arc<Unit>>,
@@ -59,7 +59,7 @@ pub struct Task {
     segments: Segments,
     buffer: TaskBuffer,
     ticket: Option<Ticket>,
-    preempted_nexuses: Vec<Nexus>,
+    preempted_nexuses: Vec<NexusNumber>,
     /// [`on_step_completed`](Self::on_step_completed) is still to be called.
     in_flight: bool,
     cancelled: bool,
@@ -76,7 +76,7 @@ impl Task {
         Task {
             waker,
             lun: 0,
-            nexus: Nexus(0),
+            nexus: NexusNumber(0),
             work: RemainingWork::Nothing,
             unit: None,
             phase: DataPhase::Status,
@@ -100,7 +100,7 @@ impl Task {
 
     /// Clears the state of the previous command.
     #[inline]
-    pub(crate) fn clear_for_command(&mut self, lun: u16, nexus: Nexus) {
+    pub(crate) fn clear_for_command(&mut self, lun: u16, nexus: NexusNumber) {
         debug_assert!(!self.in_flight, "its request is in flight");
         self.lun = lun;
         self.nexus = nexus;
@@ -404,7 +404,7 @@ impl Task {
 
     /// The initiator.
     #[must_use]
-    pub fn nexus(&self) -> Nexus {
+    pub fn nexus(&self) -> NexusNumber {
         self.nexus
     }
 
@@ -416,7 +416,7 @@ impl Task {
 
     /// The initiators whose tasks must end for [`Step::SettlePreempted`].
     #[must_use]
-    pub fn preempted_nexuses(&self) -> &[Nexus] {
+    pub fn preempted_nexuses(&self) -> &[NexusNumber] {
         &self.preempted_nexuses
     }
 }

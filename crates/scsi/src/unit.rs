@@ -11,7 +11,7 @@ use crate::cdb::BlockRange;
 use crate::identity::{Identity, IdentityError};
 use crate::locked_state::LockedState;
 use crate::mode_pages::ModeParameters;
-use crate::nexus::{Nexus, Ports};
+use crate::nexus::{NexusNumber, Ports};
 use crate::reservation_store::ReservationStore;
 use crate::reservations::Reservations;
 use crate::sense::Sense;
@@ -89,7 +89,7 @@ pub enum BusOrUnitReset {
 
 /// A logical unit.
 ///
-/// Initiators must be [attached](Self::attach_initiator_and_start) before their first command. The first 16 [nexuses](Nexus) have a bit of
+/// Initiators must be [attached](Self::attach_initiator_and_start) before their first command. The first 16 [nexuses](NexusNumber) have a bit of
 /// their own each in the word that reads and writes check; others share one, and may be checked in full because of another.
 pub struct Unit {
     pub(crate) options: UnitOptions,
@@ -183,7 +183,7 @@ impl Unit {
 
     /// Attaches an initiator, to which power on is reported first. A unit that was stopped is
     /// started, since firmware does not start it.
-    pub fn attach_initiator_and_start(&self, nexus: Nexus, ports: Ports) {
+    pub fn attach_initiator_and_start(&self, nexus: NexusNumber, ports: Ports) {
         self.change_state(|state| {
             state.add_initiator(nexus, ports);
             state.stopped = false;
@@ -192,13 +192,13 @@ impl Unit {
     }
 
     /// Detaches an initiator, and releases its RESERVE. Persistent reservations stay.
-    pub fn detach_initiator(&self, nexus: Nexus) {
+    pub fn detach_initiator(&self, nexus: NexusNumber) {
         self.change_state(|state| state.remove_initiator_and_its_reserve(nexus));
     }
 
     /// I_T nexus loss: releases the initiator's RESERVE, as [`detach_initiator`](Self::detach_initiator) does, and reports the loss
     /// to it.
-    pub fn on_nexus_lost(&self, nexus: Nexus) {
+    pub fn on_nexus_lost(&self, nexus: NexusNumber) {
         self.change_state(|state| {
             state.release_legacy_reservation(nexus);
             state.raise_attention(nexus, code::NEXUS_LOSS);
@@ -220,7 +220,7 @@ impl Unit {
 
     /// Reports to an initiator that another has cancelled its tasks (CLEAR TASK SET), since they have no
     /// status.
-    pub fn on_commands_cleared(&self, nexus: Nexus) {
+    pub fn on_commands_cleared(&self, nexus: NexusNumber) {
         self.change_state(|state| state.raise_attention(nexus, code::COMMANDS_CLEARED));
     }
 
@@ -230,7 +230,7 @@ impl Unit {
     }
 
     /// Removes that unit attention of an initiator, which has listed the units.
-    pub(crate) fn remove_luns_changed_attention(&self, nexus: Nexus) {
+    pub(crate) fn remove_luns_changed_attention(&self, nexus: NexusNumber) {
         self.change_state(|state| state.remove_attention(nexus, code::LUNS_CHANGED));
     }
 

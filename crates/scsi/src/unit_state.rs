@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::nexus::Nexus;
+use crate::nexus::NexusNumber;
 use crate::reservation_text::ReservationTextError;
 use crate::reservations::Reservations;
 use crate::unit::Unit;
@@ -21,9 +21,9 @@ pub struct UnitState {
     /// SWP.
     pub software_write_protect: bool,
     /// Pending unit attentions, the oldest first, as additional sense codes.
-    pub attentions: Vec<(Nexus, Vec<u16>)>,
+    pub attentions: Vec<(NexusNumber, Vec<u16>)>,
     /// The initiator that has reserved it by RESERVE.
-    pub reserved: Option<Nexus>,
+    pub reserved: Option<NexusNumber>,
     /// Persistent reservations, in the form of a [`ReservationStore`](crate::ReservationStore).
     pub persistent: String,
     /// APTPL: the reservations survive a restart.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use block::{DiscardLimits, Geometry};
 use libc::iovec;
 use scsi::{
-    Nexus, Ports, Resume, Status, Step, Target, TargetView, Task, TransportId, Unit, UnitOptions,
-    Waker,
+    NexusNumber, Ports, Resume, Status, Step, Target, TargetView, Task, TransportId, Unit,
+    UnitOptions, Waker,
 };
 
 #[global_allocator]
@@ -40,7 +40,7 @@ fn reads_and_writes_allocate_nothing() {
         initiator: TransportId::Sas(1),
         target: 1,
     };
-    target.attach_initiator(Nexus(0), &ports);
+    target.attach_initiator(NexusNumber(0), &ports);
     let mut view = TargetView::new(target);
     let mut task = Task::new(Waker {
         resume: Arc::new(NeverResumed),
@@ -48,7 +48,7 @@ fn reads_and_writes_allocate_nothing() {
     });
     let mut memory = [0; 1024];
     let mut run = |cdb: &[u8]| {
-        task.receive(&mut view, 0, Nexus(0), cdb);
+        task.receive(&mut view, 0, NexusNumber(0), cdb);
         let mut list = [iovec {
             iov_base: memory.as_mut_ptr().cast(),
             iov_len: memory.len(),

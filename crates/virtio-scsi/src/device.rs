@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use scsi::{AddUnitError, BusOrUnitReset, Nexus, Ports, Target, TransportId, Unit};
+use scsi::{AddUnitError, BusOrUnitReset, NexusNumber, Ports, Target, TransportId, Unit};
 
 use crate::address::Address;
 use crate::event::{Event, PendingEvents};
@@ -13,7 +13,7 @@ use crate::messages::{Cancellation, MessagePort, QueueMessage};
 use crate::wire::{DEFAULT_CDB_BYTES, DEFAULT_SENSE_BYTES, FEATURE_CHANGE, FEATURE_HOTPLUG};
 
 /// The I_T nexus of the only initiator, the guest's driver.
-pub(crate) const NEXUS: Nexus = Nexus(0);
+pub(crate) const NEXUS: NexusNumber = NexusNumber(0);
 
 /// Default queue size of common front-ends: the announced number of segments of a command fits it.
 const DEFAULT_QUEUE_SIZE: u16 = 128;

@@ -21,7 +21,7 @@ use crate::adapter::slot::{InitiatorBuffers, Slot, TaskStage};
 use crate::adapter::{Disk, DiskError, INITIATOR};
 
 /// The chip, which is the only initiator on this bus, for the crate `scsi`.
-const INITIATOR_NEXUS: scsi::Nexus = scsi::Nexus(0);
+const INITIATOR_NEXUS: scsi::NexusNumber = scsi::NexusNumber(0);
 
 const REQUEST_SENSE: u8 = 0x03;
 

@@ -6,7 +6,7 @@ use engine::Errno;
 
 use super::{NextStep, StepContext};
 use crate::cdb::Cdb;
-use crate::nexus::Nexus;
+use crate::nexus::NexusNumber;
 use crate::persistent_out::{self, PlannedChange};
 use crate::sense::Sense;
 use crate::task_mutex::MutexKind;
@@ -27,13 +27,13 @@ enum Stage {
 pub(crate) struct PersistentReserveOut {
     cdb: Cdb,
     parameter_list: Vec<u8>,
-    nexus: Nexus,
+    nexus: NexusNumber,
     stage: Stage,
 }
 
 impl PersistentReserveOut {
     /// A PERSISTENT RESERVE OUT of this initiator.
-    pub fn new(cdb: Cdb, parameter_list: &[u8], nexus: Nexus) -> Self {
+    pub fn new(cdb: Cdb, parameter_list: &[u8], nexus: NexusNumber) -> Self {
         PersistentReserveOut {
             cdb,
             parameter_list: parameter_list.to_vec(),

@@ -6,7 +6,7 @@ use std::thread;
 
 use block::{Allocation, DiscardLimits, Geometry, Op, Request};
 use engine::Errno;
-use scsi::{Identity, Nexus, ReservationStore, Target, Unit, UnitOptions};
+use scsi::{Identity, NexusNumber, ReservationStore, Target, Unit, UnitOptions};
 
 use crate::session::Session;
 
@@ -70,7 +70,7 @@ impl Server {
             for (nexus, stream) in (0..).zip(listener.incoming()) {
                 let (server, stream) = (server.clone(), stream.unwrap());
                 stream.set_nodelay(true).unwrap();
-                thread::spawn(move || Session::run(server, stream, Nexus(nexus)));
+                thread::spawn(move || Session::run(server, stream, NexusNumber(nexus)));
             }
         });
         address

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use scsi::{
-    BusOrUnitReset, DataPhase, Nexus, Ports, Resume, Step, TargetView, Task, TransportId, Waker,
+    BusOrUnitReset, DataPhase, NexusNumber, Ports, Resume, Step, TargetView, Task, TransportId,
+    Waker,
 };
 
 use crate::pdu::{MAX_SEGMENT_BYTES, Pdu, opcode};
@@ -26,7 +27,7 @@ impl Resume for Wake {
 pub struct Session {
     server: Arc<Server>,
     stream: TcpStream,
-    nexus: Nexus,
+    nexus: NexusNumber,
     view: TargetView,
     task: Task,
     woken: Receiver<()>,
@@ -37,7 +38,7 @@ pub struct Session {
 }
 
 impl Session {
-    pub fn run(server: Arc<Server>, stream: TcpStream, nexus: Nexus) {
+    pub fn run(server: Arc<Server>, stream: TcpStream, nexus: NexusNumber) {
         let (sender, woken) = channel();
         let waker = Waker {
             resume: Arc::new(Wake(sender)),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use engine::Errno;
-use scsi::{Nexus, Status, Step, Task, Unit};
+use scsi::{NexusNumber, Status, Step, Task, Unit};
 
 use crate::rig::{BLOCK, LUN, Rig, cdb16, geometry, options};
 
@@ -64,11 +64,16 @@ const COMMANDS: [Command; 4] = [
 
 impl Rig {
     /// Starts a command of one of the initiators: the node has not done its first request yet.
-    fn run(&mut self, token: u64, nexus: Nexus, (cdb, mut memory): ([u8; 16], Vec<u8>)) -> Running {
+    fn run(
+        &mut self,
+        token: u64,
+        nexus: NexusNumber,
+        (cdb, mut memory): ([u8; 16], Vec<u8>),
+    ) -> Running {
         let mut task = self.task(token);
         self.nexus = nexus;
         let step = self.begin(&mut task, &cdb, &mut memory);
-        self.nexus = Nexus(0);
+        self.nexus = NexusNumber(0);
         Running { task, step, memory }
     }
 
@@ -106,9 +111,9 @@ impl Running {
 fn the_second_command_waits_and_sees_the_result_of_the_first() {
     for first in COMMANDS {
         for second in COMMANDS {
-            for other in [Nexus(0), Nexus(1)] {
+            for other in [NexusNumber(0), NexusNumber(1)] {
                 let mut rig = Rig::plain();
-                let mut one = rig.run(1, Nexus(0), first.parts());
+                let mut one = rig.run(1, NexusNumber(0), first.parts());
                 assert!(matches!(one.step, Step::Submit(_)), "{first:?} reads");
                 let two = rig.run(2, other, second.parts());
                 assert!(two.waits(), "{second:?} during {first:?}");
@@ -137,8 +142,8 @@ fn an_or_write_of_several_steps_is_atomic() {
         let mut rig = Rig::plain();
         let blocks = 2 * STEP_BLOCKS + 1;
         let data = vec![2; blocks as usize * BLOCK];
-        let mut long = rig.run(1, Nexus(0), (cdb16(0x8b, 0, 0, blocks), data));
-        let two = rig.run(2, Nexus(1), second.parts());
+        let mut long = rig.run(1, NexusNumber(0), (cdb16(0x8b, 0, 0, blocks), data));
+        let two = rig.run(2, NexusNumber(1), second.parts());
         let mut steps = 0;
         while !matches!(long.step, Step::Finished) {
             assert_eq!(rig.take_woken(), [], "{second:?} after {steps} steps");
@@ -159,7 +164,7 @@ fn an_or_write_of_several_steps_is_atomic() {
 #[test]
 fn waiting_commands_run_in_order() {
     let mut rig = Rig::plain();
-    let one = rig.run(0, Nexus(0), Command::Or(1).parts());
+    let one = rig.run(0, NexusNumber(0), Command::Or(1).parts());
     let order = [
         Command::CompareOnes,
         Command::Or(4),
@@ -168,7 +173,7 @@ fn waiting_commands_run_in_order() {
     ];
     let waiting: Vec<Running> = (1..)
         .zip(order)
-        .map(|(token, command)| rig.run(token, Nexus(token as u16 % 3), command.parts()))
+        .map(|(token, command)| rig.run(token, NexusNumber(token as u16 % 3), command.parts()))
         .collect();
     assert!(waiting.iter().all(Running::waits));
     assert_eq!(rig.finish(one), Status::Good);
@@ -189,8 +194,8 @@ fn a_failed_command_lets_the_next_run() {
     for first in COMMANDS {
         for failing_step in 0..2 {
             let mut rig = Rig::plain();
-            let mut one = rig.run(1, Nexus(0), first.parts());
-            let mut two = rig.run(2, Nexus(1), Command::Or(0x40).parts());
+            let mut one = rig.run(1, NexusNumber(0), first.parts());
+            let mut two = rig.run(2, NexusNumber(1), Command::Or(0x40).parts());
             for _ in 0..failing_step {
                 rig.step(&mut one);
             }
@@ -210,16 +215,17 @@ fn units_do_not_wait_for_each_other() {
     let mut rig = Rig::plain();
     let other = Arc::new(Unit::new(options(), geometry()).unwrap());
     rig.target.add(LUN + 1, other).unwrap();
-    let attentions = |rig: &mut Rig| while rig.by(Nexus(0), &[0; 6]).status != Status::Good {};
+    let attentions =
+        |rig: &mut Rig| while rig.by(NexusNumber(0), &[0; 6]).status != Status::Good {};
     attentions(&mut rig);
-    let one = rig.run(1, Nexus(0), Command::Or(1).parts());
+    let one = rig.run(1, NexusNumber(0), Command::Or(1).parts());
     let (cdb, mut memory) = Command::CompareOnes.parts();
     assert_eq!(
         rig.exchange(LUN + 1, &[0; 6], &[], 0).sense_code(),
         (6, 0x2900)
     );
     let mut task = rig.task(2);
-    task.receive(&mut rig.view, LUN + 1, Nexus(0), &cdb);
+    task.receive(&mut rig.view, LUN + 1, NexusNumber(0), &cdb);
     let mut list = rig.segments(&mut memory);
     // SAFETY: memory and list stay until the task is finished, below.
     let step = unsafe { task.run(list.as_mut_ptr(), list.len() as u32, memory.len() as u64) };

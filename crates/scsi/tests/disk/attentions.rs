@@ -1,6 +1,6 @@
 //! Tests of unit attentions.
 
-use scsi::{BusOrUnitReset, Nexus, Status, Unit};
+use scsi::{BusOrUnitReset, NexusNumber, Status, Unit};
 
 use crate::rig::{BLOCKS, LUN, Rig, cdb10, geometry, options, ports};
 
@@ -8,7 +8,7 @@ const READY: [u8; 6] = [0; 6];
 
 /// The next unit attention of each of three initiators.
 fn next_attentions(rig: &mut Rig) -> [u16; 3] {
-    [0, 1, 2].map(|nexus| rig.by(Nexus(nexus), &READY).sense_code().1)
+    [0, 1, 2].map(|nexus| rig.by(NexusNumber(nexus), &READY).sense_code().1)
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_reset_is_reported_to_all_and_resets_modes() {
         rig.good(&[0x1b, 0, 0, 0, 0, 0], &[]);
         rig.unit.reset(reset);
         assert_eq!(next_attentions(&mut rig), [code; 3]);
-        assert_eq!(rig.by(Nexus(1), &READY).sense_code(), (0, 0));
+        assert_eq!(rig.by(NexusNumber(1), &READY).sense_code(), (0, 0));
         assert_eq!(rig.data(&[0x1a, 8, 0x0a, 0, 255, 0]), control);
     }
 }
@@ -67,16 +67,16 @@ fn a_reset_is_reported_to_all_and_resets_modes() {
 fn nexus_loss_is_reported_to_its_initiator() {
     let mut rig = Rig::plain();
     rig.good(&[0x16, 0, 0, 0, 0, 0], &[]);
-    rig.unit.on_nexus_lost(Nexus(0));
+    rig.unit.on_nexus_lost(NexusNumber(0));
     assert_eq!(next_attentions(&mut rig), [0x2907, 0, 0]);
-    let reply = rig.by(Nexus(1), &READY);
+    let reply = rig.by(NexusNumber(1), &READY);
     assert_eq!(reply.status, Status::Good, "the reservation is gone");
 }
 
 #[test]
 fn cleared_commands_are_reported() {
     let mut rig = Rig::plain();
-    rig.unit.on_commands_cleared(Nexus(1));
+    rig.unit.on_commands_cleared(NexusNumber(1));
     assert_eq!(next_attentions(&mut rig), [0, 0x2f00, 0]);
 }
 
@@ -109,9 +109,10 @@ fn added_and_removed_units_are_reported() {
 fn a_later_initiator_gets_power_on_and_does_not_affect_others() {
     let mut rig = Rig::plain();
     // It shares a bit of the word with the first, which therefore looks twice.
-    rig.target.attach_initiator(Nexus(16), &ports(Nexus(16)));
+    rig.target
+        .attach_initiator(NexusNumber(16), &ports(NexusNumber(16)));
     assert_eq!(rig.data(&cdb10(0x28, 0, 0, 1)).len(), 512);
-    assert_eq!(rig.by(Nexus(16), &READY).sense_code(), (6, 0x2900));
-    rig.target.detach_initiator(Nexus(16));
+    assert_eq!(rig.by(NexusNumber(16), &READY).sense_code(), (6, 0x2900));
+    rig.target.detach_initiator(NexusNumber(16));
     assert_eq!(rig.exchange(LUN, &READY, &[], 0).sense_code(), (0, 0));
 }

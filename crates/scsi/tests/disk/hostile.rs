@@ -49,7 +49,7 @@ proptest! {
         let mut rig = Rig::new(scsi::UnitOptions { thin, logical_block_size, ..options() });
         rig.segment = segment;
         for (nexus, cdb, out, room, there) in commands {
-            rig.nexus = scsi::Nexus(nexus);
+            rig.nexus = scsi::NexusNumber(nexus);
             let lun = if there { LUN } else { 8 };
             let reply = rig.exchange(lun, &cdb, &out, room);
             prop_assert_eq!(

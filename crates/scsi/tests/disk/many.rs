@@ -1,7 +1,7 @@
 //! Many initiators of one unit: more than the 16 that have a bit of their own in the word that reads and writes look at, up to as
 //! many as can register, and one more.
 
-use scsi::{BusOrUnitReset, Nexus, ReservationTextError, Status, Unit};
+use scsi::{BusOrUnitReset, NexusNumber, ReservationTextError, Status, Unit};
 
 use crate::persistent::{
     CLEAR, EXCLUSIVE_ACCESS, PREEMPT, PREEMPT_AND_ABORT, REGISTER, REGISTER_AND_IGNORE,
@@ -29,7 +29,7 @@ fn key(nexus: u16) -> u64 {
 
 /// The next unit attention of an initiator; (0, 0) for none.
 fn next_attention(rig: &mut Rig, nexus: u16) -> (u8, u16) {
-    rig.by(Nexus(nexus), &READY).sense_code()
+    rig.by(NexusNumber(nexus), &READY).sense_code()
 }
 
 /// Each initiator gets this attention, and then no other.
@@ -55,7 +55,7 @@ fn all_get(rig: &mut Rig, count: u16, expected: impl Fn(u16) -> u16) {
 fn join(rig: &mut Rig, count: u16) {
     for nexus in 3..count {
         rig.target
-            .attach_initiator(Nexus(nexus), &ports(Nexus(nexus)));
+            .attach_initiator(NexusNumber(nexus), &ports(NexusNumber(nexus)));
     }
     all_get(rig, count, |nexus| if nexus < 3 { 0 } else { 0x2900 });
 }
@@ -140,9 +140,9 @@ fn attentions_of_one_initiator_do_not_reach_others() {
         let mut rig = Rig::plain();
         join(&mut rig, count);
         for one in [0, count - BITS - 1, count - 1] {
-            rig.unit.on_nexus_lost(Nexus(one));
+            rig.unit.on_nexus_lost(NexusNumber(one));
             all_get(&mut rig, count, |nexus| u16::from(nexus == one) * 0x2907);
-            rig.unit.on_commands_cleared(Nexus(one));
+            rig.unit.on_commands_cleared(NexusNumber(one));
             all_get(&mut rig, count, |nexus| u16::from(nexus == one) * 0x2f00);
         }
     }
@@ -155,14 +155,14 @@ fn a_read_reports_attentions_of_its_own_initiator_only() {
     join(&mut rig, MOST);
     let read = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
     for one in 0..MOST {
-        rig.unit.on_commands_cleared(Nexus(one));
+        rig.unit.on_commands_cleared(NexusNumber(one));
         for other in (one % BITS..MOST).step_by(BITS.into()) {
             if other != one {
-                assert_eq!(rig.by(Nexus(other), &read).status, Status::Good);
+                assert_eq!(rig.by(NexusNumber(other), &read).status, Status::Good);
             }
         }
-        assert_eq!(rig.by(Nexus(one), &read).sense_code(), (6, 0x2f00));
-        assert_eq!(rig.by(Nexus(one), &read).status, Status::Good);
+        assert_eq!(rig.by(NexusNumber(one), &read).sense_code(), (6, 0x2f00));
+        assert_eq!(rig.by(NexusNumber(one), &read).status, Status::Good);
     }
 }
 
@@ -242,7 +242,10 @@ fn preempting_removes_every_registration_of_a_key() {
             assert_eq!(reply.status, Status::Good);
             let expected: Vec<u64> = (0..count).filter(|nexus| !lost(*nexus)).map(key).collect();
             assert_eq!(keys(&mut rig), expected);
-            let ended: Vec<Nexus> = (0..count).filter(|nexus| lost(*nexus)).map(Nexus).collect();
+            let ended: Vec<NexusNumber> = (0..count)
+                .filter(|nexus| lost(*nexus))
+                .map(NexusNumber)
+                .collect();
             match action {
                 PREEMPT => assert!(rig.settled.is_empty()),
                 _ => assert_eq!(rig.settled, [ended]),
@@ -274,7 +277,7 @@ fn a_registration_too_many_is_refused_and_changes_nothing() {
     let mut rig = registered(Rig::plain(), MOST);
     let late = MOST;
     rig.target
-        .attach_initiator(Nexus(late), &ports(Nexus(late)));
+        .attach_initiator(NexusNumber(late), &ports(NexusNumber(late)));
     assert_eq!(next_attention(&mut rig, late), (6, 0x2900));
     let before = inside(&mut rig, 3);
     for action in [REGISTER, REGISTER_AND_IGNORE] {
@@ -294,10 +297,10 @@ fn a_registration_too_many_is_refused_and_changes_nothing() {
     let reply = out(&mut rig, 5, REGISTER, 0, key(5), 0x77);
     assert_eq!(reply.status, Status::Good);
     let cdb = out_cdb(REGISTER_AND_MOVE, 0, 48);
-    rig.nexus = Nexus(5);
+    rig.nexus = NexusNumber(5);
     rig.refused(&cdb, &move_list(0x77, 0x88, 0, late), 5, 0x5504);
     rig.good(&cdb, &move_list(0x77, 0x88, 0, 9));
-    rig.nexus = Nexus(0);
+    rig.nexus = NexusNumber(0);
     assert_eq!(inside(&mut rig, 1)[8..16], 0x88u64.to_be_bytes());
 
     // Who leaves makes room.
@@ -314,7 +317,7 @@ fn the_most_registrations_are_saved_and_more_are_not_restored() {
         let mut rig = Rig::keeping();
         join(&mut rig, count);
         for nexus in 0..count {
-            rig.nexus = Nexus(nexus);
+            rig.nexus = NexusNumber(nexus);
             rig.good(&out_cdb(REGISTER, 0, 24), &keys_list(0, key(nexus), 1));
         }
         let holder = count - 1;
@@ -324,7 +327,7 @@ fn the_most_registrations_are_saved_and_more_are_not_restored() {
 
         let restored = Unit::new(options(), geometry()).unwrap();
         restored.restore_reservations(&text).unwrap();
-        for nexus in (0..count).map(Nexus) {
+        for nexus in (0..count).map(NexusNumber) {
             restored.attach_initiator_and_start(nexus, ports(nexus));
         }
         let kept = restored.save_state();
@@ -377,10 +380,10 @@ fn reserve_excludes_all_other_initiators() {
         let mut rig = Rig::plain();
         join(&mut rig, count);
         for holder in [0, BITS, count - 1] {
-            let reserve = rig.by(Nexus(holder), &[0x16, 0, 0, 0, 0, 0]);
+            let reserve = rig.by(NexusNumber(holder), &[0x16, 0, 0, 0, 0, 0]);
             assert_eq!(reserve.status, Status::Good);
             all_may(&mut rig, count, |nexus| (nexus == holder, nexus == holder));
-            let release = rig.by(Nexus(holder), &[0x17, 0, 0, 0, 0, 0]);
+            let release = rig.by(NexusNumber(holder), &[0x17, 0, 0, 0, 0, 0]);
             assert_eq!(release.status, Status::Good);
         }
     }
@@ -390,7 +393,7 @@ fn reserve_excludes_all_other_initiators() {
 #[test]
 fn initiators_may_have_any_number() {
     let mut rig = Rig::plain();
-    let numbers = [0, 0x10, 0x7ff0, 0xfff0, 0xffff].map(Nexus);
+    let numbers = [0, 0x10, 0x7ff0, 0xfff0, 0xffff].map(NexusNumber);
     for nexus in &numbers[1..] {
         rig.target.attach_initiator(*nexus, &ports(*nexus));
         assert_eq!(rig.by(*nexus, &READY).sense_code(), (6, 0x2900));

@@ -1,7 +1,7 @@
 //! Mode pages.
 
 use block::Op;
-use scsi::Nexus;
+use scsi::NexusNumber;
 
 use crate::rig::{BLOCK, Rig, cdb10, options};
 
@@ -61,7 +61,7 @@ fn a_write_cache_that_is_off_makes_writes_stable() {
         "what was in the cache is stable"
     );
     assert_eq!(
-        rig.by(Nexus(1), &[0; 6]).sense_code(),
+        rig.by(NexusNumber(1), &[0; 6]).sense_code(),
         (6, 0x2a01),
         "others hear of it"
     );

@@ -1,6 +1,6 @@
 //! Persistent reservations.
 
-use scsi::{Nexus, Status};
+use scsi::{NexusNumber, Status};
 
 use crate::rig::{Reply, Rig, cdb10, ports};
 
@@ -44,9 +44,9 @@ pub fn keys_list(key: u64, new_key: u64, flags: u8) -> Vec<u8> {
 
 /// PERSISTENT RESERVE OUT by one of the initiators.
 pub fn out(rig: &mut Rig, nexus: u16, action: u8, kind: u8, key: u64, new_key: u64) -> Reply {
-    rig.nexus = Nexus(nexus);
+    rig.nexus = NexusNumber(nexus);
     let reply = rig.send(&out_cdb(action, kind, 24), &keys_list(key, new_key, 0));
-    rig.nexus = Nexus(0);
+    rig.nexus = NexusNumber(0);
     reply
 }
 
@@ -57,9 +57,9 @@ pub fn inside(rig: &mut Rig, action: u8) -> Vec<u8> {
 pub fn may(rig: &mut Rig, nexus: u16) -> (bool, bool) {
     [READ, WRITE]
         .map(|cdb| {
-            rig.nexus = Nexus(nexus);
+            rig.nexus = NexusNumber(nexus);
             let reply = rig.send(&cdb, &[0; 512]);
-            rig.nexus = Nexus(0);
+            rig.nexus = NexusNumber(0);
             match reply.status {
                 Status::Good => true,
                 Status::ReservationConflict => false,
@@ -140,16 +140,16 @@ fn reservations_exclude_reads_and_writes() {
             assert_eq!(may(&mut rig, nexus), expected, "kind {kind}, {nexus}");
         }
         for cdb in [&[0; 6][..], &[0x12, 0, 0, 0, 96, 0], &cdb10(0x25, 0, 0, 0)] {
-            assert_eq!(rig.by(Nexus(2), cdb).status, Status::Good);
+            assert_eq!(rig.by(NexusNumber(2), cdb).status, Status::Good);
         }
-        let start = rig.by(Nexus(2), &[0x1b, 0, 0, 0, 1, 0]);
+        let start = rig.by(NexusNumber(2), &[0x1b, 0, 0, 0, 1, 0]);
         assert_eq!(start.status, Status::Good);
-        let stop = rig.by(Nexus(2), &[0x1b, 0, 0, 0, 0, 0]);
+        let stop = rig.by(NexusNumber(2), &[0x1b, 0, 0, 0, 0, 0]);
         assert_eq!(stop.status, Status::ReservationConflict);
         let reply = out(&mut rig, 0, RELEASE, kind, 0x10, 0);
         assert_eq!(reply.status, Status::Good);
         if kind >= 5 {
-            assert_eq!(rig.by(Nexus(1), &[0; 6]).sense_code(), (6, 0x2a04));
+            assert_eq!(rig.by(NexusNumber(1), &[0; 6]).sense_code(), (6, 0x2a04));
         }
         assert_eq!(may(&mut rig, 2), (true, true));
         assert_eq!(may(&mut rig, 1), (true, true));
@@ -200,9 +200,9 @@ fn preempting_is_reported_and_ends_tasks() {
     out(&mut rig, 1, RESERVE, WRITE_EXCLUSIVE, 0x11, 0);
     let reply = out(&mut rig, 0, PREEMPT_AND_ABORT, EXCLUSIVE_ACCESS, 0x10, 0x11);
     assert_eq!(reply.status, Status::Good);
-    assert_eq!(rig.settled, [[Nexus(1)]]);
-    assert_eq!(rig.by(Nexus(1), &[0; 6]).sense_code(), (6, 0x2a05));
-    assert_eq!(rig.by(Nexus(2), &[0; 6]).sense_code(), (6, 0x2a04));
+    assert_eq!(rig.settled, [[NexusNumber(1)]]);
+    assert_eq!(rig.by(NexusNumber(1), &[0; 6]).sense_code(), (6, 0x2a05));
+    assert_eq!(rig.by(NexusNumber(2), &[0; 6]).sense_code(), (6, 0x2a04));
     assert_eq!(may(&mut rig, 0), (true, true));
     assert_eq!(may(&mut rig, 1), (false, false));
     let reply = out(&mut rig, 0, PREEMPT, 0, 0x10, 0x12);
@@ -219,7 +219,10 @@ fn clearing_raises_attentions_for_all_others() {
     assert_eq!(reply.status, Status::Good);
     assert_eq!(inside(&mut rig, 0), [0, 0, 0, 4, 0, 0, 0, 0]);
     for nexus in [1, 2] {
-        assert_eq!(rig.by(Nexus(nexus), &[0; 6]).sense_code(), (6, 0x2a03));
+        assert_eq!(
+            rig.by(NexusNumber(nexus), &[0; 6]).sense_code(),
+            (6, 0x2a03)
+        );
         assert_eq!(may(&mut rig, nexus), (true, true));
     }
 }
@@ -265,15 +268,16 @@ fn persistent_reservations_survive_a_reset() {
     let mut rig = registered();
     out(&mut rig, 0, RESERVE, WRITE_EXCLUSIVE, 0x10, 0);
     rig.unit.reset(scsi::BusOrUnitReset::Unit);
-    rig.unit.on_nexus_lost(Nexus(0));
+    rig.unit.on_nexus_lost(NexusNumber(0));
     for nexus in 0..3 {
-        while rig.by(Nexus(nexus), &[0; 6]).status != Status::Good {}
+        while rig.by(NexusNumber(nexus), &[0; 6]).status != Status::Good {}
     }
     assert_eq!(may(&mut rig, 1), (true, false));
     // It is the port that is registered, not the connection.
-    rig.target.detach_initiator(Nexus(0));
-    rig.target.attach_initiator(Nexus(5), &ports(Nexus(0)));
-    rig.by(Nexus(5), &[0; 6]);
+    rig.target.detach_initiator(NexusNumber(0));
+    rig.target
+        .attach_initiator(NexusNumber(5), &ports(NexusNumber(0)));
+    rig.by(NexusNumber(5), &[0; 6]);
     assert_eq!(may(&mut rig, 5), (true, true));
     assert_eq!(may(&mut rig, 0), (true, false));
 }

@@ -1,6 +1,6 @@
 //! Unknown commands, and commands with reserved bits.
 
-use scsi::{Nexus, Status, UnitOptions};
+use scsi::{NexusNumber, Status, UnitOptions};
 
 use crate::rig::{BLOCK, Rig, cdb10, cdb16, options, ports};
 
@@ -98,7 +98,8 @@ fn a_stopped_unit_refuses_medium_access() {
     rig.refused(&[0; 6], &[], 2, 0x0402);
     rig.good(&[0x1b, 1, 0, 0, 1, 0], &[]);
     rig.good(&[0x1b, 0, 0, 0, 0, 0], &[]);
-    rig.target.attach_initiator(Nexus(0), &ports(Nexus(0)));
+    rig.target
+        .attach_initiator(NexusNumber(0), &ports(NexusNumber(0)));
     rig.refused(&[0; 6], &[], 6, 0x2900);
     rig.good(&[0; 6], &[]);
     rig.refused(&[0x1b, 0, 0, 0, 2, 0], &[], 5, 0x2400);

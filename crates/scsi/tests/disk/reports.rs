@@ -2,7 +2,7 @@
 
 use block::Geometry;
 use engine::Errno;
-use scsi::{Nexus, Ports, Status, TransportId, Unit, UnitError, UnitOptions};
+use scsi::{NexusNumber, Ports, Status, TransportId, Unit, UnitError, UnitOptions};
 
 use crate::rig::{BLOCK, LUN, Rig, cdb10, geometry, options};
 
@@ -273,7 +273,7 @@ fn supported_task_management_depends_on_the_transport() {
     let mut rig = Rig::plain();
     let functions = [0xa3, 0x0d, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0];
     assert_eq!(rig.data(&functions), [0xd8, 0, 0, 0], "a parallel bus");
-    rig.nexus = Nexus(9);
+    rig.nexus = NexusNumber(9);
     let sas = Ports {
         initiator: TransportId::Sas(9),
         target: 1,

@@ -1,6 +1,6 @@
 //! RESERVE and RELEASE.
 
-use scsi::{Nexus, Status};
+use scsi::{NexusNumber, Status};
 
 use crate::rig::{LUN, Rig, cdb10};
 
@@ -22,7 +22,7 @@ fn reserve_excludes_other_initiators() {
         &[0x5e, 0, 0, 0, 0, 0, 0, 1, 0, 0],
         &[0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0],
     ] {
-        let reply = rig.by(Nexus(1), cdb);
+        let reply = rig.by(NexusNumber(1), cdb);
         assert_eq!(reply.status, Status::ReservationConflict, "{cdb:x?}");
         assert_eq!(reply.sense, []);
     }
@@ -33,18 +33,18 @@ fn reserve_excludes_other_initiators() {
         &[0x1e, 0, 0, 0, 0, 0],
         &RELEASE,
     ] {
-        assert_eq!(rig.by(Nexus(1), cdb).status, Status::Good, "{cdb:x?}");
+        assert_eq!(rig.by(NexusNumber(1), cdb).status, Status::Good, "{cdb:x?}");
     }
     assert_eq!(rig.data(&cdb10(0x28, 0, 0, 1)).len(), 512);
-    let reply = rig.by(Nexus(1), &cdb10(0x28, 0, 0, 1));
+    let reply = rig.by(NexusNumber(1), &cdb10(0x28, 0, 0, 1));
     assert_eq!(
         reply.status,
         Status::ReservationConflict,
         "who has not reserved it releases nothing"
     );
     rig.good(&RELEASE, &[]);
-    assert_eq!(rig.by(Nexus(1), &RESERVE).status, Status::Good);
-    rig.target.detach_initiator(Nexus(1));
+    assert_eq!(rig.by(NexusNumber(1), &RESERVE).status, Status::Good);
+    rig.target.detach_initiator(NexusNumber(1));
     rig.good(&[0; 6], &[]);
 }
 
@@ -53,8 +53,8 @@ fn removing_a_unit_releases_it() {
     let mut rig = Rig::plain();
     rig.good(&RESERVE, &[]);
     let unit = rig.target.remove(LUN).unwrap();
-    rig.target.detach_initiator(Nexus(0));
+    rig.target.detach_initiator(NexusNumber(0));
     rig.target.add(LUN, unit).unwrap();
-    assert_eq!(rig.by(Nexus(1), &[0; 6]).sense_code(), (6, 0x2900));
-    assert_eq!(rig.by(Nexus(1), &RESERVE).status, Status::Good);
+    assert_eq!(rig.by(NexusNumber(1), &[0; 6]).sense_code(), (6, 0x2900));
+    assert_eq!(rig.by(NexusNumber(1), &RESERVE).status, Status::Good);
 }

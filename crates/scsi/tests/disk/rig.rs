@@ -6,8 +6,8 @@ use block::{Allocation, DiscardLimits, DiskCall, Geometry, Op, Request};
 use engine::Errno;
 use libc::iovec;
 use scsi::{
-    DataPhase, Identity, Nexus, Ports, ReservationStore, Resume, Status, Step, Target, TargetView,
-    Task, TransportId, Unit, UnitOptions, Waker,
+    DataPhase, Identity, NexusNumber, Ports, ReservationStore, Resume, Status, Step, Target,
+    TargetView, Task, TransportId, Unit, UnitOptions, Waker,
 };
 
 pub const BLOCK: usize = 512;
@@ -81,8 +81,8 @@ pub struct Rig {
     /// What became of reservations that are to be kept, if the unit was made with it.
     pub kept: Arc<Kept>,
     /// Steps for adapters.
-    pub settled: Vec<Vec<Nexus>>,
-    pub nexus: Nexus,
+    pub settled: Vec<Vec<NexusNumber>>,
+    pub nexus: NexusNumber,
     /// The most bytes of one of the initiator's segments.
     pub segment: usize,
     pub unencoded_sense: Option<scsi::Sense>,
@@ -113,7 +113,7 @@ pub fn options() -> UnitOptions {
     }
 }
 
-pub fn ports(nexus: Nexus) -> Ports {
+pub fn ports(nexus: NexusNumber) -> Ports {
     Ports {
         initiator: TransportId::Parallel { address: nexus.0 },
         target: 1,
@@ -135,15 +135,15 @@ impl Rig {
             error: None,
             kept: Arc::default(),
             settled: Vec::new(),
-            nexus: Nexus(0),
+            nexus: NexusNumber(0),
             segment: 700,
             unencoded_sense: None,
         };
-        for nexus in [Nexus(0), Nexus(1), Nexus(2)] {
+        for nexus in [NexusNumber(0), NexusNumber(1), NexusNumber(2)] {
             rig.target.attach_initiator(nexus, &ports(nexus));
             assert_eq!(rig.by(nexus, &[0; 6]).sense_code(), (6, 0x2900));
         }
-        rig.nexus = Nexus(0);
+        rig.nexus = NexusNumber(0);
         rig
     }
 
@@ -356,7 +356,7 @@ impl Rig {
     }
 
     /// The same by another initiator.
-    pub fn by(&mut self, nexus: Nexus, cdb: &[u8]) -> Reply {
+    pub fn by(&mut self, nexus: NexusNumber, cdb: &[u8]) -> Reply {
         let before = std::mem::replace(&mut self.nexus, nexus);
         let reply = self.ask(cdb);
         self.nexus = before;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use engine::Errno;
-use scsi::{NO_RESERVATIONS, Nexus, Ports, ReservationTextError, Status, Step, TransportId, Unit};
+use scsi::{
+    NO_RESERVATIONS, NexusNumber, Ports, ReservationTextError, Status, Step, TransportId, Unit,
+};
 
 use crate::persistent::{
     CLEAR, PREEMPT, PREEMPT_AND_ABORT, REGISTER, REGISTER_AND_MOVE, RELEASE, RESERVE,
@@ -29,7 +31,7 @@ fn registered() -> Rig {
 }
 
 /// The same disk after a restart, with these initiators.
-fn again(text: &str, initiators: &[(Nexus, Ports)]) -> Rig {
+fn again(text: &str, initiators: &[(NexusNumber, Ports)]) -> Rig {
     let unit = Arc::new(Unit::new(options(), geometry()).unwrap());
     unit.restore_reservations(text).unwrap();
     let mut rig = Rig::plain();
@@ -40,7 +42,7 @@ fn again(text: &str, initiators: &[(Nexus, Ports)]) -> Rig {
         rig.target.attach_initiator(*nexus, ports);
     }
     for nexus in [0, 1, 2]
-        .map(Nexus)
+        .map(NexusNumber)
         .iter()
         .chain(initiators.iter().map(|(nexus, _)| nexus))
     {
@@ -59,8 +61,8 @@ fn saved_reservations_are_restored_after_a_restart() {
         initiator: name,
         target: 1,
     };
-    rig.target.attach_initiator(Nexus(4), &ports);
-    rig.nexus = Nexus(4);
+    rig.target.attach_initiator(NexusNumber(4), &ports);
+    rig.nexus = NexusNumber(4);
     rig.ask(&[0; 6]);
     rig.good(&out_cdb(REGISTER, 0, 24), &keys_list(0, 0xabc, 1));
     for _ in 0..2 {
@@ -73,7 +75,7 @@ fn saved_reservations_are_restored_after_a_restart() {
     assert_eq!(texts.len(), 2, "and only when something has changed");
     assert_eq!(inside(&mut rig, 2)[2..4], [1, 0x81]);
 
-    let mut rig = again(&texts[1], &[(Nexus(9), ports)]);
+    let mut rig = again(&texts[1], &[(NexusNumber(9), ports)]);
     assert_eq!(may(&mut rig, 0), (true, false));
     assert_eq!(may(&mut rig, 9), (true, true));
     assert_eq!(
@@ -147,7 +149,7 @@ fn one_change_is_saved_at_a_time() {
     let [first_list, second_list] = &mut lists;
     let step = rig.begin(&mut first, &cdb, first_list);
     assert!(matches!(step, Step::Call));
-    rig.nexus = Nexus(1);
+    rig.nexus = NexusNumber(1);
     let step = rig.begin(&mut second, &cdb, second_list);
     assert!(matches!(step, Step::Wait));
     assert_eq!(
@@ -195,13 +197,13 @@ fn saved_state_is_restored_in_another_process() {
     let mut rig = Rig::plain();
     rig.good(&out_cdb(REGISTER, 0, 24), &keys_list(0, 0x10, 0));
     rig.good(&[0x1b, 0, 0, 0, 0, 0], &[]);
-    rig.by(Nexus(1), &[0x16, 0, 0, 0, 0, 0]);
+    rig.by(NexusNumber(1), &[0x16, 0, 0, 0, 0, 0]);
     rig.unit.resize(100 * 512);
-    rig.by(Nexus(2), &[0; 6]);
+    rig.by(NexusNumber(2), &[0; 6]);
     let state = rig.unit.save_state();
 
     let unit = Unit::new(options(), geometry()).unwrap();
-    for nexus in [0, 1, 2].map(Nexus) {
+    for nexus in [0, 1, 2].map(NexusNumber) {
         unit.attach_initiator_and_start(nexus, ports(nexus));
     }
     unit.restore_state(&state).unwrap();

@@ -1,6 +1,6 @@
 //! Tasks that wait for each other, and tasks that are cancelled.
 
-use scsi::{DataPhase, Nexus, Status, Step, Task};
+use scsi::{DataPhase, NexusNumber, Status, Step, Task};
 
 use crate::rig::{BLOCK, LUN, Rig, cdb10, cdb16, pattern};
 
@@ -8,7 +8,7 @@ use crate::rig::{BLOCK, LUN, Rig, cdb10, cdb16, pattern};
 fn begin(rig: &mut Rig, task: &mut Task, memory: &mut [u8]) -> Step {
     let mut cdb = cdb16(0x89, 0, 0, 0);
     cdb[13] = 1;
-    let phase = task.receive(&mut rig.view, LUN, Nexus(0), &cdb);
+    let phase = task.receive(&mut rig.view, LUN, NexusNumber(0), &cdb);
     assert_eq!(phase, DataPhase::DataOut(1024));
     let mut list = rig.segments(memory);
     // SAFETY: the memory is the test's; the list is leaked.
@@ -127,7 +127,7 @@ fn a_cancelled_read_ends_with_its_request() {
     let mut rig = Rig::plain();
     let mut task = rig.task(0);
     let mut memory = vec![0; 512];
-    task.receive(&mut rig.view, LUN, Nexus(0), &cdb10(0x28, 0, 0, 1));
+    task.receive(&mut rig.view, LUN, NexusNumber(0), &cdb10(0x28, 0, 0, 1));
     let mut list = rig.segments(&mut memory);
     // SAFETY: memory and list stay.
     let step = unsafe { task.run(list.as_mut_ptr(), 1, 512) };

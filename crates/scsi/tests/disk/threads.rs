@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use block::{Op, Request};
 use libc::iovec;
-use scsi::{Nexus, Resume, Status, Step, Target, TargetView, Task, Unit, Waker};
+use scsi::{NexusNumber, Resume, Status, Step, Target, TargetView, Task, Unit, Waker};
 
 use crate::rig::{BLOCK, cdb10, cdb16, geometry, options, ports};
 
@@ -58,7 +58,7 @@ impl Disk {
 }
 
 struct Initiator {
-    nexus: Nexus,
+    nexus: NexusNumber,
     view: TargetView,
     task: Task,
     woken: Receiver<()>,
@@ -66,7 +66,7 @@ struct Initiator {
 }
 
 impl Initiator {
-    fn new(target: &Arc<Target>, disk: &Disk, nexus: Nexus) -> Self {
+    fn new(target: &Arc<Target>, disk: &Disk, nexus: NexusNumber) -> Self {
         let (sender, woken) = channel();
         target.attach_initiator(nexus, &ports(nexus));
         let mut new = Initiator {
@@ -123,7 +123,7 @@ fn compare_and_write_of_several_threads_loses_no_update() {
     let mut compare = cdb16(0x89, 0, 5, 0);
     compare[13] = 1;
     let counting = (0..THREADS).map(|nexus| {
-        let mut initiator = Initiator::new(&target, &disk, Nexus(nexus));
+        let mut initiator = Initiator::new(&target, &disk, NexusNumber(nexus));
         thread::spawn(move || {
             let mut counted = 0;
             while counted < COUNTS {
@@ -158,7 +158,7 @@ fn compare_and_write_and_or_write_lose_no_update() {
     compare[13] = 1;
     let mut threads = Vec::new();
     for nexus in 0..2 {
-        let mut initiator = Initiator::new(&target, &disk, Nexus(nexus));
+        let mut initiator = Initiator::new(&target, &disk, NexusNumber(nexus));
         threads.push(thread::spawn(move || {
             let mut counted = 0;
             while counted < COUNTS {
@@ -175,7 +175,7 @@ fn compare_and_write_and_or_write_lose_no_update() {
         }));
     }
     for nexus in 2..4 {
-        let mut initiator = Initiator::new(&target, &disk, Nexus(nexus));
+        let mut initiator = Initiator::new(&target, &disk, NexusNumber(nexus));
         threads.push(thread::spawn(move || {
             for at in 0..BITS {
                 let mut bits = vec![0; BLOCK];
@@ -204,7 +204,7 @@ fn every_change_is_reported_once_to_each_initiator_during_reads() {
     let (target, unit, disk) = target();
     let over = Arc::new(AtomicBool::new(false));
     let reading = (0..THREADS).map(|nexus| {
-        let mut initiator = Initiator::new(&target, &disk, Nexus(nexus));
+        let mut initiator = Initiator::new(&target, &disk, NexusNumber(nexus));
         let over = over.clone();
         thread::spawn(move || {
             let mut heard = 0;

@@ -3,7 +3,7 @@
 //! It changes until the last command completes, so it is described after the queues have stopped.
 
 use iothread::Errno;
-use scsi::{Nexus, UnitState};
+use scsi::{NexusNumber, UnitState};
 use serde_json::{Value, json};
 use virtio_scsi::{Address, DeviceState, Event};
 
@@ -113,7 +113,7 @@ fn unit_from_json(json: &Value) -> Result<UnitState, &'static str> {
     for attention in read_list(&json["attentions"])? {
         let codes = read_list(&attention["codes"])?.iter().map(read_number);
         attentions.push((
-            Nexus(read_number(&attention["nexus"])?),
+            NexusNumber(read_number(&attention["nexus"])?),
             codes.collect::<Result<_, _>>()?,
         ));
     }
@@ -126,7 +126,7 @@ fn unit_from_json(json: &Value) -> Result<UnitState, &'static str> {
         attentions,
         reserved: match &json["reserved"] {
             Value::Null => None,
-            nexus => Some(Nexus(read_number(nexus)?)),
+            nexus => Some(NexusNumber(read_number(nexus)?)),
         },
         persistent: json["persistent"].as_str().ok_or(INVALID_STATE)?.to_owned(),
         persists: flag("persists")?,
@@ -202,8 +202,8 @@ mod tests {
             write_cache: true,
             descriptor_sense: true,
             software_write_protect: true,
-            attentions: vec![(Nexus(0), vec![0x2a09, 0x3f0e]), (Nexus(3), vec![])],
-            reserved: Some(Nexus(3)),
+            attentions: vec![(NexusNumber(0), vec![0x2a09, 0x3f0e]), (NexusNumber(3), vec![])],
+            reserved: Some(NexusNumber(3)),
             persistent: scsi::NO_RESERVATIONS.to_owned(),
             persists: true,
             generation: 9,
