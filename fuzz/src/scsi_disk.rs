@@ -13,8 +13,8 @@ use block::Op;
 use engine::Errno;
 use libc::iovec;
 use scsi::{
-    BusOrUnitReset, DataPhase, NexusNumber, Ports, Resume, Status, Step, Target, TargetView, Task,
-    TransportId, Unit, UnitOptions, Waker,
+    BusOrUnitReset, DataPhase, NexusNumber, NexusPorts, Resume, Status, Step, Target, TargetView,
+    Task, TransportId, Unit, UnitOptions, Waker,
 };
 
 use crate::disk::{Contents, DISK, allocations, check, geometry, keeping};
@@ -63,8 +63,8 @@ pub fn run(bytes: &[u8]) {
     rig.recovers();
 }
 
-fn ports(nexus: u16) -> Ports {
-    Ports {
+fn ports(nexus: u16) -> NexusPorts {
+    NexusPorts {
         target: 1,
         initiator: match nexus {
             0 => TransportId::Parallel { address: 7 },

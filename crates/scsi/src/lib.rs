@@ -72,7 +72,7 @@ mod vpd;
 
 pub use identity::{Identity, IdentityError, MAX_SERIAL_BYTES};
 pub use medium_access::MediumAccess;
-pub use nexus::{NexusNumber, Ports, TransportId};
+pub use nexus::{NexusNumber, NexusPorts, TransportId};
 pub use plain_transfer::{CdbWords, PlainTransfer};
 pub use reservation_store::ReservationStore;
 pub use reservation_text::{NO_RESERVATIONS, ReservationTextError};

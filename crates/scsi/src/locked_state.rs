@@ -4,7 +4,7 @@
 use crate::access_word::AccessWord;
 use crate::commands::Access;
 use crate::mode_pages::ModeParameters;
-use crate::nexus::{NexusNumber, Ports};
+use crate::nexus::{NexusNumber, NexusPorts};
 use crate::reservations::{AttentionList, Reservations};
 use crate::sense::Sense;
 use crate::unit_attention::PendingAttentions;
@@ -12,7 +12,7 @@ use crate::unit_attention::PendingAttentions;
 /// An attached initiator.
 struct Initiator {
     nexus: NexusNumber,
-    ports: Ports,
+    ports: NexusPorts,
     pending_attentions: PendingAttentions,
 }
 
@@ -66,7 +66,7 @@ impl LockedState {
     }
 
     /// Attaches an initiator, without pending attentions.
-    pub fn add_initiator(&mut self, nexus: NexusNumber, ports: Ports) {
+    pub fn add_initiator(&mut self, nexus: NexusNumber, ports: NexusPorts) {
         self.initiators.retain(|initiator| initiator.nexus != nexus);
         self.initiators.push(Initiator {
             nexus,
@@ -96,7 +96,7 @@ impl LockedState {
     }
 
     /// The ports of an attached initiator.
-    pub fn ports_of_nexus(&self, nexus: NexusNumber) -> Option<&Ports> {
+    pub fn ports_of_nexus(&self, nexus: NexusNumber) -> Option<&NexusPorts> {
         let found = self
             .initiators
             .iter()
@@ -105,7 +105,7 @@ impl LockedState {
     }
 
     /// The initiators behind these ports.
-    pub fn nexuses_of_ports(&self, ports: &[Ports]) -> Vec<NexusNumber> {
+    pub fn nexuses_of_ports(&self, ports: &[NexusPorts]) -> Vec<NexusNumber> {
         let known = self.initiators.iter();
         known
             .filter(|initiator| ports.contains(&initiator.ports))

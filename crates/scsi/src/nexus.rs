@@ -89,7 +89,7 @@ impl TransportId {
 
 /// The two ports of a nexus. Reservations refer to them, since they outlive connections.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Ports {
+pub struct NexusPorts {
     /// The initiator port.
     pub initiator: TransportId,
     /// The target port's relative identifier, from 1.

@@ -2,7 +2,7 @@
 
 use crate::bytes::{be16, be32, be64, byte};
 use crate::cdb::Cdb;
-use crate::nexus::{NexusNumber, Ports, TransportId, transport_id_len};
+use crate::nexus::{NexusNumber, NexusPorts, TransportId, transport_id_len};
 use crate::refusal::Refusal;
 use crate::reservations::{
     AttentionList, MAX_REGISTRATIONS, PreemptError, ReservationConflict, ReservationKind,
@@ -50,7 +50,7 @@ impl From<ReservationConflict> for Refusal {
 struct ReserveOutRequest<'a> {
     cdb: &'a Cdb,
     list: &'a [u8],
-    ports: Ports,
+    ports: NexusPorts,
 }
 
 /// The error if there is no room for what the command adds; `None` if it adds nothing.
@@ -67,7 +67,7 @@ pub(crate) struct PlannedChange {
     planned: Reservations,
     attentions: AttentionList,
     /// Initiators whose tasks are to end.
-    preempted: Vec<Ports>,
+    preempted: Vec<NexusPorts>,
     /// It changes what is stored across restarts.
     must_be_stored: bool,
 }
@@ -123,7 +123,7 @@ impl PlannedChange {
 }
 
 /// PendingAttentions to raise, and initiators whose tasks are to end.
-type Effects = (AttentionList, Option<Vec<Ports>>);
+type Effects = (AttentionList, Option<Vec<NexusPorts>>);
 
 impl ReserveOutRequest<'_> {
     fn reservation_key(&self) -> u64 {
@@ -250,7 +250,7 @@ impl ReserveOutRequest<'_> {
             .then(|| TransportId::decode(id))
             .flatten()
             .ok_or(Sense::invalid_parameter(LIST_BYTES, None))?;
-        let to = Ports {
+        let to = NexusPorts {
             initiator,
             target: be16(self.list, 18),
         };

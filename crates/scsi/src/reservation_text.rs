@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use crate::nexus::{Ports, TransportId};
+use crate::nexus::{NexusPorts, TransportId};
 use crate::reservations::{
     MAX_REGISTRATIONS, Registration, Reservation, ReservationKind, Reservations,
 };
@@ -55,14 +55,14 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
 }
 
 /// The target port's number, and the initiator's TransportID in hexadecimal digits.
-fn ports_to_text(ports: &Ports) -> String {
+fn ports_to_text(ports: &NexusPorts) -> String {
     format!("{} {}", ports.target, to_hex(&ports.initiator.encode()))
 }
 
 /// Parses the two words of [`ports_to_text`].
-fn ports_from_text(target: &str, initiator: &str) -> Option<Ports> {
+fn ports_from_text(target: &str, initiator: &str) -> Option<NexusPorts> {
     let bytes = from_hex(initiator)?;
-    let ports = Ports {
+    let ports = NexusPorts {
         initiator: TransportId::decode(&bytes)?,
         target: target.parse().ok()?,
     };
@@ -161,8 +161,8 @@ impl Reservations {
 mod tests {
     use super::*;
 
-    fn ports(address: u16) -> Ports {
-        Ports {
+    fn ports(address: u16) -> NexusPorts {
+        NexusPorts {
             initiator: TransportId::Parallel { address },
             target: 2,
         }

@@ -1,7 +1,7 @@
 //! Persistent reservations (SPC-4, section 5.13): registrations, the reservation, and the access that it allows.
 
 use crate::commands::Access;
-use crate::nexus::Ports;
+use crate::nexus::NexusPorts;
 use crate::unit_attention::code;
 
 /// Most registrations of a unit.
@@ -63,7 +63,7 @@ impl ReservationKind {
 /// The registration of an initiator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Registration {
-    pub ports: Ports,
+    pub ports: NexusPorts,
     pub key: u64,
 }
 
@@ -72,11 +72,11 @@ pub(crate) struct Registration {
 pub(crate) struct Reservation {
     pub kind: ReservationKind,
     /// The holder; `None`: all registrants.
-    pub holder: Option<Ports>,
+    pub holder: Option<NexusPorts>,
 }
 
 /// Unit attentions to raise: initiators and codes.
-pub(crate) type AttentionList = Vec<(Ports, u16)>;
+pub(crate) type AttentionList = Vec<(NexusPorts, u16)>;
 
 /// Error of a command that ends with RESERVATION CONFLICT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ pub(crate) struct Reservations {
 
 impl Reservations {
     /// The key with which an initiator is registered.
-    pub fn registered_key(&self, ports: &Ports) -> Option<u64> {
+    pub fn registered_key(&self, ports: &NexusPorts) -> Option<u64> {
         let found = self
             .registrations
             .iter()
@@ -104,7 +104,7 @@ impl Reservations {
     }
 
     /// Checks that an initiator is registered with this key.
-    pub fn check_key(&self, ports: &Ports, key: u64) -> Result<(), ReservationConflict> {
+    pub fn check_key(&self, ports: &NexusPorts, key: u64) -> Result<(), ReservationConflict> {
         if self.registered_key(ports) == Some(key) {
             Ok(())
         } else {
@@ -113,7 +113,7 @@ impl Reservations {
     }
 
     /// Whether an initiator holds the reservation.
-    pub fn is_holder(&self, ports: &Ports) -> bool {
+    pub fn is_holder(&self, ports: &NexusPorts) -> bool {
         match &self.reservation {
             None => false,
             Some(held) => match &held.holder {
@@ -124,7 +124,7 @@ impl Reservations {
     }
 
     /// Whether an access is allowed. `ports` is `None` for an initiator that is not attached.
-    pub fn allows(&self, ports: Option<&Ports>, access: Access) -> bool {
+    pub fn allows(&self, ports: Option<&NexusPorts>, access: Access) -> bool {
         let Some(held) = &self.reservation else {
             return true;
         };
@@ -141,21 +141,21 @@ impl Reservations {
         }
     }
 
-    fn other_registrations(&self, ports: &Ports) -> impl Iterator<Item = &Registration> {
+    fn other_registrations(&self, ports: &NexusPorts) -> impl Iterator<Item = &Registration> {
         self.registrations
             .iter()
             .filter(move |registration| registration.ports != *ports)
     }
 
     /// An attention with this code for each other registrant.
-    fn attentions_for_others(&self, ports: &Ports, code: u16) -> AttentionList {
+    fn attentions_for_others(&self, ports: &NexusPorts, code: u16) -> AttentionList {
         self.other_registrations(ports)
             .map(|registration| (registration.ports.clone(), code))
             .collect()
     }
 
     /// Registers an initiator, changes its key, or (with key 0) unregisters it.
-    pub fn register(&mut self, ports: &Ports, key: u64) -> AttentionList {
+    pub fn register(&mut self, ports: &NexusPorts, key: u64) -> AttentionList {
         self.generation = self.generation.wrapping_add(1);
         let at = self
             .registrations
@@ -201,7 +201,7 @@ impl Reservations {
     /// Reserves the unit for a registrant.
     pub fn reserve(
         &mut self,
-        ports: &Ports,
+        ports: &NexusPorts,
         kind: ReservationKind,
     ) -> Result<(), ReservationConflict> {
         match &self.reservation {
@@ -215,7 +215,7 @@ impl Reservations {
     }
 
     /// Sets the reservation; all registrants hold one of their kinds.
-    fn set_reservation(&mut self, ports: &Ports, kind: ReservationKind) {
+    fn set_reservation(&mut self, ports: &NexusPorts, kind: ReservationKind) {
         let holder = (!kind.is_of_all_registrants()).then(|| ports.clone());
         self.reservation = Some(Reservation { kind, holder });
     }
@@ -223,7 +223,7 @@ impl Reservations {
     /// Releases a registrant's reservation. `Err`: it holds one of another type.
     pub fn release(
         &mut self,
-        ports: &Ports,
+        ports: &NexusPorts,
         kind: Option<ReservationKind>,
     ) -> Result<AttentionList, WrongReleaseKind> {
         let Some(held) = self.reservation.as_ref().filter(|_| self.is_holder(ports)) else {
@@ -242,7 +242,7 @@ impl Reservations {
     }
 
     /// Removes all registrations and the reservation.
-    pub fn clear(&mut self, ports: &Ports) -> AttentionList {
+    pub fn clear(&mut self, ports: &NexusPorts) -> AttentionList {
         let news = self.attentions_for_others(ports, code::RESERVATIONS_PREEMPTED);
         self.registrations.clear();
         self.reservation = None;
@@ -254,10 +254,10 @@ impl Reservations {
     /// the initiators that have lost their registration.
     pub fn preempt(
         &mut self,
-        ports: &Ports,
+        ports: &NexusPorts,
         key: u64,
         kind: Option<ReservationKind>,
-    ) -> Result<(AttentionList, Vec<Ports>), PreemptError> {
+    ) -> Result<(AttentionList, Vec<NexusPorts>), PreemptError> {
         let all_hold = self
             .reservation
             .as_ref()
@@ -279,7 +279,7 @@ impl Reservations {
         if takes_over && kind.is_none() {
             return Err(PreemptError::NoKind);
         }
-        let lost: Vec<Ports> = self
+        let lost: Vec<NexusPorts> = self
             .other_registrations(ports)
             .filter(|registration| matching(registration))
             .map(|registration| registration.ports.clone())
@@ -310,7 +310,13 @@ impl Reservations {
     }
 
     /// Registers another initiator, moves the reservation to it, and unregisters the first if wanted.
-    pub fn move_reservation(&mut self, from: &Ports, to: &Ports, key: u64, unregister: bool) {
+    pub fn move_reservation(
+        &mut self,
+        from: &NexusPorts,
+        to: &NexusPorts,
+        key: u64,
+        unregister: bool,
+    ) {
         self.generation = self.generation.wrapping_add(1);
         match self
             .registrations

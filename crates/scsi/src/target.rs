@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::nexus::{NexusNumber, Ports};
+use crate::nexus::{NexusNumber, NexusPorts};
 use crate::unit::Unit;
 
 /// The largest number of a logical unit.
@@ -16,7 +16,7 @@ type UnitMap = Vec<(u16, Arc<Unit>)>;
 /// Units and attached initiators of a target.
 struct TargetMembers {
     map: Arc<UnitMap>,
-    initiators: Vec<(NexusNumber, Ports)>,
+    initiators: Vec<(NexusNumber, NexusPorts)>,
 }
 
 /// A target. Each adapter has a [`TargetView`] of it, which needs no lock.
@@ -106,7 +106,7 @@ impl Target {
     }
 
     /// Attaches an initiator to all units, also to those that are added later.
-    pub fn attach_initiator(&self, nexus: NexusNumber, ports: &Ports) {
+    pub fn attach_initiator(&self, nexus: NexusNumber, ports: &NexusPorts) {
         self.change_members(|members| {
             members.initiators.retain(|(known, _)| *known != nexus);
             members.initiators.push((nexus, ports.clone()));

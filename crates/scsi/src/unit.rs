@@ -11,7 +11,7 @@ use crate::cdb::BlockRange;
 use crate::identity::{Identity, IdentityError};
 use crate::locked_state::LockedState;
 use crate::mode_pages::ModeParameters;
-use crate::nexus::{NexusNumber, Ports};
+use crate::nexus::{NexusNumber, NexusPorts};
 use crate::reservation_store::ReservationStore;
 use crate::reservations::Reservations;
 use crate::sense::Sense;
@@ -183,7 +183,7 @@ impl Unit {
 
     /// Attaches an initiator, to which power on is reported first. A unit that was stopped is
     /// started, since firmware does not start it.
-    pub fn attach_initiator_and_start(&self, nexus: NexusNumber, ports: Ports) {
+    pub fn attach_initiator_and_start(&self, nexus: NexusNumber, ports: NexusPorts) {
         self.change_state(|state| {
             state.add_initiator(nexus, ports);
             state.stopped = false;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use block::{DiscardLimits, Geometry};
 use libc::iovec;
 use scsi::{
-    NexusNumber, Ports, Resume, Status, Step, Target, TargetView, Task, TransportId, Unit,
+    NexusNumber, NexusPorts, Resume, Status, Step, Target, TargetView, Task, TransportId, Unit,
     UnitOptions, Waker,
 };
 
@@ -36,7 +36,7 @@ fn reads_and_writes_allocate_nothing() {
     let unit = Unit::new(UnitOptions::default(), geometry).unwrap();
     let target = Target::new();
     target.add(0, Arc::new(unit)).unwrap();
-    let ports = Ports {
+    let ports = NexusPorts {
         initiator: TransportId::Sas(1),
         target: 1,
     };

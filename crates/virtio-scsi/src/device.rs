@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use scsi::{AddUnitError, BusOrUnitReset, NexusNumber, Ports, Target, TransportId, Unit};
+use scsi::{AddUnitError, BusOrUnitReset, NexusNumber, NexusPorts, Target, TransportId, Unit};
 
 use crate::address::Address;
 use crate::event::{Event, PendingEvents};
@@ -148,8 +148,8 @@ impl Device {
     }
 
     /// Initiator and target port of the nexus.
-    fn initiator_and_target_port(&self) -> Ports {
-        Ports {
+    fn initiator_and_target_port(&self) -> NexusPorts {
+        NexusPorts {
             initiator: self.options.initiator.clone(),
             target: 1,
         }

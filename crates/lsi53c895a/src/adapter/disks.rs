@@ -11,7 +11,7 @@ use block::{DiskCall, DiskIo, Request};
 use engine::Errno;
 use libc::iovec;
 use scsi::{
-    Key, Ports, Sense, StartOrWait, Status, Target, TargetView, TaskSet, TransportId, Waker,
+    Key, NexusPorts, Sense, StartOrWait, Status, Target, TargetView, TaskSet, TransportId, Waker,
 };
 
 use crate::adapter::memory_generations::MemoryGenerations;
@@ -70,7 +70,7 @@ impl Disks {
             let added = units.add(lun.into(), disk.unit.clone());
             added.map_err(|_| DiskError::Taken { target, lun })?;
         }
-        let ports = Ports {
+        let ports = NexusPorts {
             initiator: TransportId::Parallel {
                 address: INITIATOR.into(),
             },

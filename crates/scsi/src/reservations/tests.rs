@@ -3,8 +3,8 @@
 use super::*;
 use crate::nexus::TransportId;
 
-fn ports(address: u16) -> Ports {
-    Ports {
+fn ports(address: u16) -> NexusPorts {
+    NexusPorts {
         initiator: TransportId::Parallel { address },
         target: 1,
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use scsi::{
-    BusOrUnitReset, DataPhase, NexusNumber, Ports, Resume, Step, TargetView, Task, TransportId,
-    Waker,
+    BusOrUnitReset, DataPhase, NexusNumber, NexusPorts, Resume, Step, TargetView, Task,
+    TransportId, Waker,
 };
 
 use crate::pdu::{MAX_SEGMENT_BYTES, Pdu, opcode};
@@ -133,7 +133,7 @@ impl Session {
             match key.as_str() {
                 "InitiatorName" => {
                     let initiator = TransportId::Iscsi { name: value };
-                    let ports = Ports {
+                    let ports = NexusPorts {
                         initiator,
                         target: 1,
                     };

@@ -2,7 +2,7 @@
 
 use block::Geometry;
 use engine::Errno;
-use scsi::{NexusNumber, Ports, Status, TransportId, Unit, UnitError, UnitOptions};
+use scsi::{NexusNumber, NexusPorts, Status, TransportId, Unit, UnitError, UnitOptions};
 
 use crate::rig::{BLOCK, LUN, Rig, cdb10, geometry, options};
 
@@ -274,7 +274,7 @@ fn supported_task_management_depends_on_the_transport() {
     let functions = [0xa3, 0x0d, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0];
     assert_eq!(rig.data(&functions), [0xd8, 0, 0, 0], "a parallel bus");
     rig.nexus = NexusNumber(9);
-    let sas = Ports {
+    let sas = NexusPorts {
         initiator: TransportId::Sas(9),
         target: 1,
     };

@@ -6,7 +6,7 @@ use block::{Allocation, DiscardLimits, DiskCall, Geometry, Op, Request};
 use engine::Errno;
 use libc::iovec;
 use scsi::{
-    DataPhase, Identity, NexusNumber, Ports, ReservationStore, Resume, Status, Step, Target,
+    DataPhase, Identity, NexusNumber, NexusPorts, ReservationStore, Resume, Status, Step, Target,
     TargetView, Task, TransportId, Unit, UnitOptions, Waker,
 };
 
@@ -113,8 +113,8 @@ pub fn options() -> UnitOptions {
     }
 }
 
-pub fn ports(nexus: NexusNumber) -> Ports {
-    Ports {
+pub fn ports(nexus: NexusNumber) -> NexusPorts {
+    NexusPorts {
         initiator: TransportId::Parallel { address: nexus.0 },
         target: 1,
     }

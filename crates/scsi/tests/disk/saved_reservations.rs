@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use engine::Errno;
 use scsi::{
-    NO_RESERVATIONS, NexusNumber, Ports, ReservationTextError, Status, Step, TransportId, Unit,
+    NO_RESERVATIONS, NexusNumber, NexusPorts, ReservationTextError, Status, Step, TransportId, Unit,
 };
 
 use crate::persistent::{
@@ -31,7 +31,7 @@ fn registered() -> Rig {
 }
 
 /// The same disk after a restart, with these initiators.
-fn again(text: &str, initiators: &[(NexusNumber, Ports)]) -> Rig {
+fn again(text: &str, initiators: &[(NexusNumber, NexusPorts)]) -> Rig {
     let unit = Arc::new(Unit::new(options(), geometry()).unwrap());
     unit.restore_reservations(text).unwrap();
     let mut rig = Rig::plain();
@@ -57,7 +57,7 @@ fn saved_reservations_are_restored_after_a_restart() {
     let name = TransportId::Iscsi {
         name: "iqn.2024-01.org.example:a".to_owned(),
     };
-    let ports = Ports {
+    let ports = NexusPorts {
         initiator: name,
         target: 1,
     };
