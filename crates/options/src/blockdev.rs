@@ -104,7 +104,7 @@ pub enum Driver {
         /// `file`: the node below.
         file: NodeRef,
         /// The part of it.
-        part: RawOptions,
+        part: RawOffsetAndSize,
     },
     /// `blkdebug`: a filter that injects faults into requests to another node.
     Blkdebug {
@@ -203,7 +203,7 @@ settings! {
 
 settings! {
     /// Options of `raw`.
-    pub struct RawOptions {
+    pub struct RawOffsetAndSize {
         /// where the disk starts in the node below (default 0)
         pub offset: u64 = "offset", size_form(0, MAX_DISK_BYTES), default(0);
         /// size of the disk, a multiple of 512 (default: up to the end)

@@ -52,7 +52,7 @@ use std::{ffi::OsString, os::unix::ffi::OsStrExt, path::PathBuf};
 pub use blockdev::{
     AioMode, BlkdebugOptions, BlockdevOptions, CommonNodeOptions, DEFAULT_NULL_SIZE, Discard,
     Driver, FileOptions, InjectAction, InjectError, IoType, Locking, NodeRef, NullOptions,
-    RawOptions,
+    RawOffsetAndSize,
 };
 pub use check_args::Check;
 pub use config::{ConfigError, ConfigFile, ConfigProblem, Location};

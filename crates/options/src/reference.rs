@@ -59,7 +59,7 @@ pub const KEYS: &[KeyGroup] = &[
         table: "blockdev",
         kinds: &["raw"],
         title: "driver raw (another node, or a part of it)",
-        keys: blockdev::RawOptions::KEYS,
+        keys: blockdev::RawOffsetAndSize::KEYS,
     },
     KeyGroup {
         option: "blockdev",

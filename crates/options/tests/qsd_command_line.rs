@@ -13,8 +13,8 @@ use std::path::PathBuf;
 use options::{
     AioMode, BlockdevOptions, CommonExportOptions, CommonNodeOptions, Confinement, Daemon,
     Directive, Discard, Driver, ExportKind, ExportOptions, FileOptions, Invocation,
-    IothreadOptions, Locking, NodeRef, NullOptions, ObjectOptions, OnError, Problem, RawOptions,
-    Sandbox, SocketAddr, VhostUserBlkOptions, parse,
+    IothreadOptions, Locking, NodeRef, NullOptions, ObjectOptions, OnError, Problem,
+    RawOffsetAndSize, Sandbox, SocketAddr, VhostUserBlkOptions, parse,
 };
 
 fn daemon(args: &[&str]) -> Daemon {
@@ -117,7 +117,7 @@ fn directives_keep_the_order_of_the_command_line() {
         },
         driver: Driver::Raw {
             file: NodeRef::Name("f".to_owned()),
-            part: RawOptions {
+            part: RawOffsetAndSize {
                 offset: 0,
                 size: None,
             },
@@ -596,7 +596,7 @@ fn raw_takes_a_node_written_inside() {
     );
     let Driver::Raw {
         file: NodeRef::Inline(file),
-        part: RawOptions { offset, size },
+        part: RawOffsetAndSize { offset, size },
     } = &raw.driver
     else {
         panic!("{raw:?}")

@@ -3,7 +3,7 @@
 
 use crate::{
     AioMode, BlockdevOptions, CommonNodeOptions, Discard, Driver, FileOptions, Locking, NodeRef,
-    NullOptions, Problem, RawOptions,
+    NullOptions, Problem, RawOffsetAndSize,
     blockdev::{MAX_DISK_BYTES, blkdebug},
     fields::Fields,
     form::NODE_NAME_FORM,
@@ -43,7 +43,7 @@ impl DriverKind {
         match self {
             Self::File | Self::HostDevice => FileOptions::KEYS,
             Self::NullCo => NullOptions::KEYS,
-            Self::Raw => RawOptions::KEYS,
+            Self::Raw => RawOffsetAndSize::KEYS,
             Self::Blkdebug => blkdebug::BlkdebugSeedKey::KEYS,
         }
     }
@@ -160,8 +160,8 @@ fn read_file_options(
 }
 
 /// Reads `offset` and `size` of `raw`: the part of the node below that it shows.
-fn read_raw_offset_and_size(fields: &mut Fields) -> Result<RawOptions, Problem> {
-    let part = RawOptions::read(fields, None)?;
+fn read_raw_offset_and_size(fields: &mut Fields) -> Result<RawOffsetAndSize, Problem> {
+    let part = RawOffsetAndSize::read(fields, None)?;
     if part.offset + part.size.unwrap_or(0) > MAX_DISK_BYTES {
         let reason = format!(
             "'{}' and '{}' together go beyond 2^63 bytes",
