@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 use options::runtime::RunningObjects;
-use options::{ConfigError, ConfigFile, Invocation};
+use options::{ConfigError, ConfigFileWithOptions, Invocation};
 
 /// Longer than any error needs to be that quotes what it is about.
 const LONG: usize = 4096;
@@ -75,8 +75,11 @@ pub fn command_line(bytes: &[u8]) {
 pub fn configuration(bytes: &[u8]) {
     let error = match ConfigError::decode_utf8("disks.toml".as_ref(), bytes.to_vec()) {
         Ok(text) => {
-            let read = ConfigFile::new("disks.toml").parse(&text);
-            assert_eq!(read, ConfigFile::new("disks.toml").parse(&text));
+            let read = ConfigFileWithOptions::for_path("disks.toml").parse(&text);
+            assert_eq!(
+                read,
+                ConfigFileWithOptions::for_path("disks.toml").parse(&text)
+            );
             read.err()
         }
         Err(error) => Some(error),

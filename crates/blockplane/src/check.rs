@@ -9,7 +9,8 @@ use std::process::ExitCode;
 
 use daemon::BoxError;
 use options::{
-    BlockdevOptions, Check, ConfigError, ConfigFile, Daemon, Directive, NodeRef, ObjectOptions,
+    BlockdevOptions, Check, ConfigError, ConfigFileWithOptions, Daemon, Directive, NodeRef,
+    ObjectOptions,
 };
 use serde_json::{Value, json};
 
@@ -20,8 +21,8 @@ use crate::{config_file, print};
 pub(crate) fn run(options: &Check) -> Result<ExitCode, BoxError> {
     let bytes = config_file::read_config_bytes(&options.path)?;
     let path = config_file::display_path(&options.path);
-    let outcome =
-        ConfigError::decode_utf8(path, bytes).and_then(|text| ConfigFile::new(path).parse(&text));
+    let outcome = ConfigError::decode_utf8(path, bytes)
+        .and_then(|text| ConfigFileWithOptions::for_path(path).parse(&text));
     let mut hints = Vec::new();
     if let Ok(daemon) = &outcome {
         add_hints_at_unused(&daemon.directives, &mut hints);

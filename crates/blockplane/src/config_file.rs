@@ -8,14 +8,14 @@ use std::path::Path;
 use daemon::process::ProcessOptions;
 use daemon::service::ServiceManager;
 use daemon::{BoxError, run, upgrade};
-use options::{ConfigError, ConfigFile, LogFormat, LogLevel};
+use options::{ConfigError, ConfigFileWithOptions, LogFormat, LogLevel};
 
 use crate::log;
 use crate::summary::ConfigSummary;
 
 /// Runs the daemon. If an option or the file sets the log level, it announces what it serves, as `serve` does.
 pub(crate) fn run(
-    options: ConfigFile,
+    options: ConfigFileWithOptions,
     format: LogFormat,
     service: ServiceManager,
 ) -> Result<(), BoxError> {
@@ -23,7 +23,7 @@ pub(crate) fn run(
     let bytes = read_config_bytes(&options.path)?;
     let path = display_path(&options.path).to_owned();
     let text = ConfigError::decode_utf8(&path, bytes)?;
-    let options = options.with_path(&path).parse(&text)?;
+    let options = options.with_path_in_errors(&path).parse(&text)?;
     let Some(level) = requested_level else {
         log::start(log::read_log_level_variable()?, format);
         return run::run_as_qemu_storage_daemon(&options, service);

@@ -20,7 +20,7 @@ use crate::{Confinement, Daemon, LogFormat, LogLevel, MetricsAddr, directive::Ra
 
 /// A configuration file that is still to be parsed, with the options beside it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ConfigFile {
+pub struct ConfigFileWithOptions {
     /// The path of the file.
     pub path: PathBuf,
     /// `--daemonize`
@@ -39,10 +39,10 @@ pub struct ConfigFile {
     pub(crate) directives: Vec<RawDirective>,
 }
 
-impl ConfigFile {
+impl ConfigFileWithOptions {
     /// A file without other options.
     #[must_use]
-    pub fn new(path: impl Into<PathBuf>) -> Self {
+    pub fn for_path(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
             ..Self::default()
@@ -51,7 +51,7 @@ impl ConfigFile {
 
     /// The same with another path in errors.
     #[must_use]
-    pub fn with_path(self, path: impl Into<PathBuf>) -> Self {
+    pub fn with_path_in_errors(self, path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
             ..self
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn the_example_is_valid_with_and_without_its_defaults() {
         for text in [EXAMPLE, &with_defaults()] {
-            let daemon = ConfigFile::new("blockplane.toml").parse(text);
+            let daemon = ConfigFileWithOptions::for_path("blockplane.toml").parse(text);
             assert_eq!(daemon.map(|daemon| daemon.directives.len()), Ok(12));
         }
     }
@@ -179,14 +179,14 @@ mod tests {
             .filter(|line| !no_value.iter().any(|key| line.starts_with(key)))
             .map(|line| format!("{line}\n"))
             .collect();
-        let read = |text: &str| ConfigFile::new("blockplane.toml").parse(text);
+        let read = |text: &str| ConfigFileWithOptions::for_path("blockplane.toml").parse(text);
         assert_eq!(read(&text), read(EXAMPLE));
     }
 
     #[test]
     fn control_characters_of_the_file_name_are_escaped_in_every_line() {
         let refused = |text: &str| {
-            let error = ConfigFile::new("a\u{1b}[2J\u{7}\nb").parse(text);
+            let error = ConfigFileWithOptions::for_path("a\u{1b}[2J\u{7}\nb").parse(text);
             error.map(|_| ()).unwrap_err().to_string()
         };
         // In the heading, before a place in the file, and with several problems.

@@ -55,7 +55,7 @@ pub use blockdev::{
     RawOffsetAndSize,
 };
 pub use check_args::Check;
-pub use config::{ConfigError, ConfigFile, ConfigProblem, Location};
+pub use config::{ConfigError, ConfigFileWithOptions, ConfigProblem, Location};
 pub use confinement::{Confinement, Sandbox};
 pub use cpus::MAX_CPUS;
 pub use daemon::Daemon;
@@ -91,7 +91,7 @@ pub enum Invocation {
     /// qemu-storage-daemon's options.
     Daemon(Daemon),
     /// `--config FILE`, with `serve` or without a command: the file is still to be parsed.
-    ConfigFile(ConfigFile),
+    ConfigFile(ConfigFileWithOptions),
     /// `blockplane check FILE`
     Check(Check),
     /// `blockplane generate man|completions DIR`

@@ -11,7 +11,8 @@ use std::{
 };
 
 use crate::{
-    ConfigFile, Daemon, Invocation, MetricsAddr, Problem, Sandbox, UsageError, confinement,
+    ConfigFileWithOptions, Daemon, Invocation, MetricsAddr, Problem, Sandbox, UsageError,
+    confinement,
     directive::{DirectiveKind, RawDirective},
     error::excerpt,
     getopt::{CommandLineItem, CommandLineItems, TopLevelOption},
@@ -95,7 +96,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
     }
     Ok(match config {
         None => Invocation::Daemon(daemon),
-        Some(path) => Invocation::ConfigFile(ConfigFile {
+        Some(path) => Invocation::ConfigFile(ConfigFileWithOptions {
             path,
             daemonize: daemon.daemonize,
             pidfile: daemon.pidfile,

@@ -4,7 +4,7 @@
     reason = "a test that unwraps an error fails, as it should"
 )]
 
-use options::{ConfigError, ConfigFile, Daemon, Directive, Invocation, LogLevel, parse};
+use options::{ConfigError, ConfigFileWithOptions, Daemon, Directive, Invocation, LogLevel, parse};
 
 /// Parses the file `f.toml` beside these arguments.
 fn with(args: &[&str], text: &str) -> Result<Daemon, ConfigError> {
@@ -381,7 +381,10 @@ fn check_takes_a_file() {
     assert!(check.json && !check.open);
     assert_eq!(check.path.to_str(), Some("f.toml"));
     assert!(error_of(&["check"]).contains("<FILE>"));
-    assert_eq!(ConfigFile::new("f.toml").path.to_str(), Some("f.toml"));
+    assert_eq!(
+        ConfigFileWithOptions::for_path("f.toml").path.to_str(),
+        Some("f.toml")
+    );
 }
 
 #[test]

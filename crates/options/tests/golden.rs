@@ -12,7 +12,7 @@ mod kinds;
 use std::fmt::Write;
 
 use expect_test::expect_file;
-use options::{ConfigFile, Invocation, parse};
+use options::{ConfigFileWithOptions, Invocation, parse};
 
 use kinds::{LEAST, keys_of, written};
 
@@ -44,7 +44,7 @@ fn errors_of_files_are_as_recorded() {
     let mut now = String::new();
     for case in include_str!("golden/files.txt").split(FILE).skip(1) {
         let (text, _) = case.split_once(PROBLEMS).unwrap();
-        let answer = match ConfigFile::new("f.toml").parse(text) {
+        let answer = match ConfigFileWithOptions::for_path("f.toml").parse(text) {
             Ok(_) => "accepted".to_owned(),
             Err(error) => error.to_string(),
         };

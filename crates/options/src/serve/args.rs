@@ -14,7 +14,7 @@ use super::values::{
     parse_queue_size, parse_serial, parse_switch,
 };
 use crate::{
-    AioMode, ConfigFile, Confinement, DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX,
+    AioMode, ConfigFileWithOptions, Confinement, DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX,
     DEFAULT_POLL_MAX_NS, DEFAULT_SERVE_QUEUES, Discard, Invocation, Locking, LogFormat, LogLevel,
     MAX_QUEUE_SIZE, MetricsAddr, Problem, Sandbox, Serve, ServeDevice, ServeDisk, UsageError,
     command::{self, ParsedCommand},
@@ -307,7 +307,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
         ParsedCommand::Help(help) => return Ok(Invocation::Help(help)),
     };
     if let Some(path) = args.config {
-        return Ok(Invocation::ConfigFile(ConfigFile {
+        return Ok(Invocation::ConfigFile(ConfigFileWithOptions {
             log_level: Some(log_level(args.quiet, args.verbose)),
             log_format: args.log_format.map(LogFormatArg::to_log_format),
             pidfile: args.pidfile,
@@ -316,7 +316,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
                 sandbox: args.sandbox,
                 user: args.user,
             },
-            ..ConfigFile::new(path)
+            ..ConfigFileWithOptions::for_path(path)
         }));
     }
     check_and_convert(args)
