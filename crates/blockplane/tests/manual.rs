@@ -55,7 +55,7 @@ fn read(folder: &Path, name: &str) -> String {
 fn manual_page_has_every_option_of_serve_and_the_daemon() {
     let folder = pages();
     let page = read(folder.path(), "blockplane.1");
-    for option in reference::options() {
+    for option in reference::top_level_options() {
         assert!(
             page.contains(&format!("--{}", option.long)),
             "{}",

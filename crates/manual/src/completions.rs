@@ -58,7 +58,7 @@ pub(crate) fn program_scripts(program: &Command) -> Vec<(String, String)> {
 pub(crate) fn blockplane_grammar(commands: &[Command]) -> Command {
     let mut program = Command::new("blockplane").about("disks for virtual machines");
     // clap adds --help, to the commands as well.
-    let options = reference::options().into_iter();
+    let options = reference::top_level_options().into_iter();
     for option in options.filter(|option| option.long != "help") {
         let mut arg = Arg::new(option.long).long(option.long).help(option.help);
         arg = match option.short {

@@ -50,7 +50,7 @@ fn page_of_blockplane(program: &Command) -> String {
     }
     page.add_heading("OPTIONS WITHOUT A COMMAND");
     page.add_prose("An option can be shortened as long as it stays unambiguous, and written --option=VALUE. Keys follow as KEY=VALUE, with commas between them, or as JSON.");
-    for option in reference::options() {
+    for option in reference::top_level_options() {
         let short = option
             .short
             .map_or(String::new(), |short| format!("-{short}, "));

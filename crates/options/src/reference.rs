@@ -20,7 +20,7 @@ pub struct KeyGroup {
 
 /// The options without a command.
 #[must_use]
-pub fn options() -> Vec<DescribedOption> {
+pub fn top_level_options() -> Vec<DescribedOption> {
     getopt::described_options().collect()
 }
 
