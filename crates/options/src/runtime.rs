@@ -37,7 +37,7 @@ impl RunningObjects {
     ///
     /// # Errors
     /// [`Problem::Duplicate`], [`Problem::Conflict`].
-    pub fn add_export(&mut self, id: &str, addr: &SocketAddr) -> Result<(), Problem> {
+    pub fn add_export_and_socket(&mut self, id: &str, addr: &SocketAddr) -> Result<(), Problem> {
         self.names.add_export_and_socket(id, addr)
     }
 

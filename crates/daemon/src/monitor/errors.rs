@@ -73,7 +73,7 @@ pub(super) fn names_of_running_objects_except_node(
     for export in &objects.exports {
         let addr = &export.options.addr;
         existing
-            .add_export(&export.options.id, addr)
+            .add_export_and_socket(&export.options.id, addr)
             .map_err(to_error)?;
     }
     Ok(existing)
