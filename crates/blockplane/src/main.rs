@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use daemon::BoxError;
 use daemon::service::ServiceManager;
-use options::{Generate, Invocation, LogFormat};
+use options::{GeneratedFileKind, Invocation, LogFormat};
 
 /// Prepares the process, and runs the command line. An error is reported in the format of the log.
 fn main() -> ExitCode {
@@ -58,10 +58,10 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, BoxError> {
                     .cloned(),
             );
             match what {
-                Generate::Man => {
+                GeneratedFileKind::Man => {
                     manual::write_blockplane_pages(&folder, &commands, &qmp_summary_for_manual())?
                 }
-                Generate::Completions => manual::write_blockplane_completions(&folder, &commands)?,
+                GeneratedFileKind::Completions => manual::write_blockplane_completions(&folder, &commands)?,
             }
         }
         Invocation::Check(options) => return check::run(&options),

@@ -22,7 +22,7 @@ use crate::{
 struct Args {
     /// man: blockplane.1 and others; completions: blockplane.bash, _blockplane, blockplane.fish
     #[arg(value_enum)]
-    what: Generate,
+    what: GeneratedFileKind,
 
     /// The folder, created if it does not exist
     #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
@@ -31,7 +31,7 @@ struct Args {
 
 /// Kind of files to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Generate {
+pub enum GeneratedFileKind {
     /// Manual pages
     Man,
     /// Completions for bash, zsh and fish

@@ -68,7 +68,7 @@ pub use export::{
     OnError, VhostUserBlkOptions, VhostUserScsiOptions,
 };
 pub use form::NonUtf8Path;
-pub use generate_args::Generate;
+pub use generate_args::GeneratedFileKind;
 pub use key::{Key, ValueType};
 pub use limits::{
     DEFAULT_SERVE_QUEUES, MAX_QUEUE_SIZE, MAX_QUEUES, MAX_SCSI_QUEUES, MAX_SERIAL_BYTES,
@@ -97,7 +97,7 @@ pub enum Invocation {
     /// `blockplane generate man|completions DIR`
     Generate {
         /// The kind of files.
-        what: Generate,
+        what: GeneratedFileKind,
         /// The folder to write to.
         folder: PathBuf,
     },
