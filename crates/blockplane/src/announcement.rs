@@ -16,7 +16,7 @@ pub(crate) fn print_unless_quiet(options: &Serve, is_new: &[bool]) {
     if options.log_level == LogLevel::Error {
         return;
     }
-    let socket = absolute_path_text(&options.socket_path());
+    let socket = absolute_path_text(&options.socket_path_or_default());
     let monitor_hint = options.monitor.as_ref().map(|monitor| {
         let monitor = absolute_path_text(monitor);
         format!("Watch it: blockplane top {monitor}\n")

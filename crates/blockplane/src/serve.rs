@@ -133,7 +133,7 @@ fn to_directives(options: &Serve) -> Vec<Directive> {
         id: DISK_NAME.to_owned(),
         node_name: node_names[0].clone(),
         addr: SocketAddr::Unix {
-            path: options.socket_path(),
+            path: options.socket_path_or_default(),
         },
         iothreads,
         settings: CommonExportOptions {
@@ -226,7 +226,7 @@ fn default_serial(options: &Serve, disk: &ServeDisk, number: u16) -> String {
     let path = match disk {
         ServeDisk::Path(path) => path.clone(),
         ServeDisk::NullCo => {
-            let mut path = options.socket_path().into_os_string();
+            let mut path = options.socket_path_or_default().into_os_string();
             path.push(format!(":{number}"));
             path.into()
         }

@@ -24,7 +24,7 @@ pub struct Serve {
     /// exist; for `null-co:` the size of the disk, [`crate::DEFAULT_NULL_SIZE`] if `None`. For a
     /// file never together with `read_only`.
     pub size: Option<u64>,
-    /// `--socket`: the socket to listen on, 1 to 107 bytes; see [`Serve::socket_path`] for the default.
+    /// `--socket`: the socket to listen on, 1 to 107 bytes; see [`Serve::socket_path_or_default`] for the default.
     pub socket: Option<PathBuf>,
     /// `--monitor`: the socket of a monitor, 1 to 107 bytes. `None`: no monitor.
     pub monitor: Option<PathBuf>,
@@ -88,7 +88,7 @@ impl Serve {
     /// The socket to listen on: `--socket`, or the file name of the first disk with `.sock` after it, in
     /// the current directory (`null-co.sock` for `null-co:`).
     #[must_use]
-    pub fn socket_path(&self) -> PathBuf {
+    pub fn socket_path_or_default(&self) -> PathBuf {
         if let Some(socket) = &self.socket {
             return socket.clone();
         }

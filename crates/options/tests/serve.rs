@@ -154,15 +154,15 @@ fn every_option_is_read() {
 #[test]
 fn the_default_socket_is_named_after_the_disk() {
     assert_eq!(
-        serve(&["/dev/vg0/guest"]).socket_path(),
+        serve(&["/dev/vg0/guest"]).socket_path_or_default(),
         PathBuf::from("guest.sock")
     );
     assert_eq!(
-        serve(&["null-co:"]).socket_path(),
+        serve(&["null-co:"]).socket_path_or_default(),
         PathBuf::from("null-co.sock")
     );
     assert_eq!(
-        serve(&["d", "-s", "/x/y"]).socket_path(),
+        serve(&["d", "-s", "/x/y"]).socket_path_or_default(),
         PathBuf::from("/x/y")
     );
 }

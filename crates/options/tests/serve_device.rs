@@ -37,7 +37,7 @@ fn disks_keep_their_order_and_the_first_names_the_socket() {
     let path = |path| ServeDisk::Path(PathBuf::from(path));
     assert_eq!(serve.disks, [path("/d/b"), ServeDisk::NullCo, path("a")]);
     assert_eq!(serve.serials, ["X", "Y", "Z"]);
-    assert_eq!(serve.socket_path(), Path::new("b.sock"));
+    assert_eq!(serve.socket_path_or_default(), Path::new("b.sock"));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::{
 
 /// Checks that paths of sockets are not too long, and that no two options name the same path.
 pub(super) fn check_paths(serve: &Serve) -> Result<(), String> {
-    let socket = serve.socket_path();
+    let socket = serve.socket_path_or_default();
     check_socket_path("--socket", &socket)?;
     if let Some(monitor) = &serve.monitor {
         check_socket_path("--monitor", monitor)?;
