@@ -87,14 +87,14 @@ impl RunningObjects {
     ///
     /// # Errors
     /// The first problem of the options.
-    pub fn read_blkdebug(json: &str) -> Result<BlkdebugOptions, Problem> {
+    pub fn read_inject_errors_and_seed(json: &str) -> Result<BlkdebugOptions, Problem> {
         let mut fields = Fields::with_known_keys(
             json::parse(json)?,
             "",
             &[blockdev::BlkdebugSeedKey::KEYS],
             &[],
         )?;
-        let injected = blockdev::read_blkdebug(&mut fields)?;
+        let injected = blockdev::read_inject_errors_and_seed(&mut fields)?;
         fields.debug_assert_all_taken();
         Ok(injected)
     }

@@ -197,7 +197,7 @@ const EIO: u16 = 5;
 const MAX_SECTOR: u64 = i64::MAX.unsigned_abs() / 512;
 
 /// Reads `inject-error` and `seed`.
-pub(crate) fn read_blkdebug(fields: &mut Fields) -> Result<BlkdebugOptions, Problem> {
+pub(crate) fn read_inject_errors_and_seed(fields: &mut Fields) -> Result<BlkdebugOptions, Problem> {
     let BlkdebugSeedKey { seed } = BlkdebugSeedKey::read(fields, None)?;
     let path = fields.full_key("inject-error");
     let items = match fields.take_raw("inject-error") {

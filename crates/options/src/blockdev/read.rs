@@ -119,7 +119,7 @@ fn read_and_register_node(
             file: child_node(&mut fields, "file")?,
         },
         DriverKind::Blkdebug => Driver::Blkdebug {
-            injected: blkdebug::read_blkdebug(&mut fields)?,
+            injected: blkdebug::read_inject_errors_and_seed(&mut fields)?,
             image: child_node(&mut fields, "image")?,
         },
     };
