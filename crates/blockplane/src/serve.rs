@@ -5,7 +5,7 @@ use std::path::Path;
 
 use block::{CreateOutcome, create_sparse};
 use options::{
-    BlockdevOptions, ChardevOptions, ChardevSettings, CommonExportOptions, CommonNodeOptions,
+    BlockdevOptions, ChardevOptions, CommonChardevOptions, CommonExportOptions, CommonNodeOptions,
     DEFAULT_NULL_SIZE, Directive, Driver, ExportKind, ExportOptions, FileOptions, IothreadOptions,
     LunDevice, LunOptions, MonitorOptions, NullOptions, ObjectOptions, Serve, ServeDevice,
     ServeDisk, SocketAddr, VhostUserBlkOptions, VhostUserScsiOptions,
@@ -146,11 +146,11 @@ fn to_directives(options: &Serve) -> Vec<Directive> {
     if let Some(path) = &options.monitor {
         directives.push(Directive::Chardev(ChardevOptions {
             addr: SocketAddr::Unix { path: path.clone() },
-            settings: ChardevSettings {
+            settings: CommonChardevOptions {
                 id: MONITOR_NAME.to_owned(),
                 server: true,
                 wait: Some(false),
-                ..ChardevSettings::defaults()
+                ..CommonChardevOptions::defaults()
             },
         }));
         directives.push(Directive::Monitor(MonitorOptions {

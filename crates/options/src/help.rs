@@ -72,7 +72,7 @@ pub(crate) fn top_level_help() -> String {
     push_key_section(
         &mut out,
         "--chardev socket,KEY=VALUE,…   a Unix socket for a monitor",
-        &[monitor::ChardevSettings::KEYS],
+        &[monitor::CommonChardevOptions::KEYS],
     );
     push_key_section(
         &mut out,
@@ -254,7 +254,7 @@ pub(crate) fn option_help(opt: TopLevelOption, kind: Option<&Value>) -> Result<S
             push_key_section(
                 &mut out,
                 "--chardev socket",
-                &[monitor::ChardevSettings::KEYS],
+                &[monitor::CommonChardevOptions::KEYS],
             );
         }
         TopLevelOption::Monitor => {

@@ -75,7 +75,7 @@ pub use limits::{
 };
 pub use logging::{LogFormat, LogLevel};
 pub use metrics::MetricsAddr;
-pub use monitor::{ChardevOptions, ChardevSettings, MonitorOptions};
+pub use monitor::{ChardevOptions, CommonChardevOptions, MonitorOptions};
 pub use object::{
     DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX, DEFAULT_POLL_MAX_NS, DEFAULT_THREAD_POOL_MAX,
     IothreadOptions, MAX_AIO_EVENTS, MAX_THREAD_POOL, ObjectOptions,

@@ -21,12 +21,12 @@ pub struct ChardevOptions {
     /// `path` or `fd`: the socket. It is inherited only with `server`.
     pub addr: SocketAddr,
     /// All other keys.
-    pub settings: ChardevSettings,
+    pub settings: CommonChardevOptions,
 }
 
 settings! {
     /// Options of a chardev beside its address.
-    pub struct ChardevSettings {
+    pub struct CommonChardevOptions {
         /// its name, for monitors
         pub id: String = "id", ID_FORM, required("write id=NAME, such as id=qmp0");
         /// listen for clients, or connect to a server (default off)
@@ -143,11 +143,11 @@ pub(crate) fn read_and_register_chardev(
     let mut fields = Fields::with_known_keys(
         object,
         "",
-        &[ChardevSettings::KEYS],
+        &[CommonChardevOptions::KEYS],
         UNSUPPORTED_CHARDEV_KEYS,
     )?;
     fields.take_raw("backend");
-    let settings = ChardevSettings::read(&mut fields, None)?;
+    let settings = CommonChardevOptions::read(&mut fields, None)?;
     let conflict = |reason: &str| {
         Err(Problem::Conflict {
             reason: reason.to_owned(),

@@ -108,7 +108,7 @@ pub const KEYS: &[KeyGroup] = &[
         table: "chardev",
         kinds: &["socket"],
         title: "a Unix socket for a monitor",
-        keys: monitor::ChardevSettings::KEYS,
+        keys: monitor::CommonChardevOptions::KEYS,
     },
     KeyGroup {
         option: "monitor",

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use options::{ChardevSettings, Directive, Invocation, MonitorOptions, SocketAddr, parse};
+use options::{CommonChardevOptions, Directive, Invocation, MonitorOptions, SocketAddr, parse};
 
 fn directives(line: &str) -> Result<Vec<Directive>, String> {
     match parse(line.split_whitespace().map(Into::into)) {
@@ -39,7 +39,7 @@ fn a_chardev_listens_or_connects_and_waits_by_default() {
             panic!("{text}: {found:?}");
         };
         assert_eq!(chardev.addr, addr, "{text}");
-        let ChardevSettings {
+        let CommonChardevOptions {
             id,
             server: listens,
             users,

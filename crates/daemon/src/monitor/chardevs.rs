@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use options::{ChardevOptions, ChardevSettings, SocketAddr};
+use options::{ChardevOptions, CommonChardevOptions, SocketAddr};
 use qmp::{
     Arguments, Command, CommandHandler, Error, Member, ObjectType, Type, TypeDefinition, Variants,
 };
@@ -188,11 +188,11 @@ fn read_chardev_options(arguments: &Arguments) -> Result<ChardevOptions, String>
             addr: SocketAddr::Unix {
                 path: PathBuf::from(path.unwrap_or_default()),
             },
-            settings: ChardevSettings {
+            settings: CommonChardevOptions {
                 id: str_arg_or_empty(arguments, "id").to_owned(),
                 server,
                 wait: server.then_some(false),
-                ..ChardevSettings::defaults()
+                ..CommonChardevOptions::defaults()
             },
         }),
     }
