@@ -7,7 +7,7 @@ use block::{CreateOutcome, create_sparse};
 use options::{
     BlockdevOptions, ChardevOptions, CommonChardevOptions, CommonExportOptions, CommonNodeOptions,
     DEFAULT_NULL_SIZE, Directive, Driver, ExportKind, ExportOptions, FileOptions, IothreadOptions,
-    LunDevice, LunOptions, MonitorOptions, NullOptions, ObjectOptions, Serve, ServeDevice,
+    LunDeviceOptions, LunOptions, MonitorOptions, NullOptions, ObjectOptions, Serve, ServeDevice,
     ServeDisk, SocketAddr, VhostUserBlkOptions, VhostUserScsiOptions,
 };
 
@@ -210,10 +210,10 @@ fn lun_options(options: &Serve, node_names: &[String]) -> Vec<LunOptions> {
             target,
             lun,
             writable: !options.read_only,
-            device: LunDevice {
+            device: LunDeviceOptions {
                 logical_block_size: logical_block_size(options, disk),
                 serial: Some(given_serial.unwrap_or_else(|| default_serial(options, disk, number))),
-                ..LunDevice::defaults()
+                ..LunDeviceOptions::defaults()
             },
         }
     };

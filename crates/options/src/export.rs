@@ -7,7 +7,7 @@ mod luns;
 mod queues;
 mod read;
 
-pub use lun_device::{LunDevice, MAX_SCSI_SERIAL_BYTES};
+pub use lun_device::{LunDeviceOptions, MAX_SCSI_SERIAL_BYTES};
 pub(crate) use luns::{LUN_KEYS, LUNS_KEYS, read_lun};
 pub(crate) use read::{
     LSI_LIMITS, LSI_OWN_TARGET, TYPES, VIRTIO_SCSI_LIMITS, read_and_register_export,
@@ -144,7 +144,7 @@ pub struct LunOptions {
     /// `writable`: let the guest write. Default: as of the export.
     pub writable: bool,
     /// Identity and reservations of the disk.
-    pub device: LunDevice,
+    pub device: LunDeviceOptions,
 }
 
 settings! {

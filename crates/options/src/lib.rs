@@ -64,8 +64,8 @@ pub use directive::Directive;
 pub use error::{Problem, UsageError};
 pub use export::{
     CommonExportOptions, DEFAULT_MERGE_BYTES, DEFAULT_MERGE_REQUESTS, DEFAULT_REQUEST_TIMEOUT,
-    ExportKind, ExportOptions, LunDevice, LunOptions, MAX_MERGE_REQUESTS, MAX_SCSI_SERIAL_BYTES,
-    OnError, VhostUserBlkOptions, VhostUserScsiOptions,
+    ExportKind, ExportOptions, LunDeviceOptions, LunOptions, MAX_MERGE_REQUESTS,
+    MAX_SCSI_SERIAL_BYTES, OnError, VhostUserBlkOptions, VhostUserScsiOptions,
 };
 pub use form::NonUtf8Path;
 pub use generate_args::GeneratedFileKind;

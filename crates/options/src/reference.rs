@@ -101,7 +101,7 @@ pub const KEYS: &[KeyGroup] = &[
         table: "export",
         kinds: &["vhost-user-scsi", "vfio-user-lsi53c895a"],
         title: "a SCSI disk (types vhost-user-scsi, vfio-user-lsi53c895a)",
-        keys: export::LunDevice::KEYS,
+        keys: export::LunDeviceOptions::KEYS,
     },
     KeyGroup {
         option: "chardev",

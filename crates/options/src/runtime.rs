@@ -173,7 +173,7 @@ pub fn keys_of_export_type(r#type: &str) -> Vec<Key> {
 /// Keys of a disk of a SCSI controller.
 #[must_use]
 pub fn lun_keys() -> Vec<Key> {
-    [export::LUN_KEYS, export::LunDevice::KEYS].concat()
+    [export::LUN_KEYS, export::LunDeviceOptions::KEYS].concat()
 }
 
 /// Keys of one fault of a `blkdebug` node.

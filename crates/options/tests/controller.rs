@@ -1,6 +1,8 @@
 //! `--export type=vhost-user-scsi`: a controller and its disks.
 
-use options::{Directive, ExportKind, ExportOptions, Invocation, LunDevice, LunOptions, parse};
+use options::{
+    Directive, ExportKind, ExportOptions, Invocation, LunDeviceOptions, LunOptions, parse,
+};
 
 const BASE: [&str; 5] = [
     "--blockdev",
@@ -37,7 +39,7 @@ fn lun(target: u16, lun: u16) -> LunOptions {
         target,
         lun,
         writable: false,
-        device: LunDevice::defaults(),
+        device: LunDeviceOptions::defaults(),
     }
 }
 
@@ -46,9 +48,9 @@ fn a_single_node_is_target_0_lun_0() {
     assert_eq!(luns(",node-name=n"), [lun(0, 0)]);
     let named = LunOptions {
         writable: true,
-        device: LunDevice {
+        device: LunDeviceOptions {
             serial: Some("S1".to_owned()),
-            ..LunDevice::defaults()
+            ..LunDeviceOptions::defaults()
         },
         ..lun(0, 0)
     };
@@ -59,7 +61,7 @@ fn a_single_node_is_target_0_lun_0() {
 #[test]
 fn a_disk_has_identity_options_of_its_own() {
     let serial = "x".repeat(247);
-    let device = LunDevice {
+    let device = LunDeviceOptions {
         logical_block_size: 512,
         serial: Some(serial.clone()),
         vendor: Some("QEMU".to_owned()),

@@ -17,7 +17,7 @@ const MAX_DEVICE_ID_BYTES: usize = 255;
 
 settings! {
     /// Options that each SCSI disk has for itself. A name that is `None` is generated.
-    pub struct LunDevice {
+    pub struct LunDeviceOptions {
         /// a power of two, 512 to 32768 (default 512)
         pub logical_block_size: u32 = "logical-block-size",
             size_form(0, u32::MAX)
@@ -51,7 +51,7 @@ settings! {
     }
 }
 
-impl Default for LunDevice {
+impl Default for LunDeviceOptions {
     fn default() -> Self {
         Self::defaults()
     }

@@ -3,7 +3,7 @@
 //! `node-name` without `luns` is one disk at target 0, LUN 0.
 
 use crate::{
-    LunDevice, LunOptions, Problem,
+    LunDeviceOptions, LunOptions, Problem,
     fields::Fields,
     form::{NODE_NAME_FORM, SwitchForm, number_form},
     key::{Key, ValueType},
@@ -19,7 +19,7 @@ pub(crate) const LUNS_KEYS: &[Key] = &[Key::new(
     ValueType::ListOf("BlockExportLun"),
 )];
 
-/// The keys of one disk, beside those of [`LunDevice`].
+/// The keys of one disk, beside those of [`LunDeviceOptions`].
 pub(crate) const LUN_KEYS: &[Key] = &[
     Key::new("node-name", "NODE", "the node", ValueType::Str).required(),
     Key::new("target", "N", "target (default 0)", ValueType::Int),
@@ -37,7 +37,7 @@ pub(crate) const LUN_KEYS: &[Key] = &[
 
 /// Keys that each disk has for itself if there are several.
 fn keys_of_each_disk() -> impl Iterator<Item = &'static str> {
-    LunDevice::KEYS.iter().map(|key| key.name)
+    LunDeviceOptions::KEYS.iter().map(|key| key.name)
 }
 
 /// The targets and LUNs that a controller can have.
@@ -83,7 +83,7 @@ pub(super) fn read_luns_or_only_node(
                 target: 0,
                 lun: 0,
                 writable,
-                device: LunDevice::read(fields, None)?,
+                device: LunDeviceOptions::read(fields, None)?,
             }]);
         }
         Some(Value::List(items)) if !items.is_empty() => items,
@@ -126,7 +126,8 @@ pub(crate) fn read_lun(
     writable: bool,
     others: &[LunOptions],
 ) -> Result<LunOptions, Problem> {
-    let mut fields = Fields::with_known_keys(object, prefix, &[LUN_KEYS, LunDevice::KEYS], &[])?;
+    let mut fields =
+        Fields::with_known_keys(object, prefix, &[LUN_KEYS, LunDeviceOptions::KEYS], &[])?;
     if others.len() >= limits.max_disks {
         let reason = format!(
             "there are {} disks already, and the controller cannot have more",
@@ -169,7 +170,7 @@ pub(crate) fn read_lun(
         target,
         lun,
         writable,
-        device: LunDevice::read(&mut fields, None)?,
+        device: LunDeviceOptions::read(&mut fields, None)?,
     };
     fields.debug_assert_all_taken();
     Ok(lun)

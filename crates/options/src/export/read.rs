@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use crate::{
-    CommonExportOptions, ExportKind, ExportOptions, LunDevice, Problem, SocketAddr,
+    CommonExportOptions, ExportKind, ExportOptions, LunDeviceOptions, Problem, SocketAddr,
     VhostUserBlkOptions, VhostUserScsiOptions,
     export::{
         luns::{self, LunLimits},
@@ -75,7 +75,7 @@ pub(crate) const TYPES: &[(&str, ExportTypeReader)] = &[
                 CommonExportOptions::KEYS,
                 VhostUserScsiOptions::KEYS,
                 luns::LUNS_KEYS,
-                LunDevice::KEYS,
+                LunDeviceOptions::KEYS,
             ],
             read: read_vhost_user_scsi,
         },
@@ -83,7 +83,11 @@ pub(crate) const TYPES: &[(&str, ExportTypeReader)] = &[
     (
         "vfio-user-lsi53c895a",
         ExportTypeReader {
-            keys: &[CommonExportOptions::KEYS, luns::LUNS_KEYS, LunDevice::KEYS],
+            keys: &[
+                CommonExportOptions::KEYS,
+                luns::LUNS_KEYS,
+                LunDeviceOptions::KEYS,
+            ],
             read: read_lsi53c895a,
         },
     ),
