@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use options::runtime::RunningObjects;
+use options::runtime::RunningObjectNames;
 use options::{ConfigError, ConfigFileWithOptions, Invocation};
 
 /// Longer than any error needs to be that quotes what it is about.
@@ -54,7 +54,7 @@ pub fn command_line(bytes: &[u8]) {
     }
     if let Ok(text) = str::from_utf8(rest) {
         let live = || {
-            let mut live = RunningObjects::default();
+            let mut live = RunningObjectNames::default();
             live.add_node("d", false).expect("a name");
             live.add_iothread("t").expect("a name");
             live

@@ -1,7 +1,7 @@
 //! Reads the options of objects that QMP creates or changes in a running daemon: the same keys as on the command line,
 //! in JSON. Also lists the keys for the QMP schema.
 //!
-//! They may refer to the objects that run at that moment, and must not use their names: [`RunningObjects`] holds these, to read
+//! They may refer to the objects that run at that moment, and must not use their names: [`RunningObjectNames`] holds these, to read
 //! one set of options.
 
 use crate::{
@@ -12,11 +12,11 @@ use crate::{
 
 /// Names of the running objects.
 #[derive(Debug, Default)]
-pub struct RunningObjects {
+pub struct RunningObjectNames {
     names: DefinedNames,
 }
 
-impl RunningObjects {
+impl RunningObjectNames {
     /// Adds a node.
     ///
     /// # Errors
@@ -108,7 +108,7 @@ impl RunningObjects {
     }
 }
 
-impl RunningObjects {
+impl RunningObjectNames {
     /// Reads the options of a disk that is added to a virtio SCSI controller with the disks `others`. `writable` is the default.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The QMP command `x-blkdebug-set`: replaces the faults that a `blkdebug` node injects.
 
-use options::{Driver, runtime::RunningObjects};
+use options::{Driver, runtime::RunningObjectNames};
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type};
 use serde_json::{Value, json};
 
@@ -51,7 +51,8 @@ fn set_fault_rules(control: &mut Control, arguments: &Arguments) -> Result<Value
     }
     let mut options = arguments.clone();
     options.remove("node-name");
-    let rules = RunningObjects::read_inject_errors_and_seed(&Value::Object(options).to_string());
+    let rules =
+        RunningObjectNames::read_inject_errors_and_seed(&Value::Object(options).to_string());
     *injected = rules.map_err(|problem| error_of_invalid_options(&problem))?;
     faults.release_and_set_rules(Some(faults::fault_rules(injected)));
     Ok(json!({}))

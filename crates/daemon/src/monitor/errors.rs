@@ -2,7 +2,7 @@
 //! validated.
 
 use options::Problem;
-use options::runtime::RunningObjects;
+use options::runtime::RunningObjectNames;
 use qmp::Error;
 
 use crate::error::BoxError;
@@ -45,7 +45,7 @@ pub(super) fn error_of_invalid_options(problem: &Problem) -> Error {
 }
 
 /// Ids and names of all running objects, against which options of new ones are validated.
-pub(super) fn names_of_running_objects(objects: &Objects) -> Result<RunningObjects, Error> {
+pub(super) fn names_of_running_objects(objects: &Objects) -> Result<RunningObjectNames, Error> {
     names_of_running_objects_except_node(objects, "")
 }
 
@@ -53,8 +53,8 @@ pub(super) fn names_of_running_objects(objects: &Objects) -> Result<RunningObjec
 pub(super) fn names_of_running_objects_except_node(
     objects: &Objects,
     name: &str,
-) -> Result<RunningObjects, Error> {
-    let mut existing = RunningObjects::default();
+) -> Result<RunningObjectNames, Error> {
+    let mut existing = RunningObjectNames::default();
     let to_error = |problem: Problem| error_of_invalid_options(&problem);
     for iothread in &objects.iothreads {
         existing

@@ -2,7 +2,7 @@
 //! the next batch of each queue on.
 
 use options::ExportKind;
-use options::runtime::{self, RunningObjects};
+use options::runtime::{self, RunningObjectNames};
 use qmp::Error;
 use serde_json::Value;
 
@@ -57,7 +57,7 @@ impl HasQomProperties for Export {
         let ExportKind::VhostUserBlk(kind) = &mut self.options.kind else {
             unreachable!("no property of another kind can be changed");
         };
-        *kind = RunningObjects::updated_vhost_user_blk_options(kind, json)
+        *kind = RunningObjectNames::updated_vhost_user_blk_options(kind, json)
             .map_err(|problem| error_of_invalid_options(&problem))?;
         let limits = request_merging_limits(kind);
         for disk in &self.disks {

@@ -1,6 +1,6 @@
 //! QOM properties of iothreads: all of their options, which can be changed at runtime.
 
-use options::runtime::{self, RunningObjects};
+use options::runtime::{self, RunningObjectNames};
 use options::{Key, Problem};
 use qmp::Error;
 use serde_json::Value;
@@ -35,15 +35,14 @@ impl HasQomProperties for Iothread {
 
     /// Validates the new options, and applies them to the running iothread.
     fn change_options(&mut self, json: &str) -> Result<(), Error> {
-        let new =
-            RunningObjects::updated_iothread_options(&self.options, json).map_err(|problem| {
-                match problem {
-                    Problem::Conflict { reason } => Error::generic(format!(
-                        "bad thread-pool-min/thread-pool-max values: {reason}"
-                    )),
-                    problem => error_of_invalid_options(&problem),
-                }
-            })?;
+        let new = RunningObjectNames::updated_iothread_options(&self.options, json).map_err(
+            |problem| match problem {
+                Problem::Conflict { reason } => Error::generic(format!(
+                    "bad thread-pool-min/thread-pool-max values: {reason}"
+                )),
+                problem => error_of_invalid_options(&problem),
+            },
+        )?;
         self.apply_options(new)
             .map_err(|failure| error_of_failed_action(&failure))
     }
