@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::path::Path;
 
-use options::{LogLevel, Serve, ServeDevice, ServeDisk};
+use options::{LogLevel, ServeDevice, ServeDisk, ServeSettings};
 use serde_json::json;
 
 /// QEMU options that share the guest's memory.
@@ -12,7 +12,7 @@ const QEMU_MEMORY: &str =
     "-object memory-backend-memfd,id=mem,size=1G,share=on -machine memory-backend=mem -m 1G";
 
 /// Prints the announcement, except at log level `error`. `is_new` says which disks were created.
-pub(crate) fn print_unless_quiet(options: &Serve, is_new: &[bool]) {
+pub(crate) fn print_unless_quiet(options: &ServeSettings, is_new: &[bool]) {
     if options.log_level == LogLevel::Error {
         return;
     }
@@ -42,7 +42,7 @@ fn absolute_path_text(path: &Path) -> String {
 }
 
 /// The disks, and their addresses: sockets, or targets and LUNs.
-fn describe_disks_and_addresses(options: &Serve, is_new: &[bool], socket: &str) -> String {
+fn describe_disks_and_addresses(options: &ServeSettings, is_new: &[bool], socket: &str) -> String {
     let queues = options.num_queues;
     let mut disks = options.disks.iter().zip(is_new).map(|(disk, is_new)| {
         let disk = match disk {
@@ -75,7 +75,7 @@ fn describe_disks_and_addresses(options: &Serve, is_new: &[bool], socket: &str) 
 }
 
 /// The options that attach the disks to a VM, for each VMM that supports the device.
-fn vmm_options(options: &Serve, socket: &str) -> String {
+fn vmm_options(options: &ServeSettings, socket: &str) -> String {
     match options.device {
         ServeDevice::VirtioBlk => {
             let queue_size = options.queue_size.min(256);

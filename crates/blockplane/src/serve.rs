@@ -7,8 +7,8 @@ use block::{CreateOutcome, create_sparse};
 use options::{
     BlockdevOptions, ChardevOptions, CommonChardevOptions, CommonExportOptions, CommonNodeOptions,
     DEFAULT_NULL_SIZE, Directive, Driver, ExportKind, ExportOptions, FileOptions, IothreadOptions,
-    LunDeviceOptions, LunOptions, MonitorOptions, NullOptions, ObjectOptions, Serve, ServeDevice,
-    ServeDisk, SocketAddr, VhostUserBlkOptions, VhostUserScsiOptions,
+    LunDeviceOptions, LunOptions, MonitorOptions, NullOptions, ObjectOptions, ServeDevice,
+    ServeDisk, ServeSettings, SocketAddr, VhostUserBlkOptions, VhostUserScsiOptions,
 };
 
 use daemon::process::ProcessOptions;
@@ -26,7 +26,7 @@ const MONITOR_NAME: &str = "monitor";
 const SECTOR_BYTES: u32 = 512;
 
 /// Serves the disks, which are created before, and removed again if the start fails.
-pub(crate) fn run(options: &Serve, service: ServiceManager) -> Result<(), BoxError> {
+pub(crate) fn run(options: &ServeSettings, service: ServiceManager) -> Result<(), BoxError> {
     let is_new = match upgrade::has_predecessor() {
         // The previous process created them.
         true => vec![false; options.disks.len()],
@@ -56,7 +56,7 @@ pub(crate) fn run(options: &Serve, service: ServiceManager) -> Result<(), BoxErr
 }
 
 /// The paths of the disks that were created.
-fn new_disk_paths<'a>(options: &'a Serve, is_new: &[bool]) -> Vec<&'a Path> {
+fn new_disk_paths<'a>(options: &'a ServeSettings, is_new: &[bool]) -> Vec<&'a Path> {
     let disks = options.disks.iter().zip(is_new);
     disks
         .filter_map(|(disk, is_new)| match disk {
@@ -67,7 +67,7 @@ fn new_disk_paths<'a>(options: &'a Serve, is_new: &[bool]) -> Vec<&'a Path> {
 }
 
 /// Creates missing disks if a size is given; returns for each disk whether it is new.
-fn create_missing_disks_if_size_given(options: &Serve) -> Result<Vec<bool>, BoxError> {
+fn create_missing_disks_if_size_given(options: &ServeSettings) -> Result<Vec<bool>, BoxError> {
     let mut is_new = Vec::new();
     for disk in &options.disks {
         let created = match (disk, options.size) {
@@ -86,7 +86,7 @@ fn create_missing_disks_if_size_given(options: &Serve) -> Result<Vec<bool>, BoxE
 }
 
 /// Removes the new disks after a failed start.
-fn remove_new_disks(options: &Serve, is_new: &[bool]) {
+fn remove_new_disks(options: &ServeSettings, is_new: &[bool]) {
     for (disk, is_new) in options.disks.iter().zip(is_new) {
         if let (ServeDisk::Path(path), true) = (disk, is_new) {
             // It may be removed already.
@@ -96,7 +96,7 @@ fn remove_new_disks(options: &Serve, is_new: &[bool]) {
 }
 
 /// The node name of each disk.
-fn node_names(options: &Serve) -> Vec<String> {
+fn node_names(options: &ServeSettings) -> Vec<String> {
     match options.disks.len() {
         1 => vec![DISK_NAME.to_owned()],
         number => (0..number)
@@ -106,7 +106,7 @@ fn node_names(options: &Serve) -> Vec<String> {
 }
 
 /// The daemon's directives (iothreads, nodes, export, monitor) that do what the options say.
-fn to_directives(options: &Serve) -> Vec<Directive> {
+fn to_directives(options: &ServeSettings) -> Vec<Directive> {
     let iothreads: Vec<String> = (0..options.iothreads)
         .map(|index| format!("io{index}"))
         .collect();
@@ -162,7 +162,7 @@ fn to_directives(options: &Serve) -> Vec<Directive> {
 }
 
 /// The options of the iothread with an index.
-fn iothread_options(options: &Serve, id: &str, index: usize) -> ObjectOptions {
+fn iothread_options(options: &ServeSettings, id: &str, index: usize) -> ObjectOptions {
     ObjectOptions::Iothread(IothreadOptions {
         poll_max_ns: options.poll_max_ns,
         poll_cpu_max: options.poll_cpu_max,
@@ -174,7 +174,7 @@ fn iothread_options(options: &Serve, id: &str, index: usize) -> ObjectOptions {
 }
 
 /// The type of the export, with its queues and its disks.
-fn export_kind(options: &Serve, node_names: &[String]) -> ExportKind {
+fn export_kind(options: &ServeSettings, node_names: &[String]) -> ExportKind {
     match options.device {
         ServeDevice::VirtioBlk => ExportKind::VhostUserBlk(VhostUserBlkOptions {
             num_queues: options.num_queues,
@@ -200,7 +200,7 @@ fn export_kind(options: &Serve, node_names: &[String]) -> ExportKind {
 }
 
 /// The disks at their SCSI addresses.
-fn lun_options(options: &Serve, node_names: &[String]) -> Vec<LunOptions> {
+fn lun_options(options: &ServeSettings, node_names: &[String]) -> Vec<LunOptions> {
     let disks = (0..).zip(node_names.iter().zip(&options.disks));
     let lun_of_disk = |(number, (node_name, disk)): (u16, (&String, &ServeDisk))| {
         let (target, lun) = options.device.target_and_lun(number);
@@ -222,7 +222,7 @@ fn lun_options(options: &Serve, node_names: &[String]) -> Vec<LunOptions> {
 
 /// The serial number of a disk without `--serial`, made from its path: a guest takes disks of several daemons with the
 /// same serial number for paths to one disk.
-fn default_serial(options: &Serve, disk: &ServeDisk, number: u16) -> String {
+fn default_serial(options: &ServeSettings, disk: &ServeDisk, number: u16) -> String {
     let path = match disk {
         ServeDisk::Path(path) => path.clone(),
         ServeDisk::NullCo => {
@@ -238,7 +238,7 @@ fn default_serial(options: &Serve, disk: &ServeDisk, number: u16) -> String {
 }
 
 /// The driver of a disk's node, which depends on whether its path is a device.
-fn node_driver(options: &Serve, disk: &ServeDisk) -> Driver {
+fn node_driver(options: &ServeSettings, disk: &ServeDisk) -> Driver {
     let ServeDisk::Path(path) = disk else {
         return Driver::NullCo(NullOptions {
             size: options.size.unwrap_or(DEFAULT_NULL_SIZE),
@@ -259,7 +259,7 @@ fn node_driver(options: &Serve, disk: &ServeDisk) -> Driver {
 }
 
 /// The logical block size: of a block device its own, because its content depends on it; of an image always 512 bytes.
-fn logical_block_size(options: &Serve, disk: &ServeDisk) -> u32 {
+fn logical_block_size(options: &ServeSettings, disk: &ServeDisk) -> u32 {
     if let Some(bytes) = options.logical_block_size {
         return bytes;
     }

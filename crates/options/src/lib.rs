@@ -80,14 +80,14 @@ pub use object::{
     DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX, DEFAULT_POLL_MAX_NS, DEFAULT_THREAD_POOL_MAX,
     IothreadOptions, MAX_AIO_EVENTS, MAX_THREAD_POOL, ObjectOptions,
 };
-pub use serve::{Serve, ServeDevice, ServeDisk};
+pub use serve::{ServeDevice, ServeDisk, ServeSettings};
 pub use socket::SocketAddr;
 
 /// A parsed command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Invocation {
     /// `blockplane serve DISK …`
-    Serve(Serve),
+    Serve(ServeSettings),
     /// qemu-storage-daemon's options.
     Daemon(Daemon),
     /// `--config FILE`, with `serve` or without a command: the file is still to be parsed.

@@ -15,7 +15,7 @@ use crate::{AioMode, Confinement, Discard, Locking, LogFormat, LogLevel, Metrics
 
 /// Settings of `blockplane serve`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Serve {
+pub struct ServeSettings {
     /// The disks: one or more, and no more than the device can have.
     pub disks: Vec<ServeDisk>,
     /// `--device`: the device that the guest sees. Default `virtio-blk`.
@@ -24,7 +24,7 @@ pub struct Serve {
     /// exist; for `null-co:` the size of the disk, [`crate::DEFAULT_NULL_SIZE`] if `None`. For a
     /// file never together with `read_only`.
     pub size: Option<u64>,
-    /// `--socket`: the socket to listen on, 1 to 107 bytes; see [`Serve::socket_path_or_default`] for the default.
+    /// `--socket`: the socket to listen on, 1 to 107 bytes; see [`ServeSettings::socket_path_or_default`] for the default.
     pub socket: Option<PathBuf>,
     /// `--monitor`: the socket of a monitor, 1 to 107 bytes. `None`: no monitor.
     pub monitor: Option<PathBuf>,
@@ -84,7 +84,7 @@ pub struct Serve {
     pub log_format: Option<LogFormat>,
 }
 
-impl Serve {
+impl ServeSettings {
     /// The socket to listen on: `--socket`, or the file name of the first disk with `.sock` after it, in
     /// the current directory (`null-co.sock` for `null-co:`).
     #[must_use]

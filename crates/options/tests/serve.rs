@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use options::{
     AioMode, Confinement, Discard, Invocation, Locking, LogFormat, LogLevel, MetricsAddr, Sandbox,
-    Serve, ServeDevice, ServeDisk, SocketAddr, parse,
+    ServeDevice, ServeDisk, ServeSettings, SocketAddr, parse,
 };
 
 fn run(args: &[&str]) -> Result<Invocation, String> {
@@ -17,7 +17,7 @@ fn run(args: &[&str]) -> Result<Invocation, String> {
         .map_err(|error| error.to_string())
 }
 
-fn serve(args: &[&str]) -> Serve {
+fn serve(args: &[&str]) -> ServeSettings {
     match run(args).unwrap() {
         Invocation::Serve(serve) => serve,
         other => panic!("{other:?}"),
@@ -30,7 +30,7 @@ fn error(args: &[&str]) -> String {
 
 #[test]
 fn defaults_are_applied() {
-    let expected = Serve {
+    let expected = ServeSettings {
         disks: vec![ServeDisk::Path(PathBuf::from("/d/disk.img"))],
         device: ServeDevice::VirtioBlk,
         size: None,
@@ -113,7 +113,7 @@ fn every_option_is_read() {
         "-vv",
         "--log-format=json",
     ]);
-    let expected = Serve {
+    let expected = ServeSettings {
         disks: vec![ServeDisk::NullCo],
         device: ServeDevice::VirtioBlk,
         size: Some(3 << 29),

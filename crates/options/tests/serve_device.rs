@@ -6,9 +6,9 @@
 
 use std::path::{Path, PathBuf};
 
-use options::{Invocation, Serve, ServeDevice, ServeDisk, parse};
+use options::{Invocation, ServeDevice, ServeDisk, ServeSettings, parse};
 
-fn run(words: &str) -> Result<Serve, String> {
+fn run(words: &str) -> Result<ServeSettings, String> {
     let words = words.split_whitespace().map(Into::into);
     match parse(std::iter::once("serve".into()).chain(words)) {
         Ok(Invocation::Serve(serve)) => Ok(serve),

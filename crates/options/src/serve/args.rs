@@ -16,7 +16,8 @@ use super::values::{
 use crate::{
     AioMode, ConfigFileWithOptions, Confinement, DEFAULT_AIO_MAX_EVENTS, DEFAULT_POLL_CPU_MAX,
     DEFAULT_POLL_MAX_NS, DEFAULT_SERVE_QUEUES, Discard, Invocation, Locking, LogFormat, LogLevel,
-    MAX_QUEUE_SIZE, MetricsAddr, Problem, Sandbox, Serve, ServeDevice, ServeDisk, UsageError,
+    MAX_QUEUE_SIZE, MetricsAddr, Problem, Sandbox, ServeDevice, ServeDisk, ServeSettings,
+    UsageError,
     command::{self, ParsedCommand},
     confinement,
 };
@@ -335,7 +336,7 @@ fn log_level(quiet: bool, verbose: u8) -> LogLevel {
 }
 
 /// Checks options against each other, fills in defaults, and converts the arguments to the settings.
-fn check_and_convert(args: Args) -> Result<Serve, String> {
+fn check_and_convert(args: Args) -> Result<ServeSettings, String> {
     let disks: Vec<ServeDisk> = args.disk.iter().map(parse_disk).collect::<Result<_, _>>()?;
     let device = args.device.to_device();
     let device_args = DeviceSpecificArgs {
@@ -369,7 +370,7 @@ fn check_and_convert(args: Args) -> Result<Serve, String> {
         );
     }
     let cpu_affinity = affinity_of_each_thread(args.cpu_affinity, args.iothreads.into())?;
-    let serve = Serve {
+    let serve = ServeSettings {
         disks,
         device,
         size: args.size,

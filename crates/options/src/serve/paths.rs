@@ -3,11 +3,11 @@
 use std::{os::unix::ffi::OsStrExt, path::Path};
 
 use crate::{
-    MetricsAddr, Serve, ServeDisk, SocketAddr, paths::without_redundant_components, socket,
+    MetricsAddr, ServeDisk, ServeSettings, SocketAddr, paths::without_redundant_components, socket,
 };
 
 /// Checks that paths of sockets are not too long, and that no two options name the same path.
-pub(super) fn check_paths(serve: &Serve) -> Result<(), String> {
+pub(super) fn check_paths(serve: &ServeSettings) -> Result<(), String> {
     let socket = serve.socket_path_or_default();
     check_socket_path("--socket", &socket)?;
     if let Some(monitor) = &serve.monitor {
