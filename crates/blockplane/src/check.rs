@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use daemon::BoxError;
 use options::{
-    BlockdevOptions, Check, ConfigError, ConfigFileWithOptions, Daemon, Directive, NodeRef,
+    BlockdevOptions, CheckSettings, ConfigError, ConfigFileWithOptions, Daemon, Directive, NodeRef,
     ObjectOptions,
 };
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ use crate::summary::ConfigSummary;
 use crate::{config_file, print};
 
 /// Prints the problems of a configuration, or a summary and hints.
-pub(crate) fn run(options: &Check) -> Result<ExitCode, BoxError> {
+pub(crate) fn run(options: &CheckSettings) -> Result<ExitCode, BoxError> {
     let bytes = config_file::read_config_bytes(&options.path)?;
     let path = config_file::display_path(&options.path);
     let outcome = ConfigError::decode_utf8(path, bytes)

@@ -38,7 +38,7 @@ struct Args {
 
 /// `blockplane check`
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Check {
+pub struct CheckSettings {
     /// The configuration file.
     pub path: PathBuf,
     /// `--json`
@@ -58,7 +58,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
         ParsedCommand::Args(args) => args,
         ParsedCommand::Help(help) => return Ok(Invocation::Help(help)),
     };
-    Ok(Invocation::Check(Check {
+    Ok(Invocation::Check(CheckSettings {
         path: args.file,
         json: args.json,
         open: args.open,

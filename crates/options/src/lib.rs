@@ -54,7 +54,7 @@ pub use blockdev::{
     Driver, FileOptions, InjectAction, InjectError, IoType, Locking, NodeRef, NullOptions,
     RawOffsetAndSize,
 };
-pub use check_args::Check;
+pub use check_args::CheckSettings;
 pub use config::{ConfigError, ConfigFileWithOptions, ConfigProblem, Location};
 pub use confinement::{Confinement, Sandbox};
 pub use cpus::MAX_CPUS;
@@ -93,7 +93,7 @@ pub enum Invocation {
     /// `--config FILE`, with `serve` or without a command: the file is still to be parsed.
     ConfigFile(ConfigFileWithOptions),
     /// `blockplane check FILE`
-    Check(Check),
+    Check(CheckSettings),
     /// `blockplane generate man|completions DIR`
     Generate {
         /// The kind of files.
