@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use daemon::BoxError;
 use options::{
-    BlockdevOptions, CheckSettings, ConfigError, ConfigFileWithOptions, Daemon, Directive, NodeRef,
-    ObjectOptions,
+    BlockdevOptions, CheckSettings, ConfigError, ConfigFileWithOptions, DaemonSettings, Directive,
+    NodeRef, ObjectOptions,
 };
 use serde_json::{Value, json};
 
@@ -49,7 +49,7 @@ pub(crate) fn run(options: &CheckSettings) -> Result<ExitCode, BoxError> {
 }
 
 /// The outcome for people, if the configuration is valid.
-fn outcome_to_text(path: &Path, daemon: &Daemon, hints: &[String]) -> String {
+fn outcome_to_text(path: &Path, daemon: &DaemonSettings, hints: &[String]) -> String {
     let path = commands::printable_path(path);
     let mut out = format!("{path}: valid\n{}", summarize(daemon));
     if !hints.is_empty() {
@@ -63,12 +63,16 @@ fn outcome_to_text(path: &Path, daemon: &Daemon, hints: &[String]) -> String {
 }
 
 /// The summary of what the configuration would create.
-fn summarize(daemon: &Daemon) -> ConfigSummary {
+fn summarize(daemon: &DaemonSettings) -> ConfigSummary {
     ConfigSummary::of_directives(&daemon.directives, daemon.metrics.as_ref())
 }
 
 /// The outcome for scripts: the summary and hints, or the problems with their positions.
-fn outcome_to_json(path: &Path, outcome: &Result<Daemon, ConfigError>, hints: &[String]) -> Value {
+fn outcome_to_json(
+    path: &Path,
+    outcome: &Result<DaemonSettings, ConfigError>,
+    hints: &[String],
+) -> Value {
     let mut out = json!({
         "file": path.display().to_string(),
         "right": outcome.is_ok(),

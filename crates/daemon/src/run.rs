@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use options::{Daemon, Directive, ObjectOptions, Sandbox};
+use options::{DaemonSettings, Directive, ObjectOptions, Sandbox};
 
 use crate::actions;
 use crate::control::Control;
@@ -22,7 +22,7 @@ use crate::upgrade::launcher::{Launcher, LauncherOptions};
 /// # Errors
 /// An object cannot be created, or the last flush failed.
 pub fn run_as_qemu_storage_daemon(
-    options: &Daemon,
+    options: &DaemonSettings,
     service: ServiceManager,
 ) -> Result<(), BoxError> {
     // After a live upgrade the process is in the background already.

@@ -16,7 +16,9 @@ use std::{
 use location::Lines;
 pub use location::Location;
 
-use crate::{Confinement, Daemon, LogFormat, LogLevel, MetricsAddr, directive::RawDirective};
+use crate::{
+    Confinement, DaemonSettings, LogFormat, LogLevel, MetricsAddr, directive::RawDirective,
+};
 
 /// A configuration file that is still to be parsed, with the options beside it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -62,9 +64,9 @@ impl ConfigFileWithOptions {
     ///
     /// # Errors
     /// All problems of both.
-    pub fn parse(self, text: &str) -> Result<Daemon, ConfigError> {
+    pub fn parse(self, text: &str) -> Result<DaemonSettings, ConfigError> {
         match read::read_file_and_options(text, self.directives, self.metrics) {
-            Ok((directives, metrics)) => Ok(Daemon {
+            Ok((directives, metrics)) => Ok(DaemonSettings {
                 daemonize: self.daemonize,
                 pidfile: self.pidfile,
                 metrics,

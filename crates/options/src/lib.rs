@@ -58,7 +58,7 @@ pub use check_args::CheckSettings;
 pub use config::{ConfigError, ConfigFileWithOptions, ConfigProblem, Location};
 pub use confinement::{Confinement, Sandbox};
 pub use cpus::MAX_CPUS;
-pub use daemon::Daemon;
+pub use daemon::DaemonSettings;
 pub use describe::ToJsonError;
 pub use directive::Directive;
 pub use error::{Problem, UsageError};
@@ -89,7 +89,7 @@ pub enum Invocation {
     /// `blockplane serve DISK …`
     Serve(ServeSettings),
     /// qemu-storage-daemon's options.
-    Daemon(Daemon),
+    Daemon(DaemonSettings),
     /// `--config FILE`, with `serve` or without a command: the file is still to be parsed.
     ConfigFile(ConfigFileWithOptions),
     /// `blockplane check FILE`

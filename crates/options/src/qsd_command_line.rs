@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    ConfigFileWithOptions, Daemon, Invocation, MetricsAddr, Problem, Sandbox, UsageError,
+    ConfigFileWithOptions, DaemonSettings, Invocation, MetricsAddr, Problem, Sandbox, UsageError,
     confinement,
     directive::{DirectiveKind, RawDirective},
     error::excerpt,
@@ -24,7 +24,7 @@ use crate::{
 
 /// Parses a command line without a command.
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, UsageError> {
-    let mut daemon = Daemon::default();
+    let mut daemon = DaemonSettings::default();
     let mut config = None;
     let mut object_options = Vec::new();
     for item in CommandLineItems::new(args) {

@@ -4,10 +4,12 @@
     reason = "a test that unwraps an error fails, as it should"
 )]
 
-use options::{ConfigError, ConfigFileWithOptions, Daemon, Directive, Invocation, LogLevel, parse};
+use options::{
+    ConfigError, ConfigFileWithOptions, DaemonSettings, Directive, Invocation, LogLevel, parse,
+};
 
 /// Parses the file `f.toml` beside these arguments.
-fn with(args: &[&str], text: &str) -> Result<Daemon, ConfigError> {
+fn with(args: &[&str], text: &str) -> Result<DaemonSettings, ConfigError> {
     let words = ["--config", "f.toml"].iter().chain(args);
     match parse(words.map(Into::into)).unwrap() {
         Invocation::ConfigFile(config) => config.parse(text),
@@ -15,7 +17,7 @@ fn with(args: &[&str], text: &str) -> Result<Daemon, ConfigError> {
     }
 }
 
-fn file(text: &str) -> Daemon {
+fn file(text: &str) -> DaemonSettings {
     with(&[], text).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -44,7 +46,7 @@ fn assert_wrong(text: &str, expected: &[(&str, &str)]) {
     }
 }
 
-fn line(args: &[&str]) -> Daemon {
+fn line(args: &[&str]) -> DaemonSettings {
     match parse(args.iter().map(Into::into)).unwrap() {
         Invocation::Daemon(daemon) => daemon,
         other => panic!("not a daemon: {other:?}"),
@@ -107,7 +109,7 @@ fn a_file_has_the_meaning_of_the_same_command_line() {
 
 #[test]
 fn an_empty_file_is_valid() {
-    assert_eq!(file(""), Daemon::default());
+    assert_eq!(file(""), DaemonSettings::default());
 }
 
 #[test]

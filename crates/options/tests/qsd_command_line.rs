@@ -11,13 +11,13 @@
 use std::path::PathBuf;
 
 use options::{
-    AioMode, BlockdevOptions, CommonExportOptions, CommonNodeOptions, Confinement, Daemon,
+    AioMode, BlockdevOptions, CommonExportOptions, CommonNodeOptions, Confinement, DaemonSettings,
     Directive, Discard, Driver, ExportKind, ExportOptions, FileOptions, Invocation,
     IothreadOptions, Locking, NodeRef, NullOptions, ObjectOptions, OnError, Problem,
     RawOffsetAndSize, Sandbox, SocketAddr, VhostUserBlkOptions, parse,
 };
 
-fn daemon(args: &[&str]) -> Daemon {
+fn daemon(args: &[&str]) -> DaemonSettings {
     match parse(args.iter().map(Into::into)).unwrap() {
         Invocation::Daemon(daemon) => daemon,
         other => panic!("not a daemon: {other:?}"),

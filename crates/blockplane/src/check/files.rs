@@ -6,14 +6,14 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use options::{
-    BlockdevOptions, Daemon, Directive, Driver, FileOptions, Locking, MetricsAddr, NodeRef,
+    BlockdevOptions, DaemonSettings, Directive, Driver, FileOptions, Locking, MetricsAddr, NodeRef,
     SocketAddr,
 };
 use rustix::fs::{Access, access};
 
 /// Examines the files of all nodes and the folders of all sockets; appends a hint for each that
 /// cannot be used as configured.
-pub(super) fn add_file_hints(daemon: &Daemon, hints: &mut Vec<String>) {
+pub(super) fn add_file_hints(daemon: &DaemonSettings, hints: &mut Vec<String>) {
     if let Some(MetricsAddr::Socket(addr)) = &daemon.metrics {
         add_socket_folder_hint(addr, hints);
     }
