@@ -208,11 +208,11 @@ const QUEUE_SIZE_FORM: NumberForm<u16> =
     number_form(0, u16::MAX).with_check(is_queue_size, limits::QUEUE_SIZE_EXPECTED);
 
 fn is_queue_size(entries: u64) -> bool {
-    limits::valid_queue_size(entries).is_some()
+    limits::queue_size_if_valid(entries).is_some()
 }
 
 fn is_block_size(bytes: u64) -> bool {
-    limits::valid_block_size(bytes).is_some()
+    limits::block_size_if_valid(bytes).is_some()
 }
 
 const SECONDS_PER_DAY: u64 = 86_400;

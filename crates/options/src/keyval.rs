@@ -52,7 +52,7 @@ pub(crate) fn parse(text: &str, implied: &str) -> Result<ParsedKeyval, Problem> 
     }
     let mut object = root;
     for (key, value) in &mut object.entries {
-        convert_to_lists(key, value)?;
+        convert_indexed_groups_to_lists(key, value)?;
     }
     Ok(ParsedKeyval { object, wants_help })
 }
@@ -157,12 +157,12 @@ fn is_list_index(part: &str) -> bool {
 }
 
 /// Turns every group whose keys are 0, 1, 2, … into a list.
-fn convert_to_lists(path: &str, value: &mut Value) -> Result<(), Problem> {
+fn convert_indexed_groups_to_lists(path: &str, value: &mut Value) -> Result<(), Problem> {
     let Value::Object(object) = value else {
         return Ok(());
     };
     for (key, child) in &mut object.entries {
-        convert_to_lists(&format!("{path}.{key}"), child)?;
+        convert_indexed_groups_to_lists(&format!("{path}.{key}"), child)?;
     }
     let indices = object
         .entries

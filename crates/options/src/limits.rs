@@ -22,14 +22,14 @@ pub(crate) const BLOCK_SIZE_EXPECTED: &str = "a power of two from 512 to 32768 (
 pub(crate) const QUEUE_SIZE_EXPECTED: &str = "a power of two from 2 to 1024 (entries)";
 
 /// The logical block size, if it is a power of two that a disk can have.
-pub(crate) fn valid_block_size(bytes: u64) -> Option<u32> {
+pub(crate) fn block_size_if_valid(bytes: u64) -> Option<u32> {
     let fits = bytes.is_power_of_two() && (512..=MAX_BLOCK_BYTES).contains(&bytes);
     fits.then(|| u32::try_from(bytes).ok()).flatten()
 }
 
 /// The size of a queue, if it is a power of two in range. One entry would hold no request, which has at least two
 /// parts.
-pub(crate) fn valid_queue_size(entries: u64) -> Option<u16> {
+pub(crate) fn queue_size_if_valid(entries: u64) -> Option<u16> {
     let fits = entries.is_power_of_two() && (2..=u64::from(MAX_QUEUE_SIZE)).contains(&entries);
     fits.then(|| u16::try_from(entries).ok()).flatten()
 }
@@ -53,11 +53,11 @@ mod tests {
     #[test]
     fn limits_are_inclusive() {
         assert_eq!(
-            [511, 512, 513, 32768, 65536].map(valid_block_size),
+            [511, 512, 513, 32768, 65536].map(block_size_if_valid),
             [None, Some(512), None, Some(32768), None]
         );
         assert_eq!(
-            [0, 1, 2, 3, 1024, 2048].map(valid_queue_size),
+            [0, 1, 2, 3, 1024, 2048].map(queue_size_if_valid),
             [None, None, Some(2), None, Some(1024), None]
         );
         let is_serial = |text: &str| is_label(text, MAX_SERIAL_BYTES);

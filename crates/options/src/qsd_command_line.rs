@@ -78,7 +78,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Invocation, 
             CommandLineItem::Option(opt, value) => (opt, value),
             CommandLineItem::Word(word) => return Err(stray_word_error(&word.to_string_lossy())),
         };
-        let option = counter.numbered_name(opt);
+        let option = counter.count_and_name_option(opt);
         let parsed =
             parse_option(opt, value, &option).map_err(|problem| problem.in_option(&option))?;
         match parsed {
@@ -166,7 +166,7 @@ struct OptionCounter {
 
 impl OptionCounter {
     /// The name of an option that occurs once more, with its number if it is not the first: `--export (number 2)`.
-    fn numbered_name(&mut self, opt: TopLevelOption) -> String {
+    fn count_and_name_option(&mut self, opt: TopLevelOption) -> String {
         let name = opt.name_with_dashes();
         let count = self.seen.entry(name.clone()).or_default();
         *count += 1;

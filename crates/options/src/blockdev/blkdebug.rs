@@ -223,13 +223,13 @@ pub(crate) fn read_inject_errors_and_seed(fields: &mut Fields) -> Result<Blkdebu
                 expected: "a group, as in inject-error.0.iotype=write".to_owned(),
             });
         };
-        errors.push(read_fault(object, &format!("{path}."))?);
+        errors.push(read_inject_error_rule(object, &format!("{path}."))?);
     }
     Ok(BlkdebugOptions { errors, seed })
 }
 
 /// Reads the keys of one fault. `prefix` precedes them in errors.
-fn read_fault(object: Object, prefix: &str) -> Result<InjectError, Problem> {
+fn read_inject_error_rule(object: Object, prefix: &str) -> Result<InjectError, Problem> {
     let mut fields = Fields::with_known_keys(
         object,
         prefix,

@@ -104,7 +104,7 @@ fn read_and_register_node(
     }
     let mut read_only = settings.read_only;
     let mut child_node = |fields: &mut Fields, name| {
-        let (node, below_is_read_only) = read_child(fields, name, &settings, names)?;
+        let (node, below_is_read_only) = read_and_register_child(fields, name, &settings, names)?;
         read_only |= below_is_read_only;
         Ok::<_, Problem>(node)
     };
@@ -174,7 +174,7 @@ fn read_raw_offset_and_size(fields: &mut Fields) -> Result<RawOffsetAndSize, Pro
 }
 
 /// Reads the node below: its name, or its own keys. Also returns whether it is read-only.
-fn read_child(
+fn read_and_register_child(
     fields: &mut Fields,
     name: &'static str,
     parent: &CommonNodeOptions,

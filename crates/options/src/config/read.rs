@@ -102,7 +102,11 @@ pub(super) fn read_file_and_options(
     let entries = sort_entries_and_drop_circles(entries, &mut names, &mut problems);
     let mut directives = Vec::with_capacity(entries.len());
     for entry in &entries {
-        directives.extend(read_entry(entry, &mut names, &mut problems));
+        directives.extend(read_entry_and_report_problems(
+            entry,
+            &mut names,
+            &mut problems,
+        ));
     }
     if problems.is_empty() {
         return Ok((directives, metrics));
@@ -162,7 +166,7 @@ fn sort_entries_and_drop_circles(
 }
 
 /// Reads one entry, and reports all its problems.
-fn read_entry(
+fn read_entry_and_report_problems(
     entry: &FileOrOptionEntry,
     names: &mut DefinedNames,
     problems: &mut Vec<ReadError>,

@@ -369,7 +369,7 @@ fn check_and_convert(args: Args) -> Result<ServeSettings, String> {
                 .to_owned(),
         );
     }
-    let cpu_affinity = affinity_of_each_thread(args.cpu_affinity, args.iothreads.into())?;
+    let cpu_affinity = cpu_set_of_each_iothread(args.cpu_affinity, args.iothreads.into())?;
     let serve = ServeSettings {
         disks,
         device,
@@ -419,7 +419,7 @@ fn check_and_convert(args: Args) -> Result<ServeSettings, String> {
 }
 
 /// The set of CPUs of each thread.
-fn affinity_of_each_thread(
+fn cpu_set_of_each_iothread(
     given: Vec<CpuSetArg>,
     iothreads: usize,
 ) -> Result<Vec<Vec<u16>>, String> {

@@ -76,7 +76,7 @@ pub(super) fn parse_nanoseconds(text: &str) -> Result<u64, String> {
 pub(super) fn parse_queue_size(text: &str) -> Result<u16, String> {
     let entries = size::parse_integer(text)
         .ok()
-        .and_then(limits::valid_queue_size);
+        .and_then(limits::queue_size_if_valid);
     entries.ok_or_else(|| format!("expected {}", limits::QUEUE_SIZE_EXPECTED))
 }
 
@@ -84,7 +84,7 @@ pub(super) fn parse_queue_size(text: &str) -> Result<u16, String> {
 pub(super) fn parse_block_size(text: &str) -> Result<u32, String> {
     let bytes = size::parse_size(text)
         .ok()
-        .and_then(limits::valid_block_size);
+        .and_then(limits::block_size_if_valid);
     bytes.ok_or_else(|| format!("expected {}", limits::BLOCK_SIZE_EXPECTED))
 }
 
