@@ -72,13 +72,13 @@ fn disks() -> [DiskWithStats; 3] {
 fn queues(device: &Arc<Device>, rings: &[Ring; 3]) -> (Queue, ControlQueue, EventQueue) {
     let stats = Arc::new(QueueStats::new());
     let name = QueueName::new("fuzz", 2);
-    let mut queue = Queue::new(name, device.clone(), SIZE, rings[0].mail.clone(), stats);
+    let mut queue = Queue::new_registered(name, device.clone(), SIZE, rings[0].mail.clone(), stats);
     queue.set_disks_if_idle(&disks());
     let control = ControlQueue::new(device.clone(), SIZE, rings[1].mail.clone());
     (
         queue,
         control,
-        EventQueue::new(device.clone(), rings[2].mail.clone()),
+        EventQueue::new_registered(device.clone(), rings[2].mail.clone()),
     )
 }
 

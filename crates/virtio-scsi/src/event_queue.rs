@@ -20,9 +20,9 @@ pub struct EventQueue {
 }
 
 impl EventQueue {
-    /// A running event queue that `port` leads to.
+    /// A running event queue that `port` leads to, registered with the device.
     #[must_use]
-    pub fn new(device: Arc<Device>, port: Arc<dyn MessagePort>) -> Self {
+    pub fn new_registered(device: Arc<Device>, port: Arc<dyn MessagePort>) -> Self {
         device.register_event_queue(port.clone());
         EventQueue {
             device,

@@ -82,10 +82,10 @@ pub struct AdmitContext<'a> {
 unsafe impl Send for Queue {}
 
 impl Queue {
-    /// A queue called `name`, for a ring of `size` entries. `port` leads to it. It counts in `stats`, which no other running
-    /// queue has.
+    /// A queue called `name`, for a ring of `size` entries, registered with the device. `port` leads to it. It counts in `stats`,
+    /// which no other running queue has.
     #[must_use]
-    pub fn new(
+    pub fn new_registered(
         name: QueueName,
         device: Arc<Device>,
         size: u16,

@@ -91,10 +91,10 @@ impl ScsiQueue {
         });
         let role = match index {
             CONTROL_QUEUE => Role::Control(ControlQueue::new(device, size, port)),
-            EVENT_QUEUE => Role::Events(EventQueue::new(device, port)),
+            EVENT_QUEUE => Role::Events(EventQueue::new_registered(device, port)),
             _ => {
                 let (name, stats) = (name.clone(), stats.clone());
-                let mut queue = Queue::new(name, device, size, port, stats);
+                let mut queue = Queue::new_registered(name, device, size, port, stats);
                 queue.set_disks_if_idle(&scsi_to_queue_disks(&disks));
                 Role::Commands {
                     queue,

@@ -218,7 +218,8 @@ impl Rig {
             let driver = DriverRing::new(&memory, 128, FEATURES);
             let (mail, stats) = (Arc::new(Mail::default()), Arc::new(QueueStats::new()));
             let name = QueueName::new("test", index);
-            let mut queue = Queue::new(name, device.clone(), 128, mail.clone(), stats.clone());
+            let mut queue =
+                Queue::new_registered(name, device.clone(), 128, mail.clone(), stats.clone());
             let counted = disks(&DISKS);
             queue.set_disks_if_idle(&counted);
             Requests {
@@ -245,7 +246,7 @@ impl Rig {
         let mut rig = Rig {
             control: ControlQueue::new(device.clone(), 16, control_mail.clone()),
             control_ring: control_driver.device_queue().into(),
-            events: EventQueue::new(device.clone(), event_mail.clone()),
+            events: EventQueue::new_registered(device.clone(), event_mail.clone()),
             event_ring: event_driver.device_queue().into(),
             device,
             memory,
