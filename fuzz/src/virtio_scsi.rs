@@ -311,7 +311,7 @@ impl Rig {
             match letter {
                 QueueMessage::Resume(token) => self.queue.resume(ring, token, &mut self.disks),
                 QueueMessage::Cancel(cancel) => {
-                    self.queue.cancel(ring, &cancel, &mut self.disks);
+                    self.queue.apply_cancellation(ring, &cancel, &mut self.disks);
                     if commands.is_broken {
                         self.queue.end_ring_cancellations();
                     }

@@ -296,7 +296,7 @@ impl QueueDevice for ScsiQueue {
                     source_index,
                 };
                 let empty = !ring.has_available();
-                queue.cancel(ring, &cancel, io);
+                queue.apply_cancellation(ring, &cancel, io);
                 if empty {
                     queue.end_ring_cancellations();
                 }

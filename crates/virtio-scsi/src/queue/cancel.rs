@@ -20,7 +20,7 @@ pub(super) struct RingCancellation {
 
 impl Queue {
     /// Cancels commands of this queue. The cancellation is kept until the last of them has ended.
-    pub fn cancel(
+    pub fn apply_cancellation(
         &mut self,
         ring: &mut virtqueue::Queue,
         cancel: &Arc<Cancellation>,

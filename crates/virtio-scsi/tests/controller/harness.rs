@@ -477,7 +477,7 @@ impl Requests {
             let (ring, disks) = (&mut self.ring, &mut self.disks);
             match message {
                 QueueMessage::Resume(token) => self.queue.resume(ring, token, disks),
-                QueueMessage::Cancel(cancel) => self.queue.cancel(ring, &cancel, disks),
+                QueueMessage::Cancel(cancel) => self.queue.apply_cancellation(ring, &cancel, disks),
                 _ => panic!("not for a queue of commands"),
             }
         }
