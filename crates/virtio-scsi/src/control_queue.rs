@@ -302,9 +302,9 @@ impl ControlQueue {
             .fetch_sub(1, Ordering::Release);
     }
 
-    /// Stops the queue: pending functions are answered as failed, and the driver escalates. (Waiting for the request queues
+    /// Answers pending functions as failed when the queue stops, and the driver escalates. (Waiting for the request queues
     /// might never end: they may be stopped already.)
-    pub fn stop(&mut self, ring: &mut virtqueue::Queue) {
+    pub fn fail_pending_functions(&mut self, ring: &mut virtqueue::Queue) {
         for pending in std::mem::take(&mut self.pending) {
             self.answer_function(ring, &pending, Response::Failure);
         }

@@ -224,7 +224,7 @@ impl QueueDevice for ScsiQueue {
     fn on_admissions_ended(&mut self, ring: &mut virtqueue::Queue) {
         match &mut self.role {
             Role::Commands { queue, .. } => queue.end_ring_cancellations(),
-            Role::Control(queue) => queue.stop(ring),
+            Role::Control(queue) => queue.fail_pending_functions(ring),
             Role::Events(_) => {}
         }
     }

@@ -259,7 +259,7 @@ fn a_stopping_control_queue_fails_pending_functions() {
     let (asked, tag) = start(&mut rig, 0, 0);
     let answer = rig.manage(ABORT_TASK, DISKS[0], tag);
     bring_mail(&mut rig);
-    rig.control.stop(&mut rig.control_ring);
+    rig.control.fail_pending_functions(&mut rig.control_ring);
     assert_eq!(rig.byte(answer), FAILURE);
     rig.settle();
     assert_eq!(rig.byte(answer), FAILURE);
