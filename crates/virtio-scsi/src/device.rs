@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use scsi::{AddUnitError, BusOrUnitReset, NexusNumber, NexusPorts, Target, TransportId, Unit};
 
 use crate::address::Address;
-use crate::event::{Event, PendingEvents};
+use crate::event::{PendingEvents, UnitEvent};
 use crate::messages::{Cancellation, MessagePort, QueueMessage};
 use crate::wire::{DEFAULT_CDB_BYTES, DEFAULT_SENSE_BYTES, FEATURE_CHANGE, FEATURE_HOTPLUG};
 
@@ -182,7 +182,7 @@ impl Device {
                 target.attach_initiator(NEXUS, &self.initiator_and_target_port());
             }
         }
-        self.raise_event_if_negotiated(Event::Added(address));
+        self.raise_event_if_negotiated(UnitEvent::Added(address));
         Ok(())
     }
 
@@ -198,7 +198,7 @@ impl Device {
             }
             removed
         };
-        self.raise_event_if_negotiated(Event::Removed(address));
+        self.raise_event_if_negotiated(UnitEvent::Removed(address));
         Some(removed)
     }
 
@@ -206,7 +206,7 @@ impl Device {
     pub fn resize_unit(&self, address: Address, size: u64) -> bool {
         let resized = self.unit(address).is_some_and(|unit| unit.resize(size));
         if resized {
-            self.raise_event_if_negotiated(Event::Resized(address));
+            self.raise_event_if_negotiated(UnitEvent::Resized(address));
         }
         resized
     }
@@ -240,7 +240,7 @@ impl Device {
     }
 
     /// Queues an event if the driver has accepted the feature for it.
-    fn raise_event_if_negotiated(&self, event: Event) {
+    fn raise_event_if_negotiated(&self, event: UnitEvent) {
         let acked = self.acked_features.load(Ordering::Relaxed);
         if acked & 1 << event.required_feature() == 0 {
             return;

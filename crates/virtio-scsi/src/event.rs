@@ -14,7 +14,7 @@ const MAX_PENDING: usize = 64;
 
 /// A change of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum UnitEvent {
     /// It was added.
     Added(Address),
     /// It was removed.
@@ -23,21 +23,21 @@ pub enum Event {
     Resized(Address),
 }
 
-impl Event {
+impl UnitEvent {
     /// The feature that a driver accepts to get this event.
     pub(crate) fn required_feature(self) -> u32 {
         match self {
-            Event::Added(_) | Event::Removed(_) => FEATURE_HOTPLUG,
-            Event::Resized(_) => FEATURE_CHANGE,
+            UnitEvent::Added(_) | UnitEvent::Removed(_) => FEATURE_HOTPLUG,
+            UnitEvent::Resized(_) => FEATURE_CHANGE,
         }
     }
 
     /// The event in the layout of a buffer.
     fn to_info(self) -> EventInfo {
         let (event, address, reason) = match self {
-            Event::Added(address) => (EVENT_TRANSPORT_RESET, address, REASON_RESCAN),
-            Event::Removed(address) => (EVENT_TRANSPORT_RESET, address, REASON_REMOVED),
-            Event::Resized(address) => (EVENT_PARAM_CHANGE, address, REASON_CAPACITY),
+            UnitEvent::Added(address) => (EVENT_TRANSPORT_RESET, address, REASON_RESCAN),
+            UnitEvent::Removed(address) => (EVENT_TRANSPORT_RESET, address, REASON_REMOVED),
+            UnitEvent::Resized(address) => (EVENT_PARAM_CHANGE, address, REASON_CAPACITY),
         };
         EventInfo {
             event,
@@ -50,13 +50,13 @@ impl Event {
 /// Events that were not reported to the driver yet.
 #[derive(Debug, Default)]
 pub(crate) struct PendingEvents {
-    pub pending: VecDeque<Event>,
+    pub pending: VecDeque<UnitEvent>,
     pub missed: bool,
 }
 
 impl PendingEvents {
     /// Adds an event. Beyond the limit it is only noted that events were missed.
-    pub fn push(&mut self, event: Event) {
+    pub fn push(&mut self, event: UnitEvent) {
         if self.pending.len() < MAX_PENDING {
             self.pending.push_back(event);
         } else {
@@ -80,7 +80,7 @@ impl PendingEvents {
                 lun: [0; 8],
                 reason: 0,
             },
-            Event::to_info,
+            UnitEvent::to_info,
         );
         if std::mem::take(&mut self.missed) {
             info.event |= EVENTS_MISSED;

@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::device::{Device, lock_ignoring_poison};
-use crate::event::{Event, PendingEvents};
+use crate::event::{PendingEvents, UnitEvent};
 
 /// State of a device that a driver relies on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct DeviceState {
     /// `cdb_size`.
     pub cdb_bytes: u32,
     /// Unreported events, the oldest first.
-    pub events: Vec<Event>,
+    pub events: Vec<UnitEvent>,
     /// Whether events were dropped for lack of room.
     pub missed: bool,
 }

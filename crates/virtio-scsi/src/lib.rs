@@ -30,7 +30,7 @@ pub use config::CONFIG_BYTES;
 pub use control_queue::ControlQueue;
 pub use device::{CONTROL_QUEUE, Device, DeviceOptions, EVENT_QUEUE, FIXED_QUEUES, OptionsError};
 pub use error::{AdmitError, RequestError};
-pub use event::Event;
+pub use event::UnitEvent;
 pub use event_queue::EventQueue;
 pub use handover::DeviceState;
 pub use messages::{CancelOutcome, Cancellation, MessagePort, QueueMessage};

@@ -5,7 +5,7 @@
 use iothread::Errno;
 use scsi::{NexusNumber, UnitState};
 use serde_json::{Value, json};
-use virtio_scsi::{Address, DeviceState, Event};
+use virtio_scsi::{Address, DeviceState, UnitEvent};
 
 use crate::disk::pr_file::{PrFile, PrFileAndFolder};
 use crate::state::export::Export;
@@ -144,9 +144,9 @@ fn controller_to_json(state: &DeviceState) -> Value {
     } = state;
     let events = events.iter().map(|event| {
         let (what, Address { target, lun }) = match event {
-            Event::Added(address) => ("added", address),
-            Event::Removed(address) => ("removed", address),
-            Event::Resized(address) => ("resized", address),
+            UnitEvent::Added(address) => ("added", address),
+            UnitEvent::Removed(address) => ("removed", address),
+            UnitEvent::Resized(address) => ("resized", address),
         };
         json!({"what": what, "target": target, "lun": lun})
     });
@@ -167,9 +167,9 @@ fn controller_from_json(json: &Value) -> Result<DeviceState, &'static str> {
             lun: read_number(&event["lun"])?,
         };
         match event["what"].as_str() {
-            Some("added") => Ok(Event::Added(address)),
-            Some("removed") => Ok(Event::Removed(address)),
-            Some("resized") => Ok(Event::Resized(address)),
+            Some("added") => Ok(UnitEvent::Added(address)),
+            Some("removed") => Ok(UnitEvent::Removed(address)),
+            Some("resized") => Ok(UnitEvent::Resized(address)),
             _ => Err(INVALID_STATE),
         }
     });
@@ -232,9 +232,9 @@ mod tests {
             sense_bytes: 96,
             cdb_bytes: 32,
             events: vec![
-                Event::Added(address),
-                Event::Removed(address),
-                Event::Resized(address),
+                UnitEvent::Added(address),
+                UnitEvent::Removed(address),
+                UnitEvent::Resized(address),
             ],
             missed: true,
         };
