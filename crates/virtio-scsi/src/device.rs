@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use scsi::{AddUnitError, BusOrUnitReset, NexusNumber, NexusPorts, Target, TransportId, Unit};
 
 use crate::address::Address;
-use crate::event::{PendingEvents, UnitEvent};
 use crate::messages::{Cancellation, MessagePort, QueueMessage};
+use crate::unit_event::{PendingEvents, UnitEvent};
 use crate::wire::{DEFAULT_CDB_BYTES, DEFAULT_SENSE_BYTES, FEATURE_CHANGE, FEATURE_HOTPLUG};
 
 /// The I_T nexus of the only initiator, the guest's driver.

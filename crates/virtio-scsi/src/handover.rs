@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::device::{Device, lock_ignoring_poison};
-use crate::event::{PendingEvents, UnitEvent};
+use crate::unit_event::{PendingEvents, UnitEvent};
 
 /// State of a device that a driver relies on.
 #[derive(Clone, Debug, PartialEq, Eq)]
