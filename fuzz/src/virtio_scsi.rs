@@ -15,7 +15,7 @@ use engine::{Completion, Errno};
 use scsi::{TransportId, Unit};
 use telemetry::queue::{Admission, QueueName, QueueStats};
 use virtio_scsi::{
-    Address, AdmitContext, ControlQueue, Device, DeviceOptions, EventQueue, Queue, DiskWithStats,
+    Address, AdmitMemoryAndTime, ControlQueue, Device, DeviceOptions, EventQueue, Queue, DiskWithStats,
     QueueMessage,
 };
 use virtqueue::{Chain, RingFeatures};
@@ -220,7 +220,7 @@ impl Rig {
 
     fn admit(&mut self, budget: usize) {
         self.now += 1;
-        let batch = AdmitContext {
+        let batch = AdmitMemoryAndTime {
             memory: &self.memory.map,
             now: self.now,
         };

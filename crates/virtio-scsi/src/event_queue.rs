@@ -9,7 +9,7 @@ use crate::device::{Device, lock_ignoring_poison};
 use crate::error::{AdmitError, RequestError};
 use crate::guest_bytes::copy_to_guest;
 use crate::messages::MessagePort;
-use crate::queue::AdmitContext;
+use crate::queue::AdmitMemoryAndTime;
 use crate::wire::{EVENT_BYTES, EVENT_LEN};
 
 /// The event queue: buffers of the driver wait in its ring for events.
@@ -44,7 +44,7 @@ impl EventQueue {
     pub fn admit(
         &mut self,
         ring: &mut virtqueue::Queue,
-        batch: AdmitContext<'_>,
+        batch: AdmitMemoryAndTime<'_>,
         chain: &mut Chain,
     ) -> Result<Admission, AdmitError> {
         let mut events = lock_ignoring_poison(&self.device.events);

@@ -33,6 +33,6 @@ pub use error::{AdmitError, RequestError};
 pub use event_queue::EventQueue;
 pub use handover::DeviceState;
 pub use messages::{CancelOutcome, Cancellation, MessagePort, QueueMessage};
-pub use queue::{AdmitContext, DiskWithStats, Queue};
+pub use queue::{AdmitMemoryAndTime, DiskWithStats, Queue};
 pub use unit_event::UnitEvent;
 pub use wire::Response;

@@ -69,9 +69,9 @@ pub struct Queue {
     completion_run: CompletionRun,
 }
 
-/// Parameters of an admission.
+/// The memory and the time of an admission.
 #[derive(Clone, Copy)]
-pub struct AdmitContext<'a> {
+pub struct AdmitMemoryAndTime<'a> {
     /// The guest's memory.
     pub memory: &'a GuestMemory,
     /// Time of the admission, in [ticks](telemetry::counters::Clock).
@@ -177,7 +177,7 @@ impl Queue {
     pub fn admit(
         &mut self,
         ring: &mut virtqueue::Queue,
-        batch: AdmitContext<'_>,
+        batch: AdmitMemoryAndTime<'_>,
         chain: &mut Chain,
         io: &mut impl DiskIo,
         budget: usize,
@@ -201,7 +201,7 @@ impl Queue {
     fn admit_chains(
         &mut self,
         ring: &mut virtqueue::Queue,
-        batch: AdmitContext<'_>,
+        batch: AdmitMemoryAndTime<'_>,
         chain: &mut Chain,
         io: &mut impl DiskIo,
         budget: usize,

@@ -10,8 +10,8 @@ use block::{AttachedDisk, Node, SourceIo};
 use engine::{Completion, Errno};
 use telemetry::queue::{Admission, AdmitTime, QueueName, QueueStats};
 use virtio_scsi::{
-    AdmitContext, CONTROL_QUEUE, ControlQueue, DiskWithStats, EVENT_QUEUE, EventQueue, MessagePort,
-    Queue, QueueMessage,
+    AdmitMemoryAndTime, CONTROL_QUEUE, ControlQueue, DiskWithStats, EVENT_QUEUE, EventQueue,
+    MessagePort, Queue, QueueMessage,
 };
 use virtqueue::Chain;
 
@@ -154,7 +154,7 @@ impl QueueDevice for ScsiQueue {
             now,
             ..
         } = cx;
-        let batch = AdmitContext { memory, now };
+        let batch = AdmitMemoryAndTime { memory, now };
         let admission = match &mut self.role {
             Role::Commands { queue, disks, .. } => {
                 let io = &mut SourceIo {

@@ -1,6 +1,6 @@
 //! Units that come, go, and change.
 
-use virtio_scsi::{AdmitContext, AdmitError, RequestError};
+use virtio_scsi::{AdmitError, AdmitMemoryAndTime, RequestError};
 use virtqueue::testing::Buffer;
 
 use crate::harness::{BLOCK, BLOCKS, DISKS, Rig, UNANSWERED, at, unit};
@@ -17,7 +17,7 @@ impl Rig {
 
     fn tell_events(&mut self) -> Result<(), AdmitError> {
         let memory = &self.memory.guest_memory();
-        let batch = AdmitContext { memory, now: 0 };
+        let batch = AdmitMemoryAndTime { memory, now: 0 };
         let (ring, chain) = (&mut self.event_ring, &mut self.chain);
         self.events.admit(ring, batch, chain).map(|_| ())
     }

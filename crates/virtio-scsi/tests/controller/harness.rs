@@ -8,7 +8,7 @@ use libc::iovec;
 use scsi::{Identity, TransportId, Unit, UnitOptions};
 use telemetry::queue::{Admission, QueueName, QueueStats};
 use virtio_scsi::{
-    Address, AdmitContext, AdmitError, ControlQueue, Device, DeviceOptions, DiskWithStats,
+    Address, AdmitError, AdmitMemoryAndTime, ControlQueue, Device, DeviceOptions, DiskWithStats,
     EventQueue, MessagePort, Queue, QueueMessage,
 };
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
@@ -434,7 +434,7 @@ impl Requests {
         budget: usize,
     ) -> Result<Admission, AdmitError> {
         let now = self.now;
-        let batch = AdmitContext { memory, now };
+        let batch = AdmitMemoryAndTime { memory, now };
         let (ring, chain) = (&mut self.ring, &mut self.chain);
         self.queue
             .admit(ring, batch, chain, &mut self.disks, budget)
