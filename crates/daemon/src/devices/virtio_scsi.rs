@@ -106,7 +106,8 @@ impl ScsiController {
         &self.device
     }
 
-    /// Creates a disk for a node; [`insert_disk`](Self::insert_disk) adds it. For `handover_pending` see [`create_unit_and_set_guest_block_size`].
+    /// Creates a disk for a node; [`insert_disk`](Self::insert_disk) adds it. For `handover_pending` see
+    /// [`create_unit_and_set_guest_block_size`].
     pub fn create_disk(
         &self,
         lun: &LunOptions,

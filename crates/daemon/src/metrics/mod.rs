@@ -1,6 +1,7 @@
 //! `--metrics`: starts the endpoint that serves metrics of exports, queues, iothreads and nodes to Prometheus, and gives it the objects.
 //!
-//! The main thread publishes a list of the objects and their counters ([`MetricsSnapshot`]) whenever they may have changed.
+//! The main thread publishes a list of the objects and their counters ([`MetricsSnapshot`]) whenever they may have
+//! changed.
 //! The metrics thread reads the counters themselves, which are atomics. So a scrape waits neither for the main thread,
 //! which may be waiting for a disk, nor for an iothread.
 
@@ -86,7 +87,7 @@ fn open_listener(
     Ok(HttpListener::from_unix(listener)?)
 }
 
-/// PageSource that show the counters of the latest snapshot.
+/// The page source that shows the counters of the latest snapshot.
 struct MetricsPages(Arc<Mutex<Arc<MetricsSnapshot>>>);
 
 impl PageSource for MetricsPages {

@@ -9,8 +9,8 @@ use std::mem::ManuallyDrop;
 
 /// The child's connection to the waiting parent.
 pub(crate) struct WaitingParent {
-    /// Pipe to the parent, which exits when it is closed. Closed only by [`WaitingParent::detach_and_report_ready`] or by the end
-    /// of the process: the parent must not exit before the child has printed its error.
+    /// Pipe to the parent, which exits when it is closed. Closed only by [`WaitingParent::detach_and_report_ready`] or
+    /// by the end of the process: the parent must not exit before the child has printed its error.
     pipe_to_parent: ManuallyDrop<File>,
 }
 
