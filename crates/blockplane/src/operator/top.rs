@@ -14,7 +14,7 @@ use commands::{signals, time};
 use crate::operator::cli::{MonitorArgs, print_and_flush};
 use crate::operator::client::Client;
 use crate::operator::error::{Error, Result};
-use crate::operator::rates::Rates;
+use crate::operator::interval_load::DaemonLoad;
 use crate::operator::sample::Sample;
 use sampler::Sampler;
 use screen::{LineStyle, ScreenSize, StyledLine, ViewState};
@@ -85,7 +85,7 @@ fn title_with_socket_path(options: &Options) -> String {
 }
 
 /// Lays out all rows, for output that does not scroll; names are truncated only for a terminal.
-fn layout_all_rows(options: &Options, rates: &Rates) -> Vec<StyledLine> {
+fn layout_all_rows(options: &Options, rates: &DaemonLoad) -> Vec<StyledLine> {
     let size = ScreenSize {
         columns: terminal::reported_size().map(|(columns, _)| columns),
         rows: None,
@@ -112,7 +112,7 @@ fn sample_and_print_once(
 ) -> Result<()> {
     let before = Sample::take(client)?;
     std::thread::sleep(options.interval);
-    let rates = Rates::between(&before, &Sample::take(client)?);
+    let rates = DaemonLoad::between(&before, &Sample::take(client)?);
     let lines = layout_all_rows(options, &rates);
     if let Some(path) = &options.svg {
         let written = std::fs::write(path, svg::to_svg(&lines));
@@ -134,7 +134,7 @@ fn print_intervals(options: &Options, client: &mut Client, out: &mut impl Write)
     let mut before = Sample::take(client)?;
     while signals::sleep_unless_terminated(options.interval) {
         let now = Sample::take(client)?;
-        let lines = layout_all_rows(options, &Rates::between(&before, &now));
+        let lines = layout_all_rows(options, &DaemonLoad::between(&before, &now));
         print_and_flush(out, &format!("{}\n", lines_to_text(&lines)))?;
         before = now;
     }
@@ -146,7 +146,7 @@ fn run_interactive(options: &Options, mut client: Client) -> Result<()> {
     let has_colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let mut view = initial_view(options);
     let mut before = Sample::take(&mut client)?;
-    let mut rates = Rates::between(&before, &before);
+    let mut rates = DaemonLoad::between(&before, &before);
     let mut next_sample_at = Instant::now() + options.interval;
     let mut sampler = Sampler::start(client)?;
     signals::record_terminal_signals();
@@ -185,7 +185,7 @@ fn run_interactive(options: &Options, mut client: Client) -> Result<()> {
         if let Some(sample) = sampler.take_sample_if_arrived() {
             let now = sample?;
             if !view.paused {
-                rates = Rates::between(&before, &now);
+                rates = DaemonLoad::between(&before, &now);
             }
             before = now;
             next_sample_at = Instant::now() + options.interval;
@@ -200,7 +200,7 @@ fn run_interactive(options: &Options, mut client: Client) -> Result<()> {
 fn draw_screen(
     terminal: &mut Terminal,
     title: &str,
-    rates: &Rates,
+    rates: &DaemonLoad,
     view: &ViewState,
     has_colour: bool,
 ) -> Result<()> {

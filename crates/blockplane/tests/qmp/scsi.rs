@@ -1,7 +1,7 @@
 //! A virtio SCSI controller is seen as disks are: by units, queues and nodes, in figures, metrics and `top`.
 
 use blockplane::operator::client::Client as Monitor;
-use blockplane::operator::rates::Rates;
+use blockplane::operator::interval_load::DaemonLoad;
 use blockplane::operator::sample::Sample;
 use serde_json::{Value, json};
 use test_support::deadline::eventually;
@@ -192,7 +192,7 @@ fn top_has_a_row_for_each_scsi_unit() {
     let mut look = || Sample::take(&mut monitor).unwrap();
     let before = look();
     work(&mut guest);
-    let export = Rates::between(&before, &look()).to_json()["exports"][0].take();
+    let export = DaemonLoad::between(&before, &look()).to_json()["exports"][0].take();
     assert_eq!(
         (&export["reads"], &export["writes"]),
         (&json!(20), &json!(10))

@@ -7,7 +7,7 @@ use std::thread::{self, sleep};
 use std::time::Duration;
 
 use blockplane::operator::client::Client as Monitor;
-use blockplane::operator::rates::Rates;
+use blockplane::operator::interval_load::DaemonLoad;
 use blockplane::operator::sample::Sample;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -35,7 +35,7 @@ fn samples_count_every_request_once() {
         guest.request(1, OUT, block, 1);
         guest.request(1, IN, block, 0);
     }
-    let figures = Rates::between(&before, &look()).to_json();
+    let figures = DaemonLoad::between(&before, &look()).to_json();
     let export = &figures["exports"][0];
     let of = |key: &str| export[key].as_u64().unwrap();
     assert_eq!((of("reads"), of("writes"), of("failed")), (300, 150, 0));
@@ -84,7 +84,7 @@ fn top_agrees_with_the_load_generator() {
     let generated = &report["run"]["each"][0];
 
     // Not one more, not one less: also those before and after the part that the generator reports.
-    let all = Rates::between(&begin.2, &look().2).to_json();
+    let all = DaemonLoad::between(&begin.2, &look().2).to_json();
     assert_eq!(all["exports"][0]["reads"], generated["requests_in_all"]);
     assert!(generated["requests_in_all"].as_u64() > generated["requests"].as_u64());
 
@@ -96,7 +96,7 @@ fn top_agrees_with_the_load_generator() {
             // Counters are read at some time of a look: one that took long says little of when.
             let blur = 100.0 * (took + took_too) / (to - from);
             if course.covers(*from, *to) && blur < AGREEMENT_PERCENT {
-                let shown = Rates::between(before, after).to_json();
+                let shown = DaemonLoad::between(before, after).to_json();
                 let shown = shown["exports"][0]["iops"].as_f64().unwrap();
                 off.push(100.0 * (shown / course.rate(*from, *to) - 1.0));
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::terminal::Key;
-use crate::operator::rates::{ExportRates, IntervalLoad, IothreadRates, Rates};
+use crate::operator::interval_load::{DaemonLoad, ExportLoad, IntervalLoad, IothreadLoad};
 use crate::operator::units::format_rate;
 
 /// The order of the exports.
@@ -79,7 +79,7 @@ impl SortOrder {
     }
 
     /// The value by which exports are sorted, the highest first.
-    fn sort_value(self, export: &ExportRates) -> f64 {
+    fn sort_value(self, export: &ExportLoad) -> f64 {
         match self {
             SortOrder::Created => 0.0,
             SortOrder::Iops => export.load.reads_and_writes() as f64,
@@ -117,7 +117,7 @@ impl ViewState {
 /// All lines of the screen, with as many exports as fit.
 pub(super) fn layout_screen(
     title: &str,
-    rates: &Rates,
+    rates: &DaemonLoad,
     view: &ViewState,
     size: ScreenSize,
 ) -> Vec<StyledLine> {
@@ -155,7 +155,11 @@ pub(super) fn layout_screen(
 }
 
 /// The length of the longest name, limited by the screen.
-fn name_width(rates: &Rates, disks: &[(String, &IntervalLoad)], columns: Option<usize>) -> usize {
+fn name_width(
+    rates: &DaemonLoad,
+    disks: &[(String, &IntervalLoad)],
+    columns: Option<usize>,
+) -> usize {
     let disks = disks.iter().map(|(name, _)| name);
     let names = disks.chain(rates.iothreads.iter().map(|thread| &thread.id));
     let longest = names.map(|name| name.chars().count()).max().unwrap_or(0);
@@ -169,7 +173,7 @@ fn styled_line(style: LineStyle, text: String) -> StyledLine {
 }
 
 /// The first line: numbers of exports, the interval, the order, and what is unusual.
-fn status_line_text(title: &str, rates: &Rates, view: &ViewState) -> String {
+fn status_line_text(title: &str, rates: &DaemonLoad, view: &ViewState) -> String {
     let connected = rates
         .exports
         .iter()
@@ -198,8 +202,8 @@ fn status_line_text(title: &str, rates: &Rates, view: &ViewState) -> String {
 }
 
 /// Exports in the chosen order, each followed by its units and queues if the view shows these.
-fn disk_rows<'a>(rates: &'a Rates, view: &ViewState) -> Vec<(String, &'a IntervalLoad)> {
-    let mut exports: Vec<&ExportRates> = rates.exports.iter().collect();
+fn disk_rows<'a>(rates: &'a DaemonLoad, view: &ViewState) -> Vec<(String, &'a IntervalLoad)> {
+    let mut exports: Vec<&ExportLoad> = rates.exports.iter().collect();
     exports.sort_by(|a, b| view.sort.sort_value(b).total_cmp(&view.sort.sort_value(a)));
     let mut disks = Vec::new();
     for export in exports {
@@ -228,7 +232,7 @@ fn disk_heading(name_width: usize) -> String {
 }
 
 /// The line of an export, queue or unit.
-fn disk_text(name_width: usize, name: &str, rates: &Rates, load: &IntervalLoad) -> String {
+fn disk_text(name_width: usize, name: &str, rates: &DaemonLoad, load: &IntervalLoad) -> String {
     let rate = |count| format_rate(rates.per_second(count));
     let us = |percent| {
         load.latency
@@ -263,7 +267,7 @@ fn iothread_heading(name_width: usize) -> String {
 }
 
 /// The line of an iothread.
-fn iothread_text(name_width: usize, rates: &Rates, thread: &IothreadRates) -> String {
+fn iothread_text(name_width: usize, rates: &DaemonLoad, thread: &IothreadLoad) -> String {
     let percent = |value: f64| format!("{value:.0} %");
     format!(
         "{:<name_width$} {:>8}  {:<BAR_WIDTH$}{:>10}{:>7}{:>9}{:>8}",
@@ -311,7 +315,7 @@ mod tests {
             rows,
             ..ScreenSize::default()
         };
-        let lines = layout_screen("top", &Rates::between(&before, &now), view, size);
+        let lines = layout_screen("top", &DaemonLoad::between(&before, &now), view, size);
         lines
             .into_iter()
             .map(|line| line.text.trim_end().to_owned())
@@ -347,7 +351,7 @@ io0                50 %  ||||||||||              50,000   12.5     75 %    5.00"
         let [before, mut now] = two_samples();
         now.exports.truncate(1);
         now.exports[0].id = "a-name-of-30-characters-long!!".to_owned();
-        let rates = Rates::between(&before, &now);
+        let rates = DaemonLoad::between(&before, &now);
         let disk = |columns| {
             let size = ScreenSize {
                 columns,

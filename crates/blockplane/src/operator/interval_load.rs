@@ -11,26 +11,26 @@ use crate::operator::sample::{
 
 /// Load of all exports and iothreads in the time between two samples.
 #[derive(Clone, Debug)]
-pub struct Rates {
+pub struct DaemonLoad {
     pub(crate) elapsed: Duration,
-    pub(crate) exports: Vec<ExportRates>,
-    pub(crate) iothreads: Vec<IothreadRates>,
+    pub(crate) exports: Vec<ExportLoad>,
+    pub(crate) iothreads: Vec<IothreadLoad>,
 }
 
 /// Load of an export and of its queues.
 #[derive(Clone, Debug)]
-pub(crate) struct ExportRates {
+pub(crate) struct ExportLoad {
     pub id: String,
     pub node: String,
     pub connected: bool,
     pub load: IntervalLoad,
-    pub queues: Vec<QueueRates>,
-    pub luns: Vec<LunRates>,
+    pub queues: Vec<QueueLoad>,
+    pub luns: Vec<LunLoad>,
 }
 
 /// Load of a unit of a SCSI controller.
 #[derive(Clone, Debug)]
-pub(crate) struct LunRates {
+pub(crate) struct LunLoad {
     pub target: u64,
     pub lun: u64,
     pub node: String,
@@ -39,7 +39,7 @@ pub(crate) struct LunRates {
 
 /// Load of a queue.
 #[derive(Clone, Debug)]
-pub(crate) struct QueueRates {
+pub(crate) struct QueueLoad {
     pub index: u64,
     pub iothread: String,
     pub running: bool,
@@ -61,7 +61,7 @@ pub(crate) struct IntervalLoad {
 
 /// Load of an iothread.
 #[derive(Clone, Debug)]
-pub(crate) struct IothreadRates {
+pub(crate) struct IothreadLoad {
     pub id: String,
     pub cpu_percent: f64,
     pub sleeps: u64,
@@ -72,7 +72,7 @@ pub(crate) struct IothreadRates {
     pub poll_hits_percent: Option<f64>,
 }
 
-impl Rates {
+impl DaemonLoad {
     /// The difference of two samples. An export or iothread that `earlier` lacks counts from 0.
     #[must_use]
     pub fn between(earlier: &Sample, now: &Sample) -> Self {
@@ -89,7 +89,7 @@ impl Rates {
                     &queue.statistics,
                 );
                 load.add(&queue_load);
-                queues.push(QueueRates {
+                queues.push(QueueLoad {
                     index: queue.index,
                     iothread: queue.iothread.clone(),
                     running: queue.running,
@@ -104,7 +104,7 @@ impl Rates {
                     (before.target, before.lun, &before.node) == (lun.target, lun.lun, &lun.node)
                 };
                 let before = before.and_then(|before| before.luns.iter().find(is_same_disk));
-                LunRates {
+                LunLoad {
                     target: lun.target,
                     lun: lun.lun,
                     node: lun.node.clone(),
@@ -114,7 +114,7 @@ impl Rates {
                     ),
                 }
             });
-            ExportRates {
+            ExportLoad {
                 id: export.id.clone(),
                 node: export.node.clone(),
                 connected: export.connected,
@@ -128,9 +128,9 @@ impl Rates {
                 .iothreads
                 .iter()
                 .find(|before| before.id == thread.id);
-            IothreadRates::between(before, thread, elapsed)
+            IothreadLoad::between(before, thread, elapsed)
         });
-        Rates {
+        DaemonLoad {
             elapsed,
             exports: exports.collect(),
             iothreads: iothreads.collect(),
@@ -191,7 +191,7 @@ impl Rates {
     }
 
     /// The rates of a unit as JSON.
-    fn lun_to_json(&self, lun: &LunRates) -> Value {
+    fn lun_to_json(&self, lun: &LunLoad) -> Value {
         let mut json = json!({"target": lun.target, "lun": lun.lun, "node-name": lun.node});
         self.insert_load_members(&lun.load, &mut json);
         json
@@ -290,7 +290,7 @@ impl RequestCounters {
     }
 }
 
-impl IothreadRates {
+impl IothreadLoad {
     /// The increase of the counters since `before`, if there is one, or since 0, in a time.
     fn between(before: Option<&IothreadSample>, now: &IothreadSample, elapsed: Duration) -> Self {
         let increase = |counter: fn(&IothreadSample) -> u64| {
@@ -299,7 +299,7 @@ impl IothreadRates {
         let submitted = increase(|thread| thread.submitted);
         let seconds = elapsed.as_secs_f64();
         let cpu_seconds = increase(|thread| thread.cpu_ns) as f64 / 1e9;
-        IothreadRates {
+        IothreadLoad {
             id: now.id.clone(),
             cpu_percent: if seconds > 0.0 {
                 100.0 * cpu_seconds / seconds
@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn rates_cover_the_time_between_samples() {
         let [before, now] = two_samples();
-        let json = Rates::between(&before, &now).to_json();
+        let json = DaemonLoad::between(&before, &now).to_json();
         assert_eq!(json["seconds"], 2.0);
         let busy = &json["exports"][1];
         assert_eq!(
@@ -365,7 +365,7 @@ mod tests {
     fn recreated_export_counts_from_0() {
         let [before, now] = two_samples();
         // Samples in reverse order: counters shrink only when their owner was created anew.
-        let rates = Rates::between(&now, &before);
+        let rates = DaemonLoad::between(&now, &before);
         assert_eq!(rates.total_load().reads_and_writes(), 0);
         assert_eq!(rates.per_second(7), 0.0);
         let new = Sample {
@@ -374,7 +374,9 @@ mod tests {
             ..before
         };
         assert_eq!(
-            Rates::between(&new, &now).total_load().reads_and_writes(),
+            DaemonLoad::between(&new, &now)
+                .total_load()
+                .reads_and_writes(),
             127_000
         );
     }
