@@ -101,7 +101,7 @@ fn a_range_is_handed_over() {
     };
     let task = move |shared: Arc<(RangeLock, AtomicBool)>| {
         Iothread::block_on(async {
-            let _guard = shared.0.lock(1..3).await;
+            let _guard = shared.0.lock_async(1..3).await;
             enter(&shared.1);
         });
     };

@@ -61,7 +61,9 @@ fn run(format: &mut LogFormat) -> Result<ExitCode, BoxError> {
                 GeneratedFileKind::Man => {
                     manual::write_blockplane_pages(&folder, &commands, &qmp_summary_for_manual())?
                 }
-                GeneratedFileKind::Completions => manual::write_blockplane_completions(&folder, &commands)?,
+                GeneratedFileKind::Completions => {
+                    manual::write_blockplane_completions(&folder, &commands)?
+                }
             }
         }
         Invocation::Check(options) => return check::run(&options),

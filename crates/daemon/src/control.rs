@@ -31,14 +31,14 @@ pub(crate) enum MainThreadMessage {
     /// Work that another thread wants done here: the end of a job, or an upgrade.
     Run(MainThreadTask),
     /// A command of a monitor's client.
-    Call(Box<CommandCall<Control>>),
+    Call(Box<CommandCall<MainThread>>),
 }
 
 /// Work for the main thread.
-pub(crate) type MainThreadTask = Box<dyn FnOnce(&mut Control) + Send>;
+pub(crate) type MainThreadTask = Box<dyn FnOnce(&mut MainThread) + Send>;
 
 /// Everything that the main thread owns.
-pub(crate) struct Control {
+pub(crate) struct MainThread {
     /// Iothreads, nodes and exports.
     pub objects: Objects,
     /// A client has sent `quit`.
@@ -60,21 +60,21 @@ pub(crate) struct Control {
     stop_fd: OwnedFd,
     /// Sockets for monitors, in use or not.
     pub chardevs: Chardevs,
-    interface: fn() -> Interface<Control>,
+    interface: fn() -> Interface<MainThread>,
     monitors: Option<Server>,
     /// Options of all monitors, in the order in which they were added.
     pub monitor_options: Vec<MonitorOptions>,
     pub metrics: Option<MetricsEndpoint>,
 }
 
-impl Control {
+impl MainThread {
     /// A daemon without objects; signals become messages. `interface` defines the commands of monitors; `upgrade` is called on
     /// SIGUSR2.
     pub fn new_with_helper_threads(
         signals: BlockedSignals,
         mut service: ServiceManager,
-        interface: fn() -> Interface<Control>,
-        upgrade: fn(&mut Control),
+        interface: fn() -> Interface<MainThread>,
+        upgrade: fn(&mut MainThread),
     ) -> Result<Self, BoxError> {
         let (message_sender, inbox) = channel();
         // Sending fails only when the main thread is exiting already.
@@ -88,7 +88,7 @@ impl Control {
         let events = ServerHandle::new()?;
         let reports = reports::spawn_reports_thread(events.clone())?;
         let slow_requests = SlowRequestWatchdog::spawn()?;
-        Ok(Control {
+        Ok(MainThread {
             objects: Objects::new(
                 events,
                 reports,

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use qmp::{Error, ReplySender};
 use serde_json::json;
 
-use crate::control::{Control, MainThreadMessage, MainThreadTask};
+use crate::control::{MainThread, MainThreadMessage, MainThreadTask};
 
 /// The work of a job's thread: waits, and returns what the main thread does next. If no thread could be started it is called
 /// with the error instead, and does not wait.
@@ -24,7 +24,7 @@ pub(crate) enum OnShutdown {
     Abandon,
 }
 
-impl Control {
+impl MainThread {
     /// Runs `wait` on a thread of this name, then `finish` on the main thread, whose result is the reply to the command.
     pub fn run_job_and_reply<T: Send + 'static>(
         &mut self,
@@ -32,7 +32,7 @@ impl Control {
         on_shutdown: OnShutdown,
         reply: ReplySender,
         wait: impl FnOnce() -> Result<T, Error> + Send + 'static,
-        finish: impl FnOnce(&mut Control, Result<T, Error>) -> Result<(), Error> + Send + 'static,
+        finish: impl FnOnce(&mut MainThread, Result<T, Error>) -> Result<(), Error> + Send + 'static,
     ) {
         self.run_job(
             thread_name,
@@ -51,7 +51,7 @@ impl Control {
         thread_name: String,
         on_shutdown: OnShutdown,
         wait: impl FnOnce() -> Result<T, Error> + Send + 'static,
-        proceed: impl FnOnce(&mut Control, Result<T, Error>) + Send + 'static,
+        proceed: impl FnOnce(&mut MainThread, Result<T, Error>) + Send + 'static,
     ) {
         let shutdown_waits = usize::from(on_shutdown == OnShutdown::Wait);
         let job: JobThread = Box::new(move |spawned| {

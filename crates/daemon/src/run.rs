@@ -5,7 +5,7 @@ use std::sync::Arc;
 use options::{DaemonSettings, Directive, ObjectOptions, Sandbox};
 
 use crate::actions;
-use crate::control::Control;
+use crate::control::MainThread;
 use crate::disk::lock_retry::LockRetry;
 use crate::error::BoxError;
 use crate::monitor;
@@ -72,7 +72,7 @@ fn run_until_stopped(
     confine::enter_sandbox_if_on(&process)?;
     let signals = BlockedSignals::block()?;
     let mut control =
-        Control::new_with_helper_threads(signals, service, monitor::qmp_interface, |control| {
+        MainThread::new_with_helper_threads(signals, service, monitor::qmp_interface, |control| {
             control.begin_upgrade(None, |_| ());
         })?;
     control.launcher = launcher;
@@ -102,7 +102,7 @@ fn run_until_stopped(
 /// `announce`. Returns whether the daemon runs in the background.
 fn create_objects_and_report_ready(
     process: &ProcessOptions<'_>,
-    control: &mut Control,
+    control: &mut MainThread,
     daemonized: Option<WaitingParent>,
     announce: impl FnOnce(),
 ) -> Result<bool, BoxError> {
@@ -124,7 +124,7 @@ fn create_objects_and_report_ready(
 /// Takes over from the old process of a live upgrade, or exits if that fails. Returns false: no child was forked here.
 fn start_from_handover_or_exit(
     process: &ProcessOptions<'_>,
-    control: &mut Control,
+    control: &mut MainThread,
 ) -> Result<bool, BoxError> {
     actions::upgrade::restore::take_over_or_exit_if_successor(process, control);
     if process.background {
@@ -153,7 +153,7 @@ fn fork_launcher(process: &ProcessOptions<'_>, service: &ServiceManager) -> Opti
 }
 
 /// Creates what the command line describes, in its order.
-fn create_objects(process: &ProcessOptions<'_>, control: &mut Control) -> Result<(), BoxError> {
+fn create_objects(process: &ProcessOptions<'_>, control: &mut MainThread) -> Result<(), BoxError> {
     if let Some(addr) = process.metrics {
         control.start_metrics(addr, None)?;
     }

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::errors::error_of_invalid_options;
 use super::str_arg_or_empty;
-use crate::control::Control;
+use crate::control::MainThread;
 use crate::disk::faults;
 
 /// The command that replaces injected faults.
-pub(super) fn qmp_commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
     vec![Command {
         name: "x-blkdebug-set",
         arguments: ObjectType::with_members(vec![
@@ -28,7 +28,7 @@ pub(super) fn qmp_commands() -> Vec<Command<Control>> {
 
 /// Replaces the rules that say which requests fail. It must work while other commands wait for the node, since it can
 /// end an injected hang.
-fn set_fault_rules(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+fn set_fault_rules(control: &mut MainThread, arguments: &Arguments) -> Result<Value, Error> {
     let name = str_arg_or_empty(arguments, "node-name");
     let nodes = control.objects.nodes.iter_mut();
     let found = nodes.into_iter().find(|open| open.node.name() == name);

@@ -11,10 +11,10 @@ use qmp::{
 use serde_json::{Value, json};
 
 use super::str_arg_or_empty;
-use crate::control::Control;
+use crate::control::MainThread;
 
 /// The commands for chardevs.
-pub(super) fn qmp_commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
     let id = || Member::required("id", Type::Str);
     let backend = || Member::required("backend", Type::Named("ChardevBackend"));
     vec![
@@ -136,7 +136,7 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
 }
 
 /// Whether a monitor uses a chardev; an error that ends with `not_found_text` if there is no such chardev.
-fn is_chardev_used(control: &Control, id: &str, not_found_text: &str) -> Result<bool, Error> {
+fn is_chardev_used(control: &MainThread, id: &str, not_found_text: &str) -> Result<bool, Error> {
     let found = control
         .chardevs
         .get(id)
@@ -145,7 +145,7 @@ fn is_chardev_used(control: &Control, id: &str, not_found_text: &str) -> Result<
 }
 
 /// `chardev-add`: creates a chardev.
-fn add_chardev(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+fn add_chardev(control: &mut MainThread, arguments: &Arguments) -> Result<Value, Error> {
     let id = str_arg_or_empty(arguments, "id");
     if control.chardevs.get(id).is_some() {
         return Err(Error::generic(format!(
@@ -160,7 +160,7 @@ fn add_chardev(control: &mut Control, arguments: &Arguments) -> Result<Value, Er
 }
 
 /// `chardev-change`: replaces the socket of a chardev that no monitor uses.
-fn change_chardev(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+fn change_chardev(control: &mut MainThread, arguments: &Arguments) -> Result<Value, Error> {
     let id = str_arg_or_empty(arguments, "id");
     if is_chardev_used(control, id, "does not exist")? {
         let text = "Chardev user does not support chardev hotswap";

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use super::errors::{error_of_failed_action, error_of_invalid_options, names_of_running_objects};
 use super::{str_arg_or_empty, types};
 use crate::actions::export;
-use crate::control::Control;
+use crate::control::MainThread;
 use crate::state::export::ExportState;
 
 /// The commands for exports.
-pub(super) fn qmp_commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
     vec![
         Command {
             name: "block-export-add",
@@ -125,7 +125,7 @@ pub(super) fn qmp_events() -> Vec<Event> {
 }
 
 /// `block-export-add`: starts an export.
-fn add_export(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+fn add_export(control: &mut MainThread, arguments: &Arguments) -> Result<Value, Error> {
     let json = Value::Object(arguments.clone()).to_string();
     let options = names_of_running_objects(&control.objects)?.read_export(&json);
     let options = options.map_err(|problem| error_of_invalid_options(&problem))?;
@@ -135,7 +135,7 @@ fn add_export(control: &mut Control, arguments: &Arguments) -> Result<Value, Err
 }
 
 /// `query-block-exports`: `BlockExportInfo` of all exports.
-fn query_exports(control: &Control) -> Value {
+fn query_exports(control: &MainThread) -> Value {
     let newest_first = control.objects.exports.iter().rev();
     newest_first
         .map(|export| {

@@ -8,7 +8,7 @@ use telemetry::counters::{BinBoundaries, Scale};
 use telemetry::queue::{QueueStats, RequestKind};
 
 use super::str_arg_or_empty;
-use crate::control::Control;
+use crate::control::MainThread;
 use crate::state::objects::Objects;
 
 /// Kinds of requests that have histograms, in the order in which they are set, each with its argument of the command and
@@ -28,7 +28,7 @@ const KINDS_WITH_HISTOGRAMS: [(RequestKind, &str, &str); 3] = [
 ];
 
 /// The command that sets histograms.
-pub(super) fn qmp_commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
     let lists = ["boundaries"]
         .into_iter()
         .chain(KINDS_WITH_HISTOGRAMS.map(|kind| kind.1));

@@ -12,7 +12,7 @@ use vhost_user::FrontEndHandle;
 
 use super::errors::{error_of_failed_action, error_of_invalid_options, names_of_running_objects};
 use super::{str_arg_or_empty, types};
-use crate::control::Control;
+use crate::control::MainThread;
 use crate::devices::export_server;
 use crate::devices::virtio_scsi::ScsiController;
 use crate::error::BoxError;
@@ -21,7 +21,7 @@ use crate::state::export::{Export, ExportState};
 use crate::state::objects::Objects;
 
 /// The commands for LUNs.
-pub(super) fn qmp_commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
     let mut add = types::arguments_from_type("BlockExportLun");
     add.members.insert(0, Member::required("id", Type::Str));
     vec![
@@ -86,7 +86,7 @@ fn find_virtio_scsi_export(objects: &Objects, id: &str) -> Result<VirtioScsiExpo
 
 /// Updates the options of an export after a change of its LUNs, so that queries and a live upgrade see it.
 fn update_luns_of_export(
-    control: &mut Control,
+    control: &mut MainThread,
     id: &str,
     update_luns: impl FnOnce(&mut Vec<LunOptions>),
 ) {
@@ -134,7 +134,7 @@ struct LunChange<S> {
 /// Adds or removes a LUN in a job: calls `change_disks` on its thread, and then updates the options of the export. The node
 /// is reserved until then, so that no other command uses it meanwhile.
 fn change_luns_in_job(
-    control: &mut Control,
+    control: &mut MainThread,
     change: LunChange<impl FnOnce(&mut Vec<LunOptions>) + Send + 'static>,
     reply: ReplySender,
     change_disks: impl FnOnce() -> Result<(), Error> + Send + 'static,
@@ -165,7 +165,7 @@ fn change_luns_in_job(
 }
 
 /// `scsi-lun-add`: gives an export another disk.
-fn add_lun(control: &mut Control, arguments: &Arguments, reply: ReplySender) {
+fn add_lun(control: &mut MainThread, arguments: &Arguments, reply: ReplySender) {
     let id = str_arg_or_empty(arguments, "id").to_owned();
     let (export, lun) = match find_export_and_validate_lun(control, &id, arguments) {
         Ok(planned) => planned,
@@ -192,7 +192,7 @@ fn add_lun(control: &mut Control, arguments: &Arguments, reply: ReplySender) {
 
 /// Finds the export, and validates the options of the new LUN against those that it has.
 fn find_export_and_validate_lun(
-    control: &Control,
+    control: &MainThread,
     id: &str,
     arguments: &Arguments,
 ) -> Result<(VirtioScsiExport, LunOptions), Error> {
@@ -207,7 +207,7 @@ fn find_export_and_validate_lun(
 }
 
 /// `scsi-lun-del`: removes a disk from an export; its node stays.
-fn delete_lun(control: &mut Control, arguments: &Arguments, reply: ReplySender) {
+fn delete_lun(control: &mut MainThread, arguments: &Arguments, reply: ReplySender) {
     let id = str_arg_or_empty(arguments, "id").to_owned();
     let int_arg = |name: &str| arguments.get(name).and_then(Value::as_i64).unwrap_or(0);
     let (target, number) = (int_arg("target"), int_arg("lun"));

@@ -23,10 +23,10 @@ mod upgrade;
 use qmp::{Command, CommandHandler, Interface, ObjectType, ProgramVersion};
 use serde_json::json;
 
-use crate::control::Control;
+use crate::control::MainThread;
 
 /// The QMP interface: all commands and events, and the types of their arguments and results.
-pub(crate) fn qmp_interface() -> Interface<Control> {
+pub(crate) fn qmp_interface() -> Interface<MainThread> {
     let mut commands = vec![quit_command()];
     commands.extend(objects::qmp_commands());
     commands.extend(qom::qmp_commands());
@@ -74,7 +74,7 @@ fn program_version() -> ProgramVersion {
 }
 
 /// `quit`: ends the daemon.
-fn quit_command() -> Command<Control> {
+fn quit_command() -> Command<MainThread> {
     Command {
         name: "quit",
         arguments: ObjectType::default(),

@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use super::errors::{error_of_failed_action, error_of_invalid_options, names_of_running_objects};
 use super::{str_arg_or_empty, types};
 use crate::actions::node::{OpenPlan, OpenedNodes};
-use crate::control::Control;
+use crate::control::MainThread;
 use crate::jobs::OnShutdown;
 use crate::state::node::OpenNode;
 use crate::state::objects::Objects;
 
 /// The commands for block nodes.
-pub(super) fn qmp_commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
     vec![
         Command {
             name: "blockdev-add",
@@ -116,7 +116,7 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
 
 /// Opens a node on a thread, since its disk may be slow or not respond. Its names are reserved meanwhile. Shutdown does not
 /// wait for it.
-fn open_and_add_node(control: &mut Control, arguments: &Arguments, reply: ReplySender) {
+fn open_and_add_node(control: &mut MainThread, arguments: &Arguments, reply: ReplySender) {
     let plan = match plan_opening_node(&control.objects, arguments) {
         Ok(plan) => plan,
         Err(error) => return reply.send(Err(error)),
@@ -157,7 +157,7 @@ fn plan_opening_node(objects: &Objects, arguments: &Arguments) -> Result<OpenPla
 }
 
 /// Flushes a node on a thread and closes it. If flushing fails, the node stays.
-fn flush_and_remove_node(control: &mut Control, arguments: &Arguments, reply: ReplySender) {
+fn flush_and_remove_node(control: &mut MainThread, arguments: &Arguments, reply: ReplySender) {
     let name = str_arg_or_empty(arguments, "node-name").to_owned();
     let names = match control.objects.reserve_node_for_removal(&name) {
         Ok(names) => names,
@@ -193,7 +193,11 @@ fn flush_and_remove_node(control: &mut Control, arguments: &Arguments, reply: Re
 
 /// Activates or inactivates one node or all nodes. Nodes are flushed before they are inactivated; if that fails, they
 /// stay active.
-fn activate_or_inactivate_nodes(control: &mut Control, arguments: &Arguments, reply: ReplySender) {
+fn activate_or_inactivate_nodes(
+    control: &mut MainThread,
+    arguments: &Arguments,
+    reply: ReplySender,
+) {
     let objects = &mut control.objects;
     let name = arguments.get("node-name").and_then(Value::as_str);
     if arguments["active"] == true {

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::errors::{error_of_failed_action, error_of_invalid_options, names_of_running_objects};
 use super::{iothread_properties, str_arg_or_empty, types};
-use crate::control::Control;
+use crate::control::MainThread;
 use crate::state::iothread::Iothread;
 
 /// The commands for objects.
-pub(super) fn qmp_commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
     vec![
         Command {
             name: "object-add",
@@ -80,7 +80,7 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
 }
 
 /// `object-add`: creates an iothread, which is the only type of objects.
-fn add_object(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+fn add_object(control: &mut MainThread, arguments: &Arguments) -> Result<Value, Error> {
     let json = Value::Object(arguments.clone()).to_string();
     let options = names_of_running_objects(&control.objects)?.read_object(&json);
     let ObjectOptions::Iothread(options) =

@@ -8,7 +8,7 @@ use super::property::{
 };
 use super::str_arg_or_empty;
 use super::{export_properties, iothread_properties};
-use crate::control::Control;
+use crate::control::MainThread;
 use crate::state::objects::Objects;
 
 /// The object that a path names.
@@ -23,7 +23,7 @@ enum ResolvedQomPath {
 }
 
 /// The commands for objects and their properties.
-pub(super) fn qmp_commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
     let path = || Member::required("path", Type::Str);
     let property = || Member::required("property", Type::Str);
     let infos = || Some(Type::list_of_named("ObjectPropertyInfo"));
@@ -95,7 +95,7 @@ fn resolve_path(objects: &Objects, path: &str) -> Result<ResolvedQomPath, Error>
 }
 
 /// `qom-list`: the properties of an object, or the objects in a container.
-fn run_qom_list(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+fn run_qom_list(control: &mut MainThread, arguments: &Arguments) -> Result<Value, Error> {
     let objects = &control.objects;
     let children = |found: &mut dyn Iterator<Item = (&String, &str)>| {
         let mut children = vec![property_info("type", "string")];
@@ -124,7 +124,7 @@ fn run_qom_list(control: &mut Control, arguments: &Arguments) -> Result<Value, E
 }
 
 /// `qom-get`: the value of a property.
-fn run_qom_get(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+fn run_qom_get(control: &mut MainThread, arguments: &Arguments) -> Result<Value, Error> {
     let objects = &control.objects;
     let name = str_arg_or_empty(arguments, "property");
     let names_export = || objects.exports.iter().any(|e| e.options.id == name);
@@ -149,7 +149,7 @@ fn run_qom_get(control: &mut Control, arguments: &Arguments) -> Result<Value, Er
 }
 
 /// `qom-set`: changes a property; those of containers are fixed.
-fn run_qom_set(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+fn run_qom_set(control: &mut MainThread, arguments: &Arguments) -> Result<Value, Error> {
     let objects = &mut control.objects;
     let name = str_arg_or_empty(arguments, "property");
     let value = arguments.get("value").cloned().unwrap_or_default();

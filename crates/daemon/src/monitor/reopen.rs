@@ -7,11 +7,11 @@ use super::errors::{
 };
 use crate::actions::reopen;
 use crate::actions::reopen::{ReopenPlan, ReopenedNodes};
-use crate::control::Control;
+use crate::control::MainThread;
 use crate::jobs::OnShutdown;
 
 /// The command that reopens nodes.
-pub(super) fn qmp_commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
     vec![Command {
         name: "blockdev-reopen",
         arguments: ObjectType::with_members(vec![Member::required(
@@ -24,7 +24,7 @@ pub(super) fn qmp_commands() -> Vec<Command<Control>> {
 }
 
 /// First phase: opens the files on a thread. Shutdown does not wait for it, since nothing has changed yet.
-fn reopen_nodes(control: &mut Control, arguments: &Arguments, reply: ReplySender) {
+fn reopen_nodes(control: &mut MainThread, arguments: &Arguments, reply: ReplySender) {
     let plan = match plan_reopen_and_reserve_nodes(control, arguments) {
         Ok(plan) => plan,
         Err(error) => return reply.send(Err(error)),
@@ -49,7 +49,7 @@ fn reopen_nodes(control: &mut Control, arguments: &Arguments, reply: ReplySender
 
 /// Second phase: replaces the nodes by those with the new files on a thread, which waits for requests that use the old ones.
 fn switch_to_reopened_nodes(
-    control: &mut Control,
+    control: &mut MainThread,
     nodes: ReopenedNodes,
     reserved: Vec<String>,
     reply: ReplySender,
@@ -59,7 +59,7 @@ fn switch_to_reopened_nodes(
         done.map_err(|failure| error_of_failed_action(&failure))?;
         Ok(nodes)
     };
-    let finish = move |control: &mut Control, done: Result<ReopenedNodes, Error>| {
+    let finish = move |control: &mut MainThread, done: Result<ReopenedNodes, Error>| {
         control.objects.release_nodes(&reserved);
         done.map(|nodes| nodes.commit_to(&mut control.objects))
     };
@@ -74,7 +74,7 @@ fn switch_to_reopened_nodes(
 
 /// Validates the new options of each node, and plans how to replace the old ones.
 fn plan_reopen_and_reserve_nodes(
-    control: &mut Control,
+    control: &mut MainThread,
     arguments: &Arguments,
 ) -> Result<ReopenPlan, Error> {
     let mut wanted = Vec::new();

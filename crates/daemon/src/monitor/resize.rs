@@ -6,11 +6,11 @@ use super::errors::error_of_failed_action;
 use super::str_arg_or_empty;
 use crate::actions::resize;
 use crate::actions::resize::Resize;
-use crate::control::Control;
+use crate::control::MainThread;
 use crate::jobs::OnShutdown;
 
 /// The command that resizes nodes.
-pub(super) fn qmp_commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
     vec![Command {
         name: "block_resize",
         arguments: ObjectType::with_members(vec![
@@ -24,7 +24,7 @@ pub(super) fn qmp_commands() -> Vec<Command<Control>> {
 }
 
 /// Resizes on a thread: when a node shrinks, it waits for requests beyond the new end.
-fn resize_node(control: &mut Control, arguments: &Arguments, reply: ReplySender) {
+fn resize_node(control: &mut MainThread, arguments: &Arguments, reply: ReplySender) {
     let resize = match plan_resize_and_reserve_nodes(control, arguments) {
         Ok(resize) => resize,
         Err(error) => return reply.send(Err(error)),
@@ -50,7 +50,7 @@ fn resize_node(control: &mut Control, arguments: &Arguments, reply: ReplySender)
 /// Checks the arguments, and plans the change of size. `device` is accepted for compatibility: a storage daemon has no
 /// devices.
 fn plan_resize_and_reserve_nodes(
-    control: &mut Control,
+    control: &mut MainThread,
     arguments: &Arguments,
 ) -> Result<Resize, Error> {
     let (device, name) = (

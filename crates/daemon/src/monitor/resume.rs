@@ -5,10 +5,10 @@ use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type, T
 use serde_json::{Value, json};
 
 use super::str_arg_or_empty;
-use crate::control::Control;
+use crate::control::MainThread;
 
 /// The command that resumes parked requests.
-pub(super) fn qmp_commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
     vec![Command {
         name: "block-export-resume",
         arguments: ObjectType::with_members(vec![
@@ -28,7 +28,7 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
 
 /// Submits the parked requests of an export again, or reports their errors to the guest.
 fn retry_or_fail_parked_requests(
-    control: &mut Control,
+    control: &mut MainThread,
     arguments: &Arguments,
 ) -> Result<Value, Error> {
     let id = str_arg_or_empty(arguments, "id");

@@ -11,14 +11,14 @@ use telemetry::counters::Scale;
 use telemetry::queue::QueueStats;
 
 use super::histograms;
-use crate::control::Control;
+use crate::control::MainThread;
 use crate::state::export::Export;
 use crate::state::node::OpenNode;
 use crate::state::objects::Objects;
 use totals::QueueTotals;
 
 /// The command for statistics.
-pub(super) fn qmp_commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
     vec![Command {
         name: "query-blockstats",
         arguments: ObjectType::with_members(vec![Member::optional("query-nodes", Type::Bool)]),

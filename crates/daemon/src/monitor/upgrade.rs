@@ -9,11 +9,11 @@ use qmp::{
 use serde_json::json;
 
 use super::str_arg_or_empty;
-use crate::control::Control;
+use crate::control::MainThread;
 use crate::upgrade::CompletedHandover;
 
 /// The command that starts a live upgrade.
-pub(super) fn qmp_commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
     vec![Command {
         name: "upgrade",
         arguments: ObjectType::with_members(vec![Member::optional("binary", Type::Str)]),
@@ -30,7 +30,7 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
 }
 
 /// Starts the upgrade. The client gets its response before it is disconnected.
-fn start_upgrade(control: &mut Control, arguments: &Arguments, reply: ReplySender) {
+fn start_upgrade(control: &mut MainThread, arguments: &Arguments, reply: ReplySender) {
     let binary = Some(str_arg_or_empty(arguments, "binary")).filter(|binary| !binary.is_empty());
     control.begin_upgrade(binary.map(PathBuf::from), |outcome| {
         reply.send(match outcome {

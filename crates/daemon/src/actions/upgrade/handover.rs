@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::describe;
 use super::paused_export::{self, PausedExport};
 use super::scsi_state;
-use crate::control::Control;
+use crate::control::MainThread;
 use crate::devices::export_server::ExportServer;
 use crate::disk::exported_disk::GuestDevice;
 use crate::jobs::OnShutdown;
@@ -33,7 +33,7 @@ pub(crate) fn monotonic_ns() -> u64 {
     to_unsigned(now.tv_sec) * 1_000_000_000 + to_unsigned(now.tv_nsec)
 }
 
-impl Control {
+impl MainThread {
     /// Starts the same program again, or `other_program`, and hands everything over to it. Calls `on_outcome` with the
     /// result.
     pub fn begin_upgrade(

@@ -14,7 +14,7 @@ use super::handover::monotonic_ns;
 use super::scsi_state;
 use crate::actions::export;
 use crate::actions::node;
-use crate::control::Control;
+use crate::control::MainThread;
 use crate::devices::export_server::ExportServer;
 use crate::disk::exported_disk::GuestDevice;
 use crate::error::BoxError;
@@ -41,7 +41,10 @@ struct PartsOpenedLast {
 }
 
 /// Takes over from the process that has started this one. Exits if that fails.
-pub(crate) fn take_over_or_exit_if_successor(process: &ProcessOptions<'_>, control: &mut Control) {
+pub(crate) fn take_over_or_exit_if_successor(
+    process: &ProcessOptions<'_>,
+    control: &mut MainThread,
+) {
     let Some(channel) = PREDECESSOR_CHANNEL.get() else {
         return;
     };
@@ -63,7 +66,7 @@ pub(crate) fn take_over_or_exit_if_successor(process: &ProcessOptions<'_>, contr
 /// Restores everything, up to the message `Go`.
 fn receive_and_restore_state(
     channel: &Channel,
-    control: &mut Control,
+    control: &mut MainThread,
 ) -> Result<(ExportConnections, PartsOpenedLast), BoxError> {
     channel.send(&UpgradeMessage::Hello, &[])?;
     let (UpgradeMessage::State(state), fds) = channel.recv()? else {
@@ -146,7 +149,7 @@ fn receive_and_restore_state(
 fn create_objects_and_chardevs(
     options: &Value,
     sizes: &HashMap<&str, u64>,
-    control: &mut Control,
+    control: &mut MainThread,
 ) -> Result<Vec<options::MonitorOptions>, BoxError> {
     let arguments = state_json::read_list(options)?.iter();
     let arguments: Vec<_> = arguments
@@ -215,7 +218,7 @@ fn restore_export_state(
 fn begin_serving(
     channel: &Channel,
     process: &ProcessOptions<'_>,
-    control: &mut Control,
+    control: &mut MainThread,
     connections: ExportConnections,
     deferred: PartsOpenedLast,
 ) {

@@ -202,7 +202,10 @@ mod tests {
             write_cache: true,
             descriptor_sense: true,
             software_write_protect: true,
-            attentions: vec![(NexusNumber(0), vec![0x2a09, 0x3f0e]), (NexusNumber(3), vec![])],
+            attentions: vec![
+                (NexusNumber(0), vec![0x2a09, 0x3f0e]),
+                (NexusNumber(3), vec![]),
+            ],
             reserved: Some(NexusNumber(3)),
             persistent: scsi::NO_RESERVATIONS.to_owned(),
             persists: true,

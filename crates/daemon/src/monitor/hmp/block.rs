@@ -3,13 +3,13 @@
 use serde_json::Value;
 
 use super::HmpArgs;
-use crate::control::Control;
+use crate::control::MainThread;
 use crate::monitor::nodes::block_device_info;
 use crate::state::export::Export;
 use crate::state::node::OpenNode;
 
 /// Exports with their nodes; with `-n` all nodes; with a name only that export or node.
-pub(super) fn show_block_devices(control: &Control, args: &HmpArgs<'_>) -> String {
+pub(super) fn show_block_devices(control: &MainThread, args: &HmpArgs<'_>) -> String {
     let objects = &control.objects;
     let verbose = args.has_flag('v');
     let text_of_node =

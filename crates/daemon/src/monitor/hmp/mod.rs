@@ -11,7 +11,7 @@ use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type};
 use serde_json::Value;
 
 use super::str_arg_or_empty;
-use crate::control::Control;
+use crate::control::MainThread;
 use args::HmpArgs;
 
 /// An HMP command.
@@ -24,7 +24,7 @@ struct HmpCommand {
     flags: &'static str,
     /// Maximum number of positional arguments.
     max_positional: usize,
-    run: fn(&Control, &HmpArgs<'_>) -> String,
+    run: fn(&MainThread, &HmpArgs<'_>) -> String,
 }
 
 /// Commands `info NAME`.
@@ -93,7 +93,7 @@ const OTHER_COMMANDS: &[HmpCommand] = &[
 ];
 
 /// The QMP command through which clients run those of HMP.
-pub(super) fn qmp_commands() -> Vec<Command<Control>> {
+pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
     vec![Command {
         name: "human-monitor-command",
         arguments: ObjectType::with_members(vec![
@@ -107,14 +107,17 @@ pub(super) fn qmp_commands() -> Vec<Command<Control>> {
 }
 
 /// `human-monitor-command`: executes a command line and returns its output.
-fn run_human_monitor_command(control: &mut Control, arguments: &Arguments) -> Result<Value, Error> {
+fn run_human_monitor_command(
+    control: &mut MainThread,
+    arguments: &Arguments,
+) -> Result<Value, Error> {
     let output = run_command_line(control, str_arg_or_empty(arguments, "command-line"));
     // QEMU ends lines with CRLF.
     Ok(output.replace('\n', "\r\n").into())
 }
 
 /// The output of a command line. An error is output as well, as in QEMU.
-fn run_command_line(control: &Control, line: &str) -> String {
+fn run_command_line(control: &MainThread, line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (found, path, rest) = match words.as_slice() {
         [] => return String::new(),
@@ -173,7 +176,7 @@ fn help_line(prefix: &str, command: &HmpCommand) -> String {
 }
 
 /// `info iothreads`: the thread ID and options of each iothread.
-fn show_iothreads(control: &Control) -> String {
+fn show_iothreads(control: &MainThread) -> String {
     let describe = |iothread: &crate::state::iothread::Iothread| {
         let options = &iothread.options;
         format!(

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::HmpArgs;
-use crate::control::Control;
+use crate::control::MainThread;
 use crate::monitor::stats;
 
 /// Members of `BlockDeviceStats` to show, in this order.
@@ -22,7 +22,7 @@ const SHOWN_MEMBERS: [&str; 11] = [
 ];
 
 /// A line for each export.
-pub(super) fn show_block_statistics(control: &Control, _: &HmpArgs<'_>) -> String {
+pub(super) fn show_block_statistics(control: &MainThread, _: &HmpArgs<'_>) -> String {
     let exports = stats::stats_of_exports(&control.objects);
     exports.iter().map(format_export_stats).collect()
 }
