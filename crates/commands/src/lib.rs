@@ -1,7 +1,8 @@
 //! Code that the commands of all programs share: argument parsing and exit status, signals, durations, text for
 //! terminals and SVG images.
 //!
-//! - [`main`]: parses arguments, runs a command, and returns its exit status; [`usage_error_text`]: the text of wrong arguments;
+//! - [`main`]: parses arguments, runs a command, and returns its exit status; [`usage_error_text`]: the text of wrong
+//!   arguments;
 //! - [`printable`]: text that is safe to print on a terminal;
 //! - [`signals`]: requests to terminate, to suspend and to resume;
 //! - [`time`]: durations on a command line;

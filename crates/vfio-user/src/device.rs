@@ -29,8 +29,8 @@ pub trait PciDevice {
     fn reset(&mut self, host: &mut dyn Host);
     /// Whether all requests are done that were in flight at the last reset. The reset command is answered then.
     fn is_reset_done(&self) -> bool;
-    /// [`Host::mapped_guest_memory`] has changed; the device must release the old memory as soon as no request uses it. Also called when
-    /// the front-end has disconnected, which unmaps all memory.
+    /// [`Host::mapped_guest_memory`] has changed; the device must release the old memory as soon as no request uses
+    /// it. Also called when the front-end has disconnected, which unmaps all memory.
     fn on_memory_changed(&mut self, host: &mut dyn Host);
     /// An access to memory has finished, with the data that were read, or the buffer that was written. Errors are those of
     /// the front-end; or `EFAULT`: the device may not access this memory; `ENOTCONN`: the front-end has disconnected;
@@ -48,8 +48,8 @@ pub trait Host {
     fn set_irq(&mut self, level: bool);
     /// The guest's memory that is mapped in this process.
     fn mapped_guest_memory(&self) -> &Arc<GuestMemory>;
-    /// Reads memory by a message to the front-end, also memory that is not in [`Host::mapped_guest_memory`]. [`PciDevice::on_dma_done`] gets
-    /// the data, never before this returns.
+    /// Reads memory by a message to the front-end, also memory that is not in [`Host::mapped_guest_memory`].
+    /// [`PciDevice::on_dma_done`] gets the data, never before this returns.
     fn begin_dma_read(&mut self, address: u64, len: usize) -> DmaId;
     /// Writes memory by a message, in the same way.
     fn begin_dma_write(&mut self, address: u64, data: Vec<u8>) -> DmaId;

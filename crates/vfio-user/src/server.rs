@@ -127,8 +127,8 @@ impl<D: PciDevice> Server<D> {
         }
     }
 
-    /// Polls the socket: true if there are messages, which [`Server::do_pending_work`] handles. For an event loop that expects a
-    /// message soon and does not sleep.
+    /// Polls the socket: true if there are messages, which [`Server::do_pending_work`] handles. For an event loop that
+    /// expects a message soon and does not sleep.
     pub fn poll_socket(&mut self) -> bool {
         if !self.wants_read() {
             return false;

@@ -1,5 +1,5 @@
-//! The interface between the transport and the device behind it: [`VirtioDevice`] is a device, [`StartedQueue`] one of its queues that
-//! runs.
+//! The interface between the transport and the device behind it: [`VirtioDevice`] is a device, [`StartedQueue`] one of
+//! its queues that runs.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -51,9 +51,10 @@ pub trait VirtioDevice: Send + Sync {
 pub trait StartedQueue: Send {
     /// Sends a command, and does not wait.
     fn send_command(&self, command: QueueCommand);
-    /// Makes the queue use the node that is behind the device now, after an exchange. The queue may have requests in flight only if the
-    /// device [can be switched](crate::FrontEndHandle::exchange_while_running); those complete on the previous node. The
-    /// reply comes when all requests are done that the queue had taken before; the channel closes if the queue is gone.
+    /// Makes the queue use the node that is behind the device now, after an exchange. The queue may have requests in
+    /// flight only if the device [can be switched](crate::FrontEndHandle::exchange_while_running); those complete on
+    /// the previous node. The reply comes when all requests are done that the queue had taken before; the channel
+    /// closes if the queue is gone.
     fn switch_node(&self) -> Receiver<()>;
     /// Takes no more requests. When those in flight are done, the reply is the queue's base, in the form of `GET_VRING_BASE`; the
     /// channel closes if the queue's thread is gone.

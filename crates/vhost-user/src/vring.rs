@@ -271,7 +271,8 @@ impl Vring {
         self.wait_for_stop(None).unwrap_or(self.base)
     }
 
-    /// The queue's base after [`Vring::begin_stop_leaving_parked`]; `None` if the queue has not stopped within `timeout`.
+    /// The queue's base after [`Vring::begin_stop_leaving_parked`]; `None` if the queue has not stopped within
+    /// `timeout`.
     pub fn wait_for_stop(&mut self, timeout: Option<Duration>) -> Option<u32> {
         if let Some(stopping) = &self.stopping {
             let stopped = match timeout {

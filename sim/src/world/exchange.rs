@@ -1,8 +1,8 @@
 //! The disk is opened anew, or gets another filter: exports go on with another node in the place of the one that they show.
 //!
-//! Iothreads get the messages that the daemon's `FrontEndHandle` sends, in their order. A new opening is shown to queues and socket devices that
-//! are disabled and have settled. A filter in front of the same opening comes and goes while they run; what they have taken goes
-//! the old way to its end.
+//! Iothreads get the messages that the daemon's `FrontEndHandle` sends, in their order. A new opening is shown to queues and
+//! socket devices that are disabled and have settled. A filter in front of the same opening comes and goes while they run; what
+//! they have taken goes the old way to its end.
 
 use iothread::OnError;
 
