@@ -3,16 +3,16 @@
 use block::{IoContext, token};
 use engine::Completion;
 
+use crate::latency_trace::LatencyTrace;
 use crate::queue_lists::QueueLists;
 use crate::source_table::SourceTable;
-use crate::trace::Trace;
 
 /// Dispatches completions to queues and socket devices.
 pub(crate) struct CompletionDispatcher<'a> {
     pub io: &'a mut IoContext,
     pub sources: &'a mut SourceTable,
     pub lists: &'a mut QueueLists,
-    pub trace: &'a mut Trace,
+    pub trace: &'a mut LatencyTrace,
 }
 
 impl CompletionDispatcher<'_> {

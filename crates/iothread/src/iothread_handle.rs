@@ -18,7 +18,7 @@ use crate::handles::{SocketDeviceHandle, VringHandle, send_and_wait};
 use crate::messages::{Message, VringSetup};
 use crate::queue_runner::QueuesRunner;
 use crate::socket_device::SocketDevice;
-use crate::submits::SubmitTotals;
+use crate::submit_totals::SubmitTotals;
 
 /// Settings of an iothread, named like its options.
 #[derive(Clone, Debug)]

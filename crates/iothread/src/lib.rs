@@ -9,9 +9,11 @@ mod affinity;
 mod cpu_time;
 mod device;
 mod dispatch;
+mod engine_totals;
 pub mod event_loop;
 mod handles;
 mod iothread_handle;
+mod latency_trace;
 mod messages;
 mod older_generations;
 mod on_error;
@@ -22,9 +24,7 @@ mod socket_devices;
 mod socket_in_flight;
 mod source_set;
 mod source_table;
-mod submits;
-mod totals;
-mod trace;
+mod submit_totals;
 mod vring;
 
 /// Replaced by loom's in the models of `interleavings/`.
@@ -43,4 +43,4 @@ pub use messages::{
 pub use on_error::{ErrorAction, ErrorPolicy, OnError};
 pub use queue_runner::QueuesRunner;
 pub use socket_device::{MAX_WATCHED_DESCRIPTORS, SocketDevice};
-pub use submits::SubmitTotals;
+pub use submit_totals::SubmitTotals;

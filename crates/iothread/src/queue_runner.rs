@@ -18,11 +18,11 @@ use crate::affinity::{AffinityError, bind_thread, unbind_thread};
 use crate::dispatch::CompletionDispatcher;
 use crate::event_loop::iteration::RunnerContext;
 use crate::event_loop::{HandlerId, Interest, Remote, TimerId};
+use crate::latency_trace::LatencyTrace;
 use crate::messages::{Message, QueueRegistration, VringSetup};
 use crate::queue_lists::QueueLists;
 use crate::source_table::SourceTable;
-use crate::submits::SubmitTotals;
-use crate::trace::Trace;
+use crate::submit_totals::SubmitTotals;
 use crate::vring::Vring;
 use queue_commands::set_kick_unless_stopping;
 
@@ -70,7 +70,7 @@ pub struct QueuesRunner {
     has_dispatched: bool,
     /// Whether a queue was left with work because its budget was used up.
     more: bool,
-    trace: Trace,
+    trace: LatencyTrace,
     /// The descriptors of the engines.
     engine_handlers: Vec<HandlerId>,
     /// The affinity of its thread before it was bound, if it was.
@@ -97,7 +97,7 @@ impl QueuesRunner {
             has_dispatched: false,
             chain: Chain::new(),
             more: false,
-            trace: Trace::default(),
+            trace: LatencyTrace::default(),
             engine_handlers: Vec::new(),
             cpus_before_binding: None,
             timer: None,

@@ -1,6 +1,6 @@
 //! A queue of the device: chains in, block requests out; completions in, used entries out.
 
-mod retry;
+mod parked;
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::probes;
 use crate::slots::{NO_SLOT, Slots};
 use crate::wire::{HEADER_BYTES, Status, T_BARRIER, T_IN, T_OUT};
 
-pub use retry::RetryOutcome;
+pub use parked::RetryOutcome;
 
 /// Segments that a request may have beyond the announced number: a buffer across the border of two memory regions is one
 /// descriptor of the guest and two segments here. Few requests cross one border, hardly any crosses more.

@@ -2,10 +2,10 @@
 //! messages of the control plane.
 
 use super::{Handler, QueuesRunner, UNKICKED_POLL_NS};
+use crate::engine_totals;
 use crate::event_loop::iteration::RunnerContext;
 use crate::event_loop::{HandlerId, IdlePeriod, PollSettings, Readiness, Runner};
 use crate::messages::Message;
-use crate::totals;
 use crate::vring::Vring;
 
 impl Runner for QueuesRunner {
@@ -166,6 +166,6 @@ impl Runner for QueuesRunner {
     fn on_stop(&mut self, _: &mut RunnerContext<Self>) {
         self.trace.log_percentiles();
         tracing::debug!("iothread stopped");
-        totals::log_engine_totals(&self.io);
+        engine_totals::log_engine_totals(&self.io);
     }
 }

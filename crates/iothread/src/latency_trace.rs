@@ -1,20 +1,20 @@
 //! Latency trace: the time from the last completion of a batch to the guest's signal.
 //!
-//! Compiled in with the feature `latency-trace` only; without it [`Trace`] is empty and its methods do
+//! Compiled in with the feature `latency-trace` only; without it [`LatencyTrace`] is empty and its methods do
 //! nothing. Each completion reads the clock then, which production builds should not pay for. Requests that a device
 //! answers without a completion are not counted.
 
 #[cfg(not(feature = "latency-trace"))]
-pub(crate) use off::Trace;
+pub(crate) use off::LatencyTrace;
 #[cfg(feature = "latency-trace")]
-pub(crate) use on::Trace;
+pub(crate) use on::LatencyTrace;
 
 #[cfg(not(feature = "latency-trace"))]
 mod off {
     #[derive(Default)]
-    pub(crate) struct Trace {}
+    pub(crate) struct LatencyTrace {}
 
-    impl Trace {
+    impl LatencyTrace {
         pub fn reserve_sources(&mut self, _: usize) {}
         #[inline]
         pub fn record_completion(&mut self, _: u32) {}
@@ -28,15 +28,15 @@ mod off {
 mod on {
     use std::time::Instant;
 
-    /// Trace of one iothread.
+    /// LatencyTrace of one iothread.
     #[derive(Default)]
-    pub(crate) struct Trace {
+    pub(crate) struct LatencyTrace {
         /// By source: the time of the last completion that was not signalled yet.
         last_completions: Vec<Option<Instant>>,
         latencies: LatencyHistogram,
     }
 
-    impl Trace {
+    impl LatencyTrace {
         /// Makes room for the sources with indices below `source_count`.
         pub fn reserve_sources(&mut self, source_count: usize) {
             self.last_completions.resize(source_count, None);
@@ -127,7 +127,7 @@ mod on {
 
         #[test]
         fn a_signal_without_a_completion_is_not_counted() {
-            let mut trace = Trace::default();
+            let mut trace = LatencyTrace::default();
             trace.reserve_sources(2);
             trace.record_completion(1);
             trace.record_signal(0);
