@@ -165,7 +165,7 @@ impl Faults {
     }
 
     /// Decides which faults a request gets.
-    pub(crate) fn decide(&self, request: &Request) -> FaultDecision {
+    pub(crate) fn decide_and_count_hits(&self, request: &Request) -> FaultDecision {
         let mut state = lock(&self.state);
         let FaultsState {
             rules,
@@ -272,7 +272,7 @@ mod tests {
     const EIO: FaultAction = FaultAction::Error(Errno::IO);
 
     fn fails(faults: &Faults, request: &Request) -> bool {
-        faults.decide(request).outcome == FaultOutcome::Fail(Errno::IO)
+        faults.decide_and_count_hits(request).outcome == FaultOutcome::Fail(Errno::IO)
     }
 
     #[test]
@@ -311,7 +311,7 @@ mod tests {
         let faults = faults(&rules, 0);
         let read = request(Op::Read, 0, 512);
         let decision = || {
-            let FaultDecision { delay, outcome, .. } = faults.decide(&read);
+            let FaultDecision { delay, outcome, .. } = faults.decide_and_count_hits(&read);
             (delay, outcome)
         };
         assert_eq!(decision(), (FaultDelay::UntilReleased, FaultOutcome::Pass));
@@ -362,7 +362,11 @@ mod tests {
     #[test]
     fn no_request_hangs_while_a_release_guard_exists() {
         let faults = faults(&[rule(FaultAction::Hang)], 0);
-        let delay = || faults.decide(&request(Op::Read, 0, 512)).delay;
+        let delay = || {
+            faults
+                .decide_and_count_hits(&request(Op::Read, 0, 512))
+                .delay
+        };
         let before = faults.release_count();
         let [first, second] = [(); 2].map(|()| faults.release_and_prevent_hangs());
         assert_ne!(faults.release_count(), before);

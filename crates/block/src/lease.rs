@@ -34,12 +34,12 @@ struct GenerationEndActions {
 /// Waits for the end of a generation.
 #[derive(Default)]
 struct GenerationWaiter {
-    state: Mutex<WaitState>,
+    state: Mutex<GenerationWaitState>,
 }
 
 /// Whether the generation has ended, and the waker of the task that waits for that.
 #[derive(Default)]
-struct WaitState {
+struct GenerationWaitState {
     has_ended: bool,
     waker: Option<Waker>,
 }

@@ -25,7 +25,7 @@ impl NullOptions {
     /// # Safety
     /// The segments of a read are valid and writable.
     #[inline]
-    pub(crate) unsafe fn apply_to_memory(&self, request: &Request) {
+    pub(crate) unsafe fn zero_read_buffers_if_set(&self, request: &Request) {
         if self.read_zeroes && request.op == Op::Read {
             // SAFETY: the caller's promise.
             unsafe { fill_with_zeroes(request.iov, request.iov_count) };
@@ -114,7 +114,7 @@ impl IoBackend for NullQueue {
             return Err(Full);
         }
         // SAFETY: the caller's promise.
-        unsafe { options.apply_to_memory(request) };
+        unsafe { options.zero_read_buffers_if_set(request) };
         if options.latency_ns == 0 {
             self.done.push(successful_completion(request.token));
         } else {

@@ -481,7 +481,7 @@ fn register(ring: &mut Uring, blocks: &[Block]) -> Result<(), BufferError> {
 }
 
 fn unregister(ring: &mut Uring, blocks: &[Block]) -> bool {
-    ring.unregister_memory(blocks.as_ptr() as usize, size_of_val(blocks))
+    ring.unregister_memory_if_idle(blocks.as_ptr() as usize, size_of_val(blocks))
 }
 
 #[test]

@@ -19,7 +19,7 @@ impl DiskFile {
         if len == 0 {
             return Ok(());
         }
-        let _range = self.lock_blocks(offset, len)?;
+        let _range = self.lock_blocks_if_partial(offset, len)?;
         let done = match self.device_block {
             None => self.punch_hole(offset, len),
             Some(block) => {
@@ -43,7 +43,7 @@ impl DiskFile {
         fua: bool,
     ) -> Result<(), Errno> {
         if len > 0 {
-            let _range = self.lock_blocks(offset, len)?;
+            let _range = self.lock_blocks_if_partial(offset, len)?;
             match self.device_block {
                 None => self.zero_file(offset, len, unmap)?,
                 Some(block) => self.zero_device(offset, len, unmap, block)?,

@@ -5,12 +5,12 @@
 
 pub(crate) mod alignment;
 pub(crate) mod allocation;
-pub(crate) mod backing_id;
 pub(crate) mod create;
 pub(crate) mod discard;
 pub(crate) mod lock;
 mod locked_images;
 pub(crate) mod open;
+pub(crate) mod open_file_id;
 #[cfg(feature = "simulation")]
 pub(crate) mod simulated;
 pub(crate) mod transfer;
@@ -20,11 +20,11 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use self::alignment::Alignment;
-use self::backing_id::BackingId;
 use self::lock::LockedFd;
+use self::open_file_id::OpenFileId;
 #[cfg(feature = "simulation")]
 use self::simulated::SimulatedDisk;
-use self::unsupported_ops::UnsupportedOps;
+use self::unsupported_ops::OpsRefusedByRing;
 use crate::aio::Aio;
 use crate::range_lock::RangeLock;
 
@@ -36,11 +36,11 @@ pub(crate) struct DiskFile {
     /// Bytes of a block device's logical block; `None`: a file.
     pub device_block: Option<u32>,
     /// Its number, the index into tables of iothreads.
-    pub id: BackingId,
+    pub id: OpenFileId,
     /// How requests reach the kernel, where the iothread has that engine.
     pub aio: Aio,
     /// Operations that a ring has refused.
-    pub unsupported: UnsupportedOps,
+    pub unsupported: OpsRefusedByRing,
     /// Requests to this node are submitted as soon as so many wait; 0: the iothread's limit.
     pub aio_max_batch: u32,
     /// Flushes are omitted (`cache.no-flush`): fast, and a crash of the host loses the data.

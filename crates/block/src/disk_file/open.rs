@@ -8,9 +8,9 @@ use rustix::io::Errno;
 
 use crate::aio::Aio;
 use crate::disk_file::alignment::Alignment;
-use crate::disk_file::backing_id::BackingId;
 use crate::disk_file::lock::{LockedFd, Locking};
-use crate::disk_file::unsupported_ops::UnsupportedOps;
+use crate::disk_file::open_file_id::OpenFileId;
+use crate::disk_file::unsupported_ops::OpsRefusedByRing;
 use crate::disk_file::{DiskFile, PartialBlockMode};
 use crate::error::NodeError;
 use crate::range_lock::RangeLock;
@@ -137,13 +137,13 @@ pub(crate) fn lock_and_make_disk_file(
     };
     Ok(DiskFile {
         fd,
-        id: BackingId::new(),
+        id: OpenFileId::new(),
         // Through the page cache Linux AIO is synchronous: it would block the loop.
         aio: match options.aio {
             Aio::Native if direct.is_none() => Aio::Threads,
             aio => aio,
         },
-        unsupported: UnsupportedOps::default(),
+        unsupported: OpsRefusedByRing::default(),
         aio_max_batch: options.aio_max_batch,
         direct,
         device_block,

@@ -52,7 +52,7 @@ impl<'a> Segments<'a> {
     }
 
     /// Copies from the front of the segments, and removes what was copied.
-    fn copy_to_slice(&mut self, mut bytes: &mut [u8]) {
+    fn copy_to_slice_and_advance(&mut self, mut bytes: &mut [u8]) {
         while let (Some(segment), false) = (self.0.first(), bytes.is_empty()) {
             let count = segment.iov_len.min(bytes.len());
             // SAFETY: `new`'s caller promises that the segment is valid; `bytes` is ours and has the room.
@@ -69,10 +69,10 @@ impl<'a> Segments<'a> {
     }
 
     /// Copies to the front of the segments, and removes what was filled.
-    fn copy_from_slice(&mut self, mut bytes: &[u8]) {
+    fn copy_from_slice_and_advance(&mut self, mut bytes: &[u8]) {
         while let (Some(segment), false) = (self.0.first(), bytes.is_empty()) {
             let count = segment.iov_len.min(bytes.len());
-            // SAFETY: as for `copy_to_slice`, the other way round.
+            // SAFETY: as for `copy_to_slice_and_advance`, the other way round.
             unsafe {
                 std::ptr::copy_nonoverlapping(bytes.as_ptr(), segment.iov_base.cast::<u8>(), count);
             }
@@ -84,7 +84,7 @@ impl<'a> Segments<'a> {
     /// Fills the remaining segments with zeroes.
     fn fill_zero(&mut self) {
         for segment in self.0.iter() {
-            // SAFETY: as for `copy_to_slice`.
+            // SAFETY: as for `copy_to_slice_and_advance`.
             unsafe { std::ptr::write_bytes(segment.iov_base.cast::<u8>(), 0, segment.iov_len) };
         }
     }
@@ -118,7 +118,7 @@ impl DiskFile {
         } else {
             0
         };
-        let _range = self.lock_blocks(offset, len)?;
+        let _range = self.lock_blocks_if_partial(offset, len)?;
         match self.direct {
             Some(direct) if !direct.fits(offset, len, from.as_slice()) => {
                 self.write_bounced(offset, len, from, flags, u64::from(direct.offset))
@@ -131,7 +131,7 @@ impl DiskFile {
     ///
     /// # Errors
     /// The error of `fstat(2)`.
-    pub(crate) fn lock_blocks(
+    pub(crate) fn lock_blocks_if_partial(
         &self,
         offset: u64,
         len: u64,
@@ -141,7 +141,7 @@ impl DiskFile {
         };
         let range = surrounding_blocks(offset, len, u64::from(direct.offset));
         let guard = self.range_lock.lock_blocking(range.clone());
-        if range.end <= self.file_end()? {
+        if range.end <= self.file_end_or_max()? {
             return Ok(Some(guard));
         }
         // It may move the end of the file, which takes a lock of everything behind as well, see `write_bounced`. (The end
@@ -212,7 +212,7 @@ impl DiskFile {
             let mut buffer = AlignedBuffer::new(to_usize(around.end - around.start)?);
             self.read_until_eof(around.start, buffer.bytes())?;
             let inside = to_usize(chunk.start - around.start)?..to_usize(chunk.end - around.start)?;
-            to.copy_from_slice(&buffer.bytes()[inside]);
+            to.copy_from_slice_and_advance(&buffer.bytes()[inside]);
         }
         Ok(())
     }
@@ -233,11 +233,11 @@ impl DiskFile {
                 self.read_until_eof(around.start, buffer.bytes())?;
             }
             let inside = to_usize(chunk.start - around.start)?..to_usize(chunk.end - around.start)?;
-            from.copy_to_slice(&mut buffer.bytes()[inside]);
+            from.copy_to_slice_and_advance(&mut buffer.bytes()[inside]);
             let mut list = [as_iovec(buffer.bytes())];
             // SAFETY: the buffer outlives the transfer.
             let mut whole = unsafe { Segments::new(&mut list) };
-            let end_before = self.file_end()?;
+            let end_before = self.file_end_or_max()?;
             self.write_all(around.start, &mut whole, flags)?;
             // The file may have ended within the last block. It must not become longer by that, or the disk would have
             // another size when it is opened the next time.
@@ -250,7 +250,7 @@ impl DiskFile {
     }
 
     /// The current end of the file. That of a device does not move.
-    fn file_end(&self) -> Result<u64, Errno> {
+    fn file_end_or_max(&self) -> Result<u64, Errno> {
         if self.device_block.is_some() {
             return Ok(u64::MAX);
         }

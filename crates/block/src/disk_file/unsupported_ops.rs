@@ -6,9 +6,9 @@ use engine::Op;
 
 /// Operations that the ring has refused for a file. Any iothread adds to them.
 #[derive(Default)]
-pub(crate) struct UnsupportedOps(AtomicU8);
+pub(crate) struct OpsRefusedByRing(AtomicU8);
 
-impl UnsupportedOps {
+impl OpsRefusedByRing {
     /// The bit of an operation; 0: a ring can always carry it.
     fn bit(op: Op) -> u8 {
         match op {

@@ -81,7 +81,7 @@ impl TaskNode for FilterTask {
             delay,
             outcome,
             release_count,
-        } = self.faults.decide(&request);
+        } = self.faults.decide_and_count_hits(&request);
         Box::pin(async move {
             match delay {
                 FaultDelay::For(0) => {}

@@ -29,7 +29,7 @@ pub(crate) struct RingRangeTask {
 
 impl RingRangeTask {
     /// Chooses how a request is carried out. Discards on a device are reduced to whole blocks.
-    fn choose_method(&self, request: &Request) -> RangeOpCarrier {
+    fn choose_carrier_and_range(&self, request: &Request) -> RangeOpCarrier {
         let backing = &self.target.file;
         // Excluding small writes, which rewrite whole blocks, takes a lock that blocks.
         if request.len == 0 || backing.block_mode.has_partial_blocks() {
@@ -65,7 +65,7 @@ impl RingRangeTask {
         file: File,
         request: Request,
     ) -> Result<(), Errno> {
-        let (op, offset, len) = match self.choose_method(&request) {
+        let (op, offset, len) = match self.choose_carrier_and_range(&request) {
             RangeOpCarrier::Nothing => return Ok(()),
             RangeOpCarrier::Worker => return cx.run_on_worker(&self.target, request).await,
             RangeOpCarrier::Ring(op, offset, len) => (op, offset, len),

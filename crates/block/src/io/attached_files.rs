@@ -13,7 +13,7 @@ struct AttachedFile {
     carrier: Carrier,
 }
 
-/// The files with sources, indexed by their [`BackingId`](crate::disk_file::backing_id::BackingId).
+/// The files with sources, indexed by their [`OpenFileId`](crate::disk_file::open_file_id::OpenFileId).
 #[derive(Default)]
 pub(crate) struct AttachedFiles(Vec<Option<AttachedFile>>);
 

@@ -37,7 +37,7 @@ use self::job::WorkerJob;
 use self::lazy_engine::LazyEngine;
 use self::registered_memory::RegisteredMemory;
 use self::task_share::TaskShare;
-use self::tracked::TrackedRequests;
+use self::tracked::GuardedRequests;
 use crate::null_disk::{self, NullQueue};
 use crate::route::task::{Executor, Wake};
 
@@ -58,7 +58,7 @@ pub struct IoContext {
     tasks: Executor,
     aio_share: TaskShare,
     ring_share: TaskShare,
-    tracked: TrackedRequests,
+    tracked: GuardedRequests,
     files: AttachedFiles,
     registered_memory: RegisteredMemory,
     /// What engines that have ended had submitted.
@@ -94,7 +94,7 @@ impl IoContext {
             tasks: Executor::new(wake),
             aio_share: TaskShare::default(),
             ring_share: TaskShare::default(),
-            tracked: TrackedRequests::default(),
+            tracked: GuardedRequests::default(),
             files: AttachedFiles::default(),
             registered_memory: RegisteredMemory::default(),
             ended_engines: SubmitCounts::default(),
@@ -125,7 +125,7 @@ impl IoContext {
     #[inline(always)]
     pub fn submit_pending(&mut self) {
         if !self.tasks.is_empty() {
-            self.run_tasks();
+            self.poll_tasks_and_submit_io();
         }
         if let Some(aio) = self.aio.get_mut() {
             aio.submit();
@@ -165,7 +165,7 @@ impl IoContext {
             }
         }
         if !self.tracked.is_empty() {
-            self.tracked.untrack_completed(out);
+            self.tracked.drop_guards_of_completed(out);
         }
     }
 
@@ -177,7 +177,7 @@ impl IoContext {
             || self.ring.get().is_some_and(|ring| ring.has_completions())
             || self.null_queue.has_completions()
             || self.workers.has_completions()
-            || self.tasks.has_work()
+            || self.tasks.has_runnable_or_completed()
     }
 
     /// Prepares for the loop to block: until the next reap, completions signal the descriptors that `attach` passed on.

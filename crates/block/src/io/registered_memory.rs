@@ -69,7 +69,7 @@ impl RegisteredMemory {
         let map = self.maps.swap_remove(index);
         if let Some(ring) = ring {
             for (start, len) in map.ranges {
-                let unregistered = ring.unregister_memory(start, len);
+                let unregistered = ring.unregister_memory_if_idle(start, len);
                 debug_assert!(unregistered, "no request is in flight in it");
             }
         }

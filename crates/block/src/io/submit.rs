@@ -115,7 +115,7 @@ impl IoContext {
         request: Request,
     ) -> Result<(), Full> {
         let mark = RequestGuard::Mark(marked.pending_mark(&request));
-        let token = self.tracked.track(request.token, mark);
+        let token = self.tracked.add_guard(request.token, mark);
         let handler = marked.below.handler(request.op);
         // SAFETY: our caller promises the same.
         let taken = unsafe { self.submit_to_handler(handler, Request { token, ..request }) };
@@ -139,7 +139,7 @@ impl IoContext {
             Some(LookupResult::At(offset, lease)) => {
                 let token = self
                     .tracked
-                    .track(request.token, RequestGuard::Lease(lease));
+                    .add_guard(request.token, RequestGuard::Lease(lease));
                 let mapped = Request {
                     offset,
                     token,
@@ -201,7 +201,7 @@ impl IoContext {
 
     /// Polls tasks that were woken, and submits their I/O. Requests that a full backend refuses wait, in order.
     #[inline(never)]
-    pub(super) fn run_tasks(&mut self) {
+    pub(super) fn poll_tasks_and_submit_io(&mut self) {
         self.tasks.poll_due_and_woken();
         self.aio_share.end_reservation();
         self.ring_share.end_reservation();
@@ -227,8 +227,8 @@ impl IoContext {
             };
             if taken.is_err() {
                 match outgoing.carrier() {
-                    Carrier::Native => self.aio_share.count_refused(),
-                    Carrier::Ring(_) => self.ring_share.count_refused(),
+                    Carrier::Native => self.aio_share.record_refusal(),
+                    Carrier::Ring(_) => self.ring_share.record_refusal(),
                     Carrier::Workers => unreachable!("workers take everything"),
                 }
                 self.tasks.requeue_outgoing(outgoing);

@@ -45,7 +45,7 @@ impl TaskShare {
     }
 
     /// Counts a request in the outbox that the backend had no room for.
-    pub fn count_refused(&mut self) {
+    pub fn record_refusal(&mut self) {
         self.refused += 1;
     }
 }
@@ -61,7 +61,7 @@ mod tests {
         let reserved = share.reserved_room();
         share.end_reservation();
         for _ in 0..refused {
-            share.count_refused();
+            share.record_refusal();
         }
         reserved
     }

@@ -16,31 +16,31 @@ pub(super) enum RequestGuard {
     Mark(#[expect(dead_code, reason = "held, and dropped")] PendingMark),
 }
 
-/// A tracked request in flight, or a free entry.
-struct TrackedEntry {
+/// A request with a guard in flight, or a free entry.
+struct GuardedEntry {
     /// The request's original token: its source's, or that of another entry.
     token: u64,
     /// `None`: the entry is free.
     guard: Option<RequestGuard>,
 }
 
-/// The tracked requests of an iothread.
+/// The requests with guards of an iothread.
 #[derive(Default)]
-pub(super) struct TrackedRequests {
-    entries: Vec<TrackedEntry>,
+pub(super) struct GuardedRequests {
+    entries: Vec<GuardedEntry>,
     free: Vec<u32>,
 }
 
-impl TrackedRequests {
-    /// Whether no tracked request is in flight.
+impl GuardedRequests {
+    /// Whether no request with a guard is in flight.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.entries.len() == self.free.len()
     }
 
-    /// Tracks a request, and returns the token to submit it with.
-    pub fn track(&mut self, token: u64, guard: RequestGuard) -> u64 {
-        let entry = TrackedEntry {
+    /// Adds a guard to a request, and returns the token to submit it with.
+    pub fn add_guard(&mut self, token: u64, guard: RequestGuard) -> u64 {
+        let entry = GuardedEntry {
             token,
             guard: Some(guard),
         };
@@ -56,7 +56,7 @@ impl TrackedRequests {
         )
     }
 
-    /// The original token of a tracked request; `None`: it is not tracked.
+    /// The original token of a request with a guard; `None`: it has none.
     fn original_token(&self, token: u64) -> Option<u64> {
         let is_tracked = token::source_index(token) == token::TRACKED;
         let entry = is_tracked.then(|| self.entries.get(token::request_number(token) as usize));
@@ -72,7 +72,7 @@ impl TrackedRequests {
     }
 
     /// Drops the guards of a completed request, and returns its source's token.
-    pub fn untrack(&mut self, mut token: u64) -> u64 {
+    pub fn drop_guards(&mut self, mut token: u64) -> u64 {
         while let Some(own) = self.free_entry(token) {
             token = own;
         }
@@ -94,9 +94,9 @@ impl TrackedRequests {
     }
 
     /// Drops the guards of completed requests, and restores the tokens of their sources.
-    pub fn untrack_completed(&mut self, completions: &mut [Completion]) {
+    pub fn drop_guards_of_completed(&mut self, completions: &mut [Completion]) {
         for completion in completions {
-            completion.token = self.untrack(completion.token);
+            completion.token = self.drop_guards(completion.token);
         }
     }
 }

@@ -11,10 +11,10 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::aio::Aio;
 use crate::disk_file::alignment::Alignment;
-use crate::disk_file::backing_id::BackingId;
 use crate::disk_file::lock::{LockedFd, Locking};
+use crate::disk_file::open_file_id::OpenFileId;
 use crate::disk_file::simulated::SimulatedDisk;
-use crate::disk_file::unsupported_ops::UnsupportedOps;
+use crate::disk_file::unsupported_ops::OpsRefusedByRing;
 use crate::disk_file::{DiskFile, PartialBlockMode};
 use crate::error::NodeError;
 use crate::node::{Geometry, Node};
@@ -46,9 +46,9 @@ impl Node {
                 offset: geometry.logical_block_size,
             }),
             device_block: None,
-            id: BackingId::new(),
+            id: OpenFileId::new(),
             aio,
-            unsupported: UnsupportedOps::default(),
+            unsupported: OpsRefusedByRing::default(),
             aio_max_batch: 0,
             no_flush: false,
             block_mode: PartialBlockMode::default(),

@@ -119,7 +119,7 @@ impl Uring<KernelRing> {
     }
 
     /// Unregisters memory. False: it stays registered, since requests with buffers in it are in flight.
-    pub fn unregister_memory(&mut self, start: usize, len: usize) -> bool {
+    pub fn unregister_memory_if_idle(&mut self, start: usize, len: usize) -> bool {
         let Self {
             ring,
             slots,

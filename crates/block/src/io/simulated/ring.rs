@@ -141,7 +141,7 @@ impl Uring {
         Err(BufferError::TooOld)
     }
 
-    pub fn unregister_memory(&mut self, _: usize, _: usize) -> bool {
+    pub fn unregister_memory_if_idle(&mut self, _: usize, _: usize) -> bool {
         true
     }
 }

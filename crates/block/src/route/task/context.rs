@@ -37,7 +37,7 @@ impl TaskContext {
             OpHandler::Nothing => Ok(()),
             OpHandler::Null(null) => {
                 // SAFETY: the source of the request keeps its segments until the task has completed.
-                unsafe { null.apply_to_memory(&request) };
+                unsafe { null.zero_read_buffers_if_set(&request) };
                 if null.latency_ns > 0 {
                     self.sleep_ns(null.latency_ns).await;
                 }

@@ -50,7 +50,7 @@ enum TaskState {
 }
 
 /// A place for an async task in the executor's table.
-struct Task {
+struct TaskSlot {
     state: TaskState,
     waker: Waker,
     /// The token of its request.
@@ -61,7 +61,7 @@ struct Task {
 
 /// Runs the async tasks of one iothread.
 pub(crate) struct Executor {
-    tasks: Vec<Task>,
+    tasks: Vec<TaskSlot>,
     free_tasks: Vec<u32>,
     running: usize,
     /// Number of tasks spawned so far, which is the number of the next one.
@@ -118,7 +118,7 @@ impl Executor {
         let buffer_bytes = node.buffer_bytes(&request);
         let task = self.free_tasks.pop().unwrap_or_else(|| {
             let index = u32::try_from(self.tasks.len()).unwrap_or(NO_TASK);
-            self.tasks.push(Task {
+            self.tasks.push(TaskSlot {
                 state: TaskState::Free,
                 waker: self.woken.waker(index),
                 token,
@@ -148,7 +148,7 @@ impl Executor {
     }
 
     /// Whether a task has to be polled, or one has completed.
-    pub fn has_work(&self) -> bool {
+    pub fn has_runnable_or_completed(&self) -> bool {
         let is_due = || self.next_deadline_ns().is_some_and(|due| due <= now_ns());
         !self.completed.is_empty() || self.running > 0 && (self.woken.may_have_any() || is_due())
     }
@@ -193,7 +193,7 @@ impl Executor {
     /// Polls one task, if it still runs, and completes it if its function has returned.
     fn poll_task(&mut self, task: u32) {
         // A task that has ended may still be woken, by something that it has waited for.
-        let Some(Task {
+        let Some(TaskSlot {
             state: state @ TaskState::Running(_),
             waker,
             ..

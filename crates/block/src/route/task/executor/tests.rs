@@ -97,7 +97,7 @@ fn a_task_is_not_polled_when_it_is_taken() {
             Err(Errno::IO)
         })
     });
-    assert!(!polled.get() && rig.tasks.has_work() && !rig.tasks.is_empty());
+    assert!(!polled.get() && rig.tasks.has_runnable_or_completed() && !rig.tasks.is_empty());
     rig.tasks.poll_due_and_woken();
     assert!(polled.get() && !rig.tasks.is_empty(), "not reaped yet");
     let mut out = Vec::new();
@@ -107,7 +107,7 @@ fn a_task_is_not_polled_when_it_is_taken() {
         result: Err(Errno::IO),
     };
     assert_eq!(out, [failed]);
-    assert!(rig.tasks.is_empty() && !rig.tasks.has_work());
+    assert!(rig.tasks.is_empty() && !rig.tasks.has_runnable_or_completed());
 }
 
 /// Memory that a request names must not be in use after its completion, whatever its function has dropped.
@@ -211,7 +211,10 @@ fn a_wake_from_another_thread_wakes_the_loop_and_the_task() {
         }))
     });
     assert_eq!(rig.completed(), [0; 0]);
-    assert!(!rig.tasks.has_work(), "a task that waits costs nothing");
+    assert!(
+        !rig.tasks.has_runnable_or_completed(),
+        "a task that waits costs nothing"
+    );
     let before = rig.wakes.load(Ordering::Relaxed);
     std::thread::spawn(move || {
         let mut flag = shared.lock().unwrap();
@@ -221,7 +224,7 @@ fn a_wake_from_another_thread_wakes_the_loop_and_the_task() {
     .join()
     .unwrap();
     assert_eq!(rig.wakes.load(Ordering::Relaxed), before + 1);
-    assert!(rig.tasks.has_work());
+    assert!(rig.tasks.has_runnable_or_completed());
     assert_eq!(rig.completed(), [1]);
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The number of an open file, unique until it is dropped. A new one is the smallest that is free.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct BackingId(u32);
+pub(crate) struct OpenFileId(u32);
 
 /// Allocates the numbers: those that were freed, and the smallest that was never used.
 struct IdAllocator {
@@ -24,16 +24,16 @@ fn lock_id_allocator() -> MutexGuard<'static, IdAllocator> {
     ID_ALLOCATOR.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl BackingId {
+impl OpenFileId {
     /// Takes the smallest free number. For the control plane: it takes a lock.
     pub fn new() -> Self {
         let mut ids = lock_id_allocator();
         if let Some(Reverse(number)) = ids.free.pop() {
-            return BackingId(number);
+            return OpenFileId(number);
         }
         let number = ids.next;
         ids.next += 1;
-        BackingId(number)
+        OpenFileId(number)
     }
 
     /// The number.
@@ -48,7 +48,7 @@ impl BackingId {
     }
 }
 
-impl Drop for BackingId {
+impl Drop for OpenFileId {
     fn drop(&mut self) {
         lock_id_allocator().free.push(Reverse(self.0));
     }
@@ -60,15 +60,15 @@ mod tests {
 
     #[test]
     fn numbers_are_unique_small_and_used_again() {
-        let mut ids: Vec<_> = (0..100).map(|_| BackingId::new()).collect();
-        let mut numbers: Vec<_> = ids.iter().map(BackingId::as_u32).collect();
+        let mut ids: Vec<_> = (0..100).map(|_| OpenFileId::new()).collect();
+        let mut numbers: Vec<_> = ids.iter().map(OpenFileId::as_u32).collect();
         numbers.sort_unstable();
         numbers.dedup();
         assert_eq!(numbers.len(), 100);
         // Other tests open files meanwhile.
         for _ in 0..1000 {
             ids.pop();
-            ids.push(BackingId::new());
+            ids.push(OpenFileId::new());
         }
         assert!(ids.iter().all(|id| id.as_u32() < 1000));
     }
