@@ -5,8 +5,8 @@
 use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
-    AbortOutcome, Attribute, Bar, BarAddresses, BusFault, Chip, DmaId, PciBus, PhaseAfterCommand,
-    Refusal, ResetScope, RunParameters, TargetAndLun, Targets, TaskId, TaskOutcome,
+    AbortOutcome, Bar, BarAddresses, BusFault, Chip, DmaId, PciBus, PhaseAfterCommand, Refusal,
+    ResetScope, RunParameters, TagAttribute, TargetAndLun, Targets, TaskId, TaskOutcome,
 };
 
 #[global_allocator]
@@ -68,7 +68,7 @@ impl Targets for Host {
         &mut self,
         _task: TaskId,
         _nexus: TargetAndLun,
-        _attribute: Attribute,
+        _attribute: TagAttribute,
         cdb: &[u8],
     ) -> PhaseAfterCommand {
         if cdb[0] == 0x28 {

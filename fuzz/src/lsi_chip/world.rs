@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
-    AbortOutcome, Attribute, BusFault, Chip, DmaId, MAX_SEGMENTS, MAX_TASKS, PciBus,
-    PhaseAfterCommand, Refusal, ResetScope, TargetAndLun, Targets, TaskId, TaskOutcome,
+    AbortOutcome, BusFault, Chip, DmaId, MAX_SEGMENTS, MAX_TASKS, PciBus, PhaseAfterCommand,
+    Refusal, ResetScope, TagAttribute, TargetAndLun, Targets, TaskId, TaskOutcome,
 };
 
 use crate::scripts::{FAR, FAR_BYTES, MEMORY};
@@ -236,7 +236,7 @@ impl Targets for World {
         &mut self,
         id: TaskId,
         nexus: TargetAndLun,
-        _: Attribute,
+        _: TagAttribute,
         cdb: &[u8],
     ) -> PhaseAfterCommand {
         self.calls += 1;

@@ -4,7 +4,7 @@
 use std::ptr::NonNull;
 
 use crate::chip::{
-    AbortOutcome, Attribute, BusFault, DmaId, PciBus, PhaseAfterCommand, Refusal, ResetScope,
+    AbortOutcome, BusFault, DmaId, PciBus, PhaseAfterCommand, Refusal, ResetScope, TagAttribute,
     TargetAndLun, Targets, TaskId, TaskOutcome,
 };
 use vfio_user::{ConfigSpace, Host};
@@ -129,7 +129,7 @@ impl Targets for ChipHost<'_> {
         &mut self,
         task: TaskId,
         nexus: TargetAndLun,
-        attribute: Attribute,
+        attribute: TagAttribute,
         cdb: &[u8],
     ) -> PhaseAfterCommand {
         self.disks.receive_command(task, nexus, attribute, cdb)

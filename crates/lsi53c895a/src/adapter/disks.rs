@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::chip::{
-    AbortOutcome, Attribute, MAX_TASKS, PhaseAfterCommand, Refusal, ResetScope, TargetAndLun,
+    AbortOutcome, MAX_TASKS, PhaseAfterCommand, Refusal, ResetScope, TagAttribute, TargetAndLun,
     TaskId, TaskOutcome,
 };
 use block::{DiskCall, DiskIo, Request};
@@ -210,7 +210,7 @@ impl Disks {
         &mut self,
         id: TaskId,
         nexus: TargetAndLun,
-        attribute: Attribute,
+        attribute: TagAttribute,
         cdb: &[u8],
     ) -> PhaseAfterCommand {
         let disk = self.find_disk(nexus);
@@ -219,7 +219,7 @@ impl Disks {
         if let Some(disk) = disk {
             let pending_sense = &mut self.disks[disk].sense;
             // Tagged commands may have been in flight when the failure was reported.
-            if attribute == Attribute::Untagged || cdb.first() == Some(&REQUEST_SENSE) {
+            if attribute == TagAttribute::Untagged || cdb.first() == Some(&REQUEST_SENSE) {
                 if let Some(sense) = pending_sense.take_sense() {
                     slot.task.set_previous_sense(sense);
                 }
@@ -247,7 +247,7 @@ impl Disks {
         let disk = self.find_disk(nexus);
         let slot = &mut self.slots[usize::from(id.index)];
         slot.task.cancel();
-        slot.begin_command(id, disk, Attribute::Simple);
+        slot.begin_command(id, disk, TagAttribute::Simple);
         let code = match refusal {
             Refusal::Overlapped => 0x4e00,
             Refusal::InitiatorError => 0x4800,

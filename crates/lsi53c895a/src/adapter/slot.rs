@@ -1,6 +1,6 @@
 //! The adapter's slot for a task of the chip: its SCSI task (crate `scsi`), its data buffers and its stage.
 
-use crate::chip::{Attribute, TaskId};
+use crate::chip::{TagAttribute, TaskId};
 use libc::iovec;
 use scsi::{Sense, Task, Waker};
 
@@ -85,15 +85,15 @@ impl Slot {
     }
 
     /// Begins a new command.
-    pub fn begin_command(&mut self, id: TaskId, disk: Option<usize>, attribute: Attribute) {
+    pub fn begin_command(&mut self, id: TaskId, disk: Option<usize>, attribute: TagAttribute) {
         debug_assert!(matches!(self.stage, TaskStage::Free | TaskStage::Received));
         self.id = id;
         self.stage = TaskStage::Received;
         self.disk = disk;
         self.attribute = match attribute {
-            Attribute::Untagged | Attribute::Simple => scsi::Attribute::Simple,
-            Attribute::Head => scsi::Attribute::HeadOfQueue,
-            Attribute::Ordered => scsi::Attribute::Ordered,
+            TagAttribute::Untagged | TagAttribute::Simple => scsi::Attribute::Simple,
+            TagAttribute::Head => scsi::Attribute::HeadOfQueue,
+            TagAttribute::Ordered => scsi::Attribute::Ordered,
         };
         self.refusal_sense = None;
     }

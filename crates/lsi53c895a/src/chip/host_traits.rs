@@ -77,7 +77,7 @@ pub struct TargetAndLun {
 
 /// The task attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attribute {
+pub enum TagAttribute {
     /// No tag: the unit's only task of this initiator.
     Untagged,
     /// SIMPLE QUEUE TAG.
@@ -153,7 +153,7 @@ pub trait Targets {
         &mut self,
         task: TaskId,
         nexus: TargetAndLun,
-        attribute: Attribute,
+        attribute: TagAttribute,
         cdb: &[u8],
     ) -> PhaseAfterCommand;
 

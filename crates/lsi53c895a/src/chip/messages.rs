@@ -5,7 +5,7 @@
 //! one is received to its end and rejected.
 
 use crate::chip::core::Chip;
-use crate::chip::host_traits::{Attribute, PciBus, Refusal, ResetScope, TargetAndLun, Targets};
+use crate::chip::host_traits::{PciBus, Refusal, ResetScope, TagAttribute, TargetAndLun, Targets};
 use crate::chip::scsi_bus::AfterMessages;
 
 const COMMAND_COMPLETE: u8 = 0x00;
@@ -160,9 +160,9 @@ impl Chip {
             SIMPLE_QUEUE_TAG..=ORDERED_QUEUE_TAG => {
                 connection.tag = Some(message[1]);
                 connection.attribute = match message[0] {
-                    HEAD_OF_QUEUE_TAG => Attribute::Head,
-                    ORDERED_QUEUE_TAG => Attribute::Ordered,
-                    _ => Attribute::Simple,
+                    HEAD_OF_QUEUE_TAG => TagAttribute::Head,
+                    ORDERED_QUEUE_TAG => TagAttribute::Ordered,
+                    _ => TagAttribute::Simple,
                 };
             }
             EXTENDED => match negotiation_answer(&message, len) {

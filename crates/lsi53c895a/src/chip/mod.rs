@@ -37,7 +37,7 @@ mod timer;
 
 pub use core::{Bar, BarAddresses, Chip, RunOutcome, RunParameters};
 pub use host_traits::{
-    AbortOutcome, Attribute, BusFault, DmaId, PciBus, PhaseAfterCommand, Refusal, ResetScope,
+    AbortOutcome, BusFault, DmaId, PciBus, PhaseAfterCommand, Refusal, ResetScope, TagAttribute,
     TargetAndLun, Targets, TaskId, TaskOutcome,
 };
 pub use tasks::{MAX_SEGMENTS, MAX_TASKS};

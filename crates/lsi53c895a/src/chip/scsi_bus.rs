@@ -8,7 +8,7 @@
 //! answer that message. Firmware does not always clear it; whatever needs the bus next does it then.
 
 use crate::chip::core::Chip;
-use crate::chip::host_traits::{Attribute, PciBus, Targets, TaskId};
+use crate::chip::host_traits::{PciBus, TagAttribute, Targets, TaskId};
 use crate::chip::messages::{MessageAssembler, MessagesToInitiator};
 use crate::chip::registers::{DCNTL, SCID, SFBR, SIEN0, SSID, SSTAT1, dcntl, scid, sist0, sist1};
 use crate::chip::scripts::PauseReason;
@@ -71,7 +71,7 @@ pub struct Connection {
     /// From IDENTIFY; 0 without one.
     pub lun: u8,
     pub tag: Option<u8>,
-    pub attribute: Attribute,
+    pub attribute: TagAttribute,
     pub may_disconnect: bool,
     pub task: Option<TaskId>,
     pub stage: TargetStage,
@@ -97,7 +97,7 @@ impl Connection {
             target,
             lun: 0,
             tag: None,
-            attribute: Attribute::Untagged,
+            attribute: TagAttribute::Untagged,
             may_disconnect: false,
             task: None,
             stage,

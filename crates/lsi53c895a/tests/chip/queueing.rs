@@ -1,6 +1,6 @@
 //! Whole commands through the driver: many at a time, each one request, with the guest's own memory.
 
-use lsi53c895a::chip::{Attribute, MAX_TASKS, Refusal};
+use lsi53c895a::chip::{MAX_TASKS, Refusal, TagAttribute};
 
 use crate::driver::*;
 use crate::machine::*;
@@ -223,14 +223,18 @@ fn tags_select_the_task_attribute() {
         driver.submit(&order);
     }
     let world = &driver.machine.world;
-    let found: Vec<Attribute> = world
+    let found: Vec<TagAttribute> = world
         .running
         .iter()
         .map(|id| world.task(*id).attribute)
         .collect();
     assert_eq!(
         found,
-        [Attribute::Simple, Attribute::Head, Attribute::Ordered]
+        [
+            TagAttribute::Simple,
+            TagAttribute::Head,
+            TagAttribute::Ordered
+        ]
     );
 }
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
 
 use lsi53c895a::chip::{
-    AbortOutcome, Attribute, BarAddresses, BusFault, DmaId, PciBus, PhaseAfterCommand, Refusal,
-    ResetScope, TargetAndLun, Targets, TaskId, TaskOutcome,
+    AbortOutcome, BarAddresses, BusFault, DmaId, PciBus, PhaseAfterCommand, Refusal, ResetScope,
+    TagAttribute, TargetAndLun, Targets, TaskId, TaskOutcome,
 };
 
 pub const BARS: BarAddresses = BarAddresses {
@@ -29,7 +29,7 @@ pub const CHECK_CONDITION: u8 = 2;
 /// A task as the fake targets see it.
 pub struct FakeTask {
     pub nexus: TargetAndLun,
-    pub attribute: Attribute,
+    pub attribute: TagAttribute,
     pub cdb: Vec<u8>,
     pub segments: Vec<(*mut u8, usize)>,
     pub len: u64,
@@ -178,7 +178,7 @@ impl Targets for World {
         &mut self,
         task: TaskId,
         nexus: TargetAndLun,
-        attribute: Attribute,
+        attribute: TagAttribute,
         cdb: &[u8],
     ) -> PhaseAfterCommand {
         let before = self.tasks.insert(
@@ -212,7 +212,7 @@ impl Targets for World {
     fn replace_by_failing_task(&mut self, task: TaskId, nexus: TargetAndLun, refusal: Refusal) {
         let refused = self.tasks.entry(key(task)).or_insert(FakeTask {
             nexus,
-            attribute: Attribute::Untagged,
+            attribute: TagAttribute::Untagged,
             cdb: vec![0xff],
             segments: Vec::new(),
             len: 0,
