@@ -81,6 +81,6 @@ pub use step::{DataPhase, Status, Step};
 pub use target::{AddUnitError, MAX_LUN, Target, TargetView, decode_lun, encode_lun};
 pub use task::Task;
 pub use task_mutex::{Resume, Waker};
-pub use task_set::{Attribute, StartOrWait, TaskSet};
+pub use task_set::{StartOrWait, TaskAttribute, TaskSet};
 pub use unit::{BusOrUnitReset, MAX_TRANSFER_BYTES, Unit, UnitError, UnitOptions};
 pub use unit_state::UnitState;

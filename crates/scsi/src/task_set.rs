@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 /// The task attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attribute {
+pub enum TaskAttribute {
     /// Starts after earlier ordered tasks, and not while a head-of-queue task runs.
     Simple,
     /// Starts after all earlier tasks and before all later ones, except head-of-queue tasks.
@@ -31,7 +31,7 @@ pub struct TaskSet<T> {
     in_flight: u32,
     /// Running tasks that simple ones wait for: ordered and head-of-queue ones.
     blocking: u32,
-    waiting: VecDeque<(T, Attribute)>,
+    waiting: VecDeque<(T, TaskAttribute)>,
 }
 
 impl<T> Default for TaskSet<T> {
@@ -47,9 +47,9 @@ impl<T> Default for TaskSet<T> {
 impl<T: Copy + PartialEq> TaskSet<T> {
     /// Adds a task, and says whether it may start now.
     #[inline]
-    pub fn add_task(&mut self, task: T, attribute: Attribute) -> StartOrWait {
+    pub fn add_task(&mut self, task: T, attribute: TaskAttribute) -> StartOrWait {
         let may_start = match attribute {
-            Attribute::HeadOfQueue => true,
+            TaskAttribute::HeadOfQueue => true,
             _ => self.waiting.is_empty() && self.may_start(attribute),
         };
         if may_start {
@@ -88,24 +88,24 @@ impl<T: Copy + PartialEq> TaskSet<T> {
     }
 
     /// Whether a task of this attribute may start now, if none waits before it.
-    fn may_start(&self, attribute: Attribute) -> bool {
+    fn may_start(&self, attribute: TaskAttribute) -> bool {
         match attribute {
-            Attribute::Ordered => self.in_flight == 0,
-            Attribute::Simple | Attribute::HeadOfQueue => self.blocking == 0,
+            TaskAttribute::Ordered => self.in_flight == 0,
+            TaskAttribute::Simple | TaskAttribute::HeadOfQueue => self.blocking == 0,
         }
     }
 
     /// Counts a task that starts.
-    fn add_started_task(&mut self, attribute: Attribute) {
+    fn add_started_task(&mut self, attribute: TaskAttribute) {
         self.in_flight += 1;
-        self.blocking += u32::from(attribute != Attribute::Simple);
+        self.blocking += u32::from(attribute != TaskAttribute::Simple);
     }
 
     /// Removes a task that has finished. Calls `start` with each that may start now.
     #[inline]
-    pub fn finish_task(&mut self, attribute: Attribute, start: impl FnMut(T)) {
+    pub fn finish_task(&mut self, attribute: TaskAttribute, start: impl FnMut(T)) {
         self.in_flight = self.in_flight.saturating_sub(1);
-        if attribute != Attribute::Simple {
+        if attribute != TaskAttribute::Simple {
             self.blocking = self.blocking.saturating_sub(1);
         }
         if !self.waiting.is_empty() {
@@ -144,10 +144,10 @@ impl<T: Copy + PartialEq> TaskSet<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::Attribute::{HeadOfQueue, Ordered, Simple};
+    use super::TaskAttribute::{HeadOfQueue, Ordered, Simple};
     use super::*;
 
-    fn done(set: &mut TaskSet<u32>, attribute: Attribute) -> Vec<u32> {
+    fn done(set: &mut TaskSet<u32>, attribute: TaskAttribute) -> Vec<u32> {
         let mut went = Vec::new();
         set.finish_task(attribute, |task| went.push(task));
         went

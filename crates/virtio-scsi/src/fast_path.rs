@@ -4,7 +4,7 @@
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use libc::iovec;
-use scsi::{Attribute, CdbWords};
+use scsi::{CdbWords, TaskAttribute};
 use virtqueue::Chain;
 
 use crate::device::ConfiguredSizes;
@@ -56,7 +56,7 @@ pub(crate) struct FastPathHeader {
     pub lun: u64,
     pub tag: u64,
     /// Its task attribute.
-    pub attribute: Attribute,
+    pub attribute: TaskAttribute,
     pub cdb: CdbWords,
 }
 

@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use libc::iovec;
-use scsi::{Attribute, Task, Waker};
+use scsi::{Task, TaskAttribute, Waker};
 use telemetry::queue::{AdmitTime, RequestKind};
 use virtqueue::ChainId;
 use virtqueue::MAX_QUEUE_SIZE;
@@ -66,7 +66,7 @@ pub(crate) struct Slot {
     pub data_is_for_guest: bool,
     /// Room for sense data.
     pub sense_room: usize,
-    pub attribute: Attribute,
+    pub attribute: TaskAttribute,
     pub cdb: [u8; CDB_BYTES],
     /// It was ended early, with this response.
     pub cancelled: Option<Response>,
@@ -122,7 +122,7 @@ impl Slot {
             kind: None,
             data_is_for_guest: false,
             sense_room: 0,
-            attribute: Attribute::Simple,
+            attribute: TaskAttribute::Simple,
             cdb: [0; CDB_BYTES],
             cancelled: None,
             bytes: 0,

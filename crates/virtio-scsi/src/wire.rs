@@ -3,7 +3,7 @@
 
 use std::mem::{offset_of, size_of};
 
-use scsi::Attribute;
+use scsi::TaskAttribute;
 
 /// Every command begins with this, in device-readable memory; its CDB follows.
 #[repr(C, packed)]
@@ -80,11 +80,11 @@ const ATTRIBUTE_ORDERED: u8 = 1;
 const ATTRIBUTE_HEAD: u8 = 2;
 
 /// Decodes a task attribute; one without meaning, since there is no ACA condition, is simple.
-pub(crate) fn decode_attribute(byte: u8) -> Attribute {
+pub(crate) fn decode_attribute(byte: u8) -> TaskAttribute {
     match byte {
-        ATTRIBUTE_ORDERED => Attribute::Ordered,
-        ATTRIBUTE_HEAD => Attribute::HeadOfQueue,
-        _ => Attribute::Simple,
+        ATTRIBUTE_ORDERED => TaskAttribute::Ordered,
+        ATTRIBUTE_HEAD => TaskAttribute::HeadOfQueue,
+        _ => TaskAttribute::Simple,
     }
 }
 

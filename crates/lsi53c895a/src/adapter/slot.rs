@@ -58,7 +58,7 @@ pub struct Slot {
     pub stage: TaskStage,
     /// The index of its disk; `None`: there is no unit of this number.
     pub disk: Option<usize>,
-    pub attribute: scsi::Attribute,
+    pub attribute: scsi::TaskAttribute,
     /// It must end with this sense data.
     pub refusal_sense: Option<Sense>,
     pub buffers: InitiatorBuffers,
@@ -77,7 +77,7 @@ impl Slot {
             },
             stage: TaskStage::Free,
             disk: None,
-            attribute: scsi::Attribute::Simple,
+            attribute: scsi::TaskAttribute::Simple,
             refusal_sense: None,
             buffers: InitiatorBuffers::NONE,
             memory_generation: None,
@@ -91,9 +91,9 @@ impl Slot {
         self.stage = TaskStage::Received;
         self.disk = disk;
         self.attribute = match attribute {
-            TagAttribute::Untagged | TagAttribute::Simple => scsi::Attribute::Simple,
-            TagAttribute::Head => scsi::Attribute::HeadOfQueue,
-            TagAttribute::Ordered => scsi::Attribute::Ordered,
+            TagAttribute::Untagged | TagAttribute::Simple => scsi::TaskAttribute::Simple,
+            TagAttribute::Head => scsi::TaskAttribute::HeadOfQueue,
+            TagAttribute::Ordered => scsi::TaskAttribute::Ordered,
         };
         self.refusal_sense = None;
     }

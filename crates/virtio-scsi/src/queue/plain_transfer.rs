@@ -3,7 +3,7 @@
 
 use block::{DiskIo, Request};
 use libc::iovec;
-use scsi::{Attribute, PlainTransfer};
+use scsi::{PlainTransfer, TaskAttribute};
 use telemetry::queue::RequestKind;
 use virtqueue::{Chain, ChainId};
 
@@ -58,7 +58,7 @@ impl Queue {
         let Some(transfer) = view.try_parse_transfer::<WRITES>(NEXUS, head.cdb) else {
             return false;
         };
-        if transfer.len != data_len || head.attribute != Attribute::Simple {
+        if transfer.len != data_len || head.attribute != TaskAttribute::Simple {
             return false;
         }
         let Some((free, slot)) = self.slots.allocate() else {
@@ -168,7 +168,7 @@ impl Queue {
         (slot.address, slot.unit_index) = (disk.address, disk.unit_index);
         (slot.kind, slot.bytes, slot.data_len) = (Some(kind), len, len);
         slot.data_is_for_guest = !write;
-        slot.attribute = Attribute::Simple;
+        slot.attribute = TaskAttribute::Simple;
         slot.cancelled = None;
         slot.state = SlotState::Runs;
     }
