@@ -2,7 +2,7 @@
 
 use engine::Errno;
 
-use crate::sense::{Key, Sense};
+use crate::sense::{Sense, SenseKey};
 
 /// The end of a command whose request has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,17 +20,17 @@ pub(crate) fn failure_from_errno(errno: Errno, write: bool) -> CommandFailure {
         Errno::BADE => return CommandFailure::Conflict,
         Errno::DOM => return CommandFailure::TaskSetFull,
         // MEDIUM NOT PRESENT
-        Errno::NOMEDIUM => (Key::NotReady, 0x3a00),
+        Errno::NOMEDIUM => (SenseKey::NotReady, 0x3a00),
         // INTERNAL TARGET FAILURE
-        Errno::NOMEM | Errno::REMOTEIO => (Key::HardwareError, 0x4400),
+        Errno::NOMEM | Errno::REMOTEIO => (SenseKey::HardwareError, 0x4400),
         // SPACE ALLOCATION FAILED WRITE PROTECT
-        Errno::NOSPC | Errno::DQUOT | Errno::FBIG => (Key::DataProtect, 0x2707),
-        Errno::ROFS => (Key::DataProtect, 0x2700),
+        Errno::NOSPC | Errno::DQUOT | Errno::FBIG => (SenseKey::DataProtect, 0x2707),
+        Errno::ROFS => (SenseKey::DataProtect, 0x2700),
         // WRITE ERROR, UNRECOVERED READ ERROR
-        Errno::NODATA if write => (Key::MediumError, 0x0c00),
-        Errno::NODATA => (Key::MediumError, 0x1100),
+        Errno::NODATA if write => (SenseKey::MediumError, 0x0c00),
+        Errno::NODATA => (SenseKey::MediumError, 0x1100),
         // I/O PROCESS TERMINATED
-        _ => (Key::AbortedCommand, 0x0006),
+        _ => (SenseKey::AbortedCommand, 0x0006),
     };
     CommandFailure::Sense(Sense::new(key, code))
 }
@@ -45,10 +45,10 @@ mod tests {
             CommandFailure::Sense(sense) => (sense.key, sense.code),
             other => panic!("{other:?}"),
         };
-        assert_eq!(code(Errno::NOSPC, true), (Key::DataProtect, 0x2707));
-        assert_eq!(code(Errno::NODATA, false), (Key::MediumError, 0x1100));
-        assert_eq!(code(Errno::NODATA, true), (Key::MediumError, 0x0c00));
-        assert_eq!(code(Errno::IO, true), (Key::AbortedCommand, 0x0006));
+        assert_eq!(code(Errno::NOSPC, true), (SenseKey::DataProtect, 0x2707));
+        assert_eq!(code(Errno::NODATA, false), (SenseKey::MediumError, 0x1100));
+        assert_eq!(code(Errno::NODATA, true), (SenseKey::MediumError, 0x0c00));
+        assert_eq!(code(Errno::IO, true), (SenseKey::AbortedCommand, 0x0006));
         assert_eq!(
             failure_from_errno(Errno::BADE, true),
             CommandFailure::Conflict

@@ -76,7 +76,7 @@ pub use nexus::{NexusNumber, NexusPorts, TransportId};
 pub use plain_transfer::{CdbWords, PlainTransfer};
 pub use reservation_store::ReservationStore;
 pub use reservation_text::{NO_RESERVATIONS, ReservationTextError};
-pub use sense::{Key, MAX_SENSE_BYTES, Sense, SenseData, SenseKeySpecific};
+pub use sense::{MAX_SENSE_BYTES, Sense, SenseData, SenseKey, SenseKeySpecific};
 pub use step::{DataPhase, Status, Step};
 pub use target::{AddUnitError, MAX_LUN, Target, TargetView, decode_lun, encode_lun};
 pub use task::Task;

@@ -13,7 +13,7 @@ const FIXED_BYTES: usize = 18;
 /// Sense keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Key {
+pub enum SenseKey {
     /// None.
     NoSense = 0x0,
     /// The unit is not ready.
@@ -54,7 +54,7 @@ pub enum SenseKeySpecific {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sense {
     /// What kind of trouble it is.
-    pub key: Key,
+    pub key: SenseKey,
     /// Additional sense code, and its qualifier in the lower byte.
     pub code: u16,
     /// A number that the code explains: an LBA, or an offset.
@@ -65,25 +65,25 @@ pub struct Sense {
 
 impl Sense {
     /// No error.
-    pub const NONE: Sense = Sense::new(Key::NoSense, 0);
-    pub(crate) const INVALID_OPCODE: Sense = Sense::new(Key::IllegalRequest, 0x2000);
-    pub(crate) const LBA_OUT_OF_RANGE: Sense = Sense::new(Key::IllegalRequest, 0x2100);
-    pub(crate) const LUN_NOT_SUPPORTED: Sense = Sense::new(Key::IllegalRequest, 0x2500);
-    pub(crate) const PARAMETER_LIST_LENGTH: Sense = Sense::new(Key::IllegalRequest, 0x1a00);
-    pub(crate) const INVALID_RELEASE: Sense = Sense::new(Key::IllegalRequest, 0x2604);
-    pub(crate) const SAVING_NOT_SUPPORTED: Sense = Sense::new(Key::IllegalRequest, 0x3900);
-    pub(crate) const NO_RESERVATION_LEFT: Sense = Sense::new(Key::IllegalRequest, 0x5502);
-    pub(crate) const NO_REGISTRATION_LEFT: Sense = Sense::new(Key::IllegalRequest, 0x5504);
+    pub const NONE: Sense = Sense::new(SenseKey::NoSense, 0);
+    pub(crate) const INVALID_OPCODE: Sense = Sense::new(SenseKey::IllegalRequest, 0x2000);
+    pub(crate) const LBA_OUT_OF_RANGE: Sense = Sense::new(SenseKey::IllegalRequest, 0x2100);
+    pub(crate) const LUN_NOT_SUPPORTED: Sense = Sense::new(SenseKey::IllegalRequest, 0x2500);
+    pub(crate) const PARAMETER_LIST_LENGTH: Sense = Sense::new(SenseKey::IllegalRequest, 0x1a00);
+    pub(crate) const INVALID_RELEASE: Sense = Sense::new(SenseKey::IllegalRequest, 0x2604);
+    pub(crate) const SAVING_NOT_SUPPORTED: Sense = Sense::new(SenseKey::IllegalRequest, 0x3900);
+    pub(crate) const NO_RESERVATION_LEFT: Sense = Sense::new(SenseKey::IllegalRequest, 0x5502);
+    pub(crate) const NO_REGISTRATION_LEFT: Sense = Sense::new(SenseKey::IllegalRequest, 0x5504);
     /// The initiator's buffer is not as long as the command says.
-    pub(crate) const DATA_LENGTH: Sense = Sense::new(Key::IllegalRequest, 0x0e03);
-    pub(crate) const STOPPED: Sense = Sense::new(Key::NotReady, 0x0402);
-    pub(crate) const WRITE_PROTECTED: Sense = Sense::new(Key::DataProtect, 0x2700);
-    pub(crate) const SOFTWARE_WRITE_PROTECTED: Sense = Sense::new(Key::DataProtect, 0x2702);
-    pub(crate) const TARGET_FAILURE: Sense = Sense::new(Key::HardwareError, 0x4400);
+    pub(crate) const DATA_LENGTH: Sense = Sense::new(SenseKey::IllegalRequest, 0x0e03);
+    pub(crate) const STOPPED: Sense = Sense::new(SenseKey::NotReady, 0x0402);
+    pub(crate) const WRITE_PROTECTED: Sense = Sense::new(SenseKey::DataProtect, 0x2700);
+    pub(crate) const SOFTWARE_WRITE_PROTECTED: Sense = Sense::new(SenseKey::DataProtect, 0x2702);
+    pub(crate) const TARGET_FAILURE: Sense = Sense::new(SenseKey::HardwareError, 0x4400);
 
     /// Without details.
     #[must_use]
-    pub const fn new(key: Key, code: u16) -> Self {
+    pub const fn new(key: SenseKey, code: u16) -> Self {
         Sense {
             key,
             code,
@@ -100,7 +100,7 @@ impl Sense {
                 byte,
                 bit,
             },
-            ..Sense::new(Key::IllegalRequest, 0x2400)
+            ..Sense::new(SenseKey::IllegalRequest, 0x2400)
         }
     }
 
@@ -112,7 +112,7 @@ impl Sense {
                 byte: crate::bytes::saturated_u16(byte),
                 bit,
             },
-            ..Sense::new(Key::IllegalRequest, 0x2600)
+            ..Sense::new(SenseKey::IllegalRequest, 0x2600)
         }
     }
 
@@ -120,13 +120,13 @@ impl Sense {
     pub(crate) fn miscompare(offset: u64) -> Self {
         Sense {
             information: Some(offset),
-            ..Sense::new(Key::Miscompare, 0x1d00)
+            ..Sense::new(SenseKey::Miscompare, 0x1d00)
         }
     }
 
     /// A unit attention.
     pub(crate) const fn attention(code: u16) -> Self {
-        Sense::new(Key::UnitAttention, code)
+        Sense::new(SenseKey::UnitAttention, code)
     }
 
     /// Encodes the sense data in descriptor format, or in fixed format.

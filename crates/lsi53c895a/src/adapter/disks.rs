@@ -11,7 +11,8 @@ use block::{DiskCall, DiskIo, Request};
 use engine::Errno;
 use libc::iovec;
 use scsi::{
-    Key, NexusPorts, Sense, StartOrWait, Status, Target, TargetView, TaskSet, TransportId, Waker,
+    NexusPorts, Sense, SenseKey, StartOrWait, Status, Target, TargetView, TaskSet, TransportId,
+    Waker,
 };
 
 use crate::adapter::memory_generations::MemoryGenerations;
@@ -253,7 +254,7 @@ impl Disks {
             Refusal::InitiatorError => 0x4800,
             Refusal::DataPhase => 0x4b00,
         };
-        slot.refusal_sense = Some(Sense::new(Key::AbortedCommand, code));
+        slot.refusal_sense = Some(Sense::new(SenseKey::AbortedCommand, code));
     }
 
     /// Runs a task with its data, unless others come before it.

@@ -107,10 +107,10 @@ impl PendingSense {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use scsi::Key;
+    use scsi::SenseKey;
 
     fn sense(code: u16) -> Sense {
-        Sense::new(Key::MediumError, code)
+        Sense::new(SenseKey::MediumError, code)
     }
 
     #[test]
