@@ -12,7 +12,7 @@ use virtqueue::GuestMemory;
 use crate::adapter::chip_host::{ChipHost, PendingDma};
 use crate::adapter::disks::Disks;
 use crate::adapter::memory_generations::MemoryGenerations;
-use crate::adapter::{Disk, DiskError, pci};
+use crate::adapter::{Disk, DiskAddressError, pci};
 
 /// Instructions in one turn, which take about as long as a virtqueue's turn. A command takes a hundred.
 const INSTRUCTIONS: u32 = 1000;
@@ -45,8 +45,8 @@ impl Adapter {
     /// An adapter with this name in messages, and these disks on its bus.
     ///
     /// # Errors
-    /// [`DiskError`].
-    pub fn new(name: &str, disks: &[Disk]) -> Result<Self, DiskError> {
+    /// [`DiskAddressError`].
+    pub fn new(name: &str, disks: &[Disk]) -> Result<Self, DiskAddressError> {
         // SAFETY: there are no regions.
         let nothing = unsafe { GuestMemory::new(Vec::new()) };
         Ok(Adapter {

@@ -4,7 +4,7 @@ use crate::adapter::INITIATOR;
 
 /// Why a disk cannot have an address on the SCSI bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DiskError {
+pub enum DiskAddressError {
     /// The bus is 16 bits wide.
     #[error("target {0}: the SCSI bus has targets 0 to 15")]
     Target(u16),
@@ -24,18 +24,18 @@ pub enum DiskError {
     },
 }
 
-impl DiskError {
+impl DiskAddressError {
     /// Checks that a disk can have this address, and returns it in the width that the bus has.
     ///
     /// # Errors
-    /// [`DiskError`], except [`DiskError::Taken`].
-    pub fn check_address(target: u16, lun: u16) -> Result<(u8, u8), DiskError> {
+    /// [`DiskAddressError`], except [`DiskAddressError::Taken`].
+    pub fn check_address(target: u16, lun: u16) -> Result<(u8, u8), DiskAddressError> {
         let id = u8::try_from(target).ok().filter(|id| *id < 16);
-        let id = id.ok_or(DiskError::Target(target))?;
+        let id = id.ok_or(DiskAddressError::Target(target))?;
         if id == INITIATOR {
-            return Err(DiskError::Initiator);
+            return Err(DiskAddressError::Initiator);
         }
         let unit = u8::try_from(lun).ok().filter(|lun| *lun < 64);
-        Ok((id, unit.ok_or(DiskError::Lun(lun))?))
+        Ok((id, unit.ok_or(DiskAddressError::Lun(lun))?))
     }
 }

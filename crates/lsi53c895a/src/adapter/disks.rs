@@ -19,7 +19,7 @@ use crate::adapter::memory_generations::MemoryGenerations;
 use crate::adapter::pending_sense::PendingSense;
 use crate::adapter::resumed_tasks::ResumedTasks;
 use crate::adapter::slot::{InitiatorBuffers, Slot, TaskStage};
-use crate::adapter::{Disk, DiskError, INITIATOR};
+use crate::adapter::{Disk, DiskAddressError, INITIATOR};
 
 /// The chip, which is the only initiator on this bus, for the crate `scsi`.
 const INITIATOR_NEXUS: scsi::NexusNumber = scsi::NexusNumber(0);
@@ -63,13 +63,14 @@ unsafe impl Send for Disks {}
 
 impl Disks {
     /// Builds the targets of these disks, each of which needs an address of its own.
-    pub fn at_bus_addresses(disks: &[Disk]) -> Result<Self, DiskError> {
+    pub fn at_bus_addresses(disks: &[Disk]) -> Result<Self, DiskAddressError> {
         let mut targets: [Option<Arc<Target>>; 16] = Default::default();
         for disk in disks {
-            let (target, lun) = DiskError::check_address(disk.target.into(), disk.lun.into())?;
+            let (target, lun) =
+                DiskAddressError::check_address(disk.target.into(), disk.lun.into())?;
             let units = targets[usize::from(target)].get_or_insert_with(Target::new);
             let added = units.add(lun.into(), disk.unit.clone());
-            added.map_err(|_| DiskError::Taken { target, lun })?;
+            added.map_err(|_| DiskAddressError::Taken { target, lun })?;
         }
         let ports = NexusPorts {
             initiator: TransportId::Parallel {

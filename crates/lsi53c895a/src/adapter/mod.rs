@@ -28,7 +28,7 @@ mod resumed_tasks;
 mod slot;
 
 pub use device::Adapter;
-pub use disk_address::DiskError;
+pub use disk_address::DiskAddressError;
 
 use std::sync::Arc;
 

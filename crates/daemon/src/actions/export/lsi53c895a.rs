@@ -42,7 +42,7 @@ pub(crate) fn create(
             objects.creates_exports_paused,
         )?;
         let (target, lun_number) =
-            lsi53c895a::adapter::DiskError::check_address(lun.target, lun.lun)?;
+            lsi53c895a::adapter::DiskAddressError::check_address(lun.target, lun.lun)?;
         disks.push(Disk {
             target,
             lun: lun_number,
