@@ -10,7 +10,7 @@ pub const MAX_SERIAL_BYTES: usize = MAX_DESIGNATOR_BYTES - VENDOR_BYTES;
 
 /// Names of a unit: printable ASCII.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct UnitIdentity {
     /// At most 8 characters.
     pub vendor: String,
     /// At most 16 characters.
@@ -27,9 +27,9 @@ pub struct Identity {
     pub vendor_specific: String,
 }
 
-impl Default for Identity {
+impl Default for UnitIdentity {
     fn default() -> Self {
-        Identity {
+        UnitIdentity {
             vendor: "BLKPLANE".to_owned(),
             product: "DISK".to_owned(),
             revision: "1".to_owned(),
@@ -62,7 +62,7 @@ pub enum IdentityError {
     Naa(u64),
 }
 
-impl Identity {
+impl UnitIdentity {
     /// Checks that each name fits its field, and consists of characters that guests can show.
     pub(crate) fn check_names_and_naa(&self) -> Result<(), IdentityError> {
         let names = [
@@ -99,9 +99,9 @@ mod tests {
 
     #[test]
     fn names_must_fit_their_fields() {
-        let identity = Identity::default();
+        let identity = UnitIdentity::default();
         assert_eq!(identity.check_names_and_naa(), Ok(()));
-        let long = Identity {
+        let long = UnitIdentity {
             vendor: "TOO LONG FOR IT".to_owned(),
             ..identity.clone()
         };
@@ -109,7 +109,7 @@ mod tests {
             long.check_names_and_naa(),
             Err(IdentityError::TooLong { most: 8, .. })
         ));
-        let strange = Identity {
+        let strange = UnitIdentity {
             serial: "ä".to_owned(),
             ..identity.clone()
         };
@@ -117,7 +117,7 @@ mod tests {
             strange.check_names_and_naa(),
             Err(IdentityError::NotAscii("serial"))
         );
-        let naa = Identity {
+        let naa = UnitIdentity {
             naa: Some(0x1234),
             ..identity
         };

@@ -70,7 +70,7 @@ mod unit_attention;
 mod unit_state;
 mod vpd;
 
-pub use identity::{Identity, IdentityError, MAX_SERIAL_BYTES};
+pub use identity::{IdentityError, MAX_SERIAL_BYTES, UnitIdentity};
 pub use medium_access::MediumAccess;
 pub use nexus::{NexusNumber, NexusPorts, TransportId};
 pub use plain_transfer::{CdbWords, PlainTransfer};

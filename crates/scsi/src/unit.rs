@@ -8,7 +8,7 @@ use block::Geometry;
 
 use crate::access_word::{AccessWord, AtomicAccessWord};
 use crate::cdb::BlockRange;
-use crate::identity::{Identity, IdentityError};
+use crate::identity::{IdentityError, UnitIdentity};
 use crate::locked_state::LockedState;
 use crate::mode_pages::ModeParameters;
 use crate::nexus::{NexusNumber, NexusPorts};
@@ -28,7 +28,7 @@ pub const MAX_TRANSFER_BYTES: u64 = 32 << 20;
 #[derive(Clone, Debug)]
 pub struct UnitOptions {
     /// Its names.
-    pub identity: Identity,
+    pub identity: UnitIdentity,
     /// Bytes of a logical block, a power of two.
     pub logical_block_size: u32,
     /// Writes are refused.
@@ -46,7 +46,7 @@ pub struct UnitOptions {
 impl Default for UnitOptions {
     fn default() -> Self {
         UnitOptions {
-            identity: Identity::default(),
+            identity: UnitIdentity::default(),
             logical_block_size: 512,
             read_only: false,
             write_through: false,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use block::Node;
 use options::LunOptions;
-use scsi::{Identity, ReservationStore, Unit, UnitOptions};
+use scsi::{UnitIdentity, ReservationStore, Unit, UnitOptions};
 
 use crate::disk::pr_file::PrFile;
 use crate::error::BoxError;
@@ -54,15 +54,15 @@ pub(crate) fn create_unit_and_set_guest_block_size(
 
 /// Names and numbers of a unit. Its world wide name is derived from its serial number, or from its address if it has none, unless
 /// the options give one.
-fn unit_identity(controller: &str, lun: &LunOptions) -> Identity {
+fn unit_identity(controller: &str, lun: &LunOptions) -> UnitIdentity {
     let device = &lun.device;
-    let default = Identity::default();
+    let default = UnitIdentity::default();
     let derived_name = || {
         let address = || format!("{controller}:{}:{}", lun.target, lun.lun);
         let unique_text = lun.device.serial.clone().unwrap_or_else(address);
         world_wide_name(unique_text.as_bytes())
     };
-    Identity {
+    UnitIdentity {
         vendor: device.vendor.clone().unwrap_or(default.vendor),
         product: device.product.clone().unwrap_or(default.product),
         revision: device.version.clone().unwrap_or(default.revision),

@@ -6,7 +6,7 @@ use std::thread;
 
 use block::{Allocation, DiscardLimits, Geometry, Op, Request};
 use engine::Errno;
-use scsi::{Identity, NexusNumber, ReservationStore, Target, Unit, UnitOptions};
+use scsi::{NexusNumber, ReservationStore, Target, Unit, UnitIdentity, UnitOptions};
 
 use crate::session::Session;
 
@@ -48,10 +48,10 @@ impl Server {
             },
         };
         let options = UnitOptions {
-            identity: Identity {
+            identity: UnitIdentity {
                 serial: "0001".to_owned(),
                 naa: Some(0x5000_0000_0000_0001),
-                ..Identity::default()
+                ..UnitIdentity::default()
             },
             reservation_store: Some(Arc::new(Nowhere)),
             ..options

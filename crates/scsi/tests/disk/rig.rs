@@ -6,8 +6,8 @@ use block::{Allocation, DiscardLimits, DiskCall, Geometry, Op, Request};
 use engine::Errno;
 use libc::iovec;
 use scsi::{
-    DataPhase, Identity, NexusNumber, NexusPorts, ReservationStore, Resume, Status, Step, Target,
-    TargetView, Task, TransportId, Unit, UnitOptions, Waker,
+    DataPhase, NexusNumber, NexusPorts, ReservationStore, Resume, Status, Step, Target, TargetView,
+    Task, TransportId, Unit, UnitIdentity, UnitOptions, Waker,
 };
 
 pub const BLOCK: usize = 512;
@@ -104,10 +104,10 @@ pub fn geometry() -> Geometry {
 
 pub fn options() -> UnitOptions {
     UnitOptions {
-        identity: Identity {
+        identity: UnitIdentity {
             serial: "S123".to_owned(),
             naa: Some(0x5000_0000_0000_0001),
-            ..Identity::default()
+            ..UnitIdentity::default()
         },
         ..UnitOptions::default()
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use block::{DiscardLimits, DiskCall, DiskIo, Geometry, Op, Request};
 use engine::{Completion, Errno};
 use libc::iovec;
-use scsi::{Identity, TransportId, Unit, UnitOptions};
+use scsi::{TransportId, Unit, UnitIdentity, UnitOptions};
 use telemetry::queue::{Admission, QueueName, QueueStats};
 use virtio_scsi::{
     Address, AdmitError, AdmitMemoryAndTime, ControlQueue, Device, DeviceOptions, DiskWithStats,
@@ -182,9 +182,9 @@ pub fn geometry() -> Geometry {
 
 pub fn unit(serial: &str) -> Arc<Unit> {
     let options = UnitOptions {
-        identity: Identity {
+        identity: UnitIdentity {
             serial: serial.to_owned(),
-            ..Identity::default()
+            ..UnitIdentity::default()
         },
         ..UnitOptions::default()
     };
