@@ -89,8 +89,9 @@ pub enum BusOrUnitReset {
 
 /// A logical unit.
 ///
-/// Initiators must be [attached](Self::attach_initiator_and_start) before their first command. The first 16 [nexuses](NexusNumber) have a bit of
-/// their own each in the word that reads and writes check; others share one, and may be checked in full because of another.
+/// Initiators must be [attached](Self::attach_initiator_and_start) before their first command. The first 16
+/// [nexuses](NexusNumber) have a bit of their own each in the word that reads and writes check; others share one, and may
+/// be checked in full because of another.
 pub struct Unit {
     pub(crate) options: UnitOptions,
     pub(crate) geometry: Geometry,

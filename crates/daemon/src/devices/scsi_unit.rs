@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use block::Node;
 use options::LunOptions;
-use scsi::{UnitIdentity, ReservationStore, Unit, UnitOptions};
+use scsi::{ReservationStore, Unit, UnitIdentity, UnitOptions};
 
 use crate::disk::pr_file::PrFile;
 use crate::error::BoxError;
