@@ -6,9 +6,9 @@
 //! control plane reaches it only by messages, through [`IothreadHandle`] and [`VringHandle`].
 
 mod affinity;
+mod completion_dispatcher;
 mod cpu_time;
 mod device;
-mod dispatch;
 mod engine_totals;
 pub mod event_loop;
 mod handles;

@@ -15,7 +15,7 @@ use virtqueue::Chain;
 use virtqueue::control::StartError;
 
 use crate::affinity::{AffinityError, bind_thread, unbind_thread};
-use crate::dispatch::CompletionDispatcher;
+use crate::completion_dispatcher::CompletionDispatcher;
 use crate::event_loop::iteration::RunnerContext;
 use crate::event_loop::{HandlerId, Interest, Remote, TimerId};
 use crate::latency_trace::LatencyTrace;

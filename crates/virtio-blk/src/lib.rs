@@ -7,7 +7,7 @@
 //!
 //! The caller signals the guest, maps its memory, and chooses the thread that runs this.
 
-mod config;
+mod config_space;
 mod device;
 mod merge;
 mod parse;
@@ -16,7 +16,7 @@ mod queue;
 mod slots;
 mod wire;
 
-pub use config::CONFIG_BYTES;
+pub use config_space::CONFIG_BYTES;
 pub use device::{Device, DeviceOptions, OptionsError, SERIAL_BYTES};
 pub use merge::{MAX_MERGED_REQUESTS, MergeLimits};
 pub use parse::RequestError;

@@ -12,10 +12,10 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::event_loop::budget::Budget;
 use crate::event_loop::context::Context;
 use crate::event_loop::handlers::HandlerId;
 use crate::event_loop::mailbox::{Mail, Mailbox, Remote};
+use crate::event_loop::poll_budget::PollBudget;
 use crate::event_loop::poll_predictor::{IdlePeriod, PollOutcome, PollSettings};
 use crate::event_loop::poller::{Event, Interest, MAX_EVENTS_PER_WAIT, Poller, Readiness};
 use crate::event_loop::tracepoints;
@@ -95,7 +95,7 @@ pub struct EventLoop<P: Runner> {
     mailbox: Arc<Mailbox<P::Message>>,
     wake: Arc<Wake>,
     polling: PollSettings,
-    budget: Budget,
+    budget: PollBudget,
     /// The last polling was a success.
     last_poll_hit: bool,
     /// Result of polling since the loop ran dry.
@@ -133,7 +133,7 @@ impl<P: Runner> EventLoop<P> {
             mailbox,
             wake,
             polling,
-            budget: Budget::new(polling.cpu_max_percent),
+            budget: PollBudget::new(polling.cpu_max_percent),
             last_poll_hit: false,
             poll_result: PollOutcome::Not,
             last_idle: None,
@@ -207,7 +207,7 @@ impl<P: Runner> EventLoop<P> {
                 Mail::Polling(settings) => {
                     self.polling = settings;
                     (self.last_poll_hit, self.last_idle) = (false, None);
-                    self.budget = Budget::new(settings.cpu_max_percent);
+                    self.budget = PollBudget::new(settings.cpu_max_percent);
                 }
                 Mail::Stop => stop = true,
             }

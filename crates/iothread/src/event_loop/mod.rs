@@ -10,11 +10,11 @@
 //! - [`poll_predictor`]: how long polling for a source pays; [`budget`]: the limit of polling in all.
 //! - [`iteration`]: the loop itself; [`thread`]: the thread that it runs on.
 
-pub mod budget;
 mod context;
 pub mod handlers;
 pub mod iteration;
 pub mod mailbox;
+pub mod poll_budget;
 pub mod poll_predictor;
 pub mod poller;
 pub mod testing;

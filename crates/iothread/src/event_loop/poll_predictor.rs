@@ -24,7 +24,7 @@
 //! each that nothing is polled for (`LONG_FLIGHT_FACTOR`).
 //!
 //! All of this runs when the loop goes idle or was idle, and nothing per request. The limit of polling in all is in
-//! [`crate::event_loop::budget`].
+//! [`crate::event_loop::poll_budget`].
 
 /// Polling settings of an iothread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct PollSettings {
     /// A window without history is divided by this to shrink; 0 means that it drops to nothing.
     pub shrink: u64,
     /// Share of a CPU that polling may use, in percent (`poll-cpu-max`); 100 and more is no limit,
-    /// 0 turns polling off. See [`crate::event_loop::budget`].
+    /// 0 turns polling off. See [`crate::event_loop::poll_budget`].
     pub cpu_max_percent: u32,
 }
 

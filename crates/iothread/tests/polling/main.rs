@@ -4,7 +4,7 @@
 mod simulation;
 
 use iothread::event_loop::PollSettings;
-use iothread::event_loop::budget::HORIZON_NS;
+use iothread::event_loop::poll_budget::HORIZON_NS;
 use iothread::event_loop::poll_predictor::DEFAULT_POLL_MAX_NS;
 
 use simulation::{LOOK_NS, Policy, Script, Simulation, WAKE_NS, gaps, guest};

@@ -12,9 +12,9 @@
 //! Probes do not have the name of the iothread: it is the thread's. `docs/tracing.md` describes them for users, with examples;
 //! the `note` module has the format by which tools find them. On other processors than x86-64 no probe is ever enabled.
 
-mod note;
+mod elf_note;
 
-use note::probes;
+use elf_note::probes;
 
 probes! {
     /// The guest kicked a queue.

@@ -14,18 +14,18 @@ const WHOLE_CPU_PERCENT: u64 = 100;
 
 /// CPU time that polling has used of its share.
 #[derive(Debug)]
-pub struct Budget {
+pub struct PollBudget {
     percent: u64,
     /// Polled and not yet leaked, in hundredths of a nanosecond, so that percents are exact.
     level: u64,
     leaked_ns: u64,
 }
 
-impl Budget {
+impl PollBudget {
     /// Empty, for a share of `percent` of a CPU; 100 and more is no limit, 0 forbids polling.
     #[must_use]
     pub fn new(percent: u32) -> Self {
-        Budget {
+        PollBudget {
             percent: WHOLE_CPU_PERCENT.min(percent.into()),
             level: 0,
             leaked_ns: 0,
@@ -70,7 +70,7 @@ mod tests {
 
     /// Asks for windows one after the other without a pause, for a second; the time polled.
     fn greedy(percent: u32, window_ns: u64) -> u64 {
-        let mut budget = Budget::new(percent);
+        let mut budget = PollBudget::new(percent);
         let (mut now_ns, mut polled_ns) = (0, 0);
         while now_ns < 1_000_000_000 {
             if budget.allows(now_ns, window_ns) {

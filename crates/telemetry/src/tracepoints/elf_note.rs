@@ -53,21 +53,21 @@ macro_rules! probes {
             $(#[$doc])*
             pub mod $name {
                 #[unsafe(link_section = ".probes")]
-                static SEMAPHORE: $crate::tracepoints::note::Semaphore = $crate::tracepoints::note::Semaphore::new();
+                static SEMAPHORE: $crate::tracepoints::elf_note::Semaphore = $crate::tracepoints::elf_note::Semaphore::new();
 
                 /// Whether a tracer is attached.
                 #[inline(always)]
                 #[must_use]
                 pub fn enabled() -> bool {
-                    $crate::tracepoints::note::is_raised!(SEMAPHORE)
+                    $crate::tracepoints::elf_note::is_raised!(SEMAPHORE)
                 }
 
                 /// Fires the probe. To be called if it is enabled.
                 #[cold]
                 #[inline(never)]
                 #[allow(clippy::too_many_arguments, reason = "each is the probe's own")]
-                pub fn fire($($arg: $crate::tracepoints::note::argument!(type $kind)),+) {
-                    $crate::tracepoints::note::nop!($name, SEMAPHORE, $($arg: $kind),+);
+                pub fn fire($($arg: $crate::tracepoints::elf_note::argument!(type $kind)),+) {
+                    $crate::tracepoints::elf_note::nop!($name, SEMAPHORE, $($arg: $kind),+);
                 }
             }
         )+
@@ -119,8 +119,8 @@ macro_rules! nop {
                 concat!(".asciz \"", stringify!($name), "\""),
                 concat!(
                     ".asciz \"",
-                    $crate::tracepoints::note::argument!(note $first $first_kind),
-                    $(" ", $crate::tracepoints::note::argument!(note $arg $kind),)*
+                    $crate::tracepoints::elf_note::argument!(note $first $first_kind),
+                    $(" ", $crate::tracepoints::elf_note::argument!(note $arg $kind),)*
                     "\""
                 ),
                 "994: .balign 4",
@@ -134,8 +134,8 @@ macro_rules! nop {
                 ".popsection",
                 ".endif",
                 semaphore = sym $semaphore,
-                $first = in(reg) $crate::tracepoints::note::argument!(value $first $first_kind),
-                $($arg = in(reg) $crate::tracepoints::note::argument!(value $arg $kind),)*
+                $first = in(reg) $crate::tracepoints::elf_note::argument!(value $first $first_kind),
+                $($arg = in(reg) $crate::tracepoints::elf_note::argument!(value $arg $kind),)*
                 options(att_syntax, readonly, nostack, preserves_flags),
             )
         }
