@@ -82,7 +82,7 @@ pub(crate) trait QueueDevice {
     fn complete(&mut self, done: &[Completion], cx: QueueContext<'_>);
 
     /// Counts the completions so far in the statistics. True if requests wait for room in an engine.
-    fn end_completion_batch(&mut self) -> bool;
+    fn end_batch_and_check_deferred(&mut self) -> bool;
 
     /// Submits requests that waited for room in an engine. False: some still wait.
     fn submit_deferred(&mut self, cx: QueueContext<'_>) -> bool;

@@ -219,7 +219,7 @@ impl QueuesRunner {
         match started {
             Ok(mut vring) => {
                 vring.registration = reports.map(|export| {
-                    QueueRegistration::new(export, &self.remote, source_index, stats)
+                    QueueRegistration::register(export, &self.remote, source_index, stats)
                 });
                 vring.register_memory_if_fixed_buffers(&mut self.io);
                 let source_count = self.sources.allocated_index_count();

@@ -321,7 +321,7 @@ impl Vring {
             self.trace_notify(signal);
         }
         // The statistics are updated before the signal. A guest that polls may see its used entries earlier.
-        let deferred = self.device.end_completion_batch();
+        let deferred = self.device.end_batch_and_check_deferred();
         if signal && let Some(call) = &self.call {
             before_signal();
             send_signal(call);

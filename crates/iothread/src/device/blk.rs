@@ -139,7 +139,7 @@ impl QueueDevice for BlkQueue {
         });
     }
 
-    fn end_completion_batch(&mut self) -> bool {
+    fn end_batch_and_check_deferred(&mut self) -> bool {
         self.queue.end_batch();
         false
     }

@@ -199,7 +199,7 @@ impl QueueDevice for ScsiQueue {
         });
     }
 
-    fn end_completion_batch(&mut self) -> bool {
+    fn end_batch_and_check_deferred(&mut self) -> bool {
         match &mut self.role {
             Role::Commands { queue, .. } => {
                 queue.count_completion_batch();

@@ -57,7 +57,7 @@ pub(crate) struct QueueRegistration {
 
 impl QueueRegistration {
     /// Registers the queue with these statistics, which has this index on the iothread that `remote` leads to.
-    pub fn new(
+    pub fn register(
         export: Arc<ExportReporter>,
         remote: &Remote<Message>,
         source_index: u32,
