@@ -302,7 +302,7 @@ impl QueuesRunner {
             cx.delete(kick);
         }
         vring.begin_stop(reply);
-        self.io.stop_source(source_index);
+        self.io.end_unbounded_waits(source_index);
         if vring.may_admit() {
             self.lists.activate_if_may_admit(vring, source_index);
         } else {

@@ -100,7 +100,7 @@ impl IoContext {
 
     /// Stops the delays of the source at this place, which is the upper half of its tokens, because it is about to end. This
     /// holds until [`forget_ended_source`](Self::forget_ended_source).
-    pub fn stop_source(&mut self, place: u32) {
+    pub fn end_unbounded_waits(&mut self, place: u32) {
         self.tasks.end_unbounded_waits(place);
     }
 

@@ -219,10 +219,10 @@ mod tests {
         assert_eq!(seen.counted(), [0, 2]);
         read(&mut io, &disk, 3);
         assert_eq!(run(&mut io), [], "it came later");
-        io.stop_source(SOURCE + 1);
+        io.end_unbounded_waits(SOURCE + 1);
         assert_eq!(run(&mut io), [], "another source stops");
         assert_eq!(seen.counted(), [0, 2], "it still waits");
-        io.stop_source(SOURCE);
+        io.end_unbounded_waits(SOURCE);
         read(&mut io, &disk, 4);
         testing::run_until_completed(&mut io, 2);
         assert_eq!(seen.counted(), [0, 4]);

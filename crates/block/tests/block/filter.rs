@@ -257,11 +257,11 @@ fn hold(rig: &mut Rig, node: &Arc<Node>, place: u32) -> HangingRequest {
 
 /// The queue at place 7 ends, and the one request that it has in flight with it.
 fn end(mut rig: Rig, held: HangingRequest) {
-    rig.io.stop_source(8);
+    rig.io.end_unbounded_waits(8);
     let mut out = Vec::new();
     rig.io.reap_and_poll_tasks(&mut out);
     assert!(out.is_empty(), "that was another queue");
-    rig.io.stop_source(7);
+    rig.io.end_unbounded_waits(7);
     while out.is_empty() {
         rig.io.reap_and_poll_tasks(&mut out);
         rig.io.submit_pending();

@@ -162,7 +162,7 @@ impl QueuesRunner {
     ) {
         if let Some(running) = self.sources.socket_devices.get_mut(source_index) {
             running.begin_stop(reply);
-            self.io.stop_source(source_index);
+            self.io.end_unbounded_waits(source_index);
             self.run_and_update_socket_device(cx, source_index);
         }
     }
