@@ -128,7 +128,7 @@ impl Node {
     ///
     /// # Errors
     /// The error of `ftruncate(2)`.
-    pub fn truncate_file(&self, end: u64) -> Result<(), ResizeError> {
+    pub fn set_regular_file_end(&self, end: u64) -> Result<(), ResizeError> {
         match self.underlying_file() {
             Some(file) if file.device_block.is_none() => {
                 let truncate = || rustix::fs::ftruncate(&file.fd, end);

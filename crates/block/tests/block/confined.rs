@@ -152,7 +152,8 @@ fn workers_write_to_the_end() {
         |disks| {
             // Where no disk with such blocks can be had.
             for (_, node) in disks {
-                let cut = rig().call(move || node.truncate_file(5120).map_err(|_| Errno::IO));
+                let cut =
+                    rig().call(move || node.set_regular_file_end(5120).map_err(|_| Errno::IO));
                 assert_eq!(cut, Ok(()));
             }
         },
@@ -427,7 +428,7 @@ fn control_threads_open_and_resize() {
             let node = file(&how);
             for size in [2 * LEN as u64, LEN as u64] {
                 let end = node.disk_end_for_size(size).unwrap();
-                node.truncate_file(end).unwrap();
+                node.set_regular_file_end(end).unwrap();
             }
             assert_eq!(fs::metadata(&path).unwrap().len(), LEN as u64);
         }

@@ -15,7 +15,7 @@ const LEN: u64 = 1 << 20;
 fn resize(node: &Arc<Node>, size: u64) -> Result<(), ResizeError> {
     let end = node.disk_end_for_size(size)?;
     let size = node.size_if_disk_ends_at(end)?;
-    node.truncate_file(end)?;
+    node.set_regular_file_end(end)?;
     node.set_size(size);
     Ok(())
 }
@@ -140,7 +140,7 @@ fn nodes_that_cannot_be_resized_report_why() {
     assert_eq!(error, "Disk size too large for the chosen offset");
     // The file systems that tests run on have less.
     let end = node.disk_end_for_size(MOST).unwrap();
-    let error = node.truncate_file(end).unwrap_err().to_string();
+    let error = node.set_regular_file_end(end).unwrap_err().to_string();
     assert!(
         error.starts_with("Could not resize file: File too large"),
         "{error}"

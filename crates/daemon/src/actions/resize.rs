@@ -76,7 +76,7 @@ impl Resize {
         if is_shrinking {
             self.shrink_guest_devices_and_wait();
         }
-        let result = self.node.truncate_file(self.disk_end);
+        let result = self.node.set_regular_file_end(self.disk_end);
         for NodeResize { node, size, users } in &self.nodes {
             if result.is_ok() {
                 node.set_size(*size);
