@@ -400,7 +400,7 @@ impl CommandContext<'_> {
             self.engine_handlers.push(handler?);
             Ok(())
         });
-        let most = self.io.max_completions_per_reap() + WORKER_COMPLETIONS;
+        let most = self.io.max_reaped_without_workers() + WORKER_COMPLETIONS;
         self.completions
             .reserve(most.saturating_sub(self.completions.len()));
         disk

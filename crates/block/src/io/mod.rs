@@ -110,7 +110,7 @@ impl IoContext {
 
     /// The most requests that complete in one reap, without those of worker threads.
     #[must_use]
-    pub fn max_completions_per_reap(&self) -> usize {
+    pub fn max_reaped_without_workers(&self) -> usize {
         let aio = self.aio.get().map_or(0, LinuxAio::max_events);
         let ring = self.ring.get().map_or(0, Uring::max_events);
         aio as usize + ring as usize + 2 * null_disk::CAPACITY
