@@ -63,7 +63,7 @@ impl DiskIo for Disks {
             .push((slot, Waits::Disk(disk as usize, request)));
     }
 
-    fn submit_call(&mut self, _: u32, call: DiskCall, slot: u32) {
+    fn submit_blocking_call(&mut self, _: u32, call: DiskCall, slot: u32) {
         assert!(self.slots.insert(slot), "one request of a slot");
         self.waiting.push((slot, Waits::Call(call)));
     }

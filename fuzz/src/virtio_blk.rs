@@ -46,7 +46,7 @@ impl DiskIo for Disk {
         self.waiting.push(request);
     }
 
-    fn submit_call(&mut self, _: u32, _: DiskCall, _: u32) {
+    fn submit_blocking_call(&mut self, _: u32, _: DiskCall, _: u32) {
         unreachable!("virtio-blk calls nothing");
     }
 }

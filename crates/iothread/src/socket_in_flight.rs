@@ -93,8 +93,8 @@ impl DiskIo for CountingDiskIo<'_> {
         unsafe { self.io.submit(disk, request) };
     }
 
-    fn submit_call(&mut self, disk: u32, call: DiskCall, number: u32) {
+    fn submit_blocking_call(&mut self, disk: u32, call: DiskCall, number: u32) {
         self.in_flight.count_submitted(number);
-        self.io.submit_call(disk, call, number);
+        self.io.submit_blocking_call(disk, call, number);
     }
 }

@@ -43,7 +43,7 @@ impl DiskIo for Disks {
             .push((request.token, Waits::Disk(disk as usize, request)));
     }
 
-    fn submit_call(&mut self, _: u32, call: DiskCall, number: u32) {
+    fn submit_blocking_call(&mut self, _: u32, call: DiskCall, number: u32) {
         let token = u64::from(number);
         assert!(self.tokens.insert(token), "one request of a slot");
         self.waiting.push((token, Waits::Call(call)));

@@ -51,7 +51,7 @@ impl DiskIo for Done {
         self.slots.push(token::request_number(request.token));
     }
 
-    fn submit_call(&mut self, _: u32, _: DiskCall, _: u32) {
+    fn submit_blocking_call(&mut self, _: u32, _: DiskCall, _: u32) {
         unreachable!("a driver that reads and writes asks for nothing that takes its time");
     }
 }

@@ -117,7 +117,7 @@ impl IoContext {
     }
 
     /// Runs blocking work on a worker thread. It completes as a request with this token does. There is always room.
-    pub fn submit_call(&mut self, call: BlockingCall, token: u64) {
+    pub fn submit_blocking_call(&mut self, call: BlockingCall, token: u64) {
         self.workers.add_job(WorkerJob::Call(call, token));
     }
 

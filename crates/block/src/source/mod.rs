@@ -106,7 +106,7 @@ pub trait DiskIo {
     unsafe fn submit(&mut self, disk: u32, request: Request);
 
     /// Runs blocking work on a disk. It completes as a request with this number does.
-    fn submit_call(&mut self, disk: u32, call: DiskCall, number: u32);
+    fn submit_blocking_call(&mut self, disk: u32, call: DiskCall, number: u32);
 }
 
 /// The I/O of one source.
@@ -139,10 +139,10 @@ impl DiskIo for SourceIo<'_> {
         assert!(taken.is_ok(), "a device submits what there is room for");
     }
 
-    fn submit_call(&mut self, disk: u32, call: DiskCall, number: u32) {
+    fn submit_blocking_call(&mut self, disk: u32, call: DiskCall, number: u32) {
         let node = self.disks[disk as usize].node.clone();
         let token = token::new(self.source_index, number);
         self.io
-            .submit_call(Box::new(move || call.run(&node)), token);
+            .submit_blocking_call(Box::new(move || call.run(&node)), token);
     }
 }

@@ -134,8 +134,8 @@ impl DiskIo for CountingDiskIo<'_> {
         unsafe { self.io.submit(disk, request) };
     }
 
-    fn submit_call(&mut self, disk: u32, call: DiskCall, number: u32) {
-        self.io.submit_call(disk, call, number);
+    fn submit_blocking_call(&mut self, disk: u32, call: DiskCall, number: u32) {
+        self.io.submit_blocking_call(disk, call, number);
     }
 }
 

@@ -165,7 +165,7 @@ impl Disks {
                 QueuedWork::Request(request) => request,
                 QueuedWork::Call(call) => {
                     self.submitted_count += 1;
-                    io.submit_call(disk, call, index.into());
+                    io.submit_blocking_call(disk, call, index.into());
                     continue;
                 }
             };

@@ -57,7 +57,7 @@ impl DiskIo for Disks {
         self.waiting.push((disk as usize, slot, request));
     }
 
-    fn submit_call(&mut self, _: u32, _: DiskCall, _: u32) {
+    fn submit_blocking_call(&mut self, _: u32, _: DiskCall, _: u32) {
         unreachable!("no blocking work is submitted");
     }
 }

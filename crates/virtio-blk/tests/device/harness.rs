@@ -77,7 +77,7 @@ impl DiskIo for FakeSink {
         });
     }
 
-    fn submit_call(&mut self, _: u32, _: DiskCall, _: u32) {
+    fn submit_blocking_call(&mut self, _: u32, _: DiskCall, _: u32) {
         unreachable!("a virtio-blk device calls nothing");
     }
 }

@@ -128,7 +128,7 @@ impl Queue {
                 Step::Wait => return false,
                 Step::Call => match (slot.unit_index.disk, task.requested_disk_call()) {
                     (Some(disk), Some(call)) => {
-                        io.submit_call(disk, call, index);
+                        io.submit_blocking_call(disk, call, index);
                         return false;
                     }
                     _ => step = task.on_step_completed(Err(Errno::NODEV)),

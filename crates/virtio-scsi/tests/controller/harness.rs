@@ -74,7 +74,7 @@ impl DiskIo for Disks {
         self.submitted.push((disk as usize, request));
     }
 
-    fn submit_call(&mut self, disk: u32, call: DiskCall, number: u32) {
+    fn submit_blocking_call(&mut self, disk: u32, call: DiskCall, number: u32) {
         self.called.push((disk as usize, call, number.into()));
     }
 }
