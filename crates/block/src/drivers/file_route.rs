@@ -18,7 +18,7 @@ impl Driver for Arc<DiskFile> {
         Some(self)
     }
 
-    fn takeover_fd(&self) -> Option<BorrowedFd<'_>> {
+    fn fd_for_handover(&self) -> Option<BorrowedFd<'_>> {
         Some(self.fd.as_fd())
     }
 

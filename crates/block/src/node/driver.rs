@@ -24,7 +24,7 @@ pub(crate) trait Driver: Send + Sync {
     }
 
     /// The descriptor that another process can take over.
-    fn takeover_fd(&self) -> Option<BorrowedFd<'_>> {
+    fn fd_for_handover(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 

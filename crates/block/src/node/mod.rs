@@ -115,8 +115,8 @@ impl Node {
 
     /// The descriptor of its file or device, for another process to take over.
     #[must_use]
-    pub fn takeover_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.driver.takeover_fd()
+    pub fn fd_for_handover(&self) -> Option<BorrowedFd<'_>> {
+        self.driver.fd_for_handover()
     }
 
     /// The faults of a filter.

@@ -246,7 +246,7 @@ impl MainThread {
         for OpenNode { options, node, .. } in &self.objects.nodes {
             let mut json = json!({"name": options.node_name, "size": node.size()});
             if options.driver.child().is_none()
-                && let Some(opened) = node.takeover_fd()
+                && let Some(opened) = node.fd_for_handover()
             {
                 json["fd"] = fds.add(opened.try_clone_to_owned().map_err(descriptors_failed)?);
             }
