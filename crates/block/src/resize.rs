@@ -120,7 +120,7 @@ impl Node {
     }
 
     /// Sets its size.
-    pub fn set_size(&self, size: u64) {
+    pub fn record_new_size(&self, size: u64) {
         self.size.store(size, Ordering::Relaxed);
     }
 

@@ -16,7 +16,7 @@ fn resize(node: &Arc<Node>, size: u64) -> Result<(), ResizeError> {
     let end = node.disk_end_for_size(size)?;
     let size = node.size_if_disk_ends_at(end)?;
     node.set_regular_file_end(end)?;
-    node.set_size(size);
+    node.record_new_size(size);
     Ok(())
 }
 

@@ -103,7 +103,7 @@ impl ReopenPlan {
             let node = planned.open_without_locks(&reopened, &mut self.aio)?;
             planned.check_size_unchanged(&node, &reopened)?;
             // If another program has resized the file, only block_resize adopts the new size.
-            node.set_size(planned.old.size());
+            node.record_new_size(planned.old.size());
             reopened.push(ReopenedNode {
                 options: planned.options,
                 has_new_options: planned.has_new_options,

@@ -79,7 +79,7 @@ impl Resize {
         let result = self.node.set_regular_file_end(self.disk_end);
         for NodeResize { node, size, users } in &self.nodes {
             if result.is_ok() {
-                node.set_size(*size);
+                node.record_new_size(*size);
             }
             for user in users {
                 // The node's size: after a failure this undoes the limit of `shrink_guest_devices_and_wait`.

@@ -173,7 +173,7 @@ fn create_objects_and_chardevs(
                 node::restore_and_add_node(&options, objects)?;
                 // Exports take their size from their nodes.
                 for OpenNode { node, .. } in &objects.nodes[first_new..] {
-                    node.set_size(*sizes.get(node.name()).ok_or(INVALID_STATE)?);
+                    node.record_new_size(*sizes.get(node.name()).ok_or(INVALID_STATE)?);
                 }
             }
             Directive::Export(options) => export::create(&options, objects)?,
