@@ -228,13 +228,13 @@ impl Node {
     ///
     /// # Errors
     /// [`NodeError::Locked`]: another process or node uses the image in a way that excludes this one.
-    pub fn lock(&self, path: &Path, locking: Locking) -> Result<(), NodeError> {
+    pub fn take_image_locks(&self, path: &Path, locking: Locking) -> Result<(), NodeError> {
         let file = self.driver.file();
         file.map_or(Ok(()), |file| file.fd.lock(path, locking, self.read_only))
     }
 
     /// Releases its image locks.
-    pub fn unlock(&self) {
+    pub fn release_image_locks(&self) {
         if let Some(file) = self.driver.file() {
             file.fd.release_locks_unless_kept();
         }

@@ -34,7 +34,7 @@ impl Objects {
         if let Some(open) = nodes.find(|open| open.node.name() == name) {
             if let Some(file) = open.options.driver.file_options() {
                 open.node
-                    .lock(&file.filename, node::to_block_locking(file.locking))?;
+                    .take_image_locks(&file.filename, node::to_block_locking(file.locking))?;
             }
             open.options.settings.active = true;
             tracing::info!(node = name, "node activated");
@@ -90,7 +90,7 @@ impl Objects {
         self.release_nodes(names);
         for open in &mut self.nodes {
             if names.iter().any(|name| open.node.name() == name) {
-                open.node.unlock();
+                open.node.release_image_locks();
                 open.options.settings.active = false;
                 tracing::info!(node = open.node.name(), "node inactivated");
             }
