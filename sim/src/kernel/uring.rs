@@ -160,7 +160,7 @@ unsafe impl SimulatedRing for Ring {
         Ok(taken)
     }
 
-    fn flush_completions(&mut self, wait: bool) {
+    fn make_completions_visible(&mut self, wait: bool) {
         let mut state = self.0.state();
         if wait {
             // The process ends: its requests were decided before, and their completions are lost.

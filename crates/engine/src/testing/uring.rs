@@ -162,7 +162,7 @@ unsafe impl Ring for FakeRing {
         Ok(count)
     }
 
-    fn flush_completions(&mut self, wait: bool) -> Result<(), Errno> {
+    fn make_completions_visible(&mut self, wait: bool) -> Result<(), Errno> {
         if wait && self.unflushed.is_empty() && !self.held.is_empty() {
             self.complete(0, Outcome::Whole);
         }

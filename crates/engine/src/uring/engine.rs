@@ -320,7 +320,7 @@ impl<R: Ring> IoBackend for Uring<R> {
         if self.in_flight > 0 && self.ring.has_unflushed_completions() {
             self.stats.getevents_calls += 1;
             // After a failure the flag stays set, and the next reap retries.
-            let _ = self.ring.flush_completions(false);
+            let _ = self.ring.make_completions_visible(false);
         }
         let Self {
             ring,
@@ -374,7 +374,7 @@ impl<R: Ring> IoBackend for Uring<R> {
             self.ring.set_eventfd_disabled(false);
             if !self.has_completions() {
                 self.stats.getevents_calls += 1;
-                let _ = self.ring.flush_completions(false);
+                let _ = self.ring.make_completions_visible(false);
             }
         }
         self.has_completions()
@@ -390,7 +390,7 @@ impl<R: Ring> Drop for Uring<R> {
         // Closing the ring would end requests some time later, when their buffers are freed. The kernel does not see requests
         // that were not submitted.
         while self.in_flight > 0 {
-            if let Err(error) = self.ring.flush_completions(true)
+            if let Err(error) = self.ring.make_completions_visible(true)
                 && error != Errno::INTR
             {
                 thread::sleep(DROP_RETRY);

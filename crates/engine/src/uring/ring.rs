@@ -44,9 +44,9 @@ pub unsafe trait Ring {
     ///
     /// # Errors
     /// Those of the manual page.
-    fn flush_completions(&mut self, wait: bool) -> Result<(), Errno>;
+    fn make_completions_visible(&mut self, wait: bool) -> Result<(), Errno>;
 
-    /// Whether there are completions that only [`flush_completions`](Self::flush_completions) makes visible: one load.
+    /// Whether there are completions that only [`make_completions_visible`](Self::make_completions_visible) makes visible: one load.
     fn has_unflushed_completions(&self) -> bool;
 
     /// Whether there are visible completions: two loads.
@@ -59,7 +59,7 @@ pub unsafe trait Ring {
     fn can_disable_eventfd(&self) -> bool;
 
     /// Switches the eventfd off or on, where that is possible. After switching it on the caller has to
-    /// [`flush_completions`](Self::flush_completions), or it may miss an earlier completion.
+    /// [`make_completions_visible`](Self::make_completions_visible), or it may miss an earlier completion.
     fn set_eventfd_disabled(&mut self, quiet: bool);
 }
 
@@ -145,7 +145,7 @@ impl KernelRing {
         this.set_max_workers(settings.max_workers);
         this.set_eventfd_disabled(true);
         // A seccomp filter may allow io_uring_setup and forbid io_uring_enter.
-        this.flush_completions(false)
+        this.make_completions_visible(false)
             .map_err(call("io_uring_enter"))?;
         Ok(this)
     }
@@ -289,7 +289,7 @@ unsafe impl Ring for KernelRing {
         self.enter(count, 0, flags)
     }
 
-    fn flush_completions(&mut self, wait: bool) -> Result<(), Errno> {
+    fn make_completions_visible(&mut self, wait: bool) -> Result<(), Errno> {
         self.enter(0, u32::from(wait), IORING_ENTER_GETEVENTS)
             .map(drop)
     }

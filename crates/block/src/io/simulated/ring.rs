@@ -26,8 +26,8 @@ pub unsafe trait SimulatedRing {
     /// The kernel's error; no entry was taken.
     fn submit(&mut self, count: u32, finish: bool) -> Result<usize, Errno>;
     /// io_uring_enter(2) that makes completions visible, one at least with `wait`.
-    fn flush_completions(&mut self, wait: bool);
-    /// Whether there are completions that `flush_completions` would make visible.
+    fn make_completions_visible(&mut self, wait: bool);
+    /// Whether there are completions that `make_completions_visible` would make visible.
     fn has_unflushed_completions(&self) -> bool;
     /// How many completions are visible.
     fn visible_count(&self) -> usize;
@@ -58,8 +58,8 @@ unsafe impl Ring for SimulatedRingAdapter {
         self.0.submit(count, finish)
     }
 
-    fn flush_completions(&mut self, wait: bool) -> Result<(), Errno> {
-        self.0.flush_completions(wait);
+    fn make_completions_visible(&mut self, wait: bool) -> Result<(), Errno> {
+        self.0.make_completions_visible(wait);
         Ok(())
     }
 
