@@ -346,7 +346,7 @@ mod tests {
             };
             // SAFETY: the loop below waits for its end; list, memory and node are kept beyond it.
             unsafe { io.submit(&route, request) }.unwrap();
-            io.submit_pending();
+            io.poll_tasks_and_submit();
             let (begin, mut done) = (Instant::now(), Vec::new());
             while done.is_empty() && begin.elapsed().as_secs() < 60 {
                 io.reap_and_poll_tasks(&mut done);

@@ -91,7 +91,7 @@ pub(crate) fn run_until_completed(io: &mut IoContext, count: usize) -> Vec<Compl
     let (begin, mut done) = (Instant::now(), Vec::new());
     while done.len() < count {
         assert!(begin.elapsed() < Duration::from_secs(60), "not complete");
-        io.submit_pending();
+        io.poll_tasks_and_submit();
         io.reap_and_poll_tasks(&mut done);
         std::thread::yield_now();
     }

@@ -174,7 +174,7 @@ impl QueuesRunner {
     /// that were submitted before.
     fn submit_pending(&mut self) {
         if self.io.may_submit() {
-            self.io.submit_pending();
+            self.io.poll_tasks_and_submit();
             self.submit_totals.update(&self.io);
         }
     }

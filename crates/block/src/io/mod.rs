@@ -121,9 +121,9 @@ impl IoContext {
         self.workers.add_job(WorkerJob::Call(call, token));
     }
 
-    /// The submit phase: submits pending requests to the kernel.
+    /// The submit phase: polls async tasks, and submits pending requests to the kernel.
     #[inline(always)]
-    pub fn submit_pending(&mut self) {
+    pub fn poll_tasks_and_submit(&mut self) {
         if !self.tasks.is_empty() {
             self.poll_tasks_and_submit_io();
         }

@@ -365,7 +365,7 @@ mod tests {
         let mut disk = testing::attach(&mut io, &null);
         disk.route.read = OpHandler::Task(Rc::new(LeavesIo(below.route)));
         let read = Read::submit(&mut io, &disk, 0);
-        io.submit_pending();
+        io.poll_tasks_and_submit();
         let mut settled = pin!(map.leases.wait_for_current_leases());
         let mut cx = Context::from_waker(Waker::noop());
         assert!(settled.as_mut().poll(&mut cx).is_pending());

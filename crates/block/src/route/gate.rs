@@ -149,7 +149,7 @@ mod tests {
     fn run(io: &mut IoContext) -> Vec<Completion> {
         let mut done = Vec::new();
         for _ in 0..3 {
-            io.submit_pending();
+            io.poll_tasks_and_submit();
             io.reap_and_poll_tasks(&mut done);
         }
         done

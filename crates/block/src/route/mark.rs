@@ -147,7 +147,7 @@ mod tests {
                 let disk = testing::attach(&mut io, node);
                 for op in [Op::Write, Op::WriteZeroes { unmap: false }, Op::Discard] {
                     testing::submit(&mut io, &disk, (op, 4096), vec![1; 4096], 1);
-                    io.submit_pending();
+                    io.poll_tasks_and_submit();
                     assert_eq!(marks.take(), [], "{op:?}: it is under way");
                     let done = testing::run_until_completed(&mut io, 1);
                     assert_eq!((done[0].token, done[0].result), (1, Ok(())), "{op:?}");

@@ -245,7 +245,7 @@ fn hold(rig: &mut Rig, node: &Arc<Node>, place: u32) -> HangingRequest {
     // SAFETY: what is returned outlives the request, which `end` waits for.
     unsafe { rig.io.submit(&route, request) }.unwrap();
     let mut out = Vec::new();
-    rig.io.submit_pending();
+    rig.io.poll_tasks_and_submit();
     rig.io.reap_and_poll_tasks(&mut out);
     assert!(out.is_empty() && !rig.io.has_completions_or_woken_tasks());
     HangingRequest {
@@ -264,7 +264,7 @@ fn end(mut rig: Rig, held: HangingRequest) {
     rig.io.end_unbounded_waits(7);
     while out.is_empty() {
         rig.io.reap_and_poll_tasks(&mut out);
-        rig.io.submit_pending();
+        rig.io.poll_tasks_and_submit();
         std::thread::yield_now();
     }
     assert_eq!((out[0].token, out[0].result), (7 << 32 | 1, Ok(())));

@@ -261,7 +261,7 @@ impl Rig {
                 assert!(taken.is_ok(), "there was room");
                 next += 1;
             }
-            self.io.submit_pending();
+            self.io.poll_tasks_and_submit();
             self.wait();
             self.io.reap_and_poll_tasks(&mut out);
             for Completion { token, result } in out.drain(..) {

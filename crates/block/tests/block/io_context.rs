@@ -75,7 +75,7 @@ fn as_many_requests_are_taken_as_there_is_room_for() {
             let mut seen = vec![false; room];
             let mut out = Vec::new();
             while seen.contains(&false) {
-                rig.io.submit_pending();
+                rig.io.poll_tasks_and_submit();
                 rig.io.reap_and_poll_tasks(&mut out);
                 for completion in out.drain(..) {
                     let index = usize::try_from(completion.token).unwrap();

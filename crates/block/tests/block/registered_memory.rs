@@ -56,7 +56,7 @@ fn is_registered(rig: &mut Rig, route: &AttachedDisk, seed: u64, page: &mut Page
     };
     // SAFETY: the page and the segment outlive the loop, which ends with the completion.
     unsafe { rig.io.submit(route, request) }.unwrap();
-    rig.io.submit_pending();
+    rig.io.poll_tasks_and_submit();
     let mut out = Vec::new();
     while out.is_empty() {
         rig.io.reap_and_poll_tasks(&mut out);
