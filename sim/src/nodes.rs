@@ -68,7 +68,7 @@ impl Nodes {
         let mut base = opening;
         if filters.marks {
             let marks = kernel.state().disk.marks.clone();
-            base = Node::marked(NAME, &base, move |bytes| marks.mark(bytes));
+            base = Node::with_reported_changes(NAME, &base, move |bytes| marks.mark(bytes));
         }
         if filters.gate_turns > 0 {
             base = Node::gated(NAME, &base, filters.gate_turns);

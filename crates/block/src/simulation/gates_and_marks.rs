@@ -53,7 +53,7 @@ impl Node {
 
     /// A node in front of another one, which reports all changes to `mark`.
     #[must_use]
-    pub fn marked(
+    pub fn with_reported_changes(
         name: &str,
         below: &Arc<Node>,
         mark: impl Fn(Range<u64>) + Send + Sync + 'static,
