@@ -71,7 +71,7 @@ impl Nodes {
             base = Node::with_reported_changes(NAME, &base, move |bytes| marks.mark(bytes));
         }
         if filters.gate_turns > 0 {
-            base = Node::gated(NAME, &base, filters.gate_turns);
+            base = Node::with_alternating_gate(NAME, &base, filters.gate_turns);
         }
         if filters.rewrites {
             base = Node::rewriting(NAME, &base);

@@ -43,7 +43,7 @@ impl Gate for AlternatingGate {
 impl Node {
     /// A node in front of another one, at which every other request waits for so many iterations of its iothread.
     #[must_use]
-    pub fn gated(name: &str, below: &Arc<Node>, turns: u32) -> Arc<Node> {
+    pub fn with_alternating_gate(name: &str, below: &Arc<Node>, turns: u32) -> Arc<Node> {
         let wrap = move |below| {
             let waits = Cell::new(false);
             GatedRoute::in_front_of(Rc::new(AlternatingGate { turns, waits }), below)
