@@ -12,7 +12,7 @@ use crate::plan::{Config, Filters};
 /// The name of all openings of the disk, and of what is in front of them.
 const NAME: &str = "simulated";
 
-/// Of a block of [`block::Node::rewriting`].
+/// Of a block of [`block::Node::with_rewritten_blocks`].
 pub const REWRITTEN_SECTORS: u64 = 4;
 
 /// Lives as long as a node, or a route to it, is used.
@@ -74,7 +74,7 @@ impl Nodes {
             base = Node::with_alternating_gate(NAME, &base, filters.gate_turns);
         }
         if filters.rewrites {
-            base = Node::rewriting(NAME, &base);
+            base = Node::with_rewritten_blocks(NAME, &base);
         }
         let nodes = Nodes {
             use_of_opening: Arc::downgrade(&used),

@@ -121,7 +121,7 @@ impl RewriteTask {
 impl Node {
     /// A node in front of another one, which rewrites blocks.
     #[must_use]
-    pub fn rewriting(name: &str, below: &Arc<Node>) -> Arc<Node> {
+    pub fn with_rewritten_blocks(name: &str, below: &Arc<Node>) -> Arc<Node> {
         let driver = RewriteDriver {
             below: below.clone(),
             ranges: Arc::default(),
