@@ -58,20 +58,23 @@ impl AioProbe {
     /// here**: the disk is probed for `RWF_NOWAIT`.
     pub fn choose(&mut self, wanted: Option<Aio>, path: &Path, direct: bool) -> AioChoice {
         match wanted {
-            Some(aio) => self.choose_requested(aio, direct),
+            Some(aio) => self.choose_requested_or_fallback(aio, direct),
             None => self.choose_default(direct, || supports_nowait(path, direct)),
         }
     }
 
     /// Chooses what was requested if the host has it, or else what comes closest, with the reason.
-    fn choose_requested(&mut self, wanted: Aio, direct: bool) -> AioChoice {
+    fn choose_requested_or_fallback(&mut self, wanted: Aio, direct: bool) -> AioChoice {
         let refused = match wanted {
             Aio::Threads => None,
             Aio::Native => self
                 .probe_native_once()
                 .err()
                 .map(|error| error.to_string()),
-            Aio::IoUring => self.probe_io_uring().err().map(|error| error.to_string()),
+            Aio::IoUring => self
+                .probe_io_uring_once()
+                .err()
+                .map(|error| error.to_string()),
         };
         match refused {
             None => AioChoice {
@@ -102,7 +105,7 @@ impl AioProbe {
         direct: bool,
         supports_nowait: impl FnOnce() -> bool,
     ) -> AioChoice {
-        let (aio, why) = if supports_nowait() && self.probe_io_uring().is_ok() {
+        let (aio, why) = if supports_nowait() && self.probe_io_uring_once().is_ok() {
             let why = "the ring is there, and the disk says when it would have to wait";
             (Aio::IoUring, why.to_owned())
         } else if !direct {
@@ -118,7 +121,7 @@ impl AioProbe {
                     let why = "direct I/O, but the disk cannot say when it would have to wait";
                     (Aio::Native, why.to_owned())
                 }
-                (Err(native), _) => match self.probe_io_uring() {
+                (Err(native), _) => match self.probe_io_uring_once() {
                     Ok(()) => (Aio::IoUring, native.to_string()),
                     Err(ring) => (Aio::Threads, format!("{ring}; {native}")),
                 },
@@ -138,7 +141,7 @@ impl AioProbe {
     }
 
     /// Probes io_uring by making a ring and closing it again.
-    fn probe_io_uring(&mut self) -> Result<(), UringError> {
+    fn probe_io_uring_once(&mut self) -> Result<(), UringError> {
         let probe = || Uring::new(UringSettings::default()).map(drop);
         *self.io_uring.get_or_insert_with(probe)
     }
@@ -158,11 +161,13 @@ mod tests {
     #[test]
     fn an_available_request_is_chosen() {
         for aio in [Aio::Native, Aio::IoUring, Aio::Threads] {
-            let choice = { ALL }.choose_requested(aio, true);
+            let choice = { ALL }.choose_requested_or_fallback(aio, true);
             assert_eq!((choice.aio, choice.is_fallback), (aio, false));
         }
         assert_eq!(
-            { ALL }.choose_requested(Aio::IoUring, false).aio,
+            { ALL }
+                .choose_requested_or_fallback(Aio::IoUring, false)
+                .aio,
             Aio::IoUring
         );
     }
@@ -174,7 +179,7 @@ mod tests {
             ..ALL
         };
         for (direct, instead) in [(true, Aio::Native), (false, Aio::Threads)] {
-            let choice = probe.choose_requested(Aio::IoUring, direct);
+            let choice = probe.choose_requested_or_fallback(Aio::IoUring, direct);
             assert_eq!((choice.aio, choice.is_fallback), (instead, true));
             assert!(choice.why.contains("sysctl"), "{}", choice.why);
         }
@@ -182,7 +187,7 @@ mod tests {
             native: Some(NO_AIO),
             ..ALL
         };
-        let choice = probe.choose_requested(Aio::Native, true);
+        let choice = probe.choose_requested_or_fallback(Aio::Native, true);
         assert_eq!((choice.aio, choice.is_fallback), (Aio::Threads, true));
         assert!(choice.why.contains("CONFIG_AIO"), "{}", choice.why);
     }
@@ -212,10 +217,10 @@ mod tests {
     #[test]
     fn only_the_engines_in_question_are_probed() {
         let mut probe = AioProbe::default();
-        probe.choose_requested(Aio::Threads, true);
+        probe.choose_requested_or_fallback(Aio::Threads, true);
         probe.choose_default(false, || false);
         assert!(probe.native.is_none() && probe.io_uring.is_none());
-        probe.choose_requested(Aio::IoUring, true);
+        probe.choose_requested_or_fallback(Aio::IoUring, true);
         assert!(probe.io_uring.is_some());
     }
 }

@@ -137,7 +137,7 @@ pub(crate) fn lock_and_make_disk_file(
     };
     Ok(DiskFile {
         fd,
-        id: OpenFileId::new(),
+        id: OpenFileId::allocate(),
         // Through the page cache Linux AIO is synchronous: it would block the loop.
         aio: match options.aio {
             Aio::Native if direct.is_none() => Aio::Threads,

@@ -26,7 +26,7 @@ fn lock_id_allocator() -> MutexGuard<'static, IdAllocator> {
 
 impl OpenFileId {
     /// Takes the smallest free number. For the control plane: it takes a lock.
-    pub fn new() -> Self {
+    pub fn allocate() -> Self {
         let mut ids = lock_id_allocator();
         if let Some(Reverse(number)) = ids.free.pop() {
             return OpenFileId(number);
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn numbers_are_unique_small_and_used_again() {
-        let mut ids: Vec<_> = (0..100).map(|_| OpenFileId::new()).collect();
+        let mut ids: Vec<_> = (0..100).map(|_| OpenFileId::allocate()).collect();
         let mut numbers: Vec<_> = ids.iter().map(OpenFileId::as_u32).collect();
         numbers.sort_unstable();
         numbers.dedup();
@@ -68,7 +68,7 @@ mod tests {
         // Other tests open files meanwhile.
         for _ in 0..1000 {
             ids.pop();
-            ids.push(OpenFileId::new());
+            ids.push(OpenFileId::allocate());
         }
         assert!(ids.iter().all(|id| id.as_u32() < 1000));
     }

@@ -120,7 +120,7 @@ impl IoContext {
         // SAFETY: our caller promises the same.
         let taken = unsafe { self.submit_to_handler(handler, Request { token, ..request }) };
         if taken.is_err() {
-            self.tracked.cancel(token);
+            self.tracked.drop_guard_of_refused(token);
         }
         taken
     }
@@ -148,7 +148,7 @@ impl IoContext {
                 // SAFETY: our caller promises the same.
                 let taken = unsafe { self.submit_to_carrier_or_worker(node.target(), &mapped) };
                 if taken.is_err() {
-                    self.tracked.cancel(token);
+                    self.tracked.drop_guard_of_refused(token);
                 }
                 taken
             }

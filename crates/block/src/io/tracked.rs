@@ -80,7 +80,7 @@ impl GuardedRequests {
     }
 
     /// Drops the guard of a request that a backend has refused. Guards of outer entries are dropped by their own callers.
-    pub fn cancel(&mut self, token: u64) {
+    pub fn drop_guard_of_refused(&mut self, token: u64) {
         self.free_entry(token);
     }
 

@@ -46,7 +46,7 @@ impl Node {
                 offset: geometry.logical_block_size,
             }),
             device_block: None,
-            id: OpenFileId::new(),
+            id: OpenFileId::allocate(),
             aio,
             unsupported: OpsRefusedByRing::default(),
             aio_max_batch: 0,

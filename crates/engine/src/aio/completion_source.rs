@@ -25,7 +25,7 @@ impl CompletionSource {
         // SAFETY: `AioKernel` promises that the pointer is valid until `destroy`, which only `drop` calls.
         let checked = kernel
             .ring(context)
-            .and_then(|header| unsafe { CompletionRing::check(header, settings.max_events) });
+            .and_then(|header| unsafe { CompletionRing::validated(header, settings.max_events) });
         checked.map_or_else(
             || {
                 tracing::warn!("the AIO completion ring is not as expected: using io_getevents");

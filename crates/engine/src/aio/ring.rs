@@ -36,7 +36,7 @@ impl CompletionRing {
     /// # Safety
     /// `header` is what [`AioKernel::ring`](super::AioKernel::ring) promises, and stays so for as
     /// long as the view or a copy of it is used.
-    pub(super) unsafe fn check(header: NonNull<RingHeader>, max_events: u32) -> Option<Self> {
+    pub(super) unsafe fn validated(header: NonNull<RingHeader>, max_events: u32) -> Option<Self> {
         let raw = header.as_ptr();
         // SAFETY: the caller's promise; these fields do not change after io_setup.
         let (magic, incompat, length, nr) = unsafe {

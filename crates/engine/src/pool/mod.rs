@@ -172,7 +172,7 @@ impl<J: Job> Pool<J> {
     pub fn add_job(&mut self, job: J) {
         self.in_flight += 1;
         if self.shared.add_job(job) && self.start_thread().is_err() {
-            self.shared.on_thread_start_failed();
+            self.shared.uncount_thread_and_fail_orphans();
         }
     }
 
@@ -226,7 +226,7 @@ impl<J: Job> Pool<J> {
     fn start_min_threads(&mut self) -> Result<(), PoolError> {
         while self.shared.reserve_missing_thread() {
             if let Err(error) = self.start_thread() {
-                self.shared.on_thread_start_failed();
+                self.shared.uncount_thread_and_fail_orphans();
                 return Err(PoolError::Start {
                     errno: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
                 });

@@ -89,7 +89,7 @@ impl<J: Job> Shared<J> {
     }
 
     /// Owner: the thread that was counted could not be started. If there is no other thread, the jobs complete with `EAGAIN`.
-    pub(super) fn on_thread_start_failed(&self) {
+    pub(super) fn uncount_thread_and_fail_orphans(&self) {
         let mut work = lock(&self.work);
         work.threads -= 1;
         let orphans = if work.threads == 0 {

@@ -223,7 +223,7 @@ impl Executor {
             return;
         };
         slot.state = TaskState::Free;
-        self.shared.io.borrow_mut().set_task_marks(task);
+        self.shared.io.borrow_mut().report_task_marks(task);
         self.completed.push(Completion {
             token: slot.token,
             result,

@@ -135,7 +135,7 @@ impl IoTable {
     }
 
     /// Sets the marks of a task that is complete.
-    pub fn set_task_marks(&mut self, task: u32) {
+    pub fn report_task_marks(&mut self, task: u32) {
         if let Some(task) = self.tasks.get_mut(task as usize) {
             task.marks.clear();
         }
