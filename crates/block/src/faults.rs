@@ -20,7 +20,7 @@ pub enum FaultAction {
     Error(Errno),
     /// The request waits so many nanoseconds. Later rules apply as well.
     Delay(u64),
-    /// The request waits until it is [released](Faults::release_and_set_rules), or its queue stops; then it is carried
+    /// The request waits until it is [released](Faults::release_hanging_and_set_rules), or its queue stops; then it is carried
     /// out.
     Hang,
     /// Only so many bytes are transferred, and it fails.
@@ -143,7 +143,7 @@ impl Faults {
     }
 
     /// Releases all requests that hang, and replaces the rules if new ones are given.
-    pub fn release_and_set_rules(&self, rules: Option<FaultRules>) {
+    pub fn release_hanging_and_set_rules(&self, rules: Option<FaultRules>) {
         let mut state = lock(&self.state);
         if let Some(FaultRules { rules, seed }) = rules {
             (state.rules, state.random) = (rules, seed);
@@ -160,7 +160,7 @@ impl Faults {
     #[must_use]
     pub fn release_and_prevent_hangs(self: &Arc<Self>) -> NoHangGuard {
         lock(&self.state).no_hang_guards += 1;
-        self.release_and_set_rules(None);
+        self.release_hanging_and_set_rules(None);
         NoHangGuard(self.clone())
     }
 
@@ -396,7 +396,7 @@ mod tests {
             assert!(released.as_mut().poll(&mut cx).is_pending());
             assert!(released.as_mut().poll(&mut cx).is_pending());
             assert!(fails(&faults, &read), "the rules are still there");
-            faults.release_and_set_rules(rules);
+            faults.release_hanging_and_set_rules(rules);
             assert_eq!(count.0.load(Ordering::Relaxed), woken + 1);
             assert!(released.as_mut().poll(&mut cx).is_ready());
         }

@@ -176,7 +176,10 @@ fn a_delay_takes_its_time_and_does_not_delay_others() {
     rig.ok(&node, Call::write(0, &[0; 512]));
     assert!(begin.elapsed() >= Duration::from_millis(20));
     // The disk below it has its own requests done meanwhile.
-    faults.release_and_set_rules(Some(rules(&[rule(Op::Write, FaultAction::Delay(HOUR_NS))])));
+    faults.release_hanging_and_set_rules(Some(rules(&[rule(
+        Op::Write,
+        FaultAction::Delay(HOUR_NS),
+    )])));
     let memory = hold(&mut rig, &node, 7);
     rig.ok(&below, Call::flush());
     assert!(rig.io.next_deadline_ns().is_some());
@@ -198,7 +201,7 @@ fn a_hanging_request_is_carried_out_when_it_is_released() {
             let faults = faults.clone();
             std::thread::spawn(move || {
                 std::thread::sleep(Duration::from_millis(20));
-                faults.release_and_set_rules(Some(FaultRules::default()));
+                faults.release_hanging_and_set_rules(Some(FaultRules::default()));
             })
         };
         let data = pattern(4, 4096);
@@ -211,7 +214,7 @@ fn a_hanging_request_is_carried_out_when_it_is_released() {
             assert!(rig.read(&node, 8192, 4096) == data);
         }
         // Or when its queue has to end.
-        faults.release_and_set_rules(Some(hang()));
+        faults.release_hanging_and_set_rules(Some(hang()));
         let memory = hold(&mut rig, &node, 7);
         end(rig, memory);
     }

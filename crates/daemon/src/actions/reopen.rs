@@ -212,7 +212,7 @@ impl ReopenedNodes {
             if let (Driver::Blkdebug { injected, .. }, Some(faults)) =
                 (&new.options.driver, new.node.faults())
             {
-                faults.release_and_set_rules(Some(faults::fault_rules(injected)));
+                faults.release_hanging_and_set_rules(Some(faults::fault_rules(injected)));
             }
         }
         drop(no_hang_guards);

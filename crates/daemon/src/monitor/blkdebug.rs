@@ -46,7 +46,7 @@ fn set_fault_rules(control: &mut MainThread, arguments: &Arguments) -> Result<Va
             let text = "Parameter 'inject-error' is missing: 'seed' applies to new rules";
             return Err(Error::generic(text));
         }
-        faults.release_and_set_rules(None);
+        faults.release_hanging_and_set_rules(None);
         return Ok(json!({}));
     }
     let mut options = arguments.clone();
@@ -54,6 +54,6 @@ fn set_fault_rules(control: &mut MainThread, arguments: &Arguments) -> Result<Va
     let rules =
         RunningObjectNames::read_inject_errors_and_seed(&Value::Object(options).to_string());
     *injected = rules.map_err(|problem| error_of_invalid_options(&problem))?;
-    faults.release_and_set_rules(Some(faults::fault_rules(injected)));
+    faults.release_hanging_and_set_rules(Some(faults::fault_rules(injected)));
     Ok(json!({}))
 }

@@ -274,7 +274,7 @@ fn a_socket_device_changes_its_node_while_requests_hang_at_the_old_one() {
     rig.until(|rig| rig.done() == 8);
     assert_eq!(exchanged.try_recv(), Err(TryRecvError::Empty));
     assert!(rig.node.upgrade().is_some(), "it is in use");
-    faults.release_and_set_rules(None);
+    faults.release_hanging_and_set_rules(None);
     assert_eq!(exchanged.recv(), Ok(()));
     assert_eq!(rig.done(), 16);
     assert!(rig.node.upgrade().is_none());

@@ -92,7 +92,7 @@ fn a_command_goes_by_the_new_node_while_another_one_hangs_at_the_old_one() {
         reached(&vrings[2]);
         assert_eq!(exchanged[2].try_recv(), Err(TryRecvError::Empty));
 
-        faults.release_and_set_rules(None);
+        faults.release_hanging_and_set_rules(None);
         assert_eq!(guest.wait(2, 1), [hangs.head]);
         assert_eq!(guest.answer(&hangs), (0, 0));
         assert_eq!(
@@ -101,7 +101,7 @@ fn a_command_goes_by_the_new_node_while_another_one_hangs_at_the_old_one() {
             "what hangs at the new node is not waited for"
         );
         assert_eq!(routes(&faults), 0);
-        later.release_and_set_rules(None);
+        later.release_hanging_and_set_rules(None);
         assert_eq!(guest.wait(2, 1), [flush.head]);
         let read = guest.good(3, FIRST, &cdb(READ, 0, 2), &[], 2 * BLOCK);
         assert_eq!(read, [7; 2 * BLOCK as usize]);
@@ -136,7 +136,7 @@ fn steps_of_a_command_may_go_different_ways_and_each_route_stays_for_its_step() 
         guest.good(2, FIRST, &cdb(WRITE, 5, 1), &[1; BLOCK as usize], 0);
 
         let _later = exchange(&vrings, &mut disks, &writes_hang);
-        reads.release_and_set_rules(None);
+        reads.release_hanging_and_set_rules(None);
         let written = (0..10_000).any(|_| {
             std::thread::sleep(Duration::from_millis(1));
             let read = guest.ask(2, FIRST, &cdb(READ, 5, 1), &[], BLOCK);
@@ -149,7 +149,7 @@ fn steps_of_a_command_may_go_different_ways_and_each_route_stays_for_its_step() 
         let read = guest.good(2, FIRST, &cdb(READ, 5, 1), &[], BLOCK);
         assert_eq!(read, [1; BLOCK as usize]);
         assert_ne!([&reads, &writes].map(routes), [0; 2]);
-        writes.release_and_set_rules(None);
+        writes.release_hanging_and_set_rules(None);
         assert_eq!(guest.wait(2, 1), [asked.head]);
         assert_eq!(guest.answer(&asked), (0, 0));
         vrings[2].send_and_wait(QueueCommand::Settle);
