@@ -245,12 +245,12 @@ impl Daemon {
     }
 
     /// A worker does the job with this number, or fails.
-    pub fn run_job(&self, mut index: usize, fails: Option<Errno>) {
+    pub fn run_or_fail_job(&self, mut index: usize, fails: Option<Errno>) {
         for iothread in &self.iothreads {
             let mut iothread = iothread.borrow_mut();
             let jobs = iothread.io().waiting_job_count();
             if index < jobs {
-                return iothread.io().run_job(index, fails);
+                return iothread.io().run_or_fail_job(index, fails);
             }
             index -= jobs;
         }

@@ -201,7 +201,7 @@ impl Load {
             self.turn()?;
             while self.daemon.waiting_job_count() > 0 {
                 self.unfit = true;
-                self.daemon.run_job(0, None);
+                self.daemon.run_or_fail_job(0, None);
             }
             if begun.elapsed() > PATIENCE {
                 return Err("the disk does not answer".to_owned());

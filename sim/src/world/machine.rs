@@ -270,7 +270,7 @@ impl World {
         if fails {
             self.seen.faults.jobs += 1;
         }
-        daemon.run_job(pick % count, fails.then_some(Errno::IO));
+        daemon.run_or_fail_job(pick % count, fails.then_some(Errno::IO));
         if fails {
             for read in [true, false] {
                 let (flush, sectors) = (!read, 0..u64::MAX);

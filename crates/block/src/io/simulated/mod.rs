@@ -162,7 +162,7 @@ impl IoContext {
     }
 
     /// Runs the job with this index, or lets it fail.
-    pub fn run_job(&mut self, index: usize, fails: Option<Errno>) {
+    pub fn run_or_fail_job(&mut self, index: usize, fails: Option<Errno>) {
         let work = self.workers.jobs.remove(index);
         let completion = match fails {
             Some(errno) => Completion {
