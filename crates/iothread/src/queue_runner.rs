@@ -173,7 +173,7 @@ impl QueuesRunner {
     /// Submits pending requests to the kernel, if a backend of this thread does that, and updates the counters, also for full batches
     /// that were submitted before.
     fn submit_pending(&mut self) {
-        if self.io.may_submit() {
+        if self.io.needs_submit_phase() {
             self.io.poll_tasks_and_submit();
             self.submit_totals.update(&self.io);
         }

@@ -138,7 +138,7 @@ impl IoContext {
     /// Whether the submit phase may have something to do. Null disks and worker threads do not need it.
     #[inline]
     #[must_use]
-    pub fn may_submit(&self) -> bool {
+    pub fn needs_submit_phase(&self) -> bool {
         self.aio.get().is_some() || self.ring.get().is_some() || !self.tasks.is_empty()
     }
 
