@@ -387,7 +387,7 @@ impl CommandContext<'_> {
     /// Attaches a node, and makes room for the completions of its requests.
     pub fn attach(&mut self, node: &Arc<Node>) -> AttachedDisk {
         // New settings that only new engines can have apply now.
-        if self.io.end_outdated_engines() {
+        if self.io.end_outdated_engines_if_unused() {
             for handler in self.engine_handlers.drain(..) {
                 self.cx.delete(handler);
             }

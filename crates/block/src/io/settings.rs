@@ -28,7 +28,7 @@ impl IoContext {
     }
 
     /// Changes the most requests that Linux AIO and the ring each have in flight. An engine that exists keeps its limit
-    /// until it [is recreated](Self::end_outdated_engines).
+    /// until it [is recreated](Self::end_outdated_engines_if_unused).
     pub fn set_new_engine_max_events(&mut self, max_events: u32) {
         self.settings_changed |= self.aio_settings.max_events != max_events;
         self.aio_settings.max_events = max_events;
@@ -37,7 +37,7 @@ impl IoContext {
 
     /// Ends Linux AIO and the ring if their settings have changed and no disk uses them: the next disk that
     /// [is attached](Self::attach) makes them anew. True: the watched descriptors are closed.
-    pub fn end_outdated_engines(&mut self) -> bool {
+    pub fn end_outdated_engines_if_unused(&mut self) -> bool {
         if !self.settings_changed || !self.files.is_empty() {
             return false;
         }
