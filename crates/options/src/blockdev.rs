@@ -8,7 +8,7 @@ mod read;
 
 use std::path::PathBuf;
 
-pub use blkdebug::{BlkdebugOptions, InjectAction, InjectError, IoType};
+pub use blkdebug::{BlkdebugOptions, InjectAction, InjectErrorRule, IoType};
 pub(crate) use blkdebug::{BlkdebugSeedKey, InjectErrorKeys, read_inject_errors_and_seed};
 pub(crate) use read::{DRIVERS, DriverKind, read_and_register_blockdev};
 

@@ -51,7 +51,7 @@ use std::{ffi::OsString, os::unix::ffi::OsStrExt, path::PathBuf};
 
 pub use blockdev::{
     AioMode, BlkdebugOptions, BlockdevOptions, CommonNodeOptions, DEFAULT_NULL_SIZE, Discard,
-    Driver, FileOptions, InjectAction, InjectError, IoType, Locking, NodeRef, NullOptions,
+    Driver, FileOptions, InjectAction, InjectErrorRule, IoType, Locking, NodeRef, NullOptions,
     RawOffsetAndSize,
 };
 pub use check_args::CheckSettings;

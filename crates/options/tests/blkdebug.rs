@@ -1,7 +1,7 @@
 //! `--blockdev driver=blkdebug`: options of faults.
 
 use options::{
-    BlkdebugOptions, Directive, Driver, InjectAction, InjectError, Invocation, IoType, NodeRef,
+    BlkdebugOptions, Directive, Driver, InjectAction, InjectErrorRule, Invocation, IoType, NodeRef,
     parse,
 };
 
@@ -26,7 +26,7 @@ fn injected(rest: &str) -> BlkdebugOptions {
     read.unwrap_or_else(|error| panic!("{error}")).1
 }
 
-const ALWAYS: InjectError = InjectError {
+const ALWAYS: InjectErrorRule = InjectErrorRule {
     event: None,
     iotype: None,
     sectors: None,
@@ -41,11 +41,11 @@ fn keys_of_qemu_have_the_same_meaning() {
     let text = ",inject-error.0.event=read_aio,inject-error.1.iotype=write-zeroes,inject-error.1.errno=28,\
                 inject-error.1.sector=8,inject-error.1.once=on,inject-error.1.immediately=on,inject-error.1.event=none";
     let expected = [
-        InjectError {
+        InjectErrorRule {
             event: Some(IoType::Read),
             ..ALWAYS
         },
-        InjectError {
+        InjectErrorRule {
             iotype: Some(IoType::WriteZeroes),
             sectors: Some((8, 1)),
             times: Some(1),
@@ -62,22 +62,22 @@ fn keys_that_qemu_lacks_extend_its_own() {
                 inject-error.1.action=hang,inject-error.1.sector=0,inject-error.1.sectors=16,inject-error.1.times=3,\
                 inject-error.2.action=short,inject-error.2.errno=28,inject-error.3.action=torn,inject-error.3.bytes=1k";
     let expected = [
-        InjectError {
+        InjectErrorRule {
             action: InjectAction::Delay(100),
             one_in: 10,
             ..ALWAYS
         },
-        InjectError {
+        InjectErrorRule {
             action: InjectAction::Hang,
             sectors: Some((0, 16)),
             times: Some(3),
             ..ALWAYS
         },
-        InjectError {
+        InjectErrorRule {
             action: InjectAction::Short(512, 28),
             ..ALWAYS
         },
-        InjectError {
+        InjectErrorRule {
             action: InjectAction::Torn(1024),
             ..ALWAYS
         },

@@ -1,7 +1,7 @@
 //! Converts the options of `blkdebug` nodes to the fault rules that the block layer injects.
 
 use block::{FaultAction, FaultRule, FaultRules, Op};
-use options::{BlkdebugOptions, InjectAction, InjectError, IoType};
+use options::{BlkdebugOptions, InjectAction, InjectErrorRule, IoType};
 use rustix::io::Errno;
 
 /// The rules as the block layer has them.
@@ -13,7 +13,7 @@ pub(crate) fn fault_rules(injected: &BlkdebugOptions) -> FaultRules {
 }
 
 /// One rule as the block layer has it.
-fn fault_rule(error: &InjectError) -> FaultRule {
+fn fault_rule(error: &InjectErrorRule) -> FaultRule {
     let byte_range = |(first, count): (u64, u64)| {
         let start = first * block::SECTOR_BYTES;
         start..start.saturating_add(count.saturating_mul(block::SECTOR_BYTES))

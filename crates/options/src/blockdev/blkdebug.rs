@@ -119,7 +119,7 @@ const UNSUPPORTED_FAULT_KEYS: &[UnsupportedName] = &[UnsupportedName {
 
 /// One `inject-error`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InjectError {
+pub struct InjectErrorRule {
     /// `event`: it begins with the first request of this kind; `None` (`none`): at once.
     pub event: Option<IoType>,
     /// `iotype`: only these; `None`: all.
@@ -169,7 +169,7 @@ pub enum InjectAction {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BlkdebugOptions {
     /// `inject-error`.
-    pub errors: Vec<InjectError>,
+    pub errors: Vec<InjectErrorRule>,
     /// `seed`. Default 0.
     pub seed: u64,
 }
@@ -229,7 +229,7 @@ pub(crate) fn read_inject_errors_and_seed(fields: &mut Fields) -> Result<Blkdebu
 }
 
 /// Reads the keys of one fault. `prefix` precedes them in errors.
-fn read_inject_error_rule(object: Object, prefix: &str) -> Result<InjectError, Problem> {
+fn read_inject_error_rule(object: Object, prefix: &str) -> Result<InjectErrorRule, Problem> {
     let mut fields = Fields::with_known_keys(
         object,
         prefix,
@@ -237,7 +237,7 @@ fn read_inject_error_rule(object: Object, prefix: &str) -> Result<InjectError, P
         UNSUPPORTED_FAULT_KEYS,
     )?;
     let keys = InjectErrorKeys::read(&mut fields, None)?;
-    let error = InjectError {
+    let error = InjectErrorRule {
         event: keys.event,
         iotype: keys.iotype,
         sectors: sector_range(&keys, &fields)?,
