@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use options::runtime::RunningObjectNames;
+use options::qmp_options::RunningObjectNames;
 use options::{ConfigError, ConfigFileWithOptions, Invocation};
 
 /// Longer than any error needs to be that quotes what it is about.

@@ -9,7 +9,7 @@
 //!
 //! The modules are in layers. [`Key`], formats of values and fields are the base; above them is one module for each kind of
 //! object (`object`, `blockdev`, `export`, `monitor`, `metrics`); `directive` joins the kinds. The notations are on top:
-//! `serve`, `qsd_command_line` (qemu-storage-daemon's options), `config` (files), and [`runtime`] (QMP).
+//! `serve`, `qsd_command_line` (qemu-storage-daemon's options), `config` (files), and [`qmp_options`] (QMP).
 
 mod blockdev;
 mod check_args;
@@ -37,9 +37,9 @@ mod monitor;
 mod names;
 mod object;
 mod paths;
+pub mod qmp_options;
 mod qsd_command_line;
 pub mod reference;
-pub mod runtime;
 mod serve;
 mod settings;
 mod size;

@@ -1,6 +1,6 @@
 //! The QMP command `x-blkdebug-set`: replaces the faults that a `blkdebug` node injects.
 
-use options::{Driver, runtime::RunningObjectNames};
+use options::{Driver, qmp_options::RunningObjectNames};
 use qmp::{Arguments, Command, CommandHandler, Error, Member, ObjectType, Type};
 use serde_json::{Value, json};
 

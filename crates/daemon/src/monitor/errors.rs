@@ -2,7 +2,7 @@
 //! validated.
 
 use options::Problem;
-use options::runtime::RunningObjectNames;
+use options::qmp_options::RunningObjectNames;
 use qmp::Error;
 
 use crate::error::BoxError;

@@ -2,7 +2,7 @@
 //! the next batch of each queue on.
 
 use options::ExportKind;
-use options::runtime::{self, RunningObjectNames};
+use options::qmp_options::{self, RunningObjectNames};
 use qmp::Error;
 use serde_json::Value;
 
@@ -26,15 +26,15 @@ const HIDDEN_KEYS: [&str; 5] = [
 
 /// The class of each type of exports.
 pub(super) fn export_classes() -> impl Iterator<Item = QomClass> {
-    runtime::export_types().into_iter().map(class_of_type)
+    qmp_options::export_types().into_iter().map(class_of_type)
 }
 
 /// The class of exports of a type.
 fn class_of_type(r#type: &'static str) -> QomClass {
-    let keys = runtime::keys_of_export_type(r#type);
+    let keys = qmp_options::keys_of_export_type(r#type);
     let has_luns = keys.iter().any(|key| key.name == "luns");
     // On an export with LUNs these are options of each LUN.
-    let lun_keys: Vec<_> = runtime::lun_keys().iter().map(|key| key.name).collect();
+    let lun_keys: Vec<_> = qmp_options::lun_keys().iter().map(|key| key.name).collect();
     let keys = keys.into_iter().filter(|key| {
         let belongs_to_luns = has_luns && key.name != "writable" && lun_keys.contains(&key.name);
         !belongs_to_luns && !HIDDEN_KEYS.contains(&key.name) && !key.name.starts_with("addr.")

@@ -1,6 +1,6 @@
 //! QOM properties of iothreads: all of their options, which can be changed at runtime.
 
-use options::runtime::{self, RunningObjectNames};
+use options::qmp_options::{self, RunningObjectNames};
 use options::{Key, Problem};
 use qmp::Error;
 use serde_json::Value;
@@ -14,7 +14,7 @@ pub(super) const CLASS: &str = "iothread";
 
 /// Keys of options that are properties.
 pub(super) fn property_keys() -> impl Iterator<Item = Key> {
-    let keys = runtime::iothread_keys().iter().copied();
+    let keys = qmp_options::iothread_keys().iter().copied();
     keys.filter(|key| !matches!(key.name, "qom-type" | "id"))
 }
 

@@ -1,14 +1,14 @@
 //! QMP schema types of the options of nodes, exports, LUNs and objects. They are generated from the tables with which options are
 //! parsed, so that the schema and the parser agree.
 
-use options::{Key, ValueType, runtime};
+use options::{Key, ValueType, qmp_options};
 use qmp::{Member, ObjectType, Type, TypeDefinition, Variants};
 
 /// Definitions of all types of options. An enumeration has the name of its key.
 pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
     let mut definitions = vec![
         ("qom-type", TypeDefinition::Enum(vec!["iothread"])),
-        ("type", TypeDefinition::Enum(runtime::export_types())),
+        ("type", TypeDefinition::Enum(qmp_options::export_types())),
         (
             "BlockdevRef",
             TypeDefinition::Alternate(vec![Type::Named("BlockdevOptions"), Type::Str]),
@@ -30,19 +30,19 @@ pub(super) fn qmp_type_definitions() -> Vec<(&'static str, TypeDefinition)> {
         ),
     ];
     let mut builder = SchemaBuilder::default();
-    let object = builder.object_type_of_keys(&runtime::lun_keys());
+    let object = builder.object_type_of_keys(&qmp_options::lun_keys());
     definitions.push(("BlockExportLun", TypeDefinition::Object(object)));
-    let object = builder.object_type_of_keys(runtime::inject_error_keys());
+    let object = builder.object_type_of_keys(qmp_options::inject_error_keys());
     definitions.push(("BlkdebugInjectErrorOptions", TypeDefinition::Object(object)));
-    let object = builder.object_type_of_keys(runtime::iothread_keys());
+    let object = builder.object_type_of_keys(qmp_options::iothread_keys());
     definitions.push(("ObjectOptions", TypeDefinition::Object(object)));
-    let object = builder.object_type_of_keys(&runtime::keys_of_all_export_types());
+    let object = builder.object_type_of_keys(&qmp_options::keys_of_all_export_types());
     definitions.push(("BlockExportOptions", TypeDefinition::Object(object)));
 
-    let drivers = runtime::drivers_with_keys();
+    let drivers = qmp_options::drivers_with_keys();
     let names = drivers.iter().map(|(name, _)| *name).collect();
     definitions.push(("driver", TypeDefinition::Enum(names)));
-    let mut options = builder.object_type_of_keys(runtime::node_keys());
+    let mut options = builder.object_type_of_keys(qmp_options::node_keys());
     options.variants = Some(Variants {
         tag: "driver",
         cases: drivers.iter().map(|(name, _)| (*name, *name)).collect(),
