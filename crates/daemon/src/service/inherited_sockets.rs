@@ -14,14 +14,32 @@ use crate::error::BoxError;
 /// First descriptor that a service manager passes (`SD_LISTEN_FDS_START`).
 const LISTEN_FDS_START: RawFd = 3;
 
+/// Descriptors up to here are found when they are passed to the process: as many as a process may have by default.
+const MAX_INHERITED_FD: RawFd = 1023;
+
+/// The descriptors that were passed to this process at its start, without standard input, output and error. All others have
+/// `FD_CLOEXEC`: those that the parent kept for itself, and those that this process has opened. To be called before descriptors
+/// that were passed get that flag, too.
+pub(super) fn find_inherited_fds() -> Vec<RawFd> {
+    let is_inherited = |fd: &RawFd| {
+        // SAFETY: it is only used to query a flag, which fails if it is not open.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(*fd) };
+        rustix::io::fcntl_getfd(borrowed)
+            .is_ok_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC))
+    };
+    (LISTEN_FDS_START..=MAX_INHERITED_FD)
+        .filter(is_inherited)
+        .collect()
+}
+
 /// Inherited sockets, and the sockets that are in use.
 #[derive(Default)]
 pub(crate) struct InheritedAndUsedSockets {
     /// Sockets of the service manager, by their names.
     named_fds: Vec<(String, RawFd)>,
-    /// Inherited descriptors that are or were in use. The kernel reuses numbers, so a number in this set may by now be
-    /// another file.
-    used_numbers: HashSet<RawFd>,
+    /// Descriptors that were open when the process started, and were not used yet. All others belong to values of this
+    /// process, and the kernel reuses numbers: none is added later.
+    unused_numbers: HashSet<RawFd>,
     /// Sockets of the predecessor that are not in use yet.
     handed_over: Vec<(SocketAddr, OwnedFd)>,
     /// All sockets in use, inherited or not.
@@ -29,13 +47,18 @@ pub(crate) struct InheritedAndUsedSockets {
 }
 
 impl InheritedAndUsedSockets {
-    /// Reads the values of the service manager's variables; ignores them if they are for another process.
+    /// Reads the values of the service manager's variables; ignores them if they are for another process. `inherited_fds` are
+    /// the descriptors that the process was started with.
     pub(crate) fn from_listen_variables(
         fds: Option<OsString>,
         pid: Option<OsString>,
         names: Option<OsString>,
+        inherited_fds: &[RawFd],
     ) -> Result<Self, BoxError> {
-        let mut inherited = InheritedAndUsedSockets::default();
+        let mut inherited = InheritedAndUsedSockets {
+            unused_numbers: inherited_fds.iter().copied().collect(),
+            ..InheritedAndUsedSockets::default()
+        };
         let Some(fds) = fds else { return Ok(inherited) };
         if pid.is_none_or(|pid| pid != *std::process::id().to_string()) {
             return Ok(inherited);
@@ -67,10 +90,6 @@ impl InheritedAndUsedSockets {
     /// Adds sockets that the predecessor listened on, by their addresses.
     pub fn add_handed_over(&mut self, sockets: Vec<(SocketAddr, OwnedFd)>) {
         for (addr, fd) in sockets {
-            if let SocketAddr::Fd { fd: number } = addr {
-                // In this process the number may be another file.
-                self.used_numbers.insert(number);
-            }
             self.handed_over.push((addr, fd));
         }
     }
@@ -120,7 +139,7 @@ impl InheritedAndUsedSockets {
             all.push((addr.clone(), fd.try_clone()?));
         }
         let named = self.named_fds.iter();
-        for (name, fd) in named.filter(|(_, fd)| !self.used_numbers.contains(fd)) {
+        for (name, fd) in named.filter(|(_, fd)| self.unused_numbers.contains(fd)) {
             // SAFETY: it was passed to this process, and is still open since it was never used.
             let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
             let name = name.clone();
@@ -148,17 +167,16 @@ impl InheritedAndUsedSockets {
 
     /// Takes the socket with this descriptor number.
     fn take_by_number(&mut self, fd: RawFd) -> Result<Listener, BoxError> {
-        if self.used_numbers.contains(&fd) {
+        if !self.unused_numbers.remove(&fd) {
             return Err(format!(
-                "descriptor {fd} is already in use: each socket serves one export or one monitor"
+                "descriptor {fd} was not passed to the daemon at its start, or is already in use: each socket serves one \
+                 export or one monitor"
             )
             .into());
         }
-        // SAFETY: the user says that this descriptor was passed to this process, and it was not taken before. Nothing
-        // else in this process owns it: all other descriptors are owned by values that opened them.
-        let listener = unsafe { Listener::inherit(fd) }?;
-        self.used_numbers.insert(fd);
-        Ok(listener)
+        // SAFETY: the descriptor was open before this process opened anything, and it was not taken before: nothing else in
+        // this process owns it.
+        Ok(unsafe { Listener::inherit(fd) }?)
     }
 
     /// The error for a name that no inherited socket has.

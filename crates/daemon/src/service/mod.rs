@@ -35,6 +35,7 @@ impl ServiceManager {
     /// # Safety
     /// The process has one thread.
     pub unsafe fn take_from_environment() -> Result<Self, BoxError> {
+        let inherited_fds = inherited_sockets::find_inherited_fds();
         // SAFETY: guaranteed by the caller.
         let take_var = |name: &str| unsafe { take_environment_variable(name) };
         let socket = take_var("NOTIFY_SOCKET");
@@ -56,6 +57,7 @@ impl ServiceManager {
                 take_var("LISTEN_FDS"),
                 take_var("LISTEN_PID"),
                 take_var("LISTEN_FDNAMES"),
+                &inherited_fds,
             )?,
         })
     }
