@@ -1,9 +1,9 @@
 //! `--pidfile`: written when everything is started, locked while the process runs, removed at the end.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
@@ -23,6 +23,7 @@ impl PidFile {
         };
         let mut options = OpenOptions::new();
         let mut file = options
+            .read(true)
             .write(true)
             .create(true)
             .truncate(false)
@@ -38,6 +39,12 @@ impl PidFile {
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Err(failed(&"it is locked by another process"));
         }
+        // It is overwritten now and removed at the end, which must not happen to an image that was named by mistake.
+        if !is_empty_or_pid(&file).map_err(|error| failed(&error))? {
+            return Err(failed(
+                &"it exists and is no pidfile: its content is not a process ID; choose another path, or remove it",
+            ));
+        }
         // One write, so that a reader never sees a part of it.
         let line = format!("{}\n", std::process::id());
         let written = file
@@ -50,6 +57,14 @@ impl PidFile {
         };
         written.map(|()| this).map_err(|error| failed(&error))
     }
+}
+
+/// Whether a file has the content of a pidfile: nothing, or a number.
+fn is_empty_or_pid(file: &File) -> io::Result<bool> {
+    let mut content = [0; 32];
+    let len = file.read_at(&mut content, 0)?;
+    let text = content[..len].trim_ascii();
+    Ok(len < content.len() && text.iter().all(u8::is_ascii_digit))
 }
 
 impl PidFile {
@@ -78,7 +93,12 @@ impl PidFile {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // It may have been removed already.
-        let _ = std::fs::remove_file(&self.path);
+        // It may have been removed already, and another daemon may have made its own there since.
+        let identity =
+            |metadata: io::Result<Metadata>| metadata.ok().map(|it| (it.dev(), it.ino()));
+        let own = identity(self.file.metadata());
+        if own.is_some() && own == identity(std::fs::metadata(&self.path)) {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
