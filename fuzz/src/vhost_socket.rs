@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use unix_socket::listener::Listener;
 use vhost_user::{Server, StartedQueue, VirtioDevice};
-use virtqueue::control::{QueueCommand, QueueSetup, StartError};
+use virtqueue::queue_setup::{QueueCommand, QueueSetup, StartError};
 use virtqueue::{Chain, GuestMemory, Queue};
 
 use crate::descriptors::{self, BYTES};

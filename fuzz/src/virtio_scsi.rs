@@ -15,8 +15,8 @@ use engine::{Completion, Errno};
 use scsi::{TransportId, Unit};
 use telemetry::queue::{Admission, QueueName, QueueStats};
 use virtio_scsi::{
-    Address, AdmitMemoryAndTime, ControlQueue, Device, DeviceOptions, EventQueue, Queue, DiskWithStats,
-    QueueMessage,
+    Address, AdmitMemoryAndTime, ControlQueue, Device, DeviceOptions, DiskWithStats, EventQueue,
+    Queue, QueueMessage,
 };
 use virtqueue::{Chain, RingFeatures};
 
@@ -311,7 +311,8 @@ impl Rig {
             match letter {
                 QueueMessage::Resume(token) => self.queue.resume(ring, token, &mut self.disks),
                 QueueMessage::Cancel(cancel) => {
-                    self.queue.apply_cancellation(ring, &cancel, &mut self.disks);
+                    self.queue
+                        .apply_cancellation(ring, &cancel, &mut self.disks);
                     if commands.is_broken {
                         self.queue.end_ring_cancellations();
                     }

@@ -15,7 +15,7 @@ use iothread::{
 };
 use telemetry::queue::{QueueName, QueueStats};
 use virtio_blk::{Device, DeviceOptions};
-use virtqueue::control::{QueueCommand, QueueSetup};
+use virtqueue::queue_setup::{QueueCommand, QueueSetup};
 
 use crate::guest::SERIAL;
 use crate::iothread::Iothread;

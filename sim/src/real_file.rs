@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use block::{Aio, FileOptions, Locking, Node, NodeOptions};
 use iothread::OnError;
-use virtqueue::control::{QueueFds, QueueSetup};
+use virtqueue::queue_setup::{QueueFds, QueueSetup};
 
 use crate::daemon::Daemon;
 use crate::disk::DiskOp;

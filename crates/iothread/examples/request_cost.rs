@@ -31,7 +31,7 @@ use scsi::{TransportId, Unit, UnitOptions};
 use telemetry::queue::QueueName;
 use virtio_blk::{Device, DeviceOptions};
 use virtio_scsi::Address;
-use virtqueue::control::{QueueFds, QueueSetup};
+use virtqueue::queue_setup::{QueueFds, QueueSetup};
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{GuestMemory, InflightRegion, RingFeatures};
 

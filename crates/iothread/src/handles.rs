@@ -3,7 +3,7 @@
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use virtqueue::control::QueueCommand;
+use virtqueue::queue_setup::QueueCommand;
 
 use crate::event_loop::{Remote, StoppedError};
 use crate::messages::{DeviceCommand, Message, SocketDeviceCommand};

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use block::{IoContext, IoSettings, Node};
 use engine::{AioSettings, PoolError, PoolSettings};
 use sandbox::ThreadKind;
-use virtqueue::control::StartError;
+use virtqueue::queue_setup::StartError;
 
 use crate::affinity::{AffinityError, bind_thread};
 use crate::cpu_time::thread_cpu_time_ns;

@@ -9,7 +9,7 @@ use std::sync::mpsc::Sender;
 
 use block::Node;
 use engine::PoolError;
-use virtqueue::control::{QueueCommand, StartError};
+use virtqueue::queue_setup::{QueueCommand, StartError};
 
 use crate::affinity::AffinityError;
 use crate::socket_device::SocketDevice;

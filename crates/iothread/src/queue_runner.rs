@@ -12,7 +12,7 @@ use engine::Completion;
 use rustix::thread::CpuSet;
 use telemetry::counters::Clock;
 use virtqueue::Chain;
-use virtqueue::control::StartError;
+use virtqueue::queue_setup::StartError;
 
 use crate::affinity::{AffinityError, bind_thread, unbind_thread};
 use crate::completion_dispatcher::CompletionDispatcher;

@@ -11,7 +11,7 @@ use std::sync::mpsc::Sender;
 use block::{AttachedDisk, IoContext, Node};
 use engine::Completion;
 use telemetry::queue::Admission;
-use virtqueue::control::{QueueFds, QueueSetup};
+use virtqueue::queue_setup::{QueueFds, QueueSetup};
 use virtqueue::{Chain, GuestMemory, QueueDirtyLog, RingError};
 
 use crate::device::{ParkedStopAction, QueueContext, QueueDevice, new_queue};

@@ -21,7 +21,7 @@ use std::thread::park;
 
 use unix_socket::listener::Listener;
 use vhost_user::Server;
-use virtqueue::control::QueueSetup;
+use virtqueue::queue_setup::QueueSetup;
 use virtqueue::{Chain, RingError, SplitRing};
 
 use bare::{BareDisk, STATUS_OK, StopFlag, signal};

@@ -19,7 +19,7 @@ use virtio_bindings::virtio_config::{
     VIRTIO_F_RING_PACKED, VIRTIO_F_RING_RESET, VIRTIO_F_VERSION_1,
 };
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
-use virtqueue::control::QueueCommand;
+use virtqueue::queue_setup::QueueCommand;
 use virtqueue::{DirtyLog, GuestMemory, InflightRegion, RingFeatures};
 
 use crate::backend_channel::{BackendChannel, SendOutcome};

@@ -4,7 +4,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use virtqueue::control::{QueueCommand, QueueSetup, StartError};
+use virtqueue::queue_setup::{QueueCommand, QueueSetup, StartError};
 
 /// A device that a front-end may be connected to.
 ///

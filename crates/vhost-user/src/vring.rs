@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use virtqueue::control::{QueueCommand, QueueFds, QueueSetup, StartError};
+use virtqueue::queue_setup::{QueueCommand, QueueFds, QueueSetup, StartError};
 use virtqueue::{DirtyLog, GuestMemory, InflightRegion, QueueDirtyLog, RingFeatures, RingLayout};
 
 use crate::device::{StartedQueue, VirtioDevice};

@@ -11,7 +11,7 @@
 //! - [`DirtyLog`]: a bitmap of written pages, for live migration.
 //! - [`memory`]: the regions that the front-end shared, and the translation of guest addresses.
 //! - [`chain`]: the host ranges of one descriptor chain.
-//! - [`control`]: set-up of a queue, and commands for one that runs.
+//! - [`queue_setup`]: set-up of a queue, and commands for one that runs.
 //! - [`testing`]: the guest's side of a queue, for tests of this crate and of its users.
 //!
 //! Devices interpret the bytes of a request; iothreads wait for kicks and signal the guest.
@@ -22,7 +22,6 @@ mod access;
 mod any_ring;
 mod buffers;
 pub mod chain;
-pub mod control;
 mod descriptor;
 mod dirty_log;
 mod dirty_tracker;
@@ -34,6 +33,7 @@ pub mod memory;
 mod observer;
 pub mod packed;
 mod queue;
+pub mod queue_setup;
 pub mod split;
 pub mod store_hook;
 pub mod testing;

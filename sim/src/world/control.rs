@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 
 use iothread::ResumeAction;
 use virtqueue::QueueDirtyLog;
-use virtqueue::control::{QueueCommand, QueueFds, QueueSetup};
+use virtqueue::queue_setup::{QueueCommand, QueueFds, QueueSetup};
 
 use crate::daemon::Daemon;
 use crate::inflight_memory::InflightMemory;

@@ -1,6 +1,6 @@
 //! Changes of the guest's memory table and of the driver's write cache, while queues run, are disabled, or have stopped.
 
-use virtqueue::control::QueueCommand;
+use virtqueue::queue_setup::QueueCommand;
 
 use super::{Waits, World};
 

@@ -3,7 +3,7 @@
 use std::sync::mpsc::channel;
 
 use virtqueue::QueueDirtyLog;
-use virtqueue::control::QueueCommand;
+use virtqueue::queue_setup::QueueCommand;
 
 use crate::migration_copy::MigrationCopy;
 

@@ -6,7 +6,7 @@
 use std::sync::mpsc::Receiver;
 
 use iothread::Message;
-use virtqueue::control::QueueCommand;
+use virtqueue::queue_setup::QueueCommand;
 
 use crate::plan::Handover;
 

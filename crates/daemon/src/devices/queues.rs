@@ -11,7 +11,7 @@ use qmp::ServerHandle;
 use serde_json::json;
 use telemetry::queue::QueueName;
 use vhost_user::StartedQueue;
-use virtqueue::control::{QueueCommand, QueueSetup, StartError};
+use virtqueue::queue_setup::{QueueCommand, QueueSetup, StartError};
 
 use crate::disk::export_stats::{ExportStats, iothread_index_of_queue};
 

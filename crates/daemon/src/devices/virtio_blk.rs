@@ -6,7 +6,7 @@ use std::time::Duration;
 use iothread::{DeviceCommand, DeviceSetup};
 use vhost_user::{StartedQueue, VirtioDevice};
 use virtio_blk::Device;
-use virtqueue::control::{QueueSetup, StartError};
+use virtqueue::queue_setup::{QueueSetup, StartError};
 
 use super::queues::QueueStarter;
 use crate::disk::exported_disk::NodeSlot;

@@ -10,7 +10,7 @@ use scsi::{TransportId, Unit};
 use telemetry::queue::QueueStats;
 use vhost_user::{StartedQueue, VirtioDevice};
 use virtio_scsi::{Address, Device, DeviceOptions, FIXED_QUEUES};
-use virtqueue::control::{QueueSetup, StartError};
+use virtqueue::queue_setup::{QueueSetup, StartError};
 
 use super::queues::QueueStarter;
 use super::scsi_unit::{create_unit_and_set_guest_block_size, world_wide_name};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use block::Node;
 use telemetry::queue::{QueueName, QueueStats};
 use virtio_scsi::{Address, Device, QueueMessage};
-use virtqueue::control::QueueSetup;
+use virtqueue::queue_setup::QueueSetup;
 
 use super::reports::{ExportReporter, QueueReporter};
 

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use virtqueue::control::{QueueCommand, StartError};
+use virtqueue::queue_setup::{QueueCommand, StartError};
 
 use super::{CommandContext, Handler, QueuesRunner};
 use crate::event_loop::Interest;

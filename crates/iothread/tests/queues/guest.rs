@@ -11,7 +11,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use telemetry::queue::QueueName;
 use tempfile::TempDir;
 use virtio_blk::{Device, DeviceOptions};
-use virtqueue::control::{QueueFds, QueueSetup};
+use virtqueue::queue_setup::{QueueFds, QueueSetup};
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{GuestMemory, RingFeatures};
 

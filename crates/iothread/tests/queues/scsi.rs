@@ -12,7 +12,7 @@ use iothread::{
 use scsi::{TransportId, Unit, UnitOptions};
 use telemetry::queue::{QueueName, QueueStats};
 use virtio_scsi::{Address, Device, DeviceOptions};
-use virtqueue::control::{QueueCommand, QueueFds, QueueSetup};
+use virtqueue::queue_setup::{QueueCommand, QueueFds, QueueSetup};
 use virtqueue::testing::{Buffer, DriverRing, TestMemory};
 use virtqueue::{GuestMemory, RingFeatures};
 

@@ -2,7 +2,7 @@
 
 use block::Aio;
 use iothread::{IothreadHandle, IothreadSettings};
-use virtqueue::control::{QueueCommand, StartError};
+use virtqueue::queue_setup::{QueueCommand, StartError};
 
 use crate::guest::{
     CARRIERS, FLUSH, Guest, add_one, disk_by, elsewhere, event, null_disk, wait_for,

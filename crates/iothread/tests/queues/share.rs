@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use iothread::{IothreadHandle, IothreadSettings};
-use virtqueue::control::QueueCommand;
+use virtqueue::queue_setup::QueueCommand;
 
 use crate::guest::{Guest, add_one, elsewhere, file_disk, null_disk, wait_for};
 

@@ -11,7 +11,7 @@ use iothread::event_loop::{EventLoop, PollSettings};
 use iothread::{Message, QueuesRunner, VringSetup};
 use telemetry::queue::RequestKind;
 use virtqueue::GuestMemory;
-use virtqueue::control::{QueueCommand, StartError};
+use virtqueue::queue_setup::{QueueCommand, StartError};
 
 use crate::guest::{
     GET_ID, Guest, IN, OUT, REQUEST_BYTES, counted, disk_by, event, file_disk, null_disk,

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, channel};
 use block::Aio;
 use engine::{AioSettings, FIRST_BATCH, PoolError};
 use iothread::Message;
-use virtqueue::control::QueueCommand;
+use virtqueue::queue_setup::QueueCommand;
 
 use crate::guest::{CARRIERS, Guest, disk_by};
 use crate::stepped::{SteppedIothread, started};

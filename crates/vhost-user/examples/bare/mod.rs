@@ -8,7 +8,7 @@ use std::thread::{JoinHandle, spawn};
 
 use rustix::event::{EventfdFlags, eventfd};
 use vhost_user::{StartedQueue, VirtioDevice};
-use virtqueue::control::{QueueCommand, QueueSetup, StartError};
+use virtqueue::queue_setup::{QueueCommand, QueueSetup, StartError};
 use virtqueue::{RingError, SplitRing};
 
 /// The status byte of a successful request.

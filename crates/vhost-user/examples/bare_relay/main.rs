@@ -37,7 +37,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use unix_socket::listener::Listener;
 use vhost_user::Server;
-use virtqueue::control::QueueSetup;
+use virtqueue::queue_setup::QueueSetup;
 use virtqueue::{Chain, RingError, SplitRing};
 
 use bare::{BareDisk, STATUS_OK, StopFlag, signal};

@@ -12,7 +12,7 @@ use vhost::vhost_user::message::{
 };
 use vhost::vhost_user::{Backend, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
 use virtqueue::MAX_QUEUE_SIZE;
-use virtqueue::control::StartError;
+use virtqueue::queue_setup::StartError;
 
 use super::{
     Connection, GET_VRING_BASE_INFLIGHT, LOG_ALL, MAX_CONFIG_BYTES, offered_protocol_features,

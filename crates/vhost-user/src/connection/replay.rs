@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
-use virtqueue::control::{QueueCommand, QueueFds, StartError};
+use virtqueue::queue_setup::{QueueCommand, QueueFds, StartError};
 
 use super::Connection;
 use crate::inflight::InflightBuffer;

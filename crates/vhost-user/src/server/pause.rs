@@ -9,7 +9,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use virtqueue::control::{QueueCommand, QueueFds};
+use virtqueue::queue_setup::{QueueCommand, QueueFds};
 
 use super::Server;
 use super::shared::{Shared, lock_connection};
