@@ -59,10 +59,10 @@ struct TaskManagementFunction {
 impl TaskManagementFunction {
     /// Decodes a request for a function.
     fn from_bytes(bytes: [u8; TMF_BYTES]) -> Self {
-        let (_, rest) = split_u32(&bytes);
-        let (subtype, rest) = split_u32(rest);
-        let (lun, rest) = split_u64(rest);
-        let (tag, _) = split_u64(rest);
+        let (_, rest) = split_off_u32(&bytes);
+        let (subtype, rest) = split_off_u32(rest);
+        let (lun, rest) = split_off_u64(rest);
+        let (tag, _) = split_off_u64(rest);
         TaskManagementFunction {
             subtype,
             lun: lun.to_le_bytes(),
@@ -72,7 +72,7 @@ impl TaskManagementFunction {
 }
 
 /// Splits off a little-endian number; 0 if there are too few bytes.
-fn split_u32(bytes: &[u8]) -> (u32, &[u8]) {
+fn split_off_u32(bytes: &[u8]) -> (u32, &[u8]) {
     match bytes.split_first_chunk() {
         Some((value, rest)) => (u32::from_le_bytes(*value), rest),
         None => (0, &[]),
@@ -80,7 +80,7 @@ fn split_u32(bytes: &[u8]) -> (u32, &[u8]) {
 }
 
 /// The same with 64 bits.
-fn split_u64(bytes: &[u8]) -> (u64, &[u8]) {
+fn split_off_u64(bytes: &[u8]) -> (u64, &[u8]) {
     match bytes.split_first_chunk() {
         Some((value, rest)) => (u64::from_le_bytes(*value), rest),
         None => (0, &[]),
@@ -134,7 +134,7 @@ impl ControlQueue {
         let mut bytes = [0; TMF_BYTES];
         // SAFETY: the chain was popped with the memory, which is held.
         let found = unsafe { copy_from_guest(chain.readable(), &mut bytes) };
-        let (kind, _) = split_u32(&bytes[..found]);
+        let (kind, _) = split_off_u32(&bytes[..found]);
         match kind {
             _ if found < 4 => Err(short),
             CONTROL_TMF => {
@@ -160,7 +160,7 @@ impl ControlQueue {
                 if found < EVENTS_REQUEST_BYTES || writable < EVENTS_ANSWER_BYTES as u64 {
                     return Err(short);
                 }
-                let (lun, _) = split_u64(&bytes[4..]);
+                let (lun, _) = split_off_u64(&bytes[4..]);
                 let response = match self.decode_existing_target(lun.to_le_bytes()) {
                     Ok(_) => Response::Ok,
                     Err(response) => response,

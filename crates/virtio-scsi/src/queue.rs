@@ -192,7 +192,7 @@ impl Queue {
         }
         let admission = self.admit_chains(ring, batch, chain, io, budget);
         self.end_submission_run();
-        self.counts.count_turn_and_in_flight(self.in_flight());
+        self.counts.count_turn_and_set_in_flight(self.in_flight());
         admission
     }
 
@@ -301,7 +301,7 @@ impl Queue {
     #[inline]
     pub fn count_completion_batch(&mut self) {
         self.end_completion_run();
-        self.counts.publish_in_flight(self.slots.in_flight());
+        self.counts.set_in_flight_count(self.slots.in_flight());
     }
 }
 

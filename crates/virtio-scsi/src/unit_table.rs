@@ -67,7 +67,7 @@ impl UnitTable {
 
     /// The disk at an address, as a header has it, and its index.
     #[inline(always)]
-    pub fn find_disk(&mut self, lun: u64) -> Option<(u32, &mut Disk)> {
+    pub fn find_disk_by_header_lun(&mut self, lun: u64) -> Option<(u32, &mut Disk)> {
         let last = self.disks.get(self.last_disk as usize);
         if last.is_none_or(|disk| disk.lun != lun) {
             self.find_and_cache_disk(lun)?;

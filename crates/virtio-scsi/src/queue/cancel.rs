@@ -61,7 +61,7 @@ impl Queue {
         response: Response,
     ) {
         if self.slots.get(index).state == SlotState::Transfers {
-            self.move_to_task(index);
+            self.move_plain_transfer_to_task(index);
         }
         let slot = self.slots.get_mut(index);
         slot.cancelled.get_or_insert(response);

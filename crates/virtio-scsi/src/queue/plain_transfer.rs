@@ -140,7 +140,7 @@ impl Queue {
 
     /// Gives a plain read or write in flight to a task: it was cancelled, has failed, or others wait for it.
     #[cold]
-    pub(super) fn move_to_task(&mut self, index: u32) {
+    pub(super) fn move_plain_transfer_to_task(&mut self, index: u32) {
         let slot = self.slots.get_mut(index);
         let disk = self.table.disk_at(slot.disk);
         let (write, len) = (slot.is_write, u64::from(slot.len));

@@ -125,13 +125,13 @@ impl CommandCounts {
 
     /// Publishes the number of commands in flight at the end of a batch.
     #[inline]
-    pub fn publish_in_flight(&self, in_flight: u32) {
+    pub fn set_in_flight_count(&self, in_flight: u32) {
         self.queue.in_flight().set(in_flight.into());
     }
 
     /// Counts a turn of the queue.
     #[inline]
-    pub fn count_turn_and_in_flight(&self, in_flight: u32) {
+    pub fn count_turn_and_set_in_flight(&self, in_flight: u32) {
         self.queue.turns().add(1);
         self.queue.in_flight().set(in_flight.into());
     }

@@ -175,7 +175,7 @@ impl Queue {
         self.end_completion_run();
         self.now = now;
         if self.slots.get(slot).state == SlotState::Transfers {
-            self.move_to_task(slot);
+            self.move_plain_transfer_to_task(slot);
         }
         if result.is_err() {
             self.counts.count_failed(self.slots.get(slot));

@@ -33,7 +33,7 @@ impl Queue {
     #[inline(never)]
     pub(super) fn try_begin_submission_run(&mut self, lun: u64, io: &impl DiskIo) -> bool {
         self.end_submission_run();
-        let Some((disk_index, disk)) = self.table.find_disk(lun) else {
+        let Some((disk_index, disk)) = self.table.find_disk_by_header_lun(lun) else {
             return false;
         };
         if !disk.view.select_unit(disk.address.lun) || !disk.tasks.simple_tasks_may_start() {
