@@ -130,7 +130,7 @@ impl Segments {
     }
 
     /// Copies the initiator's bytes from `skip` on, and returns their number.
-    pub fn copy_from(&self, skip: u64, to: &mut [u8]) -> usize {
+    pub fn copy_to_slice(&self, skip: u64, to: &mut [u8]) -> usize {
         let mut done = 0;
         self.visit_parts_while(skip, to.len(), |at, count| {
             // SAFETY: `new` promised that the segment may be read; `visit_parts_while` stays within `to.len()`.
@@ -142,7 +142,7 @@ impl Segments {
     }
 
     /// Copies bytes to the initiator from `skip` on, and returns the number of those that fit.
-    pub fn copy_to(&self, skip: u64, from: &[u8]) -> usize {
+    pub fn copy_from_slice(&self, skip: u64, from: &[u8]) -> usize {
         let mut done = 0;
         self.visit_parts_while(skip, from.len(), |at, count| {
             // SAFETY: `new` promised that the segment may be written; `visit_parts_while` stays within `from.len()`.
@@ -158,7 +158,7 @@ impl Segments {
         let mut done = 0;
         let mut window = [0; 1024];
         for part in with.chunks(window.len()) {
-            let got = self.copy_from(skip + done as u64, &mut window[..part.len()]);
+            let got = self.copy_to_slice(skip + done as u64, &mut window[..part.len()]);
             let differs = part
                 .iter()
                 .zip(&window[..got])
@@ -202,11 +202,11 @@ mod tests {
         let mut list = cut(&mut memory, &[3, 0, 7, 10]);
         let segments = view(&mut list);
         let mut out = [0; 9];
-        assert_eq!(segments.copy_from(2, &mut out), 9);
+        assert_eq!(segments.copy_to_slice(2, &mut out), 9);
         assert_eq!(out, [2, 3, 4, 5, 6, 7, 8, 9, 10]);
-        assert_eq!(segments.copy_from(18, &mut out), 2);
-        assert_eq!(segments.copy_from(21, &mut out), 0);
-        assert_eq!(segments.copy_to(9, &[99, 98]), 2);
+        assert_eq!(segments.copy_to_slice(18, &mut out), 2);
+        assert_eq!(segments.copy_to_slice(21, &mut out), 0);
+        assert_eq!(segments.copy_from_slice(9, &[99, 98]), 2);
         assert_eq!(memory[8..12], [8, 99, 98, 11]);
     }
 

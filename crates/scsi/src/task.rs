@@ -165,7 +165,7 @@ impl Task {
                 if let DataPhase::DataIn(bytes) = self.phase {
                     let wanted = usize::try_from(bytes.min(given)).unwrap_or(0);
                     let answer = &self.data[..wanted.min(self.data.len())];
-                    self.transferred = self.segments.copy_to(0, answer) as u64;
+                    self.transferred = self.segments.copy_from_slice(0, answer) as u64;
                 }
                 self.release_and_finish()
             }
@@ -182,7 +182,7 @@ impl Task {
         let len = usize::try_from(self.transferred).unwrap_or(0);
         self.data.clear();
         self.data.resize(len, 0);
-        self.segments.copy_from(0, &mut self.data);
+        self.segments.copy_to_slice(0, &mut self.data);
         match self.execute_parameter_list(cdb) {
             Ok(None) => self.release_and_finish(),
             Ok(Some(steps)) => {

@@ -73,7 +73,7 @@ impl GetLbaStatus {
         let answer = self.encode_reply(&found);
         drop(found);
         let len = answer.len().min(self.allocation_len);
-        NextStep::FinishedWithBytes(io.segments.copy_to(0, &answer[..len]) as u64)
+        NextStep::FinishedWithBytes(io.segments.copy_from_slice(0, &answer[..len]) as u64)
     }
 
     /// The reply: a descriptor for each run of blocks.

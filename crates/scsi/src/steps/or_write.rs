@@ -80,7 +80,7 @@ impl OrWrite {
         let mut window = [0; 1024];
         let mut at = self.done;
         for part in io.buffer.bytes()[..count].chunks_mut(window.len()) {
-            let copied = io.segments.copy_from(at, &mut window[..part.len()]);
+            let copied = io.segments.copy_to_slice(at, &mut window[..part.len()]);
             for (to, from) in part.iter_mut().zip(&window[..copied]) {
                 *to |= from;
             }

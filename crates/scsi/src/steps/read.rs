@@ -54,7 +54,7 @@ impl ReadWithPartialBlock {
             State::Rest(mut copy, whole) => {
                 let count = usize::try_from(fits - whole).unwrap_or(0);
                 let to = Segments::from_list_copy_skipping(&mut copy, whole, fits - whole);
-                to.copy_to(0, &buffer.bytes()[..count]);
+                to.copy_from_slice(0, &buffer.bytes()[..count]);
                 NextStep::Finished
             }
         }

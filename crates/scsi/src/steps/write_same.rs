@@ -75,7 +75,7 @@ impl WriteSame {
         let full = next_step_len(self.left.len, MAX_BUFFER_BYTES);
         io.buffer.resize(full.max(self.block));
         let bytes = io.buffer.bytes();
-        io.segments.copy_from(0, &mut bytes[..self.block]);
+        io.segments.copy_to_slice(0, &mut bytes[..self.block]);
         if bytes[..self.block].iter().all(|byte| *byte == 0) {
             io.buffer.release();
             return Pattern::Zeroes;
