@@ -309,7 +309,7 @@ impl Rig {
         for letter in letters.into_iter().flatten() {
             let ring = &mut commands.ring.queue;
             match letter {
-                QueueMessage::Resume(token) => self.queue.resume(ring, token, &mut self.disks),
+                QueueMessage::Resume(token) => self.queue.resume_command(ring, token, &mut self.disks),
                 QueueMessage::Cancel(cancel) => {
                     self.queue
                         .apply_cancellation(ring, &cancel, &mut self.disks);

@@ -287,7 +287,7 @@ impl QueueDevice for ScsiQueue {
                     disks,
                     source_index,
                 };
-                queue.resume(ring, token, io);
+                queue.resume_command(ring, token, io);
             }
             (Role::Commands { queue, disks, .. }, QueueMessage::Cancel(cancel)) => {
                 let io = &mut SourceIo {

@@ -187,7 +187,12 @@ impl Queue {
     }
 
     /// Resumes a command that waited for another one.
-    pub fn resume(&mut self, ring: &mut virtqueue::Queue, token: u64, io: &mut impl DiskIo) {
+    pub fn resume_command(
+        &mut self,
+        ring: &mut virtqueue::Queue,
+        token: u64,
+        io: &mut impl DiskIo,
+    ) {
         let known = u32::try_from(token)
             .ok()
             .filter(|index| self.slots.in_flight_slots().any(|(used, _)| used == *index));

@@ -476,7 +476,7 @@ impl Requests {
         for message in mail {
             let (ring, disks) = (&mut self.ring, &mut self.disks);
             match message {
-                QueueMessage::Resume(token) => self.queue.resume(ring, token, disks),
+                QueueMessage::Resume(token) => self.queue.resume_command(ring, token, disks),
                 QueueMessage::Cancel(cancel) => self.queue.apply_cancellation(ring, &cancel, disks),
                 _ => panic!("not for a queue of commands"),
             }
