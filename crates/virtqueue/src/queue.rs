@@ -174,14 +174,14 @@ impl Queue {
             Some(recorder) => recorder.try_unpop_chains(&mut self.ring, chains),
         };
         if returned {
-            self.mark_unpushed_chains(chains);
+            self.mark_unpushed_chains_dirty(chains);
         }
         returned
     }
 
     /// Marks, in the dirty log, the buffers of chains that stay unpushed in the ring or in the in-flight region: the device may have
     /// written to them before it failed.
-    pub fn mark_unpushed_chains(&mut self, chains: &[ChainId]) {
+    pub fn mark_unpushed_chains_dirty(&mut self, chains: &[ChainId]) {
         if let Some(dirty) = &mut self.dirty {
             for chain in chains {
                 dirty.mark_and_forget_chain_buffers(*chain, &mut self.ring);

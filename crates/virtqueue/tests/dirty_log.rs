@@ -430,12 +430,12 @@ fn what_was_read_for_a_request_that_stays_in_flight_is_marked() {
     let two = [REGIONS[2].0 / PAGE + 1, REGIONS[2].0 / PAGE + 2];
     for (packed, before) in [(false, false), (false, true), (true, false)] {
         let pages = pages_when_it_ends(packed, true, before, |queue, id| {
-            queue.mark_unpushed_chains(&[id])
+            queue.mark_unpushed_chains_dirty(&[id])
         });
         assert_eq!(pages, two, "{packed}, {before}");
     }
     let pages = pages_when_it_ends(true, true, true, |queue, id| {
-        queue.mark_unpushed_chains(&[id])
+        queue.mark_unpushed_chains_dirty(&[id])
     });
     assert!(two.iter().all(|page| pages.contains(page)), "{pages:?}");
 }

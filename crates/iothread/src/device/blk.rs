@@ -183,7 +183,7 @@ impl QueueDevice for BlkQueue {
         let recorded = how == ParkedStopAction::LeaveInRegion && cx.ring.has_recorder();
         let kept = recorded || cx.ring.try_unpop_chains(&chains);
         if recorded {
-            cx.ring.mark_unpushed_chains(&chains);
+            cx.ring.mark_unpushed_chains_dirty(&chains);
             tracing::info!(
                 queue = queue.name().to_string(),
                 requests = chains.len(),
