@@ -243,7 +243,7 @@ impl Rig {
             if commands.is_broken {
                 self.queue.end_ring_cancellations();
             }
-            self.queue.take_has_unpublished();
+            self.queue.take_pushed_outside_completions();
         }
         if !control.is_broken {
             let admitted = self.control.admit(

@@ -47,7 +47,7 @@ pub struct Queue {
     table: UnitTable,
     slots: Slots,
     /// Used entries were pushed outside of completions, and are not published yet.
-    has_unpublished: bool,
+    pushed_outside_completions: bool,
     /// When the current batch was admitted. It only grows.
     batch_admit_time: AdmitTime,
     /// The admit time that the current generation begins with.
@@ -101,7 +101,7 @@ impl Queue {
             slots: Slots::with_capacity(size, port.clone()),
             device,
             port,
-            has_unpublished: false,
+            pushed_outside_completions: false,
             batch_admit_time: AdmitTime::default().next_tick(),
             generation_start: AdmitTime::default(),
             finished_old: Vec::new(),
@@ -143,8 +143,8 @@ impl Queue {
 
     /// Whether used entries were pushed other than by completions since the last call: then the ring has entries to publish.
     #[inline]
-    pub fn take_has_unpublished(&mut self) -> bool {
-        std::mem::take(&mut self.has_unpublished)
+    pub fn take_pushed_outside_completions(&mut self) -> bool {
+        std::mem::take(&mut self.pushed_outside_completions)
     }
 
     /// Whether requests wait for room: see [`submit_deferred`](Self::submit_deferred).

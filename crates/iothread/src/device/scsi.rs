@@ -172,7 +172,7 @@ impl QueueDevice for ScsiQueue {
 
     fn take_has_unpublished(&mut self) -> bool {
         match &mut self.role {
-            Role::Commands { queue, .. } => queue.take_has_unpublished(),
+            Role::Commands { queue, .. } => queue.take_pushed_outside_completions(),
             Role::Control(queue) => queue.take_has_unpublished(),
             Role::Events(queue) => queue.take_has_unpublished(),
         }

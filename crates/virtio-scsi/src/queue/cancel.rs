@@ -92,7 +92,7 @@ impl Queue {
             slot.task.on_step_completed(Err(Errno::CANCELED));
         }
         self.finish_command(ring, index);
-        self.has_unpublished = true;
+        self.pushed_outside_completions = true;
     }
 
     /// Applies the cancellations of commands in the ring to a popped chain, which they count. Returns the response if one of

@@ -23,7 +23,7 @@ impl Queue {
         // SAFETY: the chain was popped just now, with the memory that its batch holds.
         unsafe { write_response(slot, Status::Good, response, slot.data_len, &[]) };
         self.push_and_release(ring, index, 0);
-        self.has_unpublished = true;
+        self.pushed_outside_completions = true;
     }
 
     /// Finishes a command: response, used entry, and commands that waited for it.

@@ -65,7 +65,7 @@ impl Queue {
             return Ok(());
         }
         if self.start_task(ring, index, io) {
-            self.has_unpublished = true;
+            self.pushed_outside_completions = true;
             self.start_ready_commands(ring, io);
         }
         Ok(())
@@ -201,7 +201,7 @@ impl Queue {
             && let Some(step) = self.slots.get_mut(index).task.on_resumed()
             && self.run_steps(ring, index, step, io)
         {
-            self.has_unpublished = true;
+            self.pushed_outside_completions = true;
             self.start_ready_commands(ring, io);
         }
     }

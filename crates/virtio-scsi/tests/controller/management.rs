@@ -140,7 +140,7 @@ fn waiting_commands_are_aborted_at_once() {
     let answer = rig.manage(ABORT_TASK, DISKS[0], tag);
     bring_mail(&mut rig);
     assert_eq!(rig.answer(&ordered).response, ABORTED);
-    assert!(rig.queues[0].queue.take_has_unpublished());
+    assert!(rig.queues[0].queue.take_pushed_outside_completions());
     assert_eq!(
         rig.queues[0].disks.submitted.len(),
         2,
