@@ -309,7 +309,9 @@ impl Rig {
         for letter in letters.into_iter().flatten() {
             let ring = &mut commands.ring.queue;
             match letter {
-                QueueMessage::Resume(token) => self.queue.resume_command(ring, token, &mut self.disks),
+                QueueMessage::Resume(token) => {
+                    self.queue.resume_command(ring, token, &mut self.disks)
+                }
                 QueueMessage::Cancel(cancel) => {
                     self.queue
                         .apply_cancellation(ring, &cancel, &mut self.disks);

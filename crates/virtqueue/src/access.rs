@@ -41,9 +41,8 @@ impl GuestMemory {
         self.for_each_contiguous_part(guest_addr, data.len(), |host, at, count| {
             let from = &data[at..at + count];
             // SAFETY: `count` bytes at `host` were looked up.
-            if let (Some(word), Ok(bytes)) =
-                (unsafe { as_aligned_u32(host, count) }, from.try_into())
-            {
+            let word = unsafe { as_aligned_u32(host, count) };
+            if let (Some(word), Ok(bytes)) = (word, from.try_into()) {
                 return word.store(u32::from_ne_bytes(bytes), Ordering::Release);
             }
             // SAFETY: `count` bytes at `host` were looked up, and `from` is a slice of ours.
