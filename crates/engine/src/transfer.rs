@@ -62,7 +62,8 @@ impl Transfer {
         if self.iov_count == 0 {
             return &[];
         }
-        // SAFETY: the submitter's promise in `push`: the array is valid, and not accessed by others, until completion.
+        // SAFETY: the submitter's promise in `start_or_queue`: the array is valid, and not accessed by others, until
+        // completion.
         unsafe { slice::from_raw_parts(self.iov, self.iov_count as usize) }
     }
 
@@ -97,7 +98,7 @@ impl Transfer {
                 // The file has no space, and the kernel did not report an error.
                 return Progress::Done(Err(Errno::NOSPC));
             }
-            // SAFETY: the submitter's promise in `push`: the buffers are valid for writes until
+            // SAFETY: the submitter's promise in `start_or_queue`: the buffers are valid for writes until
             // the completion is reaped, and it has not been yet.
             unsafe { iov::zero_fill(self.buffers_mut()) };
             return Progress::Done(Ok(()));
@@ -148,7 +149,7 @@ impl Transfer {
         if self.iov_count == 0 {
             return &mut [];
         }
-        // SAFETY: the submitter's promise in `push`: the array is valid, unmoved, and ours to
+        // SAFETY: the submitter's promise in `start_or_queue`: the array is valid, unmoved, and ours to
         // change until the completion is reaped. A u32 fits a usize here.
         unsafe { slice::from_raw_parts_mut(self.iov, self.iov_count as usize) }
     }

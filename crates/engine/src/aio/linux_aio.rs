@@ -63,7 +63,7 @@ pub struct LinuxAio<K: AioKernel = Kernel> {
 
 // SAFETY: the raw pointers name the context's ring, which any thread of the process may read as
 // long as it is one at a time (which `&mut self` and the missing `Sync` ensure), records inside
-// `slots`, and the submitters' buffers, which `push` demands to be usable from every thread.
+// `slots`, and the submitters' buffers, which `start_or_queue` demands to be usable from every thread.
 unsafe impl<K: AioKernel + Send> Send for LinuxAio<K> {}
 
 impl LinuxAio<Kernel> {

@@ -33,7 +33,7 @@ fn transfer(
     let mut done = 0;
     for (address, position) in bytes.zip(start..disk.len()).take(max) {
         let byte = std::ptr::with_exposed_provenance_mut::<u8>(address);
-        // SAFETY: the tests keep their buffers until completion, as `push` demands.
+        // SAFETY: the tests keep their buffers until completion, as `start_or_queue` demands.
         unsafe {
             if write {
                 disk[position] = byte.read();
