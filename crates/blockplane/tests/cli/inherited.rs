@@ -94,7 +94,7 @@ fn descriptor_that_is_no_listening_unix_socket_is_refused() {
 fn numbers_that_are_no_open_descriptor_are_refused() {
     let folder = Folder::new();
     let run = |fd: &str| folder.run(&format!("{NODE} {}", export(fd)));
-    run("77").assert_fails_naming(&["descriptor 77", "not open"]);
+    run("77").assert_fails_naming(&["descriptor 77", "was not passed"]);
     run("-1").assert_fails_naming(&["--export", "addr.str", "'-1'"]);
     run("5x").assert_fails_naming(&["--export", "addr.str", "'5x'"]);
     run("99999999999").assert_fails_naming(&["--export", "addr.str"]);

@@ -88,3 +88,26 @@ fn device_is_refused_as_pidfile_and_not_removed() {
         .assert_fails_naming(&["--pidfile", "/dev/null", "not a regular file"]);
     assert!(std::path::Path::new("/dev/null").exists());
 }
+
+/// Such as an image, by a slip of the hand.
+#[test]
+fn file_that_is_no_pidfile_is_kept() {
+    let folder = Folder::new();
+    for content in ["data of a guest", "12 13\n", &"7".repeat(40)] {
+        fs::write(folder.join("disk"), content).unwrap();
+        folder
+            .run("serve null-co: --socket s --pidfile disk")
+            .assert_fails_naming(&["--pidfile", "disk", "not a process ID"]);
+        assert_eq!(fs::read_to_string(folder.join("disk")).unwrap(), content);
+    }
+}
+
+#[test]
+fn pidfile_of_another_daemon_at_the_same_path_is_kept() {
+    let folder = Folder::new();
+    let server = folder.start_until_file(DROP_IN, "pid");
+    fs::remove_file(folder.join("pid")).unwrap();
+    fs::write(folder.join("pid"), "1\n").unwrap();
+    server.stop();
+    assert_eq!(fs::read_to_string(folder.join("pid")).unwrap(), "1\n");
+}

@@ -158,3 +158,32 @@ fn failed_export_leaves_nothing() {
     assert_eq!(exports(&mut client).as_array().unwrap().len(), 1);
     program.stop();
 }
+
+fn open_descriptors(program: &Process) -> Vec<u32> {
+    let names = std::fs::read_dir(format!("/proc/{}/fd", program.pid())).unwrap();
+    let numbers = names.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    let mut numbers: Vec<u32> = numbers.collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// Neither used nor closed: the number of a closed one would go to the next file, and a guest's writes with it.
+#[test]
+fn descriptors_of_the_daemon_itself_are_refused_and_stay_open() {
+    let folder = Folder::new();
+    folder.image("d.img", 1 << 20);
+    let (program, mut client) = start(&folder, "--blockdev file,node-name=d,filename=d.img");
+    let before = open_descriptors(&program);
+    for number in before.iter().filter(|number| **number > 2) {
+        let mut export = export("e", "d");
+        export["addr"] = json!({"type": "fd", "str": number.to_string()});
+        let error = client.fails("block-export-add", export);
+        // (The test itself may have passed on some of its parent's.)
+        let is_refused = ["was not passed to the daemon", "is not a listening"]
+            .iter()
+            .any(|text| error.contains(text));
+        assert!(is_refused, "{error}");
+    }
+    assert_eq!(open_descriptors(&program), before);
+    program.stop();
+}

@@ -167,7 +167,7 @@ impl InheritedAndUsedSockets {
 
     /// Takes the socket with this descriptor number.
     fn take_by_number(&mut self, fd: RawFd) -> Result<Listener, BoxError> {
-        if !self.unused_numbers.remove(&fd) {
+        if !self.unused_numbers.contains(&fd) {
             return Err(format!(
                 "descriptor {fd} was not passed to the daemon at its start, or is already in use: each socket serves one \
                  export or one monitor"
@@ -176,7 +176,9 @@ impl InheritedAndUsedSockets {
         }
         // SAFETY: the descriptor was open before this process opened anything, and it was not taken before: nothing else in
         // this process owns it.
-        Ok(unsafe { Listener::inherit(fd) }?)
+        let listener = unsafe { Listener::inherit(fd) }?;
+        self.unused_numbers.remove(&fd);
+        Ok(listener)
     }
 
     /// The error for a name that no inherited socket has.

@@ -230,7 +230,7 @@ impl Listener {
         WeakListener(Arc::downgrade(&self.socket))
     }
 
-    /// Uses an inherited descriptor of a listening socket, for instance from systemd.
+    /// Uses an inherited descriptor of a listening socket, for instance from systemd. One that is refused stays open.
     ///
     /// # Errors
     /// [`BindError::NotListening`].
@@ -247,9 +247,7 @@ impl Listener {
         if fd < 0 || rustix::io::fcntl_getfd(borrow_raw_fd(&fd)).is_err() {
             return Err(not_listening("it is not open".into()));
         }
-        // SAFETY: it is open, and the caller gives up its ownership.
-        let owned = unsafe { OwnedFd::from_raw_fd(fd) };
-        let socket = owned.as_fd();
+        let socket = borrow_raw_fd(&fd);
         match sockopt::socket_domain(socket) {
             Ok(AddressFamily::UNIX) => {}
             Ok(_) => return Err(not_listening("it is a socket of another family".into())),
@@ -260,7 +258,8 @@ impl Listener {
         }
         // Child processes must not inherit it.
         let _ = rustix::io::fcntl_setfd(socket, rustix::io::FdFlags::CLOEXEC);
-        let listener = UnixListener::from(owned);
+        // SAFETY: it is open, and the caller gives up its ownership.
+        let listener = UnixListener::from(unsafe { OwnedFd::from_raw_fd(fd) });
         Ok(Self::new(listener, AllowedPeers::AsUmask, None, false))
     }
 
