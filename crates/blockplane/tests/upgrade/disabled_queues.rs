@@ -27,6 +27,8 @@ fn a_disabled_queue_stays_disabled_across_upgrades() {
     let mut guest = Guest::connect(&daemon.folder.join("s"), 2);
     guest.request(1, OUT, 100, 7);
     guest.enable(1, false);
+    // When this is answered the iothread has handled the message.
+    guest.request(0, OUT, 0, 1);
     guest.ask(1, 0, IN, 100, 0);
     stays_disabled(&mut guest, 1);
     daemon.upgrade();
