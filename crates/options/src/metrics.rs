@@ -18,8 +18,9 @@ pub enum MetricsAddr {
 }
 
 impl MetricsAddr {
-    /// The address of this text; `None` if it is malformed, see [`ADDR_EXPECTED`].
-    pub(crate) fn from_text(text: &str) -> Option<Self> {
+    /// The address of this text, as its `Display` writes it; `None` if it is malformed.
+    #[must_use]
+    pub fn from_text(text: &str) -> Option<Self> {
         let (kind, value) = text.split_once(':')?;
         match kind {
             "unix" if socket::is_socket_path(value.as_bytes()) => {

@@ -175,7 +175,7 @@ impl Daemon {
     pub fn stop(self) {
         let pid = self.pid();
         kill_process(pid, Signal::TERM).unwrap();
-        let files = ["pid", "qmp", "s"];
+        let files = ["pid", "qmp", "s", "metrics.sock"];
         eventually_ok("it has removed its files", || {
             let left = files.iter().any(|file| self.folder.has(file));
             if left {

@@ -1,12 +1,14 @@
 //! Tests of state that a live upgrade keeps.
 
 use std::fs::File;
+use std::io::Write;
 use std::os::unix::fs::chown;
 use std::os::unix::net::UnixDatagram;
 
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 use test_support::deadline::{Deadline, eventually};
+use test_support::sockets::{connect, read_to_end};
 
 use crate::client::Client;
 use crate::daemon::Daemon;
@@ -195,5 +197,25 @@ fn an_upgrade_keeps_the_user_that_the_daemon_runs_as() {
         assert_eq!(line("CapPrm:"), format!("{:016x}", 0));
     }
     load.ended_well();
+    daemon.stop();
+}
+
+/// The running state is handed over, and not the configuration file.
+#[test]
+fn metrics_are_served_where_they_were_and_their_socket_is_removed_at_the_end() {
+    let folder = Folder::new();
+    let config = folder.join("b.toml");
+    std::fs::write(&config, "[metrics]\nlisten = \"unix:metrics.sock\"\n").unwrap();
+    let mut daemon = Daemon::start_in(folder, "--config b.toml", &[]);
+    for edited in ["", "[metrics]\nlisten = \"unix:other.sock\"\n"] {
+        std::fs::write(&config, edited).unwrap();
+        daemon.upgrade();
+        let mut stream = connect(&daemon.folder.join("metrics.sock"));
+        let request = b"GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).unwrap();
+        let answer = read_to_end("the end of an answer", stream);
+        assert!(answer.contains("\nblockplane_build_info{"), "{answer}");
+        assert!(!daemon.folder.has("other.sock"));
+    }
     daemon.stop();
 }

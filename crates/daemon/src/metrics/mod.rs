@@ -26,6 +26,7 @@ use crate::state::objects::Objects;
 /// The running metrics endpoint.
 pub(crate) struct MetricsEndpoint {
     snapshot: Arc<Mutex<Arc<MetricsSnapshot>>>,
+    addr: MetricsAddr,
     /// The listening socket, if it is a TCP socket.
     tcp_listener: Option<OwnedFd>,
     /// Serves until it is dropped.
@@ -55,9 +56,15 @@ impl MetricsEndpoint {
         tracing::info!(%addr, "metrics are served at /metrics");
         Ok(MetricsEndpoint {
             snapshot,
+            addr,
             tcp_listener,
             _server: server,
         })
+    }
+
+    /// Where metrics are served, with the port that the kernel chose if any was allowed.
+    pub fn addr(&self) -> &MetricsAddr {
+        &self.addr
     }
 
     /// The listening socket, if it is a TCP socket. In a live upgrade, Unix sockets are handed over by

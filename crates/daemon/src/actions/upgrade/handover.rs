@@ -304,6 +304,7 @@ impl MainThread {
             "sockets": sockets,
             "exports": exports,
             "metrics": metrics,
+            "metrics-addr": self.metrics.as_ref().map(|metrics| metrics.addr().to_string()),
             "pidfile": pidfile,
         }))
     }

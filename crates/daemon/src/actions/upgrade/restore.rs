@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use iothread::SocketDeviceCommand;
-use options::{Directive, Invocation, ObjectOptions};
+use options::{Directive, Invocation, MetricsAddr, ObjectOptions};
 use serde_json::Value;
 
 use super::handover::monotonic_ns;
@@ -36,7 +36,11 @@ type ExportConnections = Vec<(String, vhost_user::RestoredConnection)>;
 /// Parts that are opened after the upgrade can no longer fail.
 struct PartsOpenedLast {
     monitors: Vec<options::MonitorOptions>,
-    metrics: Option<OwnedFd>,
+    /// The address that the old process serves; `None`: it serves none. (Of an old process that does not tell, it is that of
+    /// this process's options.)
+    metrics_addr: Option<MetricsAddr>,
+    /// The old process's TCP socket for metrics.
+    metrics_tcp_socket: Option<OwnedFd>,
     pidfile: Option<(PathBuf, OwnedFd)>,
 }
 
@@ -50,10 +54,8 @@ pub(crate) fn take_over_or_exit_if_successor(
     };
     // Locks and sockets still belong to the old process.
     block::set_keep_locks_on_close(true);
-    match receive_and_restore_state(channel, control) {
-        Ok((connections, deferred)) => {
-            begin_serving(channel, process, control, connections, deferred)
-        }
+    match receive_and_restore_state(channel, process, control) {
+        Ok((connections, deferred)) => begin_serving(channel, control, connections, deferred),
         Err(error) => {
             crate::upgrade::report_failure_to_predecessor(error.as_ref());
             tracing::error!(%error, "cannot take over from the running process");
@@ -66,6 +68,7 @@ pub(crate) fn take_over_or_exit_if_successor(
 /// Restores everything, up to the message `Go`.
 fn receive_and_restore_state(
     channel: &Channel,
+    process: &ProcessOptions<'_>,
     control: &mut MainThread,
 ) -> Result<(ExportConnections, PartsOpenedLast), BoxError> {
     channel.send(&UpgradeMessage::Hello, &[])?;
@@ -103,9 +106,13 @@ fn receive_and_restore_state(
             connections.push((id.to_owned(), connection));
         }
     }
-    let metrics = match &state["metrics"] {
+    let metrics_tcp_socket = match &state["metrics"] {
         Value::Null => None,
         fd => Some(fds.take(fd)?),
+    };
+    let metrics_addr = match state.get("metrics-addr") {
+        None => process.metrics.cloned(),
+        Some(addr) => addr.as_str().and_then(MetricsAddr::from_text),
     };
     let pidfile = match &state["pidfile"] {
         Value::Null => None,
@@ -138,7 +145,8 @@ fn receive_and_restore_state(
         connections,
         PartsOpenedLast {
             monitors,
-            metrics,
+            metrics_addr,
+            metrics_tcp_socket,
             pidfile,
         },
     ))
@@ -217,7 +225,6 @@ fn restore_export_state(
 /// Begins to serve: from here on everything belongs to this process.
 fn begin_serving(
     channel: &Channel,
-    process: &ProcessOptions<'_>,
     control: &mut MainThread,
     connections: ExportConnections,
     deferred: PartsOpenedLast,
@@ -231,7 +238,6 @@ fn begin_serving(
     block::set_keep_locks_on_close(false);
     let objects = &mut control.objects;
     objects.creates_exports_paused = false;
-    objects.inherited_sockets.set_keep_files_on_close(false);
     for export in &objects.exports {
         match &export.state {
             ExportState::Serving(ExportServer::VhostUser(server)) => server.resume(),
@@ -254,8 +260,8 @@ fn begin_serving(
     if sent.is_ok() {
         let _ = channel.is_readable_within(ANNOUNCEMENT_TIMEOUT);
     }
-    if let Some(addr) = process.metrics
-        && let Err(error) = control.start_metrics(addr, deferred.metrics)
+    if let Some(addr) = deferred.metrics_addr
+        && let Err(error) = control.start_metrics(&addr, deferred.metrics_tcp_socket)
     {
         tracing::warn!(%error, "metrics are not served any more");
     }
@@ -264,5 +270,8 @@ fn begin_serving(
             tracing::warn!(chardev = monitor.chardev, %error, "a monitor is not served any more");
         }
     }
+    // All sockets are open now.
+    let sockets = &control.objects.inherited_sockets;
+    sockets.set_keep_files_on_close(false);
     tracing::info!("took over from the old process");
 }
