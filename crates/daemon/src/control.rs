@@ -1,5 +1,5 @@
-//! The main thread after startup: receives commands of monitors, finished jobs and signals as messages, and handles one
-//! after the other.
+//! The main thread: its state, which owns all objects, monitors and the metrics endpoint, and its loop, which handles monitor
+//! commands, finished jobs and signals as messages, one after the other.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! Mutexes of a unit that tasks lock, so that one of them at a time executes COMPARE AND WRITE or ORWRITE, and one at a time
-//! changes persistent reservations. A task that has to wait blocks no thread: its [`Waker`] is called when it has the mutex.
+//! Mutexes of a unit for tasks that read and then write (COMPARE AND WRITE, ORWRITE) or change persistent reservations, and the
+//! [`Waker`] by which a waiting task is resumed. A task that has to wait blocks no thread: its waker is called when it has the
+//! mutex.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,5 @@
-//! Encodes the vital product data pages of INQUIRY, and defines the limits that one of them reports.
+//! Encodes the vital product data pages of INQUIRY, and computes the limits that one of them reports, of UNMAP and COMPARE
+//! AND WRITE.
 
 use crate::buffer::MAX_BUFFER_BYTES;
 use crate::bytes::{put_bytes, saturated_u8, saturated_u16, saturated_u32};

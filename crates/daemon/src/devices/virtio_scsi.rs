@@ -1,5 +1,5 @@
-//! A virtio-scsi controller over vhost-user: its list of units with the nodes behind them, which changes while it runs, and the target
-//! that the vhost-user server calls.
+//! A virtio-scsi controller over vhost-user: its list of units with the nodes behind them, which changes while it runs, and the
+//! [`VirtioDevice`] that the vhost-user server calls.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
