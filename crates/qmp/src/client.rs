@@ -1,4 +1,5 @@
-//! A connected QMP client: reads and writes its socket, runs its session, and limits the requests and output that wait.
+//! The server's side of one QMP client's connection: reads and writes its socket, runs its session, and limits the requests and
+//! output that wait.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};

@@ -1,4 +1,5 @@
-//! Messages between the queues of a device, which may run on different threads.
+//! Messages between the queues of a device, which may run on different threads, and the [`Cancellation`] that a task management
+//! function sends to them.
 //!
 //! A task management function may concern commands of any queue. The control queue sends a [`Cancellation`] to all of them, and each
 //! keeps it as long as one of these commands is with it: what the kernel has begun cannot be called back, and what lies in the ring

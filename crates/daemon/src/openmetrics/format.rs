@@ -1,4 +1,4 @@
-//! The two text formats of metrics, OpenMetrics and Prometheus' older one, and the choice between them by a client's `Accept` header.
+//! Chooses the text format of metrics, OpenMetrics or Prometheus' older one, by a client's `Accept` header. Nothing is encoded here.
 
 /// A text format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

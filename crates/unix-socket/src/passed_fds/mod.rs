@@ -1,4 +1,4 @@
-//! Descriptors that front-ends pass over their sockets, which are checked before they are used.
+//! Modules that check the descriptors that front-ends pass over their sockets, before these are used.
 //!
 //! - [`Mapping`]: a part of the guest's memory. A file whose pages could make the daemon wait is refused, and one
 //!   that shrinks later does not end the daemon.

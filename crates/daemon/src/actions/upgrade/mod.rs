@@ -1,4 +1,4 @@
-//! Live upgrade: [`handover`] is the old process, [`restore`] the new one.
+//! Modules of a live upgrade: [`handover`] is the old process, [`restore`] the new one.
 
 #[cfg(test)]
 mod assert_all_differ;
