@@ -1,4 +1,4 @@
-//! `blockplane serve`: disks on one socket, with defaults for interactive use.
+//! `blockplane serve`: creates missing disk images, converts the arguments to the daemon's directives, and runs the daemon with them.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;

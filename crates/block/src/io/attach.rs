@@ -1,4 +1,5 @@
-//! Registration of a source's files and guest memory with the backends, from when it attaches until it has ended.
+//! Attaches a source to an iothread's backends, and detaches it: chooses the backend of each file, and registers files and guest
+//! memory there.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

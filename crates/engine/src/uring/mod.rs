@@ -1,4 +1,4 @@
-//! io_uring engine: requests are written into a ring that the kernel reads, and completions are read from another.
+//! Modules of the io_uring engine, which writes requests into a ring that the kernel reads, and reads completions from another.
 //!
 //! | file | mechanism |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! Messages that restore the state of a connection in another process, for a live upgrade.
+//! Encodes the state of a connection as messages that restore it in another process, for a live upgrade, and restarts its queues if
+//! that fails.
 
 use std::io;
 use std::os::fd::AsFd;
