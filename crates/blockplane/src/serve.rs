@@ -1,4 +1,4 @@
-//! `blockplane serve`: creates missing disk images, converts the arguments to the daemon's directives, and runs the daemon with them.
+//! `blockplane serve`: creates missing disk images, converts the arguments to the daemon's directives, and runs the daemon.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;

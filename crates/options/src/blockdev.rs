@@ -1,4 +1,4 @@
-//! `--blockdev`: options of nodes, which hold the data of disks.
+//! `--blockdev`: types of the options of nodes, which hold the data of disks. Their reader is in `read`.
 //!
 //! Defaults are those of qemu-storage-daemon, with two exceptions: nodes bypass the host's page cache, since a guest has a page
 //! cache of its own, and the I/O backend is chosen by probing.

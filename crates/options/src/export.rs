@@ -1,4 +1,4 @@
-//! `--export`: options of exports, which show nodes to guests as devices.
+//! `--export`: types of the options of exports, which show nodes to guests as devices. Their reader is in `read`.
 //!
 //! `vhost-user-blk` is qemu-storage-daemon's, with its defaults; the others are blockplane's own.
 

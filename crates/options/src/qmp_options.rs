@@ -1,5 +1,5 @@
-//! Reads the options of objects that QMP creates or changes in a running daemon, in JSON, and lists their keys for the QMP schema.
-//! The keys are those of the command line.
+//! Reads the options of objects that QMP creates or changes in a running daemon, in JSON, and lists their keys for the QMP
+//! schema. The keys are those of the command line.
 //!
 //! They may refer to the objects that run at that moment, and must not use their names: [`RunningObjectNames`] holds these, to read
 //! one set of options.

@@ -1,5 +1,5 @@
-//! Modules of the in-flight region: the record of a queue's requests in flight, in memory that outlives this process, for recovery
-//! after a crash.
+//! Modules of the in-flight region: the record of a queue's requests in flight, in memory that outlives this process, for
+//! recovery after a crash.
 //!
 //! A front-end keeps a buffer in which each queue has a region (vhost-user, "Inflight I/O
 //! tracking"). A chain is recorded there when it is popped, before it is processed, and removed after the guest can see its used

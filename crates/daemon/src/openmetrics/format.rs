@@ -1,4 +1,5 @@
-//! Chooses the text format of metrics, OpenMetrics or Prometheus' older one, by a client's `Accept` header. Nothing is encoded here.
+//! Chooses the text format of metrics, OpenMetrics or Prometheus' older one, by a client's `Accept` header. Nothing is encoded
+//! here.
 
 /// A text format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
-//! All listening sockets of the process: those that it inherits from the service manager, a parent process or, in a live upgrade,
-//! the predecessor, and those that it binds itself. Inherited ones are found by number, or by name (`LISTEN_FDS`, `LISTEN_PID`,
-//! `LISTEN_FDNAMES`), and can be used once.
+//! All listening Unix sockets of the process: those that it inherits from the service manager, a parent process or, in a live
+//! upgrade, the predecessor, and those that it binds itself. Inherited ones are found by number, or by name (`LISTEN_FDS`,
+//! `LISTEN_PID`, `LISTEN_FDNAMES`), and can be used once.
 
 use std::collections::HashSet;
 use std::ffi::OsString;

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Probes do not have the name of the iothread: it is the thread's. `docs/tracing.md` describes them for users, with examples;
-//! the `note` module has the format by which tools find them. On other processors than x86-64 no probe is ever enabled.
+//! the `elf_note` module has the format by which tools find them. On other processors than x86-64 no probe is ever enabled.
 
 mod elf_note;
 

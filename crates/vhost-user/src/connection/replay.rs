@@ -1,5 +1,5 @@
-//! Encodes the state of a connection as messages that restore it in another process, for a live upgrade, and restarts its queues if
-//! that fails.
+//! Encodes the state of a connection as messages that restore it in another process, for a live upgrade, and restarts its queues
+//! if that fails.
 
 use std::io;
 use std::os::fd::AsFd;
