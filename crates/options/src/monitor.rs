@@ -1,4 +1,4 @@
-//! `--chardev` and `--monitor`: options of the sockets for QMP, and their readers.
+//! `--chardev` and `--monitor`: the options of QMP sockets, and the functions that parse them.
 //!
 //! The only chardevs are Unix sockets. Defaults are those of qemu-storage-daemon.
 

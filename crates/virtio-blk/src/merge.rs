@@ -1,4 +1,4 @@
-//! Merging of adjacent requests of one batch.
+//! Merging of adjacent reads or writes of one batch, and the limits of a merged request.
 //!
 //! Requests of one direction are collected until the batch ends, the direction changes, or a flush
 //! must come after the writes before it; then they are sorted and adjacent ones are merged. Each

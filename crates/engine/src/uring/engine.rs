@@ -1,4 +1,4 @@
-//! The io_uring engine: its queue of requests, their submission by io_uring_enter(2), and the reap pass.
+//! The io_uring engine: pushes, submits and reaps requests, and registers files and guest memory with its ring.
 //!
 //! A request is written into the submission queue when it is pushed, and submitted with the others
 //! in the submit phase, or as soon as there are as many as one call may take (the batch limit).
