@@ -1,5 +1,5 @@
-//! Lists of queues with work (active, stalled, unpublished), and the turns of the queues in them: to admit, to submit what was
-//! stalled, to have kicks enabled before the loop blocks.
+//! Lists of queues with work (active, stalled, unpublished), and passes over them: to admit requests, to submit stalled ones,
+//! and to enable kicks before the loop blocks.
 //!
 //! Queues, by their indices, are in three lists, each at most once:
 //! - *active*: was kicked, has completed a request, or was found non-empty. It is polled in every

@@ -1,5 +1,5 @@
-//! Transport between the two processes of a live upgrade: the new process's channel to its predecessor, and in submodules messages, their
-//! encoding and the start of the new program.
+//! The new process's channel to its predecessor in a live upgrade; in submodules the messages between the two processes,
+//! their encoding, and the start of the new program.
 //!
 //! In a live upgrade a new process, usually of a newer version, takes over everything that this process has: listening sockets,
 //! front-ends with their queues, disks with their locks. docs/upgrade.md describes the protocol.

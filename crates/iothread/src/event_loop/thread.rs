@@ -1,4 +1,4 @@
-//! Thread of a loop: start, name and end.
+//! The thread of an event loop: starts, names and ends it.
 //!
 //! The loop is created, run and dropped on that thread. The function that creates the runner may bind it to CPUs first.
 

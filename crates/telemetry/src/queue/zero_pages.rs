@@ -1,4 +1,4 @@
-//! Zero-filled memory from mmap(2), the pages of which are allocated one by one when they are first written.
+//! Zero-filled memory from mmap(2) for a queue's statistics and request slots; a page is allocated when it is first written.
 //!
 //! A queue has room for as many requests as its ring has entries, and most queues never have more than a few. An allocator
 //! clears reused memory from end to end; the pages of a new mapping exist when they are first written, one by one. No page is
