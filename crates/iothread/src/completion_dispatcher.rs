@@ -1,4 +1,4 @@
-//! Dispatch of completions to the queues that their requests came from.
+//! Dispatch of completions to the queues and socket devices that their requests came from.
 
 use block::{IoContext, token};
 use engine::Completion;

@@ -1,5 +1,6 @@
-//! Splits a command line into options and words, as `getopt_long(3)` does: `--option value`, `--option=value`, any
-//! unambiguous abbreviation, single letters that can be joined.
+//! The table of options that are given without a command, and the splitting of a command line into these options and words,
+//! as `getopt_long(3)` does. It takes `--option value`, `--option=value`, any unambiguous abbreviation, and single letters
+//! that can be joined.
 //!
 //! This module knows names and values of options; their meaning is in [`crate::qsd_command_line`].
 

@@ -1,4 +1,4 @@
-//! The server of a device: serves it on the socket of a front-end, without blocking calls.
+//! The server of a device: serves it to one front-end at a time on a connected socket, without blocking calls.
 //!
 //! An event loop watches the server's descriptors and calls the methods for those that are ready: an iothread's,
 //! which also serves the disks of the device, or a [`crate::ServerThread`]'s.

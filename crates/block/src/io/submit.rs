@@ -1,4 +1,5 @@
-//! Room for requests, and their submission: to a file's backend, or to a route's lookup, gate, mark or async task.
+//! Room for requests, and their submission to a file's backend or through a route's lookup, gate, mark or async task; polls
+//! woken tasks and submits their I/O.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! Latency histograms: counts in buckets, and the difference of two samples.
+//! Latency histograms: counts in buckets, their sums, the difference of two samples, and percentiles.
 
 /// Non-empty buckets as (exclusive end, count), sorted by end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The time at which a request was admitted.
+//! `AdmitTime`: the time at which a request was admitted, and the kind of the request, packed into one number.
 
 use crate::queue::RequestKind;
 

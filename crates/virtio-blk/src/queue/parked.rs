@@ -1,5 +1,5 @@
-//! Parked requests: block requests that the disk has failed and that are not answered yet. They keep their slots until they are
-//! retried, answered, or released without an answer.
+//! A queue's functions that retry, answer or release parked requests: block requests that the disk has failed and that are not
+//! answered yet. They keep their slots until then; the list of them is the caller's.
 
 use block::{DiskIo, Op};
 use telemetry::queue::RequestKind;
