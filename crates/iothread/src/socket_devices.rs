@@ -315,7 +315,7 @@ impl SocketDevices {
 
     /// Whether any is to be updated.
     #[inline]
-    pub fn has_scheduled_updates(&self) -> bool {
+    pub fn has_watches_to_update(&self) -> bool {
         !self.indices_to_update.is_empty()
     }
 

@@ -107,7 +107,7 @@ impl PlannedChange {
 
     /// The text to store.
     pub fn text_to_store(&self) -> String {
-        self.planned.persistent_to_text()
+        self.planned.text_that_survives_power_loss()
     }
 
     /// Applies the change. Returns the initiators whose tasks are to end.

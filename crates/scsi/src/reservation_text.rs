@@ -72,7 +72,7 @@ fn ports_from_text(target: &str, initiator: &str) -> Option<NexusPorts> {
 
 impl Reservations {
     /// The text to save: without reservations unless APTPL is set.
-    pub(crate) fn persistent_to_text(&self) -> String {
+    pub(crate) fn text_that_survives_power_loss(&self) -> String {
         match self.persist {
             true => self.all_to_text(),
             false => NO_RESERVATIONS.to_owned(),
@@ -186,7 +186,10 @@ mod tests {
             ReservationKind::ExclusiveAccessAll,
         ] {
             let all = reserved(kind);
-            assert_eq!(Reservations::from_text(&all.persistent_to_text()), Ok(all));
+            assert_eq!(
+                Reservations::from_text(&all.text_that_survives_power_loss()),
+                Ok(all)
+            );
         }
     }
 
@@ -196,7 +199,7 @@ mod tests {
             persist: false,
             ..reserved(ReservationKind::WriteExclusive)
         };
-        assert_eq!(all.persistent_to_text(), NO_RESERVATIONS);
+        assert_eq!(all.text_that_survives_power_loss(), NO_RESERVATIONS);
         let nothing = Reservations::default();
         assert_eq!(Reservations::from_text(NO_RESERVATIONS), Ok(nothing));
     }
@@ -207,7 +210,7 @@ mod tests {
             Reservations::from_text(""),
             Err(ReservationTextError::Header)
         );
-        let text = reserved(ReservationKind::WriteExclusive).persistent_to_text();
+        let text = reserved(ReservationKind::WriteExclusive).text_that_survives_power_loss();
         let lines: Vec<&str> = text.lines().collect();
         let with = |lines: &[&str]| Reservations::from_text(&(lines.join("\n") + "\n"));
         assert!(with(&lines).is_ok());

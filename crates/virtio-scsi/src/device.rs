@@ -275,7 +275,7 @@ impl Device {
     }
 
     /// Registers a running request queue.
-    pub(crate) fn register_queue(&self, port: Arc<dyn MessagePort>) {
+    pub(crate) fn register_queue_port(&self, port: Arc<dyn MessagePort>) {
         lock_ignoring_poison(&self.queues).push(port);
     }
 

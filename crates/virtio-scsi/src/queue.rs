@@ -92,7 +92,7 @@ impl Queue {
         port: Arc<dyn MessagePort>,
         stats: Arc<QueueStats>,
     ) -> Self {
-        device.register_queue(port.clone());
+        device.register_queue_port(port.clone());
         Queue {
             name,
             sizes: device.configured_sizes(),

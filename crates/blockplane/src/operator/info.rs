@@ -119,7 +119,7 @@ impl Replies {
             TableKind::Exports => tables::exports_table(self),
             TableKind::Nodes => tables::nodes_table(self),
             TableKind::Iothreads => tables::iothreads_table(self),
-            TableKind::Stats => tables::stats_table(self),
+            TableKind::Stats => tables::export_stats_table(self),
         }
     }
 }

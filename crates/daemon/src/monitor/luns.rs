@@ -29,7 +29,7 @@ pub(super) fn qmp_commands() -> Vec<Command<MainThread>> {
             name: "scsi-lun-add",
             arguments: add,
             returns: None,
-            run: CommandHandler::Deferred(add_lun),
+            run: CommandHandler::Deferred(add_lun_to_export),
         },
         Command {
             name: "scsi-lun-del",
@@ -165,7 +165,7 @@ fn change_luns_in_job(
 }
 
 /// `scsi-lun-add`: gives an export another disk.
-fn add_lun(control: &mut MainThread, arguments: &Arguments, reply: ReplySender) {
+fn add_lun_to_export(control: &mut MainThread, arguments: &Arguments, reply: ReplySender) {
     let id = str_arg_or_empty(arguments, "id").to_owned();
     let (export, lun) = match find_export_and_validate_lun(control, &id, arguments) {
         Ok(planned) => planned,

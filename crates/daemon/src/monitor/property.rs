@@ -45,7 +45,7 @@ impl QomClass {
         };
         let properties = keys.map(|key| QomProperty {
             name: key.name,
-            r#type: qom_type_name(key.r#type),
+            r#type: qom_type_of_property(key.r#type),
             writable: is_writable(key.name),
         });
         let properties = std::iter::once(r#type).chain(properties).collect();
@@ -70,7 +70,7 @@ impl QomClass {
 }
 
 /// QOM's name for the type of a property.
-fn qom_type_name(r#type: ValueType) -> &'static str {
+fn qom_type_of_property(r#type: ValueType) -> &'static str {
     match r#type {
         ValueType::Bool => "bool",
         ValueType::Int => "int",

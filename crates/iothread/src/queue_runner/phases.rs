@@ -104,7 +104,7 @@ impl Runner for QueuesRunner {
         if !self.has_dispatched && self.io.has_completions_or_woken_tasks() {
             self.reap_and_answer_inline_completions();
         }
-        if self.sources.socket_devices.has_scheduled_updates() {
+        if self.sources.socket_devices.has_watches_to_update() {
             self.update_scheduled_watches_and_timers(cx);
         }
         self.arm_timer_for_engines(cx);

@@ -165,7 +165,7 @@ fn ratio_of_json_numbers(dividend: &Value, divisor: &Value) -> Option<f64> {
 }
 
 /// The table of statistics: a row for each export and kind of requests.
-pub(super) fn stats_table(replies: &Replies) -> String {
+pub(super) fn export_stats_table(replies: &Replies) -> String {
     let columns = [
         ("EXPORT", Left),
         ("", Left),
@@ -265,7 +265,7 @@ e0      read          1,200  4.69 MiB      20 us       3       1        0
         flush             0         -          -       -       -        -
         discard           -         -          -       -       -        -
 ";
-        assert_eq!(stats_table(&replies()), expected);
+        assert_eq!(export_stats_table(&replies()), expected);
     }
 
     #[test]
