@@ -1,4 +1,4 @@
-//! Settings of queues that are to be started, and of the devices behind them.
+//! Settings of queues that are to be started and of the devices behind them, and messages between queues of a SCSI controller.
 
 use std::sync::Arc;
 
