@@ -34,37 +34,37 @@ impl AccessWord {
         (0..NEXUS_BITS).map(NexusNumber)
     }
 
-    fn set_bit(&mut self, bit: u64, on: bool) {
-        match on {
-            true => self.0 |= bit,
-            false => self.0 &= !bit,
+    /// Adds a bit on a condition. It is never removed: initiators share bits, and the word is built anew for each change.
+    fn add_bit_if(&mut self, on: bool, bit: u64) {
+        if on {
+            self.0 |= bit;
         }
     }
 
-    pub fn set_read_only(&mut self, on: bool) {
-        self.set_bit(READ_ONLY, on);
+    pub fn add_read_only_if(&mut self, on: bool) {
+        self.add_bit_if(on, READ_ONLY);
     }
 
-    pub fn set_stopped(&mut self, on: bool) {
-        self.set_bit(STOPPED, on);
+    pub fn add_stopped_if(&mut self, on: bool) {
+        self.add_bit_if(on, STOPPED);
     }
 
-    pub fn set_write_through(&mut self, on: bool) {
-        self.set_bit(WRITE_THROUGH, on);
+    pub fn add_write_through_if(&mut self, on: bool) {
+        self.add_bit_if(on, WRITE_THROUGH);
     }
 
-    pub fn set_descriptor_sense(&mut self, on: bool) {
-        self.set_bit(DESCRIPTOR_SENSE, on);
+    pub fn add_descriptor_sense_if(&mut self, on: bool) {
+        self.add_bit_if(on, DESCRIPTOR_SENSE);
     }
 
-    pub fn set_attention(&mut self, nexus: NexusNumber, on: bool) {
-        self.set_bit(nexus_mask(nexus, ATTENTION_SHIFT), on);
+    pub fn add_attention_if(&mut self, nexus: NexusNumber, on: bool) {
+        self.add_bit_if(on, nexus_mask(nexus, ATTENTION_SHIFT));
     }
 
-    /// Sets whether a reservation forbids reads, or writes.
-    pub fn set_blocked(&mut self, nexus: NexusNumber, reads: bool, writes: bool) {
-        self.set_bit(nexus_mask(nexus, READS_SHIFT), reads);
-        self.set_bit(nexus_mask(nexus, WRITES_SHIFT), writes);
+    /// Adds that a reservation forbids reads, or writes.
+    pub fn add_blocked_if(&mut self, nexus: NexusNumber, reads: bool, writes: bool) {
+        self.add_bit_if(reads, nexus_mask(nexus, READS_SHIFT));
+        self.add_bit_if(writes, nexus_mask(nexus, WRITES_SHIFT));
     }
 
     /// Whether a read, or write, needs no further checks.
@@ -129,9 +129,9 @@ mod tests {
     #[test]
     fn obstacles_of_one_initiator_do_not_concern_others() {
         let mut word = AccessWord::default();
-        word.set_attention(NexusNumber(1), true);
-        word.set_blocked(NexusNumber(2), false, true);
-        word.set_blocked(NexusNumber(3), true, true);
+        word.add_attention_if(NexusNumber(1), true);
+        word.add_blocked_if(NexusNumber(2), false, true);
+        word.add_blocked_if(NexusNumber(3), true, true);
         let open = |nexus| {
             (
                 word.allows_unchecked(NexusNumber(nexus), false),
@@ -143,12 +143,12 @@ mod tests {
         assert_eq!(open(2), (true, false));
         assert_eq!(open(3), (false, false));
         assert_eq!(open(17), (false, false), "shares a bit");
-        word.set_read_only(true);
+        word.add_read_only_if(true);
         assert!(
             word.allows_unchecked(NexusNumber(0), false)
                 && !word.allows_unchecked(NexusNumber(0), true)
         );
-        word.set_stopped(true);
+        word.add_stopped_if(true);
         assert!(!word.allows_unchecked(NexusNumber(0), false));
     }
 }

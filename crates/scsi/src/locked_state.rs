@@ -45,12 +45,12 @@ impl LockedState {
     /// The word for reads and writes that corresponds to this state.
     pub fn compute_access_word(&self) -> AccessWord {
         let mut word = AccessWord::default();
-        word.set_read_only(self.write_protection_error().is_some());
-        word.set_stopped(self.stopped);
-        word.set_write_through(!self.modes.write_cache);
-        word.set_descriptor_sense(self.modes.descriptor_sense);
+        word.add_read_only_if(self.write_protection_error().is_some());
+        word.add_stopped_if(self.stopped);
+        word.add_write_through_if(!self.modes.write_cache);
+        word.add_descriptor_sense_if(self.modes.descriptor_sense);
         for initiator in &self.initiators {
-            word.set_attention(initiator.nexus, !initiator.pending_attentions.is_empty());
+            word.add_attention_if(initiator.nexus, !initiator.pending_attentions.is_empty());
         }
         // Initiators that are not attached.
         let unattached = AccessWord::nexus_of_each_bit().filter(|slot| {
@@ -60,7 +60,7 @@ impl LockedState {
         let known = self.initiators.iter().map(|initiator| initiator.nexus);
         for nexus in known.chain(unattached) {
             let may = |access| self.allows_access(nexus, access);
-            word.set_blocked(nexus, !may(Access::Reads), !may(Access::Writes));
+            word.add_blocked_if(nexus, !may(Access::Reads), !may(Access::Writes));
         }
         word
     }
